@@ -1,0 +1,203 @@
+// Package storage is what the pump needs of a queue service and a table
+// service, written down as a contract. Package storage/azure implements it on
+// Azure Storage; package storage/storagetest holds the one conformance suite
+// that judges every implementation and every server.
+//
+// # What an implementation promises
+//
+//   - One call is one request. Nothing is retried below this seam: a Put that
+//     was retried inside an SDK after a lost answer is two messages and no
+//     trace, and a throttle that was waited out there never reaches the budget.
+//     The caller owns every retry, deadline and budget.
+//   - Every call ends when its context does. A caller always gives a deadline,
+//     because a server that hangs otherwise hangs the call.
+//   - Every failure is an [*Error] whose [Code] says what the caller may
+//     conclude, above all whether the request may have taken effect
+//     ([Error.Ambiguous]). An answer that cannot be decoded is ambiguous, never
+//     "empty".
+//   - Secrets (keys, signatures, tokens) appear in no error text.
+//   - All methods may be called from many goroutines at once.
+//
+// Message text is opaque here: bytes that are legal XML characters, at most
+// [MaxText] of them. Package codec makes such text of anything.
+package storage
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Published limits of the services, which a server enforces and a client may
+// rely on (learn.microsoft.com/azure/storage/queues/scalability-targets and
+// .../tables/scalability-targets).
+const (
+	MaxText       = 64 << 10           // bytes of text in one message
+	MaxGet        = 32                 // messages in one Get or Peek
+	MaxVisibility = 7 * 24 * time.Hour // longest invisibility of a message
+	MaxBatch      = 100                // operations in one entity group transaction
+	MaxProperty   = 64 << 10           // bytes of one string (as UTF-16) or binary property
+)
+
+// Account is one storage account: a set of queues and a set of tables behind
+// one credential and one rate limit.
+type Account interface {
+	// Name is the account's own name, as it stands in logs and metrics.
+	Name() string
+	// Queue gives a handle; it makes no request and checks nothing.
+	Queue(name string) Queue
+	// Table gives a handle; it makes no request and checks nothing.
+	Table(name string) Table
+	// Queues lists the names of the account's queues that begin with prefix,
+	// in the service's order, asking page after page.
+	Queues(ctx context.Context, prefix string) ([]string, error)
+}
+
+// Queue is one queue. A message in it is visible or, for a while after a Put
+// with a delay, a Get or an Update, invisible. Delivery is at least once and
+// unordered: a message may come back before its visibility ends (clock skew in
+// the service) and may be delivered again after a Delete whose answer was lost.
+type Queue interface {
+	Name() string
+
+	// Create makes the queue. A queue that exists already is success. While an
+	// older queue of that name is still being deleted the error is Missing.
+	Create(ctx context.Context) error
+	// Drop deletes the queue and all it holds. Missing if there is none.
+	Drop(ctx context.Context) error
+
+	// Put adds a message that never expires and becomes visible after delay
+	// (0 to MaxVisibility). The receipt it returns deletes or updates the
+	// message as long as nobody has got it. Text is not kept after the return.
+	Put(ctx context.Context, text []byte, delay time.Duration) (Receipt, error)
+
+	// Get takes up to max messages (1 to MaxGet) and hides each for visibility
+	// (1 s to MaxVisibility, whole seconds). No visible message is an empty
+	// slice and no error. The messages of one Get may share a pop receipt: the
+	// pair (ID, PopReceipt) names a delivery, neither does alone. An ambiguous
+	// failure may have hidden up to max messages.
+	Get(ctx context.Context, max int, visibility time.Duration) ([]Message, error)
+
+	// Peek looks at up to max visible messages without taking them; their
+	// receipts are empty.
+	Peek(ctx context.Context, max int) ([]Message, error)
+
+	// Renew changes when the message becomes visible (now + visibility; 0 is
+	// now) and leaves its text alone without sending it. The old receipt is
+	// dead at once, so a Renew and a Delete of one message must never be under
+	// way together. Gone if the receipt is no longer the newest.
+	Renew(ctx context.Context, r Receipt, visibility time.Duration) (Receipt, error)
+
+	// Replace is Renew with a new text.
+	Replace(ctx context.Context, r Receipt, text []byte, visibility time.Duration) (Receipt, error)
+
+	// Delete ends the message. Gone if it was deleted already, or got again by
+	// someone else since the receipt was made. A receipt whose visibility has
+	// run out still deletes while nobody else has got the message.
+	Delete(ctx context.Context, r Receipt) error
+
+	// Count is the service's approximate number of messages, the invisible ones
+	// included: never lower than the true number, and no proof of emptiness.
+	Count(ctx context.Context) (int64, error)
+
+	// Clear deletes every message.
+	Clear(ctx context.Context) error
+}
+
+// Receipt names one delivery of one message.
+type Receipt struct {
+	ID         string
+	PopReceipt string
+	// NextVisible is when the service says the message becomes visible, by the
+	// service's clock. It is for display; leases are judged on the local
+	// monotonic clock from the moment the request was sent.
+	NextVisible time.Time
+}
+
+// Message is a message as a Get or Peek delivered it.
+type Message struct {
+	Receipt
+	// Text belongs to the caller, who may change it.
+	Text     []byte
+	Inserted time.Time // service clock
+	// Dequeued counts the deliveries so far, this one included. Lost answers,
+	// releases and foreign owners all inflate it: it is a hint, and never by
+	// itself a reason to give a message up.
+	Dequeued int64
+}
+
+// Table is one table. Its rows are guarded by ETags: a conditional write is the
+// one atom that the control plane is built from.
+//
+// Partition and row keys are limited to 512 characters of [A-Za-z0-9_.~-]; any
+// other key is refused as Invalid before a request is made, because the
+// service and its SDKs disagree about escaping them.
+type Table interface {
+	Name() string
+
+	// Create makes the table; success if it exists. Missing while an older one
+	// is being deleted.
+	Create(ctx context.Context) error
+	// Drop deletes the table. Missing if there is none.
+	Drop(ctx context.Context) error
+
+	// Read gets one row. Gone if there is no such row.
+	Read(ctx context.Context, partition, row string) (Entity, error)
+
+	// Write does one conditional write and returns the row's new ETag. Exists
+	// (for Insert), Precondition (stale ETag) and Gone (no such row) mean that
+	// nothing was changed by this request; after an ambiguous failure of an
+	// earlier attempt they may be that attempt's own success.
+	Write(ctx context.Context, w Write) (ETag, error)
+
+	// Transact does up to MaxBatch writes of one partition, all or none, and
+	// returns their new ETags in order. The error's Index tells which write
+	// failed, -1 if the service did not say.
+	Transact(ctx context.Context, writes []Write) ([]ETag, error)
+
+	// Query yields the rows of one partition with from <= row key < to in key
+	// order, asking page after page (an empty page with a continuation is not
+	// the end). An empty `to` means no upper end; an empty partition means the
+	// whole table. Only the named properties are fetched, all if none is named.
+	// After an error the sequence ends.
+	Query(ctx context.Context, q Query) iter.Seq2[Entity, error]
+}
+
+// Query says which rows to read; see [Table.Query].
+type Query struct {
+	Partition string
+	From, To  string
+	Select    []string
+}
+
+// ETag is a row's version, opaque, with the quotes and prefix the service uses.
+type ETag string
+
+// Entity is one row.
+type Entity struct {
+	Partition, Row string
+	ETag           ETag
+	Modified       time.Time // service clock
+	// Properties has values of type string, []byte, int64, bool, float64 or
+	// time.Time. Integers travel as Edm.Int64, exactly; a uint64 that does not
+	// fit must be stored as a string by the caller.
+	Properties map[string]any
+}
+
+// Mode is what a Write does with the row.
+type Mode uint8
+
+// The modes of a write.
+const (
+	Insert  Mode = iota // the row must not exist; ETag is ignored
+	Replace             // the row must exist at ETag (empty: any version) and gets exactly these properties
+	Merge               // as Replace, but properties not named are kept
+	Upsert              // insert or replace, whatever is there; ETag is ignored
+	Remove              // the row must exist at ETag (empty: any version); properties are ignored
+)
+
+// Write is one conditional write of one row. Entity.ETag is the condition.
+type Write struct {
+	Mode   Mode
+	Entity Entity
+}
