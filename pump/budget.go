@@ -1,0 +1,232 @@
+package pump
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Budget bounds what one process asks of the accounts. Zero fields take the
+// published limits (azure/storage/queues/scalability-targets).
+type Budget struct {
+	// Account is messages a second for one account's queue service. Default 20,000.
+	Account float64
+	// Queue is messages a second for one queue. Default 2,000.
+	Queue float64
+	// GetCostsMessages says what a Get costs: true charges each message it
+	// returns, false one for the request. The published page counts
+	// "messages", without saying what a batch get is. Default, the careful reading: true.
+	GetCostsMessages *bool
+}
+
+func (b Budget) withDefaults() (Budget, error) {
+	if b.Account == 0 {
+		b.Account = 20_000
+	}
+	if b.Queue == 0 {
+		b.Queue = 2_000
+	}
+	if b.GetCostsMessages == nil {
+		b.GetCostsMessages = new(true)
+	}
+	for _, f := range []struct {
+		name string
+		rate float64
+	}{{"budget.account", b.Account}, {"budget.queue", b.Queue}} {
+		if !(f.rate >= 1 && f.rate <= 1e9) {
+			return b, &ConfigError{Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.rate), Fix: "use 1 to 1e9 messages a second"}
+		}
+	}
+	return b, nil
+}
+
+// class orders those who wait for one budget (P8.1): what ends work comes
+// before what keeps it, and both before what brings new work. Otherwise gets
+// eat the budget that deletes need, and every lease runs out (window 27).
+type class uint8
+
+const (
+	classSettle class = iota
+	classRenew
+	classPut
+	classGet
+	classes
+)
+
+// The back-off of a throttled budget: each throttle cuts the rate to
+// budgetCut of what it is, but at most once per budgetCutEvery, because a burst
+// of answers to requests sent together is one piece of news; afterwards the rate
+// grows by budgetRaise of the target a second. At 0.7 and 2 % a lone throttle costs
+// about 15 s of a slightly lower rate; a steeper climb would find the limit again and
+// again (over 0.1 % throttled), a slower one would leave capacity unused after a storm.
+const (
+	budgetCut      = 0.7
+	budgetCutEvery = 250 * time.Millisecond
+	budgetRaise    = 0.02
+	budgetFloor    = 0.01 // of the target: never quite silent, or recovery would not be noticed
+)
+
+// budget is the rate at which this process may spend on one account or queue.
+// It may be used from many goroutines at once.
+type budget struct {
+	target float64
+
+	mu      sync.Mutex // guards what follows; never held across a wait
+	limiter *rate.Limiter
+	cutAt   time.Time // of the last cut; zero while the rate is at its target
+	cutTo   float64
+	waiting [classes][]*spender
+	timer   *time.Timer
+}
+
+// spender is one waiting call.
+type spender struct {
+	cost    int
+	granted chan struct{} // closed under the budget's mutex
+}
+
+// newBudget makes a budget of target messages a second. Its burst is 50 ms'
+// worth: enough to hide timer granularity, too little to overrun a server's own
+// one-second bucket; and at least two gets of 32, or a lone get could never be granted.
+func newBudget(target float64) *budget {
+	burst := max(int(target/20), 2*storage.MaxGet)
+	return &budget{target: target, limiter: rate.NewLimiter(rate.Limit(target), burst)}
+}
+
+// spend waits until cost may be spent, or the context ends.
+func (b *budget) spend(ctx context.Context, c class, cost int) error {
+	b.mu.Lock()
+	if !b.anyWaiting(c) && b.allow(cost) {
+		b.mu.Unlock()
+		return nil
+	}
+	s := &spender{cost: cost, granted: make(chan struct{})}
+	b.waiting[c] = append(b.waiting[c], s)
+	b.schedule()
+	b.mu.Unlock()
+
+	select {
+	case <-s.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-s.granted: // granted in the same instant: it is spent, so use it
+		return nil
+	default:
+	}
+	for i, w := range b.waiting[c] {
+		if w == s {
+			b.waiting[c] = append(b.waiting[c][:i], b.waiting[c][i+1:]...)
+			break
+		}
+	}
+	b.grant()
+	return context.Cause(ctx)
+}
+
+// charge spends what turned out to be due after the fact, without waiting; the next ones wait for it.
+func (b *budget) charge(cost int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for cost > 0 {
+		part := min(cost, b.limiter.Burst())
+		b.limiter.ReserveN(now, part)
+		cost -= part
+	}
+}
+
+// throttled lowers the rate: multiplicative decrease, additive increase.
+func (b *budget) throttled() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if !b.cutAt.IsZero() && now.Sub(b.cutAt) < budgetCutEvery {
+		return
+	}
+	b.cutTo = max(b.rateAt(now)*budgetCut, b.target*budgetFloor)
+	b.cutAt = now
+	b.limiter.SetLimitAt(now, rate.Limit(b.cutTo))
+}
+
+// rate is what may be spent a second now.
+func (b *budget) rate() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rateAt(time.Now())
+}
+
+func (b *budget) rateAt(now time.Time) float64 {
+	if b.cutAt.IsZero() {
+		return b.target
+	}
+	return min(b.target, b.cutTo+b.target*budgetRaise*now.Sub(b.cutAt).Seconds())
+}
+
+// anyWaiting reports whether someone waits who goes before a newcomer of class c.
+func (b *budget) anyWaiting(c class) bool {
+	for w := range c + 1 {
+		if len(b.waiting[w]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// allow spends cost if it is there, after raising the rate by what has become due.
+func (b *budget) allow(cost int) bool {
+	now := time.Now()
+	if !b.cutAt.IsZero() {
+		r := b.rateAt(now)
+		b.limiter.SetLimitAt(now, rate.Limit(r))
+		if r >= b.target {
+			b.cutAt = time.Time{}
+		}
+	}
+	return b.limiter.AllowN(now, min(cost, b.limiter.Burst()))
+}
+
+// grant lets those go who can be paid for, in the order of their classes.
+func (b *budget) grant() {
+	for c := range b.waiting {
+		for len(b.waiting[c]) > 0 {
+			if !b.allow(b.waiting[c][0].cost) {
+				b.schedule()
+				return
+			}
+			close(b.waiting[c][0].granted)
+			b.waiting[c] = b.waiting[c][1:]
+		}
+		b.waiting[c] = nil // lets go of the backing array after a storm
+	}
+}
+
+// schedule arms the timer for when the first in order can be paid for.
+func (b *budget) schedule() {
+	for c := range b.waiting {
+		if len(b.waiting[c]) == 0 {
+			continue
+		}
+		now := time.Now()
+		missing := float64(min(b.waiting[c][0].cost, b.limiter.Burst())) - b.limiter.TokensAt(now)
+		wait := max(time.Duration(missing/float64(b.limiter.Limit())*float64(time.Second)), 50*time.Microsecond)
+		if b.timer == nil {
+			b.timer = time.AfterFunc(wait, func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.grant()
+			})
+		} else {
+			b.timer.Reset(wait)
+		}
+		return
+	}
+}

@@ -1,0 +1,212 @@
+package pump
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// Config says which accounts a workload lives in. It is the same for its
+// distributors and its processors; the zero value of every optional field works.
+type Config struct {
+	// Workload names the set of queues and control rows: 3 to 40 of a-z, 0-9
+	// and single dashes, beginning with a letter and ending with no dash,
+	// because queue names are made of it.
+	Workload string
+	// Accounts are the storage accounts to stripe over, at least one.
+	Accounts []Account
+	// Control names the account whose table holds the workload's rows. Default: the first.
+	Control string
+	// Segments is the number of segments, pinned when the workload is created
+	// (P6.1): a power of two from 64 to 4,096, 0 for 32 a queue within that range,
+	// or [Shared].
+	Segments int
+	// Delivery is a property of the workload, pinned when it is created. Default [AtLeastOnce].
+	Delivery Delivery
+	// Instance is this process's unique name in logs, rows and quarantined
+	// messages. Default: host name, process id and a random part.
+	Instance string
+	// Budget bounds the requests of this process. Default: the published limits.
+	Budget Budget
+	// Log receives what an operator needs to know. Default: nothing.
+	Log *slog.Logger
+	// Hooks observes the engine; see [Hooks].
+	Hooks Hooks
+}
+
+// Shared as Config.Segments means that no segment has an owner: any processor
+// takes any task. Tasks are still placed by segment.
+const Shared = -1
+
+// Delivery is a workload's delivery mode.
+type Delivery string
+
+// AtLeastOnce delivers each task once or, after a failure, more often.
+const AtLeastOnce Delivery = "at-least-once"
+
+// Account is one storage account and how to reach it: a connection string (with
+// an account key or a SAS), or an endpoint (with a SAS in it, or with a token credential).
+type Account struct {
+	// Name is used in the shard map, logs and metrics. Default: the account's
+	// own name, taken from the connection string or the endpoint.
+	Name string
+	// ConnectionString as the Azure portal shows it.
+	ConnectionString string
+	// Endpoint of the queue service, for example https://NAME.queue.core.windows.net.
+	Endpoint string
+	// TableEndpoint is only needed when it does not follow from Endpoint by
+	// ".queue." becoming ".table.".
+	TableEndpoint string
+	// Credential goes with Endpoint. Default, when the endpoint has no SAS:
+	// azidentity's DefaultAzureCredential.
+	Credential azcore.TokenCredential
+	// Queues is how many queues of the account to use, 1 to 100. Default 8.
+	Queues int
+	// Weight is the account's share of the work relative to the others. Default 1.
+	Weight float64
+	// AllowHTTP permits plain http to a host that is not loopback.
+	AllowHTTP bool
+	// Storage replaces all of the above but Queues and Weight: a ready driver,
+	// for tests and for other transports.
+	Storage storage.Account
+}
+
+// DefaultQueues is how many queues of an account are used unless configured:
+// queues cost nothing, one gives at most 2,000 messages a second and an account
+// 20,000, and many instances sharing one queue are about ten times slower than
+// one instance alone (P7).
+const DefaultQueues = 8
+
+const maxQueues = 100
+
+// validWorkload leaves room for "-poison" in the 63 characters of a queue name,
+// and follows the service's own rule for them.
+var validWorkload = regexp.MustCompile(`^[a-z](-?[a-z0-9])+$`)
+
+// withDefaults checks the configuration and fills in what is not set. The
+// result shares nothing with c that the caller may still change.
+func (c Config) withDefaults() (Config, error) {
+	if len(c.Workload) < 3 || len(c.Workload) > 40 || !validWorkload.MatchString(c.Workload) {
+		return c, &ConfigError{Field: "workload", Problem: fmt.Sprintf("%q is not a workload name", c.Workload), Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter"}
+	}
+	if len(c.Accounts) == 0 {
+		return c, &ConfigError{Field: "accounts", Problem: "no account is given", Fix: "name at least one storage account"}
+	}
+	accounts := make([]Account, len(c.Accounts))
+	seen := map[string]int{}
+	shards := 0
+	for i, a := range c.Accounts {
+		a, err := a.withDefaults(fmt.Sprintf("accounts[%d]", i))
+		if err != nil {
+			return c, err
+		}
+		if j, dup := seen[a.Name]; dup {
+			return c, &ConfigError{Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is account %q, which accounts[%d] is already", a.Name, j), Fix: "remove one, or give them different names if they are different accounts"}
+		}
+		seen[a.Name] = i
+		shards += a.Queues
+		accounts[i] = a
+	}
+	c.Accounts = accounts
+	if c.Control == "" {
+		c.Control = accounts[0].Name
+	}
+	if _, ok := seen[c.Control]; !ok {
+		return c, &ConfigError{Field: "control", Problem: fmt.Sprintf("account %q is not among the accounts", c.Control), Fix: "name one of the accounts listed"}
+	}
+	switch s := c.Segments; {
+	case s == 0 || s == Shared:
+	case s < 64 || s > 4096 || s&(s-1) != 0:
+		return c, &ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: fmt.Sprintf("use a power of two from 64 to 4096, or leave it out for %d", shardmap.DefaultSegments(shards))}
+	}
+	switch c.Delivery {
+	case "":
+		c.Delivery = AtLeastOnce
+	case AtLeastOnce:
+	default:
+		return c, &ConfigError{Field: "delivery", Problem: fmt.Sprintf("%q is not a delivery mode of this version", c.Delivery), Fix: "use at-least-once, or leave it out"}
+	}
+	if c.Instance == "" {
+		c.Instance = newInstance()
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	c.Budget, err = c.Budget.withDefaults()
+	return c, err
+}
+
+func (a Account) withDefaults(field string) (Account, error) {
+	if a.Storage == nil {
+		st, err := azure.Open(azure.Options{
+			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
+			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
+		})
+		if err != nil {
+			return a, &ConfigError{Field: field, Problem: err.Error(), Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net", Err: err}
+		}
+		a.Storage = st
+	}
+	if a.Name == "" {
+		a.Name = a.Storage.Name()
+	}
+	if a.Queues == 0 {
+		a.Queues = DefaultQueues
+	}
+	if a.Queues < 1 || a.Queues > maxQueues {
+		return a, &ConfigError{Field: field + ".queues", Problem: fmt.Sprintf("%d is out of range", a.Queues), Fix: fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, DefaultQueues)}
+	}
+	if a.Weight == 0 {
+		a.Weight = 1
+	}
+	if !(a.Weight >= 0.01 && a.Weight <= 100) { // so written that NaN fails too
+		return a, &ConfigError{Field: field + ".weight", Problem: fmt.Sprintf("%v is out of range", a.Weight), Fix: "use 0.01 to 100, or leave it out for 1"}
+	}
+	return a, nil
+}
+
+// shards lists the queues of the configured accounts as the shard map's first version.
+func (c Config) shards() []shardmap.Shard {
+	var out []shardmap.Shard
+	for _, a := range c.Accounts {
+		for i := range a.Queues {
+			out = append(out, shardmap.Shard{
+				Account: a.Name, Queue: fmt.Sprintf("%s-%02d", c.Workload, i),
+				Weight: a.Weight / float64(a.Queues), State: shardmap.Active,
+			})
+		}
+	}
+	return out
+}
+
+// poisonQueue is the queue of each account that its quarantined messages go to.
+func poisonQueue(workload string) string { return workload + "-poison" }
+
+// newInstance makes a name that no other process has: the random part, because
+// process ids come again and host names are cloned with their machines.
+func newInstance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
+			return r
+		}
+		return '-'
+	}, host)
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return fmt.Sprintf("%.64s-%d-%s", host, os.Getpid(), hex.EncodeToString(b[:]))
+}

@@ -1,0 +1,38 @@
+// Package pump turns many Azure Storage queues, spread over many accounts, into
+// one logical queue whose throughput is the sum of theirs, and keeps every task
+// until it is done.
+//
+// A [Distributor] reads tasks from a [Source], packs the tasks of one segment
+// together into compressed envelopes and puts each envelope into the queue that
+// is its segment's home. A [Processor] takes envelopes back, round robin over
+// all queues of all accounts, hands their tasks to a [Handler] and settles each
+// message after its tasks have had their effect.
+//
+//	cfg := pump.Config{
+//		Workload: "cities",
+//		Accounts: []pump.Account{{ConnectionString: os.Getenv("ACCOUNT_A")}, {ConnectionString: os.Getenv("ACCOUNT_B")}},
+//	}
+//	d, err := pump.NewDistributor(cfg, pump.JSONLines("cities.jsonl", "city"), pump.DistributorOptions{})
+//	...
+//	summary, err := d.Run(ctx)
+//
+//	p, err := pump.NewProcessor(cfg, pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
+//		return work(ctx, t.Body)
+//	}), pump.ProcessorOptions{})
+//	...
+//	summary, err := p.Run(ctx)
+//
+// # The promise
+//
+// Delivery is at least once: a task is delivered again when a handler fails, a
+// process dies or an answer is lost, and never given up for any other reason
+// than a handler's [Reject], an exhausted [RetryPolicy], or contents that cannot be read; those go
+// to the workload's poison queues with their cause. Each task has an identity,
+// (run, segment, n), which every copy of it carries.
+//
+// Every request is made once, under a deadline and within the account's and the
+// queue's budget; a timeout, a broken connection and any 5xx mean "maybe done".
+//
+// DESIGN.md beside this file walks the data path function by function and holds
+// the rules (P1 to P9) that comments cite.
+package pump

@@ -1,0 +1,56 @@
+package pump
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ConfigError is a configuration that cannot be used.
+type ConfigError struct {
+	Field   string // as it stands in the configuration file, for example "accounts[1].queues"
+	Problem string
+	Fix     string
+	Err     error // the cause, if another package found it
+}
+
+func (e *ConfigError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Field, e.Problem, e.Fix) }
+
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// outcome is a handler's wish for one task, carried as an error.
+type outcome struct {
+	after  time.Duration
+	reject bool
+	err    error
+}
+
+func (o *outcome) Error() string {
+	switch {
+	case o.err != nil:
+		return o.err.Error()
+	case o.reject:
+		return "rejected"
+	default:
+		return fmt.Sprintf("retry after %v", o.after)
+	}
+}
+
+func (o *outcome) Unwrap() error { return o.err }
+
+// RetryAfter as a handler's error asks that the task be delivered again not
+// before d from now (0 to 7 days; more is cut to that), counting as an attempt. The cause may be nil.
+func RetryAfter(d time.Duration, cause error) error {
+	return &outcome{after: max(d, 0), err: cause}
+}
+
+// Reject as a handler's error says that the task will never succeed: it is
+// quarantined at once, with the cause.
+func Reject(cause error) error {
+	return &outcome{reject: true, err: cause}
+}
+
+// wish finds what a handler asked for in the error it returned.
+func wish(err error) (o *outcome, ok bool) {
+	return errors.AsType[*outcome](err)
+}

@@ -1,0 +1,257 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// requestTimeout bounds one storage request from the moment it may be sent. A
+// request takes 5 to 50 ms; the service itself gives up after 30 s. Ten seconds
+// hold an account's hiccup and stay well under the margin of a lease.
+const requestTimeout = 10 * time.Second
+
+// fleet is the storage of a workload as one process sees it: every request of
+// the data path goes through it, is paid for from a budget, has a deadline and
+// is counted.
+type fleet struct {
+	cfg      Config
+	accounts map[string]*account
+	names    []string // of the accounts, in the order of the configuration
+	control  storage.Table
+}
+
+// account is one storage account with what this process may spend on it.
+type account struct {
+	name   string
+	store  storage.Account
+	budget *budget
+	counts requestCounts
+	poison *shard
+}
+
+// shard is one queue of one account.
+type shard struct {
+	account *account
+	name    string
+	queue   storage.Queue
+	budget  *budget
+	hooks   *Hooks
+	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
+}
+
+// openFleet makes the handles; it makes no request. The configuration must have
+// its defaults. controlTable is the name of the table for the workload's rows.
+func openFleet(cfg *Config, controlTable string) *fleet {
+	f := &fleet{cfg: *cfg, accounts: map[string]*account{}}
+	for _, a := range cfg.Accounts {
+		acct := &account{name: a.Name, store: a.Storage, budget: newBudget(cfg.Budget.Account)}
+		f.accounts[a.Name] = acct
+		f.names = append(f.names, a.Name)
+		acct.poison = f.newShard(acct, poisonQueue(cfg.Workload))
+	}
+	c := f.accounts[cfg.Control]
+	f.control = &countedTable{Table: c.store.Table(controlTable), account: c, hooks: &f.cfg.Hooks}
+	return f
+}
+
+func (f *fleet) newShard(a *account, queue string) *shard {
+	return &shard{
+		account: a, name: queue, queue: a.store.Queue(queue), budget: newBudget(f.cfg.Budget.Queue),
+		hooks: &f.cfg.Hooks, perMsg: *f.cfg.Budget.GetCostsMessages,
+	}
+}
+
+// shard gives the handle of a queue of the shard map.
+func (f *fleet) shard(accountName, queue string) (*shard, error) {
+	a, ok := f.accounts[accountName]
+	if !ok {
+		return nil, &ConfigError{Field: "accounts", Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName), Fix: "add it to the accounts"}
+	}
+	return f.newShard(a, queue), nil
+}
+
+// requests counts what this process has asked of each account so far.
+func (f *fleet) requests() (r Requests, throttled int64) {
+	r = Requests{}
+	for _, name := range f.names {
+		a := f.accounts[name]
+		r[name] = a.counts.snapshot()
+		throttled += a.counts.throttled.Load()
+	}
+	return r, throttled
+}
+
+// createQueues makes the given queues and every account's poison queue. Only a
+// distributor does that: a processor that met a deleted queue and made it
+// again would hide the loss (window 33).
+func (f *fleet) createQueues(ctx context.Context, shards []*shard) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	all := append([]*shard{}, shards...)
+	for _, name := range f.names {
+		all = append(all, f.accounts[name].poison)
+	}
+	for _, s := range all {
+		g.Go(func() error {
+			return s.do(ctx, classPut, 1, opCreate, s.queue.Create)
+		})
+	}
+	return g.Wait()
+}
+
+// do pays for one request from the queue's and the account's budget, makes it
+// under a deadline, counts it, and lets a throttle reach both budgets: which of
+// the two limits was hit the service does not say.
+func (s *shard) do(ctx context.Context, c class, cost int, op operation, call func(context.Context) error) error {
+	if err := s.budget.spend(ctx, c, cost); err != nil {
+		return storage.NotSent(ctx, op.String(), s.account.name, s.name)
+	}
+	if err := s.account.budget.spend(ctx, c, cost); err != nil {
+		return storage.NotSent(ctx, op.String(), s.account.name, s.name)
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := call(ctx)
+	s.account.counts.add(op, err)
+	s.hooks.request(s.account.name, s.name, op.String(), time.Since(start), err)
+	if err != nil && storage.Is(err, storage.Throttled) {
+		s.budget.throttled()
+		s.account.budget.throttled()
+	}
+	return err
+}
+
+func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error {
+	return s.do(ctx, classPut, 1, opPut, func(ctx context.Context) error {
+		_, err := s.queue.Put(ctx, text, delay)
+		return err
+	})
+}
+
+// get also says when the request was sent: leases are counted from then (window 11).
+func (s *shard) get(ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
+	err = s.do(ctx, classGet, 1, opGet, func(ctx context.Context) error {
+		sent = time.Now()
+		var err error
+		msgs, err = s.queue.Get(ctx, limit, visibility)
+		return err
+	})
+	if more := len(msgs) - 1; s.perMsg && more > 0 {
+		s.budget.charge(more)
+		s.account.budget.charge(more)
+	}
+	return msgs, sent, err
+}
+
+// renew also says when the request was sent, as get does.
+func (s *shard) renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (next storage.Receipt, sent time.Time, err error) {
+	err = s.do(ctx, classRenew, 1, opRenew, func(ctx context.Context) error {
+		sent = time.Now()
+		var err error
+		next, err = s.queue.Renew(ctx, r, visibility)
+		return err
+	})
+	return next, sent, err
+}
+
+// release makes a message visible again; it settles, so it goes before renewals.
+func (s *shard) release(ctx context.Context, r storage.Receipt, delay time.Duration) error {
+	return s.do(ctx, classSettle, 1, opRenew, func(ctx context.Context) error {
+		_, err := s.queue.Renew(ctx, r, delay)
+		return err
+	})
+}
+
+func (s *shard) replace(ctx context.Context, r storage.Receipt, text []byte, delay time.Duration) error {
+	return s.do(ctx, classSettle, 1, opReplace, func(ctx context.Context) error {
+		_, err := s.queue.Replace(ctx, r, text, delay)
+		return err
+	})
+}
+
+func (s *shard) delete(ctx context.Context, r storage.Receipt) error {
+	return s.do(ctx, classSettle, 1, opDelete, func(ctx context.Context) error {
+		return s.queue.Delete(ctx, r)
+	})
+}
+
+func (s *shard) count(ctx context.Context) (n int64, err error) {
+	err = s.do(ctx, classGet, 1, opCount, func(ctx context.Context) error {
+		var err error
+		n, err = s.queue.Count(ctx)
+		return err
+	})
+	return n, err
+}
+
+func (s *shard) String() string { return s.account.name + "/" + s.name }
+
+// countedTable counts the requests to the control table. They are few and
+// guard the leases, so no budget holds them up.
+type countedTable struct {
+	storage.Table
+	account *account
+	hooks   *Hooks
+}
+
+func (t *countedTable) note(op operation, start time.Time, err error) {
+	t.account.counts.add(op, err)
+	t.hooks.request(t.account.name, t.Name(), op.String(), time.Since(start), err)
+}
+
+func (t *countedTable) Create(ctx context.Context) error {
+	start := time.Now()
+	err := t.Table.Create(ctx)
+	t.note(opCreate, start, err)
+	return err
+}
+
+func (t *countedTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
+	start := time.Now()
+	e, err := t.Table.Read(ctx, partition, row)
+	t.note(opRead, start, err)
+	return e, err
+}
+
+func (t *countedTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
+	start := time.Now()
+	e, err := t.Table.Write(ctx, w)
+	t.note(opWrite, start, err)
+	return e, err
+}
+
+func (t *countedTable) Transact(ctx context.Context, ws []storage.Write) ([]storage.ETag, error) {
+	start := time.Now()
+	e, err := t.Table.Transact(ctx, ws)
+	t.note(opWrite, start, err)
+	return e, err
+}
+
+func (t *countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+	return func(yield func(storage.Entity, error) bool) {
+		start := time.Now()
+		var last error
+		defer func() { t.note(opQuery, start, last) }()
+		for e, err := range t.Table.Query(ctx, q) {
+			last = err
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// stopsQueue reports whether err says that the queue cannot be used until
+// someone acts: it is missing, or the credential is refused.
+func stopsQueue(err error) bool {
+	e, ok := errors.AsType[*storage.Error](err)
+	return ok && (e.Code == storage.Missing || e.Code == storage.Auth)
+}

@@ -1,0 +1,26 @@
+package pump
+
+import "time"
+
+// Hooks are called by the engine, from many goroutines at once, to let metrics
+// and tests see what happens. Every field may be nil. A hook must return
+// quickly; it is called on the data path.
+type Hooks struct {
+	// Request is called after each storage request: "put", "get", "renew",
+	// "replace", "delete", "read", "write" and so on, with the failure if there was one.
+	Request func(account, object, operation string, took time.Duration, err error)
+	// Quarantine is called after a task or message was put into a poison queue.
+	Quarantine func(account, reason string, tasks int)
+}
+
+func (h *Hooks) request(account, object, operation string, took time.Duration, err error) {
+	if h.Request != nil {
+		h.Request(account, object, operation, took, err)
+	}
+}
+
+func (h *Hooks) quarantine(account, reason string, tasks int) {
+	if h.Quarantine != nil {
+		h.Quarantine(account, reason, tasks)
+	}
+}
