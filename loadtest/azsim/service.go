@@ -6,6 +6,20 @@ import (
 	"time"
 )
 
+// This file is the seam between the core, which owns everything that both
+// services share (accounts, the wire, authorisation, limits, faults, counters,
+// the service properties), and the two services, which own what an operation
+// means. The way of a request:
+//
+//	core:    find account and service, read the body within its bound, check x-ms-version
+//	backend: route: name the operation, its object, cost and permissions
+//	core:    plan faults, travel (latency), authorise, charge the limits
+//	backend: operation.run: carry it out
+//	core:    charge what was served, common headers, travel back, count
+//
+// The core makes an account's table service with newTableStore(a *account)
+// (table_store.go) and its queue service with newQueueStore(a *account).
+
 // service names one of the two services of an account.
 type service string
 
@@ -15,44 +29,121 @@ const (
 )
 
 // request is one request after the core has read it: the account found, the
-// account's name taken off the path, the body read within its bound.
+// account's name taken off the path, the body read within its bound. It is
+// used by one goroutine only.
 type request struct {
 	method  string
-	path    string // escaped, after the account: "/q/messages/id", "/t(PartitionKey='p',RowKey='r')"
+	path    string // escaped, after the account: "/q/messages/id", "/t(PartitionKey='p',RowKey='r')"; "/" alone is the service
 	query   url.Values
-	header  http.Header
-	body    []byte
+	header  http.Header // keys in canonical form, whatever the client sent
+	body    []byte      // the backend may keep it: nobody else has it or writes to it
 	account *account
 	service service
-	baseURL string    // what Location headers and ServiceEndpoint attributes begin with, no trailing slash
-	now     time.Time // the server's clock when the request arrived: time.Now plus the configured offset
+	version string // x-ms-version, one of the known ones; "" if none was sent
+	baseURL string // what Location headers and ServiceEndpoint attributes begin with, no trailing slash
+	id      string // the answer's x-ms-request-id, also in error bodies
+
+	// now is the server's clock (time.Now plus the configured offset, UTC).
+	// The core sets it again when the request has arrived, after route and
+	// before run: run reads r.now, route keeps no copy of it.
+	now time.Time
+
+	// keyRange bounds what the request's SAS may see of a table; the core sets
+	// it before run. A query leaves out rows for which keyRange.holds is false;
+	// addressed rows (operation.keys) are checked by the core.
+	keyRange keyRange
+
+	mischief mischief // what an injected fault wants the queue service to do wrong
 }
 
-// reply is the answer to one request before the common headers are added.
+// reply is the answer to one request before the common headers are added
+// (Server, x-ms-request-id, x-ms-version, Date, x-ms-client-request-id).
+// Errors are made with request.fail, in the form of the request's service.
 type reply struct {
 	status int
-	header http.Header // may be nil
-	body   []byte
+	header http.Header // may be nil; canonical keys; the core takes it over
+	body   []byte      // the core takes it over: it is handed to the client as is
+	code   string      // error code, "" on success; request.fail fills it in
+	served int         // messages or entities in the answer, for limits that charge them (Limits.GetCost)
 }
 
 // operation is what a request asks for. It is found before the request is
 // authorised, counted, throttled or failed on purpose, so that each of those
 // can speak of the operation, and carried out last.
 type operation struct {
-	name       string    // "PutMessage", "GetMessages", "InsertEntity", "Batch", ...: the REST reference's names without spaces
-	object     string    // queue or table; "" for operations of the account
-	partition  string    // what the per-partition limit is counted on: the queue, or table + partition key; "" if none
-	cost       int       // messages or entities that the published limits count
-	permission string    // SAS permission letters, any one of which allows it ("r", "au", ...); "" if only an account SAS or key may do it
-	keys       [2]string // table service: partition and row key addressed, for SAS key ranges; "" for queries
-	run        func() reply
+	name      string // "PutMessage", "GetMessages", "InsertEntity", "Batch", ...: the REST reference's names without spaces
+	object    string // queue or table; "" for operations of the account
+	partition string // what the per-partition limit is counted on: the queue, or table + "\x00" + partition key; "" if none
+	cost      int    // messages or entities that the published limits count; 0 counts as 1
+
+	// What a SAS must hold. Alternatives are separated by commas; of one
+	// alternative all letters are needed: "au" is add and update, "c,w" is
+	// create or write, "" is never allowed by that kind of SAS.
+	permission        string // service SAS, and the permissions of a stored access policy
+	accountPermission string // account SAS
+	resource          byte   // account SAS resource type: 's' service, 'c' queue or table, 'o' message or entity
+
+	keys [][2]string // table service: partition and row keys addressed, for SAS key ranges; nil for queries and tables
+
+	run func() reply
 }
 
-// backend is one service of one account. Both methods are called by many
+// backend is one service of one account. Its methods are called by many
 // goroutines at once. route looks at the request only and changes nothing; a
 // request it cannot make sense of gives a nil operation and the answer. run
 // must not sleep nor wait for anything but a short mutex: virtual time stops
-// while a mutex is held across a sleep.
+// while a mutex is held across a sleep. Bodies it answers with are never
+// written to again.
 type backend interface {
 	route(r *request) (*operation, reply)
+
+	// policies are the stored access policies of a queue or table; found is
+	// false if there is no such object.
+	policies(object string) (p []signedIdentifier, found bool)
+}
+
+// account is one storage account. Its fields do not change after New, except
+// properties, which have their own mutex.
+type account struct {
+	name         string
+	key          []byte
+	seed         uint64        // of this account, from Config.Seed and its name
+	beingDeleted time.Duration // how long a deleted queue's or table's name stays taken (Config.BeingDeleted)
+	sim          *Sim
+
+	queues backend
+	tables backend
+
+	queueProperties serviceProperties
+	tableProperties serviceProperties
+	queueLimits     buckets
+	tableLimits     buckets
+	mac             macPool
+}
+
+// keyRange is the part of a table that a SAS is good for: from (startPK,
+// startRK) to (endPK, endRK), both included, in the table's order. An unset
+// bound is open.
+type keyRange struct {
+	startPK, startRK, endPK, endRK string
+}
+
+// holds reports whether a row lies within the range.
+func (k keyRange) holds(pk, rk string) bool {
+	if k.startPK != "" && (pk < k.startPK || pk == k.startPK && rk < k.startRK) {
+		return false
+	}
+	if k.endPK != "" && (pk > k.endPK || pk == k.endPK && k.endRK != "" && rk > k.endRK) {
+		return false
+	}
+	return true
+}
+
+// signedIdentifier is one stored access policy of a queue or table. Reading
+// and writing a set of them is the same XML for both services: parseACL and
+// renderACL in acl.go.
+type signedIdentifier struct {
+	id            string
+	start, expiry time.Time // zero: not set
+	permission    string    // letters; "" not set
 }
