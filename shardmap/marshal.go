@@ -1,0 +1,230 @@
+package shardmap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// The stored form, all integers unsigned varints unless said otherwise:
+//
+//	format (1 byte, 1) | version | log2 S (1 byte)
+//	accounts: how many, then length (1 byte) and bytes of each
+//	queues:   the same
+//	shards:   how many, then account, queue, weight in thousandths, state (1 byte, 0 active, 1 draining) of each
+//	homes:    S shard numbers
+//	xxhash64 of all before (8 bytes, big endian)
+//
+// Names stand once each because a workload's queues have the same names in
+// every account: 100 shards at S = 4,096 take about 5 KiB.
+
+// MaxBytes is the largest stored form of a map. It fits one binary property
+// (64 KiB) of a table row with room to spare.
+const MaxBytes = 60 << 10
+
+const formatVersion = 1
+
+// Errors of MarshalBinary and UnmarshalBinary, wrapped with detail.
+var (
+	// ErrTooLarge: the map does not fit MaxBytes; use shorter or fewer names.
+	ErrTooLarge = errors.New("the shard map is too large")
+	// ErrFormat: a newer version of this program wrote the map.
+	ErrFormat = errors.New("the shard map has a format that this version does not read")
+	// ErrCorrupt: the bytes are no shard map, or a damaged one.
+	ErrCorrupt = errors.New("the shard map is damaged")
+)
+
+// MarshalBinary gives the stored form, at most MaxBytes.
+func (m *Map) MarshalBinary() ([]byte, error) {
+	b := []byte{formatVersion}
+	b = binary.AppendUvarint(b, m.Version)
+	b = append(b, byte(bits.TrailingZeros(uint(m.Segments))))
+	accounts, queues := newNames(), newNames()
+	for _, s := range m.Shards {
+		accounts.add(s.Account)
+		queues.add(s.Queue)
+	}
+	b = queues.append(accounts.append(b))
+	b = binary.AppendUvarint(b, uint64(len(m.Shards)))
+	for _, s := range m.Shards {
+		b = binary.AppendUvarint(b, accounts.index[s.Account])
+		b = binary.AppendUvarint(b, queues.index[s.Queue])
+		b = binary.AppendUvarint(b, s.steps())
+		b = append(b, stateByte(s.State))
+	}
+	for _, h := range m.homes {
+		b = binary.AppendUvarint(b, uint64(h))
+	}
+	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64(b))
+	if len(b) > MaxBytes {
+		return nil, fmt.Errorf("%w: %d bytes for %d shards, at most %d", ErrTooLarge, len(b), len(m.Shards), MaxBytes)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads the stored form. The bytes are not trusted: they may
+// cost no more memory than a few times their own size, and the result has
+// passed every check that New makes, with every home on an active shard. (Not
+// checked is that loads keep their shares: a later version may place otherwise,
+// and its map is the truth all the same.) On an error the receiver is unchanged.
+func (m *Map) UnmarshalBinary(data []byte) error {
+	if len(data) > MaxBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), MaxBytes)
+	}
+	if len(data) == 0 {
+		return fmt.Errorf("%w: it is empty", ErrCorrupt)
+	}
+	if data[0] != formatVersion {
+		return fmt.Errorf("%w: format %d, want %d", ErrFormat, data[0], formatVersion)
+	}
+	if len(data) < 8 || xxhash.Sum64(data[:len(data)-8]) != binary.BigEndian.Uint64(data[len(data)-8:]) {
+		return fmt.Errorf("%w: wrong checksum", ErrCorrupt)
+	}
+	read, err := decode(&decoder{rest: data[1 : len(data)-8]})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	*m = *read
+	return nil
+}
+
+func decode(d *decoder) (*Map, error) {
+	version := d.uvarint()
+	// A byte of 64 or more shifts the bit out and leaves 0, which is refused.
+	segments := 1 << d.byte()
+	if err := checkSegments(segments); err != nil {
+		return nil, err
+	}
+	accounts, queues := d.names(), d.names()
+	shards := make([]Shard, 0, d.count(MaxShards))
+	for range cap(shards) {
+		shards = append(shards, d.shard(accounts, queues))
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	m, err := blank(segments, shards)
+	if err != nil {
+		return nil, err
+	}
+	m.Version = version
+	m.homes = make([]uint16, segments)
+	for i := range m.homes {
+		h := d.uvarint()
+		if d.err == nil && (h >= uint64(len(shards)) || m.Shards[h].State != Active) {
+			return nil, fmt.Errorf("segment %d has shard %d as its home, which is none or drains", i, h)
+		}
+		m.homes[i] = uint16(h)
+	}
+	if d.err == nil && len(d.rest) > 0 {
+		d.err = fmt.Errorf("%d bytes follow its end", len(d.rest))
+	}
+	return m, d.err
+}
+
+// names is a set of names in order of their first use.
+type names struct {
+	list  []string
+	index map[string]uint64
+}
+
+func newNames() *names { return &names{index: map[string]uint64{}} }
+
+func (n *names) add(name string) {
+	if _, ok := n.index[name]; !ok {
+		n.index[name] = uint64(len(n.list))
+		n.list = append(n.list, name)
+	}
+}
+
+func (n *names) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(n.list)))
+	for _, name := range n.list {
+		b = append(b, byte(len(name)))
+		b = append(b, name...)
+	}
+	return b
+}
+
+func stateByte(s State) byte {
+	if s == Draining {
+		return 1
+	}
+	return 0
+}
+
+// decoder reads from a slice; after its first error it gives zeros.
+type decoder struct {
+	rest []byte
+	err  error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf(format, args...)
+	}
+	d.rest = nil
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 {
+		d.fail("it ends in the middle of a number")
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *decoder) byte() byte {
+	if len(d.rest) == 0 {
+		d.fail("it ends early")
+		return 0
+	}
+	b := d.rest[0]
+	d.rest = d.rest[1:]
+	return b
+}
+
+// count reads a number of entries, of which each takes at least one byte.
+func (d *decoder) count(most int) int {
+	n := d.uvarint()
+	if n > uint64(min(most, len(d.rest))) {
+		d.fail("it claims %d entries", n)
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) names() []string {
+	list := make([]string, 0, d.count(MaxShards))
+	for range cap(list) {
+		n := int(d.byte())
+		if n > len(d.rest) {
+			d.fail("it ends in the middle of a name")
+			break
+		}
+		list = append(list, string(d.rest[:n]))
+		d.rest = d.rest[n:]
+	}
+	return list
+}
+
+func (d *decoder) shard(accounts, queues []string) Shard {
+	a, q, steps, state := d.uvarint(), d.uvarint(), d.uvarint(), d.byte()
+	switch {
+	case d.err != nil:
+	case a >= uint64(len(accounts)) || q >= uint64(len(queues)):
+		d.fail("a shard has no name")
+	case steps == 0 || steps > MaxWeight*1000:
+		d.fail("a shard has a weight of %d thousandths", steps)
+	case state > 1:
+		d.fail("a shard has the state %d", state)
+	default:
+		return Shard{accounts[a], queues[q], stepsWeight(steps), [...]State{Active, Draining}[state]}
+	}
+	return Shard{}
+}

@@ -1,0 +1,118 @@
+package shardmap
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"pgregory.net/rapid"
+)
+
+// goldenKey reads the key column of testdata/segments.txt.
+func goldenKey(t *testing.T, field string) []byte {
+	t.Helper()
+	field, times, repeated := strings.Cut(field, "x")
+	if field == "-" {
+		return nil
+	}
+	key, err := hex.DecodeString(field)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !repeated {
+		return key
+	}
+	n, err := strconv.Atoi(times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Repeat(key, n)
+}
+
+func TestSegmentIsPinnedByGoldenVectors(t *testing.T) {
+	file, err := os.Open("testdata/segments.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	vectors := 0
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "#") {
+			continue
+		}
+		vectors++
+		var name, sum string
+		var of64, of1024, of4096 uint32
+		if _, err := fmt.Sscan(lines.Text(), &name, &sum, &of64, &of1024, &of4096); err != nil {
+			t.Fatalf("line %q: %v", lines.Text(), err)
+		}
+		key := goldenKey(t, name)
+		if got := fmt.Sprintf("%016x", xxhash.Sum64(key)); got != sum {
+			t.Errorf("xxhash64 of %.40s is %s, want %s", name, got, sum)
+		}
+		for segments, want := range map[int]uint32{1: 0, 64: of64, 1024: of1024, 4096: of4096} {
+			if got := Segment(key, segments); got != want {
+				t.Errorf("Segment(%.40s, %d) = %d, want %d", name, segments, got, want)
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if vectors < 20 {
+		t.Fatalf("only %d vectors", vectors)
+	}
+}
+
+func TestSegmentIsBelowTheNumberOfSegmentsForAnyKey(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.SliceOf(rapid.Byte()).Draw(t, "key")
+		segments := 1 << rapid.IntRange(0, 12).Draw(t, "log2 S")
+		if got := Segment(key, segments); int(got) >= segments {
+			t.Fatalf("Segment = %d of %d", got, segments)
+		}
+	})
+}
+
+func TestSegmentsOfManyKeysAreEvenlyUsed(t *testing.T) {
+	const segments, keys = 256, 256 * 1000
+	var used [segments]int
+	for i := range keys {
+		used[Segment(fmt.Appendf(nil, "customer-%d", i), segments)]++
+	}
+	for s, n := range used {
+		// 1,000 expected, standard deviation 32: 200 away is over six of them.
+		if n < 800 || n > 1200 {
+			t.Errorf("segment %d has %d of %d keys", s, n, keys)
+		}
+	}
+}
+
+func TestDefaultSegmentsIsAPowerOfTwoOfAtLeast32AShardFrom64To4096(t *testing.T) {
+	for shards, want := range map[int]int{-1: 64, 0: 64, 1: 64, 2: 64, 3: 128, 4: 128, 5: 256, 8: 256, 9: 512, 32: 1024, 33: 2048, 64: 2048, 65: 4096, 100: 4096, 128: 4096, 129: 4096, 1 << 40: 4096} {
+		if got := DefaultSegments(shards); got != want {
+			t.Errorf("DefaultSegments(%d) = %d, want %d", shards, got, want)
+		}
+	}
+	for shards := range MaxShards {
+		s := DefaultSegments(shards)
+		if checkSegments(s) != nil || s < 64 || (s < 32*shards && s != 4096) || (s > 64 && s/2 >= 32*shards) {
+			t.Fatalf("DefaultSegments(%d) = %d", shards, s)
+		}
+	}
+}
+
+func BenchmarkSegment(b *testing.B) {
+	key := []byte("customer-1234567")
+	for b.Loop() {
+		Segment(key, 1024)
+	}
+}
