@@ -14,7 +14,7 @@ import (
 //	format (1 byte, 1) | version | log2 S (1 byte)
 //	accounts: how many, then length (1 byte) and bytes of each
 //	queues:   the same
-//	shards:   how many, then account, queue, weight in thousandths, state (1 byte, 0 active, 1 draining) of each
+//	shards:   how many, then account, queue, weight in millionths, state (1 byte, 0 active, 1 draining) of each
 //	homes:    S shard numbers
 //	xxhash64 of all before (8 bytes, big endian)
 //
@@ -219,8 +219,8 @@ func (d *decoder) shard(accounts, queues []string) Shard {
 	case d.err != nil:
 	case a >= uint64(len(accounts)) || q >= uint64(len(queues)):
 		d.fail("a shard has no name")
-	case steps == 0 || steps > MaxWeight*1000:
-		d.fail("a shard has a weight of %d thousandths", steps)
+	case steps == 0 || steps > MaxWeight*stepsPerUnit:
+		d.fail("a shard has a weight of %d millionths", steps)
 	case state > 1:
 		d.fail("a shard has the state %d", state)
 	default:

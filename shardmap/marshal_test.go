@@ -52,7 +52,7 @@ func TestAHundredShardsOf4096SegmentsFit60KiB(t *testing.T) {
 	usual := len(mustMarshal(t, mustNew(t, 4096, fleet(100))))
 	shards := make([]Shard, 100)
 	for i := range shards { // the longest names, no two alike
-		shards[i] = Shard{Account: fmt.Sprintf("a%062d", i), Queue: fmt.Sprintf("q%062d", i), Weight: 999.999}
+		shards[i] = Shard{Account: fmt.Sprintf("a%062d", i), Queue: fmt.Sprintf("q%062d", i), Weight: 999.999999}
 	}
 	worst := len(mustMarshal(t, mustNew(t, 4096, shards)))
 	t.Logf("100 shards at S = 4096: %d bytes with usual names, %d with the longest; most is %d", usual, worst, MaxBytes)
@@ -70,7 +70,7 @@ func resum(b []byte, change func([]byte) []byte) []byte {
 func TestADamagedMapIsRefused(t *testing.T) {
 	m := mustNew(t, 4, []Shard{{Account: "a", Queue: "q"}, {Account: "b", Queue: "q", State: Draining}})
 	good := mustMarshal(t, m)
-	// format 1 | version 1 | log2 S 2 | 2 accounts: 1 a 1 b | 1 queue: 1 q | 2 shards: 0 0 1000 active, 1 0 1000 draining | homes
+	// format 1 | version 1 | log2 S 2 | 2 accounts: 1 a 1 b | 1 queue: 1 q | 2 shards: 0 0 1000000 active, 1 0 1000000 draining | homes
 	const version, logS, accounts, queue, shards = 1, 2, 3, 8, 11
 	set := func(at int, to ...byte) []byte {
 		return resum(good, func(b []byte) []byte { return append(append(b[:at:at], to...), b[at+len(to):]...) })
@@ -95,11 +95,11 @@ func TestADamagedMapIsRefused(t *testing.T) {
 		"no shards":               {set(shards, 0), ErrCorrupt},
 		"an account not named":    {set(shards+1, 7), ErrCorrupt},
 		"a queue not named":       {set(shards+2, 1), ErrCorrupt},
-		"no weight":               {set(shards+3, 0x80, 0), ErrCorrupt},
-		"a huge weight":           {set(shards+3, 0xff, 0xff, 0x7f), ErrCorrupt},
-		"an unknown state":        {set(shards+5, 2), ErrCorrupt},
-		"a shard twice":           {set(shards+6, 0), ErrCorrupt},
-		"none active":             {set(shards+5, 1), ErrCorrupt},
+		"no weight":               {set(shards+3, 0x80, 0x80, 0), ErrCorrupt},
+		"a huge weight":           {set(shards+3, 0xff, 0xff, 0xff, 0xff, 0x7f), ErrCorrupt},
+		"an unknown state":        {set(shards+6, 2), ErrCorrupt},
+		"a shard twice":           {set(shards+7, 0), ErrCorrupt},
+		"none active":             {set(shards+6, 1), ErrCorrupt},
 		"home on no shard":        {set(len(good)-9, 2), ErrCorrupt},
 		"home on a draining one":  {set(len(good)-9, 1), ErrCorrupt},
 		"bytes after the end":     {resum(good, func(b []byte) []byte { return append(b, 0) }), ErrCorrupt},

@@ -92,7 +92,7 @@ func targets(m *Map, kept []int) []int {
 		if s.State != Active {
 			continue
 		}
-		// At most 4,096 x 1,000,000 over at most 1,024 x 1,000,000: exact.
+		// At most 4,096 x 10^9 over at most 1,024 x 10^9: exact.
 		share := uint64(m.Segments) * s.steps()
 		want[i], rest[i] = int(share/total), share%total
 		left -= want[i]

@@ -65,7 +65,7 @@ func bounds(segments int, shards []Shard) (low, high []int) {
 		if s.State == Draining {
 			return new(big.Rat)
 		}
-		return big.NewRat(int64(math.Round(s.Weight*1000)), 1000)
+		return big.NewRat(int64(math.Round(s.Weight*1e6)), 1e6)
 	}
 	for _, s := range shards {
 		total.Add(total, weight(s))
@@ -122,7 +122,7 @@ func drawShards(t *rapid.T, label string) []Shard {
 		shards[i] = Shard{
 			Account: fmt.Sprintf("account%d", name%7),
 			Queue:   fmt.Sprintf("q-%d", name/7),
-			Weight:  float64(rapid.OneOf(rapid.Just(1000), rapid.IntRange(1, 5000), rapid.IntRange(1, 1_000_000)).Draw(t, "weight")) / 1000,
+			Weight:  float64(rapid.OneOf(rapid.Just(1000), rapid.IntRange(1, 5000), rapid.IntRange(1, 1_000_000)).Draw(t, "weight")) / float64(rapid.SampledFrom([]int{1000, 1_000_000}).Draw(t, "unit")),
 			State:   rapid.SampledFrom([]State{Active, Active, Active, Draining}).Draw(t, "state"),
 		}
 	}
@@ -340,7 +340,7 @@ func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
 		"only draining":           {64, with(func(s *Shard) { s.State = Draining }), ErrNoActive},
 		"unknown state":           {64, with(func(s *Shard) { s.State = "paused" }), ErrShards},
 		"negative weight":         {64, with(func(s *Shard) { s.Weight = -1 }), ErrShards},
-		"tiny weight":             {64, with(func(s *Shard) { s.Weight = 0.0001 }), ErrShards},
+		"tiny weight":             {64, with(func(s *Shard) { s.Weight = 0.0000001 }), ErrShards},
 		"huge weight":             {64, with(func(s *Shard) { s.Weight = 1001 }), ErrShards},
 		"NaN weight":              {64, with(func(s *Shard) { s.Weight = math.NaN() }), ErrShards},
 		"infinite weight":         {64, with(func(s *Shard) { s.Weight = math.Inf(1) }), ErrShards},

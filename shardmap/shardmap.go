@@ -24,9 +24,12 @@ const (
 	// MaxShards is the largest number of shards of a map, draining ones included.
 	MaxShards = 1024
 	// MinWeight and MaxWeight bound a shard's weight, which is kept in steps of
-	// MinWeight so that shares are exact whole-number arithmetic everywhere.
-	MinWeight = 0.001
+	// MinWeight so that shares are exact whole-number arithmetic everywhere. A
+	// millionth is fine enough for an account's weight spread over its queues.
+	MinWeight = 0.000001
 	MaxWeight = 1000
+
+	stepsPerUnit = 1_000_000
 	// maxName is the longest name of a queue, and more than that of an account.
 	maxName = 63
 )
@@ -178,8 +181,8 @@ func (s *Shard) normalise() error {
 }
 
 // steps is the weight as a whole number of MinWeight; stepsWeight is the way back.
-func (s Shard) steps() uint64          { return uint64(math.Round(s.Weight * 1000)) }
-func stepsWeight(steps uint64) float64 { return float64(steps) / 1000 }
+func (s Shard) steps() uint64          { return uint64(math.Round(s.Weight * stepsPerUnit)) }
+func stepsWeight(steps uint64) float64 { return float64(steps) / stepsPerUnit }
 
 // checkName admits what can stand in a host name or path and in a log line;
 // what a service makes of it is the driver's business.
