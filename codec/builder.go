@@ -1,0 +1,291 @@
+package codec
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Bounds of what a Builder packs, whatever the text limit. They are also the
+// default [Limits] of [Open]: what was packed can be opened.
+const (
+	maxRaw   = 4 << 20 // bytes of records
+	maxTasks = 1 << 15
+)
+
+// streamEnd is an empty final DEFLATE block, tailLen what follows the chunks:
+// the block, the CRC-32 and the size of the records.
+const (
+	streamEnd = "\x03\x00"
+	tailLen   = len(streamEnd) + 8
+)
+
+var (
+	errNotReset = errors.New("codec: builder not reset since it was sealed")
+	errEmpty    = errors.New("codec: sealing an envelope without a task")
+)
+
+// Builder fills one envelope at a time. It says of every task whether it still
+// fits, exactly, although each task is compressed only once: records wait
+// uncompressed while even storing them as they are would fit, and are
+// compressed as one chunk when it would not. So the decision needs no
+// compression as long as it is clear, and towards the end the chunks get
+// smaller until a single task is tried. The only bytes compressed in vain are
+// those of the task that is refused.
+//
+// Between calls a Builder holds no compressor, only the waiting records, 4 KiB
+// of those before them and the compressed chunks, in pooled buffers; a sealed or
+// new one holds nothing. The same tasks in the same order make the same text. A
+// Builder is not safe for concurrent use.
+type Builder struct {
+	limit int // size of the gzip member in bytes
+	head  Header
+	err   error // what makes the builder unusable until Reset
+
+	fixed int // size of the header's fields less RawLen and n-set
+	spans []span
+	done  int // encoded size of all spans but the last
+	tasks int
+
+	// raw.b[:start] are records that are in chunks already and serve as the
+	// window of the next chunk; raw.b[start:] wait.
+	raw    *slab
+	start  int
+	chunks *slab
+
+	rawLen int
+	crc    uint32
+	sum    xxhash.Digest
+
+	compressed, primed int // bytes that went through the compressor, for tests
+}
+
+// NewBuilder makes a builder of envelopes whose text has at most textLimit
+// characters: at most, and if 0 is given, 64 KiB; then less [DefaultHeadroom].
+// It must be Reset before use.
+func NewBuilder(textLimit int) *Builder {
+	if textLimit <= 0 {
+		textLimit = maxText - DefaultHeadroom
+	}
+	return &Builder{limit: min(textLimit, maxText) / 4 * 3, err: errNotReset}
+}
+
+// Reset begins an empty envelope with the identity of h: Version, Workload, Run,
+// Segment, Attempt, Generation and MapVersion; the other fields are ignored, so
+// that the header of an opened envelope will do. An h that cannot be written is
+// the error of the next Add or Seal.
+func (b *Builder) Reset(h Header) {
+	b.free()
+	if h.Version == 0 {
+		h.Version = Version
+	}
+	h.Tasks, h.RawLen, h.Checksum, h.Cause = NSet{}, 0, 0, nil
+	b.head = h
+	b.err = nil
+	switch {
+	case h.Version > Version:
+		b.err = fmt.Errorf("codec: cannot write version %d, only up to %d", h.Version, Version)
+	case len(h.Workload) > maxWorkload || !utf8.ValidString(h.Workload):
+		b.err = fmt.Errorf("codec: workload name must be at most %d bytes of UTF-8", maxWorkload)
+	}
+	b.fixed = h.fieldsSize()
+	b.spans, b.done, b.tasks = b.spans[:0], 0, 0
+	b.rawLen, b.crc, b.compressed, b.primed = 0, 0, 0, 0
+	b.sum.Reset()
+}
+
+func (b *Builder) free() {
+	b.raw.free()
+	b.chunks.free()
+	b.raw, b.chunks, b.start = nil, nil, 0
+	if cap(b.spans) > 64 {
+		b.spans = nil
+	}
+}
+
+// Len is the number of tasks in the envelope.
+func (b *Builder) Len() int { return b.tasks }
+
+// Held is how many bytes of memory the builder holds now.
+func (b *Builder) Held() int {
+	held := int(unsafe.Sizeof(*b)) + cap(b.spans)*int(unsafe.Sizeof(span{}))
+	if b.raw != nil {
+		held += cap(b.raw.b)
+	}
+	if b.chunks != nil {
+		held += cap(b.chunks.b)
+	}
+	return held
+}
+
+// Add copies t into the envelope if it fits. If it does not, fits is false and
+// the envelope is as it was: seal it, Reset and Add t again. That it does not
+// fit even then is ErrTaskTooLarge. t.N must be greater than that of the task
+// before; that it is not, like using a builder that was not Reset, is an error
+// that leaves the envelope as it was, too.
+func (b *Builder) Add(t Task) (fits bool, err error) {
+	if b.err != nil {
+		return false, b.err
+	}
+	if k := len(b.spans); k > 0 && t.N < b.spans[k-1].to || t.N+1 == 0 {
+		return false, fmt.Errorf("codec: task %d out of order or out of range", t.N)
+	}
+	size := recordSize(&t)
+	if size > maxRaw {
+		return false, wrap(ErrTaskTooLarge, "%d bytes", size)
+	}
+	if b.rawLen+size > maxRaw || b.tasks == maxTasks {
+		return false, nil
+	}
+	room := b.room(t.N, size)
+	if storedSize(b.waiting()+size) > room && b.waiting() > 0 {
+		b.flush()
+		room = b.room(t.N, size)
+	}
+	b.push(&t, size)
+	if storedSize(b.waiting()) > room && !b.try(room) {
+		b.raw.b = b.raw.b[:len(b.raw.b)-size]
+		if b.tasks == 0 {
+			return false, wrap(ErrTaskTooLarge, "%d bytes", size)
+		}
+		return false, nil
+	}
+	b.count(t.N, size)
+	return true, nil
+}
+
+// room is how many bytes the waiting records may take, together with a task n
+// whose record has size bytes, for the envelope to stay within its limit.
+func (b *Builder) room(n uint64, size int) int {
+	used := headSize(b.fixed+uvarintLen(uint64(b.rawLen+size))+b.setSize(n)) + tailLen
+	if b.chunks != nil {
+		used += len(b.chunks.b)
+	}
+	return b.limit - used
+}
+
+// setSize is the encoded size of the n-set with n added.
+func (b *Builder) setSize(n uint64) int {
+	k := len(b.spans)
+	if k == 0 {
+		return uvarintLen(1) + spanSize(span{n, n + 1}, 0, true)
+	}
+	last := b.spans[k-1]
+	if n == last.to {
+		return uvarintLen(uint64(k)) + b.done + b.spanSize(k-1, span{last.from, n + 1})
+	}
+	return uvarintLen(uint64(k+1)) + b.done + b.spanSize(k-1, last) + b.spanSize(k, span{n, n + 1})
+}
+
+// spanSize is the encoded size of sp as the i-th span.
+func (b *Builder) spanSize(i int, sp span) int {
+	if i == 0 {
+		return spanSize(sp, 0, true)
+	}
+	return spanSize(sp, b.spans[i-1].to, false)
+}
+
+// waiting is the size of the records that are in no chunk yet.
+func (b *Builder) waiting() int {
+	if b.raw == nil {
+		return 0
+	}
+	return len(b.raw.b) - b.start
+}
+
+func (b *Builder) push(t *Task, size int) {
+	if b.raw == nil {
+		b.raw = newSlab(size)
+	}
+	b.raw = b.raw.grow(size)
+	b.raw.b = appendRecord(b.raw.b, t)
+}
+
+// count makes the pushed record of task n part of the envelope.
+func (b *Builder) count(n uint64, size int) {
+	if k := len(b.spans); k > 0 && n > b.spans[k-1].to {
+		b.done += b.spanSize(k-1, b.spans[k-1])
+	}
+	b.spans = appendN(b.spans, n)
+	b.rawLen += size
+	b.tasks++
+}
+
+// flush makes a chunk of the waiting records.
+func (b *Builder) flush() { b.try(storedSize(b.waiting())) }
+
+// try makes a chunk of the waiting records if it takes no more than room.
+func (b *Builder) try(room int) bool {
+	d := deflaters.Get().(*deflater)
+	defer d.release()
+	records := b.raw.b[b.start:]
+	window := b.raw.b[max(0, b.start-windowFor(len(records))):b.start]
+	b.compressed += len(records)
+	b.primed += len(window)
+	chunk := d.chunk(window, records)
+	if len(chunk) > room {
+		return false
+	}
+	if b.chunks == nil {
+		b.chunks = newSlab(len(chunk))
+	}
+	b.chunks = b.chunks.grow(len(chunk))
+	b.chunks.b = append(b.chunks.b, chunk...)
+	b.crc = crc32.Update(b.crc, crc32.IEEETable, records)
+	b.sum.Write(records)
+	// Only what later chunks may refer to is kept, in a buffer of its size: less
+	// and less will wait from now on.
+	kept := newSlab(maxWindow)
+	kept.b = append(kept.b, b.raw.b[max(0, len(b.raw.b)-maxWindow):]...)
+	b.raw.free()
+	b.raw, b.start = kept, len(kept.b)
+	return true
+}
+
+// Seal appends the envelope's message text to dst and returns it with the
+// header that stands in it. The text is never longer than the builder's limit.
+// The builder must be Reset before it is used again. An envelope without a task
+// is an error.
+func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
+	if b.err != nil {
+		return dst, Header{}, b.err
+	}
+	if b.tasks == 0 {
+		return dst, Header{}, errEmpty
+	}
+	if b.waiting() > 0 {
+		b.flush()
+	}
+	h := b.head
+	h.Tasks = NSet{slices.Clone(b.spans)}
+	h.RawLen = uint64(b.rawLen)
+	h.Checksum = b.sum.Sum64()
+
+	b.chunks = b.chunks.grow(tailLen)
+	body := append(b.chunks.b, streamEnd...)
+	body = binary.LittleEndian.AppendUint32(body, b.crc)
+	body = binary.LittleEndian.AppendUint32(body, uint32(b.rawLen))
+	b.chunks.b = body
+
+	dst = slices.Grow(dst, base64.StdEncoding.EncodedLen(headSize(b.fixed+uvarintLen(h.RawLen)+h.Tasks.size())+len(body)))
+	dst = appendText(dst, &h, body)
+	b.free()
+	b.err = errNotReset
+	return dst, h, nil
+}
+
+// appendText appends the text of a header and of the packed bytes behind it.
+func appendText(dst []byte, h *Header, body []byte) []byte {
+	head := newSlab(512)
+	head.b = appendHead(head.b, h, len(body))
+	dst = base64.StdEncoding.AppendEncode(dst, head.b)
+	head.free()
+	return base64.StdEncoding.AppendEncode(dst, body)
+}

@@ -1,0 +1,234 @@
+package codec
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+)
+
+// Version is the newest format that this package reads, and the one that a
+// [Builder] writes unless told otherwise.
+const Version = 1
+
+// DefaultHeadroom is how many characters of message text a [Builder] leaves
+// free by default, so that a cause can be added to a full envelope when it is
+// quarantined (P4.3).
+const DefaultHeadroom = 1024
+
+// Bounds of what a header carries. They are part of the format: a reader
+// refuses more.
+const (
+	maxText     = 64 << 10 // characters of a message (the service's limit)
+	maxWorkload = 255      // bytes of a workload's name
+	maxReason   = 64       // bytes of a cause's reason
+	maxDetail   = 1024     // bytes of a cause's detail
+	maxInstance = 128      // bytes of a cause's instance
+)
+
+// Header is what an envelope says about itself without being unpacked.
+type Header struct {
+	// Version of the format, 1 to [Version]. For [Builder.Reset] 0 means [Version].
+	Version uint8
+	// Workload is the name of the workload, at most 255 bytes.
+	Workload string
+	// Run and Segment with an n of Tasks are the identity of a task.
+	Run     RunID
+	Segment uint32
+	// Tasks says which n the envelope carries; never empty.
+	Tasks NSet
+	// Attempt counts the attempts at these tasks before this one (P4.1, P4.2).
+	Attempt uint32
+	// Generation counts how often the tasks were put back from quarantine (P4.4).
+	Generation uint32
+	// MapVersion is the version of the shard map that placed the envelope.
+	MapVersion uint64
+	// RawLen is the size of the records in bytes before compression.
+	RawLen uint64
+	// Checksum is the xxhash64 of the records before compression.
+	Checksum uint64
+	// Cause is set only in quarantined copies.
+	Cause *Cause
+}
+
+// Cause is why an envelope was put into quarantine.
+type Cause struct {
+	// Reason is a short stable code to count and filter by, at most 64 bytes.
+	Reason string
+	// Detail is for people: an error's text, cut to what fits.
+	Detail string
+	// Instance is who put it there, at most 128 bytes.
+	Instance string
+	// Attempts is how many attempts were made at the tasks.
+	Attempts uint32
+	// First and Last are when the first and the last attempt began. They are
+	// kept to the millisecond; the zero time stays zero.
+	First, Last time.Time
+}
+
+// appendFields appends the fields of version 1 in the order of the format.
+func (h *Header) appendFields(b []byte) []byte {
+	b = appendString(b, h.Workload)
+	b = append(b, h.Run[:]...)
+	b = binary.AppendUvarint(b, uint64(h.Segment))
+	b = binary.AppendUvarint(b, uint64(h.Attempt))
+	b = binary.AppendUvarint(b, uint64(h.Generation))
+	b = binary.AppendUvarint(b, h.MapVersion)
+	b = binary.AppendUvarint(b, h.RawLen)
+	b = binary.LittleEndian.AppendUint64(b, h.Checksum)
+	b = h.Tasks.append(b)
+	if h.Cause == nil {
+		return append(b, 0)
+	}
+	return h.Cause.append(append(b, 1))
+}
+
+// fieldsSize is len(h.appendFields(nil)) for a header without a cause, less
+// what grows with every task: RawLen and Tasks.
+func (h *Header) fieldsSize() int {
+	return uvarintLen(uint64(len(h.Workload))) + len(h.Workload) + len(h.Run) +
+		uvarintLen(uint64(h.Segment)) + uvarintLen(uint64(h.Attempt)) +
+		uvarintLen(uint64(h.Generation)) + uvarintLen(h.MapVersion) + 8 + 1
+}
+
+func (c *Cause) append(b []byte) []byte {
+	b = appendString(b, c.Reason)
+	b = appendString(b, c.Detail)
+	b = appendString(b, c.Instance)
+	b = binary.AppendUvarint(b, uint64(c.Attempts))
+	b = binary.AppendVarint(b, millis(c.First))
+	return binary.AppendVarint(b, millis(c.Last))
+}
+
+// millis is t for the wire; 0 stands for the zero time (the instant that 0 also
+// is, in 1970, is before this program was written). Years that a reader would
+// refuse become the nearest that it takes.
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(minMillis, min(maxMillis, t.UnixMilli()))
+}
+
+// The years 1 to 9999, which time.Time can show and JSON can carry.
+var (
+	minMillis = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).UnixMilli()
+	maxMillis = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMilli()
+)
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// readFields reads what appendFields wrote. packed is the real size of what
+// follows the header: it bounds everything that the fields declare.
+func readFields(f *fields, packed int) Header {
+	var h Header
+	h.Workload = f.string("workload", maxWorkload)
+	copy(h.Run[:], f.bytes("run", uint64(len(h.Run))))
+	h.Segment = uint32(f.uvarint("segment", math.MaxUint32))
+	h.Attempt = uint32(f.uvarint("attempt", math.MaxUint32))
+	h.Generation = uint32(f.uvarint("generation", math.MaxUint32))
+	h.MapVersion = f.uvarint("map version", math.MaxUint64)
+	h.RawLen = f.uvarint("raw length", math.MaxUint64)
+	if sum := f.bytes("checksum", 8); sum != nil {
+		h.Checksum = binary.LittleEndian.Uint64(sum)
+	}
+	if f.err != nil {
+		return Header{}
+	}
+	if h.RawLen > uint64(packed)*maxDeflateRatio {
+		f.err = bomb("%d bytes declared in %d packed ones", h.RawLen, packed)
+		return Header{}
+	}
+	h.Tasks = readNSet(f, h.RawLen/minRecord)
+	if f.err == nil && len(h.Tasks.spans) == 0 {
+		f.fail("n-set is empty")
+	}
+	switch f.byte("cause") {
+	case 0:
+	case 1:
+		h.Cause = readCause(f)
+	default:
+		f.fail("cause is neither there nor absent")
+	}
+	return h
+}
+
+func readCause(f *fields) *Cause {
+	c := &Cause{
+		Reason:   f.string("reason", maxReason),
+		Detail:   f.string("detail", maxDetail),
+		Instance: f.string("instance", maxInstance),
+		Attempts: uint32(f.uvarint("attempts", math.MaxUint32)),
+	}
+	c.First = f.time("first attempt")
+	c.Last = f.time("last attempt")
+	return c
+}
+
+// fields reads the header's fields one after another and remembers the first
+// thing that was wrong, after which everything reads as zero.
+type fields struct {
+	rest []byte
+	err  error
+}
+
+func (f *fields) fail(format string, args ...any) {
+	if f.err == nil {
+		f.err = corrupt("header: %s", fmt.Sprintf(format, args...))
+		f.rest = nil
+	}
+}
+
+// uvarint reads a number of at most limit, in its shortest form only: what is
+// read and written again is then the same bytes.
+func (f *fields) uvarint(name string, limit uint64) uint64 {
+	v, n := binary.Uvarint(f.rest)
+	if n <= 0 || n != uvarintLen(v) || v > limit {
+		f.fail("%s out of range", name)
+		return 0
+	}
+	f.rest = f.rest[n:]
+	return v
+}
+
+func (f *fields) bytes(name string, n uint64) []byte {
+	if n > uint64(len(f.rest)) {
+		f.fail("%s ends early", name)
+		return nil
+	}
+	b := f.rest[:n]
+	f.rest = f.rest[n:]
+	return b
+}
+
+func (f *fields) byte(name string) byte {
+	if b := f.bytes(name, 1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (f *fields) string(name string, limit uint64) string {
+	b := f.bytes(name, f.uvarint(name, limit))
+	if !utf8.Valid(b) {
+		f.fail("%s is not UTF-8", name)
+		return ""
+	}
+	return string(b)
+}
+
+func (f *fields) time(name string) time.Time {
+	v, n := binary.Varint(f.rest)
+	if n <= 0 || n != uvarintLen(uint64(v<<1)^uint64(v>>63)) || v < minMillis || v > maxMillis {
+		f.fail("%s out of range", name)
+		return time.Time{}
+	}
+	f.rest = f.rest[n:]
+	if v == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(v).UTC()
+}
