@@ -1,0 +1,244 @@
+package azure
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Options names one storage account and how to get in. Either ConnectionString
+// or Endpoint must be given.
+type Options struct {
+	// ConnectionString is what the portal shows under "Access keys" or "Shared
+	// access signature". UseDevelopmentStorage=true means an emulator on the
+	// default ports of this machine.
+	ConnectionString string
+
+	// Endpoint is the queue service, https://NAME.queue.core.windows.net, with
+	// a SAS behind a question mark or without one. Without, Credential is used.
+	Endpoint string
+	// TableEndpoint is the table service. Default: Endpoint with ".queue."
+	// turned into ".table.", and Endpoint's SAS. Where that cannot be done (an
+	// address with a port) queues work and tables are refused as Invalid.
+	TableEndpoint string
+
+	// Name is the account's name in logs and metrics. Default: the name in the
+	// connection string, else the first label of the endpoint's host, else (path style)
+	// the last element of its path.
+	Name string
+
+	// Credential authorises an Endpoint that has no SAS. Default: one
+	// azidentity.DefaultAzureCredential for the whole process.
+	Credential azcore.TokenCredential
+
+	// Transport sends the requests. Default: one client of [NewTransport] for
+	// the whole process. A transport must not retry and must not follow redirects.
+	Transport policy.Transporter
+
+	// AllowHTTP permits plain http to any host. It is otherwise permitted to
+	// this machine only, because a SAS or token would travel in the clear.
+	AllowHTTP bool
+}
+
+// defaultCredential is shared by all accounts of the process: each
+// DefaultAzureCredential has a token cache of its own, and a hundred accounts
+// asking the machine's identity endpoint at once are throttled by it.
+var defaultCredential = sync.OnceValues(func() (azcore.TokenCredential, error) {
+	c, err := azidentity.NewDefaultAzureCredential(nil)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+})
+
+// defaultTransport is shared so that all accounts draw on one pool of connections.
+var defaultTransport = sync.OnceValue(func() *http.Client { return NewTransport(defaultConcurrency) })
+
+// Open gives the account that o names. It makes no request, so a wrong key or
+// an account that does not exist shows at the first call, as Auth or Missing.
+// An error names the field that is wrong and how to put it right, and never
+// contains a key, signature or token. The account may be used by many
+// goroutines at once and needs no closing.
+func Open(o Options) (storage.Account, error) {
+	where, err := locate(o)
+	if err != nil {
+		return nil, fmt.Errorf("azure storage: %w", err)
+	}
+	a := &account{name: where.name, hide: where.secrets()}
+	transport := o.Transport
+	if transport == nil {
+		transport = defaultTransport()
+	}
+	if err := a.connect(where, wire{transport}); err != nil {
+		return nil, fmt.Errorf("azure storage: %w", err)
+	}
+	return a, nil
+}
+
+// account is one storage account. It is immutable after Open.
+type account struct {
+	name   string
+	bearer bool // a request that was not sent failed for want of a token
+	hide   redactor
+
+	queues *azqueue.ServiceClient
+
+	tables   *aztables.ServiceClient
+	tableURL string // without SAS; batches name their rows by full address
+	noTables error  // why tables cannot be reached, nil if they can
+}
+
+// connect makes the two service clients.
+func (a *account) connect(where location, w wire) error {
+	var auth policy.Policy
+	if where.key == "" && where.sas == "" {
+		cred := where.credential
+		if cred == nil {
+			var err error
+			if cred, err = defaultCredential(); err != nil {
+				return fmt.Errorf("endpoint: no SAS and no credential given, and no default credential could be made: %w", err)
+			}
+		}
+		// One policy for both services, so that they share a token. It stands in
+		// for the SDK's constructors with a credential because that of aztables
+		// refuses plain http even to an emulator.
+		auth = runtime.NewBearerTokenPolicy(cred, []string{storageScope}, &policy.BearerTokenOptions{InsecureAllowCredentialWithHTTP: where.plainHTTP})
+		a.bearer = true
+	}
+	// The constructors append their signing policy to the options they are
+	// given, so each gets its own.
+	options := func() azcore.ClientOptions {
+		c := azcore.ClientOptions{
+			Retry:           policy.RetryOptions{MaxRetries: -1},
+			Telemetry:       policy.TelemetryOptions{ApplicationID: "queuepump"},
+			Transport:       w,
+			PerCallPolicies: []policy.Policy{carrier{}},
+		}
+		if auth != nil {
+			c.PerRetryPolicies = []policy.Policy{auth}
+		}
+		return c
+	}
+	queueOptions := &azqueue.ClientOptions{ClientOptions: options()}
+	tableOptions := &aztables.ClientOptions{ClientOptions: options()}
+	a.tableURL, a.noTables = where.table, where.noTable
+
+	var err error
+	if where.key != "" {
+		// Both accept any base64; that was checked when the location was read.
+		queueKey, err := azqueue.NewSharedKeyCredential(where.signer, where.key)
+		if err != nil {
+			return errKey
+		}
+		tableKey, err := aztables.NewSharedKeyCredential(where.signer, where.key)
+		if err != nil {
+			return errKey
+		}
+		if a.queues, err = azqueue.NewServiceClientWithSharedKeyCredential(where.queue, queueKey, queueOptions); err != nil {
+			return a.hide.error(err)
+		}
+		if where.table != "" {
+			if a.tables, err = aztables.NewServiceClientWithSharedKey(where.table, tableKey, tableOptions); err != nil {
+				return a.hide.error(err)
+			}
+		}
+		return nil
+	}
+	if a.queues, err = azqueue.NewServiceClientWithNoCredential(withSAS(where.queue, where.sas), queueOptions); err != nil {
+		return a.hide.error(err)
+	}
+	if where.table != "" {
+		// Not from the connection string: there aztables ignores TableEndpoint
+		// as soon as a SAS is given (azure.md D16).
+		if a.tables, err = aztables.NewServiceClientWithNoCredential(withSAS(where.table, where.tableSAS), tableOptions); err != nil {
+			return a.hide.error(err)
+		}
+	}
+	return nil
+}
+
+// storageScope is the audience of both services in every cloud.
+const storageScope = "https://storage.azure.com/.default"
+
+var errKey = errors.New("AccountKey is not base64; copy it again from the portal, with its == at the end")
+
+func withSAS(endpoint, sas string) string {
+	if sas == "" {
+		return endpoint
+	}
+	return endpoint + "?" + sas
+}
+
+func (a *account) Name() string { return a.name }
+
+func (a *account) Queue(name string) storage.Queue {
+	q := &queue{account: a, name: name}
+	if validQueueName(name) {
+		q.client = a.queues.NewQueueClient(name)
+	}
+	return q
+}
+
+func (a *account) Table(name string) storage.Table {
+	t := &table{account: a, name: name}
+	if a.tables != nil && validTableName(name) {
+		t.client = a.tables.NewClient(name)
+	}
+	return t
+}
+
+func (a *account) Queues(ctx context.Context, prefix string) ([]string, error) {
+	var names []string
+	for marker := ""; ; {
+		x := &exchange{want: http.StatusOK, limit: listAnswer}
+		err := a.do(ctx, "list", prefix+"*", x, func(ctx context.Context) error {
+			o := &azqueue.ListQueuesOptions{}
+			if prefix != "" {
+				o.Prefix = &prefix
+			}
+			if marker != "" {
+				o.Marker = &marker
+			}
+			_, err := a.queues.NewListQueuesPager(o).NextPage(ctx)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			XMLName    xml.Name `xml:"EnumerationResults"`
+			Names      []string `xml:"Queues>Queue>Name"`
+			NextMarker string   `xml:"NextMarker"`
+		}
+		if err := xml.Unmarshal(trimBOM(x.answer), &page); err != nil {
+			return nil, a.unreadable("list", prefix+"*", x, err)
+		}
+		names = append(names, page.Names...)
+		if page.NextMarker == "" {
+			return names, nil
+		}
+		if page.NextMarker == marker {
+			return nil, a.unreadable("list", prefix+"*", x, errors.New("the same page twice"))
+		}
+		marker = page.NextMarker
+	}
+}
+
+// validKey reports whether key is what an account key looks like.
+func validKey(key string) bool {
+	b, err := base64.StdEncoding.DecodeString(key)
+	return err == nil && len(b) > 0
+}

@@ -1,0 +1,231 @@
+package azure
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// refused makes the error of an answer other than the wanted one.
+func (a *account) refused(op, object string, x *exchange) error {
+	service, message := serviceError(x.header, x.answer)
+	e := a.failure(op, object, x.status, service, message)
+	e.RetryAfter = retryAfter(x.header)
+	if id := x.header.Get("x-ms-request-id"); id != "" && len(id) <= 64 {
+		// What Microsoft's support asks for first.
+		e.Err = a.hide.error(errors.New(strings.TrimPrefix(message+" (request "+id+")", " ")))
+	}
+	return e
+}
+
+func (a *account) failure(op, object string, status int, service, message string) *storage.Error {
+	e := &storage.Error{
+		Code: codeOf(status, service, rowOps[op]), Op: op, Account: a.name, Object: object,
+		Status: status, Service: service, Index: -1,
+	}
+	if message != "" {
+		e.Err = a.hide.error(errors.New(message))
+	}
+	return e
+}
+
+// rowOps are the operations on rows, for which the table service's
+// ResourceNotFound means the row. For the others it means the account or the table.
+var rowOps = map[string]bool{"read": true, "write": true, "transact": true}
+
+// codeOf is the one place where a status and a service code become what a
+// caller may conclude. The service code decides where it says more than the
+// status; a status that is not explained here is "maybe done".
+func codeOf(status int, service string, row bool) storage.Code {
+	switch service {
+	case "QueueNotFound", "TableNotFound", // the common case of Missing
+		"QueueBeingDeleted", "TableBeingDeleted", "QueueDisabled", // 409
+		"AccountIsDisabled",     // 403, but no other credential would help
+		"AccountBeingCreated",   // 409
+		"AccountNotFound",       // in no list read; costs nothing
+		"ContainerBeingDeleted": // the common list's word for either
+		return storage.Missing
+	case "MessageNotFound", "EntityNotFound":
+		return storage.Gone
+	case "PopReceiptMismatch":
+		// Documented for a receipt that is no longer the newest, though Azure has
+		// only been seen to answer 404 MessageNotFound there; Azurite answers this.
+		return storage.Gone
+	case "ResourceNotFound":
+		if row {
+			return storage.Gone
+		}
+		return storage.Missing
+	case "EntityAlreadyExists":
+		return storage.Exists
+	case "UpdateConditionNotSatisfied", "ConditionNotMet":
+		return storage.Precondition
+	case "MessageTooLarge", "RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge",
+		"KeyValueTooLarge", "PropertyNameTooLong", "TooManyProperties":
+		return storage.TooLarge
+	case "InvalidAuthenticationInfo", "NoAuthenticationInformation", "AuthenticationFailed": // 400, 401 or 403
+		return storage.Auth
+	case "ServerBusy", "OperationTimedOut":
+		// An overloaded partition shows as either.
+		return storage.Throttled
+	}
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return storage.Auth
+	case http.StatusPreconditionFailed:
+		return storage.Precondition
+	case http.StatusRequestEntityTooLarge:
+		return storage.TooLarge
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return storage.Throttled
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusLengthRequired,
+		http.StatusRequestURITooLong, http.StatusUnsupportedMediaType, http.StatusRequestedRangeNotSatisfiable,
+		http.StatusRequestHeaderFieldsTooLarge, http.StatusNotImplemented:
+		return storage.Invalid
+	}
+	// What is left: 5xx other than the above; 408; a 404 or 409 whose code is
+	// unknown, for example from a proxy, of which it cannot be said whether it
+	// is about the message, the queue or the way there; redirects; a success
+	// with the wrong status. Nothing of it proves that nothing was done.
+	return storage.MaybeDone
+}
+
+// serviceError reads an error answer: the service's code, and the first line of
+// its message. Table answers carry the code in their JSON only.
+func serviceError(h http.Header, body []byte) (code, message string) {
+	body = trimBOM(body)
+	if i := bytes.IndexFunc(body, func(r rune) bool { return r != ' ' && r != '\r' && r != '\n' && r != '\t' }); i > 0 {
+		body = body[i:]
+	}
+	switch {
+	case len(body) > 0 && body[0] == '{':
+		var doc struct {
+			Error struct {
+				Code    string `json:"code"`
+				Message struct {
+					Value string `json:"value"`
+				} `json:"message"`
+			} `json:"odata.error"`
+		}
+		if json.Unmarshal(body, &doc) == nil {
+			code, message = doc.Error.Code, doc.Error.Message.Value
+		}
+	case len(body) > 0 && body[0] == '<':
+		var doc struct {
+			XMLName xml.Name `xml:"Error"`
+			Code    string   `xml:"Code"`
+			Message string   `xml:"Message"`
+		}
+		if xml.Unmarshal(body, &doc) == nil {
+			code, message = doc.Code, doc.Message
+		}
+	}
+	if c := h.Get("x-ms-error-code"); c != "" {
+		code = c
+	}
+	if !within(code, 1, 64, func(c byte) bool { return letter(c) || digit(c) }) {
+		code = "" // no code of the service looks like that, and it goes into logs
+	}
+	return code, firstLine(message)
+}
+
+// firstLine drops the request id and time that follow in a service's message,
+// and bounds what an answer can put into a log.
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+	const most = 300
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return strings.TrimSpace(s)
+}
+
+// longestRetryAfter bounds the pause that an answer can ask for.
+const longestRetryAfter = time.Hour
+
+// retryAfter reads the pause asked for, in any of the forms that Microsoft's
+// services and the proxies before them use: milliseconds, seconds, a date. A
+// date is compared with the answer's own Date, so that this machine's clock
+// does not matter.
+func retryAfter(h http.Header) time.Duration {
+	for _, name := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+		if n, err := strconv.ParseFloat(strings.TrimSpace(h.Get(name)), 64); err == nil {
+			return pause(n * float64(time.Millisecond))
+		}
+	}
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if v == "" {
+		return 0
+	}
+	if n, err := strconv.ParseFloat(v, 64); err == nil {
+		return pause(n * float64(time.Second))
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return pause(float64(at.Sub(now)))
+}
+
+func pause(ns float64) time.Duration {
+	switch {
+	case !(ns > 0): // NaN too
+		return 0
+	case ns > float64(longestRetryAfter):
+		return longestRetryAfter
+	}
+	return time.Duration(ns)
+}
+
+// redactor keeps secrets out of error texts: the account's own, letter for
+// letter, and whatever looks like one.
+type redactor []string
+
+var (
+	queries = regexp.MustCompile(`(?i)(https?://[^\s"'?]*)\?[^\s"']*`)
+	tokens  = regexp.MustCompile(`(?i)\b(sig=|accountkey=|sharedaccesssignature=|bearer |sharedkey(?:lite)? [^\s:]*:)[^\s&;"',]+`)
+)
+
+func (r redactor) text(s string) string {
+	for _, secret := range r {
+		s = strings.ReplaceAll(s, secret, "REDACTED")
+	}
+	s = queries.ReplaceAllString(s, "$1?REDACTED")
+	return tokens.ReplaceAllString(s, "${1}REDACTED")
+}
+
+// error gives an error with err's text, cleaned. The original is not in its
+// chain, since printing that would show the secrets again, but errors.Is still
+// finds what was in it (a deadline, an end of file).
+func (r redactor) error(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cause{text: r.text(err.Error()), is: err}
+}
+
+type cause struct {
+	text string
+	is   error
+}
+
+func (c *cause) Error() string        { return c.text }
+func (c *cause) Is(target error) bool { return errors.Is(c.is, target) }

@@ -1,0 +1,127 @@
+package azure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// callTimeout bounds a call whose context has no deadline. The services give a
+// request up after 30 s themselves (Query timeout and pagination), so what has
+// not answered by then never will, and azcore alone would wait for ever.
+const callTimeout = 30 * time.Second
+
+// exchange is one request and its answer as they travel past the SDK. It is
+// used by one call, and by its goroutine alone.
+type exchange struct {
+	// What the carrier puts into the SDK's request.
+	body        []byte // instead of the SDK's body, if not nil
+	contentType string
+	bare        bool   // no body at all
+	method      string // instead of the SDK's, if not empty
+	quiet       bool   // ask for an answer without the row that was sent
+
+	want  int   // the status of success
+	limit int64 // bytes of answer to accept
+	pool  bool  // read the answer into a pooled buffer; release returns it
+
+	// What the wire saw.
+	sent   bool // the request was handed to the transport
+	status int  // 0: no whole answer
+	header http.Header
+	answer []byte
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// errAnswered ends the SDK's part of a call once the answer is in the exchange.
+var errAnswered = errors.New("the answer has been read")
+
+// carrier is the policy that stands between the SDK's client and its retry and
+// signing policies.
+type carrier struct{}
+
+func (carrier) Do(req *policy.Request) (*http.Response, error) {
+	x := exchangeOf(req.Raw().Context())
+	if x == nil {
+		return req.Next()
+	}
+	switch {
+	case x.bare:
+		if err := req.SetBody(nil, ""); err != nil {
+			return nil, err
+		}
+	case x.body != nil:
+		if err := req.SetBody(streaming.NopCloser(bytes.NewReader(x.body)), x.contentType); err != nil {
+			return nil, err
+		}
+	}
+	if x.method != "" {
+		// aztables takes any address with "localhost" and "8902" in it, so also
+		// port 18902, for Cosmos DB and turns PATCH into a POST.
+		req.Raw().Method = x.method
+		req.Raw().Header.Del("X-HTTP-Method")
+	}
+	if x.quiet {
+		req.Raw().Header.Set("Prefer", "return-no-content")
+	}
+	resp, err := req.Next()
+	if x.status != 0 {
+		return nil, errAnswered
+	}
+	return resp, err
+}
+
+// do makes one request: call must make exactly one through the SDK with the
+// context it is given. On nil the answer with the wanted status is in x.
+func (a *account) do(ctx context.Context, op, object string, x *exchange, call func(context.Context) error) error {
+	if ctx.Err() != nil {
+		return storage.NotSent(ctx, op, a.name, object)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+	}
+	err := call(context.WithValue(ctx, exchangeKey{}, x))
+	switch {
+	case x.status == x.want:
+		return nil
+	case x.status != 0:
+		return a.refused(op, object, x)
+	case x.sent:
+		return &storage.Error{Code: storage.MaybeDone, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err)}
+	case ctx.Err() != nil:
+		return storage.NotSent(ctx, op, a.name, object)
+	case a.bearer:
+		return &storage.Error{Code: storage.Auth, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err)}
+	}
+	return &storage.Error{Code: storage.Invalid, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err)}
+}
+
+// unreadable is the error of an answer that says success and cannot be understood.
+func (a *account) unreadable(op, object string, x *exchange, err error) error {
+	return &storage.Error{
+		Code: storage.MaybeDone, Op: op, Account: a.name, Object: object, Status: x.status, Index: -1,
+		Err: a.hide.error(errors.Join(errUnreadable, err)),
+	}
+}
+
+var errUnreadable = errors.New("the answer cannot be understood")
+
+// invalid is the error of a call whose arguments are wrong; nothing was sent.
+func (a *account) invalid(code storage.Code, op, object string, err error) error {
+	return &storage.Error{Code: code, Op: op, Account: a.name, Object: object, Index: -1, Err: err}
+}

@@ -1,0 +1,289 @@
+package azure
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+)
+
+// location is where an account is and how to get in, with everything that the
+// several ways of saying so have been boiled down to.
+type location struct {
+	name   string // in logs and metrics
+	signer string // the name that a key signs for
+
+	queue, table  string // service addresses, without query and without slash at the end
+	noTable       error  // why table is empty
+	key           string
+	sas, tableSAS string // without question mark
+	credential    azcore.TokenCredential
+	plainHTTP     bool
+}
+
+// secrets are the texts that must not leave in an error. A SAS is hidden by its
+// signature, in both of its spellings.
+func (l location) secrets() redactor {
+	var r redactor
+	if l.key != "" {
+		r = append(r, l.key)
+	}
+	for _, sas := range []string{l.sas, l.tableSAS} {
+		if q, err := url.ParseQuery(sas); err == nil && q.Get("sig") != "" {
+			r = append(r, q.Get("sig"), url.QueryEscape(q.Get("sig")))
+		}
+	}
+	return r
+}
+
+// locate reads o.
+func locate(o Options) (location, error) {
+	var l location
+	var err error
+	switch {
+	case o.ConnectionString != "" && o.Endpoint != "":
+		return l, errors.New("connectionString and endpoint are both given; keep one of them")
+	case o.ConnectionString != "":
+		if l, err = fromConnectionString(o.ConnectionString, o.TableEndpoint); err != nil {
+			return l, fmt.Errorf("connectionString: %w", err)
+		}
+	case o.Endpoint != "":
+		if l, err = fromEndpoints(o.Endpoint, o.TableEndpoint); err != nil {
+			return l, err
+		}
+		l.credential = o.Credential
+	default:
+		return l, errors.New("neither connectionString nor endpoint is given")
+	}
+	if o.Name != "" {
+		l.name = o.Name
+	}
+	for _, address := range []string{l.queue, l.table} {
+		u, err := url.Parse(address)
+		if err != nil || address == "" {
+			continue // parsed before; an empty table address is noTable's matter
+		}
+		if u.Scheme == "http" {
+			if !o.AllowHTTP && !loopback(u.Hostname()) {
+				return l, fmt.Errorf("plain http to %s would show the credential to the network; use https, or allow http on purpose", u.Host)
+			}
+			l.plainHTTP = true
+		}
+	}
+	return l, nil
+}
+
+func loopback(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// fromEndpoints reads service addresses, each with a SAS or without.
+func fromEndpoints(queue, table string) (location, error) {
+	var l location
+	q, sas, err := splitEndpoint(queue)
+	if err != nil {
+		return l, fmt.Errorf("endpoint: %w", err)
+	}
+	l.queue, l.sas, l.tableSAS = q.String(), sas, sas
+	l.name = accountName(q)
+	l.signer = l.name
+	if table == "" {
+		l.table, l.noTable = tableBeside(q)
+		return l, nil
+	}
+	t, sas, err := splitEndpoint(table)
+	if err != nil {
+		return l, fmt.Errorf("tableEndpoint: %w", err)
+	}
+	l.table = t.String()
+	if sas != "" {
+		l.tableSAS = sas
+	}
+	return l, nil
+}
+
+// splitEndpoint reads one service address. Its errors do not quote it: a SAS
+// may stand anywhere in a mistyped one.
+func splitEndpoint(s string) (*url.URL, string, error) {
+	u, err := url.Parse(strings.TrimSpace(s))
+	if err != nil {
+		return nil, "", errors.New("not an address; it should look like https://NAME.queue.core.windows.net")
+	}
+	switch {
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, "", errors.New("the address must begin with https://, like https://NAME.queue.core.windows.net")
+	case u.Host == "":
+		return nil, "", errors.New("the address has no host; it should look like https://NAME.queue.core.windows.net")
+	case u.User != nil:
+		return nil, "", errors.New("the address must not have a user or password in it")
+	case u.Fragment != "":
+		return nil, "", errors.New("the address must not have a # in it")
+	}
+	sas := u.RawQuery
+	if sas != "" {
+		if err := checkSAS(sas); err != nil {
+			return nil, "", err
+		}
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimRight(u.Path, "/")}, sas, nil
+}
+
+func checkSAS(sas string) error {
+	q, err := url.ParseQuery(sas)
+	if err != nil || strings.ContainsAny(sas, "?# \t\r\n") {
+		return errors.New("the shared access signature is damaged; copy it again, from sv= (or se=) to the end of sig=")
+	}
+	if q.Get("sig") == "" {
+		return errors.New("the shared access signature has no sig= part; copy it again, whole")
+	}
+	return nil
+}
+
+// accountName is the name an address suggests: the last element of the path of
+// a path-style address, else the first label of the host.
+func accountName(u *url.URL) string {
+	if i := strings.LastIndexByte(u.Path, '/'); i >= 0 && i+1 < len(u.Path) {
+		return u.Path[i+1:]
+	}
+	if net.ParseIP(u.Hostname()) != nil {
+		return u.Host
+	}
+	name, _, _ := strings.Cut(u.Hostname(), ".")
+	return name
+}
+
+// tableBeside finds the table service that goes with a queue service.
+func tableBeside(queue *url.URL) (string, error) {
+	if !strings.Contains(queue.Host, ".queue.") {
+		return "", errors.New("the address of the table service cannot be told from that of the queue service; give tableEndpoint (TableEndpoint in a connection string)")
+	}
+	t := *queue
+	t.Host = strings.Replace(t.Host, ".queue.", ".table.", 1)
+	return t.String(), nil
+}
+
+// The development account of the emulators, published at
+// learn.microsoft.com/azure/storage/common/storage-connect-azurite. No secret.
+const (
+	developmentName = "devstoreaccount1"
+	developmentKey  = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+
+// fromConnectionString reads a connection string the way a person writes it:
+// names in any case, spaces and stray semicolons tolerated. The SDKs refuse
+// those, and each reads a different subset of the fields (azure.md D16).
+// Errors quote names of known fields only, because of a damaged string any
+// other part may be the secret.
+func fromConnectionString(s, tableEndpoint string) (location, error) {
+	fields, err := connectionFields(s)
+	if err != nil {
+		return location{}, err
+	}
+	if strings.EqualFold(fields["usedevelopmentstorage"], "true") {
+		fields = map[string]string{
+			"accountname": developmentName, "accountkey": developmentKey,
+			"queueendpoint": "http://127.0.0.1:10001/" + developmentName,
+			"tableendpoint": "http://127.0.0.1:10002/" + developmentName,
+		}
+	}
+	name, key := fields["accountname"], fields["accountkey"]
+	sas := strings.TrimPrefix(fields["sharedaccesssignature"], "?")
+	switch {
+	case key == "" && sas == "":
+		return location{}, errors.New("it has neither AccountKey= nor SharedAccessSignature=")
+	case key != "" && !validKey(key):
+		return location{}, errKey
+	case key == "":
+		if err := checkSAS(sas); err != nil {
+			return location{}, fmt.Errorf("SharedAccessSignature: %w", err)
+		}
+	}
+	protocol, suffix := fields["defaultendpointsprotocol"], fields["endpointsuffix"]
+	if protocol == "" {
+		protocol = "https"
+	}
+	if suffix == "" {
+		suffix = "core.windows.net"
+	}
+	queue, table := fields["queueendpoint"], fields["tableendpoint"]
+	if tableEndpoint != "" {
+		table = tableEndpoint
+	}
+	if name == "" && queue == "" {
+		return location{}, errors.New("it has neither AccountName= nor QueueEndpoint=")
+	}
+	if name != "" && !validAccountName(name) {
+		return location{}, errors.New("AccountName must be letters, digits and dashes")
+	}
+	if queue == "" {
+		queue = protocol + "://" + name + ".queue." + suffix
+	}
+	if table == "" && name != "" && fields["queueendpoint"] == "" {
+		table = protocol + "://" + name + ".table." + suffix
+	}
+	l, err := fromEndpoints(queue, table)
+	if err != nil {
+		return l, err
+	}
+	if name != "" {
+		l.name, l.signer = name, name
+	}
+	switch {
+	case key != "":
+		l.key, l.sas, l.tableSAS = key, "", ""
+	default:
+		if l.sas == "" {
+			l.sas = sas
+		}
+		if l.tableSAS == "" {
+			l.tableSAS = sas
+		}
+	}
+	return l, nil
+}
+
+// connectionFields splits the string; names come out in lower case.
+func connectionFields(s string) (map[string]string, error) {
+	fields := map[string]string{}
+	for i, part := range strings.Split(s, ";") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(part, "=")
+		if !ok {
+			return nil, fmt.Errorf("part %d is not NAME=VALUE; the parts are separated by semicolons", i+1)
+		}
+		fields[strings.ToLower(strings.TrimSpace(name))] = strings.TrimSpace(value)
+	}
+	return fields, nil
+}
+
+// validAccountName is wider than Azure's own rule (3 to 24 lower-case letters
+// and digits), which emulators do not keep, and narrow enough to stand in a host name.
+func validAccountName(s string) bool {
+	return within(s, 1, 63, func(c byte) bool { return letter(c) || digit(c) || c == '-' })
+}
+
+func within(s string, least, most int, ok func(byte) bool) bool {
+	if len(s) < least || len(s) > most {
+		return false
+	}
+	for i := range len(s) {
+		if !ok(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func letter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+func digit(c byte) bool  { return '0' <= c && c <= '9' }

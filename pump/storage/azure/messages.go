@@ -1,0 +1,409 @@
+package azure
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// messageBody writes the XML document of a Put or Replace. encoding/xml would
+// replace bytes that XML does not have by U+FFFD without an error, and takes
+// most of a Put's time (azure.md D1); text that is not legal is refused instead.
+func messageBody(text []byte) ([]byte, error) {
+	const head, tail = "<QueueMessage><MessageText>", "</MessageText></QueueMessage>"
+	if i := firstIllegal(text); i >= 0 {
+		return nil, fmt.Errorf("the text is not legal XML at byte %d; encode it, for example in base64", i)
+	}
+	b := make([]byte, 0, len(head)+len(text)+len(tail)+len(text)/64)
+	b = append(b, head...)
+	for {
+		// A carriage return is escaped because XML readers turn a bare one into a newline.
+		i := bytes.IndexAny(text, "&<>\r")
+		if i < 0 {
+			break
+		}
+		b = append(b, text[:i]...)
+		switch text[i] {
+		case '&':
+			b = append(b, "&amp;"...)
+		case '<':
+			b = append(b, "&lt;"...)
+		case '>':
+			b = append(b, "&gt;"...)
+		case '\r':
+			b = append(b, "&#13;"...)
+		}
+		text = text[i+1:]
+	}
+	b = append(b, text...)
+	return append(b, tail...), nil
+}
+
+// firstIllegal gives the index of the first byte that is not part of a legal
+// XML character in UTF-8, -1 if there is none. Envelopes are base64, so eight
+// bytes at a time are tested for being plain ASCII.
+func firstIllegal(b []byte) int {
+	const high, ones = 0x8080808080808080, 0x0101010101010101
+	for i := 0; i < len(b); {
+		if i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			// (w - 0x20..) &^ w sets a byte's high bit if the byte is below
+			// 0x20; borrows can only flag a word too many, never one too few.
+			if (w|((w-0x20*ones)&^w))&high == 0 {
+				i += 8
+				continue
+			}
+		}
+		for end := min(i+8, len(b)); i < end; {
+			if c := b[i]; c < utf8.RuneSelf {
+				if c < 0x20 && c != '\t' && c != '\n' && c != '\r' {
+					return i
+				}
+				i++
+				continue
+			}
+			r, n := utf8.DecodeRune(b[i:])
+			if r == utf8.RuneError && n <= 1 || !legal(r) {
+				return i
+			}
+			i += n
+		}
+	}
+	return -1
+}
+
+// legal is the production Char of XML 1.0.
+func legal(r rune) bool {
+	return r == '\t' || r == '\n' || r == '\r' || r >= 0x20 && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 && r <= 0x10FFFF
+}
+
+// parts says which elements a message must have to be of use. The others are
+// for display or a hint, and stay zero if they are absent or not understood:
+// it would be worse to leave 32 messages hidden because of a date.
+type parts uint8
+
+const (
+	hasID parts = 1 << iota
+	hasReceipt
+	hasText
+)
+
+// readMessages reads the answer to a Put, Get or Peek. The byte scanner knows
+// the one shape that the service sends; a document in any other shape gets a
+// second reading by encoding/xml, which knows all of XML and takes ten times as
+// long. What neither understands is an error.
+func readMessages(doc []byte, most int, need parts) ([]storage.Message, error) {
+	doc = trimBOM(doc)
+	ms, err := scanMessages(doc)
+	if err != nil {
+		if ms, err = decodeMessages(doc); err != nil {
+			return nil, err
+		}
+	}
+	if len(ms) > most {
+		return nil, fmt.Errorf("%d messages where at most %d were asked for", len(ms), most)
+	}
+	out := make([]storage.Message, len(ms))
+	for i, m := range ms {
+		if lacking := need &^ m.has; lacking != 0 {
+			return nil, fmt.Errorf("message %d has no %s", i, lacking)
+		}
+		out[i] = m.message
+	}
+	return out, nil
+}
+
+func (p parts) String() string {
+	switch {
+	case p&hasID != 0:
+		return "MessageId"
+	case p&hasReceipt != 0:
+		return "PopReceipt"
+	}
+	return "MessageText"
+}
+
+func trimBOM(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\xEF\xBB\xBF")) }
+
+type partial struct {
+	message storage.Message
+	has     parts
+}
+
+// set takes one element of a message. text is copied.
+func (m *partial) set(name string, text []byte) {
+	switch name {
+	case "MessageId":
+		m.message.ID = string(text)
+		if len(text) > 0 {
+			m.has |= hasID
+		}
+	case "PopReceipt":
+		m.message.PopReceipt = string(text)
+		if len(text) > 0 {
+			m.has |= hasReceipt
+		}
+	case "MessageText":
+		m.message.Text = append(make([]byte, 0, len(text)), text...)
+		m.has |= hasText
+	case "InsertionTime":
+		m.message.Inserted = rfc1123(text)
+	case "TimeNextVisible":
+		m.message.NextVisible = rfc1123(text)
+	case "DequeueCount":
+		if n, err := strconv.ParseInt(string(text), 10, 64); err == nil && n >= 0 {
+			m.message.Dequeued = n
+		}
+	}
+}
+
+// rfc1123 reads the service's time, zero if it is none.
+func rfc1123(text []byte) time.Time {
+	t, err := time.Parse(time.RFC1123, string(text))
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// errShape means that the scanner does not know the document's shape.
+var errShape = errors.New("not the XML of a list of messages")
+
+// scanner reads
+//
+//	[<?xml ... ?>] <QueueMessagesList> { <QueueMessage> { <Name>text</Name> } </QueueMessage> } </QueueMessagesList>
+//
+// with white space between elements, <Name/> and <Name /> for empty ones, and
+// nothing else: no attributes, comments, CDATA or further nesting. Everything
+// it accepts is well-formed and means the same to encoding/xml; a fuzz test holds it to that.
+type scanner struct {
+	rest    []byte
+	scratch []byte // decoded text of the element at hand
+}
+
+func scanMessages(doc []byte) ([]partial, error) {
+	s := &scanner{rest: doc}
+	if s.take("<?xml ") {
+		// Only the declarations that the service and Azurite send. Another
+		// encoding than UTF-8 is for a reader that knows it.
+		if !s.take(`version="1.0" encoding="utf-8"?>`) && !s.take(`version="1.0" encoding="utf-8" standalone="yes"?>`) &&
+			!s.take(`version="1.0" encoding="UTF-8"?>`) && !s.take(`version="1.0" encoding="UTF-8" standalone="yes"?>`) {
+			return nil, errShape
+		}
+	}
+	s.space()
+	var ms []partial
+	switch {
+	case s.take("<QueueMessagesList/>"), s.take("<QueueMessagesList />"):
+	case s.take("<QueueMessagesList>"):
+		for {
+			s.space()
+			if s.take("</QueueMessagesList>") {
+				break
+			}
+			if !s.take("<QueueMessage>") {
+				return nil, errShape
+			}
+			if ms == nil {
+				ms = make([]partial, 0, storage.MaxGet)
+			}
+			ms = append(ms, partial{})
+			if !s.message(&ms[len(ms)-1]) {
+				return nil, errShape
+			}
+		}
+	default:
+		return nil, errShape
+	}
+	s.space()
+	if len(s.rest) != 0 {
+		return nil, errShape
+	}
+	return ms, nil
+}
+
+// message reads the elements of one message and its end tag.
+func (s *scanner) message(m *partial) bool {
+	var seen [16]string // no element twice; more than 16 are not the service's
+	for n := 0; ; n++ {
+		s.space()
+		if s.take("</QueueMessage>") {
+			return true
+		}
+		if n == len(seen) || !s.take("<") {
+			return false
+		}
+		name := s.name()
+		if name == "" {
+			return false
+		}
+		for _, before := range seen[:n] {
+			if before == name {
+				return false
+			}
+		}
+		seen[n] = name
+		if s.take("/>") || s.take(" />") {
+			m.set(name, nil)
+			continue
+		}
+		if !s.take(">") {
+			return false
+		}
+		end := bytes.IndexByte(s.rest, '<')
+		if end < 0 {
+			return false
+		}
+		text, ok := s.text(s.rest[:end])
+		if !ok {
+			return false
+		}
+		s.rest = s.rest[end:]
+		if !s.take("</") || !s.take(name) || !s.take(">") {
+			return false
+		}
+		m.set(name, text)
+	}
+}
+
+// text decodes character data. The result is valid until the next call.
+func (s *scanner) text(raw []byte) ([]byte, bool) {
+	if firstIllegal(raw) >= 0 || bytes.Contains(raw, []byte("]]>")) {
+		return nil, false
+	}
+	amp := bytes.IndexByte(raw, '&')
+	if amp < 0 {
+		return raw, true
+	}
+	s.scratch = s.scratch[:0]
+	for ; amp >= 0; amp = bytes.IndexByte(raw, '&') {
+		s.scratch = append(s.scratch, raw[:amp]...)
+		raw = raw[amp+1:]
+		const longest = len("#x10FFFF")
+		end := bytes.IndexByte(raw[:min(len(raw), longest+1)], ';')
+		if end <= 0 {
+			return nil, false
+		}
+		r, ok := reference(string(raw[:end]))
+		if !ok {
+			return nil, false
+		}
+		s.scratch = utf8.AppendRune(s.scratch, r)
+		raw = raw[end+1:]
+	}
+	s.scratch = append(s.scratch, raw...)
+	return s.scratch, true
+}
+
+// reference decodes what stands between & and ; in XML.
+func reference(name string) (rune, bool) {
+	switch name {
+	case "amp":
+		return '&', true
+	case "lt":
+		return '<', true
+	case "gt":
+		return '>', true
+	case "quot":
+		return '"', true
+	case "apos":
+		return '\'', true
+	}
+	if name[0] != '#' || len(name) < 2 {
+		return 0, false
+	}
+	digits, base := name[1:], 10
+	if digits[0] == 'x' {
+		digits, base = digits[1:], 16
+	}
+	if digits == "" || digits[0] == '+' || digits[0] == '-' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, base, 32)
+	if err != nil || n > utf8.MaxRune || !legal(rune(n)) {
+		return 0, false
+	}
+	return rune(n), true
+}
+
+// name takes an element name, letters and digits only.
+func (s *scanner) name() string {
+	n := 0
+	for n < len(s.rest) && n < 32 && (letter(s.rest[n]) || n > 0 && digit(s.rest[n])) {
+		n++
+	}
+	name := s.rest[:n]
+	s.rest = s.rest[n:]
+	for _, known := range [...]string{"MessageId", "InsertionTime", "ExpirationTime", "PopReceipt", "TimeNextVisible", "DequeueCount", "MessageText"} {
+		if string(name) == known {
+			return known // no allocation
+		}
+	}
+	return string(name)
+}
+
+func (s *scanner) take(prefix string) bool {
+	if len(s.rest) < len(prefix) || string(s.rest[:len(prefix)]) != prefix {
+		return false
+	}
+	s.rest = s.rest[len(prefix):]
+	return true
+}
+
+func (s *scanner) space() {
+	for len(s.rest) > 0 && (s.rest[0] == ' ' || s.rest[0] == '\n' || s.rest[0] == '\r' || s.rest[0] == '\t') {
+		s.rest = s.rest[1:]
+	}
+}
+
+// decodeMessages reads the same with encoding/xml.
+func decodeMessages(doc []byte) ([]partial, error) {
+	var list struct {
+		XMLName  xml.Name `xml:"QueueMessagesList"`
+		Messages []struct {
+			ID          *string `xml:"MessageId"`
+			Receipt     *string `xml:"PopReceipt"`
+			Text        *string `xml:"MessageText"`
+			Inserted    *string `xml:"InsertionTime"`
+			NextVisible *string `xml:"TimeNextVisible"`
+			Dequeued    *string `xml:"DequeueCount"`
+		} `xml:"QueueMessage"`
+	}
+	d := xml.NewDecoder(bytes.NewReader(doc))
+	if err := d.Decode(&list); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err == nil {
+		// Also the end of the document belongs to understanding it. White space
+		// is a token too, but one that only hand-made documents have.
+		if rest := bytes.TrimSpace(doc[d.InputOffset():]); len(rest) > 0 {
+			return nil, errShape
+		}
+	}
+	ms := make([]partial, len(list.Messages))
+	for i, m := range list.Messages {
+		for _, e := range []struct {
+			name string
+			text *string
+		}{
+			{"MessageId", m.ID},
+			{"PopReceipt", m.Receipt},
+			{"MessageText", m.Text},
+			{"InsertionTime", m.Inserted},
+			{"TimeNextVisible", m.NextVisible},
+			{"DequeueCount", m.Dequeued},
+		} {
+			if e.text != nil {
+				ms[i].set(e.name, []byte(*e.text))
+			}
+		}
+	}
+	return ms, nil
+}
