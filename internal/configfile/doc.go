@@ -1,0 +1,30 @@
+// Package configfile reads pump.yaml, the file that both binaries share, into
+// a [pump.Config].
+//
+// It is strict, because a misspelt field that is silently ignored shows up as
+// tasks in the wrong place: every unknown field and wrong value is an error
+// that names the file, the line, the field and the fix, and all of them are
+// reported together. No error carries a value that may be a secret: neither a
+// connection string nor an endpoint, nor anything taken from the environment.
+//
+//	workload: thumbnails            # required
+//	accounts:                       # required, at least one
+//	  - connectionString: ${ACCOUNT_1}
+//	    queues: 8                   # default 8
+//	    weight: 1                   # default 1
+//	  - endpoint: https://account2.queue.core.windows.net
+//	    tableEndpoint: https://account2.table.core.windows.net
+//	    name: account2              # default: the account's own name
+//	    allowHTTP: false            # plain http to a host that is not loopback
+//	control: account1               # default: the first account
+//	segments: 256                   # default: 32 a queue, 64 to 4096; 0: shared
+//	delivery: at-least-once
+//	budget:                         # of one process; default: the published limits
+//	  account: 20000                # messages a second
+//	  queue: 2000
+//	  getCost: messages             # or request
+//
+// ${NAME} inside a value is replaced by the environment variable NAME, after
+// the YAML was parsed, so that nothing in a variable can change the structure
+// of the file; $${ stands for a literal ${.
+package configfile

@@ -1,0 +1,186 @@
+package configfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	yaml "github.com/goccy/go-yaml"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// maxSize bounds the file: a hundred accounts with connection strings are 30
+// KiB, and whatever is larger is not a configuration.
+const maxSize = 256 << 10
+
+// File is a configuration that was read.
+type File struct {
+	Config pump.Config
+	// Variables are the environment variables that the file refers to. They
+	// are taken as secrets: a child process gets none of them.
+	Variables []string
+
+	path  string
+	lines map[string]int // field path, for example accounts[1].queues -> line
+}
+
+// Error is one thing wrong in the file.
+type Error struct {
+	File    string
+	Line    int    // from 1; 0 if it is about the file as a whole
+	Field   string // for example accounts[1].queues; may be empty
+	Problem string
+	Fix     string // may be empty
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.File)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+	}
+	b.WriteString(": ")
+	if e.Field != "" {
+		b.WriteString(e.Field + ": ")
+	}
+	b.WriteString(e.Problem)
+	if e.Fix != "" {
+		b.WriteString("; " + e.Fix)
+	}
+	return b.String()
+}
+
+// Errors are all that is wrong in a file, in the order of its lines.
+type Errors []*Error
+
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Load reads the file at path. Its errors are [Errors].
+func Load(path string) (*File, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return parse(path, text, os.LookupEnv)
+}
+
+func read(path string) ([]byte, error) {
+	fail := func(problem, fix string) error {
+		return Errors{{File: path, Problem: problem, Fix: fix}}
+	}
+	f, err := os.Open(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fail("there is no such file", "name it with --config, or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
+	case err != nil:
+		return nil, fail("cannot be opened: "+cause(err), "")
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	switch {
+	case err != nil:
+		return nil, fail("cannot be read: "+cause(err), "")
+	case len(text) > maxSize:
+		return nil, fail(fmt.Sprintf("is larger than %d KiB", maxSize>>10), "a configuration is a few hundred bytes an account; is this the right file?")
+	}
+	return text, nil
+}
+
+// cause is the error without the path, which stands before it already.
+func cause(err error) string {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}
+
+func parse(path string, text []byte, env func(string) (string, bool)) (*File, error) {
+	d := &decoder{file: path, env: env, lines: map[string]int{}}
+	root, err := d.root(text)
+	if err != nil {
+		return nil, Errors{err}
+	}
+	cfg := d.config(root)
+	if len(d.errs) > 0 {
+		slices.SortStableFunc(d.errs, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
+		return nil, d.errs
+	}
+	slices.Sort(d.variables)
+	return &File{Config: cfg, Variables: slices.Compact(d.variables), path: path, lines: d.lines}, nil
+}
+
+// root parses the text to its one mapping. The parser's own errors quote the
+// source, which may hold a secret: only its fixed words and the line are kept.
+func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
+	defer func() {
+		if r := recover(); r != nil { // the parser on input its authors did not think of
+			m, e = nil, &Error{File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets"}
+		}
+	}()
+	// Duplicates are found by the decoder, whose message quotes no values.
+	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		e := &Error{File: d.file, Problem: "is not valid YAML", Fix: "check its indentation, quotes and brackets"}
+		if ye, ok := errors.AsType[yaml.Error](err); ok {
+			what, _, _ := strings.Cut(ye.GetMessage(), `"`)
+			e.Problem += ": " + strings.TrimSpace(what)
+			if t := ye.GetToken(); t != nil && t.Position != nil {
+				e.Line = t.Position.Line
+			}
+		}
+		return nil, e
+	}
+	var docs []ast.Node
+	for _, doc := range f.Docs {
+		if doc != nil && doc.Body != nil {
+			docs = append(docs, doc.Body)
+		}
+	}
+	switch len(docs) {
+	case 0:
+		return nil, &Error{File: d.file, Problem: "is empty", Fix: "give at least workload and accounts"}
+	case 1:
+	default:
+		return nil, &Error{File: d.file, Line: line(docs[1]), Problem: "holds more than one YAML document", Fix: "keep one, without ---"}
+	}
+	root, ok := asMapping(docs[0])
+	if !ok {
+		return nil, &Error{File: d.file, Line: line(docs[0]), Problem: "is not a list of fields", Fix: "begin with `workload: NAME`"}
+	}
+	return root, nil
+}
+
+// Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the
+// file and line of the field it names; another error is returned as it is.
+func (f *File) Locate(err error) error {
+	ce, ok := errors.AsType[*pump.ConfigError](err)
+	if !ok {
+		return err
+	}
+	return Errors{{File: f.path, Line: f.line(ce.Field), Field: ce.Field, Problem: ce.Problem, Fix: ce.Fix}}
+}
+
+// line of a field, or of the nearest thing around it that stands in the file.
+func (f *File) line(field string) int {
+	for field != "" {
+		if l, ok := f.lines[field]; ok {
+			return l
+		}
+		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
+	}
+	return 0
+}

@@ -1,0 +1,238 @@
+package configfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+const connection = "DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0LWtleS1vZi1hbHBoYQ==;EndpointSuffix=core.windows.net"
+
+func environment(pairs ...string) func(string) (string, bool) {
+	m := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
+}
+
+func TestEveryFieldReachesTheConfig(t *testing.T) {
+	f, err := parse("pump.yaml", []byte(`
+workload: thumbnails
+accounts:
+  - connectionString: ${CONN}
+    queues: 4
+    weight: 2.5
+  - endpoint: "https://beta.queue.core.windows.net?${SAS}"
+    tableEndpoint: https://beta.table.core.windows.net
+    name: beta
+    queues: ${QUEUES}
+    allowHTTP: true
+control: beta
+segments: 1_024
+delivery: at-least-once
+budget: {account: 100, queue: 10.5, getCost: request}
+`), environment("CONN", connection, "SAS", "sig=a#b", "QUEUES", "12"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := pump.Config{
+		Workload: "thumbnails",
+		Accounts: []pump.Account{
+			{ConnectionString: connection, Queues: 4, Weight: 2.5},
+			{Endpoint: "https://beta.queue.core.windows.net?sig=a#b", TableEndpoint: "https://beta.table.core.windows.net", Name: "beta", Queues: 12, AllowHTTP: true},
+		},
+		Control:  "beta",
+		Segments: 1024,
+		Delivery: pump.AtLeastOnce,
+		Budget:   pump.Budget{Account: 100, Queue: 10.5, GetCostsMessages: new(false)},
+	}
+	if d := cmp.Diff(want.Accounts, f.Config.Accounts); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(want.Budget, f.Config.Budget); d != "" {
+		t.Error(d)
+	}
+	if f.Config.Workload != want.Workload || f.Config.Control != want.Control || f.Config.Segments != want.Segments || f.Config.Delivery != want.Delivery {
+		t.Errorf("got %+v", f.Config)
+	}
+	if d := cmp.Diff([]string{"CONN", "QUEUES", "SAS"}, f.Variables); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestSegmentsAbsentIsTheDefaultAndZeroIsShared(t *testing.T) {
+	base := "workload: w1x\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\n"
+	for text, want := range map[string]int{base: 0, base + "segments: 0\n": pump.Shared} {
+		f, err := parse("pump.yaml", []byte(text), environment())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Config.Segments != want {
+			t.Errorf("got %d, want %d", f.Config.Segments, want)
+		}
+	}
+}
+
+// TestMistakesAreNamedByLineFieldAndFix holds each message as a user sees it.
+func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
+	const ok = "workload: thumbnails\naccounts:\n  - endpoint: http://127.0.0.1:10001/alpha\n"
+	for _, tt := range []struct{ name, text, want string }{
+		{"misspelt field", ok + "    quues: 4\n", "pump.yaml:4: accounts[0].quues: is not a field; did you mean queues?"},
+		{"wrong case", ok + "    allowHttp: true\n", "pump.yaml:4: accounts[0].allowHttp: is not a field; did you mean allowHTTP?"},
+		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, budget"},
+		{"several at once, by line", "workloads: a\n" + ok + "segmants: 4\n", "pump.yaml:1: workloads: is not a field; did you mean workload?\npump.yaml:5: segmants: is not a field; did you mean segments?"},
+		{"text for a number", ok + "    queues: many\n", `pump.yaml:4: accounts[0].queues: "many" is not a whole number; write it as digits without quotes, as in 8`},
+		{"quoted number", ok + "    queues: \"8\"\n", `pump.yaml:4: accounts[0].queues: "8" is not a whole number; write it as digits without quotes, as in 8`},
+		{"fraction", ok + "    queues: 1.5\n", `pump.yaml:4: accounts[0].queues: "1.5" is not a whole number; write it as digits without quotes, as in 8`},
+		{"number too large", ok + "    queues: 99999999999999999999\n", `pump.yaml:4: accounts[0].queues: "99999999999999999999" is not a whole number; write it as digits without quotes, as in 8`},
+		{"queues 0", ok + "    queues: 0\n", "pump.yaml:4: accounts[0].queues: 0 is out of range; use 1 to 100, or leave it out for 8"},
+		{"weight 0", ok + "    weight: 0\n", "pump.yaml:4: accounts[0].weight: 0 is out of range; use 0.01 to 100, or leave it out for 1"},
+		{"weight not a number", ok + "    weight: .nan\n", `pump.yaml:4: accounts[0].weight: ".nan" is not a number; write it as digits without quotes, as in 1.5`},
+		{"boolean", ok + "    allowHTTP: yes\n", `pump.yaml:4: accounts[0].allowHTTP: "yes" is neither true nor false; write true or false without quotes`},
+		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is not a possible number of segments; use a power of two from 64 to 4096, 0 for a shared workload, or leave it out"},
+		{"get cost", ok + "budget:\n  getCost: bytes\n", `pump.yaml:5: budget.getCost: "bytes" is no way to count a get; use messages (each message counts) or request (a get counts as one)`},
+		{"budget 0", ok + "budget:\n  queue: 0\n", "pump.yaml:5: budget.queue: 0 is out of range; use 1 to 1e9 messages a second, or leave it out for the published limit"},
+		{"no value", ok + "control:\n", "pump.yaml:4: control: has no value; give one, or remove the line"},
+		{"empty value", ok + "control: \"\"\n", "pump.yaml:4: control: is empty; give a value, or remove the line"},
+		{"group for a value", ok + "control: {a: b}\n", "pump.yaml:4: control: is a group of fields, not a single value"},
+		{"value for a group", "workload: abc\naccounts:\n  - alpha\n", "pump.yaml:3: accounts[0]: is a single value, not a list of fields; indent its fields below it, as in `connectionString: ...`"},
+		{"group for a list", "workload: abc\naccounts:\n  endpoint: x\n", "pump.yaml:3: accounts: is a group of fields, not a list; begin each item with a dash: `  - connectionString: ...`"},
+		{"neither string nor endpoint", "workload: abc\naccounts:\n  - queues: 4\n", "pump.yaml:3: accounts[0]: says nothing about where the account is; add `connectionString: ...`, or `endpoint: https://NAME.queue.core.windows.net`"},
+		{"string and endpoint", ok + "    connectionString: x\n", "pump.yaml:3: accounts[0].endpoint: stands beside connectionString, which names the endpoint already; keep one of the two"},
+		{"string and table endpoint", "workload: abc\naccounts:\n  - connectionString: x\n    tableEndpoint: y\n", "pump.yaml:4: accounts[0].tableEndpoint: belongs to endpoint, not to connectionString; write TableEndpoint= into the connection string"},
+		{"field twice", ok + "workload: other\n", "pump.yaml:4: workload: is given twice (first on line 1); keep one"},
+		{"alias", "workload: &w abc\naccounts:\n  - endpoint: *w\n", "pump.yaml:1: workload: uses a YAML anchor, alias or tag; write the value out\npump.yaml:3: accounts[0].endpoint: uses a YAML anchor, alias or tag; write the value out"},
+		{"missing", "control: a\n", "pump.yaml: workload: is missing; add `workload: NAME`, 3 to 40 of a-z, 0-9 and single dashes\npump.yaml: accounts: is missing; add `accounts:` and under it `  - connectionString: ...` for each storage account"},
+		{"empty", "# nothing\n", "pump.yaml: is empty; give at least workload and accounts"},
+		{"a list", "- a\n- b\n", "pump.yaml:1: is not a list of fields; begin with `workload: NAME`"},
+		{"two documents", ok + "---\nworkload: b\n", "pump.yaml:5: holds more than one YAML document; keep one, without ---"},
+		{"broken YAML", "workload: abc\naccounts: [\n", "pump.yaml:2: is not valid YAML: sequence end token ']' not found; check its indentation, quotes and brackets"},
+		{"undefined variable", ok + "control: ${NOPE}\n", "pump.yaml:4: control: the environment variable NOPE is not set; run `export NOPE=...` first"},
+		{"unclosed variable", ok + "control: ${NOPE\n", "pump.yaml:4: control: ${ is not closed by }; write ${NAME}, or $${ for a literal ${"},
+		{"shell default", ok + "control: ${NOPE:-x}\n", "pump.yaml:4: control: ${...} holds something that is not the name of an environment variable; write ${NAME}, or $${ for a literal ${"},
+		{"variable that is no number", ok + "    queues: ${SECRET}\n", "pump.yaml:4: accounts[0].queues: the variable's value is not a whole number; write it as digits without quotes, as in 8"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := parse("pump.yaml", []byte(tt.text), environment("SECRET", "hunter2"))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if d := cmp.Diff(tt.want, err.Error()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestNoErrorShowsASecret(t *testing.T) {
+	const secret = "AccountKey=c2VjcmV0LWtleQ=="
+	for _, text := range []string{
+		"workload: abc\naccounts:\n  - connectionString: '" + secret + "\n",   // a quote that is not closed
+		"workload: abc\naccounts:\n  - connectionString: " + secret + ": x\n", // a colon too many
+		"workload: abc\naccounts:\n  - " + secret + ": x\n",                   // in the place of a name
+		"workload: abc\naccounts:\n  - connectionString: [" + secret + "]\n",
+		"workload: abc\naccounts:\n  - connectionString: !!int " + secret + "\n",
+		"workload: abc\naccounts:\n  - connectionString: ${" + secret + "}\n",
+		"workload: abc\naccounts:\n  - connectionString\n    " + secret + "\n",
+		"workload: abc\naccounts:\n  - endpoint: https://x?" + secret + "\n    queues: ${K}\n",
+		"workload: abc\naccounts:\n\t- connectionString: " + secret + "\n",
+		secret + "\n",
+		secret + ": 1\n" + secret + ": 2\n",
+	} {
+		_, err := parse("pump.yaml", []byte(text), environment("K", secret))
+		if err == nil {
+			t.Errorf("accepted: %s", text)
+			continue
+		}
+		for _, part := range []string{"c2VjcmV0", "AccountKey"} {
+			if strings.Contains(err.Error(), part) {
+				t.Errorf("shown: %v", err)
+			}
+		}
+	}
+}
+
+func TestExpandReplacesOnlyVariables(t *testing.T) {
+	env := environment("A", "1", "B", "${A}$")
+	for in, want := range map[string]string{
+		"": "", "plain $ {}": "plain $ {}", "${A}": "1", "x${A}y${A}": "x1y1",
+		"${B}": "${A}$", "$${A}": "${A}", "a$${A}${A}": "a${A}1", "$A": "$A",
+	} {
+		got, _, err := Expand(in, env)
+		if err != nil || got != want {
+			t.Errorf("Expand(%q) = %q, %v; want %q", in, got, err, want)
+		}
+	}
+}
+
+// TestAVariableCannotChangeTheStructure is why expansion comes after parsing.
+func TestAVariableCannotChangeTheStructure(t *testing.T) {
+	f, err := parse("pump.yaml", []byte("workload: ${W}\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\n"),
+		environment("W", "abc\nsegments: 64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Config.Segments != 0 || f.Config.Workload != "abc\nsegments: 64" {
+		t.Errorf("got %+v", f.Config)
+	}
+}
+
+func TestTheEnginesOwnErrorsGetTheirLine(t *testing.T) {
+	f, err := parse("pump.yaml", []byte("# a comment\nworkload: abc\naccounts:\n  - endpoint: http://127.0.0.1:1/a\n  - queues: 2\n    endpoint: http://127.0.0.1:1/b\n"), environment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]string{
+		"workload":           "pump.yaml:2: workload: p; f",
+		"accounts[1].queues": "pump.yaml:5: accounts[1].queues: p; f",
+		"accounts[0].weight": "pump.yaml:4: accounts[0].weight: p; f", // not in the file: the account's line
+		"accounts[1]":        "pump.yaml:5: accounts[1]: p; f",
+		"segments":           "pump.yaml: segments: p; f",
+	} {
+		err := f.Locate(fmt.Errorf("wrapped: %w", &pump.ConfigError{Field: field, Problem: "p", Fix: "f"}))
+		if err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	}
+	other := errors.New("other")
+	if got := f.Locate(other); got != other {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestLoadRefusesWhatIsNoConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	big := filepath.Join(dir, "big.yaml")
+	if err := os.WriteFile(big, make([]byte, maxSize+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "no.yaml"): "there is no such file",
+		big:                           "larger than 256 KiB",
+		dir:                           "cannot be read: is a directory",
+	} {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+// FuzzParse looks for a panic, and for a value of the environment in an error.
+func FuzzParse(f *testing.F) {
+	f.Add("workload: abc\naccounts:\n  - connectionString: ${SECRET}\n    queues: ${SECRET}\n")
+	f.Add("a: &x [*x, *x]\n<<: *x\n? b\n: |\n  c\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := parse("f", []byte(text), environment("SECRET", "hunter2hunter2"))
+		if err != nil && strings.Contains(err.Error(), "hunter2hunter2") && !strings.Contains(text, "hunter2hunter2") {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,46 @@
+package configfile
+
+import "strings"
+
+// suggestion is the fix for a field that does not exist: the one that was
+// probably meant, or all there are.
+func suggestion(name string, fields []field) string {
+	best, distance := "", 4 // three typing errors are a different word
+	for _, f := range fields {
+		// A third of the letters wrong is a different word too.
+		if d := edits(strings.ToLower(name), strings.ToLower(f.name)); d < distance && d*3 <= len(f.name) {
+			best, distance = f.name, d
+		}
+	}
+	if best != "" {
+		return "did you mean " + best + "?"
+	}
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return "the fields here are " + strings.Join(names, ", ")
+}
+
+// edits is the Levenshtein distance of two names.
+func edits(a, b string) int {
+	if max(len(a), len(b)) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
