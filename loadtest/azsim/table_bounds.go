@@ -1,0 +1,115 @@
+package azsim
+
+import "strings"
+
+// bound is one end of a range of keys; the zero value is no end.
+type bound struct {
+	key  string
+	set  bool
+	open bool // the key itself is outside
+}
+
+// keySpan is a range of one of the two keys.
+type keySpan struct{ low, high bound }
+
+// keyBounds is a range of partition keys, and of row keys within each of them.
+// A query looks at nothing outside, so that a point or range query costs what
+// it returns however big the table is.
+type keyBounds struct{ partition, row keySpan }
+
+// point returns the only partition key within the bounds, if there is one.
+func (k keyBounds) point() (string, bool) {
+	low, high := k.partition.low, k.partition.high
+	return low.key, low.set && high.set && low.key == high.key && !low.open && !high.open
+}
+
+// tighter returns the later of two lower ends.
+func tighterLow(a, b bound) bound {
+	if !a.set || b.set && (b.key > a.key || b.key == a.key && b.open) {
+		return b
+	}
+	return a
+}
+
+func tighterHigh(a, b bound) bound {
+	if !a.set || b.set && (b.key < a.key || b.key == a.key && b.open) {
+		return b
+	}
+	return a
+}
+
+func looserLow(a, b bound) bound {
+	if !a.set || !b.set {
+		return bound{}
+	}
+	if a.key < b.key || a.key == b.key && b.open {
+		return a
+	}
+	return b
+}
+
+func looserHigh(a, b bound) bound {
+	if !a.set || !b.set {
+		return bound{}
+	}
+	if a.key > b.key || a.key == b.key && b.open {
+		return a
+	}
+	return b
+}
+
+func (a keySpan) and(b keySpan) keySpan {
+	return keySpan{tighterLow(a.low, b.low), tighterHigh(a.high, b.high)}
+}
+
+// or covers both spans and whatever lies between them.
+func (a keySpan) or(b keySpan) keySpan {
+	return keySpan{looserLow(a.low, b.low), looserHigh(a.high, b.high)}
+}
+
+func (f filterAnd) bounds() keyBounds {
+	a, b := f.a.bounds(), f.b.bounds()
+	return keyBounds{a.partition.and(b.partition), a.row.and(b.row)}
+}
+
+func (f filterOr) bounds() keyBounds {
+	a, b := f.a.bounds(), f.b.bounds()
+	return keyBounds{a.partition.or(b.partition), a.row.or(b.row)}
+}
+
+func (f filterNot) bounds() keyBounds { return keyBounds{} }
+func (f boolean) bounds() keyBounds   { return keyBounds{} }
+
+func (f comparison) bounds() keyBounds {
+	if f.value.kind != edmString {
+		return keyBounds{}
+	}
+	var s keySpan
+	end := bound{key: f.value.text, set: true, open: f.operator == "gt" || f.operator == "lt"}
+	switch f.operator {
+	case "eq":
+		s = keySpan{end, end}
+	case "gt", "ge":
+		s.low = end
+	case "lt", "le":
+		s.high = end
+	}
+	switch f.name {
+	case "PartitionKey":
+		return keyBounds{partition: s}
+	case "RowKey":
+		return keyBounds{row: s}
+	}
+	return keyBounds{}
+}
+
+// below tells whether key lies before the span, above whether it lies after.
+func (a keySpan) below(key string) bool {
+	c := strings.Compare(key, a.low.key)
+	return a.low.set && (c < 0 || c == 0 && a.low.open)
+}
+
+func (a keySpan) above(key string) bool {
+	c := strings.Compare(key, a.high.key)
+	return a.high.set && (c > 0 || c == 0 && a.high.open)
+}
