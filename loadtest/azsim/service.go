@@ -3,6 +3,7 @@ package azsim
 import (
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 )
 
@@ -53,6 +54,8 @@ type request struct {
 	// addressed rows (operation.keys) are checked by the core.
 	keyRange keyRange
 
+	secondary bool // the account's read-only secondary endpoint was addressed
+
 	mischief mischief // what an injected fault wants the queue service to do wrong
 }
 
@@ -102,8 +105,8 @@ type backend interface {
 	policies(object string) (p []signedIdentifier, found bool)
 }
 
-// account is one storage account. Its fields do not change after New, except
-// properties, which have their own mutex.
+// account is one storage account. What can change has its own lock or
+// is atomic; the rest is fixed after New.
 type account struct {
 	name         string
 	key          []byte
@@ -119,6 +122,7 @@ type account struct {
 	queueLimits     buckets
 	tableLimits     buckets
 	mac             macPool
+	dark            atomic.Int32 // darkness
 }
 
 // keyRange is the part of a table that a SAS is good for: from (startPK,

@@ -1,0 +1,317 @@
+package azsim
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// FaultKind is one way in which a request can go wrong on purpose.
+type FaultKind string
+
+// The kinds of fault. "Acts" means that the operation is carried out, so that
+// the client's view and the server's differ (azure.md's windows).
+const (
+	Answer        FaultKind = "answer"         // does not act; answers Status and Code
+	FailBefore    FaultKind = "fail-before"    // does not act; the connection breaks without an answer
+	AnswerAfter   FaultKind = "answer-after"   // acts; answers Status and Code all the same
+	AnswerLost    FaultKind = "answer-lost"    // acts; the connection breaks without an answer
+	CutBody       FaultKind = "cut-body"       // acts; the connection breaks in the middle of the answer's body
+	DelayBefore   FaultKind = "delay-before"   // waits Delay, then acts
+	DelayAfter    FaultKind = "delay-after"    // acts, then waits Delay before answering
+	HangBefore    FaultKind = "hang-before"    // never acts; no answer until the client gives up
+	HangAfter     FaultKind = "hang-after"     // acts; no answer until the client gives up
+	DeliverTwice  FaultKind = "deliver-twice"  // GetMessages: what it hands out stays visible
+	ReappearEarly FaultKind = "reappear-early" // GetMessages, UpdateMessage: visible again after 10 to 90 % of its lease
+	Reorder       FaultKind = "reorder"        // GetMessages: takes visible messages in an order chosen by the seed
+)
+
+// Rule says which requests go wrong, how, and how often. The zero value of a
+// matching field matches everything.
+type Rule struct {
+	Account    string   // account name
+	Service    string   // "queue" or "table"
+	Operations []string // names as in RequestCount.Operation
+	Object     string   // queue or table name
+	Instance   string   // client, see Transport.As
+
+	Fault  FaultKind
+	Status int           // Answer, AnswerAfter: HTTP status; 0: 503, or 500 for AnswerAfter
+	Code   string        // Answer, AnswerAfter: error code; "": ServerBusy, or InternalError for AnswerAfter
+	Delay  time.Duration // DelayBefore, DelayAfter
+
+	// Of the requests that match, the first Skip are spared. Of the rest: only
+	// the first First (0: all); of those every Every-th (0 and 1: each); of
+	// those a share of Probability, chosen by the seed (0: each).
+	Skip, First, Every int
+	Probability        float64
+}
+
+// String describes the rule on one line, for failing tests and logs.
+func (r Rule) String() string {
+	var b strings.Builder
+	b.WriteString(string(r.Fault))
+	if r.Fault == Answer || r.Fault == AnswerAfter {
+		status, code := r.answer()
+		fmt.Fprintf(&b, " %d %s", status, code)
+	}
+	if r.Fault == DelayBefore || r.Fault == DelayAfter {
+		fmt.Fprintf(&b, " %v", r.Delay)
+	}
+	for _, f := range []struct{ name, value string }{
+		{"account", r.Account},
+		{"service", r.Service},
+		{"operations", strings.Join(r.Operations, ",")},
+		{"object", r.Object},
+		{"instance", r.Instance},
+	} {
+		if f.value != "" {
+			fmt.Fprintf(&b, " %s=%s", f.name, f.value)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"skip", r.Skip}, {"first", r.First}, {"every", r.Every}} {
+		if f.value != 0 {
+			fmt.Fprintf(&b, " %s=%d", f.name, f.value)
+		}
+	}
+	if r.Probability != 0 {
+		fmt.Fprintf(&b, " probability=%g", r.Probability)
+	}
+	return b.String()
+}
+
+func (r Rule) answer() (status int, code string) {
+	status, code = http.StatusServiceUnavailable, "ServerBusy"
+	if r.Fault == AnswerAfter {
+		status, code = http.StatusInternalServerError, "InternalError"
+	}
+	if r.Status != 0 {
+		status = r.Status
+	}
+	if r.Code != "" {
+		code = r.Code
+	}
+	return status, code
+}
+
+// check refuses a rule that could never do what it says.
+func (r Rule) check() error {
+	kinds := []FaultKind{
+		Answer, FailBefore, AnswerAfter, AnswerLost, CutBody, DelayBefore, DelayAfter,
+		HangBefore, HangAfter, DeliverTwice, ReappearEarly, Reorder,
+	}
+	switch {
+	case !slices.Contains(kinds, r.Fault):
+		return fmt.Errorf("unknown fault %q", r.Fault)
+	case (r.Fault == DelayBefore || r.Fault == DelayAfter) && r.Delay <= 0:
+		return fmt.Errorf("%s without a Delay", r.Fault)
+	case r.Probability < 0 || r.Probability > 1:
+		return fmt.Errorf("probability %g is not in 0 to 1", r.Probability)
+	case r.Skip < 0 || r.First < 0 || r.Every < 0:
+		return fmt.Errorf("negative count")
+	case r.Service != "" && r.Service != string(queueService) && r.Service != string(tableService):
+		return fmt.Errorf("unknown service %q", r.Service)
+	case r.Status != 0 && (r.Status < 200 || r.Status > 599):
+		return fmt.Errorf("status %d cannot be answered", r.Status)
+	}
+	return nil
+}
+
+func (r *Rule) matches(instance string, q *request, op *operation) bool {
+	return (r.Account == "" || r.Account == q.account.name) &&
+		(r.Service == "" || r.Service == string(q.service)) &&
+		(len(r.Operations) == 0 || slices.Contains(r.Operations, op.name)) &&
+		(r.Object == "" || r.Object == op.object) &&
+		(r.Instance == "" || r.Instance == instance)
+}
+
+// Injection is a rule in force.
+type Injection struct {
+	rule    Rule
+	salt    uint64 // the how-many-th rule of the Sim this is
+	sim     *Sim
+	matched atomic.Int64
+	hits    atomic.Int64
+}
+
+// Hits is how many requests the rule has made go wrong.
+func (i *Injection) Hits() int64 { return i.hits.Load() }
+
+// Remove ends the rule. Requests it is already acting on stay as they are.
+func (i *Injection) Remove() { i.sim.faults.remove(i) }
+
+// String describes the rule and what it has done.
+func (i *Injection) String() string {
+	return fmt.Sprintf("%v (%d of %d matching)", i.rule, i.hits.Load(), i.matched.Load())
+}
+
+// faults are the rules in force, replaced as a whole so that requests read
+// them without a lock.
+type faults struct {
+	mu    sync.Mutex // serialises writers
+	rules atomic.Pointer[[]*Injection]
+	added uint64 // guarded by mu
+}
+
+func (f *faults) load() []*Injection {
+	if p := f.rules.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (f *faults) remove(i *Injection) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rules := slices.DeleteFunc(slices.Clone(f.load()), func(x *Injection) bool { return x == i })
+	f.rules.Store(&rules)
+}
+
+// Inject puts a rule in force until it is removed. Several rules may hit one
+// request: their delays add up, and the first rule that decides the answer
+// wins. It panics on a rule that makes no sense, a mistake in the calling
+// program.
+func (s *Sim) Inject(r Rule) *Injection {
+	if err := r.check(); err != nil {
+		panic("azsim: rule " + r.String() + ": " + err.Error())
+	}
+	r.Operations = slices.Clone(r.Operations)
+	f := &s.faults
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.added++
+	i := &Injection{rule: r, salt: f.added, sim: s}
+	rules := append(slices.Clone(f.load()), i)
+	f.rules.Store(&rules)
+	return i
+}
+
+// Faults describes the rules in force, one a line, for failing tests.
+func (s *Sim) Faults() string {
+	var b strings.Builder
+	for _, i := range s.faults.load() {
+		fmt.Fprintln(&b, i)
+	}
+	return b.String()
+}
+
+// plan is what will happen to one request besides what it asks for.
+type plan struct {
+	before, after time.Duration // latency and delays on the way there and back
+	decided       *Injection    // the rule that decides the answer; nil: none
+	mischief      mischief
+}
+
+// mischief is what the queue service does wrong on purpose in one request.
+type mischief struct {
+	twice, early, reorder bool
+	hash                  uint64 // decides what is left to chance
+}
+
+// is reports whether the answer is decided by one of kinds.
+func (p *plan) is(kinds ...FaultKind) bool {
+	return p.decided != nil && slices.Contains(kinds, p.decided.rule.Fault)
+}
+
+// plan decides a request's fate before it is sent on its way: everything is a
+// function of the seed and the occasion, save for the counts of First, Skip
+// and Every, which go by the order of requests.
+func (s *Sim) plan(instance string, r *request, op *operation) plan {
+	var p plan
+	rules := s.faults.load()
+	if len(rules) == 0 && s.config.Latency == 0 {
+		return p
+	}
+	o := occasion{instance, op.name, r.account.name, op.object}
+	h := mix(s.config.Seed, o.hash(), s.tally.next(o))
+	if l := s.config.Latency; l > 0 {
+		p.before, p.after = s.leg(mix(h, 1)), s.leg(mix(h, 2))
+	}
+	p.mischief.hash = mix(h, 3)
+	for _, i := range rules {
+		if i.rule.matches(instance, r, op) && i.due(h) {
+			p.add(i, &s.stats)
+		}
+	}
+	return p
+}
+
+// leg is the time one way: half the latency and up to a quarter more of it.
+func (s *Sim) leg(h uint64) time.Duration {
+	half := s.config.Latency / 2
+	return half + time.Duration(h%uint64(max(half/2, 1000)))
+}
+
+// due counts a matching request and reports whether it is one to go wrong.
+func (i *Injection) due(h uint64) bool {
+	n := int(i.matched.Add(1)) - 1 - i.rule.Skip
+	switch {
+	case n < 0:
+		return false
+	case i.rule.First > 0 && n >= i.rule.First:
+		return false
+	case i.rule.Every > 1 && n%i.rule.Every != i.rule.Every-1:
+		return false
+	case i.rule.Probability > 0 && share(mix(h, i.salt, 4)) >= i.rule.Probability:
+		return false
+	}
+	return true
+}
+
+func (p *plan) add(i *Injection, c *counters) {
+	switch i.rule.Fault {
+	case DelayBefore:
+		p.before += i.rule.Delay
+	case DelayAfter:
+		p.after += i.rule.Delay
+	case DeliverTwice:
+		p.mischief.twice = true
+	case ReappearEarly:
+		p.mischief.early = true
+	case Reorder:
+		p.mischief.reorder = true
+	default:
+		if p.decided != nil {
+			return
+		}
+		p.decided = i
+	}
+	i.hits.Add(1)
+	c.fault(i.rule.Fault)
+}
+
+// darkness is whether an account can be reached.
+type darkness int32
+
+const (
+	lit     darkness = iota
+	refused          // connections are refused
+	hanging          // connections are taken and nothing is answered
+)
+
+// Blackout makes an account unreachable, or reachable again: connections are
+// refused, and answers under way are lost although the operations acted. It
+// ends a Hang, and does nothing for an account that does not exist.
+func (s *Sim) Blackout(account string, on bool) { s.darken(account, on, refused) }
+
+// Hang is Blackout of the worse kind: requests are taken and never answered
+// until the client gives up.
+func (s *Sim) Hang(account string, on bool) { s.darken(account, on, hanging) }
+
+func (s *Sim) darken(account string, on bool, d darkness) {
+	a := s.accounts[account]
+	if a == nil {
+		return
+	}
+	if !on {
+		d = lit
+	}
+	a.dark.Store(int32(d))
+}

@@ -1,0 +1,169 @@
+package azsim
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// QueueHandler serves the queue service of every account: path style
+// (/account/queue/...) and host style (account.queue.localhost).
+func (s *Sim) QueueHandler() http.Handler { return handler{s, queueService} }
+
+// TableHandler serves the table service of every account, like QueueHandler.
+func (s *Sim) TableHandler() http.Handler { return handler{s, tableService} }
+
+// handler serves one service over net/http.
+type handler struct {
+	sim     *Sim
+	service service
+}
+
+func (h handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	out := h.sim.serve(req.Context(), h.call(req))
+	switch out.delivery {
+	case gaveUp, noConnect, lost:
+		panic(http.ErrAbortHandler) // closes the connection without an answer
+	}
+	header := w.Header()
+	for k, v := range out.header {
+		header[k] = v
+	}
+	if len(out.body) > 0 && header.Get("Content-Length") == "" {
+		header["Transfer-Encoding"] = chunked
+	}
+	w.WriteHeader(out.status)
+	if req.Method == http.MethodHead {
+		return
+	}
+	body := out.body
+	if out.delivery == cutShort {
+		body = body[:len(body)/2]
+	}
+	if _, err := w.Write(body); err != nil {
+		return // the client is gone
+	}
+	if out.delivery == cutShort {
+		_ = http.NewResponseController(w).Flush() // the half must arrive before the break
+		panic(http.ErrAbortHandler)
+	}
+}
+
+var chunked = []string{"chunked"}
+
+func (h handler) call(req *http.Request) *call {
+	path, _, _ := strings.Cut(req.RequestURI, "?") // as it was sent: signatures are over these bytes
+	if !strings.HasPrefix(path, "/") {
+		path = req.URL.EscapedPath()
+	}
+	from, _ := netip.ParseAddrPort(req.RemoteAddr)
+	c := &call{
+		service:  h.service,
+		method:   req.Method,
+		host:     req.Host,
+		path:     path,
+		rawQuery: req.URL.RawQuery,
+		header:   req.Header,
+		body:     req.Body,
+		length:   req.ContentLength,
+		from:     from.Addr().Unmap(),
+		secure:   req.TLS != nil,
+		instance: req.UserAgent(),
+	}
+	if c.length > 0 {
+		c.header.Set("Content-Length", itoa(c.length))
+	}
+	return c
+}
+
+// Server is a Sim served on TCP.
+type Server struct {
+	sim          *Sim
+	queue, table net.Listener
+	servers      []*http.Server
+	done         sync.WaitGroup
+}
+
+// Listen serves both services on loopback TCP. Addresses are like
+// "127.0.0.1:0"; "" is that. Others than loopback are refused: accounts hold
+// whatever is put into them and their keys can be derived.
+func (s *Sim) Listen(queueAddr, tableAddr string) (*Server, error) {
+	queue, err := listenLoopback(queueAddr)
+	if err != nil {
+		return nil, fmt.Errorf("azsim: queue service: %w", err)
+	}
+	table, err := listenLoopback(tableAddr)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("azsim: table service: %w", err), queue.Close())
+	}
+	srv := &Server{sim: s, queue: queue, table: table}
+	srv.serve(queue, s.QueueHandler())
+	srv.serve(table, s.TableHandler())
+	return srv, nil
+}
+
+func listenLoopback(addr string) (net.Listener, error) {
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("address %q is not loopback", addr)
+	}
+	return net.Listen("tcp", addr)
+}
+
+func (srv *Server) serve(l net.Listener, h http.Handler) {
+	hs := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	srv.servers = append(srv.servers, hs)
+	srv.done.Go(func() { _ = hs.Serve(l) }) // ends with ErrServerClosed
+}
+
+// QueueAddr is the address that the queue service listens on.
+func (srv *Server) QueueAddr() string { return srv.queue.Addr().String() }
+
+// TableAddr is the address that the table service listens on.
+func (srv *Server) TableAddr() string { return srv.table.Addr().String() }
+
+// QueueEndpoint is the URL of an account's queue service, path style.
+func (srv *Server) QueueEndpoint(account string) string {
+	return "http://" + srv.QueueAddr() + "/" + account
+}
+
+// TableEndpoint is the URL of an account's table service, path style.
+func (srv *Server) TableEndpoint(account string) string {
+	return "http://" + srv.TableAddr() + "/" + account
+}
+
+// ConnectionString returns the connection string of an account, "" if there
+// is no such account.
+func (srv *Server) ConnectionString(account string) string {
+	key := srv.sim.Key(account)
+	if key == "" {
+		return ""
+	}
+	return "DefaultEndpointsProtocol=http;AccountName=" + account + ";AccountKey=" + key +
+		";QueueEndpoint=" + srv.QueueEndpoint(account) + ";TableEndpoint=" + srv.TableEndpoint(account)
+}
+
+// Close stops serving and breaks the connections that are open. What the
+// accounts hold stays: the Sim may be served again.
+func (srv *Server) Close() error {
+	var errs []error
+	for _, hs := range srv.servers {
+		errs = append(errs, hs.Close())
+	}
+	srv.done.Wait()
+	return errors.Join(errs...)
+}

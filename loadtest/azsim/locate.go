@@ -1,0 +1,51 @@
+package azsim
+
+import (
+	"net"
+	"strings"
+)
+
+// locate finds which account and service a call is for:
+//
+//	host style: NAME.queue.core.windows.net, NAME.table.localhost:10002, ...
+//	path style: http://127.0.0.1:10001/NAME/..., any host without a service in it
+//
+// and returns the path after the account and what absolute URLs begin with.
+// Host style may be used on the same port as path style (azure.md Q85).
+func locate(c *call) (account string, svc service, path, base string) {
+	scheme := "http://"
+	if c.secure {
+		scheme = "https://"
+	}
+	svc, path = c.service, c.path
+	if path == "" {
+		path = "/"
+	}
+	if first, rest, ok := strings.Cut(c.host, "."); ok {
+		label, _, _ := strings.Cut(rest, ".")
+		if s := service(strings.ToLower(label)); s == queueService || s == tableService {
+			if svc == "" || svc == s {
+				return strings.ToLower(first), s, path, scheme + c.host
+			}
+		}
+	}
+	if svc == "" {
+		svc = serviceByHost(c.host)
+	}
+	account, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return account, svc, "/" + rest, scheme + c.host + "/" + account
+}
+
+// serviceByHost guesses the service of a path-style URL that reached a
+// Transport, which serves both: by the emulators' customary ports or a host
+// named after the service; else the queue service.
+func serviceByHost(host string) service {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	if port == "10002" || strings.HasPrefix(name, "table.") {
+		return tableService
+	}
+	return queueService
+}

@@ -1,0 +1,51 @@
+package azsim
+
+import (
+	"maps"
+	"net/http"
+)
+
+// createQueue: learn.microsoft.com/rest/api/storageservices/create-queue4.
+func (s *queueStore) createQueue(r *request, name string) (*operation, reply) {
+	return &operation{
+		name: "CreateQueue", object: name, cost: 1,
+		accountPermission: "c,w", resource: 'c',
+		run: func() reply { return s.runCreate(r, name) },
+	}, reply{}
+}
+
+func (s *queueStore) runCreate(r *request, name string) reply {
+	metadata, rep := readMetadata(r)
+	if rep != nil {
+		return *rep
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[name]; q != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		switch {
+		case q.deleted.IsZero() && maps.Equal(q.metadata, metadata):
+			return reply{status: http.StatusNoContent}
+		case q.deleted.IsZero():
+			return r.fail(http.StatusConflict, "QueueAlreadyExists", "")
+		case s.nameTaken(q, r):
+			return r.fail(http.StatusConflict, "QueueBeingDeleted", "")
+		}
+	}
+	s.queues[name] = &queue{
+		name:     name,
+		seed:     mix(s.account.seed, hashString(name), uint64(r.now.UnixNano())),
+		metadata: metadata,
+		messages: newMessageSet(),
+	}
+	return reply{status: http.StatusCreated}
+}
+
+// nameTaken reports whether a deleted queue's name cannot be used yet. The
+// server's clock decides; if it was set back past the deletion the name is
+// free, rather than taken for as long as it was set back.
+func (s *queueStore) nameTaken(q *queue, r *request) bool {
+	d := r.now.Sub(q.deleted)
+	return d >= 0 && d < s.account.beingDeleted
+}

@@ -1,0 +1,308 @@
+package azsim
+
+import (
+	"container/heap"
+	"math"
+
+	"github.com/google/uuid"
+)
+
+// never is the expiry of a message that has none.
+const never = math.MaxInt64
+
+// message is one message of a queue. Times are Unix nanoseconds of the
+// server's clock. Everything is guarded by the queue's mutex, except text,
+// whose bytes never change (an update puts another slice).
+type message struct {
+	id       uuid.UUID
+	text     []byte // decoded, as the client meant it
+	plain    bool   // text needs no escaping and no checking: rendering is a copy
+	inserted int64
+	expires  int64
+	visible  int64 // from when it may be taken
+	seq      uint64
+	receipt  popReceipt
+	dequeued int64
+
+	// Where the message is: in the fifo at absolute position place if
+	// leaseAt < 0, else in the lease heap at leaseAt.
+	place   uint64
+	leaseAt int
+	ttlAt   int // in the expiry heap; < 0: never expires
+}
+
+// before is the order in which messages are handed out: by the time at which
+// they became visible, then by insertion. New messages are thus strictly first
+// in, first out, and one that was released goes behind what was put before its
+// release, on Azure as on Azurite (azure.md Q66, window 37).
+func (m *message) before(o *message) bool {
+	return m.visible < o.visible || m.visible == o.visible && m.seq < o.seq
+}
+
+// messageSet holds the messages of one queue. The obvious structure, one heap
+// ordered by visibility, moves every message of a deep queue through log n
+// cache misses when it is taken. Here messages that were never taken wait in
+// an array in the order of their arrival, which is the order of before, and
+// only those that are leased or delayed are in a heap: taking is a step in the
+// array, and the heap is as small as what is in flight. With millions of
+// messages, put is O(1), take O(log leased), update and delete O(log leased),
+// and the expiry heap adds O(log n) for messages that have a time to live.
+type messageSet struct {
+	byID  map[uuid.UUID]*message
+	fifo  fifo
+	lease leaseHeap
+	ttl   ttlHeap
+	seq   uint64 // of the last message put
+}
+
+func newMessageSet() messageSet { return messageSet{byID: make(map[uuid.UUID]*message)} }
+
+func (s *messageSet) len() int { return len(s.byID) }
+
+// add puts a new message, whose seq it sets.
+func (s *messageSet) add(m *message, now int64) {
+	s.seq++
+	m.seq = s.seq
+	s.byID[m.id] = m
+	m.ttlAt = -1
+	if m.expires != never {
+		heap.Push(&s.ttl, m)
+	}
+	s.insert(m, now)
+}
+
+// insert files m under m.visible. The fifo takes it only if it keeps the
+// order: not when it is delayed, nor when the server's clock was set back.
+func (s *messageSet) insert(m *message, now int64) {
+	if m.visible <= now && m.dequeued == 0 && s.fifo.sortsLast(m) {
+		m.leaseAt = -1
+		s.fifo.push(m)
+		return
+	}
+	heap.Push(&s.lease, m)
+}
+
+// lift takes m out of the order of visibility, to be inserted again or dropped.
+func (s *messageSet) lift(m *message) {
+	if m.leaseAt >= 0 {
+		heap.Remove(&s.lease, m.leaseAt)
+		return
+	}
+	s.fifo.remove(m)
+}
+
+// show moves m to another time of visibility.
+func (s *messageSet) show(m *message, visible, now int64) {
+	s.lift(m)
+	m.visible = visible
+	s.insert(m, now)
+}
+
+// remove deletes m.
+func (s *messageSet) remove(m *message) {
+	s.lift(m)
+	if m.ttlAt >= 0 {
+		heap.Remove(&s.ttl, m.ttlAt)
+	}
+	delete(s.byID, m.id)
+}
+
+// expire deletes what has outlived its time. It is called before every
+// operation instead of from a timer: no goroutine keeps a synctest bubble
+// busy, and an idle queue costs nothing.
+func (s *messageSet) expire(now int64) {
+	for len(s.ttl) > 0 && s.ttl[0].expires <= now {
+		s.remove(s.ttl[0])
+	}
+}
+
+// first is the message that is handed out next; nil if none is visible.
+func (s *messageSet) first(now int64) *message {
+	m := s.fifo.first()
+	if m != nil && m.visible > now { // the clock was set back
+		m = nil
+	}
+	if len(s.lease) > 0 {
+		if l := s.lease[0]; l.visible <= now && (m == nil || l.before(m)) {
+			return l
+		}
+	}
+	return m
+}
+
+// visible lists up to n messages that may be taken now, in order, without
+// touching them.
+func (s *messageSet) visible(now int64, n int) []*message {
+	out := make([]*message, 0, min(n, len(s.byID)))
+	// The smallest elements of a heap are a connected part of its tree, from
+	// the root: a frontier of candidates, smallest first, finds them in
+	// O(n log n) whatever the size of the heap.
+	frontier := frontier{lease: s.lease}
+	frontier.reach(0)
+	place := s.fifo.head
+	for len(out) < n {
+		f := s.fifo.at(&place)
+		if f != nil && f.visible > now {
+			f = nil
+		}
+		l := frontier.first()
+		if l != nil && l.visible > now {
+			l = nil
+		}
+		switch {
+		case l == nil && f == nil:
+			return out
+		case f == nil || l != nil && l.before(f):
+			out = append(out, l)
+			i := heap.Pop(&frontier).(int)
+			frontier.reach(2*i + 1)
+			frontier.reach(2*i + 2)
+		default:
+			out = append(out, f)
+			place++
+		}
+	}
+	return out
+}
+
+// frontier is a heap of positions in the lease heap.
+type frontier struct {
+	lease leaseHeap
+	pos   []int
+}
+
+func (f *frontier) reach(i int) {
+	if i < len(f.lease) {
+		heap.Push(f, i)
+	}
+}
+
+func (f *frontier) first() *message {
+	if len(f.pos) == 0 {
+		return nil
+	}
+	return f.lease[f.pos[0]]
+}
+
+func (f *frontier) Len() int           { return len(f.pos) }
+func (f *frontier) Less(i, j int) bool { return f.lease[f.pos[i]].before(f.lease[f.pos[j]]) }
+func (f *frontier) Swap(i, j int)      { f.pos[i], f.pos[j] = f.pos[j], f.pos[i] }
+func (f *frontier) Push(x any)         { f.pos = append(f.pos, x.(int)) }
+func (f *frontier) Pop() any {
+	last := len(f.pos) - 1
+	i := f.pos[last]
+	f.pos = f.pos[:last]
+	return i
+}
+
+// clear deletes everything.
+func (s *messageSet) clear() {
+	seq := s.seq
+	*s = newMessageSet()
+	s.seq = seq
+}
+
+// fifo is a queue of messages in an array. Removing from the middle leaves a
+// hole; the front is given back when it is more than half of the array.
+type fifo struct {
+	items []*message // nil: a hole
+	head  int        // items before it are gone
+	base  uint64     // absolute position of items[0]
+}
+
+func (f *fifo) sortsLast(m *message) bool {
+	for i := len(f.items) - 1; i >= f.head; i-- {
+		if last := f.items[i]; last != nil {
+			return last.before(m)
+		}
+		f.items = f.items[:i] // trailing holes are of no use
+	}
+	return true
+}
+
+func (f *fifo) push(m *message) {
+	m.place = f.base + uint64(len(f.items))
+	f.items = append(f.items, m)
+}
+
+func (f *fifo) remove(m *message) {
+	f.items[m.place-f.base] = nil
+	for f.head < len(f.items) && f.items[f.head] == nil {
+		f.head++
+	}
+	if f.head > 1024 && f.head > len(f.items)/2 {
+		n := copy(f.items, f.items[f.head:])
+		clear(f.items[n:])
+		f.items = f.items[:n]
+		f.base += uint64(f.head)
+		f.head = 0
+	}
+}
+
+func (f *fifo) first() *message {
+	if f.head < len(f.items) {
+		return f.items[f.head] // remove keeps the head off holes
+	}
+	return nil
+}
+
+// at returns the first message at or after index *place, which it moves there;
+// nil at the end.
+func (f *fifo) at(place *int) *message {
+	for ; *place < len(f.items); *place++ {
+		if m := f.items[*place]; m != nil {
+			return m
+		}
+	}
+	return nil
+}
+
+// leaseHeap orders messages by before.
+type leaseHeap []*message
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].leaseAt, h[j].leaseAt = i, j
+}
+
+func (h *leaseHeap) Push(x any) {
+	m := x.(*message)
+	m.leaseAt = len(*h)
+	*h = append(*h, m)
+}
+
+func (h *leaseHeap) Pop() any {
+	old := *h
+	m := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	m.leaseAt = -1
+	return m
+}
+
+// ttlHeap orders messages by expiry.
+type ttlHeap []*message
+
+func (h ttlHeap) Len() int           { return len(h) }
+func (h ttlHeap) Less(i, j int) bool { return h[i].expires < h[j].expires }
+func (h ttlHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].ttlAt, h[j].ttlAt = i, j
+}
+
+func (h *ttlHeap) Push(x any) {
+	m := x.(*message)
+	m.ttlAt = len(*h)
+	*h = append(*h, m)
+}
+
+func (h *ttlHeap) Pop() any {
+	old := *h
+	m := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	m.ttlAt = -1
+	return m
+}

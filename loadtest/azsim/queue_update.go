@@ -1,0 +1,91 @@
+package azsim
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// updateMessage: learn.microsoft.com/rest/api/storageservices/update-message.
+func (s *queueStore) updateMessage(r *request, name, id string) (*operation, reply) {
+	return &operation{
+		name: "UpdateMessage", object: name, partition: name, cost: 1,
+		permission: "u", accountPermission: "u", resource: 'o',
+		run: func() reply { return s.runUpdate(r, name, id) },
+	}, reply{}
+}
+
+func (s *queueStore) runUpdate(r *request, name, id string) reply {
+	if r.query.Get("visibilitytimeout") == "" {
+		return missingParameter(r, "visibilitytimeout")
+	}
+	visibility, rep := intParameter(r, "visibilitytimeout", 0, 0, maxVisibility)
+	if rep != nil {
+		return *rep
+	}
+	if rep := checkReceipt(r); rep != nil {
+		return *rep
+	}
+	var text []byte
+	var plain bool
+	if len(r.body) > 0 { // no body keeps the text (azure.md Q55)
+		if text, plain, rep = messageText(r); rep != nil {
+			return *rep
+		}
+	}
+	return s.with(r, name, func(q *queue) reply {
+		m, rep := q.held(r, id)
+		if rep != nil {
+			return *rep
+		}
+		now, lease := r.now.UnixNano(), time.Duration(visibility)*time.Second
+		if len(r.body) > 0 {
+			m.text, m.plain = text, plain
+		}
+		end := leaseEnd(m, now, lease)
+		m.receipt = q.nextReceipt(receiptUpdated, end)
+		q.messages.show(m, end, now)
+		q.betray(m, now, lease, r.mischief, 0)
+		return reply{status: http.StatusNoContent, header: http.Header{
+			"X-Ms-Popreceipt":        {m.receipt.String()},
+			"X-Ms-Time-Next-Visible": {time.Unix(0, end).UTC().Format(http.TimeFormat)},
+		}}
+	})
+}
+
+// checkReceipt refuses a pop receipt that is missing or cannot be one.
+func checkReceipt(r *request) *reply {
+	var bad reply
+	switch text := r.query.Get("popreceipt"); {
+	case text == "":
+		bad = missingParameter(r, "popreceipt")
+	case !wellFormed(text):
+		bad = badParameter(r, "popreceipt", text, "Invalid pop receipt format")
+	default:
+		return nil
+	}
+	return &bad
+}
+
+// held finds the message that the request's receipt proves the holding of. A
+// receipt stays good after its lease ran out, until somebody else takes the
+// message (azure.md Q46, Q52).
+func (q *queue) held(r *request, id string) (*message, *reply) {
+	var m *message
+	if u, err := uuid.Parse(id); err == nil {
+		m = q.messages.byID[u]
+	}
+	var bad reply
+	switch {
+	case m == nil:
+		bad = r.fail(http.StatusNotFound, "MessageNotFound", "")
+	case m.receipt.String() == r.query.Get("popreceipt"):
+		return m, nil
+	case r.account.sim.config.PopReceiptMismatch:
+		bad = r.fail(http.StatusBadRequest, "PopReceiptMismatch", "")
+	default:
+		bad = r.fail(http.StatusNotFound, "MessageNotFound", "")
+	}
+	return nil, &bad
+}

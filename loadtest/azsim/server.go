@@ -1,0 +1,316 @@
+package azsim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// call is one request as it came in, by TCP or through a Transport, before
+// anything of it is understood.
+type call struct {
+	service  service // "" if only the host can tell
+	method   string
+	host     string
+	path     string // escaped, as it was sent
+	rawQuery string
+	header   http.Header // canonical keys
+	body     io.Reader   // may be nil
+	length   int64       // of the body; negative: not said
+	from     netip.Addr
+	secure   bool   // came by https
+	instance string // which client, for rules and for P9
+}
+
+// delivery is what becomes of an answer on its way to the client.
+type delivery int
+
+const (
+	answered  delivery = iota
+	cutShort           // half the body, then the connection breaks
+	lost               // the connection breaks without an answer
+	noConnect          // the connection was refused
+	gaveUp             // the client's context ended first
+)
+
+// outcome is what the client gets to see.
+type outcome struct {
+	reply
+	delivery
+}
+
+// maxQueueBody bounds what is read of a request to the queue service: 65,536
+// characters of which each may be escaped (&quot; is six bytes), and the XML
+// around them. maxTableBody is the bound on an entity group transaction.
+const (
+	maxQueueBody = 6*maxMessageText + 4096
+	maxTableBody = 4 << 20
+)
+
+// serve takes a call through all the stations that service.go lists.
+func (s *Sim) serve(ctx context.Context, c *call) outcome {
+	r := s.newRequest(c)
+	if r.account == nil {
+		return s.answer(ctx, r, nil, r.fail(http.StatusNotFound, "ResourceNotFound", ""))
+	}
+	if out, dark := s.dark(ctx, r); dark {
+		return out
+	}
+	if rep, err := r.readBody(c); err != nil {
+		return outcome{delivery: gaveUp}
+	} else if rep != nil {
+		return s.answer(ctx, r, nil, *rep)
+	}
+	op, rep := s.route(r, c)
+	if op == nil {
+		return s.answer(ctx, r, nil, rep)
+	}
+	p := s.plan(c.instance, r, op)
+	r.mischief = p.mischief
+	out := s.travel(ctx, c, r, op, &p)
+	if out.status == 0 { // it never acted
+		s.stats.request(r, op, &out.reply)
+	}
+	return out
+}
+
+// travel is the way there, the operation, and the way back.
+func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p *plan) outcome {
+	if !sleep(ctx, p.before) {
+		return outcome{delivery: gaveUp}
+	}
+	r.now = s.now()
+	switch {
+	case p.is(FailBefore):
+		return outcome{delivery: lost}
+	case p.is(HangBefore):
+		<-ctx.Done()
+		return outcome{delivery: gaveUp}
+	}
+	if out, dark := s.dark(ctx, r); dark {
+		return out
+	}
+	var rep reply
+	if p.is(Answer) {
+		status, code := p.decided.rule.answer()
+		rep = r.fail(status, code, "")
+	} else {
+		rep = s.act(c, r, op)
+	}
+	out := s.answer(ctx, r, op, rep)
+	switch {
+	case p.is(AnswerAfter):
+		status, code := p.decided.rule.answer()
+		out.reply = s.common(r, r.fail(status, code, ""))
+	case p.is(AnswerLost), p.is(CutBody) && len(out.body) == 0:
+		out.delivery = lost
+	case p.is(CutBody):
+		out.delivery = cutShort
+	case p.is(HangAfter):
+		<-ctx.Done()
+		out.delivery = gaveUp
+		return out
+	}
+	if !sleep(ctx, p.after) {
+		out.delivery = gaveUp
+	} else if darkness(r.account.dark.Load()) != lit {
+		out.delivery = lost // it went dark while the answer was on its way
+	}
+	return out
+}
+
+// act authorises, charges and carries out.
+func (s *Sim) act(c *call, r *request, op *operation) reply {
+	if rep := s.authorise(c, r, op); rep != nil {
+		return *rep
+	}
+	ch, refusal := s.admit(r, op)
+	if refusal != nil {
+		s.stats.throttled.Add(1)
+		return *refusal
+	}
+	rep := op.run()
+	s.settle(ch, r, &rep)
+	return rep
+}
+
+// newRequest reads what the line and the headers say.
+func (s *Sim) newRequest(c *call) *request {
+	name, svc, path, base := locate(c)
+	r := &request{
+		method:  c.method,
+		path:    path,
+		header:  c.header,
+		service: svc,
+		baseURL: base,
+		id:      guid(s.config.Seed, 0x7265717565737473, s.requests.Add(1)).String(),
+		now:     s.now(),
+		version: c.header.Get("X-Ms-Version"),
+	}
+	r.query = queryValues(c.rawQuery)
+	if r.version == "" {
+		r.version = r.query.Get("sv") // a SAS names the version it is to be read by
+	}
+	r.account = s.accounts[name]
+	if r.account == nil {
+		r.account = s.accounts[strings.TrimSuffix(name, "-secondary")]
+		r.secondary = r.account != nil
+	}
+	return r
+}
+
+// queryValues reads a query string, as much of it as can be read: what is
+// broken is missing, and refused as such.
+func queryValues(raw string) url.Values {
+	if raw == "" {
+		return url.Values{}
+	}
+	v, _ := url.ParseQuery(raw)
+	return v
+}
+
+// errShortBody ends a request whose body broke off.
+var errShortBody = errors.New("azsim: the request's body broke off")
+
+// readBody reads the body within its bound. It is an error if the client
+// broke off; a reply, if the body is refused.
+func (r *request) readBody(c *call) (*reply, error) {
+	limit, named := int64(maxQueueBody), "65536"
+	if r.service == tableService {
+		limit, named = maxTableBody, "4194304"
+	}
+	switch {
+	case c.length < 0:
+		rep := r.fail(http.StatusLengthRequired, "MissingContentLengthHeader", "")
+		return &rep, nil
+	case c.length > limit:
+		rep := r.fail(http.StatusRequestEntityTooLarge, "RequestBodyTooLarge", "", element{"MaxLimit", named})
+		return &rep, nil
+	case c.length == 0 || c.body == nil:
+		return nil, nil
+	}
+	r.body = make([]byte, c.length)
+	if _, err := io.ReadFull(c.body, r.body); err != nil {
+		return nil, errShortBody
+	}
+	return nil, nil
+}
+
+// route finds the operation: the core's own, or the backend's.
+func (s *Sim) route(r *request, c *call) (*operation, reply) {
+	if v := r.header.Get("X-Ms-Version"); v != "" && !serviceVersions[v] {
+		return nil, r.fail(http.StatusBadRequest, "InvalidHeaderValue", "", element{"HeaderName", "x-ms-version"}, element{"HeaderValue", v})
+	}
+	if r.secondary && r.method != http.MethodGet && r.method != http.MethodHead {
+		return nil, r.fail(http.StatusForbidden, "WriteOperationNotSupportedOnSecondary", "")
+	}
+	if r.path == "/" && strings.EqualFold(r.query.Get("restype"), "service") {
+		return s.routeService(r)
+	}
+	b := r.account.queues
+	if r.service == tableService {
+		b = r.account.tables
+	}
+	return b.route(r)
+}
+
+// dark is what a request meets at an account that is blacked out.
+func (s *Sim) dark(ctx context.Context, r *request) (outcome, bool) {
+	switch darkness(r.account.dark.Load()) {
+	case refused:
+		count(&s.stats.blackouts, r.account.name)
+		return outcome{delivery: noConnect}, true
+	case hanging:
+		count(&s.stats.blackouts, r.account.name)
+		<-ctx.Done()
+		return outcome{delivery: gaveUp}, true
+	}
+	return outcome{}, false
+}
+
+// answer finishes a reply, counts it and logs it.
+func (s *Sim) answer(ctx context.Context, r *request, op *operation, rep reply) outcome {
+	s.stats.request(r, op, &rep)
+	if l := s.config.Log; l != nil && l.Enabled(ctx, slog.LevelDebug) {
+		attrs := []slog.Attr{
+			slog.String("service", string(r.service)), slog.String("method", r.method), slog.String("path", r.path),
+			slog.Int("status", rep.status), slog.String("code", rep.code), slog.String("request", r.id),
+		}
+		if r.account != nil {
+			attrs = append(attrs, slog.String("account", r.account.name))
+		}
+		if op != nil {
+			attrs = append(attrs, slog.String("operation", op.name))
+		}
+		l.LogAttrs(ctx, slog.LevelDebug, "request", attrs...)
+	}
+	return outcome{reply: s.common(r, rep)}
+}
+
+// common adds the headers that every answer carries (azure.md A1).
+func (s *Sim) common(r *request, rep reply) reply {
+	h := rep.header
+	if h == nil {
+		h = make(http.Header, 8)
+	}
+	h["Server"] = serverNames[r.service]
+	h["X-Ms-Request-Id"] = []string{r.id}
+	if v := r.header.Get("X-Ms-Version"); serviceVersions[v] {
+		h["X-Ms-Version"] = []string{v}
+	}
+	h["Date"] = []string{s.now().Format(http.TimeFormat)}
+	if id := r.header.Get("X-Ms-Client-Request-Id"); echoable(id) {
+		h["X-Ms-Client-Request-Id"] = []string{id}
+	}
+	if len(rep.body) == 0 && rep.status != http.StatusNoContent {
+		h["Content-Length"] = zeroLength
+	}
+	rep.header = h
+	return rep
+}
+
+var (
+	serverNames = map[service][]string{
+		queueService: {"Windows-Azure-Queue/1.0 Microsoft-HTTPAPI/2.0"},
+		tableService: {"Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0"},
+	}
+	zeroLength = []string{"0"}
+)
+
+// echoable tells client request ids that are sent back: up to 1,024 visible
+// ASCII characters.
+func echoable(id string) bool {
+	if id == "" || len(id) > 1024 {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if c < '!' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// sleep waits for d in package time; false if the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

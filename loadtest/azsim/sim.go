@@ -1,0 +1,180 @@
+package azsim
+
+import (
+	"crypto/sha512"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Config says what a Sim simulates. The zero value is one account named
+// "devstoreaccount1" at the published limits with no latency.
+type Config struct {
+	// Accounts are the storage accounts that exist. Others answer 404.
+	Accounts []Account
+
+	// Limits are enforced as 503 ServerBusy. The zero value is
+	// PublishedLimits; NoLimits turns them off.
+	Limits Limits
+
+	// Seed decides message ids, jitter and every fault that is left to chance:
+	// the same seed and the same requests give the same answers.
+	Seed uint64
+
+	// Latency is the time from sending a request to having its answer, half of
+	// it before the operation acts and half after. Up to a quarter is added by
+	// the seed in single nanoseconds, so that no two requests tie. 0: none.
+	Latency time.Duration
+
+	// BeingDeleted is how long the name of a deleted queue or table stays
+	// taken (409 QueueBeingDeleted, TableBeingDeleted). 0: 30 s, which is what
+	// Azure's documentation names as the least. Negative: not at all.
+	BeingDeleted time.Duration
+
+	// PopReceiptMismatch answers a well-formed but superseded pop receipt with
+	// 400 PopReceiptMismatch, as Azurite does, instead of Azure's 404
+	// MessageNotFound.
+	PopReceiptMismatch bool
+
+	// Tables are rare behaviours of the Table service.
+	Tables TableOptions
+
+	// Bearer judges the token of a request with "Authorization: Bearer" at the
+	// server's time; an error is a 401 whose challenge lets a client fetch
+	// another token. nil accepts every token.
+	Bearer func(token string, now time.Time) error
+
+	// Log gets one debug record for each request. nil: no log.
+	Log *slog.Logger
+}
+
+// Account is one storage account.
+type Account struct {
+	Name string // 3 to 24 lower-case letters and digits
+	Key  string // base64; "" derives a key from the name, the same in every Sim
+}
+
+// Sim is a set of simulated storage accounts. All methods may be called at any
+// time by any number of goroutines. It runs no goroutine of its own and reads
+// time only from package time, so that it works inside a testing/synctest
+// bubble and needs no closing.
+type Sim struct {
+	config   Config
+	accounts map[string]*account // fixed after New
+	names    []string            // sorted
+	limits   Limits              // with every default filled in
+	offset   atomic.Int64        // server clock minus time.Now, nanoseconds
+	requests atomic.Uint64       // for request ids
+	tally    tally
+	faults   faults
+	stats    counters
+}
+
+// New makes a simulator. It panics on a configuration that can never work (an
+// account named twice, a bad name, a key that is not base64, invalid limits):
+// those are mistakes in the calling program.
+func New(c Config) *Sim {
+	if len(c.Accounts) == 0 {
+		c.Accounts = []Account{{Name: "devstoreaccount1"}}
+	}
+	if c.BeingDeleted == 0 {
+		c.BeingDeleted = 30 * time.Second
+	}
+	if err := c.Limits.validate(); err != nil {
+		panic("azsim: " + err.Error())
+	}
+	s := &Sim{config: c, accounts: make(map[string]*account, len(c.Accounts)), limits: c.Limits.filled()}
+	for _, ac := range c.Accounts {
+		if s.accounts[ac.Name] != nil {
+			panic(fmt.Sprintf("azsim: account %q is configured twice", ac.Name))
+		}
+		s.accounts[ac.Name] = s.newAccount(ac)
+		s.names = append(s.names, ac.Name)
+	}
+	slices.Sort(s.names)
+	return s
+}
+
+func (s *Sim) newAccount(c Account) *account {
+	if !validAccountName(c.Name) {
+		panic(fmt.Sprintf("azsim: account name %q: want 3 to 24 lower-case letters and digits", c.Name))
+	}
+	key := derivedKey(c.Name)
+	if c.Key != "" {
+		var err error
+		if key, err = base64.StdEncoding.DecodeString(c.Key); err != nil {
+			panic(fmt.Sprintf("azsim: the key of account %q is not base64", c.Name))
+		}
+	}
+	a := &account{
+		name:            c.Name,
+		key:             key,
+		seed:            mix(s.config.Seed, hashString(c.Name)),
+		beingDeleted:    max(s.config.BeingDeleted, 0),
+		sim:             s,
+		queueProperties: defaultProperties(),
+		tableProperties: defaultProperties(),
+	}
+	a.mac.key = key
+	a.queueLimits.account = newBucket(s.limits.QueueAccount, s.limits.Burst)
+	a.tableLimits.account = newBucket(s.limits.TableAccount, s.limits.Burst)
+	a.queues = newQueueStore(a)
+	a.tables = newTableStore(a)
+	return a
+}
+
+func validAccountName(name string) bool {
+	if len(name) < 3 || len(name) > 24 {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// derivedKey is the key of an account that was given none: 64 bytes like a
+// real one, the same wherever the name is the same, so that a written
+// configuration outlives the process.
+func derivedKey(name string) []byte {
+	k := sha512.Sum512([]byte("queuepump azsim account key\x00" + name))
+	return k[:]
+}
+
+// Accounts returns the names of the accounts, sorted.
+func (s *Sim) Accounts() []string { return slices.Clone(s.names) }
+
+// Key returns the base64 key of an account, "" if there is no such account.
+func (s *Sim) Key(account string) string {
+	a := s.accounts[account]
+	if a == nil {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString(a.key)
+}
+
+// ConnectionString returns the connection string of an account for clients
+// that use Transport: the names are Azure's own, so they reach nothing but the
+// simulator. "" if there is no such account.
+func (s *Sim) ConnectionString(account string) string {
+	key := s.Key(account)
+	if key == "" {
+		return ""
+	}
+	return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key + ";EndpointSuffix=core.windows.net"
+}
+
+// SetClockOffset sets how far the servers' clock is ahead of package time's
+// (behind, if negative). It shows in Date headers, timestamps, visibility and
+// expiry, and in the judgement of request dates and SAS.
+func (s *Sim) SetClockOffset(d time.Duration) { s.offset.Store(int64(d)) }
+
+// now is the servers' clock.
+func (s *Sim) now() time.Time {
+	return time.Now().Add(time.Duration(s.offset.Load())).UTC()
+}
