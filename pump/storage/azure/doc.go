@@ -27,7 +27,7 @@
 // The SDK's retries are off: it repeats every verb, Put included, so a lost
 // answer became two messages and a throttle never reached the budget. net/http
 // repeats a GET whose connection broke, and a Get of messages is a GET that
-// hides up to 32 of them, so the wire marks GETs as not repeatable. The one
+// hides up to 32 of them, so the client of [NewTransport] marks GETs as not repeatable. The one
 // exception is a 401 with a claims challenge, on which azcore fetches a new
 // token and asks again: a request that was refused did nothing.
 package azure

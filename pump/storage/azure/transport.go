@@ -36,7 +36,7 @@ func NewTransport(concurrency int) *http.Client {
 	// one stuck stream from holding up others should that ever change.
 	protocols.SetHTTP1(true)
 	return &http.Client{
-		Transport: &http.Transport{
+		Transport: once{&http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         dialer.DialContext,
 			TLSHandshakeTimeout: 5 * time.Second, // as the dial, for the two round trips after it
@@ -57,11 +57,35 @@ func NewTransport(concurrency int) *http.Client {
 			// The services do not compress. Not asking means that what the bound
 			// counts is what came over the wire.
 			DisableCompression: true,
-		},
+		}},
 		// A redirect would carry the signature to another host and turn a POST
 		// into a GET. Storage never redirects; whoever does is not Storage.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// once sends every request once. net/http sends a GET again when a reused
+// connection breaks before the answer, and a Get of messages that arrived has
+// hidden 32 of them. It does so only for a request without a body.
+type once struct{ *http.Transport }
+
+// noBody is an empty body that net/http does not know to be empty.
+type noBody struct{}
+
+func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (noBody) Close() error             { return nil }
+
+func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodGet && req.Body == nil {
+		r := *req
+		r.Body = noBody{}
+		// Else net/http probes the body in a goroutine, and on a machine so busy
+		// that this takes 200 ms announces a chunked one, which the service
+		// refuses. With this it writes neither header nor body.
+		r.TransferEncoding = []string{"identity"}
+		req = &r
+	}
+	return o.Transport.RoundTrip(req)
 }
 
 // Bounds on answers, beyond which one is not understood rather than read on.
@@ -85,12 +109,6 @@ const (
 // wire is the transport at the end of the SDK's pipelines.
 type wire struct{ inner policy.Transporter }
 
-// noBody is an empty body that is not http.NoBody; see wire.Do.
-type noBody struct{}
-
-func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
-func (noBody) Close() error             { return nil }
-
 // Do sends the request once and reads the answer into the exchange.
 func (w wire) Do(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
@@ -100,13 +118,6 @@ func (w wire) Do(req *http.Request) (*http.Response, error) {
 	x.status = 0
 	if err := req.Context().Err(); err != nil {
 		return nil, err
-	}
-	if req.Method == http.MethodGet && req.Body == nil {
-		// net/http sends a GET again when a reused connection breaks before the
-		// answer, and a Get of messages that arrived has hidden 32 of them. It
-		// does so only for a request without a body; an unknown body it probes,
-		// finds empty, and leaves out.
-		req.Body = noBody{}
 	}
 	x.sent = true
 	resp, err := w.inner.Do(req)

@@ -1,0 +1,182 @@
+package storagetest
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// racers is how many take part in a race.
+const racers = 16
+
+// race lets sixteen goroutines run at once and waits for them.
+func race(run func(i int)) {
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for i := range racers {
+		all.Go(func() {
+			<-start
+			run(i)
+		})
+	}
+	close(start)
+	all.Wait()
+}
+
+// Cases about many clients at once: azure.md C3, R1 to R4.
+var raceCases = []testCase{
+	{name: "of sixteen writers at one ETag exactly one wins", run: func(c *C) {
+		t := c.table()
+		etag, err := t.Write(c.ctx, insert("p", "r", map[string]any{"winner": int64(-1)}))
+		c.must(err)
+		for round := range 20 {
+			var wins atomic.Int64
+			var winner atomic.Int64
+			var next atomic.Value
+			race(func(i int) {
+				mode := []storage.Mode{storage.Replace, storage.Merge}[i%2]
+				e, err := t.Write(c.ctx, write(mode, "p", "r", etag, map[string]any{"winner": int64(i)}))
+				if err == nil {
+					wins.Add(1)
+					winner.Store(int64(i))
+					next.Store(e)
+					return
+				}
+				c.want(storage.Precondition, err, "a loser's write")
+			})
+			if wins.Load() != 1 {
+				c.Fatalf("round %d: %d winners", round, wins.Load())
+			}
+			e, err := t.Read(c.ctx, "p", "r")
+			c.must(err)
+			if e.Properties["winner"] != winner.Load() || e.ETag != next.Load() {
+				c.Fatalf("round %d: %d won, the row says %+v", round, winner.Load(), e)
+			}
+			etag = e.ETag
+		}
+	}},
+	{name: "of sixteen inserts of one row exactly one wins", run: func(c *C) {
+		t := c.table()
+		for round := range 10 {
+			var wins atomic.Int64
+			race(func(i int) {
+				_, err := t.Write(c.ctx, insert("p", fmt.Sprintf("r%d", round), map[string]any{"i": int64(i)}))
+				if err == nil {
+					wins.Add(1)
+					return
+				}
+				c.want(storage.Exists, err, "a loser's insert")
+			})
+			if wins.Load() != 1 {
+				c.Fatalf("round %d: %d winners", round, wins.Load())
+			}
+		}
+	}},
+	{name: "of sixteen transactions over one contested row exactly one is done, whole", run: func(c *C) {
+		t := c.table()
+		for round := range 5 {
+			var wins atomic.Int64
+			race(func(i int) {
+				var writes []storage.Write
+				for n := range 5 {
+					writes = append(writes, insert("p", fmt.Sprintf("own%d.%d.%d", round, i, n), nil))
+				}
+				writes = append(writes, insert("p", fmt.Sprintf("contested%d", round), map[string]any{"winner": int64(i)}))
+				_, err := t.Transact(c.ctx, writes)
+				if err == nil {
+					wins.Add(1)
+					return
+				}
+				c.want(storage.Exists, err, "a loser's transaction")
+				c.index(err, 5, "a loser's transaction")
+			})
+			if wins.Load() != 1 {
+				c.Fatalf("round %d: %d winners", round, wins.Load())
+			}
+		}
+		all, err := collect(t.Query(c.ctx, storage.Query{Partition: "p"}))
+		c.must(err)
+		if len(all) != 5*6 {
+			c.Errorf("%d rows of 5 transactions of 6", len(all))
+		}
+	}},
+	{name: "of sixteen getters no two get one message", run: func(c *C) {
+		q := c.queue()
+		race(func(i int) {
+			for n := range 20 {
+				if _, err := q.Put(c.ctx, fmt.Appendf(nil, "%d.%d", i, n), 0); err != nil {
+					c.Errorf("%v", err)
+				}
+			}
+		})
+		var mu sync.Mutex
+		seen := map[string]bool{}
+		race(func(int) {
+			for {
+				ms, err := q.Get(c.ctx, storage.MaxGet, time.Hour)
+				if err != nil {
+					c.Errorf("%v", err)
+					return
+				}
+				if len(ms) == 0 {
+					return
+				}
+				mu.Lock()
+				for _, m := range ms {
+					if seen[string(m.Text)] || m.Dequeued != 1 {
+						c.Errorf("%s was delivered twice (count %d)", m.Text, m.Dequeued)
+					}
+					seen[string(m.Text)] = true
+				}
+				mu.Unlock()
+			}
+		})
+		if len(seen) != racers*20 {
+			c.Errorf("%d of %d messages were delivered", len(seen), racers*20)
+		}
+	}},
+	{name: "of sixteen deletes with one receipt exactly one wins", run: func(c *C) {
+		q := c.queue()
+		for range 5 {
+			c.put(q, "x")
+			m := c.get(q, time.Hour)
+			var wins atomic.Int64
+			race(func(int) {
+				if err := q.Delete(c.ctx, m.Receipt); err == nil {
+					wins.Add(1)
+				} else {
+					c.want(storage.Gone, err, "a loser's delete")
+				}
+			})
+			if wins.Load() != 1 {
+				c.Errorf("%d of sixteen deletes won", wins.Load())
+			}
+		}
+	}},
+	{name: "of sixteen renewals with one receipt exactly one wins and its receipt lives", run: func(c *C) {
+		q := c.queue()
+		c.put(q, "x")
+		r := c.get(q, time.Hour).Receipt
+		for range 5 {
+			var wins atomic.Int64
+			var next atomic.Value
+			race(func(int) {
+				n, err := q.Renew(c.ctx, r, time.Hour)
+				if err == nil {
+					wins.Add(1)
+					next.Store(n)
+				} else {
+					c.want(storage.Gone, err, "a loser's renewal")
+				}
+			})
+			if wins.Load() != 1 {
+				c.Fatalf("%d of sixteen renewals won", wins.Load())
+			}
+			r = next.Load().(storage.Receipt)
+		}
+		c.must(q.Delete(c.ctx, r))
+	}},
+}

@@ -1,0 +1,285 @@
+package storagetest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Harness is a server and a driver for it.
+type Harness struct {
+	// Open opens an account of the server. Every request must go through
+	// via, which wraps the driver's transport. It is called once for each
+	// case, inside the case's bubble if Virtual. Cases do not clean up after
+	// themselves except where Clean says so.
+	Open func(t testing.TB, via func(Doer) Doer) storage.Account
+
+	// Virtual runs each case in a bubble of testing/synctest and adds the
+	// cases that would take too long in real time. Open must then open an
+	// account of a server that lives in the bubble.
+	Virtual bool
+
+	// Clean drops the queues and tables that a case made when it ends. Set it
+	// for accounts that outlive the test.
+	Clean bool
+
+	// Differences lists the cases that the server is known to answer otherwise.
+	Differences []Difference
+}
+
+// Difference is a case for which a server does not do what Azure does.
+type Difference struct {
+	Case  string // the sentence that names the case
+	Ref   string // where the difference is written down
+	Shows string // a part of the failure that the case ends with
+}
+
+// testCase is one sentence and its test.
+type testCase struct {
+	name    string
+	run     func(*C)
+	virtual bool // takes minutes or more, or asserts exact times
+	waits   bool // spends seconds waiting; where time is real these run side by side
+}
+
+func allCases() []testCase {
+	var all []testCase
+	for _, part := range [][]testCase{
+		queueCases, messageCases, visibilityCases, tableCases, propertyCases, transactionCases, queryCases, raceCases, ambiguityCases,
+	} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// Run runs every case against the server of h.
+func Run(t *testing.T, h Harness) {
+	cases := allCases()
+	known := map[string]*Difference{}
+	for i := range h.Differences {
+		known[h.Differences[i].Case] = &h.Differences[i]
+	}
+	prefix := strings.ToLower(rand.Text()[:8])
+	t.Logf("names of queues and tables begin with q%s", prefix)
+
+	// Cases that wait are started first and looked at when their turn comes.
+	type outcome struct{ c *C }
+	started := map[string]chan outcome{}
+	for i, tc := range cases {
+		if h.Virtual || tc.virtual || !tc.waits {
+			continue
+		}
+		done := make(chan outcome, 1)
+		started[tc.name] = done
+		go func() {
+			c := newC(h, t, prefix, i)
+			c.do(tc.run)
+			done <- outcome{c}
+		}()
+	}
+	for i, tc := range cases {
+		if tc.virtual && !h.Virtual {
+			continue
+		}
+		difference := known[tc.name]
+		delete(known, tc.name)
+		t.Run(tc.name, func(t *testing.T) {
+			switch {
+			case h.Virtual:
+				synctest.Test(t, func(t *testing.T) {
+					c := newC(h, t, prefix, i)
+					c.do(tc.run)
+					c.report(t, difference)
+				})
+			case started[tc.name] != nil:
+				(<-started[tc.name]).c.report(t, difference)
+			default:
+				c := newC(h, t, prefix, i)
+				c.do(tc.run)
+				c.report(t, difference)
+			}
+		})
+	}
+	for name := range known {
+		t.Errorf("a difference is listed for %q, which is no case of this run", name)
+	}
+}
+
+// C is a case that runs: an account of its own with a wire of its own, and a
+// record of what was wrong.
+type C struct {
+	Account storage.Account
+	Wire    *Wire
+
+	ctx    context.Context
+	prefix string
+	mu     sync.Mutex // guards what follows
+	named  int
+	failed []string
+	clean  []func(context.Context) error
+	doing  bool
+}
+
+// caseTime bounds a case. Where time is real it is only ever reached by a
+// server that hangs; in a bubble it is virtual, and some cases span weeks.
+const caseTime = 3 * time.Minute
+
+func newC(h Harness, t testing.TB, prefix string, i int) *C {
+	c := &C{Wire: &Wire{}, ctx: t.Context(), prefix: fmt.Sprintf("q%s%d", prefix, i), doing: h.Clean}
+	c.Account = h.Open(t, c.Wire.Through)
+	return c
+}
+
+// stop ends a case early.
+type stop struct{}
+
+func (c *C) do(run func(*C)) {
+	defer func() {
+		for _, f := range c.clean {
+			if err := f(context.WithoutCancel(c.ctx)); err != nil && !storage.Is(err, storage.Missing) {
+				c.Errorf("cleaning up: %v", err)
+			}
+		}
+	}()
+	defer func() {
+		switch r := recover(); r.(type) {
+		case nil, stop:
+		default:
+			c.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	run(c)
+}
+
+// report tells t how the case ended.
+func (c *C) report(t *testing.T, known *Difference) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := strings.Join(c.failed, "\n")
+	switch {
+	case known == nil:
+		if text != "" {
+			t.Error(text)
+		}
+	case text == "":
+		t.Errorf("listed as different (%s) and no longer so: take it off the list", known.Ref)
+	case !strings.Contains(text, known.Shows):
+		t.Errorf("listed as different (%s) with %q, but shows\n%s", known.Ref, known.Shows, text)
+	default:
+		t.Logf("differs from Azure as known (%s): %s", known.Ref, text)
+	}
+}
+
+// Errorf records a failure; the case goes on. It may be called from any goroutine.
+func (c *C) Errorf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = append(c.failed, fmt.Sprintf(format, args...))
+}
+
+// Fatalf records a failure and ends the case. Only the case's own goroutine may call it.
+func (c *C) Fatalf(format string, args ...any) {
+	c.Errorf(format, args...)
+	panic(stop{})
+}
+
+// must ends the case if err is an error.
+func (c *C) must(err error) {
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+}
+
+// want checks the code of a failure and that the error tells what it should.
+func (c *C) want(code storage.Code, err error, what string) {
+	if err == nil {
+		c.Errorf("%s: done, want %s", what, code)
+		return
+	}
+	e, ok := errors.AsType[*storage.Error](err)
+	switch {
+	case !ok:
+		c.Errorf("%s: %T is no *storage.Error: %v", what, err, err)
+	case e.Code != code:
+		c.Errorf("%s: %v, want %s", what, err, code)
+	case e.Op == "" || e.Account != c.Account.Name():
+		c.Errorf("%s: the error does not name request and account: %+v", what, e)
+	}
+}
+
+// name gives a name that nobody else uses, good for queues and tables.
+func (c *C) name() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named++
+	return fmt.Sprintf("%sx%d", c.prefix, c.named)
+}
+
+// queue makes a queue.
+func (c *C) queue() storage.Queue {
+	q := c.Account.Queue(c.name())
+	c.must(q.Create(c.ctx))
+	c.later(q.Drop)
+	return q
+}
+
+// table makes a table.
+func (c *C) table() storage.Table {
+	t := c.Account.Table(c.name())
+	c.must(t.Create(c.ctx))
+	c.later(t.Drop)
+	return t
+}
+
+// later cleans up at the end of the case, if the harness wants that.
+func (c *C) later(f func(context.Context) error) {
+	if c.doing {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.clean = append(c.clean, f)
+	}
+}
+
+// await polls until ok, for at most a minute. It never asserts that something
+// takes no longer than it should: the machine may be busy.
+func (c *C) await(what string, ok func() bool) {
+	for until := time.Now().Add(time.Minute); !ok(); time.Sleep(150 * time.Millisecond) {
+		if time.Now().After(until) {
+			c.Fatalf("waited a minute for %s", what)
+		}
+	}
+}
+
+// put puts one visible message.
+func (c *C) put(q storage.Queue, text string) storage.Receipt {
+	r, err := q.Put(c.ctx, []byte(text), 0)
+	c.must(err)
+	return r
+}
+
+// get gets exactly one message.
+func (c *C) get(q storage.Queue, visibility time.Duration) storage.Message {
+	ms, err := q.Get(c.ctx, storage.MaxGet, visibility)
+	c.must(err)
+	if len(ms) != 1 {
+		c.Fatalf("got %d messages, want 1", len(ms))
+	}
+	return ms[0]
+}
+
+// visible counts the visible messages, up to 32.
+func (c *C) visible(q storage.Queue) int {
+	ms, err := q.Peek(c.ctx, storage.MaxGet)
+	c.must(err)
+	return len(ms)
+}
