@@ -37,10 +37,11 @@ var (
 // uncompressed while even storing them as they are would fit, and are
 // compressed as one chunk when it would not. So the decision needs no
 // compression as long as it is clear, and towards the end the chunks get
-// smaller until a single task is tried. The only bytes compressed in vain are
-// those of the task that is refused.
+// smaller until a single task is compressed and its size seen. What is refused
+// would have made the text too long behind the chunks that are there; its bytes
+// are the only ones compressed in vain.
 //
-// Between calls a Builder holds no compressor, only the waiting records, 4 KiB
+// Between calls a Builder holds no compressor, only the waiting records, 2 KiB
 // of those before them and the compressed chunks, in pooled buffers; a sealed or
 // new one holds nothing. The same tasks in the same order make the same text. A
 // Builder is not safe for concurrent use.
@@ -283,7 +284,7 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 
 // appendText appends the text of a header and of the packed bytes behind it.
 func appendText(dst []byte, h *Header, body []byte) []byte {
-	head := newSlab(512)
+	head := newSlab(0)
 	head.b = appendHead(head.b, h, len(body))
 	dst = base64.StdEncoding.AppendEncode(dst, head.b)
 	head.free()

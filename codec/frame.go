@@ -102,8 +102,9 @@ func readFrame(text []byte) (frame, error) {
 	if len(text) > maxText {
 		return frame{}, corrupt("%d characters, a message has at most %d", len(text), maxText)
 	}
-	var stack [512]byte // most headers are a hundred bytes
-	head, err := readHead(stack[:0], text)
+	buf := newSlab(0) // most headers are a hundred bytes
+	defer buf.free()
+	head, err := readHead(buf.b, text)
 	if err != nil {
 		return frame{}, err
 	}

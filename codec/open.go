@@ -75,6 +75,7 @@ type memory struct {
 // decoder is what opening borrows.
 type decoder struct {
 	packed []byte
+	one    [1]byte // to read the end of the records into
 	src    bytes.Reader
 	inf    io.Reader // flate's, reading src byte by byte and not beyond its end
 }
@@ -189,10 +190,9 @@ func (m *memory) inflate(d *decoder, want int) error {
 			m.raw = m.raw.grow(min(want-len(buf), len(buf)))
 			buf = m.raw.b
 		}
-		var one [1]byte
 		free := buf[len(buf):min(cap(buf), want)]
 		if len(buf) == want {
-			free = one[:] // only to see the end
+			free = d.one[:]
 		}
 		n, err := d.inf.Read(free)
 		if len(buf) == want && n > 0 {

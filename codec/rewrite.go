@@ -58,8 +58,8 @@ func Restamped(text []byte, attempt, generation uint32) ([]byte, error) {
 // text is the frame as a text with the header it has now, and by how many
 // characters that is too long.
 func (fr *frame) text() (text []byte, excess int) {
-	head := newSlab(512)
-	defer func() { head.free() }()
+	head := newSlab(0)
+	defer head.free()
 	head.b = appendHead(head.b, &fr.Header, fr.packed)
 	text = make([]byte, 0, base64.StdEncoding.EncodedLen(len(head.b))+len(fr.body))
 	text = base64.StdEncoding.AppendEncode(text, head.b)

@@ -1,0 +1,127 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The golden files pin the format: what version 1 wrote once is read for ever.
+//
+//	v1.txt              an envelope's message text
+//	v1.gz               the same as a gzip file
+//	v1.dump             what it says, for people
+//	v1-quarantined.txt  the same with a cause
+//	v1-quarantined.dump
+//	v1-chunks.txt       a full envelope of a small limit, of many chunks
+//	v1-chunks.dump
+//
+// They are written anew with `go test -run Golden -update`, which is right only
+// when a new version gets files of its own.
+var update = flag.Bool("update", false, "write the golden files of the newest version")
+
+func goldenTasks() []Task {
+	return []Task{
+		{N: 0, Key: []byte("Berlin"), ID: []byte("order-1"), Body: []byte(`{"city":"Berlin","cents":1250}`)},
+		{N: 1, Key: []byte("Roma"), Body: []byte(`{"city":"Roma","cents":7}`)},
+		{N: 2},
+		{N: 7, Body: []byte{0, 1, 2, 0xfd, 0xfe, 0xff}},
+		{N: 8, Key: []byte("日本"), Body: bytes.Repeat([]byte("a long run "), 40)},
+		{N: 1 << 33, ID: []byte("far away"), Body: []byte("last")},
+	}
+}
+
+// dump is what an envelope says, for people and for comparison.
+func dump(t testing.TB, text []byte) []byte {
+	t.Helper()
+	e := open(t, text)
+	defer e.Release()
+	var b bytes.Buffer
+	h := e.Header
+	fmt.Fprintf(&b, "version %d\nworkload %q\nrun %v\nsegment %d\ntasks %v\nattempt %d\ngeneration %d\nmap version %d\nraw length %d\nchecksum %016x\n",
+		h.Version, h.Workload, h.Run, h.Segment, h.Tasks, h.Attempt, h.Generation, h.MapVersion, h.RawLen, h.Checksum)
+	if c := h.Cause; c != nil {
+		fmt.Fprintf(&b, "cause reason %q detail %q instance %q attempts %d first %v last %v\n", c.Reason, c.Detail, c.Instance, c.Attempts, c.First, c.Last)
+	}
+	for _, task := range e.Tasks {
+		fmt.Fprintf(&b, "%d key %q id %q body %q\n", task.N, task.Key, task.ID, task.Body)
+	}
+	return b.Bytes()
+}
+
+func golden(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestGoldenEnvelopesAreReadForEver(t *testing.T) {
+	if *update {
+		writeGolden(t)
+	}
+	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks"} {
+		got, want := dump(t, golden(t, name+".txt")), golden(t, name+".dump")
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s.txt says\n%swant\n%s", name, got, want)
+		}
+	}
+	if text := base64.StdEncoding.AppendEncode(nil, golden(t, "v1.gz")); !bytes.Equal(text, golden(t, "v1.txt")) {
+		t.Error("v1.txt is not the base64 of v1.gz")
+	}
+	e := open(t, golden(t, "v1.txt"))
+	defer e.Release()
+	sameTasks(t, e.Tasks, goldenTasks())
+}
+
+// The compressed part may change with the compressor; the header may not.
+func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
+	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt"} {
+		want := golden(t, name)
+		fr, err := readFrame(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := fr.text(); !bytes.Equal(got, want) {
+			t.Errorf("%s: written again it is\n%s\nwant\n%s", name, got, want)
+		}
+	}
+	quarantined, err := Quarantined(golden(t, "v1.txt"), testCause())
+	if err != nil || !bytes.Equal(quarantined, golden(t, "v1-quarantined.txt")) {
+		t.Errorf("quarantined it is\n%s\n%v", quarantined, err)
+	}
+}
+
+func writeGolden(t *testing.T) {
+	b := NewBuilder(4000)
+	b.Reset(testHeader())
+	fill(t, b, jsonTasks(1, 1000))
+	chunks, _, err := b.Seal(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := seal(t, testHeader(), goldenTasks())
+	quarantined, err := Quarantined(text, testCause())
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := base64.StdEncoding.DecodeString(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"v1.txt": text, "v1.gz": member, "v1.dump": dump(t, text),
+		"v1-quarantined.txt": quarantined, "v1-quarantined.dump": dump(t, quarantined),
+		"v1-chunks.txt": chunks, "v1-chunks.dump": dump(t, chunks),
+	} {
+		if err := os.WriteFile(filepath.Join("testdata", name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
