@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+)
+
+// Distribution is one run of the distributor binary over made-up lines, into
+// simulated accounts over TCP.
+type Distribution struct {
+	Binary   string // path of the distributor
+	Dir      string // where input and configuration are written
+	Lines    int    // of WriteLines
+	Accounts int
+	Queues   int // of each account; 0 leaves it to the distributor's default
+}
+
+// DistributionResult is what the distributor printed at its end, and what the
+// operating system says of its process.
+type DistributionResult struct {
+	Tasks     int64                       `json:"tasks"`
+	Envelopes int64                       `json:"envelopes"`
+	BytesIn   int64                       `json:"bytesIn"`
+	BytesSent int64                       `json:"bytesSent"`
+	Requests  map[string]map[string]int64 `json:"requests"`
+	Throttled int64                       `json:"throttled"`
+	Seconds   float64                     `json:"seconds"`
+
+	PeakBytes  int64   `json:"peakBytes"`  // resident memory
+	CPUSeconds float64 `json:"cpuSeconds"` // user and system
+}
+
+// TotalRequests is the sum over accounts and operations.
+func (r DistributionResult) TotalRequests() (n int64) {
+	for _, ops := range r.Requests {
+		for _, c := range ops {
+			n += c
+		}
+	}
+	return n
+}
+
+// BuildBinary compiles a command of this module into dir and returns its path.
+func BuildBinary(ctx context.Context, pkg, dir string) (string, error) {
+	out := filepath.Join(dir, filepath.Base(pkg))
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, pkg)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, msg)
+	}
+	return out, nil
+}
+
+// Run makes the input, serves the accounts without limits, and runs the binary
+// with its default settings.
+func (d Distribution) Run(ctx context.Context) (r DistributionResult, err error) {
+	input := filepath.Join(d.Dir, fmt.Sprintf("tasks-%d.jsonl", d.Lines))
+	if err := writeInput(input, d.Lines); err != nil {
+		return r, err
+	}
+	sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(d.Accounts), Limits: azsim.NoLimits()})
+	server, err := sim.Listen("127.0.0.1:0", "127.0.0.1:0")
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	config := filepath.Join(d.Dir, fmt.Sprintf("pump-%d.yaml", d.Lines))
+	if err := os.WriteFile(config, d.config(server), 0o600); err != nil {
+		return r, err
+	}
+
+	cmd := exec.CommandContext(ctx, d.Binary, "run", "--config", config, "--once", "--input", input, "--key", "city", "--json")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return r, fmt.Errorf("%v: %w\n%s", cmd.Args, err, stderr.String())
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+		return r, fmt.Errorf("the distributor's summary: %w", err)
+	}
+	if r.Tasks != int64(d.Lines) {
+		return r, fmt.Errorf("%d lines became %d tasks", d.Lines, r.Tasks)
+	}
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		r.PeakBytes = usage.Maxrss << 10 // Linux counts KiB
+	}
+	r.CPUSeconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	return r, nil
+}
+
+func (d Distribution) config(server *azsim.Server) []byte {
+	var b strings.Builder
+	b.WriteString("workload: bench\naccounts:\n")
+	for _, a := range simulatedAccounts(d.Accounts) {
+		fmt.Fprintf(&b, "  - connectionString: %q\n", server.ConnectionString(a.Name))
+		if d.Queues > 0 {
+			fmt.Fprintf(&b, "    queues: %d\n", d.Queues)
+		}
+	}
+	return []byte(b.String())
+}
+
+func simulatedAccounts(n int) (accounts []azsim.Account) {
+	for i := range n {
+		accounts = append(accounts, azsim.Account{Name: fmt.Sprintf("bench%02d", i)})
+	}
+	return accounts
+}
+
+// writeInput makes the file of n lines unless it is there.
+func writeInput(path string, n int) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(WriteLines(f, n, 1), f.Close())
+}
