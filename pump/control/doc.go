@@ -1,0 +1,98 @@
+// Package control is the control plane of a workload: what its processes agree
+// about, kept in one Azure table of one account, the control account. Everything
+// here rests on one atom, the conditional write of a table row, and on one small
+// interface over it (row.go): read a row; try an optimistic write.
+//
+//	row            partition          row key           what it is
+//	workload       NAME               workload          shard map, number of segments, delivery; pinned when created
+//	run            NAME.runs          32 hex digits     one distribution; never removed by age (protocols P1.1)
+//	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
+//	election       NAME.election      election          who distributes, until when, and how far it got
+//	clock          NAME.election      clock             written only to learn what time the service has
+//
+// # Ambiguous answers
+//
+// A timeout, a broken connection or a 5xx means that a write may be done, or
+// may be done later. Every write carries a fresh nonce. After an ambiguous
+// answer the row is read back: my nonce, and it was done; the version I based
+// the write on, and it may still land, so the same bytes go out again with the
+// same condition and the same nonce (P3.5); anything else, and another won.
+// The same holds for a 409 or 412 that follows an ambiguous attempt: it may be
+// my own write that I ran into (window 20).
+//
+// # The election
+//
+// One row says who runs the next distribution of a workload, whatever the
+// number of distributors. Each of them calls [Election.Try] now and then:
+//
+//	           insert, epoch 1                       Finish
+//	(no row) ------------------> running(me, n) --------------> idle, due at
+//	                              ^   |    ^  |                 Timestamp + Every
+//	                              |   |    |  | Abandon             |
+//	                 beat, Begin, +---+    |  v                     |
+//	                 Save (CAS)            | vacant                 |
+//	                                       |  |  anyone, at once    | when due, anyone
+//	       running(dead, n) ---------------+  |  (continues)        | (a new distribution)
+//	         anyone, after lease + margin     |                     |
+//	         of its own looking (continues)   v                     v
+//	                                    running(me, n+1) by compare-and-swap
+//
+// The winner's [Term] beats by itself and ends by Finish, by Abandon, or by
+// itself when leadership is lost. Epochs only grow; each win is one more.
+//
+// # When is a distribution due
+//
+// The idle row is written exactly once, by Finish, and holds the period Every;
+// the service stamps the write with its own clock. So NextTimeToRun is the
+// row's Timestamp + Every, in server time, and no machine's clock went into it.
+// To judge it, a distributor needs the server's time: it writes the clock row
+// and reads it back, and the stamp of that row is a server time not later than
+// the moment of the answer. From there it counts on its own monotonic clock,
+// asking again every ten minutes. So a distributor that starts anew knows how
+// much of a long period is left, and clocks that are minutes off, on any
+// machine, change nothing. A distribution never starts early by more than the
+// service's own clock jumps, and late by at most one round trip.
+//
+// # The trust window
+//
+// A leader trusts its leadership until `beat sent + lease - margin`, on its own
+// monotonic clock, counted from the acknowledged beat's first attempt (P5.2).
+// A beat lands after it was sent, so an observer sees it later still, and calls
+// the leader dead only after it saw the row unchanged for `lease + margin`
+// (P5.3), on its own clock:
+//
+//	leader    sent |------------- trusts: 17 s -------------|
+//	row            . landed
+//	observer        . first seen |----------- unchanged: 23 s, then CAS -----------|
+//
+// (lease 20 s, margin 3 s). The 2 x margin = 6 s between absorb clocks that run
+// at different speeds, and what the leader had under way. A beat that is
+// answered after trust ended does not restore it: the term is over, and the
+// instance must win again with epoch + 1. The 23 s count only while the
+// observer's reads succeed, none further than two beats from the one before:
+// when the control plane is dark for everybody nobody is declared dead by it.
+//
+// # What happens when
+//
+//   - The leader dies: its beat stops, 23 to 28 s later another wins with
+//     epoch + 1 and gets the run and the last checkpoint (Term.Resume).
+//   - The leader is paused (stopped process, frozen machine) and wakes as a
+//     zombie: its trust has ended, Save returns [ErrDeposed], and were a Save
+//     already on its way, the row's ETag refuses it. Puts into queues cannot be
+//     fenced; a zombie's are duplicates of tasks with identities. (While a
+//     whole machine is suspended some monotonic clocks stand still; then the
+//     ETag alone is what stops it.)
+//   - The control plane is dark: the leader goes on until its trust ends and
+//     then stops. When the table answers again, the old leader claims its own
+//     row at once with epoch + 1; the others would first have to watch a lease.
+//   - An answer of the winning write is lost: read back, as above. If that takes
+//     longer than the trust window the win is void and claimed again.
+//   - The leader leaves in good order in mid-run (Abandon): the row is vacant
+//     and the next who looks continues from the checkpoint.
+//   - The leader dies between sealing the run and Finish: the next one gets the
+//     run as Resume, finds its row sealed, and only has to call Finish.
+package control
+
+// TableName is the table, in the control account, that holds the rows of every
+// workload.
+const TableName = "queuepump"

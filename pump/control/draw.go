@@ -1,0 +1,72 @@
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Draw gives 64 random bits for something that an operation on an object needs
+// by chance: a jitter, a nonce. It may be called from many goroutines at once.
+type Draw func(operation, object string) uint64
+
+// Seeded gives a handle of the same table on which the control plane takes
+// jitter and nonces from draw instead of the system's random source, so that a
+// simulation has the same history for the same seed (protocols P9). It must be
+// the outermost wrapper of the table that is handed to this package.
+func Seeded(t storage.Table, draw Draw) storage.Table { return seededTable{t, draw} }
+
+type seededTable struct {
+	storage.Table
+	draw Draw
+}
+
+func drawOf(t storage.Table) Draw {
+	if s, ok := t.(seededTable); ok {
+		return s.draw
+	}
+	return func(string, string) uint64 {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+		return binary.LittleEndian.Uint64(b[:])
+	}
+}
+
+// nonce is 128 bits: two writers who ever drew the same one would each believe
+// that the other's write was its own.
+func (d Draw) nonce(object string) string {
+	return fmt.Sprintf("%016x%016x", d("nonce", object), d("nonce", object))
+}
+
+// jitter spreads a duration over [3/4, 1] of it, to the nanosecond, so that
+// equal timers of many processes neither fire together nor tie.
+func (d Draw) jitter(operation, object string, of time.Duration) time.Duration {
+	if of <= 0 {
+		return 0
+	}
+	return of - time.Duration(d(operation, object)%uint64(of/4+1))
+}
+
+// pause waits before attempt number `attempt` (1 is the first retry): twice as
+// long each time up to longest, jittered, and at least as long as the service
+// asked for. It returns early when the context ends.
+func (d Draw) pause(ctx context.Context, object string, attempt int, longest time.Duration, err error) {
+	wait := longest
+	if attempt < 6 {
+		wait = max(longest>>(6-attempt), time.Millisecond)
+	}
+	wait = d.jitter("pause", object, wait)
+	if e, ok := asStorage(err); ok {
+		wait = max(wait, min(e.RetryAfter, longest))
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,268 @@
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// ElectionOptions says who stands for election and with which times. Candidates
+// of one workload should have equal times; where they differ, an observer takes
+// the longer of its own and the leader's, and the shorter period decides when a
+// distribution is due.
+type ElectionOptions struct {
+	// Instance is this process's unique name.
+	Instance string
+	// Every is the pause between the end of a distribution and the next one.
+	// Default 60 s.
+	Every time.Duration
+	// Beat is how often a leader writes the row. Default 5 s: a few requests a
+	// second for ten candidates, three beats lost before trust ends.
+	Beat time.Duration
+	// Lease is how long a beat is good for, less Margin for the leader, plus
+	// Margin for everybody else. Default 4 x Beat.
+	Lease time.Duration
+	// Margin covers clocks of different speed and what is under way when trust
+	// ends. Default 3/20 of Lease.
+	Margin time.Duration
+	// Log receives wins, losses and trouble. Default: nothing.
+	Log *slog.Logger
+}
+
+func (o ElectionOptions) withDefaults() (ElectionOptions, error) {
+	if o.Every == 0 {
+		o.Every = time.Minute
+	}
+	if o.Beat == 0 {
+		o.Beat = 5 * time.Second
+	}
+	if o.Lease == 0 {
+		o.Lease = 4 * o.Beat
+	}
+	if o.Margin == 0 {
+		o.Margin = o.Lease * 3 / 20
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.Instance == "":
+		return o, errors.New("election: Instance is empty")
+	case o.Every < 0 || o.Beat < 0 || o.Margin < 0:
+		return o, errors.New("election: Every, Beat and Margin must not be negative")
+	case o.trust() < 2*o.Beat:
+		return o, fmt.Errorf("election: Lease %v less Margin %v must be at least two beats of %v, or one lost beat ends a term", o.Lease, o.Margin, o.Beat)
+	}
+	return o, nil
+}
+
+// trust is how long a leader trusts a beat, from the moment it was sent (P5.2).
+func (o ElectionOptions) trust() time.Duration { return o.Lease - o.Margin }
+
+// dead is how long an observer must see no beat (P5.3).
+func (o ElectionOptions) dead() time.Duration { return o.Lease + o.Margin }
+
+// timeout bounds one request, so that a request that hangs leaves time for two more.
+func (o ElectionOptions) timeout() time.Duration { return min(requestTimeout, o.trust()/3) }
+
+// longestWait bounds what Try tells its caller to wait: a row may change in
+// unforeseen ways (somebody changes Every, or deletes the row).
+const longestWait = time.Minute
+
+// Election decides which of any number of distributors runs a workload's next
+// distribution. The package documentation tells how.
+type Election struct {
+	options ElectionOptions
+	err     error  // of the options
+	token   string // Instance and a random part: nobody else, and no earlier process of that name
+	row     row[electionRow]
+	draw    Draw
+	clock   serverClock
+
+	// What follows belongs to the caller of Try.
+	watch watch
+	term  *Term
+}
+
+// NewElection gives a candidate; it makes no request. Options that cannot work
+// are reported by Try.
+func NewElection(t storage.Table, workload string, o ElectionOptions) *Election {
+	o, err := o.withDefaults()
+	if err == nil {
+		err = checkWorkloadName(workload)
+	}
+	e := &Election{options: o, err: err, draw: drawOf(t), row: electionRowOf(t, workload, o.timeout())}
+	e.clock = serverClock{table: t, partition: e.row.partition, timeout: o.timeout()}
+	e.token = o.Instance + "#" + e.incarnation()
+	return e
+}
+
+// incarnation tells a process from an earlier one of the same name, whose row
+// it must not take for its own.
+func (e *Election) incarnation() string {
+	if _, seeded := e.row.table.(seededTable); seeded {
+		return fmt.Sprintf("%016x", e.draw("incarnation", e.options.Instance))
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	return hex.EncodeToString(b[:])
+}
+
+// Try looks once and, if a distribution is due or the leader is dead or gone,
+// tries to become the leader. With a term the caller leads; it must end the term
+// by Finish or Abandon and not call Try before it has ended. Without one,
+// another runs or nothing is due: call again after wait, not much later, for a
+// dead leader is recognised only by looking about once a beat. An error tells
+// that the look failed, ambiguously or not; wait is what to wait then.
+//
+// ctx bounds this call and not the term. Try must not be called concurrently
+// with itself.
+func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err error) {
+	if e.err != nil {
+		return nil, longestWait, e.err
+	}
+	if e.term != nil && e.term.ctx.Err() == nil {
+		return nil, e.options.Beat, errors.New("election: this instance leads already")
+	}
+	soon := e.draw.jitter("look", e.row.object(), e.options.Beat)
+	v, err := e.row.read(ctx)
+	if err != nil {
+		return nil, soon, fmt.Errorf("election: %w", err)
+	}
+	why, wait, err := e.judge(ctx, v)
+	if err != nil {
+		return nil, soon, fmt.Errorf("election: %w", err)
+	}
+	if why == "" {
+		return nil, min(max(wait, time.Millisecond), longestWait), nil
+	}
+	term, err = e.win(ctx, v, why)
+	if err != nil {
+		return nil, soon, fmt.Errorf("election: %w", err)
+	}
+	if term == nil { // another was quicker, or the answer took too long
+		return nil, e.draw.jitter("lost", e.row.object(), e.options.Beat/2), nil
+	}
+	e.term = term
+	return term, 0, nil
+}
+
+// judge says why this instance may lead now, or after how long to look again.
+func (e *Election) judge(ctx context.Context, v version[electionRow]) (why string, wait time.Duration, err error) {
+	alive := e.watch.look(v, e.options)
+	switch {
+	case v.absent():
+		return "there was no leader before", 0, nil
+	case v.value.phase == Idle:
+		wait, err = e.clock.untilDue(ctx, v, e.options.Every)
+		if err != nil || wait > 0 {
+			return "", wait, err
+		}
+		return "a distribution is due", 0, nil
+	case v.value.leader == "":
+		return "the leader left", 0, nil
+	case v.value.leader == e.token:
+		// A term of this very process, which has ended: nobody else can hold it.
+		return "this instance lost its term and nobody took over", 0, nil
+	case !alive:
+		return "the leader's beat stopped", 0, nil
+	}
+	return "", e.draw.jitter("look", e.row.object(), e.options.Beat), nil
+}
+
+// win tries the compare-and-swap with epoch + 1. It gives nil if another won.
+func (e *Election) win(ctx context.Context, v version[electionRow], why string) (*Term, error) {
+	o := e.options
+	next := electionRow{
+		leader: e.token, epoch: v.value.epoch + 1, phase: Running,
+		every: o.Every, beat: o.Beat, lease: o.Lease, margin: o.Margin,
+	}
+	if v.value.phase == Running && !v.value.run.IsZero() {
+		next.run, next.checkpoint = v.value.run, v.value.checkpoint
+	}
+	// A win that is learned of after its trust has ended is void.
+	bounded, cancel := context.WithTimeout(ctx, o.trust())
+	defer cancel()
+	won, err := e.row.tryWrite(bounded, v, next)
+	if errors.Is(err, errLost) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if time.Since(won.sent) >= o.trust() {
+		o.Log.Warn("election won too late to be trusted", "instance", o.Instance, "epoch", next.epoch)
+		return nil, nil
+	}
+	o.Log.Info("leading", "instance", o.Instance, "epoch", next.epoch, "because", why, "run", runText(next.run))
+	return newTerm(e.row, o, e.draw, won), nil
+}
+
+// watch is what an observer remembers of a leader (P5.3).
+type watch struct {
+	etag  storage.ETag
+	since time.Time // when the answer was here that first showed this version
+	last  time.Time // when the last successful read was sent
+}
+
+// look notes a successful read and reports whether the leader may be alive. It
+// may not be if the row did not change over lease + margin of reads none of
+// which is further than two beats from the one before: after a longer gap the
+// watch begins anew, because the leader may have had no way to beat either.
+func (w *watch) look(v version[electionRow], o ElectionOptions) (alive bool) {
+	o.Beat = max(o.Beat, v.value.beat)
+	o.Lease = max(o.Lease, v.value.lease)
+	o.Margin = max(o.Margin, v.value.margin)
+	if v.etag != w.etag || v.received.Sub(w.last) > 2*o.Beat {
+		w.etag, w.since = v.etag, v.received
+	}
+	w.last = v.sent
+	// The read that ends the watch was sent after the time was over, so that its
+	// answer speaks of then.
+	return v.sent.Sub(w.since) < o.dead()
+}
+
+// Status is what the election row says, for people.
+type Status struct {
+	// Leader is the instance that leads, or led last; empty if it left.
+	Leader string
+	Epoch  uint64
+	Phase  Phase
+	// Run is the run under way, or the last one.
+	Run codec.RunID
+	// Changed is the last write of the row, a beat while running, by the server's clock.
+	Changed time.Time
+	// NextRun is when the next distribution is due, by the server's clock; zero
+	// while one is running or before the first.
+	NextRun time.Time
+	// Checkpoint is the size of the stored checkpoint in bytes.
+	Checkpoint int
+}
+
+// Status reads the election row once. Before the first distribution all is zero
+// but the phase, which is Idle.
+func (e *Election) Status(ctx context.Context) (Status, error) {
+	v, err := e.row.read(ctx)
+	if err != nil {
+		return Status{}, fmt.Errorf("election: %w", err)
+	}
+	if v.absent() {
+		return Status{Phase: Idle}, nil
+	}
+	r := v.value
+	s := Status{
+		Leader: instanceOf(r.leader), Epoch: r.epoch, Phase: r.phase, Run: r.run,
+		Changed: v.modified, Checkpoint: len(r.checkpoint),
+	}
+	if r.phase == Idle {
+		s.NextRun = v.modified.Add(r.every)
+	}
+	return s, nil
+}

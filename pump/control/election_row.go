@@ -1,0 +1,89 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Phase is whether a distribution is under way.
+type Phase string
+
+// The phases.
+const (
+	Idle    Phase = "idle"
+	Running Phase = "running"
+)
+
+const (
+	// checkpointPart is what one binary property holds; a property takes 64 KiB.
+	checkpointPart  = 60 << 10
+	checkpointParts = 4
+	// MaxCheckpoint is the largest checkpoint, in bytes: 4,096 counters of at
+	// most 40 KiB and a cursor, with room.
+	MaxCheckpoint = checkpointPart * checkpointParts
+)
+
+// ErrCheckpointTooLarge: a checkpoint has more than MaxCheckpoint bytes.
+var ErrCheckpointTooLarge = errors.New("the checkpoint is too large")
+
+// electionRow is the row's content.
+type electionRow struct {
+	leader     string // token of who leads or led last; empty: vacant
+	epoch      uint64 // one more with each win
+	beats      uint64 // writes of this term
+	phase      Phase
+	run        codec.RunID // zero until the term has begun one
+	checkpoint []byte      // of run; nil if there is none yet
+
+	// The leader's own times, for observers whose configuration differs.
+	every, beat, lease, margin time.Duration
+}
+
+func electionRowOf(t storage.Table, workload string, timeout time.Duration) row[electionRow] {
+	return row[electionRow]{
+		table: t, partition: workload + ".election", key: "election", timeout: timeout,
+		encode: encodeElection, decode: decodeElection,
+	}
+}
+
+func encodeElection(e electionRow) map[string]any {
+	props := map[string]any{
+		"Leader": e.leader, "Epoch": int64(e.epoch), "Beats": int64(e.beats), "Phase": string(e.phase), "Run": runText(e.run),
+		"Every": int64(e.every), "Beat": int64(e.beat), "Lease": int64(e.lease), "Margin": int64(e.margin), // ns
+	}
+	for i, rest := 0, e.checkpoint; len(rest) > 0; i++ {
+		part := rest[:min(len(rest), checkpointPart)]
+		props[checkpointName(i)] = part
+		rest = rest[len(part):]
+	}
+	return props
+}
+
+func decodeElection(f *fields) electionRow {
+	e := electionRow{
+		leader: f.text("Leader"), epoch: f.count("Epoch"), beats: f.count("Beats"), phase: Phase(f.text("Phase")), run: f.run("Run"),
+		every: f.duration("Every"), beat: f.duration("Beat"), lease: f.duration("Lease"), margin: f.duration("Margin"),
+	}
+	for i := range checkpointParts {
+		e.checkpoint = append(e.checkpoint, f.binary(checkpointName(i))...)
+	}
+	if e.phase != Idle && e.phase != Running {
+		f.fail("Phase", fmt.Sprintf("is %q", e.phase))
+	}
+	return e
+}
+
+func checkpointName(part int) string { return fmt.Sprintf("Checkpoint%d", part) }
+
+// instanceOf is the instance of a leader's token.
+func instanceOf(token string) string {
+	if i := strings.LastIndexByte(token, '#'); i >= 0 {
+		return token[:i]
+	}
+	return token
+}

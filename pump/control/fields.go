@@ -1,0 +1,78 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+)
+
+// ErrCorrupt is a row that holds what no version of this program writes. It is
+// never overwritten: somebody has to look.
+var ErrCorrupt = errors.New("the row is damaged")
+
+// fields reads the properties of a row. A property that is not there is its
+// zero value, because the service drops nulls; one of another type is an error,
+// and so is what fail is called for. After the first error all is zero.
+type fields struct {
+	props map[string]any
+	err   error
+}
+
+func (f *fields) fail(name, problem string) {
+	if f.err == nil {
+		f.err = fmt.Errorf("%w: %s %s", ErrCorrupt, name, problem)
+	}
+}
+
+func property[T any](f *fields, name string) (value T) {
+	v, ok := f.props[name]
+	if !ok || f.err != nil {
+		return value
+	}
+	if value, ok = v.(T); !ok {
+		f.fail(name, fmt.Sprintf("is a %T, not a %T", v, value))
+	}
+	return value
+}
+
+func (f *fields) text(name string) string   { return property[string](f, name) }
+func (f *fields) integer(name string) int64 { return property[int64](f, name) }
+func (f *fields) flag(name string) bool     { return property[bool](f, name) }
+func (f *fields) binary(name string) []byte { return property[[]byte](f, name) }
+func (f *fields) moment(name string) time.Time {
+	return property[time.Time](f, name)
+}
+
+// count is an integer that cannot be negative.
+func (f *fields) count(name string) uint64 {
+	n := f.integer(name)
+	if n < 0 {
+		f.fail(name, "is negative")
+		return 0
+	}
+	return uint64(n)
+}
+
+func (f *fields) duration(name string) time.Duration { return time.Duration(f.count(name)) }
+
+// run is the id of a run, zero if the text is empty.
+func (f *fields) run(name string) codec.RunID {
+	text := f.text(name)
+	if text == "" {
+		return codec.RunID{}
+	}
+	id, err := codec.ParseRunID(text)
+	if err != nil {
+		f.fail(name, err.Error())
+	}
+	return id
+}
+
+func runText(id codec.RunID) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}

@@ -1,0 +1,245 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// number is the smallest row there is.
+func numberRow(t storage.Table) row[int64] {
+	return row[int64]{
+		table: t, partition: "p", key: "number", timeout: time.Second,
+		encode: func(n int64) map[string]any { return map[string]any{"N": n, "Same": "as ever"} },
+		decode: func(f *fields) int64 { return f.integer("N") },
+	}
+}
+
+// writes counts a client's writes of a row.
+func (c *fakeClient) writes(row string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls["write"+row]
+}
+
+func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
+	const key = "p/number"
+	for name, c := range map[string]struct {
+		absent   bool // the row is not there before
+		fault    func(call) fault
+		rival    time.Duration // when another writes the row, if not zero
+		deadline time.Duration
+		won      bool
+		lost     bool
+		stored   int64 // in the end, a minute later
+		writes   int   // requests that wrote or tried to
+	}{
+		"an insert":                                  {absent: true, won: true, stored: 2, writes: 1},
+		"a change":                                   {won: true, stored: 2, writes: 1},
+		"another was first":                          {rival: time.Millisecond, lost: true, stored: 99, writes: 1},
+		"another inserted first":                     {absent: true, rival: time.Millisecond, lost: true, stored: 99, writes: 1},
+		"the answer of an insert is lost":            {absent: true, fault: only("write", key, 1, lostAnswer), won: true, stored: 2, writes: 1},
+		"the answer of a change is lost":             {fault: only("write", key, 1, lostAnswer), won: true, stored: 2, writes: 1},
+		"the request of an insert is lost":           {absent: true, fault: only("write", key, 1, lostRequest), won: true, stored: 2, writes: 2},
+		"the request of a change is lost":            {fault: only("write", key, 1, lostRequest), won: true, stored: 2, writes: 2},
+		"throttled, but it acted":                    {fault: only("write", key, 1, fault{fail: true, act: true, code: storage.Throttled}), won: true, stored: 2, writes: 1},
+		"the request is lost and another is quicker": {fault: only("write", key, 1, lostRequest), rival: 12 * time.Millisecond, lost: true, stored: 99, writes: 1},
+		"no answer at all, and it acted":             {fault: only("write", key, 1, fault{hang: true, act: true}), won: true, stored: 2, writes: 1},
+		"no answer at all, and it did not act":       {fault: only("write", key, 1, fault{hang: true}), won: true, stored: 2, writes: 2},
+		"it lands while the second attempt is on its way": {
+			// Answered ambiguously after 10 ms, read back unchanged at 20 ms,
+			// landing at 22 ms, before the second attempt does: that one gets a
+			// 412, and the nonce says whose doing it is.
+			fault: only("write", key, 1, landsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2,
+		},
+		"an insert lands while the second attempt is on its way": {absent: true, fault: only("write", key, 1, landsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2},
+		"it lands after the second attempt":                      {fault: only("write", key, 1, landsLate(time.Second)), won: true, stored: 2, writes: 2},
+		"ten requests lost":                                      {fault: func(c call) fault { return map[bool]fault{true: lostRequest}[c.op == "write" && c.n <= 10] }, won: true, stored: 2, writes: 11},
+		"reading back fails a few times": {fault: func(c call) fault {
+			switch {
+			case c.op == "write" && c.n == 1:
+				return lostAnswer
+			case c.op == "read" && c.n > 1 && c.n < 6:
+				return lostRequest
+			}
+			return fault{}
+		}, won: true, stored: 2, writes: 1},
+		"nothing answers until the deadline": {fault: func(c call) fault { return map[bool]fault{true: lostRequest}[c.op == "write" || c.n > 1] }, deadline: 3 * time.Second, stored: 1, writes: 1},
+		"refused for good":                   {fault: only("write", key, 1, fault{fail: true, code: storage.Auth}), stored: 1, writes: 1},
+		"refused for good after a lost request": {
+			// The refusal says nothing about the first attempt; the row does.
+			fault: func(c call) fault {
+				switch {
+				case c.op == "write" && c.n == 1:
+					return lostRequest
+				case c.op == "write" && c.n == 2:
+					return fault{fail: true, code: storage.Auth}
+				}
+				return fault{}
+			}, won: true, stored: 2, writes: 3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newFakeServer()
+				client, rival := server.client("me"), server.client("rival")
+				r, theirs := numberRow(client), numberRow(rival)
+				if !c.absent {
+					if _, err := theirs.tryWrite(t.Context(), version[int64]{}, 1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				base, err := r.read(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				client.fault = c.fault
+				if c.rival != 0 {
+					rival.latency = func(call) time.Duration { return 0 }
+					time.AfterFunc(c.rival, func() {
+						if _, err := theirs.tryWrite(context.Background(), base, 99); err != nil {
+							t.Errorf("the rival: %v", err)
+						}
+					})
+				}
+				ctx := t.Context()
+				if c.deadline != 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.deadline)
+					defer cancel()
+				}
+				began := time.Now()
+				got, err := r.tryWrite(ctx, base, 2)
+				if (err == nil) != c.won || errors.Is(err, errLost) != c.lost {
+					t.Fatalf("tryWrite: %v, want won %v, lost %v", err, c.won, c.lost)
+				}
+				if c.deadline != 0 && !storage.Ambiguous(err) {
+					t.Errorf("%v does not say that it may have been written", err)
+				}
+				if n := client.writes(key); n != c.writes {
+					if c.deadline == 0 || n < c.writes {
+						t.Errorf("%d writes, want %d", n, c.writes)
+					}
+				}
+				client.fault = nil
+				time.Sleep(time.Minute)
+				now, err := r.read(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if now.value != c.stored {
+					t.Errorf("stored %d, want %d", now.value, c.stored)
+				}
+				if c.won && (got.etag != now.etag || got.value != 2 || !got.sent.Equal(began)) {
+					t.Errorf("the version won is %+v, the row has %+v", got, now)
+				}
+			})
+		})
+	}
+}
+
+func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newFakeServer().client("me")
+		r := numberRow(client)
+		base, err := r.tryWrite(t.Context(), version[int64]{}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.fault = func(c call) fault { return map[bool]fault{true: lostRequest}[c.op == "write" && c.n <= 4] }
+		if _, err := r.tryWrite(t.Context(), base, 2); err != nil {
+			t.Fatal(err)
+		}
+		var nonces []any
+		for _, c := range client.log {
+			if c.op != "write" || c.n == 1 {
+				continue
+			}
+			nonces = append(nonces, c.write.Entity.Properties[nonceProperty])
+			if c.write.Entity.ETag != base.etag || c.write.Entity.Properties["N"] != int64(2) {
+				t.Errorf("attempt %d: %+v", c.n, c.write)
+			}
+			if _, sent := c.write.Entity.Properties["Same"]; sent {
+				t.Error("a property that did not change was sent")
+			}
+		}
+		if len(nonces) != 4 {
+			t.Fatalf("%d attempts, want 4", len(nonces))
+		}
+		for _, n := range nonces {
+			if n != nonces[0] || len(n.(string)) != 32 {
+				t.Errorf("nonces %v differ or are short", nonces)
+			}
+		}
+	})
+}
+
+func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("me")
+		r := numberRow(client)
+		for name, props := range map[string]map[string]any{
+			"newer":      {formatProperty: int64(2), "N": int64(1)},
+			"no format":  {"N": int64(1)},
+			"wrong type": {formatProperty: int64(1), "N": "one"},
+		} {
+			w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{Partition: "p", Row: "number", Properties: props}}
+			if _, err := client.Write(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.mustRead(t.Context()); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestReadingGivesUpAfterAMinuteOrWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newFakeServer().client("me")
+		client.fault = func(call) fault { return lostRequest }
+		began := time.Now()
+		if _, err := numberRow(client).mustRead(t.Context()); !storage.Ambiguous(err) {
+			t.Errorf("%v", err)
+		}
+		if took := time.Since(began); took < patience || took > patience+time.Second {
+			t.Errorf("gave up after %v, want %v", took, patience)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := numberRow(client).tryWrite(ctx, version[int64]{}, 1); !storage.Is(err, storage.Canceled) {
+			t.Errorf("%v, want canceled", err)
+		}
+	})
+}
+
+func TestASeededTableGivesTheSameNoncesAgain(t *testing.T) {
+	nonces := func(seed uint64) (all []string) {
+		synctest.Test(t, func(t *testing.T) {
+			client := newFakeServer().client("me")
+			r := numberRow(Seeded(client, seededDraw(seed, "me")))
+			v := version[int64]{}
+			for i := range 3 {
+				var err error
+				if v, err = r.tryWrite(t.Context(), v, int64(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, e := range client.history {
+				all = append(all, e.Properties[nonceProperty].(string))
+			}
+		})
+		return all
+	}
+	a, b, other := nonces(1), nonces(1), nonces(2)
+	for i := range a {
+		if a[i] != b[i] || a[i] == other[i] {
+			t.Errorf("write %d: %s, again %s, with another seed %s", i, a[i], b[i], other[i])
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package control
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// MismatchError says where a configuration disagrees with the row of a workload
+// that exists.
+type MismatchError struct {
+	Workload string
+	Field    string // as in the configuration: "segments", "delivery", "accounts"
+	Problem  string
+	Fix      string
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("workload %q: %s: %s; %s", e.Workload, e.Field, e.Problem, e.Fix)
+}
+
+// first is the row that the spec would create. It also checks the spec.
+func (s WorkloadSpec) first() (workloadRow, error) {
+	if err := checkWorkloadName(s.Name); err != nil {
+		return workloadRow{}, err
+	}
+	if s.Delivery != DeliverAtLeastOnce && s.Delivery != DeliverOnce {
+		return workloadRow{}, fmt.Errorf("workload %q: delivery is %q; use %q or %q", s.Name, s.Delivery, DeliverAtLeastOnce, DeliverOnce)
+	}
+	segments := s.Segments
+	if segments == 0 {
+		segments = shardmap.DefaultSegments(len(s.Shards))
+	}
+	m, err := shardmap.New(segments, s.Shards)
+	if err != nil {
+		return workloadRow{}, fmt.Errorf("workload %q: %w", s.Name, err)
+	}
+	return workloadRow{shards: m, delivery: s.Delivery, shared: s.Shared}, nil
+}
+
+// check compares the spec with what the row says; nil if they agree.
+func (s WorkloadSpec) check(w *Workload) error {
+	var found []error
+	disagree := func(field, problem, fix string) {
+		found = append(found, &MismatchError{s.Name, field, problem, fix + ", or use a new workload name"})
+	}
+	pinned := fmt.Sprintf("%d", w.Map.Segments)
+	switch {
+	case s.Shared && !w.Shared:
+		disagree("segments", "it says that segments have no owners, but the workload was created with owned segments", "set segments: "+pinned)
+	case !s.Shared && w.Shared:
+		disagree("segments", "it says that segments have owners, but the workload was created with segments that any instance takes", "set segments: 0")
+	case s.Segments != 0 && s.Segments != w.Map.Segments:
+		disagree("segments", fmt.Sprintf("it is %d, but the workload was created with %s", s.Segments, pinned), "set segments: "+pinned+" or leave it out")
+	}
+	if s.Delivery != w.Delivery {
+		disagree("delivery", fmt.Sprintf("it is %s, but the workload was created with %s", s.Delivery, w.Delivery), "set delivery: "+w.Delivery)
+	}
+	config, row := byAccount(s.Shards), byAccount(w.Map.Shards)
+	for _, a := range accountsOf(config, row) {
+		ours, theirs := config[a], row[a]
+		switch {
+		case slices.Equal(ours, theirs):
+		case theirs == nil:
+			disagree("accounts", fmt.Sprintf("account %q is not one of the workload's", a), "take it out")
+		case ours == nil:
+			disagree("accounts", fmt.Sprintf("account %q is missing, and its queues may hold tasks of the workload", a), fmt.Sprintf("add it with %d queues", len(theirs)))
+		case len(ours) != len(theirs):
+			disagree("accounts", fmt.Sprintf("account %q has %d queues, but the workload uses %d of it", a, len(ours), len(theirs)), fmt.Sprintf("set its queues: %d", len(theirs)))
+		default:
+			disagree("accounts", fmt.Sprintf("account %q has the queues %s, but the workload uses %s", a, strings.Join(ours, " "), strings.Join(theirs, " ")), "use those queues")
+		}
+	}
+	return errors.Join(found...)
+}
+
+// byAccount gives the sorted queue names of each account.
+func byAccount(shards []shardmap.Shard) map[string][]string {
+	queues := map[string][]string{}
+	for _, s := range shards {
+		queues[s.Account] = append(queues[s.Account], s.Queue)
+	}
+	for _, q := range queues {
+		slices.Sort(q)
+	}
+	return queues
+}
+
+func accountsOf(lists ...map[string][]string) []string {
+	var names []string
+	for _, l := range lists {
+		for a := range l {
+			names = append(names, a)
+		}
+	}
+	slices.SortFunc(names, cmp.Compare[string])
+	return slices.Compact(names)
+}
