@@ -51,8 +51,8 @@ func (r *request) unauthenticated(code string) *reply {
 // been right.
 func (r *request) forbidden(detail string) *reply {
 	message := ""
-	if r.service == tableService && !r.speaksXML() {
-		message = messages["AuthenticationFailed"] + " " + detail // JSON errors have no room for elements
+	if r.service == tableService {
+		message = messages["AuthenticationFailed"] + " " + detail // its errors have no extra elements
 	}
 	rep := r.fail(http.StatusForbidden, "AuthenticationFailed", message, element{"AuthenticationErrorDetail", detail})
 	return &rep

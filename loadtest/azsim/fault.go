@@ -44,6 +44,10 @@ type Rule struct {
 	Code   string        // Answer, AnswerAfter: error code; "": ServerBusy, or InternalError for AnswerAfter
 	Delay  time.Duration // DelayBefore, DelayAfter
 
+	// RetryAfter, if positive, is sent with an Answer or AnswerAfter as a
+	// Retry-After header in whole seconds, rounded up.
+	RetryAfter time.Duration
+
 	// Of the requests that match, the first Skip are spared. Of the rest: only
 	// the first First (0: all); of those every Every-th (0 and 1: each); of
 	// those a share of Probability, chosen by the seed (0: each).
@@ -99,6 +103,13 @@ func (r Rule) answer() (status int, code string) {
 		code = r.Code
 	}
 	return status, code
+}
+
+// reply is the answer that the rule gives instead of the operation's own.
+func (r Rule) reply(q *request) reply {
+	status, code := r.answer()
+	rep := q.fail(status, code, "")
+	return rep.retryAfter(r.RetryAfter)
 }
 
 // check refuses a rule that could never do what it says.

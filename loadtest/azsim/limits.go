@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -388,8 +387,13 @@ func (s *Sim) refuse(r *request, op *operation, partition bool) reply {
 		}
 	}
 	rep := r.fail(http.StatusServiceUnavailable, "ServerBusy", message)
-	if d := s.limits.RetryAfter; d > 0 {
-		rep.header.Set("Retry-After", strconv.Itoa(int((d+time.Second-1)/time.Second)))
+	return rep.retryAfter(s.limits.RetryAfter)
+}
+
+// retryAfter adds the header for a positive d, in whole seconds, rounded up.
+func (rep reply) retryAfter(d time.Duration) reply {
+	if d > 0 {
+		rep.header.Set("Retry-After", itoa(int64((d+time.Second-1)/time.Second)))
 	}
 	return rep
 }

@@ -3,6 +3,7 @@ package azsim
 import (
 	"maps"
 	"net/http"
+	"time"
 )
 
 // createQueue: learn.microsoft.com/rest/api/storageservices/create-queue4.
@@ -24,15 +25,15 @@ func (s *queueStore) runCreate(r *request, name string) reply {
 	if q := s.queues[name]; q != nil {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		switch {
-		case q.deleted.IsZero() && maps.Equal(q.metadata, metadata):
+		if maps.Equal(q.metadata, metadata) {
 			return reply{status: http.StatusNoContent}
-		case q.deleted.IsZero():
-			return r.fail(http.StatusConflict, "QueueAlreadyExists", "")
-		case s.nameTaken(q, r):
-			return r.fail(http.StatusConflict, "QueueBeingDeleted", "")
 		}
+		return r.fail(http.StatusConflict, "QueueAlreadyExists", "")
 	}
+	if at, ok := s.deleted[name]; ok && s.nameTaken(at, r.now) {
+		return r.fail(http.StatusConflict, "QueueBeingDeleted", "")
+	}
+	delete(s.deleted, name)
 	s.queues[name] = &queue{
 		name:     name,
 		seed:     mix(s.account.seed, hashString(name), uint64(r.now.UnixNano())),
@@ -45,7 +46,7 @@ func (s *queueStore) runCreate(r *request, name string) reply {
 // nameTaken reports whether a deleted queue's name cannot be used yet. The
 // server's clock decides; if it was set back past the deletion the name is
 // free, rather than taken for as long as it was set back.
-func (s *queueStore) nameTaken(q *queue, r *request) bool {
-	d := r.now.Sub(q.deleted)
+func (s *queueStore) nameTaken(deleted, now time.Time) bool {
+	d := now.Sub(deleted)
 	return d >= 0 && d < s.account.beingDeleted
 }

@@ -1,6 +1,10 @@
 package azsim
 
-import "net/http"
+import (
+	"maps"
+	"net/http"
+	"time"
+)
 
 // deleteQueue: learn.microsoft.com/rest/api/storageservices/delete-queue3. The
 // queue is gone at once; its name is free again only after a while.
@@ -16,17 +20,26 @@ func (s *queueStore) runDelete(r *request, name string) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.queues[name]
-	if q == nil || !q.deleted.IsZero() { // deleted changes only under s.mu
+	if q == nil {
 		return r.fail(http.StatusNotFound, "QueueNotFound", "")
 	}
 	q.mu.Lock()
-	q.deleted = r.now
+	q.deleted = true
 	q.messages.clear()
 	q.mu.Unlock()
-	for name, q := range s.queues { // names that nobody asks for again would pile up
-		if !q.deleted.IsZero() && !s.nameTaken(q, r) {
-			delete(s.queues, name)
-		}
-	}
+	delete(s.queues, name)
+	s.deleted[name] = r.now
+	s.sweep(r.now)
 	return reply{status: http.StatusNoContent}
+}
+
+// sweep forgets deleted names that are free again, or those that nobody asks
+// for any more would pile up. It waits for twice as many as the last sweep
+// left, so that deleting many queues costs a constant for each.
+func (s *queueStore) sweep(now time.Time) {
+	if len(s.deleted) < s.sweepAt {
+		return
+	}
+	maps.DeleteFunc(s.deleted, func(_ string, at time.Time) bool { return !s.nameTaken(at, now) })
+	s.sweepAt = max(64, 2*len(s.deleted))
 }

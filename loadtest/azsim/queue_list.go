@@ -61,8 +61,8 @@ func (s *queueStore) names(prefix, from string) []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var names []string
-	for name, q := range s.queues {
-		if strings.HasPrefix(name, prefix) && name >= from && q.deleted.IsZero() {
+	for name := range s.queues {
+		if strings.HasPrefix(name, prefix) && name >= from {
 			names = append(names, name)
 		}
 	}

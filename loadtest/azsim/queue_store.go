@@ -20,8 +20,10 @@ const maxMessages = 32
 type queueStore struct {
 	account *account
 
-	mu     sync.RWMutex
-	queues map[string]*queue // guarded by mu; deleted ones stay while their name is taken
+	mu      sync.RWMutex
+	queues  map[string]*queue    // guarded by mu
+	deleted map[string]time.Time // when; guarded by mu; may hold names that are free again
+	sweepAt int                  // size of deleted at which free names leave it; guarded by mu
 }
 
 // queue is one queue.
@@ -32,13 +34,13 @@ type queue struct {
 	mu       sync.Mutex // guards the rest; never held across anything that waits
 	metadata map[string]string
 	acl      []signedIdentifier
-	deleted  time.Time // zero: it lives
-	serial   uint64    // of the last pop receipt
+	deleted  bool
+	serial   uint64 // of the last pop receipt
 	messages messageSet
 }
 
 func newQueueStore(a *account) backend {
-	return &queueStore{account: a, queues: make(map[string]*queue)}
+	return &queueStore{account: a, queues: make(map[string]*queue), deleted: make(map[string]time.Time)}
 }
 
 // find returns a living queue, locked and rid of expired messages, or nil.
@@ -50,7 +52,7 @@ func (s *queueStore) find(name string, now time.Time) *queue {
 		return nil
 	}
 	q.mu.Lock()
-	if !q.deleted.IsZero() {
+	if q.deleted { // between the look-up and the lock
 		q.mu.Unlock()
 		return nil
 	}
@@ -77,7 +79,7 @@ func (s *queueStore) policies(name string) ([]signedIdentifier, bool) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.acl, q.deleted.IsZero() // acl is replaced, never changed
+	return q.acl, !q.deleted // acl is replaced, never changed
 }
 
 // route tells the operations of the queue service apart (azure.md A3).

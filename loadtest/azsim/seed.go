@@ -55,10 +55,11 @@ func (o occasion) hash() uint64 {
 // all new occasions share one counter, which only costs independence.
 const maxOccasions = 1 << 18
 
-// tally counts occasions.
+// tally counts occasions, kept as their hashes: names may be long, and two
+// that collide only share a counter.
 type tally struct {
 	mu sync.Mutex
-	n  map[occasion]uint64 // guarded by mu
+	n  map[uint64]uint64 // guarded by mu
 }
 
 // next returns how many times o has come up before.
@@ -66,13 +67,14 @@ func (t *tally) next(o occasion) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.n == nil {
-		t.n = make(map[occasion]uint64)
+		t.n = make(map[uint64]uint64)
 	}
-	n, known := t.n[o]
+	key := o.hash()
+	n, known := t.n[key]
 	if !known && len(t.n) >= maxOccasions {
-		o = occasion{}
-		n = t.n[o]
+		key = 0
+		n = t.n[key]
 	}
-	t.n[o] = n + 1
+	t.n[key] = n + 1
 	return n
 }

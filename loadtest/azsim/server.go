@@ -98,16 +98,14 @@ func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p 
 	}
 	var rep reply
 	if p.is(Answer) {
-		status, code := p.decided.rule.answer()
-		rep = r.fail(status, code, "")
+		rep = p.decided.rule.reply(r)
 	} else {
 		rep = s.act(c, r, op)
 	}
 	out := s.answer(ctx, r, op, rep)
 	switch {
 	case p.is(AnswerAfter):
-		status, code := p.decided.rule.answer()
-		out.reply = s.common(r, r.fail(status, code, ""))
+		out.reply = s.common(r, p.decided.rule.reply(r))
 	case p.is(AnswerLost), p.is(CutBody) && len(out.body) == 0:
 		out.delivery = lost
 	case p.is(CutBody):
@@ -268,7 +266,7 @@ func (s *Sim) common(r *request, rep reply) reply {
 	if id := r.header.Get("X-Ms-Client-Request-Id"); echoable(id) {
 		h["X-Ms-Client-Request-Id"] = []string{id}
 	}
-	if len(rep.body) == 0 && rep.status != http.StatusNoContent {
+	if len(rep.body) == 0 {
 		h["Content-Length"] = zeroLength
 	}
 	rep.header = h

@@ -174,7 +174,8 @@ func (s *Sim) ConnectionString(account string) string {
 // expiry, and in the judgement of request dates and SAS.
 func (s *Sim) SetClockOffset(d time.Duration) { s.offset.Store(int64(d)) }
 
-// now is the servers' clock.
+// now is the servers' clock: wall time only, so that an offset that jumps
+// shows in every difference, as it would on a real server.
 func (s *Sim) now() time.Time {
-	return time.Now().Add(time.Duration(s.offset.Load())).UTC()
+	return time.Now().Add(time.Duration(s.offset.Load())).Round(0).UTC()
 }

@@ -61,17 +61,26 @@ var messages = map[string]string{
 }
 
 // fail makes the answer to a request that went wrong, in the form of its
-// service: XML for queues, and for what both services answer in XML
-// (azure.md A1), JSON for tables (A4). An empty message takes the code's own.
+// service: XML for queues (azure.md A1), for tables JSON (A4), or OData's XML
+// where the request speaks XML. Only the queue service has room for extra
+// elements and sends x-ms-error-code. An empty message takes the code's own.
 func (r *request) fail(status int, code, message string, extra ...element) reply {
 	if message == "" {
 		message = messages[code]
 	}
-	message += "\nRequestId:" + r.id + "\nTime:" + r.now.Format(errorTimeFormat)
-	if r.service == tableService && !r.speaksXML() {
-		return failJSON(status, code, message)
+	switch {
+	case r.service != tableService:
+		return failXML(status, code, r.stamped(message), extra)
+	case r.speaksXML():
+		return reply{status: status, code: code, header: xmlHeader(), body: odataXML(r, refuse(status, code, message))}
+	default:
+		return failJSON(status, code, r.stamped(message))
 	}
-	return failXML(status, code, message, extra)
+}
+
+// stamped adds what every error message ends with.
+func (r *request) stamped(message string) string {
+	return message + "\nRequestId:" + r.id + "\nTime:" + r.now.Format(errorTimeFormat)
 }
 
 // speaksXML tells the few operations of the table service whose bodies are

@@ -1,0 +1,168 @@
+package azsim
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Pages cited here: learn.microsoft.com/rest/api/storageservices/get-messages,
+// .../peek-messages.
+
+// get-messages, URI parameters: numofmessages, visibilitytimeout.
+func TestGetParametersOutsideTheirRangeAreRefused(t *testing.T) {
+	w, _ := newRaw(t, Config{})
+	w.create("queue")
+	for _, q := range []string{
+		"numofmessages=0", "numofmessages=33", "numofmessages=-1", // Q32, Q33
+		"visibilitytimeout=0", "visibilitytimeout=604801", // Q35, Q36
+		"peekonly=true&numofmessages=33",
+	} {
+		w.want(400, "OutOfRangeQueryParameterValue", "GET", "/queue/messages?"+q, "")
+	}
+	w.want(400, "InvalidQueryParameterValue", "GET", "/queue/messages?numofmessages=all", "")
+	w.want(404, "QueueNotFound", "GET", "/nosuch/messages", "")
+	w.want(404, "QueueNotFound", "GET", "/nosuch/messages?peekonly=true", "")
+}
+
+// get-messages: "By default, a single message is retrieved"; "The default value is 30 seconds."
+func TestAGetTakesOneMessageForThirtySecondsByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newRaw(t, Config{})
+		w.create("queue")
+		w.put("queue", "a", "")
+		w.put("queue", "b", "")
+		if s := texts(w.get("queue", "")); s != "a" {
+			t.Fatalf("got %q", s)
+		}
+		time.Sleep(30*time.Second - time.Nanosecond)
+		if s := texts(w.peek("queue")); s != "b" {
+			t.Errorf("visible before the end of the lease: %q", s)
+		}
+		time.Sleep(time.Nanosecond)
+		// What was released goes behind what was put before its release (Q66).
+		if s := texts(w.peek("queue")); s != "b a" {
+			t.Errorf("visible after the lease: %q", s)
+		}
+	})
+}
+
+// Storage queues are "generally first in, first out"; the simulator is strictly
+// so unless told otherwise (Q65).
+func TestMessagesComeFirstInFirstOut(t *testing.T) {
+	w, _ := newRaw(t, Config{})
+	w.create("queue")
+	for i := range 100 {
+		w.put("queue", fmt.Sprint(i), "")
+	}
+	n := 0
+	for range 4 {
+		for _, m := range w.get("queue", "?numofmessages=32") {
+			if m.Text != fmt.Sprint(n) {
+				t.Fatalf("got %s, want %d", m.Text, n)
+			}
+			n++
+		}
+	}
+	if n != 100 {
+		t.Errorf("got %d messages", n)
+	}
+}
+
+// azure.md A3, pop receipt form.
+func TestAllMessagesOfOneGetCarryOneReceiptAndNoTwoGetsTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newRaw(t, Config{})
+		w.create("queue")
+		for i := range 64 {
+			w.put("queue", fmt.Sprint(i), "")
+		}
+		one, two := w.get("queue", "?numofmessages=32"), w.get("queue", "?numofmessages=32") // at the same instant
+		for i := range one {
+			if one[i].Receipt != one[0].Receipt || two[i].Receipt != two[0].Receipt {
+				t.Fatal("receipts differ within a get")
+			}
+		}
+		if one[0].Receipt == two[0].Receipt {
+			t.Error("two gets gave one receipt")
+		}
+		b, err := base64.StdEncoding.DecodeString(one[0].Receipt)
+		if err != nil || len(b) != 20 || binary.LittleEndian.Uint32(b) != 2 {
+			t.Fatalf("receipt %x, %v", b, err)
+		}
+		at := time.Unix(0, (int64(binary.LittleEndian.Uint64(b[12:]))-filetimeOffset)*100)
+		if want := time.Now().Add(30 * time.Second); !at.Equal(want) {
+			t.Errorf("the receipt says %v, want %v", at.UTC(), want.UTC())
+		}
+		w.want(404, "MessageNotFound", "DELETE", got{ID: two[0].ID, Receipt: one[0].Receipt}.target("queue", ""), "")
+	})
+}
+
+// get-messages: DequeueCount "begins with a value of 1 the first time".
+func TestDequeueCountRisesWithEachGetAndNotWithAPeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newRaw(t, Config{})
+		w.create("queue")
+		w.put("queue", "x", "")
+		for want := range 3 {
+			if ms := w.peek("queue"); len(ms) != 1 || ms[0].Dequeued != want || ms[0].Receipt != "" || ms[0].Next != "" {
+				t.Fatalf("peek: %+v", ms)
+			}
+			if ms := w.get("queue", "?visibilitytimeout=1"); len(ms) != 1 || ms[0].Dequeued != want+1 {
+				t.Fatalf("get: %+v", ms)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// azure.md A3, clamp: recorded in enqueue_peek_and_dequeue_negative.
+func TestALeaseEndsAtTheLatestWhenTheMessageExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newRaw(t, Config{})
+		w.create("queue")
+		w.put("queue", "x", "?messagettl=40")
+		time.Sleep(500 * time.Millisecond)
+		m := w.get("queue", "?visibilitytimeout=40")[0]
+		if m.Next != m.Expires {
+			t.Errorf("leased to %s, expires %s", m.Next, m.Expires)
+		}
+		u := w.want(204, "", "PUT", m.target("queue", "&visibilitytimeout=600"), "")
+		if next := u.header.Get("x-ms-time-next-visible"); next != m.Expires {
+			t.Errorf("renewed to %s, expires %s", next, m.Expires)
+		}
+		time.Sleep(time.Minute)
+		if n := len(w.peek("queue")); n != 0 {
+			t.Error("it outlived its expiry")
+		}
+	})
+}
+
+// azure.md A3: the reservation "is not guaranteed", and times are the server's.
+func TestTimesAreThoseOfTheServersClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newRaw(t, Config{})
+		w.create("queue")
+		s.SetClockOffset(time.Hour)
+		m := w.put("queue", "x", "")
+		if in, _ := http.ParseTime(m.Inserted); !in.Equal(time.Now().Add(time.Hour)) {
+			t.Errorf("inserted at %v", in)
+		}
+		if d, _ := http.ParseTime(w.do("GET", "/queue?comp=metadata", "").header.Get("Date")); !d.Equal(time.Now().Add(time.Hour)) {
+			t.Errorf("Date is %v", d)
+		}
+		s.SetClockOffset(0) // back: what was put in the future is not visible yet, later puts are
+		w.put("queue", "y", "")
+		if ms := texts(w.get("queue", "?numofmessages=32")); ms != "y" {
+			t.Errorf("got %q", ms)
+		}
+		time.Sleep(time.Hour)
+		if ms := texts(w.get("queue", "?numofmessages=32")); ms != "y x" {
+			t.Errorf("an hour later: %q", ms)
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package azsim
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Pages cited here: learn.microsoft.com/rest/api/storageservices/put-message,
+// .../scalability-targets of queues; "Qnn" are the scenarios of azure.md.
+
+// put-message, URI parameters: visibilitytimeout, messagettl.
+func TestPutParametersOutsideTheirRangeAreRefused(t *testing.T) {
+	w, _ := newRaw(t, Config{})
+	w.create("queue")
+	const put = "/queue/messages"
+	w.want(400, "OutOfRangeQueryParameterValue", "POST", put+"?visibilitytimeout=604801&messagettl=-1", text("x")) // Q16
+	w.want(400, "OutOfRangeQueryParameterValue", "POST", put+"?visibilitytimeout=-1", text("x"))                   // Q18
+	w.want(400, "InvalidQueryParameterValue", "POST", put+"?visibilitytimeout=soon", text("x"))
+	w.want(400, "InvalidQueryParameterValue", "POST", put+"?messagettl=0", text("x"))  // Q11
+	w.want(400, "InvalidQueryParameterValue", "POST", put+"?messagettl=-2", text("x")) // Q12
+	w.want(400, "InvalidQueryParameterValue", "POST", put+"?messagettl=99999999999", text("x"))
+	w.want(201, "", "POST", put+"?visibilitytimeout=604800&messagettl=-1", text("x"))
+	w.want(404, "QueueNotFound", "POST", "/nosuch/messages", text("x")) // Q05
+}
+
+// put-message: "The visibility timeout must be smaller than the time-to-live value."
+func TestVisibilityTimeoutMustBeSmallerThanTimeToLive(t *testing.T) {
+	w, _ := newRaw(t, Config{})
+	w.create("queue")
+	w.want(400, "InvalidQueryParameterValue", "POST", "/queue/messages?visibilitytimeout=10&messagettl=10", text("x"))
+	w.want(400, "InvalidQueryParameterValue", "POST", "/queue/messages?visibilitytimeout=604800", text("x")) // the default is 7 days (Q15)
+	w.want(201, "", "POST", "/queue/messages?visibilitytimeout=10&messagettl=11", text("x"))
+}
+
+// put-message: "If this parameter is omitted, the default time-to-live is seven days."
+func TestTheDefaultTimeToLiveIsSevenDaysAndThenTheMessageIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newRaw(t, Config{})
+		w.create("queue")
+		m := w.put("queue", "x", "")
+		in, _ := http.ParseTime(m.Inserted)
+		out, _ := http.ParseTime(m.Expires)
+		if d := out.Sub(in); d != 7*24*time.Hour {
+			t.Errorf("lives for %v", d)
+		}
+		time.Sleep(7*24*time.Hour - time.Nanosecond)
+		if n := len(w.peek("queue")); n != 1 {
+			t.Fatalf("%d messages just before the end of its time", n)
+		}
+		time.Sleep(time.Nanosecond)
+		if n := len(w.peek("queue")); n != 0 {
+			t.Errorf("%d messages after the end of its time", n)
+		}
+		if c := w.do("GET", "/queue?comp=metadata", "").header.Get("x-ms-approximate-messages-count"); c != "0" {
+			t.Errorf("counted %s", c)
+		}
+		w.want(404, "MessageNotFound", "DELETE", m.target("queue", ""), "") // Q63
+	})
+}
+
+// put-message: "the maximum time-to-live can be any positive number, as well as
+// -1 indicating that the message doesn't expire" (since version 2017-07-29).
+func TestTimeToLiveMinusOneNeverExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newRaw(t, Config{})
+		w.create("queue")
+		if m := w.put("queue", "x", "?messagettl=-1"); m.Expires != "Fri, 31 Dec 9999 23:59:59 GMT" {
+			t.Errorf("expires %s", m.Expires)
+		}
+		w.put("queue", "y", "?messagettl=2147483647")
+		time.Sleep(20 * 365 * 24 * time.Hour)
+		if s := texts(w.peek("queue")); s != "x y" {
+			t.Errorf("left after twenty years: %q", s)
+		}
+		w.want(400, "InvalidQueryParameterValue", "POST", "/queue/messages?messagettl=-1", text("x"), "x-ms-version", "2017-04-17")
+		w.want(400, "OutOfRangeQueryParameterValue", "POST", "/queue/messages?messagettl=604801", text("x"), "x-ms-version", "2017-04-17")
+	})
+}
+
+// put-message: "visibilitytimeout ... the message will be visible after".
+func TestADelayedMessageIsInvisibleUntilItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newRaw(t, Config{})
+		w.create("queue")
+		w.put("queue", "later", "?visibilitytimeout=10")
+		w.put("queue", "now", "")
+		time.Sleep(10*time.Second - time.Nanosecond)
+		if s := texts(w.peek("queue")); s != "now" {
+			t.Errorf("before: %q", s)
+		}
+		time.Sleep(time.Nanosecond)
+		if s := texts(w.peek("queue")); s != "now later" {
+			t.Errorf("after: %q", s)
+		}
+	})
+}
+
+// scalability-targets: "Maximum size of a message in a queue: 64 KiB"; the size
+// is that of the decoded text (azure.md A3, Q20-Q23).
+func TestATextOf65536BytesIsTheLargest(t *testing.T) {
+	w, _ := newRaw(t, Config{})
+	w.create("queue")
+	for _, one := range []string{"x", "&lt;", "&quot;"} {
+		w.want(201, "", "POST", "/queue/messages", text(strings.Repeat(one, 65536)))
+		a := w.want(413, "RequestBodyTooLarge", "POST", "/queue/messages", text(strings.Repeat(one, 65537)))
+		if !strings.Contains(a.body, "<MaxLimit>65536</MaxLimit>") {
+			t.Error(a.body)
+		}
+	}
+	w.want(413, "RequestBodyTooLarge", "POST", "/queue/messages", text(strings.Repeat("ä", 32769))) // bytes, not characters
+	for _, m := range w.get("queue", "?numofmessages=32") {
+		if len(m.Text) != 65536 {
+			t.Errorf("came back with %d bytes", len(m.Text))
+		}
+	}
+}
+
+// put-message, request body: any XML of the form is taken.
+func TestEveryFormOfTheBodyIsRead(t *testing.T) {
+	w, _ := newRaw(t, Config{})
+	w.create("queue")
+	const inner = "<QueueMessage><MessageText>a b</MessageText></QueueMessage>"
+	for _, body := range []string{
+		inner,
+		"\uFEFF" + inner,
+		`<?xml version="1.0" encoding="utf-8"?>` + inner,
+		"\uFEFF<?xml version=\"1.0\" encoding=\"UTF-8\"?>\r\n" + inner + "\n",
+		`<?xml version='1.0'?><QueueMessage> <MessageText>a&#32;b</MessageText></QueueMessage>`,
+		"<QueueMessage>\n  <!-- no --><MessageText><![CDATA[a b]]></MessageText>\n</QueueMessage>",
+		"<QueueMessage><MessageText>a<b> </b>b</MessageText></QueueMessage>", // markup that was not escaped goes
+	} {
+		w.want(201, "", "POST", "/queue/messages", body)
+		if s := texts(w.get("queue", "")); s != "a b" {
+			t.Errorf("%q came back as %q", body, s)
+		}
+	}
+	w.want(201, "", "POST", "/queue/messages", "<QueueMessage><MessageText/></QueueMessage>")
+	if ms := w.get("queue", ""); len(ms) != 1 || ms[0].Text != "" {
+		t.Errorf("an empty text came back as %v", ms)
+	}
+}
+
+// common-rest-api-error-codes: InvalidXmlDocument, MissingRequiredXmlNode.
+func TestABodyThatIsNoMessageIsRefused(t *testing.T) {
+	w, _ := newRaw(t, Config{})
+	w.create("queue")
+	for _, body := range []string{
+		"<QueueMessage><MessageText>x</MessageText>", // Q31
+		"<QueueMessage><MessageText>x</QueueMessage></MessageText>",
+		"<Other><MessageText>x</MessageText></Other>",
+		"plain text <",
+		text("\x01"),
+		text("\xff\xfe"),
+		text("&nosuch;"),
+		text("]]>"),
+		"<QueueMessage><MessageText>x</MessageText><MessageText>y</MessageText></QueueMessage>",
+		`<?xml version="1.0" encoding="utf-16"?>` + text("x"),
+		"<QueueMessage>" + strings.Repeat("<a>", 100) + strings.Repeat("</a>", 100) + "</QueueMessage>",
+	} {
+		w.want(400, "InvalidXmlDocument", "POST", "/queue/messages", body)
+	}
+	w.want(400, "MissingRequiredXmlNode", "POST", "/queue/messages", "<QueueMessage></QueueMessage>")
+	w.want(400, "MissingRequiredXmlNode", "POST", "/queue/messages", "")
+	if n := len(w.peek("queue")); n != 0 {
+		t.Errorf("%d messages were put all the same", n)
+	}
+}
+
+// Text comes back as it was meant, whatever way the body was read.
+func FuzzTextComesBackAsSent(f *testing.F) {
+	for _, s := range []string{"", "abc", "a<b>&\"'", "ä\n\tö", "\r\n", "]]>", strings.Repeat("A1+/", 100), "x\x00", "\xff"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		body := append([]byte("<QueueMessage><MessageText>"), appendXMLText(nil, b)...)
+		body = append(body, "</MessageText></QueueMessage>"...)
+		got, plain, err := parseMessage(body)
+		if err != nil {
+			return // not text in XML's sense
+		}
+		if string(got) != string(b) {
+			t.Fatalf("%q became %q", b, got)
+		}
+		if plain && string(appendXMLText(nil, b)) != string(b) {
+			t.Fatalf("%q was taken as plain", b)
+		}
+		slow, err := slowMessage(body)
+		if err != nil || string(slow) != string(b) {
+			t.Fatalf("the two ways differ on %q: %q, %v", b, slow, err)
+		}
+	})
+}
