@@ -110,12 +110,22 @@ func (f *fleet) createQueues(ctx context.Context, shards []*shard) error {
 // under a deadline, counts it, and lets a throttle reach both budgets: which of
 // the two limits was hit the service does not say.
 func (s *shard) do(ctx context.Context, c class, cost int, op operation, call func(context.Context) error) error {
-	if err := s.budget.spend(ctx, c, cost); err != nil {
+	if err := s.pay(ctx, c, cost, op); err != nil {
+		return err
+	}
+	return s.send(ctx, op, call)
+}
+
+// pay waits until both budgets can pay. Its error says that nothing was sent.
+func (s *shard) pay(ctx context.Context, c class, cost int, op operation) error {
+	if ctx.Err() != nil || s.budget.spend(ctx, c, cost) != nil || s.account.budget.spend(ctx, c, cost) != nil {
 		return storage.NotSent(ctx, op.String(), s.account.name, s.name)
 	}
-	if err := s.account.budget.spend(ctx, c, cost); err != nil {
-		return storage.NotSent(ctx, op.String(), s.account.name, s.name)
-	}
+	return nil
+}
+
+// send makes a request that is paid for.
+func (s *shard) send(ctx context.Context, op operation, call func(context.Context) error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -136,9 +146,15 @@ func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error
 	})
 }
 
-// get also says when the request was sent: leases are counted from then (window 11).
-func (s *shard) get(ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
-	err = s.do(ctx, classGet, 1, opGet, func(ctx context.Context) error {
+// get also says when the request was sent: leases are counted from then (window
+// 11). It waits for the budget only while wait lasts; once sent, the request
+// lives as long as ctx, because it may have hidden messages that only its
+// answer tells of (window 4).
+func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
+	if err := s.pay(wait, classGet, 1, opGet); err != nil {
+		return nil, time.Time{}, err
+	}
+	err = s.send(ctx, opGet, func(ctx context.Context) error {
 		sent = time.Now()
 		var err error
 		msgs, err = s.queue.Get(ctx, limit, visibility)

@@ -1,0 +1,48 @@
+package pump
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// jitter spreads what many processes would otherwise do at the same moment. A
+// draw is a hash of who (the instance), what (operation and object) and the how
+// many-th time, never of a generator shared by arrival order, so that one
+// instance has the same history whenever the same things happen to it
+// (protocols P9).
+type jitter string // the instance
+
+// share draws from [0, 1).
+func (j jitter) share(operation, object string, n uint64) float64 {
+	var d xxhash.Digest
+	d.Reset()
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], n)
+	for _, s := range [...]string{string(j), operation, object} {
+		_, _ = d.WriteString(s)
+		_, _ = d.Write([]byte{0}) // so that "a", "bc" is not "ab", "c"
+	}
+	_, _ = d.Write(b[:])
+	return float64(d.Sum64()>>11) / (1 << 53)
+}
+
+// around draws a duration from d less a quarter to d plus a quarter.
+func (j jitter) around(d time.Duration, operation, object string, n uint64) time.Duration {
+	return time.Duration((0.75 + 0.5*j.share(operation, object, n)) * float64(d))
+}
+
+// full draws from 0 to base doubled n times, at most limit: full jitter, which
+// clears a crowd of retries faster than any narrower spread.
+func (j jitter) full(base, limit time.Duration, operation, object string, n uint64) time.Duration {
+	return time.Duration(j.share(operation, object, n) * float64(doubled(base, limit, n)))
+}
+
+// doubled is base doubled n times, at most limit.
+func doubled(base, limit time.Duration, n uint64) time.Duration {
+	for ; n > 0 && base < limit; n-- {
+		base *= 2
+	}
+	return min(base, limit)
+}

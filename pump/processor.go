@@ -1,0 +1,382 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// ProcessorOptions say how a processor works. The zero value is a good one.
+type ProcessorOptions struct {
+	// Concurrency is how many tasks are in handlers at once, 1 to 100,000;
+	// default 64. An envelope in the hands of a [BatchHandler] counts as one.
+	Concurrency int
+	// Visibility is for how long a message that was taken stays hidden from other
+	// processors before it must be renewed, in whole seconds from 3 s to 1 h;
+	// default 60 s. It is renewed after a third for as long as its tasks are
+	// worked on, so it is not a limit of their time: it is how long tasks are
+	// delayed by the death of the process that had them.
+	Visibility time.Duration
+	// Timeout is how long one call of the handler may take. Then its context
+	// ends, which is a failure of its task; a handler that goes on all the same
+	// keeps its place among Concurrency until it returns. Default 15 min; negative: none.
+	Timeout time.Duration
+	// Grace is how long running handlers may go on when the processor stops,
+	// before their contexts end; default 30 s, negative: not at all.
+	Grace time.Duration
+	// UntilIdle makes Run return when for so long no task was in hand and every
+	// queue has answered that it is empty. Default 0: Run only ends with its context.
+	UntilIdle time.Duration
+	// Retry says how often and when failed tasks are handled again.
+	Retry RetryPolicy
+	// MaxBytes bounds the memory for messages that were fetched and for the tasks
+	// unpacked from them; default 128 MiB, at least 4 MiB. One envelope (at most 4
+	// MiB) is always unpacked.
+	MaxBytes int64
+	// Discard settles every message at once, without a handler: for measuring and
+	// for emptying queues. Only the header of each is read.
+	Discard bool
+	// Progress is called about five times a second and at the end, by one goroutine.
+	Progress func(ProcessorSummary)
+}
+
+func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
+	setDefault(&o.Concurrency, 64)
+	setDefault(&o.Visibility, time.Minute)
+	setDefault(&o.Timeout, 15*time.Minute)
+	setDefault(&o.Grace, 30*time.Second)
+	setDefault(&o.MaxBytes, 128<<20)
+	switch {
+	case o.Concurrency < 1 || o.Concurrency > 100_000:
+		return o, &ConfigError{Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency), Fix: "use 1 to 100000, or leave it out for 64"}
+	case o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0:
+		return o, &ConfigError{Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility), Fix: "use whole seconds from 3s to 1h, or leave it out for 60s"}
+	case o.UntilIdle < 0:
+		return o, &ConfigError{Field: "until-idle", Problem: fmt.Sprintf("%v is negative", o.UntilIdle), Fix: "use 0 to run until stopped"}
+	case o.MaxBytes < 4<<20:
+		return o, &ConfigError{Field: "max-bytes", Problem: fmt.Sprintf("%d is too little", o.MaxBytes), Fix: "use at least 4 MiB, or leave it out for 128 MiB"}
+	}
+	var err error
+	o.Retry, err = o.Retry.withDefaults()
+	return o, err
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// ProcessorSummary counts what a processor has done. Tasks are counted once for
+// each delivery.
+type ProcessorSummary struct {
+	Instance    string   `json:"instance"`
+	Handled     int64    `json:"handled"`     // tasks that the handler has done
+	Failed      int64    `json:"failed"`      // tasks whose handler failed
+	Rejected    int64    `json:"rejected"`    // tasks that the handler rejected
+	Retried     int64    `json:"retried"`     // tasks that were put back for another attempt
+	Released    int64    `json:"released"`    // tasks that were put back without an attempt
+	Quarantined int64    `json:"quarantined"` // tasks put into a poison queue; a message that could not be read counts as one
+	Duplicates  int64    `json:"duplicates"`  // tasks deleted because their run was closed
+	Foreign     int64    `json:"foreign"`     // messages that no distributor made
+	Lost        int64    `json:"lost"`        // messages whose lease ended while they were in hand
+	Envelopes   int64    `json:"envelopes"`   // messages received
+	Requests    Requests `json:"requests"`
+	Throttled   int64    `json:"throttled"` // requests that were refused as too many
+	Seconds     float64  `json:"seconds"`
+}
+
+// Processor takes tasks from a workload's queues and hands them to a handler.
+type Processor struct {
+	cfg     Config
+	o       ProcessorOptions
+	handler Handler
+}
+
+// NewProcessor makes a processor; no request is made. The handler may be nil
+// with ProcessorOptions.Discard. An error is a [*ConfigError].
+func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	if h == nil && !o.Discard {
+		return nil, &ConfigError{Field: "handler", Problem: "there is none", Fix: "give a handler, or set Discard"}
+	}
+	return &Processor{cfg: cfg, o: o, handler: h}, nil
+}
+
+// counters is what a ProcessorSummary is made of.
+type counters struct {
+	handled, failed, rejected, retried, released, quarantined, duplicates, foreign, lost, envelopes atomic.Int64
+}
+
+// processing is one Run of a processor. Along the data path: the poller gets
+// messages (processor_poll.go), they are kept (processor_keep.go) and their headers
+// judged (processor_open.go), they wait (processor_backlog.go), are opened, their
+// tasks handled (processor_handle.go), and the message is settled
+// (processor_plan.go, processor_settle.go).
+type processing struct {
+	cfg      *Config
+	o        *ProcessorOptions
+	handler  Handler
+	batch    BatchHandler // the handler, if it takes batches
+	log      *slog.Logger
+	jitter   jitter
+	fleet    *fleet
+	workload *control.Workload
+	runs     *runCache
+	poller   *poller
+	keeper   *keeper
+	backlog  *backlog
+	pool     *pool
+	settlers map[*account]*settler
+	counts   counters
+	gets     *hand // gets under way
+	hand     *hand // messages in hand
+	began    time.Time
+
+	// Three contexts that end one after the other: Run's own ends getting; work
+	// ends the handlers; wire ends the requests by which messages are kept and
+	// settled.
+	work    context.Context
+	endWork context.CancelCauseFunc
+	wire    context.Context
+	cutWire context.CancelFunc
+
+	background sync.WaitGroup // ends with wire
+
+	alarmMu sync.Mutex           // guards alarms
+	alarms  map[string]time.Time // when each was logged
+}
+
+// Run processes until ctx ends, which is no error, or until the queues are idle
+// (ProcessorOptions.UntilIdle). It waits for the workload if no distributor has
+// created it yet. When it returns, every message that was taken is settled or
+// visible again, but for those that storage did not answer for. The summary
+// is valid with an error as well.
+func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
+	r := p.newProcessing(ctx)
+	defer r.cutWire()
+	defer r.endWork(errStopped)
+	shards, err := r.connect(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil
+		}
+		return r.summary(), err
+	}
+	r.launch(shards)
+	err = r.poller.run(ctx)
+	r.stop()
+	summary := r.summary()
+	if r.o.Progress != nil {
+		r.o.Progress(summary)
+	}
+	return summary, err
+}
+
+func (p *Processor) newProcessing(ctx context.Context) *processing {
+	r := &processing{
+		cfg: &p.cfg, o: &p.o, handler: p.handler,
+		log:    p.cfg.Log.With("workload", p.cfg.Workload, "instance", p.cfg.Instance),
+		jitter: jitter(p.cfg.Instance),
+		fleet:  openFleet(&p.cfg, control.TableName),
+		gets:   newHand(), hand: newHand(), began: time.Now(),
+		settlers: map[*account]*settler{}, alarms: map[string]time.Time{},
+	}
+	r.batch, _ = p.handler.(BatchHandler)
+	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
+	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
+	for _, a := range r.fleet.accounts {
+		r.settlers[a] = &settler{r: r, account: a}
+	}
+	return r
+}
+
+// connect loads the workload, waiting for it if need be, and gives the handles of its queues.
+func (r *processing) connect(ctx context.Context) ([]*shard, error) {
+	if err := r.loadWorkload(ctx); err != nil {
+		return nil, err
+	}
+	if have := Delivery(r.workload.Delivery); have != r.cfg.Delivery {
+		return nil, &ConfigError{Field: "delivery", Problem: fmt.Sprintf("workload %q was created with %q, not %q", r.cfg.Workload, have, r.cfg.Delivery), Fix: fmt.Sprintf("use %s", have)}
+	}
+	var shards []*shard
+	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
+		sh, err := r.fleet.shard(s.Account, s.Queue)
+		if err != nil {
+			return nil, err
+		}
+		shards = append(shards, sh)
+	}
+	return shards, nil
+}
+
+// loadWorkload reads the workload's row. A row that is not there yet, or that
+// cannot be read for now, is waited for, with UntilIdle only that long.
+func (r *processing) loadWorkload(ctx context.Context) error {
+	var told error
+	for n := uint64(0); ; n++ {
+		try, cancel := context.WithTimeout(ctx, requestTimeout)
+		w, err := control.LoadWorkload(try, r.fleet.control, r.cfg.Workload)
+		cancel()
+		if err == nil {
+			r.workload = w
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		absent := errors.Is(err, control.ErrNoWorkload)
+		if e, ok := asStorageError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
+			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
+		}
+		if idle := r.o.UntilIdle; idle > 0 && time.Since(r.began) >= idle {
+			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
+		}
+		if told == nil || errors.Is(told, control.ErrNoWorkload) != absent {
+			told = err
+			if absent {
+				r.log.Info("waiting for the workload to be created by its first distributor", "control", r.cfg.Control)
+			} else {
+				r.log.Warn("waiting for the control account to answer", "control", r.cfg.Control, "error", err)
+			}
+		}
+		wait := r.jitter.around(doubled(250*time.Millisecond, 5*time.Second, n), "load", r.cfg.Workload, n)
+		if idle := r.o.UntilIdle; idle > 0 {
+			wait = min(wait, max(idle-time.Since(r.began), time.Millisecond))
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// launch starts everything but the poller, which Run is.
+func (r *processing) launch(shards []*shard) {
+	r.runs = newRunCache(control.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
+	r.keeper = newKeeper(r.o.Visibility, r.jitter)
+	r.keeper.lost, r.keeper.stale = r.lost, r.withdraw
+	r.poller = newPoller(r, shards)
+	r.backlog = newBacklog(r.o, r.batch != nil, func() { wakeUp(r.poller.wake) })
+	r.pool = newPool(r)
+
+	r.background.Go(func() { r.keeper.run(r.wire) })
+	r.background.Go(func() { r.pool.watch(r.wire) })
+	r.background.Go(func() { r.report(r.wire) })
+	for range max(2, runtime.GOMAXPROCS(0)) {
+		r.background.Go(func() { r.openAll(r.wire) })
+	}
+	r.pool.start()
+	r.log.Info("processing", "queues", len(shards), "accounts", len(r.poller.accounts), "concurrency", r.o.Concurrency, "visibility", r.o.Visibility)
+}
+
+// hardGrace is for how long, after Grace, handlers may still return and then
+// messages be released.
+const hardGrace = 5 * time.Second
+
+// stop is the shutdown, in this order. The poller has ended: no get is sent any
+// more, and what those under way bring is released on arrival.
+func (r *processing) stop() {
+	began := time.Now()
+	// 1. Nothing is opened or started any more; what was not started is settled
+	// without attempt: released, or rewritten without the tasks that were done.
+	for _, d := range r.backlog.close() {
+		r.withdraw(d)
+	}
+	// 2. Handlers that run may finish, and everything is settled as ever.
+	grace, cancel := context.WithTimeout(r.wire, max(r.o.Grace, 0))
+	calm := r.calm(grace)
+	cancel()
+	if !calm {
+		// 3. Their contexts end, which is no attempt either.
+		r.log.Warn("grace period is over; handlers are stopped", "grace", r.o.Grace)
+		r.endWork(errStopped)
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm {
+		// 4. Handlers that ignore it are left behind, and their tasks put back.
+		r.pool.giveUp()
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm {
+		r.log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
+	}
+	// 5. No request is made any more. What waited for one ends.
+	r.cutWire()
+	r.background.Wait()
+	r.log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
+}
+
+// calm waits until no get and no message is left, and reports whether that
+// came before the context's end.
+func (r *processing) calm(ctx context.Context) bool {
+	return r.gets.wait(ctx) && r.hand.wait(ctx)
+}
+
+func (r *processing) calmWithin(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(r.wire, d)
+	defer cancel()
+	return r.calm(ctx)
+}
+
+// summary is what was done so far.
+func (r *processing) summary() ProcessorSummary {
+	c := &r.counts
+	s := ProcessorSummary{
+		Instance: r.cfg.Instance,
+		Handled:  c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
+		Released: c.released.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(),
+		Foreign: c.foreign.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
+		Seconds: time.Since(r.began).Seconds(),
+	}
+	s.Requests, s.Throttled = r.fleet.requests()
+	return s
+}
+
+// reportEvery is how often Progress is called.
+const reportEvery = 200 * time.Millisecond
+
+func (r *processing) report(ctx context.Context) {
+	if r.o.Progress == nil {
+		return
+	}
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			r.o.Progress(r.summary())
+		}
+	}
+}
+
+// alarmOnce logs an error that would repeat with every message, at most once a minute.
+func (r *processing) alarmOnce(kind, msg string, attrs ...any) {
+	r.alarmMu.Lock()
+	due := time.Since(r.alarms[kind]) >= time.Minute
+	if due {
+		r.alarms[kind] = time.Now()
+	}
+	r.alarmMu.Unlock()
+	if due {
+		r.log.Error(msg, attrs...)
+	}
+}

@@ -1,0 +1,350 @@
+package pump
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// The backlog's measures.
+const (
+	// firstPerMessage is how many tasks a message is thought to hold before the
+	// first has been seen: many, so that a slow handler does not begin with 32
+	// envelopes of 640 tasks that others could have had.
+	firstPerMessage = 128
+	// openAhead is for how long opened tasks should last: opening the next
+	// envelope takes about a millisecond.
+	openAhead = 50 * time.Millisecond
+	// rateEvery is how often the rate of starting tasks is measured.
+	rateEvery = 250 * time.Millisecond
+)
+
+// backlog is what was fetched and not yet started: messages that wait to be
+// opened, and opened ones with tasks that wait for a handler. It is bounded in
+// tasks and in bytes, and it alone says how much may be fetched.
+//
+// In tasks the bound is one for each free handler, and what handlers start
+// within a second at the rate they have lately shown, plus two for each handler
+// as long as they start those within half of the visibility. A second hides any
+// get's round trip; more would only keep tasks from other processors. Where one
+// task takes half an hour, nothing is fetched until a handler is free. In bytes
+// it counts the text of each message and the size of each opened envelope.
+type backlog struct {
+	concurrency int
+	visibility  time.Duration
+	maxBytes    int64
+	batch       bool   // an envelope is started as a whole
+	wake        func() // the poller, which was refused a get
+
+	mu         sync.Mutex // guards what follows and what delivery says it guards
+	some       sync.Cond  // there is a task to start, or nothing ever will be
+	openable   sync.Cond  // there is a message to open and room for it, or nothing ever will be
+	closed     bool
+	inbox      []*delivery // not opened
+	ready      []*delivery // opened, with tasks not started
+	busy       int         // handlers at work
+	unstarted  int         // tasks in inbox and ready, and in what is being opened
+	readyTasks int         // tasks in ready
+	reserved   int         // tasks that gets under way may bring
+	bytes      int64       // of text and opened envelopes
+	opened     int         // opened envelopes in memory
+	promised   int64       // bytes of text that gets under way may bring
+	hungry     bool        // a get was refused for want of room
+	perMessage float64     // tasks in a message, lately
+	seen       bool        // perMessage was measured
+	started    int         // tasks since measured
+	measured   time.Time
+	rate       float64 // tasks started a second, lately
+}
+
+// place is where in the backlog a delivery is.
+type place uint8
+
+const (
+	nowhere place = iota
+	inInbox
+	opening
+	inReady
+)
+
+// reservation is room kept for what a get may bring.
+type reservation struct{ messages, tasks int }
+
+func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
+	b := &backlog{
+		concurrency: o.Concurrency, visibility: o.Visibility, maxBytes: o.MaxBytes,
+		batch: batch, wake: wake, perMessage: firstPerMessage, measured: time.Now(), busy: o.Concurrency,
+	}
+	b.some.L, b.openable.L = &b.mu, &b.mu
+	return b
+}
+
+// limit is how many tasks may wait.
+func (b *backlog) limit() int {
+	if now := time.Now(); now.Sub(b.measured) >= rateEvery {
+		b.rate = (b.rate + float64(b.started)/now.Sub(b.measured).Seconds()) / 2
+		b.started, b.measured = 0, now
+	}
+	each := 1.0 // tasks that a handler takes at once
+	if b.batch {
+		each = b.perMessage
+	}
+	free := float64(b.concurrency-b.busy) * each
+	soon := min(2*float64(b.concurrency)*each, b.rate*b.visibility.Seconds()/2)
+	return int(free + soon + b.rate*min(time.Second, b.visibility/4).Seconds())
+}
+
+// reserve keeps room for one get and says for how many messages; none if more
+// than half of the room is taken, so that gets stay large.
+func (b *backlog) reserve() reservation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.hasRoom() {
+		b.hungry = true
+		return reservation{}
+	}
+	tasks := float64(b.limit()-b.unstarted-b.reserved) / b.perMessage
+	bytes := float64(b.maxBytes-b.bytes-b.promised) / storage.MaxText
+	got := reservation{messages: max(1, int(min(tasks, bytes, storage.MaxGet)))}
+	got.tasks = int(float64(got.messages) * b.perMessage)
+	b.reserved += got.tasks
+	b.promised += int64(got.messages) * storage.MaxText
+	return got
+}
+
+// hasRoom reports whether a get would be granted.
+func (b *backlog) hasRoom() bool {
+	limit, waiting := b.limit(), b.unstarted+b.reserved
+	if limit-waiting < 1 {
+		return false
+	}
+	if held := b.bytes + b.promised; held > 0 && held+storage.MaxText > b.maxBytes {
+		return false
+	}
+	return waiting <= limit/2 || float64(limit-waiting) >= b.perMessage*storage.MaxGet
+}
+
+// full reports whether not even one more message should be fetched.
+func (b *backlog) full() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.unstarted >= max(b.limit(), 1) || b.bytes > b.maxBytes {
+		b.hungry = true
+		return true
+	}
+	return false
+}
+
+// giveBack ends a reservation.
+func (b *backlog) giveBack(room reservation) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unreserve(room)
+}
+
+func (b *backlog) unreserve(room reservation) {
+	b.reserved -= room.tasks
+	b.promised -= int64(room.messages) * storage.MaxText
+	b.feed()
+}
+
+// feed wakes the poller when a get that was refused would be granted.
+func (b *backlog) feed() {
+	if b.hungry && b.hasRoom() {
+		b.hungry = false
+		b.wake()
+	}
+}
+
+// add takes what a get brought, in exchange for its reservation. It refuses
+// when nothing will be started any more.
+func (b *backlog) add(ds []*delivery, room reservation) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unreserve(room)
+	if b.closed {
+		return false
+	}
+	for _, d := range ds {
+		if b.seen {
+			b.perMessage += (float64(d.count) - b.perMessage) / 16
+		} else {
+			b.perMessage, b.seen = float64(d.count), true
+		}
+		b.unstarted += d.count
+		d.weight = int64(len(d.text))
+		b.bytes += d.weight
+		d.place = inInbox
+	}
+	b.inbox = append(b.inbox, ds...)
+	b.openable.Broadcast()
+	return true
+}
+
+// toOpen waits for a message that should be opened now; nil means never again.
+func (b *backlog) toOpen() *delivery {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.closed && !b.mayOpen() {
+		b.openable.Wait()
+	}
+	if b.closed {
+		return nil
+	}
+	d := b.inbox[0]
+	b.inbox[0] = nil
+	b.inbox = b.inbox[1:]
+	d.place = opening
+	raw := int64(min(d.header.RawLen, maxOpened))
+	d.weight += raw
+	b.bytes += raw
+	d.opened = true
+	b.opened++
+	return d
+}
+
+// mayOpen reports whether the first message should be opened now. One is
+// always allowed to be open, however large.
+func (b *backlog) mayOpen() bool {
+	if len(b.inbox) == 0 || b.readyTasks > 2*b.concurrency+int(b.rate*openAhead.Seconds()) {
+		return false
+	}
+	return b.opened == 0 || b.bytes+int64(min(b.inbox[0].header.RawLen, maxOpened)) <= b.maxBytes
+}
+
+// open makes the tasks of an opened message startable. It reports false if the
+// message was withdrawn meanwhile, or the backlog closed: none of its tasks will be started.
+func (b *backlog) open(d *delivery) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed && !d.withdrawn {
+		d.withdrawn = true
+		b.unstarted -= d.count
+	}
+	if d.withdrawn {
+		d.place = nowhere
+		return false
+	}
+	d.place = inReady
+	b.ready = append(b.ready, d)
+	b.readyTasks += d.count
+	b.some.Broadcast()
+	return true
+}
+
+// next is called by a handler that is free. It waits for tasks to start: one,
+// or all of an envelope in a batch; to = 0 means that there will be no more.
+func (b *backlog) next() (d *delivery, from, to int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy--
+	b.feed()
+	for !b.closed && len(b.ready) == 0 {
+		b.some.Wait()
+	}
+	if b.closed {
+		return nil, 0, 0
+	}
+	b.busy++
+	d = b.ready[0]
+	from, to = d.next, d.next+1
+	if b.batch {
+		to = d.count
+	}
+	d.next = to
+	if to == d.count {
+		d.place = nowhere
+		b.ready[0] = nil
+		b.ready = b.ready[1:]
+	}
+	b.readyTasks -= to - from
+	b.unstarted -= to - from
+	b.started += to - from
+	if b.mayOpen() {
+		b.openable.Signal()
+	}
+	b.feed()
+	return d, from, to
+}
+
+// withdraw makes sure that no further task of d is started, and gives how many
+// were not and whether d waits to be opened: then the caller settles it. One
+// that is being opened is settled by whoever opens it.
+func (b *backlog) withdraw(d *delivery) (unstarted int, unopened bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.take(d)
+}
+
+func (b *backlog) take(d *delivery) (unstarted int, unopened bool) {
+	if d.withdrawn {
+		return 0, false
+	}
+	d.withdrawn = true
+	n := d.count - d.next
+	switch d.place {
+	case inInbox:
+		b.inbox = without(b.inbox, d)
+		unopened = true
+	case inReady:
+		b.ready = without(b.ready, d)
+		b.readyTasks -= n
+		unstarted = n
+	case opening:
+	case nowhere:
+		return 0, false
+	}
+	if d.place != opening {
+		d.place = nowhere
+	}
+	b.unstarted -= n
+	b.feed()
+	return unstarted, unopened
+}
+
+func without(ds []*delivery, d *delivery) []*delivery {
+	if i := slices.Index(ds, d); i >= 0 {
+		return slices.Delete(ds, i, i+1)
+	}
+	return ds
+}
+
+// aside takes an opened message whose contents cannot be used out of the count.
+func (b *backlog) aside(d *delivery) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d.place = nowhere
+	if !d.withdrawn {
+		d.withdrawn = true
+		b.unstarted -= d.count
+	}
+	b.feed()
+}
+
+// free gives back the memory of a message whose contents are not needed any more.
+func (b *backlog) free(d *delivery) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes -= d.weight
+	d.weight = 0
+	if d.opened {
+		d.opened = false
+		b.opened--
+	}
+	if b.mayOpen() {
+		b.openable.Broadcast()
+	}
+	b.feed()
+}
+
+// close ends starting and opening, and gives all that waits.
+func (b *backlog) close() []*delivery {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.some.Broadcast()
+	b.openable.Broadcast()
+	return append(slices.Clone(b.inbox), b.ready...)
+}

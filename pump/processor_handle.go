@@ -1,0 +1,343 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// verdict is what became of one task in one delivery.
+type verdict uint8
+
+const (
+	// unfinished: not started, or its context ended under it. No attempt is counted.
+	unfinished verdict = iota
+	finished
+	failed   // an error, a panic, a timeout: an attempt
+	retry    // the handler asked for it: an attempt
+	rejected // the handler says that it will never succeed
+)
+
+// trouble is a verdict that says more than its kind.
+type trouble struct {
+	task  int
+	after time.Duration // retry
+	err   error
+}
+
+var (
+	errTimedOut = errors.New("pump: the handler did not return within the time for one task")
+	errHung     = errors.New("pump: the handler goes on although its context has ended")
+	errStopped  = errors.New("pump: the processor stops; the task will be delivered again")
+	errGoexit   = errors.New("pump: the handler ended its goroutine")
+)
+
+// panicked is a handler's panic.
+type panicked struct{ value any }
+
+func (e *panicked) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+const (
+	// hungAfter is how long a handler may take to return after its context
+	// ended. Then the task is settled without it.
+	hungAfter = 10 * time.Second
+	// watchEvery is how exactly the time for one task is kept.
+	watchEvery = time.Second
+)
+
+// pool runs handlers: as many slots as ProcessorOptions.Concurrency, each one
+// goroutine that takes one task after the other. A slot whose handler ignores
+// its context stays taken until the handler returns, so a handler that hangs
+// costs a slot and never more; the task does not wait for it.
+type pool struct {
+	r     *processing
+	slots []*slot
+}
+
+// slot is one place in the pool.
+type slot struct {
+	pool *pool
+	ctx  context.Context // of the tasks of d; made once for each delivery that the slot works on
+	of   *delivery
+
+	mu        sync.Mutex // guards what follows; the slot's goroutine and the watch
+	d         *delivery  // nil while idle
+	from, to  int
+	began     time.Time
+	cancel    context.CancelCauseFunc
+	over      time.Time // when the watch first saw that the context has ended
+	abandoned bool      // the watch has settled the task; the outcome is nobody's
+}
+
+func newPool(r *processing) *pool {
+	p := &pool{r: r, slots: make([]*slot, r.o.Concurrency)}
+	for i := range p.slots {
+		p.slots[i] = &slot{pool: p}
+	}
+	return p
+}
+
+// start makes every slot work until the backlog says that there is no more.
+func (p *pool) start() {
+	for _, s := range p.slots {
+		go s.run()
+	}
+}
+
+func (s *slot) run() {
+	leave := false
+	defer func() {
+		if !leave { // a handler called runtime.Goexit
+			go s.run()
+		}
+	}()
+	for s.one() {
+	}
+	leave = true
+	if s.cancel != nil {
+		s.cancel(nil)
+	}
+}
+
+// one handles the next task, or the next envelope if the handler takes batches.
+func (s *slot) one() (more bool) {
+	r := s.pool.r
+	d, from, to := r.backlog.next()
+	if to == 0 {
+		return false
+	}
+	ctx := s.begin(d, from, to)
+	err := errGoexit // stands if the handler does not return
+	var errs []error
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicked{v}
+			r.log.Error("handler panicked", append(d.attrs(from), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+		}
+		s.end(ctx, err, errs)
+	}()
+	if r.batch == nil {
+		err = r.handler.Handle(ctx, &d.tasks[from])
+		return true
+	}
+	errs = r.batch.HandleBatch(ctx, d.pointers())
+	err = nil
+	if n := to - from; errs != nil && len(errs) != n {
+		err = fmt.Errorf("pump: the handler returned %d outcomes for %d tasks", len(errs), n)
+	}
+	return true
+}
+
+// begin notes what the slot works on. The context is made anew only when the
+// delivery changes or the last one was ended: a slot takes many tasks of one
+// envelope in a row.
+func (s *slot) begin(d *delivery, from, to int) context.Context {
+	d.started.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of != d || s.ctx.Err() != nil {
+		if s.cancel != nil {
+			s.cancel(nil)
+		}
+		s.ctx, s.cancel = context.WithCancelCause(d.ctx)
+		s.of = d
+	}
+	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, time.Now(), time.Time{}, false
+	return s.ctx
+}
+
+// end records the outcomes of what the slot worked on, unless that was
+// abandoned: then they were recorded.
+func (s *slot) end(ctx context.Context, err error, errs []error) {
+	s.mu.Lock()
+	d, from, to := s.d, s.from, s.to
+	s.d = nil
+	abandoned := s.abandoned
+	s.mu.Unlock()
+	if abandoned {
+		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(from)...)
+		s.of = nil
+		return
+	}
+	if s.pool.r.batch == nil {
+		s.pool.r.record(ctx, d, from, err)
+		return
+	}
+	for i := from; i < to; i++ {
+		e := err
+		if e == nil && errs != nil {
+			e = errs[i-from]
+		}
+		s.pool.r.record(ctx, d, i, e)
+	}
+}
+
+// record notes the outcome of one task. The last one of a message settles it.
+func (r *processing) record(ctx context.Context, d *delivery, i int, err error) {
+	v, after := judge(ctx, err)
+	switch v {
+	case finished:
+		r.counts.handled.Add(1)
+	case failed:
+		r.counts.failed.Add(1)
+	case rejected:
+		r.counts.rejected.Add(1)
+	}
+	d.mu.Lock()
+	d.verdicts[i] = v
+	if v > finished {
+		d.troubles = append(d.troubles, trouble{i, after, err})
+	}
+	d.pending--
+	last := d.pending == 0
+	d.mu.Unlock()
+	if last {
+		r.settlers[d.shard.account].add(d)
+	}
+}
+
+// judge says what a handler's error means.
+func judge(ctx context.Context, err error) (v verdict, after time.Duration) {
+	if err == nil {
+		return finished, 0
+	}
+	if w, ok := wish(err); ok {
+		if w.reject {
+			return rejected, 0
+		}
+		return retry, w.after
+	}
+	// A handler whose context ended for reasons that are not its task's cannot
+	// be blamed for returning early.
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errTimedOut) {
+		return unfinished, 0
+	}
+	return failed, 0
+}
+
+// watch ends the contexts of handlers that take too long, and gives up on those
+// that then do not return, until ctx ends.
+func (p *pool) watch(ctx context.Context) {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			for _, s := range p.slots {
+				s.check(now)
+			}
+		}
+	}
+}
+
+func (s *slot) check(now time.Time) {
+	s.mu.Lock()
+	if s.d == nil || s.abandoned {
+		s.mu.Unlock()
+		return
+	}
+	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
+		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.d.attrs(s.from), "for", now.Sub(s.began))...)
+		s.cancel(errTimedOut)
+	}
+	switch {
+	case s.ctx.Err() == nil:
+	case s.over.IsZero():
+		s.over = now
+	case now.Sub(s.over) >= hungAfter:
+		s.abandon() // unlocks
+		return
+	}
+	s.mu.Unlock()
+}
+
+// giveUp abandons every handler that has not returned. Their contexts have ended.
+func (p *pool) giveUp() {
+	for _, s := range p.slots {
+		s.mu.Lock()
+		if s.d != nil && !s.abandoned {
+			s.abandon()
+		} else {
+			s.mu.Unlock()
+		}
+	}
+}
+
+// abandon settles what the slot works on without its handler. It is called
+// with s.mu held and releases it. A handler that hangs has made an attempt; one
+// that only outlives its lease or the processor has not.
+func (s *slot) abandon() {
+	s.abandoned = true
+	d, from, to, ctx := s.d, s.from, s.to, s.ctx
+	s.mu.Unlock()
+	r := s.pool.r
+	r.log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
+		append(d.attrs(from), "cause", context.Cause(ctx))...)
+	// The handler may read the tasks for as long as it runs, so their buffer
+	// never goes back to a pool.
+	d.mu.Lock()
+	d.hung = true
+	d.mu.Unlock()
+	for i := from; i < to; i++ {
+		r.record(ctx, d, i, errHung)
+	}
+}
+
+// lost makes sure that nothing more of a message is started whose lease is no
+// longer trusted, and ends its handlers if cause says so.
+func (r *processing) lost(d *delivery, cause error) {
+	if cause != nil {
+		r.counts.lost.Add(1)
+		r.log.Warn("lease lost; the message will be delivered again", d.attrs(-1)...)
+		d.end(cause)
+	}
+	r.withdraw(d)
+}
+
+// withdraw gives the tasks of a message that were not started the verdict
+// unfinished, and settles it if that was all.
+func (r *processing) withdraw(d *delivery) {
+	unstarted, unopened := r.backlog.withdraw(d)
+	if unopened {
+		d.started.Store(true)
+		r.settlers[d.shard.account].add(d)
+	}
+	if unstarted == 0 {
+		return
+	}
+	d.started.Store(true)
+	d.mu.Lock()
+	d.pending -= unstarted
+	last := d.pending == 0
+	d.mu.Unlock()
+	if last {
+		r.settlers[d.shard.account].add(d)
+	}
+}
+
+// attrs are what a log line says about a delivery, and about a task of it.
+func (d *delivery) attrs(task int) []any {
+	a := []any{"queue", d.shard.String(), "message", d.id}
+	if d.foreign == "" && d.header.Run != (RunID{}) {
+		a = append(a, "run", d.header.Run, "segment", d.header.Segment)
+	}
+	if task >= 0 && task < len(d.tasks) {
+		a = append(a, "n", d.tasks[task].N, "attempt", d.tasks[task].Attempt)
+	}
+	return a
+}
+
+// pointers is the batch that a BatchHandler gets.
+func (d *delivery) pointers() []*Task {
+	ps := make([]*Task, len(d.tasks))
+	for i := range d.tasks {
+		ps[i] = &d.tasks[i]
+	}
+	return ps
+}

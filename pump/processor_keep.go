@@ -1,0 +1,319 @@
+package pump
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// A lease in numbers, as parts of the visibility that was asked for. It is
+// renewed after a third, a renewal that is not answered within a sixth is tried
+// again, and the last sixth belongs to settling: handlers are stopped before it.
+// At 60 s there is time for three renewals that go wrong; a smaller first part
+// would only cost requests, a larger one would leave one try.
+const (
+	renewPart    = 3
+	patiencePart = 6
+	marginPart   = 6
+)
+
+// errLeaseEnded ends the handlers of a message that will be delivered again.
+var errLeaseEnded = errors.New("pump: the message's lease has ended; it will be delivered again")
+
+// lease is this process's hold on one message.
+type lease struct {
+	// own is the right to speak about the message to the service, held by whoever
+	// has put a token in: a renewal makes every other receipt stale, so a renewal
+	// and a delete under way together would lose the delete (D3, window 15).
+	own chan struct{}
+
+	// What follows is guarded by keeper.mu.
+	receipt storage.Receipt
+	until   time.Time // on the local clock: before then nobody else gets the message
+	retry   time.Time // the next renewal
+	tries   uint64    // renewals so far, of any outcome
+	renews  bool      // a renewal is under way
+	// doubt: a renewal was not answered, so the receipt may be dead although
+	// the message is still hidden (window 14).
+	doubt bool
+	ended bool // trust is over: the handlers were told, nothing is renewed any more
+	gone  bool // the service said that the receipt is no longer the newest
+	index int  // in the keeper's heap, -1 if not there
+	next  time.Time
+}
+
+// keeper holds every message in hand: it renews leases without sending the
+// body, and ends the handlers' contexts where it cannot. One goroutine decides,
+// over a heap; each renewal under way has a goroutine of its own, of which
+// there are at most as many as messages in hand, so a dark account delays no
+// other account's renewals.
+//
+// A renewal whose answer is lost (window 14) is tried again with the receipt
+// that is known: if the lost one never acted, that succeeds and nothing is
+// lost; if it acted, the service says "gone", and then nobody here can know the
+// receipt. The lease counts as lost from then on: no task of the message is
+// started any more, and handlers that run may run until the old deadline less
+// the margin, because the message is certainly hidden until then.
+type keeper struct {
+	visibility time.Duration
+	jitter     jitter
+	// lost is called, without the lock, when no further task of the delivery
+	// should be started; cause is set if handlers that run must end, too.
+	lost func(d *delivery, cause error)
+	// stale is called, without the lock, for a message none of whose tasks was
+	// started within the first whole visibility: somebody else should have it.
+	stale func(d *delivery)
+
+	mu   sync.Mutex // guards the heap and what lease says
+	heap leaseHeap
+	wake chan struct{}
+}
+
+func newKeeper(visibility time.Duration, j jitter) *keeper {
+	return &keeper{visibility: visibility, jitter: j, wake: make(chan struct{}, 1)}
+}
+
+func (k *keeper) margin() time.Duration   { return k.visibility / marginPart }
+func (k *keeper) patience() time.Duration { return k.visibility / patiencePart }
+
+// interval is the time from the start of a lease to its renewal, jittered so
+// that the messages of one get are not renewed in one burst.
+func (k *keeper) interval(l *lease) time.Duration {
+	third := k.visibility / renewPart
+	return third - third/5 + time.Duration(k.jitter.share("renew", l.receipt.ID, l.tries)*float64(third)/5)
+}
+
+// keep begins to hold a message whose get was sent at the given time (windows 11, 12).
+func (k *keeper) keep(d *delivery, receipt storage.Receipt, sent time.Time) {
+	l := &d.lease
+	l.own = make(chan struct{}, 1)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.receipt, l.until, l.index = receipt, sent.Add(k.visibility), -1
+	l.retry = sent.Add(k.interval(l))
+	k.push(d)
+}
+
+// take gives the receipt to whoever wants to settle the message, once no
+// renewal is under way; nothing is renewed until giveBack. The error is
+// errLeaseEnded if the receipt is known to be dead, or the context's.
+func (k *keeper) take(ctx context.Context, d *delivery) (storage.Receipt, error) {
+	l := &d.lease
+	select {
+	case l.own <- struct{}{}:
+	case <-ctx.Done():
+		return storage.Receipt{}, context.Cause(ctx)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.remove(d)
+	if l.gone {
+		return storage.Receipt{}, errLeaseEnded
+	}
+	return l.receipt, nil
+}
+
+// giveBack goes on keeping a message that could not be settled yet.
+func (k *keeper) giveBack(d *delivery) {
+	k.mu.Lock()
+	k.push(d)
+	k.mu.Unlock()
+	<-d.lease.own
+}
+
+// drop ends keeping. It is called for every message, settled or not.
+func (k *keeper) drop(d *delivery) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.remove(d)
+	d.lease.ended = true // a renewal under way must not put it back
+}
+
+// trusted reports whether nobody else can have got the message yet, as far as
+// this process can know.
+func (k *keeper) trusted(d *delivery) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !d.lease.ended && !d.lease.gone
+}
+
+// until is when the message becomes visible to others.
+func (k *keeper) until(d *delivery) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return d.lease.until
+}
+
+// run keeps until the context ends.
+func (k *keeper) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		timer.Reset(k.round(ctx))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// round does what is due and says how long nothing will be.
+func (k *keeper) round(ctx context.Context) time.Duration {
+	var over, stale []*delivery
+	k.mu.Lock()
+	now := time.Now()
+	for len(k.heap) > 0 && !k.heap[0].lease.next.After(now) {
+		d := k.heap[0]
+		k.remove(d)
+		if k.look(ctx, d, now) {
+			over = append(over, d)
+		} else if d.lease.tries == renewPart-1 && d.lease.renews && !d.started.Load() {
+			stale = append(stale, d)
+		}
+	}
+	wait := time.Hour
+	if len(k.heap) > 0 {
+		wait = k.heap[0].lease.next.Sub(now)
+	}
+	k.mu.Unlock()
+	for _, d := range over {
+		k.lost(d, errLeaseEnded)
+	}
+	for _, d := range stale {
+		k.stale(d)
+	}
+	return wait
+}
+
+// look does what is due for one message and reports whether trust in its lease
+// has just ended.
+func (k *keeper) look(ctx context.Context, d *delivery, now time.Time) (over bool) {
+	l := &d.lease
+	if !now.Before(l.until.Add(-k.margin())) {
+		l.ended = true
+		return true
+	}
+	if !l.gone && !l.renews && !l.retry.After(now) {
+		select {
+		case l.own <- struct{}{}:
+			l.renews = true
+			go k.renew(ctx, d, l.receipt)
+		default: // being settled: giveBack or drop follows
+			return false
+		}
+	}
+	k.push(d)
+	return false
+}
+
+// renew makes one renewal. It holds the right of ownership.
+func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt) {
+	l := &d.lease
+	// It never takes longer than what is left, or an answer that came after the
+	// handlers were stopped would start trusting again (P5.2's shape).
+	try, cancel := context.WithDeadline(ctx, k.renewalEnd(d))
+	next, sent, err := d.shard.renew(try, receipt, k.visibility)
+	cancel()
+
+	k.mu.Lock()
+	l.renews = false
+	l.tries++
+	wasGone := l.gone
+	var cause error
+	switch {
+	case err == nil:
+		l.receipt, l.doubt = next, false
+		l.until = sent.Add(k.visibility)
+		l.retry = sent.Add(k.interval(l))
+	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid):
+		l.gone = true
+		if !l.doubt { // somebody else has it, now
+			l.ended = true
+			cause = errLeaseEnded
+		}
+	default:
+		// Throttled, no answer, never sent, or refused while a credential is
+		// renewed: the receipt may still be good (window 13).
+		l.doubt = l.doubt || storage.Ambiguous(err)
+		l.retry = time.Now().Add(k.jitter.full(k.visibility/60, k.patience(), "renew again", receipt.ID, l.tries))
+	}
+	lost := l.gone && !wasGone
+	k.remove(d)
+	k.push(d)
+	k.mu.Unlock()
+	<-l.own
+	if lost {
+		k.lost(d, cause)
+	}
+}
+
+func (k *keeper) renewalEnd(d *delivery) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	end := d.lease.until.Add(-k.margin())
+	if patient := time.Now().Add(k.patience()); patient.Before(end) {
+		return patient
+	}
+	return end
+}
+
+// push puts a message where it will be looked at when its renewal is due, or
+// when trust in its lease ends.
+func (k *keeper) push(d *delivery) {
+	l := &d.lease
+	if l.ended || l.index >= 0 {
+		return
+	}
+	l.next = l.until.Add(-k.margin())
+	if !l.renews && !l.gone && l.retry.Before(l.next) {
+		l.next = l.retry
+	}
+	heap.Push(&k.heap, d)
+	if l.index == 0 {
+		wakeUp(k.wake)
+	}
+}
+
+func (k *keeper) remove(d *delivery) {
+	if d.lease.index >= 0 {
+		heap.Remove(&k.heap, d.lease.index)
+	}
+}
+
+// wakeUp makes a loop look again; c has room for one.
+func wakeUp(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// leaseHeap orders deliveries by when the keeper must look at them.
+type leaseHeap []*delivery
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].lease.next.Before(h[j].lease.next) }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].lease.index, h[j].lease.index = i, j
+}
+
+func (h *leaseHeap) Push(x any) {
+	d := x.(*delivery)
+	d.lease.index = len(*h)
+	*h = append(*h, d)
+}
+
+func (h *leaseHeap) Pop() any {
+	last := len(*h) - 1
+	d := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	d.lease.index = -1
+	return d
+}

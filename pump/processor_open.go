@@ -1,0 +1,208 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// maxOpened is the most that codec.Open unpacks by default. What a header
+// declares beyond it will be refused, so no room is kept for it.
+const maxOpened = 4 << 20
+
+// newerDelay is for how long a message of a newer format is released. Whoever
+// reads it is probably being rolled out right now.
+const newerDelay = time.Minute
+
+// delivery is one message in hand, from the get that brought it until it is settled.
+type delivery struct {
+	shard    *shard
+	id       string // of the message
+	inserted time.Time
+	age      time.Duration // when it was got, by the service's own clock
+	dequeued int64
+	lease    lease
+
+	// The contents: of the header when received, of the rest once opened. They
+	// are let go when the settling is planned.
+	text    []byte
+	header  codec.Header
+	foreign string // the identity of a message that no distributor made (P1.4)
+	env     *codec.Envelope
+	tasks   []Task
+	// whole is what to do with the message as a whole, without its tasks; nil if
+	// the tasks decide.
+	whole *wholly
+
+	ctx     context.Context // of its handlers
+	end     context.CancelCauseFunc
+	started atomic.Bool // a task was started, or none will be
+
+	// Guarded by backlog.mu.
+	count     int // tasks
+	next      int // the first task that was not started
+	place     place
+	withdrawn bool // no further task is started
+	opened    bool // it counts as an opened envelope
+	weight    int64
+
+	mu       sync.Mutex // guards what follows
+	verdicts []verdict
+	troubles []trouble
+	pending  int  // tasks without a verdict
+	hung     bool // a handler that ignores its context may still read the tasks
+
+	settlement *settlement // of the one settler that has it in hand
+}
+
+// wholly is the settling of a message whose tasks are not looked at.
+type wholly struct {
+	reason, detail string        // quarantine, if there is a reason
+	delay          time.Duration // else release, with this delay
+	forget         bool          // else delete, because it was done before
+}
+
+func (d *delivery) String() string { return d.shard.String() + "/" + d.id }
+
+// receive takes what a get brought: every message is kept from here on, and
+// its header says where it goes. It runs in the get's goroutine.
+func (r *processing) receive(s *shard, msgs []storage.Message, sent time.Time, room reservation) {
+	r.hand.add(len(msgs))
+	work := make([]*delivery, 0, len(msgs))
+	for i := range msgs {
+		d := r.deliver(s, &msgs[i], sent)
+		if d.whole == nil && !r.o.Discard {
+			work = append(work, d)
+			continue
+		}
+		d.started.Store(true)
+		if d.whole == nil {
+			r.counts.handled.Add(int64(d.count))
+			d.whole = &wholly{forget: true}
+		}
+		r.settlers[s.account].add(d)
+	}
+	if !r.backlog.add(work, room) {
+		for _, d := range work { // the processor stops
+			d.started.Store(true)
+			r.settlers[s.account].add(d)
+		}
+	}
+}
+
+// deliver makes a delivery of a message and judges its header.
+func (r *processing) deliver(s *shard, m *storage.Message, sent time.Time) *delivery {
+	d := &delivery{shard: s, id: m.ID, text: m.Text, inserted: m.Inserted, dequeued: m.Dequeued}
+	// Both times are the service's own, so no clock of this machine is in it.
+	d.age = max(0, m.NextVisible.Add(-r.o.Visibility).Sub(m.Inserted))
+	d.ctx, d.end = context.WithCancelCause(r.work)
+	r.keeper.keep(d, m.Receipt, sent)
+	r.counts.envelopes.Add(1)
+
+	var err error
+	d.header, err = codec.ReadHeader(m.Text)
+	switch {
+	case errors.Is(err, codec.ErrForeign):
+		d.foreign = s.name + "/" + m.ID
+		d.header = codec.Header{
+			Workload: r.cfg.Workload, Tasks: codec.MakeNSet(0),
+			Segment: shardmap.Segment(m.Text, r.workload.Map.Segments),
+		}
+		r.counts.foreign.Add(1)
+	case errors.Is(err, codec.ErrVersion):
+		// Somebody writes what this process cannot read. That is no fault of the
+		// message, so it waits, for ever if need be (P4.6).
+		r.alarmOnce("version", "message of a newer format; this processor must be upgraded", "message", d.String(), "error", err)
+		d.whole = &wholly{delay: r.jitter.around(newerDelay, "newer", m.ID, uint64(m.Dequeued))}
+	case err != nil:
+		d.whole = unreadable(err)
+	case d.header.Workload != r.cfg.Workload:
+		d.whole = &wholly{reason: ReasonOtherWorkload, detail: fmt.Sprintf("the message belongs to workload %q", d.header.Workload)}
+	case int(d.header.Segment) >= r.workload.Map.Segments:
+		d.whole = &wholly{reason: ReasonCorrupt, detail: fmt.Sprintf("segment %d of %d", d.header.Segment, r.workload.Map.Segments)}
+	}
+	// Ownership has its place here: the segment is known, nothing is unpacked yet.
+	d.count = d.header.Tasks.Len()
+	return d
+}
+
+// unreadable is the quarantine of a text that will never be readable.
+func unreadable(err error) *wholly {
+	w := &wholly{reason: ReasonCorrupt, detail: err.Error()}
+	switch {
+	case errors.Is(err, codec.ErrTruncated):
+		w.reason = ReasonTruncated
+	case errors.Is(err, codec.ErrBomb):
+		w.reason = ReasonBomb
+	}
+	return w
+}
+
+// openAll opens messages until there will be no more.
+func (r *processing) openAll(ctx context.Context) {
+	for {
+		d := r.backlog.toOpen()
+		if d == nil {
+			return
+		}
+		r.open(ctx, d)
+	}
+}
+
+// open unpacks one message, after asking whether its run is known (P1.3), and
+// makes its tasks startable.
+func (r *processing) open(ctx context.Context, d *delivery) {
+	if d.whole = r.unpack(ctx, d); d.whole != nil {
+		r.backlog.aside(d)
+		d.started.Store(true)
+		r.settlers[d.shard.account].add(d)
+		return
+	}
+	d.pending = d.count
+	d.verdicts = make([]verdict, d.count)
+	if !r.backlog.open(d) {
+		d.started.Store(true)
+		r.settlers[d.shard.account].add(d)
+	}
+}
+
+func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
+	if d.foreign != "" {
+		d.tasks = []Task{{Segment: d.header.Segment, Body: d.text, Attempt: 1, Foreign: d.foreign}}
+		return nil
+	}
+	if d.header.Run != (RunID{}) {
+		switch r.runs.look(ctx, d.header.Run) {
+		case runClosed:
+			r.counts.duplicates.Add(int64(d.count))
+			return &wholly{forget: true}
+		case runAbsent:
+			return &wholly{reason: ReasonUnknownRun, detail: fmt.Sprintf("run %v has no row", d.header.Run)}
+		}
+	}
+	env, err := codec.Open(d.text, codec.Limits{})
+	if err != nil {
+		return unreadable(err)
+	}
+	d.env = env
+	d.tasks = make([]Task, len(env.Tasks))
+	h := &d.header
+	for i := range env.Tasks {
+		t := &env.Tasks[i]
+		d.tasks[i] = Task{
+			Run: h.Run, Segment: h.Segment, N: t.N, Key: t.Key, ID: string(t.ID), Body: t.Body,
+			Attempt: int(h.Attempt) + 1,
+		}
+		if h.Run == (RunID{}) { // a foreign message that was rewritten keeps its identity as its id
+			d.tasks[i].Foreign, d.tasks[i].ID = string(t.ID), ""
+		}
+	}
+	return nil
+}

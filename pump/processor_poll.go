@@ -1,0 +1,358 @@
+package pump
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// The schedule of gets. An empty queue is asked again after pollBase, then
+// after twice that, and so on up to a bound that keeps all idle queues together
+// at pollIdleRate gets a second, but not below pollIdleLeast: with up to 50
+// queues a first task waits at most 6 s, with 1,000 at most 100 s.
+const (
+	pollBase      = 100 * time.Millisecond
+	pollIdleLeast = 5 * time.Second
+	pollIdleRate  = 10
+
+	// A get answers in about 20 ms, so one after the other brings 1,600 messages a
+	// second. Four at once reach a queue's published 2,000, and 16 an account's
+	// 20,000; more would only wait for the budget.
+	getsPerQueue   = 4
+	getsPerAccount = 16
+
+	// A get that is not answered within a quarter of a second is on its way into
+	// a throttled or dark account: it gives back the room that was kept for its
+	// messages, so that other accounts can use it, and until its answer the account
+	// is asked nothing else.
+	getSlow = 250 * time.Millisecond
+
+	// probe is how many messages a queue that has just failed is asked for. No
+	// room is kept for them.
+	probe = 8
+)
+
+// poller asks all queues of all accounts under one schedule: queues that are
+// due, one get for each account in turn and within an account one for each
+// queue in turn. Every get runs in a goroutine of its own, so a slow account
+// costs the others nothing but its turn.
+type poller struct {
+	r    *processing
+	wake chan struct{}
+
+	mu       sync.Mutex // guards what follows and what it points to
+	accounts []*polledAccount
+	turn     int // the account that is asked next
+	idleMost time.Duration
+}
+
+type polledAccount struct {
+	settler *settler
+	queues  []*polled
+	turn    int // the queue that is asked next
+	flying  int // gets under way
+	slow    int // of them, those that take longer than getSlow
+}
+
+// polled is one queue in the schedule.
+type polled struct {
+	shard    *shard
+	due      time.Time
+	flying   int    // gets under way
+	width    int    // gets that may be under way at once
+	asked    uint64 // gets so far
+	empties  uint64 // empty gets since the last message
+	failures uint64 // failed gets since the last answer
+	// emptyAt is when the last get that found nothing was sent.
+	emptyAt time.Time
+	// trouble is the failure of the last get, since when, and when it was logged.
+	trouble           error
+	troubled, alarmed time.Time
+}
+
+func newPoller(r *processing, shards []*shard) *poller {
+	p := &poller{
+		r: r, wake: make(chan struct{}, 1),
+		idleMost: max(pollIdleLeast, time.Duration(len(shards))*time.Second/pollIdleRate),
+	}
+	index := map[*account]*polledAccount{}
+	now := time.Now()
+	for _, s := range shards {
+		a := index[s.account]
+		if a == nil {
+			a = &polledAccount{settler: r.settlers[s.account]}
+			index[s.account] = a
+			p.accounts = append(p.accounts, a)
+		}
+		a.queues = append(a.queues, &polled{shard: s, due: now, width: 1})
+	}
+	return p
+}
+
+// run polls until the context ends or the queues are idle for good
+// (ProcessorOptions.UntilIdle); the error names what could not be read then.
+// Gets may still be under way when it returns.
+func (p *poller) run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		wait := p.round(ctx)
+		if d := p.r.o.UntilIdle; d > 0 {
+			over, again, err := p.idle(d)
+			if over {
+				return err
+			}
+			wait = min(wait, again)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-p.wake:
+		}
+	}
+	return nil
+}
+
+// round starts every get that is due and has room, and says how long nothing
+// more will be.
+func (p *poller) round(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for p.startOne(ctx, now) {
+	}
+	wait := time.Hour
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			// What is due already waits for room or for an answer, which wakes the poller.
+			if d := q.due.Sub(now); d > 0 && q.flying < q.width {
+				wait = min(wait, d)
+			}
+		}
+	}
+	return wait
+}
+
+// startOne starts the next get in turn, if there is one.
+func (p *poller) startOne(ctx context.Context, now time.Time) bool {
+	for i := range p.accounts {
+		at := (p.turn + i) % len(p.accounts)
+		a := p.accounts[at]
+		if a.flying >= getsPerAccount || a.slow > 0 || a.settler.full() {
+			continue
+		}
+		q := a.next(now)
+		if q == nil {
+			continue
+		}
+		limit, room := probe, reservation{}
+		if q.failures == 0 {
+			if room = p.r.backlog.reserve(); room.messages == 0 {
+				return false // the backlog wakes the poller when there is room again
+			}
+			limit = room.messages
+		} else if p.r.backlog.full() {
+			return false
+		}
+		p.turn = (at + 1) % len(p.accounts)
+		q.asked++
+		q.flying++
+		a.flying++
+		p.r.gets.add(1)
+		go p.get(ctx, a, q, limit, room)
+		return true
+	}
+	return false
+}
+
+// next gives the account's next queue in turn that is due.
+func (a *polledAccount) next(now time.Time) *polled {
+	for i := range a.queues {
+		at := (a.turn + i) % len(a.queues)
+		if q := a.queues[at]; q.flying < q.width && !q.due.After(now) {
+			a.turn = (at + 1) % len(a.queues)
+			return q
+		}
+	}
+	return nil
+}
+
+// get makes one get. When the processor stops, one that waits for its budget is
+// given up; one that was sent is waited for, because it may have hidden 32
+// messages that only its answer can release.
+func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int, room reservation) {
+	var slow *time.Timer
+	if room.messages > 0 {
+		slow = time.AfterFunc(getSlow, func() { p.tooSlow(a, room) })
+	}
+	msgs, sent, err := q.shard.get(ctx, p.r.wire, limit, p.r.o.Visibility)
+	wasSlow := slow != nil && !slow.Stop()
+	if wasSlow {
+		room = reservation{} // given back already
+	}
+	p.r.receive(q.shard, msgs, sent, room)
+
+	p.mu.Lock()
+	if wasSlow {
+		a.slow--
+	}
+	q.flying--
+	a.flying--
+	switch now := time.Now(); {
+	case err != nil:
+		p.failed(q, err, now)
+	case len(msgs) == 0:
+		p.answered(q)
+		q.width = 1
+		q.emptyAt = sent
+		q.due = now.Add(p.r.jitter.around(doubled(pollBase, p.idleMost, q.empties), "poll", q.shard.String(), q.asked))
+		q.empties++
+	default:
+		p.answered(q)
+		q.empties = 0
+		q.due = now
+		q.width = 1
+		if len(msgs) == limit { // there is more where that came from
+			q.width = min(q.flying+2, getsPerQueue)
+		}
+	}
+	p.mu.Unlock()
+	p.r.gets.done(1)
+	wakeUp(p.wake)
+}
+
+func (p *poller) tooSlow(a *polledAccount, room reservation) {
+	p.mu.Lock()
+	a.slow++
+	p.mu.Unlock()
+	p.r.backlog.giveBack(room)
+}
+
+func (p *poller) answered(q *polled) {
+	if q.trouble != nil {
+		p.r.log.Info("queue answers again", "queue", q.shard.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
+	}
+	q.failures, q.trouble, q.alarmed = 0, nil, time.Time{}
+}
+
+// failed decides when a queue is asked again after a failed get. Such a get
+// proves nothing about what is in the queue (window 4).
+func (p *poller) failed(q *polled, err error, now time.Time) {
+	q.width = 1
+	full := func(base, limit time.Duration) time.Duration {
+		// At least half of it, so that nothing comes back at once by chance.
+		d := doubled(base, limit, q.failures)
+		return d/2 + time.Duration(p.r.jitter.share("poll", q.shard.String(), q.asked)*float64(d/2))
+	}
+	var wait time.Duration
+	switch storage.CodeOf(err) {
+	case storage.Canceled:
+		return // it was never sent: the processor stops
+	case storage.Throttled:
+		wait = full(200*time.Millisecond, 5*time.Second)
+	case storage.MaybeDone:
+		wait = full(time.Second, 30*time.Second)
+	case storage.Auth:
+		// The driver fetches a new token by itself; nothing is lost by asking
+		// again, and nothing is blamed on a task (window 38).
+		wait = full(5*time.Second, time.Minute)
+	default:
+		// Missing: the queue is never made here, that would hide the loss (window 33).
+		wait = full(30*time.Second, time.Minute)
+	}
+	if e, ok := asStorageError(err); ok {
+		wait = max(wait, e.RetryAfter)
+	}
+	q.failures++
+	q.due = now.Add(wait)
+	if q.trouble == nil {
+		q.troubled = now
+	}
+	q.trouble = err
+	p.alarm(q, now)
+}
+
+// alarm logs trouble when it begins and every ten minutes while it lasts. A
+// throttle is no news until it has lasted: the budget handles it.
+func (p *poller) alarm(q *polled, now time.Time) {
+	level, what := slog.LevelWarn, "queue does not answer"
+	switch storage.CodeOf(q.trouble) {
+	case storage.Throttled:
+		if q.failures < 8 {
+			return
+		}
+		what = "queue is throttled"
+	case storage.MaybeDone:
+	case storage.Auth:
+		level, what = slog.LevelError, "queue refuses the credential; it is left alone for a while"
+	case storage.Missing:
+		level, what = slog.LevelError, "queue is missing; only a distributor creates queues"
+	default:
+		level, what = slog.LevelError, "queue cannot be read"
+	}
+	if !q.alarmed.IsZero() && now.Sub(q.alarmed) < 10*time.Minute {
+		return
+	}
+	q.alarmed = now
+	p.r.log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
+}
+
+// unreachable is how long, at least, a queue must have failed before a
+// processor that waits to be idle leaves without an answer from it.
+const unreachable = 30 * time.Second
+
+// idle reports whether nothing has been in hand for d and every queue has
+// answered "empty" since, or when to look again. A queue that keeps failing is
+// waited for no longer than d or half a minute, and named in the error.
+func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
+	since, calm := p.r.hand.idleSince()
+	if !calm {
+		return false, time.Hour, nil // settling the last one wakes the poller
+	}
+	now := time.Now()
+	if left := d - now.Sub(since); left > 0 {
+		return false, left, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var silent []string
+	again = time.Hour
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			switch {
+			case q.trouble != nil:
+				from := q.troubled
+				if since.After(from) {
+					from = since
+				}
+				if left := max(d, unreachable) - now.Sub(from); left > 0 {
+					again = min(again, left)
+				} else {
+					silent = append(silent, fmt.Sprintf("%v (%v)", q.shard, q.trouble))
+				}
+			case q.flying > 0:
+				again = min(again, requestTimeout) // its answer wakes the poller
+			case !q.emptyAt.After(since) && q.due.After(now):
+				q.due = now
+				again = 0
+			case !q.emptyAt.After(since): // waits for room
+				again = min(again, pollBase)
+			}
+		}
+	}
+	if again != time.Hour {
+		return false, again, nil
+	}
+	if len(silent) > 0 {
+		slices.Sort(silent)
+		return true, 0, fmt.Errorf("idle, but not every queue could be read: %s", strings.Join(silent, "; "))
+	}
+	return true, 0, nil
+}

@@ -1,0 +1,106 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// How long what is known of a run is believed. A run row is inserted before
+// the run's first Put and never removed (P1.1), so "it exists" hardly ages; but
+// an open run is closed some day. "Absent" and "could not be read" are asked again
+// soon, because each sends messages somewhere.
+const (
+	runKnownFor   = 5 * time.Minute
+	runUnknownFor = 10 * time.Second
+	// runPatience bounds how long opening waits for the row.
+	runPatience = 3 * time.Second
+	maxRuns     = 4096 // whose verdicts are remembered
+)
+
+// runVerdict is what a run row says about a message of that run.
+type runVerdict uint8
+
+const (
+	// runGoOn: the run is open, sealed or broken, or the control plane cannot be
+	// read: at-least-once goes on without it (P5.6).
+	runGoOn runVerdict = iota
+	runClosed
+	runAbsent
+)
+
+// runReader reads run rows; *control.Runs is one.
+type runReader interface {
+	Get(ctx context.Context, id RunID) (control.Run, error)
+}
+
+// runCache remembers run rows, and reads each once however many messages ask.
+type runCache struct {
+	rows runReader
+	log  *slog.Logger
+
+	mu    sync.Mutex // guards known
+	known map[RunID]*runEntry
+}
+
+type runEntry struct {
+	read    chan struct{} // closed when what follows is set
+	verdict runVerdict
+	until   time.Time
+}
+
+func newRunCache(rows runReader, log *slog.Logger) *runCache {
+	return &runCache{rows: rows, log: log, known: map[RunID]*runEntry{}}
+}
+
+// look gives the verdict on a run, reading its row if that is due.
+func (c *runCache) look(ctx context.Context, id RunID) runVerdict {
+	c.mu.Lock()
+	e := c.known[id]
+	if e == nil || e.expired(time.Now()) {
+		if len(c.known) >= maxRuns {
+			clear(c.known) // ids come from outside; reading some rows again is cheap
+		}
+		e = &runEntry{read: make(chan struct{})}
+		c.known[id] = e
+		c.mu.Unlock()
+		c.readRow(ctx, id, e)
+		return e.verdict
+	}
+	c.mu.Unlock()
+	<-e.read // bounded by runPatience
+	return e.verdict
+}
+
+func (e *runEntry) expired(now time.Time) bool {
+	select {
+	case <-e.read:
+		return !now.Before(e.until)
+	default:
+		return false
+	}
+}
+
+func (c *runCache) readRow(ctx context.Context, id RunID, e *runEntry) {
+	ctx, cancel := context.WithTimeout(ctx, runPatience)
+	defer cancel()
+	run, err := c.rows.Get(ctx, id)
+	lasts := runUnknownFor
+	switch {
+	case err == nil:
+		lasts = runKnownFor
+		if run.State == control.RunClosed {
+			e.verdict = runClosed
+		}
+	case errors.Is(err, control.ErrNoRun):
+		e.verdict = runAbsent
+	default:
+		c.log.Warn("run row cannot be read; going on without it", "run", id, "error", err)
+	}
+	e.until = time.Now().Add(lasts)
+	close(e.read)
+}

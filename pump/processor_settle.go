@@ -1,0 +1,326 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// The measures of settling.
+const (
+	// settlersPerAccount is how many messages of one account are settled at the
+	// same time: at 10 ms a delete, what an account's published 20,000 requests a
+	// second leave for deletes (a third of them).
+	settlersPerAccount = 64
+	// unsettledLeast and unsettledMost bound how many messages of an account may
+	// wait to be settled before it is not asked for more. Between them the bound is
+	// what its budget can settle in a quarter of the visibility: otherwise leases
+	// run out faster than deletes get through (window 27).
+	unsettledLeast = 64
+	unsettledMost  = 4096
+	// settleBase and settleLimit bound the back-off of a settling that failed.
+	settleBase  = 100 * time.Millisecond
+	settleLimit = 5 * time.Second
+	// settleAfterLease is for how long a settling is tried after the lease ended.
+	// The receipt stays good until somebody else gets the message (window 10), and
+	// an account that was dark for minutes comes back with many of those.
+	settleAfterLease = 5 * time.Minute
+	// poisonTries is how often a quarantine is tried before the message goes back
+	// for poisonDelay.
+	poisonTries = 8
+	poisonDelay = time.Minute
+)
+
+// settler settles the messages of one account, with goroutines that end when
+// there is nothing to do. Handlers and gets never wait for it.
+type settler struct {
+	r       *processing
+	account *account
+	waiting atomic.Int64 // messages from their last outcome until they are settled
+
+	mu      sync.Mutex // guards what follows
+	queue   []*delivery
+	running int
+}
+
+// add takes a message whose tasks all have their verdicts.
+func (s *settler) add(d *delivery) {
+	s.waiting.Add(1)
+	s.resume(d)
+}
+
+func (s *settler) resume(d *delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, d)
+	if s.running < settlersPerAccount {
+		s.running++
+		go s.run()
+	}
+}
+
+func (s *settler) run() {
+	for {
+		s.mu.Lock()
+		if len(s.queue) == 0 {
+			s.running--
+			s.queue = nil
+			s.mu.Unlock()
+			return
+		}
+		d := s.queue[0]
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		s.mu.Unlock()
+		s.r.settle(d)
+	}
+}
+
+// full reports whether so much waits to be settled that nothing should be fetched.
+func (s *settler) full() bool {
+	bound := int64(s.account.budget.rate() * s.r.o.Visibility.Seconds() / 4)
+	return s.waiting.Load() >= min(max(bound, unsettledLeast), unsettledMost)
+}
+
+// step is the request that ends a delivery.
+type step uint8
+
+const (
+	stepDelete  step = iota
+	stepReplace      // put back, rewritten
+	stepRelease      // put back as it is
+	stepForget       // nothing: it comes back by itself
+)
+
+// settlement is what is left to do for one message, in this order. What is
+// done is not done again when a later part has to be retried.
+type settlement struct {
+	copies []poisonOrRest // each acknowledged before the next
+	final  step
+	text   []byte        // of stepReplace
+	delay  time.Duration // of stepReplace and stepRelease
+	tries  uint64
+	// doubt: the final request was made and not answered, so "gone" may be its own effect.
+	doubt             bool
+	retried, released int // tasks, counted when it is done
+}
+
+// poisonOrRest is a message to put before the one in hand is ended: tasks for
+// quarantine, or tasks that want another delay than the rest.
+type poisonOrRest struct {
+	shard  *shard
+	text   []byte
+	delay  time.Duration
+	reason string    // of a quarantine
+	tasks  int       // in it
+	row    *causeRow // the cause, if it did not fit into the text
+}
+
+// settle goes on with the settling of one message. The order is: effect (the
+// handlers have returned), copies put and acknowledged, then the one request
+// that ends the delivery. A crash between any two of these delivers tasks again
+// and loses none (windows 7, 17).
+func (r *processing) settle(d *delivery) {
+	if d.settlement == nil {
+		d.settlement = r.plan(d)
+		r.letGo(d)
+	}
+	s := d.settlement
+	for len(s.copies) > 0 {
+		if err := r.putCopy(s, &s.copies[0]); err != nil {
+			r.settleLater(d, err)
+			return
+		}
+		s.copies = s.copies[1:]
+	}
+	// The ledger's commit has its place here: after every effect, before the
+	// message can be gone (P3.3).
+	if s.final == stepForget {
+		r.settled(d)
+		return
+	}
+	receipt, err := r.keeper.take(r.wire, d)
+	if err == nil {
+		err = r.finalStep(d, receipt)
+	} else if errors.Is(err, errLeaseEnded) {
+		// Renewing found out that the receipt is dead.
+		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.shard.account.name, Object: d.shard.name, Index: -1, Err: err}
+	} else {
+		r.settled(d) // the processor's last moment is over
+		return
+	}
+	switch {
+	case err == nil:
+		r.counts.retried.Add(int64(s.retried))
+		r.counts.released.Add(int64(s.released))
+	case storage.Is(err, storage.Gone):
+		// After a delete of what was done, or after a request of ours that was
+		// not answered, that is what success looks like (window 9). Otherwise
+		// somebody else got the message and will settle it.
+		if s.final != stepDelete && !s.doubt {
+			r.log.Debug("message went to somebody else before it was settled", d.attrs(-1)...)
+		}
+	case storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid), storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition), storage.Is(err, storage.Exists):
+		r.log.Error("message cannot be settled; it is left to its lease", append(d.attrs(-1), "error", err)...)
+	default:
+		s.doubt = s.doubt || storage.Ambiguous(err)
+		r.keeper.giveBack(d)
+		r.settleLater(d, err)
+		return
+	}
+	r.settled(d)
+}
+
+// finalStep makes the request that ends a delivery.
+func (r *processing) finalStep(d *delivery, receipt storage.Receipt) error {
+	s := d.settlement
+	switch s.final {
+	case stepReplace:
+		err := d.shard.replace(r.wire, receipt, s.text, s.delay)
+		if !storage.Is(err, storage.TooLarge) {
+			return err
+		}
+		s.final, s.text = stepRelease, nil // only the visibility changes (P4.1)
+		return d.shard.release(r.wire, receipt, s.delay)
+	case stepRelease:
+		return d.shard.release(r.wire, receipt, s.delay)
+	default:
+		return d.shard.delete(r.wire, receipt)
+	}
+}
+
+// putCopy puts one message that must exist before the one in hand may go. A
+// copy that was put twice because an answer was lost does no harm: its tasks
+// have their identities.
+func (r *processing) putCopy(s *settlement, c *poisonOrRest) error {
+	if c.row != nil {
+		if err := r.writeCause(c.row); err != nil {
+			return err
+		}
+		c.row = nil
+	}
+	if err := c.shard.put(r.wire, c.text, c.delay); err != nil {
+		return err
+	}
+	if c.reason != "" {
+		r.counts.quarantined.Add(int64(c.tasks))
+		r.cfg.Hooks.quarantine(c.shard.account.name, c.reason, c.tasks)
+	}
+	return nil
+}
+
+// settleLater tries again after a back-off, while the keeper holds the lease.
+func (r *processing) settleLater(d *delivery, err error) {
+	s := d.settlement
+	s.tries++
+	over := time.Since(r.keeper.until(d))
+	switch {
+	case r.wire.Err() != nil:
+		r.settled(d)
+		return
+	case over > settleAfterLease, over > 0 && (s.final == stepRelease || len(s.copies) > 0):
+		// A release is over by itself, and copies without the lease would only be
+		// copies more: whoever gets the message next makes them again.
+		r.log.Warn("message could not be settled while it was leased; it will be delivered again", append(d.attrs(-1), "error", err)...)
+		r.settled(d)
+		return
+	case len(s.copies) > 0 && s.copies[0].reason != "" && s.tries >= poisonTries:
+		r.alarmOnce("poison", "cannot quarantine; messages go back for a while", append(d.attrs(-1), "error", err)...)
+		s.copies, s.final, s.delay, s.text = nil, stepRelease, poisonDelay, nil
+		s.retried = 0
+	}
+	wait := r.jitter.full(settleBase, settleLimit, "settle again", d.id, s.tries)
+	if e, ok := asStorageError(err); ok {
+		wait = max(wait, e.RetryAfter)
+		if e.Code == storage.Auth { // a new credential takes a while (window 38)
+			wait = max(wait, settleLimit/2)
+		}
+	}
+	time.AfterFunc(wait, func() { r.settlers[d.shard.account].resume(d) })
+}
+
+// letGo frees the contents of a message: what is needed of them stands in the settlement.
+func (r *processing) letGo(d *delivery) {
+	d.mu.Lock()
+	hung := d.hung
+	d.mu.Unlock()
+	d.text = nil
+	if d.env != nil && !hung {
+		d.env.Release()
+	}
+	d.env = nil
+	if !hung {
+		d.tasks = nil
+	}
+	r.backlog.free(d)
+}
+
+// settled ends a delivery.
+func (r *processing) settled(d *delivery) {
+	r.keeper.drop(d)
+	d.end(nil)
+	s := r.settlers[d.shard.account]
+	wasFull := s.full()
+	s.waiting.Add(-1)
+	if calm := r.hand.done(1); calm || wasFull {
+		wakeUp(r.poller.wake)
+	}
+}
+
+// hand counts what is under way.
+type hand struct {
+	mu    sync.Mutex // guards what follows
+	n     int
+	since time.Time     // when n became 0
+	empty chan struct{} // gets a token when n becomes 0
+}
+
+func newHand() *hand { return &hand{since: time.Now(), empty: make(chan struct{}, 1)} }
+
+func (h *hand) add(n int) {
+	h.mu.Lock()
+	h.n += n
+	h.mu.Unlock()
+}
+
+// done reports whether nothing is left.
+func (h *hand) done(n int) (calm bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.n -= n
+	if h.n > 0 {
+		return false
+	}
+	h.since = time.Now()
+	wakeUp(h.empty)
+	return true
+}
+
+// idleSince is since when nothing is under way, if nothing is.
+func (h *hand) idleSince() (since time.Time, calm bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.since, h.n == 0
+}
+
+// wait waits until nothing is under way and reports whether that came before
+// the context's end.
+func (h *hand) wait(ctx context.Context) bool {
+	for {
+		if _, calm := h.idleSince(); calm {
+			return true
+		}
+		select {
+		case <-h.empty:
+		case <-ctx.Done():
+			_, calm := h.idleSince()
+			return calm
+		}
+	}
+}
+
+func asStorageError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }
