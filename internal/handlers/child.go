@@ -1,0 +1,219 @@
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxAnswer bounds one line that a child prints, or the whole of what a
+// process or an endpoint answers: results belong in a store, not in a line.
+const maxAnswer = 1 << 20
+
+// endPatience is how long a process that was told to end may take before it is killed.
+const endPatience = 2 * time.Second
+
+// running holds the *os.Process of every child of this process.
+var running sync.Map
+
+// KillChildren kills all children with their process groups at once, for a
+// process that is about to end without closing its handlers.
+func KillChildren() {
+	running.Range(func(p, _ any) bool {
+		killGroup(p.(*os.Process))
+		return true
+	})
+}
+
+// child is one running child process of a pool, used by one goroutine at a time.
+type child struct {
+	cmd    *exec.Cmd
+	in     *os.File // we write
+	out    *os.File // we read
+	answer *bufio.Reader
+	stderr *lineLog
+	seq    uint64 // of the task it was given last
+	buf    []byte
+
+	exited chan struct{} // closed when the process has been waited for
+	status error         // of the process; valid once exited is closed
+	ending sync.Once
+}
+
+// startChild starts a child. Its pipes are made here rather than by os/exec,
+// because these have deadlines: a child that neither reads nor writes must
+// not hold a goroutine.
+func startChild(argv, env []string, stderr *lineLog) (*child, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = env
+	ownGroup(cmd)
+
+	var all []*os.File
+	pipe := func() (r, w *os.File, err error) {
+		r, w, err = os.Pipe()
+		if err == nil {
+			all = append(all, r, w)
+		}
+		return r, w, err
+	}
+	inR, inW, err1 := pipe()
+	outR, outW, err2 := pipe()
+	errR, errW, err3 := pipe()
+	err := errors.Join(err1, err2, err3)
+	if err == nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
+		err = cmd.Start()
+	}
+	if err != nil {
+		for _, f := range all {
+			_ = f.Close()
+		}
+		return nil, err
+	}
+	for _, f := range []*os.File{inR, outW, errW} {
+		_ = f.Close()
+	}
+
+	c := &child{
+		cmd: cmd, in: inW, out: outR, stderr: stderr, exited: make(chan struct{}),
+		answer: bufio.NewReaderSize(outR, 64<<10),
+	}
+	running.Store(cmd.Process, true)
+	var logged sync.WaitGroup
+	logged.Go(func() { stderr.copy(errR) })
+	go func() {
+		c.status = cmd.Wait()
+		running.Delete(cmd.Process)
+		// What it said last explains its end; a grandchild that keeps the pipe must not hold us.
+		_ = errR.SetReadDeadline(time.Now().Add(endPatience))
+		logged.Wait()
+		_ = errR.Close()
+		close(c.exited)
+	}()
+	return c, nil
+}
+
+// end ends the process: by the end of its input, if patience is given, then
+// by SIGTERM, then by SIGKILL, the last two to its whole group. It returns
+// when the process is gone.
+func (c *child) end(patience time.Duration) {
+	c.ending.Do(func() { c.stop(patience) })
+}
+
+func (c *child) stop(patience time.Duration) {
+	_ = c.in.Close()
+	defer c.out.Close()
+	if patience > 0 {
+		select {
+		case <-c.exited:
+		case <-time.After(patience):
+		}
+	}
+	select {
+	case <-c.exited:
+	default:
+		terminateGroup(c.cmd.Process)
+		select {
+		case <-c.exited:
+		case <-time.After(endPatience):
+		}
+	}
+	killGroup(c.cmd.Process) // what it may have left behind too
+	<-c.exited
+}
+
+// alive reports whether the child can be given a task. One that printed
+// something nobody asked for is out of step: its next line would be taken
+// for the answer to another task.
+func (c *child) alive() bool {
+	select {
+	case <-c.exited:
+		return false
+	default:
+		return c.answer.Buffered() == 0
+	}
+}
+
+// ask sends one request line and reads the answer's line, which is valid until
+// the next call. Any error leaves the child unusable.
+func (c *child) ask(ctx context.Context, request []byte, timeout time.Duration) ([]byte, error) {
+	deadline := time.Now().Add(timeout)
+	_ = c.in.SetWriteDeadline(deadline)
+	_ = c.out.SetReadDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() {
+		past := time.Unix(1, 0)
+		_ = c.in.SetWriteDeadline(past)
+		_ = c.out.SetReadDeadline(past)
+	})
+	defer stop()
+
+	_, err := c.in.Write(request)
+	if err == nil {
+		c.buf, err = readLine(c.answer, c.buf[:0])
+	}
+	switch {
+	case err == nil:
+		return c.buf, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("no outcome within %v", timeout)
+	case errors.Is(err, errLineTooLong):
+		return nil, err
+	default:
+		return nil, c.whyEnded(errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE))
+	}
+}
+
+// errRecycled is a child that ended by itself, with status 0, before it
+// printed anything for a task that was not its first. Some programs do so after so
+// many requests, to shed what they leak; the task may go to the next child.
+var errRecycled = errors.New("the child ended (exit status 0)")
+
+// whyEnded describes a child whose pipes broke.
+func (c *child) whyEnded(silently bool) error {
+	select {
+	case <-c.exited:
+	case <-time.After(endPatience):
+		return errors.New("the child closed its input or output")
+	}
+	if silently && c.status == nil && c.seq > 1 {
+		return errRecycled
+	}
+	how := "exit status 0"
+	if c.status != nil {
+		how = c.status.Error()
+	}
+	if last := c.stderr.last(); last != "" {
+		return fmt.Errorf("the child ended (%s) and said %q", how, last)
+	}
+	return fmt.Errorf("the child ended (%s)", how)
+}
+
+var errLineTooLong = fmt.Errorf("the child printed a line of more than %d KiB", maxAnswer>>10)
+
+// readLine appends a line, without its end, to dst.
+func readLine(r *bufio.Reader, dst []byte) ([]byte, error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		dst = append(dst, part...)
+		switch {
+		case len(dst) > maxAnswer:
+			return dst, errLineTooLong
+		case err == nil:
+			return dst[:len(dst)-1], nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(dst) > 0:
+			return dst, io.ErrUnexpectedEOF
+		default:
+			return dst, err
+		}
+	}
+}

@@ -1,0 +1,47 @@
+// Package handlers holds what the processor binary can do with a task: give it
+// to a long-lived child process ([Exec]), to a process of its own ([ExecEach]),
+// to an HTTP endpoint ([HTTP]), or write it to a file ([File]). The first
+// three may give a result, and [Recorded] writes that to a file before the
+// message is settled.
+//
+// Two kinds of failure are kept apart. What a task's own handling does wrong (a
+// child that dies, hangs or prints garbage, a status 500) costs that task an
+// attempt. What has nothing to do with the task (a command that cannot be
+// started, a full disk) must cost it none, or a few minutes of it would
+// quarantine every task there is: the handler waits and tries again, and after
+// a while reports itself as broken, upon which the processor stops and gives
+// back what it holds.
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// Worker does the work of a task; its error means what it means in
+// [pump.Handler]. The result, if there is one, is a JSON value.
+type Worker interface {
+	Work(ctx context.Context, t *pump.Task) (result json.RawMessage, err error)
+}
+
+// Handler makes a pump.Handler of a worker whose results nobody wants.
+func Handler(w Worker) pump.Handler {
+	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
+		_, err := w.Work(ctx, t)
+		return err
+	})
+}
+
+// Recorded makes a pump.Handler that writes each task's result to f, safely on
+// disk, before it reports the task as done.
+func Recorded(w Worker, f *File) pump.Handler {
+	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
+		result, err := w.Work(ctx, t)
+		if err != nil {
+			return err
+		}
+		return f.append(ctx, appendResult(nil, t, result))
+	})
+}

@@ -1,0 +1,221 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// CommandOptions of [Exec] and [ExecEach].
+type CommandOptions struct {
+	// Argv is the command and its arguments.
+	Argv []string
+	// Env is the environment of the children, see [Environ].
+	Env []string
+	// Children is how many run at once. Default: one a core.
+	Children int
+	// Timeout of one task, from when a child begins with it. Default 5 min.
+	Timeout time.Duration
+	// Broken is called once if the command does not work at all, see the package comment.
+	Broken func(error)
+	Log    *slog.Logger
+}
+
+func (o *CommandOptions) defaults() error {
+	if len(o.Argv) == 0 {
+		return errors.New("the command is empty")
+	}
+	// Found now, so that a misspelt command is a mistake of the command line and not of every task.
+	path, err := exec.LookPath(o.Argv[0])
+	if err != nil {
+		return fmt.Errorf("the command cannot be run: %w", err)
+	}
+	o.Argv = append([]string{path}, o.Argv[1:]...)
+	if o.Children <= 0 {
+		o.Children = runtime.GOMAXPROCS(0)
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Minute
+	}
+	if o.Broken == nil {
+		o.Broken = func(error) {}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Exec gives tasks to a pool of long-lived children. A child reads one JSON
+// line a task on its standard input,
+//
+//	{"seq":1,"run":"0a..","segment":5,"n":17,"key":"Oslo","id":"","attempt":1,"body":{...}}
+//
+// and prints one line for it on its standard output before it gets the next:
+//
+//	{"seq":1,"ok":true}                               done; may have a "result": any JSON value
+//	{"seq":1,"retry":"30s","error":"..."}             not now: again after that time
+//	{"seq":1,"reject":true,"error":"..."}             never: quarantined at once
+//	{"seq":1,"error":"..."}                           failed: again with growing delay
+//
+// seq counts the tasks of that child and has to be given back. The body is
+// JSON if it is JSON, else a string, else "bodyBase64"; the key likewise is
+// "key" or "keyBase64". The child ends when its input does.
+//
+// A child that dies, exceeds the timeout, or prints anything else is killed
+// with its process group and replaced, and the task fails. One that ends with
+// status 0 between two tasks is replaced, and no task fails.
+type Exec struct {
+	opts   CommandOptions
+	idle   chan *slot // every slot that no task uses
+	stderr *lineLog
+	ending sync.WaitGroup // children being ended
+	health *health
+}
+
+// slot is the place of one child, kept while children come and go.
+type slot struct {
+	child     *child // nil if there is none
+	deaths    int    // of children in a row that answered nothing
+	notBefore time.Time
+	buf       []byte
+}
+
+// The back-off of a slot whose children die without an answer: quick at first,
+// because one poisoned task is the likelier reason, then slow, because a
+// command that cannot work must not eat the machine by being started.
+const (
+	restartBase = 100 * time.Millisecond
+	restartMax  = 10 * time.Second
+)
+
+// NewExec makes the pool; children are started when they are needed.
+func NewExec(o CommandOptions) (*Exec, error) {
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	e := &Exec{opts: o, idle: make(chan *slot, o.Children), stderr: newLineLog(o.Log), health: newHealth(o.Broken)}
+	for range o.Children {
+		e.idle <- &slot{}
+	}
+	return e, nil
+}
+
+// Work gives the task to a child and waits for its outcome; see [Worker].
+func (e *Exec) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+	var s *slot
+	select {
+	case s = <-e.idle:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { e.idle <- s }()
+	if err := e.health.wait(ctx); err != nil {
+		return nil, err
+	}
+	line, err := e.ask(ctx, s, t)
+	if errors.Is(err, errRecycled) { // at most once: a new child has answered nothing before
+		e.finish(s)
+		line, err = e.ask(ctx, s, t)
+	}
+	if s.child == nil {
+		return nil, err
+	}
+	if err != nil {
+		e.replace(s, ctx.Err() == nil, err)
+		return nil, err
+	}
+	result, task, garbage := parseOutcome(line, s.child.seq)
+	if garbage != nil {
+		e.replace(s, true, garbage)
+		return nil, garbage
+	}
+	s.deaths = 0
+	e.health.works()
+	return append(json.RawMessage(nil), result...), task
+}
+
+// ask gives the task to the slot's child and reads a line.
+func (e *Exec) ask(ctx context.Context, s *slot, t *pump.Task) ([]byte, error) {
+	if err := e.ready(ctx, s); err != nil {
+		return nil, err
+	}
+	s.child.seq++
+	s.buf = appendRequest(s.buf[:0], s.child.seq, t)
+	return s.child.ask(ctx, s.buf, e.opts.Timeout)
+}
+
+// ready sees to it that the slot has a living child. That a child cannot be
+// started is no fault of the task that waits for it: it waits on.
+func (e *Exec) ready(ctx context.Context, s *slot) error {
+	for {
+		if s.child != nil && s.child.alive() {
+			return nil
+		}
+		if s.child != nil { // ended between two tasks, as a child that recycles itself does
+			e.finish(s)
+		}
+		if wait := time.Until(s.notBefore); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c, err := startChild(e.opts.Argv, e.opts.Env, e.stderr)
+		if err == nil {
+			s.child = c
+			return nil
+		}
+		err = fmt.Errorf("starting the command: %w", err)
+		e.opts.Log.Error("no child", "error", err)
+		s.backOff()
+		e.health.fails(err)
+	}
+}
+
+// replace ends a child that gave no outcome. Blamed says that it is its own fault.
+func (e *Exec) replace(s *slot, blamed bool, why error) {
+	if blamed {
+		e.opts.Log.Warn("a child is replaced", "pid", s.child.cmd.Process.Pid, "why", why)
+		s.backOff()
+		e.health.fails(why)
+	}
+	e.finish(s)
+}
+
+// finish ends the slot's child in the background: one that ignores SIGTERM
+// must not hold up the task's next delivery.
+func (e *Exec) finish(s *slot) {
+	c := s.child
+	s.child = nil
+	e.ending.Go(func() { c.end(0) })
+}
+
+func (s *slot) backOff() {
+	s.notBefore = time.Now().Add(min(restartBase<<min(s.deaths, 10), restartMax))
+	s.deaths++
+}
+
+// Close ends the children: it closes their input and gives them a little time
+// to end by themselves. No task may be in work.
+func (e *Exec) Close() error {
+	for range e.opts.Children {
+		s := <-e.idle
+		if c := s.child; c != nil {
+			e.ending.Go(func() { c.end(endPatience) })
+		}
+	}
+	e.ending.Wait()
+	return nil
+}

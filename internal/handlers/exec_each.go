@@ -1,0 +1,183 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// The exit statuses of a process that mean something, from sysexits.h.
+const (
+	exitDataErr  = 65 // EX_DATAERR: the input was incorrect
+	exitTempFail = 75 // EX_TEMPFAIL: the user is invited to retry
+)
+
+// tempFailDelay is after how long a task whose process said EX_TEMPFAIL is delivered again.
+const tempFailDelay = 30 * time.Second
+
+// ExecEach runs one process a task. The body is its standard input, the rest
+// of the task is in its environment:
+//
+//	QUEUEPUMP_RUN, QUEUEPUMP_SEGMENT, QUEUEPUMP_N   the task's identity
+//	QUEUEPUMP_KEY                                   or QUEUEPUMP_KEY_BASE64
+//	QUEUEPUMP_ID, QUEUEPUMP_ATTEMPT
+//	QUEUEPUMP_FOREIGN                               only of a message that no distributor made
+//
+// Its exit status is the outcome: 0 done, 65 (EX_DATAERR) rejected, 75
+// (EX_TEMPFAIL) again in 30 s, anything else or a signal failed. Its standard
+// output is the result, up to 1 MiB.
+type ExecEach struct {
+	opts   CommandOptions
+	idle   chan struct{}
+	stderr *lineLog
+	health *health
+}
+
+// NewExecEach checks that the command can be found.
+func NewExecEach(o CommandOptions) (*ExecEach, error) {
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	return &ExecEach{opts: o, idle: make(chan struct{}, o.Children), stderr: newLineLog(o.Log), health: newHealth(o.Broken)}, nil
+}
+
+// Work runs a process for the task and waits for its end; see [Worker].
+func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+	select {
+	case e.idle <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-e.idle }()
+	for {
+		if err := e.health.wait(ctx); err != nil {
+			return nil, err
+		}
+		out, err := e.run(ctx, t)
+		startErr, notStarted := errors.AsType[*startError](err)
+		if !notStarted {
+			e.health.works()
+			return out, err
+		}
+		// No fault of the task: it waits until processes can be started again.
+		e.opts.Log.Error("no process", "error", startErr)
+		e.health.fails(startErr)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+type startError struct{ err error }
+
+func (e *startError) Error() string { return "starting the command: " + e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
+
+func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, e.opts.Timeout, fmt.Errorf("not ended within %v", e.opts.Timeout))
+	defer cancel()
+	cmd := exec.CommandContext(limited, e.opts.Argv[0], e.opts.Argv[1:]...)
+	ownGroup(cmd)
+	cmd.Env = append(e.opts.Env[:len(e.opts.Env):len(e.opts.Env)], taskEnv(t)...)
+	cmd.Stdin = bytes.NewReader(t.Body)
+	var out, said head
+	out.max, said.max = maxAnswer, 64<<10
+	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.Cancel = func() error {
+		terminateGroup(cmd.Process)
+		return nil
+	}
+	cmd.WaitDelay = endPatience // then it is killed, and its pipes are closed
+
+	if err := cmd.Start(); err != nil {
+		return nil, &startError{err}
+	}
+	running.Store(cmd.Process, true)
+	err := cmd.Wait()
+	running.Delete(cmd.Process)
+	killGroup(cmd.Process) // what it may have left behind
+	e.stderr.copy(bytes.NewReader(said.b))
+	if limited.Err() != nil {
+		return nil, context.Cause(limited)
+	}
+	exit, isExit := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil || errors.Is(err, exec.ErrWaitDelay): // a grandchild kept a pipe; its parent is done
+		if out.cut {
+			return nil, fmt.Errorf("the command printed more than %d KiB", maxAnswer>>10)
+		}
+		return asResult(out.b), nil
+	case !isExit:
+		return nil, err
+	}
+	why := fmt.Errorf("the command ended with %v", exit)
+	if last := lastLineOf(said.b); last != "" {
+		why = fmt.Errorf("%w and said %q", why, last)
+	}
+	switch exit.ExitCode() {
+	case exitDataErr:
+		return nil, pump.Reject(why)
+	case exitTempFail:
+		return nil, pump.RetryAfter(tempFailDelay, why)
+	}
+	return nil, why
+}
+
+// maxEnv bounds a variable of the environment: Linux takes 128 KiB a string.
+const maxEnv = 64 << 10
+
+func taskEnv(t *pump.Task) []string {
+	env := []string{
+		"QUEUEPUMP_RUN=" + t.Run.String(),
+		"QUEUEPUMP_SEGMENT=" + strconv.FormatUint(uint64(t.Segment), 10),
+		"QUEUEPUMP_N=" + strconv.FormatUint(t.N, 10),
+		"QUEUEPUMP_ATTEMPT=" + strconv.Itoa(t.Attempt),
+	}
+	add := func(name, value string) {
+		switch {
+		case len(value) > maxEnv: // left out rather than cut: a part would be another key
+		case !utf8.ValidString(value) || strings.ContainsRune(value, 0):
+			env = append(env, name+"_BASE64="+base64.StdEncoding.EncodeToString([]byte(value)))
+		default:
+			env = append(env, name+"="+value)
+		}
+	}
+	add("QUEUEPUMP_KEY", string(t.Key))
+	add("QUEUEPUMP_ID", t.ID)
+	if t.Foreign != "" {
+		add("QUEUEPUMP_FOREIGN", t.Foreign)
+	}
+	return env
+}
+
+// head keeps the first max bytes written to it. It takes the rest too: a
+// process must not block on, or die of, what nobody reads.
+type head struct {
+	b   []byte
+	max int
+	cut bool
+}
+
+func (w *head) Write(p []byte) (int, error) {
+	keep := min(len(p), w.max-len(w.b))
+	w.b = append(w.b, p[:keep]...)
+	w.cut = w.cut || keep < len(p)
+	return len(p), nil
+}
+
+func lastLineOf(b []byte) string {
+	b = bytes.TrimSpace(b)
+	return shorten(strings.ToValidUTF8(string(b[bytes.LastIndexByte(b, '\n')+1:]), "\uFFFD"), 200)
+}

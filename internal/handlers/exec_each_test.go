@@ -1,0 +1,93 @@
+package handlers
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func newExecEach(t *testing.T, o CommandOptions) *ExecEach {
+	t.Helper()
+	e, err := NewExecEach(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestTheExitStatusDecides(t *testing.T) {
+	e := newExecEach(t, command("each"))
+	for body, want := range map[string]string{
+		"exit 1":  `the command ended with exit status 1 and said "going"`,
+		"exit 65": `the command ended with exit status 65 and said "going"`,
+		"exit 75": `the command ended with exit status 75 and said "going"`,
+		"exit 0":  "",
+		"a body":  "",
+	} {
+		_, err := e.Work(t.Context(), task(body))
+		if want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", body, err)
+			}
+			continue
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: got %v", body, err)
+			continue
+		}
+		cause := errors.Unwrap(err)
+		switch body {
+		case "exit 65":
+			sameError(t, err, pump.Reject(cause))
+		case "exit 75":
+			sameError(t, err, pump.RetryAfter(30*time.Second, cause))
+		}
+	}
+}
+
+func TestAProcessGetsTheBodyAndTheRestOfTheTask(t *testing.T) {
+	e := newExecEach(t, command("each"))
+	result, err := e.Work(t.Context(), task("a \"body\""))
+	if err != nil || string(result) != `"a \"body\""` {
+		t.Errorf("got %s, %v", result, err)
+	}
+	tk := task("environment")
+	tk.Key, tk.ID = []byte("\xff"), strings.Repeat("x", maxEnv+1)
+	result, err = e.Work(t.Context(), tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `"QUEUEPUMP_RUN=ab000000000000000000000000000000\nQUEUEPUMP_SEGMENT=5\nQUEUEPUMP_N=17\nQUEUEPUMP_ATTEMPT=2\nQUEUEPUMP_KEY_BASE64=/w=="`
+	if string(result) != want {
+		t.Errorf("got %s, want %s", result, want)
+	}
+}
+
+func TestAProcessThatHangsIsEnded(t *testing.T) {
+	o := command("each")
+	o.Timeout = 100 * time.Millisecond
+	e := newExecEach(t, o)
+	if _, err := e.Work(t.Context(), task("hang")); err == nil || err.Error() != "not ended within 100ms" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestABodyThatTheProcessDoesNotReadIsNoFailure(t *testing.T) {
+	e := newExecEach(t, CommandOptions{Argv: []string{"true"}, Children: 1})
+	if _, err := e.Work(t.Context(), task(strings.Repeat("x", 1<<20))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMoreOutputThanAResultMayHaveIsAFailure(t *testing.T) {
+	e := newExecEach(t, CommandOptions{Argv: []string{"head", "-c", "2000000", "/dev/zero"}, Children: 1})
+	if _, err := e.Work(t.Context(), task("")); err == nil || err.Error() != "the command printed more than 1024 KiB" {
+		t.Errorf("got %v", err)
+	}
+}

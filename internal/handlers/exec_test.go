@@ -1,0 +1,275 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+func newExec(t *testing.T, o CommandOptions) *Exec {
+	t.Helper()
+	e, err := NewExec(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+func TestAChildGetsOneLineATaskAndItsResultComesBack(t *testing.T) {
+	e := newExec(t, command("echo"))
+	for i, body := range []string{`{"a": [1,` + "\n" + `2]}`, "plain <text>", "\xff"} {
+		result, err := e.Work(t.Context(), task(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `{"seq":` + strconv.Itoa(i+1) + `,"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","attempt":2,` +
+			[]string{`"body":{"a":[1,2]}`, `"body":"plain <text>"`, `"bodyBase64":"/w=="`}[i] + "}"
+		if string(result) != want {
+			t.Errorf("the child read %s, want %s", result, want)
+		}
+	}
+}
+
+// TestAChildThatFailsATaskCostsThatTaskARetry: it dies, hangs, or prints what
+// is no outcome; the task fails, the next one is done by a new child.
+func TestAChildThatFailsATaskCostsThatTaskARetry(t *testing.T) {
+	for does, want := range map[string]string{
+		"die":       `the child ended (exit status 7) and said "cannot go on"`,
+		"garbage":   `the child printed "hello", which is no outcome: invalid character 'h' looking for beginning of value`,
+		"endless":   "the child printed a line of more than 1024 KiB",
+		"wrong seq": `the child printed "{\"seq\":2,\"ok\":true}", which is no outcome: its seq is 2, and the task's is 1; print one line a task, in order`,
+	} {
+		t.Run(does, func(t *testing.T) {
+			e := newExec(t, command("echo"))
+			_, err := e.Work(t.Context(), task(does))
+			if err == nil || err.Error() != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+			if _, err := e.Work(t.Context(), task("next")); err != nil {
+				t.Errorf("the next task: %v", err)
+			}
+		})
+	}
+}
+
+func TestAChildThatHangsIsKilledWithAllItsChildren(t *testing.T) {
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	o := command("echo", "PIDFILE="+pidFile)
+	o.Timeout = 2 * time.Second // long enough for its own child to write the file
+	e := newExec(t, o)
+	_, err := e.Work(t.Context(), task("hang"))
+	if err == nil || err.Error() != "no outcome within 2s" {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := e.Work(t.Context(), task("next")); err != nil {
+		t.Fatalf("the next task: %v", err)
+	}
+	_ = e.Close() // waits for the ends
+	e.idle <- &slot{}
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	waitFor(t, "the grandchild's end", func() bool { return gone(pid) })
+}
+
+// TestOneTasksSecondLineIsNotTheNextTasksOutcome is the mistake that the
+// sequence number exists for.
+func TestOneTasksSecondLineIsNotTheNextTasksOutcome(t *testing.T) {
+	e := newExec(t, command("echo"))
+	if _, err := e.Work(t.Context(), task("twice")); err != nil {
+		t.Fatal(err)
+	}
+	// Whether the line is there already or comes too late, the task's answer is its own.
+	result, err := e.Work(t.Context(), task("second"))
+	if err == nil && !strings.Contains(string(result), "second") {
+		t.Errorf("got the outcome %s", result)
+	}
+}
+
+func TestAChildThatEndsBetweenTasksCostsNothing(t *testing.T) {
+	e := newExec(t, command("echo"))
+	seen := map[string]bool{}
+	for i := range 8 {
+		do := []string{"pid", "pid and end"}[i%2] // each child does two
+		result, err := e.Work(t.Context(), task(do))
+		if err != nil {
+			t.Fatalf("task %d: %v", i, err)
+		}
+		seen[string(result)] = true
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d children did 8 tasks, want 4", len(seen))
+	}
+}
+
+func TestATaskThatIsGivenUpEndsItsChild(t *testing.T) {
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	e := newExec(t, command("echo", "PIDFILE="+pidFile))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		for {
+			if text, err := os.ReadFile(pidFile); err == nil && len(text) > 0 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		cancel(errors.New("lease lost"))
+	}()
+	if _, err := e.Work(ctx, task("hang")); err == nil || err.Error() != "lease lost" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := e.Work(t.Context(), task("next")); err != nil {
+		t.Errorf("the next task: %v", err)
+	}
+	if e.health.failures != 0 {
+		t.Error("the command was blamed")
+	}
+}
+
+// TestACommandThatCannotWorkIsReportedAndCostsNoFurtherTask: after so many
+// failures without one outcome the handler reports itself, and holds tasks instead of failing them.
+func TestACommandThatCannotWorkIsReportedAndCostsNoFurtherTask(t *testing.T) {
+	o := command("at once")
+	var reported []error
+	o.Broken = func(err error) { reported = append(reported, err) }
+	e := newExec(t, o)
+	for range maxFailures {
+		for s := range len(e.idle) { // no waiting in a test
+			_ = s
+			sl := <-e.idle
+			sl.notBefore, sl.deaths = time.Time{}, 0
+			e.idle <- sl
+		}
+		if _, err := e.Work(t.Context(), task("x")); err == nil {
+			t.Fatal("it works")
+		}
+	}
+	if len(reported) != 1 || !strings.Contains(reported[0].Error(), `the command does not work (20 failures in a row); the last: the child ended (exit status 3) and said "no such module"`) {
+		t.Fatalf("reported %v", reported)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("stopped"))
+	if _, err := e.Work(ctx, task("x")); err == nil || err.Error() != "stopped" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnOutcomeMeansWhatItSays(t *testing.T) {
+	for line, want := range map[string]error{
+		`{"seq":1,"ok":true}`:                                  nil,
+		`{"seq":1,"ok":true,"result":null,"more":1}`:           nil,
+		`{"seq":1,"retry":"30s","error":"busy"}`:               pump.RetryAfter(30*time.Second, errors.New("busy")),
+		`{"seq":1,"retry":"0s"}`:                               pump.RetryAfter(0, errors.New("the command asked for a retry")),
+		`{"seq":1,"reject":true,"error":"no such city"}`:       pump.Reject(errors.New("no such city")),
+		`{"seq":1,"reject":true}`:                              pump.Reject(errors.New("the command rejected it")),
+		`{"seq":1,"ok":false,"error":"boom"}`:                  errors.New("boom"),
+		`{"seq":1,"error":"` + strings.Repeat("é", 600) + `"}`: errors.New(strings.Repeat("é", 250) + "..."),
+	} {
+		_, task, garbage := parseOutcome([]byte(line), 1)
+		if garbage != nil {
+			t.Errorf("%s: %v", line, garbage)
+		}
+		sameError(t, task, want)
+	}
+}
+
+func TestWhatIsNoOutcomeIsRefusedWithTheReason(t *testing.T) {
+	for line, want := range map[string]string{
+		``:                                    "unexpected end of JSON input",
+		`{"ok":true}`:                         `it has no "seq"; give back that of the task`,
+		`{"seq":1}`:                           `it has none of "ok":true, "retry", "reject":true and "error"`,
+		`{"seq":1,"ok":false}`:                `it has none of "ok":true`,
+		`{"seq":1,"ok":true,"reject":true}`:   "it has more than one of ok, retry and reject",
+		`{"seq":1,"retry":"soon"}`:            `"retry" is not a duration such as "30s"`,
+		`{"seq":1,"retry":"-1s"}`:             `"retry" is not a duration such as "30s"`,
+		`{"seq":1,"retry":30}`:                "cannot unmarshal number",
+		`{"seq":1,"ok":true}{"seq":1}`:        "after top-level value",
+		`[1]`:                                 "cannot unmarshal array",
+		`{"seq":2,"ok":true}`:                 "its seq is 2, and the task's is 1",
+		`{"seq":1,"ok":true` + "\x00" + `}`:   "invalid character",
+		`{"seq":18446744073709551616,"ok":1}`: "cannot unmarshal number",
+	} {
+		_, _, garbage := parseOutcome([]byte(line), 1)
+		if garbage == nil || !strings.Contains(garbage.Error(), want) {
+			t.Errorf("%q: got %v, want %s", line, garbage, want)
+		}
+	}
+}
+
+func TestChildrenGetNoCredentialsOfOurs(t *testing.T) {
+	t.Setenv("ACCOUNT_1", "secret")
+	t.Setenv("ACCOUNT_2", "kept")
+	t.Setenv("AZURE_CLIENT_SECRET", "secret")
+	t.Setenv("HARMLESS", "yes")
+	t.Setenv(modeVariable, "echo")
+	o := command("echo")
+	o.Env = Environ([]string{"ACCOUNT_1", "ACCOUNT_2"}, []string{"ACCOUNT_2"})
+	e := newExec(t, o)
+	result, err := e.Work(t.Context(), task("env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env []string
+	if err := json.Unmarshal(result, &env); err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(env, "\n")
+	if strings.Contains(all, "secret") || !strings.Contains(all, "HARMLESS=yes") || !strings.Contains(all, "ACCOUNT_2=kept") {
+		t.Errorf("the child's environment:\n%s", all)
+	}
+}
+
+func TestACommandThatDoesNotExistIsFoundAtOnce(t *testing.T) {
+	if _, err := NewExec(CommandOptions{Argv: []string{"no-such-command-here"}}); err == nil || !strings.Contains(err.Error(), "no-such-command-here") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := NewExecEach(CommandOptions{}); err == nil {
+		t.Error("an empty command was taken")
+	}
+}
+
+func TestStandardErrorCannotFloodTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where no time passes
+		l := newLineLog(discard())
+		l.copy(strings.NewReader(strings.Repeat("line\n", 2*logBurst) + strings.Repeat("x", 10*logLine) + "\nthe end\n"))
+		if l.dropped != logBurst+2 {
+			t.Errorf("%d lines were left out", l.dropped)
+		}
+		if l.last() != "the end" {
+			t.Errorf("the last line is %q", l.last())
+		}
+	})
+}
+
+func gone(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	if errors.Is(err, syscall.ESRCH) {
+		return true
+	}
+	// Dead but not waited for, where nobody adopts orphans.
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return strings.Contains(string(stat), ") Z ")
+}
+
+// waitFor waits for something that happens outside of this process.
+func waitFor(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// FileOptions of a [File].
+type FileOptions struct {
+	// Patience is how long a failing write is tried again before the file
+	// reports itself as broken. It goes on trying after that. Default 30 s.
+	Patience time.Duration
+	// Broken is called once with the reason, see the package comment.
+	Broken func(error)
+	Log    *slog.Logger
+}
+
+// File is a file of JSON Lines, one a task, which holds whole lines at any
+// time but while a write is under way. As a handler it writes each task and
+// lets it be settled when the line is on disk.
+//
+// All lines that wait go out in one write and one fsync (group commit): an
+// fsync takes 1 to 20 ms, so with one a task a disk would bound the processor
+// at some hundred tasks a second; with one for all that came meanwhile, the
+// rate grows with the number of tasks in handlers.
+//
+// A write or fsync that fails is undone by truncating to the last good length,
+// then tried again with the same lines. The fsync too: after it failed the kernel
+// has dropped the pages, and a second fsync alone would report a success that is none.
+type File struct {
+	path    string
+	f       sink
+	regular bool
+	opts    FileOptions
+	retry   time.Duration // pause between failing writes
+
+	mu   sync.Mutex // guards next
+	next *commit
+	wake chan struct{} // holds a token if next may have lines
+	stop chan struct{}
+	done chan struct{} // closed when the committer has ended
+
+	size int64 // length up to the last whole line on disk; the committer's own
+	torn bool  // there may be a part of a line behind size; the committer's own
+}
+
+// sink is what a File needs of an *os.File; tests put a failing disk in its place.
+type sink interface {
+	Write(b []byte) (int, error)
+	Sync() error
+	Truncate(size int64) error
+	Close() error
+}
+
+// commit is the lines that go out together.
+type commit struct {
+	lines   []byte
+	waiting int           // how many callers still want to know; guarded by File.mu
+	written chan struct{} // closed when the lines are on disk
+}
+
+// OpenFile opens or creates the file for appending. What a crash left of a
+// last line is cut off: its task was not settled and comes again. A second
+// process cannot open it meanwhile, because undoing a failed write would cut
+// off the other's lines.
+func OpenFile(path string, o FileOptions) (*File, error) {
+	_, statErr := os.Stat(path)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	size, regular, err := prepare(f)
+	if err == nil && regular && errors.Is(statErr, os.ErrNotExist) {
+		err = syncDir(filepath.Dir(path)) // or the file itself could be gone after a power cut
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("--out %s: %w", path, err)
+	}
+	return newFile(path, f, size, regular, o), nil
+}
+
+func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
+	if o.Patience == 0 {
+		o.Patience = 30 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	out := &File{
+		path: path, f: f, size: size, regular: regular, opts: o, retry: time.Second,
+		next: newCommit(), wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	go out.run()
+	return out
+}
+
+func newCommit() *commit { return &commit{written: make(chan struct{})} }
+
+// Handle writes one task; see [pump.Handler].
+func (f *File) Handle(ctx context.Context, t *pump.Task) error {
+	return f.append(ctx, appendTask(nil, t))
+}
+
+// HandleBatch writes all tasks of an envelope together; see [pump.BatchHandler].
+func (f *File) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
+	var lines []byte
+	for _, t := range tasks {
+		lines = appendTask(lines, t)
+	}
+	err := f.append(ctx, lines)
+	if err == nil {
+		return nil
+	}
+	errs := make([]error, len(tasks))
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// append gives whole lines to the next commit and waits until they are on
+// disk. When the context ends first they may be written nevertheless: that
+// task is done twice at worst.
+func (f *File) append(ctx context.Context, lines []byte) error {
+	f.mu.Lock()
+	c := f.next
+	c.lines = append(c.lines, lines...)
+	c.waiting++
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+	select {
+	case <-c.written:
+		return nil
+	case <-ctx.Done():
+	case <-f.done:
+	}
+	f.mu.Lock()
+	c.waiting--
+	f.mu.Unlock()
+	select {
+	case <-c.written:
+		return nil
+	default:
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s is closed", f.path)
+}
+
+// Close writes what waits, unless writing fails, and closes the file.
+func (f *File) Close() error {
+	close(f.stop)
+	<-f.done
+	return f.f.Close()
+}
+
+func (f *File) run() {
+	defer close(f.done)
+	for {
+		select {
+		case <-f.wake:
+			f.flush()
+		case <-f.stop:
+			f.flush()
+			return
+		}
+	}
+}
+
+// flush brings the next commit to disk, trying until it works, nobody waits
+// for it any more, or the file is closed.
+func (f *File) flush() {
+	f.mu.Lock()
+	c := f.next
+	f.next = newCommit()
+	f.mu.Unlock()
+	if len(c.lines) == 0 {
+		return
+	}
+	var since time.Time
+	for {
+		err := f.write(c.lines)
+		if err == nil {
+			if !since.IsZero() {
+				f.opts.Log.Info("writing works again", "file", f.path)
+			}
+			close(c.written)
+			return
+		}
+		err = fmt.Errorf("%s cannot be written: %w", f.path, cause(err))
+		switch {
+		case since.IsZero():
+			since = time.Now()
+			f.opts.Log.Error("nothing is settled until this works", "error", err)
+		case f.opts.Broken != nil && time.Since(since) >= f.opts.Patience:
+			f.opts.Broken(fmt.Errorf("%w (for %v; what was not written has not been settled)", err, f.opts.Patience))
+			f.opts.Broken = nil // once
+		}
+		select {
+		case <-time.After(f.retry):
+		case <-f.stop:
+			return
+		}
+		f.mu.Lock()
+		waiting := c.waiting
+		f.mu.Unlock()
+		if waiting == 0 {
+			return
+		}
+	}
+}
+
+// write writes and syncs whole lines, or leaves the file as it was. What
+// could not be cut off at once is cut off before the next write.
+func (f *File) write(lines []byte) error {
+	if err := f.repair(); err != nil {
+		return err
+	}
+	f.torn = true
+	if _, err := f.f.Write(lines); err != nil {
+		_ = f.repair()
+		return err
+	}
+	if f.regular {
+		if err := f.f.Sync(); err != nil {
+			_ = f.repair()
+			return err
+		}
+	}
+	f.torn = false
+	f.size += int64(len(lines))
+	return nil
+}
+
+func (f *File) repair() error {
+	if !f.torn {
+		return nil
+	}
+	// A device or pipe cannot be cut; ending the line is the best there is.
+	if !f.regular {
+		f.torn = false
+		return nil
+	}
+	if err := f.f.Truncate(f.size); err != nil {
+		return err
+	}
+	f.torn = false
+	return nil
+}
+
+// cause is the error without the path.
+func cause(err error) error {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}

@@ -1,0 +1,348 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+func TestALineHasTheTaskInItsOrder(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"b": 1, "a": 2}`:     `"body":{"b": 1, "a": 2}`,
+		"{\"a\":\r\n[1]}":      `"body":{"a":[1]}`,
+		"9007199254740993":     `"body":9007199254740993`,
+		"two\nlines":           `"body":"two\nlines"`,
+		"":                     `"body":""`,
+		"\xff\x00":             `"bodyBase64":"/wA="`,
+		"\"\xff\"":             `"bodyBase64":"Iv8i"`, // JSON but for its UTF-8
+		"{\"a\":1} {\"b\":2}":  `"body":"{\"a\":1} {\"b\":2}"`,
+		"caf\u00e9 \u2028 end": `"body":"café \u2028 end"`,
+	} {
+		got := string(appendTask(nil, task(body)))
+		want = `{"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1",` + want + `,"attempt":2}` + "\n"
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if !json.Valid([]byte(got)) || strings.Count(got, "\n") != 1 {
+			t.Errorf("%q is not one line of JSON", got)
+		}
+	}
+	tk := task("1")
+	tk.Key, tk.Foreign = []byte("\xfe"), "q/1"
+	if got, want := string(appendResult(nil, tk, nil)), `{"run":"ab000000000000000000000000000000","segment":5,"n":17,"keyBase64":"/g==","id":"a1","foreign":"q/1","result":null,"attempt":2}`+"\n"; got != want {
+		t.Errorf("got %s", got)
+	}
+	if got, want := string(appendResult(nil, task(""), json.RawMessage("{\n}"))), `{"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","result":{},"attempt":2}`+"\n"; got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAfterHandleReturnsTheLineIsInTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "done.jsonl")
+	f, err := OpenFile(path, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Handle(t.Context(), task("1")); err != nil {
+		t.Fatal(err)
+	}
+	if errs := f.HandleBatch(t.Context(), []*pump.Task{task("2"), task("3")}); errs != nil {
+		t.Fatal(errs)
+	}
+	text, _ := os.ReadFile(path)
+	want := string(appendTask(appendTask(appendTask(nil, task("1")), task("2")), task("3")))
+	if string(text) != want {
+		t.Errorf("got %s", text)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.append(t.Context(), []byte("{}\n")); err == nil {
+		t.Error("a closed file took a line")
+	}
+}
+
+func TestATornLastLineIsRepairedAndNothingElseTouched(t *testing.T) {
+	whole := string(appendTask(nil, task("1")))
+	for _, tt := range []struct{ name, before, after, err string }{
+		{"empty", "", "", ""},
+		{"whole lines", whole + whole, whole + whole, ""},
+		{"torn", whole + whole[:40], whole, ""},
+		{"torn at once", whole + "{", whole, ""},
+		{"only a torn line", whole[:9], "", ""},
+		{"zeros after a power cut", whole + whole[:20] + "\x00\x00\x00", whole, ""},
+		{"only the line end is missing", whole + whole[:len(whole)-1], whole + whole, ""},
+		{"a torn line longer than one step", whole + whole[:40] + strings.Repeat("x", 300<<10), whole, ""},
+		{"somebody else's file", "first\nsecond", "first\nsecond", "was not written by a processor"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "done.jsonl")
+			if err := os.WriteFile(path, []byte(tt.before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f, err := OpenFile(path, FileOptions{})
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got %v", err)
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			} else if err := f.append(t.Context(), []byte("{}\n")); err != nil {
+				t.Fatal(err)
+			} else {
+				tt.after += "{}\n"
+				_ = f.Close()
+			}
+			if text, _ := os.ReadFile(path); string(text) != tt.after {
+				t.Errorf("got %q, want %q", text, tt.after)
+			}
+		})
+	}
+}
+
+func TestTwoProcessesCannotWriteOneFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "done.jsonl")
+	f, err := OpenFile(path, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFile(path, FileOptions{}); err == nil || !strings.Contains(err.Error(), "is being written by another process") {
+		t.Errorf("got %v", err)
+	}
+	_ = f.Close()
+	f, err = OpenFile(path, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+}
+
+// disk is a file on a disk that can be told to fail.
+type disk struct {
+	mu        sync.Mutex
+	content   []byte
+	syncs     int
+	room      int           // bytes until it is full; negative: no bound
+	syncErr   error         // of the next Sync
+	truncErr  error         // of the next Truncate
+	syncTakes time.Duration // of each
+}
+
+func (d *disk) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.room >= 0 && len(b) > d.room {
+		n := d.room
+		d.content = append(d.content, b[:n]...)
+		d.room = 0
+		return n, syscall.ENOSPC
+	}
+	if d.room >= 0 {
+		d.room -= len(b)
+	}
+	d.content = append(d.content, b...)
+	return len(b), nil
+}
+
+func (d *disk) Sync() error {
+	time.Sleep(d.syncTakes)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.syncs++
+	err := d.syncErr
+	d.syncErr = nil
+	return err
+}
+
+func (d *disk) Truncate(size int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.truncErr; err != nil {
+		d.truncErr = nil
+		return err
+	}
+	d.content = d.content[:size]
+	return nil
+}
+
+func (d *disk) Close() error { return nil }
+
+func (d *disk) text() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return string(d.content)
+}
+
+func (d *disk) set(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+func TestOneFsyncIsForAllThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{room: -1, syncTakes: 10 * time.Millisecond}
+		f := newFile("x", d, 0, true, FileOptions{})
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				if err := f.append(t.Context(), fmt.Appendf(nil, "%d\n", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if d.syncs > 2 { // the first may have gone alone
+			t.Errorf("%d syncs for 100 lines that came together", d.syncs)
+		}
+		if n := strings.Count(d.text(), "\n"); n != 100 {
+			t.Errorf("%d lines", n)
+		}
+		_ = f.Close()
+	})
+}
+
+func TestNothingIsAcknowledgedWhileTheDiskIsFullAndNothingIsLostAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{room: 15}
+		broken := make(chan error, 10)
+		f := newFile("done.jsonl", d, 0, true, FileOptions{Patience: 5 * time.Second, Broken: func(err error) { broken <- err }})
+		if err := f.append(t.Context(), []byte("0123456789\n")); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- f.append(t.Context(), []byte("abcdefghij\n")) }()
+		synctest.Wait()
+		time.Sleep(4 * time.Second)
+		if got := d.text(); got != "0123456789\n" {
+			t.Errorf("the file holds %q", got)
+		}
+		if len(broken) != 0 {
+			t.Errorf("reported too early: %v", <-broken)
+		}
+		time.Sleep(10 * time.Second)
+		if len(broken) != 1 {
+			t.Errorf("reported %d times", len(broken))
+		} else if err := <-broken; err.Error() != "done.jsonl cannot be written: no space left on device (for 5s; what was not written has not been settled)" {
+			t.Errorf("reported %v", err)
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("acknowledged with %v", err)
+		default:
+		}
+		d.set(func() { d.room = -1 })
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got := d.text(); got != "0123456789\nabcdefghij\n" {
+			t.Errorf("the file holds %q", got)
+		}
+		_ = f.Close()
+	})
+}
+
+func TestATaskThatIsGivenUpWhileTheDiskIsFullIsNotWrittenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{room: 0}
+		f := newFile("x", d, 0, true, FileOptions{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.append(ctx, []byte("given up\n")) }()
+		synctest.Wait()
+		cancel(errors.New("stopped"))
+		if err := <-done; err == nil || err.Error() != "stopped" {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		d.set(func() { d.room = -1 })
+		if err := f.append(t.Context(), []byte("next\n")); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.text(); got != "next\n" {
+			t.Errorf("the file holds %q", got)
+		}
+		_ = f.Close()
+	})
+}
+
+// TestAFailedSyncIsWrittenAgain: after a failed fsync the kernel has dropped
+// the pages, and the next fsync says nothing about them.
+func TestAFailedSyncIsWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{room: -1, syncErr: syscall.EIO, truncErr: syscall.EIO} // and the undoing fails at first too
+		f := newFile("x", d, 0, true, FileOptions{})
+		if err := f.append(t.Context(), []byte("line\n")); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.text(); got != "line\n" {
+			t.Errorf("the file holds %q", got)
+		}
+		if d.syncs != 2 {
+			t.Errorf("%d syncs", d.syncs)
+		}
+		_ = f.Close()
+	})
+}
+
+func TestAFullDeviceIsNotAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := make(chan error, 10)
+		f, err := OpenFile("/dev/full", FileOptions{Patience: time.Second, Broken: func(err error) { broken <- err }})
+		if err != nil {
+			t.Skipf("no /dev/full here: %v", err)
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("stopped"))
+		defer cancel()
+		if err := f.Handle(ctx, task("x")); err == nil || err.Error() != "stopped" {
+			t.Errorf("got %v", err)
+		}
+		if err := <-broken; !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("reported %v", err)
+		}
+		_ = f.Close()
+	})
+}
+
+// TestAResultIsOnDiskBeforeItsTaskIsDone: settle comes after the effect.
+func TestAResultIsOnDiskBeforeItsTaskIsDone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	f, err := OpenFile(path, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w := workerFunc(func(_ context.Context, t *pump.Task) (json.RawMessage, error) {
+		if string(t.Body) == "bad" {
+			return json.RawMessage(`"no"`), errors.New("failed")
+		}
+		return json.RawMessage(`{"sum":"` + string(t.Body) + `"}`), nil
+	})
+	h := Recorded(w, f)
+	if err := h.Handle(t.Context(), task("bad")); err == nil {
+		t.Error("a failed task was reported as done")
+	}
+	if err := h.Handle(t.Context(), task("good")); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(path); string(text) != string(appendResult(nil, task(""), json.RawMessage(`{"sum":"good"}`))) {
+		t.Errorf("the file holds %s", text)
+	}
+}
+
+type workerFunc func(ctx context.Context, t *pump.Task) (json.RawMessage, error)
+
+func (f workerFunc) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+	return f(ctx, t)
+}

@@ -1,0 +1,62 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// maxFailures is after how many failures in a row, without a single outcome
+// in between, a command counts as broken. It is above what two poisoned tasks
+// alone in a queue can cause (2 x 8 attempts), and in a busy queue is reached
+// long before one task has been tried eight times.
+const maxFailures = 20
+
+// health counts a worker's failures in a row, over all tasks.
+type health struct {
+	report func(error)
+
+	mu       sync.Mutex
+	failures int
+	broken   chan struct{} // closed when maxFailures was reached
+}
+
+func newHealth(report func(error)) *health {
+	return &health{report: report, broken: make(chan struct{})}
+}
+
+func (h *health) works() {
+	h.mu.Lock()
+	h.failures = 0
+	h.mu.Unlock()
+}
+
+func (h *health) fails(why error) {
+	h.mu.Lock()
+	h.failures++
+	now := h.failures == maxFailures
+	if now {
+		select {
+		case <-h.broken: // reported once is enough
+			now = false
+		default:
+			close(h.broken)
+		}
+	}
+	h.mu.Unlock()
+	if now {
+		h.report(fmt.Errorf("the command does not work (%d failures in a row); the last: %w", maxFailures, why))
+	}
+}
+
+// wait holds the tasks of a broken command until the processor gives them
+// back: tried, each would lose an attempt for what is not its fault.
+func (h *health) wait(ctx context.Context) error {
+	select {
+	case <-h.broken:
+		<-ctx.Done()
+		return context.Cause(ctx)
+	default:
+		return nil
+	}
+}

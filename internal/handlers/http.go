@@ -1,0 +1,180 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// HTTPOptions of [HTTP].
+type HTTPOptions struct {
+	URL string
+	// Header is sent with each request.
+	Header http.Header
+	// Concurrency is how many connections are kept. Default 64.
+	Concurrency int
+	// Timeout of one request with its answer. Default 5 min.
+	Timeout time.Duration
+}
+
+// HTTP posts each task to an endpoint: the body as it is, the rest in headers
+//
+//	Queuepump-Run, Queuepump-Segment, Queuepump-N   the task's identity
+//	Queuepump-Key, Queuepump-Id                     percent-encoded; left out over 4 KiB
+//	Queuepump-Attempt
+//	Queuepump-Foreign                               only of a message that no distributor made
+//	Idempotency-Key                                 RUN-SEGMENT-N, the same in every delivery
+//
+// The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
+// result; 410, 413, 415 and 422 rejected; 408, 425, 429 and 5xx failed, with
+// Retry-After again after that time; anything else failed. Redirects are not followed.
+type HTTP struct {
+	opts   HTTPOptions
+	shown  string // the URL as it may appear in an error
+	client *http.Client
+}
+
+// NewHTTP makes no request.
+func NewHTTP(o HTTPOptions) (*HTTP, error) {
+	u, err := url.Parse(o.URL)
+	switch {
+	case err != nil:
+		return nil, errors.New("the URL cannot be parsed") // the parser's error would show it, with what secret it may hold
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return nil, errors.New("the URL must begin with http:// or https:// and a host")
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = 64
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Minute
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	// The default of 2 idle connections a host would close and open one for nearly every task.
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, o.Concurrency
+	return &HTTP{
+		opts:  o,
+		shown: u.Scheme + "://" + u.Host,
+		client: &http.Client{
+			Transport:     t,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// Work posts the task and waits for the answer; see [Worker].
+func (h *HTTP) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, h.opts.Timeout, fmt.Errorf("%s did not answer within %v", h.shown, h.opts.Timeout))
+	defer cancel()
+	// A copy, because the transport may still read it when the answer is there
+	// already, and the task's own bytes are reused after the return.
+	req, err := http.NewRequestWithContext(limited, http.MethodPost, h.opts.URL, bytes.NewReader(bytes.Clone(t.Body)))
+	if err != nil {
+		return nil, errors.New("the request cannot be made")
+	}
+	h.header(req.Header, t)
+	resp, err := h.client.Do(req)
+	if err != nil {
+		if limited.Err() != nil {
+			return nil, context.Cause(limited)
+		}
+		if ue, ok := errors.AsType[*url.Error](err); ok {
+			err = ue.Err // without the URL, which may hold a secret
+		}
+		return nil, fmt.Errorf("%s: %w", h.shown, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil && limited.Err() != nil:
+		return nil, context.Cause(limited)
+	case err != nil:
+		return nil, fmt.Errorf("%s: reading the answer: %w", h.shown, err)
+	case len(body) > maxAnswer:
+		return nil, fmt.Errorf("%s answered with more than %d KiB", h.shown, maxAnswer>>10)
+	}
+	return asResult(body), outcomeOf(resp, body, time.Now())
+}
+
+func (h *HTTP) header(to http.Header, t *pump.Task) {
+	to.Set("Content-Type", contentType(t.Body))
+	to.Set("User-Agent", "queuepump")
+	for name, values := range h.opts.Header {
+		to[name] = values
+	}
+	run, segment, n := t.Run.String(), strconv.FormatUint(uint64(t.Segment), 10), strconv.FormatUint(t.N, 10)
+	to.Set("Queuepump-Run", run)
+	to.Set("Queuepump-Segment", segment)
+	to.Set("Queuepump-N", n)
+	to.Set("Queuepump-Attempt", strconv.Itoa(t.Attempt))
+	identity := run + "-" + segment + "-" + n
+	for name, value := range map[string]string{"Queuepump-Key": string(t.Key), "Queuepump-Id": t.ID, "Queuepump-Foreign": t.Foreign} {
+		if value = url.PathEscape(value); value != "" && len(value) <= 4<<10 {
+			to.Set(name, value)
+		}
+	}
+	if t.Foreign != "" {
+		identity = url.PathEscape(t.Foreign)
+	}
+	to.Set("Idempotency-Key", identity)
+}
+
+func contentType(body []byte) string {
+	switch {
+	case !utf8.Valid(body):
+		return "application/octet-stream"
+	case json.Valid(body):
+		return "application/json"
+	default:
+		return "text/plain; charset=utf-8"
+	}
+}
+
+// outcomeOf is what an answer's status says about the task. A 4xx that may
+// be a mistake in the deployment (a wrong path, a missing permission, a bad
+// proxy) only fails: rejecting would quarantine every task within seconds.
+func outcomeOf(resp *http.Response, body []byte, now time.Time) error {
+	code := resp.StatusCode
+	if code >= 200 && code <= 299 {
+		return nil
+	}
+	why := fmt.Errorf("the endpoint answered %s", resp.Status)
+	if said := strings.TrimSpace(strings.ToValidUTF8(string(body), "")); said != "" && !strings.HasPrefix(said, "<") {
+		why = fmt.Errorf("%w: %s", why, shorten(said, 200))
+	}
+	switch code {
+	case http.StatusGone, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return pump.Reject(why)
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+	default:
+		if code < 500 {
+			return why
+		}
+	}
+	if d, ok := retryAfter(resp.Header.Get("Retry-After"), now); ok {
+		return pump.RetryAfter(d, why)
+	}
+	return why
+}
+
+// retryAfter reads the header's two forms: seconds or a date.
+func retryAfter(v string, now time.Time) (time.Duration, bool) {
+	if s, err := strconv.ParseUint(v, 10, 32); err == nil {
+		return time.Duration(s) * time.Second, true
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(at.Sub(now), 0), true
+	}
+	return 0, false
+}

@@ -1,0 +1,139 @@
+package handlers
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// modeVariable makes this test binary a child with the behaviour it names.
+const modeVariable = "HANDLERS_TEST_MODE"
+
+func TestMain(m *testing.M) {
+	switch mode := os.Getenv(modeVariable); mode {
+	case "":
+		os.Exit(m.Run())
+	case "each":
+		each()
+	default:
+		longLived(mode)
+	}
+}
+
+// request is what a child reads.
+type request struct {
+	Seq     uint64
+	N       uint64
+	Key     string
+	Attempt int
+	Body    json.RawMessage
+}
+
+// longLived is a child of Exec. The body of a task, a JSON string, says what to do with it.
+func longLived(mode string) {
+	if mode == "at once" {
+		fmt.Fprintln(os.Stderr, "no such module")
+		os.Exit(3)
+	}
+	in := bufio.NewReader(os.Stdin)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			if mode == "grandchild" {
+				continue
+			}
+			os.Exit(0)
+		}
+		var r request
+		if err := json.Unmarshal(line, &r); err != nil {
+			panic(err)
+		}
+		var do string
+		_ = json.Unmarshal(r.Body, &do)
+		switch do {
+		case "die":
+			fmt.Fprintln(os.Stderr, "cannot go on")
+			os.Exit(7)
+		case "hang":
+			// A shell below us, so that only ending the whole group ends all.
+			c := exec.Command("sh", "-c", `echo $$ >"$PIDFILE"; trap "" TERM; while :; do sleep 1; done`)
+			_ = c.Start()
+			time.Sleep(time.Hour)
+		case "garbage":
+			fmt.Println("hello")
+		case "endless":
+			for {
+				fmt.Print(strings.Repeat("x", 1<<16))
+			}
+		case "wrong seq":
+			fmt.Printf(`{"seq":%d,"ok":true}`+"\n", r.Seq+1)
+		case "twice":
+			fmt.Printf(`{"seq":%d,"ok":true}`+"\n"+`{"seq":%d,"ok":true}`+"\n", r.Seq, r.Seq)
+		case "env":
+			b, _ := json.Marshal(os.Environ())
+			fmt.Printf(`{"seq":%d,"ok":true,"result":%s}`+"\n", r.Seq, b)
+		case "pid":
+			fmt.Printf(`{"seq":%d,"ok":true,"result":%d}`+"\n", r.Seq, os.Getpid())
+		case "pid and end":
+			fmt.Printf(`{"seq":%d,"ok":true,"result":%d}`+"\n", r.Seq, os.Getpid())
+			os.Exit(0)
+		default:
+			fmt.Printf(`{"seq":%d,"ok":true,"result":%s}`+"\n", r.Seq, bytes.TrimSpace(line))
+		}
+	}
+}
+
+// each is a process of ExecEach.
+func each() {
+	var b strings.Builder
+	for s := bufio.NewScanner(os.Stdin); s.Scan(); {
+		b.WriteString(s.Text())
+	}
+	var status int
+	switch {
+	case b.String() == "environment":
+		for _, pair := range os.Environ() {
+			if strings.HasPrefix(pair, "QUEUEPUMP_") {
+				fmt.Println(pair)
+			}
+		}
+	case b.String() == "hang":
+		time.Sleep(time.Hour)
+	default:
+		if n, _ := fmt.Sscanf(b.String(), "exit %d", &status); n == 1 {
+			fmt.Fprintln(os.Stderr, "going")
+			os.Exit(status)
+		}
+		fmt.Print(b.String())
+	}
+	os.Exit(0)
+}
+
+// command is the options for children of this test binary in a mode.
+func command(mode string, env ...string) CommandOptions {
+	return CommandOptions{
+		Argv: []string{os.Args[0]}, Env: append(append(os.Environ(), modeVariable+"="+mode), env...),
+		Children: 1, Timeout: time.Minute,
+	}
+}
+
+func task(body string) *pump.Task {
+	return &pump.Task{Run: pump.RunID{0xab}, Segment: 5, N: 17, Key: []byte("Oslo"), ID: "a1", Body: []byte(body), Attempt: 2}
+}
+
+// sameError compares what the errors ask for, with their texts.
+func sameError(t *testing.T, got, want error) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %#v (%v), want %#v (%v)", got, got, want, want)
+	}
+}

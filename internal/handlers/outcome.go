@@ -1,0 +1,80 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// outcome is the line that a child prints for a task.
+type outcome struct {
+	Seq    *uint64         `json:"seq"`
+	OK     bool            `json:"ok"`
+	Retry  *string         `json:"retry"`
+	Reject bool            `json:"reject"`
+	Error  string          `json:"error"`
+	Result json.RawMessage `json:"result"`
+}
+
+// maxCause bounds what a child may say about a failure; it travels in the
+// header of a quarantined envelope.
+const maxCause = 500
+
+// parseOutcome reads a child's line. The first error is what the child says
+// about the task, the second that the line is no outcome.
+//
+// The sequence number is demanded because everything else can only be guessed
+// at: a child that prints two lines for one task would otherwise have the second
+// taken for the next task's, which would be settled without having been done.
+func parseOutcome(line []byte, seq uint64) (result json.RawMessage, task, garbage error) {
+	var o outcome
+	garbled := func(why string) (json.RawMessage, error, error) {
+		return nil, nil, fmt.Errorf("the child printed %q, which is no outcome: %s", shorten(string(line), 120), why)
+	}
+	if err := json.Unmarshal(line, &o); err != nil {
+		return garbled(err.Error())
+	}
+	switch {
+	case o.Seq == nil:
+		return garbled(`it has no "seq"; give back that of the task`)
+	case *o.Seq != seq:
+		return garbled(fmt.Sprintf("its seq is %d, and the task's is %d; print one line a task, in order", *o.Seq, seq))
+	}
+	said := errors.New(shorten(o.Error, maxCause))
+	wishes := 0
+	for _, is := range []bool{o.OK, o.Retry != nil, o.Reject} {
+		if is {
+			wishes++
+		}
+	}
+	switch {
+	case wishes > 1:
+		return garbled("it has more than one of ok, retry and reject")
+	case o.OK:
+		if bytes.Equal(o.Result, []byte("null")) {
+			return nil, nil, nil
+		}
+		return o.Result, nil, nil
+	case o.Retry != nil:
+		d, err := time.ParseDuration(*o.Retry)
+		if err != nil || d < 0 {
+			return garbled(`"retry" is not a duration such as "30s"`)
+		}
+		if o.Error == "" {
+			said = errors.New("the command asked for a retry")
+		}
+		return nil, pump.RetryAfter(d, said), nil
+	case o.Reject:
+		if o.Error == "" {
+			said = errors.New("the command rejected it")
+		}
+		return nil, pump.Reject(said), nil
+	case o.Error != "":
+		return nil, said, nil
+	}
+	return garbled(`it has none of "ok":true, "retry", "reject":true and "error"`)
+}
