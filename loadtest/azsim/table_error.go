@@ -90,8 +90,7 @@ func (e *tableError) answer(r *request) reply {
 	}
 	a := r.fail(e.status, e.code, message)
 	if r.speaksXML() {
-		a.body = odataXML(r, e)
-		a.header["Content-Length"] = []string{strconv.Itoa(len(a.body))}
+		a.header.Set("X-Ms-Error-Code", e.code) // the only table answers recorded with it
 		return a
 	}
 	a.header = tableHeader(r)

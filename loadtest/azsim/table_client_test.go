@@ -1,0 +1,313 @@
+package azsim
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+	"github.com/google/go-cmp/cmp"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// Every operation of the real client's entity API, and what each of its modes
+// does to a row.
+func TestClientEntityOperations(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	c, ctx := b.table("tbl"), b.Context()
+	row := func(properties string) []byte {
+		return []byte(`{"PartitionKey":"p","RowKey":"it's"` + properties + `}`)
+	}
+	stored := func() map[string]any {
+		t.Helper()
+		g, err := c.GetEntity(ctx, "p", "it's", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m map[string]any
+		if err := json.Unmarshal(g.Value, &m); err != nil {
+			t.Fatal(err)
+		}
+		if m["odata.etag"] != string(g.ETag) {
+			t.Errorf("odata.etag %v, header %v", m["odata.etag"], g.ETag)
+		}
+		for _, name := range []string{"odata.etag", "odata.metadata", "Timestamp", "PartitionKey", "RowKey"} {
+			delete(m, name)
+		}
+		return m
+	}
+	want := func(properties map[string]any) {
+		t.Helper()
+		if d := cmp.Diff(properties, stored()); d != "" {
+			t.Errorf("stored row (-want +got):\n%s", d)
+		}
+	}
+
+	added, err := c.AddEntity(ctx, row(`,"A":1,"B":"x"`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.AddEntity(ctx, row(""), nil)
+	wantCode(t, err, 409, "EntityAlreadyExists")
+	want(map[string]any{"A": 1.0, "B": "x"})
+
+	merged, err := c.UpdateEntity(ctx, row(`,"A":2,"B":null,"C":true`), &aztables.UpdateEntityOptions{IfMatch: &added.ETag, UpdateMode: aztables.UpdateModeMerge})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(map[string]any{"A": 2.0, "B": "x", "C": true}) // a null leaves the property alone
+	_, err = c.UpdateEntity(ctx, row(`,"A":3`), &aztables.UpdateEntityOptions{IfMatch: &added.ETag, UpdateMode: aztables.UpdateModeReplace})
+	wantCode(t, err, 412, "UpdateConditionNotSatisfied")
+	if _, err = c.UpdateEntity(ctx, row(`,"D":4`), &aztables.UpdateEntityOptions{IfMatch: &merged.ETag, UpdateMode: aztables.UpdateModeReplace}); err != nil {
+		t.Fatal(err)
+	}
+	want(map[string]any{"D": 4.0})
+	for _, mode := range []aztables.UpdateMode{aztables.UpdateModeMerge, aztables.UpdateModeReplace} {
+		if _, err = c.UpsertEntity(ctx, row(`,"E":5`), &aztables.UpsertEntityOptions{UpdateMode: mode}); err != nil {
+			t.Fatal(err)
+		}
+		if mode == aztables.UpdateModeMerge {
+			want(map[string]any{"D": 4.0, "E": 5.0})
+		} else {
+			want(map[string]any{"E": 5.0})
+		}
+	}
+	_, err = c.DeleteEntity(ctx, "p", "it's", &aztables.DeleteEntityOptions{IfMatch: &merged.ETag})
+	wantCode(t, err, 412, "UpdateConditionNotSatisfied")
+	if _, err = c.DeleteEntity(ctx, "p", "it's", nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.DeleteEntity(ctx, "p", "it's", nil)
+	wantCode(t, err, 404, "ResourceNotFound")
+	_, err = c.GetEntity(ctx, "p", "it's", nil)
+	wantCode(t, err, 404, "ResourceNotFound")
+	_, err = c.UpdateEntity(ctx, row(""), nil)
+	wantCode(t, err, 404, "ResourceNotFound")
+	for _, mode := range []aztables.UpdateMode{aztables.UpdateModeMerge, aztables.UpdateModeReplace} { // upserts of a missing row create it
+		if _, err = c.UpsertEntity(ctx, row(`,"F":6`), &aztables.UpsertEntityOptions{UpdateMode: mode}); err != nil {
+			t.Fatal(err)
+		}
+		want(map[string]any{"F": 6.0})
+		if _, err = c.DeleteEntity(ctx, "p", "it's", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The client's own typed entity comes back as it was sent.
+func TestClientTypedEntityRoundTrip(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	c := b.table("tbl")
+	want := map[string]any{
+		"Binary": aztables.EDMBinary("\x00\xff"), "Bool": true, "Double": 1234.5, "Int32": int32(-7), "Int64": aztables.EDMInt64(9007199254740993),
+		"Guid": aztables.EDMGUID("4185404a-5818-48c3-b9be-f217df0dba6f"), "Text": "ünï", "Date": aztables.EDMDateTime(time.Date(2026, 11, 21, 1, 2, 3, 456_789_100, time.UTC)),
+	}
+	text, err := json.Marshal(aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: "p", RowKey: "r"}, Properties: want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AddEntity(b.Context(), text, nil); err != nil {
+		t.Fatal(err)
+	}
+	g, err := c.GetEntity(b.Context(), "p", "r", &aztables.GetEntityOptions{Format: ptr(aztables.MetadataFormatFull)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got aztables.EDMEntity
+	if err := json.Unmarshal(g.Value, &got); err != nil {
+		t.Fatal(err)
+	}
+	same := cmp.Comparer(func(a, b aztables.EDMDateTime) bool { return time.Time(a).Equal(time.Time(b)) })
+	if d := cmp.Diff(want, got.Properties, same); d != "" {
+		t.Errorf("properties (-want +got):\n%s", d)
+	}
+	if got.Type != "acct.tbl" || got.EditLink != "tbl(PartitionKey='p',RowKey='r')" || got.ID != benchURL+"/"+got.EditLink || got.ETag != string(g.ETag) || time.Time(got.Timestamp).IsZero() {
+		t.Errorf("metadata: %+v", got)
+	}
+}
+
+func TestClientTables(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	for i := range 25 {
+		b.table(fmt.Sprintf("Table%02d", i))
+	}
+	_, err := b.service.CreateTable(b.Context(), "tABLE07", nil) // names do not differ by case
+	wantCode(t, err, 409, "TableAlreadyExists")
+	list := func(o *aztables.ListTablesOptions) (names []string, pages int) {
+		for p := b.service.NewListTablesPager(o); p.More(); pages++ {
+			resp, err := p.NextPage(b.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, tab := range resp.Tables {
+				names = append(names, *tab.Name)
+			}
+		}
+		return names, pages
+	}
+	if names, pages := list(nil); len(names) != 25 || pages != 1 || names[0] != "Table00" || names[24] != "Table24" {
+		t.Errorf("%d pages: %v", pages, names)
+	}
+	if names, pages := list(&aztables.ListTablesOptions{Top: ptr[int32](10)}); len(names) != 25 || pages != 3 {
+		t.Errorf("%d pages of 10: %v", pages, names)
+	}
+	if names, _ := list(&aztables.ListTablesOptions{Filter: ptr("TableName ge 'Table05' and TableName lt 'Table08'"), Top: ptr[int32](2)}); cmp.Diff(names, []string{"Table05", "Table06", "Table07"}) != "" {
+		t.Errorf("filtered: %v", names)
+	}
+	if _, err := b.service.DeleteTable(b.Context(), "TABLE00", nil); err != nil {
+		t.Error(err)
+	}
+	_, err = b.service.DeleteTable(b.Context(), "Table00", nil)
+	wantCode(t, err, 404, "ResourceNotFound")
+	_, err = b.service.CreateTable(b.Context(), "Table00", nil)
+	wantCode(t, err, 409, "TableBeingDeleted")
+	_, err = b.service.NewClient("Table00").GetEntity(b.Context(), "p", "r", nil)
+	wantCode(t, err, 404, "TableNotFound")
+}
+
+func TestClientAccessPolicies(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	c, ctx := b.table("tbl"), b.Context()
+	if got, err := c.GetAccessPolicy(ctx, nil); err != nil || len(got.SignedIdentifiers) != 0 {
+		t.Errorf("a new table's policies: %v %v", got, err)
+	}
+	start, expiry := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	set := []*aztables.SignedIdentifier{
+		{ID: ptr("full"), AccessPolicy: &aztables.AccessPolicy{Start: &start, Expiry: &expiry, Permission: ptr("raud")}},
+		{ID: ptr("partial"), AccessPolicy: &aztables.AccessPolicy{Permission: ptr("r")}},
+		{ID: ptr("empty")},
+	}
+	if _, err := c.SetAccessPolicy(ctx, &aztables.SetAccessPolicyOptions{TableACL: set}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.GetAccessPolicy(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.SignedIdentifiers) != 3 || *got.SignedIdentifiers[0].ID != "full" || *got.SignedIdentifiers[0].AccessPolicy.Permission != "raud" || !got.SignedIdentifiers[0].AccessPolicy.Expiry.Equal(expiry) || *got.SignedIdentifiers[1].AccessPolicy.Permission != "r" {
+		t.Errorf("policies: %+v", got.SignedIdentifiers)
+	}
+	var six []*aztables.SignedIdentifier
+	for i := range 6 {
+		six = append(six, &aztables.SignedIdentifier{ID: ptr(fmt.Sprint(i)), AccessPolicy: &aztables.AccessPolicy{Start: &start, Expiry: &expiry, Permission: ptr("r")}})
+	}
+	_, err = c.SetAccessPolicy(ctx, &aztables.SetAccessPolicyOptions{TableACL: six})
+	if err == nil || !strings.Contains(err.Error(), "too many") && !strings.Contains(err.Error(), "five") {
+		t.Errorf("six policies: %v", err)
+	}
+	if _, err := c.SetAccessPolicy(ctx, nil); err != nil {
+		t.Errorf("no policies: %v", err)
+	}
+	if got, err := c.GetAccessPolicy(ctx, nil); err != nil || len(got.SignedIdentifiers) != 0 {
+		t.Errorf("policies after removal: %v %v", got, err)
+	}
+	_, err = b.service.NewClient("none").GetAccessPolicy(ctx, nil)
+	wantCode(t, err, 404, "TableNotFound")
+}
+
+// The recorded form of a refused Set Table ACL: XML of the OData kind, without
+// a byte order mark, and with an x-ms-error-code header.
+func TestWireFormOfAccessPolicies(t *testing.T) {
+	inBubble(t, TableOptions{}, func(b *tableBench) {
+		b.table("tbl")
+		xml := func(body string) string {
+			return `<?xml version="1.0" encoding="utf-8"?>` + body
+		}
+		bad := `<SignedIdentifiers><SignedIdentifier><AccessPolicy><Expiry>2042-01-01T01:01:01.000000001Z</Expiry></AccessPolicy></SignedIdentifier></SignedIdentifiers>`
+		b.wantWire("set a policy without Id", b.do("PUT", "/tbl?comp=acl", bad, "Content-Type: application/xml"), 400,
+			map[string]string{"Content-Type": "application/xml", "x-ms-error-code": "InvalidXmlDocument"},
+			xml(`<m:error xmlns:m="http://schemas.microsoft.com/ado/2007/08/dataservices/metadata"><m:code>InvalidXmlDocument</m:code><m:message xml:lang="en-US">XML specified is not syntactically valid.`+"\nRequestId:GUID\nTime:2000-01-01T00:00:00.0000000Z"+`</m:message></m:error>`))
+		good := `<SignedIdentifiers><SignedIdentifier><AccessPolicy><Permission>r</Permission><Expiry>2021-06-08T02:10:09Z</Expiry><Start>2021-06-08T02:10:09Z</Start></AccessPolicy><Id>full</Id></SignedIdentifier></SignedIdentifiers>`
+		b.wantWire("set", b.do("PUT", "/tbl?comp=acl", good, "Content-Type: application/xml"), 204, map[string]string{}, "")
+		b.wantWire("get", b.do("GET", "/tbl?comp=acl", "", "Accept: application/xml"), 200, map[string]string{"Content-Type": "application/xml"},
+			"\uFEFF"+xml(`<SignedIdentifiers><SignedIdentifier><Id>full</Id><AccessPolicy><Start>2021-06-08T02:10:09.0000000Z</Start><Expiry>2021-06-08T02:10:09.0000000Z</Expiry><Permission>r</Permission></AccessPolicy></SignedIdentifier></SignedIdentifiers>`))
+	})
+}
+
+// Shared access signatures: each operation needs its letter, an upsert two,
+// and a range of keys holds for rows addressed and rows queried alike.
+func TestSharedAccessToTables(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	owner, ctx := b.table("tbl"), b.Context()
+	for _, k := range []string{"a1", "b1", "b2", "c1"} {
+		row := fmt.Sprintf(`{"PartitionKey":%q,"RowKey":%q}`, k[:1], k[1:])
+		if _, err := owner.AddEntity(ctx, []byte(row), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cred, err := aztables.NewSharedKeyCredential("acct", b.sim.Key("acct"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := func(v aztables.SASSignatureValues) *aztables.Client {
+		t.Helper()
+		v.TableName, v.Protocol, v.ExpiryTime = "tbl", aztables.SASProtocolHTTPS, time.Now().UTC().Add(time.Hour)
+		q, err := v.Sign(cred)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := aztables.NewClientWithNoCredential(benchURL+"/tbl?"+q, clientOptions(b.sim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	star := azcore.ETagAny
+	operations := []struct {
+		name, needs string
+		run         func(c *aztables.Client) error
+	}{
+		{"get", "r", func(c *aztables.Client) error { _, err := c.GetEntity(ctx, "b", "1", nil); return err }},
+		{"query", "r", func(c *aztables.Client) error { _, err := c.NewListEntitiesPager(nil).NextPage(ctx); return err }},
+		{"update", "u", func(c *aztables.Client) error {
+			_, err := c.UpdateEntity(ctx, []byte(`{"PartitionKey":"b","RowKey":"1"}`), nil)
+			return err
+		}},
+		{"upsert", "au", func(c *aztables.Client) error {
+			_, err := c.UpsertEntity(ctx, []byte(`{"PartitionKey":"b","RowKey":"1"}`), nil)
+			return err
+		}},
+		{"delete and insert", "ad", func(c *aztables.Client) error {
+			if _, err := c.DeleteEntity(ctx, "b", "2", nil); err != nil {
+				return err
+			}
+			_, err := c.AddEntity(ctx, []byte(`{"PartitionKey":"b","RowKey":"2"}`), nil)
+			return err
+		}},
+		{"batch", "au", func(c *aztables.Client) error {
+			_, err := c.SubmitTransaction(ctx, []aztables.TransactionAction{
+				{ActionType: aztables.TransactionTypeUpdateMerge, Entity: []byte(`{"PartitionKey":"b","RowKey":"1"}`), IfMatch: &star},
+				{ActionType: aztables.TransactionTypeInsertMerge, Entity: []byte(`{"PartitionKey":"b","RowKey":"2"}`)},
+			}, nil)
+			return err
+		}},
+	}
+	for _, op := range operations {
+		for _, letters := range []string{"r", "a", "u", "d", "au", "ad", "raud"} {
+			allowed := true
+			for _, l := range op.needs {
+				allowed = allowed && strings.ContainsRune(letters, l)
+			}
+			err := op.run(shared(aztables.SASSignatureValues{Permissions: letters}))
+			if allowed && err != nil {
+				t.Errorf("%s with %q: %v", op.name, letters, err)
+			}
+			if !allowed {
+				if err == nil {
+					t.Errorf("%s with %q was allowed", op.name, letters)
+				} else if op.name != "delete and insert" || letters != "d" { // which gets as far as the insertion
+					wantCode(t, err, 403, "AuthorizationPermissionMismatch")
+				}
+			}
+			if letters == "d" && op.name == "delete and insert" { // put back what it deleted
+				if _, err := owner.AddEntity(ctx, []byte(`{"PartitionKey":"b","RowKey":"2"}`), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
