@@ -1,11 +1,13 @@
 package azsim
 
 import (
+	"context"
 	"encoding/xml"
 	"io"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -38,9 +40,9 @@ type seen struct {
 	code   string
 }
 
-func (w raw) try(method, target, body string, headers ...string) (seen, error) {
+func (w raw) request(ctx context.Context, method, target, body string, headers ...string) *http.Request {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), method, w.at+target, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, w.at+target, strings.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -48,16 +50,26 @@ func (w raw) try(method, target, body string, headers ...string) (seen, error) {
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
+	return req
+}
+
+// send does a request; an error is one of the connection.
+func (w raw) send(req *http.Request) (seen, error) {
 	resp, err := w.tr.Do(req)
 	if err != nil {
 		return seen{}, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return seen{}, err
 	}
 	return seen{resp.StatusCode, resp.Header, string(b), resp.Header.Get("X-Ms-Error-Code")}, nil
+}
+
+func (w raw) try(method, target, body string, headers ...string) (seen, error) {
+	w.t.Helper()
+	return w.send(w.request(w.t.Context(), method, target, body, headers...))
 }
 
 func (w raw) do(method, target, body string, headers ...string) seen {
@@ -133,6 +145,11 @@ func texts(ms []got) string {
 		s = append(s, m.Text)
 	}
 	return strings.Join(s, " ")
+}
+
+func sorted(s []string) string {
+	slices.Sort(s)
+	return strings.Join(s, ", ")
 }
 
 // mask replaces what differs from run to run.
