@@ -164,6 +164,13 @@ func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
 	return root, nil
 }
 
+// Has reports whether a field path, such as accounts[1].queues, is one that a
+// configuration file may hold.
+func Has(field string) bool {
+	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyz"))]
+	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "budget"}, root)
+}
+
 // Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the
 // file and line of the field it names; another error is returned as it is.
 func (f *File) Locate(err error) error {

@@ -18,7 +18,7 @@ import (
 type CommandOptions struct {
 	// Argv is the command and its arguments.
 	Argv []string
-	// Env is the environment of the children, see [Environ].
+	// Env is the environment of the children; nil: this process's own.
 	Env []string
 	// Children is how many run at once. Default: one a core.
 	Children int

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+)
+
+func TestTheExitStatusSaysWhatWentWrong(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"done", nil, 0},
+		{"failed", &failure{errors.New("no")}, 1},
+		{"found by cobra", errors.New("unknown flag"), 2},
+		{"a mistake of usage", &failure{fmt.Errorf("wrapped: %w", Usage("no"))}, 2},
+		{"a wrong file", &failure{configfile.Errors{{}}}, 2},
+		{"SIGINT", &failure{&Interrupted{syscall.SIGINT}}, 130},
+		{"SIGTERM", &failure{&Interrupted{syscall.SIGTERM}}, 143},
+	} {
+		if got := exitCode(tt.err); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestOnlyACommandThatWasBegunFails(t *testing.T) {
+	run := func(args ...string) error {
+		root := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(&cobra.Command{Use: "go", Args: cobra.NoArgs, RunE: Command(func(*cobra.Command) error { return errors.New("boom") })})
+		root.SetArgs(args)
+		root.SetOut(&bytes.Buffer{})
+		return root.Execute()
+	}
+	for _, tt := range []struct {
+		args string
+		want int
+	}{{"go", 1}, {"go --fast", 2}, {"go home", 2}, {"stop", 2}} {
+		if got := exitCode(run(strings.Fields(tt.args)...)); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.args, got, tt.want)
+		}
+	}
+}
+
+func TestAFieldThatIsNotInTheFileIsAFlag(t *testing.T) {
+	err := Explain(&pump.ConfigError{Field: "retry.base", Problem: "p", Fix: "f"}, nil)
+	if err.Error() != "--retry-base: p; f" || exitCode(&failure{err}) != 2 {
+		t.Errorf("got %v", err)
+	}
+	err = Explain(&pump.ConfigError{Field: "accounts[1].queues", Problem: "p", Fix: "f"}, &configfile.File{})
+	if _, ok := errors.AsType[configfile.Errors](err); !ok {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheFirstSignalEndsTheContext(t *testing.T) {
+	ctx, stop := withSignals(t.Context(), func() {})
+	defer stop()
+	if WasInterrupted(ctx) != nil {
+		t.Error("interrupted before the signal")
+	}
+	if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if i, ok := errors.AsType[*Interrupted](WasInterrupted(ctx)); !ok || i.Signal != syscall.SIGTERM {
+		t.Errorf("got %v", context.Cause(ctx))
+	}
+}
+
+func TestChildrenGetNoCredentialsOfOurs(t *testing.T) {
+	t.Setenv("ACCOUNT_1", "secret")
+	t.Setenv("ACCOUNT_2", "kept")
+	t.Setenv("AZURE_CLIENT_SECRET", "secret")
+	t.Setenv("HARMLESS", "yes")
+	all := strings.Join(ChildEnv([]string{"ACCOUNT_1", "ACCOUNT_2"}, []string{"ACCOUNT_2"}), "\n")
+	if strings.Contains(all, "secret") || !strings.Contains(all, "HARMLESS=yes") || !strings.Contains(all, "ACCOUNT_2=kept") {
+		t.Errorf("the environment:\n%s", all)
+	}
+}
+
+func TestACommandLineIsSplitAsAShellWouldWithoutRunningOne(t *testing.T) {
+	for in, want := range map[string][]string{
+		`python3 work.py`:        {"python3", "work.py"},
+		`a 'b c' "d e" f\ g`:     {"a", "b c", "d e", "f g"},
+		`echo $HOME *; rm | cat`: {"echo", "$HOME", "*;", "rm", "|", "cat"},
+	} {
+		got, err := Split(in)
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Errorf("%s: %v %s", in, err, d)
+		}
+	}
+	for _, in := range []string{"", "  ", "a 'b"} {
+		if got, err := Split(in); err == nil {
+			t.Errorf("%q became %q", in, got)
+		}
+	}
+}
+
+func TestNumbersAreWrittenToBeRead(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -999: "-999"} {
+		if got := Count(n); got != want {
+			t.Errorf("%d became %s", n, got)
+		}
+	}
+	for n, want := range map[int64]string{1: "1 B", 20 << 10: "20.0 KiB", 20 << 20: "20.0 MiB", 20 << 30: "20.0 GiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("%d became %s", n, got)
+		}
+	}
+}
+
+func TestRequestsAreATable(t *testing.T) {
+	var b bytes.Buffer
+	Requests(&b, pump.Requests{"beta": {"put": 1200}, "alpha": {"get": 3, "put": 1}}, 2, 12040)
+	want := "1,204 requests, 100.0 for a thousand tasks, 2 throttled\n" +
+		"         get    put\n" +
+		"  alpha    3      1\n" +
+		"   beta    0  1,200\n"
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Error(d)
+	}
+}

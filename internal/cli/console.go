@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// Console is standard error: the log, and progress as a bar on a terminal or
+// else as a line of the log now and then. It may be used by many at once.
+type Console struct {
+	Log *slog.Logger
+
+	out      *os.File
+	terminal bool
+	quiet    bool
+	every    time.Duration
+
+	mu   sync.Mutex // guards what follows, and writing
+	bar  *progressbar.ProgressBar
+	last time.Time // when progress was logged
+}
+
+// ConsoleFlags are the flags of a Console.
+type ConsoleFlags struct {
+	format string
+	quiet  bool
+	debug  bool
+	every  time.Duration
+}
+
+// Add adds the flags to a command.
+func (f *ConsoleFlags) Add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.format, "log-format", "text", "log on standard error as `text` or json")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "log warnings and errors only, and no progress")
+	cmd.Flags().BoolVar(&f.debug, "debug", false, "log details too")
+	cmd.Flags().DurationVar(&f.every, "progress-every", 5*time.Second, "how often progress is logged where standard error is no terminal")
+}
+
+// Console makes the console that the flags ask for.
+func (f *ConsoleFlags) Console() (*Console, error) {
+	c := &Console{out: os.Stderr, quiet: f.quiet, every: f.every, last: time.Now()}
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	switch {
+	case f.quiet && f.debug:
+		return nil, Usage("--quiet and --debug exclude each other")
+	case f.quiet:
+		o.Level = slog.LevelWarn
+	case f.debug:
+		o.Level = slog.LevelDebug
+	}
+	switch f.format {
+	case "text":
+		c.Log = slog.New(slog.NewTextHandler(c, o))
+		c.terminal = term.IsTerminal(int(c.out.Fd()))
+	case "json":
+		c.Log = slog.New(slog.NewJSONHandler(c, o))
+	default:
+		return nil, Usage("--log-format: %q is not a format; use text or json", f.format)
+	}
+	return c, nil
+}
+
+// Write writes a line of the log; a bar that is shown makes room for it.
+func (c *Console) Write(line []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bar != nil {
+		_ = c.bar.Clear()
+	}
+	return c.out.Write(line)
+}
+
+// Progress shows how far the work is: done of total, which is 0 if it is not
+// known, described by text, and by attrs where it is logged.
+func (c *Console) Progress(done, total int64, text string, attrs ...any) {
+	if c.quiet {
+		return
+	}
+	if !c.terminal {
+		c.mu.Lock()
+		due := time.Since(c.last) >= c.every
+		if due {
+			c.last = time.Now()
+		}
+		c.mu.Unlock()
+		if due {
+			c.Log.Info("progress", attrs...)
+		}
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if total <= 0 {
+		total = -1
+	}
+	if c.bar == nil {
+		c.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(24), progressbar.OptionSetRenderBlankState(true),
+			progressbar.OptionUseANSICodes(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionSpinnerType(14),
+			progressbar.OptionSetPredictTime(total > 0), progressbar.OptionShowDescriptionAtLineEnd())
+	}
+	if total > 0 && total != c.bar.GetMax64() {
+		c.bar.ChangeMax64(total)
+	}
+	c.bar.Describe(text)
+	// A full bar counts as finished and is not drawn again; the end is Done's.
+	if total > 0 {
+		done = min(done, total-1)
+	}
+	_ = c.bar.Set64(done)
+}
+
+// Done takes the bar away.
+func (c *Console) Done() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bar != nil {
+		_ = c.bar.Clear()
+		c.bar = nil
+	}
+}
+
+// Rate is a speed between two calls of it, for display.
+type Rate struct {
+	at    time.Time
+	count int64
+	rate  float64
+}
+
+// Per second since some seconds ago, given the count now.
+func (r *Rate) Per(count int64) string {
+	now := time.Now()
+	switch since := now.Sub(r.at); {
+	case r.at.IsZero():
+		r.at, r.count = now, count
+	case since >= time.Second:
+		// The mean of the last second and of what came before it, or the number is too restless to read.
+		r.rate = (r.rate + float64(count-r.count)/since.Seconds()) / 2
+		r.at, r.count = now, count
+	}
+	return fmt.Sprintf("%s/s", Count(int64(r.rate)))
+}

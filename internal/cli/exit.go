@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// ExitCodes is the part of a command's help that says how it ends.
+const ExitCodes = `Exit status:
+  0    done, or stopped by a signal where that is the way to stop
+  1    failed
+  2    the command line or the configuration is wrong; nothing was done
+  130  ended by SIGINT, 143 by SIGTERM, before the work was complete
+The first signal stops gracefully, a second one at once.`
+
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// UsageError is a mistake in the command line.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usage makes a UsageError.
+func Usage(format string, args ...any) error {
+	return &UsageError{fmt.Errorf(format, args...)}
+}
+
+// failure is an error of a command that was begun; what cobra finds before is a mistake of usage.
+type failure struct{ err error }
+
+func (e *failure) Error() string { return e.err.Error() }
+func (e *failure) Unwrap() error { return e.err }
+
+// Command makes f the action of a command.
+func Command(f func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		if err := f(cmd); err != nil {
+			return &failure{err}
+		}
+		return nil
+	}
+}
+
+// Main runs the program and ends the process. atOnce is called before the
+// process ends without further ado on a second signal.
+func Main(root *cobra.Command, atOnce func()) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	ctx, stop := withSignals(context.Background(), atOnce)
+	cmd, err := root.ExecuteContextC(ctx)
+	stop()
+	if err != nil {
+		report(root, cmd, err)
+	}
+	os.Exit(exitCode(err))
+}
+
+func report(root, cmd *cobra.Command, err error) {
+	if _, ok := errors.AsType[*Interrupted](err); ok {
+		return // the summary has said it
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), strings.TrimRight(line, "\n"))
+	}
+	if _, ok := errors.AsType[*failure](err); !ok {
+		fmt.Fprintf(os.Stderr, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())
+	}
+}
+
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if i, ok := errors.AsType[*Interrupted](err); ok {
+		return 128 + int(i.Signal)
+	}
+	if _, ok := errors.AsType[*failure](err); !ok {
+		return exitUsage
+	}
+	_, usage := errors.AsType[*UsageError](err)
+	_, file := errors.AsType[configfile.Errors](err)
+	if usage || file {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// Explain gives an error of the engine the place that its cause stands at: a
+// line of the configuration file, or a flag.
+func Explain(err error, f *configfile.File) error {
+	ce, ok := errors.AsType[*pump.ConfigError](err)
+	if !ok {
+		return err
+	}
+	if configfile.Has(ce.Field) {
+		return f.Locate(err)
+	}
+	return Usage("--%s: %s; %s", strings.ReplaceAll(ce.Field, ".", "-"), ce.Problem, ce.Fix)
+}
+
+// Interrupted is that a signal ended what was not complete.
+type Interrupted struct{ Signal syscall.Signal }
+
+func (e *Interrupted) Error() string { return "ended by " + e.Signal.String() }

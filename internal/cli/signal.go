@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// withSignals makes a context that the first SIGINT or SIGTERM ends, with an
+// [*Interrupted] as the cause. The second ends the process at once: whoever asks
+// twice has a reason, and what is in hand comes back when its leases end.
+func withSignals(parent context.Context, atOnce func()) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case s := <-signals:
+				i := &Interrupted{s.(syscall.Signal)}
+				if n > 0 {
+					fmt.Fprintf(os.Stderr, "second signal: ending at once\n")
+					atOnce()
+					os.Exit(exitCode(i))
+				}
+				cancel(i)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel(nil)
+	}
+}
+
+// WasInterrupted is the signal that ended ctx, as an error, or nil.
+func WasInterrupted(ctx context.Context) error {
+	if i, ok := context.Cause(ctx).(*Interrupted); ok {
+		return i
+	}
+	return nil
+}

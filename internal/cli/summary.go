@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// JSON prints a summary as one line.
+func JSON(w io.Writer, summary any) error {
+	b, err := json.Marshal(summary)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// Count writes a number so that it can be read: 1,234,567.
+func Count(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	digits := strings.TrimPrefix(s, "-")
+	sign := s[:len(s)-len(digits)]
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// Bytes writes a size so that it can be read.
+func Bytes(n int64) string {
+	switch {
+	case n < 10<<10:
+		return Count(n) + " B"
+	case n < 10<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 10<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	default:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+}
+
+// Requests prints a table of the requests by account and operation, with what
+// they come to for a thousand tasks.
+func Requests(w io.Writer, r pump.Requests, throttled, tasks int64) {
+	total := r.Total()
+	fmt.Fprintf(w, "%s requests", Count(total))
+	if tasks > 0 {
+		fmt.Fprintf(w, ", %.1f for a thousand tasks", float64(total)*1000/float64(tasks))
+	}
+	fmt.Fprintf(w, ", %s throttled\n", Count(throttled))
+	var ops []string
+	for _, by := range r {
+		for op := range by {
+			if !slices.Contains(ops, op) {
+				ops = append(ops, op)
+			}
+		}
+	}
+	if len(ops) == 0 {
+		return
+	}
+	slices.Sort(ops)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "\t%s\t\n", strings.Join(ops, "\t"))
+	for _, account := range slices.Sorted(maps.Keys(r)) {
+		fmt.Fprintf(t, "%s\t", account)
+		for _, op := range ops {
+			fmt.Fprintf(t, "%s\t", Count(r[account][op]))
+		}
+		fmt.Fprintln(t)
+	}
+	_ = t.Flush()
+}
