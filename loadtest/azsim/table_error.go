@@ -47,7 +47,6 @@ var (
 	errEntityTooLarge     = refuse(400, "EntityTooLarge", "The entity is larger than the maximum allowed size (1MB).")
 	errTooManyProperties  = refuse(400, "TooManyProperties", "The entity contains more properties than allowed. Each entity can include up to 252 properties to store data. Each entity also has 3 system properties.")
 	errKeyTooLarge        = refuse(400, "KeyValueTooLarge", "The value specified for the PartitionKey or RowKey exceeds the maximum size permitted (1KB).")
-	errValueType          = refuse(400, "InvalidValueType", "The value specified is invalid.")
 	errNameCharacters     = refuse(400, "InvalidResourceName", "The specifed resource name contains invalid characters.") // the service's spelling
 	errNameLength         = refuse(400, "OutOfRangeInput", "The specified resource name length is not within the permissible limits.")
 	errMethodNotAllowed   = refuse(405, "MethodNotAllowed", "The requested method is not allowed on the specified resource.")

@@ -1,0 +1,180 @@
+package azsim
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+)
+
+// "A single table partition: up to 2,000 entities per second" (azure.md A2):
+// a batch counts its entities, other partitions are not concerned, and the
+// refusal is a 503 in the table service's form.
+func TestThePartitionLimitCountsEntities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Accounts: []Account{{Name: "acct"}}, Limits: PublishedLimits()})
+		service, err := aztables.NewServiceClientFromConnectionString(s.ConnectionString("acct"), clientOptions(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &tableBench{t, s, service}
+		c := b.table("tbl")
+		batch := func(pk string, from int) error {
+			var actions []aztables.TransactionAction
+			for i := range 100 {
+				row := fmt.Sprintf(`{"PartitionKey":%q,"RowKey":"%d"}`, pk, from+i)
+				actions = append(actions, aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: []byte(row)})
+			}
+			_, err := c.SubmitTransaction(t.Context(), actions, nil)
+			return err
+		}
+		accepted := 0
+		start := time.Now()
+		for n := 0; time.Since(start) < 3*time.Second; n++ {
+			if err := batch("hot", n%50*100); err == nil {
+				accepted += 100
+			} else {
+				wantCode(t, err, 503, "ServerBusy")
+				if _, err := c.UpsertEntity(t.Context(), []byte(`{"PartitionKey":"cold","RowKey":"r"}`), nil); err != nil {
+					t.Fatalf("another partition: %v", err)
+				}
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+		// A burst of a tenth of a second and one debt of a batch come on top.
+		if accepted < 5_800 || accepted > 6_400 {
+			t.Errorf("%d entities in 3 s, want the published 2,000/s", accepted)
+		}
+	})
+}
+
+// Trap D7: the write is made, the answer is a 500; trying again under the old
+// ETag gets 412 although the row holds one's own value.
+func TestAConditionalWriteWhoseAnswerIsLostLooksLikeALostRace(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	c, ctx := b.table("tbl"), b.Context()
+	added, err := c.AddEntity(ctx, []byte(`{"PartitionKey":"p","RowKey":"r","Nonce":"old"}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Rule{
+		{Service: "table", Operations: []string{"UpdateEntity"}, Fault: AnswerAfter, First: 1},
+		{Service: "table", Operations: []string{"UpdateEntity"}, Fault: AnswerLost, First: 1},
+	} {
+		i := b.sim.Inject(f)
+		nonce := "mine-" + string(f.Fault)
+		update := func() error {
+			_, err := c.UpdateEntity(ctx, fmt.Appendf(nil, `{"PartitionKey":"p","RowKey":"r","Nonce":%q}`, nonce), &aztables.UpdateEntityOptions{IfMatch: &added.ETag, UpdateMode: aztables.UpdateModeReplace})
+			return err
+		}
+		err := update()
+		if e, ok := errors.AsType[*azcore.ResponseError](err); err == nil || ok && e.StatusCode != http.StatusInternalServerError {
+			t.Fatalf("%v: %v", f, err)
+		}
+		wantCode(t, update(), 412, "UpdateConditionNotSatisfied")
+		if rows := b.all(c, nil); rows[0]["Nonce"] != nonce {
+			t.Errorf("%v: row %v", f, rows[0])
+		}
+		i.Remove()
+		g, err := c.GetEntity(ctx, "p", "r", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		added.ETag = g.ETag
+	}
+}
+
+// Over TCP the account stands in the path, and so it does in the addresses of
+// the parts of a batch.
+func TestTablesOverTCPInPathStyle(t *testing.T) {
+	s := New(Config{Accounts: []Account{{Name: "acct"}}, Limits: NoLimits()})
+	server, err := s.Listen("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	service, err := aztables.NewServiceClientFromConnectionString(server.ConnectionString("acct"),
+		&aztables.ClientOptions{ClientOptions: azcore.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &tableBench{t, s, service}
+	c := b.table("tbl")
+	var actions []aztables.TransactionAction
+	for i := range 3 {
+		row := fmt.Sprintf(`{"PartitionKey":"p q","RowKey":"%d %%"}`, i)
+		actions = append(actions, aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: []byte(row)})
+	}
+	if _, err := c.SubmitTransaction(t.Context(), actions, nil); err != nil {
+		t.Fatal(err)
+	}
+	if rows := b.all(c, nil); len(rows) != 3 {
+		t.Errorf("rows: %v", rows)
+	}
+	if _, err := c.GetEntity(t.Context(), "p q", "1 %", nil); err != nil {
+		t.Error(err)
+	}
+	_, err = c.DeleteEntity(t.Context(), "p q", "none", nil)
+	wantCode(t, err, 404, "ResourceNotFound")
+	if _, err := c.Delete(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A POST may carry the verb in X-HTTP-Method.
+func TestVerbsThroughATunnel(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	b.table("tbl")
+	const row = "/tbl(PartitionKey='p',RowKey='r')"
+	b.want(b.do("POST", row, `{"A":1}`, "X-HTTP-Method: PUT"), 204, "")
+	b.want(b.do("POST", row, `{"B":2}`, "X-HTTP-Method: MERGE", "If-Match: *"), 204, "")
+	if a := b.do("GET", row+"?$select=A,B", "", "Accept: application/json;odata=nometadata"); a.body != `{"A":1,"B":2}` {
+		t.Errorf("row: %s", a.body)
+	}
+	b.want(b.do("POST", row, "", "X-HTTP-Method: DELETE", "If-Match: *"), 204, "")
+	b.want(b.do("GET", row, ""), 404, "ResourceNotFound")
+}
+
+// Requests are counted under the names of the REST reference.
+func TestTableOperationsAreCountedByName(t *testing.T) {
+	b := newTableBench(t, TableOptions{})
+	b.table("tbl")
+	const row = "/tbl(PartitionKey='p',RowKey='r')"
+	for _, r := range []struct{ method, path, body, header string }{
+		{"POST", "/tbl", `{"PartitionKey":"p","RowKey":"r"}`, "A: b"},
+		{"GET", row, "", "A: b"},
+		{"GET", "/tbl()", "", "A: b"},
+		{"PUT", row, "{}", "If-Match: *"},
+		{"PATCH", row, "{}", "If-Match: *"},
+		{"PUT", row, "{}", "A: b"},
+		{"PATCH", row, "{}", "A: b"},
+		{"DELETE", row, "", "If-Match: *"},
+		{"GET", "/Tables", "", "A: b"},
+		{"GET", "/tbl?comp=acl", "", "A: b"},
+		{"PUT", "/tbl?comp=acl", "", "A: b"},
+		{"POST", "/$batch", changeSet(insertion("p", "1")), batchType},
+		{"DELETE", "/Tables('tbl')", "", "A: b"},
+	} {
+		b.do(r.method, r.path, r.body, r.header)
+	}
+	got := make(map[string]int)
+	for _, c := range b.sim.Stats().Requests {
+		if c.Status < 300 {
+			got[c.Operation] += int(c.Count)
+		}
+	}
+	for _, name := range []string{
+		"InsertEntity", "GetEntity", "QueryEntities", "UpdateEntity", "MergeEntity", "InsertOrReplaceEntity", "InsertOrMergeEntity",
+		"DeleteEntity", "QueryTables", "GetTableACL", "SetTableACL", "Batch", "CreateTable", "DeleteTable",
+	} {
+		if got[name] != 1 {
+			t.Errorf("%s was counted %d times; all: %v", name, got[name], got)
+		}
+	}
+}
