@@ -37,8 +37,8 @@ type lease struct {
 	retry   time.Time // the next renewal
 	tries   uint64    // renewals so far, of any outcome
 	renews  bool      // a renewal is under way
-	// doubt: a renewal was not answered, so the receipt may be dead although
-	// the message is still hidden (window 14).
+	// doubt: a request of our own was not answered, so the receipt may be dead
+	// although nobody else has the message (windows 9, 14).
 	doubt bool
 	ended bool // trust is over: the handlers were told, nothing is renewed any more
 	gone  bool // the service said that the receipt is no longer the newest
@@ -117,9 +117,11 @@ func (k *keeper) take(ctx context.Context, d *delivery) (storage.Receipt, error)
 	return l.receipt, nil
 }
 
-// giveBack goes on keeping a message that could not be settled yet.
-func (k *keeper) giveBack(d *delivery) {
+// giveBack goes on keeping a message that could not be settled yet; doubt says
+// that the request that should have done it may have.
+func (k *keeper) giveBack(d *delivery, doubt bool) {
 	k.mu.Lock()
+	d.lease.doubt = d.lease.doubt || doubt
 	k.push(d)
 	k.mu.Unlock()
 	<-d.lease.own

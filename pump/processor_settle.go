@@ -168,7 +168,7 @@ func (r *processing) settle(d *delivery) {
 		r.log.Error("message cannot be settled; it is left to its lease", append(d.attrs(-1), "error", err)...)
 	default:
 		s.doubt = s.doubt || storage.Ambiguous(err)
-		r.keeper.giveBack(d)
+		r.keeper.giveBack(d, s.doubt)
 		r.settleLater(d, err)
 		return
 	}
