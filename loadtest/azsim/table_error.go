@@ -57,6 +57,7 @@ var (
 	errMissingHeader      = refuse(400, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not specified.")
 	errBothConditions     = refuse(400, "InvalidInput", "Both If-Match and If-None-Match HTTP headers cannot be specified at the same time. Please specify either one of the headers or none of them.")
 	errAtomFormat         = refuse(415, "AtomFormatNotSupported", "Atom format is not supported.")
+	errJSONFormat         = refuse(415, "JsonFormatNotSupported", "JSON format is not supported.")
 	errMediaType          = refuse(415, "MediaTypeNotSupported", "None of the provided media types are supported")
 	errBodyTooLarge       = refuse(413, "RequestBodyTooLarge", "The request body is too large and exceeds the maximum permissible limit.")
 	errBatchTooLong       = refuse(400, "InvalidInput", "The batch request operation exceeds the maximum 100 changes per change set.")

@@ -2,6 +2,7 @@ package azsim
 
 import (
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 	"unicode"
@@ -288,7 +289,7 @@ func quotedConstant(t filterToken) (value, bool) {
 		return value{kind: edmString, text: t.text}, true
 	case "datetime":
 		v, err := parseText(edmDateTime, t.text)
-		if err == errValueRange { // compares well enough, though no row can hold it
+		if errors.Is(err, errValueRange) { // compares well enough, though no row can hold it
 			err = nil
 		}
 		return v, err == nil

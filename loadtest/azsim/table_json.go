@@ -29,10 +29,16 @@ func contentType(level metadata, separator string) string {
 	return "application/json" + separator + "odata=" + metadataNames[level] + separator + "streaming=true" + separator + "charset=utf-8"
 }
 
+// firstJSON is the service version that learnt JSON (DOC: payload format).
+const firstJSON = "2013-08-15"
+
 // requestLevel reads the format that a request wants its answer in: $format,
 // else Accept. Without either the service would answer in Atom, which it no
 // longer speaks.
 func requestLevel(r *request) (metadata, *tableError) {
+	if !r.sinceVersion(firstJSON) {
+		return minimalMetadata, errJSONFormat
+	}
 	accept := strings.Join(r.header.Values("Accept"), ",")
 	if f := r.query.Get("$format"); f != "" {
 		accept = f

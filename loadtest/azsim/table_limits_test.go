@@ -170,6 +170,8 @@ func TestRequestsRefused(t *testing.T) {
 		{"a body of no kind", "POST", "/tbl", "{}", []string{"Content-Type: text/plain"}, 415, "MediaTypeNotSupported"},
 		{"an answer in Atom, the default", "GET", "/tbl()", "", []string{"Accept:"}, 415, "AtomFormatNotSupported"},
 		{"an answer of another kind", "GET", "/tbl()", "", []string{"Accept: text/html"}, 415, "MediaTypeNotSupported"},
+		{"JSON before the version that learnt it", "GET", "/tbl()", "", []string{"X-Ms-Version: 2012-02-12"}, 415, "JsonFormatNotSupported"},
+		{"also as a body", "POST", "/tbl", "{}", []string{"X-Ms-Version: 2012-02-12"}, 415, "JsonFormatNotSupported"},
 		{"a body that is no JSON", "POST", "/tbl", "{", nil, 400, "InvalidInput"},
 		{"$top over 1,000 (T42)", "GET", "/tbl()?$top=1001", "", nil, 400, "InvalidInput"},
 		{"$top of 0 (T43)", "GET", "/tbl()?$top=0", "", nil, 400, "InvalidInput"},

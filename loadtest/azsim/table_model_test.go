@@ -185,6 +185,39 @@ func applyModel(model map[rowKey]modelRow, changes []*change) (next map[rowKey]m
 	return next, 0, ""
 }
 
+// The clock stands still while rows come and go: what is remembered of them
+// grows, their timestamps never repeat, and all is forgotten once it moves on.
+func TestRemovedRowsAreForgottenInTime(t *testing.T) {
+	tab := &table{graves: make(map[rowKey]int64)}
+	write := func(v verb, n int, now time.Time) int64 {
+		c := &change{verb: v, key: rowKey{"p", fmt.Sprint(n)}, any: true, payload: &payload{}}
+		made, err := tab.write([]*change{c}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made[0] == nil {
+			return 0
+		}
+		return made[0].ticks
+	}
+	const many = 20_000
+	for n := range many {
+		write(verbInsert, n, filterTime)
+		write(verbDelete, n, filterTime)
+	}
+	if again := write(verbInsert, 7, filterTime); again <= toTicks(filterTime) {
+		t.Errorf("a row that came back has its old timestamp %d", again)
+	}
+	for n := range 3 * many {
+		later := filterTime.Add(time.Duration(n+1) * time.Microsecond)
+		write(verbInsert, many+n, later)
+		write(verbDelete, many+n, later)
+	}
+	if n := len(tab.graves); n > 2*many {
+		t.Errorf("%d removed rows are remembered", n)
+	}
+}
+
 const racers = 16
 
 // race starts racers goroutines at once and returns how many of them won.

@@ -229,6 +229,9 @@ func jsonBody(r *request) *tableError {
 	media, _, err := mime.ParseMediaType(r.header.Get("Content-Type"))
 	switch {
 	case err == nil && media == "application/json":
+		if !r.sinceVersion(firstJSON) {
+			return errJSONFormat
+		}
 		return nil
 	case err == nil && media == "application/atom+xml":
 		return errAtomFormat

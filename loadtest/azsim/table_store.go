@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -69,11 +70,12 @@ func makeTableStore(account string, window time.Duration, o TableOptions) *table
 type table struct {
 	name string // as it was created
 
-	mu     sync.RWMutex
-	rows   rows               // guarded by mu
-	gone   bool               // deleted: operations that found the table before see it here; guarded by mu
-	acl    []signedIdentifier // guarded by mu
-	graves map[rowKey]int64   // timestamps of deleted rows that the clock has not passed yet; guarded by mu
+	mu      sync.RWMutex
+	rows    rows               // guarded by mu
+	gone    bool               // deleted: operations that found the table before see it here; guarded by mu
+	acl     []signedIdentifier // guarded by mu
+	graves  map[rowKey]int64   // timestamps of deleted rows that the clock may not have passed yet; guarded by mu
+	crowded int                // how many graves there are when forget looks next; guarded by mu
 }
 
 // checkTableName judges the name of a table to be created.
@@ -121,6 +123,7 @@ func (s *tableStore) drop(name string, now time.Time) *tableError {
 	if t != nil {
 		delete(s.tables, key)
 		if s.window > 0 {
+			maps.DeleteFunc(s.deleted, func(_ string, until time.Time) bool { return !now.Before(until) })
 			s.deleted[key] = now.Add(s.window)
 		}
 	}

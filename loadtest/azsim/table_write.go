@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -177,20 +178,19 @@ func (t *table) write(changes []*change, now time.Time) ([]*entity, *tableError)
 	return made, nil
 }
 
-// maxGraves is when forget looks for timestamps that the clock has passed.
-const maxGraves = 1024
+// minGraves is how many removed rows are remembered at least before forget
+// looks through them.
+const minGraves = 1024
 
 // forget drops the memory of removed rows once no new timestamp can equal
-// theirs.
+// theirs. While the clock stands still there are none to drop; doubling the
+// number at which it looks again keeps the cost of a removal constant.
 func (t *table) forget(now int64) {
-	if len(t.graves) < maxGraves {
+	if len(t.graves) < max(t.crowded, minGraves) {
 		return
 	}
-	for key, ticks := range t.graves {
-		if ticks < now {
-			delete(t.graves, key)
-		}
-	}
+	maps.DeleteFunc(t.graves, func(_ rowKey, ticks int64) bool { return ticks < now })
+	t.crowded = 2 * len(t.graves)
 }
 
 // changeEntity answers the operation of one change.
