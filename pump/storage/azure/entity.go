@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -95,14 +96,17 @@ func doubleJSON(v float64) any {
 }
 
 // readEntity reads a row. etag is what the answer's header says, empty for the
-// rows of a query, which carry their own. A row without an ETag is an error: an
-// empty one would mean "any version" in the next write.
+// rows of a query, which carry their own. For a row that has none it is made
+// from the Timestamp, as the service makes it; were it made otherwise, a write
+// would be refused, never done wrongly. A row without either is an error: an
+// empty ETag would mean "any version" in the next write.
 func readEntity(doc []byte, etag string) (storage.Entity, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(doc, &fields); err != nil {
 		return storage.Entity{}, err
 	}
 	e := storage.Entity{ETag: storage.ETag(etag), Properties: make(map[string]any, len(fields))}
+	var stamp string
 	for name, raw := range fields {
 		var err error
 		switch {
@@ -116,9 +120,8 @@ func readEntity(doc []byte, etag string) (storage.Entity, error) {
 		case name == "RowKey":
 			err = json.Unmarshal(raw, &e.Row)
 		case name == "Timestamp":
-			var s string
-			if json.Unmarshal(raw, &s) == nil {
-				e.Modified, _ = time.Parse(time.RFC3339Nano, s) // for display
+			if json.Unmarshal(raw, &stamp) == nil {
+				e.Modified, _ = time.Parse(time.RFC3339Nano, stamp) // for display
 			}
 		default:
 			var value any
@@ -131,7 +134,10 @@ func readEntity(doc []byte, etag string) (storage.Entity, error) {
 		}
 	}
 	if e.ETag == "" {
-		return storage.Entity{}, errors.New("a row without an ETag")
+		if stamp == "" {
+			return storage.Entity{}, errors.New("a row without an ETag")
+		}
+		e.ETag = storage.ETag(`W/"datetime'` + url.QueryEscape(stamp) + `'"`)
 	}
 	return e, nil
 }

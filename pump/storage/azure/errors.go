@@ -201,6 +201,8 @@ type redactor []string
 
 var (
 	queries = regexp.MustCompile(`(?i)(https?://[^\s"'?]*)\?[^\s"']*`)
+	// An HMAC-SHA256 is 43 characters of base64 and a =, a key is 86 and two.
+	digests = regexp.MustCompile(`[A-Za-z0-9+/]{42,}={1,2}`)
 	tokens  = regexp.MustCompile(`(?i)\b(sig=|accountkey=|sharedaccesssignature=|bearer |sharedkey(?:lite)? [^\s:]*:)[^\s&;"',]+`)
 )
 
@@ -209,7 +211,8 @@ func (r redactor) text(s string) string {
 		s = strings.ReplaceAll(s, secret, "REDACTED")
 	}
 	s = queries.ReplaceAllString(s, "$1?REDACTED")
-	return tokens.ReplaceAllString(s, "${1}REDACTED")
+	s = tokens.ReplaceAllString(s, "${1}REDACTED")
+	return digests.ReplaceAllString(s, "REDACTED")
 }
 
 // error gives an error with err's text, cleaned. The original is not in its

@@ -23,12 +23,7 @@ func messageBody(text []byte) ([]byte, error) {
 	}
 	b := make([]byte, 0, len(head)+len(text)+len(tail)+len(text)/64)
 	b = append(b, head...)
-	for {
-		// A carriage return is escaped because XML readers turn a bare one into a newline.
-		i := bytes.IndexAny(text, "&<>\r")
-		if i < 0 {
-			break
-		}
+	for i := plain(text); i < len(text); i = plain(text) {
 		b = append(b, text[:i]...)
 		switch text[i] {
 		case '&':
@@ -38,12 +33,25 @@ func messageBody(text []byte) ([]byte, error) {
 		case '>':
 			b = append(b, "&gt;"...)
 		case '\r':
-			b = append(b, "&#13;"...)
+			b = append(b, "&#13;"...) // XML readers turn a bare one into a newline
 		}
 		text = text[i+1:]
 	}
 	b = append(b, text...)
 	return append(b, tail...), nil
+}
+
+// special are the bytes that must be escaped.
+var special = [256]bool{'&': true, '<': true, '>': true, '\r': true}
+
+// plain gives the number of bytes that need no escaping at the beginning of b.
+func plain(b []byte) int {
+	for i, c := range b {
+		if special[c] {
+			return i
+		}
+	}
+	return len(b)
 }
 
 // firstIllegal gives the index of the first byte that is not part of a legal
@@ -151,7 +159,7 @@ func (m *partial) set(name string, text []byte) {
 			m.has |= hasReceipt
 		}
 	case "MessageText":
-		m.message.Text = append(make([]byte, 0, len(text)), text...)
+		m.message.Text = bytes.Clone(text)
 		m.has |= hasText
 	case "InsertionTime":
 		m.message.Inserted = rfc1123(text)
@@ -380,12 +388,8 @@ func decodeMessages(doc []byte) ([]partial, error) {
 	if err := d.Decode(&list); err != nil {
 		return nil, err
 	}
-	if _, err := d.Token(); err == nil {
-		// Also the end of the document belongs to understanding it. White space
-		// is a token too, but one that only hand-made documents have.
-		if rest := bytes.TrimSpace(doc[d.InputOffset():]); len(rest) > 0 {
-			return nil, errShape
-		}
+	if len(bytes.TrimSpace(doc[d.InputOffset():])) > 0 {
+		return nil, errShape // also the end of the document belongs to understanding it
 	}
 	ms := make([]partial, len(list.Messages))
 	for i, m := range list.Messages {

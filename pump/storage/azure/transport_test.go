@@ -1,0 +1,269 @@
+package azure
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// openAt opens an account at a test server, through a transport of its own.
+func openAt(t testing.TB, address string, concurrency int) storage.Account {
+	t.Helper()
+	client := NewTransport(concurrency)
+	t.Cleanup(client.CloseIdleConnections)
+	a, err := Open(Options{
+		ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + address + "/acct;TableEndpoint=" + address + "/acct",
+		Transport:        client,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+const emptyList = "\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessagesList />"
+
+// A Get of messages is an HTTP GET with an effect. net/http repeats a GET when
+// a reused connection breaks, unless kept from it.
+func TestGetOverABrokenConnectionIsSentOnce(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen atomic.Int64
+	var heads []string
+	var mu sync.Mutex
+	var serving sync.WaitGroup
+	t.Cleanup(func() { l.Close(); serving.Wait() }) // after the client has closed its connections
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				r := bufio.NewReader(conn)
+				for n := 1; ; n++ {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					seen.Add(1)
+					mu.Lock()
+					heads = append(heads, fmt.Sprintf("%s %d %v", req.Method, req.ContentLength, req.TransferEncoding))
+					mu.Unlock()
+					if n == 2 {
+						return // acted, and gone before the answer
+					}
+					fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(emptyList), emptyList)
+				}
+			})
+		}
+	})
+	a := openAt(t, "http://"+l.Addr().String(), 4)
+	q := a.Queue("queue")
+	if _, err := q.Get(t.Context(), 32, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	_, err = q.Get(t.Context(), 32, time.Minute)
+	if !storage.Is(err, storage.MaybeDone) {
+		t.Errorf("a get that the server acted on and did not answer: %v", err)
+	}
+	if n := seen.Load(); n != 2 {
+		t.Errorf("the server saw %d requests of two calls", n)
+	}
+	for _, h := range heads {
+		if h != "GET 0 []" {
+			t.Errorf("a get went out as %q, want no body and no announcement of one", h)
+		}
+	}
+}
+
+// 32 requests at once, again and again, use 32 connections and no more.
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	const concurrency = 32
+	var opened atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	q := openAt(t, server.URL, concurrency).Queue("queue")
+	for range 20 {
+		var all sync.WaitGroup
+		for range concurrency {
+			all.Go(func() {
+				if err := q.Delete(t.Context(), testReceipt); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	// net/http may dial one too many when a connection comes free meanwhile,
+	// and keeps that as well.
+	if n := opened.Load(); n > 2*concurrency {
+		t.Errorf("%d connections for %d requests, %d at a time", n, 20*concurrency, concurrency)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	var elsewhere atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	t.Cleanup(other.Close)
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(server.Close)
+	a := openAt(t, server.URL, 1)
+	for op, call := range requests {
+		if err := call(t.Context(), a); !storage.Is(err, storage.MaybeDone) {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+	if n := elsewhere.Load(); n != 0 {
+		t.Errorf("%d requests, with their signatures, went to another host", n)
+	}
+}
+
+func TestTransportHasNoCapBelowItsConcurrency(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{-1, 0, 1, 500} {
+		tr := NewTransport(n).Transport.(once).Transport
+		if tr.MaxIdleConnsPerHost < max(n, 1) || tr.MaxIdleConns != 0 || tr.MaxConnsPerHost != 0 {
+			t.Errorf("for %d: %d idle per host, %d idle in all, %d in all per host", n, tr.MaxIdleConnsPerHost, tr.MaxIdleConns, tr.MaxConnsPerHost)
+		}
+		if tr.Protocols.HTTP2() || !tr.Protocols.HTTP1() || !tr.DisableCompression || tr.IdleConnTimeout == 0 || tr.TLSHandshakeTimeout == 0 {
+			t.Errorf("for %d: %+v", n, tr)
+		}
+	}
+}
+
+// endless is an answer that never ends.
+type endless struct{ read *atomic.Int64 }
+
+func (e endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	e.read.Add(int64(len(p)))
+	return len(p), nil
+}
+
+func TestAnswersAreReadWithinABound(t *testing.T) {
+	t.Parallel()
+	for op, call := range requests {
+		for _, status := range []int{200, 201, 202, 204, 400, 500, 503} {
+			var read atomic.Int64
+			a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(endless{&read}), ContentLength: -1, Request: req}, nil
+			})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if op == "table query" && status < 300 {
+				continue // its bound is 128 MiB
+			}
+			if err := call(t.Context(), a); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, errTooLong) {
+				t.Errorf("%s, status %d: %v", op, status, err)
+			}
+			if n := read.Load(); n > 64<<20 {
+				t.Errorf("%s, status %d: %d bytes were read", op, status, n)
+			}
+		}
+	}
+}
+
+func TestReadBounded(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("0123456789", 1000)
+	for _, c := range []struct {
+		size, limit int64
+		want        error
+	}{
+		{-1, 1 << 20, nil},
+		{int64(len(text)), 1 << 20, nil},
+		{int64(len(text)), int64(len(text)), nil},
+		{-1, int64(len(text)), nil},
+		{-1, int64(len(text)) - 1, errTooLong},
+		{int64(len(text)), int64(len(text)) - 1, errTooLong},
+		{1 << 60, 1 << 20, errTooLong},
+		{int64(len(text)) + 1, 1 << 20, io.ErrUnexpectedEOF},
+		{5, 1 << 20, nil}, // a length that is too small is the transport's matter
+	} {
+		for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text)), "with the end": iotest.DataErrReader(strings.NewReader(text))} {
+			got, err := readBounded(r, c.size, c.limit, make([]byte, 7, 100))
+			if !errors.Is(err, c.want) || (err == nil && string(got) != text) {
+				t.Errorf("%s, size %d, limit %d: %d bytes, %v", name, c.size, c.limit, len(got), err)
+			}
+		}
+	}
+	if _, err := readBounded(iotest.ErrReader(errors.New("cut")), -1, 100, nil); err == nil || err.Error() != "cut" {
+		t.Errorf("a broken answer: %v", err)
+	}
+}
+
+// A server that takes the request and says nothing holds a call for 30 s and no longer.
+func TestCallWithoutDeadlineEnds(t *testing.T) {
+	t.Parallel()
+	for op, call := range requests {
+		t.Run(op, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				from := time.Now()
+				if err := call(t.Context(), a); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v", err)
+				}
+				if d := time.Since(from); d != callTimeout {
+					t.Errorf("it took %v", d)
+				}
+			})
+		})
+	}
+}
+
+// The text must be the caller's again after Put returns, also when the
+// transport still reads the request's body then.
+func TestPutDoesNotKeepItsText(t *testing.T) {
+	t.Parallel()
+	var body io.ReadCloser
+	a, err := Open(Options{ConnectionString: testConnection, Transport: transportFunc(func(req *http.Request) (*http.Response, error) {
+		body = req.Body
+		return nil, io.EOF
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []byte("text of the caller")
+	_, _ = a.Queue("queue").Put(t.Context(), text, 0)
+	clear(text)
+	b, err := io.ReadAll(body)
+	if err != nil || !strings.Contains(string(b), "text of the caller") {
+		t.Errorf("%q, %v", b, err)
+	}
+}
