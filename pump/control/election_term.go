@@ -40,13 +40,15 @@ type Term struct {
 	// Resume is nil on a fresh distribution.
 	Resume *Resume
 
-	row      row[electionRow]
-	options  ElectionOptions
-	draw     Draw
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	requests chan request
-	done     chan struct{} // the beating goroutine has ended
+	row     row[electionRow]
+	options ElectionOptions
+	draw    Draw
+	// ctx lives as long as the row is this term's; work, which is what the
+	// caller sees, ends before the row is given up (see write).
+	ctx, work          context.Context
+	cancel, cancelWork context.CancelCauseFunc
+	requests           chan request
+	done               chan struct{} // the beating goroutine has ended
 
 	// mu guards what follows. It is never held over a request.
 	mu        sync.Mutex
@@ -68,6 +70,7 @@ func newTerm(r row[electionRow], o ElectionOptions, draw Draw, won version[elect
 		t.Resume = &Resume{Run: won.value.run, Checkpoint: won.value.checkpoint}
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
+	t.work, t.cancelWork = context.WithCancelCause(t.ctx)
 	t.trustEnds = won.sent.Add(o.trust())
 	t.mu.Lock() // the alarm may fire at once
 	t.alarm = time.AfterFunc(time.Until(t.trustEnds), t.expire)
@@ -77,8 +80,10 @@ func newTerm(r row[electionRow], o ElectionOptions, draw Draw, won version[elect
 }
 
 // Context ends when the term does, in whatever way, at the latest when trust
-// ends (P5.2). Its cause says how. Whatever only a leader may do must end with it.
-func (t *Term) Context() context.Context { return t.ctx }
+// ends (P5.2); with Finish and Abandon before the row is given up, so that at no
+// instant two instances hold a live one. Its cause says how it ended. Whatever
+// only a leader may do must end with it.
+func (t *Term) Context() context.Context { return t.work }
 
 // Begin puts a new run into the row, without a checkpoint. It comes after
 // Runs.Create and before the run's first Put: a leader that dies between leaves
@@ -103,8 +108,8 @@ func (t *Term) Save(ctx context.Context, checkpoint []byte) error {
 }
 
 // Finish ends the term and the distribution; the next one is due after Every.
-// After an error that is no ErrDeposed the term goes on, and Finish may be
-// called again. Finishing a finished term is success.
+// After an error that is no ErrDeposed the row is still held, for nothing else
+// than Finish again, or Abandon. Finishing a finished term is success.
 func (t *Term) Finish(ctx context.Context) error {
 	err := t.ask(ctx, request{last: true, change: func(r *electionRow) {
 		r.phase, r.checkpoint, r.every = Idle, nil, t.options.Every
@@ -121,7 +126,7 @@ func (t *Term) Finish(ctx context.Context) error {
 // out. Of a term that has ended nothing is changed.
 func (t *Term) Abandon(ctx context.Context) {
 	err := t.ask(ctx, request{last: true, change: func(r *electionRow) { r.leader = "" }})
-	if err != nil && t.ctx.Err() == nil {
+	if err != nil && !errors.Is(err, ErrDeposed) && !errors.Is(err, ErrTermOver) {
 		t.options.Log.Warn("leadership could not be handed over", "instance", t.options.Instance, "epoch", t.Epoch, "err", err)
 	}
 	t.end(ErrTermOver)
@@ -212,6 +217,12 @@ func (t *Term) await(wait time.Duration) (request, bool) {
 func (t *Term) write(v version[electionRow], r request) (version[electionRow], error) {
 	if !t.trusted() { // woke up as a zombie
 		return v, context.Cause(t.ctx)
+	}
+	if r.last {
+		// Once this is sent another may lead, and the answer may be long in coming.
+		t.cancelWork(ErrTermOver)
+	} else if r.change != nil && t.work.Err() != nil {
+		return v, context.Cause(t.work)
 	}
 	next := v.value
 	next.beats++

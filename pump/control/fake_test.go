@@ -33,12 +33,32 @@ func newFakeServer() *fakeServer {
 // fakeClient is one machine's way to the server.
 type fakeClient struct {
 	*fakeServer
-	name    string
+	name string
+
+	// Guarded by fakeServer.mu.
 	latency func(call) time.Duration // of a round trip; nil: 10 ms
 	fault   func(call) fault         // nil: none
+	calls   map[string]int
+	log     []call
+}
 
-	calls map[string]int // guarded by fakeServer.mu
-	log   []call
+func (c *fakeClient) setFault(f func(call) fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fault = f
+}
+
+func (c *fakeClient) setLatency(f func(call) time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.latency = f
+}
+
+// sent gives the requests made so far.
+func (c *fakeClient) sent() []call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.log)
 }
 
 func (s *fakeServer) client(name string) *fakeClient {
@@ -75,18 +95,20 @@ func (c *fakeClient) do(ctx context.Context, op, row string, w storage.Write, ac
 	c.mu.Lock()
 	c.calls[op+row]++
 	this := call{c.name, op, row, c.calls[op+row], w}
+	this.write.Entity.Properties = maps.Clone(w.Entity.Properties)
 	c.log = append(c.log, this)
+	delays, faults := c.latency, c.fault
 	c.mu.Unlock()
 	if ctx.Err() != nil {
 		return storage.NotSent(ctx, op, "fake", row)
 	}
 	latency := 10 * time.Millisecond
-	if c.latency != nil {
-		latency = c.latency(this)
+	if delays != nil {
+		latency = delays(this)
 	}
 	var f fault
-	if c.fault != nil {
-		f = c.fault(this)
+	if faults != nil {
+		f = faults(this)
 	}
 	answer := make(chan error, 1)
 	failure := &storage.Error{Code: f.code, Op: op, Account: "fake", Object: row, Index: -1}

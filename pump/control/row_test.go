@@ -97,9 +97,9 @@ func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				client.fault = c.fault
+				client.setFault(c.fault)
 				if c.rival != 0 {
-					rival.latency = func(call) time.Duration { return 0 }
+					rival.setLatency(func(call) time.Duration { return 0 })
 					time.AfterFunc(c.rival, func() {
 						if _, err := theirs.tryWrite(context.Background(), base, 99); err != nil {
 							t.Errorf("the rival: %v", err)
@@ -125,7 +125,7 @@ func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 						t.Errorf("%d writes, want %d", n, c.writes)
 					}
 				}
-				client.fault = nil
+				client.setFault(nil)
 				time.Sleep(time.Minute)
 				now, err := r.read(t.Context())
 				if err != nil {
@@ -150,12 +150,12 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client.fault = func(c call) fault { return map[bool]fault{true: lostRequest}[c.op == "write" && c.n <= 4] }
+		client.setFault(func(c call) fault { return map[bool]fault{true: lostRequest}[c.op == "write" && c.n <= 4] })
 		if _, err := r.tryWrite(t.Context(), base, 2); err != nil {
 			t.Fatal(err)
 		}
 		var nonces []any
-		for _, c := range client.log {
+		for _, c := range client.sent() {
 			if c.op != "write" || c.n == 1 {
 				continue
 			}
@@ -202,7 +202,7 @@ func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T)
 func TestReadingGivesUpAfterAMinuteOrWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newFakeServer().client("me")
-		client.fault = func(call) fault { return lostRequest }
+		client.setFault(func(call) fault { return lostRequest })
 		began := time.Now()
 		if _, err := numberRow(client).mustRead(t.Context()); !storage.Ambiguous(err) {
 			t.Errorf("%v", err)

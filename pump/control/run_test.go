@@ -77,12 +77,12 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newFakeServer()
 				client := server.client("me")
-				client.fault = func(this call) fault {
+				client.setFault(func(this call) fault {
 					if this.op == "write" && this.n%2 == 1 { // the first attempt of each
 						return c
 					}
 					return fault{}
-				}
+				})
 				runs := NewRuns(client, "city")
 				run, counts := Run{ID: runID(1), Fingerprint: "f", Instance: "me"}, []uint64{1, 2}
 				for range 3 {
@@ -164,8 +164,8 @@ func TestAWrongRunIsRefused(t *testing.T) {
 				t.Errorf("%s: sealed", name)
 			}
 		}
-		if len(client.log) != 0 {
-			t.Errorf("%d requests", len(client.log))
+		if len(client.sent()) != 0 {
+			t.Errorf("%d requests", len(client.sent()))
 		}
 	})
 }
@@ -224,13 +224,13 @@ func TestRunsAreListedNewestFirst(t *testing.T) {
 			want = slices.Insert(want, 0, runID(i+1))
 		}
 		// A Create that got no further than its first row leaves no run.
-		client.fault = func(c call) fault {
+		client.setFault(func(c call) fault {
 			return map[bool]fault{true: {fail: true, code: storage.Auth}}[c.op == "write" && !strings.Contains(c.row, "/"+byTime)]
-		}
+		})
 		if err := runs.Create(t.Context(), Run{ID: runID(99)}); !storage.Is(err, storage.Auth) {
 			t.Fatal(err)
 		}
-		client.fault = only("query", "city.runs", 1, lostAnswer)
+		client.setFault(only("query", "city.runs", 1, lostAnswer))
 		for _, limit := range []int{-1, 0, 1, 29, 30, 31} {
 			list, err := runs.List(t.Context(), limit)
 			if err != nil {

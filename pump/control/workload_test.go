@@ -70,15 +70,15 @@ func TestOfManyWhoCreateAWorkloadAtOnceAllGetTheSameMap(t *testing.T) {
 		for i := range 8 {
 			wg.Go(func() {
 				client := server.client(fmt.Sprint(i))
-				client.latency = func(c call) time.Duration {
+				client.setLatency(func(c call) time.Duration {
 					return time.Duration(hash(7, c.client+c.op+c.row, c.n)%20) * time.Millisecond
-				}
-				client.fault = func(c call) fault {
+				})
+				client.setFault(func(c call) fault {
 					if c.op == "write" && c.n == 1 && i%2 == 0 {
 						return lostAnswer
 					}
 					return fault{}
-				}
+				})
 				// The order of the configuration differs from machine to machine,
 				// and so would the indices of a map that each made for itself.
 				spec := citySpec()
@@ -215,8 +215,8 @@ func TestAWrongSpecIsRefusedBeforeAnyRequest(t *testing.T) {
 		if _, err := LoadWorkload(t.Context(), client, "a/b"); err == nil {
 			t.Error("loaded a name with a slash")
 		}
-		if len(client.log) != 0 {
-			t.Errorf("%d requests", len(client.log))
+		if len(client.sent()) != 0 {
+			t.Errorf("%d requests", len(client.sent()))
 		}
 	})
 }
@@ -227,20 +227,20 @@ func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 		server.exists = false
 		client := server.client("me")
 		gone := time.Now().Add(40 * time.Second)
-		client.fault = func(c call) fault {
+		client.setFault(func(c call) fault {
 			if c.op == "create" && time.Now().Before(gone) {
 				return fault{fail: true, code: storage.Missing}
 			}
 			return fault{}
-		}
+		})
 		if _, err := EnsureWorkload(t.Context(), client, citySpec()); err != nil {
 			t.Fatal(err)
 		}
 		// Refused for good is another matter.
 		server.exists = false
-		client.fault = func(c call) fault {
+		client.setFault(func(c call) fault {
 			return map[bool]fault{true: {fail: true, code: storage.Auth}}[c.op == "create"]
-		}
+		})
 		began := time.Now()
 		if _, err := EnsureWorkload(t.Context(), client, citySpec()); !storage.Is(err, storage.Auth) || time.Since(began) > time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -252,7 +252,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer()
 		client := server.client("me")
-		client.latency = func(call) time.Duration { return time.Second }
+		client.setLatency(func(call) time.Duration { return time.Second })
 		w, err := EnsureWorkload(t.Context(), client, citySpec())
 		if err != nil {
 			t.Fatal(err)
@@ -293,11 +293,11 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		if newer.Map.Version != 2 || !slices.Equal(homes(newer.Map), homes(next)) {
 			t.Errorf("version %d", newer.Map.Version)
 		}
-		client.fault = func(call) fault { return lostRequest }
+		client.setFault(func(call) fault { return lostRequest })
 		if _, err := newer.Refresh(t.Context()); !storage.Ambiguous(err) {
 			t.Error(err)
 		}
-		client.fault = nil
+		client.setFault(nil)
 
 		// Deleted and made again with other segments, then not at all.
 		other := citySpec()

@@ -1,0 +1,258 @@
+package control
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/codec"
+)
+
+// chaos is one seeded history of several distributors that crash, are cut off,
+// give up and come back, over a table that loses and delays what it likes.
+type chaos struct {
+	seed   uint64
+	server *fakeServer
+	quiet  time.Time // from then on nothing goes wrong
+	end    time.Time
+
+	mu       sync.Mutex
+	terms    map[*Term]bool // of processes that live
+	acked    map[codec.RunID]uint64
+	runs     int
+	finished []time.Time
+	wrong    []string
+}
+
+func (c *chaos) errorf(format string, args ...any) {
+	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+}
+
+// roll is a number below n, by what it is for.
+func (c *chaos) roll(n uint64, what string, times int) uint64 { return hash(c.seed, what, times) % n }
+
+func (c *chaos) fault(this call) fault {
+	if time.Now().After(c.quiet) {
+		return fault{}
+	}
+	d := time.Duration(c.roll(uint64(20*time.Second), this.client+this.op+this.row+"d", this.n))
+	switch p := c.roll(100, this.client+this.op+this.row, this.n); {
+	case p < 8:
+		return lostAnswer
+	case p < 16:
+		return lostRequest
+	case p < 20:
+		return landsLate(d)
+	case p < 22:
+		return fault{hang: true, act: p == 20}
+	case p < 26:
+		return fault{delayed: d / 4}
+	}
+	return fault{}
+}
+
+// machine starts one process after another until the end.
+func (c *chaos) machine(ctx context.Context, name string) {
+	for life := 0; ctx.Err() == nil; life++ {
+		c.process(ctx, fmt.Sprintf("%s.%d", name, life))
+		time.Sleep(time.Duration(c.roll(uint64(40*time.Second), name+"down", life)))
+	}
+}
+
+// process looks, leads and distributes until it crashes.
+func (c *chaos) process(ctx context.Context, name string) {
+	client := c.server.client(name)
+	client.setFault(c.fault)
+	client.setLatency(func(this call) time.Duration {
+		return time.Millisecond + time.Duration(c.roll(uint64(300*time.Millisecond), name+this.op+this.row+"l", this.n))
+	})
+	table := Seeded(client, seededDraw(c.seed, name))
+	e := NewElection(table, "city", ElectionOptions{Instance: name})
+	for n := 0; ctx.Err() == nil; n++ {
+		term := stand(ctx, e)
+		if term == nil {
+			return
+		}
+		c.won(name, term)
+		crashed := c.lead(name, n, client, term)
+		c.mu.Lock()
+		delete(c.terms, term)
+		c.mu.Unlock()
+		if crashed {
+			<-term.done // nothing of it is heard any more
+			return
+		}
+	}
+}
+
+func (c *chaos) won(name string, term *Term) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other := range c.terms {
+		if other.trusted(); other.Context().Err() == nil {
+			c.errorf("%s leads with epoch %d while epoch %d is trusted", name, term.Epoch, other.Epoch)
+		}
+	}
+	c.terms[term] = true
+	if r := term.Resume; r != nil && checkpointOf(r.Checkpoint) < c.acked[r.Run] {
+		c.errorf("epoch %d resumes at %d, but %d was saved", term.Epoch, checkpointOf(r.Checkpoint), c.acked[r.Run])
+	}
+}
+
+func checkpointOf(b []byte) uint64 {
+	if len(b) < 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// lead distributes: ten saves and then Finish, unless something comes between.
+func (c *chaos) lead(name string, n int, client *fakeClient, term *Term) (crashed bool) {
+	ctx := term.Context()
+	defer func() {
+		if !crashed {
+			term.Abandon(context.Background())
+		}
+	}()
+	var run codec.RunID
+	var at uint64
+	if term.Resume != nil {
+		run, at = term.Resume.Run, checkpointOf(term.Resume.Checkpoint)
+	} else {
+		c.mu.Lock()
+		c.runs++
+		binary.BigEndian.PutUint64(run[:], uint64(c.runs))
+		c.mu.Unlock()
+		if term.Begin(ctx, run) != nil {
+			return false
+		}
+	}
+	for at < 10 {
+		event := uint64(100)
+		if time.Now().Before(c.quiet) {
+			event = c.roll(100, name+"event", n*100+int(at))
+		}
+		switch {
+		case event < 4:
+			client.dies()
+			return true
+		case event < 7: // cut off for longer than a lease, then back
+			back := time.Now().Add(30 * time.Second)
+			client.setFault(func(this call) fault {
+				if time.Now().Before(back) {
+					return fault{hang: true}
+				}
+				return c.fault(this)
+			})
+		case event < 10:
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Duration(c.roll(uint64(4*time.Second), name+"work", n*100+int(at)))):
+		}
+		at++
+		if term.Save(ctx, binary.BigEndian.AppendUint64(nil, at)) != nil {
+			return false
+		}
+		c.mu.Lock()
+		c.acked[run] = max(c.acked[run], at)
+		c.mu.Unlock()
+	}
+	if term.Finish(ctx) == nil {
+		c.mu.Lock()
+		c.finished = append(c.finished, time.Now())
+		c.mu.Unlock()
+	}
+	return false
+}
+
+// judge reads the history of the row, which cannot lie.
+func (c *chaos) judge() {
+	var last electionRow
+	var lastAt time.Time
+	idle := true
+	leaders := map[uint64]string{}
+	for _, e := range c.server.history {
+		if e.Row != "election" {
+			continue
+		}
+		f := &fields{props: e.Properties}
+		now := decodeElection(f)
+		if f.err != nil {
+			c.errorf("stored: %v", f.err)
+		}
+		if token, ok := leaders[now.epoch]; ok && now.leader != "" && token != now.leader {
+			c.errorf("epoch %d had the leaders %s and %s", now.epoch, token, now.leader)
+		}
+		leaders[now.epoch] = max(leaders[now.epoch], now.leader)
+		switch {
+		case now.epoch == last.epoch && now.beats <= last.beats, now.epoch != last.epoch && now.epoch != last.epoch+1:
+			c.errorf("epoch %d beat %d follows epoch %d beat %d", now.epoch, now.beats, last.epoch, last.beats)
+		case now.epoch != last.epoch && idle:
+			if !now.run.IsZero() || len(now.checkpoint) != 0 {
+				c.errorf("epoch %d is a new distribution and has run %s", now.epoch, now.run)
+			}
+			if early := last.every - e.Modified.Sub(lastAt); last.epoch > 0 && early > 0 {
+				c.errorf("epoch %d began %v before it was due", now.epoch, early)
+			}
+		case now.epoch != last.epoch && (now.run != last.run || string(now.checkpoint) != string(last.checkpoint)):
+			c.errorf("epoch %d continues run %s at %x, but %s was at %x", now.epoch, now.run, now.checkpoint, last.run, last.checkpoint)
+		case now.run == last.run && checkpointOf(now.checkpoint) < checkpointOf(last.checkpoint) && now.phase == Running:
+			c.errorf("run %s went back", now.run)
+		}
+		last, lastAt, idle = now, e.Modified, now.phase == Idle
+	}
+	// Lively again once nothing goes wrong: at most a watch, a run and a period
+	// after, then a distribution every two minutes at the most.
+	late := 0
+	for _, at := range c.finished {
+		if at.After(c.quiet) {
+			late++
+		}
+	}
+	if late < 2 {
+		c.errorf("%d distributions ended in the quiet time", late)
+	}
+}
+
+// TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost: of any history,
+// nobody wins while another trusts; epochs grow by one and have one leader each;
+// what was saved is what is resumed; nothing begins before it is due; and when
+// nothing goes wrong any more distributions go on.
+func TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost(t *testing.T) {
+	wins := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		machines := rapid.IntRange(2, 4).Draw(rt, "machines")
+		c := &chaos{seed: seed, terms: map[*Term]bool{}, acked: map[codec.RunID]uint64{}}
+		synctest.Test(t, func(t *testing.T) {
+			c.server = newFakeServer()
+			c.quiet = time.Now().Add(10 * time.Minute)
+			c.end = c.quiet.Add(6 * time.Minute)
+			ctx, cancel := context.WithDeadline(t.Context(), c.end)
+			defer cancel()
+			var wg sync.WaitGroup
+			for i := range machines {
+				wg.Go(func() { c.machine(ctx, fmt.Sprint("m", i)) })
+			}
+			wg.Wait()
+			c.judge()
+		})
+		wins += len(c.acked)
+		if len(c.wrong) > 0 {
+			rt.Fatalf("seed %d, %d machines:\n%s", seed, machines, strings.Join(c.wrong, "\n"))
+		}
+	})
+	if wins == 0 {
+		t.Error("nobody ever led")
+	}
+}
