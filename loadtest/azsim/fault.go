@@ -37,7 +37,7 @@ type Rule struct {
 	Service    string   // "queue" or "table"
 	Operations []string // names as in RequestCount.Operation
 	Object     string   // queue or table name
-	Instance   string   // client, see Transport.As
+	Instance   string   // client, see Transport.As; by TCP its User-Agent
 
 	Fault  FaultKind
 	Status int           // Answer, AnswerAfter: HTTP status; 0: 503, or 500 for AnswerAfter

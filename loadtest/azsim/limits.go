@@ -182,14 +182,14 @@ func (l *Limits) UnmarshalJSON(data []byte) error {
 			delete(raw, f.name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(raw)) {
-		var known []string
-		for _, f := range limitsFields {
-			known = append(known, f.name)
-		}
-		return fmt.Errorf("limits: unknown field %q: want one of %v", name, known)
+	if len(raw) == 0 {
+		return nil
 	}
-	return nil
+	var known []string
+	for _, f := range limitsFields {
+		known = append(known, f.name)
+	}
+	return fmt.Errorf("limits: unknown field %q: want one of %v", slices.Min(slices.Collect(maps.Keys(raw))), known)
 }
 
 // MarshalJSON writes the form that ParseLimits reads, defaults filled in.

@@ -57,7 +57,7 @@ const (
 func (s *Sim) serve(ctx context.Context, c *call) outcome {
 	r := s.newRequest(c)
 	if r.account == nil {
-		return s.answer(ctx, r, nil, r.fail(http.StatusNotFound, "ResourceNotFound", ""))
+		return s.turnAway(ctx, r, r.fail(http.StatusNotFound, "ResourceNotFound", ""))
 	}
 	if out, dark := s.dark(ctx, r); dark {
 		return out
@@ -65,11 +65,11 @@ func (s *Sim) serve(ctx context.Context, c *call) outcome {
 	if rep, err := r.readBody(c); err != nil {
 		return outcome{delivery: gaveUp}
 	} else if rep != nil {
-		return s.answer(ctx, r, nil, *rep)
+		return s.turnAway(ctx, r, *rep)
 	}
-	op, rep := s.route(r, c)
+	op, rep := s.route(r)
 	if op == nil {
-		return s.answer(ctx, r, nil, rep)
+		return s.turnAway(ctx, r, rep)
 	}
 	p := s.plan(c.instance, r, op)
 	r.mischief = p.mischief
@@ -78,6 +78,15 @@ func (s *Sim) serve(ctx context.Context, c *call) outcome {
 		s.stats.request(r, op, &out.reply)
 	}
 	return out
+}
+
+// turnAway answers a request that asks for no operation. It takes its time all
+// the same: a client that asks again at once must not stop virtual time.
+func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
+	if !sleep(ctx, s.config.Latency) {
+		return outcome{delivery: gaveUp}
+	}
+	return s.answer(ctx, r, nil, rep)
 }
 
 // travel is the way there, the operation, and the way back.
@@ -201,7 +210,7 @@ func (r *request) readBody(c *call) (*reply, error) {
 }
 
 // route finds the operation: the core's own, or the backend's.
-func (s *Sim) route(r *request, c *call) (*operation, reply) {
+func (s *Sim) route(r *request) (*operation, reply) {
 	if v := r.header.Get("X-Ms-Version"); v != "" && !serviceVersions[v] {
 		return nil, r.fail(http.StatusBadRequest, "InvalidHeaderValue", "", element{"HeaderName", "x-ms-version"}, element{"HeaderValue", v})
 	}

@@ -92,7 +92,7 @@ func (t *Transport) call(req *http.Request) *call {
 	length := req.ContentLength
 	if req.Body == nil || req.Body == http.NoBody {
 		length = 0
-	} else if length == 0 { // net/http's way of saying unknown
+	} else if length == 0 && !empty(req.Body) { // net/http's way of saying unknown
 		length = -1
 	}
 	return &call{
@@ -107,6 +107,12 @@ func (t *Transport) call(req *http.Request) *call {
 		secure:   req.URL.Scheme == "https",
 		instance: t.instance,
 	}
+}
+
+// empty probes a body that says nothing of its length, as net/http does.
+func empty(body io.Reader) bool {
+	n, err := body.Read(make([]byte, 1))
+	return n == 0 && err == io.EOF
 }
 
 // canonical copies a header as a server would see it: the Azure SDK sets

@@ -24,6 +24,9 @@ type element struct{ name, value string }
 // messages are the texts of the common error codes, for request.fail callers
 // that leave theirs empty.
 var messages = map[string]string{
+	"AccountIsDisabled":                     "The specified account is disabled.",
+	"QueueDisabled":                         "The specified queue has been disabled by the administrator.",
+	"ConditionNotMet":                       "The condition specified using HTTP conditional header(s) is not met.",
 	"AuthenticationFailed":                  "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly including the signature.",
 	"AuthorizationFailure":                  "This request is not authorized to perform this operation.",
 	"AuthorizationPermissionMismatch":       "This request is not authorized to perform this operation using this permission.",

@@ -1,0 +1,41 @@
+// Package azsim simulates Azure Queue and Table storage: a real protocol
+// server in memory, to be steered by tests.
+//
+// A [Sim] holds any number of storage accounts. Programs reach them with their
+// ordinary Azure clients, unchanged: without sockets through [Sim.Transport]
+// (an azcore policy.Transporter and http.RoundTripper), by TCP through
+// [Sim.Listen], or by any other way through [Sim.QueueHandler] and
+// [Sim.TableHandler]. Credentials are really verified: SharedKey,
+// SharedKeyLite, service and account SAS, stored access policies; any bearer
+// token is taken.
+//
+//	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}, {Name: "two"}}})
+//	client, err := azqueue.NewServiceClientFromConnectionString(sim.ConnectionString("one"),
+//		&azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: sim.Transport()}})
+//
+// # What it keeps to
+//
+// Answers follow recordings of the real services, down to bytes and headers.
+// Where Azurite differs, the real service wins; where documents leave a choice
+// (whether a get of 32 costs 1 or 32 of the published rate, what a stale pop
+// receipt is answered) it is a parameter, and the default is the choice that is
+// harder on the client. The published scalability targets are enforced as 503
+// ServerBusy unless [NoLimits] says otherwise.
+//
+// # Steering
+//
+// [Sim.Inject] makes requests go wrong: answered with an error before or after
+// they acted, broken off, cut short, delayed, hung, delivered twice or early or
+// out of order. [Sim.Blackout] and [Sim.Hang] take a whole account away,
+// [Sim.SetClockOffset] moves the servers' clock. [Sim.Stats] tells what
+// happened, [Sim.Faults] prints the rules in force.
+//
+// # Time and chance
+//
+// Time is package time's only, no goroutine runs in the background and no lock
+// is held while waiting, so a Sim works inside a testing/synctest bubble, where
+// an hour of throttling takes milliseconds. Whatever is left to chance is a
+// hash of the seed, the client ([Transport.As]), the operation, the object and
+// how many times that came up before: the same seed gives the same history
+// whatever else goes on.
+package azsim

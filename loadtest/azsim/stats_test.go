@@ -1,0 +1,104 @@
+package azsim
+
+import (
+	"encoding/xml"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestStatsCountRequestsByAccountOperationAndAnswer(t *testing.T) {
+	w, s := newRaw(t, Config{Accounts: []Account{{Name: "acct"}}})
+	w.create("queue")
+	w.put("queue", "x", "")
+	w.put("queue", "y", "")
+	w.do("GET", "/nosuch/messages", "")
+	w.do("PATCH", "/queue", "")
+	s.Inject(Rule{Fault: AnswerLost, First: 1})
+	if _, err := w.try("POST", "/queue/messages", text("z")); err == nil {
+		t.Fatal("the answer was not lost")
+	}
+	s.Inject(Rule{Fault: FailBefore, First: 1})
+	if _, err := w.try("POST", "/queue/messages", text("z")); err == nil {
+		t.Fatal("the request did not fail")
+	}
+	w.at = "https://nosuch.queue.core.windows.net"
+	w.do("GET", "/queue/messages", "")
+	got := s.Stats()
+	want := []RequestCount{
+		{"", "queue", "", 404, "ResourceNotFound", 1},
+		{"acct", "queue", "", 405, "UnsupportedHttpVerb", 1},
+		{"acct", "queue", "CreateQueue", 201, "", 1},
+		{"acct", "queue", "GetMessages", 404, "QueueNotFound", 1},
+		{"acct", "queue", "PutMessage", 0, "", 1},
+		{"acct", "queue", "PutMessage", 201, "", 3},
+	}
+	if d := cmp.Diff(want, got.Requests); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(map[FaultKind]int64{AnswerLost: 1, FailBefore: 1}, got.Faults); d != "" {
+		t.Error(d)
+	}
+	if n := got.Count("acct", "PutMessage"); n != 4 {
+		t.Errorf("%d puts", n)
+	}
+	if n := got.Count("", ""); n != 8 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// learn.microsoft.com/rest/api/storageservices/set-queue-service-properties:
+// what the document leaves out keeps its value; wrong nodes are named.
+func TestServicePropertiesAreKeptPartByPart(t *testing.T) {
+	w, _ := newRaw(t, Config{})
+	const at = "/?restype=service&comp=properties"
+	get := func() (d propertiesDoc) {
+		t.Helper()
+		a := w.want(200, "", "GET", at, "")
+		if err := xml.Unmarshal([]byte(strings.TrimPrefix(a.body, bom)), &d); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	const logging = "<Logging><Version>1.0</Version><Delete>true</Delete><Read>false</Read><Write>true</Write>" +
+		"<RetentionPolicy><Enabled>true</Enabled><Days>9</Days></RetentionPolicy></Logging>"
+	doc := func(inner string) string {
+		return "<StorageServiceProperties>" + inner + "</StorageServiceProperties>"
+	}
+	before := get()
+	w.want(202, "", "PUT", at, "\uFEFF"+doc(logging))
+	after := get()
+	if l := after.Logging; !l.Delete || l.Read || !l.Write || *l.RetentionPolicy.Days != 9 {
+		t.Errorf("%+v", l)
+	}
+	after.Logging = before.Logging
+	if d := cmp.Diff(before, after); d != "" {
+		t.Errorf("the rest changed: %s", d)
+	}
+	rule := "<CorsRule><AllowedOrigins>*</AllowedOrigins><AllowedMethods>GET</AllowedMethods><MaxAgeInSeconds>5</MaxAgeInSeconds><ExposedHeaders /><AllowedHeaders /></CorsRule>"
+	w.want(202, "", "PUT", at, doc("<Cors>"+strings.Repeat(rule, 5)+"</Cors>"))
+	if n := len(get().Cors.Rules); n != 5 {
+		t.Errorf("%d rules", n)
+	}
+	w.want(202, "", "PUT", at, doc("<Cors />"))
+	if n := len(get().Cors.Rules); n != 0 {
+		t.Errorf("%d rules after an empty Cors", n)
+	}
+	for node, inner := range map[string]string{
+		"Cors":            "<Cors>" + strings.Repeat(rule, 6) + "</Cors>",
+		"AllowedOrigins":  "<Cors>" + strings.Replace(rule, "*", "", 1) + "</Cors>",
+		"AllowedMethods":  "<Cors>" + strings.Replace(rule, "GET", "", 1) + "</Cors>",
+		"MaxAgeInSeconds": "<Cors>" + strings.Replace(rule, ">5<", ">-5<", 1) + "</Cors>",
+		"Days":            strings.Replace(logging, "9", "366", 1),
+		"IncludeAPIs":     "<HourMetrics><Version>1.0</Version><Enabled>true</Enabled><RetentionPolicy><Enabled>false</Enabled></RetentionPolicy></HourMetrics>",
+	} {
+		a := w.want(400, "InvalidXmlNodeValue", "PUT", at, doc(inner))
+		if !strings.Contains(a.body, "<XmlNodeName>"+node+"</XmlNodeName>") {
+			t.Errorf("%s: %s", node, a.body)
+		}
+	}
+	w.want(400, "InvalidXmlDocument", "PUT", at, "<StorageServiceProperties>")
+	w.want(405, "UnsupportedHttpVerb", "DELETE", at, "")
+	w.want(400, "InvalidQueryParameterValue", "GET", "/?restype=service&comp=nosuch", "")
+}
