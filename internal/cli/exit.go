@@ -73,7 +73,9 @@ func report(root, cmd *cobra.Command, err error) {
 		return // the summary has said it
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), strings.TrimRight(line, "\n"))
+		if line = strings.TrimSpace(line); line != "" {
+			fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), line)
+		}
 	}
 	if _, ok := errors.AsType[*failure](err); !ok {
 		fmt.Fprintf(os.Stderr, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())

@@ -6,7 +6,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// oneSignal is how close two signals are one: `timeout` and some supervisors
+// signal a process and then its group.
+const oneSignal = 250 * time.Millisecond
 
 // withSignals makes a context that the first SIGINT or SIGTERM ends, with an
 // [*Interrupted] as the cause. The second ends the process at once: whoever asks
@@ -17,15 +22,20 @@ func withSignals(parent context.Context, atOnce func()) (context.Context, func()
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	done := make(chan struct{})
 	go func() {
-		for n := 0; ; n++ {
+		var first time.Time
+		for {
 			select {
 			case s := <-signals:
 				i := &Interrupted{s.(syscall.Signal)}
-				if n > 0 {
+				if !first.IsZero() {
+					if time.Since(first) < oneSignal {
+						continue
+					}
 					fmt.Fprintf(os.Stderr, "second signal: ending at once\n")
 					atOnce()
 					os.Exit(exitCode(i))
 				}
+				first = time.Now()
 				cancel(i)
 			case <-done:
 				return

@@ -1,0 +1,24 @@
+// Command processor takes a workload's tasks from its queues and has them
+// done: by child processes, by an HTTP endpoint, or by writing them to a file.
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/handlers"
+)
+
+func main() {
+	root := &cobra.Command{
+		Use:   "processor",
+		Short: "Take tasks from the queues of many storage accounts and do them",
+		Long: `processor takes a workload's tasks from its queues and has them done. Any
+number of them may run, on any number of machines, with the configuration that
+the distributors use.
+
+` + cli.ExitCodes,
+	}
+	root.AddCommand(run(), cli.Version())
+	cli.Main(root, handlers.KillChildren)
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// runFlags are the flags of `processor run`.
+type runFlags struct {
+	config  string
+	json    bool
+	console cli.ConsoleFlags
+	work    workFlags
+	options pump.ProcessorOptions
+}
+
+func run() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Take tasks and do them, until a signal or until there are none",
+		Long: `Take tasks and do them, until a signal or, with --until-idle, until there are
+none. Exactly one of --exec, --exec-each, --http, --out and --discard says what
+is done with a task; --out beside one of the first three keeps their results.
+
+` + protocols + `
+
+On the first signal the processor takes no more tasks, lets those that run
+finish for --grace, puts back what was not started, and ends with status 0.
+With --until-idle a signal before the end gives status 130 or 143.
+
+` + cli.ExitCodes,
+		Example: `  # write every task to a file, and leave when there are no more
+  processor run --config pump.yaml --out done.jsonl --until-idle 5s
+
+  # four long-lived workers, their results kept
+  processor run --config pump.yaml --exec 'python3 worker.py' --children 4 --out results.jsonl
+
+  # a process for each task, with a shell
+  processor run --config pump.yaml --exec-each 'sh -c "convert - jpg:- | upload \"$QUEUEPUMP_ID\""'
+
+  # an HTTP endpoint with a token from the environment
+  processor run --config pump.yaml --http https://worker.internal/task --http-header 'Authorization: Bearer ${TOKEN}'`,
+		Args: cobra.NoArgs,
+		RunE: cli.Command(f.run),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `file`")
+	f.work.add(cmd)
+	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0, "leave after so long without a task (default: run until a signal)")
+	flags.IntVar(&f.options.Concurrency, "concurrency", 0, "how many tasks are in work at once (default 64; with --exec or --exec-each and without --out, as many as --children)")
+	flags.DurationVar(&f.options.Visibility, "visibility", 0, "for how long a taken message stays hidden unless renewed, and so how late the tasks of a dead processor are done by another (default 1m0s)")
+	flags.DurationVar(&f.options.Grace, "grace", 30*time.Second, "how long running tasks may go on when the processor stops")
+	flags.IntVar(&f.options.Retry.MaxAttempts, "max-attempts", 0, "how often a task is tried before it is quarantined; -1 for no limit (default 8)")
+	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0, "the longest delay before the second attempt; it doubles with each (default 2s)")
+	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
+	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
+	f.console.Add(cmd)
+	return cmd
+}
+
+func (f *runFlags) run(cmd *cobra.Command) error {
+	if err := f.work.check(); err != nil {
+		return err
+	}
+	console, err := f.console.Console()
+	if err != nil {
+		return err
+	}
+	file, err := configfile.Load(f.config)
+	if err != nil {
+		return err
+	}
+	// A handler that cannot work at all ends the run, by a context of its own,
+	// so that it is told from a signal.
+	ctx, broken := context.WithCancelCause(cmd.Context())
+	defer broken(nil)
+	f.work.connections = f.options.Concurrency
+	h, err := f.work.handler(file, console.Log, func(err error) {
+		console.Log.Error("stopping", "error", err)
+		broken(&brokenError{err})
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h), h.close())
+}
+
+// brokenError is a handler that cannot work at all.
+type brokenError struct{ err error }
+
+func (e *brokenError) Error() string { return e.err.Error() }
+func (e *brokenError) Unwrap() error { return e.err }
+
+func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler) error {
+	cfg := file.Config
+	cfg.Log = console.Log
+	o := f.options
+	o.Discard = f.work.discard
+	// The handlers bound the time of a task themselves, from when its work
+	// begins: one that waits for a child or for a disk has not begun.
+	o.Timeout = -1
+	if o.Grace == 0 {
+		o.Grace = -1
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = h.concurrency
+	}
+	o.Progress = progress(console)
+	p, err := pump.NewProcessor(cfg, h.handler, o)
+	if err != nil {
+		return cli.Explain(err, file)
+	}
+	summary, err := p.Run(ctx)
+	console.Done()
+	if f.json {
+		err = errors.Join(cli.Explain(err, file), cli.JSON(out, summary))
+	} else {
+		printSummary(out, summary)
+		err = cli.Explain(err, file)
+	}
+	if err != nil {
+		return err
+	}
+	if b, ok := errors.AsType[*brokenError](context.Cause(ctx)); ok {
+		return b
+	}
+	if o.UntilIdle > 0 {
+		return cli.WasInterrupted(ctx)
+	}
+	return nil // stopped as it is meant to be
+}
+
+func progress(console *cli.Console) func(pump.ProcessorSummary) {
+	var speed cli.Rate
+	return func(s pump.ProcessorSummary) {
+		text := fmt.Sprintf("%s tasks · %s", cli.Count(s.Handled), speed.Per(s.Handled))
+		if n := s.Failed + s.Rejected; n > 0 {
+			text += fmt.Sprintf(" · %s failed", cli.Count(n))
+		}
+		if s.Throttled > 0 {
+			text += fmt.Sprintf(" · %s throttled", cli.Count(s.Throttled))
+		}
+		console.Progress(s.Handled, 0, text, "handled", s.Handled, "failed", s.Failed, "rejected", s.Rejected, "retried", s.Retried,
+			"quarantined", s.Quarantined, "envelopes", s.Envelopes, "requests", s.Requests.Total(), "throttled", s.Throttled)
+	}
+}
+
+func printSummary(w io.Writer, s pump.ProcessorSummary) {
+	fmt.Fprintf(w, "%s tasks handled in %.1f s (%s/s), from %s messages\n", cli.Count(s.Handled), s.Seconds,
+		cli.Count(int64(float64(s.Handled)/max(s.Seconds, 1e-3))), cli.Count(s.Envelopes))
+	for _, n := range []struct {
+		count int64
+		what  string
+	}{
+		{s.Failed, "failed"},
+		{s.Rejected, "rejected"},
+		{s.Retried, "put back for another attempt"},
+		{s.Released, "put back without one"},
+		{s.Quarantined, "quarantined"},
+		{s.Duplicates, "deleted as duplicates of a closed run"},
+		{s.Foreign, "put by another program"},
+		{s.Lost, "messages whose lease was lost"},
+	} {
+		if n.count > 0 {
+			fmt.Fprintf(w, "  %s %s\n", cli.Count(n.count), n.what)
+		}
+	}
+	cli.Requests(w, s.Requests, s.Throttled, s.Handled)
+}

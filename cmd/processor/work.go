@@ -1,0 +1,220 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/handlers"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// workFlags say what is done with a task.
+type workFlags struct {
+	exec, execEach, http, out string
+	discard                   bool
+
+	children int
+	timeout  time.Duration
+	headers  []string
+	patience time.Duration
+	keepEnv  []string
+
+	connections int // to keep open to --http; set before handler is called
+}
+
+// protocols is the part of the help that says how tasks and outcomes travel.
+const protocols = `--exec CMD starts long-lived children (one a core, see --children). A child reads
+one JSON line a task on its standard input,
+  {"seq":1,"run":"0a..","segment":5,"n":17,"key":"Oslo","id":"","attempt":1,"body":{...}}
+and prints one line for it on its standard output before it gets the next one:
+  {"seq":1,"ok":true}                      done; may carry "result": any JSON value
+  {"seq":1,"retry":"30s","error":"..."}    again after that time
+  {"seq":1,"reject":true,"error":"..."}    never: quarantined at once
+  {"seq":1,"error":"..."}                  failed: again with growing delay
+seq is the task's own and must be given back. The body is JSON if it is JSON,
+else a string, else "bodyBase64"; the key is "key" or "keyBase64". A line may
+have 1 MiB. The child should end when its input does. A child that dies, prints
+anything else or takes longer than --task-timeout is killed with all its children
+and replaced, and its task is tried again.
+
+--exec-each CMD starts a process for each task. The body is its standard input;
+QUEUEPUMP_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID and _ATTEMPT are in its
+environment. Its exit status is the outcome: 0 done, 65 rejected, 75 again in
+30 s, anything else failed. Its standard output is the result.
+
+--http URL posts the body, with Queuepump-Run, -Segment, -N, -Key, -Id, -Attempt
+and Idempotency-Key as headers. 2xx is done, and the answer's body the result;
+410, 413, 415 and 422 reject; anything else fails; Retry-After is honoured with
+408, 425, 429 and 5xx. Redirects are not followed.
+
+--out FILE appends a JSON line for each task: run, segment, n, key, id, body,
+attempt, or with a command or URL its result in the place of the body. A
+message is only settled when its lines are on disk.
+
+A command's words are split as by a shell, but no shell runs: for pipes and
+variables write sh -c '...'. Commands do not get the environment variables that
+the configuration refers to, nor Azure's credentials; see --keep-env. What they
+print on standard error goes to the log.`
+
+func (f *workFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.exec, "exec", "", "give tasks to long-lived children running `CMD`")
+	flags.StringVar(&f.execEach, "exec-each", "", "run `CMD` once for each task")
+	flags.StringVar(&f.http, "http", "", "post each task to `URL`")
+	flags.StringVar(&f.out, "out", "", "append each task, or its result, to `FILE` as a JSON line")
+	flags.BoolVar(&f.discard, "discard", false, "settle every task at once, doing nothing (for measuring)")
+	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0), "how many processes --exec and --exec-each run at once")
+	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute, "how long one task may take with --exec, --exec-each and --http")
+	flags.StringArrayVar(&f.headers, "http-header", nil, "a `header` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
+	flags.StringArrayVar(&f.keepEnv, "keep-env", nil, "an environment variable that commands get although it is one of the configuration's; may be repeated")
+	flags.DurationVar(&f.patience, "out-patience", 30*time.Second, "how long writing --out may fail, with nothing settled, before the processor stops with status 1")
+}
+
+func (f *workFlags) check() error {
+	ways := 0
+	for _, is := range []bool{f.exec != "", f.execEach != "", f.http != "", f.discard} {
+		if is {
+			ways++
+		}
+	}
+	switch {
+	case ways == 0 && f.out == "":
+		return cli.Usage("nothing says what to do with a task; give --exec, --exec-each, --http, --out or --discard")
+	case ways > 1:
+		return cli.Usage("only one of --exec, --exec-each, --http and --discard can be given")
+	case f.discard && f.out != "":
+		return cli.Usage("--discard has nothing to write to --out")
+	case f.children < 1 || f.children > 10_000:
+		return cli.Usage("--children: %d is out of range; use 1 to 10000", f.children)
+	case f.timeout <= 0:
+		return cli.Usage("--task-timeout: %v is out of range; use more than 0", f.timeout)
+	case f.patience <= 0:
+		return cli.Usage("--out-patience: %v is out of range; use more than 0", f.patience)
+	case len(f.headers) > 0 && f.http == "":
+		return cli.Usage("--http-header needs --http")
+	}
+	return nil
+}
+
+// handler is a pump.Handler and what belongs to it.
+type handler struct {
+	handler     pump.Handler // nil to discard
+	concurrency int          // that suits it; 0 for the default
+	closers     []func() error
+}
+
+func (h *handler) close() error {
+	var errs []error
+	for _, c := range h.closers {
+		errs = append(errs, c())
+	}
+	return errors.Join(errs...)
+}
+
+// handler makes the handler that the flags ask for. Broken is called when it
+// turns out that it cannot work at all.
+func (f *workFlags) handler(file *configfile.File, log *slog.Logger, broken func(error)) (*handler, error) {
+	h := &handler{}
+	if f.discard {
+		return h, nil
+	}
+	w, err := f.worker(h, file, log, broken)
+	if err != nil {
+		return nil, err
+	}
+	if f.out == "" {
+		h.handler = handlers.Handler(w)
+		return h, nil
+	}
+	out, err := handlers.OpenFile(f.out, handlers.FileOptions{Patience: f.patience, Broken: broken, Log: log})
+	if err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	h.closers = append(h.closers, out.Close)
+	if w == nil {
+		h.handler = out
+		return h, nil
+	}
+	// More tasks than children, so that one fsync is for many: a task whose
+	// result waits for the disk needs no child any more.
+	h.concurrency = max(64, 2*f.children)
+	h.handler = handlers.Recorded(w, out)
+	return h, nil
+}
+
+// worker makes what does the work, nil if there is only --out.
+func (f *workFlags) worker(h *handler, file *configfile.File, log *slog.Logger, broken func(error)) (handlers.Worker, error) {
+	switch {
+	case f.exec != "":
+		o, err := f.command(f.exec, file, log, broken)
+		if err != nil {
+			return nil, cli.Usage("--exec: %w", err)
+		}
+		w, err := handlers.NewExec(o)
+		if err != nil {
+			return nil, cli.Usage("--exec: %w", err)
+		}
+		h.concurrency = f.children
+		h.closers = append(h.closers, w.Close)
+		return w, nil
+	case f.execEach != "":
+		o, err := f.command(f.execEach, file, log, broken)
+		if err != nil {
+			return nil, cli.Usage("--exec-each: %w", err)
+		}
+		w, err := handlers.NewExecEach(o)
+		if err != nil {
+			return nil, cli.Usage("--exec-each: %w", err)
+		}
+		h.concurrency = f.children
+		return w, nil
+	case f.http != "":
+		header, err := parseHeaders(f.headers)
+		if err != nil {
+			return nil, err
+		}
+		w, err := handlers.NewHTTP(handlers.HTTPOptions{URL: f.http, Header: header, Timeout: f.timeout, Concurrency: f.connections})
+		if err != nil {
+			return nil, cli.Usage("--http: %w", err)
+		}
+		return w, nil
+	}
+	return nil, nil
+}
+
+func (f *workFlags) command(line string, file *configfile.File, log *slog.Logger, broken func(error)) (handlers.CommandOptions, error) {
+	argv, err := cli.Split(line)
+	return handlers.CommandOptions{
+		Argv: argv, Env: cli.ChildEnv(file.Variables, f.keepEnv), Children: f.children,
+		Timeout: f.timeout, Broken: broken, Log: log,
+	}, err
+}
+
+// parseHeaders reads --http-header. Its errors hold no value, which may be a secret.
+func parseHeaders(lines []string) (http.Header, error) {
+	out := http.Header{}
+	for i, line := range lines {
+		name, value, found := strings.Cut(line, ":")
+		if !found || strings.TrimSpace(name) == "" {
+			return nil, cli.Usage("--http-header: number %d is no header; write 'Name: value'", i+1)
+		}
+		value, _, err := configfile.Expand(strings.TrimSpace(value), os.LookupEnv)
+		if err != nil {
+			return nil, cli.Usage("--http-header %s: %w", name, err)
+		}
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) || strings.ContainsAny(name, " \t\r\n") {
+			return nil, cli.Usage("--http-header: number %d holds a character that a header must not", i+1)
+		}
+		out.Add(strings.TrimSpace(name), value)
+	}
+	return out, nil
+}

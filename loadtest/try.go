@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/kballard/go-shellquote"
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+)
+
+// tryFlags are the flags of `loadtest try`.
+type tryFlags struct {
+	simulate               simulateFlags
+	files                  string
+	input, key, exec, each string
+	processors             int
+	out                    string
+	distributor, processor string
+	stall                  time.Duration
+	console                cli.ConsoleFlags
+}
+
+func tryCommand() *cobra.Command {
+	var f tryFlags
+	cmd := &cobra.Command{
+		Use:   "try",
+		Short: "Try the whole pump on simulated accounts and check the result",
+		Long: `Try the whole pump: simulated accounts are served, and one distributor and
+several processors run on them as separate processes, the binaries that a user
+deploys. Afterwards every task is accounted for.
+
+With --files, each regular file under the directory is a task, the work is its
+SHA-256, and the results are compared with hashes computed directly. With
+--input, the tasks are the lines of a file of JSON Lines, CSV or plain lines,
+and the work is --exec (see ` + "`processor run --help`" + `), --exec-each, or only
+to write them down.
+
+The report is printed and written to run.json in the --out directory, beside the
+configuration and the processors' results. The status is 0 only if no task was
+lost and no result is wrong.
+
+` + cli.ExitCodes,
+		Example: `  loadtest try --files "$(go env GOROOT)/src"
+  loadtest try --input tasks.jsonl --key city --exec 'python3 worker.py'`,
+		Args: cobra.NoArgs,
+		RunE: cli.Command(f.run),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.files, "files", "", "hash every regular file under `DIR`")
+	flags.StringVar(&f.input, "input", "", "take the tasks from `FILE`")
+	flags.StringVar(&f.key, "key", "", "with --input: the `field` that tasks are segmented by")
+	flags.StringVar(&f.exec, "exec", "", "with --input: give the tasks to long-lived children running `CMD`")
+	flags.StringVar(&f.each, "exec-each", "", "with --input: run `CMD` for each task")
+	f.simulate.add(cmd)
+	flags.IntVar(&f.processors, "processors", 2, "how many processors")
+	flags.StringVar(&f.out, "out", "out", "the `directory` for the report and the results")
+	flags.StringVar(&f.distributor, "distributor", sibling("distributor"), "the distributor's `binary`")
+	flags.StringVar(&f.processor, "processor", sibling("processor"), "the processor's `binary`")
+	flags.DurationVar(&f.stall, "stall", 90*time.Second, "give up when nothing has moved for so long")
+	f.console.Add(cmd)
+	return cmd
+}
+
+func (f *tryFlags) check() error {
+	switch {
+	case (f.files == "") == (f.input == ""):
+		return cli.Usage("give either --files or --input")
+	case f.files != "" && (f.key != "" || f.exec != "" || f.each != ""):
+		return cli.Usage("--key, --exec and --exec-each belong to --input")
+	case f.exec != "" && f.each != "":
+		return cli.Usage("--exec and --exec-each exclude each other")
+	case f.processors < 1 || f.processors > 100:
+		return cli.Usage("--processors: %d is out of range; use 1 to 100", f.processors)
+	}
+	return f.simulate.check()
+}
+
+func (f *tryFlags) run(cmd *cobra.Command) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	console, err := f.console.Console()
+	if err != nil {
+		return err
+	}
+	t := &trial{flags: f, console: console, work: "write down"}
+	if err := t.prepare(); err != nil {
+		return err
+	}
+	defer t.simulation.Close()
+	err = t.pump(cmd.Context())
+	console.Done()
+	if err != nil {
+		return err
+	}
+	r, err := t.report()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(f.out, "run.json")
+	if err := r.write(path); err != nil {
+		return err
+	}
+	r.print(cmd.OutOrStdout())
+	fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s\n", path)
+	if r.Lost != 0 || r.Mismatched != 0 {
+		return fmt.Errorf("%d tasks lost, %d results wrong", r.Lost, r.Mismatched)
+	}
+	return nil
+}
+
+// trial is one run of the whole pump.
+type trial struct {
+	flags   *tryFlags
+	console *cli.Console
+	work    string // what is done with a task, in words
+
+	simulation  *simulation
+	config      string   // path
+	paths       []string // the files to hash
+	results     *results
+	distributor *process
+	processors  []*process
+	began       time.Time
+	took        time.Duration
+
+	summary    distributorSummary
+	summaries  []processorSummary
+	unfinished error // why not everything was handled
+}
+
+// prepare does what comes before any process runs.
+func (t *trial) prepare() error {
+	f := t.flags
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
+		return err
+	}
+	var outs []string
+	for i := range f.processors {
+		path := filepath.Join(f.out, fmt.Sprintf("results-%d.jsonl", i+1))
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err // the results of an earlier run would be counted
+		}
+		outs = append(outs, path)
+	}
+	t.results = newResults(outs...)
+	if f.files != "" {
+		root, err := filepath.Abs(f.files)
+		if err != nil {
+			return err
+		}
+		f.files = root
+		if t.paths, err = regularFiles(root); err != nil {
+			return cli.Usage("--files: %w", err)
+		}
+	}
+	var err error
+	if t.simulation, err = f.simulate.start(0, 0); err != nil {
+		return err
+	}
+	text, err := t.simulation.configuration()
+	if err == nil {
+		t.config = filepath.Join(f.out, "pump.yaml")
+		err = writeFile(t.config, text)
+	}
+	if err != nil {
+		return errors.Join(err, t.simulation.Close())
+	}
+	return nil
+}
+
+// regularFiles lists them independently of the distributor, whose own list is
+// what is on trial.
+func regularFiles(root string) ([]string, error) {
+	var paths []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	return paths, err
+}
+
+// pump starts the processes, waits until every task is handled, and stops them.
+func (t *trial) pump(ctx context.Context) error {
+	defer func() {
+		for _, p := range append([]*process{t.distributor}, t.processors...) {
+			if p != nil {
+				p.stop(10 * time.Second)
+			}
+		}
+	}()
+	t.began = time.Now()
+	if err := t.start(); err != nil {
+		return err
+	}
+	if err := t.watch(ctx); err != nil {
+		return err
+	}
+	t.took = time.Since(t.began)
+	for _, p := range t.processors {
+		p.stop(time.Minute)
+		var s processorSummary
+		if err := p.summary(&s); err != nil {
+			return err
+		}
+		t.summaries = append(t.summaries, s)
+	}
+	return t.results.read()
+}
+
+func (t *trial) start() error {
+	f := t.flags
+	common := []string{"run", "--config", t.config, "--json", "--log-format", "json", "--progress-every", "200ms"}
+	args := append(common[:len(common):len(common)], "--once")
+	if f.files != "" {
+		args = append(args, "--files", f.files)
+	} else {
+		args = append(args, "--input", f.input)
+		if f.key != "" {
+			args = append(args, "--key", f.key)
+		}
+	}
+	var err error
+	if t.distributor, err = startProcess("distributor", t.console.Log, f.distributor, args...); err != nil {
+		return err
+	}
+	work, err := t.workArgs()
+	if err != nil {
+		return err
+	}
+	for i := range f.processors {
+		args := append(common[:len(common):len(common)], "--out", t.results.files[i].path, "--retry-max", "5s")
+		p, err := startProcess(fmt.Sprintf("processor %d", i+1), t.console.Log, f.processor, append(args, work...)...)
+		if err != nil {
+			return err
+		}
+		t.processors = append(t.processors, p)
+	}
+	return nil
+}
+
+// workArgs are the flags by which a processor is told what to do.
+func (t *trial) workArgs() ([]string, error) {
+	f := t.flags
+	switch {
+	case f.files != "":
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		t.work = "SHA-256 of each file"
+		return []string{"--exec", shellquote.Join(self, "sha256-worker")}, nil
+	case f.exec != "":
+		t.work = f.exec
+		return []string{"--exec", f.exec}, nil
+	case f.each != "":
+		t.work = f.each
+		return []string{"--exec-each", f.each}, nil
+	}
+	return nil, nil
+}
+
+// watch shows the progress until every task has been handled or quarantined,
+// nothing moves any more, or something fails.
+func (t *trial) watch(ctx context.Context) error {
+	var speed cli.Rate
+	moved, before := time.Now(), int64(-1)
+	for {
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+		if err := t.results.read(); err != nil {
+			return err
+		}
+		for _, p := range t.processors {
+			if p.ended() {
+				return errors.Join(p.failure(), fmt.Errorf("%s has ended before the work", p.name))
+			}
+		}
+		sent, total := t.distributor.value("tasks"), int64(len(t.paths))
+		if t.distributor.ended() {
+			if err := t.distributor.summary(&t.summary); err != nil {
+				return err
+			}
+			sent, total = t.summary.Tasks, t.summary.Tasks
+		}
+		handled, quarantined := int64(t.results.handled()), t.quarantined()
+		t.console.Progress(handled, total, fmt.Sprintf("%s sent · %s handled · %s", cli.Count(sent), cli.Count(handled), speed.Per(handled)),
+			"sent", sent, "handled", handled, "quarantined", quarantined, "seconds", strconv.FormatFloat(time.Since(t.began).Seconds(), 'f', 1, 64))
+		if t.distributor.ended() && handled+quarantined >= total {
+			return nil
+		}
+		if now := sent + handled + quarantined; now != before {
+			moved, before = time.Now(), now
+		}
+		if time.Since(moved) > t.flags.stall {
+			t.unfinished = fmt.Errorf("%w (%v)", errStalled, t.flags.stall)
+			return nil // the report says what is missing
+		}
+	}
+}
+
+func (t *trial) quarantined() int64 {
+	var n int64
+	for _, p := range t.processors {
+		n += p.value("quarantined")
+	}
+	return n
+}

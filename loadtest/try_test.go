@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+)
+
+func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
+	f := simulateFlags{accounts: 3, queues: 2, limits: "none", workload: "demo", seed: 1}
+	s, err := f.start(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	text, err := s.configuration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "pump.yaml")
+	if err := writeFile(path, text); err != nil {
+		t.Fatal(err)
+	}
+	file, err := configfile.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Config.Accounts) != 3 || file.Config.Accounts[2].Queues != 2 || file.Config.Accounts[2].ConnectionString != s.ConnectionString("simulated3") {
+		t.Errorf("got %+v", file.Config)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", st.Mode(), err)
+	}
+	if _, err := pump.NewProcessor(file.Config, nil, pump.ProcessorOptions{Discard: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLimitsAreAWordOrAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.json")
+	if err := os.WriteFile(path, []byte(`{"queue": 7}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := parseLimits(path)
+	if err != nil || l.Queue != 7 || l.QueueAccount != azsim.PublishedLimits().QueueAccount {
+		t.Errorf("got %+v, %v", l, err)
+	}
+	if err := os.WriteFile(path, []byte(`{"queues": 7}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{path, "publishd"} {
+		if _, err := parseLimits(s); err == nil || !strings.Contains(err.Error(), s) {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
+func TestTheWorkerHashesTheFileThatATaskNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in := fmt.Sprintf("{\"seq\":1,\"body\":%q}\n{\"seq\":2,\"body\":\"/no/such/file\"}\nnonsense\n", path)
+	var out bytes.Buffer
+	if err := sumFiles(strings.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	var answers []map[string]any
+	for line := range strings.Lines(out.String()) {
+		var a map[string]any
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, a)
+	}
+	if len(answers) != 3 {
+		t.Fatalf("got %s", out.String())
+	}
+	// The digest of "abc" as FIPS 180-2 gives it.
+	want := map[string]any{"seq": 1.0, "ok": true, "result": map[string]any{
+		"path": path, "bytes": 3.0, "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+	}}
+	if d := cmp.Diff(want, answers[0]); d != "" {
+		t.Error(d)
+	}
+	if answers[1]["reject"] != true || answers[1]["seq"] != 2.0 || answers[2]["reject"] != true {
+		t.Errorf("got %s", out.String())
+	}
+}
+
+// hashed makes three files and the results of a processor that hashed them right.
+func hashed(t *testing.T) (paths []string, lines []string) {
+	t.Helper()
+	dir := t.TempDir()
+	for i := range 3 {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.WriteFile(path, []byte(path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := sumFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := json.Marshal(sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+		lines = append(lines, fmt.Sprintf(`{"run":"a","segment":5,"n":%d,"key":%q,"id":"","result":%s,"attempt":1}`+"\n", i, path, result))
+	}
+	return paths, lines
+}
+
+// TestWhatIsWrongIsFound: the check of the check.
+func TestWhatIsWrongIsFound(t *testing.T) {
+	paths, lines := hashed(t)
+	wrong := strings.Replace(lines[1], `"sha256":"`, `"sha256":"00`, 1)
+	for _, tt := range []struct {
+		name                              string
+		lines                             []string
+		handled, duplicates, lost, misses int
+	}{
+		{"all well", lines, 3, 0, 0, 0},
+		{"one lost", lines[:2], 2, 0, 1, 0},
+		{"one wrong", []string{lines[0], wrong, lines[2]}, 3, 0, 0, 1},
+		{"one twice", append(lines[:3:3], lines[0]), 3, 1, 0, 0},
+		{"one twice and once wrong", append(lines[:3:3], wrong), 3, 1, 0, 1},
+		{"one nobody asked for", append(lines[:3:3], strings.ReplaceAll(strings.Replace(lines[0], `"n":0`, `"n":9`, 1), paths[0], "/x")), 4, 0, 0, 1},
+		{"a torn line", append(lines[:2:2], lines[2][:40]), 2, 0, 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "results.jsonl")
+			r := newResults(out, filepath.Join(t.TempDir(), "none"))
+			// Read while it grows, in pieces that do not end where lines do.
+			text := strings.Join(tt.lines, "")
+			for i := 0; i < len(text); i += 100 {
+				if err := os.WriteFile(out, []byte(text[:min(i+100, len(text))]), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.read(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lost, misses, err := r.compare(paths)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := []int{r.handled(), r.duplicates, lost, misses}
+			if d := cmp.Diff([]int{tt.handled, tt.duplicates, tt.lost, tt.misses}, got); d != "" {
+				t.Errorf("handled, duplicates, lost, mismatched: %s", d)
+			}
+		})
+	}
+}
+
+func TestTheReportAddsUpWhatAllProcessesDid(t *testing.T) {
+	tr := &trial{
+		flags: &tryFlags{input: "x.jsonl"}, results: newResults(), took: 2e9,
+		summary: distributorSummary{Tasks: 10, Envelopes: 2, Requests: pump.Requests{"a": {"put": 2}}, Throttled: 1},
+		summaries: []processorSummary{
+			{Requests: pump.Requests{"a": {"get": 3, "delete": 1}, "b": {"get": 1}}, Quarantined: 1},
+			{Requests: pump.Requests{"a": {"get": 1}}, Throttled: 1},
+		},
+	}
+	for n := range 7 {
+		tr.results.seen[identity{"r", 1, uint64(n)}] = 1
+	}
+	r, err := tr.report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(pump.Requests{"a": {"put": 2, "get": 4, "delete": 1}, "b": {"get": 1}}, r.Requests); d != "" {
+		t.Error(d)
+	}
+	if r.Tasks != 10 || r.Handled != 7 || r.Quarantined != 1 || r.Lost != 2 || r.Throttled != 2 || r.RequestsPerThousandTasks != 800 {
+		t.Errorf("got %+v", r)
+	}
+	path := filepath.Join(t.TempDir(), "run.json")
+	if err := r.write(path); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(path)
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"tasks", "handled", "lost", "mismatched", "duplicates", "envelopes", "seconds", "requests"} {
+		if _, ok := fields[name]; !ok {
+			t.Errorf("run.json has no %s", name)
+		}
+	}
+}
