@@ -2,15 +2,19 @@ package pump
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"iter"
 )
 
 // Source is what a distribution reads: a stream of records in a fixed order.
+// [TextSource], [Files] and [FromSeq] are the ready ones.
 type Source interface {
 	// Fingerprint identifies what will be read and how, so that a run is only
-	// continued on the same input (P2.3). It changes when the input does. An
-	// empty fingerprint says that the source cannot be read again: a run over
-	// it is not resumed (P2.4).
+	// continued on the same input (protocols P2.3). It changes when the input
+	// does. An empty fingerprint says that the source cannot be read again: a
+	// run over it is not resumed (P2.4). It is at most 1 KiB long.
 	Fingerprint(ctx context.Context) (string, error)
 	// Open begins to read after the given cursor, nil for the beginning.
 	Open(ctx context.Context, cursor []byte) (Reader, error)
@@ -20,16 +24,22 @@ type Source interface {
 type Reader interface {
 	// Next gives the next record, whose bytes are valid until the call after.
 	// io.EOF is the end. After a [*BadInput] the reader goes on behind the bad
-	// record; any other error ends the reading.
+	// record; any other error ends the reading. Next returns soon after ctx
+	// ends, even while its input is silent: a distributor that is told to stop
+	// waits for it.
 	Next(ctx context.Context) (Record, error)
 	// AppendCursor appends the position behind the record or bad record that
-	// Next gave last. It is at most 2 KiB long.
+	// Next gave last. It is at most 8 KiB long.
 	AppendCursor(dst []byte) []byte
 	// Progress is how much has been read of how much, in the source's own unit
 	// (bytes or files); total is 0 if it is not known.
 	Progress() (done, total int64)
 	Close() error
 }
+
+// maxCursor leaves a checkpoint room for the counters of 4,096 segments (at
+// most 40 KiB) in the 60 KiB of its row, and holds any path that Linux can open.
+const maxCursor = 8 << 10
 
 // Record is one task as a source gives it.
 type Record struct {
@@ -41,10 +51,78 @@ type Record struct {
 // BadInput is a record that cannot become a task.
 type BadInput struct {
 	Where string // file and line, for example "tasks.jsonl:17"
-	Raw   []byte // what was read, at most MaxText bytes of it
+	Raw   []byte // what was read, at most 64 KiB of it; valid as long as a record
 	Err   error
 }
 
 func (e *BadInput) Error() string { return fmt.Sprintf("%s: %v", e.Where, e.Err) }
 
 func (e *BadInput) Unwrap() error { return e.Err }
+
+// FromSeq makes a source of an iterator, for tasks that a Go program makes
+// itself. It cannot be read again: a run over it is not resumed, and a second
+// distribution calls seq again. An error in the sequence ends the run with it,
+// unless it is a [*BadInput]. The iterator runs in a goroutine of its own; the
+// bytes of a record must stay unchanged until the iterator is asked for the next but one.
+func FromSeq(seq iter.Seq2[Record, error]) Source { return seqSource{seq} }
+
+type seqSource struct{ seq iter.Seq2[Record, error] }
+
+func (s seqSource) Fingerprint(context.Context) (string, error) { return "", nil }
+
+func (s seqSource) Open(_ context.Context, cursor []byte) (Reader, error) {
+	if cursor != nil {
+		return nil, errors.New("an iterator cannot be continued at a cursor")
+	}
+	r := &seqReader{items: make(chan seqItem), quit: make(chan struct{})}
+	go func() {
+		defer close(r.items)
+		for rec, err := range s.seq {
+			select {
+			case r.items <- seqItem{rec, err}:
+			case <-r.quit:
+				return
+			}
+		}
+	}()
+	return r, nil
+}
+
+type seqItem struct {
+	rec Record
+	err error
+}
+
+// seqReader hands items over a channel, not through iter.Pull, because an
+// iterator may wait for ever and Next must not.
+type seqReader struct {
+	items  chan seqItem
+	quit   chan struct{}
+	closed bool
+	read   int64
+}
+
+func (r *seqReader) Next(ctx context.Context) (Record, error) {
+	select {
+	case i, ok := <-r.items:
+		if !ok {
+			return Record{}, io.EOF
+		}
+		r.read++
+		return i.rec, i.err
+	case <-ctx.Done():
+		return Record{}, context.Cause(ctx)
+	}
+}
+
+func (r *seqReader) AppendCursor(dst []byte) []byte { return dst }
+
+func (r *seqReader) Progress() (done, total int64) { return r.read, 0 }
+
+func (r *seqReader) Close() error {
+	if !r.closed {
+		r.closed = true
+		close(r.quit)
+	}
+	return nil
+}

@@ -1,0 +1,393 @@
+package pump
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Format says how tasks are cut from text.
+type Format string
+
+// The formats of a [TextSource]. Blank lines are no tasks in any of them.
+const (
+	FormatJSONLines Format = "jsonl" // a JSON value a line; the body is the line as it stands
+	FormatCSV       Format = "csv"   // rows under a header row; the body is the row as a JSON object of strings
+	FormatLines     Format = "lines" // the body is the line, and so is the key
+)
+
+// textVersion changes whenever the same bytes would become other tasks than
+// before: a run begun by an older parser is then not continued (P2.3).
+const textVersion = 1
+
+const (
+	defaultMaxLine = 1 << 20
+	maxMaxLine     = 64 << 20
+)
+
+// TextSource reads tasks from files, standard input or the output of a command.
+// What begins like gzip or zstd is decompressed. The zero value of every field
+// but Paths or Command works. It must not be changed while it is in use.
+type TextSource struct {
+	// Format of the text. Default [FormatJSONLines].
+	Format Format
+	// Paths are files or patterns of them ([filepath.Glob]), read in this
+	// order, the files of one pattern in the order of their names. "-" is
+	// standard input. A pattern that no file matches is an error.
+	Paths []string
+	// Command is a program and its arguments, to be used instead of Paths. No
+	// shell is involved. The source ends with an error if the program fails.
+	Command []string
+	// Key names the field or column that tasks are segmented by: "city", or
+	// "address.city" for a field of a field; a backslash before a dot that belongs to the
+	// name. Without it the whole line is the key. Not for FormatLines.
+	Key string
+	// ID names the field or column with the user's own name of the task. A
+	// task without it has none. Not for FormatLines.
+	ID string
+	// MaxLine is the longest line or row in bytes, up to 64 MiB; a longer one
+	// is a bad record. Default 1 MiB.
+	MaxLine int
+	// Stdin is read for "-". Default [os.Stdin].
+	Stdin io.Reader
+	// Stderr receives what the command writes there. Default [os.Stderr].
+	Stderr io.Writer
+}
+
+// JSONLines reads a task from each line of the JSON Lines files that path names.
+func JSONLines(path, key string) *TextSource {
+	return &TextSource{Format: FormatJSONLines, Paths: []string{path}, Key: key}
+}
+
+// CSV reads a task from each row of the CSV files that path names.
+func CSV(path, key string) *TextSource {
+	return &TextSource{Format: FormatCSV, Paths: []string{path}, Key: key}
+}
+
+// Lines reads a task from each line of the files that path names.
+func Lines(path string) *TextSource {
+	return &TextSource{Format: FormatLines, Paths: []string{path}}
+}
+
+const stdin = "-"
+
+func (s *TextSource) check() error {
+	switch s.Format {
+	case "", FormatJSONLines, FormatCSV:
+	case FormatLines:
+		if s.Key != "" || s.ID != "" {
+			return &ConfigError{Field: "key", Problem: "plain lines have no fields", Fix: "leave key and id out, or read the text as jsonl or csv"}
+		}
+	default:
+		return &ConfigError{Field: "format", Problem: fmt.Sprintf("%q is not a format", s.Format), Fix: "use jsonl, csv or lines"}
+	}
+	switch {
+	case len(s.Paths) == 0 && len(s.Command) == 0:
+		return &ConfigError{Field: "input", Problem: "there is nothing to read", Fix: "name a file, - for standard input, or a command"}
+	case len(s.Paths) > 0 && len(s.Command) > 0:
+		return &ConfigError{Field: "input", Problem: "files and a command are given", Fix: "use one of them"}
+	case slices.Contains(s.Paths, stdin) && len(s.Paths) > 1:
+		return &ConfigError{Field: "input", Problem: "standard input and files are given", Fix: "use one of them"}
+	case s.MaxLine < 0 || s.MaxLine > maxMaxLine:
+		return &ConfigError{Field: "max-line", Problem: fmt.Sprintf("%d is out of range", s.MaxLine), Fix: fmt.Sprintf("use up to %d bytes", maxMaxLine)}
+	}
+	return nil
+}
+
+// textFormat cuts records from text. next gives io.EOF at the end; the Where of
+// its [*BadInput] is filled in by the reader.
+type textFormat interface {
+	start(c *cutter) error // at the beginning of each file
+	next(c *cutter) (Record, error)
+}
+
+func (s *TextSource) format() textFormat {
+	switch s.Format {
+	case FormatCSV:
+		return &csvRows{keyName: s.Key, idName: s.ID}
+	case FormatLines:
+		return plainLines{}
+	}
+	return newJSONLines(s.Key, s.ID)
+}
+
+// expand gives the files to read.
+func (s *TextSource) expand() ([]string, error) {
+	if len(s.Command) > 0 || s.Paths[0] == stdin {
+		return []string{stdin}, nil
+	}
+	var files []string
+	for _, p := range s.Paths {
+		if _, err := os.Lstat(p); err == nil { // a file may have a name that looks like a pattern
+			files = append(files, p)
+			continue
+		}
+		found, err := filepath.Glob(p)
+		if err != nil {
+			return nil, fmt.Errorf("pattern %q: %w", p, err)
+		}
+		if len(found) == 0 {
+			return nil, &os.PathError{Op: "open", Path: p, Err: os.ErrNotExist}
+		}
+		files = append(files, found...)
+	}
+	return files, nil
+}
+
+// Fingerprint is of the settings and of each file's size, time of change and
+// first 64 KiB. Where the files lie does not matter, because no task says it:
+// another machine may have them elsewhere.
+func (s *TextSource) Fingerprint(ctx context.Context) (string, error) {
+	if err := s.check(); err != nil {
+		return "", err
+	}
+	if len(s.Command) > 0 || s.Paths[0] == stdin {
+		return "", nil
+	}
+	files, err := s.expand()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	format := s.Format
+	if format == "" {
+		format = FormatJSONLines
+	}
+	fmt.Fprintf(sum, "%d %q %q %q %d %d\n", textVersion, format, s.Key, s.ID, s.maxLine(), len(files))
+	head := make([]byte, 64<<10)
+	for _, name := range files {
+		if err := ctx.Err(); err != nil {
+			return "", context.Cause(ctx)
+		}
+		st, err := os.Stat(name)
+		if err != nil {
+			return "", err
+		}
+		if !st.Mode().IsRegular() && !st.IsDir() {
+			return "", nil // a pipe or a device cannot be read again
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		n, err := io.ReadFull(f, head)
+		f.Close()
+		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%d %d %x\n", st.Size(), st.ModTime().UnixNano(), sha256.Sum256(head[:n]))
+	}
+	return fmt.Sprintf("%s:%x", format, sum.Sum(nil)), nil
+}
+
+func (s *TextSource) maxLine() int {
+	if s.MaxLine == 0 {
+		return defaultMaxLine
+	}
+	return s.MaxLine
+}
+
+// Open begins to read. Files are opened one after another, as they are reached.
+func (s *TextSource) Open(_ context.Context, cursor []byte) (Reader, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	files, err := s.expand()
+	if err != nil {
+		return nil, err
+	}
+	r := &textReader{source: s, files: files, format: s.format()}
+	for _, name := range files {
+		if st, err := os.Stat(name); name != stdin && err == nil && st.Mode().IsRegular() {
+			r.sizes = append(r.sizes, st.Size())
+			r.total += st.Size()
+		} else {
+			r.sizes = append(r.sizes, 0)
+		}
+	}
+	if cursor == nil {
+		return r, nil
+	}
+	if err := r.moveTo(cursor); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// textReader reads the files of a TextSource one after another.
+type textReader struct {
+	source *TextSource
+	files  []string
+	sizes  []int64
+	total  int64
+	format textFormat
+
+	file   int   // being read
+	before int64 // size of the files before it
+	in     *input
+	cut    *cutter
+	resume textPosition // where to begin in the first file to be opened
+}
+
+// textPosition is a place between two records of a file.
+type textPosition struct{ pos, line int64 }
+
+func (r *textReader) Next(ctx context.Context) (Record, error) {
+	for r.file < len(r.files) {
+		if r.in == nil {
+			if err := r.openNext(ctx); err != nil {
+				return Record{}, err
+			}
+		}
+		if r.in.live != nil {
+			r.in.live.ctx = ctx
+		}
+		rec, err := r.format.next(r.cut)
+		if err == nil {
+			return rec, nil
+		}
+		if bad, ok := errors.AsType[*BadInput](err); ok {
+			bad.Where = fmt.Sprintf("%s:%d", r.in.name, r.cut.first)
+			return Record{}, bad
+		}
+		if err != io.EOF {
+			return Record{}, fmt.Errorf("%s:%d: %w", r.in.name, r.cut.line, err)
+		}
+		if r.in.ends != nil {
+			if err := r.in.ends(ctx); err != nil {
+				return Record{}, err
+			}
+		}
+		if err := r.in.close(); err != nil {
+			return Record{}, err
+		}
+		r.in = nil
+		r.before += r.sizes[r.file]
+		r.file++
+	}
+	return Record{}, io.EOF
+}
+
+// openNext opens the file that is next and goes to where reading begins in it.
+func (r *textReader) openNext(ctx context.Context) error {
+	var in *input
+	var err error
+	switch {
+	case len(r.source.Command) > 0:
+		stderr := r.source.Stderr
+		if stderr == nil {
+			stderr = os.Stderr
+		}
+		in, err = openCommand(ctx, r.source.Command, stderr)
+	case r.files[r.file] == stdin:
+		text := r.source.Stdin
+		if text == nil {
+			text = os.Stdin
+		}
+		in, err = openStream(ctx, "stdin", text)
+	default:
+		in, err = openFile(ctx, r.files[r.file])
+	}
+	if err != nil {
+		return err
+	}
+	cut, err := r.begin(in)
+	if err != nil {
+		in.close()
+		return fmt.Errorf("%s: %w", in.name, err)
+	}
+	r.in, r.cut, r.resume = in, cut, textPosition{}
+	return nil
+}
+
+// begin makes the cutter and moves it to where reading continues. The start of
+// the file is read in any case: a CSV row means nothing without the header.
+func (r *textReader) begin(in *input) (*cutter, error) {
+	cut := newCutter(in.text, r.source.maxLine())
+	cut.skipBOM()
+	if err := r.format.start(cut); err != nil {
+		return nil, err
+	}
+	to := r.resume
+	if to.pos <= cut.pos {
+		return cut, nil
+	}
+	if in.file != nil {
+		if err := in.seek(to.pos); err != nil {
+			return nil, err
+		}
+		cut.r = in.text
+	} else if err := cut.discard(to.pos - cut.pos); err != nil {
+		return nil, fmt.Errorf("it is shorter than when it was read before: %w", err)
+	} else {
+		cut.line = to.line
+		return cut, nil
+	}
+	cut.jump(to.pos, to.line)
+	return cut, nil
+}
+
+// AppendCursor writes the number of the file, the position in its uncompressed
+// text and the number of its next line, as varints.
+func (r *textReader) AppendCursor(dst []byte) []byte {
+	at := r.resume
+	if r.in != nil {
+		at = textPosition{r.cut.pos, r.cut.line}
+	}
+	dst = binary.AppendUvarint(dst, uint64(r.file))
+	dst = binary.AppendUvarint(dst, uint64(at.pos))
+	return binary.AppendUvarint(dst, uint64(at.line))
+}
+
+func (r *textReader) moveTo(cursor []byte) error {
+	var at [3]uint64
+	rest := cursor
+	for i := range at {
+		v, n := binary.Uvarint(rest)
+		if n <= 0 || v > 1<<62 {
+			return errCursor
+		}
+		at[i], rest = v, rest[n:]
+	}
+	if len(rest) > 0 || at[0] > uint64(len(r.files)) {
+		return errCursor
+	}
+	r.file = int(at[0])
+	for _, size := range r.sizes[:r.file] {
+		r.before += size
+	}
+	r.resume = textPosition{int64(at[1]), int64(at[2])}
+	return nil
+}
+
+var errCursor = errors.New("the saved position does not belong to this source")
+
+func (r *textReader) Progress() (done, total int64) {
+	done = r.before
+	if r.in != nil {
+		done += r.in.read.n
+	}
+	return done, r.total
+}
+
+func (r *textReader) Close() error {
+	if r.in == nil {
+		return nil
+	}
+	return r.in.close()
+}
+
+// String names what is read, for logs.
+func (s *TextSource) String() string {
+	if len(s.Command) > 0 {
+		return "command " + s.Command[0]
+	}
+	return strings.Join(s.Paths, ", ")
+}
