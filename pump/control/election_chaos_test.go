@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -254,5 +255,38 @@ func TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost(t *testing.T) {
 	})
 	if wins == 0 {
 		t.Error("nobody ever led")
+	}
+}
+
+func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
+	history := func(seed uint64) (all []string) {
+		c := &chaos{seed: seed, terms: map[*Term]bool{}, acked: map[codec.RunID]uint64{}}
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			c.server = newFakeServer()
+			c.quiet = began.Add(10 * time.Minute)
+			ctx, cancel := context.WithDeadline(t.Context(), c.quiet)
+			defer cancel()
+			var wg sync.WaitGroup
+			for i := range 4 {
+				wg.Go(func() { c.machine(ctx, fmt.Sprint("m", i)) })
+			}
+			wg.Wait()
+			for _, e := range c.server.history {
+				all = append(all, fmt.Sprint(e.Modified.Sub(began.Round(0)), " ", e.Row, " ", e.Properties["Leader"], e.Properties["Beats"], e.Properties[nonceProperty]))
+			}
+		})
+		return all
+	}
+	for seed := range uint64(3) {
+		a, b, other := history(seed), history(seed), history(seed+100)
+		for i := range min(len(a), len(b)) {
+			if a[i] != b[i] {
+				t.Fatalf("seed %d: write %d is %s and then %s", seed, i, a[i], b[i])
+			}
+		}
+		if len(a) != len(b) || len(a) < 50 || slices.Equal(a, other) {
+			t.Errorf("seed %d: %d and %d writes, %d with another seed", seed, len(a), len(b), len(other))
+		}
 	}
 }

@@ -33,7 +33,10 @@ func (c *serverClock) untilDue(ctx context.Context, v version[electionRow], ever
 			return 0, err
 		}
 		// A server that set its clock back must not make it longer than a period.
-		age := max(0, server.Sub(v.modified))
+		var age time.Duration
+		if !server.IsZero() && !v.modified.IsZero() { // else: a whole period from now
+			age = max(0, server.Sub(v.modified))
+		}
 		c.etag, c.at, c.due = v.etag, local, local.Add(min(every, v.value.every)-age)
 	}
 	return time.Until(c.due), nil

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -48,47 +49,74 @@ func (r *Runs) note(ctx context.Context, run Run) error {
 
 // List gives up to limit runs, the last started first, by the clocks of the
 // instances that started them. It costs one request for the keys of each
-// thousand and one for each run.
+// thousand and one for each run, and gives up after a minute.
 func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	var runs []Run
+	// More than once round only if rows by time were left without a run.
+	for from := byTime; len(runs) < limit; {
+		noted, err := r.mustFindNoted(ctx, from, limit-len(runs))
+		if err != nil {
+			return nil, fmt.Errorf("listing runs of %s: %w", r.workload, err)
+		}
+		if len(noted) == 0 {
+			break
+		}
+		for _, n := range noted {
+			run, err := r.Get(ctx, n.run)
+			if errors.Is(err, ErrNoRun) || err == nil && r.timeKey(run) != n.key {
+				// Left by a Create that did not get further, or that was made
+				// again at another time.
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, run)
+		}
+		from = noted[len(noted)-1].key + "-" // the first key after it
+	}
+	return runs, nil
+}
+
+// noted is a row by time.
+type noted struct {
+	key string
+	run codec.RunID
+}
+
+// mustFindNoted reads the first `limit` rows by time from a key on, until there
+// is an answer or ctx ends.
+func (r *Runs) mustFindNoted(ctx context.Context, from string, limit int) ([]noted, error) {
 	for attempt := 1; ; attempt++ {
-		runs, err := r.list(ctx, limit)
+		found, err := r.findNoted(ctx, from, limit)
 		if err == nil || ctx.Err() != nil || !mayRetry(err) {
-			return runs, err
+			return found, err
 		}
 		drawOf(r.table).pause(ctx, r.partition(), attempt, requestTimeout/5, err)
 	}
 }
 
-func (r *Runs) list(ctx context.Context, limit int) ([]Run, error) {
-	var runs []Run
-	if limit <= 0 {
-		return nil, nil
-	}
-	q := storage.Query{Partition: r.partition(), From: byTime, To: afterByTime, Select: []string{"Run"}}
+func (r *Runs) findNoted(ctx context.Context, from string, limit int) ([]noted, error) {
+	// A query is a request for each page of a thousand.
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+limit/1000)*requestTimeout)
+	defer cancel()
+	var found []noted
+	q := storage.Query{Partition: r.partition(), From: from, To: afterByTime, Select: []string{"Run"}}
 	for e, err := range r.table.Query(ctx, q) {
-		if err != nil {
-			return nil, fmt.Errorf("listing runs of %s: %w", r.workload, err)
-		}
-		id, err := codec.ParseRunID((&fields{props: e.Properties}).text("Run"))
-		if err != nil {
-			return nil, fmt.Errorf("row %s/%s: %w: %w", e.Partition, e.Row, ErrCorrupt, err)
-		}
-		run, err := r.Get(ctx, id)
-		if errors.Is(err, ErrNoRun) || err == nil && r.timeKey(run) != e.Row {
-			// Left by a Create that did not get further, or that was made again
-			// at another time: not this row is the run's.
-			continue
-		}
 		if err != nil {
 			return nil, err
 		}
-		if runs = append(runs, run); len(runs) == limit {
+		f := &fields{props: e.Properties}
+		if found = append(found, noted{e.Row, f.run("Run")}); f.err != nil {
+			return nil, fmt.Errorf("row %s/%s: %w", e.Partition, e.Row, f.err)
+		}
+		if len(found) == limit {
 			break
 		}
 	}
-	return runs, nil
+	return found, nil
 }
 
 // Counts are stored as how many there are and then each one, all varints.

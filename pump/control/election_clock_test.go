@@ -1,0 +1,113 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+func TestClocksTenMinutesOffChangeNothing(t *testing.T) {
+	// The schedule of a server and three machines, none of whose clocks agree,
+	// is that of right clocks.
+	schedule := func(server, a, b, c time.Duration) (starts []time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newFakeServer()
+			s.offset = server
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+			defer cancel()
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			for i, off := range []time.Duration{a, b, c} {
+				name := fmt.Sprint("m", i)
+				table := Seeded(skewed{s.client(name), off}, seededDraw(5, name))
+				e := NewElection(table, "city", ElectionOptions{Instance: name, Every: 3 * time.Minute})
+				wg.Go(func() {
+					for {
+						term := stand(ctx, e)
+						if term == nil {
+							return
+						}
+						mu.Lock()
+						starts = append(starts, time.Since(began))
+						mu.Unlock()
+						time.Sleep(20 * time.Second)
+						mustFinish(t, term)
+					}
+				})
+			}
+			wg.Wait()
+		})
+		return starts
+	}
+	right := schedule(0, 0, 0, 0)
+	if len(right) != 9 { // 200 s each
+		t.Fatalf("%d distributions in half an hour: %v", len(right), right)
+	}
+	const off = 10 * time.Minute
+	for _, o := range [][4]time.Duration{{off, 0, 0, 0}, {-off, 0, 0, 0}, {0, off, -off, 0}, {0, -off, off, off}, {off, off, off, -off}} {
+		got := schedule(o[0], o[1], o[2], o[3])
+		if !slices.EqualFunc(got, right, func(x, y time.Duration) bool { return (x - y).Abs() < time.Second }) {
+			t.Errorf("with offsets %v the distributions begin at %v, with right clocks at %v", o, got, right)
+		}
+	}
+}
+
+func TestACandidateThatStartsAnewKnowsHowMuchOfThePeriodIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		started time.Duration // after the last distribution ended
+		every   time.Duration // of the new one; the old one's is a day
+		due     time.Duration // after it started
+	}{
+		"in the middle":      {20 * time.Hour, 24 * time.Hour, 4 * time.Hour},
+		"at the end":         {24 * time.Hour, 24 * time.Hour, 0},
+		"long after":         {100 * time.Hour, 24 * time.Hour, 0},
+		"with a shorter one": {time.Minute, time.Hour, 59 * time.Minute},
+		"with a longer one":  {20 * time.Hour, 48 * time.Hour, 4 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newFakeServer()
+				server.offset = -7 * time.Minute
+				old := NewElection(server.client("a"), "city", ElectionOptions{Instance: "a", Every: 24 * time.Hour})
+				mustFinish(t, standFor(t, old, time.Second))
+				time.Sleep(c.started)
+				began := time.Now()
+				e := NewElection(server.client("b"), "city", ElectionOptions{Instance: "b", Every: c.every})
+				mustFinish(t, standFor(t, e, 25*time.Hour))
+				if waited := time.Since(began); (waited - c.due).Abs() > time.Second {
+					t.Errorf("began after %v, want %v", waited, c.due)
+				}
+			})
+		})
+	}
+}
+
+func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("a")
+		e := candidate(client, "a")
+		mustFinish(t, standFor(t, e, time.Second))
+		// The clock row exists from an hour ago. A lost write must not let it speak.
+		if _, _, err := e.clock.read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		client.setFault(func(c call) fault {
+			return map[bool]fault{true: lostRequest}[c.op == "write" && strings.HasSuffix(c.row, "/clock")]
+		})
+		if term, wait, err := e.Try(t.Context()); term != nil || !storage.Ambiguous(err) || wait > 5*time.Second {
+			t.Errorf("%v, %v, %v", term, wait, err)
+		}
+		client.setFault(nil)
+		mustFinish(t, standFor(t, e, time.Second))
+	})
+}

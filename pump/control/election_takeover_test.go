@@ -1,0 +1,246 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin      bool
+		checkpoint string
+		resume     *Resume
+	}{
+		"before it began a run":    {false, "", nil},
+		"before its first save":    {true, "", &Resume{Run: runID(7)}},
+		"after it saved":           {true, "line 4711", &Resume{Run: runID(7), Checkpoint: []byte("line 4711")}},
+		"after it saved very much": {true, strings.Repeat("0123456789", 20_000), &Resume{Run: runID(7), Checkpoint: bytes.Repeat([]byte("0123456789"), 20_000)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newFakeServer()
+				dying := server.client("a")
+				b := candidate(server.client("b"), "b")
+				term := standFor(t, candidate(dying, "a"), time.Second)
+				if c.begin {
+					if err := term.Begin(t.Context(), runID(7)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.checkpoint != "" {
+					mustSave(t, term, "line 1")
+					mustSave(t, term, c.checkpoint)
+				}
+				time.Sleep(time.Minute)
+				dying.dies()
+				died := time.Now()
+				next := standFor(t, b, time.Minute)
+				// The last beat was up to 5 s before; then lease + margin; then
+				// the next look, up to 5 s later, and a first look as much later.
+				if after := time.Since(died); after < 18*time.Second || after > 33*time.Second {
+					t.Errorf("taken over after %v", after)
+				}
+				if term.Context().Err() == nil {
+					t.Error("the old leader still trusts")
+				}
+				if next.Epoch != 2 {
+					t.Errorf("epoch %d", next.Epoch)
+				}
+				switch {
+				case (next.Resume == nil) != (c.resume == nil):
+					t.Errorf("resume %v, want %v", next.Resume, c.resume)
+				case c.resume != nil && (next.Resume.Run != c.resume.Run || !bytes.Equal(next.Resume.Checkpoint, c.resume.Checkpoint)):
+					t.Errorf("run %s and %d bytes, want %s and %d", next.Resume.Run, len(next.Resume.Checkpoint), c.resume.Run, len(c.resume.Checkpoint))
+				}
+				mustFinish(t, next)
+				<-term.done
+			})
+		})
+	}
+}
+
+func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
+	for name, clockStoodStill := range map[string]bool{
+		// A stopped process: on waking, its code may run before its timers do.
+		"stopped beyond its lease": false,
+		// A suspended machine: it does not know that time has passed; the row does.
+		"suspended with its clock": true,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newFakeServer()
+				sleeper := server.client("a")
+				zombie := standFor(t, candidate(sleeper, "a"), time.Second)
+				if err := zombie.Begin(t.Context(), runID(1)); err != nil {
+					t.Fatal(err)
+				}
+				mustSave(t, zombie, "mine")
+				// Its beats do not go out while it sleeps, and its alarm does not ring.
+				thaw := make(chan struct{})
+				sleeper.setLatency(func(call) time.Duration {
+					<-thaw
+					return 10 * time.Millisecond
+				})
+				zombie.alarm.Stop()
+				next := standFor(t, candidate(server.client("b"), "b"), time.Minute)
+				if next.Resume == nil || string(next.Resume.Checkpoint) != "mine" {
+					t.Fatalf("resume %+v", next.Resume)
+				}
+				mustSave(t, next, "theirs")
+				if clockStoodStill {
+					zombie.mu.Lock()
+					zombie.trustEnds = time.Now().Add(10 * time.Second)
+					zombie.mu.Unlock()
+				}
+				saved := make(chan error)
+				go func() { saved <- zombie.Save(t.Context(), []byte("mine again")) }()
+				close(thaw)
+				if err := <-saved; !errors.Is(err, ErrDeposed) {
+					t.Errorf("saved: %v", err)
+				}
+				if cause := context.Cause(zombie.Context()); !errors.Is(cause, ErrDeposed) {
+					t.Errorf("the term ended by %v", cause)
+				}
+				if err := zombie.Finish(t.Context()); !errors.Is(err, ErrDeposed) {
+					t.Errorf("finished: %v", err)
+				}
+				zombie.Abandon(t.Context())
+				if s, err := candidate(server.client("c"), "c").Status(t.Context()); err != nil || s.Leader != "b" || s.Epoch != 2 || s.Phase != Running || s.Checkpoint != len("theirs") {
+					t.Errorf("%+v, %v", s, err)
+				}
+				mustFinish(t, next)
+			})
+		})
+	}
+}
+
+func TestADarkControlPlaneMakesNobodyDeclareTheLeaderDead(t *testing.T) {
+	for _, dark := range []time.Duration{8 * time.Second, 12 * time.Second, time.Minute, time.Hour} {
+		t.Run(dark.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newFakeServer()
+				from := time.Now().Add(20 * time.Second)
+				blackout := func(call) fault {
+					since := time.Since(from)
+					return map[bool]fault{true: lostRequest}[since >= 0 && since < dark]
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				leader := server.client("a")
+				leader.setFault(blackout)
+				a := candidate(leader, "a")
+				term := standFor(t, a, time.Second)
+				if err := term.Begin(t.Context(), runID(1)); err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				for _, name := range []string{"b", "c", "d"} {
+					observer := server.client(name)
+					observer.setFault(blackout)
+					wg.Go(func() {
+						if won := stand(ctx, candidate(observer, name)); won != nil {
+							t.Errorf("%s took over with epoch %d", name, won.Epoch)
+							won.Abandon(t.Context())
+						}
+					})
+				}
+				time.Sleep(time.Until(from)) // they watch for most of a lease already
+				time.Sleep(dark)
+				if survives := dark < 10*time.Second; survives != (term.Context().Err() == nil) && dark != 12*time.Second {
+					t.Errorf("after %v of darkness the term ended by %v", dark, context.Cause(term.Context()))
+				}
+				if term.Context().Err() != nil {
+					// The leader looks again, as a distributor does, once a beat.
+					term = standFor(t, a, 10*time.Second)
+					if term.Resume == nil || term.Resume.Run != runID(1) {
+						t.Errorf("resume %v", term.Resume)
+					}
+				}
+				time.Sleep(time.Minute)
+				if term.Context().Err() != nil {
+					t.Error(context.Cause(term.Context()))
+				}
+				cancel()
+				wg.Wait()
+				mustFinish(t, term)
+			})
+		})
+	}
+}
+
+func TestTimeWithoutReadsDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, err := ElectionOptions{Instance: "x"}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		at := func(etag storage.ETag, seconds float64) version[electionRow] {
+			sent := begin.Add(time.Duration(seconds * float64(time.Second)))
+			return version[electionRow]{etag: etag, sent: sent, received: sent.Add(10 * time.Millisecond)}
+		}
+		for name, reads := range map[string]struct {
+			times []float64
+			alive bool
+		}{
+			"looked at every beat for lease + margin": {[]float64{0, 5, 10, 15, 20, 23.01}, false},
+			"the last look was sent before that":      {[]float64{0, 5, 10, 15, 20, 22.99}, true},
+			"as far apart as two beats":               {[]float64{0, 9.99, 19.98, 29.97}, false},
+			"one gap of more":                         {[]float64{0, 5, 10, 20.1, 25}, true},
+			"the gap was long ago":                    {[]float64{0, 10.1, 15, 20, 25, 30, 33.2}, false},
+			"two looks only":                          {[]float64{0, 3600}, true},
+		} {
+			var w watch
+			alive := true
+			for _, s := range reads.times {
+				alive = w.look(at("v1", s), o)
+			}
+			if alive != reads.alive {
+				t.Errorf("%s: alive %v", name, alive)
+			}
+			if !w.look(at("v2", reads.times[len(reads.times)-1]+1), o) {
+				t.Errorf("%s: dead right after a beat", name)
+			}
+		}
+	})
+}
+
+func TestAnObserverWithShorterTimesGivesTheLeaderItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		slow := NewElection(server.client("a"), "city", ElectionOptions{Instance: "a", Beat: 20 * time.Second})
+		term := standFor(t, slow, time.Second)
+		quick := NewElection(server.client("b"), "city", ElectionOptions{Instance: "b", Beat: time.Second})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if won := stand(ctx, quick); won != nil {
+			t.Errorf("deposed a leader that beats every 20 s")
+			won.Abandon(t.Context())
+		}
+		mustFinish(t, term)
+	})
+}
+
+func TestAnEarlierProcessOfTheSameNameIsNotTakenForOneself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		killed := server.client("a")
+		old := standFor(t, candidate(killed, "a"), time.Second)
+		killed.dies()
+		began := time.Now()
+		again := standFor(t, candidate(server.client("a again"), "a"), time.Minute)
+		if waited := time.Since(began); waited < 23*time.Second {
+			t.Errorf("took the row after %v", waited)
+		}
+		<-old.Context().Done()
+		mustFinish(t, again)
+		<-old.done
+	})
+}

@@ -1,0 +1,214 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("a")
+		term := standFor(t, candidate(client, "a"), time.Second)
+		// As after a stop: the time is over, and the alarm has not rung yet.
+		term.alarm.Stop()
+		term.mu.Lock()
+		term.trustEnds = time.Now()
+		term.mu.Unlock()
+		before := client.writes(electionKey)
+		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {
+			t.Errorf("saved: %v", err)
+		}
+		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
+			t.Errorf("ended by %v", cause)
+		}
+		<-term.done
+		if n := client.writes(electionKey) - before; n != 0 {
+			t.Errorf("%d writes", n)
+		}
+	})
+}
+
+func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("a")
+		e := candidate(client, "a")
+		term := standFor(t, e, time.Second)
+		if err := term.Begin(t.Context(), runID(3)); err != nil {
+			t.Fatal(err)
+		}
+		// Every beat lands, no answer and no reading back comes through.
+		client.setFault(func(call) fault { return fault{hang: true, act: true} })
+		began := time.Now()
+		<-term.Context().Done()
+		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
+			t.Errorf("ended by %v", cause)
+		}
+		if held := time.Since(began); held > 17*time.Second {
+			t.Errorf("trusted for %v", held)
+		}
+		client.setFault(nil)
+		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrDeposed) {
+			t.Errorf("saved: %v", err)
+		}
+		if term.renew(time.Now()) || term.trusted() {
+			t.Error("trust came back")
+		}
+		// The same process claims its row again at once, with another epoch.
+		again := standFor(t, e, time.Second)
+		if again.Epoch != 2 || again.Resume == nil || again.Resume.Run != runID(3) {
+			t.Errorf("epoch %d, resume %v", again.Epoch, again.Resume)
+		}
+		mustFinish(t, again)
+	})
+}
+
+func TestAbandonHandsOverAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin bool
+		fault fault
+	}{"in mid-run": {true, fault{}}, "before a run": {false, fault{}}, "answer lost": {true, lostAnswer}, "request lost": {true, lostRequest}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newFakeServer()
+				client := server.client("a")
+				term := standFor(t, candidate(client, "a"), time.Second)
+				if c.begin {
+					if err := term.Begin(t.Context(), runID(1)); err != nil {
+						t.Fatal(err)
+					}
+					mustSave(t, term, "so far")
+				}
+				client.setFault(only("write", electionKey, client.writes(electionKey)+1, c.fault))
+				term.Abandon(t.Context())
+				if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
+					t.Errorf("ended by %v", cause)
+				}
+				if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
+					t.Errorf("saved after it: %v", err)
+				}
+				next, _, err := candidate(server.client("b"), "b").Try(t.Context())
+				if err != nil || next == nil {
+					t.Fatalf("not at once: %v", err)
+				}
+				if next.Epoch != 2 || (next.Resume != nil) != c.begin || c.begin && string(next.Resume.Checkpoint) != "so far" {
+					t.Errorf("epoch %d, resume %+v", next.Epoch, next.Resume)
+				}
+				mustFinish(t, next)
+			})
+		})
+	}
+}
+
+func TestAbandonThatCannotBeWrittenEndsTheTermWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newFakeServer().client("a")
+		term := standFor(t, candidate(client, "a"), time.Second)
+		client.dies()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		term.Abandon(ctx)
+		if took := time.Since(began); took != 3*time.Second || term.Context().Err() == nil {
+			t.Errorf("after %v: %v", took, context.Cause(term.Context()))
+		}
+	})
+}
+
+func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
+	for name, f := range map[string]fault{"nothing lost": {}, "answer lost": lostAnswer, "request lost": lostRequest, "late": landsLate(20 * time.Millisecond)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newFakeServer()
+				client := server.client("a")
+				term := standFor(t, candidate(client, "a"), time.Second)
+				client.setFault(only("write", electionKey, 2, f))
+				mustFinish(t, term)
+				mustFinish(t, term)
+				if got := server.rows[electionKey].Properties["Phase"]; got != string(Idle) {
+					t.Errorf("phase %v", got)
+				}
+				if err := term.Begin(t.Context(), runID(1)); !errors.Is(err, ErrTermOver) {
+					t.Errorf("began after the end: %v", err)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		client := newFakeServer().client("a")
+		term := standFor(t, candidate(client, "a"), time.Second)
+		client.setFault(func(call) fault { return fault{fail: true, code: storage.Auth} })
+		if err := term.Finish(t.Context()); !storage.Is(err, storage.Auth) || !errors.Is(context.Cause(term.Context()), ErrTermOver) {
+			t.Errorf("%v, and the term ended by %v", err, context.Cause(term.Context()))
+		}
+		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
+			t.Errorf("saved after Finish: %v", err)
+		}
+		client.setFault(nil)
+		mustFinish(t, term)
+	})
+}
+
+func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("a")
+		e := candidate(client, "a")
+		term := standFor(t, e, time.Second)
+		if err := term.Begin(t.Context(), codec.RunID{}); err == nil {
+			t.Error("began a run without id")
+		}
+		if err := term.Begin(t.Context(), runID(1)); err != nil {
+			t.Fatal(err)
+		}
+		r := electionRowOf(client, "city", time.Second)
+		for _, size := range []int{1, checkpointPart, checkpointPart + 1, MaxCheckpoint, 3, 0, 2 * checkpointPart} {
+			want := bytes.Repeat([]byte{byte(size), 1}, size/2+1)[:size]
+			if err := term.Save(t.Context(), want); err != nil {
+				t.Fatal(err)
+			}
+			clear(want) // Save keeps its own
+			v, err := r.read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := v.value.checkpoint; len(got) != size || size > 0 && got[0] != byte(size) {
+				t.Errorf("%d bytes of %d", len(got), size)
+			}
+		}
+		if err := term.Save(t.Context(), make([]byte, MaxCheckpoint+1)); !errors.Is(err, ErrCheckpointTooLarge) || term.Context().Err() != nil {
+			t.Errorf("%v, and the term ended by %v", err, context.Cause(term.Context()))
+		}
+		// A beat sends none of it again.
+		time.Sleep(6 * time.Second)
+		last := client.sent()[len(client.sent())-1].write
+		if last.Mode != storage.Merge || len(last.Entity.Properties) != 3 {
+			t.Errorf("a beat writes %v", last.Entity.Properties)
+		}
+		mustFinish(t, term)
+	})
+}
+
+func TestASlowBeatDoesNotPutOffTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("a")
+		client.setLatency(func(call) time.Duration { return 4 * time.Second })
+		term := standFor(t, candidate(client, "a"), 10*time.Second)
+		time.Sleep(time.Minute)
+		mustFinish(t, term)
+		for i, e := range server.history[1:] {
+			if gap := e.Modified.Sub(server.history[i].Modified); gap > 5*time.Second {
+				t.Errorf("%v between two beats", gap)
+			}
+		}
+	})
+}
