@@ -134,6 +134,31 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
+// Bounds are as tight as the filter allows, or queries of big tables scan.
+func TestFilterBoundsAreTight(t *testing.T) {
+	at := func(key string) bound { return bound{key: key, set: true} }
+	beyond := func(key string) bound { return bound{key: key, set: true, open: true} }
+	for filter, want := range map[string]keyBounds{
+		"PartitionKey eq 'p' and RowKey ge 'a' and RowKey lt 'b'":              {keySpan{at("p"), at("p")}, keySpan{at("a"), beyond("b")}},
+		"PartitionKey ge 'a' and PartitionKey ge 'c' and PartitionKey ge 'b'":  {partition: keySpan{low: at("c")}},
+		"PartitionKey le 'c' and PartitionKey le 'a' and PartitionKey le 'b'":  {partition: keySpan{high: at("a")}},
+		"PartitionKey ge 'a' and PartitionKey gt 'a' and PartitionKey ge 'a'":  {partition: keySpan{low: beyond("a")}},
+		"PartitionKey le 'a' and PartitionKey lt 'a' and PartitionKey le 'a'":  {partition: keySpan{high: beyond("a")}},
+		"PartitionKey eq 'b' or PartitionKey eq 'a' or PartitionKey eq 'c'":    {partition: keySpan{at("a"), at("c")}},
+		"PartitionKey gt 'a' and PartitionKey lt 'c' or PartitionKey eq 'a'":   {partition: keySpan{at("a"), beyond("c")}},
+		"PartitionKey eq 'a' or N eq 1":                                        {},
+		"(PartitionKey eq 'a' and N eq 1) or (PartitionKey eq 'a' and N eq 2)": {partition: keySpan{at("a"), at("a")}},
+	} {
+		f, err := parseFilter(filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.bounds(); got != want {
+			t.Errorf("%s: bounds %+v, want %+v", filter, got, want)
+		}
+	}
+}
+
 // A query reads only what lies within the filter's bounds, so they must never
 // exclude a row that matches; and where they are one key, they must be exactly
 // that one.

@@ -85,14 +85,15 @@ func TestMergeIsHeldToTheLimitsOfTheWholeEntity(t *testing.T) {
 func TestTypesTravelAsAnnotated(t *testing.T) {
 	for in, out := range map[string]string{
 		`"X":"text \"quoted\" \\ \n\u0001 é 😀"`: `"X":"text \"quoted\" \\ \n\u0001 é 😀"`,
-		`"X":2147483647`:                                                         `"X":2147483647`,
-		`"X":-2147483648`:                                                        `"X":-2147483648`,
-		`"X":2147483648`:                                                         `"X":2147483648.0`, // a bare number beyond 32 bits is a Double
-		`"X":9007199254740993`:                                                   `"X":9.007199254740992E+15`,
-		`"X":1.0`:                                                                `"X":1.0`,
-		`"X":1e300`:                                                              `"X":1E+300`,
-		`"X@odata.type":"Edm.Double","X":3`:                                      `"X":3.0`,
-		`"X@odata.type":"Edm.Double","X":"NaN"`:                                  `"X@odata.type":"Edm.Double","X":"NaN"`,
+		`"X":2147483647`:                        `"X":2147483647`,
+		`"X":-2147483648`:                       `"X":-2147483648`,
+		`"X":2147483648`:                        `"X":2147483648.0`, // a bare number beyond 32 bits is a Double
+		`"X":9007199254740993`:                  `"X":9.007199254740992E+15`,
+		`"X":1.0`:                               `"X":1.0`,
+		`"X":1e300`:                             `"X":1E+300`,
+		`"X@odata.type":"Edm.Double","X":3`:     `"X":3.0`,
+		`"X":100.0`:                             `"X":100.0`,
+		`"X@odata.type":"Edm.Double","X":"NaN"`: `"X@odata.type":"Edm.Double","X":"NaN"`,
 		`"X@odata.type":"Edm.Double","X":"Infinity"`:                             `"X@odata.type":"Edm.Double","X":"Infinity"`,
 		`"X@odata.type":"Edm.Double","X":"-Infinity"`:                            `"X@odata.type":"Edm.Double","X":"-Infinity"`,
 		`"X@odata.type":"Edm.Int64","X":"-9223372036854775808"`:                  `"X@odata.type":"Edm.Int64","X":"-9223372036854775808"`,

@@ -129,6 +129,9 @@ func TestAwkwardPages(t *testing.T) {
 	if got := b.pages(c, &aztables.ListEntitiesOptions{Filter: ptr("PartitionKey eq 'P001'")}); !slices.Equal(sizes(got), []int{2}) {
 		t.Errorf("pages of one partition: %v rows", sizes(got))
 	}
+	if got := b.pages(b.fill("lone", 3, 1), nil); !slices.Equal(sizes(got), []int{0, 1, 1, 1}) {
+		t.Errorf("pages of partitions of one row: %v rows", sizes(got))
+	}
 	if got := b.pages(c, &aztables.ListEntitiesOptions{Filter: ptr("PartitionKey gt 'P002'")}); !slices.Equal(sizes(got), []int{0}) {
 		t.Errorf("pages of nothing: %v rows", sizes(got))
 	}
