@@ -57,6 +57,10 @@ type Account interface {
 // with a delay, a Get or an Update, invisible. Delivery is at least once and
 // unordered: a message may come back before its visibility ends (clock skew in
 // the service) and may be delivered again after a Delete whose answer was lost.
+//
+// Times are whole seconds to the service; a part of one counts as a whole one.
+// A count, time or text outside its limits is refused before a request is made,
+// a text over MaxText as TooLarge, everything else as Invalid.
 type Queue interface {
 	Name() string
 
@@ -129,9 +133,11 @@ type Message struct {
 // Table is one table. Its rows are guarded by ETags: a conditional write is the
 // one atom that the control plane is built from.
 //
-// Partition and row keys are limited to 512 characters of [A-Za-z0-9_.~-]; any
-// other key is refused as Invalid before a request is made, because the
-// service and its SDKs disagree about escaping them.
+// Partition and row keys are 1 to 512 characters of [A-Za-z0-9_.~-]; any other
+// key is refused as Invalid before a request is made, because the service and
+// its SDKs disagree about escaping them. So is a property whose name is not a
+// letter or _ and then letters, digits and _, or whose value is of another type
+// than those of [Entity].
 type Table interface {
 	Name() string
 
@@ -150,9 +156,9 @@ type Table interface {
 	// earlier attempt they may be that attempt's own success.
 	Write(ctx context.Context, w Write) (ETag, error)
 
-	// Transact does up to MaxBatch writes of one partition, all or none, and
-	// returns their new ETags in order. The error's Index tells which write
-	// failed, -1 if the service did not say.
+	// Transact does 1 to MaxBatch writes of one partition, each of another row,
+	// all or none, and returns their new ETags in order ("" for a Remove). The
+	// error's Index tells which write failed, -1 if the service did not say.
 	Transact(ctx context.Context, writes []Write) ([]ETag, error)
 
 	// Query yields the rows of one partition with from <= row key < to in key

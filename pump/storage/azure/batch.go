@@ -188,7 +188,8 @@ func (t *table) outcome(object string, writes []storage.Write, x *exchange, part
 		if index < 0 && len(parts) == len(writes) {
 			index = i
 		}
-		e := t.account.failure("transact", object, p.status, service, message)
+		row := index < 0 || needsRow(writes[index].Mode)
+		e := t.account.failure("transact", object, p.status, service, message, row)
 		e.Index, e.RetryAfter = index, retryAfter(p.header)
 		return nil, e
 	}

@@ -74,6 +74,7 @@ func TestFailedBatchNamesItsWriteAndWhy(t *testing.T) {
 		{409, "EntityAlreadyExists", "2:The specified entity already exists.", storage.Exists, 2},
 		{412, "UpdateConditionNotSatisfied", "0:The update condition specified in the request was not satisfied.", storage.Precondition, 0},
 		{404, "ResourceNotFound", "1:The specified resource does not exist.", storage.Gone, 1},
+		{404, "ResourceNotFound", "0:an insert needs no row to be there", storage.Missing, 0},
 		{404, "TableNotFound", "0:The table specified does not exist.", storage.Missing, 0},
 		{400, "InvalidInput", "1:One of the request inputs is not valid.", storage.Invalid, 1},
 		{400, "EntityTooLarge", "1:The entity is larger than the maximum allowed size (1MB).", storage.TooLarge, 1},

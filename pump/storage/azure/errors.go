@@ -17,7 +17,7 @@ import (
 // refused makes the error of an answer other than the wanted one.
 func (a *account) refused(op, object string, x *exchange) error {
 	service, message := serviceError(x.header, x.answer)
-	e := a.failure(op, object, x.status, service, message)
+	e := a.failure(op, object, x.status, service, message, x.row)
 	e.RetryAfter = retryAfter(x.header)
 	if id := x.header.Get("x-ms-request-id"); id != "" && len(id) <= 64 {
 		// What Microsoft's support asks for first.
@@ -26,9 +26,9 @@ func (a *account) refused(op, object string, x *exchange) error {
 	return e
 }
 
-func (a *account) failure(op, object string, status int, service, message string) *storage.Error {
+func (a *account) failure(op, object string, status int, service, message string, row bool) *storage.Error {
 	e := &storage.Error{
-		Code: codeOf(status, service, rowOps[op]), Op: op, Account: a.name, Object: object,
+		Code: codeOf(status, service, row), Op: op, Account: a.name, Object: object,
 		Status: status, Service: service, Index: -1,
 	}
 	if message != "" {
@@ -37,13 +37,11 @@ func (a *account) failure(op, object string, status int, service, message string
 	return e
 }
 
-// rowOps are the operations on rows, for which the table service's
-// ResourceNotFound means the row. For the others it means the account or the table.
-var rowOps = map[string]bool{"read": true, "write": true, "transact": true}
-
 // codeOf is the one place where a status and a service code become what a
 // caller may conclude. The service code decides where it says more than the
-// status; a status that is not explained here is "maybe done".
+// status; a status that is not explained here is "maybe done". row says that the
+// request needs a row to be there: only then ResourceNotFound is about the row,
+// for all others it is about the table or the account.
 func codeOf(status int, service string, row bool) storage.Code {
 	switch service {
 	case "QueueNotFound", "TableNotFound", // the common case of Missing

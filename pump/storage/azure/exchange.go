@@ -28,6 +28,7 @@ type exchange struct {
 	method      string // instead of the SDK's, if not empty
 	quiet       bool   // ask for an answer without the row that was sent
 
+	row   bool  // the request needs its row to be there
 	want  int   // the status of success
 	limit int64 // bytes of answer to accept
 	pool  bool  // read the answer into a pooled buffer; release returns it

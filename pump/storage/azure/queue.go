@@ -177,7 +177,7 @@ func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibi
 		// The message was updated and nobody holds its receipt.
 		return storage.Receipt{}, q.account.unreadable(op, q.name, x, errors.New("no pop receipt in it"))
 	}
-	return storage.Receipt{ID: r.ID, PopReceipt: pop, NextVisible: rfc1123([]byte(x.header.Get("x-ms-time-next-visible")))}, nil
+	return storage.Receipt{ID: r.ID, PopReceipt: pop, NextVisible: httpTime([]byte(x.header.Get("x-ms-time-next-visible")))}, nil
 }
 
 func (q *queue) Delete(ctx context.Context, r storage.Receipt) error {

@@ -79,7 +79,7 @@ func (t *table) Read(ctx context.Context, partition, row string) (storage.Entity
 	if !validRowKey(partition) || !validRowKey(row) {
 		return storage.Entity{}, t.account.invalid(storage.Invalid, "read", object, errRowKey)
 	}
-	x := &exchange{want: http.StatusOK, limit: rowAnswer}
+	x := &exchange{row: true, want: http.StatusOK, limit: rowAnswer}
 	err := t.do(ctx, "read", object, x, func(ctx context.Context) error {
 		_, err := t.client.GetEntity(ctx, partition, row, nil)
 		return err
@@ -103,7 +103,7 @@ func (t *table) Write(ctx context.Context, w storage.Write) (storage.ETag, error
 	if err != nil {
 		return "", t.account.invalid(storage.Invalid, "write", object, err)
 	}
-	x := &exchange{body: body, contentType: "application/json", want: http.StatusNoContent, limit: smallAnswer}
+	x := &exchange{body: body, contentType: "application/json", row: needsRow(w.Mode), want: http.StatusNoContent, limit: smallAnswer}
 	if w.Mode == storage.Insert {
 		x.quiet = true // else the service sends the whole row back
 	}
@@ -148,6 +148,8 @@ func (t *table) send(ctx context.Context, w storage.Write) error {
 	}
 	return err
 }
+
+func needsRow(m storage.Mode) bool { return m != storage.Insert && m != storage.Upsert }
 
 // condition is the version w asks for.
 func condition(w storage.Write) azcore.ETag {

@@ -266,8 +266,14 @@ func TestQueryThatCannotBeReadYieldsOneError(t *testing.T) {
 	t.Parallel()
 	loop := http.Header{"X-Ms-Continuation-Nextpartitionkey": {"p"}, "X-Ms-Continuation-Nextrowkey": {"r"}}
 	for _, f := range []*fake{
-		{status: 200, body: ``}, {status: 200, body: `{}`}, {status: 200, body: `{"value":null}`}, {status: 200, body: `[]`}, {status: 200, body: `{"value":[{}]}`},
-		{status: 200, body: `{"value":[1]}`}, {status: 200, body: `{"value":[]`}, {status: 200, body: `{"value":[]}`, header: loop},
+		{status: 200, body: ``},
+		{status: 200, body: `{}`},
+		{status: 200, body: `{"value":null}`},
+		{status: 200, body: `[]`},
+		{status: 200, body: `{"value":[{}]}`},
+		{status: 200, body: `{"value":[1]}`},
+		{status: 200, body: `{"value":[]`},
+		{status: 200, body: `{"value":[]}`, header: loop},
 	} {
 		n := 0
 		for _, err := range openFake(t, f).Table("table1").Query(t.Context(), storage.Query{}) {

@@ -84,10 +84,25 @@ var propertyCases = []testCase{
 		t := c.table()
 		before := c.Wire.Requests()
 		for _, p := range []map[string]any{
-			{"": "x"}, {"9a": "x"}, {"a b": "x"}, {"a@odata.type": "Edm.Int64"}, {"odata.etag": "x"}, {"a-b": "x"}, {strings.Repeat("n", 256): "x"},
-			{"PartitionKey": "x"}, {"RowKey": "x"}, {"Timestamp": "x"},
-			{"v": nil}, {"v": 1}, {"v": uint64(1)}, {"v": int32(1)}, {"v": []string{"x"}}, {"v": map[string]any{}}, {"v": "\xff"},
-			{"v": time.Date(1600, 12, 31, 0, 0, 0, 0, time.UTC)}, {"v": time.Time{}},
+			{"": "x"},
+			{"9a": "x"},
+			{"a b": "x"},
+			{"a@odata.type": "Edm.Int64"},
+			{"odata.etag": "x"},
+			{"a-b": "x"},
+			{strings.Repeat("n", 256): "x"},
+			{"PartitionKey": "x"},
+			{"RowKey": "x"},
+			{"Timestamp": "x"},
+			{"v": nil},
+			{"v": 1},
+			{"v": uint64(1)},
+			{"v": int32(1)},
+			{"v": []string{"x"}},
+			{"v": map[string]any{}},
+			{"v": "\xff"},
+			{"v": time.Date(1600, 12, 31, 0, 0, 0, 0, time.UTC)},
+			{"v": time.Time{}},
 		} {
 			_, err := t.Write(c.ctx, insert("p", "r", p))
 			c.want(storage.Invalid, err, fmt.Sprint(p))

@@ -1,9 +1,12 @@
 package storagetest_test
 
 import (
+	"net"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -67,6 +70,90 @@ func simulated(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storag
 
 func TestSimulatorInProcess(t *testing.T) {
 	storagetest.Run(t, storagetest.Harness{Open: simulated, Virtual: true})
+}
+
+// Azure is documented to answer 404 or 400 to a superseded receipt; a caller must not notice which.
+func TestSimulatorWithPopReceiptMismatch(t *testing.T) {
+	storagetest.Run(t, storagetest.Harness{
+		Virtual: true,
+		Open: func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {
+			sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "conformance"}}, Limits: azsim.NoLimits(), PopReceiptMismatch: true})
+			return open(t, azure.Options{ConnectionString: sim.ConnectionString("conformance")}, sim.Transport(), via)
+		},
+	})
+}
+
+// What the simulator can do to a request, seen through the driver.
+func TestFaultsOfTheSimulator(t *testing.T) {
+	for _, c := range []struct {
+		rule azsim.Rule
+		want storage.Code
+		acts bool
+	}{
+		{azsim.Rule{Fault: azsim.Answer}, storage.Throttled, false},
+		{azsim.Rule{Fault: azsim.FailBefore}, storage.MaybeDone, false},
+		{azsim.Rule{Fault: azsim.AnswerAfter}, storage.MaybeDone, true},
+		{azsim.Rule{Fault: azsim.AnswerAfter, Status: 500, Code: "OperationTimedOut"}, storage.Throttled, true},
+		{azsim.Rule{Fault: azsim.AnswerLost}, storage.MaybeDone, true},
+		{azsim.Rule{Fault: azsim.CutBody}, storage.MaybeDone, true},
+		{azsim.Rule{Fault: azsim.HangBefore}, storage.MaybeDone, false},
+		{azsim.Rule{Fault: azsim.HangAfter}, storage.MaybeDone, true},
+		{azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"}, storage.Auth, false},
+	} {
+		t.Run(c.rule.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "conformance"}}})
+				a := open(t, azure.Options{ConnectionString: sim.ConnectionString("conformance")}, sim.Transport(), func(d storagetest.Doer) storagetest.Doer { return d })
+				q := a.Queue("queue")
+				if err := q.Create(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c.rule.Operations, c.rule.First = []string{"PutMessage"}, 1
+				injected := sim.Inject(c.rule)
+				if _, err := q.Put(t.Context(), []byte("x"), 0); !storage.Is(err, c.want) {
+					t.Errorf("%v, want %s", err, c.want)
+				}
+				if injected.Hits() != 1 {
+					t.Errorf("the fault hit %d requests", injected.Hits())
+				}
+				ms, err := q.Peek(t.Context(), 32)
+				if err != nil || (len(ms) == 1) != c.acts {
+					t.Errorf("%d messages, %v", len(ms), err)
+				}
+			})
+		})
+	}
+}
+
+// Accounts of one Azurite are apart, keys are checked, and it ends with its test.
+func TestAzuriteHelper(t *testing.T) {
+	var address string
+	t.Run("runs", func(t *testing.T) {
+		server := storagetest.StartAzurite(t, "one", "two")
+		client := client(t)
+		plain := func(d storagetest.Doer) storagetest.Doer { return d }
+		one := open(t, azure.Options{ConnectionString: server.ConnectionString("one")}, client, plain)
+		two := open(t, azure.Options{ConnectionString: server.ConnectionString("two")}, client, plain)
+		if err := one.Queue("queue").Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := two.Queues(t.Context(), ""); err != nil || len(names) != 0 {
+			t.Errorf("the other account has %v, %v", names, err)
+		}
+		wrong := strings.Replace(server.ConnectionString("one"), "AccountName=one", "AccountName=two", 1)
+		if err := open(t, azure.Options{ConnectionString: wrong}, client, plain).Queue("queue").Create(t.Context()); !storage.Is(err, storage.Auth) {
+			t.Errorf("with the key of another account: %v", err)
+		}
+		_, rest, _ := strings.Cut(server.ConnectionString("one"), "QueueEndpoint=http://")
+		address, _, _ = strings.Cut(rest, "/")
+	})
+	if address == "" {
+		t.Skip("no Azurite")
+	}
+	if conn, err := net.Dial("tcp", address); err == nil {
+		conn.Close()
+		t.Error("Azurite outlived its test")
+	}
 }
 
 func TestSimulatorOverTCP(t *testing.T) {
