@@ -15,12 +15,12 @@
 //
 // # What it keeps to
 //
-// Answers follow recordings of the real services, down to bytes and headers.
-// Where Azurite differs, the real service wins; where documents leave a choice
-// (whether a get of 32 costs 1 or 32 of the published rate, what a stale pop
-// receipt is answered) it is a parameter, and the default is the choice that is
-// harder on the client. The published scalability targets are enforced as 503
-// ServerBusy unless [NoLimits] says otherwise.
+// Answers follow recordings of the real services where there are any, and
+// their documentation where there are none. Where Azurite differs, the real
+// service wins. What the documents leave open is a parameter: whether a get of
+// 32 costs 1 or 32 of the published rate ([Limits]), what a superseded pop
+// receipt is answered ([Config]). The published scalability targets are
+// enforced as 503 ServerBusy unless [NoLimits] says otherwise.
 //
 // # Steering
 //
