@@ -19,6 +19,9 @@ var (
 	ErrTrustEnded = fmt.Errorf("%w: no beat was acknowledged in time", ErrDeposed)
 	// ErrTermOver: the term ended by Finish or Abandon.
 	ErrTermOver = errors.New("the term is over")
+
+	errFinished  = fmt.Errorf("%w: it was finished", ErrTermOver)
+	errAbandoned = fmt.Errorf("%w: it was abandoned", ErrTermOver)
 )
 
 // Resume is what a dead or departed leader left behind.
@@ -60,7 +63,7 @@ type Term struct {
 // which alone writes: two writes under way at once would fail each other.
 type request struct {
 	change func(*electionRow)
-	last   bool       // the term ends with it
+	over   error      // if not nil, the term ends with it, by this cause
 	result chan error // takes one without waiting
 }
 
@@ -111,10 +114,10 @@ func (t *Term) Save(ctx context.Context, checkpoint []byte) error {
 // After an error that is no ErrDeposed the row is still held, for nothing else
 // than Finish again, or Abandon. Finishing a finished term is success.
 func (t *Term) Finish(ctx context.Context) error {
-	err := t.ask(ctx, request{last: true, change: func(r *electionRow) {
+	err := t.ask(ctx, request{over: errFinished, change: func(r *electionRow) {
 		r.phase, r.checkpoint, r.every = Idle, nil, t.options.Every
 	}})
-	if errors.Is(err, ErrTermOver) {
+	if errors.Is(err, errFinished) {
 		return nil
 	}
 	return err
@@ -125,17 +128,24 @@ func (t *Term) Finish(ctx context.Context) error {
 // ends, the term ends all the same and the others wait for the lease to run
 // out. Of a term that has ended nothing is changed.
 func (t *Term) Abandon(ctx context.Context) {
-	err := t.ask(ctx, request{last: true, change: func(r *electionRow) { r.leader = "" }})
+	err := t.ask(ctx, request{over: errAbandoned, change: func(r *electionRow) { r.leader = "" }})
 	if err != nil && !errors.Is(err, ErrDeposed) && !errors.Is(err, ErrTermOver) {
 		t.options.Log.Warn("leadership could not be handed over", "instance", t.options.Instance, "epoch", t.Epoch, "err", err)
 	}
-	t.end(ErrTermOver)
+	t.end(errAbandoned)
 	<-t.done
 }
 
 // ask hands a request to the beating goroutine and waits for its result.
 func (t *Term) ask(ctx context.Context, r request) error {
 	r.result = make(chan error, 1)
+	if r.over != nil {
+		// The caller's context may be made from the term's own, which ends when
+		// the row is about to be given up; that must not end the giving up.
+		var cancel context.CancelFunc
+		ctx, cancel = t.outlive(ctx)
+		defer cancel()
+	}
 	select {
 	case t.requests <- r:
 	case <-t.done:
@@ -154,6 +164,18 @@ func (t *Term) ask(ctx context.Context, r request) error {
 		}
 		return fmt.Errorf("election: it is not known whether the row was written: %w", context.Cause(ctx))
 	}
+}
+
+// outlive gives a context that ends when ctx does, unless that is because the
+// term is over.
+func (t *Term) outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrTermOver) {
+			cancel(cause)
+		}
+	})
+	return longer, func() { stop(); cancel(nil) }
 }
 
 // beat is the term's one goroutine: it writes the row whenever it is asked to,
@@ -218,9 +240,9 @@ func (t *Term) write(v version[electionRow], r request) (version[electionRow], e
 	if !t.trusted() { // woke up as a zombie
 		return v, context.Cause(t.ctx)
 	}
-	if r.last {
+	if r.over != nil {
 		// Once this is sent another may lead, and the answer may be long in coming.
-		t.cancelWork(ErrTermOver)
+		t.cancelWork(r.over)
 	} else if r.change != nil && t.work.Err() != nil {
 		return v, context.Cause(t.work)
 	}
@@ -234,10 +256,10 @@ func (t *Term) write(v version[electionRow], r request) (version[electionRow], e
 		t.end(ErrDeposed)
 	}
 	switch {
-	case err == nil && r.last:
+	case err == nil && r.over != nil:
 		// It landed on the row as this term had left it, so nobody led between,
 		// trust or no trust.
-		t.end(ErrTermOver)
+		t.end(r.over)
 		return now, nil
 	case err == nil && t.renew(now.sent):
 		return now, nil

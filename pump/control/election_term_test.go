@@ -36,6 +36,37 @@ func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.
 	})
 }
 
+func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("a")
+		term := standFor(t, candidate(client, "a"), time.Second)
+		ctx, cancel := context.WithTimeout(term.Context(), time.Minute)
+		defer cancel()
+		client.setFault(func(call) fault { return fault{fail: true, code: storage.Auth} })
+		for range 20 {
+			if err := term.Finish(ctx); !storage.Is(err, storage.Auth) {
+				t.Fatalf("finished with %v", err)
+			}
+		}
+		client.setFault(only("write", electionKey, client.writes(electionKey)+1, lostAnswer))
+		if err := term.Finish(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := server.rows[electionKey].Properties["Phase"]; got != string(Idle) {
+			t.Errorf("phase %v", got)
+		}
+		next := standFor(t, candidate(server.client("b"), "b"), 2*time.Minute)
+		next.Abandon(next.Context())
+		if err := next.Finish(t.Context()); !errors.Is(err, ErrTermOver) {
+			t.Errorf("finished what was abandoned: %v", err)
+		}
+		if got := server.rows[electionKey].Properties["Leader"]; got != "" {
+			t.Errorf("leader %v", got)
+		}
+	})
+}
+
 func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer()
