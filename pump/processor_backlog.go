@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -84,7 +85,11 @@ func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
 // limit is how many tasks may wait.
 func (b *backlog) limit() int {
 	if now := time.Now(); now.Sub(b.measured) >= rateEvery {
-		b.rate = (b.rate + float64(b.started)/now.Sub(b.measured).Seconds()) / 2
+		// Each rateEvery counts for half of all before it, also when nobody asked
+		// for a while: a rate of long ago must not fetch for handlers that hang now.
+		span := now.Sub(b.measured)
+		old := math.Exp2(-float64(span) / float64(rateEvery))
+		b.rate = b.rate*old + float64(b.started)/span.Seconds()*(1-old)
 		b.started, b.measured = 0, now
 	}
 	each := 1.0 // tasks that a handler takes at once

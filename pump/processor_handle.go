@@ -110,6 +110,7 @@ func (s *slot) one() (more bool) {
 	if to == 0 {
 		return false
 	}
+	more = true // after a panic as well
 	ctx := s.begin(d, from, to)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
@@ -122,14 +123,14 @@ func (s *slot) one() (more bool) {
 	}()
 	if r.batch == nil {
 		err = r.handler.Handle(ctx, &d.tasks[from])
-		return true
+		return more
 	}
 	errs = r.batch.HandleBatch(ctx, d.pointers())
 	err = nil
 	if n := to - from; errs != nil && len(errs) != n {
 		err = fmt.Errorf("pump: the handler returned %d outcomes for %d tasks", len(errs), n)
 	}
-	return true
+	return more
 }
 
 // begin notes what the slot works on. The context is made anew only when the
