@@ -68,6 +68,21 @@ func TestRowsKeepEveryValue(t *testing.T) {
 	})
 }
 
+// Azure does not send a double's type back; the point must tell it from an integer.
+func TestDoublesHaveAPointOrAnExponent(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{3: "3.0", 0: "0.0", -7: "-7.0", 0.5: "0.5", 1e21: "1e+21", 100000: "100000.0", 1e6: "1e+06"} {
+		doc, err := entityJSON(storage.Entity{Partition: "p", Row: "r", Properties: map[string]any{"f": v}})
+		if err != nil || !strings.Contains(string(doc), `"f":`+want+`,"f@odata.type":"Edm.Double"`) {
+			t.Errorf("%v is %s, %v", v, doc, err)
+		}
+		bare := strings.Replace(string(doc), `,"f@odata.type":"Edm.Double"`, "", 1)
+		if e, err := readEntity([]byte(bare), "e"); err != nil || e.Properties["f"] != v {
+			t.Errorf("%s is read as %#v, %v", bare, e.Properties["f"], err)
+		}
+	}
+}
+
 func findBefore1601(p map[string]any) (time.Time, bool) {
 	for _, v := range p {
 		if t, ok := v.(time.Time); ok && t.Before(firstTime) {

@@ -88,6 +88,8 @@ func TestGetOverABrokenConnectionIsSentOnce(t *testing.T) {
 	if n := seen.Load(); n != 2 {
 		t.Errorf("the server saw %d requests of two calls", n)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	for _, h := range heads {
 		if h != "GET 0 []" {
 			t.Errorf("a get went out as %q, want no body and no announcement of one", h)
@@ -162,9 +164,7 @@ func TestTransportHasNoCapBelowItsConcurrency(t *testing.T) {
 type endless struct{ read *atomic.Int64 }
 
 func (e endless) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' '
-	}
+	clear(p)
 	e.read.Add(int64(len(p)))
 	return len(p), nil
 }
