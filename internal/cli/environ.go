@@ -18,13 +18,18 @@ var credentials = []string{
 	"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN",
 }
 
+// Secrets are the variables that children must not see: those that the
+// configuration refers to, and Azure's credentials.
+func Secrets(configured []string) []string { return append(slices.Clone(configured), credentials...) }
+
 // ChildEnv is the environment for children: ours without the variables that
 // the configuration refers to and without credentials for Azure, but with those to keep.
 // Whatever does a task's work has no business with the accounts.
-func ChildEnv(secret, keep []string) []string {
+func ChildEnv(configured, keep []string) []string {
+	secret := Secrets(configured)
 	return slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return (slices.Contains(secret, name) || slices.Contains(credentials, name)) && !slices.Contains(keep, name)
+		return slices.Contains(secret, name) && !slices.Contains(keep, name)
 	})
 }
 

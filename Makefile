@@ -1,0 +1,73 @@
+# Everything that can be done here, by name; `make` alone lists it.
+# A machine needs Go, make, git and Node; the rest is fetched by these goals.
+
+GO        ?= go
+GOFUMPT    = $(GO) run mvdan.cc/gofumpt@v0.12.0
+STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
+AZURITE    = pump/storage/storagetest/azurite
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test test-race lint fmt vuln fuzz bench cover azurite clean
+
+help: ## list the goals
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build the binaries into bin/
+	$(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest
+
+# INPUT, KEY, EXEC and EXEC_EACH are quoted for the shell, whatever they hold.
+quote = '$(subst ','\'',$(1))'
+
+run: build ## try the whole pump on simulated accounts; or on your data: INPUT=file.jsonl KEY=field EXEC='cmd'
+ifdef INPUT
+	bin/loadtest try --out out --input $(call quote,$(INPUT)) $(if $(KEY),--key $(call quote,$(KEY))) $(if $(EXEC),--exec $(call quote,$(EXEC))) $(if $(EXEC_EACH),--exec-each $(call quote,$(EXEC_EACH)))
+else
+	bin/loadtest try --out out --files "$$($(GO) env GOROOT)/src"
+endif
+
+test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries
+	$(GO) test ./...
+
+test-race: azurite ## run all tests under the race detector
+	$(GO) test -race ./...
+
+lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
+	$(GO) vet ./...
+	GOOS=windows $(GO) vet ./cmd/... ./loadtest/...
+	GOOS=darwin $(GO) vet ./cmd/... ./loadtest/...
+	$(STATICCHECK) ./...
+	@unformatted=$$($(GOFUMPT) -l .) || exit 1; \
+	if [ -n "$$unformatted" ]; then echo "not as gofumpt has it (make fmt):"; echo "$$unformatted"; exit 1; fi
+
+fmt: ## format as gofumpt does
+	$(GOFUMPT) -w .
+
+vuln: ## look for known vulnerabilities in what is used
+	$(GOVULNCHECK) ./...
+
+FUZZTIME ?= 30s
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}}{{"\n"}}{{end}}' ./... \
+	| xargs grep -o '^func Fuzz[A-Za-z0-9_]*' | while IFS=: read -r file target; do \
+		target=$${target#func }; echo "$$target in $$(dirname $$file)"; \
+		$(GO) test "$$(dirname $$file)" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
+	done
+
+bench: ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./bench/... ./codec/... ./shardmap/... ./pump/...
+
+cover: azurite ## show the coverage of each package
+	@mkdir -p out
+	$(GO) test -coverprofile out/cover.out ./... | awk '/coverage:/ { print }'
+	$(GO) tool cover -func out/cover.out | tail -1
+
+azurite: $(AZURITE)/node_modules/.package-lock.json ## install Azurite, which the tests need
+
+# npm writes this file last, so an install that was cut short is done again.
+$(AZURITE)/node_modules/.package-lock.json: $(AZURITE)/package.json $(AZURITE)/package-lock.json
+	npm ci --no-audit --no-fund --prefix $(AZURITE)
+	@touch $@
+
+clean: ## remove what was built
+	rm -rf bin out
