@@ -148,10 +148,11 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 		if a.flying >= getsPerAccount || a.slow > 0 || a.settler.full() {
 			continue
 		}
-		q := a.next(now)
-		if q == nil {
+		next := a.next(now)
+		if next < 0 {
 			continue
 		}
+		q := a.queues[next]
 		limit, room := probe, reservation{}
 		if q.failures == 0 {
 			if room = p.r.backlog.reserve(); room.messages == 0 {
@@ -161,7 +162,9 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 		} else if p.r.backlog.full() {
 			return false
 		}
-		p.turn = (at + 1) % len(p.accounts)
+		// Turns pass only with a get: were they to pass with every look, the same
+		// few queues could be next each time there is room.
+		p.turn, a.turn = (at+1)%len(p.accounts), (next+1)%len(a.queues)
 		q.asked++
 		q.flying++
 		a.flying++
@@ -172,16 +175,15 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 	return false
 }
 
-// next gives the account's next queue in turn that is due.
-func (a *polledAccount) next(now time.Time) *polled {
+// next gives the account's next queue in turn that is due, -1 if none is.
+func (a *polledAccount) next(now time.Time) int {
 	for i := range a.queues {
 		at := (a.turn + i) % len(a.queues)
 		if q := a.queues[at]; q.flying < q.width && !q.due.After(now) {
-			a.turn = (at + 1) % len(a.queues)
-			return q
+			return at
 		}
 	}
-	return nil
+	return -1
 }
 
 // get makes one get. When the processor stops, one that waits for its budget is

@@ -308,6 +308,7 @@ type seen struct {
 	most  int            // at once
 	now   int
 	order []Task
+	first time.Time // when the first was handled
 	work  func(ctx context.Context, t *Task) error
 }
 
@@ -315,6 +316,7 @@ func (s *seen) Handle(ctx context.Context, t *Task) error {
 	s.mu.Lock()
 	if s.times == nil {
 		s.times = map[string]int{}
+		s.first = time.Now()
 	}
 	s.times[identity(t)]++
 	copied := *t

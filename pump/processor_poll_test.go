@@ -1,0 +1,418 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+func TestRoundRobinReadsEveryQueueOfEveryAccount(t *testing.T) {
+	inWorld(t, 5, 8, nil, func(t *testing.T, w *world) {
+		tasks := w.spread(1, 1)
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{}))
+		time.Sleep(2 * time.Second)
+		h.expect(t, tasks, tasks)
+		p.end()
+	})
+}
+
+func TestTasksOfAllQueuesGoOnTogetherUnderOneSchedule(t *testing.T) {
+	inWorld(t, 2, 4, nil, func(t *testing.T, w *world) {
+		w.spread(400, 1)
+		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 50*time.Millisecond) }}
+		p := w.start(w.processor(h, ProcessorOptions{Concurrency: 10}))
+		time.Sleep(10 * time.Second) // about 2,000 of 3,200 tasks
+		p.stop()
+		h.mu.Lock()
+		bySegment := map[uint32]int{}
+		for _, task := range h.order {
+			bySegment[task.Segment]++
+		}
+		n := len(h.order)
+		h.mu.Unlock()
+		for segment, k := range bySegment {
+			if k < n/16 || k > n/4 {
+				t.Errorf("segment %d got %d of %d, of 8 queues", segment, k, n)
+			}
+		}
+		if len(bySegment) != 8 {
+			t.Errorf("%d of 8 queues were read", len(bySegment))
+		}
+		<-p.done
+	})
+}
+
+func TestIdleQueuesCostABoundedNumberOfGets(t *testing.T) {
+	for _, c := range []struct {
+		accounts, queues int
+		most             float64 // gets a second
+	}{{1, 1, 0.25}, {1, 8, 2}, {8, 8, 11}, {10, 40, 11}} {
+		t.Run(fmt.Sprint(c.accounts*c.queues), func(t *testing.T) {
+			inWorld(t, c.accounts, c.queues, nil, func(t *testing.T, w *world) {
+				p := w.start(w.processor(&seen{}, ProcessorOptions{}))
+				time.Sleep(5 * time.Minute) // to the longest back-off
+				before := w.requests("GetMessages")
+				time.Sleep(10 * time.Minute)
+				rate := float64(w.requests("GetMessages")-before) / 600
+				if rate > c.most || rate < c.most/3 {
+					t.Errorf("%.2f gets a second, want at most %v", rate, c.most)
+				}
+				t.Logf("%d idle queues: %.2f gets a second", c.accounts*c.queues, rate)
+				p.end()
+			})
+		})
+	}
+}
+
+func TestOneTaskInAnIdleQueueIsFoundWithinTheBackOff(t *testing.T) {
+	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
+		var at []time.Duration
+		var put time.Time
+		h := &seen{work: func(context.Context, *Task) error { at = append(at, time.Since(put)); return nil }}
+		p := w.start(w.processor(h, ProcessorOptions{}))
+		for range 20 {
+			time.Sleep(5 * time.Minute)
+			put = time.Now()
+			w.put("accountb", "work-03", 1, 1)
+		}
+		time.Sleep(time.Minute)
+		p.end()
+		if len(at) != 20 {
+			t.Fatalf("%d tasks of 20", len(at))
+		}
+		for _, d := range at {
+			if d > pollIdleLeast*5/4+time.Second {
+				t.Errorf("found after %v", d)
+			}
+		}
+	})
+}
+
+func TestTheFirstMessageResetsTheBackOff(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{}))
+		time.Sleep(10 * time.Minute)
+		w.put("accounta", "work-00", 1, 1)
+		for h.tasks() == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		began := time.Now()
+		w.put("accounta", "work-00", 1, 1)
+		for h.tasks() == 1 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if d := time.Since(began); d > 300*time.Millisecond {
+			t.Errorf("the next message took %v", d)
+		}
+		p.end()
+	})
+}
+
+func TestSeveralGetsOfABusyQueueAreUnderWayAtOnce(t *testing.T) {
+	inWorld(t, 1, 1, func(c *azsim.Config) { c.Limits, c.Latency = azsim.NoLimits(), 100*time.Millisecond }, func(t *testing.T, w *world) {
+		w.put("accounta", "work-00", 40*32, 1)
+		cfg := w.config("p", 1)
+		cfg.Budget = Budget{Account: 1e6, Queue: 1e6}
+		h := &seen{}
+		pr, err := NewProcessor(cfg, h, ProcessorOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := w.start(pr)
+		for h.tasks() < 1280 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		d := time.Since(h.started())
+		p.end()
+		// One get after the other would take 40 x 100 ms.
+		if d > 2500*time.Millisecond {
+			t.Errorf("1,280 messages took %v at 100 ms a get", d)
+		}
+	})
+}
+
+// started is when the first task was handled.
+func (s *seen) started() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first
+}
+
+func TestNoMoreIsFetchedThanHandlersCanStart(t *testing.T) {
+	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		w.spread(30, 200) // 24,000 tasks
+		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 10*time.Second) }}
+		p := w.start(w.processor(h, ProcessorOptions{Concurrency: 20, Grace: time.Second}))
+		// 2 tasks a second: one envelope takes 100 s.
+		time.Sleep(90 * time.Second)
+		taken := 0
+		for _, s := range w.cfg.shards() {
+			taken += 30 - w.visible(s.Account, s.Queue)
+		}
+		if taken > 2 {
+			t.Errorf("%d envelopes of 200 tasks were taken, where one lasts 100 s", taken)
+		}
+		p.end()
+	})
+}
+
+func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
+	inWorld(t, 2, 4, func(c *azsim.Config) { c.Limits = azsim.NoLimits() }, func(t *testing.T, w *world) {
+		for range 20 {
+			for _, s := range w.cfg.shards() {
+				w.putText(s.Account, s.Queue, incompressible(60<<10))
+			}
+		}
+		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, time.Second) }}
+		pr := w.processor(h, ProcessorOptions{MaxBytes: 4 << 20, Concurrency: 1000})
+		r := pr.newProcessing(t.Context())
+		shards, err := r.connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.launch(shards)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var most int64
+		watch := make(chan struct{})
+		go func() {
+			defer close(watch)
+			for ctx.Err() == nil {
+				r.backlog.mu.Lock()
+				most = max(most, r.backlog.bytes)
+				r.backlog.mu.Unlock()
+				time.Sleep(5 * time.Millisecond)
+			}
+		}()
+		if err := r.poller.run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		<-watch
+		h.expect(t, 160, 160)
+		if most > 4<<20 || most < 2<<20 {
+			t.Errorf("%d bytes were held, the bound is 4 MiB", most)
+		}
+		if r.backlog.bytes != 0 || r.backlog.unstarted != 0 || r.backlog.opened != 0 || r.backlog.reserved != 0 || r.backlog.promised != 0 {
+			t.Errorf("not everything was given back: %+v", r.backlog)
+		}
+	})
+}
+
+// rateBeside is how many tasks of two healthy accounts are handled in ten seconds beside
+// one in trouble.
+func rateBeside(t *testing.T, trouble func(w *world)) (tasks int) {
+	inWorld(t, 3, 4, nil, func(t *testing.T, w *world) {
+		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 20*time.Millisecond) }}
+		for _, s := range w.cfg.shards() {
+			w.put(s.Account, s.Queue, 100, 10)
+		}
+		trouble(w)
+		p := w.start(w.processor(h, ProcessorOptions{Concurrency: 10, Grace: time.Second}))
+		time.Sleep(10 * time.Second) // 5,000 tasks of 12,000
+		h.mu.Lock()
+		healthy := map[uint32]bool{}
+		for _, s := range w.cfg.shards() {
+			if s.Account != "accountb" {
+				healthy[shardmap.Segment([]byte(s.Account+s.Queue), 64)] = true
+			}
+		}
+		for _, task := range h.order {
+			if healthy[task.Segment] {
+				tasks++
+			}
+		}
+		h.mu.Unlock()
+		p.stop()
+		<-p.done
+	})
+	return tasks
+}
+
+func TestAnAccountInTroubleDoesNotStallTheOthers(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		trouble func(w *world)
+	}{
+		{"throttled", func(w *world) {
+			w.fault(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.Answer})
+		}},
+		{"dark", func(w *world) { w.sim.Blackout("accountb", true) }},
+		{"hanging", func(w *world) { w.sim.Hang("accountb", true) }},
+		{"slow", func(w *world) {
+			w.fault(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.DelayBefore, Delay: 5 * time.Second})
+		}},
+		{"forbidden", func(w *world) {
+			w.fault(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// The pool is the bottleneck: 500 tasks a second, whoever they are of.
+			if n := rateBeside(t, c.trouble); n < 4200 {
+				t.Errorf("%d tasks of the healthy accounts in 10 s, want nearly 5,000", n)
+			}
+		})
+	}
+}
+
+func TestUntilIdleLeavesOnlyWhenEveryQueueHasSaidThatItIsEmpty(t *testing.T) {
+	inWorld(t, 2, 4, nil, func(t *testing.T, w *world) {
+		tasks := w.spread(2, 2)
+		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 7*time.Second) }}
+		began := time.Now()
+		w.drain(h, ProcessorOptions{UntilIdle: 5 * time.Second})
+		h.expect(t, tasks, tasks)
+		if d := time.Since(began); d < 12*time.Second || d > 13*time.Second {
+			t.Errorf("left after %v, want 7 s of work and 5 s", d)
+		}
+	})
+}
+
+func TestUntilIdleNamesTheQueuesThatDidNotAnswer(t *testing.T) {
+	for name, trouble := range map[string]func(w *world){
+		"dark": func(w *world) { w.sim.Blackout("accountb", true) },
+		"forbidden": func(w *world) {
+			w.fault(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+		},
+		"missing": func(w *world) {
+			for _, q := range []string{"work-00", "work-01"} {
+				if err := w.queue("accountb", q).Drop(w.t.Context()); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+				w.put("accounta", "work-00", 3, 3)
+				trouble(w)
+				h := &seen{}
+				began := time.Now()
+				s, err := w.processor(h, ProcessorOptions{UntilIdle: 5 * time.Second}).Run(t.Context())
+				if err == nil || !strings.Contains(err.Error(), "accountb/work-00") || strings.Contains(err.Error(), "accounta") {
+					t.Errorf("error %v", err)
+				}
+				if s.Handled != 9 || time.Since(began) > time.Minute {
+					t.Errorf("after %v: %+v", time.Since(began), s)
+				}
+			})
+		})
+	}
+}
+
+func TestAProcessorWaitsForItsWorkload(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		cfg := w.config("p", 1)
+		cfg.Workload = "late"
+		h := &seen{}
+		pr, err := NewProcessor(cfg, h, ProcessorOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := w.start(pr)
+		time.Sleep(time.Minute)
+		if n := w.logged("waiting for the workload"); n != 1 {
+			t.Errorf("said %d times that it waits", n)
+		}
+		w.cfg.Workload = "late"
+		f := openFleet(&w.cfg, control.TableName)
+		if _, err := control.EnsureWorkload(t.Context(), f.control, control.WorkloadSpec{Name: "late", Shards: w.cfg.shards(), Delivery: "at-least-once"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.queue("accounta", "late-00").Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.run = w.newRun()
+		w.put("accounta", "late-00", 1, 4)
+		time.Sleep(15 * time.Second)
+		h.expect(t, 4, 4)
+		p.end()
+	})
+}
+
+func TestWithUntilIdleAMissingWorkloadIsAnError(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		cfg := w.config("p", 1)
+		cfg.Workload = "late"
+		pr, err := NewProcessor(cfg, &seen{}, ProcessorOptions{UntilIdle: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err = pr.Run(t.Context())
+		if !errors.Is(err, control.ErrNoWorkload) || time.Since(began) > 6*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+func TestAProcessorRefusesAWorkloadThatItHasNoCredentialsFor(t *testing.T) {
+	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		cfg := w.config("p", 1)
+		cfg.Accounts = cfg.Accounts[:1]
+		pr, err := NewProcessor(cfg, &seen{}, ProcessorOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pr.Run(t.Context())
+		var ce *ConfigError
+		if !errors.As(err, &ce) || ce.Field != "accounts" || !strings.Contains(ce.Problem, "accountb") || ce.Fix == "" {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestARefusedControlAccountIsAnErrorAtOnce(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.fault(azsim.Rule{Service: "table", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+		began := time.Now()
+		_, err := w.processor(&seen{}, ProcessorOptions{}).Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "accounta") || time.Since(began) > time.Minute {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+func TestDiscardSettlesWithoutHandlerAndCountsTheTasks(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		tasks := w.spread(40, 30)
+		w.putText("accounta", "work-00", []byte("a foreign one"))
+		s := w.drain(nil, ProcessorOptions{Discard: true, UntilIdle: 5 * time.Second})
+		if s.Handled != int64(tasks+1) || s.Foreign != 1 || w.left() != 0 {
+			t.Errorf("%d left, %+v", w.left(), s)
+		}
+	})
+}
+
+func TestProgressIsReportedAndEndsWithTheSummary(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		tasks := w.spread(10, 10)
+		var last ProcessorSummary
+		calls := 0
+		s := w.drain(&seen{}, ProcessorOptions{UntilIdle: 5 * time.Second, Progress: func(p ProcessorSummary) {
+			calls++
+			if p.Handled < last.Handled {
+				t.Errorf("went back from %d to %d", last.Handled, p.Handled)
+			}
+			last = p
+		}})
+		if last.Handled != int64(tasks) || last.Handled != s.Handled || last.Seconds != s.Seconds {
+			t.Errorf("last %+v, summary %+v", last, s)
+		}
+		if perSecond := float64(calls) / s.Seconds; perSecond < 4 || perSecond > 6 {
+			t.Errorf("%.1f calls a second", perSecond)
+		}
+		if s.Requests["accounta"]["delete"] != 20 || s.Requests.Total() < 30 {
+			t.Errorf("requests %v", s.Requests)
+		}
+	})
+}
