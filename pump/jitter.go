@@ -41,7 +41,7 @@ func (j jitter) full(base, limit time.Duration, operation, object string, n uint
 
 // doubled is base doubled n times, at most limit.
 func doubled(base, limit time.Duration, n uint64) time.Duration {
-	for ; n > 0 && base < limit; n-- {
+	for ; n > 0 && base > 0 && base < limit; n-- {
 		base *= 2
 	}
 	return min(base, limit)

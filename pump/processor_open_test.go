@@ -216,7 +216,9 @@ func (f fixedRun) Get(context.Context, RunID) (control.Run, error) { return f.ru
 
 func TestP13ARunRowIsReadOnceAndAgainWhenItIsOld(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		reads := func() int { return int(w.sim.Stats().Count("", "GetEntity") + w.sim.Stats().Count("", "QueryEntities")) }
+		reads := func() int {
+			return int(w.sim.Stats().Count("", "GetEntity") + w.sim.Stats().Count("", "QueryEntities"))
+		}
 		tasks := w.spread(20, 2)
 		before := reads()
 		h := &seen{}

@@ -1,0 +1,255 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// drained is a budget whose burst has been spent.
+func drained(target float64) *budget {
+	b := newBudget(target)
+	b.charge(b.limiter.Burst())
+	return b
+}
+
+func TestABudgetLetsItsTargetThroughAndNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, target := range []float64{1, 20, 2_000, 20_000} {
+			b := drained(target)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			n := 0
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			for range 4 {
+				wg.Go(func() {
+					for b.spend(ctx, classPut, 1) == nil {
+						mu.Lock()
+						n++
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			cancel()
+			if want := 10 * target; math.Abs(float64(n)-want) > max(want/100, 2) {
+				t.Errorf("%d in 10 s at %v a second", n, target)
+			}
+		}
+	})
+}
+
+func TestP81SettlingGoesBeforeRenewingBeforePuttingBeforeGetting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := drained(100)
+		var mu sync.Mutex
+		var order []class
+		var wg sync.WaitGroup
+		for range 5 {
+			for _, c := range []class{classGet, classPut, classRenew, classSettle} {
+				wg.Go(func() {
+					if err := b.spend(t.Context(), c, 1); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					order = append(order, c)
+					mu.Unlock()
+				})
+				synctest.Wait() // all wait, the least important first
+			}
+		}
+		wg.Wait()
+		if !slices.IsSorted(order) || len(order) != 20 {
+			t.Errorf("granted in the order %v", order)
+		}
+	})
+}
+
+func TestANewcomerDoesNotOvertakeWhoWaitsInItsClassOrAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := drained(10)
+		waiting := make(chan time.Time, 1)
+		go func() {
+			_ = b.spend(t.Context(), classPut, 32)
+			waiting <- time.Now()
+		}()
+		time.Sleep(time.Second) // 10 of the 32 have come together
+		began := time.Now()
+		if err := b.spend(t.Context(), classPut, 1); err != nil {
+			t.Fatal(err)
+		}
+		if first := <-waiting; time.Since(began) < 2*time.Second || first.After(time.Now()) {
+			t.Errorf("a request for 1 came through after %v, before the one for 32 that waited", time.Since(began))
+		}
+		// The more important one does overtake.
+		b.charge(10)
+		go func() { _ = b.spend(t.Context(), classGet, 32) }()
+		time.Sleep(time.Second)
+		began = time.Now()
+		if err := b.spend(t.Context(), classSettle, 1); err != nil || time.Since(began) > 200*time.Millisecond {
+			t.Errorf("settling waited %v behind a get (%v)", time.Since(began), err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(1000)
+		b.throttled()
+		if r := b.rate(); math.Abs(r-700) > 1 {
+			t.Errorf("after one throttle %v, want 700", r)
+		}
+		for range 100 { // answers to requests that were sent together
+			b.throttled()
+		}
+		if r := b.rate(); math.Abs(r-700) > 1 {
+			t.Errorf("a burst of throttles is one piece of news: %v, want 700", r)
+		}
+		time.Sleep(time.Second)
+		if r := b.rate(); math.Abs(r-720) > 1 {
+			t.Errorf("after a second %v, want 720", r)
+		}
+		b.throttled()
+		if r := b.rate(); math.Abs(r-504) > 1 {
+			t.Errorf("the next cut is from what the rate was then: %v, want 504", r)
+		}
+		time.Sleep(24 * time.Second)
+		if r := b.rate(); r < 980 || r > 990 {
+			t.Errorf("after 24 s %v, want 984", r)
+		}
+		time.Sleep(2 * time.Second)
+		if r := b.rate(); r != 1000 {
+			t.Errorf("after 26 s %v, want the target", r)
+		}
+		for range 1000 {
+			b.throttled()
+			time.Sleep(budgetCutEvery)
+		}
+		if r := b.rate(); r < 10 || r > 70 {
+			t.Errorf("after a storm %v, want little, and never nothing", r)
+		}
+	})
+}
+
+func TestWhatIsSpentFollowsTheCutRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := drained(1000)
+		b.throttled()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		n := 0
+		for b.spend(ctx, classPut, 1) == nil {
+			n++
+		}
+		// 700/s rising by 20/s each second reaches 1,000/s after 15 s.
+		if want := 850*15 + 1000*5; math.Abs(float64(n-want)) > 250 {
+			t.Errorf("%d in 20 s, want %d", n, want)
+		}
+	})
+}
+
+func TestAChargeAfterTheFactDelaysTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := drained(100)
+		b.charge(500) // more than the burst
+		began := time.Now()
+		if err := b.spend(t.Context(), classSettle, 1); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d < 5*time.Second || d > 5200*time.Millisecond {
+			t.Errorf("waited %v for a debt of 5 s", d)
+		}
+	})
+}
+
+func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := drained(10)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if err := b.spend(ctx, classSettle, 10); !errors.Is(err, errFlop) {
+					t.Errorf("the context's cause is %v", err)
+				}
+			})
+		}
+		time.Sleep(500 * time.Millisecond)
+		began := time.Now()
+		wg.Go(func() {
+			if err := b.spend(t.Context(), classGet, 1); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(began); d > 200*time.Millisecond {
+				t.Errorf("waited %v behind those that gave up", d)
+			}
+		})
+		synctest.Wait()
+		cancel(errFlop)
+		wg.Wait()
+	})
+}
+
+func TestAContextThatHasEndedPaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := Config{Workload: "work", Accounts: []Account{{Storage: noStorage{}}}}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := openFleet(&cfg, "table")
+		s, err := f.shard("none", "work-00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err = s.do(ctx, classPut, 1, opPut, func(context.Context) error {
+			t.Error("the request was made")
+			return nil
+		})
+		if !storage.Is(err, storage.Canceled) || storage.Ambiguous(err) {
+			t.Errorf("%v: nothing was sent, so nothing is in doubt", err)
+		}
+		if r, _ := f.requests(); len(r["none"]) != 0 {
+			t.Errorf("counted %v", r)
+		}
+	})
+}
+
+// noStorage is an account that is never asked anything.
+type noStorage struct{}
+
+func (noStorage) Name() string                                     { return "none" }
+func (noStorage) Queue(string) storage.Queue                       { return nil }
+func (noStorage) Table(string) storage.Table                       { return nil }
+func (noStorage) Queues(context.Context, string) ([]string, error) { return nil, nil }
+
+func TestBurstHoldsTwoGetsHoweverLowTheTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(1)
+		began := time.Now()
+		for range 2 {
+			if err := b.spend(t.Context(), classGet, storage.MaxGet); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("waited %v", d)
+		}
+		// What costs more than the burst is granted when the burst is there, not never.
+		if err := b.spend(t.Context(), classGet, 1000); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d < 64*time.Second || d > 65*time.Second {
+			t.Errorf("waited %v", d)
+		}
+	})
+}
