@@ -254,7 +254,7 @@ func (r *textReader) Next(ctx context.Context) (Record, error) {
 			return rec, nil
 		}
 		if bad, ok := errors.AsType[*BadInput](err); ok {
-			bad.Where = fmt.Sprintf("%s:%d", r.in.name, r.cut.first)
+			bad.Where = r.where()
 			return Record{}, bad
 		}
 		if err != io.EOF {
@@ -274,6 +274,9 @@ func (r *textReader) Next(ctx context.Context) (Record, error) {
 	}
 	return Record{}, io.EOF
 }
+
+// where names the record that Next gave last.
+func (r *textReader) where() string { return fmt.Sprintf("%s:%d", r.in.name, r.cut.first) }
 
 // openNext opens the file that is next and goes to where reading begins in it.
 func (r *textReader) openNext(ctx context.Context) error {

@@ -100,7 +100,7 @@ func (f *fleet) createQueues(ctx context.Context, shards []*shard) error {
 	}
 	for _, s := range all {
 		g.Go(func() error {
-			return s.do(ctx, classPut, 1, opCreate, s.queue.Create)
+			return createQueue(ctx, s, jitter(f.cfg.Instance), f.cfg.Log)
 		})
 	}
 	return g.Wait()

@@ -1,0 +1,218 @@
+package pump
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// BadLine says what becomes of a record that cannot be a task: it does not
+// parse, lacks its key, or is too large for a message.
+type BadLine string
+
+// What to do with bad lines.
+const (
+	BadLineFail       BadLine = "fail"       // the run ends as broken, with the [*BadInput]
+	BadLineSkip       BadLine = "skip"       // it is counted and logged
+	BadLineQuarantine BadLine = "quarantine" // it is put into a poison queue, with its cause
+)
+
+// DistributorOptions says how to distribute. The zero value works.
+type DistributorOptions struct {
+	// Every repeats the distribution, this long after the end of the one before,
+	// on one of any number of distributors: they elect who does it, and one
+	// that dies is replaced by another, which continues from the checkpoint. 0
+	// distributes once, whatever others do.
+	Every time.Duration
+	// Pack is the most tasks in one envelope. Default: as many as fit.
+	Pack int
+	// OnBadLine is for records that cannot be tasks. Default [BadLineFail].
+	OnBadLine BadLine
+	// SealAge is the longest that a task waits in an open envelope for others to
+	// fill it. Default: 1 s for a source that cannot be read again, because
+	// those may be silent for long; none for others, which do not stand still.
+	// Negative: none.
+	SealAge time.Duration
+	// MaxOpen bounds the memory of all open envelopes together, in bytes; over
+	// it the oldest is sent half full. Default 96 MiB: 24 KiB for each of 4,096
+	// segments, where a full envelope holds about 60 KiB. Half of it packs less, twice of it
+	// does not fit into 512 MiB with what the garbage collector adds.
+	MaxOpen int64
+	// CheckpointEvery is the time between checkpoints. Default 1 s.
+	CheckpointEvery time.Duration
+	// BarrierAge is how long a checkpoint waits for envelopes to fill before
+	// they are sent as they are (protocols P2.1). Default 10 s.
+	BarrierAge time.Duration
+	// MaxUnsaved bounds the tasks read since the last saved checkpoint, which
+	// are those that a takeover distributes again (P2.5); at the bound
+	// the distributor waits for the control plane. Default 4,194,304: some ten
+	// seconds of a fast machine.
+	MaxUnsaved int64
+	// Grace is how long a distributor that is told to stop goes on sending what
+	// it has read. Default 20 s.
+	Grace time.Duration
+	// Beat and Lease are the election's times; see [control.ElectionOptions].
+	Beat, Lease time.Duration
+	// Progress is called about five times a second while a run is under way, and
+	// once at its end, never twice at once.
+	Progress func(Progress)
+	// OnRun is called after each distribution that this process took part in,
+	// with the error that ended it, if any. With Every the errors of single
+	// distributions are seen here and in the log only.
+	OnRun func(Summary, error)
+}
+
+const (
+	defaultMaxOpen    = 96 << 20
+	defaultMaxUnsaved = 4 << 20
+	liveSealAge       = time.Second
+	defaultBeat       = 5 * time.Second
+)
+
+func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
+	switch o.OnBadLine {
+	case "":
+		o.OnBadLine = BadLineFail
+	case BadLineFail, BadLineSkip, BadLineQuarantine:
+	default:
+		return o, &ConfigError{Field: "on-bad-line", Problem: fmt.Sprintf("%q is not possible", o.OnBadLine), Fix: "use fail, skip or quarantine"}
+	}
+	for _, f := range []struct {
+		field   string
+		value   *time.Duration
+		initial time.Duration
+	}{
+		{"every", &o.Every, 0},
+		{"checkpoint-every", &o.CheckpointEvery, time.Second},
+		{"barrier-age", &o.BarrierAge, 10 * time.Second},
+		{"grace", &o.Grace, 20 * time.Second},
+		{"beat", &o.Beat, defaultBeat},
+		{"lease", &o.Lease, 4 * cmp.Or(o.Beat, defaultBeat)},
+	} {
+		if *f.value < 0 {
+			return o, &ConfigError{Field: f.field, Problem: "it is negative", Fix: "use 0 or more"}
+		}
+		if *f.value == 0 {
+			*f.value = f.initial
+		}
+	}
+	if o.Lease < 3*o.Beat {
+		return o, &ConfigError{Field: "lease", Problem: fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat), Fix: "use four beats, or leave it out"}
+	}
+	if o.Pack < 0 {
+		return o, &ConfigError{Field: "pack", Problem: "it is negative", Fix: "use 1 or more, or leave it out"}
+	}
+	if o.MaxOpen == 0 {
+		o.MaxOpen = defaultMaxOpen
+	}
+	if o.MaxOpen < 1<<20 {
+		return o, &ConfigError{Field: "max-open", Problem: fmt.Sprintf("%d bytes are too few", o.MaxOpen), Fix: "use 1 MiB or more"}
+	}
+	if o.MaxUnsaved == 0 {
+		o.MaxUnsaved = defaultMaxUnsaved
+	}
+	if o.MaxUnsaved < 1 {
+		return o, &ConfigError{Field: "max-unsaved", Problem: "it is negative", Fix: "use 1 or more"}
+	}
+	return o, nil
+}
+
+// Progress is how far a run has come.
+type Progress struct {
+	Run         RunID
+	Tasks       int64 // read, those before a takeover included
+	Envelopes   int64 // acknowledged, by this process
+	BytesIn     int64 // of the bodies of tasks, by this process
+	BytesSent   int64 // of acknowledged message text, by this process
+	Skipped     int64 // bad lines
+	Quarantined int64 // bad lines
+	// Done of Total is how much of the source has been read, in its own unit
+	// (bytes or files); Total is 0 if it is not known.
+	Done, Total int64
+}
+
+// Summary is what one distribution came to. Counts other than those of tasks
+// and bad lines are of this process only; they leave out what an earlier leader
+// of a resumed run did.
+type Summary struct {
+	Run         RunID    `json:"run"`
+	Tasks       int64    `json:"tasks"`     // in the run
+	Envelopes   int64    `json:"envelopes"` // put and acknowledged
+	BytesIn     int64    `json:"bytesIn"`   // of the bodies of tasks
+	BytesSent   int64    `json:"bytesSent"` // of acknowledged message text
+	Requests    Requests `json:"requests"`
+	Throttled   int64    `json:"throttled"`   // requests that were refused as too many
+	Seconds     float64  `json:"seconds"`     // from the start of the distribution
+	Skipped     int64    `json:"skipped"`     // bad lines left out
+	Quarantined int64    `json:"quarantined"` // bad lines put into a poison queue
+	Resent      int64    `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates
+	Resumed     bool     `json:"resumed"`     // begun by another process
+}
+
+// Errors that end a run as broken.
+var (
+	// ErrSourceChanged: the run of a dead distributor cannot be continued,
+	// because source or settings are not what they were (P2.3).
+	ErrSourceChanged = errors.New("the source is not the one that the run was begun with")
+	// ErrNotReplayable: the run of a dead distributor cannot be continued,
+	// because its source can be read only once (P2.4).
+	ErrNotReplayable = errors.New("the source cannot be read again")
+)
+
+// Distributor reads tasks from a source and puts them into the queues of a
+// workload. It makes the queues and the workload's rows if they are not there.
+type Distributor struct {
+	cfg    Config
+	opts   DistributorOptions
+	source Source
+	fleet  *fleet
+	runs   *control.Runs
+	lanes  int // packers at work
+
+	// The workload's map and where it leads, as of the last distribution.
+	workload *control.Workload
+	outboxes []*outbox          // by the map's shards
+	poison   map[string]*outbox // by account
+}
+
+// NewDistributor checks the configuration; it makes no request.
+func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distributor, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	if s, ok := source.(interface{ check() error }); ok {
+		if err := s.check(); err != nil {
+			return nil, err
+		}
+	}
+	d := &Distributor{cfg: cfg, opts: o, source: source, lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
+	d.fleet = openFleet(&cfg, control.TableName)
+	d.runs = control.NewRuns(d.fleet.control, cfg.Workload)
+	return d, nil
+}
+
+// Run distributes. Without Every it returns after the one distribution: nil if
+// every task was put and acknowledged, the run sealed. A run that ctx ends before
+// is sent as far as it was read (within Grace) and marked as broken.
+//
+// With Every it goes on until ctx ends, which is no error: within Grace it sends
+// what it has read and saves how far it came, so that another distributor
+// continues there at once. Only errors that no waiting mends end it earlier, such as a
+// configuration that disagrees with the workload. The summary is of the last distribution.
+//
+// Run must not be called concurrently with itself.
+func (d *Distributor) Run(ctx context.Context) (Summary, error) {
+	if d.opts.Every > 0 {
+		return d.elected(ctx)
+	}
+	return d.once(ctx)
+}

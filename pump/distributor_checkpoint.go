@@ -1,0 +1,262 @@
+package pump
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// A checkpoint is where a run can be continued: the source's cursor and the
+// number of tasks of each segment before it, copied by the reader at one instant
+// (protocols P2.1). Anything else would give tasks a second identity.
+type checkpoint struct {
+	cursor      []byte
+	counts      []uint64 // tasks of each segment before the cursor
+	skipped     uint64   // bad lines before it
+	quarantined uint64
+}
+
+func (c *checkpoint) tasks() int64 {
+	var n uint64
+	for _, k := range c.counts {
+		n += k
+	}
+	return int64(n)
+}
+
+// checkpointVersion is the first byte of an encoded checkpoint.
+const checkpointVersion = 1
+
+// encode writes version, bad lines, counters and cursor, numbers as varints: a
+// JSON array of 4,096 counters would not fit the row. The largest possible is
+// 40 KiB of counters and maxCursor, within [control.MaxCheckpoint].
+func (c *checkpoint) encode() []byte {
+	b := make([]byte, 0, 32+3*len(c.counts)+len(c.cursor))
+	b = append(b, checkpointVersion)
+	b = binary.AppendUvarint(b, c.skipped)
+	b = binary.AppendUvarint(b, c.quarantined)
+	b = binary.AppendUvarint(b, uint64(len(c.counts)))
+	for _, n := range c.counts {
+		b = binary.AppendUvarint(b, n)
+	}
+	return append(b, c.cursor...)
+}
+
+var errCheckpoint = errors.New("the saved checkpoint is damaged")
+
+// decodeCheckpoint reads what encode wrote, of a workload with that many segments.
+func decodeCheckpoint(b []byte, segments int) (*checkpoint, error) {
+	if len(b) == 0 {
+		return nil, errCheckpoint
+	}
+	if b[0] != checkpointVersion {
+		return nil, fmt.Errorf("the checkpoint is of version %d; this program reads version %d", b[0], checkpointVersion)
+	}
+	b = b[1:]
+	ok := true
+	next := func() uint64 {
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v > 1<<62 {
+			ok = false
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	c := &checkpoint{skipped: next(), quarantined: next()}
+	if n := next(); !ok || n != uint64(segments) {
+		return nil, errCheckpoint
+	}
+	c.counts = make([]uint64, segments)
+	for i := range c.counts {
+		c.counts[i] = next()
+	}
+	if !ok {
+		return nil, errCheckpoint
+	}
+	c.cursor = b
+	return c, nil
+}
+
+// barrier is a checkpoint that waits for the envelopes with tasks from before it.
+type barrier struct {
+	number int
+	at     checkpoint
+	tasks  int64 // before it
+	taken  time.Time
+}
+
+// tracker knows when a barrier may be saved. Barriers cut the run into
+// intervals: interval i is what was read between barrier i and barrier i+1.
+// Each interval counts what may still hold a task of it unacknowledged: the
+// open or sent envelopes whose first task is of it, the bad lines on their way, and
+// each lane until it has passed the barrier at its end. Barrier b is complete
+// when all intervals before b are at zero. So the work is per envelope, not per task, and an
+// envelope that reaches over a barrier holds back the barriers behind its first
+// task, no earlier ones.
+type tracker struct {
+	lanes int
+	ready chan struct{} // capacity 1: a barrier became complete, or one was taken
+
+	mu       sync.Mutex // guards what follows
+	counts   []int      // of intervals base, base+1, ...
+	base     int        // the first interval that is not at zero
+	waiting  []*barrier // taken and not complete, in order
+	complete *barrier   // the newest complete one that was not fetched yet
+}
+
+func newTracker(lanes int) *tracker {
+	return &tracker{lanes: lanes, ready: make(chan struct{}, 1), counts: []int{lanes}}
+}
+
+// opened counts an envelope or bad line whose first task was read in interval i.
+// The interval must not be complete, which the caller's lane (or the reader, for the
+// newest interval) guarantees by not having passed its end.
+func (t *tracker) opened(i int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts[i-t.base]++
+}
+
+// done uncounts it: it is acknowledged.
+func (t *tracker) done(i int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts[i-t.base]--
+	for len(t.counts) > 0 && t.counts[0] == 0 {
+		t.counts = t.counts[1:]
+		t.base++
+	}
+	for len(t.waiting) > 0 && t.waiting[0].number <= t.base {
+		t.complete = t.waiting[0]
+		t.waiting = t.waiting[1:]
+		signal(t.ready)
+	}
+}
+
+// passed says that a lane has packed everything from before barrier b.
+func (t *tracker) passed(b int) { t.done(b - 1) }
+
+// take begins the next interval with a barrier, which the caller must then send
+// through every lane.
+func (t *tracker) take(b *barrier) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b.number = t.base + len(t.counts)
+	t.counts = append(t.counts, t.lanes)
+	t.waiting = append(t.waiting, b)
+	signal(t.ready)
+}
+
+// fetch gives the newest complete barrier, once, and the oldest and newest that wait.
+func (t *tracker) fetch() (complete, oldest, newest *barrier, waiting int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	complete, t.complete = t.complete, nil
+	if n := len(t.waiting); n > 0 {
+		oldest, newest = t.waiting[0], t.waiting[n-1]
+	}
+	return complete, oldest, newest, len(t.waiting)
+}
+
+// maxBarriers bounds the barriers that wait at once: each is a copy of the
+// counters, 32 KiB at 4,096 segments.
+const maxBarriers = 32
+
+// checkpointer saves barriers as they become complete, and forces those that wait too long.
+type checkpointer struct {
+	tracker *tracker
+	save    func(ctx context.Context, checkpoint []byte) error // nil: there is no election, nothing is saved
+	lanes   []*lane
+	log     *slog.Logger
+
+	every, age time.Duration
+	max        int64 // DistributorOptions.MaxUnsaved
+
+	want  atomic.Bool   // the reader shall take a barrier
+	saved chan struct{} // capacity 1: savedTasks grew
+	// savedTasks is the number of tasks before the last saved barrier.
+	savedTasks atomic.Int64
+	pending    *barrier // complete, not saved yet; used by run, and after it by flush
+}
+
+// run saves until the context ends.
+func (c *checkpointer) run(ctx context.Context) error {
+	tick := time.NewTicker(min(c.every, c.age)/2 + time.Nanosecond)
+	defer tick.Stop()
+	next := time.Now().Add(c.every)
+	retry := time.Time{} // not before: after a failed save
+	for {
+		complete, oldest, newest, waiting := c.tracker.fetch()
+		if complete != nil {
+			c.pending = complete
+		}
+		now := time.Now()
+		if c.pending != nil && !now.Before(retry) {
+			if err := c.saveOnce(ctx); errors.Is(err, control.ErrDeposed) {
+				return err
+			} else if err != nil {
+				c.log.Warn("the checkpoint could not be saved; trying again", "error", err)
+				retry = now.Add(c.every)
+			}
+		}
+		if oldest != nil {
+			switch {
+			case newest.tasks-c.savedTasks.Load() > c.max/2:
+				c.force(newest)
+			case time.Since(oldest.taken) >= c.age:
+				c.force(oldest)
+			}
+		}
+		if now = time.Now(); !now.Before(next) && waiting < maxBarriers {
+			c.want.Store(true)
+			next = now.Add(c.every)
+		}
+		select {
+		case <-c.tracker.ready:
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (c *checkpointer) force(b *barrier) {
+	for _, l := range c.lanes {
+		l.forceBefore(b.number)
+	}
+}
+
+func (c *checkpointer) saveOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := c.save(ctx, c.pending.at.encode()); err != nil {
+		return err
+	}
+	c.savedTasks.Store(c.pending.tasks)
+	c.pending = nil
+	signal(c.saved)
+	return nil
+}
+
+// flush saves, after run, the last barrier that became complete, or the final
+// one if everything is acknowledged.
+func (c *checkpointer) flush(ctx context.Context, final *barrier) error {
+	if complete, _, _, _ := c.tracker.fetch(); complete != nil {
+		c.pending = complete
+	}
+	if final != nil {
+		c.pending = final
+	}
+	if c.pending == nil {
+		return nil
+	}
+	return c.saveOnce(ctx)
+}

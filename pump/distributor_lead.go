@@ -1,0 +1,305 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// once makes one distribution with a run of its own, without an election: any
+// number of processes may do that at the same time (origins H6).
+func (d *Distributor) once(ctx context.Context) (Summary, error) {
+	r := d.begin()
+	err := d.prepare(ctx)
+	if err == nil {
+		if err = d.create(ctx, r, "once"); err == nil {
+			err = d.conduct(ctx, r)
+		}
+	}
+	return d.report(r, err)
+}
+
+// begin makes a distribution that has no run yet.
+func (d *Distributor) begin() *distribution {
+	r := &distribution{d: d, begun: time.Now(), log: d.cfg.Log}
+	r.before, r.beforeThrottled = d.fleet.requests()
+	return r
+}
+
+func (d *Distributor) report(r *distribution, err error) (Summary, error) {
+	s := r.summary()
+	if d.opts.OnRun != nil {
+		d.opts.OnRun(s, err)
+	}
+	return s, err
+}
+
+// distributorVersion changes whenever the same records would become other tasks
+// than before, by other numbering or another judgement of what is too large.
+const distributorVersion = 1
+
+// fingerprint is of the source and of the settings that decide which records
+// become tasks with which numbers (P2.3).
+func (d *Distributor) fingerprint(ctx context.Context) (print string, live bool, err error) {
+	of, err := d.source.Fingerprint(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	if of == "" {
+		return "", true, nil
+	}
+	return fmt.Sprintf("v%d.%d S=%d bad=%s %s", distributorVersion, codec.Version, d.workload.Map.Segments, d.opts.OnBadLine, of), false, nil
+}
+
+// create makes a new run and inserts its row, before the run's first put (P1.1).
+func (d *Distributor) create(ctx context.Context, r *distribution, mode string) error {
+	print, live, err := d.fingerprint(ctx)
+	if err != nil {
+		return err
+	}
+	r.id, r.live = codec.NewRunID(), live
+	r.log = d.cfg.Log.With("run", r.id.String())
+	return d.runs.Create(ctx, control.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance})
+}
+
+// errBroken is a distribution that was told to stop and that nobody continues.
+var errBroken = errors.New("stopped before the end of the source")
+
+// conduct makes the distribution and gives the run its end: sealed after the
+// last acknowledgement (P2.2), broken if nobody can or should continue it. A run that another
+// leader continues stays open, with errHalted or the cause of the lost leadership.
+func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
+	r.log.Info("distributing", "from", r.count.tasks.Load(), "resumed", r.from != nil)
+	how, err := r.run(ctx)
+	// The run's end is recorded even if the process is being stopped; control's
+	// own patience bounds it.
+	rows := context.WithoutCancel(ctx)
+	switch {
+	case err != nil && r.leads != nil && r.leads.Err() != nil:
+		return err
+	case err != nil:
+		d.breakRun(rows, r, err.Error())
+		return err
+	case how == endOfSource:
+		if err := d.runs.Seal(rows, r.id, r.read.counts); err != nil {
+			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
+		}
+		r.log.Info("distributed", "tasks", r.count.tasks.Load(), "envelopes", r.count.envelopes.Load())
+		return nil
+	case r.leads != nil && !r.live:
+		return errHalted
+	}
+	err = fmt.Errorf("%w: %w", errBroken, context.Cause(ctx))
+	d.breakRun(rows, r, errBroken.Error())
+	return err
+}
+
+func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string) {
+	note = fmt.Sprintf("broken at %d tasks: %s", r.count.tasks.Load(), note)
+	r.log.Error("the run is broken", "note", note)
+	if err := d.runs.Break(ctx, r.id, note[:min(len(note), 4<<10)]); err != nil {
+		r.log.Warn("the run could not be marked as broken", "error", err)
+		return
+	}
+	r.broken = true
+}
+
+// elected makes a distribution whenever one is due and this process is elected
+// to, until ctx ends (origins H4).
+func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
+	if err := d.prepare(ctx); err != nil {
+		return last, err
+	}
+	e := control.NewElection(d.fleet.control, d.cfg.Workload, control.ElectionOptions{
+		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease, Log: d.cfg.Log,
+	})
+	for ctx.Err() == nil {
+		term, wait, err := e.Try(ctx)
+		switch {
+		case term != nil:
+			l := &leadership{d: d, term: term, last: &last}
+			wait, err = l.lead(ctx)
+			if err != nil {
+				return last, err
+			}
+		case err != nil && ctx.Err() == nil:
+			if isConfig(err) {
+				return last, err
+			}
+			d.cfg.Log.Warn("the election row could not be read or written", "error", err)
+		}
+		waitFor(ctx, wait)
+	}
+	return last, nil
+}
+
+// isConfig reports whether err is a mistake in the configuration, which no waiting mends.
+func isConfig(err error) bool {
+	if _, ok := errors.AsType[*ConfigError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*control.MismatchError](err)
+	return ok
+}
+
+// retryPause is how long an elected distributor that could not even begin waits
+// before it stands again; another one may do better meanwhile.
+const retryPause = 5 * time.Second
+
+// leadership is what a distributor does between a won election and giving it up.
+type leadership struct {
+	d    *Distributor
+	term *control.Term
+	last *Summary
+}
+
+// lead continues what a former leader left or makes a new run, and gives the
+// leadership up in the way that fits how it went:
+//
+//	the run is sealed or broken   Finish: the next distribution is due after Every
+//	told to stop in mid-run       Abandon: another continues at once
+//	the control plane fails       Abandon: another, or this one again, continues soon
+//	leadership is lost            nothing is left to give up
+//
+// Only an error that no waiting mends is returned.
+func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
+	r, err := l.job(ctx) // an error may come with a run that has no tasks yet
+	if err == nil && r == nil {
+		return l.finish(ctx)
+	}
+	if err == nil {
+		err = l.d.conduct(ctx, r)
+		*l.last, _ = l.d.report(r, err)
+		switch {
+		case l.term.Context().Err() != nil:
+			l.d.cfg.Log.Warn("leadership was lost; another distributor continues the run", "run", r.id.String(), "error", err)
+			return 0, nil
+		case err == nil || r.broken:
+			return l.finish(ctx)
+		}
+	}
+	l.abandon(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return 0, nil
+	case isConfig(err):
+		return 0, err
+	}
+	l.d.cfg.Log.Error("the distribution could not go on; trying again", "error", err)
+	return retryPause, nil
+}
+
+// finish makes the next distribution due after Every. Until that is written
+// the others wait, so it is tried again as long as leadership lasts.
+func (l *leadership) finish(ctx context.Context) (time.Duration, error) {
+	rows := context.WithoutCancel(ctx)
+	for attempt := uint64(0); ; attempt++ {
+		err := within(rows, l.term.Finish)
+		if err == nil || errors.Is(err, control.ErrDeposed) || errors.Is(err, control.ErrTermOver) {
+			return 0, nil
+		}
+		l.d.cfg.Log.Warn("the end of the distribution could not be written; trying again", "error", err)
+		if !waitFor(ctx, jitter(l.d.cfg.Instance).full(500*time.Millisecond, 5*time.Second, "finish", l.d.cfg.Workload, attempt)) {
+			// Stopped: the next leader finds the run at its end and only finishes.
+			l.abandon(ctx)
+			return 0, nil
+		}
+	}
+}
+
+func within(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+func (l *leadership) abandon(ctx context.Context) {
+	_ = within(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		l.term.Abandon(ctx)
+		return nil
+	})
+}
+
+// job decides what this term distributes: the run it took over, from its
+// checkpoint, or a new one. Nil means that there is nothing left to do.
+func (l *leadership) job(ctx context.Context) (*distribution, error) {
+	d := l.d
+	if err := d.prepare(ctx); err != nil {
+		return nil, err
+	}
+	if resume := l.term.Resume; resume != nil {
+		r, over, err := l.resume(ctx, resume)
+		if r != nil || over || err != nil {
+			return r, err
+		}
+	}
+	r := l.begin()
+	if err := d.create(ctx, r, "every"); err != nil {
+		return nil, err
+	}
+	// If the answer is lost, the row may hold the run: whoever leads next then
+	// continues it from its start.
+	return r, within(ctx, func(ctx context.Context) error { return l.term.Begin(ctx, r.id) })
+}
+
+func (l *leadership) begin() *distribution {
+	r := l.d.begin()
+	r.leads, r.save = l.term.Context(), l.term.Save
+	return r
+}
+
+// resume continues a former leader's run at its checkpoint, if source and
+// settings are still those of the run (P2.3) and the source can be read again (P2.4);
+// otherwise the run is broken, loudly, and nil says that a new one begins. Over
+// means that the run had come to its end and only Finish is missing.
+func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distribution, over bool, err error) {
+	d := l.d
+	run, err := d.runs.Get(ctx, from.Run)
+	switch {
+	case errors.Is(err, control.ErrNoRun):
+		return nil, false, nil // it never had a put (P1.1)
+	case err != nil:
+		return nil, false, err
+	case run.State != control.RunOpen:
+		return nil, true, nil
+	}
+	r = l.begin()
+	r.id, r.log = run.ID, d.cfg.Log.With("run", run.ID.String())
+	r.from = &checkpoint{counts: make([]uint64, d.workload.Map.Segments)}
+	if from.Checkpoint != nil {
+		saved, err := decodeCheckpoint(from.Checkpoint, d.workload.Map.Segments)
+		if err != nil {
+			return nil, false, l.refuse(ctx, r, err)
+		}
+		r.from = saved
+		r.count.tasks.Store(saved.tasks())
+	}
+	print, live, err := d.fingerprint(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil, false, context.Cause(ctx)
+	case err != nil:
+		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: %w", ErrSourceChanged, err))
+	case live || run.Fingerprint == "":
+		return nil, false, l.refuse(ctx, r, ErrNotReplayable)
+	case print != run.Fingerprint:
+		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: it was %q and is %q", ErrSourceChanged, run.Fingerprint, print))
+	}
+	return r, false, nil
+}
+
+// refuse ends a run that cannot be continued. A new one may begin only when the
+// row says so: else a later leader would take the old run up again.
+func (l *leadership) refuse(ctx context.Context, r *distribution, why error) error {
+	note := fmt.Sprintf("broken at %d tasks: %v", r.count.tasks.Load(), why)
+	r.log.Error("a run cannot be continued", "note", note)
+	if err := l.d.runs.Break(ctx, r.id, note[:min(len(note), 4<<10)]); err != nil {
+		return err
+	}
+	*l.last, _ = l.d.report(r, why)
+	return nil
+}

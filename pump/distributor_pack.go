@@ -1,0 +1,330 @@
+package pump
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+)
+
+// packer fills the open envelopes of its segments, one each. It has no clock and
+// no goroutine; a lane drives it.
+type packer struct {
+	head    codec.Header // what all envelopes share
+	most    int          // tasks in an envelope, 0 for as many as fit
+	maxHeld int          // bytes of all open envelopes together
+	// opened is called when an envelope gets its first task, before that can
+	// be part of a barrier; emit when it is sealed.
+	opened func(interval int)
+	emit   func(*parcel) error
+
+	open        []*openEnvelope // by segment / stride
+	stride      int
+	first, last *openEnvelope // open ones, the oldest first
+	held        int
+	interval    int // the tasks being added were read in (P2.1)
+	spare       *openEnvelope
+}
+
+// openEnvelope is one envelope being filled.
+type openEnvelope struct {
+	builder    *codec.Builder
+	segment    uint32
+	firstN     uint64
+	interval   int // in which its first task was read
+	since      time.Time
+	held       int
+	prev, next *openEnvelope // next also links spare ones
+}
+
+// add puts a task into its segment's envelope. If it does not fit, that envelope
+// is sealed and another begun.
+func (p *packer) add(segment uint32, task codec.Task, now time.Time) error {
+	e := p.open[int(segment)/p.stride]
+	for fresh := false; ; fresh = true {
+		if e == nil {
+			e = p.begin(segment, task.N, now)
+		}
+		fits, err := e.builder.Add(task)
+		if err != nil {
+			return fmt.Errorf("task %d of segment %d: %w", task.N, segment, err)
+		}
+		if fits {
+			break
+		}
+		if fresh {
+			return fmt.Errorf("task %d of segment %d does not fit an empty envelope", task.N, segment)
+		}
+		if err := p.seal(e); err != nil {
+			return err
+		}
+		e = nil
+	}
+	held := e.builder.Held()
+	p.held += held - e.held
+	e.held = held
+	if e.builder.Len() == p.most {
+		return p.seal(e)
+	}
+	for p.held > p.maxHeld && p.first != nil {
+		if err := p.seal(p.first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *packer) begin(segment uint32, n uint64, now time.Time) *openEnvelope {
+	e := p.spare
+	if e != nil {
+		p.spare = e.next
+	} else {
+		e = &openEnvelope{builder: codec.NewBuilder(0)}
+	}
+	b := e.builder
+	*e = openEnvelope{builder: b, segment: segment, firstN: n, interval: p.interval, since: now, prev: p.last}
+	head := p.head
+	head.Segment = segment
+	b.Reset(head)
+	if p.last != nil {
+		p.last.next = e
+	} else {
+		p.first = e
+	}
+	p.last = e
+	p.open[int(segment)/p.stride] = e
+	p.opened(p.interval)
+	return e
+}
+
+func (p *packer) seal(e *openEnvelope) error {
+	buffer := texts.Get().(*[]byte)
+	c := &parcel{segment: e.segment, first: e.firstN, tasks: e.builder.Len(), interval: e.interval}
+	var err error
+	if c.text, _, err = e.builder.Seal((*buffer)[:0]); err != nil {
+		return fmt.Errorf("segment %d: %w", e.segment, err)
+	}
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		p.first = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	} else {
+		p.last = e.prev
+	}
+	p.held -= e.held
+	p.open[int(e.segment)/p.stride] = nil
+	e.prev, e.next, p.spare = nil, p.spare, e
+	return p.emit(c)
+}
+
+// sealBefore seals what holds a task from before the barrier of that number.
+// Envelopes are listed as they were opened, so those come first.
+func (p *packer) sealBefore(barrier int) error {
+	for p.first != nil && p.first.interval < barrier {
+		if err := p.seal(p.first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sealSince seals what was opened at t or before.
+func (p *packer) sealSince(t time.Time) error {
+	for p.first != nil && !p.first.since.After(t) {
+		if err := p.seal(p.first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *packer) sealAll() error {
+	for p.first != nil {
+		if err := p.seal(p.first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Packing is compression, which is most of a distributor's work, so it is done
+// in lanes: each packs a part of the segments in a goroutine of its own. A
+// segment's tasks stay in the order of the source, because the reader has
+// numbered them before. More lanes than maxLanes would wait for the one reader.
+const (
+	maxLanes = 8
+	// What waits in front of a lane: enough that neither side waits for the
+	// other's every turn, little beside MaxOpen.
+	laneBytes = 256 << 10
+	laneTasks = 2048
+)
+
+// lane is a packer with a queue in front of it.
+type lane struct {
+	packer  *packer
+	sealAge time.Duration     // 0: none
+	passed  func(barrier int) // the lane has packed all tasks from before that barrier
+	force   atomic.Int64      // seal what holds tasks from before this barrier
+
+	wake  chan struct{} // capacity 1: there is something to do
+	space chan struct{} // capacity 1: the queue was emptied
+
+	mu      sync.Mutex // guards what follows; never held while waiting or packing
+	waiting laneQueue
+	closed  bool
+}
+
+// laneQueue holds copied tasks and, in their order, the barriers between them.
+type laneQueue struct {
+	bytes []byte
+	items []laneItem
+}
+
+// laneItem is a task, its key, id and body one after another in bytes, or a barrier.
+type laneItem struct {
+	n             uint64
+	segment       uint32
+	key, id, body int
+	barrier       int // 0: a task
+}
+
+func newLane(p *packer) *lane {
+	return &lane{packer: p, wake: make(chan struct{}, 1), space: make(chan struct{}, 1)}
+}
+
+// offer copies a task into the queue, waiting for room.
+func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *Record) error {
+	l.mu.Lock()
+	for len(l.waiting.bytes) >= laneBytes || len(l.waiting.items) >= laneTasks {
+		l.mu.Unlock()
+		select {
+		case <-l.space:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		l.mu.Lock()
+	}
+	q := &l.waiting
+	asleep := len(q.items) == 0 // or about to look: the lane takes all that is there
+	q.bytes = append(append(append(q.bytes, r.Key...), r.ID...), r.Body...)
+	q.items = append(q.items, laneItem{n: n, segment: segment, key: len(r.Key), id: len(r.ID), body: len(r.Body)})
+	l.mu.Unlock()
+	if asleep {
+		signal(l.wake)
+	}
+	return nil
+}
+
+// mark puts a barrier behind what has been offered.
+func (l *lane) mark(barrier int) {
+	l.mu.Lock()
+	l.waiting.items = append(l.waiting.items, laneItem{barrier: barrier})
+	l.mu.Unlock()
+	signal(l.wake)
+}
+
+// close says that nothing more will be offered.
+func (l *lane) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	signal(l.wake)
+}
+
+// forceBefore makes the lane seal what holds tasks from before a barrier.
+func (l *lane) forceBefore(barrier int) {
+	l.force.Store(int64(barrier)) // only the checkpointer calls it, and barriers grow
+	signal(l.wake)
+}
+
+// run packs until the lane is closed and empty, then seals everything.
+func (l *lane) run(ctx context.Context) error {
+	var q laneQueue
+	var age *time.Timer
+	var due <-chan time.Time
+	if l.sealAge > 0 {
+		age = time.NewTimer(l.sealAge)
+		defer age.Stop()
+		due = age.C
+	}
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		closed := l.swap(&q)
+		if err := l.pack(&q); err != nil {
+			return err
+		}
+		if closed {
+			if err := l.packer.sealAll(); err != nil {
+				return err
+			}
+			l.passed(l.packer.interval + 1)
+			return nil
+		}
+		if err := l.packer.sealBefore(int(l.force.Load())); err != nil {
+			return err
+		}
+		if age != nil {
+			if err := l.packer.sealSince(time.Now().Add(-l.sealAge)); err != nil {
+				return err
+			}
+			next := l.sealAge
+			if l.packer.first != nil {
+				next -= time.Since(l.packer.first.since)
+			}
+			age.Reset(next)
+		}
+		select {
+		case <-l.wake:
+		case <-due:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// swap exchanges the queue, which is then to be packed, for an empty one.
+func (l *lane) swap(q *laneQueue) (closed bool) {
+	q.bytes, q.items = q.bytes[:0], q.items[:0]
+	if cap(q.bytes) > 4*laneBytes { // after a very long line
+		q.bytes = nil
+	}
+	l.mu.Lock()
+	*q, l.waiting = l.waiting, *q
+	closed = l.closed
+	l.mu.Unlock()
+	signal(l.space)
+	return closed
+}
+
+func (l *lane) pack(q *laneQueue) error {
+	now := time.Now()
+	rest := q.bytes
+	for _, i := range q.items {
+		if i.barrier > 0 {
+			l.packer.interval = i.barrier
+			l.passed(i.barrier)
+			continue
+		}
+		t := codec.Task{N: i.n, Key: rest[:i.key], ID: rest[i.key : i.key+i.id], Body: rest[i.key+i.id : i.key+i.id+i.body]}
+		rest = rest[i.key+i.id+i.body:]
+		if err := l.packer.add(i.segment, t, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// signal wakes who waits on c, now or next.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

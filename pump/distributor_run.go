@@ -1,0 +1,291 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// How a distribution can end before its source does.
+var (
+	errHalted    = errors.New("the distributor was told to stop")
+	errGraceOver = errors.New("the distributor was told to stop, and the time for sending what was read is over")
+)
+
+// distribution is one process's part in one run: from the start or a checkpoint
+// to the end of the source, a stop or a failure.
+type distribution struct {
+	d      *Distributor
+	id     RunID
+	from   *checkpoint // where to begin; nil: at the start
+	live   bool        // the source cannot be read again
+	broken bool        // the run's row says so
+	save   func(ctx context.Context, checkpoint []byte) error
+	leads  context.Context // ends when leadership does; nil without an election
+	log    *slog.Logger
+	count  tally
+	begun  time.Time
+	// before and beforeThrottled are what the process had asked for when this began.
+	before          Requests
+	beforeThrottled int64
+
+	read *segmenter
+	put  *putter
+}
+
+// outcome of a distribution that did not fail.
+type ending uint8
+
+const (
+	endOfSource ending = iota // everything was put and acknowledged
+	endOfGrace                // told to stop; what was read may not have been sent in time
+	endStopped                // told to stop; what was read was put and acknowledged
+)
+
+// run moves the source's tasks into the queues.
+//
+// The goroutines: this one reads; the lanes pack; each parcel is put by one of
+// its own; the checkpointer saves. Who may block whom: a full outbox blocks the
+// lane, a full lane the reader. Nothing blocks puts and checkpoints.
+//
+// Two contexts end them. reading ends when ctx does, softly: no more records,
+// but what was read is packed and put. all ends everything at once: after the
+// grace, when leadership is lost (P5.2) or when something failed.
+func (r *distribution) run(ctx context.Context) (ending, error) {
+	source, err := r.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer source.Close()
+
+	all, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	if r.leads != nil {
+		defer context.AfterFunc(r.leads, func() { end(context.Cause(r.leads)) })()
+	}
+	reading, stop := context.WithCancelCause(all)
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() {
+		stop(errHalted)
+		grace := time.AfterFunc(r.d.opts.Grace, func() { end(errGraceOver) })
+		context.AfterFunc(all, func() { grace.Stop() })
+	})()
+
+	check := r.assemble(all, end, source)
+	var lanes, checking sync.WaitGroup
+	for _, l := range r.read.lanes {
+		lanes.Go(func() {
+			if err := l.run(all); err != nil {
+				end(err)
+			}
+		})
+	}
+	checks, stopChecks := context.WithCancel(all)
+	defer stopChecks()
+	if check != nil {
+		checking.Go(func() {
+			if err := check.run(checks); err != nil {
+				end(err)
+			}
+		})
+	}
+	defer r.watch(all)()
+
+	err = r.read.read(all, reading)
+	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
+	stopped := err != nil && reading.Err() != nil && (errors.Is(err, errHalted) || errors.Is(err, context.Canceled))
+	if err != nil && !stopped {
+		end(err) // what is open is not sent: the run is broken, or another continues it
+	}
+	for _, l := range r.read.lanes {
+		l.close()
+	}
+	lanes.Wait()
+	r.put.wg.Wait() // after the lanes, which add to it
+	stopChecks()
+	checking.Wait()
+	if cause := context.Cause(all); cause != nil {
+		return r.cutShort(cause, check)
+	}
+	if !stopped {
+		return endOfSource, nil
+	}
+	if check != nil {
+		// Everything before this instant is acknowledged, so that another can
+		// continue without sending anything twice.
+		r.flush(check, r.read.snapshot())
+	}
+	return endStopped, nil
+}
+
+// cutShort saves what can still be saved after a hard end.
+func (r *distribution) cutShort(cause error, check *checkpointer) (ending, error) {
+	if cause != errGraceOver {
+		return 0, cause
+	}
+	if check != nil {
+		r.flush(check, nil)
+	}
+	return endOfGrace, nil
+}
+
+func (r *distribution) flush(check *checkpointer, final *barrier) {
+	if err := check.flush(r.leads, final); err != nil {
+		r.log.Warn("the last checkpoint could not be saved; the next leader sends some tasks again", "error", err)
+	}
+}
+
+func (r *distribution) open(ctx context.Context) (Reader, error) {
+	if r.from == nil {
+		return r.d.source.Open(ctx, nil)
+	}
+	cursor := r.from.cursor
+	if cursor == nil {
+		cursor = []byte{}
+	}
+	return r.d.source.Open(ctx, cursor)
+}
+
+// assemble builds the stages from the source to the outboxes.
+func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc, source Reader) *checkpointer {
+	d, w := r.d, r.d.workload
+	track := newTracker(d.lanes)
+	r.put = &putter{
+		ctx: all, fail: end, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance),
+		count: &r.count, acked: track.done,
+	}
+	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}
+	age := d.opts.SealAge
+	if age == 0 && r.live {
+		age = liveSealAge
+	}
+	lanes := make([]*lane, d.lanes)
+	for i := range lanes {
+		lanes[i] = newLane(&packer{
+			head: head, most: d.opts.Pack, maxHeld: int(d.opts.MaxOpen) / d.lanes,
+			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.lanes+1), stride: d.lanes,
+			emit: func(c *parcel) error { return r.put.send(d.outboxes[w.Map.Home(c.segment)], c) },
+		})
+		lanes[i].sealAge = max(age, 0)
+		lanes[i].passed = track.passed
+	}
+	r.read = &segmenter{
+		source: source, counts: make([]uint64, w.Map.Segments), lanes: lanes, tracker: track, count: &r.count,
+		whole: head, trial: codec.NewBuilder(0), quarantines: d.opts.OnBadLine == BadLineQuarantine,
+	}
+	r.read.onBad = r.badLine
+	if r.from != nil {
+		copy(r.read.counts, r.from.counts)
+		r.read.badLines, r.read.poisonLines = r.from.skipped, r.from.quarantined
+		r.count.tasks.Store(r.from.tasks())
+		r.count.skipped.Store(int64(r.from.skipped))
+		r.count.quarantined.Store(int64(r.from.quarantined))
+		r.read.barrierAt = r.from.tasks()
+	}
+	if r.save == nil {
+		return nil
+	}
+	check := &checkpointer{
+		tracker: track, save: r.save, lanes: lanes, log: r.log,
+		every: d.opts.CheckpointEvery, age: d.opts.BarrierAge, max: d.opts.MaxUnsaved, saved: make(chan struct{}, 1),
+	}
+	check.savedTasks.Store(r.count.tasks.Load())
+	r.read.check = check
+	return check
+}
+
+// loggedBadLines is how many bad lines of a run are named in the log; a file of
+// nothing else must not become a log of the same size.
+const loggedBadLines = 20
+
+// badLine does with a bad line what the options say.
+func (r *distribution) badLine(bad *BadInput, interval int) error {
+	switch r.d.opts.OnBadLine {
+	case BadLineSkip:
+		if n := r.count.skipped.Add(1); n <= loggedBadLines {
+			r.log.Warn("skipped a bad record", "where", bad.Where, "error", bad.Err)
+		}
+		return nil
+	case BadLineQuarantine:
+		m := r.d.workload.Map
+		segment := shardmap.Segment(bad.Raw, m.Segments)
+		c, err := poisonParcel(r.d.cfg.Workload, r.d.cfg.Instance, r.id, bad, segment, interval)
+		if err != nil {
+			return fmt.Errorf("%s cannot be quarantined: %w", bad.Where, err)
+		}
+		if r.read.poisonLines < loggedBadLines {
+			r.log.Warn("quarantining a bad record", "where", bad.Where, "error", bad.Err)
+		}
+		// Counted before it is sent: until it is acknowledged no later barrier
+		// may be saved (P2.2).
+		r.read.tracker.opened(interval)
+		return r.put.send(r.d.poison[m.Shards[m.Home(segment)].Account], c)
+	}
+	return bad
+}
+
+// watch reports progress until the returned function is called.
+func (r *distribution) watch(all context.Context) (finish func()) {
+	report := r.d.opts.Progress
+	if report == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(all)
+	var g sync.WaitGroup
+	g.Go(func() {
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				report(r.progress())
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		g.Wait()
+		report(r.progress())
+	}
+}
+
+func (r *distribution) progress() Progress {
+	c := &r.count
+	return Progress{
+		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
+		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Done: c.done.Load(), Total: c.total.Load(),
+	}
+}
+
+// summary is called after run, and after the run's row has its end.
+func (r *distribution) summary() Summary {
+	c := &r.count
+	total, throttled := r.d.fleet.requests()
+	return Summary{
+		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
+		Requests: total.since(r.before), Throttled: throttled - r.beforeThrottled, Seconds: time.Since(r.begun).Seconds(),
+		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Resent: c.resent.Load(), Resumed: r.from != nil,
+	}
+}
+
+// since is what was asked after the counts in before.
+func (r Requests) since(before Requests) Requests {
+	out := Requests{}
+	for account, ops := range r {
+		out[account] = map[string]int64{}
+		for op, n := range ops {
+			if n -= before[account][op]; n > 0 {
+				out[account][op] = n
+			}
+		}
+	}
+	return out
+}

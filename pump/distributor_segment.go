@@ -1,0 +1,184 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// tally counts what a distribution has done so far, for its progress and
+// summary. Any goroutine may add to it.
+type tally struct {
+	tasks, bytesIn       atomic.Int64 // read
+	envelopes, sent      atomic.Int64 // acknowledged
+	skipped, quarantined atomic.Int64
+	resent               atomic.Int64
+	done, total          atomic.Int64 // of the source, in its own unit
+}
+
+// segmenter reads the source and gives each task its segment and its number in
+// it. It is the one place where identities are made, and what it holds changes
+// together: the reader's position, the counters, the interval. So a barrier is
+// taken here and nowhere else (P2.1).
+type segmenter struct {
+	source   Reader
+	counts   []uint64 // tasks of each segment so far
+	interval int
+	lanes    []*lane
+	tracker  *tracker
+	check    *checkpointer // nil without an election
+	count    *tally
+	onBad    func(bad *BadInput, interval int) error // the bad line is dealt with, or the error ends the run
+	whole    codec.Header                            // to try whether a large task fits
+	trial    *codec.Builder
+
+	badLines    uint64 // skipped so far
+	poisonLines uint64 // sent to quarantine so far
+	quarantines bool   // what bad lines count as
+	barrierAt   int64  // tasks when the last barrier was taken
+	barrierBad  uint64 // bad lines then
+}
+
+// surelyFits is a size of key, id and body up to which any task fits an empty
+// envelope, compressible or not: 48 KiB are in 64 KiB of base64, less
+// codec.DefaultHeadroom and at most 2 KiB of header. Larger ones are tried.
+const surelyFits = 44 << 10
+
+// read reads until the source ends (nil), reading ends (the cause of its
+// context), a bad line ends the run or something fails. What is read once is
+// offered to its lane under ctx, which lives longer than reading: a task that
+// was read and numbered and not offered would be lost to the checkpoint behind it.
+func (s *segmenter) read(ctx, reading context.Context) error {
+	for {
+		if reading.Err() != nil {
+			return context.Cause(reading)
+		}
+		if s.check != nil {
+			if err := s.checkpoint(reading); err != nil {
+				return err
+			}
+		}
+		rec, err := s.source.Next(reading)
+		if err == nil {
+			err = s.admit(ctx, &rec)
+		}
+		if bad, ok := errors.AsType[*BadInput](err); ok {
+			err = s.setAside(bad)
+		}
+		if err == io.EOF {
+			s.progress()
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// admit gives a record its identity and hands it on. A task too large for a
+// message is found out before: a number given to it would be missing for ever.
+func (s *segmenter) admit(ctx context.Context, rec *Record) error {
+	segment := shardmap.Segment(rec.Key, len(s.counts))
+	n := s.counts[segment]
+	if len(rec.Key)+len(rec.ID)+len(rec.Body) > surelyFits {
+		if err := s.tryLarge(segment, n, rec); err != nil {
+			return err
+		}
+	}
+	if err := s.lanes[int(segment)%len(s.lanes)].offer(ctx, segment, n, rec); err != nil {
+		return err
+	}
+	s.counts[segment]++
+	s.count.bytesIn.Add(int64(len(rec.Body)))
+	if tasks := s.count.tasks.Add(1); tasks&63 == 0 {
+		s.progress()
+	}
+	return nil
+}
+
+func (s *segmenter) progress() {
+	done, total := s.source.Progress()
+	s.count.done.Store(done)
+	s.count.total.Store(total)
+}
+
+func (s *segmenter) tryLarge(segment uint32, n uint64, rec *Record) error {
+	h := s.whole
+	h.Segment = segment
+	s.trial.Reset(h)
+	fits, err := s.trial.Add(codec.Task{N: n, Key: rec.Key, ID: []byte(rec.ID), Body: rec.Body})
+	s.trial.Reset(h) // lets go of the memory
+	if fits {
+		return nil
+	}
+	if !errors.Is(err, codec.ErrTaskTooLarge) {
+		return err
+	}
+	where := fmt.Sprintf("record %d", s.count.tasks.Load()+int64(s.badLines+s.poisonLines)+1)
+	if l, ok := s.source.(interface{ where() string }); ok {
+		where = l.where()
+	}
+	return &BadInput{Where: where, Raw: keep(rec.Body), Err: err}
+}
+
+// setAside deals with a bad line as the policy says.
+func (s *segmenter) setAside(bad *BadInput) error {
+	if err := s.onBad(bad, s.interval); err != nil {
+		return err
+	}
+	if s.quarantines {
+		s.poisonLines++
+	} else {
+		s.badLines++
+	}
+	return nil
+}
+
+// checkpoint takes a barrier if one is due, and waits while too much is unsaved (P2.5).
+func (s *segmenter) checkpoint(reading context.Context) error {
+	for {
+		tasks := s.count.tasks.Load()
+		moved := tasks > s.barrierAt || s.badLines+s.poisonLines > s.barrierBad
+		if moved && (s.check.want.Load() || tasks-s.barrierAt >= s.check.max/4) {
+			s.check.want.Store(false)
+			s.barrier()
+		}
+		if tasks-s.check.savedTasks.Load() < s.check.max {
+			return nil
+		}
+		select {
+		case <-s.check.saved:
+		case <-reading.Done():
+			return context.Cause(reading)
+		}
+	}
+}
+
+// barrier copies cursor and counters at this instant, between two records, and
+// sends the barrier through the lanes behind the tasks before it.
+func (s *segmenter) barrier() {
+	b := s.snapshot()
+	s.tracker.take(b)
+	s.interval = b.number
+	s.barrierAt, s.barrierBad = b.tasks, s.badLines+s.poisonLines
+	for _, l := range s.lanes {
+		l.mark(b.number)
+	}
+}
+
+func (s *segmenter) snapshot() *barrier {
+	return &barrier{
+		at: checkpoint{
+			cursor: s.source.AppendCursor(nil), counts: slices.Clone(s.counts),
+			skipped: s.badLines, quarantined: s.poisonLines,
+		},
+		tasks: s.count.tasks.Load(), taken: time.Now(),
+	}
+}
