@@ -88,8 +88,8 @@ func TestAHandlerThatIgnoresItsContextCostsItsSlotAndNotItsTask(t *testing.T) {
 		if s.Failed != 1 || s.Retried != 1 {
 			t.Errorf("%+v", s)
 		}
-		if h.most > 2 {
-			t.Errorf("%d handlers at once", h.most)
+		if n := h.atOnce(); n > 2 {
+			t.Errorf("%d handlers at once", n)
 		}
 	})
 }
@@ -101,8 +101,8 @@ func TestWhenEveryHandlerHangsNothingMoreIsFetched(t *testing.T) {
 		h := &seen{work: func(context.Context, *Task) error { <-release; return nil }}
 		p := w.start(w.processor(h, ProcessorOptions{Concurrency: 4, Timeout: 20 * time.Second, Grace: time.Second}))
 		time.Sleep(10 * time.Minute)
-		if h.most != 4 || h.deliveries() != 4 {
-			t.Errorf("%d at once, %d deliveries", h.most, h.deliveries())
+		if n := h.atOnce(); n != 4 || h.deliveries() != 4 {
+			t.Errorf("%d at once, %d deliveries", n, h.deliveries())
 		}
 		if got := w.visible("accounta", "work-00") + w.visible("accounta", "work-01"); got < 2*32 {
 			t.Errorf("only %d messages are left to other processors", got)
@@ -127,9 +127,9 @@ func TestWhenEveryHandlerHangsNothingMoreIsFetched(t *testing.T) {
 func TestWhatCannotBeStartedWithinALeaseIsGivenBack(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.put("accounta", "work-00", 40, 1)
-		slow := false
+		var slow atomic.Bool
 		h := &seen{work: func(ctx context.Context, _ *Task) error {
-			if slow {
+			if slow.Load() {
 				return pause(ctx, 10*time.Minute)
 			}
 			return pause(ctx, 20*time.Millisecond)
@@ -137,14 +137,13 @@ func TestWhatCannotBeStartedWithinALeaseIsGivenBack(t *testing.T) {
 		// It seems quick at first, so it fetches more than it then can start.
 		p := w.start(w.processor(h, ProcessorOptions{Concurrency: 1}))
 		time.Sleep(300 * time.Millisecond)
-		slow = true
+		slow.Store(true)
 		time.Sleep(90 * time.Second)
-		s := p
 		if left, seen := w.left(), w.visible("accounta", "work-00"); seen != min(32, left-1) {
 			t.Errorf("%d of %d messages are visible; one is being handled, nobody can start the others here", seen, left)
 		}
-		s.stop()
-		<-s.done
+		p.stop()
+		<-p.done
 	})
 }
 

@@ -196,10 +196,11 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	}
 	msgs, sent, err := q.shard.get(ctx, p.r.wire, limit, p.r.o.Visibility)
 	wasSlow := slow != nil && !slow.Stop()
+	held := room
 	if wasSlow {
-		room = reservation{} // given back already
+		held = reservation{} // given back already
 	}
-	p.r.receive(q.shard, msgs, sent, room)
+	p.r.receive(q.shard, msgs, sent, held)
 
 	p.mu.Lock()
 	if wasSlow {
@@ -270,7 +271,7 @@ func (p *poller) failed(q *polled, err error, now time.Time) {
 		wait = full(30*time.Second, time.Minute)
 	}
 	if e, ok := asStorageError(err); ok {
-		wait = max(wait, e.RetryAfter)
+		wait += e.RetryAfter
 	}
 	q.failures++
 	q.due = now.Add(wait)

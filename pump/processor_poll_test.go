@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,10 +59,10 @@ func TestIdleQueuesCostABoundedNumberOfGets(t *testing.T) {
 		t.Run(fmt.Sprint(c.accounts*c.queues), func(t *testing.T) {
 			inWorld(t, c.accounts, c.queues, nil, func(t *testing.T, w *world) {
 				p := w.start(w.processor(&seen{}, ProcessorOptions{}))
-				time.Sleep(5 * time.Minute) // to the longest back-off
+				time.Sleep(3 * time.Minute) // to the longest back-off
 				before := w.requests("GetMessages")
-				time.Sleep(10 * time.Minute)
-				rate := float64(w.requests("GetMessages")-before) / 600
+				time.Sleep(5 * time.Minute)
+				rate := float64(w.requests("GetMessages")-before) / 300
 				if rate > c.most || rate < c.most/3 {
 					t.Errorf("%.2f gets a second, want at most %v", rate, c.most)
 				}
@@ -76,11 +77,19 @@ func TestOneTaskInAnIdleQueueIsFoundWithinTheBackOff(t *testing.T) {
 	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
 		var at []time.Duration
 		var put time.Time
-		h := &seen{work: func(context.Context, *Task) error { at = append(at, time.Since(put)); return nil }}
+		var mu sync.Mutex // guards both
+		h := &seen{work: func(context.Context, *Task) error {
+			mu.Lock()
+			defer mu.Unlock()
+			at = append(at, time.Since(put))
+			return nil
+		}}
 		p := w.start(w.processor(h, ProcessorOptions{}))
 		for range 20 {
 			time.Sleep(5 * time.Minute)
+			mu.Lock()
 			put = time.Now()
+			mu.Unlock()
 			w.put("accountb", "work-03", 1, 1)
 		}
 		time.Sleep(time.Minute)

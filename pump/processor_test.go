@@ -18,8 +18,8 @@ func TestEveryTaskIsHandledOnceAndEveryMessageDeleted(t *testing.T) {
 		if s.Handled != int64(tasks) || s.Envelopes != 3*4*10 || s.Failed+s.Retried+s.Quarantined+s.Released+s.Lost != 0 {
 			t.Errorf("summary %+v", s)
 		}
-		if h.most != 64 {
-			t.Errorf("%d tasks at once, want the default concurrency", h.most)
+		if n := h.atOnce(); n != 64 {
+			t.Errorf("%d tasks at once, want the default concurrency", n)
 		}
 		t.Logf("%+v", s)
 	})

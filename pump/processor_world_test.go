@@ -359,6 +359,13 @@ func (s *seen) deliveries() (n int) {
 	return n
 }
 
+// atOnce is how many tasks were handled at the same time, at most.
+func (s *seen) atOnce() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
 // expect checks that each of n tasks was delivered, and in all so many times.
 func (s *seen) expect(t *testing.T, tasks, deliveries int) {
 	t.Helper()
