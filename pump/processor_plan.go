@@ -158,7 +158,7 @@ func together(rest []again) []again {
 
 // planRest puts tasks back: the last group in the message in hand, rewritten
 // (P4.1), the others as messages of their own before it. If anything does not
-// fit, the message comes back whole, at the earliest time that anyone asked for.
+// fit, the message comes back whole, at the latest time that anyone asked for.
 func (r *processing) planRest(d *delivery, s *settlement, groups []again) {
 	if len(groups) == 0 {
 		return
