@@ -235,7 +235,7 @@ func (r *processing) settleLater(d *delivery, err error) {
 	}
 	wait := r.jitter.full(settleBase, settleLimit, "settle again", d.id, s.tries)
 	if e, ok := asStorageError(err); ok {
-		wait += e.RetryAfter // and the jitter, or all who were told the same come back together
+		wait += e.RetryAfter        // and the jitter, or all who were told the same come back together
 		if e.Code == storage.Auth { // a new credential takes a while (window 38)
 			wait = max(wait, settleLimit/2)
 		}
