@@ -33,10 +33,11 @@ type DistributorOptions struct {
 	Pack int
 	// OnBadLine is for records that cannot be tasks. Default [BadLineFail].
 	OnBadLine BadLine
-	// SealAge is the longest that a task waits in an open envelope for others to
-	// fill it. Default: 1 s for a source that cannot be read again, because
-	// those may be silent for long; none for others, which do not stand still.
-	// Negative: none.
+	// SealAge is how long a task waits in an open envelope for others to fill it
+	// while the source gives less than the queues take; up to ten times as long while it gives
+	// more. Default: 1 s for a source that cannot be read again, because those
+	// may be silent for long; without bound for others, which do not stand
+	// still. Negative: without bound.
 	SealAge time.Duration
 	// MaxOpen bounds the memory of all open envelopes together, in bytes; over
 	// it the oldest is sent half full. Default 96 MiB: 24 KiB for each of 4,096

@@ -134,16 +134,6 @@ func (p *packer) sealBefore(barrier int) error {
 	return nil
 }
 
-// sealSince seals what was opened at t or before.
-func (p *packer) sealSince(t time.Time) error {
-	for p.first != nil && !p.first.since.After(t) {
-		if err := p.seal(p.first); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (p *packer) sealAll() error {
 	for p.first != nil {
 		if err := p.seal(p.first); err != nil {
@@ -272,12 +262,9 @@ func (l *lane) run(ctx context.Context) error {
 			return err
 		}
 		if age != nil {
-			if err := l.packer.sealSince(time.Now().Add(-l.sealAge)); err != nil {
+			next, err := l.sealAged()
+			if err != nil {
 				return err
-			}
-			next := l.sealAge
-			if l.packer.first != nil {
-				next -= time.Since(l.packer.first.since)
 			}
 			age.Reset(next)
 		}
@@ -287,6 +274,35 @@ func (l *lane) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// busyAges is how many times longer a task may wait for its envelope to fill
+// while more tasks are waiting than the lane packs: then the queues are the
+// bottleneck, and sending them small envelopes because large ones take long
+// would make it narrower still.
+const busyAges = 10
+
+// sealAged seals what has been open for sealAge, and says when to look again.
+func (l *lane) sealAged() (next time.Duration, err error) {
+	for l.packer.first != nil {
+		limit := l.sealAge
+		if l.busy() {
+			limit *= busyAges
+		}
+		if open := time.Since(l.packer.first.since); open < limit {
+			return min(limit-open, l.sealAge), nil
+		}
+		if err := l.packer.seal(l.packer.first); err != nil {
+			return 0, err
+		}
+	}
+	return l.sealAge, nil
+}
+
+func (l *lane) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting.items) > 0
 }
 
 // swap exchanges the queue, which is then to be packed, for an empty one.

@@ -141,11 +141,14 @@ func (p *putter) judge(o *outbox, c *parcel, err error, attempt uint64) (time.Du
 	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.shard, c.segment, c.first)
 	switch storage.CodeOf(err) {
 	case storage.Throttled:
-		// Not done, in all likelihood, but nothing guarantees it.
-		p.count.resent.Add(1)
+		// A 503 was refused before it was looked at. A 500 OperationTimedOut,
+		// which an overloaded partition answers too, may have been done.
 		var asked time.Duration
 		if e, ok := errors.AsType[*storage.Error](err); ok {
 			asked = min(e.RetryAfter, putLimit)
+			if e.Status != 503 {
+				p.count.resent.Add(1)
+			}
 		}
 		return asked + j.full(putThrottledBase, putLimit, "put", object, attempt), nil
 	case storage.MaybeDone:

@@ -480,6 +480,32 @@ func TestTasksOfALiveSourceDoNotWait(t *testing.T) {
 	})
 }
 
+// When the queues are the bottleneck, envelopes of a live source fill up: small
+// ones would only make the bottleneck narrower.
+func TestALiveSourceFasterThanTheQueuesFillsItsEnvelopes(t *testing.T) {
+	inWorld(t, 1, 2, func(c *azsim.Config) { c.Limits.Queue = 10 }, func(t *testing.T, w *world) {
+		text := incompressible(512 << 10)
+		const n = 12_000
+		source := FromSeq(func(yield func(Record, error) bool) {
+			for i := range n {
+				if !yield(Record{Key: fmt.Append(nil, i), Body: text[i*7919%(500<<10):][:1500]}, nil) {
+					return
+				}
+			}
+		})
+		summary, err := w.distributor("d", source, DistributorOptions{}).Run(t.Context())
+		if err != nil || summary.Tasks != n {
+			t.Fatalf("%+v, %v", summary, err)
+		}
+		if summary.Seconds < 2 {
+			t.Fatalf("%v s: the queues were no bottleneck", summary.Seconds)
+		}
+		if packed := summary.Tasks / summary.Envelopes; packed < 26 {
+			t.Errorf("%d tasks in an envelope, though 35 fit and no more than 64 are sealed at the end", packed)
+		}
+	})
+}
+
 func TestOnceToldToStopSendsWhatItReadAndBreaksTheRun(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		source := &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}
