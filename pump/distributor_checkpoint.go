@@ -187,8 +187,9 @@ type checkpointer struct {
 	pending    *barrier // complete, not saved yet; used by run, and after it by flush
 }
 
-// run saves until the context ends.
-func (c *checkpointer) run(ctx context.Context) error {
+// run saves until over is closed. A save under way is waited for then: given up
+// half-way, it could land after the final one.
+func (c *checkpointer) run(ctx context.Context, over <-chan struct{}) error {
 	tick := time.NewTicker(min(c.every, c.age)/2 + time.Nanosecond)
 	defer tick.Stop()
 	next := time.Now().Add(c.every)
@@ -222,6 +223,8 @@ func (c *checkpointer) run(ctx context.Context) error {
 		select {
 		case <-c.tracker.ready:
 		case <-tick.C:
+		case <-over:
+			return nil
 		case <-ctx.Done():
 			return nil
 		}

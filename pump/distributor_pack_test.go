@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,8 +266,12 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		track := newTracker(1)
+		var mu sync.Mutex // guards sealed and savedAt
 		var sealed []uint32
+		savedAt := time.Time{}
 		p := newTestPacker(8, 0, 1<<30, func(c *parcel) error {
+			mu.Lock()
+			defer mu.Unlock()
 			sealed = append(sealed, c.segment)
 			track.done(c.interval)
 			return nil
@@ -274,14 +279,18 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 		p.opened = track.opened
 		l := newLane(p)
 		l.passed = track.passed
-		savedAt := time.Time{}
 		c := &checkpointer{
 			tracker: track, lanes: []*lane{l}, every: time.Second, age: 10 * time.Second, max: 1 << 40, saved: make(chan struct{}, 1),
-			save: func(context.Context, []byte) error { savedAt = time.Now(); return nil },
+			save: func(context.Context, []byte) error {
+				mu.Lock()
+				defer mu.Unlock()
+				savedAt = time.Now()
+				return nil
+			},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = l.run(ctx) }()
-		go func() { _ = c.run(ctx) }()
+		go func() { _ = c.run(ctx, nil) }()
 		offer := func(segment uint32) {
 			if err := l.offer(ctx, segment, 0, &Record{Body: []byte("x")}); err != nil {
 				t.Error(err)
@@ -296,17 +305,21 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 		began := time.Now()
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
+		mu.Lock()
 		if len(sealed) != 0 {
 			t.Errorf("sealed %v too early", sealed)
 		}
+		mu.Unlock()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
+		mu.Lock()
 		if fmt.Sprint(sealed) != "[1 2]" {
 			t.Errorf("sealed %v, want what came before the barrier", sealed)
 		}
 		if after := savedAt.Sub(began); after < 10*time.Second || after > 11*time.Second {
 			t.Errorf("saved after %v", after)
 		}
+		mu.Unlock()
 		cancel()
 		synctest.Wait()
 	})

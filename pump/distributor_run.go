@@ -86,11 +86,10 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 			}
 		})
 	}
-	checks, stopChecks := context.WithCancel(all)
-	defer stopChecks()
+	acknowledged := make(chan struct{}) // everything that was read
 	if check != nil {
 		checking.Go(func() {
-			if err := check.run(checks); err != nil {
+			if err := check.run(all, acknowledged); err != nil {
 				end(err)
 			}
 		})
@@ -108,7 +107,7 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	}
 	lanes.Wait()
 	r.put.wg.Wait() // after the lanes, which add to it
-	stopChecks()
+	close(acknowledged)
 	checking.Wait()
 	if cause := context.Cause(all); cause != nil {
 		return r.cutShort(cause, check)
