@@ -43,7 +43,7 @@ getCost is what a get of 32 messages costs, 1 or 32.
 				if err != nil {
 					return err
 				}
-				if err := writeFile(config, text); err != nil {
+				if err := writeFile(config, text, 0o600); err != nil {
 					return fmt.Errorf("--write-config: %w", err)
 				}
 				fmt.Fprintf(out, "%s is written\n", config)

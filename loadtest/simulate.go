@@ -118,13 +118,13 @@ func (s *simulation) configuration() ([]byte, error) {
 }
 
 // writeFile replaces a file in one step: whoever waits for it finds it whole or not at all.
-func writeFile(path string, text []byte) error {
+func writeFile(path string, text []byte, mode os.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	_, err = tmp.Write(text)
-	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
 	if err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}

@@ -66,7 +66,7 @@ lost and no result is wrong.
 	flags.StringVar(&f.distributor, "distributor", sibling("distributor"), "the distributor's `binary`")
 	flags.StringVar(&f.processor, "processor", sibling("processor"), "the processor's `binary`")
 	flags.DurationVar(&f.stall, "stall", 90*time.Second, "give up when nothing has moved for so long")
-	f.console.Add(cmd)
+	f.console.Add(cmd, 500*time.Millisecond)
 	return cmd
 }
 
@@ -170,7 +170,7 @@ func (t *trial) prepare() error {
 	text, err := t.simulation.configuration()
 	if err == nil {
 		t.config = filepath.Join(f.out, "pump.yaml")
-		err = writeFile(t.config, text)
+		err = writeFile(t.config, text, 0o600)
 	}
 	if err != nil {
 		return errors.Join(err, t.simulation.Close())
@@ -200,6 +200,7 @@ func (t *trial) pump(ctx context.Context) error {
 			}
 		}
 	}()
+	t.console.Log.Info("simulated accounts are served", "accounts", t.flags.simulate.accounts, "queues", t.flags.simulate.queues, "limits", t.flags.simulate.limits, "config", t.config)
 	t.began = time.Now()
 	if err := t.start(); err != nil {
 		return err
@@ -208,6 +209,7 @@ func (t *trial) pump(ctx context.Context) error {
 		return err
 	}
 	t.took = time.Since(t.began)
+	t.console.Log.Info("all tasks are handled; stopping the processors and checking the results")
 	for _, p := range t.processors {
 		p.stop(time.Minute)
 		var s processorSummary

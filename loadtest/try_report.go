@@ -120,7 +120,7 @@ func (r *report) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, append(text, '\n'))
+	return writeFile(path, append(text, '\n'), 0o644)
 }
 
 func (r *report) print(w io.Writer) {

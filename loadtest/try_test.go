@@ -28,7 +28,7 @@ func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "pump.yaml")
-	if err := writeFile(path, text); err != nil {
+	if err := writeFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	file, err := configfile.Load(path)

@@ -65,7 +65,7 @@ With --until-idle a signal before the end gives status 130 or 143.
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0, "the longest delay before the second attempt; it doubles with each (default 2s)")
 	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
-	f.console.Add(cmd)
+	f.console.Add(cmd, 5*time.Second)
 	return cmd
 }
 

@@ -1,0 +1,22 @@
+// Command distributor reads tasks from files, a directory, a command or
+// standard input and sends them to a workload's queues.
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+)
+
+func main() {
+	root := &cobra.Command{
+		Use:   "distributor",
+		Short: "Send tasks to the queues of many storage accounts",
+		Long: `distributor reads tasks and sends them to a workload's queues, spread over all
+its storage accounts, where any number of processors do them.
+
+` + cli.ExitCodes,
+	}
+	root.AddCommand(run(), cli.Version())
+	cli.Main(root, func() {})
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// runFlags are the flags of `distributor run`.
+type runFlags struct {
+	config    string
+	once      bool
+	json      bool
+	onBadLine string
+	source    sourceFlags
+	console   cli.ConsoleFlags
+	options   pump.DistributorOptions
+}
+
+func run() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Read tasks and send them",
+		Long: `Read tasks and send them to the queues of the workload, which are made if they
+are not there.
+
+` + sources + `
+
+With --once (the default) the source is sent once, whatever other distributors
+do. With --every any number of distributors, started alike on several machines,
+send it again and again: whenever a distribution is due, one of them makes it,
+and when that one dies another continues from its last checkpoint. That needs a
+source that can be read again; a run over standard input or a command, or over
+files that have changed meanwhile, is broken off and begun anew.
+
+On the first signal the distributor reads no more, sends what it has read, and
+ends: with --every with status 0, as another goes on; with --once with status
+130 or 143, because the run is not complete.
+
+` + cli.ExitCodes,
+		Example: `  # once, segmented by a field
+  distributor run --config pump.yaml --once --input tasks.jsonl --key city
+
+  # many compressed files, bad lines put aside, the summary for a script
+  distributor run --config pump.yaml --input 'part-*.csv.gz' --key customer --on-bad-line quarantine --json
+
+  # each file of a tree is a task
+  distributor run --config pump.yaml --files /data/images
+
+  # every minute, on several machines
+  distributor run --config pump.yaml --every 60s --input /shared/tasks.jsonl --key city
+
+  # from a pipe
+  zcat tasks.gz | distributor run --config pump.yaml --input - --key city`,
+		Args: cobra.NoArgs,
+		RunE: cli.Command(f.run),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `file`")
+	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
+	flags.DurationVar(&f.options.Every, "every", 0, "send it again so long after the end of the last time, on one of all distributors")
+	f.source.add(cmd)
+	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what to do with a line that cannot be a task: `fail`, skip or quarantine")
+	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
+	flags.DurationVar(&f.options.SealAge, "seal-age", 0, "the longest that a task waits for others to fill its message (default 1s for pipes and commands, else no limit)")
+	flags.DurationVar(&f.options.CheckpointEvery, "checkpoint-every", 0, "the time between checkpoints (default 1s)")
+	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
+	flags.DurationVar(&f.options.Beat, "beat", 0, "with --every: how often the leader renews its term (default 5s)")
+	flags.DurationVar(&f.options.Lease, "lease", 0, "with --every: after how long without a renewal the leader counts as dead (default 4 x --beat)")
+	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object; with --every one for each distribution")
+	f.console.Add(cmd, 5*time.Second)
+	return cmd
+}
+
+func (f *runFlags) run(cmd *cobra.Command) error {
+	if f.once && f.options.Every != 0 {
+		return cli.Usage("--once and --every exclude each other")
+	}
+	if cmd.Flags().Changed("every") && f.options.Every <= 0 {
+		return cli.Usage("--every: %v is out of range; use more than 0", f.options.Every)
+	}
+	if f.options.Every == 0 && (f.options.Beat != 0 || f.options.Lease != 0) {
+		return cli.Usage("--beat and --lease belong to --every")
+	}
+	src, err := f.source.source()
+	if err != nil {
+		return err
+	}
+	console, err := f.console.Console()
+	if err != nil {
+		return err
+	}
+	file, err := configfile.Load(f.config)
+	if err != nil {
+		return err
+	}
+	return f.distribute(cmd.Context(), cmd.OutOrStdout(), console, file, src)
+}
+
+func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src pump.Source) error {
+	cfg := file.Config
+	cfg.Log = console.Log
+	o := f.options
+	o.OnBadLine = pump.BadLine(f.onBadLine)
+	o.Progress = progress(console)
+	var printing error
+	o.OnRun = func(s pump.Summary, err error) {
+		console.Done()
+		if e := f.print(out, s, err); e != nil {
+			printing = e
+		}
+	}
+	d, err := pump.NewDistributor(cfg, src, o)
+	if err != nil {
+		return cli.Explain(err, file)
+	}
+	// The driver has what it needs; a command that is read from shall not see it.
+	for _, name := range cli.Secrets(file.Variables) {
+		_ = os.Unsetenv(name)
+	}
+	_, err = d.Run(ctx)
+	console.Done()
+	if interrupted := cli.WasInterrupted(ctx); interrupted != nil {
+		if f.options.Every > 0 && err == nil {
+			return printing
+		}
+		// The signal is the cause of whatever else went wrong.
+		if err != nil {
+			console.Log.Warn("stopped before the end", "error", err)
+		}
+		return interrupted
+	}
+	return errors.Join(cli.Explain(err, file), printing)
+}
+
+// print prints what a distribution came to. One that failed is only reported
+// as JSON: people read the error.
+func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
+	if f.json {
+		return cli.JSON(out, s)
+	}
+	if err != nil {
+		return nil
+	}
+	fmt.Fprintf(out, "run %s: %s tasks in %s messages (%.1f a message) in %.1f s (%s/s)\n", s.Run, cli.Count(s.Tasks), cli.Count(s.Envelopes),
+		float64(s.Tasks)/float64(max(s.Envelopes, 1)), s.Seconds, cli.Count(int64(float64(s.Tasks)/max(s.Seconds, 1e-3))))
+	fmt.Fprintf(out, "%s read, %s sent", cli.Bytes(s.BytesIn), cli.Bytes(s.BytesSent))
+	for _, n := range []struct {
+		count int64
+		what  string
+	}{{s.Skipped, "bad lines skipped"}, {s.Quarantined, "bad lines quarantined"}, {s.Resent, "messages sent again after an unclear answer"}} {
+		if n.count > 0 {
+			fmt.Fprintf(out, ", %s %s", cli.Count(n.count), n.what)
+		}
+	}
+	if s.Resumed {
+		fmt.Fprint(out, "; continued from another distributor's checkpoint")
+	}
+	fmt.Fprintln(out)
+	cli.Requests(out, s.Requests, s.Throttled, s.Tasks)
+	return nil
+}
+
+func progress(console *cli.Console) func(pump.Progress) {
+	var speed cli.Rate
+	return func(p pump.Progress) {
+		text := fmt.Sprintf("%s tasks · %s · %s messages", cli.Count(p.Tasks), speed.Per(p.Tasks), cli.Count(p.Envelopes))
+		if bad := p.Skipped + p.Quarantined; bad > 0 {
+			text += fmt.Sprintf(" · %s bad lines", cli.Count(bad))
+		}
+		console.Progress(p.Done, p.Total, text, "run", p.Run, "tasks", p.Tasks, "envelopes", p.Envelopes, "read", p.Done, "of", p.Total)
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+func TestTheNameOfAFileSaysItsFormat(t *testing.T) {
+	for path, want := range map[string]pump.Format{
+		"a.jsonl": pump.FormatJSONLines, "a.ndjson.gz": pump.FormatJSONLines, "dir.csv/a.json": pump.FormatJSONLines, "-": pump.FormatJSONLines,
+		"A.CSV": pump.FormatCSV, "a.csv.zst": pump.FormatCSV, "*.csv": pump.FormatCSV,
+		"a.txt": pump.FormatLines, "a.log.zstd": pump.FormatLines,
+		"a": "", "a.gz": "", "a.xml": "",
+	} {
+		if got := formatByName(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestWhatToReadIsSaidExactlyOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		flags sourceFlags
+		err   string
+	}{
+		{"nothing", sourceFlags{}, "nothing says what to read"},
+		{"two things", sourceFlags{input: []string{"a.csv"}, exec: "ls"}, "only one of"},
+		{"a key for paths", sourceFlags{files: []string{"."}, key: "k"}, "belong to --input and --exec"},
+		{"a format for a list", sourceFlags{list: "l", format: "csv"}, "belong to --input and --exec"},
+		{"no format", sourceFlags{input: []string{"a.xml"}}, "does not say what its lines are"},
+		{"two formats", sourceFlags{input: []string{"a.csv", "b.jsonl"}}, "say different formats"},
+		{"a format that is none", sourceFlags{input: []string{"a"}, format: "xml"}, `"xml" is not a format`},
+		{"quotes", sourceFlags{exec: "ls 'a"}, "quotes do not match"},
+		{"files", sourceFlags{input: []string{"a.csv", "b.csv.gz"}}, ""},
+		{"any file with a format", sourceFlags{input: []string{"a.xml"}, format: "lines"}, ""},
+		{"a command", sourceFlags{exec: "cat a", key: "k", id: "i"}, ""},
+		{"a tree", sourceFlags{files: []string{"."}}, ""},
+		{"a list", sourceFlags{list: "l"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.flags.source()
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,281 @@
+package processtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+)
+
+// fails runs a binary that must end with a status and say something, and never a key.
+func fails(t *testing.T, code int, want []string, name string, args ...string) {
+	t.Helper()
+	p := start(t, name, args...)
+	got := p.wait()
+	if got != code {
+		t.Errorf("exit status %d, want %d", got, code)
+	}
+	for _, w := range want {
+		if !strings.Contains(p.log.String(), w) {
+			t.Errorf("it does not say %q", w)
+		}
+	}
+	if strings.Contains(p.log.String()+p.out.String(), "AccountKey=") {
+		t.Error("it shows an account's key")
+	}
+}
+
+func TestMistakesOfUseEndWithStatus2(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "pump.yaml")
+	writeText(t, config, "workload: test\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=a1b;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n    quues: 3\n")
+	bad := filepath.Join(dir, "bad.yaml")
+	writeText(t, bad, "workload: Test Nr. 1\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=a1b;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n")
+	for _, tt := range []struct {
+		name string
+		want string
+		args []string
+	}{
+		{"no such flag", "unknown flag: --onec", []string{"distributor", "run", "--onec"}},
+		{"no such command", `unknown command "rum"`, []string{"processor", "rum"}},
+		{"two modes", "--once and --every exclude each other", []string{"distributor", "run", "--once", "--every", "1s", "--input", "x.jsonl"}},
+		{"nothing to read", "nothing says what to read", []string{"distributor", "run", "--config", config}},
+		{"nothing to do", "nothing says what to do with a task", []string{"processor", "run", "--config", config}},
+		{"no configuration", "there is no such file", []string{"processor", "run", "--config", filepath.Join(dir, "none.yaml"), "--discard"}},
+		{"a wrong field", config + ":4: accounts[0].quues: is not a field; did you mean queues?", []string{"processor", "run", "--config", config, "--discard"}},
+		{"a wrong value, found by the engine", bad + `:1: workload: "Test Nr. 1" is not a workload name; use`, []string{"distributor", "run", "--config", bad, "--input", "x.jsonl"}},
+		{"a wrong flag, found by the engine", "--visibility: 1.5s is not possible; use whole seconds", []string{"processor", "run", "--config", bad, "--discard", "--visibility", "1500ms"}},
+		{"a command that does not exist", "--exec: the command cannot be run", []string{"processor", "run", "--config", config, "--exec", "no-such-command-here"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.name == "a wrong flag, found by the engine" || tt.name == "a command that does not exist" {
+				w := newWorld(t, 1, 1)
+				tt.args[3] = w.config
+			}
+			fails(t, 2, []string{tt.want}, tt.args[0], tt.args[1:]...)
+		})
+	}
+}
+
+// TestABadLineIsNamedByFileAndLine, and dealt with as asked.
+func TestABadLineIsNamedByFileAndLine(t *testing.T) {
+	t.Parallel()
+	tasks := `{"city":"Oslo"}` + "\n" + `{"city":"Rome"` + "\n" + `{"city":"Lima"}` + "\n"
+	t.Run("fail", func(t *testing.T) {
+		w := newWorld(t, 1, 1)
+		writeText(t, w.path("tasks.jsonl"), tasks)
+		fails(t, 1, []string{"tasks.jsonl:2"}, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city")
+	})
+	for policy, want := range map[string]sent{"skip": {Tasks: 2, Skipped: 1}, "quarantine": {Tasks: 2, Quarantined: 1}} {
+		t.Run(policy, func(t *testing.T) {
+			w := newWorld(t, 1, 1)
+			writeText(t, w.path("tasks.jsonl"), tasks)
+			d := start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--on-bad-line", policy, "--json")
+			d.succeeds()
+			var got sent
+			d.summary(&got)
+			if got.Tasks != want.Tasks || got.Skipped != want.Skipped || got.Quarantined != want.Quarantined {
+				t.Errorf("got %+v", got)
+			}
+			if !strings.Contains(d.log.String(), "tasks.jsonl:2") {
+				t.Error("the log does not name the line")
+			}
+			out := w.path("done.jsonl")
+			start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "1s").succeeds()
+			if handled := readDone(t, out); len(handled) != 2 {
+				t.Errorf("handled %+v", handled)
+			}
+		})
+	}
+}
+
+func TestATaskTooLargeForAMessageIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1)
+	// Random enough not to shrink below 64 KiB: the digits of consecutive cubes.
+	var b strings.Builder
+	for i := uint64(1); b.Len() < 300<<10; i++ {
+		fmt.Fprint(&b, i*i*i*2654435761)
+	}
+	writeText(t, w.path("tasks.jsonl"), `{"a":1}`+"\n"+`{"a":"`+b.String()+`"}`+"\n")
+	fails(t, 1, []string{"tasks.jsonl:2"}, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"))
+}
+
+func TestAnAccountThatRefusesTheKeyIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2, 1)
+	writeTasks(t, w.path("tasks.jsonl"), 10)
+	connection := strings.Replace(w.server.ConnectionString("account2"), "AccountKey=", "AccountKey=AAAA", 1)
+	config := writeConfig(t, t.TempDir(), 1, w.server.ConnectionString("account1"), connection)
+	fails(t, 1, []string{"account2", "403"}, "distributor", "run", "--config", config, "--input", w.path("tasks.jsonl"))
+}
+
+// TestAnAccountThatLosesItsRightsDoesNotStopTheOthers: a 403 in mid-run is
+// said aloud, and costs no task an attempt.
+func TestAnAccountThatLosesItsRightsDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	w := newWorld(t, 2, 1)
+	writeTasks(t, w.path("tasks.jsonl"), n)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--pack", "5").succeeds()
+	refused := w.sim.Inject(azsim.Rule{Account: "account2", Operations: []string{"GetMessages"}, Fault: azsim.Answer, Status: 403, Code: "AuthorizationFailure"})
+	out := w.path("done.jsonl")
+	p := start(t, "processor", "run", "--config", w.config, "--out", out, "--visibility", "3s")
+	p.says("account2")
+	p.until("the other account's tasks are done", func() bool { return len(readWhole(out)) > 0 })
+	refused.Remove()
+	p.until("all are done", func() bool { return len(readWhole(out)) >= n })
+	p.signal(syscall.SIGTERM)
+	p.succeeds()
+	handled := readDone(t, out)
+	requireEachOnceNamed(t, handled, n)
+	for _, d := range handled {
+		if d.Attempt != 1 {
+			t.Errorf("task %s had %d attempts", d.identity(), d.Attempt)
+		}
+	}
+}
+
+// readWhole gives the whole lines of a file that is being written.
+func readWhole(path string) []string {
+	text, _ := os.ReadFile(path)
+	lines := strings.SplitAfter(string(text), "\n")
+	return lines[:len(lines)-1]
+}
+
+func TestAnAccountThatDoesNotAnswerIsWaitedForAndNamed(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	w := newWorld(t, 2, 1)
+	writeTasks(t, w.path("tasks.jsonl"), n)
+	w.sim.Blackout("account2", true)
+	d := start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--pack", "1")
+	d.says("account2")
+	w.sim.Blackout("account2", false)
+	d.succeeds()
+	out := w.path("done.jsonl")
+	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "1s").succeeds()
+	requireEachOnceNamed(t, readDone(t, out), n)
+}
+
+// TestAQueueThatIsGoneIsNamed, and does not stop the others.
+func TestAQueueThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2, 1)
+	writeTasks(t, w.path("tasks.jsonl"), 10)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--pack", "1").succeeds()
+	gone, err := azqueue.NewQueueClientFromConnectionString(w.server.ConnectionString("account2"), "test-00", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gone.Delete(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	out := w.path("done.jsonl")
+	p := start(t, "processor", "run", "--config", w.config, "--out", out)
+	p.says("account2/test-00")
+	p.until("the other queue's tasks are done", func() bool { return len(readWhole(out)) > 0 })
+	p.signal(syscall.SIGTERM)
+	p.succeeds()
+}
+
+// TestAFullDiskSettlesNothing: a limit on the size of a file stands for the
+// disk. The processor stops with status 1, the file holds whole lines only, and
+// every task that is not in it is still in the queues.
+func TestAFullDiskSettlesNothing(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	w := newWorld(t, 2, 2)
+	writeTasks(t, w.path("tasks.jsonl"), n)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "20").succeeds()
+	full := w.path("full.jsonl")
+	script := fmt.Sprintf(`ulimit -f 64; exec "$0" run --config %s --out %s --out-patience 1s --grace 1s`, w.config, full) // 64 x 512 or 1,024 bytes
+	p := startCommand(t, nil, "processor on a full disk", "sh", "-c", script, filepath.Join(bin, "processor"))
+	if code := p.wait(); code != 1 {
+		t.Errorf("exit status %d", code)
+	}
+	if !strings.Contains(p.log.String(), "full.jsonl cannot be written: file too large") {
+		t.Error("it does not say why")
+	}
+	before := readDone(t, full)
+	if len(before) == 0 || len(before) >= n {
+		t.Errorf("%d lines were written", len(before))
+	}
+	out := w.path("done.jsonl")
+	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "2s").succeeds()
+	after := readDone(t, out)
+	requireEachOnceNamed(t, append(before, after...), n)
+	for _, d := range after {
+		if d.Attempt != 1 {
+			t.Errorf("the disk cost task %s an attempt", d.identity())
+		}
+	}
+}
+
+// TestABadChildCostsARetryAndNeverATask: one that dies, hangs or prints garbage.
+func TestABadChildCostsARetryAndNeverATask(t *testing.T) {
+	t.Parallel()
+	const n = 60
+	for does, script := range map[string]string{
+		"dies":    `exit 3`,
+		"hangs":   `sleep 600`,
+		"garbage": `echo hello`,
+		"endless": `yes | tr -d "\n"`,
+	} {
+		t.Run(does, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 1, 2)
+			writeTasks(t, w.path("tasks.jsonl"), n)
+			start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "10").succeeds()
+			// The first child is bad at its third task; all others are good.
+			worker := w.path("worker.sh")
+			writeText(t, worker, `
+if mkdir "$0.first" 2>/dev/null; then bad=3; else bad=0; fi
+i=0
+while read -r task; do
+  i=$((i+1))
+  if [ $i -eq $bad ]; then `+script+`; fi
+  echo "{\"seq\":$i,\"ok\":true,\"result\":$i}"
+done
+`)
+			out := w.path("done.jsonl")
+			p := start(t, "processor", "run", "--config", w.config, "--exec", "sh "+worker, "--children", "2", "--task-timeout", "2s", "--retry-base", "100ms",
+				"--out", out, "--until-idle", "6s", "--json")
+			p.succeeds()
+			var s struct{ Handled, Failed, Quarantined int64 }
+			p.summary(&s)
+			if s.Handled != n || s.Failed < 1 || s.Quarantined != 0 {
+				t.Errorf("got %+v", s)
+			}
+			seen := map[string]int{}
+			for _, d := range readDone(t, out) {
+				seen[d.identity()]++
+			}
+			if len(seen) != n {
+				t.Errorf("%d tasks are done, want %d", len(seen), n)
+			}
+		})
+	}
+}
+
+// TestAnUnusableCommandStopsTheProcessorAndCostsNoTask: a worker that cannot
+// even be loaded must not quarantine the whole workload.
+func TestAnUnusableCommandStopsTheProcessorAndCostsNoTask(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	w := newWorld(t, 1, 1)
+	writeTasks(t, w.path("tasks.jsonl"), n)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
+	fails(t, 1, []string{"the command does not work", "No such module"}, "processor", "run", "--config", w.config,
+		"--exec", `sh -c 'echo "No such module" >&2; exit 1'`, "--children", "4", "--grace", "1s")
+	out := w.path("done.jsonl")
+	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "4s").succeeds()
+	requireEachOnceNamed(t, readDone(t, out), n)
+}

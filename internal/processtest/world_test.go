@@ -1,0 +1,150 @@
+package processtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+)
+
+// world is simulated accounts on TCP, in the test's own process, where they
+// can be told to fail, and a configuration that reaches them.
+type world struct {
+	t      *testing.T
+	dir    string
+	sim    *azsim.Sim
+	server *azsim.Server
+	names  []string
+	config string // path
+}
+
+// newWorld serves accounts without limits: what is tested here are processes.
+func newWorld(t *testing.T, accounts, queues int) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir()}
+	c := azsim.Config{Limits: azsim.NoLimits()}
+	for i := range accounts {
+		name := fmt.Sprintf("account%d", i+1)
+		w.names = append(w.names, name)
+		c.Accounts = append(c.Accounts, azsim.Account{Name: name})
+	}
+	w.sim = azsim.New(c)
+	var err error
+	if w.server, err = w.sim.Listen("", ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.server.Close() })
+	var connections []string
+	for _, name := range w.names {
+		connections = append(connections, w.server.ConnectionString(name))
+	}
+	w.config = writeConfig(t, w.dir, queues, connections...)
+	return w
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+func writeConfig(t *testing.T, dir string, queues int, connections ...string) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("workload: test\naccounts:\n")
+	for _, c := range connections {
+		fmt.Fprintf(&b, "  - connectionString: %s\n    queues: %d\n", c, queues)
+	}
+	path := filepath.Join(dir, "pump.yaml")
+	writeText(t, path, b.String())
+	return path
+}
+
+func writeText(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeTasks writes n JSON lines of cities and numbers, each of them different.
+func writeTasks(t *testing.T, path string, n int) {
+	t.Helper()
+	writeTasksOf(t, path, n, 0)
+}
+
+// writeTasksOf is writeTasks with lines that much longer.
+func writeTasksOf(t *testing.T, path string, n, padding int) {
+	t.Helper()
+	cities := []string{"Oslo", "Rome", "Lima", "Cairo", "Quito", "Delhi", "Accra", "Malmö"}
+	var b strings.Builder
+	for i := range n {
+		pad := ""
+		if padding > 0 {
+			pad = `,"pad":"` + strings.Repeat("x", padding) + `"`
+		}
+		fmt.Fprintf(&b, `{"city":%q,"id":"t%d","n":%d%s}`+"\n", cities[i%len(cities)], i, i, pad)
+	}
+	writeText(t, path, b.String())
+}
+
+// done is a line of --out.
+type done struct {
+	Run     string
+	Segment uint32
+	N       uint64
+	Key     string
+	ID      string
+	Body    json.RawMessage
+	Result  json.RawMessage
+	Attempt int
+}
+
+func (d done) identity() string { return fmt.Sprintf("%s/%d/%d", d.Run, d.Segment, d.N) }
+
+// readDone reads the lines of files that processors wrote; every one must be whole.
+func readDone(t *testing.T, paths ...string) []done {
+	t.Helper()
+	var out []done
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var d done
+			if err := json.Unmarshal([]byte(line), &d); err != nil || !strings.HasSuffix(line, "\n") {
+				t.Fatalf("%s holds the line %q: %v", path, line, err)
+			}
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// requireEachOnceNamed checks that what was handled is exactly the n tasks of
+// writeTasks, and that each has one identity. It gives the number of
+// deliveries beyond the first of each.
+func requireEachOnceNamed(t *testing.T, handled []done, n int) (duplicates int) {
+	t.Helper()
+	byBody, byIdentity := map[string]string{}, map[string]string{}
+	for _, d := range handled {
+		id, body := d.identity(), string(d.Body)
+		if other, ok := byBody[body]; ok && other != id {
+			t.Errorf("task %s has two identities: %s and %s", body, other, id)
+		}
+		if other, ok := byIdentity[id]; ok && other != body {
+			t.Errorf("identity %s has two tasks: %s and %s", id, other, body)
+		}
+		byBody[body], byIdentity[id] = id, body
+	}
+	if len(byBody) != n {
+		t.Errorf("%d different tasks were handled, want %d", len(byBody), n)
+	}
+	return len(handled) - len(byBody)
+}
