@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -42,12 +43,15 @@ func (d *Distributor) report(r *distribution, err error) (Summary, error) {
 // than before, by other numbering or another judgement of what is too large.
 const distributorVersion = 1
 
+// maxFingerprint is what [Source] allows, with our own part.
+const maxFingerprint = 2 << 10
+
 // fingerprint is of the source and of the settings that decide which records
 // become tasks with which numbers (P2.3).
 func (d *Distributor) fingerprint(ctx context.Context) (print string, live bool, err error) {
 	of, err := d.source.Fingerprint(ctx)
 	if err != nil {
-		return "", false, err
+		return "", false, &sourceError{err}
 	}
 	if of == "" {
 		return "", true, nil
@@ -55,11 +59,22 @@ func (d *Distributor) fingerprint(ctx context.Context) (print string, live bool,
 	return fmt.Sprintf("v%d.%d S=%d bad=%s %s", distributorVersion, codec.Version, d.workload.Map.Segments, d.opts.OnBadLine, of), false, nil
 }
 
+// sourceError is a source that cannot be read now. An elected distributor
+// leaves it at that until the next distribution is due.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return e.err.Error() }
+
+func (e *sourceError) Unwrap() error { return e.err }
+
 // create makes a new run and inserts its row, before the run's first put (P1.1).
 func (d *Distributor) create(ctx context.Context, r *distribution, mode string) error {
 	print, live, err := d.fingerprint(ctx)
 	if err != nil {
 		return err
+	}
+	if len(print) > maxFingerprint {
+		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print), maxFingerprint)
 	}
 	r.id, r.live = codec.NewRunID(), live
 	r.log = d.cfg.Log.With("run", r.id.String())
@@ -99,13 +114,19 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 }
 
 func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string) {
-	note = fmt.Sprintf("broken at %d tasks: %s", r.count.tasks.Load(), note)
+	note = noteOf(r, note)
 	r.log.Error("the run is broken", "note", note)
-	if err := d.runs.Break(ctx, r.id, note[:min(len(note), 4<<10)]); err != nil {
+	if err := d.runs.Break(ctx, r.id, note); err != nil {
 		r.log.Warn("the run could not be marked as broken", "error", err)
 		return
 	}
 	r.broken = true
+}
+
+// noteOf is why and where a run broke, within the bounds of its row.
+func noteOf(r *distribution, why string) string {
+	note := fmt.Sprintf("broken at %d tasks: %s", r.count.tasks.Load(), why)
+	return strings.ToValidUTF8(note[:min(len(note), 4<<10)], "")
 }
 
 // elected makes a distribution whenever one is due and this process is elected
@@ -160,6 +181,7 @@ type leadership struct {
 // lead continues what a former leader left or makes a new run, and gives the
 // leadership up in the way that fits how it went:
 //
+//	the source cannot be read     Finish: as after a distribution
 //	the run is sealed or broken   Finish: the next distribution is due after Every
 //	told to stop in mid-run       Abandon: another continues at once
 //	the control plane fails       Abandon: another, or this one again, continues soon
@@ -181,6 +203,11 @@ func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 		case err == nil || r.broken:
 			return l.finish(ctx)
 		}
+	}
+	if _, unreadable := errors.AsType[*sourceError](err); unreadable && ctx.Err() == nil {
+		l.d.cfg.Log.Error("the source cannot be read; the next distribution is due as usual", "error", err)
+		*l.last, _ = l.d.report(l.begin(), err)
+		return l.finish(ctx)
 	}
 	l.abandon(ctx)
 	switch {
@@ -295,9 +322,9 @@ func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distr
 // refuse ends a run that cannot be continued. A new one may begin only when the
 // row says so: else a later leader would take the old run up again.
 func (l *leadership) refuse(ctx context.Context, r *distribution, why error) error {
-	note := fmt.Sprintf("broken at %d tasks: %v", r.count.tasks.Load(), why)
+	note := noteOf(r, why.Error())
 	r.log.Error("a run cannot be continued", "note", note)
-	if err := l.d.runs.Break(ctx, r.id, note[:min(len(note), 4<<10)]); err != nil {
+	if err := l.d.runs.Break(ctx, r.id, note); err != nil {
 		return err
 	}
 	*l.last, _ = l.d.report(r, why)

@@ -1,8 +1,11 @@
 package pump
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -324,6 +327,90 @@ func TestUnsavedWorkIsCapped(t *testing.T) {
 		d.cancel()
 		_ = d.wait()
 	})
+}
+
+// A leader that dies before its first checkpoint leaves a run without one: it
+// starts from the beginning, as the same run.
+func TestARunWithoutACheckpointStartsFromTheBeginning(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var text strings.Builder
+		for i := range 5000 {
+			fmt.Fprintf(&text, "{\"k\":\"key %d\",\"i\":%d}\n", i%97, i)
+		}
+		source := JSONLines(writeFile(t, "tasks.jsonl", text.String()), "k")
+		// Its puts are never answered, so no checkpoint can be saved.
+		w.sim.Inject(azsim.Rule{Instance: "d1", Service: "queue", Operations: []string{"PutMessage"}, Fault: azsim.HangAfter})
+		var e ended
+		one := w.startDistributor(w.distributor("d1", source, DistributorOptions{Every: time.Hour, OnRun: e.by("d1")}))
+		time.Sleep(3 * time.Second)
+		w.crash("d1")
+		two := w.startDistributor(w.distributor("d2", source, DistributorOptions{Every: time.Hour, OnRun: e.by("d2")}))
+		r := e.until(t, succeeded)
+		if r.who != "d2" || !r.Resumed || r.Tasks != 5000 {
+			t.Errorf("finished: %+v", r)
+		}
+		got := w.collect()
+		if len(got) != 5000 {
+			t.Errorf("%d identities for 5000 tasks", len(got))
+		}
+		for id, bodies := range got {
+			for _, b := range bodies {
+				if b != bodies[0] {
+					t.Errorf("identity %s has %q and %q", id, bodies[0], b)
+				}
+			}
+		}
+		one.cancel()
+		two.cancel()
+		_, _ = one.wait(), two.wait()
+	})
+}
+
+// A source that cannot be read is no reason to hurry: the next distribution is due as usual.
+func TestAnElectedDistributorWithoutItsSourceWaitsForTheNextTime(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var e ended
+		d := w.startDistributor(w.distributor("d", Lines(filepath.Join(t.TempDir(), "none")), DistributorOptions{Every: time.Minute, OnRun: e.by("d")}))
+		time.Sleep(3*time.Minute - 10*time.Second)
+		d.cancel()
+		if err := d.wait(); err != nil {
+			t.Error(err)
+		}
+		runs := e.all()
+		if len(runs) != 3 {
+			t.Errorf("%d tries in three minutes", len(runs))
+		}
+		for _, r := range runs {
+			if !errors.Is(r.err, fs.ErrNotExist) || !r.Run.IsZero() {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+// A source whose cursors do not fit the row is an error, not a run that is never saved.
+func TestACursorThatIsTooLongBreaksTheRun(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var e ended
+		s := longCursor{listSource{print: "a", n: 5000, pace: time.Millisecond}}
+		d := w.startDistributor(w.distributor("d", &s, DistributorOptions{Every: time.Hour, OnRun: e.by("d")}))
+		e.until(t, func(r endedRun) bool { return r.err != nil && strings.Contains(r.err.Error(), "cursor") })
+		d.cancel()
+		_ = d.wait()
+	})
+}
+
+type longCursor struct{ listSource }
+
+func (s *longCursor) Open(ctx context.Context, cursor []byte) (Reader, error) {
+	r, err := s.listSource.Open(ctx, cursor)
+	return longCursorReader{r}, err
+}
+
+type longCursorReader struct{ Reader }
+
+func (longCursorReader) AppendCursor(dst []byte) []byte {
+	return append(dst, make([]byte, maxCursor+1)...)
 }
 
 // A bad line under `fail` breaks the run; the next distribution is due as usual.

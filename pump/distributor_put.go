@@ -22,6 +22,7 @@ const (
 	allOutboxes = 1024
 	maxOutbox   = 64
 	minOutbox   = 2
+	poisonBox   = 16 // bad lines under way to one account's poison queue
 )
 
 func outboxSize(shards int) int {

@@ -141,14 +141,10 @@ func (r *distribution) flush(check *checkpointer, final *barrier) {
 }
 
 func (r *distribution) open(ctx context.Context) (Reader, error) {
-	if r.from == nil {
+	if r.from == nil || len(r.from.cursor) == 0 { // taken over before the first checkpoint
 		return r.d.source.Open(ctx, nil)
 	}
-	cursor := r.from.cursor
-	if cursor == nil {
-		cursor = []byte{}
-	}
-	return r.d.source.Open(ctx, cursor)
+	return r.d.source.Open(ctx, r.from.cursor)
 }
 
 // assemble builds the stages from the source to the outboxes.

@@ -148,7 +148,9 @@ func (s *segmenter) checkpoint(reading context.Context) error {
 		moved := tasks > s.barrierAt || s.badLines+s.poisonLines > s.barrierBad
 		if moved && (s.check.want.Load() || tasks-s.barrierAt >= s.check.max/4) {
 			s.check.want.Store(false)
-			s.barrier()
+			if err := s.barrier(); err != nil {
+				return err
+			}
 		}
 		if tasks-s.check.savedTasks.Load() < s.check.max {
 			return nil
@@ -163,14 +165,18 @@ func (s *segmenter) checkpoint(reading context.Context) error {
 
 // barrier copies cursor and counters at this instant, between two records, and
 // sends the barrier through the lanes behind the tasks before it.
-func (s *segmenter) barrier() {
+func (s *segmenter) barrier() error {
 	b := s.snapshot()
+	if n := len(b.at.cursor); n > maxCursor {
+		return fmt.Errorf("the source's cursor has %d bytes, more than %d", n, maxCursor)
+	}
 	s.tracker.take(b)
 	s.interval = b.number
 	s.barrierAt, s.barrierBad = b.tasks, s.badLines+s.poisonLines
 	for _, l := range s.lanes {
 		l.mark(b.number)
 	}
+	return nil
 }
 
 func (s *segmenter) snapshot() *barrier {

@@ -29,7 +29,7 @@ type Reader interface {
 	// waits for it.
 	Next(ctx context.Context) (Record, error)
 	// AppendCursor appends the position behind the record or bad record that
-	// Next gave last. It is at most 8 KiB long.
+	// Next gave last. It is at most 8 KiB long; an empty one is the beginning.
 	AppendCursor(dst []byte) []byte
 	// Progress is how much has been read of how much, in the source's own unit
 	// (bytes or files); total is 0 if it is not known.

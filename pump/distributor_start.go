@@ -46,7 +46,7 @@ func (d *Distributor) prepare(ctx context.Context) error {
 	}
 	d.workload, d.outboxes, d.poison = w, outboxes, map[string]*outbox{}
 	for _, name := range d.fleet.names {
-		d.poison[name] = newOutbox(d.fleet.accounts[name].poison, minOutbox)
+		d.poison[name] = newOutbox(d.fleet.accounts[name].poison, poisonBox)
 	}
 	return nil
 }
