@@ -163,16 +163,22 @@ func (b *backlog) feed() {
 	}
 }
 
-// add takes what a get brought, in exchange for its reservation. It refuses
-// when nothing will be started any more.
-func (b *backlog) add(ds []*delivery, room reservation) bool {
+// add takes what a get brought, in exchange for its reservation. It gives back
+// what will not be started, which is the caller's to settle: all of it when the
+// processor stops, and any message that was withdrawn before it came here. The
+// latter's get was answered after its lease, or the machine slept in between.
+func (b *backlog) add(ds []*delivery, room reservation) (refused []*delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unreserve(room)
 	if b.closed {
-		return false
+		return ds
 	}
 	for _, d := range ds {
+		if d.withdrawn {
+			refused = append(refused, d)
+			continue
+		}
 		if b.seen {
 			b.perMessage += (float64(d.count) - b.perMessage) / 16
 		} else {
@@ -182,10 +188,10 @@ func (b *backlog) add(ds []*delivery, room reservation) bool {
 		d.weight = int64(len(d.text))
 		b.bytes += d.weight
 		d.place = inInbox
+		b.inbox = append(b.inbox, d)
 	}
-	b.inbox = append(b.inbox, ds...)
 	b.openable.Broadcast()
-	return true
+	return refused
 }
 
 // toOpen waits for a message that should be opened now; nil means never again.

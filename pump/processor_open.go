@@ -89,11 +89,9 @@ func (r *processing) receive(s *shard, msgs []storage.Message, sent time.Time, r
 		}
 		r.settlers[s.account].add(d)
 	}
-	if !r.backlog.add(work, room) {
-		for _, d := range work { // the processor stops
-			d.started.Store(true)
-			r.settlers[s.account].add(d)
-		}
+	for _, d := range r.backlog.add(work, room) {
+		d.started.Store(true)
+		r.settlers[s.account].add(d)
 	}
 }
 

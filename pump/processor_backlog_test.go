@@ -1,0 +1,61 @@
+package pump
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+)
+
+func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
+	// A get that is answered late, or a machine that slept: the keeper gives the
+	// message up while its get still makes a delivery of it.
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.put("accounta", "work-00", 2, 5)
+		pr := w.processor(&seen{}, ProcessorOptions{})
+		r := pr.newProcessing(t.Context())
+		if _, err := r.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b := newBacklog(r.o, false, func() {})
+		late, good := &delivery{count: 5, text: []byte("late")}, &delivery{count: 3, text: []byte("good")}
+		if n, unopened := b.withdraw(late); n != 0 || unopened {
+			t.Fatal("what is not there yet was withdrawn from it")
+		}
+		refused := b.add([]*delivery{late, good}, reservation{})
+		if len(refused) != 1 || refused[0] != late {
+			t.Errorf("refused %v, want the one that nobody should start", refused)
+		}
+		if len(b.inbox) != 1 || b.unstarted != 3 || b.bytes != 4 {
+			t.Errorf("%d messages of %d tasks and %d bytes wait, want 1 of 3 and 4", len(b.inbox), b.unstarted, b.bytes)
+		}
+	})
+}
+
+func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		tasks := w.spread(100, 5)
+		w.fault(azsim.Rule{Fault: azsim.DelayAfter, Delay: 2700 * time.Millisecond, First: 12}, "GetMessages")
+		h := &seen{}
+		pr := w.processor(h, ProcessorOptions{Visibility: 3 * time.Second})
+		r := pr.newProcessing(t.Context())
+		shards, err := r.connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.launch(shards)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if err := r.poller.run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		if got := h.tasks(); got != tasks || w.left() != 0 {
+			t.Errorf("%d of %d tasks, %d messages left", got, tasks, w.left())
+		}
+		if b := r.backlog; b.bytes != 0 || b.unstarted != 0 || b.opened != 0 || b.reserved != 0 || b.promised != 0 {
+			t.Errorf("not all room was given back: %d bytes, %d unstarted, %d opened, %d reserved", b.bytes, b.unstarted, b.opened, b.reserved)
+		}
+	})
+}
