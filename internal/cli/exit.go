@@ -69,9 +69,6 @@ func Main(root *cobra.Command, atOnce func()) {
 }
 
 func report(root, cmd *cobra.Command, err error) {
-	if _, ok := errors.AsType[*Interrupted](err); ok {
-		return // the summary has said it
-	}
 	for line := range strings.Lines(err.Error()) {
 		if line = strings.TrimSpace(line); line != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), line)

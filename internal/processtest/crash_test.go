@@ -136,6 +136,28 @@ func TestAKilledLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 	}
 }
 
+// TestALeaderKilledBeforeItsFirstCheckpointIsContinuedFromTheStart, as the same run.
+func TestALeaderKilledBeforeItsFirstCheckpointIsContinuedFromTheStart(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	w := newWorld(t, 2, 2)
+	tasks := w.path("tasks.jsonl")
+	writeTasks(t, tasks, n)
+	slow := w.slowPuts(20 * time.Millisecond)
+	ds := startDistributors(t, w, tasks, "1h")
+	ds.leader.kill()
+	slow.Remove()
+	s := ds.otherFinishes(t)
+	if !s.Resumed || s.Tasks != n || s.Envelopes < n/5 {
+		t.Errorf("the other's summary: %+v", s)
+	}
+	out := w.path("done.jsonl")
+	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "2s").succeeds()
+	if duplicates := requireEachOnceNamed(t, readDone(t, out), n); duplicates < 100 {
+		t.Errorf("%d duplicates: what the dead leader sent is missing", duplicates)
+	}
+}
+
 // TestAChangedSourceIsRefused as P2.3 says: continued on it, tasks would
 // change their identities without a sign.
 func TestAChangedSourceIsRefused(t *testing.T) {

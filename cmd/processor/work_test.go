@@ -1,0 +1,59 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWhatToDoWithATaskIsSaidExactlyOnce(t *testing.T) {
+	good := workFlags{children: 1, timeout: time.Second, patience: time.Second}
+	with := func(change func(*workFlags)) workFlags {
+		f := good
+		change(&f)
+		return f
+	}
+	for _, tt := range []struct {
+		name  string
+		flags workFlags
+		err   string
+	}{
+		{"nothing", good, "nothing says what to do"},
+		{"a file", with(func(f *workFlags) { f.out = "x" }), ""},
+		{"a command", with(func(f *workFlags) { f.exec = "x" }), ""},
+		{"a command and a file", with(func(f *workFlags) { f.exec, f.out = "x", "y" }), ""},
+		{"two commands", with(func(f *workFlags) { f.exec, f.execEach = "x", "y" }), "only one of"},
+		{"a command and discarding", with(func(f *workFlags) { f.exec, f.discard = "x", true }), "only one of"},
+		{"a file and discarding", with(func(f *workFlags) { f.out, f.discard = "x", true }), "nothing to write"},
+		{"a header without a URL", with(func(f *workFlags) { f.exec, f.headers = "x", []string{"A: b"} }), "needs --http"},
+		{"no children", with(func(f *workFlags) { f.exec, f.children = "x", 0 }), "--children"},
+		{"no time", with(func(f *workFlags) { f.exec, f.timeout = "x", 0 }), "--task-timeout"},
+		{"no patience", with(func(f *workFlags) { f.out, f.patience = "x", -1 }), "--out-patience"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.flags.check()
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestAHeaderTakesItsSecretFromTheEnvironment(t *testing.T) {
+	t.Setenv("TOKEN", "hunter2")
+	h, err := parseHeaders([]string{"Authorization: Bearer ${TOKEN}", "X-Two:a", "x-two: b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := h.Get("Authorization"); got != "Bearer hunter2" {
+		t.Errorf("got %q", got)
+	}
+	if got := h.Values("X-Two"); len(got) != 2 {
+		t.Errorf("got %q", got)
+	}
+	for _, line := range []string{"hunter2", ": hunter2", "A b: hunter2", "A: hunter2\nB: c", "A: ${NO_SUCH_VARIABLE} hunter2", "A: ${TOKEN"} {
+		if _, err := parseHeaders([]string{line}); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: got %v", line, err)
+		}
+	}
+}
