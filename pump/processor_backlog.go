@@ -26,12 +26,14 @@ const (
 // opened, and opened ones with tasks that wait for a handler. It is bounded in
 // tasks and in bytes, and it alone says how much may be fetched.
 //
-// In tasks the bound is one for each free handler, and what handlers start
-// within a second at the rate they have lately shown, plus two for each handler
-// as long as they start those within half of the visibility. A second hides any
-// get's round trip; more would only keep tasks from other processors. Where one
-// task takes half an hour, nothing is fetched until a handler is free. In bytes
-// it counts the text of each message and the size of each opened envelope.
+// In tasks the bound is one for each free handler, and, where a task lately took
+// less than half of the visibility, what handlers start within a second at the
+// rate they have lately shown, plus up to two for each handler. A second hides
+// any get's round trip; more would only keep tasks from other processors. Where a
+// task takes longer, nothing is fetched until a handler is free: handlers that
+// began together end together, so what waits may wait for as long as a task
+// takes, and would be given back before its turn came. In bytes it counts the
+// text of each message and the size of each opened envelope.
 type backlog struct {
 	concurrency int
 	visibility  time.Duration
@@ -55,6 +57,7 @@ type backlog struct {
 	hungry     bool        // a get was refused for want of room
 	perMessage float64     // tasks in a message, lately
 	seen       bool        // perMessage was measured
+	took       float64     // seconds that a handler is at work for one start, lately; 0: none has ended
 	started    int         // tasks since measured
 	measured   time.Time
 	rate       float64 // tasks started a second, lately
@@ -96,9 +99,14 @@ func (b *backlog) limit() int {
 	if b.batch {
 		each = b.perMessage
 	}
-	free := float64(b.concurrency-b.busy) * each
-	soon := min(2*float64(b.concurrency)*each, b.rate*b.visibility.Seconds()/2)
-	return int(free + soon + b.rate*min(time.Second, b.visibility/4).Seconds())
+	limit := float64(b.concurrency-b.busy) * each
+	if half := b.visibility.Seconds() / 2; b.took > 0 && b.took < half {
+		// Free handlers that fill up start more at once than they will go on to.
+		handlers := float64(b.concurrency) * each
+		rate := min(b.rate, handlers/b.took)
+		limit += min(2*handlers, rate*(half-b.took)) + rate*min(1, half/2)
+	}
+	return int(limit)
 }
 
 // reserve keeps room for one get and says for how many messages; none if more
@@ -245,12 +253,20 @@ func (b *backlog) open(d *delivery) bool {
 	return true
 }
 
-// next is called by a handler that is free. It waits for tasks to start: one,
-// or all of an envelope in a batch; to = 0 means that there will be no more.
-func (b *backlog) next() (d *delivery, from, to int) {
+// next is called by a handler that is free, with how long it was at work since
+// the last call, 0 if it was not. It waits for tasks to start: one, or all of an
+// envelope in a batch; to = 0 means that there will be no more.
+func (b *backlog) next(took time.Duration) (d *delivery, from, to int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy--
+	switch s := took.Seconds(); {
+	case s <= 0:
+	case b.took == 0:
+		b.took = s
+	default:
+		b.took += (s - b.took) / 16
+	}
 	b.feed()
 	for !b.closed && len(b.ready) == 0 {
 		b.some.Wait()

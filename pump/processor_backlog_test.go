@@ -2,6 +2,7 @@ package pump
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -58,4 +59,31 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 			t.Errorf("not all room was given back: %d bytes, %d unstarted, %d opened, %d reserved", b.bytes, b.unstarted, b.opened, b.reserved)
 		}
 	})
+}
+
+// However long a task takes, a lone processor gets through: nothing is fetched
+// only to be given back, and the handlers are kept busy.
+func TestSlowHandlersAreKeptBusyAndNothingIsFetchedInVain(t *testing.T) {
+	for _, took := range []time.Duration{time.Second, 20 * time.Second, 60 * time.Second, 100 * time.Second, 10 * time.Minute} {
+		for _, each := range []int{1, 10, 200} {
+			t.Run(fmt.Sprintf("%v, %d a message", took, each), func(t *testing.T) {
+				inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+					const rounds = 10
+					tasks := w.spread(64*rounds/each/4+1, each)
+					h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, took) }}
+					s := w.drain(h, ProcessorOptions{Timeout: -1, UntilIdle: 10 * time.Second})
+					h.expect(t, tasks, tasks)
+					ideal := time.Duration((tasks+63)/64) * took
+					spent := time.Duration(s.Seconds*float64(time.Second)) - 10*time.Second
+					t.Logf("%d tasks in %v, at best %v; %d messages taken, %d tasks released", tasks, spent, ideal, s.Envelopes, s.Released)
+					if s.Released > 0 || s.Lost > 0 || s.Envelopes != int64(tasks/each) {
+						t.Errorf("%d messages of %d tasks: %+v", tasks/each, tasks, s)
+					}
+					if spent > ideal+ideal/10+took+5*time.Second {
+						t.Errorf("%d tasks of %v took %v, at best %v", tasks, took, spent, ideal)
+					}
+				})
+			})
+		}
+	}
 }

@@ -63,6 +63,7 @@ type slot struct {
 	pool *pool
 	ctx  context.Context // of the tasks of d; made once for each delivery that the slot works on
 	of   *delivery
+	took time.Duration // by the last task or batch, which says how far to fetch ahead
 
 	mu        sync.Mutex // guards what follows; the slot's goroutine and the watch
 	d         *delivery  // nil while idle
@@ -106,7 +107,7 @@ func (s *slot) run() {
 // one handles the next task, or the next envelope if the handler takes batches.
 func (s *slot) one() (more bool) {
 	r := s.pool.r
-	d, from, to := r.backlog.next()
+	d, from, to := r.backlog.next(s.took)
 	if to == 0 {
 		return false
 	}
@@ -157,6 +158,7 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	s.mu.Lock()
 	d, from, to := s.d, s.from, s.to
 	s.d = nil
+	s.took = max(time.Since(s.began), 1)
 	abandoned := s.abandoned
 	s.mu.Unlock()
 	if abandoned {
