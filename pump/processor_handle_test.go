@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -198,6 +199,36 @@ func TestRetryDelaysGrowUpToTheLimit(t *testing.T) {
 		if total < 5*time.Minute {
 			t.Errorf("30 attempts took %v: the delays do not grow", total)
 		}
+	})
+}
+
+// Deliveries that nobody worked on are no attempts (P4.2): where many share a
+// queue a healthy message has been delivered hundreds of times.
+func TestTheFirstRetryComesSoonHoweverOftenTheMessageWasDelivered(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.put("accounta", "work-00", 8, 1)
+		for range 20 {
+			if _, err := w.queue("accounta", "work-00").Get(t.Context(), 32, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		var mu sync.Mutex // guards first
+		first := map[uint64]time.Time{}
+		h := &seen{work: func(_ context.Context, task *Task) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if task.Attempt == 1 {
+				first[task.N] = time.Now()
+				return errFlop
+			}
+			if d := time.Since(first[task.N]); d > 10*time.Second {
+				t.Errorf("the second attempt of task %d came after %v; its base is 2 s", task.N, d)
+			}
+			return nil
+		}}
+		w.drain(h, ProcessorOptions{UntilIdle: 20 * time.Minute})
+		h.expect(t, 8, 16)
 	})
 }
 

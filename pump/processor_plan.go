@@ -73,7 +73,7 @@ func (r *processing) plan(d *delivery) *settlement {
 	if len(untouched.tasks) > 0 {
 		rest = append(rest, untouched)
 	}
-	backoff := r.backoff(d)
+	backoff := r.backoff(d, uint64(d.header.Attempt))
 	for _, t := range troubles {
 		attempts := int(d.header.Attempt) + 1
 		switch v := verdicts[t.task]; {
@@ -102,11 +102,9 @@ func (r *processing) plan(d *delivery) *settlement {
 	return s
 }
 
-// backoff is the delay before the next attempt of what failed in this delivery.
-// A message whose attempts cannot be written down (a text too full to be
-// rewritten) at least comes back less and less often.
-func (r *processing) backoff(d *delivery) time.Duration {
-	n := max(uint64(d.header.Attempt), uint64(max(d.dequeued-1, 0)))
+// backoff is the delay before the next attempt of what failed in this delivery,
+// after n attempts before it.
+func (r *processing) backoff(d *delivery, n uint64) time.Duration {
 	return r.jitter.full(r.o.Retry.Base, r.o.Retry.Max, "retry", d.id, n)
 }
 
@@ -159,6 +157,9 @@ func together(rest []again) []again {
 // planRest puts tasks back: the last group in the message in hand, rewritten
 // (P4.1), the others as messages of their own before it. If anything does not
 // fit, the message comes back whole, at the latest time that anyone asked for.
+// Its attempts cannot be written down then, so it is left to how often it was
+// delivered that it comes back less and less often: the only place where that
+// counts, because it also grows where nobody worked on the message (P4.2).
 func (r *processing) planRest(d *delivery, s *settlement, groups []again) {
 	if len(groups) == 0 {
 		return
@@ -168,7 +169,9 @@ func (r *processing) planRest(d *delivery, s *settlement, groups []again) {
 		if !ok {
 			r.log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted", d.attrs(-1)...)
 			s.copies = slices.DeleteFunc(s.copies, func(c poisonOrRest) bool { return c.reason == "" })
-			s.final, s.delay, s.text = stepRelease, latest(groups), nil
+			s.final, s.text = stepRelease, nil
+			s.delay = max(latest(groups), r.backoff(d, uint64(max(d.dequeued-1, 0))))
+			s.retried, s.released = 0, d.count
 			return
 		}
 		if g.attempt > d.header.Attempt {
