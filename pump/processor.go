@@ -142,7 +142,7 @@ type processing struct {
 	keeper   *keeper
 	backlog  *backlog
 	pool     *pool
-	settlers map[*account]*settler
+	settlers map[*shard]*settler
 	counts   counters
 	gets     *hand // gets under way
 	hand     *hand // messages in hand
@@ -195,14 +195,11 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		jitter: jitter(p.cfg.Instance),
 		fleet:  openFleet(&p.cfg, control.TableName),
 		gets:   newHand(), hand: newHand(), began: time.Now(),
-		settlers: map[*account]*settler{}, alarms: map[string]time.Time{},
+		alarms: map[string]time.Time{},
 	}
 	r.batch, _ = p.handler.(BatchHandler)
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
-	for _, a := range r.fleet.accounts {
-		r.settlers[a] = &settler{r: r, account: a}
-	}
 	return r
 }
 
@@ -272,6 +269,7 @@ func (r *processing) launch(shards []*shard) {
 	r.runs = newRunCache(control.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
 	r.keeper = newKeeper(r.o.Visibility, r.jitter)
 	r.keeper.lost, r.keeper.stale = r.lost, r.withdraw
+	r.settlers = newSettlers(r, shards)
 	r.poller = newPoller(r, shards)
 	r.backlog = newBacklog(r.o, r.batch != nil, func() { wakeUp(r.poller.wake) })
 	r.pool = newPool(r)

@@ -199,7 +199,7 @@ func (r *processing) record(ctx context.Context, d *delivery, i int, err error) 
 	last := d.pending == 0
 	d.mu.Unlock()
 	if last {
-		r.settlers[d.shard.account].add(d)
+		r.settlers[d.shard].add(d)
 	}
 }
 
@@ -309,7 +309,7 @@ func (r *processing) withdraw(d *delivery) {
 	unstarted, unopened := r.backlog.withdraw(d)
 	if unopened {
 		d.started.Store(true)
-		r.settlers[d.shard.account].add(d)
+		r.settlers[d.shard].add(d)
 	}
 	if unstarted == 0 {
 		return
@@ -320,7 +320,7 @@ func (r *processing) withdraw(d *delivery) {
 	last := d.pending == 0
 	d.mu.Unlock()
 	if last {
-		r.settlers[d.shard.account].add(d)
+		r.settlers[d.shard].add(d)
 	}
 }
 

@@ -87,11 +87,11 @@ func (r *processing) receive(s *shard, msgs []storage.Message, sent time.Time, r
 			r.counts.handled.Add(int64(d.count))
 			d.whole = &wholly{forget: true}
 		}
-		r.settlers[s.account].add(d)
+		r.settlers[s].add(d)
 	}
 	for _, d := range r.backlog.add(work, room) {
 		d.started.Store(true)
-		r.settlers[s.account].add(d)
+		r.settlers[s].add(d)
 	}
 }
 
@@ -160,14 +160,14 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 	if d.whole = r.unpack(ctx, d); d.whole != nil {
 		r.backlog.aside(d)
 		d.started.Store(true)
-		r.settlers[d.shard.account].add(d)
+		r.settlers[d.shard].add(d)
 		return
 	}
 	d.pending = d.count
 	d.verdicts = make([]verdict, d.count)
 	if !r.backlog.open(d) {
 		d.started.Store(true)
-		r.settlers[d.shard.account].add(d)
+		r.settlers[d.shard].add(d)
 	}
 }
 

@@ -28,9 +28,10 @@ const (
 	getsPerAccount = 16
 
 	// A get that is not answered within a quarter of a second is on its way into
-	// a throttled or dark account: it gives back the room that was kept for its
-	// messages, so that other accounts can use it, and until its answer the account
-	// is asked nothing else.
+	// a throttled or dark queue: it gives back the room that was kept for its
+	// messages, so that others can use it, and until its answer the queue is asked
+	// nothing else. The other queues of the account are: where all of them hang,
+	// each has its turn and then waits as well.
 	getSlow = 250 * time.Millisecond
 
 	// probe is how many messages a queue that has just failed is asked for. No
@@ -53,18 +54,18 @@ type poller struct {
 }
 
 type polledAccount struct {
-	settler *settler
-	queues  []*polled
-	turn    int // the queue that is asked next
-	flying  int // gets under way
-	slow    int // of them, those that take longer than getSlow
+	queues []*polled
+	turn   int // the queue that is asked next
+	flying int // gets under way, but for those that take longer than getSlow
 }
 
 // polled is one queue in the schedule.
 type polled struct {
 	shard    *shard
+	settler  *settler
 	due      time.Time
 	flying   int    // gets under way
+	slow     int    // of them, those that take longer than getSlow
 	width    int    // gets that may be under way at once
 	asked    uint64 // gets so far
 	empties  uint64 // empty gets since the last message
@@ -86,11 +87,11 @@ func newPoller(r *processing, shards []*shard) *poller {
 	for _, s := range shards {
 		a := index[s.account]
 		if a == nil {
-			a = &polledAccount{settler: r.settlers[s.account]}
+			a = &polledAccount{}
 			index[s.account] = a
 			p.accounts = append(p.accounts, a)
 		}
-		a.queues = append(a.queues, &polled{shard: s, due: now, width: 1})
+		a.queues = append(a.queues, &polled{shard: s, settler: r.settlers[s], due: now, width: 1})
 	}
 	return p
 }
@@ -145,7 +146,7 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 	for i := range p.accounts {
 		at := (p.turn + i) % len(p.accounts)
 		a := p.accounts[at]
-		if a.flying >= getsPerAccount || a.slow > 0 || a.settler.full() {
+		if a.flying >= getsPerAccount {
 			continue
 		}
 		next := a.next(now)
@@ -179,7 +180,7 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 func (a *polledAccount) next(now time.Time) int {
 	for i := range a.queues {
 		at := (a.turn + i) % len(a.queues)
-		if q := a.queues[at]; q.flying < q.width && !q.due.After(now) {
+		if q := a.queues[at]; q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.settler.full() {
 			return at
 		}
 	}
@@ -190,12 +191,9 @@ func (a *polledAccount) next(now time.Time) int {
 // given up; one that was sent is waited for, because it may have hidden 32
 // messages that only its answer can release.
 func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int, room reservation) {
-	var slow *time.Timer
-	if room.messages > 0 {
-		slow = time.AfterFunc(getSlow, func() { p.tooSlow(a, room) })
-	}
+	slow := time.AfterFunc(getSlow, func() { p.tooSlow(a, q, room) })
 	msgs, sent, err := q.shard.get(ctx, p.r.wire, limit, p.r.o.Visibility)
-	wasSlow := slow != nil && !slow.Stop()
+	wasSlow := !slow.Stop()
 	held := room
 	if wasSlow {
 		held = reservation{} // given back already
@@ -203,11 +201,12 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	p.r.receive(q.shard, msgs, sent, held)
 
 	p.mu.Lock()
-	if wasSlow {
-		a.slow--
-	}
 	q.flying--
-	a.flying--
+	if wasSlow {
+		q.slow--
+	} else {
+		a.flying--
+	}
 	switch now := time.Now(); {
 	case err != nil:
 		p.failed(q, err, now)
@@ -231,11 +230,13 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	wakeUp(p.wake)
 }
 
-func (p *poller) tooSlow(a *polledAccount, room reservation) {
+func (p *poller) tooSlow(a *polledAccount, q *polled, room reservation) {
 	p.mu.Lock()
-	a.slow++
+	q.slow++
+	a.flying--
 	p.mu.Unlock()
 	p.r.backlog.giveBack(room)
+	wakeUp(p.wake) // another queue of the account may have its turn
 }
 
 func (p *poller) answered(q *polled) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -269,6 +270,57 @@ func TestAnAccountInTroubleDoesNotStallTheOthers(t *testing.T) {
 			if n := rateBeside(t, c.trouble); n < 4200 {
 				t.Errorf("%d tasks of the healthy accounts in 10 s, want nearly 5,000", n)
 			}
+		})
+	}
+}
+
+func TestAQueueInTroubleDoesNotStallTheOthersOfItsAccount(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		trouble func(w *world)
+	}{
+		{"none", func(*world) {}},
+		{"throttled", func(w *world) { w.fault(azsim.Rule{Object: "work-00", Fault: azsim.Answer}) }},
+		{"gets that hang", func(w *world) {
+			w.fault(azsim.Rule{Object: "work-00", Fault: azsim.HangBefore}, "GetMessages")
+		}},
+		{"slow gets", func(w *world) {
+			w.fault(azsim.Rule{Object: "work-00", Fault: azsim.DelayBefore, Delay: 3 * time.Second}, "GetMessages")
+		}},
+		{"deletes that hang", func(w *world) {
+			w.fault(azsim.Rule{Object: "work-00", Fault: azsim.HangBefore}, "DeleteMessage")
+		}},
+		{"throttled deletes", func(w *world) { w.fault(azsim.Rule{Object: "work-00", Fault: azsim.Answer}, "DeleteMessage") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+				w.spread(1000, 1)
+				c.trouble(w)
+				bad := shardmap.Segment([]byte("accounta"+"work-00"), 64)
+				var healthy atomic.Int64
+				p := w.start(w.processor(HandlerFunc(func(_ context.Context, task *Task) error {
+					if task.Segment != bad {
+						healthy.Add(1)
+					}
+					return nil
+				}), ProcessorOptions{Grace: time.Second}))
+				// A message costs two of 2,000 a second: 1,000 of a queue take a second.
+				time.Sleep(2 * time.Second)
+				if n := healthy.Load(); n != 3000 {
+					t.Errorf("%d of 3,000 tasks of the healthy queues in two seconds", n)
+				}
+				deleted := 0
+				for _, r := range w.sim.Stats().Requests {
+					if r.Operation == "DeleteMessage" && r.Status == 204 {
+						deleted += int(r.Count)
+					}
+				}
+				if deleted < 3000 {
+					t.Errorf("%d deletes in two seconds, want 3,000", deleted)
+				}
+				p.stop()
+				<-p.done
+			})
 		})
 	}
 }

@@ -12,14 +12,15 @@ import (
 
 // The measures of settling.
 const (
-	// settlersPerAccount is how many messages of one account are settled at the
-	// same time: at 10 ms a delete, what an account's published 20,000 requests a
-	// second leave for deletes (a third of them).
-	settlersPerAccount = 64
-	// unsettledLeast and unsettledMost bound how many messages of an account may
-	// wait to be settled before it is not asked for more. Between them the bound is
-	// what its budget can settle in a quarter of the visibility: otherwise leases
-	// run out faster than deletes get through (window 27).
+	// settlersPerQueue is how many messages of one queue are settled at the same
+	// time: at 30 ms a delete, what a queue's published 2,000 a second leave for
+	// deletes when it is emptied (half of them). Queues do not share them: the
+	// requests to one that hangs or is throttled would take them all.
+	settlersPerQueue = 32
+	// unsettledLeast and unsettledMost bound how many messages of a queue, and of
+	// an account, may wait to be settled before it is not asked for more. Between them
+	// the bound is what its budget can settle in a quarter of the visibility: otherwise
+	// leases run out faster than deletes get through (window 27).
 	unsettledLeast = 64
 	unsettledMost  = 4096
 	// settleBase and settleLimit bound the back-off of a settling that failed.
@@ -35,29 +36,49 @@ const (
 	poisonDelay = time.Minute
 )
 
-// settler settles the messages of one account, with goroutines that end when
+// settler settles the messages of one queue, with goroutines that end when
 // there is nothing to do. Handlers and gets never wait for it.
 type settler struct {
-	r       *processing
-	account *account
-	waiting atomic.Int64 // messages from their last outcome until they are settled
+	r         *processing
+	shard     *shard
+	waiting   atomic.Int64  // messages from their last outcome until they are settled
+	inAccount *atomic.Int64 // the same of all queues of the account
 
 	mu      sync.Mutex // guards what follows
 	queue   []*delivery
 	running int
 }
 
+func newSettlers(r *processing, shards []*shard) map[*shard]*settler {
+	inAccount := map[*account]*atomic.Int64{}
+	settlers := map[*shard]*settler{}
+	for _, s := range shards {
+		if inAccount[s.account] == nil {
+			inAccount[s.account] = new(atomic.Int64)
+		}
+		settlers[s] = &settler{r: r, shard: s, inAccount: inAccount[s.account]}
+	}
+	return settlers
+}
+
 // add takes a message whose tasks all have their verdicts.
 func (s *settler) add(d *delivery) {
 	s.waiting.Add(1)
+	s.inAccount.Add(1)
 	s.resume(d)
+}
+
+// done takes a settled message out of the count.
+func (s *settler) done() {
+	s.waiting.Add(-1)
+	s.inAccount.Add(-1)
 }
 
 func (s *settler) resume(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, d)
-	if s.running < settlersPerAccount {
+	if s.running < settlersPerQueue {
 		s.running++
 		go s.run()
 	}
@@ -82,8 +103,12 @@ func (s *settler) run() {
 
 // full reports whether so much waits to be settled that nothing should be fetched.
 func (s *settler) full() bool {
-	bound := int64(s.account.budget.rate() * s.r.o.Visibility.Seconds() / 4)
-	return s.waiting.Load() >= min(max(bound, unsettledLeast), unsettledMost)
+	return s.tooMany(&s.waiting, s.shard.budget) || s.tooMany(s.inAccount, s.shard.account.budget)
+}
+
+func (s *settler) tooMany(waiting *atomic.Int64, b *budget) bool {
+	n := waiting.Load()
+	return n >= unsettledLeast && n >= min(int64(b.rate()*s.r.o.Visibility.Seconds()/4), unsettledMost)
 }
 
 // step is the request that ends a delivery.
@@ -240,7 +265,7 @@ func (r *processing) settleLater(d *delivery, err error) {
 			wait = max(wait, settleLimit/2)
 		}
 	}
-	time.AfterFunc(wait, func() { r.settlers[d.shard.account].resume(d) })
+	time.AfterFunc(wait, func() { r.settlers[d.shard].resume(d) })
 }
 
 // letGo frees the contents of a message: what is needed of them stands in the settlement.
@@ -263,9 +288,9 @@ func (r *processing) letGo(d *delivery) {
 func (r *processing) settled(d *delivery) {
 	r.keeper.drop(d)
 	d.end(nil)
-	s := r.settlers[d.shard.account]
+	s := r.settlers[d.shard]
 	wasFull := s.full()
-	s.waiting.Add(-1)
+	s.done()
 	if calm := r.hand.done(1); calm || wasFull {
 		wakeUp(r.poller.wake)
 	}
