@@ -139,6 +139,60 @@ func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 	})
 }
 
+func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
+	busy := func(message string) error {
+		return &storage.Error{Code: storage.Throttled, Status: 503, Service: "ServerBusy", Index: -1, Err: errors.New(message)}
+	}
+	ofQueue := busy("The server is currently unable to receive requests. Please retry your request.")
+	ofAccount := busy("Operations per second is over the account limit.")
+	type throttle struct {
+		queue int
+		err   error
+		after time.Duration
+	}
+	for _, c := range []struct {
+		name                  string
+		throttles             []throttle
+		first, second, shared bool // whose budget is cut
+	}{
+		{"one queue", []throttle{{0, ofQueue, 0}}, true, false, false},
+		{"one queue, again and again", []throttle{{0, ofQueue, 0}, {0, ofQueue, time.Second / 3}, {0, ofQueue, time.Second / 3}}, true, false, false},
+		{"the account, by the service's word", []throttle{{0, ofAccount, 0}}, false, false, true},
+		{"two queues at once", []throttle{{0, ofQueue, 0}, {1, ofQueue, time.Second / 2}}, true, true, true},
+		{"two queues, one after the other", []throttle{{0, ofQueue, 0}, {1, ofQueue, 2 * time.Second}}, true, true, false},
+		{"no throttle", []throttle{{0, &storage.Error{Code: storage.MaybeDone}, 0}, {1, nil, 0}}, false, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limits, err := Budget{}.withDefaults()
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := &account{name: "a", budget: newBudget(limits.Account)}
+				var queues [2]*shard
+				for i := range queues {
+					queues[i] = &shard{account: a, budget: newBudget(limits.Queue), hooks: &Hooks{}}
+				}
+				for _, th := range c.throttles {
+					time.Sleep(th.after)
+					if err := queues[th.queue].send(t.Context(), opPut, func(context.Context) error { return th.err }); !errors.Is(err, th.err) {
+						t.Fatal(err)
+					}
+				}
+				for _, b := range []struct {
+					name string
+					b    *budget
+					cut  bool
+				}{{"first queue", queues[0].budget, c.first}, {"second queue", queues[1].budget, c.second}, {"account", a.budget, c.shared}} {
+					if cut := b.b.rate() < b.b.target; cut != b.cut {
+						t.Errorf("the budget of the %s: cut %v, want %v", b.name, cut, b.cut)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestWhatIsSpentFollowsTheCutRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := drained(1000)

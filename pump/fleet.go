@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,6 +36,10 @@ type account struct {
 	budget *budget
 	counts requestCounts
 	poison *shard
+
+	mu       sync.Mutex // guards what follows
+	busy     *shard     // the last of its queues that was throttled
+	busyFrom time.Time  // when
 }
 
 // shard is one queue of one account.
@@ -107,8 +113,7 @@ func (f *fleet) createQueues(ctx context.Context, shards []*shard) error {
 }
 
 // do pays for one request from the queue's and the account's budget, makes it
-// under a deadline, counts it, and lets a throttle reach both budgets: which of
-// the two limits was hit the service does not say.
+// under a deadline, counts it, and lets a throttle reach the budgets.
 func (s *shard) do(ctx context.Context, c class, cost int, op operation, call func(context.Context) error) error {
 	if err := s.pay(ctx, c, cost, op); err != nil {
 		return err
@@ -133,10 +138,35 @@ func (s *shard) send(ctx context.Context, op operation, call func(context.Contex
 	s.account.counts.add(op, err)
 	s.hooks.request(s.account.name, s.name, op.String(), time.Since(start), err)
 	if err != nil && storage.Is(err, storage.Throttled) {
-		s.budget.throttled()
-		s.account.budget.throttled()
+		s.throttled(err)
 	}
 	return err
+}
+
+// busyTogether is how close the throttles of two queues must be to be one
+// piece of news about their account.
+const busyTogether = time.Second
+
+// throttled lowers the budget that a throttle is about. The service names the
+// account's limit when it is that ("... is over the account limit."), but not
+// always: then it shows in more than one queue at once. A lone queue that is busy,
+// because its partition moves or another process uses it, costs only itself;
+// were each such throttle to lower the account's budget too, the queue would
+// slow down all others to a hundredth.
+func (s *shard) throttled(err error) {
+	if strings.Contains(err.Error(), "over the account limit") {
+		s.account.budget.throttled()
+		return
+	}
+	s.budget.throttled()
+	a, now := s.account, time.Now()
+	a.mu.Lock()
+	both := a.busy != nil && a.busy != s && now.Sub(a.busyFrom) <= busyTogether
+	a.busy, a.busyFrom = s, now
+	a.mu.Unlock()
+	if both {
+		a.budget.throttled()
+	}
 }
 
 func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error {
