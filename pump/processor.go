@@ -33,7 +33,12 @@ type ProcessorOptions struct {
 	// before their contexts end; default 30 s, negative: not at all.
 	Grace time.Duration
 	// UntilIdle makes Run return when for so long no task was in hand and every
-	// queue has answered that it is empty. Default 0: Run only ends with its context.
+	// queue then answers once more that nothing is visible in it. Default 0: Run only
+	// ends with its context. Messages that this process may have hidden by a
+	// request that was not answered are waited for. Tasks that were put back for longer
+	// than UntilIdle are not, nor are those in other processes' hands: they stay in
+	// their queues for whoever runs next. To see every retry through, let UntilIdle
+	// be longer than Retry.Max and whatever the handler asks for by RetryAfter.
 	UntilIdle time.Duration
 	// Retry says how often and when failed tasks are handled again.
 	Retry RetryPolicy

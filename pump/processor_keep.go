@@ -40,7 +40,10 @@ type lease struct {
 	// doubt: a request of our own was not answered, so the receipt may be dead
 	// although nobody else has the message (windows 9, 14).
 	doubt bool
-	ended bool // trust is over: the handlers were told, nothing is renewed any more
+	// hidden is until when the message is invisible if a renewal acted that was
+	// not answered. Nobody here can settle it then.
+	hidden time.Time
+	ended  bool // trust is over: the handlers were told, nothing is renewed any more
 	gone  bool // the service said that the receipt is no longer the newest
 	index int  // in the keeper's heap, -1 if not there
 	next  time.Time
@@ -143,6 +146,17 @@ func (k *keeper) trusted(d *delivery) bool {
 	return !d.lease.ended && !d.lease.gone
 }
 
+// hidden is until when the message may be invisible although this process
+// cannot settle it.
+func (k *keeper) hidden(d *delivery) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d.lease.hidden.After(d.lease.until) {
+		return d.lease.hidden
+	}
+	return d.lease.until
+}
+
 // until is when the message becomes visible to others.
 func (k *keeper) until(d *delivery) time.Time {
 	k.mu.Lock()
@@ -229,7 +243,7 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	var cause error
 	switch {
 	case err == nil:
-		l.receipt, l.doubt = next, false
+		l.receipt, l.doubt, l.hidden = next, false, time.Time{}
 		l.until = sent.Add(k.visibility)
 		l.retry = sent.Add(k.interval(l))
 	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid):
@@ -241,7 +255,9 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	default:
 		// Throttled, no answer, never sent, or refused while a credential is
 		// renewed: the receipt may still be good (window 13).
-		l.doubt = l.doubt || storage.Ambiguous(err)
+		if storage.Ambiguous(err) {
+			l.doubt, l.hidden = true, time.Now().Add(k.visibility+hiddenLonger)
+		}
 		l.retry = time.Now().Add(k.jitter.full(k.visibility/60, k.patience(), "renew again", receipt.ID, l.tries))
 	}
 	lost := l.gone && !wasGone

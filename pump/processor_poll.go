@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -49,8 +50,10 @@ type poller struct {
 
 	mu       sync.Mutex // guards what follows and what it points to
 	accounts []*polledAccount
+	queues   map[*shard]*polled
 	turn     int // the account that is asked next
 	idleMost time.Duration
+	later    time.Time // when the last of what was put back with a delay is visible
 }
 
 type polledAccount struct {
@@ -70,8 +73,11 @@ type polled struct {
 	asked    uint64 // gets so far
 	empties  uint64 // empty gets since the last message
 	failures uint64 // failed gets since the last answer
-	// emptyAt is when the last get that found nothing was sent.
+	// emptyAt is when the last get was sent, if it found nothing.
 	emptyAt time.Time
+	// hidden is until when messages may be invisible that this process took and
+	// cannot settle: a get or a renewal was not answered.
+	hidden time.Time
 	// trouble is the failure of the last get, since when, and when it was logged.
 	trouble           error
 	troubled, alarmed time.Time
@@ -79,7 +85,7 @@ type polled struct {
 
 func newPoller(r *processing, shards []*shard) *poller {
 	p := &poller{
-		r: r, wake: make(chan struct{}, 1),
+		r: r, wake: make(chan struct{}, 1), queues: map[*shard]*polled{},
 		idleMost: max(pollIdleLeast, time.Duration(len(shards))*time.Second/pollIdleRate),
 	}
 	index := map[*account]*polledAccount{}
@@ -91,15 +97,19 @@ func newPoller(r *processing, shards []*shard) *poller {
 			index[s.account] = a
 			p.accounts = append(p.accounts, a)
 		}
-		a.queues = append(a.queues, &polled{shard: s, settler: r.settlers[s], due: now, width: 1})
+		q := &polled{shard: s, settler: r.settlers[s], due: now, width: 1}
+		a.queues, p.queues[s] = append(a.queues, q), q
 	}
 	return p
 }
 
 // run polls until the context ends or the queues are idle for good
 // (ProcessorOptions.UntilIdle); the error names what could not be read then.
-// Gets may still be under way when it returns.
+// Gets may still be under way when it returns; those that wait for their budget
+// are given up.
 func (p *poller) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -107,6 +117,7 @@ func (p *poller) run(ctx context.Context) error {
 		if d := p.r.o.UntilIdle; d > 0 {
 			over, again, err := p.idle(d)
 			if over {
+				p.farewell()
 				return err
 			}
 			wait = min(wait, again)
@@ -209,6 +220,9 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	}
 	switch now := time.Now(); {
 	case err != nil:
+		if mayHaveHidden(err) {
+			q.hide(now.Add(p.r.o.Visibility + hiddenLonger))
+		}
 		p.failed(q, err, now)
 	case len(msgs) == 0:
 		p.answered(q)
@@ -218,6 +232,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		q.empties++
 	default:
 		p.answered(q)
+		q.emptyAt = time.Time{}
 		q.empties = 0
 		q.due = now
 		q.width = 1
@@ -244,6 +259,41 @@ func (p *poller) answered(q *polled) {
 		p.r.log.Info("queue answers again", "queue", q.shard.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
 	}
 	q.failures, q.trouble, q.alarmed = 0, nil, time.Time{}
+}
+
+// hiddenLonger is how much later than one visibility after its failure a
+// request that may have acted may have hidden a message: it may act a little
+// after it was given up, and the service counts whole seconds.
+const hiddenLonger = time.Second
+
+// mayHaveHidden reports whether a get that failed with err may have taken
+// messages. A 503 refuses a request before it is looked at.
+func mayHaveHidden(err error) bool {
+	e, ok := asStorageError(err)
+	return storage.Ambiguous(err) && !(ok && e.Status == http.StatusServiceUnavailable)
+}
+
+func (q *polled) hide(until time.Time) {
+	if until.After(q.hidden) {
+		q.hidden = until
+	}
+}
+
+// hides notes that a message of a queue, which nobody here can settle, may be
+// invisible until then.
+func (p *poller) hides(s *shard, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queues[s].hide(until)
+}
+
+// comesBack notes when something that was put back will be visible.
+func (p *poller) comesBack(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at.After(p.later) {
+		p.later = at
+	}
 }
 
 // failed decides when a queue is asked again after a failed get. Such a get
@@ -312,10 +362,25 @@ func (p *poller) alarm(q *polled, now time.Time) {
 // processor that waits to be idle leaves without an answer from it.
 const unreachable = 30 * time.Second
 
-// idle reports whether nothing has been in hand for d and every queue has
-// answered "empty" since, or when to look again. A queue that keeps failing is
-// waited for no longer than d or half a minute, and named in the error.
+// farewell says what is left in the queues because it was put back for later
+// than UntilIdle waits.
+func (p *poller) farewell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if left := time.Until(p.later); left > 0 {
+		p.r.log.Info("idle; tasks that were put back come back later, for whoever runs then", "last in", left.Round(time.Second))
+	}
+}
+
+// idle reports whether nothing has been in hand for d and every queue has then
+// answered "empty" once more, or when to look again: an answer from before may be
+// older than a retry that was put back for less than d. What this process may
+// have hidden by a request without an answer is waited for as well. A queue that keeps
+// failing is waited for no longer than d or half a minute, and named in the error.
 func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
+	// Under this lock no get is between bringing messages and saying so.
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	since, calm := p.r.hand.idleSince()
 	if !calm {
 		return false, time.Hour, nil // settling the last one wakes the poller
@@ -324,8 +389,6 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	if left := d - now.Sub(since); left > 0 {
 		return false, left, nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	var silent []string
 	again = time.Hour
 	for _, a := range p.accounts {
@@ -343,10 +406,13 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 				}
 			case q.flying > 0:
 				again = min(again, requestTimeout) // its answer wakes the poller
-			case !q.emptyAt.After(since) && q.due.After(now):
+			case q.hidden.After(now):
+				again = min(again, q.hidden.Sub(now))
+			case !q.emptyAt.Before(since.Add(d)) && !q.emptyAt.Before(q.hidden): // empty
+			case q.due.After(now):
 				q.due = now
 				again = 0
-			case !q.emptyAt.After(since): // waits for room
+			default: // waits for its turn
 				again = min(again, pollBase)
 			}
 		}

@@ -338,6 +338,68 @@ func TestUntilIdleLeavesOnlyWhenEveryQueueHasSaidThatItIsEmpty(t *testing.T) {
 	})
 }
 
+func TestUntilIdleAsksEveryQueueOnceMoreAtTheEnd(t *testing.T) {
+	for after := range 10 {
+		// Back within UntilIdle, and perhaps just after a queue said that it is empty.
+		delay := 2*time.Second + time.Duration(after)*200*time.Millisecond
+		t.Run(delay.String(), func(t *testing.T) {
+			inWorld(t, 1, 3, nil, func(t *testing.T, w *world) {
+				tasks := w.spread(1, 2)
+				h := &seen{work: func(_ context.Context, task *Task) error {
+					if task.Attempt == 1 && task.N == 0 {
+						return RetryAfter(delay, nil) // a whole number of seconds, rounded up
+					}
+					return nil
+				}}
+				s := w.drain(h, ProcessorOptions{UntilIdle: 5 * time.Second})
+				h.expect(t, tasks, tasks+3)
+				if w.left() != 0 {
+					t.Errorf("%d messages left, %+v", w.left(), s)
+				}
+			})
+		})
+	}
+}
+
+func TestUntilIdleWaitsForWhatTheProcessorItselfMayHaveHidden(t *testing.T) {
+	for name, trouble := range map[string]azsim.Rule{
+		"a get without an answer":     {Fault: azsim.AnswerLost, First: 1, Operations: []string{"GetMessages"}},
+		"a get whose answer is cut":   {Fault: azsim.CutBody, First: 2, Operations: []string{"GetMessages"}},
+		"a renewal without an answer": {Fault: azsim.AnswerLost, First: 1, Operations: []string{"UpdateMessage"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				tasks := w.spread(3, 2)
+				lost := w.fault(trouble, trouble.Operations...)
+				h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 30*time.Second) }}
+				began := time.Now()
+				w.drain(h, ProcessorOptions{UntilIdle: 5 * time.Second})
+				if lost.Hits() == 0 || h.tasks() != tasks || w.left() != 0 {
+					t.Errorf("%v: %d of %d tasks, %d messages left", lost, h.tasks(), tasks, w.left())
+				}
+				if d := time.Since(began); d > 3*time.Minute {
+					t.Errorf("left after %v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestUntilIdleSaysWhatItLeavesForLater(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.put("accounta", "work-00", 1, 1)
+		h := &seen{work: func(context.Context, *Task) error { return RetryAfter(time.Hour, nil) }}
+		began := time.Now()
+		s := w.drain(h, ProcessorOptions{UntilIdle: 5 * time.Second})
+		if d := time.Since(began); d > 10*time.Second || s.Retried != 1 || w.left() != 1 {
+			t.Errorf("after %v: %+v", d, s)
+		}
+		if w.logged("tasks that were put back come back later") != 1 {
+			t.Error("nothing says that a task is left")
+		}
+	})
+}
+
 func TestUntilIdleNamesTheQueuesThatDidNotAnswer(t *testing.T) {
 	for name, trouble := range map[string]func(w *world){
 		"dark": func(w *world) { w.sim.Blackout("accountb", true) },

@@ -165,7 +165,7 @@ func (r *processing) settle(d *delivery) {
 	// The ledger's commit has its place here: after every effect, before the
 	// message can be gone (P3.3).
 	if s.final == stepForget {
-		r.settled(d)
+		r.leave(d)
 		return
 	}
 	receipt, err := r.keeper.take(r.wire, d)
@@ -182,15 +182,25 @@ func (r *processing) settle(d *delivery) {
 	case err == nil:
 		r.counts.retried.Add(int64(s.retried))
 		r.counts.released.Add(int64(s.released))
+		if s.delay > 0 {
+			r.poller.comesBack(time.Now().Add(s.delay))
+		}
 	case storage.Is(err, storage.Gone):
 		// After a delete of what was done, or after a request of ours that was
 		// not answered, that is what success looks like (window 9). Otherwise
-		// somebody else got the message and will settle it.
+		// somebody else got the message and will settle it, or a renewal of ours
+		// acted whose answer was lost (window 14).
 		if s.final != stepDelete && !s.doubt {
 			r.log.Debug("message went to somebody else before it was settled", d.attrs(-1)...)
 		}
+		if !s.doubt {
+			r.leave(d)
+			return
+		}
 	case storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid), storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition), storage.Is(err, storage.Exists):
 		r.log.Error("message cannot be settled; it is left to its lease", append(d.attrs(-1), "error", err)...)
+		r.leave(d)
+		return
 	default:
 		s.doubt = s.doubt || storage.Ambiguous(err)
 		r.keeper.giveBack(d, s.doubt)
@@ -230,6 +240,9 @@ func (r *processing) putCopy(s *settlement, c *poisonOrRest) error {
 	}
 	if err := c.shard.put(r.wire, c.text, c.delay); err != nil {
 		return err
+	}
+	if c.delay > 0 {
+		r.poller.comesBack(time.Now().Add(c.delay))
 	}
 	if c.reason != "" {
 		r.counts.quarantined.Add(int64(c.tasks))
@@ -282,6 +295,13 @@ func (r *processing) letGo(d *delivery) {
 		d.tasks = nil
 	}
 	r.backlog.free(d)
+}
+
+// leave ends a delivery whose message nobody here can settle: it comes back when
+// its lease ends.
+func (r *processing) leave(d *delivery) {
+	r.poller.hides(d.shard, r.keeper.hidden(d))
+	r.settled(d)
 }
 
 // settled ends a delivery.
