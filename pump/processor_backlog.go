@@ -350,12 +350,22 @@ func (b *backlog) aside(d *delivery) {
 	b.feed()
 }
 
-// free gives back the memory of a message whose contents are not needed any more.
-func (b *backlog) free(d *delivery) {
+// weigh counts the text of a message that does not wait here.
+func (b *backlog) weigh(d *delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.bytes -= d.weight
-	d.weight = 0
+	d.weight = int64(len(d.text))
+	b.bytes += d.weight
+}
+
+// free gives back the memory of a message's contents, but for what is kept of
+// them until it is settled. That may be more than they were, and it counts: with an
+// account that takes no puts, all memory would fill with what must be put first.
+func (b *backlog) free(d *delivery, kept int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes += int64(kept) - d.weight
+	d.weight = int64(kept)
 	if d.opened {
 		d.opened = false
 		b.opened--

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -86,4 +87,68 @@ func TestSlowHandlersAreKeptBusyAndNothingIsFetchedInVain(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Memory is bounded also where the handlers are not what holds things up: what
+// waits to be settled is in memory as well.
+func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		text func(w *world) []byte
+	}{
+		{"failed tasks that cannot be put back", func(*world) []byte { return incompressible(40 << 10) }},
+		{"messages that cannot be quarantined", func(w *world) []byte {
+			b := codec.NewBuilder(0)
+			b.Reset(codec.Header{Workload: "other", Run: w.run})
+			if _, err := b.Add(codec.Task{Body: incompressible(40 << 10)}); err != nil {
+				w.t.Fatal(err)
+			}
+			text, _, err := b.Seal(nil)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return text
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+				for range 100 {
+					for _, s := range w.cfg.shards() {
+						w.putText(s.Account, s.Queue, c.text(w))
+					}
+				}
+				w.fault(azsim.Rule{Fault: azsim.FailBefore}, "PutMessage", "UpdateMessage", "DeleteMessage")
+				h := &seen{work: func(context.Context, *Task) error { return errFlop }}
+				p := w.start(w.processor(h, ProcessorOptions{MaxBytes: 4 << 20, Grace: time.Second}))
+				time.Sleep(20 * time.Second)
+				// None was settled, so all that were taken are held.
+				taken := int(p.end().Envelopes)
+				if most := (4 << 20) / (40 << 10); taken > most || taken < 20 {
+					t.Errorf("%d messages of 40 KiB or more were held, at most %d may be", taken, most)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatOneAccountCannotSettleLeavesMemoryForTheOthers(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		for range 100 {
+			for _, s := range w.cfg.shards() {
+				w.putText(s.Account, s.Queue, incompressible(40<<10))
+			}
+		}
+		w.fault(azsim.Rule{Account: "accounta", Fault: azsim.FailBefore}, "PutMessage", "UpdateMessage", "DeleteMessage")
+		h := &seen{work: func(context.Context, *Task) error { return errFlop }}
+		p := w.start(w.processor(h, ProcessorOptions{MaxBytes: 4 << 20, Grace: time.Second, Retry: RetryPolicy{Base: time.Hour}}))
+		time.Sleep(30 * time.Second)
+		left := 0
+		for _, q := range []string{"work-00", "work-01"} {
+			left += w.visible("accountb", q)
+		}
+		if left > 0 {
+			t.Errorf("%d or more messages of the healthy account are left after 30 s", left)
+		}
+		p.end()
+	})
 }

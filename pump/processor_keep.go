@@ -44,9 +44,9 @@ type lease struct {
 	// not answered. Nobody here can settle it then.
 	hidden time.Time
 	ended  bool // trust is over: the handlers were told, nothing is renewed any more
-	gone  bool // the service said that the receipt is no longer the newest
-	index int  // in the keeper's heap, -1 if not there
-	next  time.Time
+	gone   bool // the service said that the receipt is no longer the newest
+	index  int  // in the keeper's heap, -1 if not there
+	next   time.Time
 }
 
 // keeper holds every message in hand: it renews leases without sending the

@@ -59,7 +59,9 @@ type delivery struct {
 	pending  int  // tasks without a verdict
 	hung     bool // a handler that ignores its context may still read the tasks
 
-	settlement *settlement // of the one settler that has it in hand
+	// Of the one settler that has it in hand.
+	settlement *settlement
+	held       int // bytes of text counted as unsettled
 }
 
 // wholly is the settling of a message whose tasks are not looked at.
@@ -85,8 +87,9 @@ func (r *processing) receive(s *shard, msgs []storage.Message, sent time.Time, r
 		d.started.Store(true)
 		if d.whole == nil {
 			r.counts.handled.Add(int64(d.count))
-			d.whole = &wholly{forget: true}
+			d.whole, d.text = &wholly{forget: true}, nil
 		}
+		r.backlog.weigh(d)
 		r.settlers[s].add(d)
 	}
 	for _, d := range r.backlog.add(work, room) {

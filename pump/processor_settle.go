@@ -39,24 +39,38 @@ const (
 // settler settles the messages of one queue, with goroutines that end when
 // there is nothing to do. Handlers and gets never wait for it.
 type settler struct {
-	r         *processing
-	shard     *shard
-	waiting   atomic.Int64  // messages from their last outcome until they are settled
-	inAccount *atomic.Int64 // the same of all queues of the account
+	r       *processing
+	shard   *shard
+	waiting atomic.Int64 // messages from their last outcome until they are settled
+	account *unsettled
 
 	mu      sync.Mutex // guards what follows
 	queue   []*delivery
 	running int
 }
 
+// unsettled is what waits to be settled in all queues of one account.
+type unsettled struct {
+	messages atomic.Int64
+	// bytes of their texts. At most mostBytes before the account is not asked for
+	// more: all accounts together then hold half of ProcessorOptions.MaxBytes, and one
+	// that takes no puts leaves room for the others.
+	bytes     atomic.Int64
+	mostBytes int64
+}
+
+// leastUnsettledBytes is what every account may hold, however many there are.
+const leastUnsettledBytes = 4 * storage.MaxText
+
 func newSettlers(r *processing, shards []*shard) map[*shard]*settler {
-	inAccount := map[*account]*atomic.Int64{}
+	accounts := map[*account]*unsettled{}
 	settlers := map[*shard]*settler{}
+	most := max(r.o.MaxBytes/2/int64(len(r.fleet.names)), leastUnsettledBytes)
 	for _, s := range shards {
-		if inAccount[s.account] == nil {
-			inAccount[s.account] = new(atomic.Int64)
+		if accounts[s.account] == nil {
+			accounts[s.account] = &unsettled{mostBytes: most}
 		}
-		settlers[s] = &settler{r: r, shard: s, inAccount: inAccount[s.account]}
+		settlers[s] = &settler{r: r, shard: s, account: accounts[s.account]}
 	}
 	return settlers
 }
@@ -64,14 +78,26 @@ func newSettlers(r *processing, shards []*shard) map[*shard]*settler {
 // add takes a message whose tasks all have their verdicts.
 func (s *settler) add(d *delivery) {
 	s.waiting.Add(1)
-	s.inAccount.Add(1)
+	s.account.messages.Add(1)
+	s.holds(d, len(d.text))
 	s.resume(d)
 }
 
+// holds says how much text of a message is still in memory.
+func (s *settler) holds(d *delivery, bytes int) {
+	more := int64(bytes - d.held)
+	d.held = bytes
+	now, most := s.account.bytes.Add(more), s.account.mostBytes
+	if now < most && now-more >= most {
+		wakeUp(s.r.poller.wake)
+	}
+}
+
 // done takes a settled message out of the count.
-func (s *settler) done() {
+func (s *settler) done(d *delivery) {
+	s.holds(d, 0)
+	s.account.messages.Add(-1)
 	s.waiting.Add(-1)
-	s.inAccount.Add(-1)
 }
 
 func (s *settler) resume(d *delivery) {
@@ -103,7 +129,8 @@ func (s *settler) run() {
 
 // full reports whether so much waits to be settled that nothing should be fetched.
 func (s *settler) full() bool {
-	return s.tooMany(&s.waiting, s.shard.budget) || s.tooMany(s.inAccount, s.shard.account.budget)
+	return s.tooMany(&s.waiting, s.shard.budget) || s.tooMany(&s.account.messages, s.shard.account.budget) ||
+		s.account.bytes.Load() >= s.account.mostBytes
 }
 
 func (s *settler) tooMany(waiting *atomic.Int64, b *budget) bool {
@@ -281,6 +308,15 @@ func (r *processing) settleLater(d *delivery, err error) {
 	time.AfterFunc(wait, func() { r.settlers[d.shard].resume(d) })
 }
 
+// size is how much memory the texts take that are still to be put.
+func (s *settlement) size() int {
+	n := len(s.text)
+	for _, c := range s.copies {
+		n += len(c.text)
+	}
+	return n
+}
+
 // letGo frees the contents of a message: what is needed of them stands in the settlement.
 func (r *processing) letGo(d *delivery) {
 	d.mu.Lock()
@@ -294,7 +330,9 @@ func (r *processing) letGo(d *delivery) {
 	if !hung {
 		d.tasks = nil
 	}
-	r.backlog.free(d)
+	kept := d.settlement.size()
+	r.settlers[d.shard].holds(d, kept)
+	r.backlog.free(d, kept)
 }
 
 // leave ends a delivery whose message nobody here can settle: it comes back when
@@ -307,10 +345,11 @@ func (r *processing) leave(d *delivery) {
 // settled ends a delivery.
 func (r *processing) settled(d *delivery) {
 	r.keeper.drop(d)
+	r.backlog.free(d, 0)
 	d.end(nil)
 	s := r.settlers[d.shard]
 	wasFull := s.full()
-	s.done()
+	s.done(d)
 	if calm := r.hand.done(1); calm || wasFull {
 		wakeUp(r.poller.wake)
 	}
