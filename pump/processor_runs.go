@@ -43,7 +43,7 @@ type runCache struct {
 	rows runReader
 	log  *slog.Logger
 
-	mu    sync.Mutex // guards known
+	mu    sync.Mutex // guards known and what its entries say it guards
 	known map[RunID]*runEntry
 }
 
@@ -51,29 +51,53 @@ type runEntry struct {
 	read    chan struct{} // closed when what follows is set
 	verdict runVerdict
 	until   time.Time
+	again   bool // the row is being read once more; guarded by runCache.mu
 }
 
 func newRunCache(rows runReader, log *slog.Logger) *runCache {
 	return &runCache{rows: rows, log: log, known: map[RunID]*runEntry{}}
 }
 
-// look gives the verdict on a run, reading its row if that is due.
+// look gives the verdict on a run, reading its row if that is due. A run that
+// was good to go on with stays so while its row is read again: were messages to wait
+// for that, a dark control plane would stop everything for runPatience again and again.
 func (c *runCache) look(ctx context.Context, id RunID) runVerdict {
 	c.mu.Lock()
 	e := c.known[id]
-	if e == nil || e.expired(time.Now()) {
-		if len(c.known) >= maxRuns {
-			clear(c.known) // ids come from outside; reading some rows again is cheap
-		}
-		e = &runEntry{read: make(chan struct{})}
-		c.known[id] = e
+	switch {
+	case e == nil || e.expired(time.Now()) && e.verdict != runGoOn:
+		e = c.enter(id)
 		c.mu.Unlock()
 		c.readRow(ctx, id, e)
 		return e.verdict
+	case e.expired(time.Now()) && !e.again:
+		e.again = true
+		c.mu.Unlock()
+		go c.readAgain(ctx, id)
+		return runGoOn
 	}
 	c.mu.Unlock()
 	<-e.read // bounded by runPatience
 	return e.verdict
+}
+
+// enter makes a new entry, with the lock held.
+func (c *runCache) enter(id RunID) *runEntry {
+	if len(c.known) >= maxRuns {
+		clear(c.known) // ids come from outside; reading some rows again is cheap
+	}
+	e := &runEntry{read: make(chan struct{})}
+	c.known[id] = e
+	return e
+}
+
+// readAgain replaces an entry once its row was read; until then the old one is looked at.
+func (c *runCache) readAgain(ctx context.Context, id RunID) {
+	fresh := &runEntry{read: make(chan struct{})}
+	c.readRow(ctx, id, fresh)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known[id] = fresh
 }
 
 func (e *runEntry) expired(now time.Time) bool {
