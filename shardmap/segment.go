@@ -9,7 +9,7 @@ import (
 // Bounds of the number of segments. Below 64 the shares of a few shards differ
 // by too much when one is added (each share is a whole number of segments);
 // above 4,096 the per-segment counters of a run no longer fit one 64 KiB
-// property at ten bytes each with room to spare (protocols P1.1).
+// property at ten bytes each with room to spare (P1.1, pump/DESIGN.md).
 const (
 	// MaxSegments is the largest S of a map.
 	MaxSegments = 4096

@@ -105,7 +105,7 @@ func (r *request) checkDate() *reply {
 }
 
 // stringToSign builds what the client has to have signed. Four forms exist:
-// full and lite, for queues and for tables (azure.md A5). The canonical
+// full and lite, for queues and for tables (AZURE.md A5). The canonical
 // resource is always "/account" and the path as it was sent, which in path
 // style begins with the account a second time.
 func (r *request) stringToSign(c *call, lite bool) string {

@@ -214,7 +214,7 @@ func signedRequest(t *testing.T, a *account, scheme, method, target, stringToSig
 }
 
 // authorize-with-shared-key, the four forms of the string to sign; path style
-// has the account twice in the resource (azure.md A5, Q70, T50).
+// has the account twice in the resource (AZURE.md A5, Q70, T50).
 func TestTheFourStringsToSign(t *testing.T) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}})
 	a := s.accounts["acct"]

@@ -84,7 +84,7 @@ func world(t *testing.T, seed uint64) (history []string) {
 	return history
 }
 
-// protocols P9: same seed, same history, to the nanosecond, whatever the
+// P9 (pump/DESIGN.md): same seed, same history, to the nanosecond, whatever the
 // scheduler does.
 func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	const seed = 20261121

@@ -129,7 +129,7 @@ func TestOneTablePartitionTakes2000EntitiesASecond(t *testing.T) {
 	})
 }
 
-// azure.md A2, open question: does a get of 32 cost 1 or 32?
+// AZURE.md A2, open question: does a get of 32 cost 1 or 32?
 func TestAGetOf32CostsWhatGetCostSays(t *testing.T) {
 	for cost, rate := range map[int]float64{32: 2000.0 / 32, 1: 2000} {
 		synctest.Test(t, func(t *testing.T) {

@@ -59,7 +59,7 @@ func (s served) do(ctx context.Context, method, host, path, body string) (*http.
 	return resp, string(b), err
 }
 
-// azure.md A5: path style, and host style by the Host header on the same port (Q85).
+// AZURE.md A5: path style, and host style by the Host header on the same port (Q85).
 func TestBothStylesOfAddressReachTheAccount(t *testing.T) {
 	s := serve(t, Config{})
 	for _, c := range []struct{ host, path, endpoint string }{
@@ -83,7 +83,7 @@ func TestBothStylesOfAddressReachTheAccount(t *testing.T) {
 	}
 }
 
-// azure.md A1: bodies of successful answers are chunked, absent ones have length 0.
+// AZURE.md A1: bodies of successful answers are chunked, absent ones have length 0.
 func TestAnswersAreChunkedOnTheWireAsAzuresAre(t *testing.T) {
 	s := serve(t, Config{})
 	conn, err := net.Dial("tcp", s.srv.QueueAddr())
@@ -219,7 +219,7 @@ func TestOnlyLoopbackIsServed(t *testing.T) {
 	}
 }
 
-// azure.md, virtual time: net/http over net.Pipe works inside a bubble.
+// AZURE.md, Virtual time: net/http over net.Pipe works inside a bubble.
 func TestTheHandlerServesOverPipesInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Accounts: []Account{{Name: "acct"}}, Latency: 7 * time.Second})

@@ -11,7 +11,7 @@ import (
 //	path style: http://127.0.0.1:10001/NAME/..., any host without a service in it
 //
 // and returns the path after the account and what absolute URLs begin with.
-// Host style may be used on the same port as path style (azure.md Q85).
+// Host style may be used on the same port as path style (AZURE.md Q85).
 func locate(c *call) (account string, svc service, path, base string) {
 	scheme := "http://"
 	if c.secure {

@@ -30,7 +30,7 @@ func (s *queueStore) runGet(r *request, name string) reply {
 }
 
 // take leases up to n visible messages. All of one get carry the same receipt,
-// so that a client that keeps them by receipt alone is caught (azure.md A3).
+// so that a client that keeps them by receipt alone is caught (AZURE.md A3).
 func (q *queue) take(n int, now int64, lease time.Duration, mis mischief) []*message {
 	var got []*message
 	if mis.reorder {
@@ -65,7 +65,7 @@ func (q *queue) take(n int, now int64, lease time.Duration, mis mischief) []*mes
 }
 
 // leaseEnd is when a lease runs out: at the latest when the message expires
-// (azure.md A3, clamp).
+// (AZURE.md A3, clamp).
 func leaseEnd(m *message, now int64, lease time.Duration) int64 {
 	return min(now+int64(lease), m.expires)
 }

@@ -73,7 +73,7 @@ func TestMessagesComeFirstInFirstOut(t *testing.T) {
 	}
 }
 
-// azure.md A3, pop receipt form.
+// AZURE.md A3, pop receipt form.
 func TestAllMessagesOfOneGetCarryOneReceiptAndNoTwoGetsTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newRaw(t, Config{})
@@ -120,7 +120,7 @@ func TestDequeueCountRisesWithEachGetAndNotWithAPeek(t *testing.T) {
 	})
 }
 
-// azure.md A3, clamp: recorded in enqueue_peek_and_dequeue_negative.
+// AZURE.md A3, clamp: recorded in enqueue_peek_and_dequeue_negative.
 func TestALeaseEndsAtTheLatestWhenTheMessageExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newRaw(t, Config{})
@@ -142,7 +142,7 @@ func TestALeaseEndsAtTheLatestWhenTheMessageExpires(t *testing.T) {
 	})
 }
 
-// azure.md A3: the reservation "is not guaranteed", and times are the server's.
+// AZURE.md A3, get: a lease is no guarantee, and times are the server's.
 func TestTimesAreThoseOfTheServersClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newRaw(t, Config{})

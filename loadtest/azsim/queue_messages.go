@@ -34,7 +34,7 @@ type message struct {
 // before is the order in which messages are handed out: by the time at which
 // they became visible, then by insertion. New messages are thus strictly first
 // in, first out, and one that was released goes behind what was put before its
-// release, on Azure as on Azurite (azure.md Q66, window 37).
+// release, on Azure as on Azurite (AZURE.md Q66, window 37).
 func (m *message) before(o *message) bool {
 	return m.visible < o.visible || m.visible == o.visible && m.seq < o.seq
 }

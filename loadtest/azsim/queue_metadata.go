@@ -10,7 +10,7 @@ const maxMetadata = 8 << 10
 
 // getMetadata: learn.microsoft.com/rest/api/storageservices/get-queue-metadata,
 // which the SDKs call GetProperties. The approximate count includes messages
-// that are invisible (azure.md Q44) and is never too low.
+// that are invisible (AZURE.md Q44) and is never too low.
 func (s *queueStore) getMetadata(r *request, name string) (*operation, reply) {
 	return &operation{
 		name: "GetQueueMetadata", object: name, partition: name, cost: 1,

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// azure.md C3, R4: 16 concurrent gets of 32 over 640 messages give each once.
+// AZURE.md C3, R4: 16 concurrent gets of 32 over 640 messages give each once.
 func TestConcurrentGetsNeverHandOutAMessageTwice(t *testing.T) {
 	w, _ := newRaw(t, Config{})
 	w.create("queue")

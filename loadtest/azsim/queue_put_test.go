@@ -9,7 +9,7 @@ import (
 )
 
 // Pages cited here: learn.microsoft.com/rest/api/storageservices/put-message,
-// .../scalability-targets of queues; "Qnn" are the scenarios of azure.md.
+// .../scalability-targets of queues; "Qnn" are the scenarios of AZURE.md.
 
 // put-message, URI parameters: visibilitytimeout, messagettl.
 func TestPutParametersOutsideTheirRangeAreRefused(t *testing.T) {
@@ -99,7 +99,7 @@ func TestADelayedMessageIsInvisibleUntilItsTime(t *testing.T) {
 }
 
 // scalability-targets: "Maximum size of a message in a queue: 64 KiB"; the size
-// is that of the decoded text (azure.md A3, Q20-Q23).
+// is that of the decoded text (AZURE.md A3, Q20-Q23).
 func TestATextOf65536BytesIsTheLargest(t *testing.T) {
 	w, _ := newRaw(t, Config{})
 	w.create("queue")

@@ -6,7 +6,7 @@ import (
 )
 
 // popReceipt is proof of a delivery: opaque to clients, and in the real
-// service's form (azure.md A3): base64 of three little-endian uint32 and the
+// service's form (AZURE.md A3): base64 of three little-endian uint32 and the
 // FILETIME at which the message becomes visible again; four bytes more after
 // an update.
 type popReceipt struct {

@@ -82,7 +82,7 @@ func (s *queueStore) policies(name string) ([]signedIdentifier, bool) {
 	return q.acl, !q.deleted // acl is replaced, never changed
 }
 
-// route tells the operations of the queue service apart (azure.md A3).
+// route tells the operations of the queue service apart (AZURE.md A3).
 func (s *queueStore) route(r *request) (*operation, reply) {
 	segments := strings.Split(strings.Trim(r.path, "/"), "/")
 	for i, p := range segments {

@@ -15,7 +15,7 @@ var errNoText = errors.New("azsim: no MessageText in the body")
 //
 //	<QueueMessage><MessageText>text</MessageText></QueueMessage>
 //
-// with or without a byte order mark and an XML prolog (azure.md A3). The text
+// with or without a byte order mark and an XML prolog (AZURE.md A3). The text
 // is a part of body if that is possible. plain is true if the text can be
 // written into XML as it is.
 func parseMessage(body []byte) (text []byte, plain bool, err error) {

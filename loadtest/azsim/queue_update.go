@@ -29,7 +29,7 @@ func (s *queueStore) runUpdate(r *request, name, id string) reply {
 	}
 	var text []byte
 	var plain bool
-	if len(r.body) > 0 { // no body keeps the text (azure.md Q55)
+	if len(r.body) > 0 { // no body keeps the text (AZURE.md Q55)
 		if text, plain, rep = messageText(r); rep != nil {
 			return *rep
 		}
@@ -70,7 +70,7 @@ func checkReceipt(r *request) *reply {
 
 // held finds the message that the request's receipt proves the holding of. A
 // receipt stays good after its lease ran out, until somebody else takes the
-// message (azure.md Q46, Q52).
+// message (AZURE.md Q46, Q52).
 func (q *queue) held(r *request, id string) (*message, *reply) {
 	var m *message
 	if u, err := uuid.Parse(id); err == nil {

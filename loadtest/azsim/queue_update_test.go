@@ -29,7 +29,7 @@ func TestADeleteNeedsTheReceiptOfTheLastDelivery(t *testing.T) {
 	})
 }
 
-// The field reports of azure.md A3 against Azurite's answer (Q47, Q48, Q50, Q51).
+// The field reports of AZURE.md A3 against Azurite's answer (Q47, Q48, Q50, Q51).
 func TestAStaleReceiptIsAMismatchIfSoConfigured(t *testing.T) {
 	w, _ := newRaw(t, Config{PopReceiptMismatch: true})
 	w.create("queue")
@@ -40,7 +40,7 @@ func TestAStaleReceiptIsAMismatchIfSoConfigured(t *testing.T) {
 	w.want(404, "MessageNotFound", "DELETE", m.target("queue", ""), "")
 }
 
-// azure.md A3: "the returned receipt really deletes the message before any GET".
+// AZURE.md A3, Put: its receipt is good until the first get.
 func TestTheReceiptOfAPutDeletesUntilTheMessageIsTaken(t *testing.T) {
 	w, _ := newRaw(t, Config{})
 	w.create("queue")
@@ -91,7 +91,7 @@ func TestAnUpdateGivesANewReceiptAndEndsTheOldOne(t *testing.T) {
 	})
 }
 
-// azure.md A3, update: no body keeps the text (Q55), an empty text empties it (D2).
+// AZURE.md A3, update: no body keeps the text (Q55), an empty text empties it (D2).
 func TestAnUpdateWithoutABodyKeepsTheText(t *testing.T) {
 	w, _ := newRaw(t, Config{})
 	w.create("queue")

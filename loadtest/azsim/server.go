@@ -260,7 +260,7 @@ func (s *Sim) answer(ctx context.Context, r *request, op *operation, rep reply) 
 	return outcome{reply: s.common(r, rep)}
 }
 
-// common adds the headers that every answer carries (azure.md A1).
+// common adds the headers that every answer carries (AZURE.md A1).
 func (s *Sim) common(r *request, rep reply) reply {
 	h := rep.header
 	if h == nil {

@@ -251,7 +251,7 @@ func (s *tableStore) routeBatch(r *request) *operation {
 
 // runBatch carries a batch out. A batch that can be read is answered 202
 // whatever became of it: one part for each change, or one part only that says
-// which change failed and why (azure.md A4, $batch).
+// which change failed and why (AZURE.md A4, $batch).
 func (s *tableStore) runBatch(r *request, b *batch) reply {
 	if b.malformed != nil {
 		return b.malformed.answer(r)

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of one entity, from the data model page (azure.md A2).
+// Bounds of one entity, from the data model page (AZURE.md A2).
 const (
 	maxProperties   = 252     // 255 with PartitionKey, RowKey and Timestamp
 	maxPropertyName = 255     // characters
@@ -138,7 +138,7 @@ type jsonField struct {
 
 // parsePayload reads a JSON entity. Properties without a value are dropped,
 // names that begin with "odata." and the Timestamp are the server's own and
-// are passed over (azure.md A4, Types).
+// are passed over (AZURE.md A4, Types).
 func parsePayload(body []byte) (*payload, *tableError) {
 	if len(body) > maxTableBody {
 		return nil, errBodyTooLarge

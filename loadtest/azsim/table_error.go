@@ -81,7 +81,7 @@ func errDuplicateRow(row string) *tableError {
 	return refuse(400, "InvalidDuplicateRow", fmt.Sprintf("A command with RowKey '%s' is already present in the batch. An entity can appear only once in a batch.", row))
 }
 
-// answer is the refusal as sent: the JSON form of azure.md A4, in the metadata
+// answer is the refusal as sent: the JSON form of AZURE.md A4, in the metadata
 // level of the request, without an x-ms-error-code header.
 func (e *tableError) answer(r *request) reply {
 	message := e.message

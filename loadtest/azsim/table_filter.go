@@ -18,7 +18,7 @@ import (
 //	operand = name | literal
 //
 // One side of a comparison is a property and the other a constant. Keywords
-// are case-sensitive and there are no functions (azure.md T41).
+// are case-sensitive and there are no functions (AZURE.md T41).
 
 // Bounds of a filter. The reference permits no more than 15 comparisons; the
 // other two keep a hostile filter from costing more than it should.

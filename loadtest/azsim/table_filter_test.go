@@ -85,7 +85,7 @@ func TestFilterMatches(t *testing.T) {
 func TestFilterRefused(t *testing.T) {
 	clause := "Age eq 1"
 	for _, filter := range []string{
-		"startswith(Name,'O')", "substringof('O',Name)", "tolower(Name) eq 'o'", // functions (azure.md T41)
+		"startswith(Name,'O')", "substringof('O',Name)", "tolower(Name) eq 'o'", // functions (AZURE.md T41)
 		"Age", // not a refusal of its own: see below
 		"Age eq", "eq 5", "Age eq 5 and", "Age = 5", "Age eq 5 5", "(Age eq 5", "Age eq 5)", "'text'", "5", "Age EQ 5", "Age eq 5 AND Active",
 		"Age eq Price", "1 eq 1", "Age eq null", "Age add 1 eq 2", "Age eq 5m", "Name eq 'open", "Name eq \"x\"",

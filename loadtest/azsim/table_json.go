@@ -19,7 +19,7 @@ const (
 var metadataNames = [...]string{minimalMetadata: "minimalmetadata", noMetadata: "nometadata", fullMetadata: "fullmetadata"}
 
 // The parameters of a Content-Type are written with spaces in the header of an
-// answer and without in the parts of a batch, both as recorded (azure.md A4).
+// answer and without in the parts of a batch, both as recorded (AZURE.md A4).
 const (
 	spaced = "; "
 	tight  = ";"
@@ -89,7 +89,7 @@ func tableHeader(r *request) http.Header {
 
 func noContent(r *request) bool { return r.header.Get("Prefer") == "return-no-content" }
 
-// formatETag makes the ETag of a timestamp (azure.md A4).
+// formatETag makes the ETag of a timestamp (AZURE.md A4).
 func formatETag(ticks int64) string {
 	return `W/"datetime'` + strings.ReplaceAll(formatTicks(ticks), ":", "%3A") + `'"`
 }

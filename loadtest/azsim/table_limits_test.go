@@ -19,7 +19,7 @@ func entityWith(n int, value string) string {
 	return b.String() + "}"
 }
 
-// One published limit a line (azure.md A2 and A4, DOC: the data model page and
+// One published limit a line (AZURE.md A2 and A4, DOC: the data model page and
 // the list of Table service error codes). What is just within is accepted.
 func TestPublishedLimitsOfEntities(t *testing.T) {
 	text := func(n int) string { return strconv.Quote(strings.Repeat("x", n)) }
@@ -80,7 +80,7 @@ func TestMergeIsHeldToTheLimitsOfTheWholeEntity(t *testing.T) {
 	b.want(b.do("PUT", "/tbl(PartitionKey='p',RowKey='r')", `{"Another":1}`), 204, "")
 }
 
-// Types as they travel (azure.md A4, Types): what a body holds comes back as
+// Types as they travel (AZURE.md A4, Types): what a body holds comes back as
 // the same type, and what does not fit its type is refused.
 func TestTypesTravelAsAnnotated(t *testing.T) {
 	for in, out := range map[string]string{

@@ -240,7 +240,7 @@ func race(enter func(i int) bool) int {
 	return int(wins.Load())
 }
 
-// azure.md C3, R1: sixteen writers replace a row under one ETag; exactly one
+// AZURE.md C3, R1: sixteen writers replace a row under one ETag; exactly one
 // may, and the row is its.
 func TestOneWriterWinsUnderOneETag(t *testing.T) {
 	tab := &table{graves: make(map[rowKey]int64)}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// maxPage is how many entities or tables one answer holds (azure.md A2, Query).
+// maxPage is how many entities or tables one answer holds (AZURE.md A2, Query).
 const maxPage = 1000
 
 // entityQuery is what a request asks of a set: $filter, $select and $top.
@@ -33,7 +33,7 @@ func parseQuery(r *request) (q entityQuery, e *tableError) {
 	q.top = maxPage
 	if r.query.Has("$top") {
 		n, err := strconv.Atoi(r.query.Get("$top"))
-		if err != nil || n < 1 || n > maxPage { // azure.md T42, T43
+		if err != nil || n < 1 || n > maxPage { // AZURE.md T42, T43
 			return q, errInvalidInput
 		}
 		q.top = n
@@ -75,7 +75,7 @@ func (q entityQuery) context(r *request, t *table, suffix string) string {
 
 // pageToken writes a key as a continuation token: "1!", the length of the base64
 // that follows, "!", and base64 that needs no escaping in an address
-// (azure.md A4, Query).
+// (AZURE.md A4, Query).
 func pageToken(key string) string {
 	text := tokenAlphabet.Replace(base64.StdEncoding.EncodeToString([]byte(key)))
 	return "1!" + strconv.Itoa(len(text)) + "!" + text

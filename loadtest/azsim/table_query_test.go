@@ -52,7 +52,7 @@ func sizes(pages [][]map[string]any) []int {
 	return n
 }
 
-// azure.md T40 and A4: pages of 1,000; $top is the size of a page and not of
+// AZURE.md T40 and A4: pages of 1,000; $top is the size of a page and not of
 // the whole; rows come sorted by partition key and row key.
 func TestQueriesComeInPages(t *testing.T) {
 	b := newTableBench(t, TableOptions{})
@@ -77,7 +77,7 @@ func TestQueriesComeInPages(t *testing.T) {
 }
 
 // The form of a token as recorded: the next row's keys, each "1!", a length,
-// "!", base64 with - for = (azure.md A4, Query).
+// "!", base64 with - for = (AZURE.md A4, Query).
 func TestContinuationTokensAsRecorded(t *testing.T) {
 	b := newTableBench(t, TableOptions{})
 	b.table("tbl")

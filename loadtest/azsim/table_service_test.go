@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 )
 
-// "A single table partition: up to 2,000 entities per second" (azure.md A2):
+// "A single table partition: up to 2,000 entities per second" (AZURE.md A2):
 // a batch counts its entities, other partitions are not concerned, and the
 // refusal is a 503 in the table service's form.
 func TestThePartitionLimitCountsEntities(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 type TableOptions struct {
 	// EmptyPages begins every query that is not confined to one partition with
 	// an empty page that carries a continuation token, which the service may
-	// do at any time (azure.md A2, Query).
+	// do at any time (AZURE.md A2, Query).
 	EmptyPages bool
 
 	// PartitionPages ends a page wherever the next row is of another

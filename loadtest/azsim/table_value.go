@@ -69,7 +69,7 @@ func toTicks(t time.Time) int64 {
 }
 
 // formatTicks writes a time as the service does: seven fractional digits with
-// trailing zeros dropped (azure.md A4, ETag).
+// trailing zeros dropped (AZURE.md A4, ETag).
 func formatTicks(n int64) string {
 	t := time.Unix(n/ticksPerSec-unixEpochSecs, n%ticksPerSec*int64(tick)).UTC()
 	return t.Format("2006-01-02T15:04:05.9999999Z")

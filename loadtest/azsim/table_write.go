@@ -96,7 +96,7 @@ func checkKeys(k rowKey) *tableError {
 
 // parseBody reads the entity of a change. The keys of an insertion come from
 // the body; those of the others from the address, which the body may repeat
-// but not contradict (azure.md T54).
+// but not contradict (AZURE.md T54).
 func (c *change) parseBody(r *request) *tableError {
 	if e := jsonBody(r); e != nil {
 		return e

@@ -132,7 +132,7 @@ func canonical(h http.Header, length int64) http.Header {
 }
 
 // response makes what the client sees. Successful answers with a body come
-// without a length, because Azure sends them chunked (azure.md A1).
+// without a length, because Azure sends them chunked (AZURE.md A1).
 func response(req *http.Request, out outcome) *http.Response {
 	resp := &http.Response{
 		Status:        itoa(int64(out.status)) + " " + http.StatusText(out.status),

@@ -1,7 +1,7 @@
 package azsim
 
 // serviceVersions are the values of x-ms-version that exist. Others are
-// answered 400 InvalidHeaderValue (azure.md Q75), which is how a client built
+// answered 400 InvalidHeaderValue (AZURE.md Q75), which is how a client built
 // for a newer service shows on an older one.
 var serviceVersions = func() map[string]bool {
 	m := make(map[string]bool)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// bom starts every XML body of Azure (azure.md A1), though not of Azurite.
+// bom starts every XML body of Azure (AZURE.md A1), though not of Azurite.
 const bom = "\uFEFF"
 
 // xmlProlog is how an XML body starts.
@@ -64,7 +64,7 @@ var messages = map[string]string{
 }
 
 // fail makes the answer to a request that went wrong, in the form of its
-// service: XML for queues (azure.md A1), for tables JSON (A4), or OData's XML
+// service: XML for queues (AZURE.md A1), for tables JSON (A4), or OData's XML
 // where the request speaks XML. Only the queue service has room for extra
 // elements and sends x-ms-error-code. An empty message takes the code's own.
 func (r *request) fail(status int, code, message string, extra ...element) reply {

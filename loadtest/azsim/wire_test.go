@@ -165,7 +165,7 @@ func mask(s string) string {
 	return s
 }
 
-// azure.md A1, recordings of Azure/azure-sdk-for-js.
+// AZURE.md A1, recordings of Azure/azure-sdk-for-js.
 func TestEveryQueueAnswerCarriesTheCommonHeaders(t *testing.T) {
 	w, _ := newRaw(t, Config{})
 	for _, a := range []seen{
@@ -207,7 +207,7 @@ func TestClientRequestIDIsEchoedOnlyIfAtMost1024VisibleCharacters(t *testing.T) 
 	}
 }
 
-// azure.md A1: bodies start with a byte order mark, on one line.
+// AZURE.md A1: bodies start with a byte order mark, on one line.
 func TestQueueAnswersAreByteForByteAzures(t *testing.T) {
 	w, _ := newRaw(t, Config{})
 	w.create("queue")
@@ -265,7 +265,7 @@ func TestQueueAnswersAreByteForByteAzures(t *testing.T) {
 	}
 }
 
-// azure.md A5 (Q75) and A3.
+// AZURE.md A5 (Q75) and A3.
 func TestRequestsThatCannotBeUnderstoodAreRefused(t *testing.T) {
 	w, _ := newRaw(t, Config{})
 	w.create("queue")

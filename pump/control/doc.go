@@ -5,7 +5,7 @@
 //
 //	row            partition          row key           what it is
 //	workload       NAME               workload          shard map, number of segments, delivery; pinned when created
-//	run            NAME.runs          32 hex digits     one distribution; never removed by age (protocols P1.1)
+//	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1, pump/DESIGN.md)
 //	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
 //	election       NAME.election      election          who distributes, until when, and how far it got
 //	clock          NAME.election      clock             written only to learn what time the service has

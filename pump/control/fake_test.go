@@ -282,7 +282,7 @@ func (s skewed) Read(ctx context.Context, partition, row string) (storage.Entity
 	return e, err
 }
 
-// seededDraw is a Draw as protocols P9 wants it.
+// seededDraw is a Draw as P9 (pump/DESIGN.md) wants it.
 func seededDraw(seed uint64, instance string) Draw {
 	var mu sync.Mutex
 	times := map[string]int{}

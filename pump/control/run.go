@@ -17,7 +17,7 @@ import (
 // RunState is how far a run has come.
 type RunState string
 
-// The states of a run (protocols P1.1). A run begins open and ends closed or broken.
+// The states of a run (P1.1, pump/DESIGN.md). A run begins open and ends closed or broken.
 const (
 	RunOpen   RunState = "open"   // tasks may still be added
 	RunSealed RunState = "sealed" // all tasks were put; how many there are of each segment is known

@@ -20,8 +20,8 @@ var (
 	ErrReplaced = errors.New("the workload was deleted and created again")
 )
 
-// MapMaxAge is how long after it was read a map may be used for Puts (protocols
-// P6.5): a queue that is being removed waits that long for writers to notice.
+// MapMaxAge is how long after it was read a map may be used for Puts (P6.5,
+// pump/DESIGN.md): a queue that is being removed waits that long for writers to notice.
 const MapMaxAge = 30 * time.Second
 
 // The delivery modes (P3.8).

@@ -162,7 +162,7 @@ func (a *account) connect(where location, w wire) error {
 	}
 	if where.table != "" {
 		// Not from the connection string: there aztables ignores TableEndpoint
-		// as soon as a SAS is given (azure.md D16).
+		// as soon as a SAS is given (azsim/AZURE.md D16).
 		if a.tables, err = aztables.NewServiceClientWithNoCredential(withSAS(where.table, where.tableSAS), tableOptions); err != nil {
 			return a.hide.error(err)
 		}

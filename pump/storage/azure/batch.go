@@ -57,7 +57,7 @@ func (t *table) Transact(ctx context.Context, writes []storage.Write) ([]storage
 }
 
 // checkTransaction refuses what the service would, and Azurite would not: it
-// writes rows of two partitions and answers garbage to 101 rows (T31, T32).
+// writes rows of two partitions and answers garbage to 101 rows (azsim/AZURE.md T31, T32).
 func checkTransaction(writes []storage.Write) (storage.Code, int, error) {
 	switch {
 	case len(writes) == 0:
@@ -128,7 +128,7 @@ type part struct {
 }
 
 // readBatch takes the multipart answer apart. The SDK reports every failed
-// batch as 202 and drops the ETags of one that succeeded (azure.md D21).
+// batch as 202 and drops the ETags of one that succeeded (azsim/AZURE.md D21).
 func readBatch(contentType string, body []byte) ([]part, error) {
 	outer, err := multipartReader(contentType, bytes.NewReader(body))
 	if err != nil {

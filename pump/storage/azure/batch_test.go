@@ -53,7 +53,7 @@ func transact(t testing.TB, body string, writes []storage.Write) ([]storage.ETag
 	return openFake(t, f).Table("table1").Transact(t.Context(), writes)
 }
 
-// azure.md D21: the SDK drops these ETags.
+// azsim/AZURE.md D21: the SDK drops these ETags.
 func TestBatchGivesTheETagsInOrder(t *testing.T) {
 	t.Parallel()
 	etags, err := transact(t, batchAnswerOf(donePart(`W/"1"`), donePart(`W/"2"`), "HTTP/1.1 204 No Content\r\n\r\n"), threeWrites())
@@ -62,7 +62,7 @@ func TestBatchGivesTheETagsInOrder(t *testing.T) {
 	}
 }
 
-// azure.md D21: the SDK reports these as 202.
+// azsim/AZURE.md D21: the SDK reports these as 202.
 func TestFailedBatchNamesItsWriteAndWhy(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -168,7 +168,7 @@ func TestTokenOpensBothServicesAndIsShared(t *testing.T) {
 	})
 }
 
-// azure.md window 38: a rejected token is a pause and another token, not a loss.
+// window 38: a rejected token is a pause and another token, not a loss.
 func TestRejectedTokenIsAuthAndIsReplaced(t *testing.T) {
 	t.Parallel()
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "acct"}}, Bearer: func(token string, _ time.Time) error {

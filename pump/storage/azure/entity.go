@@ -42,7 +42,7 @@ var firstTime = time.Date(1601, 1, 1, 0, 0, 0, 0, time.UTC)
 const timeFormat = "2006-01-02T15:04:05.9999999Z"
 
 // entityJSON writes a row. The SDK takes JSON apart into float64 and puts it
-// together again, on both ways (azure.md D11), so rows do not pass through it.
+// together again, on both ways (azsim/AZURE.md D11), so rows do not pass through it.
 // The same row gives the same bytes, so that a retry can send them again.
 func entityJSON(e storage.Entity) ([]byte, error) {
 	doc := make(map[string]any, 2+2*len(e.Properties))

@@ -24,7 +24,7 @@ func jsonError(code string) string {
 	return `{"odata.error":{"code":"` + code + `","message":{"lang":"en-US","value":"What was wrong.\nRequestId:11111111-2222\nTime:2023-06-16T19:55:42.2926148Z"}}}`
 }
 
-// The answers of azure.md A1, A3 and A4, in the queue's form with the code in
+// The answers of azsim/AZURE.md A1, A3 and A4, in the queue's form with the code in
 // header and body, in the table's with the code in the JSON only.
 func TestAnswersBecomeCodes(t *testing.T) {
 	t.Parallel()

@@ -179,7 +179,7 @@ const (
 
 // fromConnectionString reads a connection string the way a person writes it:
 // names in any case, spaces and stray semicolons tolerated. The SDKs refuse
-// those, and each reads a different subset of the fields (azure.md D16).
+// those, and each reads a different subset of the fields (azsim/AZURE.md D16).
 // Errors quote names of known fields only, because of a damaged string any
 // other part may be the secret.
 func fromConnectionString(s, tableEndpoint string) (location, error) {

@@ -16,7 +16,7 @@ import (
 
 // messageBody writes the XML document of a Put or Replace. encoding/xml would
 // replace bytes that XML does not have by U+FFFD without an error, and takes
-// most of a Put's time (azure.md D1); text that is not legal is refused instead.
+// most of a Put's time (azsim/AZURE.md D1); text that is not legal is refused instead.
 func messageBody(text []byte) ([]byte, error) {
 	const head, tail = "<QueueMessage><MessageText>", "</MessageText></QueueMessage>"
 	if i := firstIllegal(text); i >= 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// A message as real Azure sends it (azure.md A1, A3), and as Azurite does.
+// A message as real Azure sends it (azsim/AZURE.md A1, A3), and as Azurite does.
 const (
 	azureGet = "\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessagesList><QueueMessage>" +
 		"<MessageId>f7bff1d3-3b0b-4b38-9e1c-5e2e8a1f0f00</MessageId><InsertionTime>Wed, 11 Sep 2019 02:21:08 GMT</InsertionTime>" +
@@ -69,7 +69,7 @@ func TestOtherFormsOfXMLAreReadToo(t *testing.T) {
 	}
 }
 
-// azure.md window 4: "decode error" is never read as "empty".
+// window 4: "decode error" is never read as "empty".
 func TestAnswersThatAreNoListAreErrors(t *testing.T) {
 	t.Parallel()
 	one := "<QueueMessage><MessageId>i</MessageId><PopReceipt>r</PopReceipt><MessageText>t</MessageText></QueueMessage>"

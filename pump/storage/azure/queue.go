@@ -144,7 +144,7 @@ func (q *queue) Peek(ctx context.Context, most int) ([]storage.Message, error) {
 
 func (q *queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (storage.Receipt, error) {
 	// Without a body the service keeps the text. The SDK always sends one, and
-	// an empty text erases the message (azure.md D2).
+	// an empty text erases the message (azsim/AZURE.md D2).
 	return q.update(ctx, "renew", r, visibility, &exchange{bare: true})
 }
 

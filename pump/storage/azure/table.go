@@ -128,7 +128,7 @@ func (t *table) Write(ctx context.Context, w storage.Write) (storage.ETag, error
 }
 
 // send makes the SDK's request for w. Options are made anew for each request,
-// because the SDK writes into them (azure.md D8), and always say the condition,
+// because the SDK writes into them (azsim/AZURE.md D8), and always say the condition,
 // because it otherwise writes whatever the row's version.
 func (t *table) send(ctx context.Context, w storage.Write) error {
 	var err error
@@ -214,7 +214,7 @@ func (t *table) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.En
 					return
 				}
 			}
-			// A page may be empty and not the last (azure.md window 28).
+			// A page may be empty and not the last (window 28).
 			p, r := x.header.Get("x-ms-continuation-NextPartitionKey"), x.header.Get("x-ms-continuation-NextRowKey")
 			if p == "" && r == "" {
 				return

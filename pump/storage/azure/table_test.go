@@ -227,7 +227,7 @@ func TestReadOfAnotherRowIsMaybeDone(t *testing.T) {
 	}
 }
 
-// azure.md window 28: an empty page with a continuation is not the end.
+// window 28: an empty page with a continuation is not the end.
 func TestQueryFollowsContinuationsToTheEnd(t *testing.T) {
 	t.Parallel()
 	type page struct {

@@ -1,7 +1,7 @@
 package storagetest
 
 // AzuriteDifferences are the cases that Azurite 3.37.0 answers otherwise than
-// Azure. The references are to azure.md's table "Azurite beside Azure"; what is
+// Azure. The references are to the table "Azurite beside Azure" in azsim/AZURE.md; what is
 // found there and not here cannot be seen through the storage contract, because
 // the driver refuses it before a request is made (Q11, Q13 to Q18, Q25, Q26,
 // Q32 to Q36, T24, T31 to T33, T53) or treats both answers alike (Q47 to Q54:
@@ -9,27 +9,27 @@ package storagetest
 var AzuriteDifferences = []Difference{
 	{
 		Case:  "creating a queue while the older one is being deleted is Missing",
-		Ref:   "azure.md Q92: created at once, where Azure answers 409 QueueBeingDeleted for 30 s",
+		Ref:   "azsim/AZURE.md Q92: created at once, where Azure answers 409 QueueBeingDeleted for 30 s",
 		Shows: "done, want missing",
 	},
 	{
 		Case:  "creating a table while the older one is being deleted is Missing",
-		Ref:   "azure.md T61: created at once, where Azure answers 409 TableBeingDeleted for 40 s",
+		Ref:   "azsim/AZURE.md T61: created at once, where Azure answers 409 TableBeingDeleted for 40 s",
 		Shows: "done, want missing",
 	},
 	{
 		Case:  "a receipt that is no receipt is Invalid",
-		Ref:   "azure.md Q53: 400 PopReceiptMismatch, where Azure answers 400 InvalidQueryParameterValue",
+		Ref:   "azsim/AZURE.md Q53: 400 PopReceiptMismatch, where Azure answers 400 InvalidQueryParameterValue",
 		Shows: "(400 PopReceiptMismatch)",
 	},
 	{
 		Case:  "a row of more than 1 MiB is TooLarge",
-		Ref:   "azure.md T28: written, where Azure answers 400 EntityTooLarge",
+		Ref:   "azsim/AZURE.md T28: written, where Azure answers 400 EntityTooLarge",
 		Shows: "done, want too-large",
 	},
 	{
 		Case:  "a row has 252 properties and not one more",
-		Ref:   "azure.md T29: written, where Azure answers 400 TooManyProperties",
+		Ref:   "azsim/AZURE.md T29: written, where Azure answers 400 TooManyProperties",
 		Shows: "253 properties: done, want too-large",
 	},
 	// Azurite turns each segment that TCP delivers into text by itself

@@ -26,7 +26,7 @@ func race(run func(i int)) {
 	all.Wait()
 }
 
-// Cases about many clients at once: azure.md C3, R1 to R4.
+// Cases about many clients at once: azsim/AZURE.md C3, R1 to R4.
 var raceCases = []testCase{
 	{name: "of sixteen writers at one ETag exactly one wins", run: func(c *C) {
 		t := c.table()
