@@ -36,6 +36,7 @@ type lease struct {
 	until   time.Time // on the local clock: before then nobody else gets the message
 	retry   time.Time // the next renewal
 	tries   uint64    // renewals so far, of any outcome
+	failed  uint64    // of them, those since the last that succeeded
 	renews  bool      // a renewal is under way
 	// doubt: a request of our own was not answered, so the receipt may be dead
 	// although nobody else has the message (windows 9, 14).
@@ -88,6 +89,12 @@ func (k *keeper) patience() time.Duration { return k.visibility / patiencePart }
 func (k *keeper) interval(l *lease) time.Duration {
 	third := k.visibility / renewPart
 	return third - third/5 + time.Duration(k.jitter.share("renew", l.receipt.ID, l.tries)*float64(third)/5)
+}
+
+// backoff is the time from a failed renewal to the next try.
+func (k *keeper) backoff(l *lease) time.Duration {
+	limit := doubled(k.visibility/60, k.patience(), l.failed)
+	return time.Duration(k.jitter.share("renew again", l.receipt.ID, l.tries) * float64(limit))
 }
 
 // keep begins to hold a message whose get was sent at the given time (windows 11, 12).
@@ -244,6 +251,7 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	switch {
 	case err == nil:
 		l.receipt, l.doubt, l.hidden = next, false, time.Time{}
+		l.failed = 0
 		l.until = sent.Add(k.visibility)
 		l.retry = sent.Add(k.interval(l))
 	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid):
@@ -258,7 +266,8 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 		if storage.Ambiguous(err) {
 			l.doubt, l.hidden = true, time.Now().Add(k.visibility+hiddenLonger)
 		}
-		l.retry = time.Now().Add(k.jitter.full(k.visibility/60, k.patience(), "renew again", receipt.ID, l.tries))
+		l.retry = time.Now().Add(k.backoff(l))
+		l.failed++
 	}
 	lost := l.gone && !wasGone
 	k.remove(d)
