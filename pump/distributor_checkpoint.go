@@ -15,7 +15,7 @@ import (
 
 // A checkpoint is where a run can be continued: the source's cursor and the
 // number of tasks of each segment before it, copied by the reader at one instant
-// (protocols P2.1). Anything else would give tasks a second identity.
+// (P2.1). Anything else would give tasks a second identity.
 type checkpoint struct {
 	cursor      []byte
 	counts      []uint64 // tasks of each segment before the cursor

@@ -12,7 +12,7 @@ import (
 )
 
 // once makes one distribution with a run of its own, without an election: any
-// number of processes may do that at the same time (origins H6).
+// number of processes may do that at the same time (origins H6, DESIGN.md).
 func (d *Distributor) once(ctx context.Context) (Summary, error) {
 	r := d.begin()
 	err := d.prepare(ctx)
@@ -130,7 +130,7 @@ func noteOf(r *distribution, why string) string {
 }
 
 // elected makes a distribution whenever one is due and this process is elected
-// to, until ctx ends (origins H4).
+// to, until ctx ends (origins H4, DESIGN.md).
 func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	if err := d.prepare(ctx); err != nil {
 		return last, err

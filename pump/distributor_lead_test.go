@@ -76,7 +76,7 @@ func (w *world) lookRow() control.Status {
 	return s
 }
 
-// H4: every distributor wakes, and exactly one runs each distribution.
+// Origins H4 (DESIGN.md): every distributor wakes, and exactly one runs each distribution.
 func TestOfManyDistributorsOneRunsEachDistribution(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		var e ended
@@ -109,7 +109,7 @@ func TestOfManyDistributorsOneRunsEachDistribution(t *testing.T) {
 	})
 }
 
-// H1, P2.1: when the leader dies another picks the load up at the checkpoint,
+// Origins H1, P2.1: when the leader dies another picks the load up at the checkpoint,
 // and no task gets a second identity.
 func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 	for _, quarantine := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 // [TextSource], [Files] and [FromSeq] are the ready ones.
 type Source interface {
 	// Fingerprint identifies what will be read and how, so that a run is only
-	// continued on the same input (protocols P2.3). It changes when the input
+	// continued on the same input (P2.3). It changes when the input
 	// does. An empty fingerprint says that the source cannot be read again: a
 	// run over it is not resumed (P2.4). It is at most 1 KiB long.
 	Fingerprint(ctx context.Context) (string, error)

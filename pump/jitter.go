@@ -11,7 +11,7 @@ import (
 // draw is a hash of who (the instance), what (operation and object) and the how
 // many-th time, never of a generator shared by arrival order, so that one
 // instance has the same history whenever the same things happen to it
-// (protocols P9).
+// (P9).
 type jitter string // the instance
 
 // share draws from [0, 1).
