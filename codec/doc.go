@@ -1,6 +1,6 @@
 // Package codec is the envelope: one queue message that carries many tasks of
-// one segment of one run (design: many tasks in one message are the largest
-// lever beyond a queue's 2,000 messages per second).
+// one segment of one run. Many tasks in one message are the largest lever
+// beyond a queue's 2,000 messages per second.
 //
 // A [Builder] packs tasks into message text, [ReadHeader] says whose tasks they
 // are without unpacking, [Open] unpacks them within [Limits], [Quarantined] and

@@ -21,6 +21,8 @@
 // 32 costs 1 or 32 of the published rate ([Limits]), what a superseded pop
 // receipt is answered ([Config]). The published scalability targets are
 // enforced as 503 ServerBusy unless [NoLimits] says otherwise.
+// AZURE.md beside this file holds the facts that comments cite, how each is
+// known, and which answers rest on memory.
 //
 // # Steering
 //
