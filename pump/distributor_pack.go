@@ -336,11 +336,3 @@ func (l *lane) pack(q *laneQueue) error {
 	}
 	return nil
 }
-
-// signal wakes who waits on c, now or next.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}

@@ -229,15 +229,3 @@ func poisonParcel(workload, instance string, run RunID, bad *BadInput, segment u
 		return &parcel{text: text, segment: segment, tasks: 1, interval: interval, bad: true}, nil
 	}
 }
-
-// waitFor waits unless the context ends; it reports whether the time is over.
-func waitFor(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

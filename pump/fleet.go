@@ -2,7 +2,6 @@ package pump
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -229,15 +228,6 @@ func (s *shard) delete(ctx context.Context, r storage.Receipt) error {
 	})
 }
 
-func (s *shard) count(ctx context.Context) (n int64, err error) {
-	err = s.do(ctx, classGet, 1, opCount, func(ctx context.Context) error {
-		var err error
-		n, err = s.queue.Count(ctx)
-		return err
-	})
-	return n, err
-}
-
 func (s *shard) String() string { return s.account.name + "/" + s.name }
 
 // countedTable counts the requests to the control table. They are few and
@@ -293,11 +283,4 @@ func (t *countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[sto
 			}
 		}
 	}
-}
-
-// stopsQueue reports whether err says that the queue cannot be used until
-// someone acts: it is missing, or the credential is refused.
-func stopsQueue(err error) bool {
-	e, ok := errors.AsType[*storage.Error](err)
-	return ok && (e.Code == storage.Missing || e.Code == storage.Auth)
 }

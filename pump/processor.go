@@ -261,9 +261,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 		if idle := r.o.UntilIdle; idle > 0 {
 			wait = min(wait, max(idle-time.Since(r.began), time.Millisecond))
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !waitFor(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}
@@ -276,7 +274,7 @@ func (r *processing) launch(shards []*shard) {
 	r.keeper.lost, r.keeper.stale = r.lost, r.withdraw
 	r.settlers = newSettlers(r, shards)
 	r.poller = newPoller(r, shards)
-	r.backlog = newBacklog(r.o, r.batch != nil, func() { wakeUp(r.poller.wake) })
+	r.backlog = newBacklog(r.o, r.batch != nil, func() { signal(r.poller.wake) })
 	r.pool = newPool(r)
 
 	r.background.Go(func() { r.keeper.run(r.wire) })

@@ -302,21 +302,13 @@ func (k *keeper) push(d *delivery) {
 	}
 	heap.Push(&k.heap, d)
 	if l.index == 0 {
-		wakeUp(k.wake)
+		signal(k.wake)
 	}
 }
 
 func (k *keeper) remove(d *delivery) {
 	if d.lease.index >= 0 {
 		heap.Remove(&k.heap, d.lease.index)
-	}
-}
-
-// wakeUp makes a loop look again; c has room for one.
-func wakeUp(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

@@ -242,7 +242,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	}
 	p.mu.Unlock()
 	p.r.gets.done(1)
-	wakeUp(p.wake)
+	signal(p.wake)
 }
 
 func (p *poller) tooSlow(a *polledAccount, q *polled, room reservation) {
@@ -251,7 +251,7 @@ func (p *poller) tooSlow(a *polledAccount, q *polled, room reservation) {
 	a.flying--
 	p.mu.Unlock()
 	p.r.backlog.giveBack(room)
-	wakeUp(p.wake) // another queue of the account may have its turn
+	signal(p.wake) // another queue of the account may have its turn
 }
 
 func (p *poller) answered(q *polled) {

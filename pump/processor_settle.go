@@ -89,7 +89,7 @@ func (s *settler) holds(d *delivery, bytes int) {
 	d.held = bytes
 	now, most := s.account.bytes.Add(more), s.account.mostBytes
 	if now < most && now-more >= most {
-		wakeUp(s.r.poller.wake)
+		signal(s.r.poller.wake)
 	}
 }
 
@@ -351,7 +351,7 @@ func (r *processing) settled(d *delivery) {
 	wasFull := s.full()
 	s.done(d)
 	if calm := r.hand.done(1); calm || wasFull {
-		wakeUp(r.poller.wake)
+		signal(r.poller.wake)
 	}
 }
 
@@ -380,7 +380,7 @@ func (h *hand) done(n int) (calm bool) {
 		return false
 	}
 	h.since = time.Now()
-	wakeUp(h.empty)
+	signal(h.empty)
 	return true
 }
 

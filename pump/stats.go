@@ -15,7 +15,6 @@ const (
 	opRenew
 	opReplace
 	opDelete
-	opCount
 	opCreate
 	opRead
 	opWrite
@@ -23,7 +22,7 @@ const (
 	operations // how many there are
 )
 
-var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "count", "create", "read", "write", "query"}
+var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "create", "read", "write", "query"}
 
 func (o operation) String() string { return operationNames[o] }
 
