@@ -12,6 +12,9 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
+// controlSlow is after how long an operator is told that the start is waiting.
+const controlSlow = 3 * time.Second
+
 // prepare reads the workload's row, making it if need be, and gets at the
 // queues of its map. It runs before every distribution, because accounts may
 // have come and gone; queues are made when the map is new to this process.
@@ -20,7 +23,12 @@ func (d *Distributor) prepare(ctx context.Context) error {
 		Name: d.cfg.Workload, Segments: max(d.cfg.Segments, 0), Shared: d.cfg.Segments == Shared,
 		Shards: d.cfg.shards(), Delivery: string(d.cfg.Delivery),
 	}
+	// Said while it lasts: the error comes only when a minute of trying is over.
+	slow := time.AfterFunc(controlSlow, func() {
+		d.cfg.Log.Warn("waiting for the control account to answer", "account", d.cfg.Control)
+	})
 	w, err := control.EnsureWorkload(ctx, d.fleet.control, spec)
+	slow.Stop()
 	if err != nil {
 		return fmt.Errorf("workload %s in account %s: %w", d.cfg.Workload, d.cfg.Control, err)
 	}

@@ -14,13 +14,13 @@
 //	}
 //	d, err := pump.NewDistributor(cfg, pump.JSONLines("cities.jsonl", "city"), pump.DistributorOptions{})
 //	...
-//	summary, err := d.Run(ctx)
+//	sent, err := d.Run(ctx)
 //
 //	p, err := pump.NewProcessor(cfg, pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
 //		return work(ctx, t.Body)
 //	}), pump.ProcessorOptions{})
 //	...
-//	summary, err := p.Run(ctx)
+//	done, err := p.Run(ctx)
 //
 // # The promise
 //

@@ -9,6 +9,11 @@
 // SharedKeyLite, service and account SAS, stored access policies; any bearer
 // token is taken.
 //
+// The addresses in [Sim.ConnectionString] look like Azure's and are served by
+// [Sim.Transport] alone: a client without it would ask the real Azure. Over TCP
+// use [Server.ConnectionString]. For a pump, open the accounts with
+// storage/azure and the transport, as the example of package pump does.
+//
 //	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}, {Name: "two"}}})
 //	client, err := azqueue.NewServiceClientFromConnectionString(sim.ConnectionString("one"),
 //		&azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: sim.Transport()}})
