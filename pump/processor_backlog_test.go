@@ -65,11 +65,11 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 // However long a task takes, a lone processor gets through: nothing is fetched
 // only to be given back, and the handlers are kept busy.
 func TestSlowHandlersAreKeptBusyAndNothingIsFetchedInVain(t *testing.T) {
-	for _, took := range []time.Duration{time.Second, 20 * time.Second, 60 * time.Second, 100 * time.Second, 10 * time.Minute} {
+	for _, took := range []time.Duration{time.Second, 20 * time.Second, 60 * time.Second, 10 * time.Minute} {
 		for _, each := range []int{1, 10, 200} {
 			t.Run(fmt.Sprintf("%v, %d a message", took, each), func(t *testing.T) {
 				inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
-					const rounds = 10
+					const rounds = 6
 					tasks := w.spread(64*rounds/each/4+1, each)
 					h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, took) }}
 					s := w.drain(h, ProcessorOptions{Timeout: -1, UntilIdle: 10 * time.Second})
@@ -112,9 +112,10 @@ func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
-				for range 100 {
+				text := c.text(w)
+				for range 50 {
 					for _, s := range w.cfg.shards() {
-						w.putText(s.Account, s.Queue, c.text(w))
+						w.putText(s.Account, s.Queue, text)
 					}
 				}
 				w.fault(azsim.Rule{Fault: azsim.FailBefore}, "PutMessage", "UpdateMessage", "DeleteMessage")
@@ -133,9 +134,10 @@ func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
 
 func TestWhatOneAccountCannotSettleLeavesMemoryForTheOthers(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		for range 100 {
+		text := incompressible(40 << 10)
+		for range 60 {
 			for _, s := range w.cfg.shards() {
-				w.putText(s.Account, s.Queue, incompressible(40<<10))
+				w.putText(s.Account, s.Queue, text)
 			}
 		}
 		w.fault(azsim.Rule{Account: "accounta", Fault: azsim.FailBefore}, "PutMessage", "UpdateMessage", "DeleteMessage")

@@ -104,7 +104,6 @@ func (r *processing) deliver(s *shard, m *storage.Message, sent time.Time) *deli
 	// Both times are the service's own, so no clock of this machine is in it.
 	d.age = max(0, m.NextVisible.Add(-r.o.Visibility).Sub(m.Inserted))
 	d.ctx, d.end = context.WithCancelCause(r.work)
-	r.keeper.keep(d, m.Receipt, sent)
 	r.counts.envelopes.Add(1)
 
 	var err error
@@ -131,6 +130,8 @@ func (r *processing) deliver(s *shard, m *storage.Message, sent time.Time) *deli
 	}
 	// Ownership has its place here: the segment is known, nothing is unpacked yet.
 	d.count = d.header.Tasks.Len()
+	// Last, because the keeper may find at once that the lease is over.
+	r.keeper.keep(d, m.Receipt, sent)
 	return d
 }
 
