@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,10 +30,18 @@ type process struct {
 	mu     sync.Mutex // guards what follows
 	last   []string   // lines of standard error
 	values map[string]float64
+	shown  map[string]bool // warnings that were relayed
+	causes []string        // of quarantined tasks, each once
 }
 
-// keptLines is how many of a process's last lines are shown if it fails.
-const keptLines = 15
+const (
+	// keptLines is how many of a process's last lines are shown if it fails.
+	keptLines = 15
+	// keptCauses is how many different causes of quarantined tasks are kept.
+	keptCauses = 3
+	// maxShown is how many different warnings of a process are relayed.
+	maxShown = 50
+)
 
 // processes are all that run, for killProcesses.
 var processes sync.Map
@@ -49,7 +58,7 @@ func killProcesses() {
 // own, or Ctrl-C at the terminal would be the first signal for all of them at
 // once, and the one we send the second.
 func startProcess(name string, log *slog.Logger, path string, args ...string) (*process, error) {
-	p := &process{name: name, cmd: exec.Command(path, args...), log: log, done: make(chan struct{}), values: map[string]float64{}}
+	p := &process{name: name, cmd: exec.Command(path, args...), log: log, done: make(chan struct{}), values: map[string]float64{}, shown: map[string]bool{}}
 	p.cmd.SysProcAttr = ownGroup()
 	p.cmd.Stdout = &p.out
 	stderr, err := p.cmd.StderrPipe()
@@ -86,10 +95,51 @@ func (p *process) read(stderr io.Reader) {
 		}
 		p.mu.Unlock()
 		if level, _ := record["level"].(string); level == "WARN" || level == "ERROR" {
-			p.log.Warn(p.name+": "+fmt.Sprint(record["msg"]), "error", record["error"])
+			p.relay(record)
 		}
 	}
 	_, _ = io.Copy(io.Discard, stderr) // a line beyond the buffer: the process must not block
+}
+
+// relay shows a warning of the process with what it gives as the reason. Of
+// those that say the same, which come with every message, the first is shown.
+func (p *process) relay(record map[string]any) {
+	msg := fmt.Sprint(record["msg"])
+	var attrs []any
+	for _, name := range []string{"error", "why", "reason", "detail", "note"} {
+		if v, ok := record[name]; ok {
+			attrs = append(attrs, name, v)
+		}
+	}
+	text := msg + fmt.Sprint(attrs...)
+	p.mu.Lock()
+	show := !p.shown[text] && len(p.shown) < maxShown
+	if show {
+		p.shown[text] = true
+	}
+	if cause := causeOf(record); msg == "quarantined" && len(p.causes) < keptCauses && !slices.Contains(p.causes, cause) {
+		p.causes = append(p.causes, cause)
+	}
+	p.mu.Unlock()
+	if show {
+		p.log.Warn(p.name+": "+msg, attrs...)
+	}
+}
+
+// causeOf is why tasks were quarantined, in the words of the processor's log.
+func causeOf(record map[string]any) string {
+	reason, _ := record["reason"].(string)
+	if detail, _ := record["detail"].(string); detail != "" {
+		return reason + ": " + detail
+	}
+	return reason
+}
+
+// quarantineCauses are the first different causes that the process logged.
+func (p *process) quarantineCauses() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.causes)
 }
 
 func (p *process) note(record map[string]any) {

@@ -44,8 +44,8 @@ and the work is --exec (see ` + "`processor run --help`" + `), --exec-each, or o
 to write them down.
 
 The report is printed and written to run.json in the --out directory, beside the
-configuration and the processors' results. The status is 0 only if no task was
-lost and no result is wrong.
+configuration and the processors' results. The status is 0 only if every task
+was handled: none was lost, none quarantined, and no result is wrong.
 
 ` + cli.ExitCodes,
 		Example: `  loadtest try --files "$(go env GOROOT)/src"
@@ -112,10 +112,7 @@ func (f *tryFlags) run(cmd *cobra.Command) error {
 	}
 	r.print(cmd.OutOrStdout())
 	fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s\n", path)
-	if r.Lost != 0 || r.Mismatched != 0 {
-		return fmt.Errorf("%d tasks lost, %d results wrong", r.Lost, r.Mismatched)
-	}
-	return nil
+	return r.verdict()
 }
 
 // trial is one run of the whole pump.
@@ -209,7 +206,7 @@ func (t *trial) pump(ctx context.Context) error {
 		return err
 	}
 	t.took = time.Since(t.began)
-	t.console.Log.Info("all tasks are handled; stopping the processors and checking the results")
+	t.console.Log.Info("stopping the processors and checking the results")
 	for _, p := range t.processors {
 		p.stop(time.Minute)
 		var s processorSummary

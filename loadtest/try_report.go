@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -62,6 +63,7 @@ type report struct {
 	Distributor distributorSummary `json:"distributor"`
 	Processors  []processorSummary `json:"processors"`
 	Unfinished  string             `json:"unfinished,omitempty"`
+	Causes      []string           `json:"causes,omitempty"` // the first ones for which tasks were quarantined
 	Go          string             `json:"go"`
 	CPUs        int                `json:"cpus"`
 	Time        time.Time          `json:"time"`
@@ -88,6 +90,13 @@ func (t *trial) report() (*report, error) {
 		r.Throttled += s.Throttled
 		r.Quarantined += s.Quarantined
 	}
+	for _, p := range t.processors {
+		for _, cause := range p.quarantineCauses() {
+			if len(r.Causes) < keptCauses && !slices.Contains(r.Causes, cause) {
+				r.Causes = append(r.Causes, cause)
+			}
+		}
+	}
 	r.Lost = max(r.Tasks-r.Handled-r.Quarantined, 0)
 	if f.files != "" {
 		r.Input = f.files
@@ -102,6 +111,18 @@ func (t *trial) report() (*report, error) {
 	r.TasksPerEnvelope = float64(r.Tasks) / float64(max(r.Envelopes, 1))
 	r.RequestsPerThousandTasks = float64(r.Requests.Total()) * 1000 / float64(max(r.Tasks, 1))
 	return r, nil
+}
+
+// verdict is nil if every task was handled, and rightly.
+func (r *report) verdict() error {
+	if r.Lost == 0 && r.Mismatched == 0 && r.Quarantined == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%d of %d tasks lost, %d quarantined, %d results wrong", r.Lost, r.Tasks, r.Quarantined, r.Mismatched)
+	for _, cause := range r.Causes {
+		err = fmt.Errorf("%w\nquarantined because of: %s", err, cause)
+	}
+	return err
 }
 
 func addRequests(to, from pump.Requests) {
@@ -124,17 +145,17 @@ func (r *report) write(path string) error {
 }
 
 func (r *report) print(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s tasks over %d accounts x %d queues (limits: %s) to %d processors\n",
-		r.Input, cli.Count(r.Tasks), r.Accounts, r.Queues, r.Limits, len(r.Processors))
+	fmt.Fprintf(w, "%s: %s over %s x %s (limits: %s) to %s\n", r.Input, cli.Plural(r.Tasks, "task"),
+		cli.Plural(int64(r.Accounts), "account"), cli.Plural(int64(r.Queues), "queue"), r.Limits, cli.Plural(int64(len(r.Processors)), "processor"))
 	fmt.Fprintf(w, "work: %s\n", r.Work)
 	fmt.Fprintf(w, "%s handled, %s lost, %s wrong, %s done twice", cli.Count(r.Handled), cli.Count(r.Lost), cli.Count(r.Mismatched), cli.Count(r.Duplicates))
 	if r.Quarantined > 0 {
 		fmt.Fprintf(w, ", %s quarantined", cli.Count(r.Quarantined))
 	}
-	fmt.Fprintf(w, "\n%.1f s, %s tasks/s; %s messages of %.1f tasks, %s read, %s sent\n", r.Seconds, cli.Count(int64(r.TasksPerSecond)),
-		cli.Count(r.Envelopes), r.TasksPerEnvelope, cli.Bytes(r.BytesIn), cli.Bytes(r.BytesSent))
+	fmt.Fprintf(w, "\n%.1f s, %s tasks/s; %s of %.1f tasks, %s read, %s sent\n", r.Seconds, cli.Count(int64(r.TasksPerSecond)),
+		cli.Plural(r.Envelopes, "message"), r.TasksPerEnvelope, cli.Bytes(r.BytesIn), cli.Bytes(r.BytesSent))
 	for i, p := range r.Processors {
-		fmt.Fprintf(w, "processor %d: %s tasks from %s messages\n", i+1, cli.Count(p.Handled), cli.Count(p.Envelopes))
+		fmt.Fprintf(w, "processor %d: %s from %s\n", i+1, cli.Plural(p.Handled, "task"), cli.Plural(p.Envelopes, "message"))
 	}
 	cli.Requests(w, r.Requests, r.Throttled, r.Tasks)
 	if r.Unfinished != "" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,5 +199,36 @@ func TestTheReportAddsUpWhatAllProcessesDid(t *testing.T) {
 		if _, ok := fields[name]; !ok {
 			t.Errorf("run.json has no %s", name)
 		}
+	}
+}
+
+// TestATrialThatQuarantinesFails, and says why: a worker that fails every task is no success.
+func TestATrialThatQuarantinesFails(t *testing.T) {
+	var log bytes.Buffer
+	p := &process{name: "processor 1", log: slog.New(slog.NewTextHandler(&log, nil)), values: map[string]float64{}, shown: map[string]bool{}}
+	quarantined := `{"level":"WARN","msg":"quarantined","reason":"attempts","detail":"name 'work' is not defined","tasks":4}` + "\n"
+	p.read(strings.NewReader(quarantined + quarantined + `{"level":"WARN","msg":"a child is replaced","why":"the child ended"}` + "\n"))
+	if n := strings.Count(log.String(), "name 'work' is not defined"); n != 1 || !strings.Contains(log.String(), `why="the child ended"`) || strings.Contains(log.String(), "nil") {
+		t.Errorf("relayed:\n%s", log.String())
+	}
+	tr := &trial{
+		flags: &tryFlags{input: "x.jsonl"}, results: newResults(), processors: []*process{p, p},
+		summary: distributorSummary{Tasks: 8}, summaries: []processorSummary{{Quarantined: 4}, {Quarantined: 4}},
+	}
+	r, err := tr.report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "0 of 8 tasks lost, 8 quarantined, 0 results wrong\nquarantined because of: attempts: name 'work' is not defined"
+	if err := r.verdict(); err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+	for _, r := range []*report{{Lost: 1}, {Mismatched: 1}, {Quarantined: 1}} {
+		if r.verdict() == nil {
+			t.Errorf("%+v is no failure", r)
+		}
+	}
+	if err := (&report{Tasks: 3, Handled: 3, Duplicates: 1}).verdict(); err != nil {
+		t.Error(err)
 	}
 }

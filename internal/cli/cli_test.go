@@ -115,6 +115,11 @@ func TestNumbersAreWrittenToBeRead(t *testing.T) {
 			t.Errorf("%d became %s", n, got)
 		}
 	}
+	for n, want := range map[int64]string{0: "0 tasks", 1: "1 task", 1234: "1,234 tasks"} {
+		if got := Plural(n, "task"); got != want {
+			t.Errorf("%d became %s", n, got)
+		}
+	}
 	for n, want := range map[int64]string{1: "1 B", 20 << 10: "20.0 KiB", 20 << 20: "20.0 MiB", 20 << 30: "20.0 GiB"} {
 		if got := Bytes(n); got != want {
 			t.Errorf("%d became %s", n, got)

@@ -34,6 +34,14 @@ func Count(n int64) string {
 	return sign + digits
 }
 
+// Plural is a number of things: 1 task, 2 tasks.
+func Plural(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return Count(n) + " " + thing + "s"
+}
+
 // Bytes writes a size so that it can be read.
 func Bytes(n int64) string {
 	switch {
@@ -52,7 +60,7 @@ func Bytes(n int64) string {
 // they come to for a thousand tasks.
 func Requests(w io.Writer, r pump.Requests, throttled, tasks int64) {
 	total := r.Total()
-	fmt.Fprintf(w, "%s requests", Count(total))
+	fmt.Fprint(w, Plural(total, "request"))
 	if tasks > 0 {
 		fmt.Fprintf(w, ", %.1f for a thousand tasks", float64(total)*1000/float64(tasks))
 	}
