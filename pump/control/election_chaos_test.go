@@ -182,7 +182,7 @@ func (c *chaos) judge() {
 	var lastAt time.Time
 	idle := true
 	leaders := map[uint64]string{}
-	for _, e := range c.server.history {
+	for _, e := range c.server.written() {
 		if e.Row != "election" {
 			continue
 		}
@@ -272,7 +272,7 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 				wg.Go(func() { c.machine(ctx, fmt.Sprint("m", i)) })
 			}
 			wg.Wait()
-			for _, e := range c.server.history {
+			for _, e := range c.server.written() {
 				all = append(all, fmt.Sprint(e.Modified.Sub(began.Round(0)), " ", e.Row, " ", e.Properties["Leader"], e.Properties["Beats"], e.Properties[nonceProperty]))
 			}
 		})

@@ -241,6 +241,14 @@ func (s *fakeServer) apply(key string, w storage.Write) (storage.ETag, error) {
 	return e.ETag, nil
 }
 
+// written is every version of every row so far. A write that its client has
+// given up may still land meanwhile.
+func (s *fakeServer) written() []storage.Entity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.history)
+}
+
 func (c *fakeClient) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
 		var found []storage.Entity

@@ -230,7 +230,7 @@ func TestASeededTableGivesTheSameNoncesAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, e := range client.history {
+			for _, e := range client.written() {
 				all = append(all, e.Properties[nonceProperty].(string))
 			}
 		})

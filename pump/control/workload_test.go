@@ -101,7 +101,7 @@ func TestOfManyWhoCreateAWorkloadAtOnceAllGetTheSameMap(t *testing.T) {
 				t.Fatal("two processes have different maps")
 			}
 		}
-		if n := len(server.history); n != 1 {
+		if n := len(server.written()); n != 1 {
 			t.Errorf("the row was written %d times", n)
 		}
 	})
@@ -335,7 +335,7 @@ func TestADamagedWorkloadRowIsAnErrorAndNotOverwritten(t *testing.T) {
 				if _, err := EnsureWorkload(t.Context(), client, citySpec()); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), property) {
 					t.Error(err)
 				}
-				if len(server.history) != 1 {
+				if len(server.written()) != 1 {
 					t.Error("it was written")
 				}
 			})
