@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,11 +38,12 @@ are not there.
 ` + sources + `
 
 With --once (the default) the source is sent once, whatever other distributors
-do. With --every any number of distributors, started alike on several machines,
+do: several of them each send all of their source. Running the command again is
+a new run that sends everything again; your own --id tells repeats. With --every any number of distributors, started alike on several machines,
 send it again and again: whenever a distribution is due, one of them makes it,
 and when that one dies another continues from its last checkpoint. That needs a
-source that can be read again; a run over standard input or a command, or over
-files that have changed meanwhile, is broken off and begun anew.
+source that can be read again: standard input is refused, and a run over a
+command, or over files that have changed meanwhile, is broken off and begun anew.
 
 On the first signal the distributor reads no more, sends what it has read, and
 ends: with --every with status 0, as another goes on; with --once with status
@@ -67,11 +69,11 @@ ends: with --every with status 0, as another goes on; with --once with status
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `file`")
+	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.DurationVar(&f.options.Every, "every", 0, "send it again so long after the end of the last time, on one of all distributors")
 	f.source.add(cmd)
-	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what to do with a line that cannot be a task: `fail`, skip or quarantine")
+	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what to do with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.SealAge, "seal-age", 0, "the longest that a task waits for others to fill its message (default 1s for pipes and commands, else no limit)")
 	flags.DurationVar(&f.options.CheckpointEvery, "checkpoint-every", 0, "the time between checkpoints (default 1s)")
@@ -89,6 +91,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("every") && f.options.Every <= 0 {
 		return cli.Usage("--every: %v is out of range; use more than 0", f.options.Every)
+	}
+	if f.options.Every > 0 && slices.Contains(f.source.input, "-") {
+		return cli.Usage("--every: standard input can be read only once, and the second distribution would find nothing; give --input a file, or leave --every out")
 	}
 	if f.options.Every == 0 && (f.options.Beat != 0 || f.options.Lease != 0) {
 		return cli.Usage("--beat and --lease belong to --every")
@@ -129,8 +134,11 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	for _, name := range cli.Secrets(file.Variables) {
 		_ = os.Unsetenv(name)
 	}
-	_, err = d.Run(ctx)
+	summary, err := d.Run(ctx)
 	console.Done()
+	if err != nil && f.options.Every == 0 && summary.Run != (pump.RunID{}) {
+		console.Log.Warn("this run is not continued; running the command again is a new run, which sends everything again", "run", summary.Run)
+	}
 	if interrupted := cli.WasInterrupted(ctx); interrupted != nil {
 		if f.options.Every > 0 && err == nil {
 			return printing
@@ -144,24 +152,29 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	return errors.Join(cli.Explain(err, file), printing)
 }
 
-// print prints what a distribution came to. One that failed is only reported
-// as JSON: people read the error.
+// print prints what a distribution came to, or came to before it failed. One
+// that did not begin came to nothing.
 func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
+	if err != nil && s.Run == (pump.RunID{}) {
+		return nil
+	}
 	if f.json {
 		return cli.JSON(out, s)
 	}
 	if err != nil {
-		return nil
+		fmt.Fprintf(out, "run %s: stopped after %.1f s: %s read, %s sent\n", s.Run, s.Seconds, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"))
+	} else {
+		fmt.Fprintf(out, "run %s: %s in %s (%.1f a message) in %.1f s (%s/s)\n", s.Run, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"),
+			float64(s.Tasks)/float64(max(s.Envelopes, 1)), s.Seconds, cli.Count(int64(float64(s.Tasks)/max(s.Seconds, 1e-3))))
 	}
-	fmt.Fprintf(out, "run %s: %s tasks in %s messages (%.1f a message) in %.1f s (%s/s)\n", s.Run, cli.Count(s.Tasks), cli.Count(s.Envelopes),
-		float64(s.Tasks)/float64(max(s.Envelopes, 1)), s.Seconds, cli.Count(int64(float64(s.Tasks)/max(s.Seconds, 1e-3))))
 	fmt.Fprintf(out, "%s read, %s sent", cli.Bytes(s.BytesIn), cli.Bytes(s.BytesSent))
 	for _, n := range []struct {
 		count int64
+		thing string
 		what  string
-	}{{s.Skipped, "bad lines skipped"}, {s.Quarantined, "bad lines quarantined"}, {s.Resent, "messages sent again after an unclear answer"}} {
+	}{{s.Skipped, "bad line", "skipped"}, {s.Quarantined, "bad line", "quarantined"}, {s.Resent, "message", "sent again after an unclear answer"}} {
 		if n.count > 0 {
-			fmt.Fprintf(out, ", %s %s", cli.Count(n.count), n.what)
+			fmt.Fprintf(out, ", %s %s", cli.Plural(n.count, n.thing), n.what)
 		}
 	}
 	if s.Resumed {

@@ -45,9 +45,9 @@ func (f *sourceFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.files, "files", nil, "make a task of each file under `DIR`; may be repeated")
 	flags.StringVar(&f.list, "list", "", "make a task of each path in `F`")
 	flags.StringVar(&f.exec, "exec", "", "read the lines that `CMD` prints")
-	flags.StringVar(&f.format, "format", "", "`jsonl`, csv or lines (default: by the file's name)")
-	flags.StringVar(&f.key, "key", "", "the `field` or column that tasks are segmented by (default: the whole line)")
-	flags.StringVar(&f.id, "id", "", "the `field` or column with your own name of the task")
+	flags.StringVar(&f.format, "format", "", "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)")
+	flags.StringVar(&f.key, "key", "", "the `FIELD` or column that tasks are segmented by (default: the whole line)")
+	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
 	flags.IntVar(&f.maxLine, "max-line", 0, "the longest line in bytes (default 1 MiB)")
 }
 

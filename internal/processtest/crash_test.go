@@ -265,4 +265,10 @@ func TestAnInterruptedDistributionSaysSo(t *testing.T) {
 	if code := d.wait(); code != 143 {
 		t.Errorf("exit status %d", code)
 	}
+	var s sent
+	d.summary(&s)
+	if s.Envelopes < 20 || s.Tasks < s.Envelopes || s.Tasks >= 20_000 {
+		t.Errorf("the summary of what was sent: %+v", s)
+	}
+	d.says("running the command again is a new run, which sends everything again")
 }
