@@ -74,8 +74,8 @@ func (f *workFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.discard, "discard", false, "settle every task at once, doing nothing (for measuring)")
 	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0), "how many processes --exec and --exec-each run at once")
 	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute, "how long one task may take with --exec, --exec-each and --http")
-	flags.StringArrayVar(&f.headers, "http-header", nil, "a `header` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
-	flags.StringArrayVar(&f.keepEnv, "keep-env", nil, "an environment variable that commands get although it is one of the configuration's; may be repeated")
+	flags.StringArrayVar(&f.headers, "http-header", nil, "a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
+	flags.StringArrayVar(&f.keepEnv, "keep-env", nil, "an environment variable `NAME` that commands get although it is one of the configuration's; may be repeated")
 	flags.DurationVar(&f.patience, "out-patience", 30*time.Second, "how long writing --out may fail, with nothing settled, before the processor stops with status 1")
 }
 
@@ -130,6 +130,11 @@ func (f *workFlags) handler(file *configfile.File, log *slog.Logger, broken func
 	w, err := f.worker(h, file, log, broken)
 	if err != nil {
 		return nil, err
+	}
+	if w != nil {
+		noted := handlers.NewNoted(w, log)
+		h.closers = append(h.closers, noted.Close)
+		w = noted
 	}
 	if f.out == "" {
 		h.handler = handlers.Handler(w)

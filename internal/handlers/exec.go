@@ -114,6 +114,8 @@ func (e *Exec) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	var s *slot
 	select {
 	case s = <-e.idle:
+	case <-e.health.broken:
+		return nil, e.health.wait(ctx)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -166,8 +168,12 @@ func (e *Exec) ready(ctx context.Context, s *slot) error {
 		if wait := time.Until(s.notBefore); wait > 0 {
 			select {
 			case <-time.After(wait):
+			case <-e.health.broken:
 			case <-ctx.Done():
 			}
+		}
+		if err := e.health.wait(ctx); err != nil {
+			return err
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

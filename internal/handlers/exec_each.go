@@ -55,6 +55,8 @@ func NewExecEach(o CommandOptions) (*ExecEach, error) {
 func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
 	select {
 	case e.idle <- struct{}{}:
+	case <-e.health.broken:
+		return nil, e.health.wait(ctx)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -74,6 +76,7 @@ func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, err
 		e.health.fails(startErr)
 		select {
 		case <-time.After(time.Second):
+		case <-e.health.broken:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

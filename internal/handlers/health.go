@@ -2,8 +2,12 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
 )
 
 // maxFailures is after how many failures in a row, without a single outcome
@@ -49,14 +53,27 @@ func (h *health) fails(why error) {
 	}
 }
 
-// wait holds the tasks of a broken command until the processor gives them
-// back: tried, each would lose an attempt for what is not its fault.
+// handBack is how long a task of a broken command is held before it is given
+// back. By then the processor starts no more tasks, which would all come here
+// one after the other and lose an attempt each.
+const handBack = time.Second
+
+// wait holds the tasks of a broken command. They are not tried, but given back
+// at once rather than at the end of the processor's grace period, which is for
+// tasks that are being worked on. That is an attempt of those few that were in
+// hand, as their trial would have been.
 func (h *health) wait(ctx context.Context) error {
 	select {
 	case <-h.broken:
-		<-ctx.Done()
-		return context.Cause(ctx)
 	default:
 		return nil
 	}
+	select {
+	case <-time.After(handBack):
+		return pump.RetryAfter(0, errBrokenCommand)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
+
+var errBrokenCommand = errors.New("the command does not work; the task was given back untried")

@@ -46,6 +46,7 @@ func TestMistakesOfUseEndWithStatus2(t *testing.T) {
 		{"no such flag", "unknown flag: --onec", []string{"distributor", "run", "--onec"}},
 		{"no such command", `unknown command "rum"`, []string{"processor", "rum"}},
 		{"two modes", "--once and --every exclude each other", []string{"distributor", "run", "--once", "--every", "1s", "--input", "x.jsonl"}},
+		{"input that cannot be read again", "standard input can be read only once", []string{"distributor", "run", "--every", "1s", "--input", "-"}},
 		{"nothing to read", "nothing says what to read", []string{"distributor", "run", "--config", config}},
 		{"nothing to do", "nothing says what to do with a task", []string{"processor", "run", "--config", config}},
 		{"no configuration", "there is no such file", []string{"processor", "run", "--config", filepath.Join(dir, "none.yaml"), "--discard"}},
@@ -274,7 +275,7 @@ func TestAnUnusableCommandStopsTheProcessorAndCostsNoTask(t *testing.T) {
 	writeTasks(t, w.path("tasks.jsonl"), n)
 	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
 	fails(t, 1, []string{"the command does not work", "No such module"}, "processor", "run", "--config", w.config,
-		"--exec", `sh -c 'echo "No such module" >&2; exit 1'`, "--children", "4", "--grace", "1s")
+		"--exec", `sh -c 'echo "No such module" >&2; exit 1'`, "--children", "4", "--grace", "10m")
 	out := w.path("done.jsonl")
 	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "4s").succeeds()
 	requireEachOnceNamed(t, readDone(t, out), n)
