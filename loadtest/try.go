@@ -57,14 +57,14 @@ was handled: none was lost, none quarantined, and no result is wrong.
 	flags.SortFlags = false
 	flags.StringVar(&f.files, "files", "", "hash every regular file under `DIR`")
 	flags.StringVar(&f.input, "input", "", "take the tasks from `FILE`")
-	flags.StringVar(&f.key, "key", "", "with --input: the `field` that tasks are segmented by")
+	flags.StringVar(&f.key, "key", "", "with --input: the `FIELD` that tasks are segmented by")
 	flags.StringVar(&f.exec, "exec", "", "with --input: give the tasks to long-lived children running `CMD`")
 	flags.StringVar(&f.each, "exec-each", "", "with --input: run `CMD` for each task")
 	f.simulate.add(cmd)
 	flags.IntVar(&f.processors, "processors", 2, "how many processors")
-	flags.StringVar(&f.out, "out", "out", "the `directory` for the report and the results")
-	flags.StringVar(&f.distributor, "distributor", sibling("distributor"), "the distributor's `binary`")
-	flags.StringVar(&f.processor, "processor", sibling("processor"), "the processor's `binary`")
+	flags.StringVar(&f.out, "out", "out", "the `DIR` for the report and the results")
+	flags.StringVar(&f.distributor, "distributor", sibling("distributor"), "the distributor's `BINARY`")
+	flags.StringVar(&f.processor, "processor", sibling("processor"), "the processor's `BINARY`")
 	flags.DurationVar(&f.stall, "stall", 90*time.Second, "give up when nothing has moved for so long")
 	f.console.Add(cmd, 500*time.Millisecond)
 	return cmd

@@ -38,6 +38,11 @@ On the first signal the processor takes no more tasks, lets those that run
 finish for --grace, puts back what was not started, and ends with status 0.
 With --until-idle a signal before the end gives status 130 or 143.
 
+--until-idle does not wait for tasks that were put back for longer than it: they
+stay in their queues for the next processor. To see every retry through, let it
+be longer than --retry-max and than what the work asks for by "retry". A failed
+task is tried 8 times within about 2 minutes (--max-attempts, --retry-base).
+
 ` + cli.ExitCodes,
 		Example: `  # write every task to a file, and leave when there are no more
   processor run --config pump.yaml --out done.jsonl --until-idle 5s
@@ -55,9 +60,9 @@ With --until-idle a signal before the end gives status 130 or 143.
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `file`")
+	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
 	f.work.add(cmd)
-	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0, "leave after so long without a task (default: run until a signal)")
+	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0, "leave after so long without a task; tasks put back for a later attempt than that are not waited for (default: run until a signal)")
 	flags.IntVar(&f.options.Concurrency, "concurrency", 0, "how many tasks are in work at once (default 64; with --exec or --exec-each and without --out, as many as --children)")
 	flags.DurationVar(&f.options.Visibility, "visibility", 0, "for how long a taken message stays hidden unless renewed, and so how late the tasks of a dead processor are done by another (default 1m0s)")
 	flags.DurationVar(&f.options.Grace, "grace", 30*time.Second, "how long running tasks may go on when the processor stops")
@@ -87,7 +92,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	defer broken(nil)
 	f.work.connections = f.options.Concurrency
 	h, err := f.work.handler(file, console.Log, func(err error) {
-		console.Log.Error("stopping", "error", err)
+		console.Log.Error("the processor stops", "error", err)
 		broken(&brokenError{err})
 	})
 	if err != nil {
@@ -123,17 +128,26 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	}
 	summary, err := p.Run(ctx)
 	console.Done()
+	if err = cli.Explain(err, file); cli.IsMistake(err) {
+		return err // nothing was done that a summary could be of
+	}
+	idle := time.Duration(0)
+	if err == nil && ctx.Err() == nil {
+		idle = o.UntilIdle // it left for that reason
+	}
 	if f.json {
-		err = errors.Join(cli.Explain(err, file), cli.JSON(out, summary))
+		err = errors.Join(err, cli.JSON(out, summary))
 	} else {
-		printSummary(out, summary)
-		err = cli.Explain(err, file)
+		printSummary(out, summary, idle)
+	}
+	if o.UntilIdle > 0 && summary.Retried > 0 {
+		console.Log.Warn(cli.Plural(summary.Retried, "task") + " put back for another attempt (counted once for each time); --until-idle does not wait for one that is put back for longer: some may be waiting")
 	}
 	if err != nil {
 		return err
 	}
 	if b, ok := errors.AsType[*brokenError](context.Cause(ctx)); ok {
-		return b
+		return cli.Reported(b)
 	}
 	if o.UntilIdle > 0 {
 		return cli.WasInterrupted(ctx)
@@ -156,9 +170,16 @@ func progress(console *cli.Console) func(pump.ProcessorSummary) {
 	}
 }
 
-func printSummary(w io.Writer, s pump.ProcessorSummary) {
-	fmt.Fprintf(w, "%s tasks handled in %.1f s (%s/s), from %s messages\n", cli.Count(s.Handled), s.Seconds,
-		cli.Count(int64(float64(s.Handled)/max(s.Seconds, 1e-3))), cli.Count(s.Envelopes))
+// printSummary prints the summary for people. The time that was only spent on
+// waiting, at the end, is no part of the rate.
+func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) {
+	busy := max(s.Seconds-idle.Seconds(), 1e-3)
+	fmt.Fprintf(w, "%s handled in %.1f s (%s/s), from %s", cli.Plural(s.Handled, "task"), busy,
+		cli.Count(int64(float64(s.Handled)/busy)), cli.Plural(s.Envelopes, "message"))
+	if idle > 0 {
+		fmt.Fprintf(w, "; then idle for %v", idle)
+	}
+	fmt.Fprintln(w)
 	for _, n := range []struct {
 		count int64
 		what  string

@@ -37,7 +37,7 @@ type ConsoleFlags struct {
 
 // Add adds the flags to a command, which logs its progress so often by default.
 func (f *ConsoleFlags) Add(cmd *cobra.Command, every time.Duration) {
-	cmd.Flags().StringVar(&f.format, "log-format", "text", "log on standard error as `text` or json")
+	cmd.Flags().StringVar(&f.format, "log-format", "text", "the `FORMAT` of the log on standard error: text or json")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "log warnings and errors only, and no progress")
 	cmd.Flags().BoolVar(&f.debug, "debug", false, "log details too")
 	cmd.Flags().DurationVar(&f.every, "progress-every", every, "how often progress is logged where standard error is no terminal")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/control"
 )
 
 // ExitCodes is the part of a command's help that says how it ends.
@@ -44,6 +45,15 @@ type failure struct{ err error }
 func (e *failure) Error() string { return e.err.Error() }
 func (e *failure) Unwrap() error { return e.err }
 
+// Reported makes an error that is in the log already: it decides the exit
+// status and is not printed again.
+func Reported(err error) error { return &reported{err} }
+
+type reported struct{ err error }
+
+func (e *reported) Error() string { return e.err.Error() }
+func (e *reported) Unwrap() error { return e.err }
+
 // Command makes f the action of a command.
 func Command(f func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
@@ -58,6 +68,8 @@ func Command(f func(cmd *cobra.Command) error) func(*cobra.Command, []string) er
 // process ends without further ado on a second signal.
 func Main(root *cobra.Command, atOnce func()) {
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = version(root)
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	ctx, stop := withSignals(context.Background(), atOnce)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -69,6 +81,9 @@ func Main(root *cobra.Command, atOnce func()) {
 }
 
 func report(root, cmd *cobra.Command, err error) {
+	if _, ok := errors.AsType[*reported](err); ok {
+		return
+	}
 	for line := range strings.Lines(err.Error()) {
 		if line = strings.TrimSpace(line); line != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), line)
@@ -91,11 +106,16 @@ func exitCode(err error) int {
 	}
 	_, usage := errors.AsType[*UsageError](err)
 	_, file := errors.AsType[configfile.Errors](err)
-	if usage || file {
+	_, pinned := errors.AsType[*control.MismatchError](err)
+	if usage || file || pinned {
 		return exitUsage
 	}
 	return exitFailure
 }
+
+// IsMistake reports whether err is one of the command line or the
+// configuration, upon which nothing was done.
+func IsMistake(err error) bool { return err != nil && exitCode(&failure{err}) == exitUsage }
 
 // Explain gives an error of the engine the place that its cause stands at: a
 // line of the configuration file, or a flag.

@@ -15,10 +15,15 @@ func Version() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: Command(func(cmd *cobra.Command) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s %s/%s\n", cmd.Root().Name(), revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintln(cmd.OutOrStdout(), version(cmd.Root()))
 			return nil
 		}),
 	}
+}
+
+// version is what `version` and --version print.
+func version(root *cobra.Command) string {
+	return fmt.Sprintf("%s %s %s %s/%s", root.Name(), revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // revision is the module's version if it was installed as one, else the commit.
