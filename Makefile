@@ -1,5 +1,5 @@
 # Everything that can be done here, by name; `make` alone lists it.
-# A machine needs Go, make, git and Node; the rest is fetched by these goals.
+# A machine needs Go, make and git, and Node for the goals that use Azurite (test, cover); the rest is fetched by these goals.
 
 GO        ?= go
 GOFUMPT    = $(GO) run mvdan.cc/gofumpt@v0.12.0
