@@ -29,7 +29,9 @@ type Reader interface {
 	// waits for it.
 	Next(ctx context.Context) (Record, error)
 	// AppendCursor appends the position behind the record or bad record that
-	// Next gave last. It is at most 8 KiB long; an empty one is the beginning.
+	// Next gave last, also after a Next that gave none because ctx ended: a
+	// distributor that is told to stop saves it then, and a position further on
+	// would lose tasks. It is at most 8 KiB long; an empty one is the beginning.
 	AppendCursor(dst []byte) []byte
 	// Progress is how much has been read of how much, in the source's own unit
 	// (bytes or files); total is 0 if it is not known.

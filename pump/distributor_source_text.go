@@ -240,6 +240,9 @@ type textReader struct {
 type textPosition struct{ pos, line int64 }
 
 func (r *textReader) Next(ctx context.Context) (Record, error) {
+	if ctx.Err() != nil { // before anything moves; files do not look at it again
+		return Record{}, context.Cause(ctx)
+	}
 	for r.file < len(r.files) {
 		if r.in == nil {
 			if err := r.openNext(ctx); err != nil {

@@ -83,16 +83,23 @@ type treeReader struct {
 	read  int64
 
 	root   int         // being walked
-	begun  bool        // it has been looked at
+	begun  bool        // its first level is read
 	levels []treeLevel // the directories from the root to here
-	last   string      // the name given last, in the innermost directory; "" before the root's first, "." for the root itself
 	after  []string    // on opening at a cursor: the parts of the path given last
+	given  treePosition
 	body   []byte
+}
+
+// treePosition is the file given last. It changes when a file is given and at
+// no other time: on its way to the next one the walk may be stopped anywhere (P2.1).
+type treePosition struct {
+	root int
+	path string // below the root; "." is the root itself, "" comes before its first file
 }
 
 // treeLevel is one directory with the names that are still to come.
 type treeLevel struct {
-	name  string
+	below string // its path below the root, with a separator at the end; "" for the root
 	path  string
 	names []string // sorted; directories end in a separator
 }
@@ -109,30 +116,35 @@ func (r *treeReader) Next(ctx context.Context) (Record, error) {
 	return Record{Key: r.body, Body: r.body}, nil
 }
 
-// next walks to the next file.
+// next walks to the next file. A name is taken from its level, and a root is
+// begun, only when nothing can fail any more, so that after an error the walk
+// stands where it was.
 func (r *treeReader) next(ctx context.Context) (string, error) {
-	for ; r.root < len(r.roots); r.root, r.begun, r.last = r.root+1, false, "" {
+	for ; r.root < len(r.roots); r.root, r.begun = r.root+1, false {
 		if !r.begun {
 			path, err := r.begin(ctx)
 			if path != "" || err != nil {
 				return path, err
 			}
 		}
-		for len(r.levels) > 0 {
-			l := &r.levels[len(r.levels)-1]
+		for depth := len(r.levels); depth > 0; depth = len(r.levels) {
+			l := &r.levels[depth-1]
 			if len(l.names) == 0 {
-				r.levels = r.levels[:len(r.levels)-1]
+				r.levels = r.levels[:depth-1]
 				continue
 			}
 			name := l.names[0]
-			l.names = l.names[1:]
 			if dir, ok := strings.CutSuffix(name, separator); ok {
-				if err := r.enter(ctx, dir, filepath.Join(l.path, dir), nil); err != nil {
+				levels, err := enter(ctx, r.levels, l.below+name, filepath.Join(l.path, dir), nil)
+				if err != nil {
 					return "", err
 				}
+				levels[depth-1].names = l.names[1:] // not l's: appending may have moved the levels
+				r.levels = levels
 				continue
 			}
-			r.last = name
+			l.names = l.names[1:]
+			r.given = treePosition{r.root, l.below + name}
 			return filepath.Join(l.path, name), nil
 		}
 	}
@@ -146,36 +158,40 @@ func (r *treeReader) begin(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.begun = true
-	after := r.after
-	r.after = nil
+	given := r.after != nil
 	switch {
 	case st.IsDir():
-		return "", r.enter(ctx, ".", root, after)
+		levels, err := enter(ctx, r.levels, "", root, r.after)
+		if err != nil {
+			return "", err
+		}
+		r.levels = levels
 	case !st.Mode().IsRegular():
 		return "", fmt.Errorf("%s is neither a file nor a directory", root)
-	case after != nil: // it was given before the cursor was taken
+	}
+	r.begun, r.after = true, nil
+	if st.IsDir() || given { // given: before the cursor was taken
 		return "", nil
 	}
-	r.last = "."
+	r.given = treePosition{r.root, "."}
 	return root, nil
 }
 
-// enter reads a directory. What sorts at or before the path `after` below it is
-// left out: comparing names, not counting entries, because files may have come
-// and gone (P2.3).
-func (r *treeReader) enter(ctx context.Context, name, path string, after []string) error {
+// enter reads a directory and appends it to the levels. What sorts at or before
+// the path `after` below it is left out: comparing names, not counting entries,
+// because files may have come and gone (P2.3).
+func enter(ctx context.Context, levels []treeLevel, below, path string, after []string) ([]treeLevel, error) {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // removed since its parent was read
+		return levels, nil // removed since its parent was read
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l := treeLevel{name: name, path: path}
+	l := treeLevel{below: below, path: path}
 	inside := false
 	for _, e := range entries {
 		if len(after) > 0 && (e.Name() < after[0] || e.Name() == after[0] && !e.IsDir()) {
@@ -190,27 +206,17 @@ func (r *treeReader) enter(ctx context.Context, name, path string, after []strin
 			l.names = append(l.names, e.Name())
 		}
 	}
-	r.levels = append(r.levels, l)
+	levels = append(levels, l)
 	if inside {
-		return r.enter(ctx, after[0], filepath.Join(path, after[0]), after[1:])
+		return enter(ctx, levels, below+after[0]+separator, filepath.Join(path, after[0]), after[1:])
 	}
-	return nil
+	return levels, nil
 }
 
 // AppendCursor writes the number of the root and the path below it that was
 // given last, not a count: P2.3.
 func (r *treeReader) AppendCursor(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, uint64(r.root))
-	if r.after != nil { // opened at a cursor and not read from yet
-		return append(dst, strings.Join(r.after, separator)...)
-	}
-	if r.last == "" {
-		return dst
-	}
-	for _, l := range r.levels[min(1, len(r.levels)):] {
-		dst = append(append(dst, l.name...), separator...)
-	}
-	return append(dst, r.last...)
+	return append(binary.AppendUvarint(dst, uint64(r.given.root)), r.given.path...)
 }
 
 func (r *treeReader) moveTo(cursor []byte) error {
@@ -219,8 +225,9 @@ func (r *treeReader) moveTo(cursor []byte) error {
 		return errCursor
 	}
 	r.root = int(root)
-	if n < len(cursor) {
-		r.after = strings.Split(string(cursor[n:]), separator)
+	r.given = treePosition{r.root, string(cursor[n:])}
+	if r.given.path != "" {
+		r.after = strings.Split(r.given.path, separator)
 	}
 	return nil
 }
