@@ -20,8 +20,9 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 
 // outcome is a handler's wish for one task, carried as an error.
 type outcome struct {
-	after  time.Duration
-	reject bool
+	after   time.Duration
+	reject  bool
+	release bool
 	err    error
 }
 
@@ -31,6 +32,8 @@ func (o *outcome) Error() string {
 		return o.err.Error()
 	case o.reject:
 		return "rejected"
+	case o.release:
+		return "put back untried"
 	default:
 		return fmt.Sprintf("retry after %v", o.after)
 	}
@@ -48,6 +51,15 @@ func RetryAfter(d time.Duration, cause error) error {
 // quarantined at once, with the cause.
 func Reject(cause error) error {
 	return &outcome{reject: true, err: cause}
+}
+
+// Release as a handler's error says that the task was not tried: it is put back
+// at once and no attempt is counted. It is for what is no fault of the task, such as
+// a store that the handler cannot reach, at the end of a processor: one that goes on gets
+// the task again immediately, and should rather hold it until it can be tried. The
+// cause may be nil.
+func Release(cause error) error {
+	return &outcome{release: true, err: cause}
 }
 
 // wish finds what a handler asked for in the error it returned.

@@ -14,7 +14,8 @@ import (
 type verdict uint8
 
 const (
-	// unfinished: not started, or its context ended under it. No attempt is counted.
+	// unfinished: not started, released by the handler, or its context ended
+	// under it. No attempt is counted.
 	unfinished verdict = iota
 	finished
 	failed   // an error, a panic, a timeout: an attempt
@@ -209,10 +210,14 @@ func judge(ctx context.Context, err error) (v verdict, after time.Duration) {
 		return finished, 0
 	}
 	if w, ok := wish(err); ok {
-		if w.reject {
+		switch {
+		case w.reject:
 			return rejected, 0
+		case w.release:
+			return unfinished, 0
+		default:
+			return retry, w.after
 		}
-		return retry, w.after
 	}
 	// A handler whose context ended for reasons that are not its task's cannot
 	// be blamed for returning early.

@@ -175,6 +175,29 @@ func TestRetriesKeepTheIdentityAndCountTheAttempt(t *testing.T) {
 	})
 }
 
+func TestAReleasedTaskComesBackWithoutAnAttempt(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.put("accounta", "work-00", 2, 10)
+		released := map[string]int{}
+		h := &seen{}
+		h.work = func(_ context.Context, task *Task) error {
+			if task.Attempt != 1 {
+				t.Errorf("%s: attempt %d", identity(task), task.Attempt)
+			}
+			if id := identity(task); task.N%2 == 0 && released[id] < 10 { // more often than a task is tried
+				released[id]++
+				return Release(errFlop)
+			}
+			return nil
+		}
+		s := w.drain(h, ProcessorOptions{Concurrency: 1})
+		h.expect(t, 20, 10+10*11)
+		if s.Handled != 20 || s.Failed != 0 || s.Retried != 0 || s.Released == 0 || s.Quarantined != 0 || w.left() != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestRetryDelaysGrowUpToTheLimit(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.put("accounta", "work-00", 1, 1)
@@ -483,6 +506,9 @@ func TestTheContextsOfHandlersSayWhyTheyEnd(t *testing.T) {
 		}
 		if v, _ := judge(ctx, Reject(errFlop)); v != rejected {
 			t.Errorf("a rejection under %q is judged %d", cause, v)
+		}
+		if v, _ := judge(ctx, fmt.Errorf("wrapped: %w", Release(errFlop))); v != unfinished {
+			t.Errorf("a release under %q is judged %d", cause, v)
 		}
 		if v, after := judge(ctx, fmt.Errorf("wrapped: %w", RetryAfter(time.Minute, nil))); v != retry || after != time.Minute {
 			t.Errorf("a retry under %q is judged %d, %v", cause, v, after)
