@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,17 +11,20 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
 )
 
-// fileSum is the worker's result.
+// fileSum is the worker's result. A path that is not UTF-8 is in PathBase64,
+// as JSON cannot hold it.
 type fileSum struct {
-	Path   string `json:"path"`
-	SHA256 string `json:"sha256"`
-	Bytes  int64  `json:"bytes"`
+	Path       string `json:"path,omitempty"`
+	PathBase64 []byte `json:"pathBase64,omitempty"`
+	SHA256     string `json:"sha256"`
+	Bytes      int64  `json:"bytes"`
 }
 
 // sha256Worker is a child for `processor run --exec`: the work that `loadtest
@@ -48,13 +52,14 @@ func sumFiles(in io.Reader, out io.Writer) error {
 			return err
 		}
 		var task struct {
-			Seq  uint64 `json:"seq"`
-			Body string `json:"body"`
+			Seq        uint64 `json:"seq"`
+			Body       string `json:"body"`
+			BodyBase64 []byte `json:"bodyBase64"` // instead of a body that is not UTF-8
 		}
 		answer := map[string]any{}
 		if err := json.Unmarshal(line, &task); err != nil {
 			answer["reject"], answer["error"] = true, err.Error()
-		} else if sum, err := sumFile(task.Body); errors.Is(err, fs.ErrNotExist) {
+		} else if sum, err := sumFile(cmp.Or(task.Body, string(task.BodyBase64))); errors.Is(err, fs.ErrNotExist) {
 			answer["reject"], answer["error"] = true, err.Error()
 		} else if err != nil {
 			answer["error"] = err.Error() // may pass: tried again
@@ -79,5 +84,11 @@ func sumFile(path string) (fileSum, error) {
 	if err != nil {
 		return fileSum{}, fmt.Errorf("read %s: %w", path, err)
 	}
-	return fileSum{Path: path, SHA256: hex.EncodeToString(h.Sum(nil)), Bytes: n}, nil
+	sum := fileSum{SHA256: hex.EncodeToString(h.Sum(nil)), Bytes: n}
+	if utf8.ValidString(path) {
+		sum.Path = path
+	} else {
+		sum.PathBase64 = []byte(path)
+	}
+	return sum, nil
 }

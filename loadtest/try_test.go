@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -96,6 +97,29 @@ func TestTheWorkerHashesTheFileThatATaskNames(t *testing.T) {
 	}
 	if answers[1]["reject"] != true || answers[1]["seq"] != 2.0 || answers[2]["reject"] != true {
 		t.Errorf("got %s", out.String())
+	}
+}
+
+// TestTheWorkerHashesAFileWhoseNameIsNotUTF8: JSON cannot hold such a name, so it comes and goes in base64.
+func TestTheWorkerHashesAFileWhoseNameIsNotUTF8(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a\xff")
+	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
+		t.Skip("this file system has no such names: ", err)
+	}
+	name := base64.StdEncoding.EncodeToString([]byte(path))
+	var out bytes.Buffer
+	if err := sumFiles(strings.NewReader(fmt.Sprintf("{\"seq\":7,\"bodyBase64\":%q}\n", name)), &out); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"seq": 7.0, "ok": true, "result": map[string]any{
+		"pathBase64": name, "bytes": 3.0, "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+	}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 }
 
