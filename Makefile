@@ -23,6 +23,7 @@ run: build ## try the whole pump on simulated accounts; or on your data: INPUT=f
 ifdef INPUT
 	bin/loadtest try --out out --input $(call quote,$(INPUT)) $(if $(KEY),--key $(call quote,$(KEY))) $(if $(EXEC),--exec $(call quote,$(EXEC))) $(if $(EXEC_EACH),--exec-each $(call quote,$(EXEC_EACH)))
 else
+	$(if $(KEY)$(EXEC)$(EXEC_EACH),$(error KEY, EXEC and EXEC_EACH need INPUT: make run INPUT=tasks.jsonl KEY=field EXEC='cmd'))
 	bin/loadtest try --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
