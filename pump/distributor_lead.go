@@ -90,9 +90,9 @@ var errBroken = errors.New("stopped before the end of the source")
 func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 	r.log.Info("distributing", "from", r.count.tasks.Load(), "resumed", r.from != nil)
 	how, err := r.run(ctx)
-	// The run's end is recorded even if the process is being stopped; control's
-	// own patience bounds it.
-	rows := context.WithoutCancel(ctx)
+	// The run's end is recorded even if the process is being stopped.
+	rows, done := outlive(ctx)
+	defer done()
 	switch {
 	case err != nil && r.leads != nil && r.leads.Err() != nil:
 		return err
@@ -111,6 +111,25 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 	err = fmt.Errorf("%w: %w", errBroken, context.Cause(ctx))
 	d.breakRun(rows, r, errBroken.Error())
 	return err
+}
+
+// lastWords is how long a distributor that was told to stop, and whose grace is
+// used or over, tries to write each of the rows that say how far it came.
+// Written or not, no task is lost: the next leader continues a run that is open.
+// Control's own patience of a minute would make a supervisor kill it instead.
+const lastWords = 5 * time.Second
+
+// outlive gives a context that goes on for lastWords when ctx ends, or has ended.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		last := time.AfterFunc(lastWords, cancel)
+		context.AfterFunc(longer, func() { last.Stop() })
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string) {
@@ -223,7 +242,8 @@ func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 // finish makes the next distribution due after Every. Until that is written
 // the others wait, so it is tried again as long as leadership lasts.
 func (l *leadership) finish(ctx context.Context) (time.Duration, error) {
-	rows := context.WithoutCancel(ctx)
+	rows, done := outlive(ctx)
+	defer done()
 	for attempt := uint64(0); ; attempt++ {
 		err := within(rows, l.term.Finish)
 		if err == nil || errors.Is(err, control.ErrDeposed) || errors.Is(err, control.ErrTermOver) {
@@ -245,7 +265,9 @@ func within(ctx context.Context, f func(context.Context) error) error {
 }
 
 func (l *leadership) abandon(ctx context.Context) {
-	_ = within(context.WithoutCancel(ctx), func(ctx context.Context) error {
+	rows, done := outlive(ctx)
+	defer done()
+	_ = within(rows, func(ctx context.Context) error {
 		l.term.Abandon(ctx)
 		return nil
 	})

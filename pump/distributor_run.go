@@ -135,7 +135,9 @@ func (r *distribution) cutShort(cause error, check *checkpointer) (ending, error
 }
 
 func (r *distribution) flush(check *checkpointer, final *barrier) {
-	if err := check.flush(r.leads, final); err != nil {
+	ctx, cancel := context.WithTimeout(r.leads, lastWords)
+	defer cancel()
+	if err := check.flush(ctx, final); err != nil {
 		r.log.Warn("the last checkpoint could not be saved; the next leader sends some tasks again", "error", err)
 	}
 }

@@ -445,6 +445,28 @@ func TestTheGraceOfAStopIsBounded(t *testing.T) {
 	})
 }
 
+// The control account may be what is broken when somebody stops everything.
+func TestAStopDoesNotWaitForADarkControlAccount(t *testing.T) {
+	for name, every := range map[string]time.Duration{"once": 0, "elected": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				s := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}, DistributorOptions{Every: every}))
+				time.Sleep(2 * time.Second)
+				w.sim.Inject(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.HangBefore})
+				began := time.Now()
+				s.cancel()
+				_ = s.wait()
+				// What was read is sent in less than a second. Then the rows are tried:
+				// the run's, or the checkpoint and the election's; a save may be under way.
+				if took := time.Since(began); took > requestTimeout+2*lastWords+time.Second {
+					t.Errorf("stopping took %v", took)
+				}
+				w.collect().expect(t, w, s.summary.Run, &listSource{n: 10_000}, int(s.summary.Tasks), int(s.summary.Tasks))
+			})
+		})
+	}
+}
+
 // working is a distributor at work.
 type working struct {
 	cancel  context.CancelFunc
