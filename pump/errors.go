@@ -23,7 +23,7 @@ type outcome struct {
 	after   time.Duration
 	reject  bool
 	release bool
-	err    error
+	err     error
 }
 
 func (o *outcome) Error() string {

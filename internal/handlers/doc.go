@@ -10,8 +10,7 @@
 // started, a full disk) must cost it none, or a few minutes of it would
 // quarantine every task there is: the handler waits and tries again, and after
 // a while reports itself as broken, upon which the processor stops and gives
-// back what it holds. Only then the few tasks that were in the hands of a broken
-// command lose one attempt, for which the processor need not wait out its grace.
+// back what it holds, untried.
 package handlers
 
 import (

@@ -132,12 +132,12 @@ func (e *Exec) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 		return nil, err
 	}
 	if err != nil {
-		e.replace(s, ctx.Err() == nil, err)
+		e.replace(s, t, ctx.Err() == nil, err)
 		return nil, err
 	}
 	result, task, garbage := parseOutcome(line, s.child.seq)
 	if garbage != nil {
-		e.replace(s, true, garbage)
+		e.replace(s, t, true, garbage)
 		return nil, garbage
 	}
 	s.deaths = 0
@@ -178,24 +178,51 @@ func (e *Exec) ready(ctx context.Context, s *slot) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c, err := startChild(e.opts.Argv, e.opts.Env, e.stderr)
+		c, err := e.start(ctx)
 		if err == nil {
 			s.child = c
 			return nil
 		}
-		err = fmt.Errorf("starting the command: %w", err)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		e.opts.Log.Error("no child", "error", err)
 		s.backOff()
-		e.health.fails(err)
+		e.health.doesNotStart(err)
 	}
 }
 
-// replace ends a child that gave no outcome. Blamed says that it is its own fault.
-func (e *Exec) replace(s *slot, blamed bool, why error) {
+// settleIn is how long a new child of a command that failed and has never worked
+// must live before it is given a task. Most of what makes a command unusable, such
+// as a module that is missing, ends it by then, and costs no further task an attempt.
+const settleIn = 500 * time.Millisecond
+
+func (e *Exec) start(ctx context.Context) (*child, error) {
+	c, err := startChild(e.opts.Argv, e.opts.Env, e.stderr)
+	if err != nil {
+		return nil, fmt.Errorf("starting the command: %w", err)
+	}
+	if !e.health.suspect() {
+		return c, nil
+	}
+	select {
+	case <-c.exited:
+		err = c.whyEnded(false)
+	case <-time.After(settleIn):
+		return c, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	e.ending.Go(func() { c.end(0) })
+	return nil, err
+}
+
+// replace ends a child that gave no outcome to t. Blamed says that it is its own fault.
+func (e *Exec) replace(s *slot, t *pump.Task, blamed bool, why error) {
 	if blamed {
 		e.opts.Log.Warn("a child is replaced", "pid", s.child.cmd.Process.Pid, "why", why)
 		s.backOff()
-		e.health.fails(why)
+		e.health.dies(t, why)
 	}
 	e.finish(s)
 }

@@ -20,6 +20,9 @@ import (
 const (
 	exitDataErr  = 65 // EX_DATAERR: the input was incorrect
 	exitTempFail = 75 // EX_TEMPFAIL: the user is invited to retry
+	// What a shell says of a command that it cannot execute, or cannot find.
+	exitNotExecutable = 126
+	exitNotFound      = 127
 )
 
 // tempFailDelay is after how long a task whose process said EX_TEMPFAIL is delivered again.
@@ -68,18 +71,34 @@ func (e *ExecEach) Work(ctx context.Context, t *pump.Task) (json.RawMessage, err
 		out, err := e.run(ctx, t)
 		startErr, notStarted := errors.AsType[*startError](err)
 		if !notStarted {
-			e.health.works()
+			e.watch(ctx, t, err)
 			return out, err
 		}
 		// No fault of the task: it waits until processes can be started again.
 		e.opts.Log.Error("no process", "error", startErr)
-		e.health.fails(startErr)
+		e.health.doesNotStart(startErr)
 		select {
 		case <-time.After(time.Second):
 		case <-e.health.broken:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	}
+}
+
+// watch tells the health what became of a task's process.
+func (e *ExecEach) watch(ctx context.Context, t *pump.Task, err error) {
+	exit, isExit := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil:
+		e.health.works()
+	case ctx.Err() != nil: // says nothing
+	case isExit && (exit.ExitCode() == exitNotExecutable || exit.ExitCode() == exitNotFound):
+		e.health.cannotRun(t, err)
+	case isExit && (exit.ExitCode() == exitDataErr || exit.ExitCode() == exitTempFail):
+		e.health.works() // it knows what it says
+	default:
+		e.health.refuses(t, err)
 	}
 }
 
@@ -125,7 +144,7 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	case !isExit:
 		return nil, err
 	}
-	why := fmt.Errorf("the command ended with %v", exit)
+	why := fmt.Errorf("the command ended with %w", exit)
 	if last := lastLineOf(said.b); last != "" {
 		why = fmt.Errorf("%w and said %q", why, last)
 	}

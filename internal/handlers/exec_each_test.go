@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -66,6 +67,22 @@ func TestAProcessGetsTheBodyAndTheRestOfTheTask(t *testing.T) {
 	want := `"QUEUEPUMP_RUN=ab000000000000000000000000000000\nQUEUEPUMP_SEGMENT=5\nQUEUEPUMP_N=17\nQUEUEPUMP_ATTEMPT=2\nQUEUEPUMP_KEY_BASE64=/w=="`
 	if string(result) != want {
 		t.Errorf("got %s, want %s", result, want)
+	}
+}
+
+// TestACommandThatTheShellCannotFindIsReported before a task has lost all its attempts.
+func TestACommandThatTheShellCannotFindIsReported(t *testing.T) {
+	var reported []error
+	e := newExecEach(t, CommandOptions{Argv: []string{"sh", "-c", "no-such-command-here"}, Children: 1, Broken: func(err error) { reported = append(reported, err) }})
+	for range unusableStarts {
+		if _, err := e.Work(t.Context(), task("x")); err == nil || errors.Is(err, errUntried) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	_, err := e.Work(t.Context(), task("x"))
+	sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenCommand)))
+	if len(reported) != 1 || !strings.Contains(reported[0].Error(), "exit status 127") {
+		t.Errorf("reported %v", reported)
 	}
 }
 

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -133,30 +134,27 @@ func TestATaskThatIsGivenUpEndsItsChild(t *testing.T) {
 	if _, err := e.Work(t.Context(), task("next")); err != nil {
 		t.Errorf("the next task: %v", err)
 	}
-	if e.health.failures != 0 {
+	if e.health.suspect() {
 		t.Error("the command was blamed")
 	}
 }
 
-// TestACommandThatCannotWorkIsReportedAndCostsNoFurtherTask: after so many
-// failures without one outcome the handler reports itself, and holds tasks instead of failing them.
-func TestACommandThatCannotWorkIsReportedAndCostsNoFurtherTask(t *testing.T) {
+// TestACommandThatCannotWorkIsReportedAndCostsOneTaskAnAttempt: after that the
+// handler sees that no child lives long enough to be given a task.
+func TestACommandThatCannotWorkIsReportedAndCostsOneTaskAnAttempt(t *testing.T) {
 	o := command("at once")
 	var reported []error
 	o.Broken = func(err error) { reported = append(reported, err) }
 	e := newExec(t, o)
-	for range maxFailures {
-		for s := range len(e.idle) { // no waiting in a test
-			_ = s
-			sl := <-e.idle
-			sl.notBefore, sl.deaths = time.Time{}, 0
-			e.idle <- sl
-		}
-		if _, err := e.Work(t.Context(), task("x")); err == nil {
-			t.Fatal("it works")
-		}
+	const why = `the child ended (exit status 3) and said "no such module"`
+	if _, err := e.Work(t.Context(), task("x")); err == nil || err.Error() != why {
+		t.Fatalf("the first task: %v", err)
 	}
-	if len(reported) != 1 || !strings.Contains(reported[0].Error(), `the command does not work (20 failures in a row); the last: the child ended (exit status 3) and said "no such module"`) {
+	for range 2 {
+		_, err := e.Work(t.Context(), task("x"))
+		sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenCommand)))
+	}
+	if len(reported) != 1 || reported[0].Error() != "the command does not work (4 failures in a row); the last: "+why {
 		t.Fatalf("reported %v", reported)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())

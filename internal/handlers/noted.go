@@ -36,7 +36,7 @@ func (n *Noted) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error)
 	result, err := n.worker.Work(ctx, t)
 	// A context that ended says nothing of the task, and a task that was given
 	// back untried has its cause in the log already.
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errBrokenCommand) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errUntried) {
 		n.note(err)
 	}
 	return result, err

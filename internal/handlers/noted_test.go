@@ -55,7 +55,7 @@ func TestWhatIsNoFailureIsNotLogged(t *testing.T) {
 	var err error
 	n := NewNoted(workerFunc(func(context.Context, *pump.Task) (json.RawMessage, error) { return nil, err }), slog.New(slog.NewTextHandler(&out, nil)))
 	_, _ = n.Work(t.Context(), task(""))
-	err = pump.RetryAfter(0, errBrokenCommand)
+	err = pump.Release(errUntried)
 	_, _ = n.Work(t.Context(), task(""))
 	err = errors.New("stopped")
 	ended, cancel := context.WithCancel(t.Context())
@@ -77,15 +77,15 @@ func TestWhatIsNoFailureIsNotLogged(t *testing.T) {
 func TestTasksOfABrokenCommandAreGivenBackAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(func(error) {})
-		for range maxFailures {
+		for range unusableStarts {
 			if err := h.wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			h.fails(errors.New("no"))
+			h.doesNotStart(errors.New("no"))
 		}
 		began := time.Now()
 		err := h.wait(t.Context())
-		sameError(t, err, pump.RetryAfter(0, errBrokenCommand))
+		sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errBrokenCommand)))
 		if held := time.Since(began); held != handBack {
 			t.Errorf("held for %v", held)
 		}

@@ -276,6 +276,8 @@ func TestAnUnusableCommandStopsTheProcessorAndCostsNoTask(t *testing.T) {
 	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
 	fails(t, 1, []string{"the command does not work", "No such module"}, "processor", "run", "--config", w.config,
 		"--exec", `sh -c 'echo "No such module" >&2; exit 1'`, "--children", "4", "--grace", "10m")
+	fails(t, 1, []string{"the command does not work", "exit status 127"}, "processor", "run", "--config", w.config,
+		"--exec-each", `sh -c no-such-command-here`, "--children", "1", "--grace", "10m")
 	out := w.path("done.jsonl")
 	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "4s").succeeds()
 	requireEachOnceNamed(t, readDone(t, out), n)
