@@ -142,9 +142,12 @@ func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string
 	r.broken = true
 }
 
-// noteOf is why and where a run broke, within the bounds of its row.
+// noteOf is why a run broke and how far it had come, within the bounds of its
+// row. Whoever decides whether to distribute again needs to know what was sent,
+// not only what was read.
 func noteOf(r *distribution, why string) string {
-	note := fmt.Sprintf("broken at %d tasks: %s", r.count.tasks.Load(), why)
+	c := &r.count
+	note := fmt.Sprintf("read %d tasks, acknowledged %d of them (%d envelopes by this process): %s", c.tasks.Load(), c.acked.Load(), c.envelopes.Load(), why)
 	return strings.ToValidUTF8(note[:min(len(note), 4<<10)], "")
 }
 
@@ -326,6 +329,7 @@ func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distr
 		}
 		r.from = saved
 		r.count.tasks.Store(saved.tasks())
+		r.count.acked.Store(saved.tasks())
 	}
 	print, live, err := d.fingerprint(ctx)
 	switch {

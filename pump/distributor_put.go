@@ -117,7 +117,9 @@ func (p *putter) acknowledged(o *outbox, c *parcel) {
 	o.recovered(p.log)
 	p.count.sent.Add(int64(len(c.text)))
 	p.count.envelopes.Add(1)
-	if c.bad {
+	if !c.bad {
+		p.count.acked.Add(int64(c.tasks))
+	} else {
 		p.count.quarantined.Add(1)
 		p.hooks.quarantine(o.shard.account.name, ReasonBadLine, 1)
 	}

@@ -181,6 +181,7 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 		copy(r.read.counts, r.from.counts)
 		r.read.badLines, r.read.poisonLines = r.from.skipped, r.from.quarantined
 		r.count.tasks.Store(r.from.tasks())
+		r.count.acked.Store(r.from.tasks()) // the barrier was complete
 		r.count.skipped.Store(int64(r.from.skipped))
 		r.count.quarantined.Store(int64(r.from.quarantined))
 		r.read.barrierAt = r.from.tasks()

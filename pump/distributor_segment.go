@@ -16,8 +16,8 @@ import (
 // tally counts what a distribution has done so far, for its progress and
 // summary. Any goroutine may add to it.
 type tally struct {
-	tasks, bytesIn       atomic.Int64 // read
-	envelopes, sent      atomic.Int64 // acknowledged
+	tasks, bytesIn         atomic.Int64 // read
+	acked, envelopes, sent atomic.Int64 // acknowledged: tasks, envelopes, bytes
 	skipped, quarantined atomic.Int64
 	resent               atomic.Int64
 	done, total          atomic.Int64 // of the source, in its own unit

@@ -423,7 +423,8 @@ func TestOnceToldToStopSendsWhatItReadAndBreaksTheRun(t *testing.T) {
 			t.Errorf("read %d tasks in 5 s", read)
 		}
 		w.collect().expect(t, w, s.summary.Run, source, read, read)
-		if row := w.runRow(s.summary.Run); row.State != control.RunBroken || !strings.Contains(row.Note, fmt.Sprint(read)) {
+		note := fmt.Sprintf("read %d tasks, acknowledged %[1]d of them (%d envelopes", read, s.summary.Envelopes)
+		if row := w.runRow(s.summary.Run); row.State != control.RunBroken || !strings.Contains(row.Note, note) {
 			t.Errorf("the run's row: %+v", row)
 		}
 	})
@@ -431,7 +432,7 @@ func TestOnceToldToStopSendsWhatItReadAndBreaksTheRun(t *testing.T) {
 
 func TestTheGraceOfAStopIsBounded(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		s := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}, DistributorOptions{Grace: 7 * time.Second}))
+		s := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}, DistributorOptions{Grace: 7 * time.Second, Pack: 2}))
 		time.Sleep(2 * time.Second)
 		w.fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "d"}, "PutMessage")
 		began := time.Now()
@@ -441,6 +442,11 @@ func TestTheGraceOfAStopIsBounded(t *testing.T) {
 		}
 		if took := time.Since(began); took < 6*time.Second || took > 9*time.Second {
 			t.Errorf("stopping took %v", took)
+		}
+		sent := len(w.collect())
+		note := fmt.Sprintf("read %d tasks, acknowledged %d of them", s.summary.Tasks, sent)
+		if row := w.runRow(s.summary.Run); sent == 0 || sent == int(s.summary.Tasks) || !strings.Contains(row.Note, note) {
+			t.Errorf("want %q; the run's row: %+v", note, row)
 		}
 	})
 }
