@@ -92,27 +92,34 @@ func (f *tryFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	t := &trial{flags: f, console: console, work: "write down"}
-	if err := t.prepare(); err != nil {
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
 		return err
 	}
-	defer t.simulation.Close()
-	err = t.pump(cmd.Context())
+	// The report of an earlier run must not be taken for this one's.
+	path := filepath.Join(f.out, "run.json")
+	if err := remove(path); err != nil {
+		return err
+	}
+	t := &trial{flags: f, console: console, work: "write down", began: time.Now()}
+	r, err := t.run(cmd.Context())
 	console.Done()
 	if err != nil {
-		return err
+		return errors.Join(err, writeReport(path, t.failed(err)))
 	}
-	r, err := t.report()
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(f.out, "run.json")
-	if err := r.write(path); err != nil {
+	if err := writeReport(path, r); err != nil {
 		return err
 	}
 	r.print(cmd.OutOrStdout())
 	fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s\n", path)
 	return r.verdict()
+}
+
+// remove removes a file that need not be there.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // trial is one run of the whole pump.
@@ -125,6 +132,7 @@ type trial struct {
 	config      string   // path
 	paths       []string // the files to hash
 	results     *results
+	quarantine  *quarantine
 	distributor *process
 	processors  []*process
 	began       time.Time
@@ -135,16 +143,25 @@ type trial struct {
 	unfinished error // why not everything was handled
 }
 
+// run is the trial from end to end.
+func (t *trial) run(ctx context.Context) (*report, error) {
+	if err := t.prepare(); err != nil {
+		return nil, err
+	}
+	defer t.simulation.Close()
+	if err := t.pump(ctx); err != nil {
+		return nil, err
+	}
+	return t.report()
+}
+
 // prepare does what comes before any process runs.
 func (t *trial) prepare() error {
 	f := t.flags
-	if err := os.MkdirAll(f.out, 0o755); err != nil {
-		return err
-	}
 	var outs []string
 	for i := range f.processors {
 		path := filepath.Join(f.out, fmt.Sprintf("results-%d.jsonl", i+1))
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := remove(path); err != nil {
 			return err // the results of an earlier run would be counted
 		}
 		outs = append(outs, path)
@@ -163,6 +180,9 @@ func (t *trial) prepare() error {
 	var err error
 	if t.simulation, err = f.simulate.start(0, 0); err != nil {
 		return err
+	}
+	if t.quarantine, err = newQuarantine(t.simulation); err != nil {
+		return errors.Join(err, t.simulation.Close())
 	}
 	text, err := t.simulation.configuration()
 	if err == nil {
@@ -215,7 +235,10 @@ func (t *trial) pump(ctx context.Context) error {
 		}
 		t.summaries = append(t.summaries, s)
 	}
-	return t.results.read()
+	if err := t.results.read(); err != nil {
+		return err
+	}
+	return t.quarantine.read(ctx)
 }
 
 func (t *trial) start() error {
@@ -298,7 +321,15 @@ func (t *trial) watch(ctx context.Context) error {
 		t.console.Progress(handled, total, fmt.Sprintf("%s sent · %s handled · %s", cli.Count(sent), cli.Count(handled), speed.Per(handled)),
 			"sent", sent, "handled", handled, "quarantined", quarantined, "seconds", strconv.FormatFloat(time.Since(t.began).Seconds(), 'f', 1, 64))
 		if t.distributor.ended() && handled+quarantined >= total {
-			return nil
+			// The counts suffice, but a task may be in them twice.
+			if quarantined > 0 {
+				if err := t.quarantine.read(ctx); err != nil {
+					return err
+				}
+			}
+			if t.lost() == 0 {
+				return nil
+			}
 		}
 		if now := sent + handled + quarantined; now != before {
 			moved, before = time.Now(), now
@@ -310,6 +341,7 @@ func (t *trial) watch(ctx context.Context) error {
 	}
 }
 
+// quarantined is how often the processors say they quarantined a task.
 func (t *trial) quarantined() int64 {
 	var n int64
 	for _, p := range t.processors {

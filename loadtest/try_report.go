@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -40,10 +42,10 @@ type processorSummary struct {
 type report struct {
 	Tasks       int64         `json:"tasks"`       // that the distributor sent
 	Handled     int64         `json:"handled"`     // different ones with a result
-	Lost        int64         `json:"lost"`        // neither handled nor quarantined
+	Lost        int64         `json:"lost"`        // neither handled nor in quarantine
 	Mismatched  int64         `json:"mismatched"`  // with a wrong result
 	Duplicates  int64         `json:"duplicates"`  // results beyond the first of a task
-	Quarantined int64         `json:"quarantined"` // given up on, with the cause in the poison queue
+	Quarantined int64         `json:"quarantined"` // different ones without a result, in a poison queue
 	Envelopes   int64         `json:"envelopes"`   // messages sent
 	Seconds     float64       `json:"seconds"`     // from the start of the processes to the last result
 	Requests    pump.Requests `json:"requests"`    // by account and operation, of all processes
@@ -62,11 +64,59 @@ type report struct {
 	Limits      string             `json:"limits"`
 	Distributor distributorSummary `json:"distributor"`
 	Processors  []processorSummary `json:"processors"`
-	Unfinished  string             `json:"unfinished,omitempty"`
-	Causes      []string           `json:"causes,omitempty"` // the first ones for which tasks were quarantined
+	Unfinished  bool               `json:"unfinished,omitempty"` // given up before every task was accounted for
+	Error       string             `json:"error,omitempty"`      // why the status is not 0
+	Causes      []string           `json:"causes,omitempty"`     // the first ones for which tasks were quarantined
 	Go          string             `json:"go"`
 	CPUs        int                `json:"cpus"`
 	Time        time.Time          `json:"time"`
+}
+
+// failure is run.json of a trial that failed before the tasks were accounted
+// for. It has none of the counts that would have to be guessed.
+type failure struct {
+	Unfinished bool      `json:"unfinished"` // true
+	Error      string    `json:"error"`
+	Input      string    `json:"input"`
+	Seconds    float64   `json:"seconds"` // until it failed
+	Time       time.Time `json:"time"`
+}
+
+func (t *trial) failed(err error) *failure {
+	return &failure{
+		Unfinished: true, Error: err.Error(), Input: cmp.Or(t.flags.files, t.flags.input),
+		Seconds: time.Since(t.began).Seconds(), Time: t.began.UTC(),
+	}
+}
+
+// lost is how many of the tasks that were sent are neither among the results
+// nor in quarantine. Identities are counted, as a task may be in both, or
+// several times in each; those of another run were not sent by this one.
+func (t *trial) lost() int64 {
+	found := 0
+	for id := range t.results.seen {
+		if id.Run == t.summary.Run {
+			found++
+		}
+	}
+	for id := range t.quarantine.keys {
+		if id.Run == t.summary.Run && t.results.seen[id] == 0 {
+			found++
+		}
+	}
+	return max(t.summary.Tasks-int64(found), 0)
+}
+
+// given counts what is in quarantine and has no result, and gives the keys of it.
+func (t *trial) given() (n int64, keys map[string]bool) {
+	keys = map[string]bool{}
+	for id, key := range t.quarantine.keys {
+		if t.results.seen[id] == 0 {
+			n++
+			keys[key] = true
+		}
+	}
+	return n + int64(t.quarantine.unreadable), keys
 }
 
 // report accounts for every task.
@@ -80,15 +130,11 @@ func (t *trial) report() (*report, error) {
 		Distributor: t.summary, Processors: t.summaries,
 		Go: runtime.Version(), CPUs: runtime.NumCPU(), Time: t.began.UTC(),
 	}
-	if t.unfinished != nil {
-		r.Unfinished = t.unfinished.Error()
-	}
 	addRequests(r.Requests, t.summary.Requests)
 	r.Throttled = t.summary.Throttled
 	for _, s := range t.summaries {
 		addRequests(r.Requests, s.Requests)
 		r.Throttled += s.Throttled
-		r.Quarantined += s.Quarantined
 	}
 	for _, p := range t.processors {
 		for _, cause := range p.quarantineCauses() {
@@ -97,10 +143,12 @@ func (t *trial) report() (*report, error) {
 			}
 		}
 	}
-	r.Lost = max(r.Tasks-r.Handled-r.Quarantined, 0)
+	var quarantined map[string]bool
+	r.Quarantined, quarantined = t.given()
+	r.Lost = t.lost()
 	if f.files != "" {
 		r.Input = f.files
-		lost, mismatched, err := t.results.compare(t.paths)
+		lost, mismatched, err := t.results.compare(t.paths, quarantined)
 		if err != nil {
 			return nil, err
 		}
@@ -110,11 +158,18 @@ func (t *trial) report() (*report, error) {
 	r.TasksPerSecond = float64(r.Handled) / max(r.Seconds, 1e-3)
 	r.TasksPerEnvelope = float64(r.Tasks) / float64(max(r.Envelopes, 1))
 	r.RequestsPerThousandTasks = float64(r.Requests.Total()) * 1000 / float64(max(r.Tasks, 1))
+	r.Unfinished = t.unfinished != nil
+	if err := errors.Join(t.unfinished, r.verdict()); err != nil {
+		r.Error = err.Error()
+	}
 	return r, nil
 }
 
 // verdict is nil if every task was handled, and rightly.
 func (r *report) verdict() error {
+	if r.Unfinished && r.Error != "" {
+		return errors.New(r.Error)
+	}
 	if r.Lost == 0 && r.Mismatched == 0 && r.Quarantined == 0 {
 		return nil
 	}
@@ -136,7 +191,8 @@ func addRequests(to, from pump.Requests) {
 	}
 }
 
-func (r *report) write(path string) error {
+// writeReport writes a report or a failure.
+func writeReport(path string, r any) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -158,7 +214,4 @@ func (r *report) print(w io.Writer) {
 		fmt.Fprintf(w, "processor %d: %s from %s\n", i+1, cli.Plural(p.Handled, "task"), cli.Plural(p.Envelopes, "message"))
 	}
 	cli.Requests(w, r.Requests, r.Throttled, r.Tasks)
-	if r.Unfinished != "" {
-		fmt.Fprintf(w, "given up: %s\n", r.Unfinished)
-	}
 }

@@ -176,7 +176,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			lost, misses, err := r.compare(paths)
+			lost, misses, err := r.compare(paths, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,10 +190,10 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 
 func TestTheReportAddsUpWhatAllProcessesDid(t *testing.T) {
 	tr := &trial{
-		flags: &tryFlags{input: "x.jsonl"}, results: newResults(), took: 2e9,
-		summary: distributorSummary{Tasks: 10, Envelopes: 2, Requests: pump.Requests{"a": {"put": 2}}, Throttled: 1},
+		flags: &tryFlags{input: "x.jsonl"}, results: newResults(), quarantine: inQuarantine(identity{"r", 1, 8}), took: 2e9,
+		summary: distributorSummary{Run: "r", Tasks: 10, Envelopes: 2, Requests: pump.Requests{"a": {"put": 2}}, Throttled: 1},
 		summaries: []processorSummary{
-			{Requests: pump.Requests{"a": {"get": 3, "delete": 1}, "b": {"get": 1}}, Quarantined: 1},
+			{Requests: pump.Requests{"a": {"get": 3, "delete": 1}, "b": {"get": 1}}},
 			{Requests: pump.Requests{"a": {"get": 1}}, Throttled: 1},
 		},
 	}
@@ -211,7 +211,7 @@ func TestTheReportAddsUpWhatAllProcessesDid(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	path := filepath.Join(t.TempDir(), "run.json")
-	if err := r.write(path); err != nil {
+	if err := writeReport(path, r); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := os.ReadFile(path)
@@ -236,16 +236,19 @@ func TestATrialThatQuarantinesFails(t *testing.T) {
 		t.Errorf("relayed:\n%s", log.String())
 	}
 	tr := &trial{
-		flags: &tryFlags{input: "x.jsonl"}, results: newResults(), processors: []*process{p, p},
-		summary: distributorSummary{Tasks: 8}, summaries: []processorSummary{{Quarantined: 4}, {Quarantined: 4}},
+		flags: &tryFlags{input: "x.jsonl"}, results: newResults(), quarantine: inQuarantine(), processors: []*process{p, p},
+		summary: distributorSummary{Run: "r", Tasks: 8}, summaries: []processorSummary{{Quarantined: 4}, {Quarantined: 4}},
+	}
+	for n := range 8 {
+		tr.quarantine.keys[identity{"r", 1, uint64(n)}] = ""
 	}
 	r, err := tr.report()
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "0 of 8 tasks lost, 8 quarantined, 0 results wrong\nquarantined because of: attempts: name 'work' is not defined"
-	if err := r.verdict(); err == nil || err.Error() != want {
-		t.Errorf("got %v", err)
+	if err := r.verdict(); err == nil || err.Error() != want || r.Error != want || r.Unfinished {
+		t.Errorf("got %v, %+v", err, r)
 	}
 	for _, r := range []*report{{Lost: 1}, {Mismatched: 1}, {Quarantined: 1}} {
 		if r.verdict() == nil {
