@@ -91,7 +91,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	ctx, broken := context.WithCancelCause(cmd.Context())
 	defer broken(nil)
 	f.work.connections = f.options.Concurrency
-	h, err := f.work.handler(file, console.Log, func(err error) {
+	h, err := f.work.handler(ctx, file, console.Log, func(err error) {
 		console.Log.Error("the processor stops", "error", err)
 		broken(&brokenError{err})
 	})

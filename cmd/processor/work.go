@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -54,7 +55,8 @@ environment. Its exit status is the outcome: 0 done, 65 rejected, 75 again in
 --http URL posts the body, with Queuepump-Run, -Segment, -N, -Key, -Id, -Attempt
 and Idempotency-Key as headers. 2xx is done, and the answer's body the result;
 410, 413, 415 and 422 reject; anything else fails; Retry-After is honoured with
-408, 425, 429 and 5xx. Redirects are not followed.
+408, 425, 429 and 5xx. Redirects are not followed. While no connection can be
+made tasks wait, and lose no attempt.
 
 --out FILE appends a JSON line for each task: run, segment, n, key, id, body,
 attempt, or with a command or URL its result in the place of the body. A
@@ -121,13 +123,13 @@ func (h *handler) close() error {
 }
 
 // handler makes the handler that the flags ask for. Broken is called when it
-// turns out that it cannot work at all.
-func (f *workFlags) handler(file *configfile.File, log *slog.Logger, broken func(error)) (*handler, error) {
+// turns out that it cannot work at all. The end of ctx means that the processor stops.
+func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slog.Logger, broken func(error)) (*handler, error) {
 	h := &handler{}
 	if f.discard {
 		return h, nil
 	}
-	w, err := f.worker(h, file, log, broken)
+	w, err := f.worker(ctx, h, file, log, broken)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +159,7 @@ func (f *workFlags) handler(file *configfile.File, log *slog.Logger, broken func
 }
 
 // worker makes what does the work, nil if there is only --out.
-func (f *workFlags) worker(h *handler, file *configfile.File, log *slog.Logger, broken func(error)) (handlers.Worker, error) {
+func (f *workFlags) worker(ctx context.Context, h *handler, file *configfile.File, log *slog.Logger, broken func(error)) (handlers.Worker, error) {
 	switch {
 	case f.exec != "":
 		o, err := f.command(f.exec, file, log, broken)
@@ -187,7 +189,7 @@ func (f *workFlags) worker(h *handler, file *configfile.File, log *slog.Logger, 
 		if err != nil {
 			return nil, err
 		}
-		w, err := handlers.NewHTTP(handlers.HTTPOptions{URL: f.http, Header: header, Timeout: f.timeout, Concurrency: f.connections})
+		w, err := handlers.NewHTTP(handlers.HTTPOptions{URL: f.http, Header: header, Timeout: f.timeout, Concurrency: f.connections, Stopping: ctx.Done(), Log: log})
 		if err != nil {
 			return nil, cli.Usage("--http: %w", err)
 		}

@@ -3,14 +3,18 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -26,6 +30,10 @@ type HTTPOptions struct {
 	Concurrency int
 	// Timeout of one request with its answer. Default 5 min.
 	Timeout time.Duration
+	// Stopping ends the waiting for an endpoint that cannot be reached: tasks
+	// are given back. May be nil.
+	Stopping <-chan struct{}
+	Log      *slog.Logger
 }
 
 // HTTP posts each task to an endpoint: the body as it is, the rest in headers
@@ -39,10 +47,15 @@ type HTTPOptions struct {
 // The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
 // result; 410, 413, 415 and 422 rejected; 408, 425, 429 and 5xx failed, with
 // Retry-After again after that time; anything else failed. Redirects are not followed.
+//
+// While no connection can be made (the name, the port, TLS, a proxy), tasks are
+// held and lose no attempt. A connection that breaks later costs its task one: that
+// may be what the task does to the endpoint.
 type HTTP struct {
 	opts   HTTPOptions
 	shown  string // the URL as it may appear in an error
 	client *http.Client
+	outage outage
 }
 
 // NewHTTP makes no request.
@@ -60,12 +73,16 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Minute
 	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	// The default of 2 idle connections a host would close and open one for nearly every task.
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, o.Concurrency
 	return &HTTP{
-		opts:  o,
-		shown: u.Scheme + "://" + u.Host,
+		opts:   o,
+		outage: outage{log: o.Log, stopping: o.Stopping},
+		shown:  u.Scheme + "://" + u.Host,
 		client: &http.Client{
 			Transport:     t,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -75,6 +92,30 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 
 // Work posts the task and waits for the answer; see [Worker].
 func (h *HTTP) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+	for {
+		if err := h.outage.pass(ctx); err != nil {
+			return nil, err
+		}
+		result, err := h.post(ctx, t)
+		if !errors.Is(err, errUnreachable) {
+			if ctx.Err() == nil {
+				h.outage.end()
+			}
+			return result, err
+		}
+		h.outage.begin(err)
+	}
+}
+
+var errUnreachable = errors.New("no connection")
+
+// post makes one request. Its error is errUnreachable if no connection was made.
+func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+	var connected atomic.Bool // in the last try, of which the transport may make several
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { connected.Store(false) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
 	limited, cancel := context.WithTimeoutCause(ctx, h.opts.Timeout, fmt.Errorf("%s did not answer within %v", h.shown, h.opts.Timeout))
 	defer cancel()
 	// A copy, because the transport may still read it when the answer is there
@@ -86,11 +127,16 @@ func (h *HTTP) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	h.header(req.Header, t)
 	resp, err := h.client.Do(req)
 	if err != nil {
+		if ctx.Err() == nil && !connected.Load() {
+			return nil, fmt.Errorf("%s: %w: %w", h.shown, errUnreachable, reason(err))
+		}
 		if limited.Err() != nil {
 			return nil, context.Cause(limited)
 		}
-		if ue, ok := errors.AsType[*url.Error](err); ok {
-			err = ue.Err // without the URL, which may hold a secret
+		err = reason(err)
+		// With TLS 1.3 that is how a server turns down our certificate, after the handshake.
+		if _, refused := errors.AsType[tls.AlertError](err); refused {
+			return nil, fmt.Errorf("%s: %w: %w", h.shown, errUnreachable, err)
 		}
 		return nil, fmt.Errorf("%s: %w", h.shown, err)
 	}
@@ -105,6 +151,14 @@ func (h *HTTP) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 		return nil, fmt.Errorf("%s answered with more than %d KiB", h.shown, maxAnswer>>10)
 	}
 	return asResult(body), outcomeOf(resp, body, time.Now())
+}
+
+// reason is the error without the URL, which may hold a secret.
+func reason(err error) error {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		return ue.Err
+	}
+	return err
 }
 
 func (h *HTTP) header(to http.Header, t *pump.Task) {

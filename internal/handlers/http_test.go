@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -131,7 +136,7 @@ func TestAnEndpointThatDoesNotAnswerIsAFailureWithoutTheURL(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	h = newHTTP(t, "http://user:hunter2@127.0.0.1:1/?token=hunter2", HTTPOptions{})
-	if _, err := h.Work(t.Context(), task("x")); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if _, err := h.post(t.Context(), task("x")); !errors.Is(err, errUnreachable) || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -139,6 +144,99 @@ func TestAnEndpointThatDoesNotAnswerIsAFailureWithoutTheURL(t *testing.T) {
 	if _, err := h.Work(ctx, task("x")); err == nil || err.Error() != "stopped" {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestWhileNoConnectionCanBeMadeTasksWait, for whatever reason, and are done
+// when it can, or given back when the processor stops.
+func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	var log lockedLog
+	h := newHTTP(t, "http://"+address, HTTPOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	results := make(chan error)
+	for range 3 {
+		go func() {
+			_, err := h.Work(t.Context(), task("x"))
+			results <- err
+		}()
+	}
+	waitFor(t, "the log's line", func() bool { return strings.Contains(log.String(), "connection refused") })
+	if listener, err = net.Listen("tcp", address); err != nil {
+		t.Skipf("somebody else took the port: %v", err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.Listener = listener
+	server.Start()
+	defer server.Close()
+	for range 3 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), "cannot be reached"); n != 1 {
+		t.Errorf("%d lines in the log", n)
+	}
+
+	secure := httptest.NewUnstartedServer(nil)
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	secure.StartTLS()
+	defer secure.Close()
+	stopping := make(chan struct{})
+	close(stopping)
+	for _, url := range []string{secure.URL, "http://no-such-host.invalid"} {
+		h = newHTTP(t, url, HTTPOptions{Stopping: stopping})
+		_, err = h.Work(t.Context(), task("x"))
+		sameError(t, err, pump.Release(fmt.Errorf("%w: %w", errUntried, errUnreachable)))
+	}
+}
+
+// TestOneTaskAtATimeTriesToReachAnEndpoint, less and less often.
+func TestOneTaskAtATimeTriesToReachAnEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := outage{log: discard()}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var tries atomic.Int64
+		var all sync.WaitGroup
+		o.begin(errUnreachable)
+		for range 64 {
+			all.Go(func() {
+				for o.pass(ctx) == nil {
+					tries.Add(1)
+					o.begin(errUnreachable)
+				}
+			})
+		}
+		all.Wait()
+		if n := tries.Load(); n != 11 { // after 0.1, 0.3, ... 12.7, 22.7, 32.7, 42.7, 52.7 s
+			t.Errorf("%d tries in a minute", n)
+		}
+		o.end()
+		if err := o.pass(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type lockedLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func TestAnEndlessAnswerIsAFailure(t *testing.T) {
