@@ -16,9 +16,10 @@ import (
 // FileOptions of a [File].
 type FileOptions struct {
 	// Patience is how long a failing write is tried again before the file
-	// reports itself as broken. It goes on trying after that. Default 30 s.
+	// reports itself as broken and gives back the tasks that wait. Default 30 s.
 	Patience time.Duration
-	// Broken is called once with the reason, see the package comment.
+	// Broken is called once with the reason, see the package comment. Without it
+	// writing is tried for ever.
 	Broken func(error)
 	Log    *slog.Logger
 }
@@ -47,6 +48,8 @@ type File struct {
 	wake chan struct{} // holds a token if next may have lines
 	stop chan struct{}
 	done chan struct{} // closed when the committer has ended
+	// broken is closed when nothing more will be written, after Patience.
+	broken chan struct{}
 
 	size int64 // length up to the last whole line on disk; the committer's own
 	torn bool  // there may be a part of a line behind size; the committer's own
@@ -98,6 +101,7 @@ func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File
 	out := &File{
 		path: path, f: f, size: size, regular: regular, opts: o, retry: time.Second,
 		next: newCommit(), wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		broken: make(chan struct{}),
 	}
 	go out.run()
 	return out
@@ -143,6 +147,8 @@ func (f *File) append(ctx context.Context, lines []byte) error {
 	select {
 	case <-c.written:
 		return nil
+	case <-f.broken: // its lines will not be written any more
+		return giveBack(ctx, errBrokenFile)
 	case <-ctx.Done():
 	case <-f.done:
 	}
@@ -160,6 +166,8 @@ func (f *File) append(ctx context.Context, lines []byte) error {
 	return fmt.Errorf("%s is closed", f.path)
 }
 
+var errBrokenFile = errors.New("--out cannot be written")
+
 // Close writes what waits, unless writing fails, and closes the file.
 func (f *File) Close() error {
 	close(f.stop)
@@ -172,7 +180,10 @@ func (f *File) run() {
 	for {
 		select {
 		case <-f.wake:
-			f.flush()
+			if !f.flush() {
+				<-f.stop
+				return
+			}
 		case <-f.stop:
 			f.flush()
 			return
@@ -181,14 +192,14 @@ func (f *File) run() {
 }
 
 // flush brings the next commit to disk, trying until it works, nobody waits
-// for it any more, or the file is closed.
-func (f *File) flush() {
+// for it any more, or the file is closed. It reports false if it gave the file up.
+func (f *File) flush() (usable bool) {
 	f.mu.Lock()
 	c := f.next
 	f.next = newCommit()
 	f.mu.Unlock()
 	if len(c.lines) == 0 {
-		return
+		return true
 	}
 	var since time.Time
 	for {
@@ -198,7 +209,7 @@ func (f *File) flush() {
 				f.opts.Log.Info("writing works again", "file", f.path)
 			}
 			close(c.written)
-			return
+			return true
 		}
 		err = fmt.Errorf("%s cannot be written: %w", f.path, cause(err))
 		switch {
@@ -206,19 +217,20 @@ func (f *File) flush() {
 			since = time.Now()
 			f.opts.Log.Error("nothing is settled until this works", "error", err)
 		case f.opts.Broken != nil && time.Since(since) >= f.opts.Patience:
+			close(f.broken)
 			f.opts.Broken(fmt.Errorf("%w (for %v; what was not written has not been settled)", err, f.opts.Patience))
-			f.opts.Broken = nil // once
+			return false
 		}
 		select {
 		case <-time.After(f.retry):
 		case <-f.stop:
-			return
+			return true
 		}
 		f.mu.Lock()
 		waiting := c.waiting
 		f.mu.Unlock()
 		if waiting == 0 {
-			return
+			return true
 		}
 	}
 }

@@ -197,7 +197,7 @@ func TestAFullDiskSettlesNothing(t *testing.T) {
 	writeTasks(t, w.path("tasks.jsonl"), n)
 	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "20").succeeds()
 	full := w.path("full.jsonl")
-	script := fmt.Sprintf(`ulimit -f 64; exec "$0" run --config %s --out %s --out-patience 1s --grace 1s`, w.config, full) // 64 x 512 or 1,024 bytes
+	script := fmt.Sprintf(`ulimit -f 64; exec "$0" run --config %s --out %s --out-patience 1s --grace 10m`, w.config, full) // 64 x 512 or 1,024 bytes
 	p := startCommand(t, nil, "processor on a full disk", "sh", "-c", script, filepath.Join(bin, "processor"))
 	if code := p.wait(); code != 1 {
 		t.Errorf("exit status %d", code)
