@@ -69,7 +69,7 @@ func startChild(argv, env []string, stderr *lineLog) (*child, error) {
 	err := errors.Join(err1, err2, err3)
 	if err == nil {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
-		err = cmd.Start()
+		err = startTied(cmd)
 	}
 	if err != nil {
 		for _, f := range all {

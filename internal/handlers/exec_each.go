@@ -123,7 +123,7 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	}
 	cmd.WaitDelay = endPatience // then it is killed, and its pipes are closed
 
-	if err := cmd.Start(); err != nil {
+	if err := startTied(cmd); err != nil {
 		return nil, &startError{err}
 	}
 	running.Store(cmd.Process, true)

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 
@@ -281,4 +284,39 @@ func TestAnUnusableCommandStopsTheProcessorAndCostsNoTask(t *testing.T) {
 	out := w.path("done.jsonl")
 	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "4s").succeeds()
 	requireEachOnceNamed(t, readDone(t, out), n)
+}
+
+// TestAKilledProcessorLeavesNoChildBehind, even one that hangs.
+func TestAKilledProcessorLeavesNoChildBehind(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux can tie a child to its parent")
+	}
+	for _, flag := range []string{"--exec", "--exec-each"} {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 1, 1)
+			writeTasks(t, w.path("tasks.jsonl"), 1)
+			start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
+			pids := w.path("pid")
+			p := start(t, "processor", "run", "--config", w.config, flag, fmt.Sprintf(`sh -c 'echo $$ >%s; exec sleep 600'`, pids))
+			p.until("the child runs", func() bool { return len(readWhole(pids)) > 0 })
+			pid, err := strconv.Atoi(strings.TrimSpace(readWhole(pids)[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.kill()
+			for deadline := time.Now().Add(patience); alive(pid); time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("the child %d lives on", pid)
+				}
+			}
+		})
+	}
+}
+
+// alive reports whether a process runs; one that is dead and not waited for does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
