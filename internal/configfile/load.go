@@ -1,6 +1,7 @@
 package configfile
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -97,7 +98,25 @@ func read(path string) ([]byte, error) {
 	case len(text) > maxSize:
 		return nil, fail(fmt.Sprintf("is larger than %d KiB", maxSize>>10), "a configuration is a few hundred bytes an account; is this the right file?")
 	}
-	return text, nil
+	if text, ok := asUTF8(text); ok {
+		return text, nil
+	}
+	return nil, fail("is UTF-16", "save it as UTF-8")
+}
+
+// asUTF8 takes away the byte order mark that Windows' editors and shells put
+// first. What they write as UTF-16 is told by its own mark, or by the zeros of plain letters.
+func asUTF8(text []byte) (_ []byte, ok bool) {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	for _, start := range []string{"\xff\xfe", "\xfe\xff"} {
+		if bytes.HasPrefix(text, []byte(start)) {
+			return nil, false
+		}
+	}
+	if len(text) > 1 && (text[0] == 0) != (text[1] == 0) {
+		return nil, false
+	}
+	return text, true
 }
 
 // cause is the error without the path, which stands before it already.

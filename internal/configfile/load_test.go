@@ -1,12 +1,14 @@
 package configfile
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -205,6 +207,38 @@ func TestTheEnginesOwnErrorsGetTheirLine(t *testing.T) {
 	other := errors.New("other")
 	if got := f.Locate(other); got != other {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestTheEncodingsOfWindowsEditorsAreReadOrNamed: UTF-8 with a byte order mark
+// is read, UTF-16 is not.
+func TestTheEncodingsOfWindowsEditorsAreReadOrNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pump.yaml")
+	text := "workload: test\r\naccounts:\r\n  - connectionString: " + connection + "\r\n"
+	wide := func(order binary.AppendByteOrder, s string) string {
+		var b []byte
+		for _, u := range utf16.Encode([]rune(s)) {
+			b = order.AppendUint16(b, u)
+		}
+		return string(b)
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"UTF-8 with a mark":        {"\ufeff" + text, ""},
+		"UTF-16 with a mark":       {wide(binary.LittleEndian, "\ufeff"+text), path + ": is UTF-16; save it as UTF-8"},
+		"UTF-16 BE with a mark":    {wide(binary.BigEndian, "\ufeff"+text), path + ": is UTF-16; save it as UTF-8"},
+		"UTF-16 without a mark":    {wide(binary.LittleEndian, text), path + ": is UTF-16; save it as UTF-8"},
+		"UTF-16 BE without a mark": {wide(binary.BigEndian, text), path + ": is UTF-16; save it as UTF-8"},
+	} {
+		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Load(path)
+		switch {
+		case tt.want != "" && (err == nil || err.Error() != tt.want):
+			t.Errorf("%s: got %v", name, err)
+		case tt.want == "" && (err != nil || f.Config.Workload != "test"):
+			t.Errorf("%s: got %+v, %v", name, f, err)
+		}
 	}
 }
 
