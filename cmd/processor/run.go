@@ -78,6 +78,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.work.check(); err != nil {
 		return err
 	}
+	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
+		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)
+	}
 	console, err := f.console.Console()
 	if err != nil {
 		return err

@@ -52,6 +52,7 @@ func TestMistakesOfUseEndWithStatus2(t *testing.T) {
 		{"input that cannot be read again", "standard input can be read only once", []string{"distributor", "run", "--every", "1s", "--input", "-"}},
 		{"nothing to read", "nothing says what to read", []string{"distributor", "run", "--config", config}},
 		{"nothing to do", "nothing says what to do with a task", []string{"processor", "run", "--config", config}},
+		{"no time to be idle", "--until-idle: 0s is out of range", []string{"processor", "run", "--config", config, "--discard", "--until-idle", "0s"}},
 		{"no configuration", "there is no such file", []string{"processor", "run", "--config", filepath.Join(dir, "none.yaml"), "--discard"}},
 		{"a wrong field", config + ":4: accounts[0].quues: is not a field; did you mean queues?", []string{"processor", "run", "--config", config, "--discard"}},
 		{"a wrong value, found by the engine", bad + `:1: workload: "Test Nr. 1" is not a workload name; use`, []string{"distributor", "run", "--config", bad, "--input", "x.jsonl"}},
