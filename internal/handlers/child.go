@@ -129,9 +129,9 @@ func (c *child) stop(patience time.Duration) {
 	<-c.exited
 }
 
-// alive reports whether the child can be given a task. One that printed
-// something nobody asked for is out of step: its next line would be taken
-// for the answer to another task.
+// alive reports whether the child can be given a task. One of which more was
+// read than its answer, even the same line once more, is out of step: it is
+// replaced without a word. What it prints after this check fails the next task by its seq.
 func (c *child) alive() bool {
 	select {
 	case <-c.exited:

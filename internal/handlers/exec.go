@@ -71,7 +71,10 @@ func (o *CommandOptions) defaults() error {
 // "key" or "keyBase64". The child ends when its input does.
 //
 // A child that dies, exceeds the timeout, or prints anything else is killed
-// with its process group and replaced, and the task fails. One that ends with
+// with its process group and replaced, and the task fails. A line too many does
+// not undo the outcome before it: if it is there when the child would get its next task,
+// the child is replaced and nothing fails; if it comes later it is taken for that task's,
+// has the wrong seq, and so fails it. One that ends with
 // status 0 between two tasks is replaced, and no task fails.
 type Exec struct {
 	opts   CommandOptions
