@@ -101,7 +101,15 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h), h.close())
+	var gone quarantined
+	file.Config.Hooks.Quarantine = gone.add
+	err = errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h), h.close())
+	var failures []string
+	if h.failures != nil {
+		failures = h.failures()
+	}
+	gone.warn(console.Log, file.Config.Workload, failures)
+	return err
 }
 
 // brokenError is a handler that cannot work at all.

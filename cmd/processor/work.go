@@ -109,8 +109,9 @@ func (f *workFlags) check() error {
 
 // handler is a pump.Handler and what belongs to it.
 type handler struct {
-	handler     pump.Handler // nil to discard
-	concurrency int          // that suits it; 0 for the default
+	handler     pump.Handler    // nil to discard
+	concurrency int             // that suits it; 0 for the default
+	failures    func() []string // the first ones; may be nil
 	closers     []func() error
 }
 
@@ -136,6 +137,7 @@ func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slo
 	if w != nil {
 		noted := handlers.NewNoted(w, log)
 		h.closers = append(h.closers, noted.Close)
+		h.failures = noted.First
 		w = noted
 	}
 	if f.out == "" {

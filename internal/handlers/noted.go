@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,17 @@ type Noted struct {
 	count int        // since the last line of the log
 	last  error
 	at    time.Time // of the last line
+	first []string  // different failures, see First
+}
+
+// maxFirst is how many failures First gives.
+const maxFirst = 3
+
+// First gives what the first few different failures said.
+func (n *Noted) First() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.first)
 }
 
 // NewNoted makes a worker that does what w does.
@@ -47,6 +59,11 @@ func (n *Noted) note(err error) {
 	defer n.mu.Unlock()
 	n.count++
 	n.last = err
+	if len(n.first) < maxFirst {
+		if said := shorten(err.Error(), maxCause); !slices.Contains(n.first, said) {
+			n.first = append(n.first, said)
+		}
+	}
 	if now := time.Now(); n.at.IsZero() || now.Sub(n.at) >= noteEvery {
 		n.at = now
 		n.print()

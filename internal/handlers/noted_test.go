@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -35,6 +37,9 @@ func TestFailuresAreLogged(t *testing.T) {
 				t.Error("the failure is lost")
 			}
 			time.Sleep(time.Second)
+		}
+		if d := cmp.Diff([]string{"failure 1", "failure 2", "failure 3"}, n.First()); d != "" {
+			t.Error(d)
 		}
 		if err := n.Close(); err != nil {
 			t.Fatal(err)

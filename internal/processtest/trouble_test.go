@@ -321,3 +321,25 @@ func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
+
+// TestAnEndpointThatIsDownCostsNoAttempt: tasks wait for it, are put back when
+// the processor stops, and what is rejected later is named at the end.
+func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1)
+	writeTasks(t, w.path("tasks.jsonl"), 20)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl")).succeeds()
+	p := start(t, "processor", "run", "--config", w.config, "--http", "http://no-such-host.invalid/", "--grace", "10m")
+	p.says("the endpoint cannot be reached")
+	p.signal(syscall.SIGTERM)
+	p.succeeds()
+	p = start(t, "processor", "run", "--config", w.config, "--exec-each", `sh -c 'echo "attempt $QUEUEPUMP_ATTEMPT" >&2; exit 65'`, "--until-idle", "3s")
+	p.succeeds()
+	last := p.log.String()
+	last = last[strings.LastIndex(strings.TrimSpace(last), "\n")+1:]
+	for _, want := range []string{"20 tasks quarantined", "account1/test-poison", "rejected 20", "attempt 1"} {
+		if !strings.Contains(last, want) {
+			t.Errorf("the last line does not say %q: %s", want, last)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/queuepump/queuepump/internal/cli"
+)
+
+// quarantined counts what this processor put into poison queues. It may be
+// used by many at once.
+type quarantined struct {
+	mu    sync.Mutex
+	count map[string]map[string]int64 // account, reason
+}
+
+// add is a [pump.Hooks] Quarantine.
+func (q *quarantined) add(account, reason string, tasks int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.count == nil {
+		q.count = map[string]map[string]int64{}
+	}
+	if q.count[account] == nil {
+		q.count[account] = map[string]int64{}
+	}
+	q.count[account][reason] += int64(tasks)
+}
+
+// warn says at the end what somebody has to look at, and where it is. Failures
+// are what was first seen of those, which as a rule are the causes.
+func (q *quarantined) warn(log *slog.Logger, workload string, failures []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var total int64
+	var queues []string
+	reasons := map[string]int64{}
+	for _, account := range slices.Sorted(maps.Keys(q.count)) {
+		queues = append(queues, account+"/"+workload+"-poison")
+		for reason, n := range q.count[account] {
+			reasons[reason] += n
+			total += n
+		}
+	}
+	if total == 0 {
+		return
+	}
+	var why []string
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		why = append(why, fmt.Sprintf("%s %s", reason, cli.Count(reasons[reason])))
+	}
+	attrs := []any{"queues", strings.Join(queues, " "), "reasons", strings.Join(why, ", ")}
+	if len(failures) > 0 {
+		attrs = append(attrs, "first failures", strings.Join(failures, " | "))
+	}
+	log.Warn(cli.Plural(total, "task")+" quarantined: nothing will try them again", attrs...)
+}
