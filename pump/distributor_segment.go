@@ -18,9 +18,9 @@ import (
 type tally struct {
 	tasks, bytesIn         atomic.Int64 // read
 	acked, envelopes, sent atomic.Int64 // acknowledged: tasks, envelopes, bytes
-	skipped, quarantined atomic.Int64
-	resent               atomic.Int64
-	done, total          atomic.Int64 // of the source, in its own unit
+	skipped, quarantined   atomic.Int64
+	resent                 atomic.Int64
+	done, total            atomic.Int64 // of the source, in its own unit
 }
 
 // segmenter reads the source and gives each task its segment and its number in
