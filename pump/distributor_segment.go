@@ -125,8 +125,20 @@ func (s *segmenter) tryLarge(segment uint32, n uint64, rec *Record) error {
 	if l, ok := s.source.(interface{ where() string }); ok {
 		where = l.where()
 	}
-	return &BadInput{Where: where, Raw: keep(rec.Body), Err: err}
+	return &BadInput{Where: where, Raw: keep(rec.Body), Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err}}
 }
+
+// tooLarge is a task that fits no message, in words that say what would.
+type tooLarge struct {
+	bytes int
+	err   error
+}
+
+func (e *tooLarge) Error() string {
+	return fmt.Sprintf("the task of %d bytes is too large: compressed, a message holds about 47 KiB", e.bytes)
+}
+
+func (e *tooLarge) Unwrap() error { return e.err }
 
 // setAside deals with a bad line as the policy says.
 func (s *segmenter) setAside(bad *BadInput) error {
