@@ -196,12 +196,15 @@ func TestAQueueThatIsGoneIsNamed(t *testing.T) {
 // every task that is not in it is still in the queues.
 func TestAFullDiskSettlesNothing(t *testing.T) {
 	t.Parallel()
-	const n = 2000
+	// All 64 places of the pool may write at once: 64 x 20 lines of some 150 bytes
+	// are 190 KiB, which must fit, and all 900 KiB must not, whether the shell
+	// counts in blocks of 512 bytes or of 1,024.
+	const n = 6000
 	w := newWorld(t, 2, 2)
 	writeTasks(t, w.path("tasks.jsonl"), n)
 	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "20").succeeds()
 	full := w.path("full.jsonl")
-	script := fmt.Sprintf(`ulimit -f 64; exec "$0" run --config %s --out %s --out-patience 1s --grace 10m`, w.config, full) // 64 x 512 or 1,024 bytes
+	script := fmt.Sprintf(`ulimit -f 600; exec "$0" run --config %s --out %s --out-patience 1s --grace 10m`, w.config, full)
 	p := startCommand(t, nil, "processor on a full disk", "sh", "-c", script, filepath.Join(bin, "processor"))
 	if code := p.wait(); code != 1 {
 		t.Errorf("exit status %d", code)
