@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -36,6 +37,12 @@ type Config struct {
 	// Instance is this process's unique name in logs, rows and quarantined
 	// messages. Default: host name, process id and a random part.
 	Instance string
+	// Admin is where other processes reach this one's admin port, host:port; it is
+	// published in the process's row. Empty: nowhere, so nobody can nudge it (P8.2).
+	Admin string
+	// Nudge carries a hint to another process. Default: an HTTP request to its
+	// admin port. It may fail silently and must return when ctx ends.
+	Nudge func(ctx context.Context, n Nudge) error
 	// Budget bounds the requests of this process. Default: the published limits.
 	Budget Budget
 	// Log receives what an operator needs to know. Default: nothing.

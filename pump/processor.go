@@ -42,6 +42,17 @@ type ProcessorOptions struct {
 	UntilIdle time.Duration
 	// Retry says how often and when failed tasks are handled again.
 	Retry RetryPolicy
+	// Beat is how often this process says that it lives, and Lease for how long a
+	// beat is good: that long, and a little more, after the death of a processor
+	// others take its segments. Defaults 5 s and 4 beats; equal in all processes
+	// of a workload.
+	Beat, Lease time.Duration
+	// Gate names a gate to wait at before the first task is taken; see [control.Gate].
+	Gate string
+	// MinInterval lets a key be handled at most once in so long: another task of a
+	// key that was begun less than MinInterval ago is settled without being handled,
+	// and a lock that a dead process left is taken over after it. Default 0: no limit.
+	MinInterval time.Duration
 	// MaxBytes bounds the memory for messages that were fetched and for the tasks
 	// unpacked from them; default 128 MiB, at least 4 MiB. One envelope (at most 4
 	// MiB) is always unpacked.

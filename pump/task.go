@@ -21,6 +21,10 @@ type Task struct {
 	Key     []byte
 	ID      string // the user's own name of the task; may be empty
 	Body    []byte
+	// Epoch is the fencing number of this instance's hold on the segment: an owner
+	// that came later has a greater one. A handler that writes to a store of its own
+	// can refuse writes below the greatest epoch it has seen. It is 0 in a shared workload.
+	Epoch uint64
 	// Attempt is 1 at first and grows with each failed or retried handling. A
 	// delivery whose process died or whose lease ran out is not an attempt.
 	Attempt int
