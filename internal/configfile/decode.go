@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ type decoder struct {
 	env       func(string) (string, bool)
 	lines     map[string]int
 	variables []string
+	admin     Admin
 	errs      Errors
 }
 
@@ -53,6 +55,7 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 			c.Delivery = pump.Delivery(s)
 		}},
 		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
+		{"admin", d.readAdmin},
 	})
 	for _, name := range []string{"workload", "accounts"} {
 		if _, ok := d.lines[name]; !ok {
@@ -145,6 +148,31 @@ func (d *decoder) budget(path string, n ast.Node) pump.Budget {
 		}},
 	})
 	return b
+}
+
+func (d *decoder) readAdmin(path string, n ast.Node) {
+	d.mapping(path, n, []field{
+		{"listen", func(path string, n ast.Node) {
+			if s, ok := d.text(path, n); ok && (s == "off" || d.address(path, n, s, "127.0.0.1:9090, or off")) {
+				d.admin.Listen = s
+			}
+		}},
+		{"advertise", func(path string, n ast.Node) {
+			if s, ok := d.text(path, n); ok && d.address(path, n, s, "worker1.internal:9090") {
+				d.admin.Advertise = s
+			}
+		}},
+	})
+}
+
+// address checks a host:port. Its name need not be known here, nor its port be free.
+func (d *decoder) address(path string, n ast.Node, s, example string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil || port == "" {
+		d.fail(line(n), path, "is not an address", "write host:port, as in "+example)
+		return false
+	}
+	return true
 }
 
 // mapping reads the fields of a mapping; what it does not know is an error.

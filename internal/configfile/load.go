@@ -28,9 +28,16 @@ type File struct {
 	// Variables are the environment variables that the file refers to. They
 	// are taken as secrets: a child process gets none of them.
 	Variables []string
+	Admin     Admin
 
 	path  string
 	lines map[string]int // field path, for example accounts[1].queues -> line
+}
+
+// Admin says where the admin port is. Empty fields are not set.
+type Admin struct {
+	Listen    string // host:port, or "off"
+	Advertise string // host:port by which others reach it
 }
 
 // Error is one thing wrong in the file.
@@ -139,7 +146,7 @@ func parse(path string, text []byte, env func(string) (string, bool)) (*File, er
 		return nil, d.errs
 	}
 	slices.Sort(d.variables)
-	return &File{Config: cfg, Variables: slices.Compact(d.variables), path: path, lines: d.lines}, nil
+	return &File{Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, path: path, lines: d.lines}, nil
 }
 
 // root parses the text to its one mapping. The parser's own errors quote the
@@ -187,7 +194,7 @@ func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
 // configuration file may hold.
 func Has(field string) bool {
 	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyz"))]
-	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "budget"}, root)
+	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "budget", "admin"}, root)
 }
 
 // Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the

@@ -41,6 +41,7 @@ control: beta
 segments: 1_024
 delivery: at-least-once
 budget: {account: 100, queue: 10.5, getCost: request}
+admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 `), environment("CONN", connection, "SAS", "sig=a#b", "QUEUES", "12"))
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +65,9 @@ budget: {account: 100, queue: 10.5, getCost: request}
 	}
 	if f.Config.Workload != want.Workload || f.Config.Control != want.Control || f.Config.Segments != want.Segments || f.Config.Delivery != want.Delivery {
 		t.Errorf("got %+v", f.Config)
+	}
+	if d := cmp.Diff(Admin{Listen: "0.0.0.0:9090", Advertise: "worker1:9090"}, f.Admin); d != "" {
+		t.Error(d)
 	}
 	if d := cmp.Diff([]string{"CONN", "QUEUES", "SAS"}, f.Variables); d != "" {
 		t.Error(d)
@@ -89,7 +93,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"misspelt field", ok + "    quues: 4\n", "pump.yaml:4: accounts[0].quues: is not a field; did you mean queues?"},
 		{"wrong case", ok + "    allowHttp: true\n", "pump.yaml:4: accounts[0].allowHttp: is not a field; did you mean allowHTTP?"},
-		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, budget"},
+		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, budget, admin"},
 		{"several at once, by line", "workloads: a\n" + ok + "segmants: 4\n", "pump.yaml:1: workloads: is not a field; did you mean workload?\npump.yaml:5: segmants: is not a field; did you mean segments?"},
 		{"text for a number", ok + "    queues: many\n", `pump.yaml:4: accounts[0].queues: "many" is not a whole number; write it as digits without quotes, as in 8`},
 		{"quoted number", ok + "    queues: \"8\"\n", `pump.yaml:4: accounts[0].queues: "8" is not a whole number; write it as digits without quotes, as in 8`},
@@ -102,6 +106,8 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is not a possible number of segments; use a power of two from 64 to 4096, 0 for a shared workload, or leave it out"},
 		{"get cost", ok + "budget:\n  getCost: bytes\n", `pump.yaml:5: budget.getCost: "bytes" is no way to count a get; use messages (each message counts) or request (a get counts as one)`},
 		{"budget 0", ok + "budget:\n  queue: 0\n", "pump.yaml:5: budget.queue: 0 is out of range; use 1 to 1e9 messages a second, or leave it out for the published limit"},
+		{"admin port", ok + "admin: {listen: 9090}\n", "pump.yaml:4: admin.listen: is not an address; write host:port, as in 127.0.0.1:9090, or off"},
+		{"admin advertised", ok + "admin:\n  listen: off\n  advertise: off\n", "pump.yaml:6: admin.advertise: is not an address; write host:port, as in worker1.internal:9090"},
 		{"no value", ok + "control:\n", "pump.yaml:4: control: has no value; give one, or remove the line"},
 		{"empty value", ok + "control: \"\"\n", "pump.yaml:4: control: is empty; give a value, or remove the line"},
 		{"group for a value", ok + "control: {a: b}\n", "pump.yaml:4: control: is a group of fields, not a single value"},
