@@ -20,9 +20,10 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 
 // outcome is a handler's wish for one task, carried as an error.
 type outcome struct {
-	after   time.Duration
+	after   time.Duration // of a retry, and of a release that is not to come back at once
 	reject  bool
 	release bool
+	skip    bool // it is settled without having been done
 	err     error
 }
 
@@ -34,6 +35,8 @@ func (o *outcome) Error() string {
 		return "rejected"
 	case o.release:
 		return "put back untried"
+	case o.skip:
+		return "skipped"
 	default:
 		return fmt.Sprintf("retry after %v", o.after)
 	}

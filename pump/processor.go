@@ -101,6 +101,7 @@ type ProcessorSummary struct {
 	Rejected    int64    `json:"rejected"`    // tasks that the handler rejected
 	Retried     int64    `json:"retried"`     // tasks that were put back for another attempt
 	Released    int64    `json:"released"`    // tasks that were put back without an attempt
+	Skipped     int64    `json:"skipped"`     // tasks settled without being handled, because their key was begun less than MinInterval ago
 	Quarantined int64    `json:"quarantined"` // tasks put into a poison queue; a message that could not be read counts as one
 	Duplicates  int64    `json:"duplicates"`  // tasks deleted because their run was closed
 	Foreign     int64    `json:"foreign"`     // messages that no distributor made
@@ -116,6 +117,7 @@ type Processor struct {
 	cfg     Config
 	o       ProcessorOptions
 	handler Handler
+	running atomic.Pointer[processing] // nil outside of Run
 }
 
 // NewProcessor makes a processor; no request is made. The handler may be nil
@@ -136,7 +138,7 @@ func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error)
 
 // counters is what a ProcessorSummary is made of.
 type counters struct {
-	handled, failed, rejected, retried, released, quarantined, duplicates, foreign, lost, envelopes atomic.Int64
+	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, foreign, lost, envelopes atomic.Int64
 }
 
 // processing is one Run of a processor. Along the data path: the poller gets
@@ -185,6 +187,8 @@ type processing struct {
 // is valid with an error as well.
 func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 	r := p.newProcessing(ctx)
+	p.running.Store(r)
+	defer p.running.Store(nil)
 	defer r.cutWire()
 	defer r.endWork(errStopped)
 	shards, err := r.connect(ctx)
@@ -353,7 +357,7 @@ func (r *processing) summary() ProcessorSummary {
 	s := ProcessorSummary{
 		Instance: r.cfg.Instance,
 		Handled:  c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
-		Released: c.released.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(),
+		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(),
 		Foreign: c.foreign.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
 		Seconds: time.Since(r.began).Seconds(),
 	}

@@ -17,16 +17,18 @@ const (
 	// unfinished: not started, released by the handler, or its context ended
 	// under it. No attempt is counted.
 	unfinished verdict = iota
+	skipped            // settled without being handled: its key was, lately
 	finished
-	failed   // an error, a panic, a timeout: an attempt
-	retry    // the handler asked for it: an attempt
-	rejected // the handler says that it will never succeed
+	failed    // an error, a panic, a timeout: an attempt
+	retry     // the handler asked for it: an attempt
+	rejected  // the handler says that it will never succeed
+	postponed // to be put back for a while without an attempt
 )
 
 // trouble is a verdict that says more than its kind.
 type trouble struct {
 	task  int
-	after time.Duration // retry
+	after time.Duration // retry, postponed
 	err   error
 }
 
@@ -186,6 +188,8 @@ func (r *processing) record(ctx context.Context, d *delivery, i int, err error) 
 	switch v {
 	case finished:
 		r.counts.handled.Add(1)
+	case skipped:
+		r.counts.skipped.Add(1)
 	case failed:
 		r.counts.failed.Add(1)
 	case rejected:
@@ -213,6 +217,10 @@ func judge(ctx context.Context, err error) (v verdict, after time.Duration) {
 		switch {
 		case w.reject:
 			return rejected, 0
+		case w.skip:
+			return skipped, 0
+		case w.release && w.after > 0:
+			return postponed, w.after
 		case w.release:
 			return unfinished, 0
 		default:

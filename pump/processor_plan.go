@@ -77,6 +77,8 @@ func (r *processing) plan(d *delivery) *settlement {
 	for _, t := range troubles {
 		attempts := int(d.header.Attempt) + 1
 		switch v := verdicts[t.task]; {
+		case v == postponed:
+			rest = append(rest, again{d.header.Attempt, min(t.after, storage.MaxVisibility), []int{t.task}})
 		case v == rejected:
 			poison = append(poison, condemned{t.task, ReasonRejected, t.err})
 		case r.o.Retry.MaxAttempts > 0 && attempts >= r.o.Retry.MaxAttempts:
