@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -53,6 +54,12 @@ type Workload struct {
 	Map      *shardmap.Map
 	Delivery string
 	Shared   bool
+	// Changed is the row's last write, which is the last change of its map, by the
+	// server's clock; zero if it was written by this process just now.
+	Changed time.Time
+	// Extra are the accounts of the spec that the map does not use, sorted;
+	// only EnsureWorkload sets it.
+	Extra []string
 
 	table storage.Table
 	etag  storage.ETag
@@ -66,10 +73,12 @@ func (w *Workload) Age() time.Duration { return time.Since(w.read) }
 // EnsureWorkload makes the table and the workload's row if they are not there,
 // and otherwise checks that the row agrees with the spec. What is pinned and
 // disagrees is a [*MismatchError], or several joined, naming field and fix. The
-// row's map wins over the spec's weights and states (P6.6); accounts or queues
-// that only one of the two has are an error, because tasks would stay in queues
-// that this process does not know. It may be called by any number of processes
-// at once: all get the same map. It gives up after a minute.
+// row's map wins over the spec's accounts, weights and states (P6.6): accounts
+// that only the spec has are no error but the result's Extra, and those that only
+// the row has are for the caller to judge, who knows for which it has credentials. Other
+// queues of an account than the map's are an error, because tasks would stay in
+// queues that this process does not know. It may be called by any number of
+// processes at once: all get the same map. It gives up after a minute.
 func EnsureWorkload(ctx context.Context, t storage.Table, spec WorkloadSpec) (*Workload, error) {
 	first, err := spec.first()
 	if err != nil {
@@ -96,6 +105,7 @@ func EnsureWorkload(ctx context.Context, t storage.Table, spec WorkloadSpec) (*W
 			return nil, fmt.Errorf("workload %q: %w", spec.Name, err)
 		}
 		w := workloadFrom(t, spec.Name, v)
+		w.Extra = spec.extra(w)
 		return w, spec.check(w)
 	}
 }
@@ -165,11 +175,12 @@ type workloadRow struct {
 	shards   *shardmap.Map
 	delivery string
 	shared   bool
+	changes  []string // ids of the map's last changes, oldest first; see ChangeMap
 }
 
 func workloadFrom(t storage.Table, name string, v version[workloadRow]) *Workload {
 	return &Workload{
-		Name: name, Map: v.value.shards, Delivery: v.value.delivery, Shared: v.value.shared,
+		Name: name, Map: v.value.shards, Delivery: v.value.delivery, Shared: v.value.shared, Changed: v.modified,
 		table: t, etag: v.etag, read: v.sent,
 	}
 }
@@ -180,13 +191,17 @@ func workloadRowOf(t storage.Table, name string) row[workloadRow] {
 		encode: func(w workloadRow) map[string]any {
 			// It was marshalled once before, when the map was made or read.
 			stored, _ := w.shards.MarshalBinary()
-			return map[string]any{
+			props := map[string]any{
 				"Segments": int64(w.shards.Segments), "Delivery": w.delivery, "Shared": w.shared,
 				"Map": stored, "MapVersion": fmt.Sprint(w.shards.Version),
 			}
+			if len(w.changes) > 0 {
+				props["Changes"] = strings.Join(w.changes, " ")
+			}
+			return props
 		},
 		decode: func(f *fields) workloadRow {
-			w := workloadRow{shards: new(shardmap.Map), delivery: f.text("Delivery"), shared: f.flag("Shared")}
+			w := workloadRow{shards: new(shardmap.Map), delivery: f.text("Delivery"), shared: f.flag("Shared"), changes: strings.Fields(f.text("Changes"))}
 			if err := w.shards.UnmarshalBinary(f.binary("Map")); err != nil {
 				f.fail("Map", err.Error())
 			}

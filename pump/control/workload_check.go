@@ -1,9 +1,9 @@
 package control
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,36 +46,47 @@ func (s WorkloadSpec) first() (workloadRow, error) {
 func (s WorkloadSpec) check(w *Workload) error {
 	var found []error
 	disagree := func(field, problem, fix string) {
-		found = append(found, &MismatchError{s.Name, field, problem, fix + ", or use a new workload name"})
+		found = append(found, &MismatchError{s.Name, field, problem, fix})
 	}
 	pinned := fmt.Sprintf("%d", w.Map.Segments)
 	switch {
 	case s.Shared && !w.Shared:
-		disagree("segments", "it says that segments have no owners, but the workload was created with owned segments", "set segments: "+pinned)
+		disagree("segments", "it says that segments have no owners, but the workload was created with owned segments", "set segments: "+pinned+beside)
 	case !s.Shared && w.Shared:
-		disagree("segments", "it says that segments have owners, but the workload was created with segments that any instance takes", "set segments: 0")
+		disagree("segments", "it says that segments have owners, but the workload was created with segments that any instance takes", "set segments: 0"+beside)
 	case s.Segments != 0 && s.Segments != w.Map.Segments:
-		disagree("segments", fmt.Sprintf("it is %d, but the workload was created with %s", s.Segments, pinned), "set segments: "+pinned+" or leave it out")
+		disagree("segments", fmt.Sprintf("it is %d, but the workload was created with %s, and that never changes", s.Segments, pinned), "set segments: "+pinned+" or leave it out"+beside)
 	}
 	if s.Delivery != w.Delivery {
-		disagree("delivery", fmt.Sprintf("it is %s, but the workload was created with %s", s.Delivery, w.Delivery), "set delivery: "+w.Delivery)
+		disagree("delivery", fmt.Sprintf("it is %s, but the workload was created with %s", s.Delivery, w.Delivery), "set delivery: "+w.Delivery+beside)
 	}
 	config, row := byAccount(s.Shards), byAccount(w.Map.Shards)
-	for _, a := range accountsOf(config, row) {
+	for _, a := range slices.Sorted(maps.Keys(config)) {
 		ours, theirs := config[a], row[a]
 		switch {
-		case slices.Equal(ours, theirs):
-		case theirs == nil:
-			disagree("accounts", fmt.Sprintf("account %q is not one of the workload's", a), "take it out")
-		case ours == nil:
-			disagree("accounts", fmt.Sprintf("account %q is missing, and its queues may hold tasks of the workload", a), fmt.Sprintf("add it with %d queues", len(theirs)))
+		case theirs == nil || slices.Equal(ours, theirs): // unused ones are Extra
 		case len(ours) != len(theirs):
-			disagree("accounts", fmt.Sprintf("account %q has %d queues, but the workload uses %d of it", a, len(ours), len(theirs)), fmt.Sprintf("set its queues: %d", len(theirs)))
+			disagree("accounts", fmt.Sprintf("account %q has %d queues, but the workload uses %d of it", a, len(ours), len(theirs)), fmt.Sprintf("set its queues: %d", len(theirs))+beside)
 		default:
-			disagree("accounts", fmt.Sprintf("account %q has the queues %s, but the workload uses %s", a, strings.Join(ours, " "), strings.Join(theirs, " ")), "use those queues")
+			disagree("accounts", fmt.Sprintf("account %q has the queues %s, but the workload uses %s", a, strings.Join(ours, " "), strings.Join(theirs, " ")), "use those queues"+beside)
 		}
 	}
 	return errors.Join(found...)
+}
+
+// beside is the way to another value of what is pinned: identities of tasks and
+// the places of messages depend on it, so it cannot change under a workload that exists.
+const beside = "; for another value make a new workload beside this one: give the configuration another workload name, let the distributors use it, and stop the old workload's processors when its queues are empty"
+
+// extra are the accounts that only the spec has, sorted.
+func (s WorkloadSpec) extra(w *Workload) (names []string) {
+	row := byAccount(w.Map.Shards)
+	for _, a := range slices.Sorted(maps.Keys(byAccount(s.Shards))) {
+		if row[a] == nil {
+			names = append(names, a)
+		}
+	}
+	return names
 }
 
 // byAccount gives the sorted queue names of each account.
@@ -88,15 +99,4 @@ func byAccount(shards []shardmap.Shard) map[string][]string {
 		slices.Sort(q)
 	}
 	return queues
-}
-
-func accountsOf(lists ...map[string][]string) []string {
-	var names []string
-	for _, l := range lists {
-		for a := range l {
-			names = append(names, a)
-		}
-	}
-	slices.SortFunc(names, cmp.Compare[string])
-	return slices.Compact(names)
 }

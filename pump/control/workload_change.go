@@ -1,0 +1,82 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// keptChanges is how many ids of changes the workload's row remembers. Changes
+// are made by people, one at a time; that many cannot pass between a write and
+// the next look at it.
+const keptChanges = 32
+
+// ChangeMap changes the shards of a workload by compare-and-swap (P6.6) and
+// gives the workload as it is then. The function is called with the newest map and
+// returns the shards of the next version, nil for no change, or an error, which ends
+// the attempt; it is called again when somebody else was first, so it must only
+// depend on the map that it is given. The change is applied once at most, whatever
+// answers are lost. ChangeMap gives up after a minute; if then a write may have been
+// applied, or may be yet, the error is storage.Ambiguous. It is ErrNoWorkload if the
+// workload does not exist.
+func ChangeMap(ctx context.Context, t storage.Table, workload string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (*Workload, error) {
+	if err := checkWorkloadName(workload); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	r := workloadRowOf(t, workload)
+	// The nonce tells only whose the last write is. If the answer is lost and
+	// another change lands before the row is read back, this one looks like a lost
+	// race; the ids in the row tell that it was applied. Else add, answer lost, somebody's
+	// drain, and the add made again would undo the drain.
+	id := drawOf(t).nonce("change " + r.object())
+	for {
+		v, err := r.mustRead(ctx)
+		if err == nil && v.absent() {
+			err = ErrNoWorkload
+		}
+		if err == nil && !slices.Contains(v.value.changes, id) {
+			v, err = applyChange(ctx, r, v, id, change)
+		}
+		switch {
+		case errors.Is(err, errLost):
+			continue
+		case storage.Is(err, storage.Missing):
+			return nil, fmt.Errorf("workload %q: %w: %w", workload, ErrNoWorkload, err)
+		case err != nil:
+			return nil, fmt.Errorf("workload %q: %w", workload, err)
+		}
+		return workloadFrom(t, workload, v), nil
+	}
+}
+
+func applyChange(ctx context.Context, r row[workloadRow], v version[workloadRow], id string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (version[workloadRow], error) {
+	shards, err := change(v.value.shards)
+	if err != nil || shards == nil {
+		return v, err
+	}
+	next := v.value
+	if next.shards, err = v.value.shards.Change(shards); err != nil {
+		return v, err
+	}
+	next.changes = append(slices.Clone(v.value.changes), id)
+	next.changes = next.changes[max(0, len(next.changes)-keptChanges):]
+	return r.tryWrite(ctx, v, next)
+}
+
+// ServerTime is a moment of the control account's own clock, and a local moment that
+// is not before it. It writes the workload's clock row and reads it back, which
+// is how a time of the server is learned without asking any machine's clock.
+func ServerTime(ctx context.Context, t storage.Table, workload string) (server, local time.Time, err error) {
+	c := serverClock{table: t, partition: workload + ".election", timeout: requestTimeout}
+	if server, local, err = c.read(ctx); err == nil && server.IsZero() {
+		err = fmt.Errorf("workload %q: the clock row has no time", workload)
+	}
+	return server, local, err
+}

@@ -1,0 +1,234 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// withAccount is a change that adds an account's one queue if it is not there.
+func withAccount(name string) func(*shardmap.Map) ([]shardmap.Shard, error) {
+	return func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		if slices.ContainsFunc(m.Shards, func(s shardmap.Shard) bool { return s.Account == name }) {
+			return nil, nil
+		}
+		return append(slices.Clone(m.Shards), queues(name, 1)...), nil
+	}
+}
+
+// drained is a change that sets an account's state, again and again.
+func drained(name string, state shardmap.State) func(*shardmap.Map) ([]shardmap.Shard, error) {
+	return func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		shards := slices.Clone(m.Shards)
+		for i := range shards {
+			if shards[i].Account == name {
+				shards[i].State = state
+			}
+		}
+		return shards, nil
+	}
+}
+
+func states(m *shardmap.Map) map[string]shardmap.State {
+	got := map[string]shardmap.State{}
+	for _, s := range m.Shards {
+		got[s.Account] = s.State
+	}
+	return got
+}
+
+func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newFakeServer().client("me")
+		if _, err := EnsureWorkload(t.Context(), client, citySpec()); err != nil {
+			t.Fatal(err)
+		}
+		spec := citySpec()
+		spec.Shards = append(append(queues("west", 2), spec.Shards...), queues("east", 1)...)
+		w, err := EnsureWorkload(t.Context(), client, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(w.Extra, []string{"east", "west"}) || len(w.Map.Shards) != 4 {
+			t.Errorf("extra %v, shards %v", w.Extra, w.Map.Shards)
+		}
+	})
+}
+
+func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("me")
+		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !errors.Is(err, ErrNoWorkload) {
+			t.Errorf("no workload: %v", err)
+		}
+		w, err := EnsureWorkload(t.Context(), client, citySpec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, err := ChangeMap(t.Context(), client, "city", withAccount("west"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, err := w.Refresh(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed.Map.Version != 2 || !slices.Equal(homes(changed.Map), homes(seen.Map)) || seen.Changed.IsZero() {
+			t.Errorf("changed to %v, seen %v", changed.Map, seen.Map)
+		}
+		before := len(server.written())
+		same, err := ChangeMap(t.Context(), client, "city", withAccount("west"))
+		if err != nil || same.Map.Version != 2 || len(server.written()) != before {
+			t.Errorf("version %d after no change: %v", same.Map.Version, err)
+		}
+		refusal := errors.New("no")
+		if _, err := ChangeMap(t.Context(), client, "city", func(*shardmap.Map) ([]shardmap.Shard, error) { return nil, refusal }); !errors.Is(err, refusal) {
+			t.Error(err)
+		}
+		if _, err := ChangeMap(t.Context(), client, "city", drained("none", shardmap.Draining)); err != nil {
+			t.Error(err)
+		}
+		all := func(m *shardmap.Map) ([]shardmap.Shard, error) {
+			shards := slices.Clone(m.Shards)
+			for i := range shards {
+				shards[i].State = shardmap.Draining
+			}
+			return shards, nil
+		}
+		if _, err := ChangeMap(t.Context(), client, "city", all); !errors.Is(err, shardmap.ErrNoActive) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAChangeWhoseAnswerIsLostIsNotAppliedTwice: after it, and before it could be
+// read back, another change undoes it; made again it would undo that one.
+func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		me, other := server.client("me"), server.client("other")
+		if _, err := EnsureWorkload(t.Context(), me, citySpec()); err != nil {
+			t.Fatal(err)
+		}
+		me.setFault(func(c call) fault {
+			if c.op == "write" {
+				return lostAnswer
+			}
+			if c.op == "read" && c.n > 2 { // the read-back: the other one comes first
+				return fault{delayed: time.Second}
+			}
+			return fault{}
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(100 * time.Millisecond)
+			if _, err := ChangeMap(t.Context(), other, "city", drained("south", shardmap.Active)); err != nil {
+				t.Error(err)
+			}
+		})
+		calls := 0
+		w, err := ChangeMap(t.Context(), me, "city", func(m *shardmap.Map) ([]shardmap.Shard, error) {
+			calls++
+			return drained("south", shardmap.Draining)(m)
+		})
+		wg.Wait()
+		if err != nil || calls != 1 || w.Map.Version != 3 || states(w.Map)["south"] != shardmap.Active {
+			t.Errorf("asked %d times, version %d, %v: %v", calls, w.Map.Version, states(w.Map), err)
+		}
+	})
+}
+
+func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newFakeServer()
+				if _, err := EnsureWorkload(t.Context(), server.client("first"), citySpec()); err != nil {
+					t.Fatal(err)
+				}
+				const n = 12
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() {
+						client := server.client(fmt.Sprint(i))
+						client.setLatency(func(c call) time.Duration {
+							return time.Duration(1+hash(seed, c.client+c.op+c.row, c.n)%40) * time.Millisecond
+						})
+						client.setFault(func(c call) fault {
+							switch hash(seed, "fault"+c.client+c.op, c.n) % 6 {
+							case 0:
+								return lostAnswer
+							case 1:
+								return lostRequest
+							case 2:
+								return landsLate(time.Duration(hash(seed, "late"+c.client, c.n)%500) * time.Millisecond)
+							}
+							return fault{}
+						})
+						// No idempotent change on purpose: twice would be seen.
+						_, err := ChangeMap(t.Context(), client, "city", func(m *shardmap.Map) ([]shardmap.Shard, error) {
+							shards := slices.Clone(m.Shards)
+							shards[0].Weight++
+							return shards, nil
+						})
+						if err != nil {
+							t.Errorf("%d: %v", i, err)
+						}
+					})
+				}
+				wg.Wait()
+				time.Sleep(time.Minute) // what lands late has landed
+				w, err := LoadWorkload(t.Context(), server.client("last"), "city")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if w.Map.Version != n+1 || w.Map.Shards[0].Weight != n+1 {
+					t.Errorf("version %d and weight %v after %d changes", w.Map.Version, w.Map.Shards[0].Weight, n)
+				}
+			})
+		})
+	}
+}
+
+func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("me")
+		if _, err := EnsureWorkload(t.Context(), client, citySpec()); err != nil {
+			t.Fatal(err)
+		}
+		dark := false
+		client.setFault(func(c call) fault {
+			if dark = dark || c.op == "write"; dark {
+				return lostRequest
+			}
+			return fault{}
+		})
+		begun := time.Now()
+		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !storage.Ambiguous(err) || time.Since(begun) > 2*patience {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+func TestTheServersTimeIsNotTheMachines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		server.offset = -10 * time.Minute
+		now, local, err := ServerTime(t.Context(), server.client("me"), "city")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := local.Sub(now); off < 10*time.Minute || off > 10*time.Minute+time.Second {
+			t.Errorf("the server is %v behind", off)
+		}
+	})
+}
