@@ -1,0 +1,197 @@
+package shardmap
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Unowned marks a segment without an owner, in what Plan takes and gives, and a
+// shard without a keeper.
+const Unowned = -1
+
+// Plan says which of n instances should own each segment (P5.5, pump/DESIGN.md),
+// as indices into instances; all segments are Unowned if there is none.
+// instances are the names of the candidates in ascending order, and current[s]
+// is the index of the one that owns segment s now, or Unowned, which also
+// stands for an owner that is no candidate (any more). A current that is nil,
+// or shorter than the number of segments, is Unowned beyond its end.
+//
+// While there are at least as many homed queues as instances (those that are the
+// home of a segment; a draining one is none), whole queues are shared out and
+// no instance has more than one more than another; otherwise
+// single segments are, no instance having more than one more than another.
+// Whoever shares a queue gets neighbouring segments where it can, so that few
+// instances meet at one queue (P7).
+//
+// It moves the fewest units (queues or segments): who joins n balanced instances
+// takes at most its share rounded up and nothing else moves; of one who leaves only
+// what it had moves. The exception is the change from single segments to whole
+// queues, where each queue goes to one that already holds much of it.
+//
+// It is pure: the same on every member, and a plan that is carried out partly
+// (some segments given up, some claimed) leads to the same plan, so members
+// that read at different moments want the same. What an over-full instance
+// sheds is the same choice each time.
+//
+// It takes about a millisecond for 4,096 segments, 1,000 queues, 200 instances.
+func (m *Map) Plan(instances []string, current []int) []int {
+	plan := slices.Repeat([]int{Unowned}, m.Segments)
+	n := len(instances)
+	if n == 0 {
+		return plan
+	}
+	unit, units := m.units(n)
+	owner := shareOut(units, n, holdings(unit, current, n))
+	for s := range plan {
+		plan[s] = owner[unit[s]]
+	}
+	return plan
+}
+
+// units says by segment which unit it is part of: its home if there are as many
+// homed queues as instances, else itself. Units are numbered by their queue's
+// name and then by segment, so that the order of shards in the map is no input
+// and neighbours in number are neighbours in a queue.
+func (m *Map) units(instances int) (unit []int, units int) {
+	loads := m.Loads()
+	rank := make([]int, len(m.Shards)) // of a homed queue
+	first := 0                         // number of its first segment
+	firsts := make([]int, len(m.Shards))
+	for _, shard := range m.byName() {
+		if loads[shard] > 0 {
+			rank[shard], firsts[shard] = units, first
+			units++
+			first += loads[shard]
+		}
+	}
+	unit = make([]int, m.Segments)
+	if units >= instances {
+		for s, home := range m.homes {
+			unit[s] = rank[home]
+		}
+		return unit, units
+	}
+	for s, home := range m.homes {
+		unit[s] = firsts[home]
+		firsts[home]++
+	}
+	return unit, m.Segments
+}
+
+// byName gives the shards' indices in the order of their names.
+func (m *Map) byName() []int {
+	order := make([]int, len(m.Shards))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return compareNames(m.Shards[a], m.Shards[b]) })
+	return order
+}
+
+// holding is how much of a unit an instance owns.
+type holding struct{ segments, unit, instance int }
+
+// holdings lists them, most segments first, then by unit and instance.
+func holdings(unit, current []int, instances int) []holding {
+	var all []holding
+	for s, instance := range current[:min(len(current), len(unit))] {
+		if instance >= 0 && instance < instances {
+			all = append(all, holding{1, unit[s], instance})
+		}
+	}
+	slices.SortFunc(all, func(a, b holding) int {
+		return cmp.Or(cmp.Compare(a.unit, b.unit), cmp.Compare(a.instance, b.instance))
+	})
+	kinds := all[:0]
+	for _, h := range all {
+		if last := len(kinds) - 1; last >= 0 && kinds[last].unit == h.unit && kinds[last].instance == h.instance {
+			kinds[last].segments++
+		} else {
+			kinds = append(kinds, h)
+		}
+	}
+	slices.SortFunc(kinds, func(a, b holding) int {
+		return cmp.Or(
+			-cmp.Compare(a.segments, b.segments),
+			cmp.Compare(a.unit, b.unit),
+			cmp.Compare(a.instance, b.instance))
+	})
+	return kinds
+}
+
+// shareOut gives each unit to an instance: pairs of unit and instance are taken
+// in order of how much of the unit the instance holds, and refused if the unit
+// has its instance or the instance its share. Pairs of nothing held come last, in
+// the order of units and instances.
+//
+// That is what makes a plan survive being carried out partly: on the way to it the
+// holdings of pairs that were taken only grow and those of all others only
+// shrink, so whatever refused a pair still comes before it and refuses it again.
+func shareOut(units, instances int, held []holding) []int {
+	owner := slices.Repeat([]int{Unowned}, units)
+	s := shares{has: make([]int, instances), each: units / instances, extras: units % instances}
+	for _, h := range held {
+		if owner[h.unit] == Unowned && s.takes(h.instance) {
+			owner[h.unit] = h.instance
+		}
+	}
+	next := 0 // those before have their share and never take again
+	for u := range owner {
+		for owner[u] == Unowned {
+			if s.takes(next) {
+				owner[u] = next
+			} else {
+				next++ // the shares add up to the units, so it ends in time
+			}
+		}
+	}
+	return owner
+}
+
+// shares counts units: `each` for every instance and one more for `extras` of them.
+type shares struct {
+	has          []int
+	each, extras int
+}
+
+// takes gives the instance one more unit if its share allows.
+func (s *shares) takes(instance int) bool {
+	switch has := s.has[instance]; {
+	case has < s.each:
+	case has == s.each && s.extras > 0:
+		s.extras--
+	default:
+		return false
+	}
+	s.has[instance]++
+	return true
+}
+
+// Keepers gives for each shard, draining ones included, the index of the
+// instance that keeps it: that sweeps it and forwards what strayed into it (P6.4).
+// It is the holder of most of the shard's segments (the first by name of
+// several), of instances and owner in the form that Plan takes; a shard that none of
+// them holds a segment of goes by rank, turn by turn. All are Unowned if there
+// are no instances.
+func (m *Map) Keepers(instances []string, owner []int) []int {
+	keepers := slices.Repeat([]int{Unowned}, len(m.Shards))
+	n := len(instances)
+	if n == 0 {
+		return keepers
+	}
+	home := make([]int, m.Segments)
+	for s, h := range m.homes {
+		home[s] = int(h)
+	}
+	for _, h := range holdings(home, owner, n) { // most first
+		if keepers[h.unit] == Unowned {
+			keepers[h.unit] = h.instance
+		}
+	}
+	for turn, shard := range m.byName() {
+		if keepers[shard] == Unowned {
+			keepers[shard] = turn % n
+		}
+	}
+	return keepers
+}
