@@ -1,0 +1,131 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// The blackboard (origins B1): each instance writes on a row of its own what it has
+// done of a run, and whoever wants to know adds the rows up. Nothing is decided by it.
+
+// Tally is what one instance has done of one run, each task counted as often as it
+// was delivered.
+type Tally struct {
+	Handled     uint64 // done
+	Failed      uint64 // handlings that failed
+	Retried     uint64 // put back for later
+	Quarantined uint64 // put into a poison queue
+	Duplicates  uint64 // recognised as done before
+}
+
+// Add gives the sum of two tallies.
+func (t Tally) Add(o Tally) Tally {
+	return Tally{
+		t.Handled + o.Handled, t.Failed + o.Failed, t.Retried + o.Retried,
+		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates,
+	}
+}
+
+// maxTallies bounds what is read of one run. A row is an instance that ever took
+// part in it.
+const maxTallies = 20_000
+
+// NoteTally writes what an instance has done of a run over what it wrote before. It
+// is one request, never tried again: the next one says more. After an ambiguous failure an
+// older tally may be there for a while.
+func NoteTally(ctx context.Context, t storage.Table, workload string, run codec.RunID, instance string, tally Tally) error {
+	if err := checkWorkloadName(workload); err != nil {
+		return err
+	}
+	props := map[string]any{formatProperty: int64(format), "Instance": printable(instance)}
+	for name, count := range tally.properties() {
+		props[name] = int64(min(*count, math.MaxInt64))
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := t.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: tallyPartition(workload), Row: run.String() + "." + instanceKey(instance), Properties: props,
+	}})
+	if err != nil {
+		return fmt.Errorf("tally of run %s: %w", run, err)
+	}
+	return nil
+}
+
+// Tallies gives what each instance has noted of a run; none is no error. It gives up after a minute.
+func Tallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (map[string]Tally, error) {
+	if err := checkWorkloadName(workload); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		found, err := findTallies(ctx, t, workload, run)
+		if err == nil || storage.Is(err, storage.Missing) {
+			return found, nil // without the table there is none either
+		}
+		if ctx.Err() != nil || !mayRetry(err) {
+			return nil, fmt.Errorf("tallies of run %s: %w", run, err)
+		}
+		drawOf(t).pause(ctx, tallyPartition(workload), attempt, requestTimeout/5, err)
+	}
+}
+
+func findTallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (map[string]Tally, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout) // a request a thousand rows
+	defer cancel()
+	found := map[string]Tally{}
+	first := run.String() + "."
+	q := storage.Query{Partition: tallyPartition(workload), From: first, To: run.String() + "~"} // '.' < '~'
+	for e, err := range t.Query(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		f := &fields{props: e.Properties}
+		instance, tally := f.text("Instance"), Tally{}
+		for name, count := range tally.properties() {
+			*count = f.count(name)
+		}
+		if f.err == nil && (!strings.HasPrefix(e.Row, first) || e.Row[len(first):] != instanceKey(instance)) {
+			f.fail("Instance", "is not the one of the row's key")
+		}
+		if f.err != nil {
+			return nil, fmt.Errorf("row %s/%s: %w", e.Partition, e.Row, f.err)
+		}
+		if found[instance] = tally; len(found) > maxTallies {
+			return nil, errors.New("more rows than any run has instances")
+		}
+	}
+	return found, nil
+}
+
+func (t *Tally) properties() map[string]*uint64 {
+	return map[string]*uint64{
+		"Handled": &t.Handled, "Failed": &t.Failed, "Retried": &t.Retried,
+		"Quarantined": &t.Quarantined, "Duplicates": &t.Duplicates,
+	}
+}
+
+func tallyPartition(workload string) string { return workload + ".progress" }
+
+var plainInstance = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,200}$`)
+
+// instanceKey is the part of a row key that stands for an instance: its name, or,
+// of a name that is no possible key, a hash of it behind a tilde, which no name that
+// stands for itself has.
+func instanceKey(instance string) string {
+	instance = printable(instance)
+	if plainInstance.MatchString(instance) {
+		return instance
+	}
+	return fmt.Sprintf("~%016x", xxhash.Sum64String(instance))
+}
