@@ -63,14 +63,9 @@ func (o ElectionOptions) withDefaults() (ElectionOptions, error) {
 	return o, nil
 }
 
-// trust is how long a leader trusts a beat, from the moment it was sent (P5.2).
-func (o ElectionOptions) trust() time.Duration { return o.Lease - o.Margin }
-
-// dead is how long an observer must see no beat (P5.3).
-func (o ElectionOptions) dead() time.Duration { return o.Lease + o.Margin }
-
-// timeout bounds one request, so that a request that hangs leaves time for two more.
-func (o ElectionOptions) timeout() time.Duration { return min(requestTimeout, o.trust()/3) }
+func (o ElectionOptions) times() times           { return times{o.Beat, o.Lease, o.Margin} }
+func (o ElectionOptions) trust() time.Duration   { return o.times().trust() }
+func (o ElectionOptions) timeout() time.Duration { return o.times().timeout() }
 
 // longestWait bounds what Try tells its caller to wait: a row may change in
 // unforeseen ways (somebody changes Every, or deletes the row).
@@ -156,7 +151,7 @@ func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err
 
 // judge says why this instance may lead now, or after how long to look again.
 func (e *Election) judge(ctx context.Context, v version[electionRow]) (why string, wait time.Duration, err error) {
-	alive := e.watch.look(v, e.options)
+	alive := e.watch.look(v.etag, v.sent, v.received, longer(e.options.times(), times{v.value.beat, v.value.lease, v.value.margin}))
 	switch {
 	case v.absent():
 		return "there was no leader before", 0, nil
@@ -203,30 +198,6 @@ func (e *Election) win(ctx context.Context, v version[electionRow], why string) 
 	}
 	o.Log.Info("leading", "instance", o.Instance, "epoch", next.epoch, "because", why, "run", runText(next.run))
 	return newTerm(e.row, o, e.draw, won), nil
-}
-
-// watch is what an observer remembers of a leader (P5.3).
-type watch struct {
-	etag  storage.ETag
-	since time.Time // when the answer was here that first showed this version
-	last  time.Time // when the last successful read was sent
-}
-
-// look notes a successful read and reports whether the leader may be alive. It
-// may not be if the row did not change over lease + margin of reads none of
-// which is further than two beats from the one before: after a longer gap the
-// watch begins anew, because the leader may have had no way to beat either.
-func (w *watch) look(v version[electionRow], o ElectionOptions) (alive bool) {
-	o.Beat = max(o.Beat, v.value.beat)
-	o.Lease = max(o.Lease, v.value.lease)
-	o.Margin = max(o.Margin, v.value.margin)
-	if v.etag != w.etag || v.received.Sub(w.last) > 2*o.Beat {
-		w.etag, w.since = v.etag, v.received
-	}
-	w.last = v.sent
-	// The read that ends the watch was sent after the time was over, so that its
-	// answer speaks of then.
-	return v.sent.Sub(w.since) < o.dead()
 }
 
 // Status is what the election row says, for people.

@@ -200,12 +200,13 @@ func TestTimeWithoutReadsDoesNotCount(t *testing.T) {
 			var w watch
 			alive := true
 			for _, s := range reads.times {
-				alive = w.look(at("v1", s), o)
+				v := at("v1", s)
+				alive = w.look(v.etag, v.sent, v.received, o.times())
 			}
 			if alive != reads.alive {
 				t.Errorf("%s: alive %v", name, alive)
 			}
-			if !w.look(at("v2", reads.times[len(reads.times)-1]+1), o) {
+			if v := at("v2", reads.times[len(reads.times)-1]+1); !w.look(v.etag, v.sent, v.received, o.times()) {
 				t.Errorf("%s: dead right after a beat", name)
 			}
 		}

@@ -78,13 +78,21 @@ func (r row[T]) readWithNonce(ctx context.Context) (v version[T], nonce string, 
 	if err != nil {
 		return v, "", err
 	}
+	nonce, err = r.parse(e, &v)
+	return v, nonce, err
+}
+
+// parse fills in what an entity of this row says, as a read or a query gave it.
+// Of one that cannot be read only the version is known.
+func (r row[T]) parse(e storage.Entity, v *version[T]) (nonce string, err error) {
 	f := &fields{props: e.Properties}
-	v.value = readFormat(f, r.decode)
-	if f.err != nil {
-		return v, "", fmt.Errorf("row %s of table %s: %w", r.object(), r.table.Name(), f.err)
-	}
 	v.etag, v.modified = e.ETag, e.Modified
-	return v, f.text(nonceProperty), nil
+	v.value = readFormat(f, r.decode)
+	nonce = f.text(nonceProperty)
+	if f.err != nil {
+		return "", fmt.Errorf("row %s of table %s: %w", r.object(), r.table.Name(), f.err)
+	}
+	return nonce, nil
 }
 
 func readFormat[T any](f *fields, decode func(*fields) T) (zero T) {
@@ -167,6 +175,34 @@ func (r row[T]) tryWrite(ctx context.Context, base version[T], next T) (version[
 				return version[T]{}, r.unknown(ctx, doubt, nil)
 			}
 			return version[T]{}, err
+		}
+	}
+}
+
+// tryRemove removes the row on the condition that it is still at base, and is
+// errLost if another version is there. That no row is there is success, whoever
+// removed it. Any other error means that it is not known, or (unless
+// storage.Ambiguous) that the row was not removed. There is nothing to be read
+// back: the same removal sent again finds the row, no row, or another version,
+// and one that lands late can hit no other version than base.
+func (r row[T]) tryRemove(ctx context.Context, base version[T]) error {
+	if base.absent() {
+		return nil // without an ETag it would remove any version
+	}
+	w := storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition, Row: r.key, ETag: base.etag}}
+	for attempt := 1; ; attempt++ {
+		_, err := r.send(ctx, w)
+		switch {
+		case err == nil || storage.Is(err, storage.Gone):
+			return nil
+		case storage.Is(err, storage.Precondition):
+			return errLost
+		case !mayRetry(err):
+			return err
+		}
+		drawOf(r.table).pause(ctx, r.object(), attempt, r.longestPause(), err)
+		if ctx.Err() != nil {
+			return err
 		}
 	}
 }

@@ -140,7 +140,11 @@ func (w *Workload) Refresh(ctx context.Context) (*Workload, error) {
 	if v.absent() {
 		return nil, fmt.Errorf("workload %q: %w", w.Name, ErrNoWorkload)
 	}
-	now := workloadFrom(w.table, w.Name, v)
+	return w.later(workloadFrom(w.table, w.Name, v))
+}
+
+// later gives now, unless it is no later version of the same workload.
+func (w *Workload) later(now *Workload) (*Workload, error) {
 	if now.etag == w.etag {
 		now.Map = w.Map
 		return now, nil
