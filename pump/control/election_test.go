@@ -243,7 +243,7 @@ func TestOptionsThatCannotWorkAreReported(t *testing.T) {
 		t.Error("a workload name with a dot: accepted")
 	}
 	o, err := ElectionOptions{Instance: "a"}.withDefaults()
-	if err != nil || o.Every != time.Minute || o.Beat != 5*time.Second || o.Lease != 20*time.Second || o.Margin != 3*time.Second || o.trust() != 17*time.Second || o.dead() != 23*time.Second {
+	if err != nil || o.Every != time.Minute || o.Beat != 5*time.Second || o.Lease != 20*time.Second || o.Margin != 3*time.Second || o.trust() != 17*time.Second || o.times().dead() != 23*time.Second {
 		t.Errorf("defaults %+v, %v", o, err)
 	}
 }
