@@ -11,6 +11,9 @@ type Hooks struct {
 	Request func(account, object, operation string, took time.Duration, err error)
 	// Quarantine is called after a task or message was put into a poison queue.
 	Quarantine func(account, reason string, tasks int)
+	// Started is called when the handling of tasks of one message starts, with how
+	// long ago the message was put, by the service's clock up to when it was got.
+	Started func(tasks int, age time.Duration)
 }
 
 func (h *Hooks) request(account, object, operation string, took time.Duration, err error) {
@@ -22,5 +25,11 @@ func (h *Hooks) request(account, object, operation string, took time.Duration, e
 func (h *Hooks) quarantine(account, reason string, tasks int) {
 	if h.Quarantine != nil {
 		h.Quarantine(account, reason, tasks)
+	}
+}
+
+func (h *Hooks) started(tasks int, age time.Duration) {
+	if h.Started != nil {
+		h.Started(tasks, age)
 	}
 }

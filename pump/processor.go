@@ -96,17 +96,18 @@ func setDefault[T comparable](field *T, value T) {
 // each delivery.
 type ProcessorSummary struct {
 	Instance    string   `json:"instance"`
-	Handled     int64    `json:"handled"`     // tasks that the handler has done
-	Failed      int64    `json:"failed"`      // tasks whose handler failed
-	Rejected    int64    `json:"rejected"`    // tasks that the handler rejected
-	Retried     int64    `json:"retried"`     // tasks that were put back for another attempt
-	Released    int64    `json:"released"`    // tasks that were put back without an attempt
-	Skipped     int64    `json:"skipped"`     // tasks settled without being handled, because their key was begun less than MinInterval ago
-	Quarantined int64    `json:"quarantined"` // tasks put into a poison queue; a message that could not be read counts as one
-	Duplicates  int64    `json:"duplicates"`  // tasks deleted because their run was closed
-	Foreign     int64    `json:"foreign"`     // messages that no distributor made
-	Lost        int64    `json:"lost"`        // messages whose lease ended while they were in hand
-	Envelopes   int64    `json:"envelopes"`   // messages received
+	Waiting     string   `json:"waiting,omitempty"` // the gate that it waits at
+	Handled     int64    `json:"handled"`           // tasks that the handler has done
+	Failed      int64    `json:"failed"`            // tasks whose handler failed
+	Rejected    int64    `json:"rejected"`          // tasks that the handler rejected
+	Retried     int64    `json:"retried"`           // tasks that were put back for another attempt
+	Released    int64    `json:"released"`          // tasks that were put back without an attempt
+	Skipped     int64    `json:"skipped"`           // tasks settled without being handled, because their key was begun less than MinInterval ago
+	Quarantined int64    `json:"quarantined"`       // tasks put into a poison queue; a message that could not be read counts as one
+	Duplicates  int64    `json:"duplicates"`        // tasks deleted because their run was closed
+	Foreign     int64    `json:"foreign"`           // messages that no distributor made
+	Lost        int64    `json:"lost"`              // messages whose lease ended while they were in hand
+	Envelopes   int64    `json:"envelopes"`         // messages received
 	Requests    Requests `json:"requests"`
 	Throttled   int64    `json:"throttled"` // requests that were refused as too many
 	Seconds     float64  `json:"seconds"`
@@ -160,6 +161,7 @@ type processing struct {
 	keeper   *keeper
 	backlog  *backlog
 	pool     *pool
+	phase    atomic.Int32 // a phase
 	settlers map[*shard]*settler
 	counts   counters
 	gets     *hand // gets under way

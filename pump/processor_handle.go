@@ -152,6 +152,7 @@ func (s *slot) begin(d *delivery, from, to int) context.Context {
 		s.of = d
 	}
 	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, time.Now(), time.Time{}, false
+	s.pool.r.cfg.Hooks.started(to-from, s.began.Sub(d.born))
 	return s.ctx
 }
 

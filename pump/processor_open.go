@@ -27,6 +27,7 @@ type delivery struct {
 	id       string // of the message
 	inserted time.Time
 	age      time.Duration // when it was got, by the service's own clock
+	born     time.Time     // that long before it was got, on the local clock
 	dequeued int64
 	lease    lease
 
@@ -103,6 +104,7 @@ func (r *processing) deliver(s *shard, m *storage.Message, sent time.Time) *deli
 	d := &delivery{shard: s, id: m.ID, text: m.Text, inserted: m.Inserted, dequeued: m.Dequeued}
 	// Both times are the service's own, so no clock of this machine is in it.
 	d.age = max(0, m.NextVisible.Add(-r.o.Visibility).Sub(m.Inserted))
+	d.born = sent.Add(-d.age)
 	d.ctx, d.end = context.WithCancelCause(r.work)
 	r.counts.envelopes.Add(1)
 

@@ -1,0 +1,134 @@
+package pump
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// ProcessorState is what a processor is doing at one moment.
+type ProcessorState struct {
+	Workload string `json:"workload"`
+	Instance string `json:"instance"`
+	// Phase is "stopped" outside of Run, "starting" until the workload and the
+	// cluster are read, "waiting" at a gate, "working", and "draining" once Run
+	// was told to stop.
+	Phase string `json:"phase"`
+	// Ready means that all is well: it works, holds its share of the segments, and
+	// every account answers. Reasons are what is missing, in words.
+	Ready    bool             `json:"ready"`
+	Reasons  []string         `json:"reasons"`
+	Gate     string           `json:"gate,omitempty"` // that it waits at
+	Messages int              `json:"messages"`       // in hand
+	Cluster  ClusterState     `json:"cluster"`
+	Accounts []AccountState   `json:"accounts"`
+	Done     ProcessorSummary `json:"done"`
+}
+
+// ClusterState is a process's place in the cluster, as of its last look.
+type ClusterState struct {
+	Members        int     `json:"members"`        // processes of the workload; 0: not joined
+	Rank           int     `json:"rank"`           // among the processors that take segments, from 0; -1: not one of them
+	Segments       int     `json:"segments"`       // of the workload; 0 if they have no owners
+	Held           int     `json:"held"`           // segments, by this process
+	Planned        int     `json:"planned"`        // segments that are meant for this process
+	Unowned        int     `json:"unowned"`        // segments without an owner
+	UnownedSeconds float64 `json:"unownedSeconds"` // for how long the longest of those
+	DarkSeconds    float64 `json:"darkSeconds"`    // for how long the control account has not answered; 0: it answers
+	MapVersion     uint64  `json:"mapVersion"`     // of the shard map
+}
+
+// AccountState is what a process may do on one account.
+type AccountState struct {
+	Name         string  `json:"name"`
+	BudgetRate   float64 `json:"budgetRate"`   // messages a second that it may spend now
+	BudgetTarget float64 `json:"budgetTarget"` // what that grows to while nothing is throttled
+	Throttled    int64   `json:"throttled"`    // requests that were refused as too many
+	DownSeconds  float64 `json:"downSeconds"`  // for how long no request was answered; 0: the last one was
+	Refused      bool    `json:"refused"`      // the last answer was that the credential is not good
+}
+
+// phase is where a Run stands. It only grows.
+type phase int32
+
+const (
+	phaseStopped phase = iota
+	phaseStarting
+	phaseWaiting
+	phaseWorking
+	phaseDraining
+)
+
+func (p phase) String() string {
+	return [...]string{"stopped", "starting", "waiting", "working", "draining"}[p]
+}
+
+// State is what the processor is doing now. It may be called at any time, from
+// any goroutine, and makes no request.
+func (p *Processor) State() ProcessorState {
+	s := ProcessorState{Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(), Cluster: ClusterState{Rank: -1}}
+	r := p.running.Load()
+	if r == nil {
+		s.Reasons = []string{"it is not running"}
+		return s
+	}
+	now := phase(r.phase.Load())
+	s.Phase = now.String()
+	s.Messages = r.hand.count()
+	s.Done = r.summary()
+	s.Gate = s.Done.Waiting
+	s.Accounts = r.fleet.states()
+	switch now {
+	case phaseStarting:
+		s.Reasons = append(s.Reasons, "it is starting")
+	case phaseWaiting:
+		s.Reasons = append(s.Reasons, fmt.Sprintf("it waits at gate %q", s.Gate))
+	case phaseDraining:
+		s.Reasons = append(s.Reasons, "it is stopping")
+	}
+	s.Reasons = append(s.Reasons, accountReasons(s.Accounts)...)
+	s.Ready = len(s.Reasons) == 0
+	return s
+}
+
+// downAfter is for how long an account may leave requests unanswered before that
+// is news: one lost answer costs a request's deadline, and is none.
+const downAfter = 5 * time.Second
+
+func accountReasons(accounts []AccountState) (reasons []string) {
+	for _, a := range accounts {
+		switch {
+		case a.Refused:
+			reasons = append(reasons, fmt.Sprintf("account %s refuses the credential", a.Name))
+		case a.DownSeconds >= downAfter.Seconds():
+			reasons = append(reasons, fmt.Sprintf("account %s has not answered for %.0f s", a.Name, math.Floor(a.DownSeconds)))
+		}
+	}
+	return reasons
+}
+
+// states says of each account what may be spent on it and whether it answers.
+func (f *fleet) states() []AccountState {
+	out := make([]AccountState, len(f.names))
+	for i, name := range f.names {
+		a := f.accounts[name]
+		rate, target := a.budget.now()
+		out[i] = AccountState{Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load()}
+		out[i].DownSeconds, out[i].Refused = a.counts.silence(time.Now())
+	}
+	return out
+}
+
+// now is what may be spent a second, and what that grows to.
+func (b *budget) now() (rate, target float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rateAt(time.Now()), b.target
+}
+
+// count is how many are under way.
+func (h *hand) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n
+}
