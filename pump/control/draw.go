@@ -36,6 +36,12 @@ func drawOf(t storage.Table) Draw {
 	}
 }
 
+// tokenOf names a process: its instance and a random part, which tells it from an
+// earlier process of the same name, whose rows it must not take for its own.
+func tokenOf(t storage.Table, instance string) string {
+	return fmt.Sprintf("%s#%016x", instance, drawOf(t)("incarnation", instance))
+}
+
 // nonce is 128 bits: two writers who ever drew the same one would each believe
 // that the other's write was its own.
 func (d Draw) nonce(object string) string {

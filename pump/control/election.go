@@ -2,8 +2,6 @@ package control
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -79,11 +77,11 @@ type Election struct {
 	token   string // Instance and a random part: nobody else, and no earlier process of that name
 	row     row[electionRow]
 	draw    Draw
-	clock   serverClock
 
 	// What follows belongs to the caller of Try.
-	watch watch
-	term  *Term
+	watch    watch
+	schedule schedule
+	term     *Term
 }
 
 // NewElection gives a candidate; it makes no request. Options that cannot work
@@ -94,20 +92,9 @@ func NewElection(t storage.Table, workload string, o ElectionOptions) *Election 
 		err = checkWorkloadName(workload)
 	}
 	e := &Election{options: o, err: err, draw: drawOf(t), row: electionRowOf(t, workload, o.timeout())}
-	e.clock = serverClock{table: t, partition: e.row.partition, timeout: o.timeout()}
-	e.token = o.Instance + "#" + e.incarnation()
+	e.schedule.clock = serverClock{table: t, partition: e.row.partition, timeout: o.timeout()}
+	e.token = tokenOf(t, o.Instance)
 	return e
-}
-
-// incarnation tells a process from an earlier one of the same name, whose row
-// it must not take for its own.
-func (e *Election) incarnation() string {
-	if _, seeded := e.row.table.(seededTable); seeded {
-		return fmt.Sprintf("%016x", e.draw("incarnation", e.options.Instance))
-	}
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
-	return hex.EncodeToString(b[:])
 }
 
 // Try looks once and, if a distribution is due or the leader is dead or gone,
@@ -156,7 +143,7 @@ func (e *Election) judge(ctx context.Context, v version[electionRow]) (why strin
 	case v.absent():
 		return "there was no leader before", 0, nil
 	case v.value.phase == Idle:
-		wait, err = e.clock.untilDue(ctx, v, e.options.Every)
+		wait, err = e.schedule.untilDue(ctx, v, e.options.Every)
 		if err != nil || wait > 0 {
 			return "", wait, err
 		}

@@ -97,7 +97,7 @@ func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		// The clock row exists from an hour ago. A lost write must not let it speak.
-		if _, _, err := e.clock.read(t.Context()); err != nil {
+		if _, _, err := e.schedule.clock.read(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)

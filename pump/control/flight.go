@@ -1,0 +1,49 @@
+package control
+
+import (
+	"context"
+	"sync"
+)
+
+// flight lets one of many goroutines make the request that all of them need.
+// Its zero value is ready.
+type flight struct {
+	mu    sync.Mutex
+	under *attempt // nil: none is under way
+}
+
+type attempt struct {
+	done chan struct{} // closed when what follows is set
+	err  error
+	own  bool // err is only the caller's own context, which says nothing to others
+}
+
+// do calls act, or waits for the call that is under way and gives its outcome.
+// The call runs under the context of whoever made it; when that one ends first,
+// do returns nil, as after a success, and the caller looks and comes again.
+func (f *flight) do(ctx context.Context, act func(context.Context) error) error {
+	f.mu.Lock()
+	if a := f.under; a != nil {
+		f.mu.Unlock()
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if a.own {
+			return nil
+		}
+		return a.err
+	}
+	a := &attempt{done: make(chan struct{})}
+	f.under = a
+	f.mu.Unlock()
+
+	a.err = act(ctx)
+	a.own = a.err != nil && ctx.Err() != nil
+	f.mu.Lock()
+	f.under = nil
+	f.mu.Unlock()
+	close(a.done)
+	return a.err
+}
