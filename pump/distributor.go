@@ -174,6 +174,7 @@ type Distributor struct {
 	fleet  *fleet
 	runs   *control.Runs
 	lanes  int // packers at work
+	stage  stage
 
 	// The workload's map and where it leads, as of the last distribution.
 	workload *control.Workload
@@ -212,6 +213,7 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 //
 // Run must not be called concurrently with itself.
 func (d *Distributor) Run(ctx context.Context) (Summary, error) {
+	defer d.stage.begin(ctx)()
 	if d.opts.Every > 0 {
 		return d.elected(ctx)
 	}

@@ -33,6 +33,7 @@ func (d *Distributor) begin() *distribution {
 
 func (d *Distributor) report(r *distribution, err error) (Summary, error) {
 	s := r.summary()
+	d.stage.ended(r, err)
 	if d.opts.OnRun != nil {
 		d.opts.OnRun(s, err)
 	}
@@ -88,6 +89,7 @@ var errBroken = errors.New("stopped before the end of the source")
 // last acknowledgement (P2.2), broken if nobody can or should continue it. A run that another
 // leader continues stays open, with errHalted or the cause of the lost leadership.
 func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
+	d.stage.conducts(r)
 	r.log.Info("distributing", "from", r.count.tasks.Load(), "resumed", r.from != nil)
 	how, err := r.run(ctx)
 	// The run's end is recorded even if the process is being stopped.

@@ -32,6 +32,7 @@ func (d *Distributor) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("workload %s in account %s: %w", d.cfg.Workload, d.cfg.Control, err)
 	}
+	d.stage.ready()
 	if d.workload != nil && d.workload.Map.Version == w.Map.Version {
 		d.workload = w
 		return nil

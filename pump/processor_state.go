@@ -77,7 +77,7 @@ func (p *Processor) State() ProcessorState {
 	s.Messages = r.hand.count()
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
-	s.Accounts = r.fleet.states()
+	s.Accounts = r.fleet.states(time.Now())
 	switch now {
 	case phaseStarting:
 		s.Reasons = append(s.Reasons, "it is starting")
@@ -108,22 +108,22 @@ func accountReasons(accounts []AccountState) (reasons []string) {
 }
 
 // states says of each account what may be spent on it and whether it answers.
-func (f *fleet) states() []AccountState {
+func (f *fleet) states(now time.Time) []AccountState {
 	out := make([]AccountState, len(f.names))
 	for i, name := range f.names {
 		a := f.accounts[name]
-		rate, target := a.budget.now()
+		rate, target := a.budget.at(now)
 		out[i] = AccountState{Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load()}
-		out[i].DownSeconds, out[i].Refused = a.counts.silence(time.Now())
+		out[i].DownSeconds, out[i].Refused = a.counts.silence(now)
 	}
 	return out
 }
 
-// now is what may be spent a second, and what that grows to.
-func (b *budget) now() (rate, target float64) {
+// at is what may be spent a second at a moment, and what that grows to.
+func (b *budget) at(now time.Time) (rate, target float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.rateAt(time.Now()), b.target
+	return b.rateAt(now), b.target
 }
 
 // count is how many are under way.
