@@ -71,17 +71,21 @@ const (
 	budgetFloor    = 0.01 // of the target: never quite silent, or recovery would not be noticed
 )
 
-// budget is the rate at which this process may spend on one account or queue.
-// It may be used from many goroutines at once.
+// budget is the rate at which this process may spend on one account or queue:
+// its target, the share of a limit that all processes keep together
+// (budget_share.go), lowered while the service throttles. It may be used from many
+// goroutines at once.
 type budget struct {
-	target float64
+	limit float64 // of all processes together
 
 	mu      sync.Mutex // guards what follows; never held across a wait
+	target  float64    // this process's share of the limit
 	limiter *rate.Limiter
 	cutAt   time.Time // of the last cut; zero while the rate is at its target
 	cutTo   float64
 	waiting [classes][]*spender
 	timer   *time.Timer
+	use     use
 }
 
 // spender is one waiting call.
@@ -90,12 +94,40 @@ type spender struct {
 	granted chan struct{} // closed under the budget's mutex
 }
 
-// newBudget makes a budget of target messages a second. Its burst is 50 ms'
-// worth: enough to hide timer granularity, too little to overrun a server's own
-// one-second bucket; and at least two gets of 32, or a lone get could never be granted.
-func newBudget(target float64) *budget {
-	burst := max(int(target/20), 2*storage.MaxGet)
-	return &budget{target: target, limiter: rate.NewLimiter(rate.Limit(target), burst)}
+// newBudget makes a budget of limit messages a second, all of it this process's
+// own until setTarget says otherwise.
+func newBudget(limit float64) *budget {
+	return &budget{
+		limit: limit, target: limit, limiter: rate.NewLimiter(rate.Limit(limit), burst(limit, limit)),
+		use: use{since: time.Now()},
+	}
+}
+
+// burst is 50 ms' worth of a share: enough to hide timer granularity, too little
+// to overrun a server's own one-second bucket. A process that is alone has two gets
+// of 32 at least, or a lone get of a slow queue would never be paid at once; those
+// who share have as much of that as of the limit, but a few requests.
+func burst(target, limit float64) int {
+	return max(int(target/20), int(2*storage.MaxGet*target/limit), leastBurst)
+}
+
+const leastBurst = 8
+
+// setTarget gives the process another share of the limit. A rate that is cut
+// stays cut in proportion: what the throttles said of the limit holds for each share of
+// it.
+func (b *budget) setTarget(target float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if target == b.target {
+		return
+	}
+	now := time.Now()
+	b.cutTo *= target / b.target
+	b.target = target
+	b.limiter.SetLimitAt(now, rate.Limit(b.rateAt(now)))
+	b.limiter.SetBurstAt(now, burst(target, b.limit))
+	b.grant() // who waits may wait for less long, or longer
 }
 
 // spend waits until cost may be spent, or the context ends.
@@ -106,6 +138,7 @@ func (b *budget) spend(ctx context.Context, c class, cost int) error {
 		return nil
 	}
 	s := &spender{cost: cost, granted: make(chan struct{})}
+	b.use.waits(time.Now())
 	b.waiting[c] = append(b.waiting[c], s)
 	b.schedule()
 	b.mu.Unlock()
@@ -137,6 +170,7 @@ func (b *budget) charge(cost int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
+	b.use.spent += float64(cost)
 	for cost > 0 {
 		part := min(cost, b.limiter.Burst())
 		b.limiter.ReserveN(now, part)
@@ -191,7 +225,11 @@ func (b *budget) allow(cost int) bool {
 			b.cutAt = time.Time{}
 		}
 	}
-	return b.limiter.AllowN(now, min(cost, b.limiter.Burst()))
+	if !b.limiter.AllowN(now, min(cost, b.limiter.Burst())) {
+		return false
+	}
+	b.use.spent += float64(cost)
+	return true
 }
 
 // grant lets those go who can be paid for, in the order of their classes.
@@ -207,6 +245,7 @@ func (b *budget) grant() {
 		}
 		b.waiting[c] = nil // lets go of the backing array after a storm
 	}
+	b.use.waitsNoMore(time.Now())
 }
 
 // schedule arms the timer for when the first in order can be paid for.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,6 +29,22 @@ type fleet struct {
 	accounts map[string]*account
 	names    []string // of the accounts, in the order of the configuration
 	control  storage.Table
+	targets  atomic.Pointer[targets] // nil: this process has the limits for itself
+}
+
+// targets are this process's shares of the limits, as of the last look at the cluster.
+type targets struct {
+	accounts map[string]float64
+	queues   map[string]float64 // by "account/queue"
+	// other is for queues that are in no map: poison, or not known yet.
+	other float64
+}
+
+func (t *targets) queue(name string) float64 {
+	if v, ok := t.queues[name]; ok {
+		return v
+	}
+	return t.other
 }
 
 // account is one storage account with what this process may spend on it.
@@ -36,9 +55,10 @@ type account struct {
 	counts requestCounts
 	poison *shard
 
-	mu       sync.Mutex // guards what follows
-	busy     *shard     // the last of its queues that was throttled
-	busyFrom time.Time  // when
+	mu       sync.Mutex        // guards what follows
+	shards   map[string]*shard // all handles, by queue
+	busy     *shard            // the last of its queues that was throttled
+	busyFrom time.Time         // when
 }
 
 // shard is one queue of one account.
@@ -56,30 +76,51 @@ type shard struct {
 func openFleet(cfg *Config, controlTable string) *fleet {
 	f := &fleet{cfg: *cfg, accounts: map[string]*account{}}
 	for _, a := range cfg.Accounts {
-		acct := &account{name: a.Name, store: a.Storage, budget: newBudget(cfg.Budget.Account)}
+		acct := &account{name: a.Name, store: a.Storage, budget: newBudget(cfg.Budget.Account), shards: map[string]*shard{}}
 		f.accounts[a.Name] = acct
 		f.names = append(f.names, a.Name)
-		acct.poison = f.newShard(acct, poisonQueue(cfg.Workload))
+		acct.poison = f.open(acct, poisonQueue(cfg.Workload))
 	}
 	c := f.accounts[cfg.Control]
 	f.control = &countedTable{Table: c.store.Table(controlTable), account: c, hooks: &f.cfg.Hooks}
 	return f
 }
 
-func (f *fleet) newShard(a *account, queue string) *shard {
-	return &shard{
-		account: a, name: queue, queue: a.store.Queue(queue), budget: newBudget(f.cfg.Budget.Queue),
-		hooks: &f.cfg.Hooks, perMsg: *f.cfg.Budget.GetCostsMessages,
+// open gives the one handle there is of a queue: what was spent on a queue and what
+// throttled it stays known when a new map names it again.
+func (f *fleet) open(a *account, queue string) *shard {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.shards[queue]
+	if s == nil {
+		s = &shard{
+			account: a, name: queue, queue: a.store.Queue(queue), budget: newBudget(f.cfg.Budget.Queue),
+			hooks: &f.cfg.Hooks, perMsg: *f.cfg.Budget.GetCostsMessages,
+		}
+		a.shards[queue] = s
+		if t := f.targets.Load(); t != nil {
+			s.budget.setTarget(t.queue(s.String()))
+		}
 	}
+	return s
 }
 
-// shard gives the handle of a queue of the shard map.
+// shard gives the handle of a queue of the shard map, the same one each time.
 func (f *fleet) shard(accountName, queue string) (*shard, error) {
 	a, ok := f.accounts[accountName]
 	if !ok {
 		return nil, &ConfigError{Field: "accounts", Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName), Fix: "add it to the accounts"}
 	}
-	return f.newShard(a, queue), nil
+	return f.open(a, queue), nil
+}
+
+// opened gives all handles of an account's queues, by name.
+func (a *account) opened() []*shard {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := slices.Collect(maps.Values(a.shards))
+	slices.SortFunc(list, func(x, y *shard) int { return strings.Compare(x.name, y.name) })
+	return list
 }
 
 // requests counts what this process has asked of each account so far.

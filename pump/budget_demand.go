@@ -1,0 +1,81 @@
+package pump
+
+import (
+	"math"
+	"time"
+)
+
+// use is what became of one budget since it was last looked at, from which
+// follows what this process would spend if it might (P8.1). It is guarded by the
+// budget's mutex.
+type use struct {
+	since     time.Time     // of the last look
+	spent     float64       // since then
+	waited    time.Duration // since then, the time in which somebody waited
+	waitsFrom time.Time     // since when somebody waits; zero: nobody does
+	demand    float64       // as of the last look
+}
+
+// waits notes that somebody waits for the budget.
+func (u *use) waits(now time.Time) {
+	if u.waitsFrom.IsZero() {
+		u.waitsFrom = now
+	}
+}
+
+func (u *use) waitsNoMore(now time.Time) {
+	if !u.waitsFrom.IsZero() {
+		u.waited += now.Sub(u.waitsFrom)
+		u.waitsFrom = time.Time{}
+	}
+}
+
+// Of the demand: looks nearer together than demandEvery say nothing, and a demand
+// that is gone is forgotten by half in each second, so that a pause between two
+// bursts costs little of a share, and after a beat of 5 s hardly anything is left.
+const (
+	demandEvery = 500 * time.Millisecond
+	demandKept  = 0.5
+)
+
+// look measures the demand: what was spent a second, divided by the part of the
+// time in which nobody had to wait. Who was held back all the time may want
+// anything up to the limit.
+func (u *use) look(now time.Time, limit float64) {
+	passed := now.Sub(u.since)
+	if passed < demandEvery {
+		return
+	}
+	if !u.waitsFrom.IsZero() {
+		u.waited += now.Sub(u.waitsFrom)
+		u.waitsFrom = now
+	}
+	free := 1 - min(u.waited.Seconds()/passed.Seconds(), 1)
+	want := limit
+	if rate := u.spent / passed.Seconds(); rate < limit*free {
+		want = rate / free
+	}
+	u.demand *= math.Pow(demandKept, passed.Seconds())
+	u.demand = max(want, u.demand)
+	u.since, u.spent, u.waited = now, 0, 0
+}
+
+// demand is what this process would spend a second if it might, at most the
+// limit. Measured when asked, over the time since it was asked before.
+func (b *budget) demand() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.use.look(time.Now(), b.limit)
+	return b.use.demand
+}
+
+// show is the budget as others see it.
+func (b *budget) show(account, queue string) BudgetState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := BudgetState{Account: account, Queue: queue, Limit: b.limit, Target: b.target, Rate: b.rateAt(time.Now()), Demand: b.use.demand}
+	for _, w := range b.waiting {
+		s.Waiting += len(w)
+	}
+	return s
+}

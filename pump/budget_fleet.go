@@ -1,0 +1,57 @@
+package pump
+
+// retarget gives the budgets other shares of the limits. It is called by one
+// goroutine at a time.
+func (f *fleet) retarget(t *targets) {
+	f.targets.Store(t) // first, so that a queue opened meanwhile has its share
+	for _, name := range f.names {
+		a := f.accounts[name]
+		if v, ok := t.accounts[name]; ok {
+			a.budget.setTarget(v)
+		}
+		for _, s := range a.opened() {
+			s.budget.setTarget(t.queue(s.String()))
+		}
+	}
+}
+
+// demand is what this process would spend a second on each account if it might:
+// what passes the account's budget or, where the queues' own budgets hold more back
+// than that, what they would let through.
+func (f *fleet) demand() map[string]float64 {
+	out := make(map[string]float64, len(f.names))
+	for _, name := range f.names {
+		a := f.accounts[name]
+		queues := 0.
+		for _, s := range a.opened() {
+			queues += s.budget.demand()
+		}
+		out[name] = min(max(a.budget.demand(), queues), a.budget.limit)
+	}
+	return out
+}
+
+// BudgetState is what a process may spend on one account or queue, in messages a second.
+type BudgetState struct {
+	Account string  `json:"account"`
+	Queue   string  `json:"queue,omitempty"` // empty: the account itself
+	Limit   float64 `json:"limit"`           // of all processes together, as configured
+	Target  float64 `json:"target"`          // this process's share of it
+	Rate    float64 `json:"rate"`            // what may be spent now: less than the target after a throttle
+	Demand  float64 `json:"demand"`          // what the process would spend, as of the last beat
+	Waiting int     `json:"waiting"`         // requests that wait for it
+}
+
+// budgets shows all budgets: of each account, in the order of the configuration, and of
+// its queues by name.
+func (f *fleet) budgets() []BudgetState {
+	var out []BudgetState
+	for _, name := range f.names {
+		a := f.accounts[name]
+		out = append(out, a.budget.show(name, ""))
+		for _, s := range a.opened() {
+			out = append(out, s.budget.show(name, s.name))
+		}
+	}
+	return out
+}
