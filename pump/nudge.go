@@ -1,5 +1,12 @@
 package pump
 
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
 // Nudge is a hint to a process that it should look at something now rather than
 // when its next poll is due (P8.2). It carries no truth: a lost nudge costs
 // time, a false one a request.
@@ -9,4 +16,135 @@ type Nudge struct {
 	Queue    string // "account/queue" to be read; empty: none
 	Gate     string // the gate to look at; empty: none
 	// With neither Queue nor Gate the cluster's rows are what to look at.
+
+	// Here: the other process runs on this machine, so its address may be a loopback one.
+	Here bool
+}
+
+const (
+	// nudgeTimeout is what a nudge may take. A process that is not reached within it is
+	// busy or gone, and finds out by its own polling.
+	nudgeTimeout = 500 * time.Millisecond
+	// nudgesAtOnce are under way at most, nudgesWaiting wait for their turn; more
+	// are dropped. 256 is a gate opened, or a map changed, before a large cluster.
+	nudgesAtOnce  = 16
+	nudgesWaiting = 256
+	// nudgeEvery is how often at most one process is nudged about the same thing. What
+	// comes sooner is sent once, at the end of that time: the last news counts.
+	nudgeEvery = 250 * time.Millisecond
+	// nudgeSpread is over what time nudges of the same moment are spread: of two things
+	// at the very same instant nobody could say which was first (P9).
+	nudgeSpread = time.Millisecond
+)
+
+// nudger sends hints to other processes. Who calls it never waits and is never
+// told: a hint that cannot be sent is dropped.
+type nudger struct {
+	send   func(ctx context.Context, n Nudge) error
+	log    *slog.Logger
+	jitter jitter
+	ctx    context.Context // its end is the end of all nudges
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	started uint64
+	sending int
+	queue   []Nudge
+	recent  map[Nudge]*recentNudge
+}
+
+// recentNudge is one that was sent less than nudgeEvery ago.
+type recentNudge struct {
+	again bool // it came again since
+	timer *time.Timer
+}
+
+func newNudger(ctx context.Context, cfg *Config) *nudger {
+	send := cfg.Nudge
+	if send == nil {
+		send = newNudgeClient().send
+	}
+	return &nudger{send: send, log: cfg.Log, jitter: jitter(cfg.Instance), ctx: ctx, recent: map[Nudge]*recentNudge{}}
+}
+
+// nudge sends one, unless the same one was sent just now.
+func (s *nudger) nudge(n Nudge) {
+	if n.Address == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if r := s.recent[n]; r != nil {
+		r.again = true
+		return
+	}
+	s.start(n)
+	r := &recentNudge{}
+	r.timer = time.AfterFunc(nudgeEvery, func() { s.settle(n, r) })
+	s.recent[n] = r
+}
+
+// settle is the end of nudgeEvery after a nudge: it goes once more if it came
+// again, and is forgotten if not.
+func (s *nudger) settle(n Nudge, r *recentNudge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !r.again {
+		delete(s.recent, n)
+		return
+	}
+	r.again = false
+	s.start(n)
+	r.timer.Reset(nudgeEvery)
+}
+
+// start sends a nudge when there is a place; s.mu is held.
+func (s *nudger) start(n Nudge) {
+	switch {
+	case s.sending < nudgesAtOnce:
+		s.sending++
+		s.started++
+		late := time.Duration(s.jitter.share("nudge", n.Instance, s.started) * float64(nudgeSpread))
+		s.wg.Go(func() {
+			waitFor(s.ctx, late)
+			s.sendFrom(n)
+		})
+	case len(s.queue) < nudgesWaiting:
+		s.queue = append(s.queue, n)
+	}
+}
+
+// sendFrom sends a nudge and then those that wait.
+func (s *nudger) sendFrom(n Nudge) {
+	for more := true; more; {
+		ctx, cancel := context.WithTimeout(s.ctx, nudgeTimeout)
+		err := s.send(ctx, n)
+		cancel()
+		if err != nil {
+			s.log.Debug("a nudge was lost", "instance", n.Instance, "address", n.Address, "error", err)
+		}
+		s.mu.Lock()
+		if more = len(s.queue) > 0 && !s.closed; more {
+			n, s.queue = s.queue[0], s.queue[1:]
+		} else {
+			s.sending--
+		}
+		s.mu.Unlock()
+	}
+}
+
+// close drops what was not sent and waits for what is under way, which ends with
+// the nudger's context.
+func (s *nudger) close() {
+	s.mu.Lock()
+	s.closed, s.queue = true, nil
+	for _, r := range s.recent {
+		r.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
 }
