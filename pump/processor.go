@@ -119,6 +119,7 @@ type Processor struct {
 	o       ProcessorOptions
 	handler Handler
 	running atomic.Pointer[processing] // nil outside of Run
+	last    atomic.Pointer[ProcessorSummary]
 }
 
 // NewProcessor makes a processor; no request is made. The handler may be nil
@@ -189,8 +190,7 @@ type processing struct {
 // is valid with an error as well.
 func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 	r := p.newProcessing(ctx)
-	p.running.Store(r)
-	defer p.running.Store(nil)
+	defer p.begin(r)()
 	defer r.cutWire()
 	defer r.endWork(errStopped)
 	shards, err := r.connect(ctx)
@@ -201,7 +201,9 @@ func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 		return r.summary(), err
 	}
 	r.launch(shards)
+	r.enter(phaseWorking)
 	err = r.poller.run(ctx)
+	r.enter(phaseDraining)
 	r.stop()
 	summary := r.summary()
 	if r.o.Progress != nil {

@@ -63,12 +63,28 @@ func (p phase) String() string {
 	return [...]string{"stopped", "starting", "waiting", "working", "draining"}[p]
 }
 
+// begin notes that Run goes on; the returned function ends that.
+func (p *Processor) begin(r *processing) (end func()) {
+	r.enter(phaseStarting)
+	p.running.Store(r)
+	return func() {
+		last := r.summary()
+		p.last.Store(&last) // what it counted stays to be seen until the process ends
+		p.running.Store(nil)
+	}
+}
+
+func (r *processing) enter(p phase) { r.phase.Store(int32(p)) }
+
 // State is what the processor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
 func (p *Processor) State() ProcessorState {
 	s := ProcessorState{Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(), Cluster: ClusterState{Rank: -1}}
 	r := p.running.Load()
 	if r == nil {
+		if last := p.last.Load(); last != nil {
+			s.Done = *last
+		}
 		s.Reasons = []string{"it is not running"}
 		return s
 	}
