@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/control"
@@ -176,10 +177,10 @@ type Distributor struct {
 	lanes  int // packers at work
 	stage  stage
 
-	// The workload's map and where it leads, as of the last distribution.
-	workload *control.Workload
-	outboxes []*outbox          // by the map's shards
-	poison   map[string]*outbox // by account
+	router  *router                 // where tasks go; it outlives Run
+	running atomic.Pointer[sending] // of Run; nil outside of it
+
+	saidExtra bool // that accounts of the configuration are not in use
 }
 
 // NewDistributor checks the configuration; it makes no request.
@@ -199,6 +200,7 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 	d := &Distributor{cfg: cfg, opts: o, source: source, lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
 	d.fleet = openFleet(&cfg, control.TableName)
 	d.runs = control.NewRuns(d.fleet.control, cfg.Workload)
+	d.router = newRouter(d.fleet, cfg.Log)
 	return d, nil
 }
 
@@ -214,6 +216,10 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 // Run must not be called concurrently with itself.
 func (d *Distributor) Run(ctx context.Context) (Summary, error) {
 	defer d.stage.begin(ctx)()
+	s := newSending(d)
+	d.running.Store(s)
+	defer d.running.Store(nil)
+	defer s.end(ctx)
 	if d.opts.Every > 0 {
 		return d.elected(ctx)
 	}

@@ -57,7 +57,7 @@ func (d *Distributor) fingerprint(ctx context.Context) (print string, live bool,
 	if of == "" {
 		return "", true, nil
 	}
-	return fmt.Sprintf("v%d.%d S=%d bad=%s %s", distributorVersion, codec.Version, d.workload.Map.Segments, d.opts.OnBadLine, of), false, nil
+	return fmt.Sprintf("v%d.%d S=%d bad=%s %s", distributorVersion, codec.Version, d.router.now().workload.Map.Segments, d.opts.OnBadLine, of), false, nil
 }
 
 // sourceError is a source that cannot be read now. An elected distributor
@@ -323,9 +323,9 @@ func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distr
 	}
 	r = l.begin()
 	r.id, r.log = run.ID, d.cfg.Log.With("run", run.ID.String())
-	r.from = &checkpoint{counts: make([]uint64, d.workload.Map.Segments)}
+	r.from = &checkpoint{counts: make([]uint64, d.router.now().workload.Map.Segments)}
 	if from.Checkpoint != nil {
-		saved, err := decodeCheckpoint(from.Checkpoint, d.workload.Map.Segments)
+		saved, err := decodeCheckpoint(from.Checkpoint, d.router.now().workload.Map.Segments)
 		if err != nil {
 			return nil, false, l.refuse(ctx, r, err)
 		}

@@ -16,6 +16,8 @@ type packer struct {
 	head    codec.Header // what all envelopes share
 	most    int          // tasks in an envelope, 0 for as many as fit
 	maxHeld int          // bytes of all open envelopes together
+	// mapVersion is the shard map's, of this moment.
+	mapVersion func() uint64
 	// opened is called when an envelope gets its first task, before that can
 	// be part of a barrier; emit when it is sealed.
 	opened func(interval int)
@@ -88,6 +90,9 @@ func (p *packer) begin(segment uint32, n uint64, now time.Time) *openEnvelope {
 	*e = openEnvelope{builder: b, segment: segment, firstN: n, interval: p.interval, since: now, prev: p.last}
 	head := p.head
 	head.Segment = segment
+	if p.mapVersion != nil {
+		head.MapVersion = p.mapVersion()
+	}
 	b.Reset(head)
 	if p.last != nil {
 		p.last.next = e

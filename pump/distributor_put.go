@@ -5,47 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
 )
-
-// An outbox bounds the envelopes that are sealed and not yet acknowledged: each
-// is under way, waits for the budget of its queue or account, or waits to be sent again. All
-// outboxes together hold allOutboxes, at most 64 MiB of text; with four accounts
-// of eight queues that is 32 a queue, which at 10 to 15 ms a put is the 2,000 a second
-// that a queue takes. Fewer would leave a queue idle, more only cost memory.
-const (
-	allOutboxes = 1024
-	maxOutbox   = 64
-	minOutbox   = 2
-	poisonBox   = 16 // bad lines under way to one account's poison queue
-)
-
-func outboxSize(shards int) int {
-	return min(max(allOutboxes/shards, minOutbox), maxOutbox)
-}
-
-// outbox is the way to one queue. Whoever fills it waits while it is full; that
-// holds up the source until the queue takes messages again.
-type outbox struct {
-	shard *shard
-	slots chan struct{}
-	// accepted: the queue has acknowledged a message of this process. Before, a
-	// missing queue or a refused credential is a mistake in the configuration;
-	// after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
-	accepted atomic.Bool
-
-	mu      sync.Mutex // guards alarmed
-	alarmed time.Time  // when the log last said that the queue is in trouble
-}
-
-func newOutbox(s *shard, size int) *outbox {
-	return &outbox{shard: s, slots: make(chan struct{}, size)}
-}
 
 // parcel is one sealed envelope on its way.
 type parcel struct {
@@ -55,6 +20,9 @@ type parcel struct {
 	tasks    int
 	interval int  // of its first task, for the tracker
 	bad      bool // it is a bad line on its way to quarantine
+
+	box   *outbox // whose slot it holds; nil: none
+	probe bool    // its next put finds out whether a dark home takes messages again
 }
 
 // texts are buffers for message text, reused from envelope to envelope.
@@ -67,58 +35,261 @@ type putter struct {
 	log    *slog.Logger
 	hooks  *Hooks
 	jitter jitter
+	router *router
 	count  *tally
 	acked  func(interval int)
+	// landed is told of each acknowledged envelope of tasks; it must not wait.
+	landed func(c *parcel)
 	wg     sync.WaitGroup // the parcels under way
 }
 
-// send hands a parcel to the outbox, waiting for room.
-func (p *putter) send(o *outbox, c *parcel) error {
-	select {
-	case o.slots <- struct{}{}:
-	case <-p.ctx.Done():
-		return context.Cause(p.ctx)
+// send hands a parcel to an outbox of its segment, waiting for room.
+func (p *putter) send(c *parcel) error {
+	if err := p.place(c); err != nil {
+		return err
 	}
 	p.wg.Go(func() {
-		defer func() { <-o.slots }()
-		p.put(o, c)
+		defer p.leave(c)
+		p.deliver(c)
 	})
 	return nil
 }
 
-// put sends a parcel until it is acknowledged or the distribution ends. The
+// crowdLook is how often who waits for room looks whether the queue has become
+// crowded by it.
+const crowdLook = time.Second
+
+// place sees to it that the parcel holds a slot of a queue that its segment's
+// messages go to at this moment, waiting for room if need be. A parcel that has
+// to move gives its slot up before it gets another: two full queues whose
+// parcels want to change places would wait for each other for ever.
+func (p *putter) place(c *parcel) error {
+	for {
+		var buffer [3]*outbox
+		t := p.router.now()
+		home, ways, err := p.ways(t, c, &buffer)
+		switch {
+		case err != nil:
+			return err
+		case c.box != nil && (c.probe || slices.Contains(ways, c.box)):
+			return nil
+		}
+		p.leave(c)
+		if ways[0] != home && home.take() {
+			if home.probe(p.jitter) {
+				c.box, c.probe = home, true
+				return nil
+			}
+			home.free()
+		}
+		c.box = firstWithRoom(ways)
+		if ways[0] == home {
+			p.observe(home, func(h *health, now time.Time) { h.room(now, c.box == home) })
+		}
+		if c.box != nil {
+			return nil
+		}
+		if err := p.await(t, c, ways); err != nil {
+			return err
+		}
+		if c.box != nil {
+			return nil
+		}
+	}
+}
+
+// ways is where the parcel may go now, and where it would go if all were well.
+func (p *putter) ways(t *route, c *parcel, buffer *[3]*outbox) (home *outbox, ways []*outbox, err error) {
+	if t.fatal != nil {
+		return nil, nil, t.fatal
+	}
+	if c.bad {
+		return t.poisonWays(c.segment, buffer)
+	}
+	ways, err = t.ways(c.segment, buffer)
+	return t.home(c.segment), ways, err
+}
+
+func firstWithRoom(ways []*outbox) *outbox {
+	for _, o := range ways {
+		if o.take() {
+			return o
+		}
+	}
+	return nil
+}
+
+// await waits for room in one of the ways, for other ways, or to look again.
+func (p *putter) await(t *route, c *parcel, ways []*outbox) error {
+	var slots [3]chan struct{}
+	for i, o := range ways {
+		slots[i] = o.slots
+	}
+	look := time.NewTimer(crowdLook)
+	defer look.Stop()
+	select {
+	case slots[0] <- struct{}{}:
+		c.box = ways[0]
+	case slots[1] <- struct{}{}:
+		c.box = ways[1]
+	case slots[2] <- struct{}{}:
+		c.box = ways[2]
+	case <-t.changed:
+	case <-look.C:
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	}
+	return nil
+}
+
+// leave gives the parcel's slot up, and its leave to probe.
+func (p *putter) leave(c *parcel) {
+	if c.box == nil {
+		return
+	}
+	if c.probe {
+		c.probe = false
+		c.box.observe(func(h *health, now time.Time) { h.endProbe(now) })
+	}
+	c.box.free()
+	c.box = nil
+}
+
+// observe lets something that happened count for a queue's health, and wakes
+// who should go another way because of it.
+func (p *putter) observe(o *outbox, what func(h *health, now time.Time)) {
+	if !o.observe(what) {
+		return
+	}
+	dark, crowded := o.state()
+	switch {
+	case dark:
+		p.log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", o.name)
+	case crowded:
+		p.log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked", "queue", o.name)
+	default:
+		p.log.Info("a queue is as it should be again; its tasks come home", "queue", o.name)
+	}
+	p.router.turned()
+}
+
+// deliver sends a parcel until it is acknowledged or the distribution ends. The
 // bytes are the same each time, so that copies are recognised by their tasks'
-// identities (P1.2).
-func (p *putter) put(o *outbox, c *parcel) {
+// identities (P1.2), and acknowledged by any queue is acknowledged: each attempt
+// asks anew where the segment's messages go.
+func (p *putter) deliver(c *parcel) {
 	for attempt := uint64(0); ; attempt++ {
-		err := o.shard.put(p.ctx, c.text, 0)
+		made, err := p.attempt(c)
 		if err == nil {
-			p.acknowledged(o, c)
+			p.acknowledged(c)
 			return
 		}
 		if p.ctx.Err() != nil {
 			return
 		}
-		delay, err := p.judge(o, c, err, attempt)
+		delay, err := p.judge(c, err, made, attempt)
 		if err != nil {
 			p.fail(err)
 			return
 		}
-		if !waitFor(p.ctx, delay) {
+		c.probe = false // judge has counted it
+		if !p.pause(c, delay) {
 			return
 		}
 	}
 }
 
-func (p *putter) acknowledged(o *outbox, c *parcel) {
-	if !o.accepted.Swap(true) {
-		p.log.Debug("the queue takes messages", "queue", o.shard.String())
+// stopError ends the distribution whatever judge would say.
+type stopError struct{ error }
+
+func (e stopError) Unwrap() error { return e.error }
+
+// attempt makes one request for the parcel, when it stands in the right place
+// and is paid for, and the map is young enough (P6.5). It reports whether the
+// queue was known to be there when the put was sent.
+func (p *putter) attempt(c *parcel) (made bool, err error) {
+	for {
+		if err := p.place(c); err != nil {
+			return false, stopError{err}
+		}
+		o := c.box
+		if t := p.router.now(); o.unmade() {
+			err := o.make(p.ctx, t.changed, p.log)
+			switch {
+			case errors.Is(err, errMoved):
+				continue
+			case err != nil:
+				return false, &makeError{err}
+			}
+		}
+		if err := o.shard.pay(p.ctx, classPut, 1, opPut); err != nil {
+			return false, err
+		}
+		// The budget may have kept it waiting for long.
+		t := p.router.now()
+		if !t.fresh() {
+			if !p.stale(t) {
+				return false, context.Cause(p.ctx)
+			}
+			continue
+		}
+		var buffer [3]*outbox
+		if _, ways, err := p.ways(t, c, &buffer); !c.probe && (err != nil || !slices.Contains(ways, o)) {
+			continue
+		}
+		made = o.made.Load()
+		o.observe(func(h *health, now time.Time) { h.sent(now) })
+		return made, o.shard.send(p.ctx, opPut, func(ctx context.Context) error {
+			_, err := o.shard.queue.Put(ctx, c.text, 0)
+			return err
+		})
 	}
+}
+
+// stale waits for a newer map; false: the distribution ended first.
+func (p *putter) stale(t *route) bool {
+	select {
+	case <-t.changed:
+		return true
+	case <-p.ctx.Done():
+		return false
+	}
+}
+
+// pause waits before the next attempt, or until there is a better way.
+func (p *putter) pause(c *parcel, d time.Duration) bool {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for {
+		var buffer [3]*outbox
+		t := p.router.now()
+		if _, ways, err := p.ways(t, c, &buffer); err != nil || !slices.Contains(ways, c.box) {
+			return true
+		}
+		select {
+		case <-over.C:
+			return true
+		case <-t.changed:
+		case <-p.ctx.Done():
+			return false
+		}
+	}
+}
+
+func (p *putter) acknowledged(c *parcel) {
+	o := c.box
+	if !o.accepted.Swap(true) {
+		o.made.Store(true)
+		p.log.Debug("the queue takes messages", "queue", o.name)
+	}
+	c.probe = false
+	p.observe(o, (*health).acknowledged)
 	o.recovered(p.log)
 	p.count.sent.Add(int64(len(c.text)))
 	p.count.envelopes.Add(1)
 	if !c.bad {
 		p.count.acked.Add(int64(c.tasks))
+		p.landed(c)
 	} else {
 		p.count.quarantined.Add(1)
 		p.hooks.quarantine(o.shard.account.name, ReasonBadLine, 1)
@@ -126,6 +297,12 @@ func (p *putter) acknowledged(o *outbox, c *parcel) {
 	texts.Put(&c.text)
 	p.acked(c.interval)
 }
+
+// makeError is a queue that could not be made.
+type makeError struct{ err error }
+
+func (e *makeError) Error() string { return e.err.Error() }
+func (e *makeError) Unwrap() error { return e.err }
 
 // Back-off of puts: full jitter, so that what failed together does not come back
 // together. A throttle also lowers the budget, which does most of the slowing down.
@@ -138,18 +315,30 @@ const (
 	alarmEvery       = time.Minute
 )
 
-// judge decides what follows from a failed put: wait and send the same bytes
-// again, or, with an error, give the distribution up.
-func (p *putter) judge(o *outbox, c *parcel, err error, attempt uint64) (time.Duration, error) {
-	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.shard, c.segment, c.first)
+// judge decides what follows from a failed request: wait and try again, or, with
+// an error, give the distribution up. Made: the queue was known to be there when
+// the put was sent.
+func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Duration, error) {
+	if stop, ok := errors.AsType[stopError](err); ok {
+		return 0, stop.error
+	}
+	o := c.box
+	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.name, c.segment, c.first)
+	_, making := errors.AsType[*makeError](err)
+	if making {
+		if err := o.notMade(err, time.Now()); err != nil {
+			return 0, err
+		}
+	}
 	switch storage.CodeOf(err) {
 	case storage.Throttled:
+		p.observe(o, (*health).refused)
 		// A 503 was refused before it was looked at. A 500 OperationTimedOut,
 		// which an overloaded partition answers too, may have been done.
 		var asked time.Duration
 		if e, ok := errors.AsType[*storage.Error](err); ok {
 			asked = min(e.RetryAfter, putLimit)
-			if e.Status != 503 {
+			if e.Status != 503 && !making {
 				p.count.resent.Add(1)
 			}
 		}
@@ -157,77 +346,31 @@ func (p *putter) judge(o *outbox, c *parcel, err error, attempt uint64) (time.Du
 	case storage.MaybeDone:
 		// A timeout, a 5xx, a broken connection: it may be in the queue. A second
 		// copy is harmless, a missing one is a lost task.
-		p.count.resent.Add(1)
+		p.observe(o, (*health).lost)
+		if !making {
+			p.count.resent.Add(1)
+		}
 		o.alarm(p.log, err)
 		return j.full(putBase, putLimit, "put", object, attempt), nil
 	case storage.Missing, storage.Auth:
-		if !o.accepted.Load() {
-			return 0, fmt.Errorf("queue %s takes no messages: %w", o.shard, err)
+		switch {
+		case making: // an older queue of that name is being deleted
+			o.alarm(p.log, err)
+			return j.full(putBase, putLimit/3, "put", object, attempt), nil
+		case !made && storage.Is(err, storage.Missing):
+			o.missing()
+			return 0, nil
+		case !o.accepted.Load():
+			return 0, fmt.Errorf("queue %s takes no messages: %w", o.name, err)
 		}
 		o.alarm(p.log, err)
 		return j.full(putStoppedBase, putStoppedLimit, "put", object, attempt), nil
 	case storage.Canceled:
-		// Not by our own context, or put would not have asked. Nothing was sent.
+		// Not by our own context, or deliver would not have asked. Nothing was sent.
 		return j.full(putBase, putLimit, "put", object, attempt), nil
 	default:
 		// Invalid, TooLarge, or an answer that a put cannot have: the same bytes
 		// would fail every time.
 		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(c.text), err)
-	}
-}
-
-// alarm tells an operator of a queue in trouble, not more often than he can read.
-func (o *outbox) alarm(log *slog.Logger, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if now := time.Now(); o.alarmed.IsZero() || now.Sub(o.alarmed) >= alarmEvery {
-		o.alarmed = now
-		log.Warn("a queue does not take messages; its tasks wait", "queue", o.shard.String(), "error", err)
-	}
-}
-
-func (o *outbox) recovered(log *slog.Logger) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.alarmed.IsZero() {
-		o.alarmed = time.Time{}
-		log.Info("the queue takes messages again", "queue", o.shard.String())
-	}
-}
-
-// ReasonBadLine is the cause of a bad line in quarantine.
-const ReasonBadLine = "bad-line"
-
-// poisonParcel packs a bad line for quarantine. It has no identity in the run:
-// it has no key and so no segment of its own, and a number would make the
-// run's sealed count wrong. So its envelope has a zero run, like a foreign message, and
-// the cause says where it comes from.
-func poisonParcel(workload, instance string, run RunID, bad *BadInput, segment uint32, interval int) (*parcel, error) {
-	now := time.Now()
-	cause := codec.Cause{Reason: ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now}
-	raw := bad.Raw
-	for {
-		b := codec.NewBuilder(0)
-		b.Reset(codec.Header{Workload: workload, Segment: segment})
-		_, err := b.Add(codec.Task{ID: []byte(bad.Where), Body: raw})
-		if errors.Is(err, codec.ErrTaskTooLarge) && len(raw) > 0 {
-			raw = raw[:len(raw)/2] // what does not compress: half of it still shows what it is
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		text, _, err := b.Seal(nil)
-		if err != nil {
-			return nil, err
-		}
-		cause.Detail = fmt.Sprintf("run %s: %v", run, bad)
-		if len(raw) < len(bad.Raw) {
-			cause.Detail = fmt.Sprintf("the first %d bytes of it; %s", len(raw), cause.Detail)
-		}
-		if text, err = codec.Quarantined(text, cause); err != nil {
-			return nil, err
-		}
-		return &parcel{text: text, segment: segment, tasks: 1, interval: interval, bad: true}, nil
 	}
 }

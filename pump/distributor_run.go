@@ -95,6 +95,7 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 		})
 	}
 	defer r.watch(all)()
+	defer r.keepWays(all)()
 
 	err = r.read.read(all, reading)
 	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
@@ -151,11 +152,11 @@ func (r *distribution) open(ctx context.Context) (Reader, error) {
 
 // assemble builds the stages from the source to the outboxes.
 func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc, source Reader) *checkpointer {
-	d, w := r.d, r.d.workload
+	d, w := r.d, r.d.router.now().workload
 	track := newTracker(d.lanes)
 	r.put = &putter{
 		ctx: all, fail: end, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance),
-		count: &r.count, acked: track.done,
+		router: d.router, count: &r.count, acked: track.done, landed: r.landed,
 	}
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}
 	age := d.opts.SealAge
@@ -167,7 +168,7 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 		lanes[i] = newLane(&packer{
 			head: head, most: d.opts.Pack, maxHeld: int(d.opts.MaxOpen) / d.lanes,
 			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.lanes+1), stride: d.lanes,
-			emit: func(c *parcel) error { return r.put.send(d.outboxes[w.Map.Home(c.segment)], c) },
+			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version },
 		})
 		lanes[i].sealAge = max(age, 0)
 		lanes[i].passed = track.passed
@@ -211,8 +212,7 @@ func (r *distribution) badLine(bad *BadInput, interval int) error {
 		}
 		return nil
 	case BadLineQuarantine:
-		m := r.d.workload.Map
-		segment := shardmap.Segment(bad.Raw, m.Segments)
+		segment := shardmap.Segment(bad.Raw, len(r.read.counts))
 		c, err := poisonParcel(r.d.cfg.Workload, r.d.cfg.Instance, r.id, bad, segment, interval)
 		if err != nil {
 			return fmt.Errorf("%s cannot be quarantined: %w", bad.Where, err)
@@ -223,9 +223,15 @@ func (r *distribution) badLine(bad *BadInput, interval int) error {
 		// Counted before it is sent: until it is acknowledged no later barrier
 		// may be saved (P2.2).
 		r.read.tracker.opened(interval)
-		return r.put.send(r.d.poison[m.Shards[m.Home(segment)].Account], c)
+		return r.put.send(c)
 	}
 	return bad
+}
+
+func (r *distribution) landed(c *parcel) {
+	if s := r.d.running.Load(); s != nil {
+		s.landed(c)
+	}
 }
 
 // watch reports progress until the returned function is called.

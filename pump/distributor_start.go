@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -15,9 +19,9 @@ import (
 // controlSlow is after how long an operator is told that the start is waiting.
 const controlSlow = 3 * time.Second
 
-// prepare reads the workload's row, making it if need be, and gets at the
+// prepare reads the workload's row, making it if need be, and sees to the
 // queues of its map. It runs before every distribution, because accounts may
-// have come and gone; queues are made when the map is new to this process.
+// have come and gone.
 func (d *Distributor) prepare(ctx context.Context) error {
 	spec := control.WorkloadSpec{
 		Name: d.cfg.Workload, Segments: max(d.cfg.Segments, 0), Shared: d.cfg.Segments == Shared,
@@ -33,29 +37,93 @@ func (d *Distributor) prepare(ctx context.Context) error {
 		return fmt.Errorf("workload %s in account %s: %w", d.cfg.Workload, d.cfg.Control, err)
 	}
 	d.stage.ready()
-	if d.workload != nil && d.workload.Map.Version == w.Map.Version {
-		d.workload = w
-		return nil
+	if len(w.Extra) > 0 && !d.saidExtra {
+		d.saidExtra = true
+		d.cfg.Log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add", "accounts", strings.Join(w.Extra, " "))
 	}
-	size := outboxSize(len(w.Map.Shards))
-	outboxes := make([]*outbox, len(w.Map.Shards))
-	var shards []*shard
-	for i, s := range w.Map.Shards {
-		sh, err := d.fleet.shard(s.Account, s.Queue)
-		if err != nil {
-			return err
-		}
-		outboxes[i] = newOutbox(sh, size)
-		if s.State == shardmap.Active {
-			shards = append(shards, sh)
+	d.router.update(w)
+	t := d.router.now()
+	if t.fatal != nil {
+		return t.fatal
+	}
+	return d.ensureQueues(ctx, t)
+}
+
+// createSlow is for how long a distribution waits for queues to be made before
+// it begins. It takes some 50 ms; what takes this long is an account in trouble.
+const createSlow = 2 * time.Second
+
+// createTogether is how many queues of one account are made at once.
+const createTogether = 8
+
+// ensureQueues makes the queues of the map that this process has not made or
+// used yet: nearly always they are there. What is a mistake in the configuration
+// shows here, before a run is begun. An account that does not answer shows too, and must not
+// keep the tasks of all the others waiting: its queues are left to be made
+// when a put finds them missing (outbox.make).
+func (d *Distributor) ensureQueues(ctx context.Context, t *route) error {
+	byAccount := map[string][]*outbox{}
+	for i, s := range t.workload.Map.Shards {
+		o := t.boxes[i]
+		switch {
+		case s.State != shardmap.Active || o.made.Load():
+		case o.refused != nil:
+			return o.refused
+		default:
+			byAccount[s.Account] = append(byAccount[s.Account], o)
 		}
 	}
-	if err := d.fleet.createQueues(ctx, shards); err != nil {
+	for name, o := range t.poison {
+		if !o.made.Load() {
+			byAccount[name] = append(byAccount[name], o)
+		}
+	}
+	soon, cancel := context.WithTimeout(ctx, createSlow)
+	defer cancel()
+	all, soon := errgroup.WithContext(soon)
+	for _, boxes := range byAccount {
+		all.Go(func() error {
+			g, soon := errgroup.WithContext(soon)
+			g.SetLimit(createTogether)
+			for _, o := range boxes {
+				g.Go(func() error { return d.ensureQueue(soon, o) })
+			}
+			return g.Wait()
+		})
+	}
+	err := all.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
 		return err
 	}
-	d.workload, d.outboxes, d.poison = w, outboxes, map[string]*outbox{}
-	for _, name := range d.fleet.names {
-		d.poison[name] = newOutbox(d.fleet.accounts[name].poison, poisonBox)
+	var late []string
+	for _, boxes := range byAccount {
+		for _, o := range boxes {
+			if !o.made.Load() {
+				late = append(late, o.name)
+			}
+		}
+	}
+	if len(late) > 0 {
+		slices.Sort(late)
+		d.cfg.Log.Warn("queues could not be made yet; the others are distributed to meanwhile", "queues", strings.Join(late, " "))
+	}
+	return nil
+}
+
+// ensureQueue makes a queue until ctx ends; that is no error.
+func (d *Distributor) ensureQueue(ctx context.Context, o *outbox) error {
+	for attempt := uint64(0); ctx.Err() == nil; attempt++ {
+		err := o.make(ctx, ctx.Done(), d.cfg.Log)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if err := o.notMade(err, time.Now()); err != nil {
+			return err
+		}
+		waitFor(ctx, jitter(d.cfg.Instance).full(createBase, createLimit, "create", o.name, attempt))
 	}
 	return nil
 }
@@ -64,14 +132,21 @@ func (d *Distributor) prepare(ctx context.Context) error {
 // deleted one stays taken for at least 30 s, and an account's hiccup is over by then.
 const createPatience = 90 * time.Second
 
+// Back-off between attempts to make a queue.
+const (
+	createBase  = 500 * time.Millisecond
+	createLimit = 5 * time.Second
+)
+
 // createQueue makes a queue, waiting while an older one of its name is still
 // being deleted or the account does not answer.
 func createQueue(ctx context.Context, s *shard, j jitter, log *slog.Logger) error {
 	patience, cancel := context.WithTimeout(ctx, createPatience)
 	defer cancel()
+	o := newOutbox(s, 1)
 	var last error
 	for attempt := uint64(0); ; attempt++ {
-		err := s.do(patience, classPut, 1, opCreate, s.queue.Create)
+		err := o.make(patience, patience.Done(), log)
 		switch {
 		case err == nil:
 			return nil
@@ -82,22 +157,15 @@ func createQueue(ctx context.Context, s *shard, j jitter, log *slog.Logger) erro
 				last = err
 			}
 			return fmt.Errorf("queue %s is not ready after %v: %w", s, createPatience, last)
-		case mayNotCreate(err):
-			// A SAS that may only add messages is a fine thing to give to a
-			// client. If the queue is not there, its first put will say so.
-			log.Warn("the credential does not allow to create queues; assuming that it exists", "queue", s.String())
-			return nil
 		}
-		switch storage.CodeOf(err) {
-		case storage.Missing, storage.MaybeDone, storage.Throttled:
-		default:
-			return fmt.Errorf("queue %s cannot be created: %w", s, err)
+		if err := o.notMade(err, time.Now()); err != nil {
+			return err
 		}
 		last = err
 		if attempt == 0 {
 			log.Warn("waiting for a queue to be created", "queue", s.String(), "error", err)
 		}
-		waitFor(patience, j.full(500*time.Millisecond, 5*time.Second, "create", s.String(), attempt))
+		waitFor(patience, j.full(createBase, createLimit, "create", s.String(), attempt))
 	}
 }
 

@@ -264,11 +264,13 @@ func TestThrottlingSlowsDownAndLosesNothing(t *testing.T) {
 	})
 }
 
-func TestADarkAccountHoldsTheRunUpAndLosesNothing(t *testing.T) {
+func TestDarkQueuesHoldTheRunUpAndLoseNothing(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		s := &listSource{print: "a", n: 2000, pace: 10 * time.Millisecond}
-		time.AfterFunc(3*time.Second, func() { w.sim.Blackout("accountb", true) })
-		time.AfterFunc(5*time.Minute, func() { w.sim.Blackout("accountb", false) })
+		time.AfterFunc(3*time.Second, func() {
+			dark := w.sim.Inject(azsim.Rule{Service: "queue", Instance: "d", Fault: azsim.FailBefore})
+			time.AfterFunc(5*time.Minute, dark.Remove)
+		})
 		began := time.Now()
 		summary, err := w.distributor("d", s, DistributorOptions{SealAge: time.Second}).Run(t.Context())
 		if err != nil {
@@ -277,9 +279,9 @@ func TestADarkAccountHoldsTheRunUpAndLosesNothing(t *testing.T) {
 		if took := time.Since(began); took < 5*time.Minute || took > 6*time.Minute {
 			t.Errorf("took %v", took)
 		}
-		w.collect().expect(t, w, summary.Run, s, s.n, -1)
+		w.collect().expect(t, w, summary.Run, s, s.n, s.n)
 		if w.logged("a queue does not take messages") == 0 || w.logged("the queue takes messages again") == 0 {
-			t.Error("the log does not tell of the dark account")
+			t.Error("the log does not tell of the dark queues")
 		}
 	})
 }
@@ -311,11 +313,10 @@ func TestAQueueThatNeverTakesAMessageIsAnError(t *testing.T) {
 		operation string
 		broken    bool // the run had begun
 	}{
-		"wrong key":               {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"}, "CreateQueue", false},
-		"may not put":             {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"}, "PutMessage", true},
-		"queue gone":              {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 404, Code: "QueueNotFound"}, "PutMessage", true},
-		"invalid message":         {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 400, Code: "InvalidXmlDocument"}, "PutMessage", true},
-		"account does not answer": {azsim.Rule{Account: "accountb", Fault: azsim.HangBefore}, "CreateQueue", false},
+		"wrong key":       {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"}, "CreateQueue", false},
+		"may not put":     {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"}, "PutMessage", true},
+		"queue gone":      {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 404, Code: "QueueNotFound"}, "PutMessage", true},
+		"invalid message": {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 400, Code: "InvalidXmlDocument"}, "PutMessage", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {

@@ -1,0 +1,213 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// An outbox bounds the envelopes that are sealed and not yet acknowledged: each
+// is under way, waits for the budget of its queue or account, or waits to be sent again. All
+// outboxes together hold allOutboxes, at most 64 MiB of text; with four accounts
+// of eight queues that is 32 a queue, which at 10 to 15 ms a put is the 2,000 a second
+// that a queue takes. Fewer would leave a queue idle, more only cost memory.
+// (Queues that a change of the map adds find the others as large as they are;
+// maxOutbox still bounds each.)
+const (
+	allOutboxes = 1024
+	maxOutbox   = 64
+	minOutbox   = 2
+	poisonBox   = 16 // bad lines under way to one account's poison queue
+)
+
+func outboxSize(shards int) int {
+	return min(max(allOutboxes/shards, minOutbox), maxOutbox)
+}
+
+// outbox is the way to one queue, for as long as the queue is in the map. Whoever
+// fills it waits while it is full; that holds up the source until the queue
+// takes messages again, or others take them in its place (P6.3).
+type outbox struct {
+	name  string // account/queue
+	shard *shard // nil: see refused
+	// refused: this process has no credentials for the account.
+	refused error
+	slots   chan struct{}
+	// accepted: the queue has acknowledged a message of this process. Before, a
+	// missing queue or a refused credential is a mistake in the configuration;
+	// after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
+	accepted atomic.Bool
+
+	// made: this process knows that the queue was there: it made it, or put
+	// into it, or may not make queues. A queue that was not made and is found missing
+	// (absent) is made before it is put into; one that was made and is missing is gone.
+	made, absent atomic.Bool
+	making       singleflight.Group
+
+	mu       sync.Mutex // guards what follows
+	health   health
+	heard    map[string]time.Time // of each owner of its segments: when it last got a message here
+	alarmed  time.Time            // when the log last said that the queue is in trouble
+	deleting time.Time            // since when an older queue of its name is in the way
+}
+
+func newOutbox(s *shard, size int) *outbox {
+	return &outbox{name: s.String(), shard: s, slots: make(chan struct{}, size), heard: map[string]time.Time{}}
+}
+
+// refusedOutbox leads to an account that this process cannot reach.
+func refusedOutbox(name string, why error) *outbox {
+	return &outbox{name: name, refused: why, slots: make(chan struct{}, minOutbox), heard: map[string]time.Time{}}
+}
+
+// take takes a slot if there is one.
+func (o *outbox) take() bool {
+	select {
+	case o.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (o *outbox) free() { <-o.slots }
+
+// must says that the queue is new and has to be made before the first put.
+func (o *outbox) must() { o.absent.Store(true) }
+
+// unmade reports whether the queue has to be made before it is put into.
+func (o *outbox) unmade() bool { return o.absent.Load() && !o.made.Load() }
+
+// missing is a put that was sent while nobody here knew whether the queue was there, and it was not.
+func (o *outbox) missing() { o.absent.Store(true) }
+
+// make makes the queue with one request, whoever asks for it at the same time.
+// It gives up waiting, not the request, when changed is closed.
+func (o *outbox) make(ctx context.Context, changed <-chan struct{}, log *slog.Logger) error {
+	if o.made.Load() {
+		return nil
+	}
+	done := o.making.DoChan("", func() (any, error) {
+		if o.made.Load() {
+			return nil, nil
+		}
+		o.observe(func(h *health, now time.Time) { h.sent(now) })
+		err := o.shard.do(ctx, classPut, 1, opCreate, o.shard.queue.Create)
+		if mayNotCreate(err) {
+			// A SAS that may only add messages is a fine thing to give to a
+			// client. If the queue is not there, its first put will say so.
+			log.Warn("the credential does not allow to create queues; assuming that it exists", "queue", o.name)
+			err = nil
+		}
+		if err == nil {
+			o.made.Store(true)
+		}
+		return nil, err
+	})
+	select {
+	case r := <-done:
+		return r.Err
+	case <-changed:
+		return errMoved
+	}
+}
+
+// errMoved: there may be a better way now.
+var errMoved = errors.New("the ways have changed")
+
+// notMade is what a failed make means: nil says that trying again may help.
+func (o *outbox) notMade(err error, now time.Time) error {
+	switch storage.CodeOf(err) {
+	case storage.Missing:
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.deleting.IsZero() {
+			o.deleting = now
+		}
+		if now.Sub(o.deleting) >= createPatience {
+			return fmt.Errorf("queue %s is not ready after %v: %w", o.name, createPatience, err)
+		}
+		return nil
+	case storage.MaybeDone, storage.Throttled, storage.Canceled:
+		return nil
+	}
+	return fmt.Errorf("queue %s cannot be created: %w", o.name, err)
+}
+
+// observe changes what is known of the queue's health. It reports whether that
+// makes other ways the better ones.
+func (o *outbox) observe(f func(h *health, now time.Time)) (turned bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.health
+	f(&o.health, time.Now())
+	return before.dark != o.health.dark || before.crowded != o.health.crowded
+}
+
+// state is whether the queue is dark, and whether it is at its limit.
+func (o *outbox) state() (dark, crowded bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.health.dark, o.health.crowded
+}
+
+func (o *outbox) dark() bool {
+	dark, _ := o.state()
+	return dark
+}
+
+// probe gives one caller at a time leave to try whether a dark queue takes messages again.
+func (o *outbox) probe(j jitter) (leave bool) {
+	o.observe(func(h *health, now time.Time) { leave = h.probe(now, j, o.name) })
+	return leave
+}
+
+// quiet notes that an owner has a message in this queue now, and reports
+// whether it had none from this process for long enough to be told of it (P8.2).
+func (o *outbox) quiet(owner string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	last, known := o.heard[owner]
+	if !known && len(o.heard) >= maxHeard {
+		clear(o.heard) // owners come and go; a nudge too many is harmless
+	}
+	o.heard[owner] = now
+	return !known || now.Sub(last) > quietAfter
+}
+
+// quietAfter is for how long this process must have put nothing before a put is
+// worth a nudge. A processor that finds a queue empty asks again after 100 ms, then
+// after twice that and so on: in the first second its next look is at most
+// half a second off, and a nudge would hardly be quicker.
+const quietAfter = time.Second
+
+// maxHeard bounds the owners remembered for one queue.
+const maxHeard = 1024
+
+// alarm tells an operator of a queue in trouble, not more often than he can read.
+func (o *outbox) alarm(log *slog.Logger, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := time.Now(); o.alarmed.IsZero() || now.Sub(o.alarmed) >= alarmEvery {
+		o.alarmed = now
+		log.Warn("a queue does not take messages; its tasks wait", "queue", o.name, "error", err)
+	}
+}
+
+func (o *outbox) recovered(log *slog.Logger) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.alarmed.IsZero() {
+		o.alarmed = time.Time{}
+		log.Info("the queue takes messages again", "queue", o.name)
+	}
+}
