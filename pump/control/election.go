@@ -202,6 +202,8 @@ type Status struct {
 	NextRun time.Time
 	// Checkpoint is the size of the stored checkpoint in bytes.
 	Checkpoint int
+	// Saved is the stored checkpoint, as it was given to Save.
+	Saved string
 }
 
 // Status reads the election row once. Before the first distribution all is zero
@@ -217,7 +219,7 @@ func (e *Election) Status(ctx context.Context) (Status, error) {
 	r := v.value
 	s := Status{
 		Leader: instanceOf(r.leader), Epoch: r.epoch, Phase: r.phase, Run: r.run,
-		Changed: v.modified, Checkpoint: len(r.checkpoint),
+		Changed: v.modified, Checkpoint: len(r.checkpoint), Saved: string(r.checkpoint),
 	}
 	if r.phase == Idle {
 		s.NextRun = v.modified.Add(r.every)

@@ -106,7 +106,7 @@ func EnsureWorkload(ctx context.Context, t storage.Table, spec WorkloadSpec) (*W
 		}
 		w := workloadFrom(t, spec.Name, v)
 		w.Extra = spec.extra(w)
-		return w, spec.check(w)
+		return w, spec.Check(w)
 	}
 }
 

@@ -70,11 +70,12 @@ func applyChange(ctx context.Context, r row[workloadRow], v version[workloadRow]
 	return r.tryWrite(ctx, v, next)
 }
 
-// ServerTime is a moment of the control account's own clock, and a local moment that
-// is not before it. It writes the workload's clock row and reads it back, which
-// is how a time of the server is learned without asking any machine's clock.
+// ServerTime is a moment of the clock by which the workload's row and its members'
+// are stamped, and a local moment that is not before it. It writes a row and reads it
+// back, which is how a time of the server is learned without asking any machine's clock.
 func ServerTime(ctx context.Context, t storage.Table, workload string) (server, local time.Time, err error) {
-	c := serverClock{table: t, partition: workload + ".election", timeout: requestTimeout}
+	// The row is outside of what a View reads: "clock" comes before "owner.".
+	c := serverClock{table: t, partition: workload, timeout: requestTimeout}
 	if server, local, err = c.read(ctx); err == nil && server.IsZero() {
 		err = fmt.Errorf("workload %q: the clock row has no time", workload)
 	}

@@ -42,8 +42,8 @@ func (s WorkloadSpec) first() (workloadRow, error) {
 	return workloadRow{shards: m, delivery: s.Delivery, shared: s.Shared}, nil
 }
 
-// check compares the spec with what the row says; nil if they agree.
-func (s WorkloadSpec) check(w *Workload) error {
+// Check compares the spec with what the row says, as [EnsureWorkload] does; nil if they agree.
+func (s WorkloadSpec) Check(w *Workload) error {
 	var found []error
 	disagree := func(field, problem, fix string) {
 		found = append(found, &MismatchError{s.Name, field, problem, fix})
