@@ -57,6 +57,14 @@ func (d Draw) jitter(operation, object string, of time.Duration) time.Duration {
 	return of - time.Duration(d(operation, object)%uint64(of/4+1))
 }
 
+// spread is from 0 to most.
+func (d Draw) spread(operation, object string, most time.Duration) time.Duration {
+	if most <= 0 {
+		return 0
+	}
+	return time.Duration(d(operation, object) % uint64(most+1))
+}
+
 // pause waits before attempt number `attempt` (1 is the first retry): twice as
 // long each time up to longest, jittered, and at least as long as the service
 // asked for. It returns early when the context ends.

@@ -55,6 +55,36 @@ func (f *fields) count(name string) uint64 {
 	return uint64(n)
 }
 
+// upTo is a count of at most most.
+func (f *fields) upTo(name string, most uint64) uint64 {
+	n := f.count(name)
+	if n > most {
+		f.fail(name, fmt.Sprintf("is %d, at most %d is possible", n, most))
+		return 0
+	}
+	return n
+}
+
+// number is a measured quantity.
+func (f *fields) number(name string) float64 {
+	x := property[float64](f, name)
+	if !(x >= 0 && x <= maxDemand) { // so written that NaN fails too
+		f.fail(name, fmt.Sprintf("is %v", x))
+		return 0
+	}
+	return x
+}
+
+// line is a short text for people.
+func (f *fields) line(name string) string {
+	s := f.text(name)
+	if len(s) > maxLine {
+		f.fail(name, fmt.Sprintf("has %d bytes, at most %d are possible", len(s), maxLine))
+		return ""
+	}
+	return s
+}
+
 func (f *fields) duration(name string) time.Duration { return time.Duration(f.count(name)) }
 
 // run is the id of a run, zero if the text is empty.

@@ -1,0 +1,224 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+const (
+	// The keys of a workload's own partition, in key order: owners come before
+	// members, which is part of the safety argument (see the package comment).
+	ownerPrefix  = "owner."
+	memberPrefix = "present."
+	spillKey     = "spill"
+	workloadKey  = "workload"
+	afterView    = "workload~"
+
+	// maxViewRows bounds what one query may bring: rows that no program of ours
+	// wrote must not fill the memory.
+	maxViewRows = 10_000
+)
+
+// LoadView reads the cluster once, for those who are no members: status,
+// commands. It is [ErrNoWorkload] if the workload has no row. Damaged rows of
+// owners, members or marks are no error but stand in the view. It tries again
+// for up to a minute.
+func LoadView(ctx context.Context, t storage.Table, workload string) (*View, error) {
+	if err := checkWorkloadName(workload); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	r := viewReader{table: t, workload: workload, timeout: requestTimeout}
+	v, err := r.mustRead(ctx)
+	if storage.Is(err, storage.Missing) {
+		err = fmt.Errorf("%w: %w", ErrNoWorkload, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("workload %q: %w", workload, err)
+	}
+	return v, nil
+}
+
+// viewReader reads the cluster. What did not change since the view before is
+// not decoded again.
+type viewReader struct {
+	table    storage.Table
+	workload string
+	timeout  time.Duration
+}
+
+// mustRead reads a first view for as long as that may succeed.
+func (r viewReader) mustRead(ctx context.Context) (*View, error) {
+	for attempt := 1; ; attempt++ {
+		v, err := r.read(ctx, nil)
+		if err == nil || ctx.Err() != nil || !mayRetry(err) {
+			return v, err
+		}
+		drawOf(r.table).pause(ctx, r.workload+"/view", attempt, r.timeout/5, err)
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// read asks once, after before was read, which is nil for the first time.
+func (r viewReader) read(ctx context.Context, before *View) (*View, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	if before == nil {
+		before = &View{}
+	}
+	v := &View{Read: time.Now()}
+	rows, err := r.query(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.received = time.Now()
+	if err := r.readWorkload(v, before, rows); err != nil {
+		return nil, err
+	}
+	if !v.Workload.Shared {
+		r.readOwners(v, before, rows)
+	}
+	r.readMembers(v, before, rows)
+	r.readSpill(v, before, rows)
+	return v, nil
+}
+
+// query gives the rows in key order.
+func (r viewReader) query(ctx context.Context) ([]storage.Entity, error) {
+	queries := []storage.Query{{Partition: r.workload, From: ownerPrefix, To: afterView}}
+	if planted == membersFirst {
+		queries = []storage.Query{{Partition: r.workload, From: memberPrefix, To: afterView}, {Partition: r.workload, From: ownerPrefix, To: memberPrefix}}
+	}
+	var rows []storage.Entity
+	for _, q := range queries {
+		for e, err := range r.table.Query(ctx, q) {
+			if err != nil {
+				return nil, err
+			}
+			if rows = append(rows, e); len(rows) > maxViewRows {
+				return nil, fmt.Errorf("%w: partition %s of table %s has more than %d rows between %s and %s", ErrCorrupt, r.workload, r.table.Name(), maxViewRows, ownerPrefix, afterView)
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b storage.Entity) int { return strings.Compare(a.Row, b.Row) })
+	return rows, nil
+}
+
+func find(rows []storage.Entity, key string) (storage.Entity, bool) {
+	i, ok := slices.BinarySearchFunc(rows, key, func(e storage.Entity, key string) int { return strings.Compare(e.Row, key) })
+	if !ok {
+		return storage.Entity{}, false
+	}
+	return rows[i], true
+}
+
+// parsed gives what a row holds now, decoded only if it is another version than before.
+func parsed[T any](r row[T], e storage.Entity, v *View, before version[T]) (version[T], error) {
+	now := version[T]{sent: v.Read, received: v.received}
+	if !before.absent() && before.etag == e.ETag {
+		now.value, now.etag, now.modified = before.value, e.ETag, e.Modified
+		return now, nil
+	}
+	_, err := r.parse(e, &now)
+	return now, err
+}
+
+func (r viewReader) readWorkload(v, before *View, rows []storage.Entity) error {
+	e, ok := find(rows, workloadKey)
+	if !ok {
+		return ErrNoWorkload
+	}
+	now, err := parsed(workloadRowOf(r.table, r.workload), e, v, before.workload)
+	if err != nil {
+		return err
+	}
+	v.workload = now
+	v.Workload = workloadFrom(r.table, r.workload, now)
+	if before.Workload != nil {
+		v.Workload, err = before.Workload.later(v.Workload)
+	}
+	return err
+}
+
+func (r viewReader) readOwners(v, before *View, rows []storage.Entity) {
+	segments := v.Workload.Map.Segments
+	v.Owners = make([]Owner, segments)
+	v.owners = make([]version[[]Owner], ownerRows(segments))
+	v.bad = make([]bool, len(v.owners))
+	for i := range v.owners {
+		first := ownerRowFirst(i)
+		row := ownerRowOf(r.table, r.workload, first, segments, r.timeout)
+		v.owners[i] = version[[]Owner]{sent: v.Read, received: v.received}
+		e, ok := find(rows, row.key)
+		if !ok {
+			continue // nothing of it was ever owned
+		}
+		var was version[[]Owner]
+		if before.owners != nil && !before.bad[i] {
+			was = before.owners[i]
+		}
+		now, err := parsed(row, e, v, was)
+		v.owners[i] = now
+		if err != nil {
+			v.bad[i] = true
+			v.Damaged = append(v.Damaged, err)
+			if before.Owners != nil {
+				copy(v.Owners[first:min(first+ownersPerRow, segments)], before.Owners[first:])
+			}
+			continue
+		}
+		copy(v.Owners[first:], now.value)
+	}
+}
+
+func (r viewReader) readMembers(v, before *View, rows []storage.Entity) {
+	for _, e := range rows {
+		instance, ok := strings.CutPrefix(e.Row, memberPrefix)
+		if !ok {
+			continue
+		}
+		var was version[memberRow]
+		if i := before.index(instance); i >= 0 && before.Members[i].Err == nil {
+			was = before.present[i]
+		}
+		now, err := parsed(memberRowOf(r.table, r.workload, instance, r.timeout), e, v, was)
+		m := now.value.Member
+		if err == nil && !validInstance.MatchString(instance) {
+			err = fmt.Errorf("row %s/%s: %w: %w", r.workload, e.Row, ErrCorrupt, CheckInstance(instance))
+		}
+		if err != nil {
+			m = Member{Instance: instance, Err: err}
+			v.Damaged = append(v.Damaged, err)
+		}
+		m.Beat = e.Modified
+		v.Members, v.present = append(v.Members, m), append(v.present, now)
+	}
+}
+
+func (r viewReader) readSpill(v, before *View, rows []storage.Entity) {
+	e, ok := find(rows, spillKey)
+	if !ok {
+		return
+	}
+	now, err := parsed(spillRowOf(r.table, r.workload, v.Workload.Map.Segments, r.timeout), e, v, before.spill)
+	if err != nil {
+		v.Damaged = append(v.Damaged, err)
+		// A mark too many costs a poll; one too few leaves messages unread.
+		v.Spills = before.Spills
+		return
+	}
+	v.spill = now
+	for _, marks := range now.value {
+		if marks != 0 {
+			v.Spills = now.value
+		}
+	}
+}

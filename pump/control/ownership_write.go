@@ -1,0 +1,107 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// changeRow brings changes into an owner row by compare-and-swap and gives the
+// view as it is then.
+func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []change) *View {
+	first := ownerRowFirst(index)
+	r := ownerRowOf(p.table, p.workload, first, len(v.Owners), p.times.timeout())
+	now, done, err := p.writeChanges(ctx, r, v.owners[index], first, min(ownersPerRow, len(v.Owners)-first), changes)
+	switch {
+	case errors.Is(err, errLost):
+		p.options.Log.Debug("others change the owners too", "instance", p.options.Instance, "row", r.object())
+	case err != nil:
+		// A claim that lands all the same names this member, which does not hold
+		// it: it is adopted or released when it is seen.
+		p.options.Log.Warn("owners could not be changed", "instance", p.options.Instance, "row", r.object(), "err", err)
+	case len(done) > 0:
+		next := v.withOwners(index, now)
+		p.conclude(next, done)
+		p.publish(next)
+		return next
+	}
+	return v
+}
+
+// writeChanges gives the row as this member wrote it, and which of the changes
+// are in it: none if others made all of them pointless.
+func (p *Presence) writeChanges(ctx context.Context, r row[[]Owner], base version[[]Owner], first, count int, changes []change) (now version[[]Owner], done []change, err error) {
+	for attempt := 1; ; attempt++ {
+		next := make([]Owner, count)
+		copy(next, base.value)
+		done = nil
+		for _, c := range changes {
+			if entry := &next[int(c.segment)-first]; *entry == c.from {
+				*entry = c.to
+				done = append(done, c)
+			}
+		}
+		if len(done) == 0 {
+			return now, nil, nil
+		}
+		now, err = p.writeOwners(ctx, r, base, next)
+		if !errors.Is(err, errLost) || attempt == claimAttempts {
+			return now, done, err
+		}
+		p.draw.pause(ctx, r.object(), attempt, r.longestPause(), nil)
+		if base, err = r.read(ctx); err != nil {
+			return now, nil, err
+		}
+	}
+}
+
+func (p *Presence) writeOwners(ctx context.Context, r row[[]Owner], base version[[]Owner], next []Owner) (version[[]Owner], error) {
+	switch planted {
+	case claimWithoutETag:
+		now, err := r.read(ctx)
+		if err != nil {
+			return now, err
+		}
+		now.value = base.value
+		base = now
+	case noReadBack:
+		sent := time.Now()
+		etag, err := r.send(ctx, r.prepare(base, next, p.draw.nonce(r.object())))
+		if err == nil || storage.Ambiguous(err) {
+			return version[[]Owner]{value: next, etag: etag, sent: sent, received: time.Now()}, nil
+		}
+		return version[[]Owner]{}, errLost
+	}
+	return r.tryWrite(ctx, base, next)
+}
+
+// conclude draws the conclusions of changes that are stored.
+func (p *Presence) conclude(v *View, done []change) {
+	claims := slices.DeleteFunc(slices.Clone(done), func(c change) bool { return !c.claims() })
+	log := p.options.Log.With("instance", p.options.Instance)
+	if len(claims) > 0 {
+		if p.take(claims) {
+			log.Info("segments claimed", "segments", len(claims))
+		} else {
+			log.Warn("segments were claimed too late to be trusted", "segments", len(claims))
+		}
+	}
+	if given := len(done) - len(claims); given > 0 {
+		log.Info("segments handed over", "segments", given)
+		p.nudgePlanned(v, done)
+	}
+}
+
+// nudgePlanned hints to those for whom the given-up segments are planned.
+func (p *Presence) nudgePlanned(v *View, done []change) {
+	planned := map[string]bool{}
+	for _, c := range done {
+		if i := v.Plan()[c.segment]; !c.claims() && i >= 0 {
+			planned[v.candidates[i]] = true
+		}
+	}
+	p.nudge(v, func(_ int, m *Member) bool { return planned[m.Instance] })
+}

@@ -1,0 +1,5 @@
+//go:build !planted
+
+package control
+
+const planted mistake = ""

@@ -1,0 +1,191 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// alarmEvery is how often the same trouble is told.
+const alarmEvery = time.Minute
+
+// compose makes what the next beat says.
+func (p *Presence) compose(beats uint64) memberRow {
+	var r Report
+	if p.options.Report != nil {
+		r = p.options.Report()
+	}
+	holds := p.listed()
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	r.Draining = r.Draining || p.leaving
+	return memberRow{
+		Member: Member{
+			Instance: p.options.Instance, Incarnation: p.incarnation, Host: p.options.Host, Version: p.options.Version,
+			Role: p.options.Role, Started: p.started, Holds: holds, Report: r,
+		},
+		times: p.times, beats: beats,
+	}
+}
+
+// beat writes the member row and draws the conclusion. It is false if the row
+// was not written. A beat that is not answered is tried until it is: its outcome
+// must be known before the next, and nothing else would be answered either.
+func (p *Presence) beat() bool {
+	l := &p.loop
+	l.beatTried = time.Now()
+	v, err := p.row.tryWrite(p.ctx, l.self, p.compose(l.self.value.beats+1))
+	switch {
+	case err == nil:
+		p.beaten(v)
+		return true
+	case p.ctx.Err() != nil:
+		return false
+	case errors.Is(err, errLost): // 404 or 412, and not by a write of its own
+		return p.rejoin(errEvicted)
+	}
+	p.options.Log.Warn("beat failed", "instance", p.options.Instance, "err", err)
+	l.beatFailed = true
+	l.beatDue = time.Now().Add(p.draw.jitter("pause", p.row.object(), p.row.longestPause()))
+	return false
+}
+
+// beaten notes an acknowledged beat. The next one is counted from when this one
+// was sent, as trust is: after one that took long it is due at once.
+func (p *Presence) beaten(v version[memberRow]) {
+	l := &p.loop
+	l.self, l.beatFailed = v, false
+	// A narrow jitter: fifteen sixteenths of a beat at the least, because every
+	// member pays for each beat with two requests, day and night.
+	l.beatDue = v.sent.Add(p.times.beat - p.draw.spread("beat", p.row.object(), p.times.beat/16))
+	p.answeredAt(v.sent)
+	if p.renew(v) && v.value.beats > 1 {
+		p.options.Log.Warn("a beat was answered too late: everything held is to be claimed again", "instance", p.options.Instance)
+	}
+}
+
+// rejoin voids everything and makes this process a member again, in a new
+// incarnation: the old one was evicted, and what it owned may be others' now.
+func (p *Presence) rejoin(cause error) bool {
+	p.voidAll(cause)
+	p.options.Log.Warn("evicted from the cluster: joining again", "instance", p.options.Instance)
+	for {
+		err := p.enter(p.ctx, false)
+		if p.ctx.Err() != nil {
+			return false
+		}
+		if err == nil {
+			p.nudgeAll(p.View())
+			p.loop.unseen = p.loop.every // look at once
+			return true
+		}
+		p.options.Log.Error("not a member of the cluster: the member row cannot be written", "instance", p.options.Instance, "err", err)
+		p.pause(p.ctx, p.times.beat)
+	}
+}
+
+// enter inserts the member row in a new incarnation. A row of that name that is
+// there already is somebody's: an earlier process's, which is removed when it is
+// dead by the same rule as everybody else's, because it may still trust; or a
+// living twin's, and then the error is ErrNameTaken, at once if fresh.
+func (p *Presence) enter(ctx context.Context, fresh bool) error {
+	if planted != sameIncarnation || fresh {
+		p.mu.Lock()
+		p.incarnation = p.newIncarnation()
+		p.mu.Unlock()
+	}
+	var there version[memberRow]
+	var w watch
+	for {
+		if there.absent() {
+			p.loop.beatTried = time.Now()
+			v, err := p.row.tryWrite(ctx, version[memberRow]{}, p.compose(1))
+			if err == nil {
+				p.beaten(v)
+				return nil
+			}
+			if !errors.Is(err, errLost) {
+				return err
+			}
+		}
+		now, err := p.row.read(ctx)
+		switch {
+		case err != nil && !mayRetry(err):
+			return err
+		case err != nil || now.absent():
+		case !there.absent() && now.etag != there.etag:
+			return fmt.Errorf("%w: %q on host %q, incarnation %s", ErrNameTaken, p.options.Instance, now.value.Host, now.value.Incarnation)
+		case !w.look(now.etag, now.sent, now.received, longer(p.times, now.value.times)):
+			if err := p.row.tryRemove(ctx, now); err != nil && !errors.Is(err, errLost) {
+				return err
+			}
+			there = version[memberRow]{}
+			continue
+		case there.absent():
+			p.options.Log.Info("waiting for an earlier process of the same name to be dead", "instance", p.options.Instance, "incarnation", now.value.Incarnation)
+		}
+		if err == nil {
+			there = now
+		}
+		if !there.absent() || err != nil {
+			p.pause(ctx, p.times.beat)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *Presence) pause(ctx context.Context, most time.Duration) {
+	timer := time.NewTimer(p.draw.jitter("pause", p.row.object(), most))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// remove removes a member's row, on the condition that it is still the one that
+// was observed.
+func (p *Presence) remove(v *View, i int) error {
+	ctx, cancel := p.beforeBeat()
+	defer cancel()
+	r := memberRowOf(p.table, p.workload, v.Members[i].Instance, p.times.timeout())
+	if planted == evictWithoutETag {
+		_, err := p.table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition, Row: r.key}})
+		return err
+	}
+	return r.tryRemove(ctx, v.present[i])
+}
+
+// beforeBeat bounds what must not hold up the next beat: beats go before every
+// other request to the table (P5.6). What is not done by then is judged anew.
+func (p *Presence) beforeBeat() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.ctx, max(time.Until(p.loop.beatDue), p.times.beat/2))
+}
+
+// noteUnowned raises the alarm for segments that nobody has owned for two
+// leases although there are members to own them.
+func (p *Presence) noteUnowned(v *View) {
+	n, since := p.loop.observer.unowned()
+	p.mu.Lock()
+	p.unowned, p.unownedFrom = n, since
+	p.mu.Unlock()
+	if n == 0 || len(v.Processors()) == 0 || time.Since(since) < 2*p.times.lease || time.Since(p.loop.alone) < alarmEvery {
+		return
+	}
+	p.loop.alone = time.Now()
+	p.options.Log.Error("segments have no owner", "instance", p.options.Instance, "segments", n, "longest", time.Since(since).Round(time.Second))
+}
+
+// alarmDamaged names the rows that cannot be read.
+func (p *Presence) alarmDamaged(v *View) {
+	if len(v.Damaged) == 0 || time.Since(p.loop.alarmed) < alarmEvery {
+		return
+	}
+	p.loop.alarmed = time.Now()
+	p.options.Log.Error("rows of the cluster cannot be read: what they say is left as it is", "instance", p.options.Instance, "err", errors.Join(v.Damaged...))
+}

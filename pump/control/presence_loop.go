@@ -1,0 +1,269 @@
+package control
+
+import (
+	"errors"
+	"time"
+)
+
+// loopState is what only the loop knows.
+type loopState struct {
+	first    *View // read by Join, and not attended to yet
+	self     version[memberRow]
+	observer *observer
+
+	beatTried  time.Time // when the last beat was begun
+	beatDue    time.Time // when the next one is due, jittered
+	beatFailed bool      // the last one did: nothing but beatDue brings the next
+
+	lookTried time.Time     // when the last look at the cluster was begun
+	lookDue   time.Time     // when the next one is due, beside those that go with beats
+	lookGap   time.Duration // not sooner after the last one, whoever asks
+	every     int           // with every how-many-th beat there is a look
+	unseen    int           // beats since the last look
+
+	pending time.Time // since when there has been something to wait for; zero: there is not
+	alarmed time.Time // when rows that are damaged were told of last
+	alone   time.Time // when segments without an owner were
+}
+
+// run is the presence's one goroutine. It alone writes the member row and the
+// owner rows, one request after the other, so that each step knows how the one
+// before it ended. What wakes it changes nothing by itself: what is due is
+// decided by the clock and by flags (P9).
+func (p *Presence) run() {
+	defer close(p.done)
+	defer p.cancel()
+	defer p.alarm.Stop()
+	defer p.endAll(errHandedOver)
+	p.seeFirst()
+	for p.ctx.Err() == nil {
+		w := p.wanted()
+		switch now := time.Now(); {
+		case w.gone:
+			p.goAway()
+			return
+		case !now.Before(p.nextBeat(w)):
+			if p.beat() {
+				p.loop.unseen++
+			}
+		case !now.Before(p.nextLook(w)) || p.loop.unseen >= p.loop.every:
+			p.look()
+		default:
+			p.await(w)
+		}
+	}
+}
+
+// await sleeps until something is due or wakes the loop.
+func (p *Presence) await(w wishes) {
+	until := p.nextBeat(w)
+	for _, at := range []time.Time{p.nextLook(w), w.drainBy} {
+		if !at.IsZero() && at.Before(until) {
+			until = at
+		}
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-p.ctx.Done():
+	case <-p.wake:
+	case <-timer.C:
+	}
+}
+
+// wishes are what others want of the loop.
+type wishes struct {
+	look    bool      // Look or Settle was called
+	leave   bool      // Leave was called
+	drainBy time.Time // with leave
+	gone    bool      // with leave: nothing is held any more, or the time to drain is over
+	unsaid  bool      // the member row does not say what it should
+}
+
+func (p *Presence) wanted() wishes {
+	listed := p.listed()
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	w := wishes{look: p.looked, leave: p.leaving, drainBy: p.drainBy, gone: p.leaving}
+	if time.Now().Before(p.drainBy) {
+		for _, h := range p.holds {
+			w.gone = w.gone && h == nil
+		}
+	}
+	said := p.loop.self.value
+	w.unsaid = string(listed) != string(said.Holds) || p.leaving && !said.Draining
+	return w
+}
+
+// nextBeat is when the member row is to be written next: in time for trust, and
+// soon if it does not say what it should or somebody wants to see the cluster.
+func (p *Presence) nextBeat(w wishes) time.Time {
+	l := &p.loop
+	if soon := l.beatTried.Add(p.shortest()); (w.look || w.unsaid) && !l.beatFailed && soon.Before(l.beatDue) {
+		return soon
+	}
+	return l.beatDue
+}
+
+// nextLook is when the cluster is to be looked at, beside the looks that go with beats.
+func (p *Presence) nextLook(w wishes) time.Time {
+	l := &p.loop
+	if soon := l.lookTried.Add(l.lookGap); w.look && soon.Before(l.lookDue) {
+		return soon
+	}
+	return l.lookDue
+}
+
+// shortest is the time between two beats, or two looks, that are wanted soon.
+func (p *Presence) shortest() time.Duration { return p.times.beat / 20 }
+
+// seeFirst attends to the view that Join has read.
+func (p *Presence) seeFirst() {
+	v := p.loop.first
+	p.loop.first = nil
+	p.loop.lookTried = v.Read
+	p.seen(v)
+}
+
+// look reads the cluster once, and once more after a change that this member
+// made of it, and attends to what it saw.
+func (p *Presence) look() {
+	p.mu.Lock()
+	p.looked = false
+	p.mu.Unlock()
+	l := &p.loop
+	l.unseen = 0
+	l.lookTried = time.Now()
+	v, err := p.reader.read(p.ctx, p.View())
+	if err != nil {
+		// Nobody claims, gives up or evicts on what it cannot see (P5.6).
+		if p.ctx.Err() == nil {
+			p.options.Log.Warn("the cluster could not be looked at", "instance", p.options.Instance, "err", err)
+		}
+		l.lookDue = time.Now().Add(p.draw.jitter("look", p.row.object(), p.times.beat/2))
+		return
+	}
+	p.seen(v)
+}
+
+// seen attends to a view and decides when the next look is due.
+func (p *Presence) seen(v *View) {
+	l := &p.loop
+	p.answeredAt(v.Read)
+	if !p.shown(v) {
+		// Evicted since the last beat. What would be judged from here on would be
+		// judged as a member that is none.
+		p.rejoin(errEvicted)
+		l.lookDue = time.Now()
+		return
+	}
+	l.observer.see(v)
+	p.publish(v)
+	p.noteUnowned(v)
+	p.alarmDamaged(v)
+	evicted, next := p.evict(v)
+	pending := evicted || p.attend(v)
+	p.schedule(v, evicted, pending, next)
+}
+
+// schedule says when to look again.
+func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Time) {
+	l, now := &p.loop, time.Now()
+	jittered := func(d time.Duration) time.Duration { return p.draw.jitter("look", p.row.object(), d) }
+	n := len(v.Members)
+	crowd := max(1, (n+looksInBeat-1)/looksInBeat)
+	l.every, l.lookGap = 1, p.shortest()
+	if n > manyMembers {
+		// All of n looking within n squared milliseconds is 1,000 rows a second,
+		// half of what a partition of the table gives.
+		l.lookGap = max(l.lookGap, jittered(time.Duration(n*n)*time.Millisecond))
+	}
+	watching := l.observer.watches(v)
+	if !watching {
+		l.every = crowd
+		if p.options.Role == RoleDistributor { // whose map must not get old (P6.5)
+			l.every = max(1, min(crowd, int(MapMaxAge/2/p.times.beat)))
+		}
+	}
+	if !pending {
+		l.pending = time.Time{}
+	} else if l.pending.IsZero() {
+		l.pending = now
+	}
+	l.lookDue = l.beatDue.Add(time.Duration(l.every) * p.times.beat) // a beat's look comes before
+	earlier := func(at time.Time) {
+		if at.Before(l.lookDue) {
+			l.lookDue = at
+		}
+	}
+	switch {
+	case evicted:
+		earlier(now)
+	case pending && now.Sub(l.pending) < 2*p.times.lease:
+		pace := p.times.beat / 4
+		if n > manyMembers {
+			pace *= time.Duration(crowd)
+		}
+		earlier(l.lookTried.Add(jittered(pace)))
+	}
+	if watching && !nextEviction.IsZero() {
+		earlier(nextEviction)
+	}
+}
+
+// shown reports whether a view shows this member as it is.
+func (p *Presence) shown(v *View) bool {
+	i := v.index(p.options.Instance)
+	return i >= 0 && v.Members[i].Err == nil && v.Members[i].Incarnation == p.loop.self.value.Incarnation
+}
+
+func (p *Presence) publish(v *View) {
+	p.view.Store(v)
+	if p.options.Changed != nil {
+		p.options.Changed(v)
+	}
+}
+
+// answeredAt notes a request that was answered well.
+func (p *Presence) answeredAt(sent time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if sent.After(p.answered) {
+		p.answered = sent
+	}
+}
+
+// evict removes the rows of those who are dead (P5.3) and says when the next one
+// may be. The row's ETag decides between this and a late beat: whichever is
+// written first undoes the other.
+func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
+	dead, next := p.loop.observer.dead(v)
+	for _, i := range dead {
+		m := v.Members[i]
+		switch err := p.remove(v, i); {
+		case err == nil:
+			evicted = true
+			p.options.Log.Warn("a member is dead: evicted", "instance", p.options.Instance, "member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
+		case errors.Is(err, errLost):
+			p.options.Log.Info("a member that seemed dead beats again", "instance", p.options.Instance, "member", m.Instance)
+		default:
+			p.options.Log.Warn("a dead member could not be evicted", "instance", p.options.Instance, "member", m.Instance, "err", err)
+		}
+	}
+	if evicted {
+		p.nudgeAll(v)
+	}
+	return evicted, next
+}
+
+// goAway ends the membership; what its entries name from then on is nobody.
+func (p *Presence) goAway() {
+	p.endAll(errHandedOver)
+	err := p.row.tryRemove(p.ctx, p.loop.self)
+	if err != nil && !errors.Is(err, errLost) {
+		p.options.Log.Warn("the member row could not be removed: others will see this member as dead", "instance", p.options.Instance, "err", err)
+		return
+	}
+	p.options.Log.Info("left the cluster", "instance", p.options.Instance)
+	p.nudgeAll(p.View())
+}

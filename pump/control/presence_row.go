@@ -1,0 +1,274 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// Role is which half of the pump a member is.
+type Role string
+
+// The roles. Only processors own segments.
+const (
+	RoleProcessor   Role = "processor"
+	RoleDistributor Role = "distributor"
+)
+
+// Bounds of what a member row says. What a member says of itself beyond them is cut.
+const (
+	maxLine     = 250    // bytes of a short text
+	maxAccounts = 1024   // names, as many as a map can have
+	maxNames    = 24_000 // bytes of a list of accounts, which as UTF-16 must fit 64 KiB
+	maxDemand   = 1e9    // requests a second
+	maxBeat     = 10 * time.Minute
+	maxLease    = time.Hour
+)
+
+// Report is what a member says of itself in each beat, besides what it holds.
+type Report struct {
+	// Admin is the host:port of its admin port as others reach it; empty: none.
+	Admin string
+	// Waiting is the gate that it waits at; while it does it is given no segments.
+	Waiting string
+	// Draining: it stops. It is given nothing and gives up what it holds.
+	Draining bool
+	// Accounts are the accounts it has credentials for.
+	Accounts []string
+	// Reads is the newest envelope format it reads.
+	Reads int
+	// Demand is the requests a second it would make, by account.
+	Demand map[string]float64
+	// Tasks counts those handled, or sent, so far; Rate is how many a second lately.
+	Tasks uint64
+	Rate  float64
+	// Seconds is how long a task takes in the handler, lately; 0: not known.
+	Seconds float64
+	// Throttled counts the requests that were refused as too many.
+	Throttled uint64
+	// Queues is the number of queues it polls.
+	Queues int
+	// Trouble is one line for people; empty: none.
+	Trouble string
+}
+
+// Member is a process that takes part in a workload, as its row says.
+type Member struct {
+	Instance, Incarnation, Host, Version string
+	Role                                 Role
+	Started                              time.Time // by its own clock, for people
+	// Beat is when the row was last written, by the server's clock, for people.
+	Beat time.Time
+	// Holds are the segments that it held at its last beat.
+	Holds SegmentSet
+	Report
+	// Err is not nil if the row cannot be read: damaged, or written by a newer
+	// program. Then nothing else is known but Instance and Beat. Such a member
+	// keeps what it owns and is given nothing.
+	Err error
+}
+
+// SegmentSet is a set of segments: segment s is bit s%8 of byte s/8, and zero
+// bytes at the end are left out.
+type SegmentSet []byte
+
+// Has reports whether the set has the segment.
+func (b SegmentSet) Has(segment uint32) bool {
+	i := int(segment / 8)
+	return i < len(b) && b[i]&(1<<(segment%8)) != 0
+}
+
+// Len is the number of segments in the set.
+func (b SegmentSet) Len() int {
+	n := 0
+	for _, x := range b {
+		n += bits.OnesCount8(x)
+	}
+	return n
+}
+
+// All yields the segments in ascending order.
+func (b SegmentSet) All() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for i, x := range b {
+			for ; x != 0; x &= x - 1 {
+				if !yield(uint32(i*8 + bits.TrailingZeros8(x))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (b SegmentSet) with(segment uint32) SegmentSet {
+	for int(segment/8) >= len(b) {
+		b = append(b, 0)
+	}
+	b[segment/8] |= 1 << (segment % 8)
+	return b
+}
+
+// memberRow is the row's content.
+type memberRow struct {
+	Member
+	times
+	beats uint64
+}
+
+func memberRowOf(t storage.Table, workload, instance string, timeout time.Duration) row[memberRow] {
+	return row[memberRow]{
+		table: t, partition: workload, key: memberPrefix + instance, timeout: timeout,
+		encode: encodeMember,
+		decode: func(f *fields) memberRow { return decodeMember(f, instance) },
+	}
+}
+
+// encodeMember never fails: of what a process says of itself beyond the bounds,
+// some is left out.
+func encodeMember(m memberRow) map[string]any {
+	return map[string]any{
+		"Instance": m.Instance, "Incarnation": m.Incarnation, "Host": clip(m.Host), "Version": clip(m.Version),
+		"Role": string(m.Role), "Started": m.Started.UTC().Truncate(time.Microsecond),
+		"Beat": int64(m.beat), "Lease": int64(m.lease), "Margin": int64(m.margin), "Beats": int64(m.beats), // ns
+		"Holds": []byte(m.Holds),
+		"Admin": clip(m.Admin), "Waiting": clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
+		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeDemand(m.Demand),
+		"Tasks": count63(m.Tasks), "Rate": finite(m.Rate), "Seconds": finite(m.Seconds),
+		"Throttled": count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": clip(m.Trouble),
+	}
+}
+
+func decodeMember(f *fields, instance string) memberRow {
+	m := memberRow{
+		Member: Member{
+			Instance: f.text("Instance"), Incarnation: f.text("Incarnation"), Host: f.line("Host"), Version: f.line("Version"),
+			Role: Role(f.text("Role")), Started: f.moment("Started"), Holds: f.binary("Holds"),
+			Report: Report{
+				Admin: f.line("Admin"), Waiting: f.line("Waiting"), Draining: f.flag("Draining"), Reads: int(f.upTo("Reads", math.MaxInt32)),
+				Accounts: strings.Fields(f.text("Accounts")), Demand: decodeDemand(f),
+				Tasks: f.count("Tasks"), Rate: f.number("Rate"), Seconds: f.number("Seconds"),
+				Throttled: f.count("Throttled"), Queues: int(f.upTo("Queues", math.MaxInt32)), Trouble: f.line("Trouble"),
+			},
+		},
+		times: times{f.duration("Beat"), f.duration("Lease"), f.duration("Margin")},
+		beats: f.count("Beats"),
+	}
+	switch {
+	case f.err != nil:
+	case m.Instance != instance:
+		f.fail("Instance", fmt.Sprintf("is %q in the row of %q", m.Instance, instance))
+	case !validInstance.MatchString(m.Incarnation) || len(m.Incarnation) > maxIncarnation:
+		f.fail("Incarnation", fmt.Sprintf("is %q", m.Incarnation))
+	case m.Role != RoleProcessor && m.Role != RoleDistributor:
+		f.fail("Role", fmt.Sprintf("is %q", m.Role))
+	case m.check() != nil:
+		f.fail("Lease", m.check().Error())
+	case len(m.Holds) > shardmap.MaxSegments/8:
+		f.fail("Holds", fmt.Sprintf("has %d bytes", len(m.Holds)))
+	case len(m.Accounts) > maxAccounts:
+		f.fail("Accounts", fmt.Sprintf("has %d names", len(m.Accounts)))
+	}
+	return m
+}
+
+// check bounds times that somebody else may have to go by.
+func (t times) check() error {
+	switch {
+	case t.beat <= 0 || t.beat > maxBeat:
+		return fmt.Errorf("a beat of %v is not from 1 ns to %v", t.beat, maxBeat)
+	case t.lease > maxLease:
+		return fmt.Errorf("a lease of %v is over %v", t.lease, maxLease)
+	case t.margin < 0 || t.margin > t.lease:
+		return fmt.Errorf("a margin of %v is not from 0 to the lease of %v", t.margin, t.lease)
+	case t.trust() < 2*t.beat:
+		return fmt.Errorf("a lease of %v less a margin of %v must be at least two beats of %v, or one lost beat ends trust", t.lease, t.margin, t.beat)
+	}
+	return nil
+}
+
+func encodeDemand(demand map[string]float64) string {
+	kept := map[string]float64{}
+	for _, name := range fitting(slices.Sorted(maps.Keys(demand)), 30) { // "": and a number, of up to 25 bytes
+		if d := finite(demand[name]); d > 0 {
+			kept[name] = d
+		}
+	}
+	text, _ := json.Marshal(kept) // keys in order; finite numbers only
+	return string(text)
+}
+
+func decodeDemand(f *fields) map[string]float64 {
+	text := f.text("Demand")
+	if text == "" || f.err != nil {
+		return nil
+	}
+	var demand map[string]float64
+	if err := json.Unmarshal([]byte(text), &demand); err != nil {
+		f.fail("Demand", "is not an object of numbers")
+		return nil
+	}
+	if len(demand) > maxAccounts {
+		f.fail("Demand", fmt.Sprintf("has %d accounts", len(demand)))
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(demand)) {
+		if d := demand[name]; d < 0 || d > maxDemand {
+			f.fail("Demand", fmt.Sprintf("is %v for %q", d, name))
+			return nil
+		}
+	}
+	return demand
+}
+
+// fitting gives the names, from the first, that with so many bytes each on top
+// fit a property. Names of accounts have no spaces, nor what JSON must escape.
+func fitting(names []string, extra int) []string {
+	kept, size := make([]string, 0, len(names)), 0
+	for _, n := range names {
+		if size += len(n) + extra; size > maxNames || len(kept) == maxAccounts {
+			break
+		}
+		if n != "" && !strings.ContainsFunc(n, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\\<>&`, r) }) {
+			kept = append(kept, n)
+		}
+	}
+	return kept
+}
+
+// clip cuts a text for people to maxLine bytes of one line of valid UTF-8.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) <= maxLine {
+		return s
+	}
+	cut := maxLine
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut]
+}
+
+func finite(x float64) float64 {
+	if !(x > 0) { // so written that NaN fails too
+		return 0
+	}
+	return min(x, maxDemand)
+}
+
+func count63(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

@@ -1,0 +1,215 @@
+package control
+
+import (
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+const (
+	// manyMembers is how many members look at the cluster in each beat, all of
+	// them. A look costs the table as many rows as there are members, so that of
+	// more members all looks together would cost their square: then a few look in
+	// each beat for all, and the others less often.
+	manyMembers    = 32
+	watchersOfMany = 4
+	// looksInBeat is how many of the others look in one beat.
+	looksInBeat = 16
+	// longestStagger bounds, in quarters of a beat, how long those of higher rank
+	// let those of lower rank go first.
+	longestStagger = 16
+)
+
+// observer is what a member remembers of what it saw, by which it judges what
+// takes time: who is dead, what is stale, what nobody owns. Time counts only
+// while reads succeed, none further than two beats from the one before (P5.3,
+// P5.6). It belongs to the loop.
+type observer struct {
+	self  string
+	times times
+	wall  func() time.Time
+
+	last    time.Time // when the last successful read was sent
+	members map[string]*sighting
+	entries []entrySighting // by segment
+}
+
+// sighting is what is remembered of a member.
+type sighting struct {
+	watch watch
+	times times
+	alive bool // it may be
+
+	// changed is when another version was seen last, whatever gaps there were
+	// since: good enough to choose who goes first, not to judge.
+	etag    storage.ETag
+	changed time.Time
+}
+
+// entrySighting is what is remembered of a segment's entry.
+type entrySighting struct {
+	owner Owner
+	// unlisted: since when the entry has been seen to name a live member that
+	// does not list the segment; vacant: since when no live member has been seen
+	// to own it. Zero: it is not so, or a gap in the reads began the time anew.
+	unlisted, vacant time.Time
+	// unowned is vacant whatever gaps there were, for people.
+	unowned time.Time
+}
+
+func newObserver(self string, t times, wall func() time.Time, segments int) *observer {
+	return &observer{self: self, times: t, wall: wall, members: map[string]*sighting{}, entries: make([]entrySighting, segments)}
+}
+
+// see notes a successful read.
+func (o *observer) see(v *View) {
+	gap := v.received.Sub(o.last) > 2*o.times.beat && planted != silenceCounted
+	o.last = v.Read
+	seen := make(map[string]*sighting, len(v.Members))
+	for i, m := range v.Members {
+		s := o.members[m.Instance]
+		if s == nil {
+			s = &sighting{}
+		}
+		seen[m.Instance] = s
+		s.see(v, i, o)
+	}
+	o.members = seen
+	for s := range v.Owners {
+		o.entries[s].see(v, uint32(s), gap)
+	}
+}
+
+func (s *sighting) see(v *View, i int, o *observer) {
+	now := v.present[i]
+	s.times = o.times
+	if v.Members[i].Err == nil {
+		s.times = longer(o.times, now.value.times)
+	}
+	if planted == noTrustMargin {
+		s.times.margin = 0
+	}
+	if planted == silenceCounted {
+		s.watch.last = v.received
+	}
+	s.alive = s.watch.look(now.etag, v.Read, v.received, s.times)
+	if planted == wallClockExpiry {
+		s.alive = o.wall().Sub(v.Members[i].Beat) < s.times.dead()
+	}
+	if now.etag != s.etag {
+		s.etag, s.changed = now.etag, v.received
+	}
+}
+
+func (e *entrySighting) see(v *View, segment uint32, gap bool) {
+	owner := v.Owners[segment]
+	if gap || owner != e.owner {
+		e.unlisted = time.Time{}
+	}
+	if gap {
+		e.vacant = time.Time{}
+	}
+	e.owner = owner
+	i := v.alive(owner)
+	begin := func(since *time.Time, is bool) {
+		switch {
+		case !is:
+			*since = time.Time{}
+		case since.IsZero():
+			*since = v.received
+		}
+	}
+	begin(&e.vacant, i < 0)
+	begin(&e.unowned, i < 0)
+	begin(&e.unlisted, i >= 0 && v.Members[i].Err == nil && (!v.Members[i].Holds.Has(segment) || planted == listIgnored))
+}
+
+// quiet reports whether a member has shown no sign for a lease.
+func (o *observer) quiet(v *View, instance string) bool {
+	s := o.members[instance]
+	return instance != o.self && s != nil && v.received.Sub(s.changed) >= s.times.lease
+}
+
+// order is the order in which members go first, in what any of them could do:
+// those who take segments before the others, each by name, without the quiet.
+func (o *observer) order(v *View) []string {
+	var first, then []string
+	for i := range v.Members {
+		m := &v.Members[i]
+		switch {
+		case m.Err != nil || o.quiet(v, m.Instance):
+		case m.takesSegments():
+			first = append(first, m.Instance)
+		default:
+			then = append(then, m.Instance)
+		}
+	}
+	return append(first, then...)
+}
+
+// stagger is how long this member lets others go first, so that not everybody
+// does the same at once.
+func (o *observer) stagger(v *View) time.Duration {
+	rank := max(0, slices.Index(o.order(v), o.self))
+	return time.Duration(min(rank, longestStagger)) * o.times.beat / 4
+}
+
+// watches reports whether this member is one of those who look for all.
+func (o *observer) watches(v *View) bool {
+	i := slices.Index(o.order(v), o.self)
+	return len(v.Members) <= manyMembers || i >= 0 && i < watchersOfMany
+}
+
+// dead lists the members, as indices, that this one may evict now, and says
+// when it may evict the next if that shows no sign until then.
+func (o *observer) dead(v *View) (now []int, next time.Time) {
+	wait := o.stagger(v)
+	for i, m := range v.Members {
+		s := o.members[m.Instance]
+		if m.Instance == o.self || m.Err != nil {
+			continue
+		}
+		at := s.watch.since.Add(s.times.dead() + wait)
+		switch {
+		case !s.alive && (!v.Read.Before(at) || planted == wallClockExpiry):
+			now = append(now, i)
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	return now, next
+}
+
+// forAnyone reports whether an entry has gone without its owner for so long
+// that any member may claim it, whatever the plan says (P5.4). A live member that
+// does not list what names it must have lost trust in it before that: a claim
+// of its own, acknowledged while trusted, is listed in each later beat.
+func (o *observer) forAnyone(v *View, segment uint32) bool {
+	e, wait := o.entries[segment], o.stagger(v)
+	if !e.vacant.IsZero() {
+		return v.Read.Sub(e.vacant) >= o.times.lease+wait
+	}
+	if e.unlisted.IsZero() {
+		return false
+	}
+	t := o.times
+	if s := o.members[e.owner.Instance]; s != nil {
+		t = s.times
+	}
+	return v.Read.Sub(e.unlisted) >= t.dead()+wait
+}
+
+// unowned counts the segments without a live owner, and says since when the
+// longest of them has been seen so.
+func (o *observer) unowned() (n int, since time.Time) {
+	for _, e := range o.entries {
+		if e.unowned.IsZero() {
+			continue
+		}
+		if n++; since.IsZero() || e.unowned.Before(since) {
+			since = e.unowned
+		}
+	}
+	return n, since
+}
