@@ -32,8 +32,14 @@ type Hold struct {
 
 // Context ends when the segment is lost or given up, and (unless
 // [PresenceOptions] BestEffort) at the latest when trust does (P5.2). Its cause
-// is an [ErrSegmentLost] or [ErrHandedOver].
-func (h Hold) Context() context.Context { return h.ctx }
+// is an [ErrSegmentLost] or [ErrHandedOver]. That of a Hold which no Presence gave,
+// as of a segment in a shared workload, never ends.
+func (h Hold) Context() context.Context {
+	if h.ctx == nil {
+		return context.Background()
+	}
+	return h.ctx
+}
 
 // holding is a segment whose claim was acknowledged while trust lasted.
 type holding struct {
