@@ -31,6 +31,16 @@ func (f *fleet) demand() map[string]float64 {
 	return out
 }
 
+// short reports whether an account's budget, or those of its queues together, are
+// less than a demand.
+func (f *fleet) short(name string, demand float64, t *targets) bool {
+	queues := 0.
+	for _, s := range f.accounts[name].opened() {
+		queues += t.queue(s.String())
+	}
+	return min(t.accounts[name], queues) < demand
+}
+
 // BudgetState is what a process may spend on one account or queue, in messages a second.
 type BudgetState struct {
 	Account string  `json:"account"`

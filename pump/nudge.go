@@ -44,6 +44,7 @@ type nudger struct {
 	log    *slog.Logger
 	jitter jitter
 	ctx    context.Context // its end is the end of all nudges
+	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
@@ -51,12 +52,12 @@ type nudger struct {
 	started uint64
 	sending int
 	queue   []Nudge
-	recent  map[Nudge]*recentNudge
+	recent  map[string]*recentNudge // by what they are about
 }
 
 // recentNudge is one that was sent less than nudgeEvery ago.
 type recentNudge struct {
-	again bool // it came again since
+	again *Nudge // came since
 	timer *time.Timer
 }
 
@@ -65,11 +66,12 @@ func newNudger(ctx context.Context, cfg *Config) *nudger {
 	if send == nil {
 		send = newNudgeClient().send
 	}
-	return &nudger{send: send, log: cfg.Log, jitter: jitter(cfg.Instance), ctx: ctx, recent: map[Nudge]*recentNudge{}}
+	ctx, cancel := context.WithCancel(ctx)
+	return &nudger{send: send, log: cfg.Log, jitter: jitter(cfg.Instance), ctx: ctx, cancel: cancel, recent: map[string]*recentNudge{}}
 }
 
-// nudge sends one, unless the same one was sent just now.
-func (s *nudger) nudge(n Nudge) {
+// nudge sends one, unless one about the same thing was sent just now.
+func (s *nudger) nudge(about string, n Nudge) {
 	if n.Address == "" {
 		return
 	}
@@ -78,27 +80,27 @@ func (s *nudger) nudge(n Nudge) {
 	if s.closed {
 		return
 	}
-	if r := s.recent[n]; r != nil {
-		r.again = true
+	if r := s.recent[about]; r != nil {
+		r.again = &n
 		return
 	}
 	s.start(n)
 	r := &recentNudge{}
-	r.timer = time.AfterFunc(nudgeEvery, func() { s.settle(n, r) })
-	s.recent[n] = r
+	r.timer = time.AfterFunc(nudgeEvery, func() { s.settle(about, r) })
+	s.recent[about] = r
 }
 
-// settle is the end of nudgeEvery after a nudge: it goes once more if it came
-// again, and is forgotten if not.
-func (s *nudger) settle(n Nudge, r *recentNudge) {
+// settle is the end of nudgeEvery after a nudge: what came since goes now, and if
+// nothing did it is forgotten.
+func (s *nudger) settle(about string, r *recentNudge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || !r.again {
-		delete(s.recent, n)
+	if s.closed || r.again == nil {
+		delete(s.recent, about)
 		return
 	}
-	r.again = false
-	s.start(n)
+	s.start(*r.again)
+	r.again = nil
 	r.timer.Reset(nudgeEvery)
 }
 
@@ -128,7 +130,7 @@ func (s *nudger) sendFrom(n Nudge) {
 			s.log.Debug("a nudge was lost", "instance", n.Instance, "address", n.Address, "error", err)
 		}
 		s.mu.Lock()
-		if more = len(s.queue) > 0 && !s.closed; more {
+		if more = len(s.queue) > 0; more {
 			n, s.queue = s.queue[0], s.queue[1:]
 		} else {
 			s.sending--
@@ -137,14 +139,16 @@ func (s *nudger) sendFrom(n Nudge) {
 	}
 }
 
-// close drops what was not sent and waits for what is under way, which ends with
-// the nudger's context.
+// close takes no more nudges, gives those that wait the time of one, and ends.
 func (s *nudger) close() {
 	s.mu.Lock()
-	s.closed, s.queue = true, nil
+	s.closed = true
 	for _, r := range s.recent {
 		r.timer.Stop()
 	}
 	s.mu.Unlock()
+	late := time.AfterFunc(nudgeTimeout, s.cancel)
 	s.wg.Wait()
+	late.Stop()
+	s.cancel()
 }

@@ -216,18 +216,14 @@ func TestANudgesAnswerLeadsNowhereAndCostsNoMemory(t *testing.T) {
 // outbound is a nudger whose nudges arrive in the list after a while.
 func outbound(t *testing.T, takes time.Duration) (*nudger, *nudgedList) {
 	list := &nudgedList{}
-	ctx, cancel := context.WithCancel(t.Context())
-	s := newNudger(ctx, &Config{
+	s := newNudger(t.Context(), &Config{
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Nudge: func(ctx context.Context, n Nudge) error {
 			list.Nudged(n)
 			return pause(ctx, takes)
 		},
 	})
-	t.Cleanup(func() {
-		cancel()
-		s.close()
-	})
+	t.Cleanup(s.close)
 	return s, list
 }
 
@@ -235,13 +231,13 @@ func TestTheSameNudgeIsSentFourTimesASecondAtMostAndTheLastOneCounts(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		s, got := outbound(t, time.Millisecond)
 		n := Nudge{Address: "h:1", Instance: "p1", Queue: "a/q"}
-		s.nudge(n)
+		s.nudge("q", n)
 		time.Sleep(2 * nudgeSpread)
 		if l := got.take(); len(l) != 1 {
 			t.Fatalf("sent at once: %v", l)
 		}
 		for range 100 { // within 700 ms
-			s.nudge(n)
+			s.nudge("q", n)
 			time.Sleep(7 * time.Millisecond)
 		}
 		if l := len(got.take()); l != 2 {
@@ -266,7 +262,7 @@ func TestNudgesNeverHoldUpWhoSendsThem(t *testing.T) {
 		s, got := outbound(t, time.Hour) // nobody answers
 		began := time.Now()
 		for i := range 1000 {
-			s.nudge(Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
+			s.nudge(fmt.Sprint(i), Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
 		}
 		if d := time.Since(began); d != 0 {
 			t.Errorf("waited %v", d)
@@ -287,7 +283,7 @@ func TestP9TheSameNudgesAreSentInTheSameOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, got := outbound(t, time.Millisecond)
 			for i := range 100 {
-				s.nudge(Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
+				s.nudge(fmt.Sprint(i), Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
 			}
 			time.Sleep(time.Second)
 			for _, n := range got.take() {

@@ -1,0 +1,355 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// memberOptions say how one half of the pump takes part in the cluster. The
+// functions may be nil. They are called from the membership's goroutine, perhaps
+// before joinCluster has returned; they must be quick and must not wait for the member.
+type memberOptions struct {
+	role control.Role
+	// waiting is the gate that it waits at; see member.admit.
+	waiting string
+	// report fills in what the half knows of itself.
+	report func(*control.Report)
+	// inHand, drain and changed are control.PresenceOptions' InHand, Drain and Changed.
+	inHand  func(segment uint32) bool
+	drain   func(segments []uint32)
+	changed func(v *control.View)
+	// beat and lease as in control.PresenceOptions; 0 for the defaults.
+	beat, lease time.Duration
+	// optional: the half works without a cluster too, with the least of budgets.
+	// joinCluster then does not wait for long, and goes on trying in the background.
+	optional bool
+}
+
+// member is this process's part in the cluster: package control's presence bound
+// to the half's work, its budgets (P8.1) and the nudges (P8.2). Its methods may be
+// called from many goroutines at once.
+type member struct {
+	cfg      *Config
+	fleet    *fleet
+	workload *control.Workload
+	o        memberOptions
+	log      *slog.Logger
+	jitter   jitter
+	host     string
+	nudges   *nudger
+
+	ctx    context.Context // of what goes on in the background
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	entered  chan struct{} // closed when presence is set
+	presence atomic.Pointer[control.Presence]
+	admitted atomic.Bool   // the gate is open
+	turn     atomic.Uint64 // of the processors of a shared workload
+
+	mu      sync.Mutex // guards what follows
+	sharing sharing
+	looked  time.Time // when a grown demand was last made known out of turn
+}
+
+// joinPatience is how long a half that can do without a cluster waits for it at the
+// start. Joining takes some 50 ms, and without it there is a quarter of the budget.
+const joinPatience = 2 * time.Second
+
+// joinCluster makes this process a member of the workload's cluster. It returns when
+// the first view is there; what fails for now is tried until ctx ends, what no
+// waiting mends is an error. With memberOptions.optional it is never an error and
+// returns after two seconds at the latest.
+func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload, o memberOptions) (*member, error) {
+	m := &member{
+		cfg: cfg, fleet: f, workload: w, o: o,
+		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: jitter(cfg.Instance), host: hostName(),
+		entered: make(chan struct{}),
+	}
+	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	m.nudges = newNudger(context.WithoutCancel(ctx), cfg)
+	beat := o.beat
+	setDefault(&beat, defaultBeat)
+	l := limits{account: cfg.Budget.Account, queue: cfg.Budget.Queue}
+	m.sharing = sharing{instance: cfg.Instance, accounts: f.names, limits: l, beat: beat}
+	f.retarget(unjoined(l, f.names))
+	if !o.optional {
+		if err := m.join(ctx); err != nil {
+			m.cancel()
+			m.nudges.close()
+			return nil, err
+		}
+		return m, nil
+	}
+	m.wg.Go(func() {
+		if err := m.join(m.ctx); err != nil && m.ctx.Err() == nil {
+			m.log.Error("this process cannot join the cluster; it goes on alone, with a quarter of the budget", "error", err)
+		}
+	})
+	patience := time.NewTimer(joinPatience)
+	defer patience.Stop()
+	select {
+	case <-m.entered:
+	case <-patience.C:
+		m.log.Warn("the cluster is not joined yet; going on with a quarter of the budget")
+	case <-ctx.Done():
+	}
+	return m, nil
+}
+
+// join joins, trying again what may be better later.
+func (m *member) join(ctx context.Context) error {
+	for n := uint64(0); ; n++ {
+		p, err := control.Join(ctx, m.workload, m.presenceOptions())
+		if err == nil {
+			m.presence.Store(p)
+			close(m.entered)
+			m.see(p.View())
+			m.wg.Go(m.watchDemand)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if e, ok := asStorageError(err); !ok || !e.Ambiguous() && e.Code != storage.Canceled && e.Code != storage.Throttled {
+			return fmt.Errorf("workload %q in account %q: %w", m.cfg.Workload, m.cfg.Control, err)
+		}
+		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control, "error", err)
+		if !waitFor(ctx, m.jitter.around(doubled(time.Second, 15*time.Second, n), "join", m.workload.Name, n)) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (m *member) presenceOptions() control.PresenceOptions {
+	return control.PresenceOptions{
+		Instance: m.cfg.Instance, Host: m.host, Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease,
+		Report: m.report, InHand: m.o.inHand, Drain: m.o.drain, Nudge: m.nudgeMembers, Log: m.log,
+		BestEffort: m.cfg.Delivery == AtLeastOnce, // a task done twice is the worst (P5.6)
+		Changed: func(v *control.View) {
+			<-m.entered // Join returns right away
+			m.see(v)
+			if m.o.changed != nil {
+				m.o.changed(v)
+			}
+		},
+	}
+}
+
+// report is what each beat says of this process.
+func (m *member) report() control.Report {
+	_, throttled := m.fleet.requests()
+	r := control.Report{
+		Admin: m.cfg.Admin, Accounts: m.fleet.names, Reads: codec.Version,
+		Demand: m.fleet.demand(), Throttled: uint64(throttled),
+	}
+	if m.o.report != nil {
+		m.o.report(&r)
+	}
+	if !m.admitted.Load() {
+		r.Waiting = m.o.waiting
+	}
+	return r
+}
+
+// admit says that the gate has opened: from now on the process takes segments.
+func (m *member) admit() {
+	m.admitted.Store(true)
+	m.look()
+}
+
+// joined reports whether the process is in the cluster. With an optional
+// membership it may not be yet.
+func (m *member) joined() bool { return m.presence.Load() != nil }
+
+// view is the latest look at the cluster; nil before the first.
+func (m *member) view() *control.View {
+	if p := m.presence.Load(); p != nil {
+		return p.View()
+	}
+	return nil
+}
+
+// hold gives a segment that is this process's to work on. In a shared workload
+// every segment is everybody's, under epoch 0.
+func (m *member) hold(segment uint32) (control.Hold, bool) {
+	if m.workload.Shared {
+		return control.Hold{Segment: segment}, true
+	}
+	if p := m.presence.Load(); p != nil {
+		return p.Hold(segment)
+	}
+	return control.Hold{}, false
+}
+
+// settle says that the last work in hand of a segment may be done.
+func (m *member) settle(segment uint32) {
+	if p := m.presence.Load(); p != nil {
+		p.Settle(segment)
+	}
+}
+
+// look makes the process look at the cluster, and be seen, now or shortly.
+func (m *member) look() {
+	if p := m.presence.Load(); p != nil {
+		p.Look()
+	}
+}
+
+var errOutside = errors.New("this process has not joined the cluster")
+
+// markSpill and clearSpill are control.Presence's MarkSpill and ClearSpill.
+func (m *member) markSpill(ctx context.Context, segments []uint32, choice int) error {
+	if p := m.presence.Load(); p != nil {
+		return p.MarkSpill(ctx, segments, choice)
+	}
+	return errOutside
+}
+
+func (m *member) clearSpill(ctx context.Context, segments []uint32, choice int) error {
+	if p := m.presence.Load(); p != nil {
+		return p.ClearSpill(ctx, segments, choice)
+	}
+	return errOutside
+}
+
+// leave gives up what the process holds, removes it from the cluster, and ends all
+// that the member does in the background. It may be called more than once.
+func (m *member) leave(ctx context.Context) {
+	m.cancel()
+	m.wg.Wait() // a join under way has ended
+	if p := m.presence.Load(); p != nil {
+		p.Leave(ctx)
+	}
+	m.nudges.close()
+}
+
+// see takes a view: budgets follow it.
+func (m *member) see(v *control.View) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sharing.see(v)
+	m.sharing.settle(time.Now())
+	m.fleet.retarget(m.sharing.targets())
+}
+
+// shareEvery is how often a process looks whether its shares, or what it needs,
+// are other than at the last beat.
+const shareEvery = time.Second
+
+// watchDemand measures what this process needs, and makes it known before the next
+// beat if its share has become too small for that.
+func (m *member) watchDemand() {
+	for n := uint64(0); waitFor(m.ctx, m.jitter.around(shareEvery, "share", m.workload.Name, n)); n++ {
+		demand := m.fleet.demand()
+		m.mu.Lock()
+		now := time.Now()
+		if m.sharing.settle(now) {
+			m.fleet.retarget(m.sharing.targets())
+		}
+		grown := now.Sub(m.looked) >= m.sharing.beat && m.grown(demand)
+		if grown {
+			m.looked = now
+		}
+		m.mu.Unlock()
+		if grown {
+			m.look()
+		}
+	}
+}
+
+// Of a demand that is made known before the next beat: it must have grown by half,
+// and be more than what the process has.
+const demandGrown = 1.5
+
+// grown compares a demand with what the last beat said of it. m.mu is held.
+func (m *member) grown(demand map[string]float64) bool {
+	c := m.sharing.latest
+	known := c.parties[c.me].demand
+	targets := m.fleet.targets.Load()
+	for _, name := range m.fleet.names {
+		if d := demand[name]; d > demandGrown*known[name] && m.fleet.short(name, d, targets) {
+			return true
+		}
+	}
+	return false
+}
+
+// nudged takes a nudge that is about the cluster.
+func (m *member) nudged(n Nudge) {
+	if n.Queue == "" && n.Gate == "" {
+		m.look()
+	}
+}
+
+// nudgeMembers makes other members look at the cluster.
+func (m *member) nudgeMembers(to []control.Member) {
+	for i := range to {
+		m.nudges.nudge("cluster/"+to[i].Instance, m.addressed(&to[i], Nudge{}))
+	}
+}
+
+// nudgeOwner makes the owner of a segment, or in a shared workload some processor,
+// look into a queue. It returns at once.
+func (m *member) nudgeOwner(s *shard, segment uint32) {
+	v := m.view()
+	if v == nil {
+		return
+	}
+	n := Nudge{Queue: s.String()}
+	if v.Owners != nil {
+		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != m.cfg.Instance {
+			m.nudges.nudge(n.Queue+" "+owner.Instance, m.addressed(&owner, n))
+		}
+		return
+	}
+	if all := v.Processors(); len(all) > 0 {
+		name := all[m.turn.Add(1)%uint64(len(all))]
+		for i := range v.Members {
+			if v.Members[i].Instance == name {
+				m.nudges.nudge(n.Queue, m.addressed(&v.Members[i], n))
+			}
+		}
+	}
+}
+
+func (m *member) addressed(to *control.Member, n Nudge) Nudge {
+	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host == m.host
+	return n
+}
+
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+// buildVersion is the module's version, or the commit that was built.
+var buildVersion = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return "devel"
+})
