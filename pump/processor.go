@@ -77,6 +77,10 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 		return o, &ConfigError{Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility), Fix: "use whole seconds from 3s to 1h, or leave it out for 60s"}
 	case o.UntilIdle < 0:
 		return o, &ConfigError{Field: "until-idle", Problem: fmt.Sprintf("%v is negative", o.UntilIdle), Fix: "use 0 to run until stopped"}
+	case o.MinInterval < 0:
+		return o, &ConfigError{Field: "min-interval", Problem: fmt.Sprintf("%v is negative", o.MinInterval), Fix: "use 0 for no limit"}
+	case o.MinInterval > 0 && o.Discard:
+		return o, &ConfigError{Field: "min-interval", Problem: "nothing is handled that it could limit", Fix: "leave it out, or do not discard"}
 	case o.MaxBytes < 4<<20:
 		return o, &ConfigError{Field: "max-bytes", Problem: fmt.Sprintf("%d is too little", o.MaxBytes), Fix: "use at least 4 MiB, or leave it out for 128 MiB"}
 	}
@@ -222,6 +226,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		alarms: map[string]time.Time{},
 	}
 	r.batch, _ = p.handler.(BatchHandler)
+	r.limitKeys()
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	return r

@@ -132,9 +132,13 @@ func (s *slot) one() (more bool) {
 	errs = r.batch.HandleBatch(ctx, d.pointers())
 	err = nil
 	if n := to - from; errs != nil && len(errs) != n {
-		err = fmt.Errorf("pump: the handler returned %d outcomes for %d tasks", len(errs), n)
+		err = wrongOutcomes(len(errs), n)
 	}
 	return more
+}
+
+func wrongOutcomes(outcomes, tasks int) error {
+	return fmt.Errorf("pump: the handler returned %d outcomes for %d tasks", outcomes, tasks)
 }
 
 // begin notes what the slot works on. The context is made anew only when the
