@@ -108,10 +108,12 @@ type Presence struct {
 	trustEnds   time.Time
 	alarm       *time.Timer // fires at trustEnds
 	holds       []*holding  // by segment; nil: not held. Empty if the workload is shared
-	looked      bool        // Look was called, or Settle
+	speak, look bool        // a beat, a look at the cluster was asked for
 	leaving     bool
 	drainBy     time.Time // when leaving: what is not settled then is given up all the same
-	answered    time.Time // when the last request that was answered well was sent
+	beaten      time.Time // when the last acknowledged beat was sent
+	blind       time.Time // when the view gets old: a look should have succeeded by then
+	seen        time.Time // when the last successful look was sent
 	unowned     int
 	unownedFrom time.Time // the segment longest without an owner has been seen so since
 
@@ -190,7 +192,7 @@ func (p *Presence) View() *View { return p.view.Load() }
 // that come thick and fast are one.
 func (p *Presence) Look() {
 	p.mu.Lock()
-	p.looked = true
+	p.speak, p.look = true, true
 	p.mu.Unlock()
 	p.poke()
 }
@@ -200,7 +202,7 @@ func (p *Presence) Look() {
 func (p *Presence) Settle(segment uint32) {
 	p.mu.Lock()
 	drains := int(segment) < len(p.holds) && p.holds[segment] != nil && !p.holds[segment].draining.IsZero()
-	p.looked = p.looked || drains
+	p.look = p.look || drains
 	p.mu.Unlock()
 	if drains {
 		p.poke()
@@ -214,16 +216,21 @@ func (p *Presence) poke() {
 	}
 }
 
-// Dark is how long the control plane has not answered this member well enough
-// for its trust, or for what it knows of the cluster, to be fresh; 0: it has.
+// Dark is how long the control plane has not answered this member as it should;
+// 0: it has. It is counted from the last beat, or the last look at the cluster,
+// that was answered, and not 0 if trust is over or what is known of the cluster is old.
 func (p *Presence) Dark() time.Duration {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	since := time.Since(p.answered)
-	if p.trustedLocked() && since <= 2*p.times.beat {
-		return 0
+	now := time.Now()
+	var dark time.Duration
+	if !p.trustedLocked() || now.Sub(p.beaten) > 2*p.times.beat {
+		dark = now.Sub(p.beaten)
 	}
-	return max(since, 1)
+	if now.After(p.blind) {
+		dark = max(dark, now.Sub(p.seen))
+	}
+	return dark
 }
 
 // Unowned is the number of segments that no live member owned at the last look,

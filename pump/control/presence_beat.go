@@ -36,11 +36,14 @@ func (p *Presence) compose(beats uint64) memberRow {
 // must be known before the next, and nothing else would be answered either.
 func (p *Presence) beat() bool {
 	l := &p.loop
+	p.mu.Lock()
+	p.speak = false
+	p.mu.Unlock()
 	l.beatTried = time.Now()
 	v, err := p.row.tryWrite(p.ctx, l.self, p.compose(l.self.value.beats+1))
 	switch {
 	case err == nil:
-		p.beaten(v)
+		p.acknowledged(v)
 		return true
 	case p.ctx.Err() != nil:
 		return false
@@ -53,15 +56,14 @@ func (p *Presence) beat() bool {
 	return false
 }
 
-// beaten notes an acknowledged beat. The next one is counted from when this one
+// acknowledged notes an acknowledged beat. The next one is counted from when this one
 // was sent, as trust is: after one that took long it is due at once.
-func (p *Presence) beaten(v version[memberRow]) {
+func (p *Presence) acknowledged(v version[memberRow]) {
 	l := &p.loop
 	l.self, l.beatFailed = v, false
 	// A narrow jitter: fifteen sixteenths of a beat at the least, because every
 	// member pays for each beat with two requests, day and night.
 	l.beatDue = v.sent.Add(p.times.beat - p.draw.spread("beat", p.row.object(), p.times.beat/16))
-	p.answeredAt(v.sent)
 	if p.renew(v) && v.value.beats > 1 {
 		p.options.Log.Warn("a beat was answered too late: everything held is to be claimed again", "instance", p.options.Instance)
 	}
@@ -104,7 +106,7 @@ func (p *Presence) enter(ctx context.Context, fresh bool) error {
 			p.loop.beatTried = time.Now()
 			v, err := p.row.tryWrite(ctx, version[memberRow]{}, p.compose(1))
 			if err == nil {
-				p.beaten(v)
+				p.acknowledged(v)
 				return nil
 			}
 			if !errors.Is(err, errLost) {

@@ -47,7 +47,7 @@ func (p *Presence) run() {
 				p.loop.unseen++
 			}
 		case !now.Before(p.nextLook(w)) || p.loop.unseen >= p.loop.every:
-			p.look()
+			p.lookAround()
 		default:
 			p.await(w)
 		}
@@ -73,10 +73,10 @@ func (p *Presence) await(w wishes) {
 
 // wishes are what others want of the loop.
 type wishes struct {
-	look    bool      // Look or Settle was called
-	leave   bool      // Leave was called
-	drainBy time.Time // with leave
-	gone    bool      // with leave: nothing is held any more, or the time to drain is over
+	speak   bool      // a beat is wanted now
+	look    bool      // a look at the cluster is
+	drainBy time.Time // when leaving, else zero
+	gone    bool      // when leaving: nothing is held any more, or the time to drain is over
 	unsaid  bool      // the member row does not say what it should
 }
 
@@ -84,7 +84,7 @@ func (p *Presence) wanted() wishes {
 	listed := p.listed()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	w := wishes{look: p.looked, leave: p.leaving, drainBy: p.drainBy, gone: p.leaving}
+	w := wishes{speak: p.speak, look: p.look, drainBy: p.drainBy, gone: p.leaving}
 	if time.Now().Before(p.drainBy) {
 		for _, h := range p.holds {
 			w.gone = w.gone && h == nil
@@ -96,10 +96,10 @@ func (p *Presence) wanted() wishes {
 }
 
 // nextBeat is when the member row is to be written next: in time for trust, and
-// soon if it does not say what it should or somebody wants to see the cluster.
+// soon if it does not say what it should or somebody asks for it.
 func (p *Presence) nextBeat(w wishes) time.Time {
 	l := &p.loop
-	if soon := l.beatTried.Add(p.shortest()); (w.look || w.unsaid) && !l.beatFailed && soon.Before(l.beatDue) {
+	if soon := l.beatTried.Add(p.shortest()); (w.speak || w.unsaid) && !l.beatFailed && soon.Before(l.beatDue) {
 		return soon
 	}
 	return l.beatDue
@@ -122,14 +122,13 @@ func (p *Presence) seeFirst() {
 	v := p.loop.first
 	p.loop.first = nil
 	p.loop.lookTried = v.Read
-	p.seen(v)
+	p.consider(v)
 }
 
-// look reads the cluster once, and once more after a change that this member
-// made of it, and attends to what it saw.
-func (p *Presence) look() {
+// lookAround reads the cluster once and attends to what it saw.
+func (p *Presence) lookAround() {
 	p.mu.Lock()
-	p.looked = false
+	p.look = false
 	p.mu.Unlock()
 	l := &p.loop
 	l.unseen = 0
@@ -143,13 +142,12 @@ func (p *Presence) look() {
 		l.lookDue = time.Now().Add(p.draw.jitter("look", p.row.object(), p.times.beat/2))
 		return
 	}
-	p.seen(v)
+	p.consider(v)
 }
 
-// seen attends to a view and decides when the next look is due.
-func (p *Presence) seen(v *View) {
+// consider attends to a view and decides when the next look is due.
+func (p *Presence) consider(v *View) {
 	l := &p.loop
-	p.answeredAt(v.Read)
 	if !p.shown(v) {
 		// Evicted since the last beat. What would be judged from here on would be
 		// judged as a member that is none.
@@ -209,6 +207,9 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	if watching && !nextEviction.IsZero() {
 		earlier(nextEviction)
 	}
+	p.mu.Lock()
+	p.seen, p.blind = v.Read, v.Read.Add(time.Duration(l.every+1)*p.times.beat)
+	p.mu.Unlock()
 }
 
 // shown reports whether a view shows this member as it is.
@@ -221,15 +222,6 @@ func (p *Presence) publish(v *View) {
 	p.view.Store(v)
 	if p.options.Changed != nil {
 		p.options.Changed(v)
-	}
-}
-
-// answeredAt notes a request that was answered well.
-func (p *Presence) answeredAt(sent time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if sent.After(p.answered) {
-		p.answered = sent
 	}
 }
 

@@ -95,7 +95,7 @@ func (p *Presence) renew(beat version[memberRow]) (late bool) {
 	if late && planted != lateBeatRestores {
 		ended = p.voidLocked(errExpired)
 	}
-	p.trustEnds = beat.sent.Add(p.times.trust())
+	p.beaten, p.trustEnds = beat.sent, beat.sent.Add(p.times.trust())
 	if planted == noTrustMargin {
 		p.trustEnds = beat.received.Add(p.times.lease)
 	}
