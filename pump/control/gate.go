@@ -65,7 +65,9 @@ func NewGate(t storage.Table, workload, name string) *Gate {
 // Release opens the gate, for those who wait and for those who come later; by is who does
 // it, for people. Releasing an open gate is success and changes nothing. After an
 // error it may be made again; it gives up after a minute.
-func (g *Gate) Release(ctx context.Context, by string) error { return g.set(ctx, "releasing", true, by) }
+func (g *Gate) Release(ctx context.Context, by string) error {
+	return g.set(ctx, "releasing", true, by)
+}
 
 // Hold closes the gate for those who come from now on; who has passed it is
 // not called back. Otherwise it is as Release.
