@@ -134,6 +134,17 @@ func (f *fleet) requests() (r Requests, throttled int64) {
 	return r, throttled
 }
 
+// throttles counts the refused requests by account, those without any left out.
+func (f *fleet) throttles() map[string]uint64 {
+	of := map[string]uint64{}
+	for _, name := range f.names {
+		if n := f.accounts[name].counts.throttled.Load(); n > 0 {
+			of[name] = uint64(n)
+		}
+	}
+	return of
+}
+
 // createQueues makes the given queues and every account's poison queue. Only a
 // distributor does that: a processor that met a deleted queue and made it
 // again would hide the loss (window 33).

@@ -84,6 +84,7 @@ func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload
 	l := limits{account: cfg.Budget.Account, queue: cfg.Budget.Queue}
 	m.sharing = sharing{instance: cfg.Instance, accounts: f.names, limits: l, beat: beat}
 	f.retarget(unjoined(l, f.names))
+	f.expect()
 	if !o.optional {
 		if err := m.join(ctx); err != nil {
 			m.cancel()
@@ -152,7 +153,7 @@ func (m *member) report() control.Report {
 	_, throttled := m.fleet.requests()
 	r := control.Report{
 		Admin: m.cfg.Admin, Accounts: m.fleet.names, Reads: codec.Version,
-		Demand: m.fleet.demand(), Throttled: uint64(throttled),
+		Demand: m.fleet.demand(), Throttled: uint64(throttled), Throttles: m.fleet.throttles(),
 	}
 	if m.o.report != nil {
 		m.o.report(&r)
@@ -251,11 +252,20 @@ const shareEvery = time.Second
 // watchDemand measures what this process needs, and makes it known before the next
 // beat if its share has become too small for that.
 func (m *member) watchDemand() {
-	for n := uint64(0); waitFor(m.ctx, m.jitter.around(shareEvery, "share", m.workload.Name, n)); n++ {
+	next := time.Duration(0)
+	for n := uint64(0); ; n++ {
+		wait := m.jitter.around(shareEvery, "share", m.workload.Name, n)
+		if next > 0 {
+			wait = min(wait, next)
+		}
+		if !waitFor(m.ctx, wait) {
+			return
+		}
+		var changed bool
 		demand := m.fleet.demand()
 		m.mu.Lock()
 		now := time.Now()
-		if m.sharing.settle(now) {
+		if changed, next = m.sharing.settle(now); changed {
 			m.fleet.retarget(m.sharing.targets())
 		}
 		grown := now.Sub(m.looked) >= m.sharing.beat && m.grown(demand)

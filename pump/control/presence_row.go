@@ -54,8 +54,10 @@ type Report struct {
 	Rate  float64
 	// Seconds is how long a task takes in the handler, lately; 0: not known.
 	Seconds float64
-	// Throttled counts the requests that were refused as too many.
+	// Throttled counts the requests that were refused as too many, in all and by
+	// account; of the latter those at zero are left out.
 	Throttled uint64
+	Throttles map[string]uint64
 	// Queues is the number of queues it polls.
 	Queues int
 	// Trouble is one line for people; empty: none.
@@ -142,7 +144,7 @@ func encodeMember(m memberRow) map[string]any {
 		"Beat": int64(m.beat), "Lease": int64(m.lease), "Margin": int64(m.margin), "Beats": int64(m.beats), // ns
 		"Holds": []byte(m.Holds),
 		"Admin": clip(m.Admin), "Waiting": clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
-		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeDemand(m.Demand),
+		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand), "Throttles": encodeAmounts(amounts(m.Throttles)),
 		"Tasks": count63(m.Tasks), "Rate": finite(m.Rate), "Seconds": finite(m.Seconds),
 		"Throttled": count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": clip(m.Trouble),
 	}
@@ -155,7 +157,7 @@ func decodeMember(f *fields, instance string) memberRow {
 			Role: Role(f.text("Role")), Started: f.moment("Started"), Holds: f.binary("Holds"),
 			Report: Report{
 				Admin: f.line("Admin"), Waiting: f.line("Waiting"), Draining: f.flag("Draining"), Reads: int(f.upTo("Reads", math.MaxInt32)),
-				Accounts: strings.Fields(f.text("Accounts")), Demand: decodeDemand(f),
+				Accounts: strings.Fields(f.text("Accounts")), Demand: decodeAmounts(f, "Demand"), Throttles: counts(decodeAmounts(f, "Throttles")),
 				Tasks: f.count("Tasks"), Rate: f.number("Rate"), Seconds: f.number("Seconds"),
 				Throttled: f.count("Throttled"), Queues: int(f.upTo("Queues", math.MaxInt32)), Trouble: f.line("Trouble"),
 			},
@@ -196,38 +198,58 @@ func (t times) check() error {
 	return nil
 }
 
-func encodeDemand(demand map[string]float64) string {
+// encodeAmounts stores a number for each account, those of zero left out.
+func encodeAmounts(of map[string]float64) string {
 	kept := map[string]float64{}
-	for _, name := range fitting(slices.Sorted(maps.Keys(demand)), 30) { // "": and a number, of up to 25 bytes
-		if d := finite(demand[name]); d > 0 {
-			kept[name] = d
+	for _, name := range fitting(slices.Sorted(maps.Keys(of)), 30) { // "": and a number, of up to 25 bytes
+		if x := finite(of[name]); x > 0 {
+			kept[name] = x
 		}
 	}
 	text, _ := json.Marshal(kept) // keys in order; finite numbers only
 	return string(text)
 }
 
-func decodeDemand(f *fields) map[string]float64 {
-	text := f.text("Demand")
+func decodeAmounts(f *fields, property string) map[string]float64 {
+	text := f.text(property)
 	if text == "" || f.err != nil {
 		return nil
 	}
-	var demand map[string]float64
-	if err := json.Unmarshal([]byte(text), &demand); err != nil {
-		f.fail("Demand", "is not an object of numbers")
+	var of map[string]float64
+	if err := json.Unmarshal([]byte(text), &of); err != nil {
+		f.fail(property, "is not an object of numbers")
 		return nil
 	}
-	if len(demand) > maxAccounts {
-		f.fail("Demand", fmt.Sprintf("has %d accounts", len(demand)))
+	if len(of) > maxAccounts {
+		f.fail(property, fmt.Sprintf("has %d accounts", len(of)))
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(demand)) {
-		if d := demand[name]; d < 0 || d > maxDemand {
-			f.fail("Demand", fmt.Sprintf("is %v for %q", d, name))
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if x := of[name]; x < 0 || x > maxDemand {
+			f.fail(property, fmt.Sprintf("is %v for %q", x, name))
 			return nil
 		}
 	}
-	return demand
+	return of
+}
+
+func amounts(counts map[string]uint64) map[string]float64 {
+	of := map[string]float64{}
+	for name, n := range counts {
+		of[name] = float64(n)
+	}
+	return of
+}
+
+func counts(of map[string]float64) map[string]uint64 {
+	var counts map[string]uint64
+	for name, x := range of {
+		if counts == nil {
+			counts = map[string]uint64{}
+		}
+		counts[name] = uint64(x)
+	}
+	return counts
 }
 
 // fitting gives the names, from the first, that with so many bytes each on top
