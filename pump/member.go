@@ -84,7 +84,6 @@ func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload
 	l := limits{account: cfg.Budget.Account, queue: cfg.Budget.Queue}
 	m.sharing = sharing{instance: cfg.Instance, accounts: f.names, limits: l, beat: beat}
 	f.retarget(unjoined(l, f.names))
-	f.expect()
 	if !o.optional {
 		if err := m.join(ctx); err != nil {
 			m.cancel()
@@ -252,20 +251,11 @@ const shareEvery = time.Second
 // watchDemand measures what this process needs, and makes it known before the next
 // beat if its share has become too small for that.
 func (m *member) watchDemand() {
-	next := time.Duration(0)
-	for n := uint64(0); ; n++ {
-		wait := m.jitter.around(shareEvery, "share", m.workload.Name, n)
-		if next > 0 {
-			wait = min(wait, next)
-		}
-		if !waitFor(m.ctx, wait) {
-			return
-		}
-		var changed bool
+	for n := uint64(0); waitFor(m.ctx, m.jitter.around(shareEvery, "share", m.workload.Name, n)); n++ {
 		demand := m.fleet.demand()
 		m.mu.Lock()
 		now := time.Now()
-		if changed, next = m.sharing.settle(now); changed {
+		if m.sharing.settle(now) {
 			m.fleet.retarget(m.sharing.targets())
 		}
 		grown := now.Sub(m.looked) >= m.sharing.beat && m.grown(demand)
