@@ -17,6 +17,6 @@ its storage accounts, where any number of processors do them.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(run(), cli.Version())
+	root.AddCommand(run(), status(), accounts(), release(), hold(), gates(), ids(), cli.Version())
 	cli.Main(root, func() {})
 }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
+)
+
+func release() *cobra.Command {
+	return gateCommand("release NAME", "Open a gate, and tell those who wait at it", `Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
+work at once if they can be told, and otherwise within 2.5 seconds. Those that are
+started later find it open.`, `  processor run --config pump.yaml --gate morning --exec ./work &
+  distributor release morning --config pump.yaml`, pump.ReleaseGate)
+}
+
+func hold() *cobra.Command {
+	return gateCommand("hold NAME", "Close a gate for those who come later", `Close a gate: processors that are started with `+"`--gate NAME`"+` from now on wait at it.
+Those that passed it go on working.`, `  distributor hold morning --config pump.yaml`, pump.HoldGate)
+}
+
+func gateCommand(use, short, long, example string, change func(context.Context, pump.Config, string, string) (pump.GateChange, error)) *cobra.Command {
+	var o operation
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example,
+		Args: cobra.ExactArgs(1),
+		RunE: o.run(func(cmd *cobra.Command, args []string) error {
+			c, err := change(cmd.Context(), o.cfg, args[0], operator())
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), c)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), gateText(c))
+			return err
+		}),
+	}
+	o.add(cmd)
+	return cmd
+}
+
+func gateText(c pump.GateChange) string {
+	name := plain(c.Gate)
+	switch {
+	case !c.Open && c.Waiting > 0:
+		return fmt.Sprintf("gate %s is held; %s at it", name, waiting(c.Waiting))
+	case !c.Open:
+		return fmt.Sprintf("gate %s is held", name)
+	case c.Waiting == 0:
+		return fmt.Sprintf("gate %s is released; nobody waits at it", name)
+	case c.Nudged == c.Waiting:
+		return fmt.Sprintf("gate %s is released; %s at it and was told", name, waiting(c.Waiting))
+	}
+	return fmt.Sprintf("gate %s is released; %s at it, %d of them could be told, the others look within 2.5 s", name, waiting(c.Waiting), c.Nudged)
+}
+
+func waiting(n int) string {
+	if n == 1 {
+		return "1 process waits"
+	}
+	return cli.Count(int64(n)) + " processes wait"
+}
+
+func gates() *cobra.Command {
+	var o operation
+	cmd := &cobra.Command{
+		Use:     "gates",
+		Short:   "List the gates of the workload",
+		Example: `  distributor gates --config pump.yaml`,
+		Args:    cobra.NoArgs,
+		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
+			list, err := pump.Gates(cmd.Context(), o.cfg)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Workload string            `json:"workload"`
+					Gates    []pump.GateStatus `json:"gates"`
+				}{o.cfg.Workload, list})
+			}
+			if len(list) == 0 {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever released or held, and nobody waits at one")
+				return err
+			}
+			t := table{columns: gateColumns}
+			for _, g := range list {
+				t.add(gateCells(g, time.Now())...)
+			}
+			t.write(cmd.OutOrStdout(), 120)
+			return nil
+		}),
+	}
+	o.add(cmd)
+	return cmd
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+func ids() *cobra.Command {
+	var o operation
+	var count uint64
+	cmd := &cobra.Command{
+		Use:   "ids NAME",
+		Short: "Take unique numbers from an id range",
+		Long: `Take numbers that nobody else gets, from a range of that name in the workload, which
+begins with 1 and is made by the first who asks. One number is printed as it is,
+several as the first and the last of them. Programs in Go take them with control.IDRange.`,
+		Example: `  distributor ids orders --config pump.yaml
+  seq $(distributor ids orders --count 100 --config pump.yaml)`,
+		Args: cobra.ExactArgs(1),
+		RunE: o.run(func(cmd *cobra.Command, args []string) error {
+			if count == 0 {
+				return cli.Usage("--count: 0 is out of range; use 1 or more")
+			}
+			// A misspelt workload would have a range of its own, with the same numbers.
+			if _, err := pump.ListAccounts(cmd.Context(), o.cfg); err != nil {
+				return err
+			}
+			t, err := pump.ControlTable(o.cfg)
+			if err != nil {
+				return err
+			}
+			r, err := control.NewIDRange(t, o.cfg.Workload, args[0], 0)
+			if err != nil {
+				return cli.Usage("%w", err)
+			}
+			first, err := r.Reserve(cmd.Context(), count)
+			if err != nil {
+				return err
+			}
+			last := first + count - 1
+			switch {
+			case o.json:
+				// As texts: most readers of JSON take numbers for floats.
+				return printJSON(cmd.OutOrStdout(), map[string]string{"name": args[0], "first": fmt.Sprint(first), "last": fmt.Sprint(last)})
+			case count == 1:
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), first)
+			default:
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), first, last)
+			}
+			return err
+		}),
+	}
+	o.add(cmd)
+	cmd.Flags().Uint64Var(&count, "count", 1, "how many numbers to take")
+	return cmd
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// operation is what all commands share that look at a workload or change it.
+type operation struct {
+	config string
+	json   bool
+
+	file *configfile.File
+	cfg  pump.Config
+}
+
+func (o *operation) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.config, "config", "pump.yaml", "the configuration `FILE`")
+	flags.BoolVar(&o.json, "json", false, "print a JSON object")
+}
+
+// run makes an action of the command, with the configuration read and its errors
+// told where they stand.
+func (o *operation) run(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return cli.Command(func(cmd *cobra.Command) error {
+			var err error
+			if o.file, err = configfile.Load(o.config); err != nil {
+				return err
+			}
+			o.cfg = o.file.Config
+			err = cli.Explain(f(cmd, args), o.file)
+			if interrupted := cli.WasInterrupted(cmd.Context()); interrupted != nil && err != nil {
+				return errors.Join(interrupted, err)
+			}
+			return err
+		})(cmd, nil)
+	}
+}
+
+// controlSlow is after how long somebody who waits is told for what.
+const controlSlow = 3 * time.Second
+
+// saySlow tells that the control account takes its time, until stop is called.
+func (o *operation) saySlow(console *cli.Console) (stop func()) {
+	t := time.AfterFunc(controlSlow, func() { console.Log.Warn("waiting for the control account to answer") })
+	return func() { t.Stop() }
+}
+
+// operator is who does this, for the rows that say who did.
+func operator() string {
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return name + "@" + host
+}

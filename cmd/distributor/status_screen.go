@@ -1,0 +1,323 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// screen is what the status is drawn on.
+type screen struct {
+	width int
+	// rows is how many lines of instances, accounts and keys each may be shown;
+	// the others are summed up.
+	rows int
+	zone *time.Location
+}
+
+// draw prints the status.
+func (c screen) draw(w io.Writer, s *pump.Status) {
+	now := s.Time.In(c.zone)
+	c.head(w, s, now)
+	for _, p := range s.Problems {
+		c.wrap(w, "! ", plain(p))
+	}
+	c.runs(w, s, now)
+	c.instances(w, s)
+	c.accounts(w, s)
+	c.gates(w, s, now)
+	c.keys(w, s, now)
+}
+
+func (c screen) head(w io.Writer, s *pump.Status, now time.Time) {
+	parts := []string{"workload " + plain(s.Workload)}
+	if s.Segments > 0 {
+		segments := cli.Plural(int64(s.Segments), "segment")
+		if s.Shared {
+			segments += " without owners"
+		}
+		parts = append(parts, plain(s.Delivery), segments, fmt.Sprintf("map %d", s.MapVersion))
+		if !s.Shared {
+			parts = append(parts, map[bool]string{true: "settled", false: "settling"}[s.Settled])
+		}
+	}
+	if s.Spilled > 0 {
+		parts = append(parts, fmt.Sprintf("%s spilled", number(s.Spilled)))
+	}
+	c.wrap(w, "", strings.Join(append(parts, now.Format("15:04:05 MST")), " · "))
+	c.wrap(w, "", leadership(s, now))
+}
+
+// leadership is who distributes and when the next distribution is due.
+func leadership(s *pump.Status, now time.Time) string {
+	d := s.Distribution
+	var parts []string
+	switch {
+	case d.Phase == "" || d.Phase == "none":
+		return "no elected distribution yet"
+	case d.Phase == "running" && d.Leader == "":
+		parts = append(parts, "the leader left its run to another")
+	case d.Phase == "running":
+		parts = append(parts, "leader "+cutMiddle(plain(d.Leader), 40))
+		if d.BeatAge != nil {
+			parts = append(parts, "beat "+ageText(*d.BeatAge)+" ago")
+		}
+	default:
+		parts = append(parts, "last leader "+cutMiddle(plain(d.Leader), 40))
+	}
+	parts = append(parts, fmt.Sprintf("epoch %d", d.Epoch))
+	if d.Phase == "running" && d.Run != "" {
+		parts = append(parts, "run "+shortRun(d.Run))
+	}
+	if d.Next != nil {
+		if wait := d.Next.Sub(s.Time); wait > 0 {
+			parts = append(parts, "next run in "+ageText(wait.Seconds()))
+		} else {
+			parts = append(parts, "next run due for "+ageText(-wait.Seconds()))
+		}
+		parts[len(parts)-1] += " (" + timeText(*d.Next, now) + ")"
+	}
+	return strings.Join(parts, " · ")
+}
+
+// shortRun is enough of a run's id to tell it from others.
+func shortRun(id string) string { return head(plain(id), 12) }
+
+func (c screen) runs(w io.Writer, s *pump.Status, now time.Time) {
+	t := table{columns: []column{
+		{title: "RUN"},
+		{title: "STATE"},
+		{title: "MODE", shrink: 4},
+		{title: "STARTED"},
+		{title: "SENT", right: true},
+		{title: "HANDLED", right: true},
+		{title: "NOTE", shrink: 8},
+	}}
+	for _, r := range s.Runs {
+		sent := "?"
+		if r.Sent != nil {
+			sent = number(*r.Sent)
+			if r.AtLeast {
+				sent = "≥" + sent
+			}
+		}
+		note := notes(r.Note, count(r.Quarantined, "poison"), count(r.Failed, "failed"), count(r.Retried, "retried"), count(r.Duplicates, "twice"))
+		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, number(r.Handled), note)
+	}
+	c.section(w, &t)
+}
+
+// notes joins what there is to say.
+func notes(all ...string) string {
+	all = slices.DeleteFunc(all, func(s string) bool { return s == "" })
+	return plain(strings.Join(all, ", "))
+}
+
+// count is a number of something, or nothing.
+func count[T int64 | uint64](n T, of string) string {
+	if n == 0 {
+		return ""
+	}
+	return number(n) + " " + of
+}
+
+func (c screen) instances(w io.Writer, s *pump.Status) {
+	t := table{columns: []column{
+		{title: "INSTANCE", shrink: 16, cut: cutMiddle},
+		{title: "RANK", right: true},
+		{title: "SEGMENTS", right: true},
+		{title: "TASKS", right: true},
+		{title: "RATE", right: true},
+		{title: "BEAT", right: true},
+		{title: "NOTE", shrink: 8},
+	}}
+	shown := fold(len(s.Instances), c.rows)
+	for _, i := range s.Instances[:shown] {
+		rank := plain(i.Role)
+		switch {
+		case i.Rank != nil:
+			rank = fmt.Sprint(*i.Rank)
+		case i.Role == "distributor":
+			rank = "dist"
+		case i.Role == "processor":
+			rank = "-"
+		}
+		segments := ""
+		if i.Role == "processor" && !s.Shared {
+			segments = number(i.Segments)
+		}
+		t.add(plain(i.Instance), rank, segments, number(i.Tasks), rateText(i.Rate), ageText(i.BeatAge), instanceNote(i))
+	}
+	c.section(w, &t)
+	if rest := s.Instances[shown:]; len(rest) > 0 {
+		var sum pump.InstanceStatus
+		troubled := 0
+		for _, i := range rest {
+			sum.Segments += i.Segments
+			sum.Tasks += i.Tasks
+			sum.Rate += i.Rate
+			if i.Trouble != "" {
+				troubled++
+			}
+		}
+		c.wrap(w, "", fmt.Sprintf("and %s more: %s segments, %s tasks, %s, %s in trouble", cli.Plural(int64(len(rest)), "instance"),
+			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled)))
+	}
+}
+
+func instanceNote(i pump.InstanceStatus) string {
+	stopping, waits := "", ""
+	if i.Draining {
+		stopping = "stopping"
+	}
+	if i.Waiting != "" {
+		waits = "waits at " + i.Waiting
+	}
+	return notes(stopping, waits, i.Trouble, count(i.Throttled, "throttled"))
+}
+
+func (c screen) accounts(w io.Writer, s *pump.Status) {
+	t := table{columns: []column{
+		{title: "ACCOUNT", shrink: 16},
+		{title: "QUEUES", right: true},
+		{title: "VISIBLE", right: true},
+		{title: "IN FLIGHT", right: true},
+		{title: "OLDEST", right: true},
+		{title: "BUDGET", right: true},
+		{title: "NOTE", shrink: 8},
+	}}
+	shown := fold(len(s.Accounts), c.rows)
+	for _, a := range s.Accounts[:shown] {
+		t.add(accountCells(a)...)
+	}
+	c.section(w, &t)
+	if rest := s.Accounts[shown:]; len(rest) > 0 {
+		var sum pump.AccountStatus
+		dark := 0
+		for _, a := range rest {
+			sum.Queues += a.Queues
+			sum.Messages += a.Messages
+			if a.Dark != "" {
+				dark++
+			}
+		}
+		c.wrap(w, "", fmt.Sprintf("and %s more: %s queues, %s messages, %s dark", cli.Plural(int64(len(rest)), "account"), number(sum.Queues), number(sum.Messages), number(dark)))
+	}
+}
+
+func accountCells(a pump.AccountStatus) []string {
+	state, poison := "", ""
+	if a.State != pump.AccountActive {
+		state = a.State
+	}
+	if a.Dark != "" {
+		state = notes("dark", state)
+	}
+	if a.Poison != nil {
+		poison = count(*a.Poison, "poison")
+	}
+	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", notes(state, poison, count(a.Throttled, "throttled"))}
+	if a.State == pump.AccountUnused {
+		return cells
+	}
+	switch {
+	case a.Dark != "":
+		cells[2], cells[3] = "?", "?"
+	case a.Bounds:
+		cells[2], cells[3] = "≥"+number(a.Visible), "≤"+number(a.InFlight)
+	default:
+		cells[2], cells[3] = number(a.Visible), number(a.InFlight)
+	}
+	if a.Oldest != nil {
+		cells[4] = ageText(*a.Oldest)
+	}
+	if a.Limit > 0 {
+		cells[5] = fmt.Sprintf("%.0f%%", 100*a.Demand/a.Limit)
+	}
+	return cells
+}
+
+func (c screen) gates(w io.Writer, s *pump.Status, now time.Time) {
+	t := table{columns: gateColumns}
+	for _, g := range s.Gates[:fold(len(s.Gates), c.rows)] {
+		t.add(gateCells(g, now)...)
+	}
+	c.section(w, &t)
+}
+
+var gateColumns = []column{{title: "GATE", shrink: 8}, {title: "STATE"}, {title: "SINCE"}, {title: "BY", shrink: 8, cut: cutMiddle}, {title: "WAITING", right: true}}
+
+func gateCells(g pump.GateStatus, now time.Time) []string {
+	state, since := "held", ""
+	if g.Open {
+		state = "released"
+	}
+	if g.Since != nil {
+		since = timeText(*g.Since, now)
+	}
+	return []string{plain(g.Name), state, since, plain(g.By), number(g.Waiting)}
+}
+
+func (c screen) keys(w io.Writer, s *pump.Status, now time.Time) {
+	t := table{columns: []column{{title: "KEY", shrink: 8}, {title: "START"}, {title: "STOP"}, {title: "BY", shrink: 8, cut: cutMiddle}}}
+	shown := fold(len(s.Keys), c.rows)
+	for _, k := range s.Keys[:shown] {
+		stop := ""
+		if k.Running {
+			stop = "running"
+		} else if k.Stop != nil {
+			stop = timeText(*k.Stop, now)
+		}
+		t.add(plain(k.Key), timeText(k.Start, now), stop, plain(k.Instance))
+	}
+	c.section(w, &t)
+	if rest := s.Keys[shown:]; len(rest) > 0 {
+		running := 0
+		for _, k := range rest {
+			if k.Running {
+				running++
+			}
+		}
+		c.wrap(w, "", fmt.Sprintf("and %s more, %s running", cli.Plural(int64(len(rest)), "key"), number(running)))
+	}
+}
+
+// section prints a table with an empty line before it.
+func (c screen) section(w io.Writer, t *table) {
+	if len(t.rows) > 0 {
+		fmt.Fprintln(w)
+		t.write(w, c.width)
+	}
+}
+
+// fold is how many of n rows are shown: all, or one less than there is room for,
+// as the last line sums up the others.
+func fold(n, room int) int {
+	if n <= room {
+		return n
+	}
+	return max(room-1, 1)
+}
+
+// wrap prints a text in lines that fit, those after the first indented. Words
+// that are too long are cut.
+func (c screen) wrap(w io.Writer, prefix, text string) {
+	line := prefix
+	empty := true
+	for word := range strings.FieldsSeq(text) {
+		if !empty && width(line)+1+width(word) > c.width {
+			fmt.Fprintln(w, line)
+			line, empty = "  ", true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+cut(word, c.width-width(line)), false
+	}
+	fmt.Fprintln(w, line)
+}

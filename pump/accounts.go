@@ -1,0 +1,571 @@
+package pump
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// The accounts of a workload that exists change by four operations, on its stored
+// map alone (P6.6): a configuration only makes the first map. An account goes
+// through these states; each operation made again is success and changes nothing:
+//
+//	            Add                    Drain                     Remove
+//	(unused) ----------> active ---------------------> draining ---------> (unused)
+//	                       ^                              |
+//	                       +------------------------------+
+//	                                     Add
+//
+// Add comes after all members know the account (P6.5), so that whoever is given
+// segments that live there can read them. Drain moves its segments to other homes;
+// what is in its queues is read until it is gone. Remove needs proof that
+// nothing is or will be in them.
+
+// removeAfter is how long a queue must have been draining before its emptiness means
+// that it stays empty: for so long may a writer use the map from before (P6.5), and then
+// a last put that it has begun may be under way.
+const removeAfter = control.MapMaxAge + requestTimeout
+
+// AccountError is a change of accounts that the state of the workload does not
+// allow, now or ever.
+type AccountError struct {
+	Account string
+	Problem string
+	Fix     string
+	// Left are the queues that keep the account from being removed, by name.
+	Left []QueueLeft
+}
+
+func (e *AccountError) Error() string {
+	return fmt.Sprintf("account %q: %s; %s", e.Account, e.Problem, e.Fix)
+}
+
+// QueueLeft is a queue that is not known to be empty.
+type QueueLeft struct {
+	Queue string `json:"queue"`
+	// Messages is the service's count, which is never too low: that it is zero
+	// would be proof that the queue is empty.
+	Messages int64 `json:"messages"`
+	// Poison: it is the queue of quarantined messages.
+	Poison bool `json:"poison"`
+}
+
+// AccountChange is what a change of accounts came to.
+type AccountChange struct {
+	Account string `json:"account"`
+	// State is the account's state now: AccountActive, AccountDraining or AccountUnused.
+	State string `json:"state"`
+	// Changed is false if it had that state before.
+	Changed    bool   `json:"changed"`
+	MapVersion uint64 `json:"mapVersion"`
+	// Moved is how many segments have another home than before.
+	Moved int `json:"moved"`
+	// Members is how many live processes were to be told, Nudged how many took
+	// the hint. The others see the new map at their next beat.
+	Members int `json:"members"`
+	Nudged  int `json:"nudged"`
+}
+
+// RemoveOptions are the options of [RemoveAccount].
+type RemoveOptions struct {
+	// Wait: wait until the account may be removed, for as long as ctx lasts, rather
+	// than fail. What is in quarantine is not waited for: nothing takes it away by itself.
+	Wait bool
+	// Progress, if set, is called about every two seconds of waiting.
+	Progress func(RemoveProgress)
+}
+
+// RemoveProgress is what a removal still waits for.
+type RemoveProgress struct {
+	// Noticing is how long writers may still use the map from before; then only
+	// Left counts.
+	Noticing time.Duration
+	Left     []QueueLeft
+}
+
+// Messages is how many messages are left, poison included.
+func (p RemoveProgress) Messages() (n int64) {
+	for _, q := range p.Left {
+		n += q.Messages
+	}
+	return n
+}
+
+// ListAccounts says how the workload uses each account of its map and of the
+// configuration, by name. It is control.ErrNoWorkload if the workload does not exist.
+func ListAccounts(ctx context.Context, cfg Config) ([]AccountUse, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, control.TableName)}
+	if err := o.reload(ctx); err != nil {
+		return nil, err
+	}
+	return accountUses(&cfg, o.workload.Map), nil
+}
+
+func accountUses(cfg *Config, m *shardmap.Map) []AccountUse {
+	var uses []AccountUse
+	find := func(name string) *AccountUse {
+		i := slices.IndexFunc(uses, func(u AccountUse) bool { return u.Name == name })
+		if i < 0 {
+			i = len(uses)
+			uses = append(uses, AccountUse{Name: name, State: AccountUnused, Control: name == cfg.Control})
+		}
+		return &uses[i]
+	}
+	loads := m.Loads()
+	for i, s := range m.Shards {
+		u := find(s.Account)
+		u.Queues++
+		u.Weight += s.Weight
+		u.Segments += loads[i]
+		// The operations change all queues of an account together.
+		u.State = AccountDraining
+		if s.State == shardmap.Active {
+			u.State = AccountActive
+		}
+	}
+	for _, a := range cfg.Accounts {
+		u := find(a.Name)
+		u.Configured = true
+		if u.State == AccountUnused {
+			u.Queues, u.Weight = a.Queues, a.Weight
+		}
+	}
+	for i := range uses {
+		// A weight is kept in millionths for each queue; people gave it for all.
+		uses[i].Weight = float64(int64(uses[i].Weight*1e4+0.5)) / 1e4
+	}
+	slices.SortFunc(uses, func(a, b AccountUse) int { return cmp.Compare(a.Name, b.Name) })
+	return uses
+}
+
+// AddAccount lets a workload that exists use one more of the configured accounts,
+// or one that drains again: its queues are made, and then the map gives them their
+// share of segments. It is an [*AccountError], naming them, if live members do not have
+// the account in their configuration (P6.5): those are restarted with it first.
+func AddAccount(ctx context.Context, cfg Config, name string) (AccountChange, error) {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return AccountChange{}, err
+	}
+	i := slices.IndexFunc(o.cfg.Accounts, func(a Account) bool { return a.Name == name })
+	if i < 0 {
+		return AccountChange{}, notConfigured(name)
+	}
+	if err := o.knownToAll(ctx, name); err != nil {
+		return AccountChange{}, err
+	}
+	var queues []shardmap.Shard
+	for _, s := range o.cfg.shards() {
+		if s.Account == name {
+			queues = append(queues, s)
+		}
+	}
+	if err := o.createQueues(ctx, name, queues); err != nil {
+		return AccountChange{}, err
+	}
+	return o.change(ctx, name, AccountActive, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		shards, found := withState(m, name, shardmap.Active)
+		if !found {
+			shards = append(slices.Clone(m.Shards), queues...)
+		}
+		return shards, nil
+	})
+}
+
+// DrainAccount gives the segments of an account other homes: nothing new is put into
+// its queues once all have noticed, at most control.MapMaxAge later, and what
+// is in them is read. It is an [*AccountError] if no other account is active.
+func DrainAccount(ctx context.Context, cfg Config, name string) (AccountChange, error) {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return AccountChange{}, err
+	}
+	return o.change(ctx, name, AccountDraining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		shards, found := withState(m, name, shardmap.Draining)
+		if !found {
+			return nil, o.notUsed(m, name)
+		}
+		if !slices.ContainsFunc(m.Shards, func(s shardmap.Shard) bool { return s.Account != name && s.State == shardmap.Active }) {
+			return nil, &AccountError{Account: name, Problem: "it is the only active account, so nothing could be sent any more", Fix: "add another one first"}
+		}
+		return shards, nil
+	})
+}
+
+// RemoveAccount takes an account out of the workload when it has been draining for long
+// enough and every queue of it, quarantine included, is empty; else it is an
+// [*AccountError] that names what is left, or waits for that. Its queues stay where they
+// are. The control account cannot be removed. To remove an account that the workload does
+// not use is success.
+func RemoveAccount(ctx context.Context, cfg Config, name string, opts RemoveOptions) (AccountChange, error) {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return AccountChange{}, err
+	}
+	if name == o.cfg.Control {
+		return AccountChange{}, &AccountError{
+			Account: name, Problem: "it is the control account, which holds the workload's rows and cannot be removed",
+			Fix: "drain it if only its queues should not be used, or make a new workload beside this one, with another name and another control account",
+		}
+	}
+	version, err := o.waitRemovable(ctx, name, opts)
+	if err != nil {
+		return AccountChange{}, err
+	}
+	return o.remove(ctx, name, version)
+}
+
+// WaitDrained waits until an account that drains may be removed, as long as ctx lasts;
+// progress, which may be nil, is called about every two seconds. If only what is
+// in quarantine is left it is an [*AccountError], as nothing takes that away by itself.
+func WaitDrained(ctx context.Context, cfg Config, name string, progress func(RemoveProgress)) error {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	_, err = o.waitRemovable(ctx, name, RemoveOptions{Wait: true, Progress: progress})
+	return err
+}
+
+// waitRemovable gives the version of the map by which the account may be removed.
+func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts RemoveOptions) (version uint64, err error) {
+	for {
+		version, progress, err := o.removable(ctx, name)
+		_, refused := errors.AsType[*AccountError](err)
+		_, config := errors.AsType[*ConfigError](err)
+		switch {
+		case err == nil:
+			return version, nil
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case !opts.Wait || config || refused && (progress == nil || onlyPoison(*progress)):
+			return 0, err
+		case progress == nil:
+			o.cfg.Log.Warn("what is left in the account could not be learned; trying again", "account", name, "error", err)
+		case opts.Progress != nil:
+			opts.Progress(*progress)
+		}
+		if !waitFor(ctx, removeLook) {
+			return 0, context.Cause(ctx)
+		}
+		if err := o.reload(ctx); err != nil && !storage.Ambiguous(err) {
+			return 0, err
+		}
+	}
+}
+
+// removeLook is how often a waiting removal looks. A look is a request for each queue.
+const removeLook = 2 * time.Second
+
+// accountsOf is a workload whose accounts are looked at or changed.
+type accountsOf struct {
+	cfg      Config
+	fleet    *fleet
+	workload *control.Workload
+}
+
+func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, control.TableName)}
+	if err := o.reload(ctx); err != nil {
+		return nil, err
+	}
+	// A configuration that means other queues must not decide what is empty.
+	if err := cfg.spec().Check(o.workload); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// spec is the workload that the configuration describes.
+func (c *Config) spec() control.WorkloadSpec {
+	return control.WorkloadSpec{
+		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == Shared, Shards: c.shards(), Delivery: string(c.Delivery),
+	}
+}
+
+func (o *accountsOf) reload(ctx context.Context) error {
+	w, err := control.LoadWorkload(ctx, o.fleet.control, o.cfg.Workload)
+	if err == nil {
+		o.workload = w
+	}
+	return withAdvice(&o.cfg, err)
+}
+
+// withAdvice tells what to do about a workload that is not there.
+func withAdvice(cfg *Config, err error) error {
+	if errors.Is(err, control.ErrNoWorkload) {
+		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration", err, cfg.Control)
+	}
+	if err != nil {
+		return fmt.Errorf("control account %s: %w", cfg.Control, err)
+	}
+	return nil
+}
+
+func notConfigured(name string) error {
+	return &ConfigError{Field: "accounts", Problem: fmt.Sprintf("no account is called %q", name), Fix: "add it with its connection string, or check the spelling"}
+}
+
+// notUsed judges a name that is not in the map: a configured account is one that
+// has been removed already or not been added yet, any other one a mistake.
+func (o *accountsOf) notUsed(m *shardmap.Map, name string) error {
+	if !slices.ContainsFunc(o.cfg.Accounts, func(a Account) bool { return a.Name == name }) {
+		return notConfigured(name)
+	}
+	return &AccountError{Account: name, Problem: fmt.Sprintf("the workload does not use it (map version %d)", m.Version), Fix: "add it first"}
+}
+
+// withState gives the map's shards with an account's in a state, nil if they all are;
+// found is false if it has none.
+func withState(m *shardmap.Map, name string, state shardmap.State) (shards []shardmap.Shard, found bool) {
+	changed := false
+	shards = slices.Clone(m.Shards)
+	for i := range shards {
+		if s := &shards[i]; s.Account == name {
+			found = true
+			changed = changed || s.State != state
+			s.State = state
+		}
+	}
+	if !changed {
+		return nil, found
+	}
+	return shards, found
+}
+
+// knownToAll refuses an account that a live member could not read or write.
+func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
+	v, err := control.LoadView(ctx, o.fleet.control, o.cfg.Workload)
+	if err != nil {
+		return err
+	}
+	var without []string
+	for _, m := range v.Members {
+		if !slices.Contains(m.Accounts, name) {
+			without = append(without, m.Instance)
+		}
+	}
+	if len(without) == 0 {
+		return nil
+	}
+	const named = 10
+	list := strings.Join(without[:min(len(without), named)], ", ")
+	if n := len(without) - named; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return &AccountError{
+		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members), list),
+		Fix: "add it to their configuration and restart them, one after another, then try again (one that is dead leaves the list a lease after its last beat)",
+	}
+}
+
+// createQueues makes the account's queues before the map names them: a processor
+// that finds a queue missing stops reading it (window 33).
+func (o *accountsOf) createQueues(ctx context.Context, name string, queues []shardmap.Shard) error {
+	all := []*shard{o.fleet.accounts[name].poison}
+	for _, s := range queues {
+		sh, err := o.fleet.shard(s.Account, s.Queue)
+		if err != nil {
+			return err
+		}
+		all = append(all, sh)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for _, s := range all {
+		g.Go(func() error { return createQueue(ctx, s, jitter(o.cfg.Instance), o.cfg.Log) })
+	}
+	return g.Wait()
+}
+
+// change changes the map and tells the members.
+func (o *accountsOf) change(ctx context.Context, name, state string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (AccountChange, error) {
+	var before *shardmap.Map // that the change was made from
+	w, err := control.ChangeMap(ctx, o.fleet.control, o.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		before = m
+		return change(m)
+	})
+	if storage.Ambiguous(err) && before != nil {
+		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w", err)
+	}
+	if err != nil {
+		return AccountChange{}, withAdvice(&o.cfg, err)
+	}
+	o.workload = w
+	c := AccountChange{Account: name, State: state, MapVersion: w.Map.Version, Changed: w.Map != before, Moved: moved(before, w.Map)}
+	if c.Changed {
+		c.Members, c.Nudged = o.tell(ctx)
+	}
+	return c, nil
+}
+
+// moved counts the segments with another home.
+func moved(from, to *shardmap.Map) (n int) {
+	for s := range uint32(to.Segments) {
+		a, b := from.Shards[from.Home(s)], to.Shards[to.Home(s)]
+		if a.Account != b.Account || a.Queue != b.Queue {
+			n++
+		}
+	}
+	return n
+}
+
+// tell nudges all members to look at the cluster's rows. That it fails costs a beat.
+func (o *accountsOf) tell(ctx context.Context) (members, nudged int) {
+	v, err := control.LoadView(ctx, o.fleet.control, o.cfg.Workload)
+	if err != nil {
+		o.cfg.Log.Warn("the members could not be told; they see the new map at their next beat", "error", err)
+		return 0, 0
+	}
+	var nudges []Nudge
+	for _, m := range v.Members {
+		nudges = append(nudges, nudgeTo(m, Nudge{}))
+	}
+	return len(v.Members), sendNudges(ctx, &o.cfg, nudges)
+}
+
+// removable learns whether an account may be removed, from the map of the version it
+// gives. If not, the error says why, and progress, unless that is not
+// known or no waiting helps, what is missing.
+func (o *accountsOf) removable(ctx context.Context, name string) (version uint64, progress *RemoveProgress, err error) {
+	w := o.workload
+	var queues []string
+	for _, s := range w.Map.Shards {
+		switch {
+		case s.Account != name:
+		case s.State != shardmap.Draining:
+			return 0, nil, &AccountError{Account: name, Problem: "it is active", Fix: fmt.Sprintf("drain it first: distributor accounts drain %s", name)}
+		default:
+			queues = append(queues, s.Queue)
+		}
+	}
+	switch {
+	case queues == nil && !slices.Contains(o.fleet.names, name):
+		return 0, nil, notConfigured(name)
+	case queues == nil:
+		return w.Map.Version, nil, nil
+	case !slices.Contains(o.fleet.names, name):
+		return 0, nil, &ConfigError{Field: "accounts", Problem: fmt.Sprintf("there is no credential for %q here, and its queues must be seen to be empty", name), Fix: "keep it in the configuration until it is removed"}
+	}
+	// Any change of the map starts the time anew: which of them made the account
+	// drain is not kept, and a minute more does no harm.
+	server, _, err := control.ServerTime(ctx, o.fleet.control, o.cfg.Workload)
+	if err != nil {
+		return 0, nil, err
+	}
+	p := RemoveProgress{Noticing: max(0, removeAfter-server.Sub(w.Changed))}
+	// The counts come after the time: what they say of now holds for ever.
+	if p.Left, err = o.left(ctx, name, queues); err != nil {
+		return 0, nil, err
+	}
+	if p.Noticing == 0 && len(p.Left) == 0 {
+		return w.Map.Version, nil, nil
+	}
+	return 0, &p, p.refusal(name)
+}
+
+// left counts what is in the queues of an account, those at zero left out.
+func (o *accountsOf) left(ctx context.Context, name string, queues []string) ([]QueueLeft, error) {
+	store, poison := o.fleet.accounts[name].store, poisonQueue(o.cfg.Workload)
+	left := make([]QueueLeft, 0, len(queues)+1)
+	for _, q := range append([]string{poison}, queues...) {
+		left = append(left, QueueLeft{Queue: q, Poison: q == poison})
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(queuesAtOnce)
+	for i := range left {
+		g.Go(func() (err error) {
+			left[i].Messages, err = o.count(ctx, store.Queue(left[i].Queue))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("what is left in account %s could not be learned: %w", name, err)
+	}
+	left = slices.DeleteFunc(left, func(q QueueLeft) bool { return q.Messages == 0 })
+	slices.SortFunc(left, func(a, b QueueLeft) int { return cmp.Compare(a.Queue, b.Queue) })
+	return left, nil
+}
+
+// countTries is how often a count is asked for.
+const countTries = 3
+
+func (o *accountsOf) count(ctx context.Context, q storage.Queue) (n int64, err error) {
+	for try := range uint64(countTries) {
+		err = within(ctx, func(ctx context.Context) (err error) {
+			n, err = q.Count(ctx)
+			return err
+		})
+		switch {
+		case err == nil:
+			return n, nil
+		case notThere(err):
+			return 0, nil
+		case !storage.Ambiguous(err):
+			return 0, err
+		}
+		waitFor(ctx, jitter(o.cfg.Instance).around(time.Second, "count", q.Name(), try))
+	}
+	return 0, err
+}
+
+func onlyPoison(p RemoveProgress) bool {
+	return p.Noticing == 0 && !slices.ContainsFunc(p.Left, func(q QueueLeft) bool { return !q.Poison })
+}
+
+func (p RemoveProgress) refusal(name string) *AccountError {
+	e := &AccountError{Account: name, Left: p.Left}
+	var parts []string
+	for _, q := range p.Left {
+		part := fmt.Sprintf("%d in %s", q.Messages, q.Queue)
+		if q.Poison {
+			part += " (quarantine)"
+		}
+		parts = append(parts, part)
+	}
+	switch {
+	case len(p.Left) == 0:
+		e.Problem = fmt.Sprintf("it has not been draining for long enough: for another %v a distributor may still write to it", p.Noticing.Round(time.Second))
+		e.Fix = "wait, or let the command wait"
+	case onlyPoison(p):
+		e.Problem = "quarantined messages are left: " + strings.Join(parts, ", ")
+		e.Fix = "look at them, take them out or put them elsewhere, and try again"
+	default:
+		e.Problem = "messages are left (counts may be too high, never too low): " + strings.Join(parts, ", ")
+		e.Fix = "let processors work them off, and try again, or let the command wait"
+	}
+	return e
+}
+
+// remove takes the account out of the map that was judged, and of no other: in
+// a later one it may be in use again.
+func (o *accountsOf) remove(ctx context.Context, name string, version uint64) (AccountChange, error) {
+	return o.change(ctx, name, AccountUnused, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		rest := slices.DeleteFunc(slices.Clone(m.Shards), func(s shardmap.Shard) bool { return s.Account == name })
+		switch {
+		case len(rest) == len(m.Shards):
+			return nil, nil
+		case m.Version != version:
+			return nil, &AccountError{Account: name, Problem: "the map was changed by somebody else in the meantime", Fix: "try again"}
+		}
+		return rest, nil
+	})
+}

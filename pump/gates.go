@@ -1,0 +1,161 @@
+package pump
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// ControlTable is the table of the workload's rows, for those who use what package
+// control has by itself: id ranges, gates, claims, tallies. It makes no request.
+func ControlTable(cfg Config) (storage.Table, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return openFleet(&cfg, control.TableName).control, nil
+}
+
+// GateChange is what a release or hold of a gate came to.
+type GateChange struct {
+	Gate string `json:"gate"`
+	Open bool   `json:"open"`
+	// Waiting is how many live processes say that they wait at the gate, Nudged how many
+	// of them took the hint to look at once. The others look by themselves within 2.5 s.
+	Waiting int `json:"waiting"`
+	Nudged  int `json:"nudged"`
+}
+
+// ReleaseGate opens a gate of the workload, for those who wait at it now and for
+// those who come later (origins T3), and tells the former (origins T4). That the members cannot be told
+// is no error: the gate's row is the truth and they read it.
+func ReleaseGate(ctx context.Context, cfg Config, name, by string) (GateChange, error) {
+	return changeGate(ctx, cfg, name, true, by)
+}
+
+// HoldGate closes a gate for those who start from now on.
+func HoldGate(ctx context.Context, cfg Config, name, by string) (GateChange, error) {
+	return changeGate(ctx, cfg, name, false, by)
+}
+
+func changeGate(ctx context.Context, cfg Config, name string, open bool, by string) (GateChange, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return GateChange{}, err
+	}
+	table := openFleet(&cfg, control.TableName).control
+	// Gates need no workload, but a gate of a workload that is misspelt helps nobody.
+	if _, err := control.LoadWorkload(ctx, table, cfg.Workload); err != nil {
+		return GateChange{}, withAdvice(&cfg, err)
+	}
+	gate := control.NewGate(table, cfg.Workload, name)
+	change := gate.Hold
+	if open {
+		change = gate.Release
+	}
+	if err := change(ctx, by); err != nil {
+		return GateChange{}, err
+	}
+	c := GateChange{Gate: name, Open: open}
+	v, err := control.LoadView(ctx, table, cfg.Workload)
+	if err != nil {
+		cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name, "error", err)
+		return c, nil
+	}
+	var nudges []Nudge
+	for _, m := range v.Members {
+		if m.Waiting == name {
+			nudges = append(nudges, nudgeTo(m, Nudge{Gate: name}))
+		}
+	}
+	c.Waiting = len(nudges)
+	if open {
+		c.Nudged = sendNudges(ctx, &cfg, nudges)
+	}
+	return c, nil
+}
+
+// Gates gives the workload's gates, by name, with those that are only waited at.
+func Gates(ctx context.Context, cfg Config) ([]GateStatus, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	table := openFleet(&cfg, control.TableName).control
+	v, err := control.LoadView(ctx, table, cfg.Workload)
+	if err != nil {
+		return nil, withAdvice(&cfg, err)
+	}
+	states, err := control.Gates(ctx, table, cfg.Workload)
+	if err != nil {
+		return nil, err
+	}
+	return gateStatuses(states, v), nil
+}
+
+func gateStatuses(states []control.GateState, v *control.View) []GateStatus {
+	gates := []GateStatus{}
+	for _, g := range states {
+		s := GateStatus{Name: g.Name, Open: g.Open, By: g.By}
+		if !g.Since.IsZero() {
+			s.Since = new(g.Since.UTC())
+		}
+		gates = append(gates, s)
+	}
+	if v != nil {
+		for _, m := range v.Members {
+			if m.Waiting == "" {
+				continue
+			}
+			i := slices.IndexFunc(gates, func(g GateStatus) bool { return g.Name == m.Waiting })
+			if i < 0 { // nobody has released or held it yet
+				i = len(gates)
+				gates = append(gates, GateStatus{Name: m.Waiting})
+			}
+			gates[i].Waiting++
+		}
+	}
+	slices.SortFunc(gates, func(a, b GateStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return gates
+}
+
+// nudgeTo addresses a nudge to a member.
+func nudgeTo(m control.Member, n Nudge) Nudge {
+	n.Address, n.Instance, n.Here = m.Admin, m.Instance, m.Host != "" && m.Host == hostName()
+	return n
+}
+
+// sendNudges sends nudges at once, a few at a time, and gives the number of those
+// that were taken.
+func sendNudges(ctx context.Context, cfg *Config, nudges []Nudge) int {
+	send := cfg.Nudge
+	if send == nil {
+		send = newNudgeClient().send
+	}
+	var taken atomic.Int64
+	var g errgroup.Group
+	g.SetLimit(nudgesAtOnce)
+	for _, n := range nudges {
+		if n.Address == "" {
+			continue
+		}
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, nudgeTimeout)
+			defer cancel()
+			if err := send(ctx, n); err != nil {
+				cfg.Log.Debug("a nudge was lost", "instance", n.Instance, "address", n.Address, "error", err)
+				return nil
+			}
+			taken.Add(1)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return int(taken.Load())
+}

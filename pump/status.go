@@ -1,0 +1,206 @@
+package pump
+
+import (
+	"cmp"
+	"time"
+)
+
+// Status is what can be seen of a workload at one moment, from any machine that has
+// its configuration: everything comes from rows and queues, no process is asked. Its JSON names
+// and the order of its lists are stable; lists are never null, what is not known is.
+type Status struct {
+	Workload string `json:"workload"`
+	// Time is when it was read, by the control account's clock; LocalClock says
+	// that this could not be learned, and the machine's own was taken.
+	Time       time.Time `json:"time"`
+	LocalClock bool      `json:"localClock"`
+	Delivery   string    `json:"delivery"`
+	Segments   int       `json:"segments"`
+	// Shared: segments have no owners, any processor takes any task.
+	Shared     bool   `json:"shared"`
+	MapVersion uint64 `json:"mapVersion"`
+	// Settled: every segment is held by the instance that the plan says (P5.5).
+	Settled      bool               `json:"settled"`
+	Distribution DistributionStatus `json:"distribution"`
+	Runs         []RunStatus        `json:"runs"`      // the last started first
+	Instances    []InstanceStatus   `json:"instances"` // by rank, those without one after, by name
+	Accounts     []AccountStatus    `json:"accounts"`  // by name
+	// Unowned are the segments that no live instance owns, ascending.
+	Unowned []uint32 `json:"unowned"`
+	// Spilled is how many segments have messages in another queue than their home (P6.3).
+	Spilled int          `json:"spilled"`
+	Gates   []GateStatus `json:"gates"` // by name
+	// Keys are the keys with a claim, those that run first, then the last started first.
+	Keys []KeyStatus `json:"keys"`
+	// Problems say, for people, what could not be read and what needs somebody.
+	Problems []string `json:"problems"`
+	// Requests is what reading all this has cost.
+	Requests int64 `json:"requests"`
+}
+
+// DistributionStatus is what the election row says (origins H4).
+type DistributionStatus struct {
+	// Phase is "running", "idle", or "none" where no distributor was ever elected.
+	Phase  string `json:"phase"`
+	Leader string `json:"leader"` // who leads or led last; empty if it left
+	Epoch  uint64 `json:"epoch"`
+	Run    string `json:"run"` // the run under way or the last one
+	// BeatAge is how long ago the leader wrote the row, in seconds.
+	BeatAge *float64 `json:"beatAgeSeconds"`
+	// Next is when the next distribution is due, by the control account's clock.
+	Next *time.Time `json:"next"`
+}
+
+// RunStatus is one run.
+type RunStatus struct {
+	ID       string     `json:"id"`
+	Mode     string     `json:"mode"`  // "once", "every", "client"
+	State    string     `json:"state"` // "open", "sealed", "closed", "broken"
+	Instance string     `json:"instance"`
+	Started  time.Time  `json:"started"`
+	Ended    *time.Time `json:"ended"` // when it was sealed or broken
+	// Sent is the number of tasks: all of them once the run is sealed; before that
+	// what is known of it (AtLeast), null if nothing is.
+	Sent    *uint64 `json:"sent"`
+	AtLeast bool    `json:"sentIsAtLeast"`
+	// What its processors say they did, each task counted as often as it was delivered.
+	Handled     uint64 `json:"handled"`
+	Failed      uint64 `json:"failed"`
+	Retried     uint64 `json:"retried"`
+	Quarantined uint64 `json:"quarantined"`
+	Duplicates  uint64 `json:"duplicates"`
+	Note        string `json:"note"` // why it broke
+}
+
+// InstanceStatus is one live process.
+type InstanceStatus struct {
+	Instance string    `json:"instance"`
+	Role     string    `json:"role"` // "processor", "distributor"
+	Rank     *int      `json:"rank"` // among those that take segments (origins S3); null for the others
+	Host     string    `json:"host"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"` // by its own clock
+	// BeatAge is how long ago its last beat was stored, in seconds.
+	BeatAge  float64 `json:"beatAgeSeconds"`
+	Segments int     `json:"segments"` // held, as it says
+	Queues   int     `json:"queues"`   // polled
+	Tasks    uint64  `json:"tasks"`    // handled, or sent
+	Rate     float64 `json:"tasksPerSecond"`
+	// Seconds is how long a task takes in the handler, lately; 0 if that is not known.
+	Seconds   float64            `json:"secondsPerTask"`
+	Throttled uint64             `json:"throttled"`
+	Demand    map[string]float64 `json:"demand"` // requests a second, by account
+	Admin     string             `json:"admin"`
+	Waiting   string             `json:"waiting"` // the gate it waits at
+	Draining  bool               `json:"draining"`
+	Trouble   string             `json:"trouble"`
+}
+
+// The states of an account in a workload.
+const (
+	AccountActive   = "active"
+	AccountDraining = "draining" // gets nothing new, is still read
+	AccountUnused   = "unused"   // configured, but not in the workload's map
+)
+
+// AccountStatus is one storage account.
+type AccountStatus struct {
+	AccountUse
+	// Limit is what may be asked of the account, in messages a second, as this
+	// configuration has it; Demand is what all instances together would ask now.
+	Limit  float64 `json:"limit"`
+	Demand float64 `json:"demand"`
+	// Throttled counts the throttled requests of the live instances.
+	Throttled uint64 `json:"throttled"`
+	Depth
+	// Poison is the number of quarantined messages, null if not known.
+	Poison *int64 `json:"poison"`
+	// Dark is why the account, or one of its queues, could not be read.
+	Dark    string        `json:"dark"`
+	ByQueue []QueueStatus `json:"byQueue"` // by name
+}
+
+// QueueStatus is one queue of an account.
+type QueueStatus struct {
+	Queue string `json:"queue"`
+	Depth
+	Dark string `json:"dark"`
+
+	oldest time.Time // by the account's clock
+}
+
+// Depth is how much is in a queue, or in all queues of an account. The service
+// counts visible and invisible messages together, never too few, and a peek
+// shows up to 32 visible ones. So of a queue that shows fewer than 32 both numbers are
+// known, as good as the count is, and otherwise only the bounds of both: at least 32 are visible and
+// at most the rest is in flight. "In flight" is whatever is not visible: being handled, or put back for later.
+type Depth struct {
+	Messages int64 `json:"messages"`
+	Visible  int64 `json:"visible"`
+	InFlight int64 `json:"inFlight"`
+	// Bounds: more may be visible than Visible, and fewer in flight than InFlight.
+	Bounds bool `json:"bounds"`
+	// Oldest is the age in seconds of the oldest visible message among those
+	// peeked, null if none is visible or that is not known.
+	Oldest *float64 `json:"oldestSeconds"`
+}
+
+func (d *Depth) add(o Depth) {
+	d.Messages += o.Messages
+	d.Visible += o.Visible
+	d.InFlight += o.InFlight
+	d.Bounds = d.Bounds || o.Bounds
+	if o.Oldest != nil && (d.Oldest == nil || *o.Oldest > *d.Oldest) {
+		d.Oldest = o.Oldest
+	}
+}
+
+// GateStatus is one gate (origins T3).
+type GateStatus struct {
+	Name    string     `json:"name"`
+	Open    bool       `json:"open"`
+	By      string     `json:"by"`
+	Since   *time.Time `json:"since"`
+	Waiting int        `json:"waiting"` // live instances that say that they wait at it
+}
+
+// KeyStatus is one key with a claim (origins B1).
+type KeyStatus struct {
+	Key      string     `json:"key"`
+	Base64   bool       `json:"base64"` // the key is no text, and in base64 here
+	Task     string     `json:"task"`   // the identity of the task that claimed it last
+	Instance string     `json:"instance"`
+	Start    time.Time  `json:"start"`
+	Stop     *time.Time `json:"stop"`
+	Running  bool       `json:"running"`
+	Failed   bool       `json:"failed"`
+}
+
+// StatusOptions bound what [ReadStatus] reads. Zero fields take the defaults.
+type StatusOptions struct {
+	Runs int // how many of the last runs; default 5
+	Keys int // how many keys with claims; default 100
+	// Timeout bounds the whole, and so what a dark account costs. Default 10 s.
+	Timeout time.Duration
+}
+
+func (o StatusOptions) withDefaults() StatusOptions {
+	o.Runs = cmp.Or(o.Runs, 5)
+	o.Keys = cmp.Or(o.Keys, 100)
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	return o
+}
+
+// AccountUse says how a workload uses a storage account.
+type AccountUse struct {
+	Name string `json:"name"`
+	// State is AccountActive, AccountDraining or AccountUnused.
+	State string `json:"state"`
+	// Control: the workload's rows are in this account.
+	Control bool `json:"control"`
+	// Configured: this configuration has credentials for it.
+	Configured bool    `json:"configured"`
+	Queues     int     `json:"queues"`
+	Weight     float64 `json:"weight"`
+	Segments   int     `json:"homes"` // whose home is one of its queues
+}

@@ -1,0 +1,139 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// queuesAtOnce is how many queues of one account are looked at together: a
+// thousand queues of ten accounts are seen in under a second, with a thousandth of the
+// requests that the accounts allow.
+const queuesAtOnce = 8
+
+// readAccounts looks at all queues of the map's and the configuration's accounts.
+// Each account has its own few goroutines, so a dark one delays nobody.
+func (r *statusReader) readAccounts(ctx context.Context) {
+	queues := map[string][]string{}
+	var uses []AccountUse
+	if r.view != nil {
+		uses = accountUses(r.cfg, r.view.Workload.Map)
+		for _, s := range r.view.Workload.Map.Shards {
+			queues[s.Account] = append(queues[s.Account], s.Queue)
+		}
+	} else {
+		m, err := shardmap.New(shardmap.MaxSegments, r.cfg.shards())
+		if err != nil {
+			return // more queues than there can be: the view's error is what counts
+		}
+		uses = accountUses(r.cfg, m)
+		for i := range uses {
+			uses[i].Segments = 0 // of a map that nobody uses
+		}
+		for _, s := range m.Shards {
+			queues[s.Account] = append(queues[s.Account], s.Queue)
+		}
+	}
+	r.accounts = make([]AccountStatus, len(uses))
+	var wg sync.WaitGroup
+	for i, use := range uses {
+		a := &r.accounts[i]
+		a.AccountUse, a.Limit, a.ByQueue = use, r.cfg.Budget.Account, []QueueStatus{}
+		if use.Configured && use.State != AccountUnused {
+			wg.Go(func() { r.readAccount(ctx, a, queues[use.Name]) })
+		}
+	}
+	wg.Wait()
+}
+
+func (r *statusReader) readAccount(ctx context.Context, a *AccountStatus, queues []string) {
+	slices.Sort(queues)
+	store := r.fleet.accounts[a.Name].store
+	a.ByQueue = make([]QueueStatus, len(queues))
+	var g errgroup.Group
+	g.SetLimit(queuesAtOnce)
+	// One failure is enough to know that an account does not answer.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
+	dark := func(name string, err error) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if a.Dark == "" {
+			a.Dark = why(err)
+			r.problem("account %s, queue %s: %s", a.Name, name, a.Dark)
+		}
+		if storage.Ambiguous(err) && !storage.Is(err, storage.Throttled) || storage.Is(err, storage.Auth) {
+			cancel()
+		}
+		return why(err)
+	}
+	for i, name := range queues {
+		g.Go(func() error {
+			q := &a.ByQueue[i]
+			q.Queue = name
+			if err := r.readQueue(ctx, store.Queue(name), q); err != nil {
+				q.Dark = dark(name, err)
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		name := poisonQueue(r.cfg.Workload)
+		n, err := r.count(ctx, store.Queue(name))
+		switch {
+		case err == nil:
+			a.Poison = &n
+		case notThere(err): // nothing was ever quarantined
+			a.Poison = new(int64(0))
+		default:
+			_ = dark(name, err)
+		}
+		return nil
+	})
+	_ = g.Wait()
+}
+
+// readQueue asks for the count and, unless that is zero, which is proof that the
+// queue is empty, peeks at its visible messages; see [Depth].
+func (r *statusReader) readQueue(ctx context.Context, queue storage.Queue, q *QueueStatus) error {
+	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout/3)
+	defer cancel()
+	n, err := r.count(ctx, queue)
+	if err != nil || n == 0 {
+		return err
+	}
+	r.requests.Add(1)
+	peeked, err := queue.Peek(ctx, storage.MaxGet)
+	if err != nil {
+		return err
+	}
+	// What came between the two requests makes the count too low.
+	visible := int64(len(peeked))
+	q.Messages = max(n, visible)
+	q.Visible, q.InFlight, q.Bounds = visible, q.Messages-visible, visible == storage.MaxGet
+	for _, m := range peeked {
+		if q.oldest.IsZero() || m.Inserted.Before(q.oldest) {
+			q.oldest = m.Inserted
+		}
+	}
+	return nil
+}
+
+func (r *statusReader) count(ctx context.Context, queue storage.Queue) (int64, error) {
+	r.requests.Add(1)
+	return queue.Count(ctx)
+}
+
+// notThere tells a queue that does not exist, and so holds nothing, from an account that
+// is disabled or unknown, of whose queues that says nothing.
+func notThere(err error) bool {
+	e, ok := errors.AsType[*storage.Error](err)
+	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"
+}

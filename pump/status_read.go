@@ -1,0 +1,365 @@
+package pump
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// ReadStatus reads what can be seen of a workload. What does not answer is named
+// in Problems and does not keep the rest from being shown; it takes no longer than
+// o.Timeout. If nothing could be learned of the workload itself, its control account being
+// dark, or the workload not existing (control.ErrNoWorkload), there is an error beside
+// what was learned of the accounts. Only a wrong configuration gives no Status at all.
+func ReadStatus(ctx context.Context, cfg Config, o StatusOptions) (*Status, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	r := &statusReader{cfg: &cfg, options: o, fleet: openFleet(&cfg, control.TableName)}
+	r.table = &statusTable{Table: r.fleet.control, made: &r.requests}
+	s, err := r.read(ctx)
+	s.Requests = r.requests.Load()
+	return s, err
+}
+
+// statusReader reads the parts of a status at the same time. Each part belongs to
+// one goroutine until all have ended.
+type statusReader struct {
+	cfg      *Config
+	options  StatusOptions
+	fleet    *fleet
+	table    storage.Table
+	requests atomic.Int64
+
+	view     *control.View
+	server   time.Time // of the server's clock ...
+	local    time.Time // ... and the local moment that goes with it
+	election control.Status
+	runs     []control.Run
+	tallies  map[RunID]control.Tally
+	gates    []control.GateState
+	claims   []control.ClaimState
+	accounts []AccountStatus
+
+	mu       sync.Mutex
+	problems []string
+}
+
+// problem notes what somebody should know. The first line says it; secrets are in no error.
+func (r *statusReader) problem(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.problems = append(r.problems, fmt.Sprintf(format, args...))
+}
+
+func (r *statusReader) read(ctx context.Context) (*Status, error) {
+	var rows sync.WaitGroup
+	var viewErr error
+	part := func(what string, read func(context.Context) error) {
+		rows.Go(func() {
+			err := read(ctx)
+			if err != nil && viewErr == nil { // a dark control account is named once
+				r.problem("%s: %v", what, err)
+			}
+		})
+	}
+	viewErr = r.readView(ctx)
+	// The queues are those of the map, or, if there is none, of the configuration.
+	rows.Go(func() { r.readAccounts(ctx) })
+	if viewErr == nil {
+		part("the server's time", r.readTime)
+		part("the election", r.readElection)
+		part("the runs", r.readRuns)
+		part("the gates", r.readGates)
+		part("the claims", r.readClaims)
+	}
+	rows.Wait()
+	s := r.status()
+	if viewErr != nil {
+		s.Problems = append([]string{fmt.Sprintf("nothing is known of the workload: %v", viewErr)}, s.Problems...)
+	}
+	return s, viewErr
+}
+
+// half leaves the other half of the time for those that answer.
+func half(ctx context.Context) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	return context.WithCancel(ctx)
+}
+
+func (r *statusReader) readView(ctx context.Context) (err error) {
+	ctx, cancel := half(ctx)
+	defer cancel()
+	r.view, err = control.LoadView(ctx, r.table, r.cfg.Workload)
+	return withAdvice(r.cfg, err)
+}
+
+func (r *statusReader) readTime(ctx context.Context) (err error) {
+	r.server, r.local, err = control.ServerTime(ctx, r.table, r.cfg.Workload)
+	if storage.Is(err, storage.Auth) {
+		return nil // a credential that may only read is fine for looking
+	}
+	return err
+}
+
+func (r *statusReader) readElection(ctx context.Context) (err error) {
+	e := control.NewElection(r.table, r.cfg.Workload, control.ElectionOptions{Instance: r.cfg.Instance})
+	r.election, err = e.Status(ctx)
+	return err
+}
+
+func (r *statusReader) readRuns(ctx context.Context) (err error) {
+	if r.runs, err = control.NewRuns(r.table, r.cfg.Workload).List(ctx, r.options.Runs); err != nil {
+		return err
+	}
+	r.tallies = map[RunID]control.Tally{}
+	for _, run := range r.runs {
+		tallies, err := control.Tallies(ctx, r.table, r.cfg.Workload, run.ID)
+		if err != nil {
+			return err
+		}
+		var sum control.Tally
+		for _, t := range tallies {
+			sum = sum.Add(t)
+		}
+		r.tallies[run.ID] = sum
+	}
+	return nil
+}
+
+func (r *statusReader) readGates(ctx context.Context) (err error) {
+	r.gates, err = control.Gates(ctx, r.table, r.cfg.Workload)
+	return err
+}
+
+func (r *statusReader) readClaims(ctx context.Context) error {
+	// The interval is for those who claim.
+	claims, all, err := control.NewClaims(r.table, r.cfg.Workload, time.Hour, r.cfg.Instance).List(ctx, r.options.Keys)
+	r.claims = claims
+	if err == nil && !all {
+		r.problem("there are more keys than are looked at: some that run may be missing below")
+	}
+	return err
+}
+
+// status puts the parts together.
+func (r *statusReader) status() *Status {
+	s := &Status{
+		Workload: r.cfg.Workload, Time: time.Now().UTC(), LocalClock: true, Delivery: string(r.cfg.Delivery),
+		Distribution: DistributionStatus{Phase: "none"},
+		Runs:         []RunStatus{}, Instances: []InstanceStatus{}, Accounts: r.accounts, Unowned: []uint32{}, Gates: []GateStatus{}, Keys: []KeyStatus{},
+	}
+	if !r.server.IsZero() {
+		s.LocalClock = false
+		s.Time = r.server.Add(time.Since(r.local)).UTC()
+	}
+	if r.view != nil {
+		r.cluster(s)
+		s.Gates = gateStatuses(r.gates, r.view)
+	}
+	r.distribution(s)
+	r.runStatuses(s)
+	for _, k := range r.claims {
+		s.Keys = append(s.Keys, keyStatus(k))
+	}
+	for i := range s.Accounts {
+		r.finish(s, &s.Accounts[i])
+	}
+	slices.Sort(r.problems) // they came from many goroutines
+	s.Problems = append([]string{}, r.problems...)
+	return s
+}
+
+// cluster fills in what the view shows.
+func (r *statusReader) cluster(s *Status) {
+	v := r.view
+	s.Delivery, s.Segments, s.Shared, s.MapVersion = v.Workload.Delivery, v.Workload.Map.Segments, v.Workload.Shared, v.Workload.Map.Version
+	s.Settled = v.Settled()
+	for _, m := range v.Members {
+		s.Instances = append(s.Instances, instanceStatus(s, v, m))
+	}
+	slices.SortStableFunc(s.Instances, func(a, b InstanceStatus) int {
+		switch {
+		case a.Rank != nil && b.Rank != nil:
+			return cmp.Compare(*a.Rank, *b.Rank)
+		case (a.Rank == nil) != (b.Rank == nil):
+			return map[bool]int{true: 1, false: -1}[a.Rank == nil]
+		}
+		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Instance, b.Instance))
+	})
+	for segment := range v.Owners {
+		if _, live := v.OwnerOf(uint32(segment)); !live {
+			s.Unowned = append(s.Unowned, uint32(segment))
+		}
+	}
+	for _, marks := range v.Spills {
+		if marks != 0 {
+			s.Spilled++
+		}
+	}
+	for _, err := range v.Damaged {
+		r.problem("%v", err)
+	}
+	// Without processors there is nobody to own anything, which is no news.
+	if n := len(s.Unowned); n > 0 && len(v.Processors()) > 0 {
+		r.problem("%d of %d segments have no owner%s", n, s.Segments, map[bool]string{true: "; they are being given out", false: ""}[!s.Settled])
+	}
+}
+
+func instanceStatus(s *Status, v *control.View, m control.Member) InstanceStatus {
+	i := InstanceStatus{
+		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(s.Time, m.Beat),
+		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, Throttled: m.Throttled,
+		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Trouble: m.Trouble,
+	}
+	if i.Demand == nil {
+		i.Demand = map[string]float64{}
+	}
+	if m.Err != nil {
+		i.Role, i.Trouble = "unknown", "its row cannot be read"
+	}
+	if rank := v.Rank(m.Instance); rank >= 0 {
+		i.Rank = &rank
+	}
+	return i
+}
+
+// age in seconds of what the server stamped.
+func age(now, then time.Time) float64 { return seconds(max(0, now.Sub(then))) }
+
+// seconds to the millisecond, which is what the stamps are worth.
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+func (r *statusReader) distribution(s *Status) {
+	e := r.election
+	if e.Epoch == 0 {
+		return
+	}
+	d := &s.Distribution
+	d.Phase, d.Leader, d.Epoch = string(e.Phase), e.Leader, e.Epoch
+	if !e.Run.IsZero() {
+		d.Run = e.Run.String()
+	}
+	if e.Phase == control.Running {
+		d.BeatAge = new(age(s.Time, e.Changed))
+	}
+	if !e.NextRun.IsZero() {
+		d.Next = new(e.NextRun.UTC())
+	}
+}
+
+func (r *statusReader) runStatuses(s *Status) {
+	for _, run := range r.runs {
+		t := r.tallies[run.ID]
+		st := RunStatus{
+			ID: run.ID.String(), Mode: run.Mode, State: string(run.State), Instance: run.Instance, Started: run.Started, Note: run.Note,
+			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates,
+		}
+		if !run.Ended.IsZero() {
+			st.Ended = &run.Ended
+		}
+		if run.State == control.RunSealed || run.State == control.RunClosed {
+			st.Sent = &run.Tasks
+		} else if n, ok := r.sentSoFar(run); ok {
+			st.Sent, st.AtLeast = &n, true
+		}
+		s.Runs = append(s.Runs, st)
+	}
+}
+
+// sentSoFar is what is known to have been sent of a run that is not sealed: what its
+// last checkpoint says, or of a process that makes only this run, what that says of itself.
+func (r *statusReader) sentSoFar(run control.Run) (uint64, bool) {
+	if run.State != control.RunOpen || r.view == nil {
+		return 0, false
+	}
+	if run.ID == r.election.Run && r.election.Saved != "" {
+		if c, err := decodeCheckpoint([]byte(r.election.Saved), r.view.Workload.Map.Segments); err == nil {
+			return uint64(c.tasks()), true
+		}
+		return 0, false
+	}
+	for _, m := range r.view.Members {
+		if run.Mode == "once" && m.Role == control.RoleDistributor && m.Instance == run.Instance {
+			return m.Tasks, true
+		}
+	}
+	return 0, false
+}
+
+func keyStatus(k control.ClaimState) KeyStatus {
+	s := KeyStatus{Key: k.Key, Base64: k.Base64, Task: k.Task, Instance: k.Instance, Start: k.Start.UTC(), Running: k.Running, Failed: k.Failed}
+	if k.KeyBytes > len(k.Key) && !k.Base64 {
+		s.Key += "…"
+	}
+	if !k.Stop.IsZero() {
+		s.Stop = new(k.Stop.UTC())
+	}
+	return s
+}
+
+// finish fills in of an account what the members say, and turns stamps to ages.
+func (r *statusReader) finish(s *Status, a *AccountStatus) {
+	if r.view != nil {
+		for _, m := range r.view.Members {
+			a.Demand += m.Demand[a.Name]
+			a.Throttled += m.Throttles[a.Name]
+		}
+	}
+	if a.State != AccountUnused && !a.Configured {
+		r.problem("account %s is used by the workload, and not in this configuration", a.Name)
+	}
+	for i := range a.ByQueue {
+		q := &a.ByQueue[i]
+		if !q.oldest.IsZero() {
+			q.Oldest = new(age(s.Time, q.oldest))
+		}
+		a.Depth.add(q.Depth)
+	}
+}
+
+// statusTable counts requests, about: a query of several pages is one.
+type statusTable struct {
+	storage.Table
+	made *atomic.Int64
+}
+
+func (t *statusTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
+	t.made.Add(1)
+	return t.Table.Read(ctx, partition, row)
+}
+
+func (t *statusTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
+	t.made.Add(1)
+	return t.Table.Write(ctx, w)
+}
+
+func (t *statusTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+	t.made.Add(1)
+	return t.Table.Query(ctx, q)
+}
+
+// why is the first line of an error.
+func why(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "it does not answer"
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return first
+}
