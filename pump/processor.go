@@ -84,6 +84,9 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 	case o.MaxBytes < 4<<20:
 		return o, &ConfigError{Field: "max-bytes", Problem: fmt.Sprintf("%d is too little", o.MaxBytes), Fix: "use at least 4 MiB, or leave it out for 128 MiB"}
 	}
+	if err := checkGate(o.Gate); err != nil {
+		return o, err
+	}
 	var err error
 	o.Retry, err = o.Retry.withDefaults()
 	return o, err
@@ -166,7 +169,9 @@ type processing struct {
 	keeper   *keeper
 	backlog  *backlog
 	pool     *pool
+	entrance *entrance
 	phase    atomic.Int32 // a phase
+	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
 	settlers map[*shard]*settler
 	counts   counters
 	gets     *hand // gets under way
@@ -198,6 +203,9 @@ func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 	defer r.cutWire()
 	defer r.endWork(errStopped)
 	shards, err := r.connect(ctx)
+	if err == nil {
+		err = r.passGate(ctx)
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil
@@ -225,6 +233,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		gets:   newHand(), hand: newHand(), began: time.Now(),
 		alarms: map[string]time.Time{},
 	}
+	r.entrance = r.newEntrance()
 	r.batch, _ = p.handler.(BatchHandler)
 	r.limitKeys()
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
@@ -364,11 +373,11 @@ func (r *processing) calmWithin(d time.Duration) bool {
 func (r *processing) summary() ProcessorSummary {
 	c := &r.counts
 	s := ProcessorSummary{
-		Instance: r.cfg.Instance,
-		Handled:  c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
+		Instance: r.cfg.Instance, Waiting: r.waitingAt(),
+		Handled: c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
 		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(),
 		Foreign: c.foreign.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
-		Seconds: time.Since(r.began).Seconds(),
+		Seconds: r.working().Seconds(),
 	}
 	s.Requests, s.Throttled = r.fleet.requests()
 	return s

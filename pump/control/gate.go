@@ -62,6 +62,9 @@ func NewGate(t storage.Table, workload, name string) *Gate {
 	}
 }
 
+// CheckGate reports whether a gate can have that name.
+func CheckGate(name string) error { return checkRowName("gate", name) }
+
 // Release opens the gate, for those who wait and for those who come later; by is who does
 // it, for people. Releasing an open gate is success and changes nothing. After an
 // error it may be made again; it gives up after a minute.
