@@ -109,8 +109,6 @@ func (r *distribution) markSpills(ctx context.Context) {
 	}
 }
 
-var errNotJoined = errors.New("this process has not joined the cluster")
-
 // markWanted marks what is wanted at this moment.
 func (r *distribution) markWanted(ctx context.Context) (marked int, err error) {
 	for choice, segments := range r.d.router.now().wanted() {
@@ -119,9 +117,9 @@ func (r *distribution) markWanted(ctx context.Context) (marked int, err error) {
 		}
 		s := r.d.running.Load()
 		if s == nil || s.member.Load() == nil {
-			return marked, errNotJoined
+			return marked, errOutside
 		}
-		if err := (*s.member.Load()).markSpill(ctx, segments, choice); err != nil {
+		if err := s.member.Load().markSpill(ctx, segments, choice); err != nil {
 			return marked, err
 		}
 		r.d.router.marked(segments, choice)

@@ -126,7 +126,11 @@ func (h *health) probe(now time.Time, j jitter, name string) bool {
 	return true
 }
 
-func (h *health) endProbe(now time.Time) { h.probing, h.probed = false, now }
+func (h *health) endProbe(now time.Time) {
+	if h.probing {
+		h.probing, h.probed = false, now
+	}
+}
 
 // room is what a parcel for this queue found.
 func (h *health) room(now time.Time, found bool) {

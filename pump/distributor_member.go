@@ -1,29 +1,188 @@
 package pump
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
 )
 
-// sending is one Run of a Distributor: what lasts over all its distributions.
+// sending is one Run of a Distributor: what lasts over all its distributions,
+// which is its part in the cluster. A distributor is a member for its share of
+// the budgets (P8.1), for marks (P6.3), for nudges (P8.2) and to be seen, and does
+// without all that as long as it cannot join: thousands of clients may distribute
+// by themselves (origins H6), and none of them shall wait for a row.
 type sending struct {
 	d      *Distributor
-	member atomic.Pointer[company] // nil until joined
-	tasks  atomic.Uint64           // acknowledged
+	member atomic.Pointer[member] // nil until joined
+	tasks  atomic.Uint64          // acknowledged
+
+	ctx    context.Context // its end is the end of joining
+	stop   context.CancelFunc
+	once   sync.Once
+	joined chan struct{} // closed when it is a member, or will not be one any more
+
+	mu     sync.Mutex  // guards waiting
+	unsaid []unsaidPut // acknowledged before it was known whom that concerns
+
+	reported      time.Time // when report was last called; it is called by one goroutine at a time
+	reportedTasks uint64    // what it said then
 }
 
-// company is what a distributor has of the other members.
-type company interface {
-	markSpill(ctx context.Context, segments []uint32, choice int) error
-	nudged(n Nudge)
+// unsaidPut is a put of a segment into a queue.
+type unsaidPut struct {
+	box     *outbox
+	segment uint32
 }
 
-func newSending(d *Distributor) *sending { return &sending{d: d} }
+// What waits for the cluster to be known: at most maxUnsaid puts, and none that
+// is among the last lookBack.
+const (
+	maxUnsaid = 4096
+	lookBack  = 64
+)
 
-func (s *sending) end(context.Context) {}
+func newSending(d *Distributor) *sending {
+	s := &sending{d: d, joined: make(chan struct{})}
+	s.ctx, s.stop = context.WithCancel(context.Background()) // its end is end's business, not that of Run's context
+	return s
+}
+
+// join makes this process a member, beside everything else, as soon as the
+// cluster's rows can be reached.
+func (s *sending) join() {
+	s.once.Do(func() {
+		go func() {
+			defer close(s.joined)
+			s.enter()
+		}()
+	})
+}
+
+func (s *sending) enter() {
+	d := s.d
+	m, err := joinCluster(s.ctx, &d.cfg, d.fleet, d.router.now().workload, memberOptions{
+		role: control.RoleDistributor, report: s.report, changed: s.changed, beat: d.opts.Beat, lease: d.opts.Lease, optional: true,
+	})
+	if err != nil { // never, of an optional membership
+		d.cfg.Log.Error("the cluster cannot be joined", "error", err)
+		return
+	}
+	s.member.Store(m)
+	if v := m.view(); v != nil {
+		s.changed(v)
+	}
+}
+
+// changed takes a look at the cluster. The first tells whom the puts before it concern.
+func (s *sending) changed(v *control.View) {
+	s.d.router.see(v)
+	m := s.member.Load()
+	if m == nil {
+		return
+	}
+	s.mu.Lock()
+	unsaid := s.unsaid
+	s.unsaid = nil
+	s.mu.Unlock()
+	for _, u := range unsaid {
+		s.say(m, v, u)
+	}
+}
+
+const (
+	// leaveSlow is what leaving may take. It is one request; a row that stays behind is
+	// removed by others when it has been silent for long enough.
+	leaveSlow = 2 * time.Second
+	// sayLast is how long a run that was over sooner than it had joined waits for
+	// that, to tell the owners what waits for them: it would wait longer in the queue.
+	sayLast = time.Second
+)
+
+// end ends the membership. Ctx is Run's.
+func (s *sending) end(ctx context.Context) {
+	s.once.Do(func() { close(s.joined) }) // it never began to
+	s.mu.Lock()
+	unsaid := len(s.unsaid) > 0
+	s.mu.Unlock()
+	if unsaid && ctx.Err() == nil {
+		last := time.NewTimer(sayLast)
+		defer last.Stop()
+		select {
+		case <-s.joined:
+		case <-last.C:
+		}
+	}
+	s.stop()
+	<-s.joined
+	if m := s.member.Load(); m != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveSlow)
+		defer cancel()
+		m.leave(ctx)
+	}
+}
 
 // landed is told of each envelope of tasks that a queue has acknowledged.
-func (s *sending) landed(c *parcel) { s.tasks.Add(uint64(c.tasks)) }
+func (s *sending) landed(c *parcel) {
+	s.tasks.Add(uint64(c.tasks))
+	u := unsaidPut{c.box, c.segment}
+	if m := s.member.Load(); m != nil {
+		if v := m.view(); v != nil {
+			s.say(m, v, u)
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unsaid) < maxUnsaid && !slices.Contains(s.unsaid[max(0, len(s.unsaid)-lookBack):], u) {
+		s.unsaid = append(s.unsaid, u)
+	}
+}
+
+// say tells the owner of a segment of a message in a queue, unless it has had
+// another there from this process just before.
+func (s *sending) say(m *member, v *control.View, u unsaidPut) {
+	owner := ""
+	if by, ok := v.OwnerOf(u.segment); ok {
+		owner = by.Instance
+	}
+	if u.box.quiet(owner) {
+		m.nudgeOwner(u.box.shard, u.segment)
+	}
+}
+
+// report is what a distributor says of itself in each beat.
+func (s *sending) report(r *control.Report) {
+	now, tasks := time.Now(), s.tasks.Load()
+	r.Tasks = tasks
+	if past := now.Sub(s.reported); !s.reported.IsZero() && past > 0 {
+		r.Rate = float64(tasks-s.reportedTasks) / past.Seconds()
+	}
+	s.reported, s.reportedTasks = now, tasks
+	r.Trouble = s.d.router.now().trouble()
+}
+
+// trouble names the queues that do not take what is meant for them, in one line.
+func (t *route) trouble() string {
+	var dark []string
+	for _, o := range t.boxes {
+		if o.dark() {
+			dark = append(dark, o.name)
+		}
+	}
+	switch len(dark) {
+	case 0:
+		return ""
+	case 1:
+		return "queue " + dark[0] + " is dark"
+	}
+	return fmt.Sprintf("%d queues are dark, %s first", len(dark), slices.MinFunc(dark, cmp.Compare[string]))
+}
 
 // Nudged takes a hint from another process: the cluster's rows are worth a look.
 // It never waits, and may be called at any time.
@@ -33,6 +192,27 @@ func (d *Distributor) Nudged(n Nudge) {
 		return
 	}
 	if m := s.member.Load(); m != nil {
-		(*m).nudged(n)
+		m.nudged(n)
+	}
+}
+
+// see takes what a member has read of the cluster.
+func (r *router) see(v *control.View) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v.Read.Before(r.viewed) {
+		return
+	}
+	r.viewed = v.Read
+	same := slices.Equal(r.spills, v.Spills)
+	r.spills = v.Spills
+	for m, at := range r.own {
+		if at.Before(v.Read) {
+			delete(r.own, m) // the view has it, or its owner took it back
+			same = false
+		}
+	}
+	if !r.take(v.Workload) && !same {
+		r.remake()
 	}
 }

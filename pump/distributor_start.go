@@ -46,6 +46,9 @@ func (d *Distributor) prepare(ctx context.Context) error {
 	if t.fatal != nil {
 		return t.fatal
 	}
+	if s := d.running.Load(); s != nil {
+		s.join()
+	}
 	return d.ensureQueues(ctx, t)
 }
 

@@ -73,8 +73,27 @@ type delivered map[string][]string
 // collect takes everything out of the work queues.
 func (w *world) collect() delivered {
 	w.t.Helper()
-	got := delivered{}
-	for _, s := range w.cfg.shards() {
+	got, _ := w.take()
+	return got
+}
+
+// found is one message as it lay in a queue.
+type found struct {
+	account, queue string
+	segment        uint32
+	inserted       time.Time
+}
+
+// take takes everything out of the work queues, and tells where it lay.
+func (w *world) take() (delivered, []found) {
+	w.t.Helper()
+	return w.takeFrom(w.cfg.shards())
+}
+
+func (w *world) takeFrom(shards []shardmap.Shard) (got delivered, lay []found) {
+	w.t.Helper()
+	got = delivered{}
+	for _, s := range shards {
 		q := w.queue(s.Account, s.Queue)
 		for {
 			ms, err := q.Get(w.t.Context(), storage.MaxGet, time.Hour)
@@ -93,6 +112,7 @@ func (w *world) collect() delivered {
 				if err != nil {
 					w.t.Fatal(err)
 				}
+				lay = append(lay, found{s.Account, s.Queue, e.Header.Segment, m.Inserted})
 				for _, t := range e.Tasks {
 					if want := shardmap.Segment(t.Key, w.segments()); want != e.Header.Segment {
 						w.t.Errorf("task %s of segment %d lies in segment %d", t.ID, want, e.Header.Segment)
@@ -104,7 +124,7 @@ func (w *world) collect() delivered {
 			}
 		}
 	}
-	return got
+	return got, lay
 }
 
 func (w *world) segments() int { return shardmap.DefaultSegments(len(w.cfg.shards())) }
@@ -434,7 +454,7 @@ func TestOnceToldToStopSendsWhatItReadAndBreaksTheRun(t *testing.T) {
 func TestTheGraceOfAStopIsBounded(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}, DistributorOptions{Grace: 7 * time.Second, Pack: 2}))
-		time.Sleep(2 * time.Second)
+		time.Sleep(2500 * time.Millisecond)
 		w.fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "d"}, "PutMessage")
 		began := time.Now()
 		s.cancel()
