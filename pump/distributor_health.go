@@ -12,7 +12,8 @@ import "time"
 //	  +------+ <--------------------------------------------------- +------+
 //	   |    ^    a probe is acknowledged, and the hold is over
 //	   |    |
-//	   |    |  room whenever asked for crowdCalm, or no throttle for crowdForget
+//	   |    |  room whenever asked and no throttle for crowdCalm,
+//	   |    |  or no throttle for crowdForget
 //	   v    |
 //	+---------+  no room for crowdAfter, and throttled lately
 //	| crowded |  (a crowded queue may turn dark like an open one)
@@ -35,7 +36,7 @@ type health struct {
 	throttled  time.Time // the last one
 
 	full  time.Time // since when there has been no room; zero: there was, when last asked
-	tight time.Time // when there was last no room
+	tight time.Time // when there was last no room, or a throttle while crowded
 
 	darkAt, openAt time.Time
 	hold           time.Duration
@@ -97,6 +98,9 @@ func (h *health) lost(now time.Time) {
 func (h *health) refused(now time.Time) {
 	h.sent(now)
 	h.throttled = now
+	if h.crowded {
+		h.tight = now
+	}
 	h.endProbe(now)
 	if now.Sub(h.silent) >= darkRefused {
 		h.darken(now)

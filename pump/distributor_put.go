@@ -21,8 +21,9 @@ type parcel struct {
 	interval int  // of its first task, for the tracker
 	bad      bool // it is a bad line on its way to quarantine
 
-	box   *outbox // whose slot it holds; nil: none
-	probe bool    // its next put finds out whether a dark home takes messages again
+	box     *outbox // whose slot it holds; nil: none
+	probe   bool    // its next put finds out whether a dark home takes messages again
+	refused int     // throttles of its puts to the box
 }
 
 // texts are buffers for message text, reused from envelope to envelope.
@@ -68,10 +69,11 @@ func (p *putter) place(c *parcel) error {
 		var buffer [3]*outbox
 		t := p.router.now()
 		home, ways, err := p.ways(t, c, &buffer)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case c.box != nil && (c.probe || slices.Contains(ways, c.box)):
+		}
+		if c.box != nil && (c.probe || slices.Contains(ways, c.box)) {
+			p.takeHelp(c, ways)
 			return nil
 		}
 		p.leave(c)
@@ -108,6 +110,23 @@ func (p *putter) ways(t *route, c *parcel, buffer *[3]*outbox) (home *outbox, wa
 	}
 	ways, err = t.ways(c.segment, buffer)
 	return t.home(c.segment), ways, err
+}
+
+// helpAfter is how many throttles a parcel waits out at its home: they have cost
+// it a second or two, and at the end of a source nothing else would empty a
+// queue that refuses nine of ten.
+const helpAfter = 4
+
+// takeHelp moves a parcel that its crowded home keeps refusing to a queue that
+// helps, if that has room.
+func (p *putter) takeHelp(c *parcel, ways []*outbox) {
+	if len(ways) < 2 || c.box != ways[0] || c.refused < helpAfter {
+		return
+	}
+	if o := firstWithRoom(ways[1:]); o != nil {
+		p.leave(c)
+		c.box = o
+	}
 }
 
 func firstWithRoom(ways []*outbox) *outbox {
@@ -152,7 +171,7 @@ func (p *putter) leave(c *parcel) {
 		c.box.observe(func(h *health, now time.Time) { h.endProbe(now) })
 	}
 	c.box.free()
-	c.box = nil
+	c.box, c.refused = nil, 0
 }
 
 // observe lets something that happened count for a queue's health, and wakes
@@ -333,6 +352,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 	switch storage.CodeOf(err) {
 	case storage.Throttled:
 		p.observe(o, (*health).refused)
+		c.refused++
 		// A 503 was refused before it was looked at. A 500 OperationTimedOut,
 		// which an overloaded partition answers too, may have been done.
 		var asked time.Duration
