@@ -94,9 +94,9 @@ type Claim struct {
 	claims *Claims
 	row    row[claimRow]
 	won    version[claimRow]
-	took   time.Duration
+	doubt  bool // a call of Done may have been done, or may be yet
 	ended  bool
-	left   bool
+	left   bool // claims.hands
 }
 
 // Claim asks to begin work on a key, any bytes, for a task. Unless it is Granted the
@@ -196,15 +196,17 @@ func (cl *Claim) Done(ctx context.Context, failed bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if cl.took == 0 {
-		// From the claim's answer to the sending of this: the true time between the
-		// two stamps is longer, so the start is not said to be earlier than it was.
-		cl.took = max(slowest(time.Since(cl.won.received)), 1)
-	}
 	next := cl.won.value
-	next.running, next.failed, next.took = false, failed, cl.took
+	next.running, next.failed = false, failed
+	// From the claim's answer to the sending of this: the true time between the
+	// two stamps is longer, so the start is not said to be earlier than it was.
+	next.took = slowest(time.Since(cl.won.received))
 	_, err := cl.row.tryWrite(ctx, cl.won, next)
-	cl.ended = err == nil || errors.Is(err, errLost)
+	if errors.Is(err, errLost) && cl.doubt {
+		err = cl.own(ctx, next, err)
+	}
+	taken := errors.Is(err, errLost)
+	cl.ended, cl.doubt = err == nil || taken, storage.Ambiguous(err)
 	if (cl.ended || failed) && !cl.left {
 		// If a success cannot be recorded the key stays in hand: were it left, a
 		// copy of this task would find a claim that nobody works on and do it again.
@@ -212,12 +214,24 @@ func (cl *Claim) Done(ctx context.Context, failed bool) error {
 		cl.claims.hands.leave(cl.row.key)
 	}
 	switch {
-	case errors.Is(err, errLost):
+	case taken:
 		return fmt.Errorf("row %s: %w", cl.row.object(), ErrClaimTaken)
 	case err != nil:
 		return fmt.Errorf("ending a claim: %w", err)
 	}
 	return nil
+}
+
+// own is nil if the write was lost to one of an earlier call of Done, which was in doubt.
+func (cl *Claim) own(ctx context.Context, next claimRow, lost error) error {
+	v, err := cl.row.mustRead(ctx)
+	if err != nil {
+		return err
+	}
+	if now := v.value; now.owner == next.owner && now.task == next.task && now.running == next.running && now.failed == next.failed {
+		return nil
+	}
+	return lost
 }
 
 // hands counts, by row, the goroutines of this process that have a claim or are

@@ -340,3 +340,23 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 		t.Error("requests were made")
 	}
 }
+
+func TestManyProcessesThatReserveAtOnceAllSucceed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		var wg sync.WaitGroup
+		for p := range 60 {
+			name := fmt.Sprint("p", p)
+			r := mustIDRange(t, Seeded(server.client(name), seededDraw(2, name)), 1)
+			wg.Go(func() {
+				for range 20 {
+					if _, err := r.Next(t.Context()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
