@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,6 +171,7 @@ type processing struct {
 	backlog  *backlog
 	pool     *pool
 	entrance *entrance
+	tallies  *tallies
 	phase    atomic.Int32 // a phase
 	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
 	settlers map[*shard]*settler
@@ -233,7 +235,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		gets:   newHand(), hand: newHand(), began: time.Now(),
 		alarms: map[string]time.Time{},
 	}
-	r.entrance = r.newEntrance()
+	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
 	r.batch, _ = p.handler.(BatchHandler)
 	r.limitKeys()
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
@@ -313,6 +315,7 @@ func (r *processing) launch(shards []*shard) {
 	r.background.Go(func() { r.keeper.run(r.wire) })
 	r.background.Go(func() { r.pool.watch(r.wire) })
 	r.background.Go(func() { r.report(r.wire) })
+	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, defaultBeat), r.jitter) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		r.background.Go(func() { r.openAll(r.wire) })
 	}
@@ -351,6 +354,7 @@ func (r *processing) stop() {
 	if !calm {
 		r.log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
 	}
+	r.tallies.last(r.wire)
 	// 5. No request is made any more. What waited for one ends.
 	r.cutWire()
 	r.background.Wait()

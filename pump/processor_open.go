@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -88,6 +89,7 @@ func (r *processing) receive(s *shard, msgs []storage.Message, sent time.Time, r
 		d.started.Store(true)
 		if d.whole == nil {
 			r.counts.handled.Add(int64(d.count))
+			r.tallies.add(d.header.Run, control.Tally{Handled: uint64(d.count)})
 			d.whole, d.text = &wholly{forget: true}, nil
 		}
 		r.backlog.weigh(d)
@@ -186,6 +188,7 @@ func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 		switch r.runs.look(ctx, d.header.Run) {
 		case runClosed:
 			r.counts.duplicates.Add(int64(d.count))
+			r.tallies.add(d.header.Run, control.Tally{Duplicates: uint64(d.count)})
 			return &wholly{forget: true}
 		case runAbsent:
 			return &wholly{reason: ReasonUnknownRun, detail: fmt.Sprintf("run %v has no row", d.header.Run)}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -179,6 +180,7 @@ type poisonOrRest struct {
 func (r *processing) settle(d *delivery) {
 	if d.settlement == nil {
 		d.settlement = r.plan(d)
+		r.tally(d)
 		r.letGo(d)
 	}
 	s := d.settlement
@@ -186,6 +188,9 @@ func (r *processing) settle(d *delivery) {
 		if err := r.putCopy(s, &s.copies[0]); err != nil {
 			r.settleLater(d, err)
 			return
+		}
+		if s.copies[0].reason != "" {
+			r.tallies.add(d.header.Run, control.Tally{Quarantined: uint64(s.copies[0].tasks)})
 		}
 		s.copies = s.copies[1:]
 	}
@@ -209,6 +214,7 @@ func (r *processing) settle(d *delivery) {
 	case err == nil:
 		r.counts.retried.Add(int64(s.retried))
 		r.counts.released.Add(int64(s.released))
+		r.tallies.add(d.header.Run, control.Tally{Retried: uint64(s.retried)})
 		if s.delay > 0 {
 			r.poller.comesBack(time.Now().Add(s.delay))
 		}

@@ -1,0 +1,149 @@
+package pump
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+const (
+	// talliesAtOnce is how many runs are written of in one beat; the others follow with the next.
+	talliesAtOnce = 32
+	// talliesKept bounds the memory: of more runs than that, what was written and has
+	// not changed for the longest time is forgotten.
+	talliesKept = 4096
+	// lastTallies is how long a processor that stops takes to write its last ones.
+	lastTallies = 2 * time.Second
+)
+
+// tallies is what this process has done of each run, which it writes to rows of
+// its own for whoever looks at the run (origins B1). They are for people: nothing
+// waits for them, nothing is decided by them, and what could not be written is
+// written with the next beat, or never.
+type tallies struct {
+	write func(ctx context.Context, run RunID, t control.Tally) error
+
+	mu   sync.Mutex // guards what follows
+	runs map[RunID]*runTally
+}
+
+// runTally is what was done of one run.
+type runTally struct {
+	run     RunID
+	now     control.Tally
+	written control.Tally
+	changed time.Time
+}
+
+func newTallies(write func(context.Context, RunID, control.Tally) error) *tallies {
+	return &tallies{write: write, runs: map[RunID]*runTally{}}
+}
+
+// add counts what was done of a run. What no distributor made belongs to none.
+func (t *tallies) add(run RunID, done control.Tally) {
+	if run == (RunID{}) || done == (control.Tally{}) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.runs[run]
+	if r == nil {
+		if len(t.runs) >= talliesKept {
+			t.forget()
+		}
+		r = &runTally{run: run}
+		t.runs[run] = r
+	}
+	r.now, r.changed = r.now.Add(done), time.Now()
+}
+
+// forget makes room for half as many as are kept, so that it is not called for each run.
+func (t *tallies) forget() {
+	all := t.sorted(func(r *runTally) bool { return r.now == r.written })
+	for _, r := range all[:min(len(all), talliesKept/2)] {
+		delete(t.runs, r.run)
+	}
+}
+
+// sorted gives those that are wanted, those first that changed the longest time
+// ago, always in the same order (P9). t.mu is held.
+func (t *tallies) sorted(want func(*runTally) bool) (all []*runTally) {
+	for _, r := range t.runs {
+		if want(r) {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b *runTally) int {
+		return cmp.Or(a.changed.Compare(b.changed), bytes.Compare(a.run[:], b.run[:]))
+	})
+	return all
+}
+
+// flush writes what has changed, a few runs at most, until the first that fails.
+func (t *tallies) flush(ctx context.Context) {
+	t.mu.Lock()
+	changed := t.sorted(func(r *runTally) bool { return r.now != r.written })
+	changed = changed[:min(len(changed), talliesAtOnce)]
+	values := make([]control.Tally, len(changed))
+	for i, r := range changed {
+		values[i] = r.now
+	}
+	t.mu.Unlock()
+	for i, r := range changed {
+		if t.write(ctx, r.run, values[i]) != nil {
+			return
+		}
+		t.mu.Lock()
+		r.written = values[i]
+		t.mu.Unlock()
+	}
+}
+
+// keep flushes with every beat until ctx ends.
+func (t *tallies) keep(ctx context.Context, beat time.Duration, j jitter) {
+	for n := uint64(0); waitFor(ctx, j.around(beat, "tally", "", n)); n++ {
+		t.flush(ctx)
+	}
+}
+
+// last writes once more what has changed since the last beat.
+func (t *tallies) last(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastTallies)
+	defer cancel()
+	t.flush(ctx)
+}
+
+// tallyRow is the name that a process's rows have: its instance, and when it began,
+// because a processor that is started again under the name it was given would write
+// its zeros over what it had done before.
+func (r *processing) tallyRow() string {
+	return r.cfg.Instance + "." + r.began.UTC().Format("20060102T150405")
+}
+
+func (r *processing) newTallies() *tallies {
+	row := r.tallyRow()
+	return newTallies(func(ctx context.Context, run RunID, t control.Tally) error {
+		return control.NoteTally(ctx, r.fleet.control, r.cfg.Workload, run, row, t)
+	})
+}
+
+// tally counts the verdicts on a message's tasks, once for each delivery.
+func (r *processing) tally(d *delivery) {
+	var t control.Tally
+	d.mu.Lock()
+	for _, v := range d.verdicts {
+		switch v {
+		case finished:
+			t.Handled++
+		case failed, rejected:
+			t.Failed++
+		}
+	}
+	d.mu.Unlock()
+	r.tallies.add(d.header.Run, t)
+}

@@ -1,0 +1,156 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// noted is what all processors have noted of the world's run.
+func (w *world) noted() (sum control.Tally, rows int) {
+	w.t.Helper()
+	all, err := control.Tallies(w.t.Context(), openFleet(&w.cfg, control.TableName).control, "work", w.run)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, t := range all {
+		sum = sum.Add(t)
+	}
+	return sum, len(all)
+}
+
+// TestTalliesSayWhatWasDoneOfARun (origins B1): while it goes on, a beat late,
+// and at its end exactly; also by a processor that is started again under its old name.
+func TestTalliesSayWhatWasDoneOfARun(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		tasks := w.spread(2, 10)
+		h := &seen{work: func(ctx context.Context, task *Task) error {
+			switch {
+			case task.N%10 == 3:
+				return Reject(errFlop)
+			case task.N%10 == 4 && task.Attempt == 1:
+				return errFlop
+			}
+			return pause(ctx, time.Second)
+		}}
+		p := w.start(w.processor(h, ProcessorOptions{Concurrency: 1}))
+		time.Sleep(40 * time.Second)
+		under := h.deliveries()
+		time.Sleep(7 * time.Second) // a beat and its jitter
+		if sum, rows := w.noted(); rows != 1 || int(sum.Handled+sum.Failed) < under-10 || int(sum.Handled) >= tasks {
+			t.Errorf("after %d tasks: %+v in %d rows", under, sum, rows)
+		}
+		first := p.end()
+		sum, _ := w.noted()
+		if int64(sum.Handled) != first.Handled || int64(sum.Failed) != first.Failed+first.Rejected || int64(sum.Retried) != first.Retried || int64(sum.Quarantined) != first.Quarantined {
+			t.Errorf("stopped: %+v of %+v", sum, first)
+		}
+		second := w.drain(h, ProcessorOptions{})
+		want := control.Tally{
+			Handled: uint64(first.Handled + second.Handled), Failed: uint64(first.Failed + second.Failed + first.Rejected + second.Rejected),
+			Retried: uint64(first.Retried + second.Retried), Quarantined: uint64(first.Quarantined + second.Quarantined),
+		}
+		if sum, rows := w.noted(); sum != want || rows != 2 {
+			t.Errorf("in the end %+v in %d rows, want %+v", sum, rows, want)
+		}
+		if done := int(want.Handled + want.Quarantined); done != tasks {
+			t.Errorf("%d tasks are done, want %d", done, tasks)
+		}
+	})
+}
+
+// TestWhatHasNotChangedIsNotWrittenAgain, or an idle cluster would not be one.
+func TestWhatHasNotChangedIsNotWrittenAgain(t *testing.T) {
+	wrote := map[RunID]int{}
+	ts := newTallies(func(_ context.Context, run RunID, _ control.Tally) error { wrote[run]++; return nil })
+	a, b := RunID{1}, RunID{2}
+	ts.add(a, control.Tally{Handled: 1})
+	ts.add(b, control.Tally{Handled: 1})
+	ts.add(RunID{}, control.Tally{Handled: 1}) // foreign
+	ts.add(b, control.Tally{})
+	for range 3 {
+		ts.flush(t.Context())
+	}
+	ts.add(b, control.Tally{Failed: 1})
+	ts.flush(t.Context())
+	if len(wrote) != 2 || wrote[a] != 1 || wrote[b] != 2 {
+		t.Errorf("written: %v", wrote)
+	}
+}
+
+// TestATallyThatCannotBeWrittenIsWrittenLater, and costs one request a beat until then.
+func TestATallyThatCannotBeWrittenIsWrittenLater(t *testing.T) {
+	var tries int
+	broken := true
+	var last control.Tally
+	ts := newTallies(func(_ context.Context, _ RunID, t control.Tally) error {
+		tries++
+		if broken {
+			return errors.New("dark")
+		}
+		last = t
+		return nil
+	})
+	for i := range byte(100) {
+		ts.add(RunID{i + 1}, control.Tally{Handled: 1})
+	}
+	ts.flush(t.Context())
+	ts.flush(t.Context())
+	if tries != 2 {
+		t.Errorf("%d requests in two beats", tries)
+	}
+	broken, tries = false, 0
+	ts.add(RunID{1}, control.Tally{Handled: 1}) // changes last, so it comes last
+	for range 5 {
+		ts.flush(t.Context())
+	}
+	if tries != 100 || last.Handled != 2 {
+		t.Errorf("%d were written, the last: %+v", tries, last)
+	}
+}
+
+// TestOfManyRunsTheOldAreForgotten, once they are written.
+func TestOfManyRunsTheOldAreForgotten(t *testing.T) {
+	ts := newTallies(func(context.Context, RunID, control.Tally) error { return nil })
+	unwritten := codec.NewRunID()
+	for i := range 3 * talliesKept {
+		run := RunID{byte(i >> 8), byte(i), 1}
+		ts.add(run, control.Tally{Handled: 1})
+		ts.runs[run].written = ts.runs[run].now
+		if i == 0 {
+			ts.add(unwritten, control.Tally{Handled: 1})
+		}
+	}
+	if n := len(ts.runs); n > talliesKept+1 || n < talliesKept/2 || ts.runs[unwritten] == nil {
+		t.Errorf("%d are kept, what was not written: %v", n, ts.runs[unwritten])
+	}
+}
+
+// TestTalliesDelayNothing: a control account that hangs keeps no task from being
+// settled and no processor from ending.
+func TestTalliesDelayNothing(t *testing.T) {
+	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{}))
+		time.Sleep(time.Minute)
+		w.put("accountb", "work-00", 1, 1)
+		time.Sleep(10 * time.Second) // the run is known
+		w.fault(azsim.Rule{Account: "accounta", Service: "table", Fault: azsim.HangBefore})
+		w.put("accountb", "work-00", 20, 10)
+		time.Sleep(20 * time.Second)
+		if n := w.count("accountb", "work-00"); n != 0 {
+			t.Errorf("%d messages are not settled", n)
+		}
+		began := time.Now()
+		p.end()
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("the end took %v", took)
+		}
+		h.expect(t, 201, 201)
+	})
+}
