@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"regexp"
 	"time"
 
@@ -121,8 +122,8 @@ func decodeOwners(f *fields, count int) []Owner {
 	for i := range owners {
 		owners[i] = names[d.upTo(len(names)-1, "owners")]
 		owners[i].Epoch = d.uvarint()
-		if d.problem == "" && owners[i].Instance != "" && owners[i].Epoch == 0 {
-			d.problem = fmt.Sprintf("has an owner without an epoch, at %d", i)
+		if e := owners[i].Epoch; d.problem == "" && (e > math.MaxInt64 || e == 0 && owners[i].Instance != "") {
+			d.problem = fmt.Sprintf("has an owner with epoch %d, at %d", e, i)
 		}
 	}
 	if d.problem == "" && len(d.rest) > 0 {

@@ -83,6 +83,9 @@ func (p *Presence) conclude(v *View, done []change) {
 	claims := slices.DeleteFunc(slices.Clone(done), func(c change) bool { return !c.claims() })
 	log := p.options.Log.With("instance", p.options.Instance)
 	if len(claims) > 0 {
+		for _, c := range claims {
+			p.loop.observer.claimed(c.segment, c.to)
+		}
 		if p.take(claims) {
 			log.Info("segments claimed", "segments", len(claims))
 		} else {

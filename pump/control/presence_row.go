@@ -138,9 +138,9 @@ func memberRowOf(t storage.Table, workload, instance string, timeout time.Durati
 // encodeMember never fails: of what a process says of itself beyond the bounds,
 // some is left out.
 func encodeMember(m memberRow) map[string]any {
-	return map[string]any{
+	props := map[string]any{
 		"Instance": m.Instance, "Incarnation": m.Incarnation, "Host": clip(m.Host), "Version": clip(m.Version),
-		"Role": string(m.Role), "Started": m.Started.UTC().Truncate(time.Microsecond),
+		"Role": string(m.Role),
 		"Beat": int64(m.beat), "Lease": int64(m.lease), "Margin": int64(m.margin), "Beats": int64(m.beats), // ns
 		"Holds": []byte(m.Holds),
 		"Admin": clip(m.Admin), "Waiting": clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
@@ -148,6 +148,11 @@ func encodeMember(m memberRow) map[string]any {
 		"Tasks": count63(m.Tasks), "Rate": finite(m.Rate), "Seconds": finite(m.Seconds),
 		"Throttled": count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": clip(m.Trouble),
 	}
+	// A clock may show anything, but the service keeps no time outside these.
+	if y := m.Started.UTC().Year(); y >= 1900 && y < 9999 {
+		props["Started"] = m.Started.UTC().Truncate(time.Microsecond)
+	}
+	return props
 }
 
 func decodeMember(f *fields, instance string) memberRow {

@@ -125,6 +125,11 @@ func (e *entrySighting) see(v *View, segment uint32, gap bool) {
 	begin(&e.unlisted, i >= 0 && v.Members[i].Err == nil && (!v.Members[i].Holds.Has(segment) || planted == listIgnored))
 }
 
+// claimed notes that this member owns a segment now.
+func (o *observer) claimed(segment uint32, owner Owner) {
+	o.entries[segment] = entrySighting{owner: owner}
+}
+
 // quiet reports whether a member has shown no sign for a lease.
 func (o *observer) quiet(v *View, instance string) bool {
 	s := o.members[instance]
