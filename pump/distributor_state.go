@@ -21,6 +21,7 @@ type DistributorState struct {
 	Run      string            `json:"run,omitempty"` // that it distributes now
 	Read     int64             `json:"read"`          // of this run's source, in bytes or files
 	Of       int64             `json:"of"`            // what it has in all; 0: not known
+	Trouble  string            `json:"trouble,omitempty"` // queues that do not take what is meant for them
 	Cluster  ClusterState      `json:"cluster"`
 	Accounts []AccountState    `json:"accounts"`
 	Done     DistributorCounts `json:"done"`
@@ -134,6 +135,15 @@ func (d *Distributor) State() DistributorState {
 	if current != nil {
 		p := current.progress()
 		s.Run, s.Read, s.Of = p.Run.String(), p.Done, p.Total
+	}
+	if of := d.running.Load(); of != nil {
+		if m := of.member.Load(); m != nil { // it can do without, so it is not missed
+			s.Cluster = m.state()
+			s.Reasons = append(s.Reasons, s.Cluster.reasons()...)
+		}
+	}
+	if t := d.router.now(); t != nil {
+		s.Trouble = t.trouble()
 	}
 	s.Reasons = append(s.Reasons, accountReasons(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0

@@ -32,6 +32,7 @@ type ClusterState struct {
 	Segments       int     `json:"segments"`       // of the workload; 0 if they have no owners
 	Held           int     `json:"held"`           // segments, by this process
 	Planned        int     `json:"planned"`        // segments that are meant for this process
+	Missing        int     `json:"missing"`        // of those, the ones that it does not hold yet
 	Unowned        int     `json:"unowned"`        // segments without an owner
 	UnownedSeconds float64 `json:"unownedSeconds"` // for how long the longest of those
 	DarkSeconds    float64 `json:"darkSeconds"`    // for how long the control account has not answered; 0: it answers
@@ -119,6 +120,53 @@ func accountReasons(accounts []AccountState) (reasons []string) {
 		case a.DownSeconds >= downAfter.Seconds():
 			reasons = append(reasons, fmt.Sprintf("account %s has not answered for %.0f s", a.Name, math.Floor(a.DownSeconds)))
 		}
+	}
+	return reasons
+}
+
+// state is this process's place in the cluster. The member may be nil: it has not joined.
+func (m *member) state() ClusterState {
+	c := ClusterState{Rank: -1}
+	if m == nil {
+		return c
+	}
+	p := m.presence.Load()
+	if p == nil {
+		return c
+	}
+	v := p.View()
+	c.Members, c.Rank, c.MapVersion = len(v.Members), v.Rank(m.cfg.Instance), v.Workload.Map.Version
+	c.DarkSeconds = p.Dark().Seconds()
+	unowned, longest := p.Unowned()
+	c.Unowned, c.UnownedSeconds = unowned, longest.Seconds()
+	c.Segments = len(v.Owners)
+	plan := v.Plan() // nil if segments have no owners
+	for s := range v.Owners {
+		_, held := p.Hold(uint32(s))
+		planned := c.Rank >= 0 && s < len(plan) && plan[s] == c.Rank
+		if held {
+			c.Held++
+		}
+		if planned {
+			c.Planned++
+			if !held {
+				c.Missing++
+			}
+		}
+	}
+	return c
+}
+
+// reasons are what is amiss with the process's place in the cluster.
+func (c *ClusterState) reasons() (reasons []string) {
+	switch {
+	case c.Members == 0:
+		return []string{"it has not joined the cluster"}
+	case c.Missing > 0:
+		reasons = append(reasons, fmt.Sprintf("it lacks %d of its %d segments", c.Missing, c.Planned))
+	}
+	if c.DarkSeconds > 0 {
+		reasons = append(reasons, fmt.Sprintf("the control account has not answered for %.0f s", math.Ceil(c.DarkSeconds)))
 	}
 	return reasons
 }
