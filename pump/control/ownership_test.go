@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,12 +43,15 @@ func TestAClaimThatLandsAfterItWasGivenUpIsAdoptedWithAnotherEpoch(t *testing.T)
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		// For a while each claim gets no answer before it is given up, and none
 		// acts; but then the first of them lands all the same.
+		var mu sync.Mutex
 		var first storage.Write
 		until := time.Now().Add(time.Minute)
 		c.setTamper(onOwners("a", func(ctx context.Context, w storage.Write, _ bool) error {
+			mu.Lock()
 			if first.Entity.Row == "" {
 				first = w
 			}
+			mu.Unlock()
 			if time.Now().After(until) {
 				return nil
 			}
@@ -56,10 +60,13 @@ func TestAClaimThatLandsAfterItWasGivenUpIsAdoptedWithAnotherEpoch(t *testing.T)
 		}))
 		a := c.join("a")
 		time.Sleep(30 * time.Second)
-		if first.Entity.Row == "" || a.trusted() != 0 || len(a.held()) != 0 {
-			t.Fatalf("claimed %q, trusted %d, held %d", first.Entity.Row, a.trusted(), len(a.held()))
+		mu.Lock()
+		landing := first
+		mu.Unlock()
+		if landing.Entity.Row == "" || a.trusted() != 0 || len(a.held()) != 0 {
+			t.Fatalf("claimed %q, trusted %d, held %d", landing.Entity.Row, a.trusted(), len(a.held()))
 		}
-		if _, err := c.table("late").Write(t.Context(), first); err != nil {
+		if _, err := c.table("late").Write(t.Context(), landing); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Until(until) - time.Second)

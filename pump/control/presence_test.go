@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -344,8 +345,9 @@ func TestANameIsOneLiveProcessesAtATime(t *testing.T) {
 
 func TestOnlyProcessorsThatNeitherWaitNorDrainAreGivenSegments(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
-		report := Report{Waiting: "hounds"}
-		b := c.join("b", func(o *PresenceOptions) { o.Report = func() Report { return report } })
+		var report atomic.Pointer[Report]
+		report.Store(&Report{Waiting: "hounds"})
+		b := c.join("b", func(o *PresenceOptions) { o.Report = func() Report { return *report.Load() } })
 		c.join("d", func(o *PresenceOptions) { o.Role = RoleDistributor })
 		time.Sleep(time.Minute)
 		if v := c.load(); len(v.Processors()) != 0 || shares(v) != ":64" || v.Settled() || v.Keeper(0) != "" || v.Rank("b") != -1 {
@@ -357,14 +359,14 @@ func TestOnlyProcessorsThatNeitherWaitNorDrainAreGivenSegments(t *testing.T) {
 		if strings.Contains(c.logged(), "no owner") {
 			t.Error("an alarm although nobody is there to own anything")
 		}
-		report.Waiting = ""
+		report.Store(&Report{})
 		b.Look()
 		time.Sleep(time.Second)
 		v := c.settle(time.Second)
 		if shares(v) != "b:64" || v.Keeper(0) != "b" || v.Rank("b") != 0 {
 			t.Errorf("shares %s, keeper %q", shares(v), v.Keeper(0))
 		}
-		report.Draining = true
+		report.Store(&Report{Draining: true})
 		b.Look()
 		time.Sleep(2 * time.Second)
 		if b.trusted() != 0 || shares(c.load()) != ":64" {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,25 +59,22 @@ func TestAMarkThatIsThereCostsNoWriteAndANewOneNudgesTheOwner(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		a := c.join("a")
 		c.settle(5 * time.Second)
-		var mu sync.Mutex
-		nudged := 0
+		var nudged atomic.Int64
 		d := c.join("d", func(o *PresenceOptions) {
 			o.Role = RoleDistributor
 			o.Nudge = func(to []Member) {
-				mu.Lock()
-				defer mu.Unlock()
-				nudged += len(to)
+				nudged.Add(int64(len(to)))
 				c.nudge(to)
 			}
 		})
 		time.Sleep(10 * time.Second)
-		nudged = 0
+		nudged.Store(0)
 		if err := d.MarkSpill(t.Context(), []uint32{3}, 2); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(500 * time.Millisecond)
-		if v := a.View(); v.Spills == nil || v.Spills[3] != 1<<2 || nudged != 1 {
-			t.Errorf("the owner sees %v after %d nudges", v.Spills, nudged)
+		if v := a.View(); v.Spills == nil || v.Spills[3] != 1<<2 || nudged.Load() != 1 {
+			t.Errorf("the owner sees %v after %d nudges", v.Spills, nudged.Load())
 		}
 		before := c.sim.Stats()
 		if err := d.MarkSpill(t.Context(), []uint32{3}, 2); err != nil {
