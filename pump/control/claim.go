@@ -48,7 +48,7 @@ type Claims struct {
 // start to start of a key's work; instance is this process's name. What cannot
 // be is reported by the methods.
 func NewClaims(t storage.Table, workload string, interval time.Duration, instance string) *Claims {
-	c := &Claims{table: t, workload: workload, interval: interval, err: checkWorkloadName(workload), token: tokenOf(t, printable(instance))}
+	c := &Claims{table: t, workload: workload, interval: interval, err: checkWorkloadName(workload), token: tokenOf(t, clip(instance))}
 	if interval <= 0 {
 		c.err = errors.Join(c.err, fmt.Errorf("claims: an interval of %v", interval))
 	}

@@ -9,6 +9,9 @@
 //	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
 //	election       NAME.election      election          who distributes, until when, and how far it got
 //	clock          NAME.election      clock             written only to learn what time the service has
+//	id range       NAME.ids           name              the first number that nobody has reserved (IDRange)
+//	gate           NAME.gates         name              open or closed, by whom (Gate)
+//	claim          NAME.claims.0 to f SHA-256 of a key  when work on the key started and stopped (Claims); clocks beside them
 //
 // # Ambiguous answers
 //

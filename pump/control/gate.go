@@ -88,7 +88,7 @@ func (g *Gate) set(ctx context.Context, doing string, open bool, by string) erro
 			if !v.absent() && v.value.open == open {
 				return nil
 			}
-			_, err = g.row.tryWrite(ctx, v, gateRow{open, printable(by)})
+			_, err = g.row.tryWrite(ctx, v, gateRow{open, clip(by)})
 		}
 		if errors.Is(err, errLost) && ctx.Err() == nil {
 			continue

@@ -111,3 +111,53 @@ func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
 		mustFinish(t, standFor(t, e, time.Second))
 	})
 }
+
+func TestTheEstimateOfTheServersTimeIsNeverAheadAndIsLearnedOnceForAll(t *testing.T) {
+	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newFakeServer()
+			server.offset = offset
+			client := server.client("me")
+			c := serverClock{table: client, partition: "p", timeout: requestTimeout}
+			check := func(ctx context.Context) {
+				now, err := c.atLeast(ctx)
+				if err != nil {
+					t.Error(err)
+				}
+				// A round trip and a thousandth of ten minutes.
+				if behind := time.Now().Add(offset).Sub(now); behind < 0 || behind > time.Second {
+					t.Errorf("%v behind the server", behind)
+				}
+			}
+			var wg sync.WaitGroup
+			// The first asks for all and gives up; another has to ask then.
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				defer cancel()
+				if _, err := c.atLeast(ctx); err == nil {
+					t.Error("it learned the time without waiting for it")
+				}
+			})
+			time.Sleep(time.Millisecond)
+			for range 50 {
+				wg.Go(func() { check(t.Context()) })
+			}
+			wg.Wait()
+			if n := len(client.sent()); n != 1+2 {
+				t.Errorf("%d requests, want 3", n)
+			}
+			for range 60 {
+				time.Sleep(time.Minute)
+				check(t.Context())
+			}
+			if n := len(client.sent()); n > 3+2*6 {
+				t.Errorf("%d requests in an hour", n)
+			}
+			time.Sleep(time.Hour)
+			client.setFault(func(call) fault { return lostRequest })
+			if _, err := c.atLeast(t.Context()); !storage.Ambiguous(err) {
+				t.Errorf("an old estimate was used: %v", err)
+			}
+		})
+	}
+}
