@@ -54,50 +54,56 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 
 func (r *statusReader) readAccount(ctx context.Context, a *AccountStatus, queues []string) {
 	slices.Sort(queues)
-	store := r.fleet.accounts[a.Name].store
+	store, poison := r.fleet.accounts[a.Name].store, poisonQueue(r.cfg.Workload)
 	a.ByQueue = make([]QueueStatus, len(queues))
+	errs := make([]error, len(queues)+1)
+	// One queue without an answer is enough to know that the account gives none.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var g errgroup.Group
 	g.SetLimit(queuesAtOnce)
-	// One failure is enough to know that an account does not answer.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var mu sync.Mutex
-	dark := func(name string, err error) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if a.Dark == "" {
-			a.Dark = why(err)
-			r.problem("account %s, queue %s: %s", a.Name, name, a.Dark)
-		}
-		if storage.Ambiguous(err) && !storage.Is(err, storage.Throttled) || storage.Is(err, storage.Auth) {
-			cancel()
-		}
-		return why(err)
-	}
-	for i, name := range queues {
+	look := func(i int, read func() error) {
 		g.Go(func() error {
-			q := &a.ByQueue[i]
-			q.Queue = name
-			if err := r.readQueue(ctx, store.Queue(name), q); err != nil {
-				q.Dark = dark(name, err)
+			if errs[i] = read(); errs[i] != nil && hopeless(errs[i]) {
+				cancel(errNotAsked)
 			}
 			return nil
 		})
 	}
-	g.Go(func() error {
-		name := poisonQueue(r.cfg.Workload)
-		n, err := r.count(ctx, store.Queue(name))
-		switch {
-		case err == nil:
-			a.Poison = &n
-		case notThere(err): // nothing was ever quarantined
-			a.Poison = new(int64(0))
-		default:
-			_ = dark(name, err)
+	for i, name := range queues {
+		a.ByQueue[i].Queue = name
+		look(i, func() error { return r.readQueue(ctx, store.Queue(name), &a.ByQueue[i]) })
+	}
+	look(len(queues), func() error {
+		n, err := r.count(ctx, store.Queue(poison))
+		if err == nil || notThere(err) { // nothing was ever quarantined
+			a.Poison, err = &n, nil
 		}
-		return nil
+		return err
 	})
 	_ = g.Wait()
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			continue
+		case storage.Is(err, storage.Canceled) || errors.Is(err, context.Canceled):
+			err = errNotAsked
+		case r.view == nil && notThere(err): // which queues there should be is not known
+		case a.Dark == "":
+			a.Dark = why(err)
+			r.problem("account %s, queue %s: %s", a.Name, append(queues, poison)[i], a.Dark)
+		}
+		if i < len(queues) {
+			a.ByQueue[i].Dark = why(err)
+		}
+	}
+}
+
+var errNotAsked = errors.New("not asked, as another queue of the account did not answer")
+
+// hopeless errors are those that the account's other queues will give too.
+func hopeless(err error) bool {
+	return storage.Is(err, storage.MaybeDone) || storage.Is(err, storage.Auth)
 }
 
 // readQueue asks for the count and, unless that is zero, which is proof that the
