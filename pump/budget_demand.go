@@ -24,35 +24,45 @@ func (u *use) waits(now time.Time) {
 }
 
 func (u *use) waitsNoMore(now time.Time) {
-	if !u.waitsFrom.IsZero() {
-		u.waited += now.Sub(u.waitsFrom)
-		u.waitsFrom = time.Time{}
+	u.waited += u.waiting(now)
+	u.waitsFrom = time.Time{}
+}
+
+// waiting is how long since the last look somebody has been waiting without a break.
+func (u *use) waiting(now time.Time) time.Duration {
+	switch {
+	case u.waitsFrom.IsZero():
+		return 0
+	case u.waitsFrom.Before(u.since):
+		return now.Sub(u.since)
 	}
+	return now.Sub(u.waitsFrom)
 }
 
 // Of the demand: looks nearer together than demandEvery say nothing, and a demand
 // that is gone is forgotten by half in each second, so that a pause between two
 // bursts costs little of a share, and after a beat of 5 s hardly anything is left.
+// Somebody who has waited for demandStarved without a break is short of budget, whatever
+// was before.
 const (
-	demandEvery = 500 * time.Millisecond
-	demandKept  = 0.5
+	demandEvery   = 500 * time.Millisecond
+	demandKept    = 0.5
+	demandStarved = 250 * time.Millisecond
 )
 
 // look measures the demand: what was spent a second, divided by the part of the
-// time in which nobody had to wait. Who was held back all the time may want
+// time in which nobody had to wait. Who is held back all the time may want
 // anything up to the limit.
 func (u *use) look(now time.Time, limit float64) {
 	passed := now.Sub(u.since)
 	if passed < demandEvery {
 		return
 	}
-	if !u.waitsFrom.IsZero() {
-		u.waited += now.Sub(u.waitsFrom)
-		u.waitsFrom = now
-	}
-	free := 1 - min(u.waited.Seconds()/passed.Seconds(), 1)
+	waited := u.waited + u.waiting(now)
+	free := 1 - min(waited.Seconds()/passed.Seconds(), 1)
 	want := limit
-	if rate := u.spent / passed.Seconds(); rate < limit*free {
+	starved := !u.waitsFrom.IsZero() && now.Sub(u.waitsFrom) >= demandStarved
+	if rate := u.spent / passed.Seconds(); rate < limit*free && !starved {
 		want = rate / free
 	}
 	u.demand *= math.Pow(demandKept, passed.Seconds())
@@ -67,6 +77,14 @@ func (b *budget) demand() float64 {
 	defer b.mu.Unlock()
 	b.use.look(time.Now(), b.limit)
 	return b.use.demand
+}
+
+// expect sets the demand of a process that has just come, of which nobody knows yet what
+// it needs: it counts as one that can use its whole share until that is measured.
+func (b *budget) expect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.use = use{since: time.Now(), waitsFrom: b.use.waitsFrom, demand: b.limit}
 }
 
 // show is the budget as others see it.

@@ -31,6 +31,13 @@ func (f *fleet) demand() map[string]float64 {
 	return out
 }
 
+// expect says that this process is about to work.
+func (f *fleet) expect() {
+	for _, name := range f.names {
+		f.accounts[name].budget.expect()
+	}
+}
+
 // short reports whether an account's budget, or those of its queues together, are
 // less than a demand.
 func (f *fleet) short(name string, demand float64, t *targets) bool {

@@ -110,10 +110,10 @@ type sharedAccount struct {
 type limits struct{ account, queue float64 }
 
 // portion is what one member has of a limit: its share, the floor under it, and
-// what of the share it probably uses.
+// what it would use at most, if it might, until its next beat.
 type portion struct {
-	member            int
-	share, floor, use float64
+	member             int
+	share, floor, want float64
 }
 
 // portions are those of all members who have business with the limit, in order.
@@ -136,8 +136,8 @@ func portioned(limit float64, who []int, claims []claim) []portion {
 	list := make([]portion, len(who))
 	for i, s := range divide(limit, claims) {
 		c := claims[i]
-		// A demand may have doubled since it was said.
-		list[i] = portion{member: who[i], share: s, floor: min(c.floor, s), use: min(s, max(c.floor, 2*c.demand))}
+		// A demand may double before the next one is said.
+		list[i] = portion{member: who[i], share: s, floor: min(c.floor, s), want: max(c.floor, 2*c.demand)}
 	}
 	return list
 }
@@ -197,7 +197,7 @@ func (q *sharedQueue) portions(account string, parties []*party, n int, limit fl
 		return portions{}
 	}
 	least := strangerPart * limit / float64(n)
-	p := portions{stranger: portion{member: -1, share: least, floor: least, use: least}, members: n}
+	p := portions{stranger: portion{member: -1, share: least, floor: least, want: least}, members: n}
 	if len(busy) == 0 {
 		p.stranger.share = limit / float64(n)
 		return p
@@ -222,7 +222,7 @@ func (q *sharedQueue) portions(account string, parties []*party, n int, limit fl
 
 // allowed is what a member may spend of a limit now: its share, as far as no other
 // member may be using it. The others act on what they read up to a beat ago, which
-// before holds; until they have looked again, a share grows into what they use by
+// before holds; until they have looked again, a share grows only into what they use by
 // neither reading. Two processes that both spend one share for a beat would throttle
 // each other down to a few per cent of it, and need most of a minute to come back.
 func allowed(me int, limit float64, now, before *portions) float64 {
@@ -240,10 +240,14 @@ func allowed(me int, limit float64, now, before *portions) float64 {
 			m, i, j = now.list[i].member, i+1, j+1
 		}
 		if m != me {
-			free -= max(now.of(m).use, before.of(m).use)
+			free -= inUse(now.of(m), before.of(m))
 			others--
 		}
 	}
-	free -= max(now.stranger.use, before.stranger.use) * float64(max(others, 0))
-	return min(mine.share, max(mine.floor, free))
+	free -= inUse(now.stranger, before.stranger) * float64(max(others, 0))
+	// What it had by the older reading too is nobody else's to take.
+	return min(mine.share, max(mine.floor, before.of(me).share, free))
 }
+
+// inUse is what a member may be using of a limit, whichever reading it acts on.
+func inUse(now, before portion) float64 { return min(max(now.share, before.share), now.want) }

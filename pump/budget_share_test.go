@@ -166,9 +166,9 @@ func TestP81NobodyTakesWhatAnotherMayStillBeUsing(t *testing.T) {
 		sum, floors := 0., 0.
 		for _, m := range a.members {
 			if before[m] != nil && rapid.Bool().Draw(t, "has not looked") {
-				sum += y.account.of(m).use
+				sum += min(y.account.of(m).share, x.account.of(m).want)
 			} else {
-				sum += min(allowed(m, l.account, &x.account, &y.account), x.account.of(m).use)
+				sum += min(allowed(m, l.account, &x.account, &y.account), x.account.of(m).want)
 			}
 			floors += x.account.of(m).floor
 		}

@@ -163,19 +163,22 @@ func (s *sharing) see(v *control.View) {
 const mostViews = 64
 
 // settle forgets views older than one that everybody has seen, and reports whether
-// that is another than before.
-func (s *sharing) settle(now time.Time) bool {
+// that is another than before, and when the next one will be; 0: when there is another view.
+func (s *sharing) settle(now time.Time) (changed bool, next time.Duration) {
 	settled := -1
 	for i, v := range s.views {
-		if now.Sub(v.Read) >= lookEvery(s.beat, len(v.Members)) {
-			settled = i
+		left := lookEvery(s.beat, len(v.Members)) - now.Sub(v.Read)
+		if left > 0 {
+			next = left
+			break
 		}
+		settled = i
 	}
 	if settled < 0 || settled == 0 && s.known {
-		return false
+		return false, next
 	}
 	s.views, s.known = slices.Delete(s.views, 0, settled), true
-	return true
+	return true, next
 }
 
 // targets are this process's shares.

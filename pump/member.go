@@ -84,6 +84,7 @@ func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload
 	l := limits{account: cfg.Budget.Account, queue: cfg.Budget.Queue}
 	m.sharing = sharing{instance: cfg.Instance, accounts: f.names, limits: l, beat: beat}
 	f.retarget(unjoined(l, f.names))
+	f.expect()
 	if !o.optional {
 		if err := m.join(ctx); err != nil {
 			m.cancel()
@@ -225,7 +226,8 @@ func (m *member) clearSpill(ctx context.Context, segments []uint32, choice int) 
 }
 
 // leave gives up what the process holds, removes it from the cluster, and ends all
-// that the member does in the background. It may be called more than once.
+// that the member does in the background. While the control plane is dark it tries until
+// ctx ends, so that must. It may be called more than once.
 func (m *member) leave(ctx context.Context) {
 	m.cancel()
 	m.wg.Wait() // a join under way has ended
@@ -251,11 +253,20 @@ const shareEvery = time.Second
 // watchDemand measures what this process needs, and makes it known before the next
 // beat if its share has become too small for that.
 func (m *member) watchDemand() {
-	for n := uint64(0); waitFor(m.ctx, m.jitter.around(shareEvery, "share", m.workload.Name, n)); n++ {
+	next := time.Duration(0)
+	for n := uint64(0); ; n++ {
+		wait := m.jitter.around(shareEvery, "share", m.workload.Name, n)
+		if next > 0 {
+			wait = min(wait, next)
+		}
+		if !waitFor(m.ctx, wait) {
+			return
+		}
+		var changed bool
 		demand := m.fleet.demand()
 		m.mu.Lock()
 		now := time.Now()
-		if m.sharing.settle(now) {
+		if changed, next = m.sharing.settle(now); changed {
 			m.fleet.retarget(m.sharing.targets())
 		}
 		grown := now.Sub(m.looked) >= m.sharing.beat && m.grown(demand)

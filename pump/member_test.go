@@ -1,0 +1,313 @@
+package pump
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// shareLimit is what the accounts of these tests allow all processes together.
+const shareLimit = 300.
+
+func inSharedWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	inWorld(t, 1, 2, func(c *azsim.Config) {
+		c.Limits = azsim.PublishedLimits()
+		c.Limits.QueueAccount = shareLimit
+		c.Limits.Burst = time.Second
+	}, test)
+}
+
+// sharer is a process that puts as much as it may, or as it is told to.
+type sharer struct {
+	w       *world
+	name    string
+	fleet   *fleet
+	m       *member
+	end     context.CancelFunc
+	wg      sync.WaitGroup
+	sent    atomic.Int64
+	refused atomic.Int64
+	idle    atomic.Bool
+}
+
+// sharer starts a process that joins as a distributor and puts with so many goroutines.
+func (w *world) sharer(name string, workers int) *sharer {
+	w.t.Helper()
+	cfg := w.config(name, 2)
+	cfg.Budget = Budget{Account: shareLimit}
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s := &sharer{w: w, name: name, fleet: openFleet(&cfg, control.TableName)}
+	workload, err := control.LoadWorkload(w.t.Context(), s.fleet.control, "work")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if s.m, err = joinCluster(w.t.Context(), &cfg, s.fleet, workload, memberOptions{role: control.RoleDistributor}); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	s.end = cancel
+	for i := range workers {
+		sh, err := s.fleet.shard("accounta", fmt.Sprintf("work-%02d", i%2))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		s.wg.Go(func() {
+			for ctx.Err() == nil {
+				if s.idle.Load() {
+					waitFor(ctx, 100*time.Millisecond)
+					continue
+				}
+				switch err := sh.put(ctx, []byte("text"), 0); {
+				case err == nil:
+					s.sent.Add(1)
+				case ctx.Err() == nil:
+					s.refused.Add(1)
+					waitFor(ctx, 100*time.Millisecond)
+				}
+			}
+		})
+	}
+	return s
+}
+
+func (s *sharer) leave() {
+	s.end()
+	s.wg.Wait()
+	ctx, cancel := context.WithTimeout(s.w.t.Context(), time.Minute) // it may not be answered any more
+	defer cancel()
+	s.m.leave(ctx)
+}
+
+// rates are the puts a second of each process over some time.
+func rates(d time.Duration, of ...*sharer) (list []float64, sum float64) {
+	before := make([]int64, len(of))
+	for i, s := range of {
+		before[i] = s.sent.Load()
+	}
+	time.Sleep(d)
+	for i, s := range of {
+		list = append(list, float64(s.sent.Load()-before[i])/d.Seconds())
+		sum += list[i]
+	}
+	return list, sum
+}
+
+const testBeat = 5 * time.Second // the default
+
+// target is the process's share of the account.
+func (s *sharer) target() float64 { return s.fleet.budgets()[0].Target }
+
+func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		near := func(what string, got, want, percent float64) {
+			t.Helper()
+			if math.Abs(got-want) > want*percent/100 {
+				t.Errorf("%s: %.1f a second, want %.1f", what, got, want)
+			}
+		}
+		targets := func(when string, want map[*sharer]float64) {
+			t.Helper()
+			for _, s := range slices.SortedFunc(maps.Keys(want), func(a, b *sharer) int { return cmp.Compare(a.name, b.name) }) {
+				near(fmt.Sprintf("%s: the share of %s", when, s.name), s.target(), want[s], 1)
+			}
+		}
+		const recovery = 20 * time.Second // of a budget that was throttled once while another joined
+		third, half := shareLimit/3, shareLimit/2
+
+		a := w.sharer("a", 8)
+		defer a.leave()
+		targets("alone", map[*sharer]float64{a: shareLimit})
+		list, _ := rates(testBeat, a)
+		near("alone in its first beat", list[0], shareLimit, 10) // its burst comes on top
+
+		b, c := w.sharer("b", 8), w.sharer("c", 8)
+		defer b.leave()
+		defer c.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		targets("a beat after two have joined", map[*sharer]float64{a: third, b: third, c: third})
+		time.Sleep(recovery)
+		list, sum := rates(2*testBeat, a, b, c)
+		for i, r := range list {
+			near(fmt.Sprintf("one of three, number %d", i), r, third, 2)
+		}
+		near("three together", sum, shareLimit, 2)
+
+		// One has nothing to do: the others take its share but for the floor, when it has
+		// said twice that it needs less and they have read it.
+		b.idle.Store(true)
+		time.Sleep(3*testBeat + shareEvery)
+		left := shareLimit * (1 - floorPart/3) / 2
+		targets("three beats after one has become idle", map[*sharer]float64{a: left, c: left})
+		_, sum = rates(2*testBeat, a, c)
+		near("two and an idle one", sum, 2*left, 2)
+
+		// It has work again, and says so without waiting for its beat.
+		b.idle.Store(false)
+		time.Sleep(testBeat + 2*shareEvery)
+		targets("a beat after it has work again", map[*sharer]float64{a: third, b: third, c: third})
+		time.Sleep(recovery)
+		_, sum = rates(2*testBeat, a, b, c)
+		near("three together again", sum, shareLimit, 2)
+
+		c.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		targets("a beat after one has left", map[*sharer]float64{a: half, b: half})
+		_, sum = rates(2*testBeat, a, b)
+		near("two are left", sum, shareLimit, 2)
+
+		throttled, puts := w.sim.Stats().Throttled, w.requests("PutMessage")
+		t.Logf("%d of %d puts were throttled", throttled, puts)
+		if throttled > 10 {
+			t.Error("more than ten were throttled, though all kept to their shares")
+		}
+	})
+}
+
+// Processes that were stopped all the same, or cannot say that they leave, count until they are evicted.
+func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		a, b := w.sharer("a", 8), w.sharer("b", 8)
+		defer a.leave()
+		defer b.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		if a.target() != shareLimit/2 {
+			t.Errorf("of two one has %v", a.target())
+		}
+		w.fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "b"}) // from now on nothing of b arrives
+		time.Sleep(15 * time.Second)
+		if a.target() != shareLimit/2 {
+			t.Errorf("the other is silent for 15 s, and one has %v already", a.target())
+		}
+		time.Sleep(30 * time.Second) // lease and margin of 23 s, and some beats
+		if a.target() != shareLimit {
+			t.Errorf("the other is dead, and one has %v", a.target())
+		}
+	})
+}
+
+func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		for _, role := range []control.Role{control.RoleProcessor, control.RoleDistributor} {
+			cfg, err := w.config("alone-"+string(role), 2).withDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := openFleet(&cfg, control.TableName)
+			before, err := f.shard("accounta", "work-00")
+			if err != nil {
+				t.Fatal(err)
+			}
+			workload, err := control.LoadWorkload(t.Context(), f.control, "work")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := joinCluster(t.Context(), &cfg, f, workload, memberOptions{role: role})
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := f.shard("accounta", "work-01")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.accounts["accounta"].budget.rate() != 20_000 || before.budget.rate() != 2_000 || after.budget.rate() != 2_000 {
+				t.Errorf("%s: %+v", role, f.budgets())
+			}
+			m.leave(t.Context())
+			m.leave(t.Context()) // is one too many, and does no harm
+		}
+	})
+}
+
+func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		open := func(name string) (Config, *fleet, *control.Workload) {
+			cfg, err := w.config(name, 2).withDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := openFleet(&cfg, control.TableName)
+			workload, err := control.LoadWorkload(t.Context(), f.control, "work")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cfg, f, workload
+		}
+		dcfg, df, workload := open("d")
+		pcfg, pf, _ := open("p")
+		w.sim.Blackout("accounta", true)
+		began := time.Now()
+		d, err := joinCluster(t.Context(), &dcfg, df, workload, memberOptions{role: control.RoleDistributor, optional: true})
+		if err != nil || d.joined() || d.view() != nil {
+			t.Fatalf("joined %v, error %v, though the account is dark", d.joined(), err)
+		}
+		if took := time.Since(began); took != joinPatience {
+			t.Errorf("waited %v, want %v", took, joinPatience)
+		}
+		if r := df.accounts["accounta"].budget.rate(); r != 5_000 {
+			t.Errorf("has %v of 20000 while it knows of nobody, want a quarter", r)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := joinCluster(short, &pcfg, pf, workload, memberOptions{role: control.RoleProcessor}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a processor joined a dark cluster: %v", err)
+		}
+		w.sim.Blackout("accounta", false)
+		p, err := joinCluster(t.Context(), &pcfg, pf, workload, memberOptions{role: control.RoleProcessor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if !d.joined() || len(p.view().Members) != 2 {
+			t.Errorf("the distributor has not joined a minute after the account is back")
+		}
+		sum := df.accounts["accounta"].budget.rate() + pf.accounts["accounta"].budget.rate()
+		if math.Abs(sum-20_000) > 1 {
+			t.Errorf("the two have %v together", sum)
+		}
+		d.leave(t.Context())
+		p.leave(t.Context())
+		v, err := control.LoadView(t.Context(), pf.control, "work")
+		if err != nil || len(v.Members) != 0 {
+			t.Errorf("members are left: %+v, %v", v, err)
+		}
+	})
+}
+
+func TestLeavingWhileStillJoiningEnds(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		cfg, err := w.config("d", 2).withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := openFleet(&cfg, control.TableName)
+		workload, err := control.LoadWorkload(t.Context(), f.control, "work")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.sim.Hang("accounta", true)
+		d, err := joinCluster(t.Context(), &cfg, f, workload, memberOptions{role: control.RoleDistributor, optional: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		d.leave(t.Context())
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("leaving took %v", took)
+		}
+	})
+}
