@@ -4,11 +4,18 @@
 // interface over it (row.go): read a row; try an optimistic write.
 //
 //	row            partition          row key           what it is
+//	owners         NAME               owner.NNNN        who owns segments NNNN to NNNN+511, and each one's epoch
+//	member         NAME               present.INSTANCE  a process that takes part: its beat, what it holds and wants
+//	spill          NAME               spill             which choices of which segments are marked (P6.3)
 //	workload       NAME               workload          shard map, number of segments, delivery; pinned when created
 //	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1, pump/DESIGN.md)
 //	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
 //	election       NAME.election      election          who distributes, until when, and how far it got
 //	clock          NAME.election      clock             written only to learn what time the service has
+//	gate           NAME.gates         the gate's name   open or not
+//	id range       NAME.ids           the range's name  the next number that nobody has
+//	claim          NAME.claims...     hash of a key     when work on the key began and ended
+//	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
 //	id range       NAME.ids           name              the first number that nobody has reserved (IDRange)
 //	gate           NAME.gates         name              open or closed, by whom (Gate)
 //	claim          NAME.claims.0 to f SHA-256 of a key  when work on the key started and stopped (Claims); clocks beside them
@@ -75,7 +82,7 @@
 // observer's reads succeed, none further than two beats from the one before:
 // when the control plane is dark for everybody nobody is declared dead by it.
 //
-// # What happens when
+// # What happens to an election when
 //
 //   - The leader dies: its beat stops, 23 to 28 s later another wins with
 //     epoch + 1 and gets the run and the last checkpoint (Term.Resume).
@@ -94,6 +101,108 @@
 //     and the next who looks continues from the checkpoint.
 //   - The leader dies between sealing the run and Finish: the next one gets the
 //     run as Resume, finds its row sealed, and only has to call Finish.
+//
+// # The cluster
+//
+// Every process of a workload is a member: it has a row, which it beats, and a
+// processor owns segments (P5). [Join] makes a [Presence], whose one goroutine
+// does everything: beat, look, judge, write, in this order, one request after the other.
+//
+//	a member        Join: insert
+//	  (no row) ----------------------> trusted ---------------------------+
+//	     ^  ^                           |   ^  beat acknowledged in time  |
+//	     |  |                           |   +---(until sent + 17 s)-------+
+//	     |  |                           |
+//	     |  |       no beat acknowledged|   ^ beat acknowledged late: a member
+//	     |  |       for 17 s since sent v   | still, but all it held is void
+//	     |  |                          untrusted
+//	     |  |                           |
+//	     |  +-- evicted: row removed <--+ by an observer, who has seen the row
+//	     |      (then joins again in a     unchanged for 23 s; on its ETag
+//	     |      new incarnation)
+//	     +-- Leave: drained, given up, row removed
+//
+//	a segment        claim, epoch n+1 (CAS)             plan says another
+//	  unowned, n -----------------------------> held, n+1 -------------> draining, n+1
+//	     ^  ^                                   |  ^                      |      |
+//	     |  |                     trust is over |  | claimed again,       |      |
+//	     |  |                                   v  | epoch + 1 (CAS)      |      |
+//	     |  |                                  void, n+1 <----------------+      |
+//	     |  |                                   |                trust is over   |
+//	     |  +-- owner evicted, or left ---------+                                |
+//	     +------ given up, epoch n+1 stays (CAS): nothing in hand, or a lease ---+
+//
+// The plan ([View.Plan]) is a pure function of what was read, the same on
+// every member: nobody gives orders. Members that read at different moments
+// may want different things for a moment; what they do stays conditional.
+//
+// # Why no two members trust the same segment
+//
+// [Presence.Trusted] is true for a segment whose claim was acknowledged, while
+// trust lasts. Another may claim it in four cases only, each by compare-and-swap
+// of the entry that it judged, and in each the former owner's trust is over, or
+// its claim can no longer be acknowledged:
+//
+//   - The entry is unowned. Its owner wrote that, after it had ended its holding.
+//   - The entry names an incarnation that is not among the members. Owners are
+//     read before members (their keys come first), and an owner is a member
+//     before it claims, so that incarnation was a member when the entry was read
+//     or earlier, and is not one later: it has left, having ended its holdings, or
+//     was evicted. It never comes back, for a member joins in a new incarnation.
+//   - It was evicted: by a removal on the condition of the ETag which an observer
+//     had seen unchanged for lease + margin of its own clock. Trust in a beat ends
+//     lease - margin after it was sent, and a beat is seen after it is sent; so
+//     trust in the beat that has this ETag was over. A later beat fails on the
+//     removed row. Had one landed first, the removal would have failed.
+//   - The entry names a live member whose beats have not listed the segment for
+//     lease + margin. A claim is acknowledged to a member that trusts a beat sent
+//     before; that trust ends lease - margin later, unless another beat is
+//     acknowledged in time, which lists the segment. The observer has seen neither.
+//     A beat that lands from then on is late, and voids what is held.
+//
+// Between judging and writing any time may pass (a pause, a slow answer): what
+// was judged of an entry stays true for as long as the entry does not change,
+// and if it changes the compare-and-swap fails. Nor does it matter how many
+// judge the same, which clocks they have, or when: one write wins.
+//
+// A beat acknowledged after trust had ended restores nothing: everything held
+// is claimed again with another epoch, because an observer may be about to claim.
+//
+// # What happens to the cluster when
+//
+//   - A member dies: 23 to 28 s after its last beat the first in rank evicts it
+//     and nudges the others; who is planned for its segments claims them. Everyone
+//     of higher rank would do the same a little later.
+//   - A member is paused and goes on: its trust is over by its own clock before it
+//     does anything. Its beat, claims and hand-overs fail on ETags; it finds its row
+//     gone and joins again. With BestEffort handlers may go on until then.
+//   - The control plane is dark for everybody: trust ends everywhere after 17 s.
+//     Nobody can be declared dead, for time without reads does not count; nobody
+//     claims or gives up. With BestEffort everybody goes on with what it has.
+//     When it answers again, each member adopts its own entries with epoch + 1.
+//   - It is dark for one member: the same for that one, but the others evict it.
+//   - The answer of a claim is lost: it is read back. If that does not succeed
+//     before the next beat is due, it is nobody's: should it land later, the entry
+//     names a member that does not hold it, who sees that and claims it again or,
+//     if it is planned for another, gives it up.
+//   - The answer of a beat is lost: the same beat is sent until it is answered.
+//     It counts from when it was first sent.
+//   - Whom a segment is planned for does not claim it: after a lease anyone does,
+//     the first in rank first; after two it is an alarm.
+//   - A process starts under the name of one that died: it waits for the other's
+//     row to be dead like everybody else. Under the name of one that lives: an error.
+//   - A row is damaged: it is named in the log and left as it is. A damaged member
+//     keeps what it owns; a damaged row of owners changes no more, so what is held
+//     of it stays held; everything else goes on.
+//   - A member leaves and the table is dark: it drains, tries to remove its row for
+//     as long as it may, and is evicted later if it could not.
+//
+// # What it costs
+//
+// One write and one query a beat for each of up to 32 members. Of more, four
+// (the first in rank) look in each beat and sixteen others in turn, because what a
+// look costs grows with the number of members. Who waits for a segment, or for one
+// to be handed over, looks four times a beat.
 package control
 
 // TableName is the table, in the control account, that holds the rows of every
