@@ -114,6 +114,8 @@ type ProcessorSummary struct {
 	Quarantined int64    `json:"quarantined"`       // tasks put into a poison queue; a message that could not be read counts as one
 	Duplicates  int64    `json:"duplicates"`        // tasks deleted because their run was closed
 	Foreign     int64    `json:"foreign"`           // messages that no distributor made
+	Passed      int64    `json:"passed"`            // messages of other processors' segments that were put back for them
+	Forwarded   int64    `json:"forwarded"`         // messages of other processors' segments that were put where they belong
 	Lost        int64    `json:"lost"`              // messages whose lease ended while they were in hand
 	Envelopes   int64    `json:"envelopes"`         // messages received
 	Requests    Requests `json:"requests"`
@@ -148,14 +150,15 @@ func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error)
 
 // counters is what a ProcessorSummary is made of.
 type counters struct {
-	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, foreign, lost, envelopes atomic.Int64
+	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, foreign, passed, forwarded, lost, envelopes atomic.Int64
 }
 
 // processing is one Run of a processor. Along the data path: the poller gets
 // messages (processor_poll.go), they are kept (processor_keep.go) and their headers
-// judged (processor_open.go), they wait (processor_backlog.go), are opened, their
-// tasks handled (processor_handle.go), and the message is settled
-// (processor_plan.go, processor_settle.go).
+// judged (processor_open.go, processor_own.go, processor_others.go), they wait
+// (processor_backlog.go), are opened, their tasks handled (processor_handle.go), and
+// the message is settled (processor_plan.go, processor_settle.go). What is polled
+// and what is its own follows the cluster (processor_cluster.go, processor_share.go).
 type processing struct {
 	cfg      *Config
 	o        *ProcessorOptions
@@ -174,11 +177,20 @@ type processing struct {
 	tallies  *tallies
 	phase    atomic.Int32 // a phase
 	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
-	settlers map[*shard]*settler
 	counts   counters
-	gets     *hand // gets under way
-	hand     *hand // messages in hand
-	began    time.Time
+
+	member    atomic.Pointer[member] // nil until it has joined
+	share     atomic.Pointer[share]  // nil until then as well
+	followMu  sync.Mutex             // one view after the other
+	owned     *owned
+	spills    *spillWatch
+	stopping  atomic.Bool             // nothing is taken any more
+	unsettled map[*account]*unsettled // guarded by poller.mu
+	reported  reported
+
+	gets  *hand // gets under way
+	hand  *hand // messages in hand
+	began time.Time
 
 	// Three contexts that end one after the other: Run's own ends getting; work
 	// ends the handlers; wire ends the requests by which messages are kept and
@@ -204,17 +216,22 @@ func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 	defer p.begin(r)()
 	defer r.cutWire()
 	defer r.endWork(errStopped)
-	shards, err := r.connect(ctx)
+	err := r.connect(ctx)
+	if err == nil {
+		err = r.join(ctx)
+	}
 	if err == nil {
 		err = r.passGate(ctx)
 	}
 	if err != nil {
+		r.leaveCluster()
 		if ctx.Err() != nil {
 			err = nil
 		}
 		return r.summary(), err
 	}
-	r.launch(shards)
+	r.launch()
+	r.member.Load().admit()
 	r.enter(phaseWorking)
 	err = r.poller.run(ctx)
 	r.enter(phaseDraining)
@@ -233,33 +250,34 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		jitter: jitter(p.cfg.Instance),
 		fleet:  openFleet(&p.cfg, control.TableName),
 		gets:   newHand(), hand: newHand(), began: time.Now(),
+		owned: newOwned(), unsettled: map[*account]*unsettled{},
 		alarms: map[string]time.Time{},
 	}
+	r.poller, r.spills = newPoller(r), newSpillWatch(r)
 	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
 	r.batch, _ = p.handler.(BatchHandler)
 	r.limitKeys()
+	r.backlog = newBacklog(r.o, r.batch != nil, func() { signal(r.poller.wake) })
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	return r
 }
 
-// connect loads the workload, waiting for it if need be, and gives the handles of its queues.
-func (r *processing) connect(ctx context.Context) ([]*shard, error) {
+// connect loads the workload, waiting for it if need be, and checks that this
+// process can reach all of it.
+func (r *processing) connect(ctx context.Context) error {
 	if err := r.loadWorkload(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if have := Delivery(r.workload.Delivery); have != r.cfg.Delivery {
-		return nil, &ConfigError{Field: "delivery", Problem: fmt.Sprintf("workload %q was created with %q, not %q", r.cfg.Workload, have, r.cfg.Delivery), Fix: fmt.Sprintf("use %s", have)}
+		return &ConfigError{Field: "delivery", Problem: fmt.Sprintf("workload %q was created with %q, not %q", r.cfg.Workload, have, r.cfg.Delivery), Fix: fmt.Sprintf("use %s", have)}
 	}
-	var shards []*shard
 	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
-		sh, err := r.fleet.shard(s.Account, s.Queue)
-		if err != nil {
-			return nil, err
+		if _, err := r.fleet.shard(s.Account, s.Queue); err != nil {
+			return err
 		}
-		shards = append(shards, sh)
 	}
-	return shards, nil
+	return nil
 }
 
 // loadWorkload reads the workload's row. A row that is not there yet, or that
@@ -303,24 +321,21 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 }
 
 // launch starts everything but the poller, which Run is.
-func (r *processing) launch(shards []*shard) {
+func (r *processing) launch() {
 	r.runs = newRunCache(control.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
 	r.keeper = newKeeper(r.o.Visibility, r.jitter)
 	r.keeper.lost, r.keeper.stale = r.lost, r.withdraw
-	r.settlers = newSettlers(r, shards)
-	r.poller = newPoller(r, shards)
-	r.backlog = newBacklog(r.o, r.batch != nil, func() { signal(r.poller.wake) })
 	r.pool = newPool(r)
 
 	r.background.Go(func() { r.keeper.run(r.wire) })
 	r.background.Go(func() { r.pool.watch(r.wire) })
 	r.background.Go(func() { r.report(r.wire) })
+	r.background.Go(func() { r.spills.run(r.wire) })
 	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, defaultBeat), r.jitter) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		r.background.Go(func() { r.openAll(r.wire) })
 	}
 	r.pool.start()
-	r.log.Info("processing", "queues", len(shards), "accounts", len(r.poller.accounts), "concurrency", r.o.Concurrency, "visibility", r.o.Visibility)
 }
 
 // hardGrace is for how long, after Grace, handlers may still return and then
@@ -331,6 +346,12 @@ const hardGrace = 5 * time.Second
 // more, and what those under way bring is released on arrival.
 func (r *processing) stop() {
 	began := time.Now()
+	// 0. The others may plan without this process from now on. Each of its segments
+	// is given up as soon as nothing of it is in hand.
+	r.stopping.Store(true)
+	if m := r.member.Load(); m != nil {
+		m.look()
+	}
 	// 1. Nothing is opened or started any more; what was not started is settled
 	// without attempt: released, or rewritten without the tasks that were done.
 	for _, d := range r.backlog.close() {
@@ -354,8 +375,10 @@ func (r *processing) stop() {
 	if !calm {
 		r.log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
 	}
+	// 5. What is still held is given up, and this process leaves the cluster.
 	r.tallies.last(r.wire)
-	// 5. No request is made any more. What waited for one ends.
+	r.leaveCluster()
+	// 6. No request is made any more. What waited for one ends.
 	r.cutWire()
 	r.background.Wait()
 	r.log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
@@ -380,7 +403,7 @@ func (r *processing) summary() ProcessorSummary {
 		Instance: r.cfg.Instance, Waiting: r.waitingAt(),
 		Handled: c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
 		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(),
-		Foreign: c.foreign.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
+		Foreign: c.foreign.Load(), Passed: c.passed.Load(), Forwarded: c.forwarded.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
 		Seconds: r.working().Seconds(),
 	}
 	s.Requests, s.Throttled = r.fleet.requests()

@@ -17,9 +17,6 @@ func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
 		w.put("accounta", "work-00", 2, 5)
 		pr := w.processor(&seen{}, ProcessorOptions{})
 		r := pr.newProcessing(t.Context())
-		if _, err := r.connect(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		b := newBacklog(r.o, false, func() {})
 		late, good := &delivery{count: 5, text: []byte("late")}, &delivery{count: 3, text: []byte("good")}
 		if n, unopened := b.withdraw(late); n != 0 || unopened {
@@ -42,11 +39,7 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 		h := &seen{}
 		pr := w.processor(h, ProcessorOptions{Visibility: 3 * time.Second})
 		r := pr.newProcessing(t.Context())
-		shards, err := r.connect(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.launch(shards)
+		r.ready(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		if err := r.poller.run(ctx); err != nil {

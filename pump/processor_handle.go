@@ -209,7 +209,7 @@ func (r *processing) record(ctx context.Context, d *delivery, i int, err error) 
 	last := d.pending == 0
 	d.mu.Unlock()
 	if last {
-		r.settlers[d.shard].add(d)
+		d.settler.add(d)
 	}
 }
 
@@ -327,7 +327,7 @@ func (r *processing) withdraw(d *delivery) {
 	unstarted, unopened := r.backlog.withdraw(d)
 	if unopened {
 		d.started.Store(true)
-		r.settlers[d.shard].add(d)
+		d.settler.add(d)
 	}
 	if unstarted == 0 {
 		return
@@ -338,7 +338,7 @@ func (r *processing) withdraw(d *delivery) {
 	last := d.pending == 0
 	d.mu.Unlock()
 	if last {
-		r.settlers[d.shard].add(d)
+		d.settler.add(d)
 	}
 }
 

@@ -25,6 +25,7 @@ const newerDelay = time.Minute
 // delivery is one message in hand, from the get that brought it until it is settled.
 type delivery struct {
 	shard    *shard
+	settler  *settler
 	id       string // of the message
 	inserted time.Time
 	age      time.Duration // when it was got, by the service's own clock
@@ -43,6 +44,9 @@ type delivery struct {
 	// the tasks decide.
 	whole *wholly
 
+	epoch   uint64          // of the hold on its segment
+	listed  int             // its place in the list of its segment, from 1; guarded by owned.mu
+	unhold  func() bool     // stops waiting for the end of that hold
 	ctx     context.Context // of its handlers
 	end     context.CancelCauseFunc
 	started atomic.Bool // a task was started, or none will be
@@ -69,19 +73,25 @@ type delivery struct {
 // wholly is the settling of a message whose tasks are not looked at.
 type wholly struct {
 	reason, detail string        // quarantine, if there is a reason
-	delay          time.Duration // else release, with this delay
 	forget         bool          // else delete, because it was done before
+	forward        *shard        // else put into this queue, and delete
+	pass           bool          // it is another's: no work of this process
+	delay          time.Duration // else release, with this delay
 }
 
 func (d *delivery) String() string { return d.shard.String() + "/" + d.id }
 
 // receive takes what a get brought: every message is kept from here on, and
-// its header says where it goes. It runs in the get's goroutine.
-func (r *processing) receive(s *shard, msgs []storage.Message, sent time.Time, room reservation) {
+// its header says where it goes. It runs in the get's goroutine and says how many
+// of the messages were this process's to work on.
+func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, room reservation) (own int) {
 	r.hand.add(len(msgs))
 	work := make([]*delivery, 0, len(msgs))
 	for i := range msgs {
-		d := r.deliver(s, &msgs[i], sent)
+		d := r.deliver(q, &msgs[i], sent)
+		if !d.passes() {
+			own++
+		}
 		if d.whole == nil && !r.o.Discard {
 			work = append(work, d)
 			continue
@@ -92,18 +102,26 @@ func (r *processing) receive(s *shard, msgs []storage.Message, sent time.Time, r
 			r.tallies.add(d.header.Run, control.Tally{Handled: uint64(d.count)})
 			d.whole, d.text = &wholly{forget: true}, nil
 		}
+		if d.passes() {
+			d.text = nil
+		}
 		r.backlog.weigh(d)
-		r.settlers[s].add(d)
+		d.settler.add(d)
 	}
 	for _, d := range r.backlog.add(work, room) {
 		d.started.Store(true)
-		r.settlers[s].add(d)
+		d.settler.add(d)
 	}
+	return own
 }
 
+// passes reports whether a message is only put back for its owner.
+func (d *delivery) passes() bool { return d.whole != nil && d.whole.pass }
+
 // deliver makes a delivery of a message and judges its header.
-func (r *processing) deliver(s *shard, m *storage.Message, sent time.Time) *delivery {
-	d := &delivery{shard: s, id: m.ID, text: m.Text, inserted: m.Inserted, dequeued: m.Dequeued}
+func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time) *delivery {
+	s := q.shard
+	d := &delivery{shard: s, settler: q.settler, id: m.ID, text: m.Text, inserted: m.Inserted, dequeued: m.Dequeued}
 	// Both times are the service's own, so no clock of this machine is in it.
 	d.age = max(0, m.NextVisible.Add(-r.o.Visibility).Sub(m.Inserted))
 	d.born = sent.Add(-d.age)
@@ -119,7 +137,6 @@ func (r *processing) deliver(s *shard, m *storage.Message, sent time.Time) *deli
 			Workload: r.cfg.Workload, Tasks: codec.MakeNSet(0),
 			Segment: shardmap.Segment(m.Text, r.workload.Map.Segments),
 		}
-		r.counts.foreign.Add(1)
 	case errors.Is(err, codec.ErrVersion):
 		// Somebody writes what this process cannot read. That is no fault of the
 		// message, so it waits, for ever if need be (P4.6).
@@ -132,8 +149,17 @@ func (r *processing) deliver(s *shard, m *storage.Message, sent time.Time) *deli
 	case int(d.header.Segment) >= r.workload.Map.Segments:
 		d.whole = &wholly{reason: ReasonCorrupt, detail: fmt.Sprintf("segment %d of %d", d.header.Segment, r.workload.Map.Segments)}
 	}
-	// Ownership has its place here: the segment is known, nothing is unpacked yet.
 	d.count = d.header.Tasks.Len()
+	switch {
+	case d.whole != nil:
+	case !r.own(d):
+		d.whole = r.others(d)
+	default:
+		r.spills.got(s, d.header.Segment, sent)
+		if d.foreign != "" {
+			r.counts.foreign.Add(1)
+		}
+	}
 	// Last, because the keeper may find at once that the lease is over.
 	r.keeper.keep(d, m.Receipt, sent)
 	return d
@@ -168,20 +194,20 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 	if d.whole = r.unpack(ctx, d); d.whole != nil {
 		r.backlog.aside(d)
 		d.started.Store(true)
-		r.settlers[d.shard].add(d)
+		d.settler.add(d)
 		return
 	}
 	d.pending = d.count
 	d.verdicts = make([]verdict, d.count)
 	if !r.backlog.open(d) {
 		d.started.Store(true)
-		r.settlers[d.shard].add(d)
+		d.settler.add(d)
 	}
 }
 
 func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 	if d.foreign != "" {
-		d.tasks = []Task{{Segment: d.header.Segment, Body: d.text, Attempt: 1, Foreign: d.foreign}}
+		d.tasks = []Task{{Segment: d.header.Segment, Body: d.text, Epoch: d.epoch, Attempt: 1, Foreign: d.foreign}}
 		return nil
 	}
 	if d.header.Run != (RunID{}) {
@@ -205,7 +231,7 @@ func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 		t := &env.Tasks[i]
 		d.tasks[i] = Task{
 			Run: h.Run, Segment: h.Segment, N: t.N, Key: t.Key, ID: string(t.ID), Body: t.Body,
-			Attempt: int(h.Attempt) + 1,
+			Epoch: d.epoch, Attempt: int(h.Attempt) + 1,
 		}
 		if h.Run == (RunID{}) { // a foreign message that was rewritten keeps its identity as its id
 			d.tasks[i].Foreign, d.tasks[i].ID = string(t.ID), ""

@@ -116,6 +116,10 @@ func (r *processing) planWhole(d *delivery) *settlement {
 	switch {
 	case w.forget:
 		return &settlement{final: stepDelete}
+	case w.forward != nil:
+		return &settlement{final: stepDelete, copies: r.forward(d, w.forward)}
+	case w.pass:
+		return &settlement{final: stepRelease, delay: w.delay}
 	case w.reason == "":
 		return r.putBack(d, w.delay, 0, max(d.count, 1))
 	default:

@@ -2,11 +2,8 @@ package pump
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,13 +11,20 @@ import (
 )
 
 // The schedule of gets. An empty queue is asked again after pollBase, then
-// after twice that, and so on up to a bound that keeps all idle queues together
-// at pollIdleRate gets a second, but not below pollIdleLeast: with up to 50
-// queues a first task waits at most 6 s, with 1,000 at most 100 s.
+// after twice that, and so on up to a bound that keeps all idle queues together,
+// by whomever they are polled, at pollIdleRate gets a second, but not below
+// pollIdleLeast: with up to 50 queues a first task waits at most 6 s, with 1,000 at
+// most 100 s. A nudge shortens that (P8.2).
 const (
 	pollBase      = 100 * time.Millisecond
 	pollIdleLeast = 5 * time.Second
 	pollIdleRate  = 10
+
+	// pollBehind is the longest back-off of a queue that gives as much as it is asked
+	// for, all of it others'. Their messages are out of the way for up to passMost
+	// after some deliveries (P7), but only if all are delivered that often: at half a second
+	// two processors clear a thousand of an owner that does not take his.
+	pollBehind = 500 * time.Millisecond
 
 	// A get answers in about 20 ms, so one after the other brings 1,600 messages a
 	// second. Four at once reach a queue's published 2,000, and 16 an account's
@@ -38,34 +42,48 @@ const (
 	// probe is how many messages a queue that has just failed is asked for. No
 	// room is kept for them.
 	probe = 8
+
+	// hintEvery is how often nudges make one queue due, however many arrive: four
+	// gets a second are what a false hint may cost.
+	hintEvery = 250 * time.Millisecond
 )
 
-// poller asks all queues of all accounts under one schedule: queues that are
-// due, one get for each account in turn and within an account one for each
-// queue in turn. Every get runs in a goroutine of its own, so a slow account
-// costs the others nothing but its turn.
+// idleBound is how long an idle queue is left alone at most, where so many pairs
+// of a queue and a processor that polls it are idle.
+func idleBound(pairs int) time.Duration {
+	return max(pollIdleLeast, time.Duration(pairs)*time.Second/pollIdleRate)
+}
+
+// poller asks this process's queues of all accounts under one schedule: queues
+// that are due, one get for each account in turn and within an account one for
+// each queue in turn. Every get runs in a goroutine of its own, so a slow account
+// costs the others nothing but its turn. Which queues these are changes while
+// it runs (follow).
 type poller struct {
 	r    *processing
 	wake chan struct{}
 
 	mu       sync.Mutex // guards what follows and what it points to
 	accounts []*polledAccount
-	queues   map[*shard]*polled
-	turn     int // the account that is asked next
+	queues   map[*shard]*polled // every queue that was ever in the schedule
+	turn     int                // the account that is asked next
 	idleMost time.Duration
 	later    time.Time // when the last of what was put back with a delay is visible
 }
 
 type polledAccount struct {
-	queues []*polled
-	turn   int // the queue that is asked next
-	flying int // gets under way, but for those that take longer than getSlow
+	account *account
+	queues  []*polled
+	turn    int // the queue that is asked next
+	flying  int // gets under way, but for those that take longer than getSlow
 }
 
 // polled is one queue in the schedule.
 type polled struct {
 	shard    *shard
 	settler  *settler
+	account  *polledAccount
+	polls    bool // it is in the schedule
 	due      time.Time
 	flying   int    // gets under way
 	slow     int    // of them, those that take longer than getSlow
@@ -73,8 +91,13 @@ type polled struct {
 	asked    uint64 // gets so far
 	empties  uint64 // empty gets since the last message
 	failures uint64 // failed gets since the last answer
-	// emptyAt is when the last get was sent, if it found nothing.
+	// emptyAt is when the last get was sent, if it found nothing for this process.
 	emptyAt time.Time
+	// heard is when the last get was sent that was answered.
+	heard time.Time
+	// hinted is when a nudge last said that there is something, granted when one
+	// last made the queue due.
+	hinted, granted time.Time
 	// hidden is until when messages may be invisible that this process took and
 	// cannot settle: a get or a renewal was not answered.
 	hidden time.Time
@@ -83,24 +106,78 @@ type polled struct {
 	troubled, alarmed time.Time
 }
 
-func newPoller(r *processing, shards []*shard) *poller {
-	p := &poller{
-		r: r, wake: make(chan struct{}, 1), queues: map[*shard]*polled{},
-		idleMost: max(pollIdleLeast, time.Duration(len(shards))*time.Second/pollIdleRate),
-	}
-	index := map[*account]*polledAccount{}
+func newPoller(r *processing) *poller {
+	return &poller{r: r, wake: make(chan struct{}, 1), queues: map[*shard]*polled{}, idleMost: pollIdleLeast}
+}
+
+// follow makes the given queues the ones that are polled, in this order. One that
+// leaves the schedule keeps its entry, because what was taken from it is still to
+// be settled; one that comes into it is due at once.
+func (p *poller) follow(shards []*shard, idleMost time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idleMost = idleMost
 	now := time.Now()
+	in := make(map[*shard]bool, len(shards))
+	index := map[*account]*polledAccount{}
+	for _, a := range p.accounts {
+		a.queues = a.queues[:0:0]
+		index[a.account] = a
+	}
 	for _, s := range shards {
+		in[s] = true
 		a := index[s.account]
 		if a == nil {
-			a = &polledAccount{}
+			a = &polledAccount{account: s.account}
 			index[s.account] = a
 			p.accounts = append(p.accounts, a)
 		}
-		q := &polled{shard: s, settler: r.settlers[s], due: now, width: 1}
-		a.queues, p.queues[s] = append(a.queues, q), q
+		q := p.queues[s]
+		if q == nil {
+			q = &polled{shard: s, account: a, settler: p.r.newSettler(s)}
+			p.queues[s] = q
+		}
+		if !q.polls {
+			q.polls, q.due, q.width, q.empties, q.emptyAt = true, now, 1, 0, time.Time{}
+		}
+		a.queues = append(a.queues, q)
 	}
-	return p
+	for s, q := range p.queues {
+		q.polls = in[s]
+	}
+	for _, a := range p.accounts {
+		a.turn %= max(len(a.queues), 1)
+	}
+	signal(p.wake)
+}
+
+// nudge makes a queue due, if it is one that this process polls (P8.2). A queue in trouble
+// keeps to its back-off: a hint is no reason to believe that it answers again.
+func (p *poller) nudge(queue string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if q.shard.String() == queue && q.failures == 0 {
+				q.hinted = now
+				q.hint(now)
+				signal(p.wake)
+				return
+			}
+		}
+	}
+}
+
+// hint makes a queue due because of a nudge, as often as hintEvery allows.
+func (q *polled) hint(now time.Time) {
+	at := now
+	if next := q.granted.Add(hintEvery); next.After(now) {
+		at = next
+	}
+	if q.due.After(at) {
+		q.due, q.granted = at, at
+	}
 }
 
 // run polls until the context ends or the queues are idle for good
@@ -209,7 +286,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	if wasSlow {
 		held = reservation{} // given back already
 	}
-	p.r.receive(q.shard, msgs, sent, held)
+	own := p.r.receive(q, msgs, sent, held)
 
 	p.mu.Lock()
 	q.flying--
@@ -224,24 +301,36 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 			q.hide(now.Add(p.r.o.Visibility + hiddenLonger))
 		}
 		p.failed(q, err, now)
-	case len(msgs) == 0:
-		p.answered(q)
+	case own == 0: // others' messages are nothing for the back-off (P7)
+		p.answered(q, sent)
 		q.width = 1
-		q.emptyAt = sent
-		q.due = now.Add(p.r.jitter.around(doubled(pollBase, p.idleMost, q.empties), "poll", q.shard.String(), q.asked))
+		q.emptyAt = time.Time{}
+		if len(msgs) < limit { // and none of our own was behind them
+			q.emptyAt = sent
+		}
+		most := p.idleMost
+		if len(msgs) == limit { // our own may be behind them
+			most = pollBehind
+		}
+		q.due = now.Add(p.r.jitter.around(doubled(pollBase, most, q.empties), "poll", q.shard.String(), q.asked))
 		q.empties++
+		if q.hinted.After(sent) { // the message may have come after this get looked
+			q.hint(now)
+		}
 	default:
-		p.answered(q)
+		p.answered(q, sent)
 		q.emptyAt = time.Time{}
 		q.empties = 0
 		q.due = now
 		q.width = 1
-		if len(msgs) == limit { // there is more where that came from
+		// There is more where that came from. Where most of it is others', more gets
+		// would only take it out of their reach.
+		if len(msgs) == limit && 2*own >= limit {
 			q.width = min(q.flying+2, getsPerQueue)
 		}
 	}
 	p.mu.Unlock()
-	p.r.gets.done(1)
+	p.r.gets.done(1, true)
 	signal(p.wake)
 }
 
@@ -254,7 +343,8 @@ func (p *poller) tooSlow(a *polledAccount, q *polled, room reservation) {
 	signal(p.wake) // another queue of the account may have its turn
 }
 
-func (p *poller) answered(q *polled) {
+func (p *poller) answered(q *polled, sent time.Time) {
+	q.heard = sent
 	if q.trouble != nil {
 		p.r.log.Info("queue answers again", "queue", q.shard.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
 	}
@@ -356,73 +446,4 @@ func (p *poller) alarm(q *polled, now time.Time) {
 	}
 	q.alarmed = now
 	p.r.log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
-}
-
-// unreachable is how long, at least, a queue must have failed before a
-// processor that waits to be idle leaves without an answer from it.
-const unreachable = 30 * time.Second
-
-// farewell says what is left in the queues because it was put back for later
-// than UntilIdle waits.
-func (p *poller) farewell() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if left := time.Until(p.later); left > 0 {
-		p.r.log.Info("idle; tasks that were put back come back later, for whoever runs then", "last in", left.Round(time.Second))
-	}
-}
-
-// idle reports whether nothing has been in hand for d and every queue has then
-// answered "empty" once more, or when to look again: an answer from before may be
-// older than a retry that was put back for less than d. What this process may
-// have hidden by a request without an answer is waited for as well. A queue that keeps
-// failing is waited for no longer than d or half a minute, and named in the error.
-func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
-	// Under this lock no get is between bringing messages and saying so.
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	since, calm := p.r.hand.idleSince()
-	if !calm {
-		return false, time.Hour, nil // settling the last one wakes the poller
-	}
-	now := time.Now()
-	if left := d - now.Sub(since); left > 0 {
-		return false, left, nil
-	}
-	var silent []string
-	again = time.Hour
-	for _, a := range p.accounts {
-		for _, q := range a.queues {
-			switch {
-			case q.trouble != nil:
-				from := q.troubled
-				if since.After(from) {
-					from = since
-				}
-				if left := max(d, unreachable) - now.Sub(from); left > 0 {
-					again = min(again, left)
-				} else {
-					silent = append(silent, fmt.Sprintf("%v (%v)", q.shard, q.trouble))
-				}
-			case q.flying > 0:
-				again = min(again, requestTimeout) // its answer wakes the poller
-			case q.hidden.After(now):
-				again = min(again, q.hidden.Sub(now))
-			case !q.emptyAt.Before(since.Add(d)) && !q.emptyAt.Before(q.hidden): // empty
-			case q.due.After(now):
-				q.due = now
-				again = 0
-			default: // waits for its turn
-				again = min(again, pollBase)
-			}
-		}
-	}
-	if again != time.Hour {
-		return false, again, nil
-	}
-	if len(silent) > 0 {
-		slices.Sort(silent)
-		return true, 0, fmt.Errorf("idle, but not every queue could be read: %s", strings.Join(silent, "; "))
-	}
-	return true, 0, nil
 }

@@ -185,11 +185,7 @@ func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, time.Second) }}
 		pr := w.processor(h, ProcessorOptions{MaxBytes: 4 << 20, Concurrency: 1000})
 		r := pr.newProcessing(t.Context())
-		shards, err := r.connect(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.launch(shards)
+		r.ready(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var most int64

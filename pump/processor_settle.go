@@ -35,6 +35,9 @@ const (
 	// for poisonDelay.
 	poisonTries = 8
 	poisonDelay = time.Minute
+	// forwardTries is the same for what is brought home: its own queue must not be
+	// left unread because the home is dark.
+	forwardTries = 4
 )
 
 // settler settles the messages of one queue, with goroutines that end when
@@ -63,17 +66,14 @@ type unsettled struct {
 // leastUnsettledBytes is what every account may hold, however many there are.
 const leastUnsettledBytes = 4 * storage.MaxText
 
-func newSettlers(r *processing, shards []*shard) map[*shard]*settler {
-	accounts := map[*account]*unsettled{}
-	settlers := map[*shard]*settler{}
-	most := max(r.o.MaxBytes/2/int64(len(r.fleet.names)), leastUnsettledBytes)
-	for _, s := range shards {
-		if accounts[s.account] == nil {
-			accounts[s.account] = &unsettled{mostBytes: most}
-		}
-		settlers[s] = &settler{r: r, shard: s, account: accounts[s.account]}
+// newSettler makes the settler of a queue.
+func (r *processing) newSettler(s *shard) *settler {
+	a := r.unsettled[s.account]
+	if a == nil {
+		a = &unsettled{mostBytes: max(r.o.MaxBytes/2/int64(len(r.fleet.names)), leastUnsettledBytes)}
+		r.unsettled[s.account] = a
 	}
-	return settlers
+	return &settler{r: r, shard: s, account: a}
 }
 
 // add takes a message whose tasks all have their verdicts.
@@ -171,6 +171,9 @@ type poisonOrRest struct {
 	reason string    // of a quarantine
 	tasks  int       // in it
 	row    *causeRow // the cause, if it did not fit into the text
+	// forward: it is the message itself, on the way to its segment's home.
+	forward bool
+	segment uint32 // of a forward
 }
 
 // settle goes on with the settling of one message. The order is: effect (the
@@ -215,7 +218,9 @@ func (r *processing) settle(d *delivery) {
 		r.counts.retried.Add(int64(s.retried))
 		r.counts.released.Add(int64(s.released))
 		r.tallies.add(d.header.Run, control.Tally{Retried: uint64(s.retried)})
-		if s.delay > 0 {
+		if d.passes() {
+			r.counts.passed.Add(1)
+		} else if s.delay > 0 {
 			r.poller.comesBack(time.Now().Add(s.delay))
 		}
 	case storage.Is(err, storage.Gone):
@@ -277,6 +282,10 @@ func (r *processing) putCopy(s *settlement, c *poisonOrRest) error {
 	if c.delay > 0 {
 		r.poller.comesBack(time.Now().Add(c.delay))
 	}
+	if c.forward {
+		r.counts.forwarded.Add(1)
+		r.member.Load().nudgeOwner(c.shard, c.segment)
+	}
 	if c.reason != "" {
 		r.counts.quarantined.Add(int64(c.tasks))
 		r.cfg.Hooks.quarantine(c.shard.account.name, c.reason, c.tasks)
@@ -303,6 +312,9 @@ func (r *processing) settleLater(d *delivery, err error) {
 		r.alarmOnce("poison", "cannot quarantine; messages go back for a while", append(d.attrs(-1), "error", err)...)
 		s.copies, s.final, s.delay, s.text = nil, stepRelease, poisonDelay, nil
 		s.retried = 0
+	case len(s.copies) > 0 && s.copies[0].forward && s.tries >= forwardTries:
+		r.alarmOnce("forward", "messages cannot be brought to the queues that are their homes; they stay for a while", append(d.attrs(-1), "home", s.copies[0].shard.String(), "error", err)...)
+		s.copies, s.final, s.delay = nil, stepRelease, poisonDelay
 	}
 	wait := r.jitter.full(settleBase, settleLimit, "settle again", d.id, s.tries)
 	if e, ok := asStorageError(err); ok {
@@ -311,7 +323,7 @@ func (r *processing) settleLater(d *delivery, err error) {
 			wait = max(wait, settleLimit/2)
 		}
 	}
-	time.AfterFunc(wait, func() { r.settlers[d.shard].resume(d) })
+	time.AfterFunc(wait, func() { d.settler.resume(d) })
 }
 
 // size is how much memory the texts take that are still to be put.
@@ -337,7 +349,7 @@ func (r *processing) letGo(d *delivery) {
 		d.tasks = nil
 	}
 	kept := d.settlement.size()
-	r.settlers[d.shard].holds(d, kept)
+	d.settler.holds(d, kept)
 	r.backlog.free(d, kept)
 }
 
@@ -353,10 +365,10 @@ func (r *processing) settled(d *delivery) {
 	r.keeper.drop(d)
 	r.backlog.free(d, 0)
 	d.end(nil)
-	s := r.settlers[d.shard]
-	wasFull := s.full()
-	s.done(d)
-	if calm := r.hand.done(1); calm || wasFull {
+	r.disown(d)
+	wasFull := d.settler.full()
+	d.settler.done(d)
+	if calm := r.hand.done(1, !d.passes()); calm || wasFull {
 		signal(r.poller.wake)
 	}
 }
@@ -365,7 +377,7 @@ func (r *processing) settled(d *delivery) {
 type hand struct {
 	mu    sync.Mutex // guards what follows
 	n     int
-	since time.Time     // when n became 0
+	since time.Time     // when the last of what was work was done
 	empty chan struct{} // gets a token when n becomes 0
 }
 
@@ -377,15 +389,18 @@ func (h *hand) add(n int) {
 	h.mu.Unlock()
 }
 
-// done reports whether nothing is left.
-func (h *hand) done(n int) (calm bool) {
+// done reports whether nothing is left. What was not work does not count for
+// since when there is none.
+func (h *hand) done(n int, work bool) (calm bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.n -= n
+	if work {
+		h.since = time.Now()
+	}
 	if h.n > 0 {
 		return false
 	}
-	h.since = time.Now()
 	signal(h.empty)
 	return true
 }

@@ -198,7 +198,7 @@ func TestWindow10AReceiptIsGoodAfterItsLeaseWhileNobodyElseGetsTheMessage(t *tes
 func TestWindow12AMessageThatIsBackEarlyLosesNothing(t *testing.T) {
 	twice := 0 // in how many worlds it was back before it was renewed
 	for seed := range uint64(8) {
-		inWorld(t, 1, 1, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {
+		inSharedWorldOf(t, 1, 1, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {
 			w.put("accounta", "work-00", 1, 1)
 			var is intervals
 			early := w.fault(azsim.Rule{Fault: azsim.ReappearEarly, First: 1}, "GetMessages")

@@ -37,6 +37,17 @@ type world struct {
 // inWorld runs a test in a world. Names of accounts are accounta, accountb, ...
 func inWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
+	inWorldOf(t, false, accounts, queues, change, test)
+}
+
+// inSharedWorldOf is inWorld with a workload whose segments nobody owns.
+func inSharedWorldOf(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
+	t.Helper()
+	inWorldOf(t, true, accounts, queues, change, test)
+}
+
+func inWorldOf(t *testing.T, shared bool, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sc := azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
 		for i := range accounts {
@@ -52,7 +63,7 @@ func inWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), tes
 		}
 		w.cfg = cfg
 		f := openFleet(&cfg, control.TableName)
-		if _, err := control.EnsureWorkload(t.Context(), f.control, control.WorkloadSpec{Name: cfg.Workload, Shards: cfg.shards(), Delivery: string(cfg.Delivery)}); err != nil {
+		if _, err := control.EnsureWorkload(t.Context(), f.control, control.WorkloadSpec{Name: cfg.Workload, Shards: cfg.shards(), Delivery: string(cfg.Delivery), Shared: shared}); err != nil {
 			t.Fatal(err)
 		}
 		var shards []*shard
@@ -271,9 +282,23 @@ func (w *world) drain(h Handler, o ProcessorOptions) ProcessorSummary {
 	return s
 }
 
+// ready does what Run does before it polls.
+func (r *processing) ready(t *testing.T) {
+	t.Helper()
+	if err := r.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.launch()
+	r.member.Load().admit()
+}
+
 // started is a processor at work.
 type started struct {
 	t       *testing.T
+	of      *Processor
 	stop    context.CancelFunc
 	done    chan struct{}
 	summary ProcessorSummary
@@ -282,7 +307,7 @@ type started struct {
 
 func (w *world) start(p *Processor) *started {
 	ctx, cancel := context.WithCancel(w.t.Context())
-	s := &started{t: w.t, stop: cancel, done: make(chan struct{})}
+	s := &started{t: w.t, of: p, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		s.summary, s.err = p.Run(ctx)

@@ -1,0 +1,159 @@
+package pump
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// leaveWithin bounds how long a processor that stops takes to give up its
+// segments and to say that it leaves. Without an answer in that time the others find
+// out as they do after a crash.
+const leaveWithin = 5 * time.Second
+
+// lease is for how long a beat of this process is good, as control has it.
+func (r *processing) lease() time.Duration {
+	return cmp.Or(r.o.Lease, 4*cmp.Or(r.o.Beat, 5*time.Second))
+}
+
+// join makes this process a member of the cluster, waiting for the control
+// account if need be, and begins to poll what becomes its own.
+func (r *processing) join(ctx context.Context) error {
+	m, err := joinCluster(ctx, r.cfg, r.fleet, r.workload, memberOptions{
+		role: control.RoleProcessor, waiting: r.o.Gate, beat: r.o.Beat, lease: r.o.Lease,
+		report: r.reportTo, inHand: r.owned.has, drain: r.handOver,
+		changed: func(*control.View) { r.follow() },
+	})
+	if err != nil {
+		return fmt.Errorf("join workload %q: %w", r.cfg.Workload, err)
+	}
+	r.member.Store(m)
+	r.follow()
+	r.log.Info("processing", "queues", len(r.workload.Map.Shards), "accounts", len(r.fleet.names), "concurrency", r.o.Concurrency, "visibility", r.o.Visibility)
+	return nil
+}
+
+// follow lets the latest view decide what is polled. It is called after each look at the
+// cluster and each change of what is held.
+func (r *processing) follow() {
+	r.followMu.Lock()
+	defer r.followMu.Unlock()
+	m := r.member.Load()
+	if m == nil { // the first look; join follows
+		return
+	}
+	s := newShare(r.cfg.Instance, m.view(), func(n uint32) bool {
+		_, ok := m.hold(n)
+		return ok
+	}, r.reach)
+	r.share.Store(s)
+	r.spills.follow(s)
+	r.poller.follow(s.polled(), idleBound(s.pairs))
+}
+
+// reach gives the queue of a shard, or nil with an alarm if there are no credentials
+// for its account here: one that was added while this process runs.
+func (r *processing) reach(s shardmap.Shard) *shard {
+	q, err := r.fleet.shard(s.Account, s.Queue)
+	if err != nil {
+		r.alarmOnce("account "+s.Account, "queues cannot be read here; others must, or nobody does", "account", s.Account, "error", err)
+		return nil
+	}
+	return q
+}
+
+// reported is what the last beat said; it belongs to the membership's goroutine.
+type reported struct {
+	at      time.Time
+	handled uint64
+}
+
+// reportTo says how this process does, for the beat.
+func (r *processing) reportTo(to *control.Report) {
+	now := time.Now()
+	handled := uint64(r.counts.handled.Load())
+	if span := now.Sub(r.reported.at).Seconds(); span > 0 && !r.reported.at.IsZero() {
+		to.Rate = float64(handled-r.reported.handled) / span
+	}
+	r.reported = reported{now, handled}
+	to.Tasks = handled
+	to.Seconds = r.backlog.seconds()
+	to.Queues, to.Trouble = r.poller.polled(), r.trouble()
+	to.Draining = r.stopping.Load()
+}
+
+// trouble is what is wrong now, in a line for people; empty: nothing.
+func (r *processing) trouble() string {
+	if m := r.member.Load(); m != nil {
+		if dark := m.presence.Load().Dark(); dark > 0 {
+			return fmt.Sprintf("the control account has not answered for %v; going on with what is held", dark.Round(time.Second))
+		}
+	}
+	return r.poller.trouble()
+}
+
+// leaveCluster gives up what is still held and says that this process is gone.
+func (r *processing) leaveCluster() {
+	m := r.member.Load()
+	if m == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.wire, leaveWithin)
+	defer cancel()
+	m.leave(ctx)
+}
+
+// Nudged takes a hint that something is there to look at (P8.2): a queue, which is
+// read now if this process polls it, the gate that it waits at, or the cluster's rows. Whatever arrives, a
+// queue is asked no more than a few times a second because of it. It may be called at any
+// time and returns at once.
+func (p *Processor) Nudged(n Nudge) {
+	r := p.running.Load()
+	switch {
+	case r == nil:
+	case n.Queue != "":
+		r.poller.nudge(n.Queue)
+	case n.Gate != "":
+		r.entrance.hint(n.Gate)
+	default:
+		if m := r.member.Load(); m != nil {
+			m.nudged(n)
+		}
+	}
+}
+
+// polled is how many queues are in the schedule.
+func (p *poller) polled() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		n += len(a.queues)
+	}
+	return n
+}
+
+// trouble names the first queue that does not answer.
+func (p *poller) trouble() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if q.trouble != nil {
+				return fmt.Sprintf("queue %v: %v", q.shard, storage.CodeOf(q.trouble))
+			}
+		}
+	}
+	return ""
+}
+
+// seconds is how long a handler is at work for one start, lately; 0 if none has ended.
+func (b *backlog) seconds() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.took
+}

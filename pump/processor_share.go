@@ -1,0 +1,195 @@
+package pump
+
+import (
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// share is what one process knows of the cluster at one moment: which queues it
+// polls, and what becomes of messages that are not its own. It never changes
+// after it was made.
+type share struct {
+	instance string
+	view     *control.View
+	of       *shardmap.Map
+	shards   []*shard // of the map, in its order; nil where there are no credentials here
+	index    map[*shard]int
+	homes    []bool // by shard: of a segment that is held here
+	spills   []spill
+	keeps    []bool // by shard
+	sweeps   []bool // by shard: it is kept, and nobody's home
+	owners   []int  // by shard: processors that own a segment whose home it is
+	// pairs is how many pairs of a queue and a processor that polls it there are
+	// in the whole cluster.
+	pairs int
+	held  int // segments
+	// lacking is how many segments are planned for this process and not held yet, and
+	// claimable how many of them nobody else holds.
+	lacking, claimable int
+}
+
+// spill is a mark that concerns this process: messages of a segment that it
+// holds may be in another queue than its home (P6.3).
+type spill struct {
+	segment uint32
+	choice  int // 1 or 2
+	shard   int // of the map
+}
+
+// newShare reads a view. held says which segments this process holds; open gives
+// the queue of a shard, nil if it cannot be reached from here.
+func newShare(instance string, v *control.View, held func(uint32) bool, open func(shardmap.Shard) *shard) *share {
+	m := v.Workload.Map
+	s := &share{
+		instance: instance, view: v, of: m,
+		shards: make([]*shard, len(m.Shards)), index: make(map[*shard]int, len(m.Shards)),
+		homes: make([]bool, len(m.Shards)), keeps: make([]bool, len(m.Shards)), sweeps: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)),
+	}
+	for i, sh := range m.Shards {
+		if q := open(sh); q != nil {
+			s.shards[i] = q
+			s.index[q] = i
+		}
+	}
+	if v.Workload.Shared {
+		s.pairs = len(m.Shards) * max(len(v.Processors()), 1)
+		return s
+	}
+	s.readSegments(held)
+	s.readOwners()
+	loads := m.Loads()
+	for i := range m.Shards {
+		s.keeps[i] = v.Keeper(i) == instance
+		s.sweeps[i] = s.keeps[i] && loads[i] == 0 && s.claimable == 0
+	}
+	return s
+}
+
+// readSegments finds what is held here, what is lacking, and which marks matter.
+func (s *share) readSegments(held func(uint32) bool) {
+	rank := s.view.Rank(s.instance)
+	plan := s.view.Plan()
+	for n := range uint32(s.of.Segments) {
+		if !held(n) {
+			if rank >= 0 && plan[n] == rank {
+				s.lacking++
+				if owner, live := s.view.OwnerOf(n); !live || owner.Instance == s.instance {
+					s.claimable++
+				}
+			}
+			continue
+		}
+		s.held++
+		s.homes[s.of.Home(n)] = true
+		if s.view.Spills == nil || s.view.Spills[n] == 0 {
+			continue
+		}
+		for choice, i := range s.of.Choices(n) {
+			if s.marked(n, choice) {
+				s.spills = append(s.spills, spill{n, choice, i})
+			}
+		}
+	}
+}
+
+// marked reports whether messages of a segment may be in its choice-th queue
+// although that is not its home.
+func (s *share) marked(segment uint32, choice int) bool {
+	return choice > 0 && s.view.Spills != nil && s.view.Spills[segment]&(1<<choice) != 0
+}
+
+// readOwners counts who shares each queue.
+func (s *share) readOwners() {
+	type pair struct {
+		shard int
+		owner string
+	}
+	seen := map[pair]bool{}
+	for n := range uint32(s.of.Segments) {
+		owner, live := s.view.OwnerOf(n)
+		p := pair{s.of.Home(n), owner.Instance}
+		if live && !seen[p] {
+			seen[p] = true
+			s.owners[p.shard]++
+		}
+	}
+	for _, n := range s.owners {
+		s.pairs += max(n, 1) // its keeper, where nobody owns anything
+	}
+}
+
+// polled lists the queues that this process polls, in the order of the map: in a
+// shared workload all, otherwise the homes and the marked choices of what it holds, and
+// the queues that it keeps though they are no homes any more. (Of a home it is an owner
+// who keeps it; one without owners waits for them.) The last come only when nothing is
+// left to claim: what is in them may become its own in a moment.
+func (s *share) polled() []*shard {
+	polls := make([]bool, len(s.shards))
+	for i := range s.shards {
+		polls[i] = s.view.Workload.Shared || s.homes[i] || s.sweeps[i]
+	}
+	for _, sp := range s.spills {
+		polls[sp.shard] = true
+	}
+	var out []*shard
+	for i, q := range s.shards {
+		if polls[i] && q != nil {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// stray gives the queue that a message of another's segment should be in, if it is
+// not the one where it was found and if this process has to bring it there: it keeps
+// the queue, and no mark says that the message may be in it (P6.4).
+func (s *share) stray(at *shard, segment uint32) *shard {
+	i, ok := s.index[at]
+	home := s.of.Home(segment)
+	if !ok || i == home || !s.keeps[i] {
+		return nil
+	}
+	if s.view.Spills != nil && s.view.Spills[segment] != 0 {
+		for choice, c := range s.of.Choices(segment) {
+			if c == i && s.marked(segment, choice) {
+				return nil
+			}
+		}
+	}
+	return s.shards[home]
+}
+
+// Releasing what is others' (P7).
+const (
+	// passOwners times the number of a queue's owners is how often a message is put
+	// back at once: seven of eight owners have had it in hand by then, if all poll.
+	passOwners = 2
+	// passLeast and passMost bound the delay that grows from then on. The messages
+	// of an owner that does not take them are out of the others' way for it.
+	passLeast = time.Second
+	passMost  = 15 * time.Second
+)
+
+// pass is how long to hide a message of a segment that others own, or nobody,
+// after so many deliveries. The service counts whole seconds.
+func (s *share) pass(j jitter, at *shard, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
+	deliveries = max(deliveries, 1)
+	_, live := s.view.OwnerOf(segment)
+	// Nobody's: for moments in good times, and after a crash for a lease.
+	limit, n := lease/2, deliveries-1
+	if live { // or this process, which hands it over
+		owners := int64(1)
+		if i, ok := s.index[at]; ok {
+			owners = int64(max(s.owners[i], 1))
+		}
+		if deliveries <= passOwners*owners {
+			return 0
+		}
+		// It doubles whenever each owner might have had it once more.
+		limit, n = passMost, (deliveries-1)/owners-passOwners
+	}
+	d := doubled(passLeast, max(limit, passLeast), uint64(n))
+	return d/2 + time.Duration(j.share("pass", id, uint64(deliveries))*float64(d/2))
+}
