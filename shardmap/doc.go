@@ -38,4 +38,11 @@
 // What moves is chosen by the same costs, so that the homes stay near to what
 // rendezvous alone would choose, and a shard that is drained and comes back
 // gets many of its old segments again.
+//
+// # Ownership
+//
+// Which process handles which segment is another question, with another answer:
+// [Map.Plan] shares whole queues among the live instances, or single segments if
+// there are more instances than queues, from what each has now. All members
+// compute it from what they read and carry out their own part of it.
 package shardmap
