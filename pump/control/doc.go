@@ -14,7 +14,7 @@
 //	clock          NAME.election      clock             written only to learn what time the service has
 //	gate           NAME.gates         the gate's name   open or not
 //	id range       NAME.ids           the range's name  the next number that nobody has
-//	claim          NAME.claims...     hash of a key     when work on the key began and ended
+//	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
 //	id range       NAME.ids           name              the first number that nobody has reserved (IDRange)
 //	gate           NAME.gates         name              open or closed, by whom (Gate)
