@@ -14,18 +14,35 @@ type use struct {
 	waited    time.Duration // since then, the time in which somebody waited
 	waitsFrom time.Time     // since when somebody waits; zero: nobody does
 	demand    float64       // as of the last look
+
+	// shortFrom to shortTo is the last time in which somebody waited with hardly a
+	// break; shortTo is set at the end of each wait.
+	shortFrom, shortTo time.Time
 }
 
 // waits notes that somebody waits for the budget.
 func (u *use) waits(now time.Time) {
-	if u.waitsFrom.IsZero() {
-		u.waitsFrom = now
+	if !u.waitsFrom.IsZero() {
+		return
+	}
+	u.waitsFrom = now
+	if now.Sub(u.shortTo) > demandBreak {
+		u.shortFrom = now
 	}
 }
 
 func (u *use) waitsNoMore(now time.Time) {
+	if u.waitsFrom.IsZero() {
+		return
+	}
 	u.waited += u.waiting(now)
-	u.waitsFrom = time.Time{}
+	u.waitsFrom, u.shortTo = time.Time{}, now
+}
+
+// short reports whether the process is held back by its budget now, and has been for a while.
+func (u *use) short(now time.Time) bool {
+	waits := !u.waitsFrom.IsZero() || now.Sub(u.shortTo) <= demandBreak
+	return waits && now.Sub(u.shortFrom) >= demandShort
 }
 
 // waiting is how long since the last look somebody has been waiting without a break.
@@ -42,12 +59,13 @@ func (u *use) waiting(now time.Time) time.Duration {
 // Of the demand: looks nearer together than demandEvery say nothing, and a demand
 // that is gone is forgotten by half in each second, so that a pause between two
 // bursts costs little of a share, and after a beat of 5 s hardly anything is left.
-// Somebody who has waited for demandStarved without a break is short of budget, whatever
-// was before.
+// A process in which somebody has waited for demandShort, with breaks of no more than it
+// takes to send what was paid for, is short of budget now, whatever was before.
 const (
-	demandEvery   = 500 * time.Millisecond
-	demandKept    = 0.5
-	demandStarved = 250 * time.Millisecond
+	demandEvery = 500 * time.Millisecond
+	demandKept  = 0.5
+	demandShort = 250 * time.Millisecond
+	demandBreak = 50 * time.Millisecond
 )
 
 // look measures the demand: what was spent a second, divided by the part of the
@@ -61,8 +79,7 @@ func (u *use) look(now time.Time, limit float64) {
 	waited := u.waited + u.waiting(now)
 	free := 1 - min(waited.Seconds()/passed.Seconds(), 1)
 	want := limit
-	starved := !u.waitsFrom.IsZero() && now.Sub(u.waitsFrom) >= demandStarved
-	if rate := u.spent / passed.Seconds(); rate < limit*free && !starved {
+	if rate := u.spent / passed.Seconds(); rate < limit*free && !u.short(now) {
 		want = rate / free
 	}
 	u.demand *= math.Pow(demandKept, passed.Seconds())
@@ -84,7 +101,7 @@ func (b *budget) demand() float64 {
 func (b *budget) expect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.use = use{since: time.Now(), waitsFrom: b.use.waitsFrom, demand: b.limit}
+	b.use.since, b.use.spent, b.use.waited, b.use.demand = time.Now(), 0, 0, b.limit
 }
 
 // show is the budget as others see it.

@@ -11,11 +11,12 @@ import (
 	"net/url"
 	"regexp"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/queuepump/queuepump/pump/control"
 )
 
 // NudgePath is where the admin port takes nudges.
@@ -175,7 +176,10 @@ func parseNudge(query string) (Nudge, error) {
 		return Nudge{}, errNudge
 	}
 	n := Nudge{Instance: values.Get("instance"), Queue: values.Get("queue"), Gate: values.Get("gate")}
-	if n.Instance == "" || n.Queue != "" && !validQueue.MatchString(n.Queue) || n.Gate != "" && !validGate.MatchString(n.Gate) || strings.Count(query, "=") > 3 {
+	switch {
+	case n.Instance == "", len(values["instance"])+len(values["queue"])+len(values["gate"]) > 2,
+		n.Queue != "" && !validQueue.MatchString(n.Queue),
+		n.Gate != "" && control.CheckGate(n.Gate) != nil:
 		return Nudge{}, errNudge
 	}
 	return n, nil

@@ -89,6 +89,8 @@ func TestHostileNudgesAreRefused(t *testing.T) {
 		{"newline", "POST", "/nudge?instance=p1&queue=" + url.QueryEscape("a/b\n"), 400},
 		{"control characters", "POST", "/nudge?instance=p1&gate=" + url.QueryEscape("\x1b[31m"), 400},
 		{"many values", "POST", "/nudge?instance=p1" + strings.Repeat("&gate=g", 20), 400},
+		{"two things", "POST", "/nudge?instance=p1&gate=g&queue=a/b", 400},
+		{"two instances", "POST", "/nudge?instance=p1&instance=p1&gate=g", 400},
 		{"right", "POST", "/nudge?instance=p1&queue=a/b", 204},
 	} {
 		w := httptest.NewRecorder()
