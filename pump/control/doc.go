@@ -16,9 +16,6 @@
 //	id range       NAME.ids           the range's name  the next number that nobody has
 //	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
-//	id range       NAME.ids           name              the first number that nobody has reserved (IDRange)
-//	gate           NAME.gates         name              open or closed, by whom (Gate)
-//	claim          NAME.claims.0 to f SHA-256 of a key  when work on the key started and stopped (Claims); clocks beside them
 //
 // # Ambiguous answers
 //
