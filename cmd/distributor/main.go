@@ -8,7 +8,9 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 )
 
-func main() {
+func main() { cli.Main(root(), func() {}) }
+
+func root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "distributor",
 		Short: "Send tasks to the queues of many storage accounts",
@@ -18,5 +20,5 @@ its storage accounts, where any number of processors do them.
 ` + cli.ExitCodes,
 	}
 	root.AddCommand(run(), status(), accounts(), release(), hold(), gates(), ids(), cli.Version())
-	cli.Main(root, func() {})
+	return root
 }

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// desk is where somebody types commands: simulated accounts, and a configuration
+// with all of them and one with the first two.
+type desk struct {
+	t            *testing.T
+	three, first string
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	sim := azsim.New(azsim.Config{Limits: azsim.NoLimits(), Accounts: []azsim.Account{{Name: "acct01"}, {Name: "acct02"}, {Name: "acct03"}}})
+	server, err := sim.Listen("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	d := &desk{t: t}
+	write := func(accounts ...string) string {
+		var b strings.Builder
+		b.WriteString("workload: test\naccounts:\n")
+		for _, name := range accounts {
+			fmt.Fprintf(&b, "  - connectionString: %s\n    queues: 2\n", server.ConnectionString(name))
+		}
+		path := filepath.Join(t.TempDir(), "pump.yaml")
+		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	d.three, d.first = write("acct01", "acct02", "acct03"), write("acct01", "acct02")
+	return d
+}
+
+// made is a desk with a workload in two of three accounts, and three tasks in it.
+func made(t *testing.T) *desk {
+	d := newDesk(t)
+	tasks := filepath.Join(t.TempDir(), "tasks.txt")
+	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.with(d.first, "run", "--input", tasks, "--quiet", "--json")
+	return d
+}
+
+// typed runs a command with the configuration of all accounts.
+func (d *desk) typed(args ...string) (string, error) { return d.typedWith(d.three, args...) }
+
+func (d *desk) typedWith(config string, args ...string) (string, error) {
+	d.t.Helper()
+	var out bytes.Buffer
+	cmd := root()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetIn(strings.NewReader(""))
+	cmd.SetArgs(append(args, "--config", config))
+	err := cmd.ExecuteContext(d.t.Context())
+	return out.String(), err
+}
+
+func (d *desk) with(config string, args ...string) string {
+	d.t.Helper()
+	out, err := d.typedWith(config, args...)
+	if err != nil {
+		d.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+func (d *desk) ok(args ...string) string {
+	d.t.Helper()
+	return d.with(d.three, args...)
+}
+
+// says checks that a command prints a text, line by line.
+func (d *desk) says(want string, args ...string) {
+	d.t.Helper()
+	if got := d.ok(args...); got != want {
+		d.t.Errorf("%s printed\n%swant\n%s", strings.Join(args, " "), got, want)
+	}
+}
+
+// fails checks that a command fails with a text in its error, as a mistake of
+// its user's or not.
+func (d *desk) fails(mistake bool, text string, args ...string) {
+	d.t.Helper()
+	out, err := d.typed(args...)
+	if err == nil || !strings.Contains(err.Error(), text) || cli.IsMistake(err) != mistake {
+		d.t.Errorf("%s: %v (a mistake: %v), printed %q", strings.Join(args, " "), err, cli.IsMistake(err), out)
+	}
+}
+
+func TestAccountsAreAddedAndDrainedByCommands(t *testing.T) {
+	d := made(t)
+	d.says("ACCOUNT  STATE   QUEUES  WEIGHT  SEGMENTS  NOTE\n"+
+		"acct01   active       2       1        64  control account\n"+
+		"acct02   active       2       1        64\n"+
+		"acct03   unused       2       1         0\n", "accounts", "list")
+	if got := d.with(d.first, "accounts", "list"); strings.Contains(got, "acct03") {
+		t.Errorf("it lists what is nowhere:\n%s", got)
+	}
+	d.says("account acct03 is active now (map version 2); 42 segments moved\n", "accounts", "add", "acct03", "--quiet")
+	d.says("account acct03 was active already (map version 2)\n", "accounts", "add", "acct03", "--quiet")
+	if got := d.with(d.first, "accounts", "list"); !strings.Contains(got, "not in this configuration") {
+		t.Errorf("it does not say what is missing:\n%s", got)
+	}
+	d.fails(true, "Give --yes", "accounts", "drain", "acct03")
+	d.says("account acct03 is draining now (map version 3); 42 segments moved\nwhen it is empty: distributor accounts remove acct03 --config "+d.three+"\n",
+		"accounts", "drain", "acct03", "--quiet", "--yes")
+	var c pump.AccountChange
+	if err := json.Unmarshal([]byte(d.ok("accounts", "drain", "acct03", "--yes", "--json")), &c); err != nil || c != (pump.AccountChange{Account: "acct03", State: "draining", MapVersion: 3}) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	d.fails(false, "not been draining for long enough", "accounts", "remove", "acct03", "--yes")
+	d.fails(false, "it is active; drain it first: distributor accounts drain acct02", "accounts", "remove", "acct02", "--yes")
+	d.fails(false, "cannot be removed", "accounts", "remove", "acct01", "--yes")
+	d.fails(true, `no account is called "acct04"; add it`, "accounts", "add", "acct04")
+	var list struct {
+		Workload string
+		Accounts []pump.AccountUse
+	}
+	if err := json.Unmarshal([]byte(d.ok("accounts", "list", "--json")), &list); err != nil || list.Workload != "test" || len(list.Accounts) != 3 || list.Accounts[2].State != "draining" {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+func TestGatesAndNumbersByCommands(t *testing.T) {
+	d := made(t)
+	d.says("no gate was ever released or held, and nobody waits at one\n", "gates")
+	d.says("gate morning is held\n", "hold", "morning")
+	d.says("gate morning is released; nobody waits at it\n", "release", "morning")
+	var g struct{ Gates []pump.GateStatus }
+	if err := json.Unmarshal([]byte(d.ok("gates", "--json")), &g); err != nil || len(g.Gates) != 1 || !g.Gates[0].Open || g.Gates[0].By == "" || g.Gates[0].Since == nil {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if got := d.ok("gates"); !strings.HasPrefix(got, "GATE     STATE     SINCE") || !strings.Contains(got, "morning  released") {
+		t.Errorf("printed\n%s", got)
+	}
+	d.fails(false, `"a b"`, "release", "a b")
+
+	d.says("1\n", "ids", "orders")
+	d.says("2 101\n", "ids", "orders", "--count", "100")
+	d.says(`{"first":"102","last":"103","name":"orders"}`+"\n", "ids", "orders", "--count", "2", "--json")
+	d.says("1\n", "ids", "bills")
+	d.fails(true, "--count: 0", "ids", "orders", "--count", "0")
+	d.fails(true, "id range name", "ids", "a/b")
+}
+
+func TestTheStatusByCommand(t *testing.T) {
+	d := made(t)
+	var s pump.Status
+	if err := json.Unmarshal([]byte(d.ok("status", "--json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Workload != "test" || len(s.Runs) != 1 || s.Runs[0].State != "sealed" || *s.Runs[0].Sent != 3 || len(s.Accounts) != 3 || len(s.Problems) != 0 {
+		t.Errorf("%+v", s)
+	}
+	messages := int64(0)
+	for _, a := range s.Accounts {
+		messages += a.Visible
+		if a.InFlight != 0 {
+			t.Errorf("%+v", a)
+		}
+	}
+	if messages != 3 {
+		t.Errorf("%d messages of 3", messages)
+	}
+	text := d.ok("status")
+	for _, want := range []string{"workload test · at-least-once · 128 segments · map 1", "no elected distribution yet", s.Runs[0].ID[:12] + "  sealed  once", "acct03", "unused"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if width(strings.TrimSpace(line)) > 80 {
+			t.Errorf("too long: %s", line)
+		}
+	}
+	d.fails(true, `"2s" is not understood`, "status", "2s")
+	d.fails(true, "--watch", "status", "--watch", "1ms")
+	d.fails(true, "--width", "status", "--width", "10")
+	d.fails(true, "--runs", "status", "--runs", "0")
+}
+
+func TestOfAWorkloadThatIsNotThereTheCommandsSayWhatMakesIt(t *testing.T) {
+	d := newDesk(t)
+	for _, args := range []string{"status", "accounts list", "accounts add acct02", "accounts drain acct02 --yes", "accounts remove acct02 --yes", "release a", "hold a", "gates", "ids a"} {
+		d.fails(false, "the first `distributor run` makes it", strings.Fields(args)...)
+	}
+}
+
+func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+		if cmd.RunE == nil || slices.Contains([]string{"version", "help", "run"}, cmd.Name()) {
+			return
+		}
+		if cmd.Example == "" || cmd.Short == "" || cmd.Flags().Lookup("config") == nil {
+			t.Errorf("%s lacks an example, a description or --config", cmd.CommandPath())
+		}
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
+			if width(line) > 100 {
+				t.Errorf("%s: a line of its help is too long: %s", cmd.CommandPath(), line)
+			}
+		}
+	}
+	walk(root())
+}
