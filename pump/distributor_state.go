@@ -18,9 +18,9 @@ type DistributorState struct {
 	// due, and every account answers. Reasons are what is missing, in words.
 	Ready    bool              `json:"ready"`
 	Reasons  []string          `json:"reasons"`
-	Run      string            `json:"run,omitempty"` // that it distributes now
-	Read     int64             `json:"read"`          // of this run's source, in bytes or files
-	Of       int64             `json:"of"`            // what it has in all; 0: not known
+	Run      string            `json:"run,omitempty"`     // that it distributes now
+	Read     int64             `json:"read"`              // of this run's source, in bytes or files
+	Of       int64             `json:"of"`                // what it has in all; 0: not known
 	Trouble  string            `json:"trouble,omitempty"` // queues that do not take what is meant for them
 	Cluster  ClusterState      `json:"cluster"`
 	Accounts []AccountState    `json:"accounts"`
