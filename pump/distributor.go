@@ -58,7 +58,8 @@ type DistributorOptions struct {
 	// Grace is how long a distributor that is told to stop goes on sending what
 	// it has read. Default 20 s.
 	Grace time.Duration
-	// Beat and Lease are the election's times; see [control.ElectionOptions].
+	// Beat and Lease are the times of the election and of the membership in the
+	// cluster; see [control.ElectionOptions] and [control.PresenceOptions].
 	Beat, Lease time.Duration
 	// Progress is called about five times a second while a run is under way, and
 	// once at its end, never twice at once.
@@ -212,6 +213,9 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 // what it has read and saves how far it came, so that another distributor
 // continues there at once. Only errors that no waiting mends end it earlier, such as a
 // configuration that disagrees with the workload. The summary is of the last distribution.
+//
+// For the time of Run the distributor is a member of the workload's cluster, if that
+// can be reached. While a queue is dark or at its limit, its tasks go to others.
 //
 // Run must not be called concurrently with itself.
 func (d *Distributor) Run(ctx context.Context) (Summary, error) {

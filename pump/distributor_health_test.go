@@ -102,6 +102,19 @@ func TestADarkQueueIsProbedOneAtATimeAndComesBackWithTheFirstAcknowledgement(t *
 	}
 }
 
+// A probe that is turned down for another reason makes way for the next one.
+func TestAProbeThatIsTurnedDownIsOver(t *testing.T) {
+	p := newPlay()
+	p.fail(0, 5)
+	if !p.h.probe(p.at(12), "i", "q") {
+		t.Fatal("not probed")
+	}
+	p.h.answered(p.at(13))
+	if !p.h.dark || !p.h.probe(p.at(21), "i", "q") {
+		t.Error("want it dark and probed again")
+	}
+}
+
 // A queue that comes and goes is left alone for longer each time.
 func TestAQueueThatTurnsDarkAgainIsHeldDark(t *testing.T) {
 	p := newPlay()

@@ -166,12 +166,17 @@ func (p *putter) leave(c *parcel) {
 	if c.box == nil {
 		return
 	}
-	if c.probe {
-		c.probe = false
-		c.box.observe(func(h *health, now time.Time) { h.endProbe(now) })
-	}
+	p.endProbe(c)
 	c.box.free()
 	c.box, c.refused = nil, 0
+}
+
+// endProbe lets another parcel probe; what this one found out has been counted.
+func (p *putter) endProbe(c *parcel) {
+	if c.probe {
+		c.probe = false
+		c.box.observe((*health).endProbe)
+	}
 }
 
 // observe lets something that happened count for a queue's health, and wakes
@@ -211,7 +216,7 @@ func (p *putter) deliver(c *parcel) {
 			p.fail(err)
 			return
 		}
-		c.probe = false // judge has counted it
+		p.endProbe(c)
 		if !p.pause(c, delay) {
 			return
 		}
@@ -301,8 +306,8 @@ func (p *putter) acknowledged(c *parcel) {
 		o.made.Store(true)
 		p.log.Debug("the queue takes messages", "queue", o.name)
 	}
-	c.probe = false
 	p.observe(o, (*health).acknowledged)
+	p.endProbe(c)
 	o.recovered(p.log)
 	p.count.sent.Add(int64(len(c.text)))
 	p.count.envelopes.Add(1)
@@ -373,6 +378,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 		o.alarm(p.log, err)
 		return j.full(putBase, putLimit, "put", object, attempt), nil
 	case storage.Missing, storage.Auth:
+		p.observe(o, (*health).answered)
 		switch {
 		case making: // an older queue of that name is being deleted
 			o.alarm(p.log, err)
