@@ -217,7 +217,11 @@ func (c *change) report(w io.Writer, d pump.AccountChange) error {
 	if d.Moved > 0 {
 		text += fmt.Sprintf("; %s moved", cli.Plural(int64(d.Moved), "segment"))
 	}
-	if d.Members > 0 {
+	switch {
+	case d.Members == 0:
+	case d.Nudged == d.Members:
+		text += "; all running processes were told"
+	default:
 		text += fmt.Sprintf("; %d of %d processes were told, the others see it at their next beat", d.Nudged, d.Members)
 	}
 	switch {

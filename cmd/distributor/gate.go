@@ -54,7 +54,7 @@ func gateText(c pump.GateChange) string {
 	case c.Waiting == 0:
 		return fmt.Sprintf("gate %s is released; nobody waits at it", name)
 	case c.Nudged == c.Waiting:
-		return fmt.Sprintf("gate %s is released; %s at it and was told", name, waiting(c.Waiting))
+		return fmt.Sprintf("gate %s is released; %s at it, and %s told", name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
 	}
 	return fmt.Sprintf("gate %s is released; %s at it, %d of them could be told, the others look within 2.5 s", name, waiting(c.Waiting), c.Nudged)
 }

@@ -43,7 +43,7 @@ func (c screen) head(w io.Writer, s *pump.Status, now time.Time) {
 		}
 		parts = append(parts, plain(s.Delivery), segments, fmt.Sprintf("map %d", s.MapVersion))
 		if !s.Shared {
-			parts = append(parts, map[bool]string{true: "settled", false: "settling"}[s.Settled])
+			parts = append(parts, settled(s))
 		}
 	}
 	if s.Spilled > 0 {
@@ -51,6 +51,17 @@ func (c screen) head(w io.Writer, s *pump.Status, now time.Time) {
 	}
 	c.wrap(w, "", strings.Join(append(parts, now.Format("15:04:05 MST")), " · "))
 	c.wrap(w, "", leadership(s, now))
+}
+
+// settled is how the segments are given out.
+func settled(s *pump.Status) string {
+	switch {
+	case s.Settled:
+		return "settled"
+	case !slices.ContainsFunc(s.Instances, func(i pump.InstanceStatus) bool { return i.Rank != nil }):
+		return "no processor"
+	}
+	return "settling"
 }
 
 // leadership is who distributes and when the next distribution is due.
