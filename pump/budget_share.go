@@ -158,11 +158,13 @@ func (a *sharedAccount) portions(parties []*party, l limits) accountPortions {
 		}
 	}
 	out := accountPortions{queues: make([]portions, len(a.queues))}
-	through := make([]float64, len(present)) // what each one's shares of the queues let through
+	through := make([]float64, len(parties)) // what each one's shares of the queues let through, beside everywhere
+	everywhere := 0.
 	for i := range a.queues {
 		q := a.queues[i].portions(a.name, parties, len(present), l.queue)
-		for j, m := range present {
-			through[j] += q.of(m).share
+		everywhere += q.stranger.share
+		for _, p := range q.list {
+			through[p.member] += p.share - q.stranger.share
 		}
 		out.queues[i] = q
 	}
@@ -171,7 +173,7 @@ func (a *sharedAccount) portions(parties []*party, l limits) accountPortions {
 		claims[i] = claim{floor: floorPart * l.account / float64(len(present)), weight: 1, demand: parties[m].demand[a.name] * headroom}
 		if len(a.queues) > 0 {
 			// A process that its queues hold back asks for more than it can use here.
-			claims[i].demand = min(claims[i].demand, through[i])
+			claims[i].demand = min(claims[i].demand, everywhere+through[m])
 		}
 	}
 	out.account = portions{list: portioned(l.account, present, claims), members: len(present)}

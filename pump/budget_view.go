@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -29,82 +30,144 @@ func clusterOf(v *control.View, instance string, accounts []string) *cluster {
 		c.me = len(c.parties)
 		c.parties = append(c.parties, &party{name: instance})
 	}
-	readers := c.readers()
-	loads := v.Workload.Map.Loads()
-	for _, name := range accounts {
-		a := sharedAccount{name: name}
-		for i := range c.parties {
-			// Of a member whose row cannot be read nothing is known but that it is there.
-			if i == c.me || i < len(v.Members) && (v.Members[i].Err != nil || slices.Contains(v.Members[i].Accounts, name)) {
-				a.members = append(a.members, i)
-			}
-		}
-		var homes float64
-		owned := make([]float64, len(c.parties)) // segments of each member in this account
-		var shards []int
-		for i, s := range v.Workload.Map.Shards {
-			if s.Account != name {
-				continue
-			}
-			shards = append(shards, i)
-			homes += float64(loads[i])
-			for m, n := range readers[i] {
-				owned[m] += n
-			}
-		}
-		for _, i := range shards {
-			q := sharedQueue{name: v.Workload.Map.Shards[i].Queue}
-			for _, m := range a.members {
-				switch n := readers[i][m]; {
-				case n > 0:
-					q.stakes = append(q.stakes, stake{member: m, segments: n, part: n / owned[m]})
-				case m < len(v.Members) && v.Members[m].Role == control.RoleDistributor && loads[i] > 0:
-					q.stakes = append(q.stakes, stake{member: m, puts: true, part: float64(loads[i]) / homes})
-				}
-			}
-			a.queues = append(a.queues, q)
-		}
-		c.accounts = append(c.accounts, a)
+	index := map[string]int{}
+	for i, name := range accounts {
+		index[name] = i
+		c.accounts = append(c.accounts, sharedAccount{name: name})
 	}
+	var putters []int
+	for i := range c.parties {
+		c.admit(i, index)
+		if i < len(v.Members) && v.Members[i].Role == control.RoleDistributor {
+			putters = append(putters, i)
+		}
+	}
+	c.stakes(index, putters)
 	return c
 }
 
-// readers says for each shard of the map how many of its segments each member
-// owns: those at home there, and those that spill into it.
-func (c *cluster) readers() []map[int]float64 {
-	m := c.view.Workload.Map
-	out := make([]map[int]float64, len(m.Shards))
-	for i := range out {
-		out[i] = map[int]float64{}
-	}
-	if c.view.Owners == nil { // shared: everybody reads everything
-		for _, name := range c.view.Processors() {
-			at := c.find(name)
-			for i := range out {
-				out[i][at] = 1
-			}
+// admit makes a member one of those who share the accounts that it has.
+func (c *cluster) admit(member int, index map[string]int) {
+	add := func(account int) {
+		a := &c.accounts[account]
+		if n := len(a.members); n == 0 || a.members[n-1] != member { // a row may name an account twice
+			a.members = append(a.members, member)
 		}
-		return out
 	}
-	for s := range uint32(len(c.view.Owners)) {
-		owner, ok := c.view.OwnerOf(s)
+	if member == c.me || c.view.Members[member].Err != nil {
+		// Of a member whose row cannot be read nothing is known but that it is there.
+		for account := range c.accounts {
+			add(account)
+		}
+		return
+	}
+	for _, name := range c.view.Members[member].Accounts {
+		if account, ok := index[name]; ok {
+			add(account)
+		}
+	}
+}
+
+// stakes says who has to do with which queue.
+func (c *cluster) stakes(index map[string]int, putters []int) {
+	m := c.view.Workload.Map
+	readers, loads := c.readers(), m.Loads()
+	owned := make([][]float64, len(c.accounts)) // segments, by account and member
+	homes := make([]float64, len(c.accounts))
+	for i := range owned {
+		owned[i] = make([]float64, len(c.parties))
+	}
+	for i, s := range m.Shards {
+		account, ok := index[s.Account]
 		if !ok {
 			continue
 		}
-		at := c.find(owner.Instance)
-		out[m.Home(s)][at]++
-		if len(c.view.Spills) > 0 && c.view.Spills[s] != 0 {
-			for choice, shard := range m.Choices(s) {
-				if choice > 0 && c.view.Spills[s]&(1<<choice) != 0 {
-					out[shard][at]++
+		homes[account] += float64(loads[i])
+		for _, r := range readers[i] {
+			owned[account][r.member] += r.segments
+		}
+	}
+	for i, s := range m.Shards {
+		account, ok := index[s.Account]
+		if !ok {
+			continue
+		}
+		q := sharedQueue{name: s.Queue}
+		for _, r := range readers[i] {
+			r.part = r.segments / owned[account][r.member]
+			q.stakes = append(q.stakes, r)
+		}
+		for _, at := range putters {
+			if loads[i] > 0 {
+				q.stakes = append(q.stakes, stake{member: at, puts: true, part: float64(loads[i]) / homes[account]})
+			}
+		}
+		slices.SortFunc(q.stakes, func(a, b stake) int { return cmp.Compare(a.member, b.member) })
+		// Who says that it has no credentials for the account cannot use the queue.
+		members := c.accounts[account].members
+		q.stakes = slices.DeleteFunc(q.stakes, func(s stake) bool {
+			_, ok := slices.BinarySearch(members, s.member)
+			return !ok
+		})
+		c.accounts[account].queues = append(c.accounts[account].queues, q)
+	}
+}
+
+// readers says for each shard of the map how many of its segments each member
+// owns: those at home there, and those that spill into it. They are in no order.
+func (c *cluster) readers() [][]stake {
+	v, m := c.view, c.view.Workload.Map
+	out := make([][]stake, len(m.Shards))
+	if v.Owners == nil { // shared: everybody reads everything
+		var all []stake
+		for _, name := range v.Processors() {
+			all = append(all, stake{member: c.find(name), segments: 1})
+		}
+		for i := range out {
+			out[i] = all
+		}
+		return out
+	}
+	add := func(shard, member int, segments float64) {
+		for i := range out[shard] {
+			if out[shard][i].member == member {
+				out[shard][i].segments += segments
+				return
+			}
+		}
+		out[shard] = append(out[shard], stake{member: member, segments: segments})
+	}
+	alive := map[control.Owner]int{} // by instance and incarnation; -1 for those who are not
+	for s, owner := range v.Owners {
+		owner.Epoch = 0
+		at, known := alive[owner]
+		if !known {
+			at = -1
+			if _, ok := v.OwnerOf(uint32(s)); ok {
+				at = c.find(owner.Instance)
+			}
+			alive[owner] = at
+		}
+		if at < 0 {
+			continue
+		}
+		add(m.Home(uint32(s)), at, 1)
+		if len(v.Spills) > 0 && v.Spills[s] != 0 {
+			for choice, shard := range m.Choices(uint32(s)) {
+				if choice > 0 && v.Spills[s]&(1<<choice) != 0 {
+					add(shard, at, 1)
 				}
 			}
 		}
 	}
 	for i := range out {
-		if keeper := c.view.Keeper(i); keeper != "" {
-			at := c.find(keeper)
-			out[i][at] = max(out[i][at], 1)
+		keeper := v.Keeper(i)
+		if keeper == "" {
+			continue
+		}
+		at := c.find(keeper)
+		if !slices.ContainsFunc(out[i], func(s stake) bool { return s.member == at }) {
+			add(i, at, 1)
 		}
 	}
 	return out

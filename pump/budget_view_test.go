@@ -1,0 +1,208 @@
+package pump
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// crowd is a cluster of processors that own the segments as planned, and of
+// distributors, on so many accounts of so many queues. Everybody asks for demand.
+func crowd(t testing.TB, processors, distributors, accounts, queues int, demand float64) *control.View {
+	t.Helper()
+	var shards []shardmap.Shard
+	var names []string
+	demands := map[string]float64{}
+	for a := range accounts {
+		name := fmt.Sprintf("account%03d", a)
+		names = append(names, name)
+		demands[name] = demand
+		for q := range queues {
+			shards = append(shards, shardmap.Shard{Account: name, Queue: fmt.Sprintf("work-%02d", q), Weight: 1})
+		}
+	}
+	m, err := shardmap.New(shardmap.DefaultSegments(len(shards)), shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &control.View{Workload: &control.Workload{Name: "work", Map: m}, Read: time.Now()}
+	member := func(name string, role control.Role) {
+		v.Members = append(v.Members, control.Member{
+			Instance: name, Incarnation: "i", Role: role, Report: control.Report{Accounts: names, Demand: maps.Clone(demands)},
+		})
+	}
+	for i := range distributors {
+		member(fmt.Sprintf("d%03d", i), control.RoleDistributor)
+	}
+	var instances []string
+	for i := range processors {
+		instances = append(instances, fmt.Sprintf("p%03d", i))
+		member(instances[i], control.RoleProcessor)
+	}
+	v.Owners = make([]control.Owner, m.Segments)
+	for s, owner := range m.Plan(instances, slices.Repeat([]int{shardmap.Unowned}, m.Segments)) {
+		if owner >= 0 {
+			v.Owners[s] = control.Owner{Instance: instances[owner], Incarnation: "i", Epoch: 1}
+		}
+	}
+	return v
+}
+
+// sharesIn are the targets of all members that have all seen the view for long enough.
+func sharesIn(v *control.View, l limits) map[string]*targets {
+	out := map[string]*targets{}
+	for _, m := range v.Members {
+		s := sharing{instance: m.Instance, accounts: m.Accounts, limits: l, beat: testBeat}
+		s.see(v)
+		s.settle(v.Read.Add(time.Hour))
+		out[m.Instance] = s.targets()
+	}
+	return out
+}
+
+func TestP81AllWhoSeeTheSameViewStayWithinEveryLimit(t *testing.T) {
+	l := limits{account: 20_000, queue: 2_000}
+	for _, c := range []struct{ processors, distributors, accounts, queues int }{
+		{1, 0, 1, 1}, {0, 1, 2, 8}, {1, 1, 2, 8}, {16, 1, 1, 1}, {16, 2, 8, 4}, {40, 3, 2, 3},
+	} {
+		for _, demand := range []float64{0, 100, 20_000} {
+			v := crowd(t, c.processors, c.distributors, c.accounts, c.queues, demand)
+			all := sharesIn(v, l)
+			accounts, queues := map[string]float64{}, map[string]float64{}
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				for a, x := range all[name].accounts {
+					accounts[a] += x
+				}
+				for q, x := range all[name].queues {
+					queues[q] += x
+				}
+			}
+			for a, x := range accounts {
+				if math.Abs(x-l.account) > l.account*tiny {
+					t.Errorf("%+v, demand %v: %v of account %s is shared out", c, demand, x, a)
+				}
+			}
+			for q, x := range queues {
+				if math.Abs(x-l.queue) > l.queue*tiny {
+					t.Errorf("%+v, demand %v: %v of queue %s is shared out", c, demand, x, q)
+				}
+			}
+			if len(accounts) != c.accounts || len(queues) != c.accounts*c.queues {
+				t.Errorf("%+v: %d accounts, %d queues", c, len(accounts), len(queues))
+			}
+		}
+	}
+}
+
+func TestP81AnOwnerHasNearlyAllOfAQueueThatNobodyPutsInto(t *testing.T) {
+	v := crowd(t, 16, 1, 8, 4, 2_000)
+	for i := range v.Members {
+		if v.Members[i].Role == control.RoleDistributor {
+			v.Members[i].Demand = nil // not the leader, or between two runs
+		}
+	}
+	all := sharesIn(v, limits{account: 20_000, queue: 2_000})
+	for i, s := range v.Workload.Map.Shards {
+		name := s.Account + "/" + s.Queue
+		best := 0.
+		for _, x := range all {
+			best = max(best, x.queues[name])
+		}
+		if best < 2_000*(1-strangerPart) {
+			t.Errorf("queue %s, number %d: its owner has %v", name, i, best)
+		}
+	}
+}
+
+// A segment that spills is its owner's business in the other queue too, and a queue
+// without segments is its keeper's.
+func TestP81AnOwnerHasAShareOfWhereItsSegmentsSpill(t *testing.T) {
+	v := crowd(t, 2, 0, 2, 1, 1_000)
+	at := func(instance string, shard int) float64 {
+		s := v.Workload.Map.Shards[shard]
+		return sharesIn(v, limits{account: 20_000, queue: 2_000})[instance].queues[s.Account+"/"+s.Queue]
+	}
+	owner, _ := v.OwnerOf(0)
+	home := v.Workload.Map.Home(0)
+	other := 1 - home
+	if x := at(owner.Instance, other); x > 2_000*strangerPart {
+		t.Fatalf("has %v of a queue without having anything there", x)
+	}
+	v.Spills = make([]uint8, v.Workload.Map.Segments)
+	v.Spills[0] = 1 << 1
+	if x := at(owner.Instance, other); x < 2_000*strangerPart {
+		t.Errorf("has %v of the queue that its segment spills into", x)
+	}
+}
+
+func TestP81ASharedWorkloadsProcessorsShareEveryQueue(t *testing.T) {
+	v := crowd(t, 4, 0, 1, 2, 0)
+	v.Owners = nil
+	for name, x := range sharesIn(v, limits{account: 20_000, queue: 2_000}) {
+		if x.accounts["account000"] != 5_000 || math.Abs(x.queues["account000/work-00"]-500) > 1e-6 {
+			t.Errorf("%s has %+v", name, x)
+		}
+	}
+}
+
+// What a process does with a view must not hold up the membership's loop.
+func BenchmarkSharesOf200ProcessorsOn1000Queues(b *testing.B) {
+	v := crowd(b, 200, 2, 125, 8, 5_000)
+	accounts := v.Members[0].Accounts
+	for b.Loop() {
+		s := sharing{instance: "p100", accounts: accounts, limits: limits{account: 20_000, queue: 2_000}, beat: testBeat}
+		s.see(v)
+		if t := s.targets(); len(t.queues) != 1000 {
+			b.Fatal(len(t.queues))
+		}
+	}
+}
+
+func TestP81AShareGrowsWhenAllHaveLookedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharing{instance: "p000", accounts: []string{"account000"}, limits: limits{account: 1_000, queue: 10_000}, beat: testBeat}
+		read := func(demands ...float64) {
+			v := crowd(t, len(demands), 0, 1, 1, 0)
+			for i, d := range demands {
+				v.Members[i].Demand = map[string]float64{"account000": d}
+			}
+			s.see(v)
+		}
+		expect := func(when string, want float64) {
+			t.Helper()
+			if got := s.targets().accounts["account000"]; math.Abs(got-want) > 1 {
+				t.Errorf("%s: %.1f, want %.1f", when, got, want)
+			}
+		}
+		read(1_000, 1_000)
+		s.settle(time.Now())
+		expect("just joined, the other knows nothing of it", 125)
+		time.Sleep(testBeat)
+		s.settle(time.Now())
+		expect("the other has looked", 500)
+		read(1_000, 1_000, 1_000)
+		s.settle(time.Now())
+		expect("a third has come: less at once", 1000./3)
+		time.Sleep(testBeat)
+		read(1_000, 0, 1_000)
+		s.settle(time.Now())
+		expect("one needs nothing any more, but the third may take all of its share", 1000./3+125)
+		time.Sleep(testBeat - time.Millisecond)
+		s.settle(time.Now())
+		expect("not everybody has looked", 1000./3+125)
+		time.Sleep(time.Millisecond)
+		if changed, _ := s.settle(time.Now()); !changed {
+			t.Error("everybody has looked, and nothing has changed")
+		}
+		expect("everybody has looked", (1000-1000./12)/2)
+		read(1_000, 0)
+		expect("one has left", 875)
+	})
+}
