@@ -137,9 +137,6 @@ func (m *Member) takesSegments() bool {
 func (v *View) alive(owner Owner) int {
 	i := v.index(owner.Instance)
 	if i < 0 || v.Members[i].Err == nil && v.Members[i].Incarnation != owner.Incarnation {
-		if planted == unownedOnlyByNames {
-			return i
-		}
 		return -1
 	}
 	return i

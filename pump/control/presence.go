@@ -158,7 +158,7 @@ func Join(ctx context.Context, w *Workload, o PresenceOptions) (*Presence, error
 func (p *Presence) join(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience+2*p.times.dead())
 	defer cancel()
-	if err := p.enter(ctx, true); err != nil {
+	if err := p.enter(ctx); err != nil {
 		return err
 	}
 	v, err := p.reader.mustRead(ctx)

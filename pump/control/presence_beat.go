@@ -75,7 +75,7 @@ func (p *Presence) rejoin(cause error) bool {
 	p.voidAll(cause)
 	p.options.Log.Warn("evicted from the cluster: joining again", "instance", p.options.Instance)
 	for {
-		err := p.enter(p.ctx, false)
+		err := p.enter(p.ctx)
 		if p.ctx.Err() != nil {
 			return false
 		}
@@ -92,13 +92,11 @@ func (p *Presence) rejoin(cause error) bool {
 // enter inserts the member row in a new incarnation. A row of that name that is
 // there already is somebody's: an earlier process's, which is removed when it is
 // dead by the same rule as everybody else's, because it may still trust; or a
-// living twin's, and then the error is ErrNameTaken, at once if fresh.
-func (p *Presence) enter(ctx context.Context, fresh bool) error {
-	if planted != sameIncarnation || fresh {
-		p.mu.Lock()
-		p.incarnation = p.newIncarnation()
-		p.mu.Unlock()
-	}
+// living twin's, and then the error is ErrNameTaken.
+func (p *Presence) enter(ctx context.Context) error {
+	p.mu.Lock()
+	p.incarnation = p.newIncarnation()
+	p.mu.Unlock()
 	var there version[memberRow]
 	var w watch
 	for {

@@ -92,7 +92,7 @@ func (p *Presence) renew(beat version[memberRow]) (late bool) {
 	p.mu.Lock()
 	late = !p.trustedLocked()
 	var ended []uint32
-	if late && planted != lateBeatRestores {
+	if late && planted != lateBeatRestores && planted != keepWhenEvicted {
 		ended = p.voidLocked(errExpired)
 	}
 	p.beaten, p.trustEnds = beat.sent, beat.sent.Add(p.times.trust())
@@ -110,7 +110,7 @@ func (p *Presence) renew(beat version[memberRow]) (late bool) {
 func (p *Presence) expire() {
 	p.mu.Lock()
 	var ended []uint32
-	if !p.trustedLocked() && planted != lateBeatRestores {
+	if !p.trustedLocked() && planted != lateBeatRestores && planted != keepWhenEvicted {
 		ended = p.voidLocked(errExpired)
 	}
 	p.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *Presence) drained(segments []uint32) {
 func (p *Presence) take(claims []change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.leaving || !p.trustedLocked() && planted != lateClaimTrusted {
+	if p.leaving || !p.trustedLocked() {
 		return false
 	}
 	for _, c := range claims {
