@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/control"
 )
@@ -308,6 +309,140 @@ func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 		d.leave(t.Context())
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("leaving took %v", took)
+		}
+	})
+}
+
+// joiner makes a process a member; its nudges go into the list.
+func (w *world) joiner(name, workload string, change func(*Config, *memberOptions)) (*member, *nudgedList) {
+	w.t.Helper()
+	list := &nudgedList{}
+	cfg := w.config(name, 2)
+	cfg.Workload, cfg.Admin = workload, name+".example:80"
+	cfg.Nudge = func(_ context.Context, n Nudge) error {
+		list.Nudged(n)
+		return nil
+	}
+	o := memberOptions{role: control.RoleProcessor}
+	if change != nil {
+		change(&cfg, &o)
+	}
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	f := openFleet(&cfg, control.TableName)
+	row, err := control.EnsureWorkload(w.t.Context(), f.control, control.WorkloadSpec{
+		Name: workload, Shards: cfg.shards(), Delivery: string(cfg.Delivery), Shared: cfg.Segments == Shared,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m, err := joinCluster(w.t.Context(), &cfg, f, row, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m, list
+}
+
+func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		d, sent := w.joiner("d", "work", func(_ *Config, o *memberOptions) { o.role = control.RoleDistributor })
+		defer d.leave(t.Context())
+		p, _ := w.joiner("p", "work", nil)
+		defer p.leave(t.Context())
+		time.Sleep(3 * testBeat)
+		sent.take() // what joining was worth
+		s, err := d.fleet.shard("accounta", "work-01")
+		if err != nil {
+			t.Fatal(err)
+		}
+		segment := uint32(5)
+		if owner, ok := d.view().OwnerOf(segment); !ok || owner.Instance != "p" {
+			t.Fatalf("the owner is %+v", owner)
+		}
+		for range 1000 {
+			d.nudgeOwner(s, segment)
+		}
+		time.Sleep(time.Second)
+		want := Nudge{Address: "p.example:80", Instance: "p", Queue: "accounta/work-01", Here: true}
+		if l := sent.take(); len(l) != 2 || l[0] != want || l[1] != want { // at once, and for what came after
+			t.Errorf("sent %+v", l)
+		}
+	})
+}
+
+func TestP82InASharedWorkloadTheProcessorsAreNudgedInTurn(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		shared := func(c *Config, _ *memberOptions) { c.Segments = Shared }
+		d, sent := w.joiner("d", "open", func(c *Config, o *memberOptions) {
+			c.Segments, o.role = Shared, control.RoleDistributor
+		})
+		defer d.leave(t.Context())
+		for _, name := range []string{"p1", "p2", "p3"} {
+			p, _ := w.joiner(name, "open", shared)
+			defer p.leave(t.Context())
+			if h, ok := p.hold(7); !ok || h.Epoch != 0 || h.Context().Err() != nil {
+				t.Errorf("%s has %+v, %v of a segment that is everybody's", name, h, ok)
+			}
+		}
+		time.Sleep(2 * testBeat)
+		sent.take()
+		s, err := d.fleet.shard("accounta", "open-00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		nudged := map[string]int{}
+		for range 9 {
+			d.nudgeOwner(s, 7)
+			time.Sleep(2 * nudgeEvery)
+		}
+		for _, n := range sent.take() {
+			nudged[n.Instance]++
+		}
+		if len(nudged) != 3 || nudged["p1"] != 3 || nudged["p2"] != 3 || nudged["p3"] != 3 {
+			t.Errorf("nudged: %v", nudged)
+		}
+	})
+}
+
+func TestT3WhoWaitsAtAGateHasNoSegmentsUntilItIsAdmitted(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		p, _ := w.joiner("p", "work", func(_ *Config, o *memberOptions) { o.waiting = "hounds" })
+		defer p.leave(t.Context())
+		time.Sleep(10 * testBeat)
+		if v := p.view(); len(v.Members) != 1 || v.Members[0].Waiting != "hounds" || len(v.Processors()) != 0 {
+			t.Errorf("waiting: %+v", v.Members)
+		}
+		if _, ok := p.hold(0); ok {
+			t.Error("holds a segment at the gate")
+		}
+		p.admit()
+		time.Sleep(testBeat)
+		for s := range uint32(p.workload.Map.Segments) {
+			if h, ok := p.hold(s); !ok || h.Epoch == 0 {
+				t.Fatalf("segment %d is not held a beat after the gate opened", s)
+			}
+		}
+	})
+}
+
+func TestWhatAMemberReports(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		p, _ := w.joiner("p", "work", func(_ *Config, o *memberOptions) {
+			o.report = func(r *control.Report) { r.Tasks, r.Trouble = 7, "none to speak of" }
+		})
+		defer p.leave(t.Context())
+		m := p.view().Members[0]
+		if m.Admin != "p.example:80" || !slices.Equal(m.Accounts, []string{"accounta"}) || m.Reads != codec.Version || m.Tasks != 7 || m.Trouble != "none to speak of" || m.Host != hostName() || m.Version == "" {
+			t.Errorf("reported %+v", m)
+		}
+		if m.Demand["accounta"] != 20_000 {
+			t.Errorf("of one that has just come: %v", m.Demand)
+		}
+		time.Sleep(6 * testBeat)
+		if d := p.view().Members[0].Demand["accounta"]; d > 1 {
+			t.Errorf("of one that does nothing for half a minute: %v", d)
 		}
 	})
 }
