@@ -20,6 +20,7 @@ type ProcessorState struct {
 	Reasons  []string         `json:"reasons"`
 	Gate     string           `json:"gate,omitempty"` // that it waits at
 	Messages int              `json:"messages"`       // in hand
+	Queues   int              `json:"queues"`         // that it reads
 	Cluster  ClusterState     `json:"cluster"`
 	Accounts []AccountState   `json:"accounts"`
 	Done     ProcessorSummary `json:"done"`
@@ -95,6 +96,8 @@ func (p *Processor) State() ProcessorState {
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
 	s.Accounts = r.fleet.states(time.Now())
+	s.Cluster = r.member.Load().state()
+	s.Queues = r.poller.polled()
 	switch now {
 	case phaseStarting:
 		s.Reasons = append(s.Reasons, "it is starting")
@@ -102,6 +105,9 @@ func (p *Processor) State() ProcessorState {
 		s.Reasons = append(s.Reasons, fmt.Sprintf("it waits at gate %q", s.Gate))
 	case phaseDraining:
 		s.Reasons = append(s.Reasons, "it is stopping")
+	}
+	if now > phaseStarting {
+		s.Reasons = append(s.Reasons, s.Cluster.reasons()...)
 	}
 	s.Reasons = append(s.Reasons, accountReasons(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
@@ -137,11 +143,13 @@ func (m *member) state() ClusterState {
 	v := p.View()
 	c.Members, c.Rank, c.MapVersion = len(v.Members), v.Rank(m.cfg.Instance), v.Workload.Map.Version
 	c.DarkSeconds = p.Dark().Seconds()
-	unowned, longest := p.Unowned()
-	c.Unowned, c.UnownedSeconds = unowned, longest.Seconds()
 	c.Segments = len(v.Owners)
 	plan := v.Plan() // nil if segments have no owners
 	for s := range v.Owners {
+		// Counted in the view, which knows what was claimed since the last look.
+		if _, owned := v.OwnerOf(uint32(s)); !owned {
+			c.Unowned++
+		}
 		_, held := p.Hold(uint32(s))
 		planned := c.Rank >= 0 && s < len(plan) && plan[s] == c.Rank
 		if held {
@@ -153,6 +161,9 @@ func (m *member) state() ClusterState {
 				c.Missing++
 			}
 		}
+	}
+	if _, longest := p.Unowned(); c.Unowned > 0 {
+		c.UnownedSeconds = longest.Seconds()
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
@@ -19,6 +21,7 @@ import (
 // runFlags are the flags of `distributor run`.
 type runFlags struct {
 	config    string
+	admin     string
 	once      bool
 	json      bool
 	onBadLine string
@@ -48,6 +51,9 @@ command, or over files that have changed meanwhile, is broken off and begun anew
 On the first signal the distributor reads no more, sends what it has read, and
 ends: with --every with status 0, as another goes on; with --once with status
 130 or 143, because the run is not complete.
+
+Every distributor has an admin port, on loopback unless --admin says otherwise,
+where /readyz, /metrics and /debug/pprof/ are.
 
 ` + cli.ExitCodes,
 		Example: `  # once, segmented by a field
@@ -80,6 +86,7 @@ ends: with --every with status 0, as another goes on; with --once with status
 	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
 	flags.DurationVar(&f.options.Beat, "beat", 0, "with --every: how often the leader renews its term (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0, "with --every: after how long without a renewal the leader counts as dead (default 4 x --beat)")
+	flags.StringVar(&f.admin, "admin", "", "where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object; with --every one for each distribution")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -110,12 +117,20 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return f.distribute(cmd.Context(), cmd.OutOrStdout(), console, file, src)
+	port, err := admin.Open(admin.Options{
+		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
+		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
+	})
+	if err != nil {
+		return err
+	}
+	defer port.Close() // after everything else: it shows how the distributor stops
+	return f.distribute(cmd.Context(), cmd.OutOrStdout(), console, file, src, port)
 }
 
-func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src pump.Source) error {
+func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src pump.Source, port *admin.Server) error {
 	cfg := file.Config
-	cfg.Log = console.Log
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
 	o := f.options
 	o.OnBadLine = pump.BadLine(f.onBadLine)
 	o.Progress = progress(console)
@@ -134,6 +149,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	for _, name := range cli.Secrets(file.Variables) {
 		_ = os.Unsetenv(name)
 	}
+	port.ShowDistributor(d)
 	summary, err := d.Run(ctx)
 	console.Done()
 	if err != nil && f.options.Every == 0 && summary.Run != (pump.RunID{}) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
@@ -17,6 +19,7 @@ import (
 // runFlags are the flags of `processor run`.
 type runFlags struct {
 	config  string
+	admin   string
 	json    bool
 	console cli.ConsoleFlags
 	work    workFlags
@@ -43,6 +46,16 @@ stay in their queues for the next processor. To see every retry through, let it
 be longer than --retry-max and than what the work asks for by "retry". A failed
 task is tried 8 times within about 2 minutes (--max-attempts, --retry-base).
 
+With --gate the processor starts, joins the others and waits until somebody says
+"distributor release NAME"; one that comes later finds the gate open. With
+--min-interval a key is handled at most once in so long: other tasks of it are
+settled without being handled and counted as skipped, and a key that a killed
+processor had begun is free again when the interval is over.
+
+Every processor has an admin port, on loopback unless --admin says otherwise,
+where /readyz, /metrics and /debug/pprof/ are, and where other processes tell it
+what to look at; without one it finds that out by polling, later.
+
 ` + cli.ExitCodes,
 		Example: `  # write every task to a file, and leave when there are no more
   processor run --config pump.yaml --out done.jsonl --until-idle 5s
@@ -54,7 +67,13 @@ task is tried 8 times within about 2 minutes (--max-attempts, --retry-base).
   processor run --config pump.yaml --exec-each 'sh -c "convert - jpg:- | upload \"$QUEUEPUMP_ID\""'
 
   # an HTTP endpoint with a token from the environment
-  processor run --config pump.yaml --http https://worker.internal/task --http-header 'Authorization: Bearer ${TOKEN}'`,
+  processor run --config pump.yaml --http https://worker.internal/task --http-header 'Authorization: Bearer ${TOKEN}'
+
+  # started now, at work when the gate is opened; no city more often than every eight hours
+  processor run --config pump.yaml --exec ./fetch-city --gate morning --min-interval 8h
+
+  # metrics for Prometheus on a port of the machine
+  processor run --config pump.yaml --exec ./worker --admin :9090`,
 		Args: cobra.NoArgs,
 		RunE: cli.Command(f.run),
 	}
@@ -69,6 +88,9 @@ task is tried 8 times within about 2 minutes (--max-attempts, --retry-base).
 	flags.IntVar(&f.options.Retry.MaxAttempts, "max-attempts", 0, "how often a task is tried before it is quarantined; -1 for no limit (default 8)")
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0, "the longest delay before the second attempt; it doubles with each (default 2s)")
 	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
+	flags.StringVar(&f.options.Gate, "gate", "", "wait at the gate `NAME` before the first task is taken")
+	flags.DurationVar(&f.options.MinInterval, "min-interval", 0, "handle a key at most once in so long (default: no limit)")
+	flags.StringVar(&f.admin, "admin", "", "where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -77,6 +99,12 @@ task is tried 8 times within about 2 minutes (--max-attempts, --retry-base).
 func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.work.check(); err != nil {
 		return err
+	}
+	if cmd.Flags().Changed("gate") && f.options.Gate == "" {
+		return cli.Usage("--gate: the gate has no name")
+	}
+	if cmd.Flags().Changed("min-interval") && f.options.MinInterval <= 0 {
+		return cli.Usage("--min-interval: %v is out of range; use more than 0, or leave it out for no limit", f.options.MinInterval)
 	}
 	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
 		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)
@@ -101,9 +129,17 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	port, err := admin.Open(admin.Options{
+		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
+		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
+	})
+	if err != nil {
+		return errors.Join(err, h.close())
+	}
+	defer port.Close() // after everything else: it shows how the processor stops
 	var gone quarantined
 	file.Config.Hooks.Quarantine = gone.add
-	err = errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h), h.close())
+	err = errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h, port), h.close())
 	var failures []string
 	if h.failures != nil {
 		failures = h.failures()
@@ -118,9 +154,9 @@ type brokenError struct{ err error }
 func (e *brokenError) Error() string { return e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler) error {
+func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
 	cfg := file.Config
-	cfg.Log = console.Log
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
 	o := f.options
 	o.Discard = f.work.discard
 	// The handlers bound the time of a task themselves, from when its work
@@ -137,6 +173,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	if err != nil {
 		return cli.Explain(err, file)
 	}
+	port.ShowProcessor(p)
 	summary, err := p.Run(ctx)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {
@@ -176,8 +213,16 @@ func progress(console *cli.Console) func(pump.ProcessorSummary) {
 		if s.Throttled > 0 {
 			text += fmt.Sprintf(" · %s throttled", cli.Count(s.Throttled))
 		}
+		if s.Skipped > 0 {
+			text += fmt.Sprintf(" · %s skipped", cli.Count(s.Skipped))
+		}
+		if s.Waiting != "" {
+			text = fmt.Sprintf("waits at gate %s", s.Waiting)
+			console.Progress(0, 0, text, "waiting", s.Waiting)
+			return
+		}
 		console.Progress(s.Handled, 0, text, "handled", s.Handled, "failed", s.Failed, "rejected", s.Rejected, "retried", s.Retried,
-			"quarantined", s.Quarantined, "envelopes", s.Envelopes, "requests", s.Requests.Total(), "throttled", s.Throttled)
+			"skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "requests", s.Requests.Total(), "throttled", s.Throttled)
 	}
 }
 
@@ -199,9 +244,12 @@ func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) {
 		{s.Rejected, "rejected"},
 		{s.Retried, "put back for another attempt"},
 		{s.Released, "put back without one"},
+		{s.Skipped, "skipped, because their key was begun less than --min-interval ago"},
 		{s.Quarantined, "quarantined"},
 		{s.Duplicates, "deleted as duplicates of a closed run"},
 		{s.Foreign, "put by another program"},
+		{s.Passed, "messages passed on to their segments' owners"},
+		{s.Forwarded, "messages forwarded to their segments' queues"},
 		{s.Lost, "messages whose lease was lost"},
 	} {
 		if n.count > 0 {

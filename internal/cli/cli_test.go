@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 )
@@ -26,6 +28,7 @@ func TestTheExitStatusSaysWhatWentWrong(t *testing.T) {
 		{"failed", &failure{errors.New("no")}, 1},
 		{"found by cobra", errors.New("unknown flag"), 2},
 		{"a mistake of usage", &failure{fmt.Errorf("wrapped: %w", Usage("no"))}, 2},
+		{"a wrong address of the admin port", &failure{wrongAddress()}, 2},
 		{"a wrong file", &failure{configfile.Errors{{}}}, 2},
 		{"SIGINT", &failure{&Interrupted{syscall.SIGINT}}, 130},
 		{"SIGTERM", &failure{&Interrupted{syscall.SIGTERM}}, 143},
@@ -34,6 +37,11 @@ func TestTheExitStatusSaysWhatWentWrong(t *testing.T) {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}
+}
+
+func wrongAddress() error {
+	_, err := admin.Open(admin.Options{Listen: "9090", Log: slog.New(slog.DiscardHandler)})
+	return err
 }
 
 func TestOnlyACommandThatWasBegunFails(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/control"
@@ -107,7 +108,8 @@ func exitCode(err error) int {
 	_, usage := errors.AsType[*UsageError](err)
 	_, file := errors.AsType[configfile.Errors](err)
 	_, pinned := errors.AsType[*control.MismatchError](err)
-	if usage || file || pinned {
+	_, address := errors.AsType[*admin.AddressError](err)
+	if usage || file || pinned || address {
 		return exitUsage
 	}
 	return exitFailure

@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Off as Options.Listen means that there is no admin port.
+const Off = "off"
+
+// freePort is the default: on loopback, whatever port is free.
+const freePort = "127.0.0.1:0"
+
+// checkAddress tells what cannot be an address before anything is opened.
+func checkAddress(what, s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return &AddressError{fmt.Errorf("%s: %q is not an address; write host:port, as in 127.0.0.1:9090, or %s", what, s, Off)}
+	}
+	return nil
+}
+
+// AddressError is an address that cannot be one.
+type AddressError struct{ err error }
+
+func (e *AddressError) Error() string { return e.err.Error() }
+
+// published is the address by which others reach a listener: the one to
+// advertise if there is one, with the listener's port in the place of port 0;
+// else where it listens, with the machine's name in the place of "everywhere".
+func published(advertise string, at net.Addr) string {
+	host, port, err := net.SplitHostPort(at.String())
+	if err != nil {
+		return advertise
+	}
+	if advertise != "" {
+		h, p, err := net.SplitHostPort(advertise)
+		if err != nil || p != "0" {
+			return advertise
+		}
+		return net.JoinHostPort(h, port)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = hostname()
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return cmp.Or(name, "localhost")
+}
+
+// names are the host names under which a port may be asked, besides any
+// address in numbers. A page in a browser cannot make the browser send one of them
+// here unless it was loaded from there: what an attacker can do is to let a name
+// of his own point to this machine, and that name is not among them.
+func names(address string) map[string]bool {
+	known := map[string]bool{"localhost": true, strings.ToLower(hostname()): true}
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		known[strings.ToLower(host)] = true
+	}
+	return known
+}
+
+// asked reports whether a Host header names one of the hosts known.
+func asked(known map[string]bool, header string) bool {
+	host := header
+	if h, _, err := net.SplitHostPort(header); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return known[strings.ToLower(strings.TrimSuffix(host, "."))]
+}

@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// metrics are those of one process, in a registry of their own. All of ours are
+// named queuepump_ and carry the workload. None carries a queue: a hundred accounts
+// with eight queues each, nine operations and eleven buckets are 80,000 series a process.
+type metrics struct {
+	registry *prometheus.Registry
+	ours     prometheus.Registerer
+
+	requests    *prometheus.CounterVec   // account, operation
+	throttles   *prometheus.CounterVec   // account, operation
+	failures    *prometheus.CounterVec   // account, operation, code
+	latency     *prometheus.HistogramVec // account, operation
+	quarantined *prometheus.CounterVec   // account, reason
+	age         prometheus.Histogram
+}
+
+// latencies are the buckets of one request: 5 ms is a quick answer, 10 s the
+// deadline after which none is waited for.
+var latencies = []float64{.005, .01, .02, .04, .08, .15, .3, .6, 1.2, 2.5, 5, 10}
+
+// ages are the buckets of how old a task is when it is started: from "at once" to a week.
+var ages = []float64{.05, .2, 1, 5, 20, 60, 300, 1200, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+
+func newMetrics(o Options) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	m.ours = prometheus.WrapRegistererWith(prometheus.Labels{"workload": o.Workload}, m.registry)
+	request := []string{"account", "operation"}
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_requests_total", Help: "Storage requests sent.",
+	}, request)
+	m.throttles = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_throttles_total", Help: "Storage requests that were refused as too many.",
+	}, request)
+	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_request_failures_total", Help: "Storage requests that did not succeed, by what their answer says; maybe-done is no usable answer.",
+	}, append(request, "code"))
+	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "queuepump_request_duration_seconds", Help: "Time from sending a storage request to its answer or deadline.", Buckets: latencies,
+	}, request)
+	m.quarantined = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_tasks_quarantined_total", Help: "Tasks put into a poison queue; a message that could not be read counts as one.",
+	}, []string{"account", "reason"})
+	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "queuepump_task_age_seconds", Help: "Age of tasks when their handling starts, since they were put.", Buckets: ages,
+	})
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "queuepump_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": o.Version, "role": o.Role},
+	})
+	build.Set(1)
+	m.ours.MustRegister(m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, build)
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	return m
+}
+
+// register adds what is read from the process when it is asked for.
+func (m *metrics) register(c prometheus.Collector) { m.ours.MustRegister(c) }
+
+func (m *metrics) page() http.Handler {
+	return promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+	}))
+}
+
+// hooks lets the metrics see what other hooks see.
+func (m *metrics) hooks(h pump.Hooks) pump.Hooks {
+	request, quarantine, started := h.Request, h.Quarantine, h.Started
+	h.Request = func(account, object, operation string, took time.Duration, err error) {
+		m.request(account, operation, took, err)
+		if request != nil {
+			request(account, object, operation, took, err)
+		}
+	}
+	h.Quarantine = func(account, reason string, tasks int) {
+		m.quarantined.WithLabelValues(account, reason).Add(float64(tasks))
+		if quarantine != nil {
+			quarantine(account, reason, tasks)
+		}
+	}
+	h.Started = func(tasks int, age time.Duration) {
+		for range tasks {
+			m.age.Observe(age.Seconds())
+		}
+		if started != nil {
+			started(tasks, age)
+		}
+	}
+	return h
+}
+
+func (m *metrics) request(account, operation string, took time.Duration, err error) {
+	if err != nil && storage.Is(err, storage.Canceled) {
+		return // it was never sent
+	}
+	m.requests.WithLabelValues(account, operation).Inc()
+	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
+	if err == nil {
+		return
+	}
+	code := storage.CodeOf(err)
+	m.failures.WithLabelValues(account, operation, code.String()).Inc()
+	if code == storage.Throttled {
+		m.throttles.WithLabelValues(account, operation).Inc()
+	}
+}

@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// sample is a metric whose value is read from a process's state.
+type sample[S any] struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(S) float64
+}
+
+func counter[S any](name, help string, value func(S) float64) sample[S] {
+	return sample[S]{prometheus.NewDesc("queuepump_"+name, help, nil, nil), prometheus.CounterValue, value}
+}
+
+func gauge[S any](name, help string, value func(S) float64) sample[S] {
+	return sample[S]{prometheus.NewDesc("queuepump_"+name, help, nil, nil), prometheus.GaugeValue, value}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// processorMetrics are read from a processor's state.
+type processorMetrics struct{ state func() pump.ProcessorState }
+
+var processorSamples = []sample[pump.ProcessorState]{
+	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s pump.ProcessorState) float64 { return truth(s.Ready) }),
+	gauge("messages_in_hand", "Messages taken and not yet settled.", func(s pump.ProcessorState) float64 { return float64(s.Messages) }),
+	gauge("queues_read", "Queues that the process reads.", func(s pump.ProcessorState) float64 { return float64(s.Queues) }),
+	counter("tasks_handled_total", "Tasks that the handler has done.", func(s pump.ProcessorState) float64 { return float64(s.Done.Handled) }),
+	counter("tasks_failed_total", "Tasks whose handler failed.", func(s pump.ProcessorState) float64 { return float64(s.Done.Failed) }),
+	counter("tasks_rejected_total", "Tasks that the handler rejected.", func(s pump.ProcessorState) float64 { return float64(s.Done.Rejected) }),
+	counter("tasks_retried_total", "Tasks put back for another attempt.", func(s pump.ProcessorState) float64 { return float64(s.Done.Retried) }),
+	counter("tasks_released_total", "Tasks put back without an attempt.", func(s pump.ProcessorState) float64 { return float64(s.Done.Released) }),
+	counter("tasks_skipped_total", "Tasks settled without being handled, because their key was begun too recently.", func(s pump.ProcessorState) float64 { return float64(s.Done.Skipped) }),
+	counter("tasks_duplicate_total", "Tasks deleted because their run was closed.", func(s pump.ProcessorState) float64 { return float64(s.Done.Duplicates) }),
+	counter("messages_received_total", "Messages received.", func(s pump.ProcessorState) float64 { return float64(s.Done.Envelopes) }),
+	counter("messages_foreign_total", "Messages received that no distributor made.", func(s pump.ProcessorState) float64 { return float64(s.Done.Foreign) }),
+	counter("messages_passed_total", "Messages of other processors' segments put back for them.", func(s pump.ProcessorState) float64 { return float64(s.Done.Passed) }),
+	counter("messages_forwarded_total", "Messages of other processors' segments put where they belong.", func(s pump.ProcessorState) float64 { return float64(s.Done.Forwarded) }),
+	counter("messages_lost_total", "Messages whose lease ended while they were in hand.", func(s pump.ProcessorState) float64 { return float64(s.Done.Lost) }),
+}
+
+func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, s := range processorSamples {
+		out <- s.desc
+	}
+	describeShared(out)
+}
+
+func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
+	st := m.state()
+	for _, s := range processorSamples {
+		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
+	}
+	collectShared(out, st.Cluster, st.Accounts)
+}
+
+// distributorMetrics are read from a distributor's state.
+type distributorMetrics struct{ state func() pump.DistributorState }
+
+var distributorSamples = []sample[pump.DistributorState]{
+	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s pump.DistributorState) float64 { return truth(s.Ready) }),
+	gauge("distributing", "1 while a distribution is under way here.", func(s pump.DistributorState) float64 { return truth(s.Run != "") }),
+	counter("tasks_read_total", "Tasks read from the source by this process.", func(s pump.DistributorState) float64 { return float64(s.Done.Tasks) }),
+	counter("messages_sent_total", "Messages put and acknowledged.", func(s pump.DistributorState) float64 { return float64(s.Done.Envelopes) }),
+	counter("messages_resent_total", "Puts repeated after an answer that told nothing.", func(s pump.DistributorState) float64 { return float64(s.Done.Resent) }),
+	counter("read_bytes_total", "Bytes of the bodies of tasks read.", func(s pump.DistributorState) float64 { return float64(s.Done.BytesIn) }),
+	counter("sent_bytes_total", "Bytes of the text of acknowledged messages.", func(s pump.DistributorState) float64 { return float64(s.Done.BytesSent) }),
+	counter("lines_skipped_total", "Bad lines of the source left out.", func(s pump.DistributorState) float64 { return float64(s.Done.Skipped) }),
+	counter("lines_quarantined_total", "Bad lines of the source put into a poison queue.", func(s pump.DistributorState) float64 { return float64(s.Done.Quarantined) }),
+	counter("distributions_total", "Distributions that ended here with everything sent.", func(s pump.DistributorState) float64 { return float64(s.Done.Sent) }),
+	counter("distributions_failed_total", "Distributions that ended here in another way.", func(s pump.DistributorState) float64 { return float64(s.Done.Failed) }),
+}
+
+func (m *distributorMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, s := range distributorSamples {
+		out <- s.desc
+	}
+	describeShared(out)
+}
+
+func (m *distributorMetrics) Collect(out chan<- prometheus.Metric) {
+	st := m.state()
+	for _, s := range distributorSamples {
+		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
+	}
+	collectShared(out, st.Cluster, st.Accounts)
+}
+
+var clusterSamples = []sample[pump.ClusterState]{
+	gauge("members", "Live processes of the workload, as this one sees them.", func(s pump.ClusterState) float64 { return float64(s.Members) }),
+	gauge("rank", "Place among the processors that take segments, from 0; -1: none.", func(s pump.ClusterState) float64 { return float64(s.Rank) }),
+	gauge("segments", "Segments of the workload; 0 if they have no owners.", func(s pump.ClusterState) float64 { return float64(s.Segments) }),
+	gauge("segments_held", "Segments that this process holds.", func(s pump.ClusterState) float64 { return float64(s.Held) }),
+	gauge("segments_planned", "Segments that this process should hold.", func(s pump.ClusterState) float64 { return float64(s.Planned) }),
+	gauge("segments_missing", "Of those planned, the segments that it does not hold yet.", func(s pump.ClusterState) float64 { return float64(s.Missing) }),
+	gauge("segments_unowned", "Segments that no live process owns.", func(s pump.ClusterState) float64 { return float64(s.Unowned) }),
+	gauge("segments_unowned_seconds", "For how long the longest of the segments without an owner has had none.", func(s pump.ClusterState) float64 { return s.UnownedSeconds }),
+	gauge("control_dark_seconds", "For how long the control account has not answered; 0: it does.", func(s pump.ClusterState) float64 { return s.DarkSeconds }),
+	gauge("map_version", "Version of the shard map.", func(s pump.ClusterState) float64 { return float64(s.MapVersion) }),
+}
+
+var accountLabel = []string{"account"}
+
+// What there is one of for each account.
+var (
+	budgetRate   = prometheus.NewDesc("queuepump_budget_messages_per_second", "Messages a second that this process may spend on the account now.", accountLabel, nil)
+	budgetTarget = prometheus.NewDesc("queuepump_budget_target_messages_per_second", "What that grows to while nothing is throttled: this process's share.", accountLabel, nil)
+	silence      = prometheus.NewDesc("queuepump_account_silent_seconds", "For how long the account has answered no request; 0: it does.", accountLabel, nil)
+	refused      = prometheus.NewDesc("queuepump_account_refused", "1 if the account's last answer was that the credential is not good.", accountLabel, nil)
+)
+
+func describeShared(out chan<- *prometheus.Desc) {
+	for _, s := range clusterSamples {
+		out <- s.desc
+	}
+	for _, d := range []*prometheus.Desc{budgetRate, budgetTarget, silence, refused} {
+		out <- d
+	}
+}
+
+func collectShared(out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState) {
+	for _, s := range clusterSamples {
+		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(cluster))
+	}
+	for _, a := range accounts {
+		for _, v := range []struct {
+			desc  *prometheus.Desc
+			value float64
+		}{{budgetRate, a.BudgetRate}, {budgetTarget, a.BudgetTarget}, {silence, a.DownSeconds}, {refused, truth(a.Refused)}} {
+			out <- prometheus.MustNewConstMetric(v.desc, prometheus.GaugeValue, v.value, a.Name)
+		}
+	}
+}

@@ -1,0 +1,403 @@
+package admin
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+var hooksOfNobody pump.Hooks
+
+// world is simulated accounts and a configuration that reaches them.
+func world(t *testing.T, accounts ...string) (*azsim.Sim, pump.Config) {
+	t.Helper()
+	sc := azsim.Config{Limits: azsim.NoLimits()}
+	for _, name := range accounts {
+		sc.Accounts = append(sc.Accounts, azsim.Account{Name: name})
+	}
+	sim := azsim.New(sc)
+	cfg := pump.Config{Workload: "test", Log: slog.New(slog.DiscardHandler)}
+	for _, name := range accounts {
+		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: st, Queues: 2})
+	}
+	return sim, cfg
+}
+
+// source writes n lines as tasks and names them as a source.
+func source(t *testing.T, n int) pump.Source {
+	t.Helper()
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "{\"name\":\"task %d\"}\n", i)
+	}
+	path := filepath.Join(t.TempDir(), "tasks")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return pump.JSONLines(path, "")
+}
+
+// families reads what a port has for Prometheus, as Prometheus would.
+func families(t *testing.T, s *Server) map[string]*dto.MetricFamily {
+	t.Helper()
+	status, header, body := ask(t, http.MethodGet, "http://"+s.Address()+"/metrics", nil)
+	if status != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
+		t.Fatalf("/metrics: %d %v", status, header)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	f, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// value is that of the metric of a family with these labels, name and value in turn.
+func value(t *testing.T, fs map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+	t.Helper()
+	f := fs[name]
+	if f == nil {
+		t.Errorf("there is no metric %s", name)
+		return -1
+	}
+	for _, m := range f.Metric {
+		has := map[string]string{}
+		for _, l := range m.Label {
+			has[l.GetName()] = l.GetValue()
+		}
+		ok := true
+		for i := 0; i < len(labels); i += 2 {
+			ok = ok && has[labels[i]] == labels[i+1]
+		}
+		switch {
+		case !ok:
+		case m.Histogram != nil:
+			return float64(m.Histogram.GetSampleCount())
+		case m.Counter != nil:
+			return m.Counter.GetValue()
+		default:
+			return m.Gauge.GetValue()
+		}
+	}
+	return 0
+}
+
+// TestTheMetricsSayWhatWasDone distributes and handles a known number of tasks,
+// one of which is rejected, and reads the metrics of both.
+func TestTheMetricsSayWhatWasDone(t *testing.T) {
+	const n = 500
+	_, cfg := world(t, "alpha", "beta")
+	out := open(t, func(o *Options) { o.Role = "distributor" })
+	dc := cfg
+	dc.Hooks = out.Hooks(dc.Hooks)
+	d, err := pump.NewDistributor(dc, source(t, n), pump.DistributorOptions{Pack: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.ShowDistributor(d)
+	sent, err := d.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := families(t, out)
+	for name, want := range map[string]float64{
+		"queuepump_tasks_read_total":           n,
+		"queuepump_messages_sent_total":        float64(sent.Envelopes),
+		"queuepump_read_bytes_total":           float64(sent.BytesIn),
+		"queuepump_sent_bytes_total":           float64(sent.BytesSent),
+		"queuepump_distributions_total":        1,
+		"queuepump_distributions_failed_total": 0,
+		"queuepump_distributing":               0,
+		"queuepump_build_info":                 1,
+	} {
+		if v := value(t, got, name, "workload", "test"); v != want {
+			t.Errorf("%s is %v, want %v", name, v, want)
+		}
+	}
+	requestsAre(t, got, d.State().Done.Requests)
+
+	in := open(t, nil)
+	pc := cfg
+	quarantined := 0
+	pc.Hooks = in.Hooks(pump.Hooks{Quarantine: func(_, _ string, tasks int) { quarantined += tasks }})
+	held, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	handle := func(_ context.Context, t *pump.Task) error {
+		first.Do(func() {
+			close(held)
+			<-goOn
+		})
+		if strings.Contains(string(t.Body), "task 7\"") {
+			return pump.Reject(nil)
+		}
+		return nil
+	}
+	p, err := pump.NewProcessor(pc, pump.HandlerFunc(handle), pump.ProcessorOptions{UntilIdle: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.ShowProcessor(p)
+	done := run(t, p)
+	<-held
+	until(t, "it is ready", func() bool { status, _ := get(t, in, "/readyz"); return status == http.StatusOK })
+	got = families(t, in)
+	for name, want := range map[string]float64{
+		"queuepump_members": 1, "queuepump_rank": 0, "queuepump_queues_read": 4, "queuepump_map_version": 1, "queuepump_segments": 128,
+		"queuepump_segments_held": 128, "queuepump_segments_planned": 128, "queuepump_segments_missing": 0, "queuepump_segments_unowned": 0,
+		"queuepump_control_dark_seconds": 0,
+	} {
+		if v := value(t, got, name); v != want {
+			t.Errorf("at work: %s is %v, want %v", name, v, want)
+		}
+	}
+	if ready, hand := value(t, got, "queuepump_ready"), value(t, got, "queuepump_messages_in_hand"); ready != 1 || hand < 1 {
+		t.Errorf("at work: ready %v, %v messages in hand", ready, hand)
+	}
+	for _, account := range []string{"alpha", "beta"} {
+		for _, name := range []string{"queuepump_budget_messages_per_second", "queuepump_budget_target_messages_per_second"} {
+			if v := value(t, got, name, "account", account); v <= 0 {
+				t.Errorf("%s of %s is %v", name, account, v)
+			}
+		}
+	}
+	close(goOn)
+	summary := <-done
+	if summary.Handled != n-1 || summary.Rejected != 1 || quarantined != 1 {
+		t.Fatalf("%+v, %d quarantined", summary, quarantined)
+	}
+	got = families(t, in)
+	for name, want := range map[string]float64{
+		"queuepump_tasks_handled_total":     n - 1,
+		"queuepump_tasks_rejected_total":    1,
+		"queuepump_tasks_failed_total":      0,
+		"queuepump_tasks_quarantined_total": 1,
+		"queuepump_task_age_seconds":        n,
+		"queuepump_messages_received_total": float64(summary.Envelopes),
+		"queuepump_messages_lost_total":     0,
+		"queuepump_ready":                   0,
+		"queuepump_messages_in_hand":        0,
+	} {
+		if v := value(t, got, name, "workload", "test"); v != want {
+			t.Errorf("%s is %v, want %v", name, v, want)
+		}
+	}
+	requestsAre(t, got, p.State().Done.Requests)
+	checkNames(t, got)
+}
+
+// run runs a processor beside the test.
+func run(t *testing.T, p *pump.Processor) <-chan pump.ProcessorSummary {
+	done := make(chan pump.ProcessorSummary, 1)
+	go func() {
+		s, err := p.Run(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		done <- s
+	}()
+	return done
+}
+
+// until asks again and again; a test that waits in vain is ended by its timeout.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-time.After(time.Minute):
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+// requestsAre checks the counters of requests, by account and operation, against
+// the engine's own.
+func requestsAre(t *testing.T, got map[string]*dto.MetricFamily, want pump.Requests) {
+	t.Helper()
+	for account, ops := range want {
+		for op, n := range ops {
+			for _, name := range []string{"queuepump_requests_total", "queuepump_request_duration_seconds"} {
+				if v := value(t, got, name, "account", account, "operation", op); v != float64(n) {
+					t.Errorf("%s of %s, %s is %v, want %d", name, account, op, v, n)
+				}
+			}
+		}
+	}
+}
+
+// checkNames holds the metrics to Prometheus' conventions, by which dashboards are made.
+func checkNames(t *testing.T, got map[string]*dto.MetricFamily) {
+	t.Helper()
+	for _, name := range []string{"go_goroutines", "go_build_info", "process_start_time_seconds"} {
+		if got[name] == nil {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	for name, f := range got {
+		if !strings.HasPrefix(name, "queuepump_") {
+			continue
+		}
+		if f.GetHelp() == "" {
+			t.Errorf("%s has no help", name)
+		}
+		if is := f.GetType() == dto.MetricType_COUNTER; is != strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a %v", name, f.GetType())
+		}
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "queue" || l.GetName() == "object" || l.GetName() == "segment" {
+					t.Errorf("%s has a label %s, of which there are too many values", name, l.GetName())
+				}
+			}
+		}
+	}
+}
+
+// TestThrottlesAndFailuresAreCountedByTheirCode.
+func TestThrottlesAndFailuresAreCountedByTheirCode(t *testing.T) {
+	s := open(t, nil)
+	h := s.Hooks(pump.Hooks{})
+	for code, times := range map[storage.Code]int{storage.Throttled: 3, storage.MaybeDone: 2, storage.Canceled: 7} {
+		for range times {
+			h.Request("alpha", "test-00", "get", 20*time.Millisecond, &storage.Error{Code: code})
+		}
+	}
+	h.Request("alpha", "test-00", "get", 20*time.Millisecond, nil)
+	got := families(t, s)
+	for _, tt := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"queuepump_requests_total", nil, 6}, // canceled ones were never sent
+		{"queuepump_request_duration_seconds", nil, 6},
+		{"queuepump_throttles_total", nil, 3},
+		{"queuepump_request_failures_total", []string{"code", "throttled"}, 3},
+		{"queuepump_request_failures_total", []string{"code", "maybe-done"}, 2},
+		{"queuepump_request_failures_total", []string{"code", "canceled"}, 0},
+	} {
+		if v := value(t, got, tt.name, append(tt.labels, "account", "alpha", "operation", "get")...); v != tt.want {
+			t.Errorf("%s %v is %v, want %v", tt.name, tt.labels, v, tt.want)
+		}
+	}
+}
+
+// TestNoPageHoldsASecret plants them where a process has them: in its
+// configuration, on its command line, in a task, and in what an account answers.
+func TestNoPageHoldsASecret(t *testing.T) {
+	sim, cfg := world(t, "alpha", "beta")
+	const argument, body = "Bearer-hunter2-of-the-command-line", "hunter2-of-a-task"
+	old := os.Args
+	os.Args = append(slices.Clone(os.Args), "--http-header", argument)
+	t.Cleanup(func() { os.Args = old })
+	secrets := []string{argument, body}
+	for i, name := range sim.Accounts() {
+		connection := sim.ConnectionString(name)
+		_, rest, _ := strings.Cut(connection, "AccountKey=")
+		key, _, _ := strings.Cut(rest, ";")
+		if len(key) < 20 {
+			t.Fatalf("no key in the connection string of %s", name)
+		}
+		secrets = append(secrets, key)
+		cfg.Accounts[i].ConnectionString = connection
+	}
+	path := filepath.Join(t.TempDir(), "tasks")
+	if err := os.WriteFile(path, []byte(body+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := pump.NewDistributor(cfg, pump.Lines(path), pump.DistributorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	s := open(t, nil)
+	cfg.Hooks = s.Hooks(cfg.Hooks)
+	held, goOn := make(chan struct{}), make(chan struct{})
+	p, err := pump.NewProcessor(cfg, pump.HandlerFunc(func(context.Context, *pump.Task) error {
+		close(held)
+		<-goOn
+		return nil
+	}), pump.ProcessorOptions{UntilIdle: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ShowProcessor(p)
+	done := run(t, p)
+	<-held
+	// The credential of an account goes bad: what it answers must not be shown either.
+	bad := sim.Inject(azsim.Rule{Account: "beta", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+	until(t, "an account refuses", func() bool { _, body := get(t, s, "/readyz"); return strings.Contains(body, "beta refuses") })
+	for _, page := range []string{
+		"/", "/healthz", "/readyz", "/state", "/metrics", "/debug/pprof/", "/debug/pprof/cmdline",
+		"/debug/pprof/goroutine?debug=2", "/debug/pprof/goroutine", "/debug/pprof/heap?debug=1", "/debug/pprof/heap", "/debug/pprof/allocs",
+		"/debug/pprof/block", "/debug/pprof/mutex", "/debug/pprof/threadcreate", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=0.1",
+	} {
+		_, text := get(t, s, page)
+		if z, err := gzip.NewReader(strings.NewReader(text)); err == nil {
+			unpacked, err := io.ReadAll(z)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(unpacked)
+		}
+		for _, secret := range secrets {
+			if strings.Contains(text, secret) || bytes.Contains([]byte(text), []byte(url.QueryEscape(secret))) {
+				t.Errorf("%s holds a secret", page)
+			}
+		}
+	}
+	bad.Remove()
+	close(goOn)
+	<-done
+}
+
+// TestTheStateIsJSON that a script can rely upon.
+func TestTheStateIsJSON(t *testing.T) {
+	_, cfg := world(t, "alpha")
+	cfg.Instance = "worker-1"
+	p, err := pump.NewProcessor(cfg, nil, pump.ProcessorOptions{Discard: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, nil)
+	s.ShowProcessor(p)
+	status, body := get(t, s, "/state")
+	var st pump.ProcessorState
+	if err := json.Unmarshal([]byte(body), &st); err != nil || status != http.StatusOK || st.Instance != "worker-1" || st.Phase != "stopped" || st.Ready {
+		t.Errorf("%d %s: %v", status, body, err)
+	}
+	if status, _ := get(t, s, "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("a processor that does not run: %d", status)
+	}
+}

@@ -1,0 +1,173 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/netutil"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// The bounds of what a client may take of the process. Nobody is trusted with
+// memory or time, whoever reaches the port.
+const (
+	// maxConnections is room for two hundred processes that nudge and keep their
+	// connections for a while, and for whoever scrapes.
+	maxConnections = 512
+	maxHeader      = 16 << 10
+	maxBody        = 4 << 10 // no request needs one
+	readTimeout    = 5 * time.Second
+	idleTimeout    = 30 * time.Second
+	// maxProfile is the longest that a profile may be collected.
+	maxProfile = 60 * time.Second
+	// writeTimeout leaves a slow reader time for what was collected.
+	writeTimeout = maxProfile + 15*time.Second
+	// closePatience is how long requests under way may go on when the process ends.
+	closePatience = time.Second
+)
+
+// Options say where the port is and whose it is.
+type Options struct {
+	// Listen is host:port, port 0 for any that is free, or Off. Empty: a free port of
+	// loopback if there is one, none otherwise.
+	Listen string
+	// Advertise is the address that others use, if it is another than Listen;
+	// its port may be 0 for the one that was found.
+	Advertise string
+	Workload  string
+	Role      string // of the process, for its metrics: processor or distributor
+	Version   string
+	Log       *slog.Logger
+
+	listen func(network, address string) (net.Listener, error) // net.Listen but for tests
+}
+
+// Server is an open admin port. A nil Server is one that is off: its methods do
+// nothing.
+type Server struct {
+	address string
+	names   map[string]bool
+	metrics *metrics
+	http    *http.Server
+	served  chan struct{}
+	of      atomic.Pointer[subject]
+}
+
+// subject is the process that a port tells of.
+type subject struct {
+	state func() any
+	ready func() (ok bool, reasons []string)
+	nudge http.Handler
+}
+
+// Open opens the port and serves it. It gives a nil Server if there is to be
+// none. An address that cannot be one is an [*AddressError].
+func Open(o Options) (*Server, error) {
+	if o.Listen == Off {
+		return nil, nil
+	}
+	if o.Advertise != "" {
+		if err := checkAddress("admin.advertise", o.Advertise); err != nil {
+			return nil, err
+		}
+	}
+	listen := cmp.Or(o.Listen, freePort)
+	if err := checkAddress("--admin", listen); err != nil {
+		return nil, err
+	}
+	open := o.listen
+	if open == nil {
+		open = net.Listen
+	}
+	l, err := open("tcp", listen)
+	switch {
+	case err != nil && o.Listen == "": // nobody asked for it
+		o.Log.Warn("there is no admin port: no health, metrics or nudges", "error", err)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("the admin port cannot be opened: %w", err)
+	}
+	s := &Server{address: published(o.Advertise, l.Addr()), metrics: newMetrics(o), served: make(chan struct{})}
+	s.names = names(s.address)
+	s.http = &http.Server{
+		Handler:     s.handler(),
+		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		defer close(s.served)
+		if err := s.http.Serve(netutil.LimitListener(l, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+			o.Log.Warn("the admin port is closed", "error", err)
+		}
+	}()
+	o.Log.Info("admin port", "listen", l.Addr().String(), "address", s.address)
+	return s, nil
+}
+
+// Address is what others reach the port at, host:port; empty if there is none.
+func (s *Server) Address() string {
+	if s == nil {
+		return ""
+	}
+	return s.address
+}
+
+// Hooks adds what the metrics need to a process's hooks.
+func (s *Server) Hooks(h pump.Hooks) pump.Hooks {
+	if s == nil {
+		return h
+	}
+	return s.metrics.hooks(h)
+}
+
+// ShowProcessor makes the port that of a processor. It is called once.
+func (s *Server) ShowProcessor(p *pump.Processor) {
+	if s == nil {
+		return
+	}
+	s.show(&subject{
+		state: func() any { return p.State() },
+		ready: func() (bool, []string) { st := p.State(); return st.Ready, st.Reasons },
+		nudge: pump.NudgeHandler(p, p.State().Instance),
+	}, &processorMetrics{p.State})
+}
+
+// ShowDistributor makes the port that of a distributor. It is called once.
+func (s *Server) ShowDistributor(d *pump.Distributor) {
+	if s == nil {
+		return
+	}
+	s.show(&subject{
+		state: func() any { return d.State() },
+		ready: func() (bool, []string) { st := d.State(); return st.Ready, st.Reasons },
+		nudge: pump.NudgeHandler(d, d.State().Instance),
+	}, &distributorMetrics{d.State})
+}
+
+func (s *Server) show(of *subject, c prometheus.Collector) {
+	s.metrics.register(c)
+	s.of.Store(of)
+}
+
+// Close ends the port, letting requests under way go on for a moment. It comes
+// last, so that a process that stops can be watched until it has.
+func (s *Server) Close() {
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close()
+	}
+	<-s.served
+}
