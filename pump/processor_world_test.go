@@ -37,16 +37,17 @@ type world struct {
 // inWorld runs a test in a world. Names of accounts are accounta, accountb, ...
 func inWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
-	inWorldOf(t, false, accounts, queues, change, test)
+	inWorldOf(t, control.WorkloadSpec{}, accounts, queues, change, test)
 }
 
 // inSharedWorldOf is inWorld with a workload whose segments nobody owns.
 func inSharedWorldOf(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
-	inWorldOf(t, true, accounts, queues, change, test)
+	inWorldOf(t, control.WorkloadSpec{Shared: true}, accounts, queues, change, test)
 }
 
-func inWorldOf(t *testing.T, shared bool, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
+// inWorldOf is inWorld with what spec says of the workload besides its queues.
+func inWorldOf(t *testing.T, spec control.WorkloadSpec, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sc := azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
@@ -63,7 +64,8 @@ func inWorldOf(t *testing.T, shared bool, accounts, queues int, change func(*azs
 		}
 		w.cfg = cfg
 		f := openFleet(&cfg, control.TableName)
-		if _, err := control.EnsureWorkload(t.Context(), f.control, control.WorkloadSpec{Name: cfg.Workload, Shards: cfg.shards(), Delivery: string(cfg.Delivery), Shared: shared}); err != nil {
+		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, cfg.shards(), string(cfg.Delivery)
+		if _, err := control.EnsureWorkload(t.Context(), f.control, spec); err != nil {
 			t.Fatal(err)
 		}
 		var shards []*shard
