@@ -31,6 +31,8 @@ type memberOptions struct {
 	changed func(v *control.View)
 	// beat and lease as in control.PresenceOptions; 0 for the defaults.
 	beat, lease time.Duration
+	// grace is control.PresenceOptions' Grace.
+	grace time.Duration
 	// optional: the half works without a cluster too, with the least of budgets.
 	// joinCluster then does not wait for long, and goes on trying in the background.
 	optional bool
@@ -135,7 +137,7 @@ func (m *member) join(ctx context.Context) error {
 
 func (m *member) presenceOptions() control.PresenceOptions {
 	return control.PresenceOptions{
-		Instance: m.cfg.Instance, Host: m.host, Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease,
+		Instance: m.cfg.Instance, Host: m.host, Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease, Grace: m.o.grace,
 		Report: m.report, InHand: m.o.inHand, Drain: m.o.drain, Nudge: m.nudgeMembers, Log: m.log,
 		BestEffort: m.cfg.Delivery == AtLeastOnce, // a task done twice is the worst (P5.6)
 		Changed: func(v *control.View) {

@@ -134,16 +134,20 @@ func segmentsOf(changes []change) []uint32 {
 }
 
 // readyToGive lists what is being handed over and has no work in hand, or has
-// been drained for a lease. Only a look that succeeded leads here: while the
+// been drained for a lease (or Grace). Only a look that succeeded leads here: while the
 // control plane is dark nothing is given up (P5.6).
 func (p *Presence) readyToGive(v *View) []change {
+	most := p.times.lease
+	if p.loop.self.value.Draining {
+		most = max(most, p.options.Grace)
+	}
 	var out []change
 	for s, since := range p.draining() {
 		if since.IsZero() || v.bad[ownerRowIndex(s)] {
 			continue
 		}
 		busy := p.options.InHand != nil && planted != noDrainWait && p.options.InHand(uint32(s))
-		if busy && time.Since(since) < p.times.lease {
+		if busy && time.Since(since) < most {
 			continue
 		}
 		out = append(out, change{uint32(s), v.Owners[s], Owner{Epoch: v.Owners[s].Epoch}})

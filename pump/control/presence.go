@@ -34,6 +34,10 @@ type PresenceOptions struct {
 	// Margin covers clocks of different speed and what is under way when trust
 	// ends. Default 3/20 of Lease.
 	Margin time.Duration
+	// Grace is for how long work may stay in hand when this member drains because it
+	// stops (Report.Draining), if that is more than the lease for which it may
+	// otherwise: who stops it says how long its work may take.
+	Grace time.Duration
 	// Report is asked before each beat what to say; nil: nothing. It must return
 	// quickly and must not wait for the Presence.
 	Report func() Report
