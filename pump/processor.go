@@ -71,6 +71,8 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 	setDefault(&o.Timeout, 15*time.Minute)
 	setDefault(&o.Grace, 30*time.Second)
 	setDefault(&o.MaxBytes, 128<<20)
+	setDefault(&o.Beat, defaultBeat)
+	setDefault(&o.Lease, 4*o.Beat)
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:
 		return o, &ConfigError{Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency), Fix: "use 1 to 100000, or leave it out for 64"}
@@ -78,6 +80,10 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 		return o, &ConfigError{Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility), Fix: "use whole seconds from 3s to 1h, or leave it out for 60s"}
 	case o.UntilIdle < 0:
 		return o, &ConfigError{Field: "until-idle", Problem: fmt.Sprintf("%v is negative", o.UntilIdle), Fix: "use 0 to run until stopped"}
+	case o.Beat < time.Millisecond || o.Beat > 10*time.Minute:
+		return o, &ConfigError{Field: "beat", Problem: fmt.Sprintf("%v is out of range", o.Beat), Fix: "use 1ms to 10m, or leave it out for 5s"}
+	case o.Lease < 3*o.Beat || o.Lease > time.Hour:
+		return o, &ConfigError{Field: "lease", Problem: fmt.Sprintf("%v is not from three beats of %v to an hour", o.Lease, o.Beat), Fix: "use four beats, or leave it out"}
 	case o.MinInterval < 0:
 		return o, &ConfigError{Field: "min-interval", Problem: fmt.Sprintf("%v is negative", o.MinInterval), Fix: "use 0 for no limit"}
 	case o.MinInterval > 0 && o.Discard:

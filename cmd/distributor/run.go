@@ -84,8 +84,8 @@ where /readyz, /metrics and /debug/pprof/ are.
 	flags.DurationVar(&f.options.SealAge, "seal-age", 0, "the longest that a task waits for others to fill its message (default 1s for pipes and commands, else no limit)")
 	flags.DurationVar(&f.options.CheckpointEvery, "checkpoint-every", 0, "the time between checkpoints (default 1s)")
 	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
-	flags.DurationVar(&f.options.Beat, "beat", 0, "with --every: how often the leader renews its term (default 5s)")
-	flags.DurationVar(&f.options.Lease, "lease", 0, "with --every: after how long without a renewal the leader counts as dead (default 4 x --beat)")
+	flags.DurationVar(&f.options.Beat, "beat", 0, "how often the distributor says that it lives, and a leader that it leads; the same in all processes of a workload (default 5s)")
+	flags.DurationVar(&f.options.Lease, "lease", 0, "after how long without that it counts as dead, and another leads; the same in all processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "", "where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object; with --every one for each distribution")
 	f.console.Add(cmd, 5*time.Second)
@@ -101,9 +101,6 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	if f.options.Every > 0 && slices.Contains(f.source.input, "-") {
 		return cli.Usage("--every: standard input can be read only once, and the second distribution would find nothing; give --input a file, or leave --every out")
-	}
-	if f.options.Every == 0 && (f.options.Beat != 0 || f.options.Lease != 0) {
-		return cli.Usage("--beat and --lease belong to --every")
 	}
 	src, err := f.source.source()
 	if err != nil {

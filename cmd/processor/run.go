@@ -90,6 +90,8 @@ what to look at; without one it finds that out by polling, later.
 	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
 	flags.StringVar(&f.options.Gate, "gate", "", "wait at the gate `NAME` before the first task is taken")
 	flags.DurationVar(&f.options.MinInterval, "min-interval", 0, "handle a key at most once in so long (default: no limit)")
+	flags.DurationVar(&f.options.Beat, "beat", 0, "how often the processor says that it lives; the same in all processes of a workload (default 5s)")
+	flags.DurationVar(&f.options.Lease, "lease", 0, "after how long without that others take its segments over; the same in all processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "", "where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
 	f.console.Add(cmd, 5*time.Second)

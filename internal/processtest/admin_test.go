@@ -1,0 +1,223 @@
+package processtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var adminAddress = regexp.MustCompile(`msg="admin port".* address=(\S+)`)
+
+// admin is where the process's admin port is, from its log.
+func (p *process) admin() string {
+	p.t.Helper()
+	p.says(`msg="admin port"`)
+	m := adminAddress.FindStringSubmatch(p.log.String())
+	if m == nil {
+		p.t.Fatalf("%s does not say where its admin port is", p.name)
+	}
+	return m[1]
+}
+
+// ask gets a page of an admin port; status 0 means that nobody answers there.
+func ask(t *testing.T, address, page string) (status int, body string) {
+	t.Helper()
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get("http://" + address + page)
+	if err != nil {
+		return 0, ""
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, ""
+	}
+	return answer.StatusCode, string(text)
+}
+
+// TestAProcessSaysHowItDoes: ready when it holds its share, not while it drains,
+// and the port is there until the end.
+func TestAProcessSaysHowItDoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2, 2)
+	writeTasks(t, w.path("tasks.jsonl"), 20)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--admin", "off").succeeds()
+	mark := w.path("mark")
+	p := start(t, "processor", "run", "--config", w.config, "--exec", hangingChild(mark), "--children", "1", "--grace", "2s")
+	address := p.admin()
+	if status, body := ask(t, address, "/healthz"); status != 200 {
+		t.Errorf("/healthz: %d %s", status, body)
+	}
+	p.until("it is ready", func() bool { status, _ := ask(t, address, "/readyz"); return status == 200 })
+	p.until("its child has a task", func() bool { return exists(mark) })
+	_, metrics := ask(t, address, "/metrics")
+	for _, want := range []string{
+		`queuepump_ready{workload="test"} 1`, `queuepump_segments_missing{workload="test"} 0`, `queuepump_rank{workload="test"} 0`,
+		`queuepump_requests_total{account="account1",operation="get",workload="test"}`, "queuepump_build_info{role=\"processor\"", "go_goroutines ",
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
+	}
+	var st struct {
+		Phase   string
+		Cluster struct{ Held, Segments int }
+	}
+	if _, body := ask(t, address, "/state"); json.Unmarshal([]byte(body), &st) != nil || st.Phase != "working" || st.Cluster.Held != st.Cluster.Segments || st.Cluster.Held == 0 {
+		t.Errorf("/state: %s", body)
+	}
+	// The accounts' keys stand in the configuration.
+	secrets := regexp.MustCompile(`AccountKey=([^;\s]+)`).FindAllStringSubmatch(w.text(w.config), -1)
+	if len(secrets) != 2 {
+		t.Fatalf("%d keys in the configuration", len(secrets))
+	}
+	for _, page := range []string{"/metrics", "/state", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline"} {
+		_, body := ask(t, address, page)
+		for _, s := range secrets {
+			if strings.Contains(body, s[1]) {
+				t.Errorf("%s holds a key", page)
+			}
+		}
+	}
+
+	p.signal(syscall.SIGTERM)
+	p.until("it says that it drains", func() bool {
+		status, body := ask(t, address, "/readyz")
+		return status == 503 && strings.Contains(body, "it is stopping")
+	})
+	p.succeeds()
+	if status, _ := ask(t, address, "/healthz"); status != 0 {
+		t.Errorf("the port of a process that has ended answers %d", status)
+	}
+}
+
+// TestAPortThatIsTakenIsAnError if it was asked for.
+func TestAPortThatIsTakenIsAnError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1)
+	p := start(t, "processor", "run", "--config", w.config, "--discard")
+	address := p.admin()
+	for flag, want := range map[string]int{address: 1, "9090": 2} {
+		q := start(t, "processor", "run", "--config", w.config, "--discard", "--admin", flag)
+		if code := q.wait(); code != want || !strings.Contains(q.log.String(), flag) {
+			t.Errorf("--admin %s: exit status %d: %s", flag, code, q.log.String())
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	p.succeeds()
+}
+
+// TestAGateHoldsProcessorsUntilItIsReleased: those that wait are told, one that
+// comes later finds it open.
+func TestAGateHoldsProcessorsUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	w := newWorld(t, 2, 2)
+	writeTasks(t, w.path("tasks.jsonl"), n)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "5").succeeds()
+	var waiting []*process
+	var outs []string
+	processor := func(i int) *process {
+		outs = append(outs, w.path(fmt.Sprintf("done%d.jsonl", i)))
+		return start(t, "processor", "run", "--config", w.config, "--out", outs[i], "--gate", "go", "--until-idle", "4s", "--json")
+	}
+	for i := range 3 {
+		waiting = append(waiting, processor(i))
+	}
+	var addresses []string
+	for _, p := range waiting {
+		p.says("waiting at the gate")
+		addresses = append(addresses, p.admin())
+	}
+	for i, p := range waiting {
+		p.until("it says why it is not ready", func() bool {
+			status, body := ask(t, addresses[i], "/readyz")
+			return status == 503 && strings.Contains(body, `it waits at gate \"go\"`)
+		})
+	}
+	if count := len(readDone(t, outs...)); count != 0 {
+		t.Errorf("%d tasks were handled before the gate was released", count)
+	}
+	release := start(t, "distributor", "release", "go", "--config", w.config, "--json")
+	release.succeeds()
+	var change struct{ Waiting, Nudged int }
+	release.summary(&change)
+	if change.Waiting != 3 || change.Nudged != 3 {
+		t.Errorf("%d waited, %d were told", change.Waiting, change.Nudged)
+	}
+	late := processor(3)
+	var handled int64
+	for _, p := range append(waiting, late) {
+		p.succeeds()
+		p.says("the gate is open")
+		var s struct{ Handled int64 }
+		p.summary(&s)
+		handled += s.Handled
+	}
+	if duplicates := requireEachOnceNamed(t, readDone(t, outs...), n); handled != int64(n+duplicates) {
+		t.Errorf("the summaries say %d tasks", handled)
+	}
+}
+
+// TestWhatAKilledProcessorBeganIsFreeAfterTheInterval, and not before (origins
+// B4); other tasks of its key are skipped until then.
+func TestWhatAKilledProcessorBeganIsFreeAfterTheInterval(t *testing.T) {
+	t.Parallel()
+	const interval = 25 * time.Second
+	w := newWorld(t, 1, 1)
+	distribute := func(tasks string) {
+		writeText(t, w.path("tasks.jsonl"), tasks)
+		start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "1").succeeds()
+	}
+	distribute(`{"city":"Oslo","n":1}` + "\n" + `{"city":"Bern","n":2}` + "\n")
+	mark, out := w.path("mark"), w.path("done.jsonl")
+	limited := []string{"run", "--config", w.config, "--min-interval", interval.String(), "--visibility", "3s", "--beat", "200ms", "--lease", "1s"}
+	began := time.Now() // before the first claim
+	victim := start(t, "processor", append(limited, "--exec", hangingChild(mark), "--children", "4")...)
+	victim.until("two cities are begun", func() bool { return exists(mark) && strings.Count(w.text(mark), "\n") == 2 })
+	victim.kill()
+	distribute(`{"city":"Oslo","n":3}` + "\n")
+
+	next := start(t, "processor", append(limited, "--out", out, "--json")...)
+	next.until("both cities are done", func() bool {
+		done := map[string]bool{}
+		for _, d := range readDone(t, out) {
+			done[d.Key] = true
+		}
+		if len(done) > 0 && time.Since(began) < interval {
+			t.Fatalf("taken over after %v", time.Since(began))
+		}
+		return len(done) == 2
+	})
+	next.signal(syscall.SIGTERM)
+	next.succeeds()
+	var s struct{ Handled, Skipped, Failed, Quarantined int64 }
+	next.summary(&s)
+	if handled := readDone(t, out); s.Handled != 2 || len(handled) != 2 || s.Skipped != 1 || s.Failed+s.Quarantined != 0 {
+		t.Errorf("%+v, %d lines", s, len(handled))
+	}
+	for _, d := range readDone(t, out) {
+		if d.Attempt != 1 {
+			t.Errorf("%s: attempt %d", d.Key, d.Attempt)
+		}
+	}
+}
+
+// text is what a file of the world holds; nothing if it is not there yet.
+func (w *world) text(path string) string {
+	w.t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}
