@@ -227,3 +227,33 @@ func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
 	}
 	walk(root())
 }
+
+func TestWhoWasToldIsSaid(t *testing.T) {
+	for _, tt := range []struct {
+		change pump.GateChange
+		want   string
+	}{
+		{pump.GateChange{Gate: "g", Waiting: 1}, "gate g is held; 1 process waits at it"},
+		{pump.GateChange{Gate: "g\x1b", Open: true, Waiting: 1, Nudged: 1}, "gate g\ufffd is released; 1 process waits at it, and was told"},
+		{pump.GateChange{Gate: "g", Open: true, Waiting: 1200, Nudged: 1200}, "gate g is released; 1,200 processes wait at it, and were told"},
+		{pump.GateChange{Gate: "g", Open: true, Waiting: 3, Nudged: 1}, "gate g is released; 3 processes wait at it, 1 of them could be told, the others look within 2.5 s"},
+	} {
+		if got := gateText(tt.change); got != tt.want {
+			t.Errorf("%+v: %s", tt.change, got)
+		}
+	}
+	for _, tt := range []struct {
+		nudged, members int
+		want            string
+	}{
+		{0, 0, "account a is active now (map version 2); 1 segment moved\n"},
+		{2, 2, "account a is active now (map version 2); 1 segment moved; all running processes were told\n"},
+		{1, 2, "account a is active now (map version 2); 1 segment moved; 1 of 2 processes were told, the others see it at their next beat\n"},
+	} {
+		var b bytes.Buffer
+		c := change{}
+		if err := c.report(&b, pump.AccountChange{Account: "a", State: "active", Changed: true, MapVersion: 2, Moved: 1, Members: tt.members, Nudged: tt.nudged}); err != nil || b.String() != tt.want {
+			t.Errorf("%s, %v", b.String(), err)
+		}
+	}
+}
