@@ -11,7 +11,7 @@
 //	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1, pump/DESIGN.md)
 //	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
 //	election       NAME.election      election          who distributes, until when, and how far it got
-//	clock          NAME.election      clock             written only to learn what time the service has
+//	clock          several            clock             written only to learn what time the service has
 //	gate           NAME.gates         the gate's name   open or not
 //	id range       NAME.ids           the range's name  the next number that nobody has
 //	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
