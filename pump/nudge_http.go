@@ -162,8 +162,7 @@ func NudgeHandler(process interface{ Nudged(n Nudge) }, instance string) http.Ha
 
 var (
 	errNudge   = errors.New("not a nudge")
-	validQueue = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}/[a-z0-9-]{1,63}$`)
-	validGate  = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,63}$`)
+	validQueue = regexp.MustCompile(`^[!-.0-~]{1,200}/[a-z0-9-]{1,63}$`) // an account's name may be anything printable
 )
 
 // parseNudge reads a query. A nudge is about one thing at most.

@@ -253,6 +253,8 @@ func TestTheSameNudgeIsSentFourTimesASecondAtMostAndTheLastOneCounts(t *testing.
 		if l := len(got.take()); l != 0 {
 			t.Errorf("%d out of nothing", l)
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if len(s.recent) != 0 {
 			t.Errorf("%d nudges are remembered", len(s.recent))
 		}
