@@ -34,7 +34,8 @@ type ProcessorOptions struct {
 	// before their contexts end; default 30 s, negative: not at all.
 	Grace time.Duration
 	// UntilIdle makes Run return when for so long no task was in hand and every
-	// queue then answers once more that nothing is visible in it. Default 0: Run only
+	// queue of this process's segments then answers once more that nothing is visible
+	// in it; not while segments are on their way to this process. Default 0: Run only
 	// ends with its context. Messages that this process may have hidden by a
 	// request that was not answered are waited for. Tasks that were put back for longer
 	// than UntilIdle are not, nor are those in other processes' hands: they stay in
@@ -129,7 +130,9 @@ type ProcessorSummary struct {
 	Seconds     float64  `json:"seconds"`
 }
 
-// Processor takes tasks from a workload's queues and hands them to a handler.
+// Processor takes tasks from a workload's queues and hands them to a handler. The
+// processors of a workload share its segments: each task is handled by the one that
+// owns its segment (origins S1), whoever comes or goes.
 type Processor struct {
 	cfg     Config
 	o       ProcessorOptions
@@ -190,6 +193,7 @@ type processing struct {
 	followMu  sync.Mutex             // one view after the other
 	owned     *owned
 	spills    *spillWatch
+	hints     *ownerHints
 	stopping  atomic.Bool             // nothing is taken any more
 	unsettled map[*account]*unsettled // guarded by poller.mu
 	reported  reported
@@ -214,7 +218,7 @@ type processing struct {
 
 // Run processes until ctx ends, which is no error, or until the queues are idle
 // (ProcessorOptions.UntilIdle). It waits for the workload if no distributor has
-// created it yet. When it returns, every message that was taken is settled or
+// created it yet, joins its cluster and leaves it at the end. When it returns, every message that was taken is settled or
 // visible again, but for those that storage did not answer for. The summary
 // is valid with an error as well.
 func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
@@ -259,7 +263,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		owned: newOwned(), unsettled: map[*account]*unsettled{},
 		alarms: map[string]time.Time{},
 	}
-	r.poller, r.spills = newPoller(r), newSpillWatch(r)
+	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
 	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
 	r.batch, _ = p.handler.(BatchHandler)
 	r.limitKeys()

@@ -26,6 +26,7 @@ func (r *processing) lease() time.Duration {
 func (r *processing) join(ctx context.Context) error {
 	m, err := joinCluster(ctx, r.cfg, r.fleet, r.workload, memberOptions{
 		role: control.RoleProcessor, waiting: r.o.Gate, beat: r.o.Beat, lease: r.o.Lease,
+		grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
 		report: r.reportTo, inHand: r.owned.has, drain: r.handOver,
 		changed: func(*control.View) { r.follow() },
 	})

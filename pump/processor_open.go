@@ -76,6 +76,7 @@ type wholly struct {
 	forget         bool          // else delete, because it was done before
 	forward        *shard        // else put into this queue, and delete
 	pass           bool          // it is another's: no work of this process
+	hint           bool          // of a pass: its owner should look when it is visible
 	delay          time.Duration // else release, with this delay
 }
 
@@ -84,7 +85,7 @@ func (d *delivery) String() string { return d.shard.String() + "/" + d.id }
 // receive takes what a get brought: every message is kept from here on, and
 // its header says where it goes. It runs in the get's goroutine and says how many
 // of the messages were this process's to work on.
-func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, room reservation) (own int) {
+func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, limit int, room reservation) (own int) {
 	r.hand.add(len(msgs))
 	work := make([]*delivery, 0, len(msgs))
 	for i := range msgs {
@@ -104,6 +105,7 @@ func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, 
 		}
 		if d.passes() {
 			d.text = nil
+			d.whole.hint = d.whole.delay > 0 || len(msgs) < limit
 		}
 		r.backlog.weigh(d)
 		d.settler.add(d)

@@ -2,6 +2,8 @@ package pump
 
 import (
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -36,4 +38,52 @@ func (r *processing) forward(d *delivery, home *shard) []poisonOrRest {
 		}
 	}
 	return []poisonOrRest{{shard: home, text: text, tasks: d.count, forward: true, segment: d.header.Segment}}
+}
+
+// ownerHints tells owners when a message of theirs becomes visible that this process has
+// put back: in a queue that many share the others would otherwise go on getting it
+// by chance, and the last of a thousand messages waits for minutes (P7). Where a
+// queue gives as many messages as it is asked for, its owners read it all the time,
+// and are told only of what was hidden for a while.
+type ownerHints struct {
+	r *processing
+
+	mu    sync.Mutex // guards what follows
+	waits map[ownerHint]bool
+}
+
+// ownerHint is about one queue to one owner. One is enough at a time.
+type ownerHint struct {
+	queue *shard
+	owner string
+}
+
+func newOwnerHints(r *processing) *ownerHints {
+	return &ownerHints{r: r, waits: map[ownerHint]bool{}}
+}
+
+// later tells the owner of a message that was put back, when its delay is over.
+func (h *ownerHints) later(d *delivery, delay time.Duration) {
+	if !d.whole.hint {
+		return
+	}
+	owner, live := h.r.share.Load().view.OwnerOf(d.header.Segment)
+	if !live || owner.Instance == h.r.cfg.Instance {
+		return
+	}
+	key := ownerHint{d.shard, owner.Instance}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waits[key] {
+		return
+	}
+	h.waits[key] = true
+	segment := d.header.Segment
+	// The service counts whole seconds, rounded up.
+	time.AfterFunc((delay + time.Second - 1).Truncate(time.Second), func() {
+		h.mu.Lock()
+		delete(h.waits, key)
+		h.mu.Unlock()
+		h.r.member.Load().nudgeOwner(d.shard, segment)
+	})
 }

@@ -220,6 +220,7 @@ func (r *processing) settle(d *delivery) {
 		r.tallies.add(d.header.Run, control.Tally{Retried: uint64(s.retried)})
 		if d.passes() {
 			r.counts.passed.Add(1)
+			r.hints.later(d, s.delay)
 		} else if s.delay > 0 {
 			r.poller.comesBack(time.Now().Add(s.delay))
 		}

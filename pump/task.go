@@ -40,8 +40,9 @@ type Task struct {
 // of [RetryPolicy] and is quarantined then.
 //
 // The context ends when the message's lease is about to (what is not done by
-// then will be delivered again, so go on only with what may be done twice),
-// and when the processor is stopped and its grace period is over.
+// then will be delivered again, so go on only with what may be done twice), when
+// the segment was given to another processor and the task is not done a lease
+// later, and when the processor is stopped and its grace period is over.
 type Handler interface {
 	Handle(ctx context.Context, t *Task) error
 }
