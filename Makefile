@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race lint fmt vuln fuzz bench cover azurite clean
+.PHONY: help build run test test-race cluster lint fmt vuln fuzz bench cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,11 +27,21 @@ else
 	bin/loadtest try --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
-test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries
+test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries, planted mistakes
 	$(GO) test ./...
+	$(GO) test -tags planted -run Planted ./pump/control
 
 test-race: azurite ## run all tests under the race detector
 	$(GO) test -race ./...
+
+SEEDS ?= 5000
+FROM ?= 0
+cluster: ## play SEEDS (5000) seeded histories of a cluster, FROM a seed on; or the one that SCRIPT=file holds
+ifdef SCRIPT
+	$(GO) test ./pump/control -count 1 -v -run '^TestClusterScripts$$' -cluster.script '$(abspath $(SCRIPT))'
+else
+	$(GO) test ./pump/control -count 1 -v -timeout 24h -run '^TestAClusterHasOneOwner' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
+endif
 
 lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...

@@ -31,6 +31,9 @@ func clusterScriptOf(seed uint64) *clusterScript {
 	return s
 }
 
+// clusterSmall is how many machines a script of a seed has at most.
+const clusterSmall = 9
+
 // clusterSeeded writes a script step by step, knowing which machines are up, so
 // that each step makes sense.
 type clusterSeeded struct {
@@ -77,8 +80,8 @@ func (g *clusterSeeded) begin() {
 		if g.roll(2) == 0 {
 			g.step(clusterStep{verb: "clock", machines: []int{m}, span: g.seconds(-600, 600).Truncate(time.Second)})
 		}
-		if g.roll(4) == 0 {
-			g.step(clusterStep{verb: "drift", machines: []int{m}, number: g.roll(21) - 10})
+		if g.roll(3) == 0 {
+			g.step(clusterStep{verb: "drift", machines: []int{m}, number: []int{-10, 10, g.roll(21) - 10}[g.roll(3)]})
 		}
 	}
 	for range n {
@@ -117,11 +120,11 @@ func (g *clusterSeeded) some() (some []int) {
 }
 
 func (g *clusterSeeded) event() {
-	if len(g.up) == 0 || g.roll(8) == 0 && g.last < 8 {
+	if len(g.up) == 0 || g.roll(8) == 0 && g.last < clusterSmall {
 		g.arrive()
 		return
 	}
-	switch g.roll(11) {
+	switch g.roll(15) {
 	case 0, 1:
 		g.depart("crash")
 	case 2:
@@ -138,21 +141,58 @@ func (g *clusterSeeded) event() {
 		g.step(clusterStep{verb: "lose", machines: slices.Clone(g.up), number: 5 + g.roll(40), span: g.seconds(5, 40)})
 	case 9:
 		g.step(clusterStep{verb: "dark", span: g.seconds(1, 40)})
-	case 10:
+	case 10, 11:
 		g.change()
+	case 12:
+		g.zombie()
+	case 13, 14:
+		g.hurry()
+	}
+}
+
+// zombie has a process go on just when the others are about to declare it dead,
+// and what they write to do that arrive late.
+func (g *clusterSeeded) zombie() {
+	m := g.oneOf(g.up)
+	others := slices.DeleteFunc(slices.Clone(g.up), func(n int) bool { return n == m[0] })
+	if len(others) > 0 {
+		g.step(clusterStep{verb: "fault", machines: others, word: "late", row: "present." + clusterName(m[0]), number: 1 + g.roll(2)})
+	}
+	verb := []string{"pause", "partition"}[g.roll(2)]
+	g.step(clusterStep{verb: verb, machines: m, span: g.seconds(22, 34)}, clusterStep{verb: "wait", span: g.seconds(20, 40)})
+}
+
+// hurry has machines come and go while some are slow to see it, and perhaps
+// their claims miscarry.
+func (g *clusterSeeded) hurry() {
+	g.step(clusterStep{verb: "slow", machines: g.some(), span: g.seconds(8, 25)}, clusterStep{verb: "wait", span: g.seconds(0, 4)})
+	if g.roll(2) == 0 {
+		kind := []string{"broken", "lost", "late", "hung"}[g.roll(4)]
+		g.step(clusterStep{verb: "fault", machines: slices.Clone(g.up), word: kind, row: "owner.", number: 1 + g.roll(2)})
+	}
+	for range 1 + g.roll(3) {
+		switch {
+		case len(g.up) > 1 && g.roll(2) == 0:
+			g.depart([]string{"crash", "leave", "leave"}[g.roll(3)])
+		default:
+			g.arrive()
+		}
+		g.step(clusterStep{verb: "wait", span: g.seconds(0, 4)})
 	}
 }
 
 // arrive lets a machine come, a new one or one that was here before.
 func (g *clusterSeeded) arrive() {
-	if len(g.down) > 0 && (g.roll(2) == 0 || g.last >= 8) {
+	if len(g.down) > 0 && (g.roll(2) == 0 || g.last >= clusterSmall) {
 		m := g.oneOf(g.down)
 		g.step(clusterStep{verb: "restart", machines: m})
 		g.down = slices.DeleteFunc(g.down, func(n int) bool { return n == m[0] })
 		g.up = append(g.up, m[0])
 		return
 	}
-	g.join()
+	if g.last < clusterSmall {
+		g.join()
+	}
 }
 
 func (g *clusterSeeded) depart(verb string) {

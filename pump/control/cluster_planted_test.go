@@ -1,0 +1,75 @@
+//go:build planted
+
+package control
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var (
+	plantedSeeds = flag.Int("planted.seeds", 300, "how many seeds may be played to find a planted mistake")
+	plantedOnly  = flag.String("planted.only", "", "plant only the mistake of this name")
+)
+
+// TestPlantedMistakesAreFound is the proof of the proof: with each mistake that
+// planted.go lists, and that a reader of this package might make, some seed's
+// history breaks a promise. It prints how many seeds that took.
+func TestPlantedMistakesAreFound(t *testing.T) {
+	source, err := os.ReadFile("planted.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := regexp.MustCompile(`(?m)^\s+(\w+) +mistake = "(.+)"$`).FindAllSubmatch(source, -1)
+	if len(listed) < 8 {
+		t.Fatalf("planted.go lists %d mistakes", len(listed))
+	}
+	defer func() { planted = "" }()
+	var table strings.Builder
+	for _, found := range listed {
+		name, what := string(found[1]), mistake(found[2])
+		if *plantedOnly != "" && name != *plantedOnly {
+			continue
+		}
+		planted = what
+		seeds, first := searchCluster(t, name, *plantedSeeds)
+		if first == "" {
+			t.Errorf("%s: %s: not found by %d seeds", name, what, seeds)
+			continue
+		}
+		fmt.Fprintf(&table, "%-20s %4d  %s\n", name, seeds, first)
+	}
+	t.Logf("mistake, seeds until it was found, what was seen first\n%s", table.String())
+}
+
+// searchCluster plays seed after seed, as many at once as there are processors,
+// until one shows something wrong.
+func searchCluster(t *testing.T, name string, most int) (seeds int, first string) {
+	batch := runtime.GOMAXPROCS(0)
+	for from := 0; from < most && first == ""; from += batch {
+		var mu sync.Mutex
+		wrong := map[int]string{}
+		t.Run(name, func(t *testing.T) {
+			for seed := from; seed < from+batch; seed++ {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+					t.Parallel()
+					if w := playCluster(t, clusterScriptOf(uint64(seed))); len(w.wrong) > 0 {
+						mu.Lock()
+						wrong[seed] = w.wrong[0]
+						mu.Unlock()
+					}
+				})
+			}
+		})
+		for seed := from; seed < from+batch && first == ""; seed++ {
+			seeds, first = seed+1, wrong[seed]
+		}
+	}
+	return seeds, first
+}
