@@ -167,9 +167,9 @@
 //
 // # What happens to the cluster when
 //
-//   - A member dies: 23 to 28 s after its last beat the first in rank evicts it
+//   - A member dies: 23 to 28 s after its last beat the first in order evicts it
 //     and nudges the others; who is planned for its segments claims them. Everyone
-//     of higher rank would do the same a little later.
+//     after it would do the same a little later.
 //   - A member is paused and goes on: its trust is over by its own clock before it
 //     does anything. Its beat, claims and hand-overs fail on ETags; it finds its row
 //     gone and joins again. With BestEffort handlers may go on until then.
@@ -185,7 +185,7 @@
 //   - The answer of a beat is lost: the same beat is sent until it is answered.
 //     It counts from when it was first sent.
 //   - Whom a segment is planned for does not claim it: after a lease anyone does,
-//     the first in rank first; after two it is an alarm.
+//     the first in order first; after two it is an alarm.
 //   - A process starts under the name of one that died: it waits for the other's
 //     row to be dead like everybody else. Under the name of one that lives: an error.
 //   - A row is damaged: it is named in the log and left as it is. A damaged member
@@ -197,8 +197,10 @@
 // # What it costs
 //
 // One write and one query a beat for each of up to 32 members. Of more, four
-// (the first in rank) look in each beat and sixteen others in turn, because what a
-// look costs grows with the number of members. Who waits for a segment, or for one
+// look in each beat and sixteen others in turn, because what a look costs grows
+// with the number of members. The four are the first by a hash of the names, so that
+// they do not stand on one host; should all four die at once, others take their
+// places a lease later, and only then begin to watch. Who waits for a segment, or for one
 // to be handed over, looks four times a beat.
 package control
 

@@ -1,8 +1,12 @@
 package control
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -137,20 +141,35 @@ func (o *observer) quiet(v *View, instance string) bool {
 }
 
 // order is the order in which members go first, in what any of them could do:
-// those who take segments before the others, each by name, without the quiet.
+// those who take segments before the others, without the quiet. It goes by a hash
+// of the names, because members whose names are near are often on one host, and
+// if that host's were all who look for all, its end would take them all away.
 func (o *observer) order(v *View) []string {
-	var first, then []string
+	type member struct {
+		name string
+		last bool // it takes no segments
+		hash uint64
+	}
+	var list []member
 	for i := range v.Members {
-		m := &v.Members[i]
-		switch {
-		case m.Err != nil || o.quiet(v, m.Instance):
-		case m.takesSegments():
-			first = append(first, m.Instance)
-		default:
-			then = append(then, m.Instance)
+		if m := &v.Members[i]; m.Err == nil && !o.quiet(v, m.Instance) {
+			list = append(list, member{m.Instance, !m.takesSegments(), xxhash.Sum64String(m.Instance)})
 		}
 	}
-	return append(first, then...)
+	slices.SortFunc(list, func(a, b member) int {
+		if a.last != b.last {
+			if b.last {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.hash, b.hash), strings.Compare(a.name, b.name))
+	})
+	names := make([]string, len(list))
+	for i, m := range list {
+		names[i] = m.name
+	}
+	return names
 }
 
 // stagger is how long this member lets others go first, so that not everybody
