@@ -263,10 +263,7 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 		}
 		made = o.made.Load()
 		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		return made, o.shard.send(p.ctx, opPut, func(ctx context.Context) error {
-			_, err := o.shard.queue.Put(ctx, c.text, 0)
-			return err
-		})
+		return made, o.shard.sendPut(p.ctx, c.text, 0)
 	}
 }
 

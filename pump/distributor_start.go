@@ -23,15 +23,11 @@ const controlSlow = 3 * time.Second
 // queues of its map. It runs before every distribution, because accounts may
 // have come and gone.
 func (d *Distributor) prepare(ctx context.Context) error {
-	spec := control.WorkloadSpec{
-		Name: d.cfg.Workload, Segments: max(d.cfg.Segments, 0), Shared: d.cfg.Segments == Shared,
-		Shards: d.cfg.shards(), Delivery: string(d.cfg.Delivery),
-	}
 	// Said while it lasts: the error comes only when a minute of trying is over.
 	slow := time.AfterFunc(controlSlow, func() {
 		d.cfg.Log.Warn("waiting for the control account to answer", "account", d.cfg.Control)
 	})
-	w, err := control.EnsureWorkload(ctx, d.fleet.control, spec)
+	w, err := control.EnsureWorkload(ctx, d.fleet.control, d.cfg.spec())
 	slow.Stop()
 	if err != nil {
 		return fmt.Errorf("workload %s in account %s: %w", d.cfg.Workload, d.cfg.Control, err)

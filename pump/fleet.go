@@ -221,7 +221,15 @@ func (s *shard) throttled(err error) {
 }
 
 func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error {
-	return s.do(ctx, classPut, 1, opPut, func(ctx context.Context) error {
+	if err := s.pay(ctx, classPut, 1, opPut); err != nil {
+		return err
+	}
+	return s.sendPut(ctx, text, delay)
+}
+
+// sendPut makes a put that is paid for.
+func (s *shard) sendPut(ctx context.Context, text []byte, delay time.Duration) error {
+	return s.send(ctx, opPut, func(ctx context.Context) error {
 		_, err := s.queue.Put(ctx, text, delay)
 		return err
 	})
