@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +39,26 @@ func (r *processing) forward(d *delivery, home *shard) []poisonOrRest {
 		}
 	}
 	return []poisonOrRest{{shard: home, text: text, tasks: d.count, forward: true, segment: d.header.Segment}}
+}
+
+// errNotHome: a message is not to be brought where it was meant to go.
+var errNotHome = errors.New("pump: the shard map that says where the message belongs is too old, or there is another")
+
+// bringHome puts the copy that forward has made. Trying and the budget may have kept
+// it waiting for long, so where it belongs is asked again in the last moment.
+func (r *processing) bringHome(d *delivery, c *poisonOrRest) error {
+	if err := c.shard.pay(r.wire, classPut, 1, opPut); err != nil {
+		return err
+	}
+	if r.share.Load().stray(d.shard, c.segment) != c.shard {
+		return errNotHome
+	}
+	if err := c.shard.sendPut(r.wire, c.text, 0); err != nil {
+		return err
+	}
+	r.counts.forwarded.Add(1)
+	r.member.Load().nudgeOwner(c.shard, c.segment)
+	return nil
 }
 
 // ownerHints tells owners when a message of theirs becomes visible that this process has

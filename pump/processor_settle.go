@@ -188,7 +188,7 @@ func (r *processing) settle(d *delivery) {
 	}
 	s := d.settlement
 	for len(s.copies) > 0 {
-		if err := r.putCopy(s, &s.copies[0]); err != nil {
+		if err := r.putCopy(d, &s.copies[0]); err != nil {
 			r.settleLater(d, err)
 			return
 		}
@@ -270,7 +270,10 @@ func (r *processing) finalStep(d *delivery, receipt storage.Receipt) error {
 // putCopy puts one message that must exist before the one in hand may go. A
 // copy that was put twice because an answer was lost does no harm: its tasks
 // have their identities.
-func (r *processing) putCopy(s *settlement, c *poisonOrRest) error {
+func (r *processing) putCopy(d *delivery, c *poisonOrRest) error {
+	if c.forward {
+		return r.bringHome(d, c)
+	}
 	if c.row != nil {
 		if err := r.writeCause(c.row); err != nil {
 			return err
@@ -282,10 +285,6 @@ func (r *processing) putCopy(s *settlement, c *poisonOrRest) error {
 	}
 	if c.delay > 0 {
 		r.poller.comesBack(time.Now().Add(c.delay))
-	}
-	if c.forward {
-		r.counts.forwarded.Add(1)
-		r.member.Load().nudgeOwner(c.shard, c.segment)
 	}
 	if c.reason != "" {
 		r.counts.quarantined.Add(int64(c.tasks))
@@ -303,6 +302,8 @@ func (r *processing) settleLater(d *delivery, err error) {
 	case r.wire.Err() != nil:
 		r.settled(d)
 		return
+	case errors.Is(err, errNotHome): // it is judged anew when it comes back
+		s.copies, s.final, s.delay = nil, stepRelease, passMost
 	case over > settleAfterLease, over > 0 && (s.final == stepRelease || len(s.copies) > 0):
 		// A release is over by itself, and copies without the lease would only be
 		// copies more: whoever gets the message next makes them again.

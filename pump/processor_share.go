@@ -144,11 +144,13 @@ func (s *share) polled() []*shard {
 
 // stray gives the queue that a message of another's segment should be in, if it is
 // not the one where it was found and if this process has to bring it there: it keeps
-// the queue, and no mark says that the message may be in it (P6.4).
+// the queue, and no mark says that the message may be in it (P6.4). By an old map
+// nothing is brought anywhere: what was the home may have been removed since, and
+// nobody would read it (P6.5).
 func (s *share) stray(at *shard, segment uint32) *shard {
 	i, ok := s.index[at]
 	home := s.of.Home(segment)
-	if !ok || i == home || !s.keeps[i] {
+	if !ok || i == home || !s.keeps[i] || time.Since(s.view.Read) >= control.MapMaxAge {
 		return nil
 	}
 	if s.view.Spills != nil && s.view.Spills[segment] != 0 {
