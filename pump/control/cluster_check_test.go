@@ -360,7 +360,7 @@ func (w *clusterWorld) unmoved() {
 		}
 	}
 	if len(moved) > 0 {
-		w.wrongLocked("%d segments have moved: %s", len(moved), strings.Join(moved, ", "))
+		w.wrongLocked("%d segments have moved, such as %s", len(moved), strings.Join(moved[:min(3, len(moved))], ", "))
 	}
 	if n := j.evictions - j.evicted; n > 0 {
 		w.wrongLocked("%d members were declared dead", n)

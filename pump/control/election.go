@@ -172,6 +172,11 @@ func (e *Election) win(ctx context.Context, v version[electionRow], why string) 
 	// A win that is learned of after its trust has ended is void.
 	bounded, cancel := context.WithTimeout(ctx, o.trust())
 	defer cancel()
+	if planted == leadWithoutETag {
+		if now, err := e.row.read(bounded); err == nil {
+			v.etag = now.etag
+		}
+	}
 	won, err := e.row.tryWrite(bounded, v, next)
 	if errors.Is(err, errLost) {
 		return nil, nil

