@@ -33,9 +33,9 @@ type ProcessorOptions struct {
 	// Grace is how long running handlers may go on when the processor stops,
 	// before their contexts end; default 30 s, negative: not at all.
 	Grace time.Duration
-	// UntilIdle makes Run return when for so long no task was in hand and every
-	// queue of this process's segments then answers once more that nothing is visible
-	// in it; not while segments are on their way to this process. Default 0: Run only
+	// UntilIdle makes Run return when for so long no task was in hand and no segment
+	// on its way to this process, and every queue of its segments then answers once
+	// more that nothing is visible in it. Default 0: Run only
 	// ends with its context. Messages that this process may have hidden by a
 	// request that was not answered are waited for. Tasks that were put back for longer
 	// than UntilIdle are not, nor are those in other processes' hands: they stay in

@@ -24,7 +24,7 @@ func (p *poller) farewell() {
 // idle reports whether nothing has been in hand for d and every queue of this
 // process has then answered "empty" once more, or when to look again: an answer from
 // before may be older than a retry that was put back for less than d. It is not idle
-// while segments are on their way to it. What this process may
+// while segments are on their way to it, or may be, and begins to be when they are there. What this process may
 // have hidden by a request without an answer is waited for as well. A queue that keeps
 // failing is waited for no longer than d or half a minute, and named in the error.
 func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
@@ -35,10 +35,15 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	if !calm {
 		return false, time.Hour, nil // settling the last one wakes the poller
 	}
-	if s := p.r.share.Load(); s == nil || s.lacking > 0 {
+	if s := p.r.share.Load(); s == nil || s.outside || s.lacking > 0 {
+		p.lacks = true
 		return false, time.Hour, nil // a change of what is held wakes the poller
 	}
 	now := time.Now()
+	if p.lacks { // until now
+		p.lacks, since = false, now
+		p.r.hand.restart()
+	}
 	if left := d - now.Sub(since); left > 0 {
 		return false, left, nil
 	}

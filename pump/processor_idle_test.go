@@ -115,3 +115,22 @@ func TestUntilIdleNamesTheQueuesThatDidNotAnswer(t *testing.T) {
 		})
 	}
 }
+
+// What it has been given while it waited at the gate shows with the first look
+// afterwards, however long that takes.
+func TestUntilIdleWaitsForTheSegmentsOfAProcessorThatHasPassedItsGate(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		h := &seen{}
+		p := w.join("p", h, ProcessorOptions{Gate: "go", UntilIdle: 2 * time.Second})
+		time.Sleep(10 * time.Second)
+		tasks := w.putHome(w.everySegment()[:8], 1)
+		// The gate opens, and then the table does not answer for a while.
+		slow := w.fault(azsim.Rule{Service: "table", Fault: azsim.DelayBefore, Delay: 6 * time.Second}, "UpdateEntity", "MergeEntity")
+		w.release()
+		time.Sleep(15 * time.Second)
+		slow.Remove()
+		time.Sleep(time.Minute)
+		p.end()
+		h.expect(t, tasks, tasks)
+	})
+}

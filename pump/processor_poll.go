@@ -70,6 +70,7 @@ type poller struct {
 	turn     int                // the account that is asked next
 	idleMost time.Duration
 	later    time.Time // when the last of what was put back with a delay is visible
+	lacks    bool      // segments are on their way to this process, when that was last asked
 }
 
 type polledAccount struct {

@@ -25,6 +25,9 @@ type share struct {
 	// in the whole cluster.
 	pairs int
 	held  int // segments
+	// outside: the view does not show it as one of those who take segments; it has just
+	// passed its gate.
+	outside bool
 	// lacking is how many segments are planned for this process and not held yet, and
 	// claimable how many of them nobody else holds.
 	lacking, claimable int
@@ -70,6 +73,7 @@ func newShare(instance string, v *control.View, held func(uint32) bool, open fun
 // readSegments finds what is held here, what is lacking, and which marks matter.
 func (s *share) readSegments(held func(uint32) bool) {
 	rank := s.view.Rank(s.instance)
+	s.outside = rank < 0
 	plan := s.view.Plan()
 	for n := range uint32(s.of.Segments) {
 		if !held(n) {
