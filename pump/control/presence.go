@@ -103,6 +103,7 @@ type Presence struct {
 	cancel context.CancelFunc
 	wake   chan struct{} // holds a token after what the loop must see changed
 	done   chan struct{} // the loop has ended
+	leave  chan struct{} // closed by Leave
 	view   atomic.Pointer[View]
 	drains sync.Mutex // held while Drain is called
 
@@ -140,7 +141,7 @@ func Join(ctx context.Context, w *Workload, o PresenceOptions) (*Presence, error
 		row:     memberRowOf(w.table, w.Name, o.Instance, t.timeout()),
 		reader:  viewReader{table: w.table, workload: w.Name, timeout: t.timeout()},
 		started: o.wall(),
-		wake:    make(chan struct{}, 1), done: make(chan struct{}),
+		wake:    make(chan struct{}, 1), done: make(chan struct{}), leave: make(chan struct{}),
 	}
 	if !w.Shared {
 		p.holds = make([]*holding, w.Map.Segments)
@@ -150,7 +151,7 @@ func Join(ctx context.Context, w *Workload, o PresenceOptions) (*Presence, error
 	p.alarm = time.AfterFunc(0, p.expire)
 	p.mu.Unlock()
 	p.loop.observer = newObserver(o.Instance, t, o.wall, len(p.holds))
-	if err := p.join(ctx); err != nil {
+	if err := p.join(ctx, w); err != nil {
 		p.alarm.Stop()
 		p.cancel()
 		return nil, fmt.Errorf("joining the cluster: %w", err)
@@ -159,22 +160,29 @@ func Join(ctx context.Context, w *Workload, o PresenceOptions) (*Presence, error
 	return p, nil
 }
 
-func (p *Presence) join(ctx context.Context) error {
+func (p *Presence) join(ctx context.Context, w *Workload) error {
 	ctx, cancel := context.WithTimeout(ctx, patience+2*p.times.dead())
 	defer cancel()
 	if err := p.enter(ctx); err != nil {
 		return err
 	}
 	v, err := p.reader.mustRead(ctx)
+	if err == nil {
+		// Another number of segments than w's has no place in what was made for w.
+		v.Workload, err = w.later(v.Workload)
+	}
 	if err == nil && !p.shown(v) {
 		err = errors.New("the member row was removed by another")
 	}
 	if err != nil {
+		ctx, cancel := context.WithTimeout(p.ctx, p.times.timeout()) // ctx may be what ended
+		defer cancel()
 		_ = p.row.tryRemove(ctx, p.loop.self) // or it is evicted as dead
 		return err
 	}
 	p.loop.first = v
 	p.view.Store(v)
+	p.sees(v, 1)
 	p.nudgeAll(v)
 	return nil
 }
@@ -258,6 +266,7 @@ func (p *Presence) Leave(ctx context.Context) {
 	first := !p.leaving
 	if first {
 		p.leaving = true
+		close(p.leave)
 		p.drainBy = time.Now().Add(p.times.lease)
 		if deadline, ok := ctx.Deadline(); ok {
 			if by := time.Now().Add(time.Until(deadline) * 3 / 4); by.Before(p.drainBy) {

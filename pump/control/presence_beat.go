@@ -61,6 +61,9 @@ func (p *Presence) beat() bool {
 func (p *Presence) acknowledged(v version[memberRow]) {
 	l := &p.loop
 	l.self, l.beatFailed = v, false
+	if v.value.Draining {
+		l.every, l.lookGap = 1, p.shortest()
+	}
 	// A narrow jitter: fifteen sixteenths of a beat at the least, because every
 	// member pays for each beat with two requests, day and night.
 	l.beatDue = v.sent.Add(p.times.beat - p.draw.spread("beat", p.row.object(), p.times.beat/16))
@@ -71,18 +74,27 @@ func (p *Presence) acknowledged(v version[memberRow]) {
 
 // rejoin voids everything and makes this process a member again, in a new
 // incarnation: the old one was evicted, and what it owned may be others' now.
+// Who leaves is content with that: it has nothing any more, and the name may be
+// another process's by now, for whose end it would wait.
 func (p *Presence) rejoin(cause error) bool {
 	p.voidAll(cause)
-	p.options.Log.Warn("evicted from the cluster: joining again", "instance", p.options.Instance)
+	p.options.Log.Warn("evicted from the cluster", "instance", p.options.Instance)
 	for {
+		if p.leaves() {
+			p.endAll(cause)
+			return false
+		}
 		err := p.enter(p.ctx)
 		if p.ctx.Err() != nil {
 			return false
 		}
 		if err == nil {
-			p.nudgeAll(p.View())
+			p.loop.announce = true
 			p.loop.unseen = p.loop.every // look at once
 			return true
+		}
+		if errors.Is(err, errLeaving) {
+			continue
 		}
 		p.options.Log.Error("not a member of the cluster: the member row cannot be written", "instance", p.options.Instance, "err", err)
 		p.pause(p.ctx, p.times.beat)
@@ -136,23 +148,34 @@ func (p *Presence) enter(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if p.leaves() {
+			return errLeaving
+		}
 	}
 }
 
+var errLeaving = errors.New("this member leaves")
+
+func (p *Presence) leaves() bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.leaving
+}
+
+// pause ends early with the context and with Leave.
 func (p *Presence) pause(ctx context.Context, most time.Duration) {
 	timer := time.NewTimer(p.draw.jitter("pause", p.row.object(), most))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+	case <-p.leave:
 	case <-timer.C:
 	}
 }
 
 // remove removes a member's row, on the condition that it is still the one that
 // was observed.
-func (p *Presence) remove(v *View, i int) error {
-	ctx, cancel := p.beforeBeat()
-	defer cancel()
+func (p *Presence) remove(ctx context.Context, v *View, i int) error {
 	r := memberRowOf(p.table, p.workload, v.Members[i].Instance, p.times.timeout())
 	if planted == evictWithoutETag {
 		_, err := p.table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition, Row: r.key}})

@@ -17,9 +17,11 @@ type loopState struct {
 
 	lookTried time.Time     // when the last look at the cluster was begun
 	lookDue   time.Time     // when the next one is due, beside those that go with beats
-	lookGap   time.Duration // not sooner after the last one, whoever asks
+	lookGap   time.Duration // between two that somebody asked for, at least
 	every     int           // with every how-many-th beat there is a look
 	unseen    int           // beats since the last look
+	hinted    time.Time     // when the last look was begun that somebody asked for
+	announce  bool          // members came or went by this one's doing; whom it concerns the next look shows
 
 	pending time.Time // since when there has been something to wait for; zero: there is not
 	alarmed time.Time // when rows that are damaged were told of last
@@ -108,7 +110,14 @@ func (p *Presence) nextBeat(w wishes) time.Time {
 // nextLook is when the cluster is to be looked at, beside the looks that go with beats.
 func (p *Presence) nextLook(w wishes) time.Time {
 	l := &p.loop
-	if soon := l.lookTried.Add(l.lookGap); w.look && soon.Before(l.lookDue) {
+	if !w.look {
+		return l.lookDue
+	}
+	soon := l.lookTried.Add(p.shortest())
+	if at := l.hinted.Add(l.lookGap); at.After(soon) {
+		soon = at
+	}
+	if soon.Before(l.lookDue) {
 		return soon
 	}
 	return l.lookDue
@@ -131,8 +140,11 @@ func (p *Presence) lookAround() {
 	p.look = false
 	p.mu.Unlock()
 	l := &p.loop
-	l.unseen = 0
 	l.lookTried = time.Now()
+	if l.unseen < l.every && l.lookTried.Before(l.lookDue) {
+		l.hinted = l.lookTried
+	}
+	l.unseen = 0
 	v, err := p.reader.read(p.ctx, p.View())
 	if err != nil {
 		// Nobody claims, gives up or evicts on what it cannot see (P5.6).
@@ -156,6 +168,10 @@ func (p *Presence) consider(v *View) {
 		return
 	}
 	l.observer.see(v)
+	if l.announce {
+		l.announce = false
+		p.nudgeAll(v)
+	}
 	p.publish(v)
 	p.noteUnowned(v)
 	p.alarmDamaged(v)
@@ -171,13 +187,16 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	n := len(v.Members)
 	crowd := max(1, (n+looksInBeat-1)/looksInBeat)
 	l.every, l.lookGap = 1, p.shortest()
-	if n > manyMembers {
+	// Who stops looks in each beat, and soon when something was settled: it gives up
+	// what it holds at a look only, others wait for that, and it is soon gone.
+	stops := l.self.value.Draining
+	if n > manyMembers && !stops {
 		// All of n looking within n squared milliseconds is 1,000 rows a second,
 		// half of what a partition of the table gives.
 		l.lookGap = max(l.lookGap, jittered(time.Duration(n*n)*time.Millisecond))
 	}
 	watching := l.observer.watches(v)
-	if !watching {
+	if !watching && !stops {
 		l.every = crowd
 		if p.options.Role == RoleDistributor { // whose map must not get old (P6.5)
 			l.every = max(1, min(crowd, int(MapMaxAge/2/p.times.beat)))
@@ -199,7 +218,7 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 		earlier(now)
 	case pending && now.Sub(l.pending) < 2*p.times.lease:
 		pace := p.times.beat / 4
-		if n > manyMembers {
+		if n > manyMembers && !stops {
 			pace *= time.Duration(crowd)
 		}
 		earlier(l.lookTried.Add(jittered(pace)))
@@ -207,9 +226,14 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	if watching && !nextEviction.IsZero() {
 		earlier(nextEviction)
 	}
+	p.sees(v, l.every)
+}
+
+// sees notes a successful look after which the next comes in so many beats; see Dark.
+func (p *Presence) sees(v *View, beats int) {
 	p.mu.Lock()
-	p.seen, p.blind = v.Read, v.Read.Add(time.Duration(l.every+1)*p.times.beat)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	p.seen, p.blind = v.Read, v.Read.Add(time.Duration(beats+1)*p.times.beat)
 }
 
 // shown reports whether a view shows this member as it is.
@@ -227,12 +251,18 @@ func (p *Presence) publish(v *View) {
 
 // evict removes the rows of those who are dead (P5.3) and says when the next one
 // may be. The row's ETag decides between this and a late beat: whichever is
-// written first undoes the other.
+// written first undoes the other. However many they are, together they hold up
+// the next beat no longer than one may; who is left is there at the next look.
 func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 	dead, next := p.loop.observer.dead(v)
+	ctx, cancel := p.beforeBeat()
+	defer cancel()
 	for _, i := range dead {
+		if ctx.Err() != nil {
+			break
+		}
 		m := v.Members[i]
-		switch err := p.remove(v, i); {
+		switch err := p.remove(ctx, v, i); {
 		case err == nil:
 			evicted = true
 			p.options.Log.Warn("a member is dead: evicted", "instance", p.options.Instance, "member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
@@ -242,9 +272,7 @@ func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 			p.options.Log.Warn("a dead member could not be evicted", "instance", p.options.Instance, "member", m.Instance, "err", err)
 		}
 	}
-	if evicted {
-		p.nudgeAll(v)
-	}
+	p.loop.announce = p.loop.announce || evicted
 	return evicted, next
 }
 

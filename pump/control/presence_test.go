@@ -487,7 +487,7 @@ func TestOfManyMembersAFewLookForAll(t *testing.T) {
 		}
 		// All who look for all die at once, and one more.
 		died := time.Now()
-		dead := []string{"m00", "m01", "m02", "m03", "m30"}
+		dead := append(watchersOf(c.load()), "m30")
 		c.isolate(dead...)
 		for {
 			time.Sleep(100 * time.Millisecond)

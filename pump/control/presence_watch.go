@@ -37,6 +37,7 @@ type observer struct {
 	last    time.Time // when the last successful read was sent
 	members map[string]*sighting
 	entries []entrySighting // by segment
+	wait    time.Duration   // stagger, as of the last view
 }
 
 // sighting is what is remembered of a member.
@@ -80,6 +81,7 @@ func (o *observer) see(v *View) {
 		s.see(v, i, o)
 	}
 	o.members = seen
+	o.wait = o.stagger(v)
 	for s := range v.Owners {
 		o.entries[s].see(v, uint32(s), gap)
 	}
@@ -134,10 +136,13 @@ func (o *observer) claimed(segment uint32, owner Owner) {
 	o.entries[segment] = entrySighting{owner: owner}
 }
 
-// quiet reports whether a member has shown no sign for a lease.
-func (o *observer) quiet(v *View, instance string) bool {
-	s := o.members[instance]
-	return instance != o.self && s != nil && v.received.Sub(s.changed) >= s.times.lease
+// quiet reports whether a member has shown no sign for a lease: none that was
+// seen, or none since another's by the stamps of the service. The latter tells those
+// who look seldom at one look; it is enough to choose who goes first, not to judge.
+func (o *observer) quiet(v *View, m *Member, newest time.Time) bool {
+	s := o.members[m.Instance]
+	return m.Instance != o.self && s != nil &&
+		(v.received.Sub(s.changed) >= s.times.lease || newest.Sub(m.Beat) >= s.times.lease)
 }
 
 // order is the order in which members go first, in what any of them could do:
@@ -150,9 +155,15 @@ func (o *observer) order(v *View) []string {
 		last bool // it takes no segments
 		hash uint64
 	}
+	var newest time.Time
+	for i := range v.Members {
+		if at := v.Members[i].Beat; at.After(newest) {
+			newest = at
+		}
+	}
 	var list []member
 	for i := range v.Members {
-		if m := &v.Members[i]; m.Err == nil && !o.quiet(v, m.Instance) {
+		if m := &v.Members[i]; m.Err == nil && !o.quiet(v, m, newest) {
 			list = append(list, member{m.Instance, !m.takesSegments(), xxhash.Sum64String(m.Instance)})
 		}
 	}
@@ -188,13 +199,12 @@ func (o *observer) watches(v *View) bool {
 // dead lists the members, as indices, that this one may evict now, and says
 // when it may evict the next if that shows no sign until then.
 func (o *observer) dead(v *View) (now []int, next time.Time) {
-	wait := o.stagger(v)
 	for i, m := range v.Members {
 		s := o.members[m.Instance]
 		if m.Instance == o.self || m.Err != nil {
 			continue
 		}
-		at := s.watch.since.Add(s.times.dead() + wait)
+		at := s.watch.since.Add(s.times.dead() + o.wait)
 		switch {
 		case !s.alive && (!v.Read.Before(at) || planted == wallClockExpiry):
 			now = append(now, i)
@@ -210,7 +220,7 @@ func (o *observer) dead(v *View) (now []int, next time.Time) {
 // does not list what names it must have lost trust in it before that: a claim
 // of its own, acknowledged while trusted, is listed in each later beat.
 func (o *observer) forAnyone(v *View, segment uint32) bool {
-	e, wait := o.entries[segment], o.stagger(v)
+	e, wait := o.entries[segment], o.wait
 	if !e.vacant.IsZero() {
 		return v.Read.Sub(e.vacant) >= o.times.lease+wait
 	}
