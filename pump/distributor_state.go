@@ -137,7 +137,7 @@ func (d *Distributor) State() DistributorState {
 		s.Run, s.Read, s.Of = p.Run.String(), p.Done, p.Total
 	}
 	if of := d.running.Load(); of != nil {
-		if m := of.member.Load(); m != nil { // it can do without, so it is not missed
+		if m := of.member.Load(); m != nil && m.joined() { // it can do without, so it is not missed
 			s.Cluster = m.state()
 			s.Reasons = append(s.Reasons, s.Cluster.reasons()...)
 		}

@@ -148,3 +148,20 @@ func TestADistributorsCountersOnlyGrow(t *testing.T) {
 		}
 	})
 }
+
+// TestADistributorThatCannotJoinIsReady, because it does without the cluster:
+// here another process has its name there.
+func TestADistributorThatCannotJoinIsReady(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		twin := w.owner("d")
+		defer twin.Leave(context.Background())
+		d := w.distributor("d", &listSource{print: "p", n: 100, pace: 100 * time.Millisecond}, DistributorOptions{})
+		run := w.startDistributor(d)
+		time.Sleep(7 * time.Second)
+		if s := d.State(); s.Phase != "distributing" || !s.Ready || s.Cluster.Members != 0 {
+			t.Errorf("%s, ready %v, %q, %+v", s.Phase, s.Ready, s.Reasons, s.Cluster)
+		}
+		run.cancel()
+		<-run.done
+	})
+}
