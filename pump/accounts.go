@@ -340,8 +340,8 @@ func (o *accountsOf) tell(ctx context.Context) (members, nudged int) {
 		return 0, 0
 	}
 	var nudges []Nudge
-	for _, m := range v.Members {
-		nudges = append(nudges, nudgeTo(m, Nudge{}))
+	for i := range v.Members {
+		nudges = append(nudges, nudgeTo(&v.Members[i], Nudge{}))
 	}
 	return len(v.Members), sendNudges(ctx, &o.cfg, nudges)
 }

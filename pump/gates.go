@@ -69,8 +69,8 @@ func changeGate(ctx context.Context, cfg Config, name string, open bool, by stri
 		return c, nil
 	}
 	var nudges []Nudge
-	for _, m := range v.Members {
-		if m.Waiting == name {
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Waiting == name {
 			nudges = append(nudges, nudgeTo(m, Nudge{Gate: name}))
 		}
 	}
@@ -123,12 +123,6 @@ func gateStatuses(states []control.GateState, v *control.View) []GateStatus {
 	}
 	slices.SortFunc(gates, func(a, b GateStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return gates
-}
-
-// nudgeTo addresses a nudge to a member.
-func nudgeTo(m control.Member, n Nudge) Nudge {
-	n.Address, n.Instance, n.Here = m.Admin, m.Instance, m.Host != "" && m.Host == hostName()
-	return n
 }
 
 // sendNudges sends nudges at once, a few at a time, and gives the number of those

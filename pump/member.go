@@ -48,7 +48,6 @@ type member struct {
 	o        memberOptions
 	log      *slog.Logger
 	jitter   jitter
-	host     string
 	nudges   *nudger
 
 	ctx    context.Context // of what goes on in the background
@@ -76,7 +75,7 @@ const joinPatience = 2 * time.Second
 func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload, o memberOptions) (*member, error) {
 	m := &member{
 		cfg: cfg, fleet: f, workload: w, o: o,
-		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: jitter(cfg.Instance), host: hostName(),
+		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: jitter(cfg.Instance),
 		entered: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -137,7 +136,7 @@ func (m *member) join(ctx context.Context) error {
 
 func (m *member) presenceOptions() control.PresenceOptions {
 	return control.PresenceOptions{
-		Instance: m.cfg.Instance, Host: m.host, Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease, Grace: m.o.grace,
+		Instance: m.cfg.Instance, Host: hostName(), Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease, Grace: m.o.grace,
 		Report: m.report, InHand: m.o.inHand, Drain: m.o.drain, Nudge: m.nudgeMembers, Log: m.log,
 		BestEffort: m.cfg.Delivery == AtLeastOnce, // a task done twice is the worst (P5.6)
 		Changed: func(v *control.View) {
@@ -309,7 +308,7 @@ func (m *member) nudged(n Nudge) {
 // nudgeMembers makes other members look at the cluster.
 func (m *member) nudgeMembers(to []control.Member) {
 	for i := range to {
-		m.nudges.nudge("cluster/"+to[i].Instance, m.addressed(&to[i], Nudge{}))
+		m.nudges.nudge("cluster/"+to[i].Instance, nudgeTo(&to[i], Nudge{}))
 	}
 }
 
@@ -323,7 +322,7 @@ func (m *member) nudgeOwner(s *shard, segment uint32) {
 	n := Nudge{Queue: s.String()}
 	if v.Owners != nil {
 		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != m.cfg.Instance {
-			m.nudges.nudge(n.Queue+" "+owner.Instance, m.addressed(&owner, n))
+			m.nudges.nudge(n.Queue+" "+owner.Instance, nudgeTo(&owner, n))
 		}
 		return
 	}
@@ -331,24 +330,26 @@ func (m *member) nudgeOwner(s *shard, segment uint32) {
 		name := all[m.turn.Add(1)%uint64(len(all))]
 		for i := range v.Members {
 			if v.Members[i].Instance == name {
-				m.nudges.nudge(n.Queue, m.addressed(&v.Members[i], n))
+				m.nudges.nudge(n.Queue, nudgeTo(&v.Members[i], n))
 			}
 		}
 	}
 }
 
-func (m *member) addressed(to *control.Member, n Nudge) Nudge {
-	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host == m.host
+// nudgeTo addresses a nudge to a member.
+func nudgeTo(to *control.Member, n Nudge) Nudge {
+	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host != "" && to.Host == hostName()
 	return n
 }
 
-func hostName() string {
+// hostName is this machine's name, empty if it has none.
+var hostName = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {
 		return ""
 	}
 	return host
-}
+})
 
 // buildVersion is the module's version, or the commit that was built.
 var buildVersion = sync.OnceValue(func() string {
