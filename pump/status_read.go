@@ -216,9 +216,10 @@ func (r *statusReader) cluster(s *Status) {
 	for _, err := range v.Damaged {
 		r.problem("%v", err)
 	}
-	// Without processors there is nobody to own anything, which is no news.
+	// Without processors there is nobody to own anything, which is no news. One look
+	// cannot tell for how long that has been so.
 	if n := len(s.Unowned); n > 0 && len(v.Processors()) > 0 {
-		r.problem("%d of %d segments have no owner%s", n, s.Segments, map[bool]string{true: "; they are being given out", false: ""}[!s.Settled])
+		r.problem("%d of %d segments have no owner; that passes within two leases after a processor comes or dies", n, s.Segments)
 	}
 }
 

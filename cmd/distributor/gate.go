@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/control"
 )
 
 func release() *cobra.Command {
@@ -29,6 +30,9 @@ func gateCommand(use, short, long, example string, change func(context.Context, 
 		Use: use, Short: short, Long: long, Example: example,
 		Args: cobra.ExactArgs(1),
 		RunE: o.run(func(cmd *cobra.Command, args []string) error {
+			if err := control.CheckGate(args[0]); err != nil {
+				return cli.Usage("%w", err)
+			}
 			c, err := change(cmd.Context(), o.cfg, args[0], operator())
 			if err != nil {
 				return err

@@ -154,7 +154,7 @@ func TestGatesAndNumbersByCommands(t *testing.T) {
 	if got := d.ok("gates"); !strings.HasPrefix(got, "GATE     STATE     SINCE") || !strings.Contains(got, "morning  released") {
 		t.Errorf("printed\n%s", got)
 	}
-	d.fails(false, `"a b"`, "release", "a b")
+	d.fails(true, `"a b"`, "release", "a b")
 
 	d.says("1\n", "ids", "orders")
 	d.says("2 101\n", "ids", "orders", "--count", "100")
