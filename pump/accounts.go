@@ -303,10 +303,16 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, queues []sha
 // change changes the map and tells the members.
 func (o *accountsOf) change(ctx context.Context, name, state string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (AccountChange, error) {
 	var before *shardmap.Map // that the change was made from
+	var refused error
 	w, err := control.ChangeMap(ctx, o.fleet.control, o.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		before = m
-		return change(m)
+		var shards []shardmap.Shard
+		shards, refused = change(m)
+		return shards, refused
 	})
+	if refused != nil {
+		return AccountChange{}, refused // no storage failed, and nothing is in doubt
+	}
 	if storage.Ambiguous(err) && before != nil {
 		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w", err)
 	}

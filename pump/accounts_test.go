@@ -90,11 +90,11 @@ func (w *world) states() string {
 	return strings.Join(all, ", ")
 }
 
-// refused checks that an error is an AccountError with a text.
+// refused checks that an error is an AccountError with a text, and says nothing of storage.
 func refused(t *testing.T, err error, text string) *AccountError {
 	t.Helper()
 	e, ok := errors.AsType[*AccountError](err)
-	if !ok || !strings.Contains(err.Error(), text) {
+	if !ok || !strings.Contains(err.Error(), text) || err.Error() != e.Error() {
 		t.Fatalf("%v is no refusal with %q", err, text)
 	}
 	return e

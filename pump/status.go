@@ -40,7 +40,8 @@ type Status struct {
 
 // DistributionStatus is what the election row says (origins H4).
 type DistributionStatus struct {
-	// Phase is "running", "idle", or "none" where no distributor was ever elected.
+	// Phase is "running", "idle", "none" where no distributor was ever elected, or
+	// "unknown" if the row could not be read.
 	Phase  string `json:"phase"`
 	Leader string `json:"leader"` // who leads or led last; empty if it left
 	Epoch  uint64 `json:"epoch"`

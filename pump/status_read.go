@@ -45,15 +45,16 @@ type statusReader struct {
 	table    storage.Table
 	requests atomic.Int64
 
-	view     *control.View
-	server   time.Time // of the server's clock ...
-	local    time.Time // ... and the local moment that goes with it
-	election control.Status
-	runs     []control.Run
-	tallies  map[RunID]control.Tally
-	gates    []control.GateState
-	claims   []control.ClaimState
-	accounts []AccountStatus
+	view          *control.View
+	server        time.Time // of the server's clock ...
+	local         time.Time // ... and the local moment that goes with it
+	election      control.Status
+	electionKnown bool
+	runs          []control.Run
+	tallies       map[RunID]control.Tally
+	gates         []control.GateState
+	claims        []control.ClaimState
+	accounts      []AccountStatus
 
 	mu       sync.Mutex
 	problems []string
@@ -80,6 +81,7 @@ func (r *statusReader) read(ctx context.Context) (*Status, error) {
 	viewErr = r.readView(ctx)
 	// The queues are those of the map, or, if there is none, of the configuration.
 	rows.Go(func() { r.readAccounts(ctx) })
+	r.electionKnown = errors.Is(viewErr, control.ErrNoWorkload) // there was none
 	if viewErr == nil {
 		part("the server's time", r.readTime)
 		part("the election", r.readElection)
@@ -121,6 +123,7 @@ func (r *statusReader) readTime(ctx context.Context) (err error) {
 func (r *statusReader) readElection(ctx context.Context) (err error) {
 	e := control.NewElection(r.table, r.cfg.Workload, control.ElectionOptions{Instance: r.cfg.Instance})
 	r.election, err = e.Status(ctx)
+	r.electionKnown = err == nil
 	return err
 }
 
@@ -162,7 +165,7 @@ func (r *statusReader) readClaims(ctx context.Context) error {
 func (r *statusReader) status() *Status {
 	s := &Status{
 		Workload: r.cfg.Workload, Time: time.Now().UTC(), LocalClock: true, Delivery: string(r.cfg.Delivery),
-		Distribution: DistributionStatus{Phase: "none"},
+		Distribution: DistributionStatus{Phase: "unknown"},
 		Runs:         []RunStatus{}, Instances: []InstanceStatus{}, Accounts: r.accounts, Unowned: []uint32{}, Gates: []GateStatus{}, Keys: []KeyStatus{},
 	}
 	if !r.server.IsZero() {
@@ -248,11 +251,14 @@ func age(now, then time.Time) float64 { return seconds(max(0, now.Sub(then))) }
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
 func (r *statusReader) distribution(s *Status) {
-	e := r.election
-	if e.Epoch == 0 {
+	e, d := r.election, &s.Distribution
+	if !r.electionKnown {
 		return
 	}
-	d := &s.Distribution
+	if e.Epoch == 0 {
+		d.Phase = "none"
+		return
+	}
 	d.Phase, d.Leader, d.Epoch = string(e.Phase), e.Leader, e.Epoch
 	if !e.Run.IsZero() {
 		d.Run = e.Run.String()

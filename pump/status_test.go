@@ -166,7 +166,7 @@ func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 				if len(s.Problems) != 2 || !strings.HasPrefix(s.Problems[0], "nothing is known of the workload") {
 					t.Errorf("problems %q", s.Problems)
 				}
-				if s.Accounts[0].Dark == "" || s.Accounts[1].Messages != 1 || s.Accounts[1].Dark != "" || !s.LocalClock || s.Segments != 0 {
+				if s.Accounts[0].Dark == "" || s.Accounts[1].Messages != 1 || s.Accounts[1].Dark != "" || !s.LocalClock || s.Segments != 0 || s.Distribution.Phase != "unknown" {
 					t.Errorf("%+v", s)
 				}
 				if took := time.Since(begun); took > 11*time.Second {
@@ -178,7 +178,7 @@ func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		cfg := w.operator()
 		cfg.Workload = "wrong"
-		if s, err := ReadStatus(t.Context(), cfg, StatusOptions{}); !errors.Is(err, control.ErrNoWorkload) || s == nil {
+		if s, err := ReadStatus(t.Context(), cfg, StatusOptions{}); !errors.Is(err, control.ErrNoWorkload) || s == nil || s.Distribution.Phase != "none" {
 			t.Errorf("%+v, %v", s, err)
 		}
 		if s, err := ReadStatus(t.Context(), Config{}, StatusOptions{}); s != nil || err == nil {

@@ -71,6 +71,8 @@ func leadership(s *pump.Status, now time.Time) string {
 	switch {
 	case d.Phase == "" || d.Phase == "none":
 		return "no elected distribution yet"
+	case d.Phase == "unknown":
+		return "whether anybody distributes is not known"
 	case d.Phase == "running" && d.Leader == "":
 		parts = append(parts, "the leader left its run to another")
 	case d.Phase == "running":

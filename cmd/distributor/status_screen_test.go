@@ -87,6 +87,11 @@ func quiet() *pump.Status {
 func TestTheStatusIsOneScreen(t *testing.T) {
 	statuses := map[string]*pump.Status{"busy": busy(), "quiet": quiet(), "shared": quiet(), "new": {Workload: "test", Time: noon, Delivery: "at-least-once", Segments: 64, MapVersion: 1}}
 	statuses["shared"].Shared = true
+	statuses["dark"] = &pump.Status{
+		Workload: "test", Time: noon, Distribution: pump.DistributionStatus{Phase: "unknown"},
+		Problems: []string{"nothing is known of the workload: control account simulated1: it does not answer"}, Accounts: quiet().Accounts,
+	}
+	statuses["dark"].Accounts[0].Dark = "it does not answer"
 	for name, s := range statuses {
 		for _, width := range []int{80, 120} {
 			file := fmt.Sprintf("status_%s_%d.txt", name, width)

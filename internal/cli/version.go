@@ -26,7 +26,6 @@ func version(root *cobra.Command) string {
 	return fmt.Sprintf("%s %s %s %s/%s", root.Name(), Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// revision is the module's version if it was installed as one, else the commit.
 // Revision is the version of the module, or the commit that the binary was built from.
 func Revision() string {
 	info, ok := debug.ReadBuildInfo()
