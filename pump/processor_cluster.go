@@ -95,6 +95,11 @@ func (r *processing) trouble() string {
 			return fmt.Sprintf("the control account has not answered for %v; going on with what is held", dark.Round(time.Second))
 		}
 	}
+	if s := r.share.Load(); s != nil {
+		if names := s.unreadable(); len(names) > 0 {
+			return fmt.Sprintf("queue %s: no credentials", names[0])
+		}
+	}
 	return r.poller.trouble()
 }
 

@@ -35,7 +35,8 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	if !calm {
 		return false, time.Hour, nil // settling the last one wakes the poller
 	}
-	if s := p.r.share.Load(); s == nil || s.outside || s.lacking > 0 {
+	s := p.r.share.Load()
+	if s == nil || s.outside || s.lacking > 0 {
 		p.lacks = true
 		return false, time.Hour, nil // a change of what is held wakes the poller
 	}
@@ -48,6 +49,9 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 		return false, left, nil
 	}
 	var silent []string
+	for _, name := range s.unreadable() {
+		silent = append(silent, name+" (no credentials here)")
+	}
 	again = time.Hour
 	for _, a := range p.accounts {
 		for _, q := range a.queues {

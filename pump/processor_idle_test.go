@@ -2,11 +2,13 @@ package pump
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 func TestUntilIdleLeavesOnlyWhenEveryQueueHasSaidThatItIsEmpty(t *testing.T) {
@@ -132,5 +134,32 @@ func TestUntilIdleWaitsForTheSegmentsOfAProcessorThatHasPassedItsGate(t *testing
 		time.Sleep(time.Minute)
 		p.end()
 		h.expect(t, tasks, tasks)
+	})
+}
+
+func TestUntilIdleNamesTheQueuesThatItHasNoCredentialsFor(t *testing.T) {
+	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		w.changeMap(func(shards []shardmap.Shard) []shardmap.Shard { return shards[:1] }) // only accounta
+		cfg := w.config("p", 1)
+		cfg.Accounts = cfg.Accounts[:1]
+		pr, err := NewProcessor(cfg, &seen{}, ProcessorOptions{UntilIdle: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := w.start(pr)
+		w.settled(1)
+		w.changeMap(func(shards []shardmap.Shard) []shardmap.Shard { return append(shards, w.cfg.shards()[1:]...) })
+		w.putHome(w.everySegment(), 1)
+		time.Sleep(13 * time.Second)
+		if s := pr.State(); s.Ready || !slices.ContainsFunc(s.Reasons, func(r string) bool { return strings.Contains(r, "accountb/work-00") }) {
+			t.Errorf("ready %v, %q", s.Ready, s.Reasons)
+		}
+		if m := w.view().Members[0]; !strings.Contains(m.Trouble, "accountb/work-00") {
+			t.Errorf("its beat says %q", m.Trouble)
+		}
+		<-p.done
+		if p.err == nil || !strings.Contains(p.err.Error(), "accountb/work-00") {
+			t.Errorf("it has left with %d messages in its queues: %v", w.left(), p.err)
+		}
 	})
 }

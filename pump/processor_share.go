@@ -129,7 +129,26 @@ func (s *share) readOwners() {
 // the queues that it keeps though they are no homes any more. (Of a home it is an owner
 // who keeps it; one without owners waits for them.) The last come only when nothing is
 // left to claim: what is in them may become its own in a moment.
-func (s *share) polled() []*shard {
+func (s *share) polled() (out []*shard) {
+	for i, wanted := range s.wanted() {
+		if q := s.shards[i]; wanted && q != nil {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// unreadable names the queues that this process should poll and has no credentials for.
+func (s *share) unreadable() (names []string) {
+	for i, wanted := range s.wanted() {
+		if wanted && s.shards[i] == nil {
+			names = append(names, s.of.Shards[i].Account+"/"+s.of.Shards[i].Queue)
+		}
+	}
+	return names
+}
+
+func (s *share) wanted() []bool {
 	polls := make([]bool, len(s.shards))
 	for i := range s.shards {
 		polls[i] = s.view.Workload.Shared || s.homes[i] || s.sweeps[i]
@@ -137,13 +156,7 @@ func (s *share) polled() []*shard {
 	for _, sp := range s.spills {
 		polls[sp.shard] = true
 	}
-	var out []*shard
-	for i, q := range s.shards {
-		if polls[i] && q != nil {
-			out = append(out, q)
-		}
-	}
-	return out
+	return polls
 }
 
 // stray gives the queue that a message of another's segment should be in, if it is

@@ -108,6 +108,11 @@ func (p *Processor) State() ProcessorState {
 	}
 	if now > phaseStarting {
 		s.Reasons = append(s.Reasons, s.Cluster.reasons()...)
+		if share := r.share.Load(); share != nil {
+			for _, name := range share.unreadable() {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("queue %s cannot be read: no credentials for its account", name))
+			}
+		}
 	}
 	s.Reasons = append(s.Reasons, accountReasons(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
