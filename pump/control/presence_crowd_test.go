@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -181,6 +182,34 @@ func TestAMemberIsNotDarkBeforeItsFirstLookIsAttendedTo(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if dark := time.Duration(longest.Load()); dark > 0 {
 			t.Errorf("dark for %v", dark)
+		}
+	})
+}
+
+func TestAnOwnBeatWhoseOutcomeWasNotLearnedIsNoTwin(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		a := c.join("a")
+		c.settle(5 * time.Second)
+		// A beat lands, its answer is lost, and then the credential is refused for a while.
+		var lost atomic.Bool
+		var refused *azsim.Injection
+		c.setTamper(func(_ context.Context, name string, w storage.Write, acted bool) error {
+			if name == "a" && acted && w.Entity.Row == "present.a" && lost.CompareAndSwap(false, true) {
+				refused = c.sim.Inject(azsim.Rule{Instance: "a", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+				return errNoAnswer
+			}
+			return nil
+		})
+		time.Sleep(10 * time.Second)
+		if !lost.Load() {
+			t.Fatal("no beat went wrong")
+		}
+		refused.Remove()
+		time.Sleep(3 * time.Second) // it has run into its own beat
+		for begun := time.Now(); a.trusted() != 64; time.Sleep(100 * time.Millisecond) {
+			if time.Since(begun) > 10*time.Second {
+				t.Fatalf("it trusts %d segments %v after it was let in again\n%s", a.trusted(), time.Since(begun), c.logged())
+			}
 		}
 	})
 }
