@@ -191,20 +191,19 @@ func TestAnOwnBeatWhoseOutcomeWasNotLearnedIsNoTwin(t *testing.T) {
 		a := c.join("a")
 		c.settle(5 * time.Second)
 		// A beat lands, its answer is lost, and then the credential is refused for a while.
-		var lost atomic.Bool
-		var refused *azsim.Injection
+		var refused atomic.Pointer[azsim.Injection]
 		c.setTamper(func(_ context.Context, name string, w storage.Write, acted bool) error {
-			if name == "a" && acted && w.Entity.Row == "present.a" && lost.CompareAndSwap(false, true) {
-				refused = c.sim.Inject(azsim.Rule{Instance: "a", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+			if name == "a" && acted && w.Entity.Row == "present.a" && refused.Load() == nil {
+				refused.Store(c.sim.Inject(azsim.Rule{Instance: "a", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"}))
 				return errNoAnswer
 			}
 			return nil
 		})
 		time.Sleep(10 * time.Second)
-		if !lost.Load() {
+		if refused.Load() == nil {
 			t.Fatal("no beat went wrong")
 		}
-		refused.Remove()
+		refused.Load().Remove()
 		time.Sleep(3 * time.Second) // it has run into its own beat
 		for begun := time.Now(); a.trusted() != 64; time.Sleep(100 * time.Millisecond) {
 			if time.Since(begun) > 10*time.Second {
