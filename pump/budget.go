@@ -11,7 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Budget bounds what one process asks of the accounts. Zero fields take the
+// Budget bounds what all processes of a workload together ask of the accounts. Zero fields take the
 // published limits (azure/storage/queues/scalability-targets).
 type Budget struct {
 	// Account is messages a second for one account's queue service. Default 20,000.

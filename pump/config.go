@@ -43,7 +43,8 @@ type Config struct {
 	// Nudge carries a hint to another process. Default: an HTTP request to its
 	// admin port. It may fail silently and must return when ctx ends.
 	Nudge func(ctx context.Context, n Nudge) error
-	// Budget bounds the requests of this process. Default: the published limits.
+	// Budget bounds the requests of all processes of the workload together, who share
+	// it by demand. Default: the published limits.
 	Budget Budget
 	// Log receives what an operator needs to know. Default: nothing.
 	Log *slog.Logger

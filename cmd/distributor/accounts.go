@@ -238,7 +238,7 @@ func (c *change) report(w io.Writer, d pump.AccountChange) error {
 func confirm(cmd *cobra.Command, statement string) error {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return cli.Usage("%s Give --yes to do that without being asked", statement)
+		return cli.Usage("nothing was done, because nobody can be asked here. %s Give --yes to do that without being asked", statement)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s Go on? [y/N] ", statement)
 	answer, _ := bufio.NewReader(io.LimitReader(in, 100)).ReadString('\n')

@@ -19,7 +19,7 @@
 //	control: account1               # default: the first account
 //	segments: 256                   # default: 32 a queue, 64 to 4096; 0: shared
 //	delivery: at-least-once
-//	budget:                         # of one process; default: the published limits
+//	budget:                         # of all processes together; default: the published limits
 //	  account: 20000                # messages a second
 //	  queue: 2000
 //	  getCost: messages             # or request
