@@ -49,7 +49,6 @@ type nudger struct {
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
-	started uint64
 	sending int
 	queue   []Nudge
 	recent  map[string]*recentNudge // by what they are about
@@ -84,7 +83,7 @@ func (s *nudger) nudge(about string, n Nudge) {
 		r.again = &n
 		return
 	}
-	s.start(n)
+	s.start(about, n)
 	r := &recentNudge{}
 	r.timer = time.AfterFunc(nudgeEvery, func() { s.settle(about, r) })
 	s.recent[about] = r
@@ -99,18 +98,19 @@ func (s *nudger) settle(about string, r *recentNudge) {
 		delete(s.recent, about)
 		return
 	}
-	s.start(*r.again)
+	s.start(about, *r.again)
 	r.again = nil
 	r.timer.Reset(nudgeEvery)
 }
 
 // start sends a nudge when there is a place; s.mu is held.
-func (s *nudger) start(n Nudge) {
+func (s *nudger) start(about string, n Nudge) {
 	switch {
 	case s.sending < nudgesAtOnce:
 		s.sending++
-		s.started++
-		late := time.Duration(s.jitter.share("nudge", n.Instance, s.started) * float64(nudgeSpread))
+		// By what it is about and when: counting them would make it depend on who of
+		// the same instant comes first.
+		late := time.Duration(s.jitter.share("nudge", about, uint64(time.Now().UnixNano())) * float64(nudgeSpread))
 		s.wg.Go(func() {
 			waitFor(s.ctx, late)
 			s.sendFrom(n)

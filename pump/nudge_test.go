@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -304,5 +305,33 @@ func TestP9TheSameNudgesAreSentInTheSameOrder(t *testing.T) {
 		if again := history(); !slices.Equal(again, first) {
 			t.Fatalf("first in the order\n%v\nthen\n%v", first, again)
 		}
+	}
+}
+
+// Timers of the same instant run in any order; when their nudges go must not depend on it.
+func TestP9WhenANudgeGoesDoesNotDependOnWhoAsksFirst(t *testing.T) {
+	times := func(order ...int) map[string]time.Duration {
+		sent := map[string]time.Duration{}
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			began := time.Now()
+			s := newNudger(t.Context(), &Config{Instance: "p", Log: slog.New(slog.DiscardHandler), Nudge: func(_ context.Context, n Nudge) error {
+				mu.Lock()
+				defer mu.Unlock()
+				sent[n.Instance+" "+n.Queue] = time.Since(began)
+				return nil
+			}})
+			for _, i := range order {
+				q := fmt.Sprintf("a/work-%02d", i/2)
+				s.nudge(q+fmt.Sprint(i), Nudge{Address: "here:1", Instance: fmt.Sprint("p", i), Queue: q})
+			}
+			time.Sleep(time.Second)
+			s.close()
+		})
+		return sent
+	}
+	a, b := times(0, 1, 2, 3, 4, 5), times(5, 3, 1, 4, 2, 0)
+	if !maps.Equal(a, b) || len(a) != 6 {
+		t.Errorf("%v, in another order %v", a, b)
 	}
 }
