@@ -135,7 +135,18 @@ func (w *spillWatch) clear(ctx context.Context, now time.Time) {
 			w.r.log.Warn("a spill mark could not be taken back; it is tried again", "segments", segments, "choice", choice, "error", err)
 			continue
 		}
+		w.forget(segments, choice)
 		w.r.log.Info("tasks go only to their homes again", "segments", segments, "choice", choice)
+	}
+}
+
+// forget makes marks that were taken back new ones if they are seen again: others
+// may set them before this process has looked.
+func (w *spillWatch) forget(segments []uint32, choice int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range segments {
+		delete(w.marks, spillKey{s, choice})
 	}
 }
 
