@@ -279,8 +279,10 @@ func (r *processing) connect(ctx context.Context) error {
 	if err := r.loadWorkload(ctx); err != nil {
 		return err
 	}
-	if have := Delivery(r.workload.Delivery); have != r.cfg.Delivery {
-		return &ConfigError{Field: "delivery", Problem: fmt.Sprintf("workload %q was created with %q, not %q", r.cfg.Workload, have, r.cfg.Delivery), Fix: fmt.Sprintf("use %s", have)}
+	// It would read other queues than those that tasks are put into (P6.6), or
+	// promise another delivery (P3.8).
+	if err := r.cfg.spec().Check(r.workload); err != nil {
+		return err
 	}
 	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
 		if _, err := r.fleet.shard(s.Account, s.Queue); err != nil {

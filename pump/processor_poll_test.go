@@ -383,6 +383,26 @@ func TestAProcessorRefusesAWorkloadThatItHasNoCredentialsFor(t *testing.T) {
 	})
 }
 
+func TestAProcessorWhoseConfigurationDisagreesRefusesToStart(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		for field, change := range map[string]func(*Config){
+			"segments": func(c *Config) { c.Segments = 1024 },
+			"accounts": func(c *Config) { c.Accounts[0].Queues = 3 },
+		} {
+			cfg := w.config("p", 2)
+			change(&cfg)
+			pr, err := NewProcessor(cfg, &seen{}, ProcessorOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = pr.Run(t.Context())
+			if me, ok := errors.AsType[*control.MismatchError](err); !ok || me.Field != field || !strings.Contains(me.Fix, "a new workload beside this one") {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+	})
+}
+
 func TestARefusedControlAccountIsAnErrorAtOnce(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.fault(azsim.Rule{Service: "table", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})

@@ -32,6 +32,8 @@ type world struct {
 	ns  map[uint32]uint64 // next n of each segment
 	log *bytes.Buffer     // of the processors, guarded by mu
 	mu  sync.Mutex
+
+	pinned int // Config.Segments of everybody
 }
 
 // inWorld runs a test in a world. Names of accounts are accounta, accountb, ...
@@ -58,6 +60,9 @@ func inWorldOf(t *testing.T, spec control.WorkloadSpec, accounts, queues int, ch
 			change(&sc)
 		}
 		w := &world{t: t, sim: azsim.New(sc), ns: map[uint32]uint64{}, log: new(bytes.Buffer)}
+		if spec.Shared {
+			w.pinned = Shared
+		}
 		cfg, err := w.config("putter", queues).withDefaults()
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +108,7 @@ func (w *world) newRun() RunID {
 
 // config is the configuration of one instance.
 func (w *world) config(instance string, queues int) Config {
-	c := Config{Workload: "work", Instance: instance, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	c := Config{Workload: "work", Instance: instance, Segments: w.pinned, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, name := range w.sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(instance)})
 		if err != nil {
