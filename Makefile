@@ -40,7 +40,7 @@ cluster: ## play SEEDS (5000) seeded histories of a cluster, FROM a seed on; or 
 ifdef SCRIPT
 	$(GO) test ./pump/control -count 1 -v -run '^TestClusterScripts$$' -cluster.script '$(abspath $(SCRIPT))'
 else
-	$(GO) test ./pump/control -count 1 -v -timeout 24h -run '^TestAClusterHasOneOwner' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
+	$(GO) test ./pump/control -count 1 -v -timeout 24h -run '^Test(AClusterHas|TheSameSeedGivesTheSameCluster)' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
 endif
 
 lint: ## vet (also for Windows and macOS), staticcheck, gofumpt

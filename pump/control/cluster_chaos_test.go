@@ -115,7 +115,7 @@ func TestTheSameSeedGivesTheSameClusterHistory(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			seed := seed * 41
+			seed := *clusterFrom + seed*41
 			a, b := playCluster(t, clusterScriptOf(seed)).history, playCluster(t, clusterScriptOf(seed)).history
 			if len(a) < 100 {
 				t.Fatalf("only %d events", len(a))

@@ -125,6 +125,14 @@ func (m *clusterMachine) translate(e storage.Entity, rate float64) storage.Entit
 	return e
 }
 
+// clock is the machine's wall clock.
+func (m *clusterMachine) clock() time.Time {
+	m.world.mu.Lock()
+	defer m.world.mu.Unlock()
+	return time.Now().Add(m.wall)
+}
+
+// shows is how long it takes until the machine's clocks show that so much has passed.
 func (m *clusterMachine) shows(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / m.rate)
 }
@@ -148,16 +156,13 @@ func (m *clusterMachine) start(watches bool) {
 // election while its membership goes on by itself.
 func (l *clusterLife) live() {
 	m := l.machine
-	m.world.mu.Lock()
-	wall := m.wall
-	m.world.mu.Unlock()
 	table := l.table("member")
 	o := PresenceOptions{
 		Instance: m.name, Host: m.name, Role: RoleProcessor, Version: "test",
 		Beat: m.shows(clusterBeat), Lease: m.shows(clusterLease), Margin: m.shows(clusterMargin),
 		Report: l.report, InHand: l.busy, Drain: l.drain, Changed: l.changed, Nudge: l.nudge,
 		BestEffort: m.world.script.seed%3 == 0,
-		wall:       func() time.Time { return time.Now().Add(wall) },
+		wall:       m.clock,
 	}
 	if l.watches {
 		o.Role = RoleDistributor

@@ -19,8 +19,8 @@ var (
 )
 
 // TestPlantedMistakesAreFound is the proof of the proof: with each mistake that
-// planted.go lists, and that a reader of this package might make, some seed's
-// history breaks a promise. It prints how many seeds that took.
+// planted.go lists, and that a reader of this package might make, a script of
+// testdata or some seed's history breaks a promise. It prints what that took.
 func TestPlantedMistakesAreFound(t *testing.T) {
 	source, err := os.ReadFile("planted.go")
 	if err != nil {
@@ -38,21 +38,32 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 			continue
 		}
 		planted = what
-		seeds, first := searchCluster(t, name, *plantedSeeds)
+		by, first := searchCluster(t, name)
 		if first == "" {
-			t.Errorf("%s: %s: not found by %d seeds", name, what, seeds)
+			t.Errorf("%s: %s: not found by %d seeds", name, what, *plantedSeeds)
 			continue
 		}
-		fmt.Fprintf(&table, "%-20s %4d  %s\n", name, seeds, first)
+		fmt.Fprintf(&table, "%-17s %-17s %s\n", name, by, first)
 	}
-	t.Logf("mistake, seeds until it was found, what was seen first\n%s", table.String())
+	t.Logf("mistake, what found it, what was seen first\n%s", table.String())
 }
 
 // searchCluster plays seed after seed, as many at once as there are processors,
-// until one shows something wrong.
-func searchCluster(t *testing.T, name string, most int) (seeds int, first string) {
+// until one shows something wrong; but first the script that was written for the
+// mistake, if there is one.
+func searchCluster(t *testing.T, name string) (by, first string) {
+	script := "testdata/" + name + ".cluster"
+	if text, err := os.ReadFile(script); err == nil {
+		s, err := parseClusterScript(string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := playCluster(t, s); len(w.wrong) > 0 {
+			return name + ".cluster", w.wrong[0]
+		}
+	}
 	batch := runtime.GOMAXPROCS(0)
-	for from := 0; from < most && first == ""; from += batch {
+	for from := 0; from < *plantedSeeds; from += batch {
 		var mu sync.Mutex
 		wrong := map[int]string{}
 		t.Run(name, func(t *testing.T) {
@@ -67,9 +78,11 @@ func searchCluster(t *testing.T, name string, most int) (seeds int, first string
 				})
 			}
 		})
-		for seed := from; seed < from+batch && first == ""; seed++ {
-			seeds, first = seed+1, wrong[seed]
+		for seed := from; seed < from+batch; seed++ {
+			if wrong[seed] != "" {
+				return fmt.Sprintf("%d seeds", seed+1), wrong[seed]
+			}
 		}
 	}
-	return seeds, first
+	return "", ""
 }

@@ -202,15 +202,15 @@ func (g *clusterSeeded) depart(verb string) {
 	g.down = append(g.down, m[0])
 }
 
-// change changes the map, or a mark, or has a single write go wrong.
+// change changes the map, a mark or a clock, or has a single write go wrong.
 func (g *clusterSeeded) change() {
 	total := g.script.accounts + g.accounts
-	switch g.roll(4) {
+	switch g.roll(5) {
 	case 0:
 		g.accounts++
 		g.step(clusterStep{verb: "add", word: fmt.Sprintf("acct%02d", total+1)})
 	case 1:
-		if !g.drained && total > 1 {
+		if !g.drained && g.script.accounts > 1 { // one that was added may not be there yet
 			g.drained = true
 			g.step(clusterStep{verb: "drain", word: "acct01"})
 		}
@@ -221,5 +221,8 @@ func (g *clusterSeeded) change() {
 		kind := clusterFaults[g.roll(len(clusterFaults))]
 		row := []string{"present.", "owner.", "election"}[g.roll(3)]
 		g.step(clusterStep{verb: "fault", machines: g.some(), word: kind, row: row, number: 1 + g.roll(3)})
+	case 4:
+		m := append(g.oneOf(g.up), 0)[g.roll(2)]
+		g.step(clusterStep{verb: "clock", machines: []int{m}, span: g.seconds(-600, 600).Truncate(time.Second)})
 	}
 }
