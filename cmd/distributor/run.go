@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -114,6 +115,11 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	f.options.OnBadLine = pump.BadLine(f.onBadLine)
+	// Before the port is opened: upon a mistake nothing is done.
+	if _, err := pump.NewDistributor(file.Config, src, f.options); err != nil {
+		return cli.Explain(err, file)
+	}
 	port, err := admin.Open(admin.Options{
 		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
 		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
@@ -122,20 +128,24 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer port.Close() // after everything else: it shows how the distributor stops
-	return f.distribute(cmd.Context(), cmd.OutOrStdout(), console, file, src, port)
+	ctx, end := console.Outlive(cmd.Context())
+	defer end()
+	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src, port)
 }
 
 func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src pump.Source, port *admin.Server) error {
 	cfg := file.Config
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
 	o := f.options
-	o.OnBadLine = pump.BadLine(f.onBadLine)
 	o.Progress = progress(console)
+	ctx, unread := context.WithCancelCause(ctx)
+	defer unread(nil)
 	var printing error
 	o.OnRun = func(s pump.Summary, err error) {
 		console.Done()
-		if e := f.print(out, s, err); e != nil {
-			printing = e
+		if e := f.print(out, s, err); e != nil && printing == nil {
+			printing = fmt.Errorf("the summary cannot be printed: %w", e)
+			unread(printing) // whoever waits for summaries gets no more of them
 		}
 	}
 	d, err := pump.NewDistributor(cfg, src, o)
@@ -174,28 +184,30 @@ func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
 	if f.json {
 		return cli.JSON(out, s)
 	}
+	var b bytes.Buffer
 	if err != nil {
-		fmt.Fprintf(out, "run %s: stopped after %.1f s: %s read, %s sent\n", s.Run, s.Seconds, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"))
+		fmt.Fprintf(&b, "run %s: stopped after %.1f s: %s read, %s sent\n", s.Run, s.Seconds, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"))
 	} else {
-		fmt.Fprintf(out, "run %s: %s in %s (%.1f a message) in %.1f s (%s/s)\n", s.Run, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"),
+		fmt.Fprintf(&b, "run %s: %s in %s (%.1f a message) in %.1f s (%s/s)\n", s.Run, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"),
 			float64(s.Tasks)/float64(max(s.Envelopes, 1)), s.Seconds, cli.Count(int64(float64(s.Tasks)/max(s.Seconds, 1e-3))))
 	}
-	fmt.Fprintf(out, "%s read, %s sent", cli.Bytes(s.BytesIn), cli.Bytes(s.BytesSent))
+	fmt.Fprintf(&b, "%s read, %s sent", cli.Bytes(s.BytesIn), cli.Bytes(s.BytesSent))
 	for _, n := range []struct {
 		count int64
 		thing string
 		what  string
 	}{{s.Skipped, "bad line", "skipped"}, {s.Quarantined, "bad line", "quarantined"}, {s.Resent, "message", "sent again after an unclear answer"}} {
 		if n.count > 0 {
-			fmt.Fprintf(out, ", %s %s", cli.Plural(n.count, n.thing), n.what)
+			fmt.Fprintf(&b, ", %s %s", cli.Plural(n.count, n.thing), n.what)
 		}
 	}
 	if s.Resumed {
-		fmt.Fprint(out, "; continued from another distributor's checkpoint")
+		fmt.Fprint(&b, "; continued from another distributor's checkpoint")
 	}
-	fmt.Fprintln(out)
-	cli.Requests(out, s.Requests, s.Throttled, s.Tasks)
-	return nil
+	fmt.Fprintln(&b)
+	cli.Requests(&b, s.Requests, s.Throttled, s.Tasks)
+	_, err = out.Write(b.Bytes())
+	return err
 }
 
 func progress(console *cli.Console) func(pump.Progress) {

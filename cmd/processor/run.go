@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -119,9 +120,14 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := f.check(file); err != nil {
+		return err
+	}
+	ctx, end := console.Outlive(cmd.Context())
+	defer end()
 	// A handler that cannot work at all ends the run, by a context of its own,
 	// so that it is told from a signal.
-	ctx, broken := context.WithCancelCause(cmd.Context())
+	ctx, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
 	f.work.connections = f.options.Concurrency
 	h, err := f.work.handler(ctx, file, console.Log, func(err error) {
@@ -156,9 +162,15 @@ type brokenError struct{ err error }
 func (e *brokenError) Error() string { return e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
-	cfg := file.Config
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+// check finds the mistakes before anything is made or opened: upon one nothing is done.
+func (f *runFlags) check(file *configfile.File) error {
+	none := pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
+	_, err := pump.NewProcessor(file.Config, none, f.processor())
+	return cli.Explain(err, file)
+}
+
+// processor is what the flags ask for, without what suits the handler.
+func (f *runFlags) processor() pump.ProcessorOptions {
 	o := f.options
 	o.Discard = f.work.discard
 	// The handlers bound the time of a task themselves, from when its work
@@ -167,6 +179,13 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	if o.Grace == 0 {
 		o.Grace = -1
 	}
+	return o
+}
+
+func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
+	cfg := file.Config
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+	o := f.processor()
 	if o.Concurrency == 0 {
 		o.Concurrency = h.concurrency
 	}
@@ -188,7 +207,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	if f.json {
 		err = errors.Join(err, cli.JSON(out, summary))
 	} else {
-		printSummary(out, summary, idle)
+		err = errors.Join(err, printSummary(out, summary, idle))
 	}
 	if o.UntilIdle > 0 && summary.Retried > 0 {
 		console.Log.Warn(cli.Plural(summary.Retried, "task") + " put back for another attempt (counted once for each time); --until-idle does not wait for one that is put back for longer: some may be waiting")
@@ -230,14 +249,15 @@ func progress(console *cli.Console) func(pump.ProcessorSummary) {
 
 // printSummary prints the summary for people. The time that was only spent on
 // waiting, at the end, is no part of the rate.
-func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) {
+func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) error {
+	var b bytes.Buffer
 	busy := max(s.Seconds-idle.Seconds(), 1e-3)
-	fmt.Fprintf(w, "%s handled in %.1f s (%s/s), from %s", cli.Plural(s.Handled, "task"), busy,
+	fmt.Fprintf(&b, "%s handled in %.1f s (%s/s), from %s", cli.Plural(s.Handled, "task"), busy,
 		cli.Count(int64(float64(s.Handled)/busy)), cli.Plural(s.Envelopes, "message"))
 	if idle > 0 {
-		fmt.Fprintf(w, "; then idle for %v", idle)
+		fmt.Fprintf(&b, "; then idle for %v", idle)
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(&b)
 	for _, n := range []struct {
 		count int64
 		what  string
@@ -255,8 +275,10 @@ func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) {
 		{s.Lost, "messages whose lease was lost"},
 	} {
 		if n.count > 0 {
-			fmt.Fprintf(w, "  %s %s\n", cli.Count(n.count), n.what)
+			fmt.Fprintf(&b, "  %s %s\n", cli.Count(n.count), n.what)
 		}
 	}
-	cli.Requests(w, s.Requests, s.Throttled, s.Handled)
+	cli.Requests(&b, s.Requests, s.Throttled, s.Handled)
+	_, err := w.Write(b.Bytes())
+	return err
 }

@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -25,6 +29,7 @@ type Console struct {
 	mu   sync.Mutex // guards what follows, and writing
 	bar  *progressbar.ProgressBar
 	last time.Time // when progress was logged
+	gone func()    // called when nobody reads what is written
 }
 
 // ConsoleFlags are the flags of a Console.
@@ -74,7 +79,25 @@ func (c *Console) Write(line []byte) (int, error) {
 	if c.bar != nil {
 		_ = c.bar.Clear()
 	}
-	return c.out.Write(line)
+	n, err := c.out.Write(line)
+	if errors.Is(err, syscall.EPIPE) && c.gone != nil {
+		c.gone()
+	}
+	return n, err
+}
+
+// Outlive lets the process outlive the readers of its standard output and error,
+// which it otherwise does not by a moment (SIGPIPE): it has a cluster to leave.
+// Writing to standard output fails then, as to a full disk, and the context that it
+// gives ends, as by a signal, once a line of the log finds no reader.
+func (c *Console) Outlive(parent context.Context) (context.Context, context.CancelFunc) {
+	// Not Ignore, which children would inherit.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, cancel := context.WithCancelCause(parent)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = func() { cancel(&Interrupted{syscall.SIGPIPE}) }
+	return ctx, func() { cancel(nil) }
 }
 
 // Progress shows how far the work is: done of total, which is 0 if it is not

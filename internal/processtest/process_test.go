@@ -97,9 +97,21 @@ func startEnv(t *testing.T, env []string, name string, args ...string) *process 
 
 func startCommand(t *testing.T, env []string, name, path string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(path, args...), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.log
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), env...)
+	return startAs(t, name, cmd)
+}
+
+// startAs starts what is prepared; it keeps what has no output yet.
+func startAs(t *testing.T, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: cmd, done: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = &p.out
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &p.log
+	}
 	// A child that outlives a killed processor must not hold the pipes, and the test with them.
 	p.cmd.WaitDelay = time.Second
 	if err := p.cmd.Start(); err != nil {
@@ -113,7 +125,7 @@ func startCommand(t *testing.T, env []string, name, path string, args ...string)
 		_ = p.cmd.Process.Kill()
 		<-p.done
 		if t.Failed() {
-			t.Logf("%s %s: %v\nstandard output:\n%s\nstandard error:\n%s", name, strings.Join(args, " "), p.cmd.ProcessState, tail(p.out.String()), tail(p.log.String()))
+			t.Logf("%s %s: %v\nstandard output:\n%s\nstandard error:\n%s", name, strings.Join(cmd.Args[1:], " "), p.cmd.ProcessState, tail(p.out.String()), tail(p.log.String()))
 		}
 	})
 	return p

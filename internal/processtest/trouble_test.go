@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,6 +29,9 @@ func fails(t *testing.T, code int, want []string, name string, args ...string) {
 		if !strings.Contains(p.log.String(), w) {
 			t.Errorf("it does not say %q", w)
 		}
+	}
+	if code == 2 && strings.Contains(p.log.String(), "admin port") {
+		t.Error("it was begun before the mistake was found")
 	}
 	if strings.Contains(p.log.String()+p.out.String(), "AccountKey=") {
 		t.Error("it shows an account's key")
@@ -57,10 +61,11 @@ func TestMistakesOfUseEndWithStatus2(t *testing.T) {
 		{"a wrong field", config + ":4: accounts[0].quues: is not a field; did you mean queues?", []string{"processor", "run", "--config", config, "--discard"}},
 		{"a wrong value, found by the engine", bad + `:1: workload: "Test Nr. 1" is not a workload name; use`, []string{"distributor", "run", "--config", bad, "--input", "x.jsonl"}},
 		{"a wrong flag, found by the engine", "--visibility: 1.5s is not possible; use whole seconds", []string{"processor", "run", "--config", bad, "--discard", "--visibility", "1500ms"}},
+		{"a gate that cannot be", `--gate: "a b" is not`, []string{"processor", "run", "--config", bad, "--discard", "--gate", "a b"}},
 		{"a command that does not exist", "--exec: the command cannot be run", []string{"processor", "run", "--config", config, "--exec", "no-such-command-here"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.name == "a wrong flag, found by the engine" || tt.name == "a command that does not exist" {
+			if slices.Contains([]string{"a wrong flag, found by the engine", "a gate that cannot be", "a command that does not exist"}, tt.name) {
 				w := newWorld(t, 1, 1)
 				tt.args[3] = w.config
 			}
