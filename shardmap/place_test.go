@@ -355,6 +355,9 @@ func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
 			if _, err := New(c.segments, c.shards); !errors.Is(err, c.want) {
 				t.Errorf("New: %v, want %v", err, c.want)
 			}
+			if err := Check(c.segments, c.shards); !errors.Is(err, c.want) && c.want != ErrTooLarge {
+				t.Errorf("Check: %v, want %v", err, c.want)
+			}
 			if c.want == ErrSegments {
 				return
 			}

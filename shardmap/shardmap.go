@@ -68,6 +68,16 @@ type Map struct {
 	hashes []uint64 // by shard: its side of the rendezvous costs
 }
 
+// Check reports what [New] would refuse, but for [ErrTooLarge], without the work of
+// placing segments: a second of it for a thousand shards.
+func Check(segments int, shards []Shard) error {
+	if err := checkSegments(segments); err != nil {
+		return err
+	}
+	_, err := blank(segments, shards)
+	return err
+}
+
 // New makes version 1 of a map. The homes depend on the number of segments and
 // the set of shards, not on their order. Shards is not kept.
 func New(segments int, shards []Shard) (*Map, error) {

@@ -80,8 +80,7 @@ func (w *Workload) Age() time.Duration { return time.Since(w.read) }
 // queues that this process does not know. It may be called by any number of
 // processes at once: all get the same map. It gives up after a minute.
 func EnsureWorkload(ctx context.Context, t storage.Table, spec WorkloadSpec) (*Workload, error) {
-	first, err := spec.first()
-	if err != nil {
+	if err := spec.valid(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -96,6 +95,11 @@ func EnsureWorkload(ctx context.Context, t storage.Table, spec WorkloadSpec) (*W
 			v, err = r.mustRead(ctx)
 		}
 		if err == nil && v.absent() {
+			// To place the segments on a thousand queues takes a second, so only who finds no row does it.
+			first, wrong := spec.first()
+			if wrong != nil {
+				return nil, wrong
+			}
 			// Whoever inserts first makes the map; losing is reading the winner's.
 			if v, err = r.tryWrite(ctx, v, first); errors.Is(err, errLost) {
 				continue

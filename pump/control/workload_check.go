@@ -23,19 +23,30 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("workload %q: %s: %s; %s", e.Workload, e.Field, e.Problem, e.Fix)
 }
 
-// first is the row that the spec would create. It also checks the spec.
-func (s WorkloadSpec) first() (workloadRow, error) {
+// valid checks the spec by itself.
+func (s WorkloadSpec) valid() error {
 	if err := checkWorkloadName(s.Name); err != nil {
-		return workloadRow{}, err
+		return err
 	}
 	if s.Delivery != DeliverAtLeastOnce && s.Delivery != DeliverOnce {
-		return workloadRow{}, fmt.Errorf("workload %q: delivery is %q; use %q or %q", s.Name, s.Delivery, DeliverAtLeastOnce, DeliverOnce)
+		return fmt.Errorf("workload %q: delivery is %q; use %q or %q", s.Name, s.Delivery, DeliverAtLeastOnce, DeliverOnce)
 	}
-	segments := s.Segments
-	if segments == 0 {
-		segments = shardmap.DefaultSegments(len(s.Shards))
+	if err := shardmap.Check(s.segments(), s.Shards); err != nil {
+		return fmt.Errorf("workload %q: %w", s.Name, err)
 	}
-	m, err := shardmap.New(segments, s.Shards)
+	return nil
+}
+
+func (s WorkloadSpec) segments() int {
+	if s.Segments == 0 {
+		return shardmap.DefaultSegments(len(s.Shards))
+	}
+	return s.Segments
+}
+
+// first is the row that the spec creates.
+func (s WorkloadSpec) first() (workloadRow, error) {
+	m, err := shardmap.New(s.segments(), s.Shards)
 	if err != nil {
 		return workloadRow{}, fmt.Errorf("workload %q: %w", s.Name, err)
 	}
