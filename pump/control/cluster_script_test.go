@@ -34,7 +34,7 @@ import (
 //	slow 1 40s      each request takes up to 3 s longer
 //	lose 1-3 30% 9s a share of the requests goes wrong: lost before or after it acted, refused, cut, hung, late
 //	fault 1 lost present. 2   the next 2 writes of rows with that prefix: lost (acted), broken (did not), refused
-//	                (500, did not), hung (did not, no answer), late (told that it failed, lands seconds later)
+//	                (503, did not), hung (did not, no answer), late (told that it failed, lands seconds later)
 //	clock 1 +10m    the machine's wall clock; "clock server -10m" the service's
 //	drift 1 -10%    the speed of the machine's clocks, before it joins
 //	dark 1m         the control account answers nobody

@@ -43,78 +43,94 @@ func sendOver[T any](w *clusterWire, ctx context.Context, op, object string, act
 	return answer, err
 }
 
+// carry is the sender's side: it sends, and waits for the answer or its context.
 func carry[T any](life *clusterLife, ctx context.Context, op, object string, n int, act func(context.Context) (T, error)) (zero T, _ error) {
-	m := life.machine
 	paused := life.stopped(op + object)
 	switch {
 	case life.over():
 		<-ctx.Done() // nobody waits for this
 		return zero, storage.NotSent(ctx, op, "control", object)
 	case ctx.Err() != nil && (!paused || life.roll(2, "wakes", op+object, n) == 0):
+		// Otherwise it was stopped in the middle of sending, and sends the rest
+		// when it goes on, although the time for it is over.
 		return zero, storage.NotSent(ctx, op, "control", object)
 	}
-	// A process that was stopped in the middle of sending sends the rest when it
-	// goes on, although the time for it is over.
-	fate := life.fate(op, object, n)
-	type result struct {
-		answer T
-		err    error
-	}
-	answered := make(chan result, 1)
-	m.world.goes.Go(func() {
-		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-		time.Sleep(fate.before)
-		r := result{err: &storage.Error{Code: storage.MaybeDone, Op: op, Account: "control", Object: object, Index: -1, Err: errBrokenWire}}
-		switch fate.kind {
-		case "hung":
-			return
-		case "broken", "refused":
-			time.Sleep(10 * time.Millisecond)
-		case "lost":
-			_, _ = act(own)
-		case "late":
-			late := time.Duration(life.roll(uint64(12*time.Second), "late", op+object, n))
-			m.world.goes.Go(func() {
-				own, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-				defer cancel()
-				time.Sleep(late)
-				_, _ = act(own)
-			})
-		default:
-			r.answer, r.err = act(own)
-		}
-		time.Sleep(fate.after)
-		answered <- r
-	})
-	var r result
-	late := false
+	answers := travel(life, ctx, op, object, n, act)
+	var a clusterAnswer[T]
+	answered := false
 	select {
-	case r = <-answered:
-		paused = life.stopped(op + object)
+	case a = <-answers:
+		answered = true
 	case <-ctx.Done():
-		paused, late = life.stopped(op+object), true
 	}
-	if paused {
+	if life.stopped(op + object) {
 		// The answer and the end of the caller's patience are both there when the
 		// process goes on; it sees either of them first.
-		if late {
+		if !answered {
 			select {
-			case r = <-answered:
-				late = false
+			case a = <-answers:
+				answered = true
 			default:
 			}
 		}
-		late = late || ctx.Err() != nil && life.roll(4, "awake", op+object, n) == 0
+		answered = answered && (ctx.Err() == nil || life.roll(4, "awake", op+object, n) > 0)
 	}
 	if life.over() {
 		<-ctx.Done()
-		late = true
+		answered = false
 	}
-	if late {
-		return zero, &storage.Error{Code: storage.MaybeDone, Op: op, Account: "control", Object: object, Index: -1, Err: context.Cause(ctx)}
+	if !answered {
+		return zero, lostOnTheWay(op, object, storage.MaybeDone, context.Cause(ctx))
 	}
-	return r.answer, r.err
+	return a.answer, a.err
+}
+
+type clusterAnswer[T any] struct {
+	answer T
+	err    error
+}
+
+// travel is the request's own side: what becomes of it on its way.
+func travel[T any](life *clusterLife, ctx context.Context, op, object string, n int, act func(context.Context) (T, error)) <-chan clusterAnswer[T] {
+	goes := &life.machine.world.goes
+	fate := life.fate(op, object, n)
+	answers := make(chan clusterAnswer[T], 1)
+	arrives := func(within time.Duration) (a clusterAnswer[T]) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+		defer cancel()
+		a.answer, a.err = act(ctx)
+		return a
+	}
+	goes.Go(func() {
+		time.Sleep(fate.before)
+		a := clusterAnswer[T]{err: lostOnTheWay(op, object, storage.MaybeDone, errBrokenWire)}
+		switch fate.kind {
+		case "hung":
+			return
+		case "broken":
+			time.Sleep(10 * time.Millisecond)
+		case "refused":
+			time.Sleep(10 * time.Millisecond)
+			a.err = lostOnTheWay(op, object, storage.Throttled, nil)
+		case "lost":
+			arrives(30 * time.Second)
+		case "late":
+			late := time.Duration(life.roll(uint64(12*time.Second), "late", op+object, n))
+			goes.Go(func() {
+				time.Sleep(late)
+				arrives(30 * time.Second)
+			})
+		default:
+			a = arrives(30 * time.Second)
+		}
+		time.Sleep(fate.after)
+		answers <- a
+	})
+	return answers
+}
+
+func lostOnTheWay(op, object string, code storage.Code, err error) error {
+	return &storage.Error{Code: code, Op: op, Account: "control", Object: object, Index: -1, Err: err}
 }
 
 func (w *clusterWire) Create(ctx context.Context) error {

@@ -55,8 +55,8 @@ func (e clusterEvent) String() string {
 	return fmt.Sprintf("%v %v %s %s %s #%d: %s", e.sent, e.done, e.who, e.op, e.on, e.number, e.result)
 }
 
-// clusterTimes are those of every process: the defaults, and shorter periods of
-// the election so that leaders change.
+// The times of every process: the defaults, and a shorter period of the election
+// so that leaders change.
 const (
 	clusterBeat   = 5 * time.Second
 	clusterLease  = 20 * time.Second
