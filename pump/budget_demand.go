@@ -13,7 +13,8 @@ type use struct {
 	spent     float64       // since then
 	waited    time.Duration // since then, the time in which somebody waited
 	waitsFrom time.Time     // since when somebody waits; zero: nobody does
-	demand    float64       // as of the last look
+	measured  float64       // the demand as of the last look
+	guess     float64       // what it counts as until enough was measured
 
 	// shortFrom to shortTo is the last time in which somebody waited with hardly a
 	// break; shortTo is set at the end of each wait.
@@ -82,10 +83,12 @@ func (u *use) look(now time.Time, limit float64) {
 	if rate := u.spent / passed.Seconds(); rate < limit*free && !u.short(now) {
 		want = rate / free
 	}
-	u.demand *= math.Pow(demandKept, passed.Seconds())
-	u.demand = max(want, u.demand)
+	kept := math.Pow(demandKept, passed.Seconds())
+	u.measured, u.guess = max(want, u.measured*kept), u.guess*kept
 	u.since, u.spent, u.waited = now, 0, 0
 }
+
+func (u *use) demand() float64 { return max(u.measured, u.guess) }
 
 // demand is what this process would spend a second if it might, at most the
 // limit. Measured when asked, over the time since it was asked before.
@@ -93,7 +96,15 @@ func (b *budget) demand() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.use.look(time.Now(), b.limit)
-	return b.use.demand
+	return b.use.demand()
+}
+
+// guessed reports whether the demand is none that was measured. A guess that is below
+// a hundredth of the limit, after 7 s, is none that anybody would notice.
+func (b *budget) guessed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.use.guess > max(b.use.measured, b.limit/100)
 }
 
 // expect sets the demand of a process that has just come, of which nobody knows yet what
@@ -101,14 +112,14 @@ func (b *budget) demand() float64 {
 func (b *budget) expect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.use.since, b.use.spent, b.use.waited, b.use.demand = time.Now(), 0, 0, b.limit
+	b.use.since, b.use.spent, b.use.waited, b.use.measured, b.use.guess = time.Now(), 0, 0, 0, b.limit
 }
 
 // show is the budget as others see it.
 func (b *budget) show(account, queue string) BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := BudgetState{Account: account, Queue: queue, Limit: b.limit, Target: b.target, Rate: b.rateAt(time.Now()), Demand: b.use.demand}
+	s := BudgetState{Account: account, Queue: queue, Limit: b.limit, Target: b.target, Rate: b.rateAt(time.Now()), Demand: b.use.demand()}
 	for _, w := range b.waiting {
 		s.Waiting += len(w)
 	}

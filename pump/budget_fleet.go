@@ -1,5 +1,7 @@
 package pump
 
+import "slices"
+
 // retarget gives the budgets other shares of the limits. It is called by one
 // goroutine at a time.
 func (f *fleet) retarget(t *targets) {
@@ -36,6 +38,11 @@ func (f *fleet) expect() {
 	for _, name := range f.names {
 		f.accounts[name].budget.expect()
 	}
+}
+
+// guessed reports whether of some account the demand is not measured yet.
+func (f *fleet) guessed() bool {
+	return slices.ContainsFunc(f.names, func(name string) bool { return f.accounts[name].budget.guessed() })
 }
 
 // short reports whether an account's budget, or those of its queues together, are

@@ -96,10 +96,10 @@ func Gates(ctx context.Context, cfg Config) ([]GateStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gateStatuses(states, v), nil
+	return gateStatuses(states, v.Members), nil
 }
 
-func gateStatuses(states []control.GateState, v *control.View) []GateStatus {
+func gateStatuses(states []control.GateState, members []control.Member) []GateStatus {
 	gates := []GateStatus{}
 	for _, g := range states {
 		s := GateStatus{Name: g.Name, Open: g.Open, By: g.By}
@@ -108,18 +108,16 @@ func gateStatuses(states []control.GateState, v *control.View) []GateStatus {
 		}
 		gates = append(gates, s)
 	}
-	if v != nil {
-		for _, m := range v.Members {
-			if m.Waiting == "" {
-				continue
-			}
-			i := slices.IndexFunc(gates, func(g GateStatus) bool { return g.Name == m.Waiting })
-			if i < 0 { // nobody has released or held it yet
-				i = len(gates)
-				gates = append(gates, GateStatus{Name: m.Waiting})
-			}
-			gates[i].Waiting++
+	for _, m := range members {
+		if m.Waiting == "" {
+			continue
 		}
+		i := slices.IndexFunc(gates, func(g GateStatus) bool { return g.Name == m.Waiting })
+		if i < 0 { // nobody has released or held it yet
+			i = len(gates)
+			gates = append(gates, GateStatus{Name: m.Waiting})
+		}
+		gates[i].Waiting++
 	}
 	slices.SortFunc(gates, func(a, b GateStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return gates

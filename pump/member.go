@@ -154,7 +154,7 @@ func (m *member) report() control.Report {
 	_, throttled := m.fleet.requests()
 	r := control.Report{
 		Admin: m.cfg.Admin, Accounts: m.fleet.names, Reads: codec.Version,
-		Demand: m.fleet.demand(), Throttled: uint64(throttled), Throttles: m.fleet.throttles(),
+		Demand: m.fleet.demand(), Guessed: m.fleet.guessed(), Throttled: uint64(throttled), Throttles: m.fleet.throttles(),
 	}
 	if m.o.report != nil {
 		m.o.report(&r)

@@ -437,12 +437,12 @@ func TestWhatAMemberReports(t *testing.T) {
 		if m.Admin != "p.example:80" || !slices.Equal(m.Accounts, []string{"accounta"}) || m.Reads != codec.Version || m.Tasks != 7 || m.Trouble != "none to speak of" || m.Host != hostName() || m.Version == "" {
 			t.Errorf("reported %+v", m)
 		}
-		if m.Demand["accounta"] != 20_000 {
-			t.Errorf("of one that has just come: %v", m.Demand)
+		if m.Demand["accounta"] != 20_000 || !m.Guessed {
+			t.Errorf("of one that has just come: %v, guessed %v", m.Demand, m.Guessed)
 		}
 		time.Sleep(6 * testBeat)
-		if d := p.view().Members[0].Demand["accounta"]; d > 1 {
-			t.Errorf("of one that does nothing for half a minute: %v", d)
+		if m := p.view().Members[0]; m.Demand["accounta"] > 1 || m.Guessed {
+			t.Errorf("of one that does nothing for half a minute: %v, guessed %v", m.Demand, m.Guessed)
 		}
 	})
 }

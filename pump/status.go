@@ -19,13 +19,14 @@ type Status struct {
 	// Shared: segments have no owners, any processor takes any task.
 	Shared     bool   `json:"shared"`
 	MapVersion uint64 `json:"mapVersion"`
-	// Settled: every segment is held by the instance that the plan says (P5.5).
+	// Settled: every segment is held by the instance that the plan says (P5.5), and of those
+	// who are in the plan none is silent.
 	Settled      bool               `json:"settled"`
 	Distribution DistributionStatus `json:"distribution"`
 	Runs         []RunStatus        `json:"runs"`      // the last started first
 	Instances    []InstanceStatus   `json:"instances"` // by rank, those without one after, by name
 	Accounts     []AccountStatus    `json:"accounts"`  // by name
-	// Unowned are the segments that no live instance owns, ascending.
+	// Unowned are the segments that no instance owns, or a silent one, ascending.
 	Unowned []uint32 `json:"unowned"`
 	// Spilled is how many segments have messages in another queue than their home (P6.3).
 	Spilled int          `json:"spilled"`
@@ -73,7 +74,8 @@ type RunStatus struct {
 	Note        string `json:"note"` // why it broke
 }
 
-// InstanceStatus is one live process.
+// InstanceStatus is one process with a row. A process that was killed keeps its row until
+// another one evicts it, so with nobody left until somebody comes: it is Silent then.
 type InstanceStatus struct {
 	Instance string    `json:"instance"`
 	Role     string    `json:"role"` // "processor", "distributor"
@@ -82,7 +84,10 @@ type InstanceStatus struct {
 	Version  string    `json:"version"`
 	Started  time.Time `json:"started"` // by its own clock
 	// BeatAge is how long ago its last beat was stored, in seconds.
-	BeatAge  float64 `json:"beatAgeSeconds"`
+	BeatAge float64 `json:"beatAgeSeconds"`
+	// Silent: that is longer than its lease and margin, so it is dead, or cannot reach the
+	// control account. What else stands here is from its last beat.
+	Silent   bool    `json:"silent"`
 	Segments int     `json:"segments"` // held, as it says
 	Queues   int     `json:"queues"`   // polled
 	Tasks    uint64  `json:"tasks"`    // handled, or sent
@@ -90,7 +95,7 @@ type InstanceStatus struct {
 	// Seconds is how long a task takes in the handler, lately; 0 if that is not known.
 	Seconds   float64            `json:"secondsPerTask"`
 	Throttled uint64             `json:"throttled"`
-	Demand    map[string]float64 `json:"demand"` // requests a second, by account
+	Demand    map[string]float64 `json:"demand"` // requests a second, by account; empty until it was measured
 	Admin     string             `json:"admin"`
 	Waiting   string             `json:"waiting"` // the gate it waits at
 	Draining  bool               `json:"draining"`
@@ -108,10 +113,11 @@ const (
 type AccountStatus struct {
 	AccountUse
 	// Limit is what may be asked of the account, in messages a second, as this
-	// configuration has it; Demand is what all instances together would ask now.
+	// configuration has it; Demand is what all instances together would ask now, but for
+	// those that are silent, wait at a gate, or have just come.
 	Limit  float64 `json:"limit"`
 	Demand float64 `json:"demand"`
-	// Throttled counts the throttled requests of the live instances.
+	// Throttled counts the throttled requests of the instances that are not silent.
 	Throttled uint64 `json:"throttled"`
 	Depth
 	// Poison is the number of quarantined messages, null if not known.
@@ -162,7 +168,7 @@ type GateStatus struct {
 	Open    bool       `json:"open"`
 	By      string     `json:"by"`
 	Since   *time.Time `json:"since"`
-	Waiting int        `json:"waiting"` // live instances that say that they wait at it
+	Waiting int        `json:"waiting"` // instances that say that they wait at it; in a Status without the silent ones
 }
 
 // KeyStatus is one key with a claim (origins B1).

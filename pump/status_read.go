@@ -46,8 +46,9 @@ type statusReader struct {
 	requests atomic.Int64
 
 	view          *control.View
-	server        time.Time // of the server's clock ...
-	local         time.Time // ... and the local moment that goes with it
+	silent        map[string]bool // of the view's members, by instance; see control.Member
+	server        time.Time       // of the server's clock ...
+	local         time.Time       // ... and the local moment that goes with it
 	election      control.Status
 	electionKnown bool
 	runs          []control.Run
@@ -174,7 +175,7 @@ func (r *statusReader) status() *Status {
 	}
 	if r.view != nil {
 		r.cluster(s)
-		s.Gates = gateStatuses(r.gates, r.view)
+		s.Gates = gateStatuses(r.gates, slices.DeleteFunc(slices.Clone(r.view.Members), func(m control.Member) bool { return r.silent[m.Instance] }))
 	}
 	r.distribution(s)
 	r.runStatuses(s)
@@ -189,13 +190,38 @@ func (r *statusReader) status() *Status {
 	return s
 }
 
-// cluster fills in what the view shows.
+// seen is when the view was read, by the control account's clock if that is known. How old
+// beats are is counted until then: whatever else took long to answer makes nobody older.
+func (r *statusReader) seen() time.Time {
+	if r.server.IsZero() {
+		return r.view.Read
+	}
+	return r.server.Add(r.view.Read.Sub(r.local))
+}
+
+// cluster fills in what the view shows. A view alone never says that somebody is dead,
+// because only those who watched a row for a lease may act on that (P5.3). People
+// look once, and long after the last of those has gone; for them a beat that is older than it
+// is good for is silence.
 func (r *statusReader) cluster(s *Status) {
 	v := r.view
+	r.silent = map[string]bool{}
 	s.Delivery, s.Segments, s.Shared, s.MapVersion = v.Workload.Delivery, v.Workload.Map.Segments, v.Workload.Shared, v.Workload.Map.Version
 	s.Settled = v.Settled()
-	for _, m := range v.Members {
-		s.Instances = append(s.Instances, instanceStatus(s, v, m))
+	var silent []string
+	live := 0 // processors that take segments
+	for i := range v.Members {
+		m := &v.Members[i]
+		at := instanceStatus(v, m, r.seen())
+		s.Instances = append(s.Instances, at)
+		switch {
+		case at.Silent:
+			r.silent[m.Instance] = true
+			silent = append(silent, m.Instance)
+			s.Settled = s.Settled && at.Rank == nil
+		case at.Rank != nil:
+			live++
+		}
 	}
 	slices.SortStableFunc(s.Instances, func(a, b InstanceStatus) int {
 		switch {
@@ -207,7 +233,7 @@ func (r *statusReader) cluster(s *Status) {
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Instance, b.Instance))
 	})
 	for segment := range v.Owners {
-		if _, live := v.OwnerOf(uint32(segment)); !live {
+		if owner, live := v.OwnerOf(uint32(segment)); !live || r.silent[owner.Instance] {
 			s.Unowned = append(s.Unowned, uint32(segment))
 		}
 	}
@@ -219,20 +245,40 @@ func (r *statusReader) cluster(s *Status) {
 	for _, err := range v.Damaged {
 		r.problem("%v", err)
 	}
+	r.absent(s, silent, live)
+}
+
+// absent tells of those who are silent, and of segments that nobody works on.
+func (r *statusReader) absent(s *Status, silent []string, live int) {
+	if n := len(silent); n > 0 {
+		const named = 4
+		list := strings.Join(silent[:min(n, named)], ", ")
+		if n > named {
+			list += fmt.Sprintf(" and %d more", n-named)
+		}
+		clock := ""
+		if s.LocalClock {
+			clock = ", by the clock of this machine"
+		}
+		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s", n, len(s.Instances), clock, list)
+	}
 	// Without processors there is nobody to own anything, which is no news. One look
 	// cannot tell for how long that has been so.
-	if n := len(s.Unowned); n > 0 && len(v.Processors()) > 0 {
-		r.problem("%d of %d segments have no owner; that passes within two leases after a processor comes or dies", n, s.Segments)
+	switch n := len(s.Unowned); {
+	case n > 0 && live > 0:
+		r.problem("%d of %d segments have no live owner; that passes within two leases after a processor comes or dies", n, s.Segments)
+	case n > 0 && len(r.view.Processors()) > 0:
+		r.problem("%d of %d segments have no live owner, and no live processor is there to take them", n, s.Segments)
 	}
 }
 
-func instanceStatus(s *Status, v *control.View, m control.Member) InstanceStatus {
+func instanceStatus(v *control.View, m *control.Member, seen time.Time) InstanceStatus {
 	i := InstanceStatus{
-		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(s.Time, m.Beat),
+		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
 		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, Throttled: m.Throttled,
 		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Trouble: m.Trouble,
 	}
-	if i.Demand == nil {
+	if i.Demand == nil || m.Guessed {
 		i.Demand = map[string]float64{}
 	}
 	if m.Err != nil {
@@ -324,9 +370,16 @@ func keyStatus(k control.ClaimState) KeyStatus {
 // finish fills in of an account what the members say, and turns stamps to ages.
 func (r *statusReader) finish(s *Status, a *AccountStatus) {
 	if r.view != nil {
-		for _, m := range r.view.Members {
-			a.Demand += m.Demand[a.Name]
+		for i := range r.view.Members {
+			m := &r.view.Members[i]
+			if r.silent[m.Instance] {
+				continue
+			}
 			a.Throttled += m.Throttles[a.Name]
+			// Who waits uses nothing, and a guess is no use either.
+			if m.Waiting == "" && !m.Guessed {
+				a.Demand += m.Demand[a.Name]
+			}
 		}
 	}
 	if a.State != AccountUnused && !a.Configured {

@@ -230,6 +230,99 @@ func TestTheStatusShowsTheInstancesByRankAndWhatTheyAskOfEachAccount(t *testing.
 	})
 }
 
+func TestADeadClusterIsSilentAndNotSettled(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		w.sim.SetClockOffset(10 * time.Minute) // only the server's clock counts
+		demand := map[string]float64{"accounta": 100}
+		for _, p := range []string{"p1", "p2"} {
+			w.joined(p, control.RoleProcessor, control.Report{Demand: demand, Throttles: map[string]uint64{"accounta": 1}})
+		}
+		w.joined("d1", control.RoleDistributor, control.Report{Demand: demand, Throttles: map[string]uint64{"accounta": 1}})
+		w.joined("w1", control.RoleProcessor, control.Report{Waiting: "morning"})
+		time.Sleep(time.Minute)
+		kill := func(instances ...string) (revive func()) {
+			var faults []*azsim.Injection
+			for _, i := range instances {
+				faults = append(faults, w.fault(azsim.Rule{Instance: i, Fault: azsim.FailBefore}))
+			}
+			return func() {
+				for _, f := range faults {
+					f.Remove()
+				}
+			}
+		}
+		silent := func(s *Status) (names []string) {
+			for _, i := range s.Instances {
+				if i.Silent {
+					names = append(names, i.Instance)
+				}
+			}
+			return names
+		}
+		problem := func(s *Status, text string) bool {
+			return slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, text) })
+		}
+		if s := w.status(StatusOptions{}); !s.Settled || silent(s) != nil || s.Accounts[0].Demand != 300 || s.Gates[0].Waiting != 1 {
+			t.Errorf("while all live: settled %v, silent %v, demand %v, gates %+v", s.Settled, silent(s), s.Accounts[0].Demand, s.Gates)
+		}
+
+		revive := kill("p1", "p2", "d1", "w1")
+		time.Sleep(15 * time.Second)
+		if s := w.status(StatusOptions{}); silent(s) != nil || len(s.Unowned) != 0 {
+			t.Errorf("within the lease: silent %v, %d segments without an owner", silent(s), len(s.Unowned))
+		}
+		time.Sleep(5 * time.Minute)
+		s := w.status(StatusOptions{})
+		if s.Settled || len(s.Unowned) != 128 || len(silent(s)) != 4 || s.Instances[0].Segments != 64 || s.Instances[0].BeatAge < 300 {
+			t.Errorf("settled %v, %d segments without an owner, silent %v, %+v", s.Settled, len(s.Unowned), silent(s), s.Instances[0])
+		}
+		if !problem(s, "4 of 4 processes are silent") || !problem(s, "d1, p1, p2, w1") || !problem(s, "128 of 128 segments have no live owner, and no live processor") {
+			t.Errorf("problems %q", s.Problems)
+		}
+		if a := s.Accounts[0]; a.Demand != 0 || a.Throttled != 0 || len(s.Gates) != 0 {
+			t.Errorf("demand %v, throttled %d, gates %+v", a.Demand, a.Throttled, s.Gates)
+		}
+
+		revive()
+		time.Sleep(time.Minute)
+		if s := w.status(StatusOptions{}); !s.Settled || silent(s) != nil || len(s.Problems) != 0 {
+			t.Errorf("alive again: settled %v, silent %v, problems %q", s.Settled, silent(s), s.Problems)
+		}
+	})
+}
+
+func TestAnAccountThatDoesNotAnswerMakesNobodySilent(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		w.joined("p1", control.RoleProcessor, control.Report{})
+		time.Sleep(time.Minute)
+		w.sim.Hang("accountb", true)
+		defer w.sim.Hang("accountb", false)
+		began := time.Now()
+		s := w.status(StatusOptions{Timeout: 2 * time.Minute})
+		if took := time.Since(began); took < 30*time.Second || s.Instances[0].Silent || s.Instances[0].BeatAge > 6 || !s.Settled {
+			t.Errorf("after %v: %+v", took, s.Instances[0])
+		}
+	})
+}
+
+func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		demand := map[string]float64{"accounta": 20_000}
+		w.joined("works", control.RoleProcessor, control.Report{Demand: map[string]float64{"accounta": 30}})
+		w.joined("waits", control.RoleProcessor, control.Report{Demand: demand, Waiting: "morning"})
+		w.joined("comes", control.RoleProcessor, control.Report{Demand: demand, Guessed: true})
+		s := w.status(StatusOptions{})
+		if d := s.Accounts[0].Demand; d != 30 {
+			t.Errorf("demand %v", d)
+		}
+		for _, i := range s.Instances {
+			if want := map[string]int{"works": 1, "waits": 1}[i.Instance]; len(i.Demand) != want {
+				t.Errorf("%s shows %v", i.Instance, i.Demand)
+			}
+		}
+	})
+}
+
 func TestADamagedRowOfAMemberIsNamedAndTheOthersAreShown(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		w.joined("p1", control.RoleProcessor, control.Report{})

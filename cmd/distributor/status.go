@@ -41,7 +41,10 @@ process is asked, and an account that does not answer is shown as dark.
              more are visible, only bounds are known: at least ≥ are visible,
              at most ≤ are in flight, which is being handled, or put back for later
   OLDEST     age of the oldest visible message that was shown
-  BUDGET     what all processes would ask of the account now, as a part of its limit
+  BUDGET     what all processes would ask of the account now, as a part of its limit;
+             without those that wait at a gate or have only just come
+  silent     no beat for longer than a lease: dead, or cut off. Its segments count
+             as without an owner; others take them when they have seen the same
 
 With --json the names are stable and all is there that the screen leaves out.`,
 		Example: `  distributor status --config pump.yaml

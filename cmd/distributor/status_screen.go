@@ -34,14 +34,21 @@ func (c screen) draw(w io.Writer, s *pump.Status) {
 	c.keys(w, s, now)
 }
 
+// head prints the heading: on one line if that is wide enough, else the workload's name
+// and the time, and below them what is said of its segments.
 func (c screen) head(w io.Writer, s *pump.Status, now time.Time) {
-	parts := []string{"workload " + plain(s.Workload)}
+	const dot = " · "
+	name, at := "workload "+plain(s.Workload), now.Format("15:04:05 MST")
+	var parts []string
 	if s.Segments > 0 {
 		segments := cli.Plural(int64(s.Segments), "segment")
 		if s.Shared {
 			segments += " without owners"
 		}
-		parts = append(parts, plain(s.Delivery), segments, fmt.Sprintf("map %d", s.MapVersion))
+		if s.Delivery != string(pump.AtLeastOnce) {
+			parts = append(parts, plain(s.Delivery))
+		}
+		parts = append(parts, segments, fmt.Sprintf("map %d", s.MapVersion))
 		if !s.Shared {
 			parts = append(parts, settled(s))
 		}
@@ -49,8 +56,15 @@ func (c screen) head(w io.Writer, s *pump.Status, now time.Time) {
 	if s.Spilled > 0 {
 		parts = append(parts, fmt.Sprintf("%s spilled", number(s.Spilled)))
 	}
-	c.wrap(w, "", strings.Join(append(parts, now.Format("15:04:05 MST")), " · "))
-	c.wrap(w, "", leadership(s, now))
+	about := strings.Join(parts, dot)
+	switch whole := strings.Join(slices.Concat([]string{name}, parts, []string{at}), dot); {
+	case about == "" || width(whole) <= c.width:
+		c.wrap(w, "", whole)
+	default:
+		c.wrap(w, "", name+dot+at)
+		c.wrap(w, "", about)
+	}
+	c.wrap(w, "", c.leadership(s, now))
 }
 
 // settled is how the segments are given out.
@@ -58,15 +72,18 @@ func settled(s *pump.Status) string {
 	switch {
 	case s.Settled:
 		return "settled"
-	case !slices.ContainsFunc(s.Instances, func(i pump.InstanceStatus) bool { return i.Rank != nil }):
+	case !slices.ContainsFunc(s.Instances, func(i pump.InstanceStatus) bool { return i.Rank != nil && !i.Silent }):
 		return "no processor"
 	}
 	return "settling"
 }
 
-// leadership is who distributes and when the next distribution is due.
-func leadership(s *pump.Status, now time.Time) string {
+// leadership is who distributes and when the next distribution is due. A long name is
+// shortened as far as that makes all fit on one line.
+func (c screen) leadership(s *pump.Status, now time.Time) string {
+	const dot = " · "
 	d := s.Distribution
+	leader := "last leader "
 	var parts []string
 	switch {
 	case d.Phase == "" || d.Phase == "none":
@@ -74,14 +91,12 @@ func leadership(s *pump.Status, now time.Time) string {
 	case d.Phase == "unknown":
 		return "whether anybody distributes is not known"
 	case d.Phase == "running" && d.Leader == "":
-		parts = append(parts, "the leader left its run to another")
+		leader = "the leader left its run to another"
 	case d.Phase == "running":
-		parts = append(parts, "leader "+cutMiddle(plain(d.Leader), 40))
+		leader = "leader "
 		if d.BeatAge != nil {
 			parts = append(parts, "beat "+ageText(*d.BeatAge)+" ago")
 		}
-	default:
-		parts = append(parts, "last leader "+cutMiddle(plain(d.Leader), 40))
 	}
 	parts = append(parts, fmt.Sprintf("epoch %d", d.Epoch))
 	if d.Phase == "running" && d.Run != "" {
@@ -95,7 +110,8 @@ func leadership(s *pump.Status, now time.Time) string {
 		}
 		parts[len(parts)-1] += " (" + timeText(*d.Next, now) + ")"
 	}
-	return strings.Join(parts, " · ")
+	rest := dot + strings.Join(parts, dot)
+	return leader + cutMiddle(plain(d.Leader), max(c.width-width(leader)-width(rest), 16)) + rest
 }
 
 // shortRun is enough of a run's id to tell it from others.
@@ -153,38 +169,53 @@ func (c screen) instances(w io.Writer, s *pump.Status) {
 	for _, i := range s.Instances[:shown] {
 		rank := plain(i.Role)
 		switch {
-		case i.Rank != nil:
+		case i.Rank != nil && !i.Silent:
 			rank = fmt.Sprint(*i.Rank)
 		case i.Role == "distributor":
 			rank = "dist"
 		case i.Role == "processor":
 			rank = "-"
 		}
-		segments := ""
-		if i.Role == "processor" && !s.Shared {
+		// What one that is silent held, and how fast it was, is not so any more.
+		segments, rate := "", ""
+		if i.Role == "processor" && !s.Shared && !i.Silent {
 			segments = number(i.Segments)
 		}
-		t.add(plain(i.Instance), rank, segments, number(i.Tasks), rateText(i.Rate), ageText(i.BeatAge), instanceNote(i))
+		if !i.Silent {
+			rate = rateText(i.Rate)
+		}
+		t.add(plain(i.Instance), rank, segments, number(i.Tasks), rate, ageText(i.BeatAge), instanceNote(i))
 	}
 	c.section(w, &t)
 	if rest := s.Instances[shown:]; len(rest) > 0 {
 		var sum pump.InstanceStatus
-		troubled := 0
+		troubled, silent := 0, 0
 		for _, i := range rest {
-			sum.Segments += i.Segments
 			sum.Tasks += i.Tasks
+			if i.Silent {
+				silent++
+				continue
+			}
+			sum.Segments += i.Segments
 			sum.Rate += i.Rate
 			if i.Trouble != "" {
 				troubled++
 			}
 		}
-		c.wrap(w, "", fmt.Sprintf("and %s more: %s segments, %s tasks, %s, %s in trouble", cli.Plural(int64(len(rest)), "instance"),
-			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled)))
+		text := fmt.Sprintf("and %s more: %s segments, %s tasks, %s, %s in trouble", cli.Plural(int64(len(rest)), "instance"),
+			number(sum.Segments), number(sum.Tasks), rateText(sum.Rate), number(troubled))
+		if silent > 0 {
+			text += ", " + count(int64(silent), "silent")
+		}
+		c.wrap(w, "", text)
 	}
 }
 
 func instanceNote(i pump.InstanceStatus) string {
 	stopping, waits := "", ""
+	if i.Silent {
+		return "silent" // what it said last is of another time
+	}
 	if i.Draining {
 		stopping = "stopping"
 	}

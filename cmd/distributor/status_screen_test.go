@@ -70,6 +70,23 @@ func busy() *pump.Status {
 	return s
 }
 
+// dead is the status of a cluster of which nobody is left, with names as long as they may be.
+func dead() *pump.Status {
+	s := quiet()
+	s.Workload, s.Segments, s.Settled = "a-workload-with-a-name-of-40-characters-", 4096, false
+	s.Distribution.Phase, s.Distribution.Leader, s.Distribution.BeatAge, s.Distribution.Next = "running", "a-host-with-a-name-of-some-length-4711-0011aabb", new(301.), nil
+	s.Problems = []string{
+		"2 of 2 processes are silent, so dead or cut off from the control account: desk-4-0a0b0c0d, desk-5-0a0b0c0e",
+		"4096 of 4096 segments have no live owner, and no live processor is there to take them",
+	}
+	s.Instances[0].Silent, s.Instances[0].BeatAge, s.Instances[0].Trouble = true, 300, "of another time"
+	s.Instances = append(s.Instances, pump.InstanceStatus{Instance: "desk-4-0a0b0c0d", Role: "distributor", Tasks: 5000, Rate: 12, Silent: true, BeatAge: 301})
+	for i := range s.Accounts {
+		s.Accounts[i].Demand = 0
+	}
+	return s
+}
+
 // quiet is a status as one person's first workload gives it.
 func quiet() *pump.Status {
 	return &pump.Status{
@@ -92,6 +109,7 @@ func TestTheStatusIsOneScreen(t *testing.T) {
 		Problems: []string{"nothing is known of the workload: control account simulated1: it does not answer"}, Accounts: quiet().Accounts,
 	}
 	statuses["dark"].Accounts[0].Dark = "it does not answer"
+	statuses["dead"] = dead()
 	for name, s := range statuses {
 		for _, width := range []int{80, 120} {
 			file := fmt.Sprintf("status_%s_%d.txt", name, width)

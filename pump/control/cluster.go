@@ -48,6 +48,17 @@ func (v *View) Processors() []string {
 	return v.candidates
 }
 
+// Stamp is a time that the server's clock had reached when the view was read: that of
+// the newest beat in it; zero if there are no members.
+func (v *View) Stamp() (newest time.Time) {
+	for i := range v.Members {
+		if at := v.Members[i].Beat; at.After(newest) {
+			newest = at
+		}
+	}
+	return newest
+}
+
 // Rank is the rank of an instance among the Processors, -1 if it is none.
 func (v *View) Rank(instance string) int {
 	if i, ok := slices.BinarySearch(v.Processors(), instance); ok {

@@ -191,6 +191,7 @@ func (r viewReader) readMembers(v, before *View, rows []storage.Entity) {
 		}
 		now, err := parsed(memberRowOf(r.table, r.workload, instance, r.timeout), e, v, was)
 		m := now.value.Member
+		m.Every, m.Dead = now.value.beat, now.value.dead()
 		if err == nil && !validInstance.MatchString(instance) {
 			err = fmt.Errorf("row %s/%s: %w: %w", r.workload, e.Row, ErrCorrupt, CheckInstance(instance))
 		}

@@ -49,6 +49,8 @@ type Report struct {
 	Reads int
 	// Demand is the requests a second it would make, by account.
 	Demand map[string]float64
+	// Guessed: that is not measured yet but what a process may need that has just come.
+	Guessed bool
 	// Tasks counts those handled, or sent, so far; Rate is how many a second lately.
 	Tasks uint64
 	Rate  float64
@@ -71,6 +73,9 @@ type Member struct {
 	Started                              time.Time // by its own clock, for people
 	// Beat is when the row was last written, by the server's clock, for people.
 	Beat time.Time
+	// Every is the time between its beats, and Dead after how long without one the
+	// others take what it owns: its lease and its margin.
+	Every, Dead time.Duration
 	// Holds are the segments that it held at its last beat.
 	Holds SegmentSet
 	Report
@@ -79,6 +84,11 @@ type Member struct {
 	// keeps what it owns and is given nothing.
 	Err error
 }
+
+// Silent reports whether at a time of the server's clock its last beat was longer
+// ago than it is good for. That is for people: members judge by what they observe
+// themselves (P5.3). Of a row that cannot be read it is never said.
+func (m *Member) Silent(now time.Time) bool { return m.Err == nil && now.Sub(m.Beat) > m.Dead }
 
 // SegmentSet is a set of segments: segment s is bit s%8 of byte s/8, and zero
 // bytes at the end are left out.
@@ -144,7 +154,7 @@ func encodeMember(m memberRow) map[string]any {
 		"Beat": int64(m.beat), "Lease": int64(m.lease), "Margin": int64(m.margin), "Beats": int64(m.beats), // ns
 		"Holds": []byte(m.Holds),
 		"Admin": clip(m.Admin), "Waiting": clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
-		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand), "Throttles": encodeAmounts(amounts(m.Throttles)),
+		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand), "Guessed": m.Guessed, "Throttles": encodeAmounts(amounts(m.Throttles)),
 		"Tasks": count63(m.Tasks), "Rate": finite(m.Rate), "Seconds": finite(m.Seconds),
 		"Throttled": count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": clip(m.Trouble),
 	}
@@ -162,7 +172,7 @@ func decodeMember(f *fields, instance string) memberRow {
 			Role: Role(f.text("Role")), Started: f.moment("Started"), Holds: f.binary("Holds"),
 			Report: Report{
 				Admin: f.line("Admin"), Waiting: f.line("Waiting"), Draining: f.flag("Draining"), Reads: int(f.upTo("Reads", math.MaxInt32)),
-				Accounts: strings.Fields(f.text("Accounts")), Demand: decodeAmounts(f, "Demand"), Throttles: counts(decodeAmounts(f, "Throttles")),
+				Accounts: strings.Fields(f.text("Accounts")), Demand: decodeAmounts(f, "Demand"), Guessed: f.flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
 				Tasks: f.count("Tasks"), Rate: f.number("Rate"), Seconds: f.number("Seconds"),
 				Throttled: f.count("Throttled"), Queues: int(f.upTo("Queues", math.MaxInt32)), Trouble: f.line("Trouble"),
 			},

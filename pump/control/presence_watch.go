@@ -155,12 +155,7 @@ func (o *observer) order(v *View) []string {
 		last bool // it takes no segments
 		hash uint64
 	}
-	var newest time.Time
-	for i := range v.Members {
-		if at := v.Members[i].Beat; at.After(newest) {
-			newest = at
-		}
-	}
+	newest := v.Stamp()
 	var list []member
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Err == nil && !o.quiet(v, m, newest) {
