@@ -137,7 +137,7 @@ func (m *member) join(ctx context.Context) error {
 func (m *member) presenceOptions() control.PresenceOptions {
 	return control.PresenceOptions{
 		Instance: m.cfg.Instance, Host: hostName(), Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease, Grace: m.o.grace,
-		Report: m.report, InHand: m.o.inHand, Drain: m.o.drain, Nudge: m.nudgeMembers, Log: m.log,
+		Report: m.report, InHand: m.o.inHand, Drain: m.o.drain, Nudge: m.nudgeMembers, Log: m.cfg.Log,
 		BestEffort: m.cfg.Delivery == AtLeastOnce, // a task done twice is the worst (P5.6)
 		Changed: func(v *control.View) {
 			<-m.entered // Join returns right away

@@ -91,6 +91,9 @@ func NewElection(t storage.Table, workload string, o ElectionOptions) *Election 
 	if err == nil {
 		err = checkWorkloadName(workload)
 	}
+	if err == nil {
+		o.Log = o.Log.With("workload", workload, "instance", o.Instance)
+	}
 	e := &Election{options: o, err: err, draw: drawOf(t), row: electionRowOf(t, workload, o.timeout())}
 	e.schedule.clock = serverClock{table: t, partition: e.row.partition, timeout: o.timeout()}
 	e.token = tokenOf(t, o.Instance)
@@ -185,10 +188,10 @@ func (e *Election) win(ctx context.Context, v version[electionRow], why string) 
 		return nil, err
 	}
 	if time.Since(won.sent) >= o.trust() {
-		o.Log.Warn("election won too late to be trusted", "instance", o.Instance, "epoch", next.epoch)
+		o.Log.Warn("election won too late to be trusted", "epoch", next.epoch)
 		return nil, nil
 	}
-	o.Log.Info("leading", "instance", o.Instance, "epoch", next.epoch, "because", why, "run", runText(next.run))
+	o.Log.Info("leading", "epoch", next.epoch, "because", why, "run", runText(next.run))
 	return newTerm(e.row, o, e.draw, won), nil
 }
 

@@ -130,7 +130,7 @@ func (t *Term) Finish(ctx context.Context) error {
 func (t *Term) Abandon(ctx context.Context) {
 	err := t.ask(ctx, request{over: errAbandoned, change: func(r *electionRow) { r.leader = "" }})
 	if err != nil && !errors.Is(err, ErrDeposed) && !errors.Is(err, ErrTermOver) {
-		t.options.Log.Warn("leadership could not be handed over", "instance", t.options.Instance, "epoch", t.Epoch, "err", err)
+		t.options.Log.Warn("leadership could not be handed over", "epoch", t.Epoch, "err", err)
 	}
 	t.end(errAbandoned)
 	<-t.done
@@ -202,7 +202,7 @@ func (t *Term) beat(v version[electionRow]) {
 		case err == nil:
 			wait = t.nextBeat(v)
 		default:
-			t.options.Log.Warn("beat failed", "instance", t.options.Instance, "epoch", t.Epoch, "err", err)
+			t.options.Log.Warn("beat failed", "epoch", t.Epoch, "err", err)
 			wait = t.draw.jitter("pause", t.row.object(), t.row.longestPause())
 		}
 	}
@@ -308,7 +308,7 @@ func (t *Term) checkLocked() bool {
 // end ends the term; the first cause stays.
 func (t *Term) end(cause error) {
 	if t.ctx.Err() == nil && errors.Is(cause, ErrDeposed) {
-		t.options.Log.Warn("no longer leading", "instance", t.options.Instance, "epoch", t.Epoch, "because", cause)
+		t.options.Log.Warn("no longer leading", "epoch", t.Epoch, "because", cause)
 	}
 	t.cancel(cause)
 }

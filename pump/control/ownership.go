@@ -95,7 +95,7 @@ func (p *Presence) attend(v *View) (pending bool) {
 	todo := p.judge(v)
 	p.end(todo.lost, errTakenOver)
 	if len(todo.lost) > 0 {
-		p.options.Log.Warn("segments are another's now", "instance", p.options.Instance, "segments", len(todo.lost))
+		p.options.Log.Warn("segments are another's now", "segments", len(todo.lost))
 	}
 	p.drained(append(todo.lost, todo.drain...))
 	ready := p.readyToGive(v)

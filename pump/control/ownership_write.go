@@ -17,11 +17,11 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 	now, done, err := p.writeChanges(ctx, r, v.owners[index], first, min(ownersPerRow, len(v.Owners)-first), changes)
 	switch {
 	case errors.Is(err, errLost):
-		p.options.Log.Debug("others change the owners too", "instance", p.options.Instance, "row", r.object())
+		p.options.Log.Debug("others change the owners too", "row", r.object())
 	case err != nil:
 		// A claim that lands all the same names this member, which does not hold
 		// it: it is adopted or released when it is seen.
-		p.options.Log.Warn("owners could not be changed", "instance", p.options.Instance, "row", r.object(), "err", err)
+		p.options.Log.Warn("owners could not be changed", "row", r.object(), "err", err)
 	case len(done) > 0:
 		next := v.withOwners(index, now)
 		p.conclude(next, done)
@@ -81,7 +81,7 @@ func (p *Presence) writeOwners(ctx context.Context, r row[[]Owner], base version
 // conclude draws the conclusions of changes that are stored.
 func (p *Presence) conclude(v *View, done []change) {
 	claims := slices.DeleteFunc(slices.Clone(done), func(c change) bool { return !c.claims() })
-	log := p.options.Log.With("instance", p.options.Instance)
+	log := p.options.Log
 	if len(claims) > 0 {
 		for _, c := range claims {
 			p.loop.observer.claimed(c.segment, c.to)

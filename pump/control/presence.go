@@ -58,7 +58,7 @@ type PresenceOptions struct {
 	// is dark (P5.6): right for at-least-once delivery, where the worst is a
 	// task done twice.
 	BestEffort bool
-	// Log receives what happens. Default: nothing.
+	// Log receives what happens, each line with the workload and the instance. Default: nothing.
 	Log *slog.Logger
 
 	wall func() time.Time // for Started only; tests of wrong clocks set it
@@ -135,6 +135,7 @@ func Join(ctx context.Context, w *Workload, o PresenceOptions) (*Presence, error
 	if err != nil {
 		return nil, fmt.Errorf("joining the cluster: %w", err)
 	}
+	o.Log = o.Log.With("workload", w.Name, "instance", o.Instance)
 	t := times{o.Beat, o.Lease, o.Margin}
 	p := &Presence{
 		options: o, table: w.table, workload: w.Name, times: t, draw: drawOf(w.table),

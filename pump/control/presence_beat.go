@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -11,6 +12,31 @@ import (
 
 // alarmEvery is how often the same trouble is told.
 const alarmEvery = time.Minute
+
+// ordeal is a trouble that lasts: it is told when it begins, once in alarmEvery
+// while it goes on, and when it is over.
+type ordeal struct {
+	since, told time.Time // zero: there is none
+}
+
+func (o *ordeal) goesOn(log *slog.Logger, what string, err error) {
+	now := time.Now()
+	switch {
+	case o.since.IsZero():
+		o.since, o.told = now, now
+		log.Warn(what, "err", err)
+	case now.Sub(o.told) >= alarmEvery:
+		o.told = now
+		log.Warn(what, "err", err, "for", now.Sub(o.since).Round(time.Second))
+	}
+}
+
+func (o *ordeal) over(log *slog.Logger, what string) {
+	if !o.since.IsZero() {
+		log.Info(what, "after", time.Since(o.since).Round(time.Second))
+		*o = ordeal{}
+	}
+}
 
 // compose makes what the next beat says.
 func (p *Presence) compose(beats uint64) memberRow {
@@ -50,7 +76,7 @@ func (p *Presence) beat() bool {
 	case errors.Is(err, errLost): // 404 or 412, and not by a write of its own
 		return p.rejoin(errEvicted)
 	}
-	p.options.Log.Warn("beat failed", "instance", p.options.Instance, "err", err)
+	l.mute.goesOn(p.options.Log, "a beat failed", err)
 	l.beatFailed = true
 	l.beatDue = time.Now().Add(p.draw.jitter("pause", p.row.object(), p.row.longestPause()))
 	return false
@@ -67,9 +93,13 @@ func (p *Presence) acknowledged(v version[memberRow]) {
 	// A narrow jitter: fifteen sixteenths of a beat at the least, because every
 	// member pays for each beat with two requests, day and night.
 	l.beatDue = v.sent.Add(p.times.beat - p.draw.spread("beat", p.row.object(), p.times.beat/16))
-	if p.renew(v) && v.value.beats > 1 {
-		p.options.Log.Warn("a beat was answered too late: everything held is to be claimed again", "instance", p.options.Instance)
+	l.mute.over(p.options.Log, "beats are answered again")
+	// Of the next beat, too, the answer comes after trust has ended: it is the same event.
+	late := p.renew(v) && v.value.beats > 1
+	if late && !l.late {
+		p.options.Log.Warn("a beat was answered too late: everything held is to be claimed again")
 	}
+	l.late = late
 }
 
 // rejoin voids everything and makes this process a member again, in a new
@@ -78,7 +108,7 @@ func (p *Presence) acknowledged(v version[memberRow]) {
 // another process's by now, for whose end it would wait.
 func (p *Presence) rejoin(cause error) bool {
 	p.voidAll(cause)
-	p.options.Log.Warn("evicted from the cluster", "instance", p.options.Instance)
+	p.options.Log.Warn("evicted from the cluster")
 	for {
 		if p.leaves() {
 			p.endAll(cause)
@@ -96,7 +126,7 @@ func (p *Presence) rejoin(cause error) bool {
 		if errors.Is(err, errLeaving) {
 			continue
 		}
-		p.options.Log.Error("not a member of the cluster: the member row cannot be written", "instance", p.options.Instance, "err", err)
+		p.options.Log.Error("not a member of the cluster: the member row cannot be written", "err", err)
 		p.pause(p.ctx, p.times.beat)
 	}
 }
@@ -143,7 +173,7 @@ func (p *Presence) enter(ctx context.Context) error {
 			there = version[memberRow]{}
 			continue
 		case there.absent():
-			p.options.Log.Info("waiting for an earlier process of the same name to be dead", "instance", p.options.Instance, "incarnation", now.value.Incarnation)
+			p.options.Log.Info("waiting for an earlier process of the same name to be dead", "incarnation", now.value.Incarnation)
 		}
 		if err == nil {
 			there = now
@@ -207,7 +237,7 @@ func (p *Presence) noteUnowned(v *View) {
 		return
 	}
 	p.loop.alone = time.Now()
-	p.options.Log.Error("segments have no owner", "instance", p.options.Instance, "segments", n, "longest", time.Since(since).Round(time.Second))
+	p.options.Log.Error("segments have no owner", "segments", n, "longest", time.Since(since).Round(time.Second))
 }
 
 // alarmDamaged names the rows that cannot be read.
@@ -216,5 +246,5 @@ func (p *Presence) alarmDamaged(v *View) {
 		return
 	}
 	p.loop.alarmed = time.Now()
-	p.options.Log.Error("rows of the cluster cannot be read: what they say is left as it is", "instance", p.options.Instance, "err", errors.Join(v.Damaged...))
+	p.options.Log.Error("rows of the cluster cannot be read: what they say is left as it is", "err", errors.Join(v.Damaged...))
 }

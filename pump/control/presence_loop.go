@@ -26,6 +26,10 @@ type loopState struct {
 	pending time.Time // since when there has been something to wait for; zero: there is not
 	alarmed time.Time // when rows that are damaged were told of last
 	alone   time.Time // when segments without an owner were
+
+	mute  ordeal // beats are not acknowledged
+	blind ordeal // looks at the cluster fail
+	late  bool   // the last beat was answered too late, and that was told
 }
 
 // run is the presence's one goroutine. It alone writes the member row and the
@@ -149,11 +153,12 @@ func (p *Presence) lookAround() {
 	if err != nil {
 		// Nobody claims, gives up or evicts on what it cannot see (P5.6).
 		if p.ctx.Err() == nil {
-			p.options.Log.Warn("the cluster could not be looked at", "instance", p.options.Instance, "err", err)
+			p.loop.blind.goesOn(p.options.Log, "the cluster could not be looked at", err)
 		}
 		l.lookDue = time.Now().Add(p.draw.jitter("look", p.row.object(), p.times.beat/2))
 		return
 	}
+	l.blind.over(p.options.Log, "the cluster could be looked at again")
 	p.consider(v)
 }
 
@@ -265,11 +270,11 @@ func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 		switch err := p.remove(ctx, v, i); {
 		case err == nil:
 			evicted = true
-			p.options.Log.Warn("a member is dead: evicted", "instance", p.options.Instance, "member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
+			p.options.Log.Warn("a member is dead: evicted", "member", m.Instance, "incarnation", m.Incarnation, "held", m.Holds.Len())
 		case errors.Is(err, errLost):
-			p.options.Log.Info("a member that seemed dead beats again", "instance", p.options.Instance, "member", m.Instance)
+			p.options.Log.Info("a member that seemed dead beats again", "member", m.Instance)
 		default:
-			p.options.Log.Warn("a dead member could not be evicted", "instance", p.options.Instance, "member", m.Instance, "err", err)
+			p.options.Log.Warn("a dead member could not be evicted", "member", m.Instance, "err", err)
 		}
 	}
 	p.loop.announce = p.loop.announce || evicted
@@ -281,9 +286,9 @@ func (p *Presence) goAway() {
 	p.endAll(errHandedOver)
 	err := p.row.tryRemove(p.ctx, p.loop.self)
 	if err != nil && !errors.Is(err, errLost) {
-		p.options.Log.Warn("the member row could not be removed: others will see this member as dead", "instance", p.options.Instance, "err", err)
+		p.options.Log.Warn("the member row could not be removed: others will see this member as dead", "err", err)
 		return
 	}
-	p.options.Log.Info("left the cluster", "instance", p.options.Instance)
+	p.options.Log.Info("left the cluster")
 	p.nudgeAll(p.View())
 }
