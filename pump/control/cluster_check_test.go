@@ -17,9 +17,9 @@ const (
 	clusterUnowned = 2*clusterLease + clusterMargin
 	// clusterSettles is how long after the last fault everybody has their share:
 	// the dead are noticed (a lease, a margin, two beats), what they had is
-	// claimed and what is not where it should be is handed over (a lease at
-	// most, for handlers that do not end), and a beat for each to see it.
-	clusterSettles = 3*clusterLease + 2*clusterMargin + 4*clusterBeat
+	// claimed, and what is not where it should be is handed over, which takes a lease
+	// if handlers do not end; that twice, if the plan changed on the way.
+	clusterSettles = 4*clusterLease + 2*clusterMargin + 4*clusterBeat
 	clusterTick    = 100 * time.Millisecond
 )
 
