@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -71,7 +72,9 @@ type AccountChange struct {
 }
 
 // ListAccounts says how the workload uses each account of its map and of the
-// configuration, by name. It is control.ErrNoWorkload if the workload does not exist.
+// configuration, by name. It is control.ErrNoWorkload if the workload does not exist. A
+// configuration that says something else than what is pinned is a [*control.MismatchError]
+// beside the list.
 func ListAccounts(ctx context.Context, cfg Config) ([]AccountUse, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -81,7 +84,7 @@ func ListAccounts(ctx context.Context, cfg Config) ([]AccountUse, error) {
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}
-	return accountUses(&cfg, o.workload.Map), nil
+	return accountUses(&cfg, o.workload.Map), cfg.said().Check(o.workload)
 }
 
 func accountUses(cfg *Config, m *shardmap.Map) []AccountUse {
@@ -202,6 +205,24 @@ func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
 func (c *Config) spec() control.WorkloadSpec {
 	return control.WorkloadSpec{
 		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == Shared, Shards: c.shards(), Delivery: string(c.Delivery),
+	}
+}
+
+// said is the workload as far as the configuration says something of it: of the queues of
+// an account for which it gives no number, nothing. The default is for who makes the
+// workload; for who only reads what is there it would be a claim that nobody made.
+func (c *Config) said() control.WorkloadSpec {
+	s := c.spec()
+	s.Shards = slices.DeleteFunc(s.Shards, func(sh shardmap.Shard) bool {
+		return slices.ContainsFunc(c.Accounts, func(a Account) bool { return a.Name == sh.Account && a.anyQueues })
+	})
+	return s
+}
+
+// warnExtra names accounts of a configuration that the workload does not use.
+func warnExtra(log *slog.Logger, extra []string) {
+	if len(extra) > 0 {
+		log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add", "accounts", strings.Join(extra, " "))
 	}
 }
 

@@ -281,6 +281,11 @@ func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 		if _, err := AddAccount(t.Context(), cfg, "accountc"); !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
 			t.Error(err)
 		}
+		// A list says so beside what it shows.
+		uses, err := ListAccounts(t.Context(), cfg)
+		if len(uses) != 3 || !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
+			t.Errorf("%+v, %v", uses, err)
+		}
 		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
 			t.Error(got)
 		}

@@ -87,6 +87,8 @@ type Account struct {
 	// Storage replaces all of the above but Queues and Weight: a ready driver,
 	// for tests and for other transports.
 	Storage storage.Account
+
+	anyQueues bool // Queues was left out
 }
 
 // DefaultQueues is how many queues of an account are used unless configured:
@@ -170,6 +172,7 @@ func (a Account) withDefaults(field string) (Account, error) {
 		a.Name = a.Storage.Name()
 	}
 	if a.Queues == 0 {
+		a.anyQueues = true
 		a.Queues = DefaultQueues
 	}
 	if a.Queues < 1 || a.Queues > maxQueues {

@@ -35,7 +35,7 @@ func (d *Distributor) prepare(ctx context.Context) error {
 	d.stage.ready()
 	if len(w.Extra) > 0 && !d.saidExtra {
 		d.saidExtra = true
-		d.cfg.Log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add", "accounts", strings.Join(w.Extra, " "))
+		warnExtra(d.cfg.Log, w.Extra)
 	}
 	d.router.update(w)
 	t := d.router.now()

@@ -281,9 +281,10 @@ func (r *processing) connect(ctx context.Context) error {
 	}
 	// It would read other queues than those that tasks are put into (P6.6), or
 	// promise another delivery (P3.8).
-	if err := r.cfg.spec().Check(r.workload); err != nil {
+	if err := r.cfg.said().Check(r.workload); err != nil {
 		return err
 	}
+	warnExtra(r.log, r.cfg.spec().Extra(r.workload))
 	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
 		if _, err := r.fleet.shard(s.Account, s.Queue); err != nil {
 			return err

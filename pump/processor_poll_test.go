@@ -361,10 +361,36 @@ func TestWithUntilIdleAMissingWorkloadIsAnError(t *testing.T) {
 		}
 		began := time.Now()
 		_, err = pr.Run(t.Context())
-		if !errors.Is(err, control.ErrNoWorkload) || time.Since(began) > 6*time.Second {
+		if !errors.Is(err, control.ErrNoWorkload) || !strings.HasSuffix(err.Error(), "and no distributor made it within 5s") || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
+}
+
+func TestAProcessorStoppedWhileItWaitsSaysForWhat(t *testing.T) {
+	for what, fault := range map[string]*azsim.Rule{
+		"waiting for the workload to be created by its first distributor": nil,
+		"waiting for the control account to answer":                       {Service: "table", Fault: azsim.HangBefore},
+	} {
+		inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+			cfg := w.config("p", 1)
+			cfg.Workload = "late"
+			if fault != nil {
+				w.fault(*fault)
+			}
+			pr, err := NewProcessor(cfg, &seen{}, ProcessorOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := w.start(pr)
+			time.Sleep(time.Minute)
+			p.stop()
+			<-p.done
+			if p.err != nil || w.logged(what) != 2 || w.logged("stopped while "+what) != 1 {
+				t.Errorf("%s: %v", what, p.err)
+			}
+		})
+	}
 }
 
 func TestAProcessorRefusesAWorkloadThatItHasNoCredentialsFor(t *testing.T) {
@@ -383,12 +409,61 @@ func TestAProcessorRefusesAWorkloadThatItHasNoCredentialsFor(t *testing.T) {
 	})
 }
 
+// TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing: neither of segments nor of queues.
+func TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing(t *testing.T) {
+	inWorldOf(t, control.WorkloadSpec{Segments: 1024}, 2, 2, nil, func(t *testing.T, w *world) {
+		cfg := w.config("p", 0)
+		p, err := NewProcessor(cfg, &seen{}, ProcessorOptions{UntilIdle: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if w.logged("are not in use") != 0 {
+			t.Error("it warns of accounts that are in use")
+		}
+	})
+}
+
+func TestAProcessorThatDoesNotKnowThatSegmentsAreSharedRefusesToStart(t *testing.T) {
+	inSharedWorldOf(t, 1, 2, nil, func(t *testing.T, w *world) {
+		cfg := w.config("p", 2)
+		cfg.Segments = 0
+		p, err := NewProcessor(cfg, &seen{}, ProcessorOptions{UntilIdle: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.Run(t.Context())
+		if m, ok := errors.AsType[*control.MismatchError](err); !ok || m.Field != "segments" || !strings.Contains(m.Fix, "set segments: 0") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAProcessorWarnsOfAnAccountThatIsNotInUse(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		p, err := NewProcessor(w.operator(), &seen{}, ProcessorOptions{UntilIdle: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := w.logged("accounts of the configuration are not in use"); n != 1 || w.logged("accounts=accountc") != 1 {
+			t.Errorf("%d warnings", n)
+		}
+	})
+}
+
 func TestAProcessorWhoseConfigurationDisagreesRefusesToStart(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		for field, change := range map[string]func(*Config){
-			"segments": func(c *Config) { c.Segments = 1024 },
-			"accounts": func(c *Config) { c.Accounts[0].Queues = 3 },
+			"segments":  func(c *Config) { c.Segments = 1024 },
+			"accounts":  func(c *Config) { c.Accounts[0].Queues = 3 },
+			"segments ": func(c *Config) { c.Segments = Shared },
 		} {
+			field = strings.TrimSpace(field)
 			cfg := w.config("p", 2)
 			change(&cfg)
 			pr, err := NewProcessor(cfg, &seen{}, ProcessorOptions{})

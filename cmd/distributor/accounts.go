@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,17 +45,17 @@ func accountsList() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
 			uses, err := pump.ListAccounts(cmd.Context(), o.cfg)
-			if err != nil {
+			if uses == nil {
 				return err
 			}
 			if o.json {
-				return printJSON(cmd.OutOrStdout(), struct {
+				return errors.Join(printJSON(cmd.OutOrStdout(), struct {
 					Workload string            `json:"workload"`
 					Accounts []pump.AccountUse `json:"accounts"`
-				}{o.cfg.Workload, uses})
+				}{o.cfg.Workload, uses}), err)
 			}
 			printAccounts(cmd.OutOrStdout(), uses)
-			return nil
+			return err
 		}),
 	}
 	o.add(cmd)

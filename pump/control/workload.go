@@ -109,7 +109,7 @@ func EnsureWorkload(ctx context.Context, t storage.Table, spec WorkloadSpec) (*W
 			return nil, fmt.Errorf("workload %q: %w", spec.Name, err)
 		}
 		w := workloadFrom(t, spec.Name, v)
-		w.Extra = spec.extra(w)
+		w.Extra = spec.Extra(w)
 		return w, spec.Check(w)
 	}
 }

@@ -89,8 +89,9 @@ func (s WorkloadSpec) Check(w *Workload) error {
 // the places of messages depend on it, so it cannot change under a workload that exists.
 const beside = "; for another value make a new workload beside this one: give the configuration another workload name, let the distributors use it, and stop the old workload's processors when its queues are empty"
 
-// extra are the accounts that only the spec has, sorted.
-func (s WorkloadSpec) extra(w *Workload) (names []string) {
+// Extra are the accounts that only the spec has, sorted. They are no mistake: an
+// account is in all configurations before the map uses it (P6.5).
+func (s WorkloadSpec) Extra(w *Workload) (names []string) {
 	row := byAccount(w.Map.Shards)
 	for _, a := range slices.Sorted(maps.Keys(byAccount(s.Shards))) {
 		if row[a] == nil {
