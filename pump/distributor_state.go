@@ -15,7 +15,7 @@ type DistributorState struct {
 	// "distributing", and "draining" once Run was told to stop.
 	Phase string `json:"phase"`
 	// Ready means that all is well: it distributes or would if a distribution was
-	// due, and every account answers. Reasons are what is missing, in words.
+	// due, and every account answers. Reasons are what is missing, in words; never nil.
 	Ready    bool              `json:"ready"`
 	Reasons  []string          `json:"reasons"`
 	Run      string            `json:"run,omitempty"`     // that it distributes now
@@ -109,7 +109,7 @@ func (c *DistributorCounts) add(r *distribution) {
 // State is what the distributor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
 func (d *Distributor) State() DistributorState {
-	s := DistributorState{Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Cluster: ClusterState{Rank: -1}, Accounts: d.fleet.states(time.Now())}
+	s := DistributorState{Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Reasons: []string{}, Cluster: ClusterState{Rank: -1}, Accounts: d.fleet.states(time.Now())}
 	st := &d.stage
 	st.mu.Lock()
 	run, prepared, current := st.run, st.prepared, st.current

@@ -190,7 +190,8 @@ type processing struct {
 
 	member    atomic.Pointer[member] // nil until it has joined
 	share     atomic.Pointer[share]  // nil until then as well
-	followMu  sync.Mutex             // one view after the other
+	followMu  sync.Mutex             // one view after the other; guards awaited
+	awaited   map[string]bool        // members whose leases are waited for, as the log says
 	owned     *owned
 	spills    *spillWatch
 	hints     *ownerHints
@@ -297,6 +298,13 @@ func (r *processing) connect(ctx context.Context) error {
 // cannot be read for now, is waited for, with UntilIdle only that long.
 func (r *processing) loadWorkload(ctx context.Context) error {
 	var told error
+	var waits string
+	stopped := func() error {
+		if told != nil {
+			r.log.Info("stopped while "+waits, "control", r.cfg.Control)
+		}
+		return context.Cause(ctx)
+	}
 	for n := uint64(0); ; n++ {
 		try, cancel := context.WithTimeout(ctx, requestTimeout)
 		w, err := control.LoadWorkload(try, r.fleet.control, r.cfg.Workload)
@@ -306,21 +314,26 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return stopped()
 		}
 		absent := errors.Is(err, control.ErrNoWorkload)
 		if e, ok := asStorageError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
 			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
 		}
 		if idle := r.o.UntilIdle; idle > 0 && time.Since(r.began) >= idle {
+			if absent {
+				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.cfg.Control, idle)
+			}
 			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
 		}
 		if told == nil || errors.Is(told, control.ErrNoWorkload) != absent {
 			told = err
 			if absent {
-				r.log.Info("waiting for the workload to be created by its first distributor", "control", r.cfg.Control)
+				waits = "waiting for the workload to be created by its first distributor"
+				r.log.Info(waits, "control", r.cfg.Control)
 			} else {
-				r.log.Warn("waiting for the control account to answer", "control", r.cfg.Control, "error", err)
+				waits = "waiting for the control account to answer"
+				r.log.Warn(waits, "control", r.cfg.Control, "error", err)
 			}
 		}
 		wait := r.jitter.around(doubled(250*time.Millisecond, 5*time.Second, n), "load", r.cfg.Workload, n)
@@ -328,7 +341,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 			wait = min(wait, max(idle-time.Since(r.began), time.Millisecond))
 		}
 		if !waitFor(ctx, wait) {
-			return context.Cause(ctx)
+			return stopped()
 		}
 	}
 }

@@ -15,7 +15,7 @@ type ProcessorState struct {
 	// was told to stop.
 	Phase string `json:"phase"`
 	// Ready means that all is well: it works, holds its share of the segments, and
-	// every account answers. Reasons are what is missing, in words.
+	// every account answers. Reasons are what is missing, in words; never nil.
 	Ready    bool             `json:"ready"`
 	Reasons  []string         `json:"reasons"`
 	Gate     string           `json:"gate,omitempty"` // that it waits at
@@ -81,7 +81,7 @@ func (r *processing) enter(p phase) { r.phase.Store(int32(p)) }
 // State is what the processor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
 func (p *Processor) State() ProcessorState {
-	s := ProcessorState{Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(), Cluster: ClusterState{Rank: -1}}
+	s := ProcessorState{Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(), Reasons: []string{}, Accounts: []AccountState{}, Done: ProcessorSummary{Requests: Requests{}}, Cluster: ClusterState{Rank: -1}}
 	r := p.running.Load()
 	if r == nil {
 		if last := p.last.Load(); last != nil {
@@ -109,6 +109,9 @@ func (p *Processor) State() ProcessorState {
 	if now > phaseStarting {
 		s.Reasons = append(s.Reasons, s.Cluster.reasons()...)
 		if share := r.share.Load(); share != nil {
+			if awaits := share.awaits(); awaits != "" {
+				s.Reasons = append(s.Reasons, awaits)
+			}
 			for _, name := range share.unreadable() {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("queue %s cannot be read: no credentials for its account", name))
 			}

@@ -29,8 +29,8 @@ func TestReadinessSaysTheTruth(t *testing.T) {
 					t.Errorf("%s: %q, want %q", when, s.Reasons[i], want)
 				}
 			}
-			if _, err := json.Marshal(s); err != nil {
-				t.Error(err)
+			if text, err := json.Marshal(s); err != nil || strings.Contains(string(text), `s":null`) {
+				t.Errorf("%s: a list that is none: %s (%v)", when, text, err)
 			}
 		}
 		is("before Run", "stopped", "it is not running")
@@ -158,7 +158,7 @@ func TestADistributorThatCannotJoinIsReady(t *testing.T) {
 		d := w.distributor("d", &listSource{print: "p", n: 100, pace: 100 * time.Millisecond}, DistributorOptions{})
 		run := w.startDistributor(d)
 		time.Sleep(7 * time.Second)
-		if s := d.State(); s.Phase != "distributing" || !s.Ready || s.Cluster.Members != 0 {
+		if s := d.State(); s.Phase != "distributing" || !s.Ready || s.Reasons == nil || s.Cluster.Members != 0 {
 			t.Errorf("%s, ready %v, %q, %+v", s.Phase, s.Ready, s.Reasons, s.Cluster)
 		}
 		run.cancel()

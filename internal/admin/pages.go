@@ -63,9 +63,6 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	if of := s.of.Load(); of != nil {
 		a.Ready, a.Reasons = of.ready()
 	}
-	if a.Reasons == nil {
-		a.Reasons = []string{}
-	}
 	status := http.StatusOK
 	if !a.Ready {
 		status = http.StatusServiceUnavailable

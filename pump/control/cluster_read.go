@@ -37,7 +37,7 @@ func LoadView(ctx context.Context, t storage.Table, workload string) (*View, err
 	r := viewReader{table: t, workload: workload, timeout: requestTimeout}
 	v, err := r.mustRead(ctx)
 	if storage.Is(err, storage.Missing) {
-		err = fmt.Errorf("%w: %w", ErrNoWorkload, err)
+		err = ErrNoWorkload // nor is there a table
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workload %q: %w", workload, err)

@@ -121,7 +121,7 @@ func LoadWorkload(ctx context.Context, t storage.Table, name string) (*Workload,
 	}
 	v, err := workloadRowOf(t, name).mustRead(ctx)
 	if storage.Is(err, storage.Missing) {
-		return nil, fmt.Errorf("workload %q: %w: %w", name, ErrNoWorkload, err)
+		return nil, fmt.Errorf("workload %q: %w", name, ErrNoWorkload) // nor has it a table
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workload %q: %w", name, err)

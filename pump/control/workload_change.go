@@ -48,7 +48,7 @@ func ChangeMap(ctx context.Context, t storage.Table, workload string, change fun
 		case errors.Is(err, errLost):
 			continue
 		case storage.Is(err, storage.Missing):
-			return nil, fmt.Errorf("workload %q: %w: %w", workload, ErrNoWorkload, err)
+			return nil, fmt.Errorf("workload %q: %w", workload, ErrNoWorkload)
 		case err != nil:
 			return nil, fmt.Errorf("workload %q: %w", workload, err)
 		}

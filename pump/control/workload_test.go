@@ -37,7 +37,7 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 		server := newFakeServer()
 		server.exists = false
 		client := server.client("me")
-		if _, err := LoadWorkload(t.Context(), client, "city"); !errors.Is(err, ErrNoWorkload) {
+		if _, err := LoadWorkload(t.Context(), client, "city"); !errors.Is(err, ErrNoWorkload) || err.Error() != `workload "city": the workload does not exist` {
 			t.Errorf("no table: %v", err)
 		}
 		made, err := EnsureWorkload(t.Context(), client, citySpec())
