@@ -105,7 +105,7 @@ restart them, one after another: the command is refused, and names them, while a
 process is alive that could not read the account.`,
 		Example: `  # after acct03 has been added to pump.yaml everywhere
   distributor accounts add acct03 --config pump.yaml`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
 			return c.apply(cmd, args[0], "", func(console *cli.Console) (pump.AccountChange, error) {
 				return pump.AddAccount(cmd.Context(), c.cfg, args[0])
@@ -127,7 +127,7 @@ take the load. ` + "`accounts add`" + ` makes the account active again at any ti
 		Example: `  distributor accounts drain acct02 --config pump.yaml
   # and wait until it is empty
   distributor accounts drain acct02 --config pump.yaml --wait --yes`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
 			question := "Nothing more will be sent to account %s, and its segments get other homes."
 			return c.apply(cmd, args[0], question, func(console *cli.Console) (pump.AccountChange, error) {
@@ -157,7 +157,7 @@ Only then take it out of the configuration. The control account, which
 holds the workload's rows, cannot be removed.`,
 		Example: `  distributor accounts remove acct02 --config pump.yaml
   distributor accounts remove acct02 --config pump.yaml --wait --yes`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
 			question := "Account %s will not be read any more."
 			return c.apply(cmd, args[0], question, func(console *cli.Console) (pump.AccountChange, error) {

@@ -28,7 +28,7 @@ func gateCommand(use, short, long, example string, change func(context.Context, 
 	var o operation
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example,
-		Args: cobra.ExactArgs(1),
+		Args: cli.OneArgument,
 		RunE: o.run(func(cmd *cobra.Command, args []string) error {
 			if err := control.CheckGate(args[0]); err != nil {
 				return cli.Usage("%w", err)

@@ -21,7 +21,7 @@ begins with 1 and is made by the first who asks. One number is printed as it is,
 several as the first and the last of them. Programs in Go take them with control.IDRange.`,
 		Example: `  distributor ids orders --config pump.yaml
   seq $(distributor ids orders --count 100 --config pump.yaml)`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.OneArgument,
 		RunE: o.run(func(cmd *cobra.Command, args []string) error {
 			if count == 0 {
 				return cli.Usage("--count: 0 is out of range; use 1 or more")

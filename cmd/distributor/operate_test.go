@@ -228,6 +228,26 @@ func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
 	walk(root())
 }
 
+func TestAMissingArgumentIsNamedWithTheUsage(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"hold"}, "NAME is missing\nusage: distributor hold NAME [flags]"},
+		{[]string{"release"}, "NAME is missing\nusage: distributor release NAME [flags]"},
+		{[]string{"ids", "--count", "3"}, "NAME is missing\nusage: distributor ids NAME [flags]"},
+		{[]string{"accounts", "add"}, "NAME is missing\nusage: distributor accounts add NAME [flags]"},
+		{[]string{"accounts", "drain", "a", "b"}, "there is one NAME, not 2\nusage: distributor accounts drain NAME [flags]"},
+	} {
+		cmd := root()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(tt.args)
+		if err := cmd.Execute(); err == nil || err.Error() != tt.want {
+			t.Errorf("%q: %v", tt.args, err)
+		}
+	}
+}
+
 func TestWhoWasToldIsSaid(t *testing.T) {
 	for _, tt := range []struct {
 		change pump.GateChange

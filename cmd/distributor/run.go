@@ -115,6 +115,11 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if f.admin != admin.Off {
+		if err := file.CheckAdmin(); err != nil {
+			return err
+		}
+	}
 	f.options.OnBadLine = pump.BadLine(f.onBadLine)
 	// Before the port is opened: upon a mistake nothing is done.
 	if _, err := pump.NewDistributor(file.Config, src, f.options); err != nil {

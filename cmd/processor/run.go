@@ -120,6 +120,11 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if f.admin != admin.Off {
+		if err := file.CheckAdmin(); err != nil {
+			return err
+		}
+	}
 	if err := f.check(file); err != nil {
 		return err
 	}

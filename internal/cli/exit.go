@@ -65,6 +65,18 @@ func Command(f func(cmd *cobra.Command) error) func(*cobra.Command, []string) er
 	}
 }
 
+// OneArgument is the Args of a command that takes what the last word of its Use names.
+func OneArgument(cmd *cobra.Command, args []string) error {
+	name := cmd.Use[strings.LastIndexByte(cmd.Use, ' ')+1:]
+	switch len(args) {
+	case 0:
+		return Usage("%s is missing\nusage: %s", name, cmd.UseLine())
+	case 1:
+		return nil
+	}
+	return Usage("there is one %s, not %d\nusage: %s", name, len(args), cmd.UseLine())
+}
+
 // Main runs the program and ends the process. atOnce is called before the
 // process ends without further ado on a second signal.
 func Main(root *cobra.Command, atOnce func()) {

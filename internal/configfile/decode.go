@@ -23,7 +23,9 @@ type decoder struct {
 	lines     map[string]int
 	variables []string
 	admin     Admin
+	inAdmin   bool // what is read now is the admin port's
 	errs      Errors
+	unset     Errors // variables of the admin port that are not set
 }
 
 // maxErrors is how many errors are reported: more no one reads.
@@ -151,6 +153,8 @@ func (d *decoder) budget(path string, n ast.Node) pump.Budget {
 }
 
 func (d *decoder) readAdmin(path string, n ast.Node) {
+	d.inAdmin = true
+	defer func() { d.inAdmin = false }()
 	d.mapping(path, n, []field{
 		{"listen", func(path string, n ast.Node) {
 			if s, ok := d.text(path, n); ok && (s == "off" || d.address(path, n, s, "127.0.0.1:9090, or off")) {
@@ -249,6 +253,10 @@ func (d *decoder) expand(path string, n ast.Node, s string) (scalar, bool) {
 		fix := "write ${NAME}, or $${ for a literal ${"
 		if ue, ok := errors.AsType[*undefinedError](err); ok {
 			fix = "run `export " + ue.name + "=...` first"
+			if d.inAdmin {
+				d.unset = append(d.unset, &Error{File: d.file, Line: line(n), Field: path, Problem: err.Error(), Fix: fix})
+				return scalar{}, false
+			}
 		}
 		d.fail(line(n), path, err.Error(), fix)
 		return scalar{}, false

@@ -28,10 +28,21 @@ type File struct {
 	// Variables are the environment variables that the file refers to. They
 	// are taken as secrets: a child process gets none of them.
 	Variables []string
-	Admin     Admin
+	// Admin may lack what [File.CheckAdmin] complains of.
+	Admin Admin
 
+	unset Errors
 	path  string
 	lines map[string]int // field path, for example accounts[1].queues -> line
+}
+
+// CheckAdmin is for those who open an admin port: a variable that only the port
+// needs, such as the address of a pod, is none that other commands must have.
+func (f *File) CheckAdmin() error {
+	if len(f.unset) > 0 {
+		return f.unset
+	}
+	return nil
 }
 
 // Admin says where the admin port is. Empty fields are not set.
@@ -146,7 +157,7 @@ func parse(path string, text []byte, env func(string) (string, bool)) (*File, er
 		return nil, d.errs
 	}
 	slices.Sort(d.variables)
-	return &File{Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, path: path, lines: d.lines}, nil
+	return &File{Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, unset: d.unset, path: path, lines: d.lines}, nil
 }
 
 // root parses the text to its one mapping. The parser's own errors quote the

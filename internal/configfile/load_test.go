@@ -11,6 +11,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/queuepump/queuepump/pump"
 )
@@ -57,7 +58,7 @@ admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 		Delivery: pump.AtLeastOnce,
 		Budget:   pump.Budget{Account: 100, Queue: 10.5, GetCostsMessages: new(false)},
 	}
-	if d := cmp.Diff(want.Accounts, f.Config.Accounts); d != "" {
+	if d := cmp.Diff(want.Accounts, f.Config.Accounts, cmpopts.IgnoreUnexported(pump.Account{})); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff(want.Budget, f.Config.Budget); d != "" {
@@ -71,6 +72,24 @@ admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 	}
 	if d := cmp.Diff([]string{"CONN", "QUEUES", "SAS"}, f.Variables); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestAVariableThatOnlyTheAdminPortNeedsIsMissedByThoseWhoOpenOne(t *testing.T) {
+	const text = "workload: w1x\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\nadmin:\n  advertise: ${POD_IP}:9090\n"
+	f, err := parse("pump.yaml", []byte(text), environment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CheckAdmin(); err == nil || err.Error() != "pump.yaml:4: admin.advertise: the environment variable POD_IP is not set; run `export POD_IP=...` first" {
+		t.Error(err)
+	}
+	if f, err = parse("pump.yaml", []byte(text), environment("POD_IP", "10.0.0.1")); err != nil || f.CheckAdmin() != nil || f.Admin.Advertise != "10.0.0.1:9090" {
+		t.Errorf("%v, %+v", err, f)
+	}
+	// Whatever else is wrong there is wrong for everybody.
+	if _, err := parse("pump.yaml", []byte(strings.ReplaceAll(text, "advertise", "advertize")), environment()); err == nil {
+		t.Error("a field that is none is accepted")
 	}
 }
 
