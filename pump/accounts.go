@@ -291,15 +291,19 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 	if len(without) == 0 {
 		return nil
 	}
-	const named = 10
-	list := strings.Join(without[:min(len(without), named)], ", ")
-	if n := len(without) - named; n > 0 {
-		list += fmt.Sprintf(" and %d more", n)
-	}
 	return &AccountError{
-		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members), list),
+		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members), someOf(without, 10)),
 		Fix: "add it to their configuration and restart them, one after another, then try again (one that is dead leaves the list a lease after its last beat)",
 	}
+}
+
+// someOf names the first of many.
+func someOf(names []string, most int) string {
+	list := strings.Join(names[:min(len(names), most)], ", ")
+	if n := len(names) - most; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return list
 }
 
 // createQueues makes the account's queues before the map names them: a processor

@@ -53,8 +53,34 @@ func (r *processing) follow() {
 		return ok
 	}, r.reach)
 	r.share.Store(s)
+	r.tellAwaited(s)
 	r.spills.follow(s)
 	r.poller.follow(s.polled(), idleBound(s.pairs))
+}
+
+// tellAwaited says once of each member that this process waits for its lease: without
+// that, a processor that is started after all others were killed does nothing for a
+// lease and says nothing. followMu is held.
+func (r *processing) tellAwaited(s *share) {
+	var news []string
+	told := map[string]bool{}
+	for _, name := range s.awaited {
+		if !r.awaited[name] {
+			news = append(news, name)
+		}
+		told[name] = true
+	}
+	r.awaited = told
+	if len(news) == 0 {
+		return
+	}
+	lease := time.Duration(0)
+	for _, m := range s.view.Members {
+		if told[m.Instance] {
+			lease = max(lease, m.Dead)
+		}
+	}
+	r.log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one", "members", someOf(news, 10), "segments", s.late, "lease", lease)
 }
 
 // reach gives the queue of a shard, or nil with an alarm if there are no credentials
@@ -98,6 +124,9 @@ func (r *processing) trouble() string {
 	if s := r.share.Load(); s != nil {
 		if names := s.unreadable(); len(names) > 0 {
 			return fmt.Sprintf("queue %s: no credentials", names[0])
+		}
+		if awaits := s.awaits(); awaits != "" {
+			return awaits
 		}
 	}
 	return r.poller.trouble()

@@ -1,6 +1,8 @@
 package pump
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/control"
@@ -31,6 +33,11 @@ type share struct {
 	// lacking is how many segments are planned for this process and not held yet, and
 	// claimable how many of them nobody else holds.
 	lacking, claimable int
+	// awaited are members that own segments planned for this process and have missed two
+	// beats: if they are dead, those are free when their leases have run out. They own
+	// late of the segments.
+	awaited []string
+	late    int
 }
 
 // spill is a mark that concerns this process: messages of a segment that it
@@ -74,13 +81,20 @@ func newShare(instance string, v *control.View, held func(uint32) bool, open fun
 func (s *share) readSegments(held func(uint32) bool) {
 	rank := s.view.Rank(s.instance)
 	s.outside = rank < 0
-	plan := s.view.Plan()
+	plan, newest := s.view.Plan(), s.view.Stamp()
+	defer func() { slices.Sort(s.awaited) }()
 	for n := range uint32(s.of.Segments) {
 		if !held(n) {
 			if rank >= 0 && plan[n] == rank {
 				s.lacking++
-				if owner, live := s.view.OwnerOf(n); !live || owner.Instance == s.instance {
+				switch owner, live := s.view.OwnerOf(n); {
+				case !live || owner.Instance == s.instance:
 					s.claimable++
+				case owner.Every > 0 && newest.Sub(owner.Beat) > 2*owner.Every:
+					s.late++
+					if !slices.Contains(s.awaited, owner.Instance) {
+						s.awaited = append(s.awaited, owner.Instance)
+					}
 				}
 			}
 			continue
@@ -96,6 +110,14 @@ func (s *share) readSegments(held func(uint32) bool) {
 			}
 		}
 	}
+}
+
+// awaits says, for people, whose leases this process waits for; empty: nobody's.
+func (s *share) awaits() string {
+	if len(s.awaited) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("it waits for the lease of %s to run out, who own %d of its segments and have missed beats", someOf(s.awaited, 4), s.late)
 }
 
 // marked reports whether messages of a segment may be in its choice-th queue

@@ -133,10 +133,14 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 		return err
 	}
 	r.tallies = map[RunID]control.Tally{}
+	var bad []error
 	for _, run := range r.runs {
 		tallies, err := control.Tallies(ctx, r.table, r.cfg.Workload, run.ID)
 		if err != nil {
-			return err
+			bad = append(bad, err)
+			if !errors.Is(err, control.ErrCorrupt) {
+				break // nor would the next be read
+			}
 		}
 		var sum control.Tally
 		for _, t := range tallies {
@@ -144,7 +148,7 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 		}
 		r.tallies[run.ID] = sum
 	}
-	return nil
+	return errors.Join(bad...)
 }
 
 func (r *statusReader) readGates(ctx context.Context) (err error) {
@@ -251,16 +255,11 @@ func (r *statusReader) cluster(s *Status) {
 // absent tells of those who are silent, and of segments that nobody works on.
 func (r *statusReader) absent(s *Status, silent []string, live int) {
 	if n := len(silent); n > 0 {
-		const named = 4
-		list := strings.Join(silent[:min(n, named)], ", ")
-		if n > named {
-			list += fmt.Sprintf(" and %d more", n-named)
-		}
 		clock := ""
 		if s.LocalClock {
 			clock = ", by the clock of this machine"
 		}
-		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s", n, len(s.Instances), clock, list)
+		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s", n, len(s.Instances), clock, someOf(silent, 4))
 	}
 	// Without processors there is nobody to own anything, which is no news. One look
 	// cannot tell for how long that has been so.
