@@ -29,31 +29,34 @@ type workFlags struct {
 	patience time.Duration
 	keepEnv  []string
 
-	connections int // to keep open to --http; set before handler is called
+	// Set before handler is called.
+	connections int  // to keep open to --http
+	claims      bool // a task in work holds its key (--min-interval)
 }
 
 // protocols is the part of the help that says how tasks and outcomes travel.
 const protocols = `--exec CMD starts long-lived children (one a core, see --children). A child reads
 one JSON line a task on its standard input,
-  {"seq":1,"run":"0a..","segment":5,"n":17,"key":"Oslo","id":"","attempt":1,"body":{...}}
+  {"seq":1,"run":"0a..","segment":5,"n":17,"key":"Oslo","id":"","epoch":3,"attempt":1,"body":{...}}
 and prints one line for it on its standard output before it gets the next one:
   {"seq":1,"ok":true}                      done; may carry "result": any JSON value
   {"seq":1,"retry":"30s","error":"..."}    again after that time
   {"seq":1,"reject":true,"error":"..."}    never: quarantined at once
   {"seq":1,"error":"..."}                  failed: again with growing delay
-seq is the task's own and must be given back. The body is JSON if it is JSON,
+seq is the task's own and must be given back. epoch grows with each new owner of
+the segment: a store can refuse a smaller one than it has seen. The body is JSON if it is JSON,
 else a string, else "bodyBase64"; the key is "key" or "keyBase64". A line may
 have 1 MiB. The child should end when its input does. A child that dies, prints
 anything else or takes longer than --task-timeout is killed with all its children
 and replaced, and its task is tried again.
 
 --exec-each CMD starts a process for each task. The body is its standard input;
-QUEUEPUMP_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID and _ATTEMPT are in its
-environment. Its exit status is the outcome: 0 done, 65 rejected, 75 again in
+QUEUEPUMP_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID, _EPOCH and _ATTEMPT are
+in its environment. Its exit status is the outcome: 0 done, 65 rejected, 75 again in
 30 s, anything else failed. Its standard output is the result.
 
---http URL posts the body, with Queuepump-Run, -Segment, -N, -Key, -Id, -Attempt
-and Idempotency-Key as headers. 2xx is done, and the answer's body the result;
+--http URL posts the body, with Queuepump-Run, -Segment, -N, -Key, -Id, -Epoch,
+-Attempt and Idempotency-Key as headers. 2xx is done, and the answer's body the result;
 410, 413, 415 and 422 reject; anything else fails; Retry-After is honoured with
 408, 425, 429 and 5xx. Redirects are not followed. While no connection can be
 made tasks wait, and lose no attempt.
@@ -154,8 +157,11 @@ func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slo
 		return h, nil
 	}
 	// More tasks than children, so that one fsync is for many: a task whose
-	// result waits for the disk needs no child any more.
-	h.concurrency = max(64, 2*f.children)
+	// result waits for the disk needs no child any more. Not if those that wait for a
+	// child held their keys meanwhile, and after a crash for the whole interval.
+	if h.concurrency == 0 || !f.claims {
+		h.concurrency = max(64, 2*f.children)
+	}
 	h.handler = handlers.Recorded(w, out)
 	return h, nil
 }

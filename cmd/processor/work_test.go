@@ -1,10 +1,13 @@
 package main
 
 import (
+	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -36,6 +39,42 @@ func TestWhatToDoWithATaskIsSaidExactlyOnce(t *testing.T) {
 			err := tt.flags.check()
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestATaskThatWaitsForAChildHoldsNoKey unless somebody asks for more tasks in work than children.
+func TestATaskThatWaitsForAChildHoldsNoKey(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		flags workFlags
+		want  int
+	}{
+		{"children", workFlags{exec: "cat"}, 4},
+		{"children, results", workFlags{exec: "cat", out: "x"}, 64},
+		{"children, keys", workFlags{exec: "cat", claims: true}, 4},
+		{"children, results, keys", workFlags{exec: "cat", out: "x", claims: true}, 4},
+		{"processes, results", workFlags{execEach: "cat", out: "x"}, 64},
+		{"processes, results, keys", workFlags{execEach: "cat", out: "x", claims: true}, 4},
+		{"an endpoint, results, keys", workFlags{http: "http://127.0.0.1:1/", out: "x", claims: true}, 64},
+		{"a file, keys", workFlags{out: "x", claims: true}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := tt.flags
+			f.children, f.timeout, f.patience = 4, time.Second, time.Second
+			if f.out != "" {
+				f.out = filepath.Join(t.TempDir(), f.out)
+			}
+			h, err := f.handler(t.Context(), &configfile.File{}, slog.New(slog.DiscardHandler), func(error) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h.concurrency != tt.want {
+				t.Errorf("%d tasks in work at once, want %d", h.concurrency, tt.want)
+			}
+			if err := h.close(); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -34,6 +34,7 @@ const tempFailDelay = 30 * time.Second
 //	QUEUEPUMP_RUN, QUEUEPUMP_SEGMENT, QUEUEPUMP_N   the task's identity
 //	QUEUEPUMP_KEY                                   or QUEUEPUMP_KEY_BASE64
 //	QUEUEPUMP_ID, QUEUEPUMP_ATTEMPT
+//	QUEUEPUMP_EPOCH                                 [pump.Task]'s Epoch
 //	QUEUEPUMP_FOREIGN                               only of a message that no distributor made
 //
 // Its exit status is the outcome: 0 done, 65 (EX_DATAERR) rejected, 75
@@ -165,6 +166,7 @@ func taskEnv(t *pump.Task) []string {
 		"QUEUEPUMP_RUN=" + t.Run.String(),
 		"QUEUEPUMP_SEGMENT=" + strconv.FormatUint(uint64(t.Segment), 10),
 		"QUEUEPUMP_N=" + strconv.FormatUint(t.N, 10),
+		"QUEUEPUMP_EPOCH=" + strconv.FormatUint(t.Epoch, 10),
 		"QUEUEPUMP_ATTEMPT=" + strconv.Itoa(t.Attempt),
 	}
 	add := func(name, value string) {

@@ -33,7 +33,7 @@ func TestAChildGetsOneLineATaskAndItsResultComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := `{"seq":` + strconv.Itoa(i+1) + `,"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","attempt":2,` +
+		want := `{"seq":` + strconv.Itoa(i+1) + `,"run":"ab000000000000000000000000000000","segment":5,"n":17,"key":"Oslo","id":"a1","epoch":1152921504606846976,"attempt":2,` +
 			[]string{`"body":{"a":[1,2]}`, `"body":"plain <text>"`, `"bodyBase64":"/w=="`}[i] + "}"
 		if string(result) != want {
 			t.Errorf("the child read %s, want %s", result, want)

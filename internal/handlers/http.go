@@ -41,6 +41,7 @@ type HTTPOptions struct {
 //	Queuepump-Run, Queuepump-Segment, Queuepump-N   the task's identity
 //	Queuepump-Key, Queuepump-Id                     percent-encoded; left out over 4 KiB
 //	Queuepump-Attempt
+//	Queuepump-Epoch                                 [pump.Task]'s Epoch
 //	Queuepump-Foreign                               only of a message that no distributor made
 //	Idempotency-Key                                 RUN-SEGMENT-N, the same in every delivery
 //
@@ -172,6 +173,7 @@ func (h *HTTP) header(to http.Header, t *pump.Task) {
 	to.Set("Queuepump-Segment", segment)
 	to.Set("Queuepump-N", n)
 	to.Set("Queuepump-Attempt", strconv.Itoa(t.Attempt))
+	to.Set("Queuepump-Epoch", strconv.FormatUint(t.Epoch, 10))
 	identity := run + "-" + segment + "-" + n
 	for name, value := range map[string]string{"Queuepump-Key": string(t.Key), "Queuepump-Id": t.ID, "Queuepump-Foreign": t.Foreign} {
 		if value = url.PathEscape(value); value != "" && len(value) <= 4<<10 {

@@ -55,7 +55,7 @@ func TestAnEndpointGetsTheBodyAndTheRestInHeaders(t *testing.T) {
 	want := map[string]string{
 		"Content-Type": "application/json", "Authorization": "Bearer x",
 		"Queuepump-Run": "ab000000000000000000000000000000", "Queuepump-Segment": "5", "Queuepump-N": "17",
-		"Queuepump-Key": "Malm%C3%B6%202%2F3", "Queuepump-Id": "a1", "Queuepump-Attempt": "2",
+		"Queuepump-Key": "Malm%C3%B6%202%2F3", "Queuepump-Id": "a1", "Queuepump-Attempt": "2", "Queuepump-Epoch": "1152921504606846976",
 		"Idempotency-Key": "ab000000000000000000000000000000-5-17",
 	}
 	have := map[string]string{}

@@ -127,7 +127,7 @@ func command(mode string, env ...string) CommandOptions {
 }
 
 func task(body string) *pump.Task {
-	return &pump.Task{Run: pump.RunID{0xab}, Segment: 5, N: 17, Key: []byte("Oslo"), ID: "a1", Body: []byte(body), Attempt: 2}
+	return &pump.Task{Run: pump.RunID{0xab}, Segment: 5, N: 17, Key: []byte("Oslo"), ID: "a1", Body: []byte(body), Attempt: 2, Epoch: 1 << 60}
 }
 
 // sameError compares what the errors ask for, with their texts.

@@ -36,11 +36,14 @@ func appendResult(dst []byte, t *pump.Task, result json.RawMessage) []byte {
 }
 
 // appendRequest appends the line that a child reads: as appendTask, with the
-// number that its answer must carry.
+// number that its answer must carry, and the epoch, which is of use only while the
+// task is worked on.
 func appendRequest(dst []byte, seq uint64, t *pump.Task) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, seq, 10)
 	dst = appendIdentity(append(dst, ','), t)
+	dst = append(dst, `,"epoch":`...)
+	dst = strconv.AppendUint(dst, t.Epoch, 10)
 	dst = append(dst, `,"attempt":`...)
 	dst = strconv.AppendInt(dst, int64(t.Attempt), 10)
 	dst = appendBody(append(dst, ','), t.Body)
