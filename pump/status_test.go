@@ -403,6 +403,14 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 			t.Errorf("%+v", s.Runs)
 		}
 		_ = mine
+		_, err = w.table().Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+			Partition: "town.progress", Row: sealed.String() + ".p3", Properties: map[string]any{"Instance": "p3", "Handled": int64(-1)},
+		}})
+		check(err)
+		s = w.status(StatusOptions{Runs: 9})
+		if r := s.Runs[3]; r.Handled != 6 || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, sealed.String()+".p3") }) {
+			t.Errorf("with a damaged tally: %+v, %q", r, s.Problems)
+		}
 		check(term.Finish(ctx))
 		d = w.status(StatusOptions{}).Distribution
 		if wait := d.Next.Sub(w.status(StatusOptions{}).Time); d.Phase != "idle" || d.BeatAge != nil || wait < 50*time.Second || wait > time.Minute {

@@ -47,8 +47,8 @@ func NoteTally(ctx context.Context, t storage.Table, workload string, run codec.
 		return err
 	}
 	props := map[string]any{formatProperty: int64(format), "Instance": printable(instance)}
-	for name, count := range tally.properties() {
-		props[name] = int64(min(*count, math.MaxInt64))
+	for _, p := range tally.properties() {
+		props[p.name] = int64(min(*p.count, math.MaxInt64))
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -61,7 +61,9 @@ func NoteTally(ctx context.Context, t storage.Table, workload string, run codec.
 	return nil
 }
 
-// Tallies gives what each instance has noted of a run; none is no error. It gives up after a minute.
+// Tallies gives what each instance has noted of a run; none is no error. Rows that
+// cannot be read are part of the error, and the others are given all the same. It
+// gives up after a minute.
 func Tallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (map[string]Tally, error) {
 	if err := checkWorkloadName(workload); err != nil {
 		return nil, err
@@ -69,49 +71,71 @@ func Tallies(ctx context.Context, t storage.Table, workload string, run codec.Ru
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		found, err := findTallies(ctx, t, workload, run)
-		if err == nil || storage.Is(err, storage.Missing) {
-			return found, nil // without the table there is none either
+		found, bad, err := findTallies(ctx, t, workload, run)
+		if storage.Is(err, storage.Missing) {
+			return nil, nil // without the table there is none either
+		}
+		if err == nil {
+			err = errors.Join(bad...)
+		}
+		if err == nil {
+			return found, nil
 		}
 		if ctx.Err() != nil || !mayRetry(err) {
-			return nil, fmt.Errorf("tallies of run %s: %w", run, err)
+			return found, fmt.Errorf("tallies of run %s: %w", run, err)
 		}
 		drawOf(t).pause(ctx, tallyPartition(workload), attempt, requestTimeout/5, err)
 	}
 }
 
-func findTallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (map[string]Tally, error) {
+func findTallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (found map[string]Tally, bad []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout) // a request a thousand rows
 	defer cancel()
-	found := map[string]Tally{}
+	found = map[string]Tally{}
 	first := run.String() + "."
 	q := storage.Query{Partition: tallyPartition(workload), From: first, To: run.String() + "~"} // '.' < '~'
 	for e, err := range t.Query(ctx, q) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		f := &fields{props: e.Properties}
-		instance, tally := f.text("Instance"), Tally{}
-		for name, count := range tally.properties() {
-			*count = f.count(name)
+		instance, tally, err := decodeTally(e, first)
+		if err != nil {
+			bad = append(bad, fmt.Errorf("row %s/%s: %w", e.Partition, e.Row, err))
+		} else {
+			found[instance] = tally
 		}
-		if f.err == nil && (!strings.HasPrefix(e.Row, first) || e.Row[len(first):] != instanceKey(instance)) {
-			f.fail("Instance", "is not the one of the row's key")
-		}
-		if f.err != nil {
-			return nil, fmt.Errorf("row %s/%s: %w", e.Partition, e.Row, f.err)
-		}
-		if found[instance] = tally; len(found) > maxTallies {
-			return nil, errors.New("more rows than any run has instances")
+		if len(found)+len(bad) > maxTallies {
+			return nil, nil, errors.New("more rows than any run has instances")
 		}
 	}
-	return found, nil
+	return found, bad, nil
 }
 
-func (t *Tally) properties() map[string]*uint64 {
-	return map[string]*uint64{
-		"Handled": &t.Handled, "Failed": &t.Failed, "Retried": &t.Retried,
-		"Quarantined": &t.Quarantined, "Duplicates": &t.Duplicates,
+// decodeTally reads a row whose key begins with first.
+func decodeTally(e storage.Entity, first string) (instance string, tally Tally, err error) {
+	f := &fields{props: e.Properties}
+	instance = f.text("Instance")
+	for _, p := range tally.properties() {
+		*p.count = f.count(p.name)
+	}
+	if f.err == nil && (!strings.HasPrefix(e.Row, first) || e.Row[len(first):] != instanceKey(instance)) {
+		f.fail("Instance", "is not the one of the row's key")
+	}
+	return instance, tally, f.err
+}
+
+type tallyProperty struct {
+	name  string
+	count *uint64
+}
+
+func (t *Tally) properties() []tallyProperty {
+	return []tallyProperty{
+		{"Handled", &t.Handled},
+		{"Failed", &t.Failed},
+		{"Retried", &t.Retried},
+		{"Quarantined", &t.Quarantined},
+		{"Duplicates", &t.Duplicates},
 	}
 }
 

@@ -49,10 +49,11 @@ func TestTheTalliesOfARunAreThoseOfItsInstancesOnly(t *testing.T) {
 	})
 }
 
-func TestADamagedTallyNamesItsRow(t *testing.T) {
+func TestADamagedTallyNamesItsRowAndTheOthersAreGiven(t *testing.T) {
 	for name, props := range map[string]map[string]any{
 		"a negative count":    {"Instance": "a", "Handled": int64(-1)},
 		"a text":              {"Instance": "a", "Handled": "many"},
+		"two of them":         {"Instance": "a", "Handled": int64(-1), "Retried": int64(-1), "Failed": "x"},
 		"of another instance": {"Instance": "b", "Handled": int64(1)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +64,18 @@ func TestADamagedTallyNamesItsRow(t *testing.T) {
 				}}); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := Tallies(t.Context(), client, "city", runID(1)); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), runID(1).String()+".a") {
-					t.Error(err)
+				good := map[string]Tally{"b": {Handled: 7}, "c": {Retried: 1}}
+				for instance, tally := range good {
+					if err := NoteTally(t.Context(), client, "city", runID(1), instance, tally); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got, err := Tallies(t.Context(), client, "city", runID(1))
+				if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), runID(1).String()+".a") || !maps.Equal(got, good) {
+					t.Errorf("%v, %v", got, err)
+				}
+				if _, again := Tallies(t.Context(), client, "city", runID(1)); again == nil || again.Error() != err.Error() {
+					t.Errorf("%v, then %v", err, again)
 				}
 			})
 		})

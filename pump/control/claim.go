@@ -91,12 +91,12 @@ type Claim struct {
 	// Until is the local time up to which nobody takes the key over.
 	Until time.Time
 
-	claims *Claims
-	row    row[claimRow]
-	won    version[claimRow]
-	doubt  bool // a call of Done may have been done, or may be yet
-	ended  bool
-	left   bool // claims.hands
+	row   row[claimRow]
+	won   version[claimRow]
+	doubt bool // a call of Done may have been done, or may be yet
+	ended bool
+	leave func()      // leaves claims.hands; only the first call does
+	later *time.Timer // calls it, when nobody can find the claim unworked any more
 }
 
 // Claim asks to begin work on a key, any bytes, for a task. Unless it is Granted the
@@ -140,7 +140,7 @@ func (c *Claims) claim(ctx context.Context, r row[claimRow], part int, mine clai
 		}
 		won, err := r.tryWrite(ctx, v, mine)
 		if err == nil {
-			claim := &Claim{Until: won.sent.Add(slowest(c.interval)), claims: c, row: r, won: won}
+			claim := &Claim{Until: won.sent.Add(slowest(c.interval)), row: r, won: won, leave: sync.OnceFunc(func() { c.hands.leave(r.key) })}
 			if time.Now().Before(claim.Until) {
 				return claim, Granted, 0, nil
 			}
@@ -207,11 +207,17 @@ func (cl *Claim) Done(ctx context.Context, failed bool) error {
 	}
 	taken := errors.Is(err, errLost)
 	cl.ended, cl.doubt = err == nil || taken, storage.Ambiguous(err)
-	if (cl.ended || failed) && !cl.left {
-		// If a success cannot be recorded the key stays in hand: were it left, a
-		// copy of this task would find a claim that nobody works on and do it again.
-		cl.left = true
-		cl.claims.hands.leave(cl.row.key)
+	switch {
+	case cl.ended || failed:
+		if cl.later != nil {
+			cl.later.Stop()
+		}
+		cl.leave()
+	case cl.later == nil:
+		// A success that cannot be recorded stays in hand: were it left, a copy of
+		// this task would find a claim that nobody works on and do it again. That is for
+		// as long as the claim is fresh, by whatever clock.
+		cl.later = time.AfterFunc(time.Until(cl.won.received.Add(2*cl.won.value.interval)), cl.leave)
 	}
 	switch {
 	case taken:

@@ -244,6 +244,38 @@ func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 	}
 }
 
+// TestASuccessThatIsNeverRecordedIsForgottenInTime: a process that lives for a year
+// does not remember every claim that went wrong.
+func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		client := server.client("a")
+		a := claimsOf(client, "a", eightHours)
+		inHand := func() int { a.hands.mu.Lock(); defer a.hands.mu.Unlock(); return len(a.hands.rows) }
+		claim := mustClaim(t, a, "Bern", taskRef(1), Granted, 0)
+		client.setFault(func(call) fault { return lostRequest })
+		for range 2 {
+			if err := claim.Done(t.Context(), false); !storage.Ambiguous(err) {
+				t.Fatal(err)
+			}
+		}
+		client.setFault(nil)
+		time.Sleep(eightHours)
+		if n := inHand(); n != 1 {
+			t.Errorf("%d in hand for as long as it matters", n)
+		}
+		time.Sleep(eightHours)
+		if n := inHand(); n != 0 {
+			t.Errorf("%d in hand after two intervals", n)
+		}
+		again := mustClaim(t, a, "Bern", taskRef(1), Granted, 0)
+		if err := claim.Done(t.Context(), false); !errors.Is(err, ErrClaimTaken) || inHand() != 1 {
+			t.Errorf("%v, %d in hand", err, inHand())
+		}
+		mustEnd(t, again, false)
+	})
+}
+
 func TestDoneMayBeMadeAgainAndFindItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newFakeServer()

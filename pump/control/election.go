@@ -164,6 +164,9 @@ func (e *Election) judge(ctx context.Context, v version[electionRow]) (why strin
 
 // win tries the compare-and-swap with epoch + 1. It gives nil if another won.
 func (e *Election) win(ctx context.Context, v version[electionRow], why string) (*Term, error) {
+	if v.value.epoch >= maxEpoch {
+		return nil, fmt.Errorf("row %s: %w: no epoch is left", e.row.object(), ErrCorrupt)
+	}
 	o := e.options
 	next := electionRow{
 		leader: e.token, epoch: v.value.epoch + 1, phase: Running,

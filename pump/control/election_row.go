@@ -66,7 +66,7 @@ func encodeElection(e electionRow) map[string]any {
 
 func decodeElection(f *fields) electionRow {
 	e := electionRow{
-		leader: f.text("Leader"), epoch: f.count("Epoch"), beats: f.count("Beats"), phase: Phase(f.text("Phase")), run: f.run("Run"),
+		leader: f.text("Leader"), epoch: f.upTo("Epoch", maxEpoch), beats: f.count("Beats"), phase: Phase(f.text("Phase")), run: f.run("Run"),
 		every: f.duration("Every"), beat: f.duration("Beat"), lease: f.duration("Lease"), margin: f.duration("Margin"),
 	}
 	for i := range checkpointParts {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -265,6 +266,27 @@ func TestADamagedElectionRowElectsNobody(t *testing.T) {
 			}
 			server.rows[electionKey].Properties[property] = good
 		}
+	})
+}
+
+func TestNobodyIsElectedBeyondTheLastEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFakeServer()
+		e := candidate(server.client("a"), "a")
+		mustFinish(t, standFor(t, e, time.Second))
+		time.Sleep(time.Hour)
+		for _, epoch := range []int64{maxEpoch, maxEpoch + 1, math.MaxInt64} {
+			server.rows[electionKey].Properties["Epoch"] = epoch
+			if term, _, err := e.Try(t.Context()); term != nil || !errors.Is(err, ErrCorrupt) || server.rows[electionKey].Properties["Epoch"] != epoch {
+				t.Errorf("epoch %d: %v, %v", epoch, term, err)
+			}
+		}
+		server.rows[electionKey].Properties["Epoch"] = int64(maxEpoch - 1)
+		term := standFor(t, e, time.Second)
+		if term.Epoch != maxEpoch {
+			t.Errorf("epoch %d", term.Epoch)
+		}
+		mustFinish(t, term)
 	})
 }
 

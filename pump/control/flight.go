@@ -15,7 +15,7 @@ type flight struct {
 type attempt struct {
 	done chan struct{} // closed when what follows is set
 	err  error
-	own  bool // err is only the caller's own context, which says nothing to others
+	own  bool // there is no outcome but the caller's own end, which says nothing to others
 }
 
 // do calls act, or waits for the call that is under way and gives its outcome.
@@ -35,15 +35,16 @@ func (f *flight) do(ctx context.Context, act func(context.Context) error) error 
 		}
 		return a.err
 	}
-	a := &attempt{done: make(chan struct{})}
+	a := &attempt{done: make(chan struct{}), own: true} // that stays so if act panics
 	f.under = a
 	f.mu.Unlock()
-
-	a.err = act(ctx)
-	a.own = a.err != nil && ctx.Err() != nil
-	f.mu.Lock()
-	f.under = nil
-	f.mu.Unlock()
-	close(a.done)
-	return a.err
+	defer func() {
+		f.mu.Lock()
+		f.under = nil
+		f.mu.Unlock()
+		close(a.done)
+	}()
+	err := act(ctx)
+	a.err, a.own = err, err != nil && ctx.Err() != nil
+	return err
 }

@@ -55,9 +55,10 @@ func (p *Presence) judge(v *View) verdicts {
 		}
 		gone := v.alive(entry) < 0
 		switch {
-		case mine && forMe, // an answer was lost, or trust: adopted with another epoch
-			gone && forMe,
-			rank >= 0 && !mine && p.loop.observer.forAnyone(v, uint32(s)):
+		case entry.Epoch < maxEpoch &&
+			(mine && forMe || // an answer was lost, or trust: adopted with another epoch
+				gone && forMe ||
+				rank >= 0 && !mine && p.loop.observer.forAnyone(v, uint32(s))):
 			out.changes = append(out.changes, claim)
 			continue
 		case mine:

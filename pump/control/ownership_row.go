@@ -3,7 +3,6 @@ package control
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"regexp"
 	"time"
 
@@ -18,6 +17,11 @@ const (
 	// different owners with the longest names take a bit over 120 KiB.
 	ownersPart  = 60 << 10
 	ownersParts = 3
+
+	// maxEpoch is what epochs never reach: a thousand claims a second for 285,000
+	// years. A row beyond it is damaged; at it, nobody claims any more, as nobody
+	// could read that row.
+	maxEpoch = 1 << 53
 
 	maxInstance    = 200 // bytes of an instance's name
 	maxIncarnation = 32
@@ -122,7 +126,7 @@ func decodeOwners(f *fields, count int) []Owner {
 	for i := range owners {
 		owners[i] = names[d.upTo(len(names)-1, "owners")]
 		owners[i].Epoch = d.uvarint()
-		if e := owners[i].Epoch; d.problem == "" && (e > math.MaxInt64 || e == 0 && owners[i].Instance != "") {
+		if e := owners[i].Epoch; d.problem == "" && (e > maxEpoch || e == 0 && owners[i].Instance != "") {
 			d.problem = fmt.Sprintf("has an owner with epoch %d, at %d", e, i)
 		}
 	}

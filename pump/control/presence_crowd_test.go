@@ -212,3 +212,17 @@ func TestAnOwnBeatWhoseOutcomeWasNotLearnedIsNoTwin(t *testing.T) {
 		}
 	})
 }
+
+func TestASegmentAtTheLastEpochIsLeftAndItsRowStaysReadable(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		c.set(5, Owner{Epoch: maxEpoch})
+		c.set(6, Owner{Instance: "gone", Incarnation: "0", Epoch: maxEpoch})
+		c.set(7, Owner{Epoch: maxEpoch - 1})
+		a := c.join("a")
+		time.Sleep(time.Minute)
+		v := c.load()
+		if len(v.Damaged) != 0 || v.Owners[5].Epoch != maxEpoch || v.Owners[6].Instance != "gone" || v.Owners[7].Epoch != maxEpoch || a.trusted() != 62 {
+			t.Errorf("damaged %v, owners %+v, trusted %d", v.Damaged, v.Owners[5:8], a.trusted())
+		}
+	})
+}

@@ -31,9 +31,9 @@ func TestOwnersAreReadAsTheyWereWritten(t *testing.T) {
 		for i := range owners {
 			if rapid.Bool().Draw(t, "owned") {
 				n := rapid.SampledFrom(names).Draw(t, "name")
-				owners[i] = Owner{n, fmt.Sprintf("%016x", len(n)), rapid.Uint64Range(1, math.MaxInt64).Draw(t, "epoch")}
+				owners[i] = Owner{n, fmt.Sprintf("%016x", len(n)), rapid.Uint64Range(1, maxEpoch).Draw(t, "epoch")}
 			} else {
-				owners[i].Epoch = rapid.Uint64Range(0, math.MaxInt64).Draw(t, "epoch")
+				owners[i].Epoch = rapid.Uint64Range(0, maxEpoch).Draw(t, "epoch")
 			}
 		}
 		got, err := decodeRow(encodeOwners(owners), func(f *fields) []Owner { return decodeOwners(f, count) })
@@ -46,7 +46,7 @@ func TestOwnersAreReadAsTheyWereWritten(t *testing.T) {
 func TestOwnersOf512SegmentsFitAnEntityWhateverTheirNames(t *testing.T) {
 	owners := make([]Owner, ownersPerRow)
 	for i := range owners {
-		owners[i] = Owner{fmt.Sprintf("%0200d", i), fmt.Sprintf("%032d", i), math.MaxInt64}
+		owners[i] = Owner{fmt.Sprintf("%0200d", i), fmt.Sprintf("%032d", i), maxEpoch}
 	}
 	props := encodeOwners(owners)
 	total := 0
@@ -72,7 +72,7 @@ func TestOwnersOf512SegmentsFitAnEntityWhateverTheirNames(t *testing.T) {
 // FuzzOwners: whatever stands in the row, decoding is bounded and gives what
 // encodeOwners gives back, or an error that says what is wrong.
 func FuzzOwners(f *testing.F) {
-	f.Add(encodeOwners([]Owner{{"a", "b", 1}, {"", "", 3}, {"c", "d", 1 << 60}, {"a", "b", 2}})["Owners0"].([]byte))
+	f.Add(encodeOwners([]Owner{{"a", "b", 1}, {"", "", 3}, {"c", "d", maxEpoch}, {"a", "b", 2}})["Owners0"].([]byte))
 	f.Add([]byte{0, 4, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
 	f.Fuzz(func(t *testing.T, packed []byte) {
@@ -103,6 +103,7 @@ func TestDamagedOwnersAreRefused(t *testing.T) {
 		"an owner not in the names":  {0, 4, 1, 1, 0, 0, 0, 0, 0, 0},
 		"an owner without an epoch":  {1, 1, 'a', 1, 'i', 4, 1, 0, 0, 0, 0, 0, 0, 0},
 		"three segments":             {0, 3, 0, 0, 0, 0, 0, 0},
+		"an epoch out of bounds":     encodeOwners([]Owner{{"a", "i", maxEpoch + 1}, {}, {}, {}})["Owners0"].([]byte),
 		"an epoch that cannot grow":  append([]byte{0, 4, 0}, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0, 0, 0, 0, 0, 0),
 	} {
 		if got, err := decodeRow(map[string]any{"Owners0": packed}, func(f *fields) []Owner { return decodeOwners(f, 4) }); !errors.Is(err, ErrCorrupt) || got != nil {
