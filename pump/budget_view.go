@@ -230,7 +230,7 @@ const mostViews = 64
 func (s *sharing) settle(now time.Time) (changed bool, next time.Duration) {
 	settled := -1
 	for i, v := range s.views {
-		left := lookEvery(s.beat, len(v.Members)) - now.Sub(v.Read)
+		left := time.Duration(v.LookBeats())*s.beat - now.Sub(v.Read)
 		if left > 0 {
 			next = left
 			break
@@ -261,16 +261,6 @@ func (s *sharing) targets() *targets {
 		}
 	}
 	return t
-}
-
-// lookEvery is after what time each member has looked at a cluster of so many
-// members again: a beat, or in a large cluster some (package control, where
-// more than 32 take turns so that 16 look in each beat).
-func lookEvery(beat time.Duration, members int) time.Duration {
-	if members <= 32 {
-		return beat
-	}
-	return beat * time.Duration((members+15)/16)
 }
 
 // unjoined are the targets of a process that does not know yet who else is there:

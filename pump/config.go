@@ -12,6 +12,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
+	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
@@ -35,7 +36,7 @@ type Config struct {
 	// Delivery is a property of the workload, pinned when it is created. Default [AtLeastOnce].
 	Delivery Delivery
 	// Instance is this process's unique name in logs, rows and quarantined
-	// messages. Default: host name, process id and a random part.
+	// messages; see [control.CheckInstance]. Default: host name, process id and a random part.
 	Instance string
 	// Admin is where other processes reach this one's admin port, host:port; it is
 	// published in the process's row. Empty: nowhere, so nobody can nudge it (P8.2).
@@ -148,6 +149,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Instance == "" {
 		c.Instance = newInstance()
+	}
+	if err := control.CheckInstance(c.Instance); err != nil {
+		return c, &ConfigError{Field: "instance", Problem: fmt.Sprintf("%.80q is not an instance's name", c.Instance), Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -93,6 +93,8 @@ func TestAWrongConfigurationNamesFieldProblemAndFix(t *testing.T) {
 		{"segments", "segments", func(c *Config) { c.Segments = 100 }},
 		{"few segments", "segments", func(c *Config) { c.Segments = 32 }},
 		{"many segments", "segments", func(c *Config) { c.Segments = 8192 }},
+		{"an instance that is no row's key", "instance", func(c *Config) { c.Instance = "host/1" }},
+		{"an instance's name too long", "instance", func(c *Config) { c.Instance = strings.Repeat("a", 201) }},
 		{"delivery", "delivery", func(c *Config) { c.Delivery = "twice" }},
 		{"budget", "budget.account", func(c *Config) { c.Budget.Account = -1 }},
 		{"queue budget", "budget.queue", func(c *Config) { c.Budget.Queue = math.Inf(1) }},

@@ -190,7 +190,7 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	l, now := &p.loop, time.Now()
 	jittered := func(d time.Duration) time.Duration { return p.draw.jitter("look", p.row.object(), d) }
 	n := len(v.Members)
-	crowd := max(1, (n+looksInBeat-1)/looksInBeat)
+	crowd := v.LookBeats()
 	l.every, l.lookGap = 1, p.shortest()
 	// Who stops looks in each beat, and soon when something was settled: it gives up
 	// what it holds at a look only, others wait for that, and it is soon gone.

@@ -25,6 +25,15 @@ const (
 	longestStagger = 16
 )
 
+// LookBeats is within how many beats every member of a cluster of this size has
+// looked at it again: 1, but in a large one most look less often.
+func (v *View) LookBeats() int {
+	if n := len(v.Members); n > manyMembers {
+		return (n + looksInBeat - 1) / looksInBeat
+	}
+	return 1
+}
+
 // observer is what a member remembers of what it saw, by which it judges what
 // takes time: who is dead, what is stale, what nobody owns. Time counts only
 // while reads succeed, none further than two beats from the one before (P5.3,
