@@ -28,11 +28,11 @@ else
 endif
 
 test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries, planted mistakes
-	$(GO) test ./...
-	$(GO) test -tags planted -run Planted ./pump/control
+	$(GO) test -timeout 30m ./...
+	$(GO) test -timeout 30m -tags planted -run Planted ./pump/control
 
 test-race: azurite ## run all tests under the race detector
-	$(GO) test -race ./...
+	$(GO) test -timeout 60m -race ./...
 
 SEEDS ?= 5000
 FROM ?= 0
