@@ -205,8 +205,12 @@ func (s *share) stray(at *shard, segment uint32) *shard {
 // Releasing what is others' (P7).
 const (
 	// passOwners times the number of a queue's owners is how often a message is put
-	// back at once: seven of eight owners have had it in hand by then, if all poll.
-	passOwners = 2
+	// back at once. A delivery is to the right one of n owners by a chance of one in n, so
+	// after 8n of them one message in 3,000 has not been there yet; after 2n it is one in
+	// seven, and hidden for seconds between two tries it waits for minutes: some of 2,000
+	// messages of 16 healthy owners for nineteen, where with 8n all take one, by as many
+	// deliveries. The others are kept from their work by a silent owner's no longer.
+	passOwners = 8
 	// passLeast and passMost bound the delay that grows from then on. The messages
 	// of an owner that does not take them are out of the others' way for it.
 	passLeast = time.Second

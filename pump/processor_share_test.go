@@ -188,11 +188,11 @@ func TestP7ReleasesAreImmediateForAWhileAndThenComeLaterAndLater(t *testing.T) {
 	for n := int64(1); n <= 200; n++ {
 		d := s.pass("0", queue, 1, "message", n, lease)
 		switch {
-		case n <= 8 && d != 0:
+		case n <= 32 && d != 0:
 			t.Errorf("delivery %d of a queue with four owners is hidden for %v", n, d)
-		case n > 8 && (d <= 0 || d > passMost):
+		case n > 32 && (d <= 0 || d > passMost):
 			t.Errorf("delivery %d: %v", n, d)
-		case n == 9 && d > time.Second, n == 12 && d > time.Second, n > 24 && d < 7*time.Second:
+		case n == 33 && d > time.Second, n == 36 && d > time.Second, n > 48 && d < 7*time.Second:
 			t.Errorf("delivery %d: %v", n, d)
 		case d > 0 && d == before:
 			t.Errorf("delivery %d: %v again", n, d)
