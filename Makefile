@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race cluster lint fmt vuln fuzz bench cover azurite clean
+.PHONY: help build run test test-race cluster scale lint fmt vuln fuzz bench cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ ifdef SCRIPT
 else
 	$(GO) test ./pump/control -count 1 -v -timeout 24h -run '^Test(AClusterHas|TheSameSeedGivesTheSameCluster)' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
 endif
+
+scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
+	$(GO) test ./pump ./internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
 
 lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...

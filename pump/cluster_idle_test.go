@@ -327,7 +327,7 @@ func TestP82ALargeIdleClusterBeginsWithinItsBound(t *testing.T) {
 	}
 	c := idleCluster{
 		accounts: 50, queues: 20, processors: 200,
-		settle: 6 * time.Minute, measure: 5 * time.Minute, nudged: 200, silent: 60, apart: 5 * time.Second,
+		settle: 4 * time.Minute, measure: 2 * time.Minute, nudged: 120, silent: 40, apart: 3 * time.Second,
 	}
 	c.run(t).check(t, c)
 }

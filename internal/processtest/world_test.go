@@ -27,8 +27,12 @@ type world struct {
 // newWorld serves accounts without limits: what is tested here are processes.
 func newWorld(t *testing.T, accounts, queues int) *world {
 	t.Helper()
+	return newWorldOf(t, azsim.Config{Limits: azsim.NoLimits()}, accounts, queues)
+}
+
+func newWorldOf(t *testing.T, c azsim.Config, accounts, queues int) *world {
+	t.Helper()
 	w := &world{t: t, dir: t.TempDir()}
-	c := azsim.Config{Limits: azsim.NoLimits()}
 	for i := range accounts {
 		name := fmt.Sprintf("account%d", i+1)
 		w.names = append(w.names, name)
