@@ -60,8 +60,16 @@ const Shared = -1
 // Delivery is a workload's delivery mode.
 type Delivery string
 
-// AtLeastOnce delivers each task once or, after a failure, more often.
-const AtLeastOnce Delivery = "at-least-once"
+// The delivery modes (P3.8).
+const (
+	// AtLeastOnce delivers each task once or, after a failure, more often.
+	AtLeastOnce Delivery = control.DeliverAtLeastOnce
+	// Once records the completion of each task exactly once in a ledger (P3): a copy
+	// of a task that is done is recognised and not handled. A handler that was interrupted
+	// before its task was recorded runs again, so an effect outside must still bear repetition; an effect
+	// on a reducer's state happens exactly once.
+	Once Delivery = control.DeliverOnce
+)
 
 // Account is one storage account and how to reach it: a connection string (with
 // an account key or a SAS), or an endpoint (with a SAS in it, or with a token credential).
@@ -144,8 +152,12 @@ func (c Config) withDefaults() (Config, error) {
 	case "":
 		c.Delivery = AtLeastOnce
 	case AtLeastOnce:
+	case Once:
+		if c.Segments == Shared {
+			return c, &ConfigError{Field: "delivery", Problem: "once needs segments with owners, and segments is 0", Fix: "leave segments out, or use at-least-once"}
+		}
 	default:
-		return c, &ConfigError{Field: "delivery", Problem: fmt.Sprintf("%q is not a delivery mode of this version", c.Delivery), Fix: "use at-least-once, or leave it out"}
+		return c, &ConfigError{Field: "delivery", Problem: fmt.Sprintf("%q is not a delivery mode", c.Delivery), Fix: "use at-least-once or once, or leave it out for at-least-once"}
 	}
 	if c.Instance == "" {
 		c.Instance = newInstance()
