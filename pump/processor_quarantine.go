@@ -23,7 +23,13 @@ const (
 	ReasonBomb          = "bomb"           // it unpacks to more than the limits allow
 	ReasonUnknownRun    = "unknown-run"    // its run has no row
 	ReasonOtherWorkload = "other-workload" // it belongs to another workload
+	ReasonEndsProcess   = "ends-process"   // its processes died or vanished while they had it alone, RetryPolicy.MaxAttempts times
 )
+
+// ReasonDropped is the cause that an envelope carries on its way to the owner of its
+// segment, to say that somebody gave its quarantined tasks up. No task is quarantined
+// for it.
+const ReasonDropped = "dropped"
 
 // condemned is a task that will not be tried again.
 type condemned struct {
