@@ -23,6 +23,8 @@ type Distribution struct {
 	Lines    int    // of WriteLines
 	Accounts int
 	Queues   int // of each account; 0 leaves it to the distributor's default
+	// Delivery is the workload's mode; empty for the default.
+	Delivery string
 }
 
 // DistributionResult is what the distributor printed at its end, and what the
@@ -41,8 +43,10 @@ type DistributionResult struct {
 }
 
 // TotalRequests is the sum over accounts and operations.
-func (r DistributionResult) TotalRequests() (n int64) {
-	for _, ops := range r.Requests {
+func (r DistributionResult) TotalRequests() int64 { return total(r.Requests) }
+
+func total(requests map[string]map[string]int64) (n int64) {
+	for _, ops := range requests {
 		for _, c := range ops {
 			n += c
 		}
@@ -63,38 +67,62 @@ func BuildBinary(ctx context.Context, pkg, dir string) (string, error) {
 // Run makes the input, serves the accounts without limits, and runs the binary
 // with its default settings.
 func (d Distribution) Run(ctx context.Context) (r DistributionResult, err error) {
-	input := filepath.Join(d.Dir, fmt.Sprintf("tasks-%d.jsonl", d.Lines))
-	if err := writeInput(input, d.Lines); err != nil {
-		return r, err
-	}
-	sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(d.Accounts), Limits: azsim.NoLimits()})
-	server, err := sim.Listen("127.0.0.1:0", "127.0.0.1:0")
+	server, config, err := d.serve()
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	config := filepath.Join(d.Dir, fmt.Sprintf("pump-%d.yaml", d.Lines))
-	if err := os.WriteFile(config, d.config(server), 0o600); err != nil {
-		return r, err
-	}
+	return d.distribute(ctx, config)
+}
 
-	cmd := exec.CommandContext(ctx, d.Binary, "run", "--config", config, "--once", "--input", input, "--key", "city", "--json")
+// serve makes the input, the accounts, and the configuration that names them.
+func (d Distribution) serve() (server *azsim.Server, config string, err error) {
+	if err := writeInput(d.input(), d.Lines); err != nil {
+		return nil, "", err
+	}
+	sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(d.Accounts), Limits: azsim.NoLimits()})
+	if server, err = sim.Listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
+		return nil, "", err
+	}
+	config = filepath.Join(d.Dir, fmt.Sprintf("pump-%d.yaml", d.Lines))
+	return server, config, os.WriteFile(config, d.config(server), 0o600)
+}
+
+func (d Distribution) input() string {
+	return filepath.Join(d.Dir, fmt.Sprintf("tasks-%d.jsonl", d.Lines))
+}
+
+func (d Distribution) distribute(ctx context.Context, config string) (r DistributionResult, err error) {
+	p, err := runJSON(ctx, &r, d.Binary, "run", "--config", config, "--once", "--input", d.input(), "--key", "city", "--json", "--quiet")
+	if err == nil && r.Tasks != int64(d.Lines) {
+		err = fmt.Errorf("%d lines became %d tasks", d.Lines, r.Tasks)
+	}
+	r.PeakBytes, r.CPUSeconds = p.peakBytes, p.cpuSeconds
+	return r, err
+}
+
+// spent is what the operating system says of a process that has ended.
+type spent struct {
+	peakBytes  int64
+	cpuSeconds float64
+}
+
+// runJSON runs a binary to its end and reads the JSON that it prints.
+func runJSON(ctx context.Context, into any, name string, args ...string) (s spent, err error) {
+	cmd := exec.CommandContext(ctx, name, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return r, fmt.Errorf("%v: %w\n%s", cmd.Args, err, stderr.String())
+		return s, fmt.Errorf("%v: %w\n%s", cmd.Args, err, stderr.String())
 	}
-	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
-		return r, fmt.Errorf("the distributor's summary: %w", err)
-	}
-	if r.Tasks != int64(d.Lines) {
-		return r, fmt.Errorf("%d lines became %d tasks", d.Lines, r.Tasks)
+	if err := json.Unmarshal(stdout.Bytes(), into); err != nil {
+		return s, fmt.Errorf("%v: its summary: %w", cmd.Args, err)
 	}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		r.PeakBytes = usage.Maxrss << 10 // Linux counts KiB
+		s.peakBytes = usage.Maxrss << 10 // Linux counts KiB
 	}
-	r.CPUSeconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-	return r, nil
+	s.cpuSeconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	return s, nil
 }
 
 func (d Distribution) config(server *azsim.Server) []byte {
@@ -105,6 +133,9 @@ func (d Distribution) config(server *azsim.Server) []byte {
 		if d.Queues > 0 {
 			fmt.Fprintf(&b, "    queues: %d\n", d.Queues)
 		}
+	}
+	if d.Delivery != "" {
+		fmt.Fprintf(&b, "delivery: %s\n", d.Delivery)
 	}
 	return []byte(b.String())
 }

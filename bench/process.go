@@ -1,0 +1,55 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Passage is tasks on their whole way through both binaries: distributed first, then
+// taken back by one processor that writes nothing down.
+type Passage struct {
+	Distribution
+	Processor string // path of the processor
+}
+
+// PassageResult is what both binaries printed at their ends.
+type PassageResult struct {
+	Sent    DistributionResult
+	Handled int64
+	// Requests of both binaries, to queues and to the control table.
+	Requests int64
+	// Seconds of the processor, without the idle time at whose end it leaves.
+	Seconds    float64
+	PeakBytes  int64   // of the processor
+	CPUSeconds float64 // of the processor
+}
+
+// idle is for how long the processor must have had nothing to do.
+const idle = 2 * time.Second
+
+// Run distributes the lines and processes them with default settings.
+func (p Passage) Run(ctx context.Context) (r PassageResult, err error) {
+	server, config, err := p.serve()
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	if r.Sent, err = p.distribute(ctx, config); err != nil {
+		return r, err
+	}
+	var done struct {
+		Handled  int64
+		Requests map[string]map[string]int64
+		Seconds  float64
+	}
+	s, err := runJSON(ctx, &done, p.Processor, "run", "--config", config, "--out", os.DevNull, "--until-idle", idle.String(), "--json", "--quiet")
+	if err == nil && done.Handled != int64(p.Lines) {
+		err = fmt.Errorf("%d tasks were handled %d times", p.Lines, done.Handled)
+	}
+	r.Handled, r.Seconds, r.PeakBytes, r.CPUSeconds = done.Handled, done.Seconds-idle.Seconds(), s.peakBytes, s.cpuSeconds
+	r.Requests = r.Sent.TotalRequests() + total(done.Requests)
+	return r, err
+}
