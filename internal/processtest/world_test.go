@@ -73,6 +73,20 @@ func writeText(t *testing.T, path, text string) {
 	}
 }
 
+func appendText(t *testing.T, path, text string) {
+	t.Helper()
+	writeText(t, path, readText(t, path)+text)
+}
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // writeTasks writes n JSON lines of cities and numbers, each of them different.
 func writeTasks(t *testing.T, path string, n int) {
 	t.Helper()
