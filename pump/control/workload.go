@@ -54,6 +54,8 @@ type Workload struct {
 	Map      *shardmap.Map
 	Delivery string
 	Shared   bool
+	// Reducer names what folds the tasks into states; empty if nothing does. See PinReducer.
+	Reducer string
 	// Changed is the row's last write, which is the last change of its map, by the
 	// server's clock; zero if it was written by this process just now.
 	Changed time.Time
@@ -183,12 +185,13 @@ type workloadRow struct {
 	shards   *shardmap.Map
 	delivery string
 	shared   bool
+	reducer  string
 	changes  []string // ids of the map's last changes, oldest first; see ChangeMap
 }
 
 func workloadFrom(t storage.Table, name string, v version[workloadRow]) *Workload {
 	return &Workload{
-		Name: name, Map: v.value.shards, Delivery: v.value.delivery, Shared: v.value.shared, Changed: v.modified,
+		Name: name, Map: v.value.shards, Delivery: v.value.delivery, Shared: v.value.shared, Reducer: v.value.reducer, Changed: v.modified,
 		table: t, etag: v.etag, read: v.sent,
 	}
 }
@@ -203,13 +206,16 @@ func workloadRowOf(t storage.Table, name string) row[workloadRow] {
 				"Segments": int64(w.shards.Segments), "Delivery": w.delivery, "Shared": w.shared,
 				"Map": stored, "MapVersion": fmt.Sprint(w.shards.Version),
 			}
+			if w.reducer != "" {
+				props["Reducer"] = w.reducer
+			}
 			if len(w.changes) > 0 {
 				props["Changes"] = strings.Join(w.changes, " ")
 			}
 			return props
 		},
 		decode: func(f *fields) workloadRow {
-			w := workloadRow{shards: new(shardmap.Map), delivery: f.text("Delivery"), shared: f.flag("Shared"), changes: strings.Fields(f.text("Changes"))}
+			w := workloadRow{shards: new(shardmap.Map), delivery: f.text("Delivery"), shared: f.flag("Shared"), reducer: f.text("Reducer"), changes: strings.Fields(f.text("Changes"))}
 			if err := w.shards.UnmarshalBinary(f.binary("Map")); err != nil {
 				f.fail("Map", err.Error())
 			}
