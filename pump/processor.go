@@ -154,6 +154,9 @@ func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error)
 	if h == nil && !o.Discard {
 		return nil, &ConfigError{Field: "handler", Problem: "there is none", Fix: "give a handler, or set Discard"}
 	}
+	if err := checkReducer(h, cfg, o); err != nil {
+		return nil, err
+	}
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
 }
 
@@ -283,6 +286,9 @@ func (r *processing) connect(ctx context.Context) error {
 	// It would read other queues than those that tasks are put into (P6.6), or
 	// promise another delivery (P3.8).
 	if err := r.cfg.said().Check(r.workload); err != nil {
+		return err
+	}
+	if err := r.pinReducer(ctx); err != nil {
 		return err
 	}
 	warnExtra(r.log, r.cfg.spec().Extra(r.workload))

@@ -104,6 +104,45 @@ func (r *Reducer[S, D]) check() error {
 	return nil
 }
 
+// checkReducer says what is wrong with a reducer, if the handler is one, and with where
+// it is to work: its states belong to the owners of segments, and nothing may stand
+// between the pool and it.
+func checkReducer(h Handler, cfg Config, o ProcessorOptions) error {
+	r, is := h.(reducing)
+	if !is {
+		return nil
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	bad := func(problem, fix string) error {
+		return &ConfigError{Field: "reducer", Problem: problem, Fix: fix}
+	}
+	switch {
+	case cfg.Segments == Shared:
+		return bad("it needs segments with owners, and segments is 0", "leave segments out in a new workload")
+	case o.MinInterval > 0:
+		return bad("it does not count tasks that min-interval skips", "leave min-interval out")
+	case o.Discard:
+		return bad("nothing is handled that it could reduce", "do not discard")
+	}
+	return nil
+}
+
+// pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none.
+func (r *processing) pinReducer(ctx context.Context) error {
+	name := ""
+	if reducer, is := r.handler.(reducing); is {
+		name = reducer.reducer()
+	}
+	w, err := r.workload.PinReducer(ctx, name)
+	if err != nil {
+		return err
+	}
+	r.workload = w
+	return nil
+}
+
 func printable(s string) bool {
 	for _, r := range s {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError {
