@@ -192,6 +192,7 @@ func (b *backlog) add(ds []*delivery, room reservation) (refused []*delivery) {
 		} else {
 			b.perMessage, b.seen = float64(d.count), true
 		}
+		d.unstarted = d.count
 		b.unstarted += d.count
 		d.weight = int64(len(d.text))
 		b.bytes += d.weight
@@ -240,22 +241,24 @@ func (b *backlog) open(d *delivery) bool {
 	defer b.mu.Unlock()
 	if b.closed && !d.withdrawn {
 		d.withdrawn = true
-		b.unstarted -= d.count
+		b.unstarted -= d.unstarted
 	}
 	if d.withdrawn {
 		d.place = nowhere
 		return false
 	}
+	b.unstarted += d.starts() - d.unstarted
+	d.unstarted = d.starts()
 	d.place = inReady
 	b.ready = append(b.ready, d)
-	b.readyTasks += d.count
+	b.readyTasks += d.unstarted
 	b.some.Broadcast()
 	return true
 }
 
 // next is called by a handler that is free, with how long it was at work since
 // the last call, 0 if it was not. It waits for tasks to start: one, or all of an
-// envelope in a batch; to = 0 means that there will be no more.
+// envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means that there will be no more.
 func (b *backlog) next(took time.Duration) (d *delivery, from, to int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -278,10 +281,11 @@ func (b *backlog) next(took time.Duration) (d *delivery, from, to int) {
 	d = b.ready[0]
 	from, to = d.next, d.next+1
 	if b.batch {
-		to = d.count
+		to = d.starts()
 	}
 	d.next = to
-	if to == d.count {
+	d.unstarted -= to - from
+	if d.unstarted == 0 {
 		d.place = nowhere
 		b.ready[0] = nil
 		b.ready = b.ready[1:]
@@ -310,7 +314,7 @@ func (b *backlog) take(d *delivery) (unstarted int, unopened bool) {
 		return 0, false
 	}
 	d.withdrawn = true
-	n := d.count - d.next
+	n := d.unstarted
 	switch d.place {
 	case inInbox:
 		b.inbox = without(b.inbox, d)
@@ -345,7 +349,7 @@ func (b *backlog) aside(d *delivery) {
 	d.place = nowhere
 	if !d.withdrawn {
 		d.withdrawn = true
-		b.unstarted -= d.count
+		b.unstarted -= d.unstarted
 	}
 	b.feed()
 }

@@ -23,6 +23,7 @@ const (
 	retry     // the handler asked for it: an attempt
 	rejected  // the handler says that it will never succeed
 	postponed // to be put back for a while without an attempt
+	known     // recorded as done before (mode once)
 )
 
 // trouble is a verdict that says more than its kind.
@@ -70,7 +71,7 @@ type slot struct {
 
 	mu        sync.Mutex // guards what follows; the slot's goroutine and the watch
 	d         *delivery  // nil while idle
-	from, to  int
+	from, to  int        // in the order of starting
 	began     time.Time
 	cancel    context.CancelCauseFunc
 	over      time.Time // when the watch first saw that the context has ended
@@ -121,12 +122,12 @@ func (s *slot) one() (more bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v}
-			r.log.Error("handler panicked", append(d.attrs(from), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+			r.log.Error("handler panicked", append(d.attrs(d.at(from)), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
 		s.end(ctx, err, errs)
 	}()
 	if r.batch == nil {
-		err = r.handler.Handle(ctx, &d.tasks[from])
+		err = r.handler.Handle(ctx, &d.tasks[d.at(from)])
 		return more
 	}
 	errs = r.batch.HandleBatch(ctx, d.pointers())
@@ -170,12 +171,12 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	abandoned := s.abandoned
 	s.mu.Unlock()
 	if abandoned {
-		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(from)...)
+		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(d.at(from))...)
 		s.of = nil
 		return
 	}
 	if s.pool.r.batch == nil {
-		s.pool.r.record(ctx, d, from, err)
+		s.pool.r.record(ctx, d, d.at(from), err)
 		return
 	}
 	for i := from; i < to; i++ {
@@ -183,7 +184,7 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 		if e == nil && errs != nil {
 			e = errs[i-from]
 		}
-		s.pool.r.record(ctx, d, i, e)
+		s.pool.r.record(ctx, d, d.at(i), e)
 	}
 }
 
@@ -264,7 +265,7 @@ func (s *slot) check(now time.Time) {
 		return
 	}
 	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
-		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.d.attrs(s.from), "for", now.Sub(s.began))...)
+		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.d.attrs(s.d.at(s.from)), "for", now.Sub(s.began))...)
 		s.cancel(errTimedOut)
 	}
 	switch {
@@ -299,14 +300,14 @@ func (s *slot) abandon() {
 	s.mu.Unlock()
 	r := s.pool.r
 	r.log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
-		append(d.attrs(from), "cause", context.Cause(ctx))...)
+		append(d.attrs(d.at(from)), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
 	// never goes back to a pool.
 	d.mu.Lock()
 	d.hung = true
 	d.mu.Unlock()
 	for i := from; i < to; i++ {
-		r.record(ctx, d, i, errHung)
+		r.record(ctx, d, d.at(i), errHung)
 	}
 }
 
@@ -356,9 +357,9 @@ func (d *delivery) attrs(task int) []any {
 
 // pointers is the batch that a BatchHandler gets.
 func (d *delivery) pointers() []*Task {
-	ps := make([]*Task, len(d.tasks))
-	for i := range d.tasks {
-		ps[i] = &d.tasks[i]
+	ps := make([]*Task, d.starts())
+	for k := range ps {
+		ps[k] = &d.tasks[d.at(k)]
 	}
 	return ps
 }

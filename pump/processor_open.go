@@ -40,6 +40,9 @@ type delivery struct {
 	foreign string // the identity of a message that no distributor made (P1.4)
 	env     *codec.Envelope
 	tasks   []Task
+	// fresh are the tasks to start, by their index in tasks; nil: all. The others were done
+	// before or are in hand in another delivery (mode once).
+	fresh []int
 	// whole is what to do with the message as a whole, without its tasks; nil if
 	// the tasks decide.
 	whole *wholly
@@ -53,7 +56,8 @@ type delivery struct {
 
 	// Guarded by backlog.mu.
 	count     int // tasks
-	next      int // the first task that was not started
+	next      int // the first place in the order of starting that was not started
+	unstarted int // tasks that count as such
 	place     place
 	withdrawn bool // no further task is started
 	opened    bool // it counts as an opened envelope
@@ -81,6 +85,21 @@ type wholly struct {
 }
 
 func (d *delivery) String() string { return d.shard.String() + "/" + d.id }
+
+// starts is how many tasks are to be started, at which of the tasks is the k-th of them.
+func (d *delivery) starts() int {
+	if d.fresh == nil {
+		return d.count
+	}
+	return len(d.fresh)
+}
+
+func (d *delivery) at(k int) int {
+	if d.fresh == nil {
+		return k
+	}
+	return d.fresh[k]
+}
 
 // receive takes what a get brought: every message is kept from here on, and
 // its header says where it goes. It runs in the get's goroutine and says how many

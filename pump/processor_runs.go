@@ -31,6 +31,8 @@ const (
 	runGoOn runVerdict = iota
 	runClosed
 	runAbsent
+	// runUnread: its row could not be read. Only lookSince says so.
+	runUnread
 )
 
 // runReader reads run rows; *control.Runs is one.
@@ -48,10 +50,12 @@ type runCache struct {
 }
 
 type runEntry struct {
+	asked   time.Time     // when reading the row began
+	again   bool          // the row is being read once more; guarded by runCache.mu
 	read    chan struct{} // closed when what follows is set
 	verdict runVerdict
+	unread  bool // the row could not be read, so the verdict is only what is best then
 	until   time.Time
-	again   bool // the row is being read once more; guarded by runCache.mu
 }
 
 func newRunCache(rows runReader, log *slog.Logger) *runCache {
@@ -62,23 +66,55 @@ func newRunCache(rows runReader, log *slog.Logger) *runCache {
 // was good to go on with stays so while its row is read again: were messages to wait
 // for that, a dark control plane would stop everything for runPatience again and again.
 func (c *runCache) look(ctx context.Context, id RunID) runVerdict {
+	return c.entry(ctx, id, time.Time{}).verdict
+}
+
+// lookSince is look for who must not go by a row that was read before since, nor
+// without one (mode once): whoever owned a segment until then may have found the run
+// closed and let go of what was recorded of it, so that an older "open" would have its
+// copies done again.
+func (c *runCache) lookSince(ctx context.Context, id RunID, since time.Time) runVerdict {
+	e := c.entry(ctx, id, since)
+	if e.unread {
+		return runUnread
+	}
+	return e.verdict
+}
+
+// isClosed reports whether a run is known to be closed, without asking anybody.
+func (c *runCache) isClosed(id RunID) bool {
+	c.mu.Lock()
+	e := c.known[id]
+	c.mu.Unlock()
+	if e == nil {
+		return false
+	}
+	select {
+	case <-e.read:
+		return e.verdict == runClosed
+	default:
+		return false
+	}
+}
+
+func (c *runCache) entry(ctx context.Context, id RunID, since time.Time) *runEntry {
 	c.mu.Lock()
 	e := c.known[id]
 	switch {
-	case e == nil || e.expired(time.Now()) && e.verdict != runGoOn:
+	case e == nil || e.asked.Before(since) || e.expired(time.Now()) && e.verdict != runGoOn:
 		e = c.enter(id)
 		c.mu.Unlock()
 		c.readRow(ctx, id, e)
-		return e.verdict
+		return e
 	case e.expired(time.Now()) && !e.again:
 		e.again = true
 		c.mu.Unlock()
-		go c.readAgain(ctx, id)
-		return runGoOn
+		go c.readAgain(ctx, id, e)
+		return e
 	}
 	c.mu.Unlock()
 	<-e.read // bounded by runPatience
-	return e.verdict
+	return e
 }
 
 // enter makes a new entry, with the lock held.
@@ -86,18 +122,26 @@ func (c *runCache) enter(id RunID) *runEntry {
 	if len(c.known) >= maxRuns {
 		clear(c.known) // ids come from outside; reading some rows again is cheap
 	}
-	e := &runEntry{read: make(chan struct{})}
+	e := newRunEntry()
 	c.known[id] = e
 	return e
 }
 
-// readAgain replaces an entry once its row was read; until then the old one is looked at.
-func (c *runCache) readAgain(ctx context.Context, id RunID) {
-	fresh := &runEntry{read: make(chan struct{})}
+func newRunEntry() *runEntry { return &runEntry{asked: time.Now(), read: make(chan struct{})} }
+
+// readAgain replaces an entry once its row was read; until then the old one is looked
+// at. What the old one says of a row that was read is better than one that was not.
+func (c *runCache) readAgain(ctx context.Context, id RunID, old *runEntry) {
+	fresh := newRunEntry()
 	c.readRow(ctx, id, fresh)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known[id] = fresh
+	if fresh.unread {
+		fresh.asked, fresh.unread = old.asked, old.unread
+	}
+	if c.known[id] == old { // or one that was asked for later stands there
+		c.known[id] = fresh
+	}
 }
 
 func (e *runEntry) expired(now time.Time) bool {
@@ -123,7 +167,8 @@ func (c *runCache) readRow(ctx context.Context, id RunID, e *runEntry) {
 	case errors.Is(err, control.ErrNoRun):
 		e.verdict = runAbsent
 	default:
-		c.log.Warn("run row cannot be read; going on without it", "run", id, "error", err)
+		e.unread = true
+		c.log.Warn("run row cannot be read", "run", id, "error", err)
 	}
 	e.until = time.Now().Add(lasts)
 	close(e.read)
