@@ -39,6 +39,10 @@ const (
 	gaveUp             // the client's context ended first
 )
 
+func (d delivery) String() string {
+	return [...]string{"answered", "cut short", "lost", "refused", "given up"}[d]
+}
+
 // outcome is what the client gets to see.
 type outcome struct {
 	reply
@@ -59,25 +63,41 @@ func (s *Sim) serve(ctx context.Context, c *call) outcome {
 	if r.account == nil {
 		return s.turnAway(ctx, r, r.fail(http.StatusNotFound, "ResourceNotFound", ""))
 	}
-	if out, dark := s.dark(ctx, r); dark {
-		return out
+	op, rep, err := s.read(c, r)
+	o := r.occasion(c, op).hash()
+	var out outcome
+	switch dark := false; {
+	case err != nil, !s.pass(ctx, 0, o):
+		out.delivery = gaveUp
+	default:
+		if out, dark = s.dark(ctx, r); dark {
+			break
+		}
+		if op == nil {
+			out = s.turnAway(ctx, r, rep)
+			break
+		}
+		p := s.plan(c.instance, r, op, o)
+		r.mischief = p.mischief
+		out = s.travel(ctx, c, r, op, &p)
+		if out.status == 0 { // it never acted
+			s.stats.request(r, op, &out.reply)
+		}
 	}
+	s.note(ctx, c, r, op, &out)
+	return out
+}
+
+// read reads the rest of a request and finds the operation, or the answer to one
+// that asks for none. It is an error if the client broke off.
+func (s *Sim) read(c *call, r *request) (*operation, reply, error) {
 	if rep, err := r.readBody(c); err != nil {
-		return outcome{delivery: gaveUp}
+		return nil, reply{}, err
 	} else if rep != nil {
-		return s.turnAway(ctx, r, *rep)
+		return nil, *rep, nil
 	}
 	op, rep := s.route(r)
-	if op == nil {
-		return s.turnAway(ctx, r, rep)
-	}
-	p := s.plan(c.instance, r, op)
-	r.mischief = p.mischief
-	out := s.travel(ctx, c, r, op, &p)
-	if out.status == 0 { // it never acted
-		s.stats.request(r, op, &out.reply)
-	}
-	return out
+	return op, rep, nil
 }
 
 // turnAway answers a request that asks for no operation. It takes its time all
@@ -86,12 +106,12 @@ func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
 	if !sleep(ctx, s.config.Latency) {
 		return outcome{delivery: gaveUp}
 	}
-	return s.answer(ctx, r, nil, rep)
+	return s.answer(r, nil, rep)
 }
 
 // travel is the way there, the operation, and the way back.
 func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p *plan) outcome {
-	if !sleep(ctx, p.before) {
+	if !s.pass(ctx, p.before, mix(p.mischief.hash, 7)) {
 		return outcome{delivery: gaveUp}
 	}
 	r.now = s.now()
@@ -111,7 +131,7 @@ func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p 
 	} else {
 		rep = s.act(c, r, op)
 	}
-	out := s.answer(ctx, r, op, rep)
+	out := s.answer(r, op, rep)
 	switch {
 	case p.is(AnswerAfter):
 		out.reply = s.common(r, p.decided.rule.reply(r))
@@ -124,7 +144,7 @@ func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p 
 		out.delivery = gaveUp
 		return out
 	}
-	if !sleep(ctx, p.after) {
+	if !s.pass(ctx, p.after, mix(p.mischief.hash, 8)) {
 		out.delivery = gaveUp
 	} else if darkness(r.account.dark.Load()) != lit {
 		out.delivery = lost // it went dark while the answer was on its way
@@ -156,7 +176,7 @@ func (s *Sim) newRequest(c *call) *request {
 		header:  c.header,
 		service: svc,
 		baseURL: base,
-		id:      guid(s.config.Seed, 0x7265717565737473, s.requests.Add(1)).String(),
+		id:      guid(s.config.Seed, requestWord, s.requests.Add(1)).String(),
 		now:     s.now(),
 		version: c.header.Get("X-Ms-Version"),
 	}
@@ -241,23 +261,31 @@ func (s *Sim) dark(ctx context.Context, r *request) (outcome, bool) {
 	return outcome{}, false
 }
 
-// answer finishes a reply, counts it and logs it.
-func (s *Sim) answer(ctx context.Context, r *request, op *operation, rep reply) outcome {
+// answer finishes a reply and counts it.
+func (s *Sim) answer(r *request, op *operation, rep reply) outcome {
 	s.stats.request(r, op, &rep)
-	if l := s.config.Log; l != nil && l.Enabled(ctx, slog.LevelDebug) {
-		attrs := []slog.Attr{
-			slog.String("service", string(r.service)), slog.String("method", r.method), slog.String("path", r.path),
-			slog.Int("status", rep.status), slog.String("code", rep.code), slog.String("request", r.id),
-		}
-		if r.account != nil {
-			attrs = append(attrs, slog.String("account", r.account.name))
-		}
-		if op != nil {
-			attrs = append(attrs, slog.String("operation", op.name))
-		}
-		l.LogAttrs(ctx, slog.LevelDebug, "request", attrs...)
-	}
 	return outcome{reply: s.common(r, rep)}
+}
+
+// note logs a request when it is over, with when it came (or was given up on the
+// way) by the server's clock and what the client got to see.
+func (s *Sim) note(ctx context.Context, c *call, r *request, op *operation, out *outcome) {
+	l := s.config.Log
+	if l == nil || !l.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("service", string(r.service)), slog.String("method", r.method), slog.String("path", r.path),
+		slog.Int("status", out.status), slog.String("code", out.code), slog.String("request", r.id),
+		slog.String("instance", c.instance), slog.Time("came", r.now), slog.String("delivery", out.delivery.String()),
+	}
+	if r.account != nil {
+		attrs = append(attrs, slog.String("account", r.account.name))
+	}
+	if op != nil {
+		attrs = append(attrs, slog.String("operation", op.name))
+	}
+	l.LogAttrs(ctx, slog.LevelDebug, "request", attrs...)
 }
 
 // common adds the headers that every answer carries (AZURE.md A1).

@@ -29,6 +29,12 @@ type Config struct {
 	// the seed in single nanoseconds, so that no two requests tie. 0: none.
 	Latency time.Duration
 
+	// Ordered makes everything in virtual time a function of the seed (P9,
+	// pump/DESIGN.md): requests of one instant, on their way there and back, go on
+	// one after another, a nanosecond apart, in an order that the seed decides. Each
+	// waits for up to 2 us more, which only in a bubble of virtual time is what it says.
+	Ordered bool
+
 	// BeingDeleted is how long the name of a deleted queue or table stays
 	// taken (409 QueueBeingDeleted, TableBeingDeleted). 0: 30 s, which is what
 	// Azure's documentation names as the least. Negative: not at all.
@@ -69,6 +75,7 @@ type Sim struct {
 	offset   atomic.Int64        // server clock minus time.Now, nanoseconds
 	requests atomic.Uint64       // for request ids
 	tally    tally
+	order    order
 	faults   faults
 	stats    counters
 }

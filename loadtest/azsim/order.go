@@ -1,0 +1,81 @@
+package azsim
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// order lets requests that would go on in one instant go on one after another
+// (Config.Ordered). In virtual time many things happen in the same nanosecond,
+// and which goroutine of several comes first in it nobody decides.
+//
+// Time is cut into steps. Who is to go on in a step has said so before it
+// begins, so that at its beginning all of them are known, and each takes the
+// nanosecond that its key's rank gives. Virtual time only moves on when everybody
+// waits, so whatever one of them brings about is over before the next goes on.
+type order struct {
+	mu    sync.Mutex
+	steps map[int64]*orderStep // by their beginning, Unix nanoseconds; guarded by mu
+}
+
+const orderEvery = int64(time.Microsecond)
+
+// orderStep is who goes on in one step.
+type orderStep struct {
+	keys  []uint64 // sorted once the step has begun
+	taken []bool   // ranks that are, then
+	left  int      // those who have not gone on
+}
+
+// pass waits for d and then until it is the turn of key; false if the context ended first.
+func (o *order) pass(ctx context.Context, d time.Duration, key uint64) bool {
+	now := time.Now().UnixNano()
+	at := (now+max(int64(d), 0))/orderEvery*orderEvery + orderEvery
+	o.mu.Lock()
+	if o.steps == nil {
+		o.steps = make(map[int64]*orderStep)
+	}
+	s := o.steps[at]
+	if s == nil {
+		s = &orderStep{}
+		o.steps[at] = s
+	}
+	s.keys = append(s.keys, key)
+	s.left++
+	o.mu.Unlock()
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if s.left--; s.left == 0 {
+			delete(o.steps, at)
+		}
+	}()
+	return sleep(ctx, time.Duration(at-now)) && sleep(ctx, time.Duration(1+o.rank(s, key)))
+}
+
+// rank gives the place of key among those of a step that has begun. Equal keys
+// are requests that nobody could tell apart.
+func (o *order) rank(s *orderStep, key uint64) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s.taken == nil {
+		slices.Sort(s.keys)
+		s.taken = make([]bool, len(s.keys))
+	}
+	i, _ := slices.BinarySearch(s.keys, key)
+	for s.taken[i] {
+		i++
+	}
+	s.taken[i] = true
+	return i
+}
+
+// pass lets a request go on after d, apart from all others if that is asked for.
+func (s *Sim) pass(ctx context.Context, d time.Duration, key uint64) bool {
+	if !s.config.Ordered {
+		return sleep(ctx, d)
+	}
+	return s.order.pass(ctx, d, key)
+}
