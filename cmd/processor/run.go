@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,8 +34,8 @@ func run() *cobra.Command {
 		Use:   "run",
 		Short: "Take tasks and do them, until a signal or until there are none",
 		Long: `Take tasks and do them, until a signal or, with --until-idle, until there are
-none. Exactly one of --exec, --exec-each, --http, --out and --discard says what
-is done with a task; --out beside one of the first three keeps their results.
+none. Exactly one of --exec, --exec-each, --http, --out, --count-by and --discard
+says what is done with a task; --out beside one of the first three keeps their results.
 
 ` + protocols + `
 
@@ -69,6 +70,10 @@ what to look at; without one it finds that out by polling, later.
 
   # an HTTP endpoint with a token from the environment
   processor run --config pump.yaml --http https://worker.internal/task --http-header 'Authorization: Bearer ${TOKEN}'
+
+  # sums by city, each task exactly once if the configuration says "delivery: once"
+  processor run --config pump.yaml --count-by city --sum amount --until-idle 5s
+  distributor state --config pump.yaml --json
 
   # started now, at work when the gate is opened; no city more often than every eight hours
   processor run --config pump.yaml --exec ./fetch-city --gate morning --min-interval 8h
@@ -169,9 +174,22 @@ func (e *brokenError) Unwrap() error { return e.err }
 
 // check finds the mistakes before anything is made or opened: upon one nothing is done.
 func (f *runFlags) check(file *configfile.File) error {
-	none := pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
-	_, err := pump.NewProcessor(file.Config, none, f.processor())
+	var handler pump.Handler = pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
+	if f.work.countBy != "" {
+		handler = pump.CountBy(f.work.countBy, f.work.sum)
+	}
+	_, err := pump.NewProcessor(file.Config, handler, f.processor())
+	if ce, is := errors.AsType[*pump.ConfigError](err); is && ce.Field == "reducer" {
+		return cli.Usage("--count-by: %s; %s", ce.Problem, ce.Fix)
+	}
 	return cli.Explain(err, file)
+}
+
+// warnInexact tells of counts that depend on how often a task is delivered.
+func (f *runFlags) warnInexact(log *slog.Logger, delivery pump.Delivery) {
+	if f.work.countBy != "" && delivery != pump.Once {
+		log.Warn("a task that is delivered twice is counted twice, because the workload delivers at least once; for exact counts make a workload with delivery: once")
+	}
 }
 
 // processor is what the flags ask for, without what suits the handler.
@@ -195,6 +213,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 		o.Concurrency = h.concurrency
 	}
 	o.Progress = progress(console)
+	f.warnInexact(console.Log, cfg.Delivery)
 	p, err := pump.NewProcessor(cfg, h.handler, o)
 	if err != nil {
 		return cli.Explain(err, file)

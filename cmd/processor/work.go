@@ -22,6 +22,7 @@ import (
 type workFlags struct {
 	exec, execEach, http, out string
 	discard                   bool
+	countBy, sum              string
 
 	children int
 	timeout  time.Duration
@@ -65,6 +66,18 @@ made tasks wait, and lose no attempt.
 attempt, or with a command or URL its result in the place of the body. A
 message is only settled when its lines are on disk.
 
+--count-by FIELD counts tasks by a field of their bodies, which are JSON (rows of
+CSV are), and with --sum FIELD adds up another one; "distributor state" shows
+what it came to. Fields are named as in "distributor run --key". A value is
+counted as it is written, up to 1 KiB, and is a text, a number or a boolean. What is
+summed is a number or a text that is one, and sums are exact: no digit is
+rounded off (of numbers of up to 100 characters, from 1e-100 to 1e100). A task without
+one of both is rejected, with a cause that names the field. The counts are stored
+beside the record of what is done: with "delivery: once" in the configuration each
+task is in them exactly once, whatever dies; otherwise one that is delivered twice
+is counted twice. All processors of the workload count by the same fields.
+A segment's counts may take 1 MiB, compressed.
+
 A command's words are split as by a shell, but no shell runs: for pipes and
 variables write sh -c '...'. Commands do not get the environment variables that
 the configuration refers to, nor Azure's credentials; see --keep-env. What they
@@ -76,6 +89,8 @@ func (f *workFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.execEach, "exec-each", "", "run `CMD` once for each task")
 	flags.StringVar(&f.http, "http", "", "post each task to `URL`")
 	flags.StringVar(&f.out, "out", "", "append each task, or its result, to `FILE` as a JSON line")
+	flags.StringVar(&f.countBy, "count-by", "", "count tasks by the `FIELD` of their bodies")
+	flags.StringVar(&f.sum, "sum", "", "with --count-by: add up the `FIELD` of their bodies, exactly")
 	flags.BoolVar(&f.discard, "discard", false, "settle every task at once, doing nothing (for measuring)")
 	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0), "how many processes --exec and --exec-each run at once")
 	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute, "how long one task may take with --exec, --exec-each and --http")
@@ -86,18 +101,22 @@ func (f *workFlags) add(cmd *cobra.Command) {
 
 func (f *workFlags) check() error {
 	ways := 0
-	for _, is := range []bool{f.exec != "", f.execEach != "", f.http != "", f.discard} {
+	for _, is := range []bool{f.exec != "", f.execEach != "", f.http != "", f.countBy != "", f.discard} {
 		if is {
 			ways++
 		}
 	}
 	switch {
 	case ways == 0 && f.out == "":
-		return cli.Usage("nothing says what to do with a task; give --exec, --exec-each, --http, --out or --discard")
+		return cli.Usage("nothing says what to do with a task; give --exec, --exec-each, --http, --out, --count-by or --discard")
 	case ways > 1:
-		return cli.Usage("only one of --exec, --exec-each, --http and --discard can be given")
+		return cli.Usage("only one of --exec, --exec-each, --http, --count-by and --discard can be given")
 	case f.discard && f.out != "":
 		return cli.Usage("--discard has nothing to write to --out")
+	case f.sum != "" && f.countBy == "":
+		return cli.Usage("--sum needs --count-by: a sum belongs to the value that is counted by")
+	case f.countBy != "" && f.out != "":
+		return cli.Usage("--count-by has nothing to write to --out; `distributor state` shows what was counted")
 	case f.children < 1 || f.children > 10_000:
 		return cli.Usage("--children: %d is out of range; use 1 to 10000", f.children)
 	case f.timeout <= 0:
@@ -131,6 +150,10 @@ func (h *handler) close() error {
 func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slog.Logger, broken func(error)) (*handler, error) {
 	h := &handler{}
 	if f.discard {
+		return h, nil
+	}
+	if f.countBy != "" {
+		h.handler = pump.CountBy(f.countBy, f.sum)
 		return h, nil
 	}
 	w, err := f.worker(ctx, h, file, log, broken)
