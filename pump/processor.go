@@ -123,6 +123,7 @@ type ProcessorSummary struct {
 	Foreign     int64    `json:"foreign"`           // messages that no distributor made
 	Passed      int64    `json:"passed"`            // messages of other processors' segments that were put back for them
 	Forwarded   int64    `json:"forwarded"`         // messages of other processors' segments that were put where they belong
+	Split       int64    `json:"split"`             // messages cut into pieces, to find a task that may end its processes
 	Lost        int64    `json:"lost"`              // messages whose lease ended while they were in hand
 	Envelopes   int64    `json:"envelopes"`         // messages received
 	Requests    Requests `json:"requests"`
@@ -162,7 +163,7 @@ func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error)
 
 // counters is what a ProcessorSummary is made of.
 type counters struct {
-	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, foreign, passed, forwarded, lost, envelopes atomic.Int64
+	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, foreign, passed, forwarded, split, lost, envelopes atomic.Int64
 }
 
 // processing is one Run of a processor. Along the data path: the poller gets
@@ -196,6 +197,8 @@ type processing struct {
 	followMu  sync.Mutex             // one view after the other; guards awaited
 	awaited   map[string]bool        // members whose leases are waited for, as the log says
 	owned     *owned
+	dock      *dock
+	crowds    crowds
 	spills    *spillWatch
 	hints     *ownerHints
 	stopping  atomic.Bool             // nothing is taken any more
@@ -268,6 +271,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		alarms: map[string]time.Time{},
 	}
 	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
+	r.dock = &dock{r: r}
 	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
 	r.batch, _ = p.handler.(BatchHandler)
 	r.limitKeys()
@@ -389,6 +393,7 @@ func (r *processing) stop() {
 	for _, d := range r.backlog.close() {
 		r.withdraw(d)
 	}
+	r.dock.close()
 	// 2. Handlers that run may finish, and everything is settled as ever.
 	grace, cancel := context.WithTimeout(r.wire, max(r.o.Grace, 0))
 	calm := r.calm(grace)
@@ -435,7 +440,7 @@ func (r *processing) summary() ProcessorSummary {
 		Instance: r.cfg.Instance, Waiting: r.waitingAt(),
 		Handled: c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
 		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(),
-		Foreign: c.foreign.Load(), Passed: c.passed.Load(), Forwarded: c.forwarded.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
+		Foreign: c.foreign.Load(), Passed: c.passed.Load(), Forwarded: c.forwarded.Load(), Split: c.split.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
 		Seconds: r.working().Seconds(),
 	}
 	s.Requests, s.Throttled = r.fleet.requests()

@@ -43,11 +43,14 @@ type backlog struct {
 
 	mu         sync.Mutex // guards what follows and what delivery says it guards
 	some       sync.Cond  // there is a task to start, or nothing ever will be
+	calm       sync.Cond  // nothing is at work, or whoever waits for that need not
 	openable   sync.Cond  // there is a message to open and room for it, or nothing ever will be
 	closed     bool
 	inbox      []*delivery // not opened
 	ready      []*delivery // opened, with tasks not started
 	busy       int         // handlers at work
+	hung       int         // of them, those that were given up
+	alone      *delivery   // only its tasks are started; nil: anyone's
 	unstarted  int         // tasks in inbox and ready, and in what is being opened
 	readyTasks int         // tasks in ready
 	reserved   int         // tasks that gets under way may bring
@@ -81,7 +84,7 @@ func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
 		concurrency: o.Concurrency, visibility: o.Visibility, maxBytes: o.MaxBytes,
 		batch: batch, wake: wake, perMessage: firstPerMessage, measured: time.Now(), busy: o.Concurrency,
 	}
-	b.some.L, b.openable.L = &b.mu, &b.mu
+	b.some.L, b.openable.L, b.calm.L = &b.mu, &b.mu, &b.mu
 	return b
 }
 
@@ -250,7 +253,11 @@ func (b *backlog) open(d *delivery) bool {
 	b.unstarted += d.starts() - d.unstarted
 	d.unstarted = d.starts()
 	d.place = inReady
-	b.ready = append(b.ready, d)
+	if d == b.alone {
+		b.ready = slices.Insert(b.ready, 0, d)
+	} else {
+		b.ready = append(b.ready, d)
+	}
 	b.readyTasks += d.unstarted
 	b.some.Broadcast()
 	return true
@@ -271,7 +278,8 @@ func (b *backlog) next(took time.Duration) (d *delivery, from, to int) {
 		b.took += (s - b.took) / 16
 	}
 	b.feed()
-	for !b.closed && len(b.ready) == 0 {
+	b.calm.Broadcast()
+	for !b.closed && !b.mayStart() {
 		b.some.Wait()
 	}
 	if b.closed {
@@ -314,6 +322,7 @@ func (b *backlog) take(d *delivery) (unstarted int, unopened bool) {
 		return 0, false
 	}
 	d.withdrawn = true
+	b.calm.Broadcast()
 	n := d.unstarted
 	switch d.place {
 	case inInbox:
@@ -385,6 +394,7 @@ func (b *backlog) close() []*delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+	b.calm.Broadcast()
 	b.some.Broadcast()
 	b.openable.Broadcast()
 	return append(slices.Clone(b.inbox), b.ready...)

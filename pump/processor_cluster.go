@@ -53,6 +53,7 @@ func (r *processing) follow() {
 		return ok
 	}, r.reach)
 	r.share.Store(s)
+	r.crowds.follow(s)
 	r.tellAwaited(s)
 	r.spills.follow(s)
 	r.poller.follow(s.polled(), idleBound(s.pairs))

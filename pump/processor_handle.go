@@ -171,6 +171,7 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	abandoned := s.abandoned
 	s.mu.Unlock()
 	if abandoned {
+		s.pool.r.backlog.hang(-1)
 		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(d.at(from))...)
 		s.of = nil
 		return
@@ -299,6 +300,7 @@ func (s *slot) abandon() {
 	d, from, to, ctx := s.d, s.from, s.to, s.ctx
 	s.mu.Unlock()
 	r := s.pool.r
+	r.backlog.hang(+1)
 	r.log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
 		append(d.attrs(d.at(from)), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
@@ -326,6 +328,7 @@ func (r *processing) lost(d *delivery, cause error) {
 // unfinished, and settles it if that was all.
 func (r *processing) withdraw(d *delivery) {
 	unstarted, unopened := r.backlog.withdraw(d)
+	defer r.dock.look()
 	if unopened {
 		d.started.Store(true)
 		d.settler.add(d)

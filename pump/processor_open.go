@@ -50,6 +50,10 @@ type delivery struct {
 	epoch   uint64          // of the hold on its segment
 	listed  int             // its place in the list of its segment, from 1; guarded by owned.mu
 	unhold  func() bool     // stops waiting for the end of that hold
+	trial   bool            // its one task is, or was, on trial (processor_dock.go)
+	mark    marked          // its attempt is written down already, and where
+	counted bool            // there may be a row that counts its attempts
+	untried bool            // it is put back without an attempt
 	ctx     context.Context // of its handlers
 	end     context.CancelCauseFunc
 	started atomic.Bool // a task was started, or none will be
@@ -76,12 +80,13 @@ type delivery struct {
 
 // wholly is the settling of a message whose tasks are not looked at.
 type wholly struct {
-	reason, detail string        // quarantine, if there is a reason
-	forget         bool          // else delete, because it was done before
-	forward        *shard        // else put into this queue, and delete
-	pass           bool          // it is another's: no work of this process
-	hint           bool          // of a pass: its owner should look when it is visible
-	delay          time.Duration // else release, with this delay
+	reason, detail string         // quarantine, if there is a reason
+	forget         bool           // else delete, because it was done before
+	forward        *shard         // else put into this queue, and delete
+	pass           bool           // it is another's: no work of this process
+	hint           bool           // of a pass: its owner should look when it is visible
+	pieces         []poisonOrRest // else put these, which are all of its tasks, and delete
+	delay          time.Duration  // else release, with this delay
 }
 
 func (d *delivery) String() string { return d.shard.String() + "/" + d.id }
@@ -212,6 +217,9 @@ func (r *processing) openAll(ctx context.Context) {
 // open unpacks one message, after asking whether its run is known (P1.3), and
 // makes its tasks startable.
 func (r *processing) open(ctx context.Context, d *delivery) {
+	if r.dock.take(ctx, d) {
+		return // it is opened when its trial begins
+	}
 	if d.whole = r.unpack(ctx, d); d.whole != nil {
 		r.backlog.aside(d)
 		d.started.Store(true)
@@ -228,7 +236,10 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 
 func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 	if d.foreign != "" {
-		d.tasks = []Task{{Segment: d.header.Segment, Body: d.text, Epoch: d.epoch, Attempt: 1, Foreign: d.foreign}}
+		if w := r.endsProcess(d); w != nil {
+			return w
+		}
+		d.tasks = []Task{{Segment: d.header.Segment, Body: d.text, Epoch: d.epoch, Attempt: int(d.header.Attempt) + 1, Foreign: d.foreign}}
 		return nil
 	}
 	if d.header.Run != (RunID{}) {
@@ -240,6 +251,9 @@ func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 		case runAbsent:
 			return &wholly{reason: ReasonUnknownRun, detail: fmt.Sprintf("run %v has no row", d.header.Run)}
 		}
+	}
+	if w := r.endsProcess(d); w != nil {
+		return w
 	}
 	env, err := codec.Open(d.text, codec.Limits{})
 	if err != nil {
@@ -258,5 +272,5 @@ func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 			d.tasks[i].Foreign, d.tasks[i].ID = string(t.ID), ""
 		}
 	}
-	return nil
+	return r.pieces(d)
 }

@@ -118,6 +118,8 @@ func (r *processing) planWhole(d *delivery) *settlement {
 		return &settlement{final: stepDelete}
 	case w.forward != nil:
 		return &settlement{final: stepDelete, copies: r.forward(d, w.forward)}
+	case w.pieces != nil:
+		return r.planPieces(d)
 	case w.pass:
 		return &settlement{final: stepRelease, delay: w.delay}
 	case w.reason == "":
@@ -129,6 +131,9 @@ func (r *processing) planWhole(d *delivery) *settlement {
 
 // putBack makes the message visible again as it is.
 func (r *processing) putBack(d *delivery, delay time.Duration, retried, released int) *settlement {
+	if s := r.putBackSuspect(d, delay, released); s != nil {
+		return s
+	}
 	return &settlement{final: stepRelease, delay: delay, retried: retried, released: released}
 }
 
@@ -178,6 +183,7 @@ func (r *processing) planRest(d *delivery, s *settlement, groups []again) {
 			s.final, s.text = stepRelease, nil
 			s.delay = max(latest(groups), r.backoff(d, uint64(max(d.dequeued-1, 0))))
 			s.retried, s.released = 0, d.count
+			d.untried = g.attempt == d.header.Attempt
 			return
 		}
 		if g.attempt > d.header.Attempt {
@@ -185,7 +191,7 @@ func (r *processing) planRest(d *delivery, s *settlement, groups []again) {
 		} else {
 			s.released += len(g.tasks)
 		}
-		if i == len(groups)-1 {
+		if i == len(groups)-1 && !(g.attempt == d.header.Attempt && r.acquits(d)) {
 			s.final, s.text, s.delay = stepReplace, text, g.delay
 			return
 		}

@@ -125,6 +125,7 @@ func (s *settler) run() {
 		s.queue = s.queue[1:]
 		s.mu.Unlock()
 		s.r.settle(d)
+		s.r.dock.over(d)
 	}
 }
 
@@ -246,6 +247,7 @@ func (r *processing) settle(d *delivery) {
 		r.settleLater(d, err)
 		return
 	}
+	r.endAttempts(d)
 	r.settled(d)
 }
 

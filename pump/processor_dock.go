@@ -1,0 +1,225 @@
+package pump
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The dock is where single tasks wait that may have ended their processes (P4.2). A
+// trial is: the attempt is written down and acknowledged (processor_mark.go), then
+// the message is opened and its task started like any other. If the process dies, the
+// mark is what is left of it. So whoever is in hand marked when a process dies takes
+// a share of the blame, and the more of it a task has, the fewer others may be on
+// trial with it: with n slots n at first, then a quarter of that with each attempt, and the
+// last attempts are made alone, with nothing else started anywhere in the process. Only
+// that condemns: of those who came in together with a guilty one and share its first
+// marks all but the last few are done by then, and these are tried without it. Being
+// alone also spares everybody else's work in the process the end that is expected.
+const (
+	// aloneAttempts are the last of RetryPolicy.MaxAttempts, which a suspect has to itself.
+	// Three deaths of a process for other reasons would have to meet it then.
+	aloneAttempts = 3
+	// fewerEach is by how much the company shrinks with each attempt, as a shift.
+	fewerEach = 2
+	// soloPatience bounds how long handlers that have no time limit are waited for
+	// before a suspect is tried beside them all the same.
+	soloPatience = 15 * time.Minute
+)
+
+type dock struct {
+	r *processing
+
+	mu      sync.Mutex  // guards what follows and delivery.trial
+	waiting []*delivery // in the order of their coming
+	trials  []*delivery
+	alone   bool // the one on trial is alone, or is to be
+	closed  bool
+}
+
+// take keeps a message for a trial if it needs one: then it is opened later, once that
+// is due. It is called before the message is opened.
+func (k *dock) take(ctx context.Context, d *delivery) bool {
+	r := k.r
+	if d.count != 1 || d.trial || !r.suspicious(d) {
+		return false
+	}
+	if err := r.readAttempts(d); err != nil {
+		k.refuse(d, err)
+		return true
+	}
+	most := r.o.Retry.MaxAttempts
+	if most <= 0 || int64(d.header.Attempt) >= int64(most) { // see endsProcess
+		return false
+	}
+	if d.foreign == "" && d.header.Run != (RunID{}) && r.runs.look(ctx, d.header.Run) != runGoOn {
+		return false // nothing of it will be started
+	}
+	k.mu.Lock()
+	k.waiting = append(k.waiting, d)
+	k.mu.Unlock()
+	k.look()
+	return true
+}
+
+// company is how many suspects may be on trial together with one that has made so many
+// attempts, itself included; 0: it is alone in the process.
+func (k *dock) company(d *delivery) int {
+	attempts := int(d.header.Attempt)
+	if attempts >= k.r.o.Retry.MaxAttempts-aloneAttempts {
+		return 0
+	}
+	return max(1, k.r.o.Concurrency>>min(fewerEach*attempts, 31))
+}
+
+// look begins the trials that may begin, and lets go of what will not be started any
+// more. It is called when anything has changed.
+func (k *dock) look() {
+	k.mu.Lock()
+	var gone []*delivery
+	k.waiting = slices.DeleteFunc(k.waiting, func(d *delivery) bool {
+		if !k.closed && !k.r.backlog.isWithdrawn(d) {
+			return false
+		}
+		gone = append(gone, d)
+		return true
+	})
+	k.begin()
+	k.mu.Unlock()
+	for _, d := range gone {
+		k.letGo(d)
+	}
+}
+
+// begin begins the trials that may begin, with the lock held.
+func (k *dock) begin() {
+	for len(k.waiting) > 0 && !k.alone {
+		d := k.waiting[0]
+		company := k.company(d)
+		for _, other := range k.trials {
+			company = min(company, k.company(other))
+		}
+		if len(k.trials) >= max(company, 1) {
+			return
+		}
+		k.waiting = k.waiting[1:]
+		k.trials = append(k.trials, d)
+		k.alone = company == 0
+		d.trial = true
+		go k.try(d, k.alone)
+	}
+}
+
+// letGo settles a message that will not be started here.
+func (k *dock) letGo(d *delivery) {
+	k.r.backlog.aside(d)
+	d.started.Store(true)
+	d.settler.add(d)
+}
+
+// refuse puts a message back whose attempt cannot be written down.
+func (k *dock) refuse(d *delivery, err error) {
+	k.r.log.Warn("a task that may have ended its processes could not be marked; it is put back for a while", append(d.attrs(-1), "error", err)...)
+	d.whole = &wholly{delay: k.r.jitter.around(markAgain, "mark", d.id, uint64(d.dequeued))}
+	k.letGo(d)
+}
+
+// try marks a message and has it opened.
+func (k *dock) try(d *delivery, alone bool) {
+	r := k.r
+	if alone {
+		d.started.Store(true) // whoever else got it would wait as well
+		patience := r.o.Timeout + hungAfter
+		if r.o.Timeout <= 0 {
+			patience = soloPatience
+		}
+		if !r.backlog.hush(d, patience) {
+			k.letGo(d)
+			return
+		}
+	}
+	if err := r.mark(d); err != nil {
+		k.refuse(d, err)
+		return
+	}
+	r.log.Warn("a message came back so often that its task may have ended its processes; this attempt was written down before it begins",
+		append(d.attrs(-1), "deliveries", d.dequeued, "attempt", fmt.Sprintf("%d of %d", d.header.Attempt+1, r.o.Retry.MaxAttempts), "alone", alone)...)
+	r.open(r.wire, d)
+}
+
+// over ends the trial of a message that was settled, or at least tried to be: its
+// handler has returned, and whatever ends the process now was not the task.
+func (k *dock) over(d *delivery) {
+	k.mu.Lock()
+	i := slices.Index(k.trials, d)
+	if i < 0 {
+		k.mu.Unlock()
+		return
+	}
+	k.trials = slices.Delete(k.trials, i, i+1)
+	if k.alone {
+		k.alone = false
+		k.r.backlog.unhush()
+	}
+	k.mu.Unlock()
+	k.look()
+}
+
+// close ends trials that have not begun.
+func (k *dock) close() {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
+	k.look()
+}
+
+// mayStart reports whether the first task that waits may be started now.
+func (b *backlog) mayStart() bool {
+	return len(b.ready) > 0 && (b.alone == nil || b.alone == b.ready[0])
+}
+
+// hush ends the starting of all tasks but those of d and waits until nothing is at work,
+// for no longer than patience; handlers that were given up are not waited for. It
+// reports false if d will not be started either.
+func (b *backlog) hush(d *delivery, patience time.Duration) bool {
+	over := false
+	timer := time.AfterFunc(patience, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		over = true
+		b.calm.Broadcast()
+	})
+	defer timer.Stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alone = d
+	for !b.closed && !d.withdrawn && !over && b.busy > b.hung {
+		b.calm.Wait()
+	}
+	return !b.closed && !d.withdrawn
+}
+
+// unhush lets everything be started again.
+func (b *backlog) unhush() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alone = nil
+	b.some.Broadcast()
+}
+
+// hang says that so many handlers more were given up.
+func (b *backlog) hang(more int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hung += more
+	b.calm.Broadcast()
+}
+
+// isWithdrawn reports whether no task of d will be started here any more.
+func (b *backlog) isWithdrawn(d *delivery) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return d.withdrawn
+}

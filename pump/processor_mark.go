@@ -1,0 +1,171 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// markAgain is for how long a message is put back that could not be marked. It is not
+// started without its mark, so it waits for whatever keeps that from being written.
+const markAgain = 10 * time.Second
+
+// marked says where the attempt that is under way stands written.
+type marked uint8
+
+const (
+	unmarked   marked = iota
+	markInText        // in the header of the message as it is in the queue
+	markInRow         // in a row, because the message is a text without room for a header
+)
+
+// mark writes the attempt at a single task down before it begins. It goes into the
+// message's header, which takes one request; the header in hand keeps the number from
+// before, so that whatever becomes of the attempt is counted once. A foreign text
+// becomes an envelope by it, if that fits; one that does not has its attempts counted in
+// a row of the control table. After an answer that was lost the mark may be
+// there without an attempt: that costs a suspect one of its tries.
+func (r *processing) mark(d *delivery) error {
+	text, ok := r.markedText(d)
+	if !ok {
+		return r.markRow(d)
+	}
+	receipt, err := r.keeper.take(r.wire, d)
+	if err != nil {
+		return err
+	}
+	var sent time.Time
+	err = d.shard.do(r.wire, classRenew, 1, opReplace, func(ctx context.Context) (err error) {
+		sent = time.Now()
+		receipt, err = d.shard.queue.Replace(ctx, receipt, text, r.o.Visibility)
+		return err
+	})
+	if err != nil {
+		r.keeper.giveBack(d, storage.Ambiguous(err))
+		return err
+	}
+	r.keeper.renewed(d, receipt, sent)
+	d.text, d.foreign, d.mark = text, "", markInText // a foreign one goes on like any that was rewritten
+	return nil
+}
+
+// markedText is the message with one attempt more.
+func (r *processing) markedText(d *delivery) (text []byte, ok bool) {
+	if d.foreign == "" {
+		text, err := codec.Restamped(d.text, d.header.Attempt+1, d.header.Generation)
+		return text, err == nil
+	}
+	b := codec.NewBuilder(storage.MaxText - codec.DefaultHeadroom)
+	h := d.header
+	h.Attempt++
+	b.Reset(h)
+	if fits, err := b.Add(codec.Task{ID: []byte(d.foreign), Body: d.text}); err != nil || !fits {
+		return nil, false
+	}
+	text, _, err := b.Seal(nil)
+	return text, err == nil
+}
+
+// unmarkedText is the text with which a marked message is put back when its task was
+// not tried: release, drain and fencing are no attempts (P4.2).
+func (r *processing) unmarkedText(d *delivery) (text []byte, ok bool) {
+	text, err := codec.Restamped(d.text, d.header.Attempt, d.header.Generation)
+	return text, err == nil
+}
+
+// renewed goes on keeping a message whose text was replaced, which renewed its lease.
+func (k *keeper) renewed(d *delivery, receipt storage.Receipt, sent time.Time) {
+	l := &d.lease
+	k.mu.Lock()
+	l.receipt, l.doubt, l.hidden, l.failed = receipt, false, time.Time{}, 0
+	l.tries++
+	l.until = sent.Add(k.visibility)
+	l.retry = sent.Add(k.interval(l))
+	k.push(d)
+	k.mu.Unlock()
+	<-l.own
+}
+
+// attemptsKey is the row that counts the attempts at a message without room for them.
+func (r *processing) attemptsKey(d *delivery) (partition, row string) {
+	return r.cfg.Workload + ".attempts", d.shard.account.name + "." + d.shard.name + "." + rowSafe(d.id)
+}
+
+// readAttempts adds what is written elsewhere to the attempts of a message that has no
+// room for them. It asks for suspicious messages only.
+func (r *processing) readAttempts(d *delivery) error {
+	if d.foreign == "" {
+		return nil
+	}
+	if _, ok := r.markedText(d); ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
+	defer cancel()
+	partition, row := r.attemptsKey(d)
+	e, err := r.fleet.control.Read(ctx, partition, row)
+	switch {
+	case storage.Is(err, storage.Gone):
+		return nil
+	case err != nil:
+		return err
+	}
+	n, ok := e.Properties["Attempts"].(int64)
+	if !ok || n < 0 || n > 1<<31 {
+		return fmt.Errorf("pump: row %s of partition %s is damaged: Attempts is %v", row, partition, e.Properties["Attempts"])
+	}
+	d.header.Attempt, d.counted = uint32(n), true
+	return nil
+}
+
+// markRow writes the attempt into the message's row. Whoever has the lease is its
+// only writer, and one who has lost it without knowing writes a number that was true.
+func (r *processing) markRow(d *delivery) error {
+	if !r.keeper.trusted(d) {
+		return errLeaseEnded
+	}
+	if err := r.writeAttempts(d, d.header.Attempt+1); err != nil {
+		return err
+	}
+	d.mark, d.counted = markInRow, true
+	return nil
+}
+
+func (r *processing) writeAttempts(d *delivery, n uint32) error {
+	ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
+	defer cancel()
+	partition, row := r.attemptsKey(d)
+	_, err := r.fleet.control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: partition, Row: row,
+		Properties: map[string]any{
+			"Attempts": int64(n), "Instance": r.cfg.Instance, "Queue": d.shard.name, "Account": d.shard.account.name, "Message": d.id,
+		},
+	}})
+	return err
+}
+
+// endAttempts brings a message's row up to date when the message is settled: it goes with
+// the message, and a task that was not tried gets its attempt back. What fails leaves a row that nobody asks for any
+// more, or one attempt too many.
+func (r *processing) endAttempts(d *delivery) {
+	if !d.counted {
+		return
+	}
+	var err error
+	switch final := d.settlement.final; {
+	case final == stepDelete:
+		ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
+		defer cancel()
+		partition, row := r.attemptsKey(d)
+		_, err = r.fleet.control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})
+	case d.mark == markInRow && d.untried:
+		err = r.writeAttempts(d, d.header.Attempt)
+	}
+	if err != nil && !storage.Is(err, storage.Gone) && !errors.Is(err, context.Canceled) {
+		r.log.Debug("the row that counts a message's attempts was not brought up to date", append(d.attrs(-1), "error", err)...)
+	}
+}
