@@ -1,0 +1,356 @@
+package pump
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// simTask is what became of one task.
+type simTask struct {
+	simKey
+	source *simSource
+	record int
+
+	begun    int // handlings that were begun
+	effects  int // handlings that came to their end
+	released int
+}
+
+func (t *simTask) String() string { return fmt.Sprintf("%v/%d/%d", t.run, t.segment, t.n) }
+
+// simJudge is what is noted on the way. It is guarded by world.mu.
+type simJudge struct {
+	offset, back time.Duration // of the service's clock: now, and all steps back
+	effects      int
+	repeated     int // effects on a task that had one already
+	runs         int
+	sealed       int
+	broken       int
+}
+
+// begins notes that a handler was given a task, which must be one that its source has.
+func (w *simWorld) begins(p *simProcess, t *Task) (*simTask, error) {
+	name, record, err := recordOf(t.Body)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	source := w.sources[name]
+	if source == nil || record >= source.n || source.key(record) != string(t.Key) {
+		return nil, fmt.Errorf("%q of key %q is of no source", t.Body, t.Key)
+	}
+	if of := source.tasks[t.Segment]; t.N >= uint64(len(of)) || of[t.N] != record {
+		return nil, fmt.Errorf("record %d of source %s is task %d of segment %d", record, name, t.N, t.Segment)
+	}
+	key := simKey{t.Run, t.Segment, t.N}
+	task := w.tasks[key]
+	if task == nil {
+		task = &simTask{simKey: key, source: source, record: record}
+		w.tasks[key] = task
+	}
+	if task.source != source {
+		return nil, fmt.Errorf("run %v has tasks of source %s and of %s", t.Run, task.source.name, name)
+	}
+	task.begun++
+	w.noteLocked(p.String(), fmt.Sprintf("handles %v, attempt %d", task, t.Attempt))
+	return task, nil
+}
+
+// works is for how long a task is worked on: mostly for a small part of the longest time.
+func (w *simWorld) works(task *simTask, t *Task) time.Duration {
+	const steps = 1 << 20
+	share := float64(task.source.roll(steps, fmt.Sprint("work ", t.Attempt), task.record)) / steps
+	return time.Duration(share * share * share * share * float64(w.plan.work))
+}
+
+// fails is what a task's record says of its handling.
+func (w *simWorld) fails(task *simTask, t *Task) error {
+	fate, attempts := task.source.fate(task.record)
+	switch {
+	case fate == simRejected:
+		return Reject(errFlop)
+	case fate == simHopeless || fate == simFails && t.Attempt <= attempts:
+		return errFlop
+	case fate == simLater && t.Attempt <= attempts:
+		return RetryAfter(time.Duration(task.source.roll(uint64(4*time.Second), "later", task.record)), nil)
+	case fate == simPanics && t.Attempt <= attempts:
+		panic("a simulated handler panics")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if fate == simRelease && task.released == 0 {
+		task.released++
+		return Release(errFlop)
+	}
+	return nil
+}
+
+// effect is the moment in which a task is done, as far as the world outside knows.
+func (w *simWorld) effect(p *simProcess, task *simTask) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judge.effects++
+	if task.effects++; task.effects > 1 {
+		w.judge.repeated++
+	}
+	w.noteLocked(p.String(), fmt.Sprint("does ", task))
+}
+
+// judgeWrites looks at rows as they come to stand in the control table.
+func (w *simWorld) judgeWrites(*simProcess, []storage.Write) {}
+
+// bound is within which time after the last fault everything is done. It adds up what
+// each thing that may still be amiss takes at most:
+//
+//   - The dead are noticed by those who elect and who own, one after the other, and what they
+//     had is claimed or handed over, which may take a lease more: three leases, margins and some beats.
+//   - Messages of the dead and those that were hidden by a lost answer come back when their
+//     visibility ends, for which the service's clock may have to make up what it was put back by.
+//     A message may go through that twice: the copy, or the piece of it, of a second process.
+//   - The rest of the source is read, and each of up to 4 attempts fails: its back-off, and what the
+//     message of others that it shares asks for, twice as long and a second (processor_plan.go).
+//   - Handlers work off what is left.
+//   - A queue that went dark twice is held dark for up to 5 minutes, and a mark stays for a minute
+//     after its queue has become quiet (P6.3).
+//   - Budgets that were cut to a hundredth climb by 2 % of the whole in a second.
+func (w *simWorld) bound() time.Duration {
+	p := w.plan
+	dead := 3*simLease + 3*5*time.Second + 6*simBeat
+	hidden := 2*p.visibility + w.judge.back
+	retries := simAttempts * (2*simRetryMax + time.Second)
+	handling := 4*p.work + time.Duration(p.tasks)*p.work/time.Duration(20*p.handlers)
+	return dead + hidden + p.pace + retries + handling + 6*time.Minute + 50*time.Second
+}
+
+// unfinished says what is still to be done, "" if nothing is.
+func (w *simWorld) unfinished(ctx context.Context) string {
+	runs, err := w.runs(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	sealed := slices.ContainsFunc(runs, func(r control.Run) bool {
+		return r.Mode == "every" && r.State != control.RunOpen && r.State != control.RunBroken
+	})
+	if !sealed {
+		return "the elected distributors have not sealed a run"
+	}
+	w.mu.Lock()
+	all := slices.Clone(w.all)
+	w.mu.Unlock()
+	for _, p := range all {
+		switch {
+		case p.name[0] == 'd' && !p.over():
+			p.stop()
+			return p.String() + " has not ended"
+		case p.name[0] == 'o' && !p.over(), p.stopping && !p.over():
+			return p.String() + " has not ended"
+		}
+	}
+	for _, q := range w.queues() {
+		n, err := q.Count(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		if n > 0 {
+			return fmt.Sprintf("%d messages are in %s: %s", n, q.Name(), w.within(ctx, q))
+		}
+	}
+	return ""
+}
+
+// within says something of the messages of a queue that can be seen.
+func (w *simWorld) within(ctx context.Context, q storage.Queue) string {
+	ms, err := q.Peek(ctx, storage.MaxGet)
+	if err != nil {
+		return err.Error()
+	}
+	list := []string{fmt.Sprintf("%d visible", len(ms))}
+	for _, m := range ms[:min(len(ms), 3)] {
+		h, err := codec.ReadHeader(m.Text)
+		if err != nil {
+			list = append(list, err.Error())
+			continue
+		}
+		list = append(list, fmt.Sprintf("run %v segment %d tasks %v attempt %d, got %d times", h.Run, h.Segment, h.Tasks, h.Attempt, m.Dequeued))
+	}
+	return strings.Join(list, "; ")
+}
+
+// queues are all work queues, for somebody outside.
+func (w *simWorld) queues() (all []storage.Queue) {
+	for _, name := range w.sim.Accounts() {
+		st := w.account(name)
+		for i := range w.plan.queues {
+			all = append(all, st.Queue(fmt.Sprintf("work-%02d", i)))
+		}
+	}
+	return all
+}
+
+// check stops the processors and judges what has come of everything.
+func (w *simWorld) check(ctx context.Context) {
+	if !w.ends(ctx) {
+		return
+	}
+	runs, err := w.runs(ctx)
+	if err != nil {
+		w.wrongf("the runs cannot be read: %v", err)
+		return
+	}
+	poison, bad, err := w.poison(ctx)
+	if err != nil {
+		w.wrongf("the poison queues cannot be read: %v", err)
+		return
+	}
+	of := map[codec.RunID]*simSource{}
+	for _, r := range runs {
+		of[r.ID] = w.sourceOf(r)
+		w.checkRun(r, of[r.ID], poison, bad)
+	}
+	for key, task := range w.tasks {
+		if of[key.run] != task.source {
+			w.wrongf("%v was handled, and is of source %s, but that is not its run's", task, task.source.name)
+		}
+	}
+}
+
+// ends stops the processors and waits for them.
+func (w *simWorld) ends(ctx context.Context) bool {
+	w.mu.Lock()
+	all := slices.Clone(w.all)
+	w.mu.Unlock()
+	for _, p := range all {
+		p.stop()
+	}
+	soon, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	good := true
+	for _, p := range all {
+		if p.dead {
+			continue
+		}
+		select {
+		case <-p.ended:
+			if p.err != nil && p.name[0] != 'o' {
+				w.wrongf("%s ended with an error: %v", p, p.err)
+			}
+		case <-soon.Done():
+			w.wrongf("%s does not end", p)
+			good = false
+		}
+	}
+	return good
+}
+
+// sourceOf is what a run is a distribution of.
+func (w *simWorld) sourceOf(r control.Run) *simSource {
+	if r.Mode == "every" {
+		return w.sources["elected"]
+	}
+	return w.sources[r.Instance]
+}
+
+func (w *simWorld) checkRun(r control.Run, source *simSource, poison map[simKey][]string, bad map[string]int) {
+	w.judge.runs++
+	switch r.State {
+	case control.RunBroken:
+		w.judge.broken++
+		return
+	case control.RunOpen:
+		return
+	}
+	w.judge.sealed++
+	for segment, n := range r.Sealed {
+		if int(n) != len(source.tasks[uint32(segment)]) {
+			w.wrongf("run %v is sealed with %d tasks of segment %d, and its source has %d", r.ID, n, segment, len(source.tasks[uint32(segment)]))
+		}
+	}
+	for segment, records := range source.tasks {
+		for n, record := range records {
+			key := simKey{r.ID, segment, uint64(n)}
+			w.checkTask(key, w.tasks[key], source.condemned(record), poison[key])
+		}
+	}
+	for i := range source.n {
+		if source.bad(i) && bad[source.body(i)] == 0 {
+			w.wrongf("bad record %d of source %s is in no poison queue", i, source.name)
+		}
+	}
+}
+
+// checkTask judges a task of a sealed run in at-least-once delivery.
+func (w *simWorld) checkTask(key simKey, task *simTask, condemned bool, poison []string) {
+	if task == nil {
+		w.wrongf("lost: %v was never handled", key)
+		return
+	}
+	switch {
+	case condemned && task.effects > 0:
+		w.wrongf("%v was done, though it always fails", task)
+	case condemned && len(poison) == 0:
+		w.wrongf("lost: %v failed %d times and is in no poison queue", task, task.begun)
+	case !condemned && task.effects == 0:
+		w.wrongf("lost: %v was begun %d times and never done; poison %v", task, task.begun, poison)
+	case !condemned && len(poison) > 0:
+		w.wrongf("%v is in quarantine, for %v", task, poison)
+	}
+}
+
+// poison takes everything out of the poison queues: of each task the reasons for which it
+// is there, and how often each bad record is.
+func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad map[string]int, err error) {
+	tasks, bad = map[simKey][]string{}, map[string]int{}
+	for _, name := range w.sim.Accounts() {
+		q := w.account(name).Queue(poisonQueue("work"))
+		for {
+			ms, err := q.Get(ctx, storage.MaxGet, time.Hour)
+			if storage.Is(err, storage.Throttled) {
+				time.Sleep(time.Second)
+				continue
+			}
+			if storage.Is(err, storage.Missing) || err == nil && len(ms) == 0 {
+				break
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			for _, m := range ms {
+				if err := w.takePoison(m, tasks, bad); err != nil {
+					return nil, nil, err
+				}
+			}
+		}
+	}
+	return tasks, bad, nil
+}
+
+func (w *simWorld) takePoison(m storage.Message, tasks map[simKey][]string, bad map[string]int) error {
+	e, err := codec.Open(m.Text, codec.Limits{})
+	if err != nil {
+		return err
+	}
+	defer e.Release()
+	h := e.Header
+	if h.Cause == nil {
+		return fmt.Errorf("%v/%d/%v has no cause", h.Run, h.Segment, h.Tasks)
+	}
+	if h.Cause.Reason == ReasonBadLine {
+		bad[string(e.Tasks[0].ID)]++
+		return nil
+	}
+	for n := range h.Tasks.All() {
+		key := simKey{h.Run, h.Segment, n}
+		tasks[key] = append(tasks[key], h.Cause.Reason)
+	}
+	return nil
+}
+
+func (k simKey) String() string { return fmt.Sprintf("%v/%d/%d", k.run, k.segment, k.n) }

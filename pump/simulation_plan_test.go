@@ -1,0 +1,402 @@
+package pump
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+)
+
+// A fault plan is a whole simulated history that a person can read: one line a
+// setting or a step, # for remarks. simPlanOf writes one for a seed, and a seed that fails
+// prints it. Settings come first; what is left out has the value shown:
+//
+//	seed 1             what chance is made of: latencies, jitter, nonces, which request a fault hits, what handlers do
+//	accounts 1         accounta (which has the control table), accountb, ...
+//	queues 2           of each
+//	tasks 200          of the elected distributors' source; a distributor o1, o2, ... has a fifth of that of its own
+//	keys 40            how many keys the tasks have
+//	pack 4             tasks in an envelope, at most
+//	pace 20s           how long it takes to read the source
+//	live no            the source cannot be read again
+//	bad 0              of a hundred records so many are no tasks
+//	delivery once      or at-least-once
+//	reducer no         tasks are counted by a Reducer
+//	handlers 8         at once in each processor
+//	work 1s            handlers take up to so long
+//	trouble 10         of a hundred tasks so many fail, ask for a retry, panic or are rejected
+//	visibility 30s     of messages in a processor's hands
+//	limit 0            messages a second that a queue takes; 0: the published limit
+//	receipts 404       what the service answers to a stale receipt, or 400
+//
+// Steps follow, each with the time since the beginning at which it happens. d1, d2, ... are
+// elected distributors, o1, ... distribute once, p1, ... are processors. A process that
+// crashed or whose Run failed is not started again by itself.
+//
+//	3.5s start p1
+//	9s stop p1                       in good order, in the background
+//	9s crash p1                      at once
+//	9s crash p1 before delete 3      before its third delete from now on is sent
+//	9s crash p1 after delete 3       after that has acted, before the answer is seen
+//	9s restart p1                    crash, unless it is gone, and start
+//	9s pause p1 40s                  a stopped process: what it was about to send is sent when it goes on
+//	9s clock +30s                    the service's clock jumps
+//	9s dark accountb 20s             nothing reaches the account; "hang": nobody answers
+//	9s fault 20s answer-lost PutMessage probability=0.3 account=accountb instance=p1
+//	                                 requests of an operation go wrong for 20 s, in a way of package azsim
+type simPlan struct {
+	seed              uint64
+	accounts, queues  int
+	tasks, keys, pack int
+	pace              time.Duration
+	live              bool
+	bad               int
+	delivery          Delivery
+	reducer           bool
+	handlers          int
+	work              time.Duration
+	trouble           int
+	visibility        time.Duration
+	limit, receipts   int
+	steps             []simStep
+}
+
+// simStep is one thing that happens.
+type simStep struct {
+	at    time.Duration
+	verb  string
+	who   string // a process or an account
+	span  time.Duration
+	after bool   // of a crash: once the request has acted
+	point string // of a crash: one of simPoints; "" is at once
+	nth   int
+	rule  azsim.Rule
+}
+
+// simPoints are the requests, and the one thing that is none, that a process may
+// die before or after.
+var simPoints = []string{"put", "get", "renew", "replace", "delete", "read", "write", "transact", "query", "effect"}
+
+func newSimPlan() *simPlan {
+	return &simPlan{
+		seed: 1, accounts: 1, queues: 2, tasks: 200, keys: 40, pack: 4, pace: 20 * time.Second, delivery: Once, handlers: 8,
+		work: time.Second, trouble: 10, visibility: 30 * time.Second, receipts: 404,
+	}
+}
+
+// parseSimPlan reads a plan; every error names its line.
+func parseSimPlan(text string) (*simPlan, error) {
+	p := newSimPlan()
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		if err := p.line(words); err != nil {
+			return nil, fmt.Errorf("line %d, %q: %w", i+1, strings.Join(words, " "), err)
+		}
+	}
+	slices.SortStableFunc(p.steps, func(a, b simStep) int { return cmp.Compare(a.at, b.at) })
+	return p, nil
+}
+
+func (p *simPlan) line(words []string) error {
+	if c := words[0][0]; c >= '0' && c <= '9' {
+		at, err := time.ParseDuration(words[0])
+		if err != nil || len(words) < 2 {
+			return errors.New("a step is a time and what happens")
+		}
+		s := simStep{at: at, verb: words[1]}
+		if err := s.parse(words[2:], p.accounts); err != nil {
+			return err
+		}
+		p.steps = append(p.steps, s)
+		return nil
+	}
+	if len(words) != 2 {
+		return errors.New("a setting has one value")
+	}
+	return p.setting(words[0], words[1])
+}
+
+func (p *simPlan) setting(name, value string) (err error) {
+	number := func(to *int, least, most int) {
+		if *to, err = strconv.Atoi(value); err == nil && (*to < least || *to > most) {
+			err = fmt.Errorf("must be %d to %d", least, most)
+		}
+	}
+	span := func(to *time.Duration) { *to, err = time.ParseDuration(value) }
+	yes := func(to *bool) {
+		if *to = value == "yes"; !*to && value != "no" {
+			err = errors.New("must be yes or no")
+		}
+	}
+	switch name {
+	case "seed":
+		p.seed, err = strconv.ParseUint(value, 10, 64)
+	case "accounts":
+		number(&p.accounts, 1, 9)
+	case "queues":
+		number(&p.queues, 1, 16)
+	case "tasks":
+		number(&p.tasks, 1, 1_000_000)
+	case "keys":
+		number(&p.keys, 1, 1_000_000)
+	case "pack":
+		number(&p.pack, 1, 10_000)
+	case "pace":
+		span(&p.pace)
+	case "live":
+		yes(&p.live)
+	case "bad":
+		number(&p.bad, 0, 50)
+	case "delivery":
+		if p.delivery = Delivery(value); p.delivery != Once && p.delivery != AtLeastOnce {
+			err = fmt.Errorf("must be %s or %s", Once, AtLeastOnce)
+		}
+	case "reducer":
+		yes(&p.reducer)
+	case "handlers":
+		number(&p.handlers, 1, 1000)
+	case "work":
+		span(&p.work)
+	case "trouble":
+		number(&p.trouble, 0, 100)
+	case "visibility":
+		span(&p.visibility)
+	case "limit":
+		number(&p.limit, 0, 100_000)
+	case "receipts":
+		if number(&p.receipts, 400, 404); p.receipts != 400 && p.receipts != 404 {
+			err = errors.New("must be 400 or 404")
+		}
+	default:
+		err = errors.New("no such setting")
+	}
+	return err
+}
+
+func (s *simStep) parse(args []string, accounts int) (err error) {
+	want := func(n int) bool {
+		if len(args) != n {
+			err = fmt.Errorf("%s needs %d arguments", s.verb, n)
+		}
+		return err == nil
+	}
+	if len(args) > 0 {
+		s.who = args[0]
+	}
+	switch s.verb {
+	case "start", "stop", "restart":
+		if want(1) {
+			err = checkSimName(s.who)
+		}
+	case "crash":
+		if len(args) != 1 && !want(4) {
+			return err
+		}
+		if err = checkSimName(s.who); err == nil && len(args) == 4 {
+			err = s.parsePoint(args[1:])
+		}
+	case "pause":
+		if want(2) {
+			s.span, err = simSpan(args[1])
+			err = cmp.Or(checkSimName(s.who), err)
+		}
+	case "clock":
+		if s.who = ""; want(1) {
+			s.span, err = time.ParseDuration(args[0])
+		}
+	case "dark", "hang":
+		if want(2) {
+			s.span, err = simSpan(args[1])
+			if n := len(s.who) - 1; n < 0 || s.who[:n] != "account" || int(s.who[n]-'a') >= accounts {
+				err = fmt.Errorf("%q is no account", s.who)
+			}
+		}
+	case "fault":
+		s.who = ""
+		err = s.parseFault(args)
+	default:
+		err = errors.New("no such step")
+	}
+	return err
+}
+
+func simSpan(arg string) (time.Duration, error) {
+	d, err := time.ParseDuration(arg)
+	if err == nil && (d <= 0 || d > time.Hour) {
+		err = errors.New("must be above 0 and at most an hour")
+	}
+	return d, err
+}
+
+func checkSimName(name string) error {
+	if len(name) >= 2 && strings.ContainsRune("dop", rune(name[0])) {
+		if n, err := strconv.Atoi(name[1:]); err == nil && n > 0 && n < 100 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no process: they are d1, o1, p1, ...", name)
+}
+
+func (s *simStep) parsePoint(args []string) (err error) {
+	s.after, s.point = args[0] == "after", args[1]
+	if !s.after && args[0] != "before" {
+		return errors.New("a crash is before or after something")
+	}
+	if !slices.Contains(simPoints, s.point) {
+		return fmt.Errorf("%q is none of %s", s.point, strings.Join(simPoints, ", "))
+	}
+	if s.nth, err = strconv.Atoi(args[2]); err == nil && s.nth < 1 {
+		err = errors.New("the first is 1")
+	}
+	return err
+}
+
+func (s *simStep) parseFault(args []string) (err error) {
+	if len(args) < 3 {
+		return errors.New("a fault has a span, a kind and an operation")
+	}
+	if s.span, err = simSpan(args[0]); err != nil {
+		return err
+	}
+	s.rule = azsim.Rule{Fault: azsim.FaultKind(args[1])}
+	if args[2] != "any" {
+		s.rule.Operations = []string{args[2]}
+	}
+	for _, arg := range args[3:] {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "account":
+			s.rule.Account = value
+		case "service":
+			s.rule.Service = value
+		case "instance":
+			s.rule.Instance = value
+		case "code":
+			s.rule.Code = value
+		case "status":
+			s.rule.Status, err = strconv.Atoi(value)
+		case "first":
+			s.rule.First, err = strconv.Atoi(value)
+		case "skip":
+			s.rule.Skip, err = strconv.Atoi(value)
+		case "delay":
+			s.rule.Delay, err = time.ParseDuration(value)
+		case "retryafter":
+			s.rule.RetryAfter, err = time.ParseDuration(value)
+		case "probability":
+			s.rule.Probability, err = strconv.ParseFloat(value, 64)
+		default:
+			err = fmt.Errorf("no such property %q", name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s simStep) String() string {
+	words := []string{s.at.String(), s.verb}
+	if s.who != "" {
+		words = append(words, s.who)
+	}
+	switch s.verb {
+	case "crash":
+		if s.point != "" {
+			words = append(words, map[bool]string{false: "before", true: "after"}[s.after], s.point, strconv.Itoa(s.nth))
+		}
+	case "clock":
+		words = append(words, fmt.Sprintf("%+.3fs", s.span.Seconds()))
+	case "pause", "dark", "hang":
+		words = append(words, s.span.String())
+	case "fault":
+		words = append(words, s.span.String(), string(s.rule.Fault), cmp.Or(strings.Join(s.rule.Operations, ","), "any"))
+		words = append(words, simProperties(s.rule)...)
+	}
+	return strings.Join(words, " ")
+}
+
+func simProperties(r azsim.Rule) (words []string) {
+	add := func(name, value string) {
+		if value != "" && value != "0" && value != "0s" {
+			words = append(words, name+"="+value)
+		}
+	}
+	add("account", r.Account)
+	add("service", r.Service)
+	add("instance", r.Instance)
+	add("status", strconv.Itoa(r.Status))
+	add("code", r.Code)
+	add("delay", r.Delay.String())
+	add("retryafter", r.RetryAfter.String())
+	add("skip", strconv.Itoa(r.Skip))
+	add("first", strconv.Itoa(r.First))
+	add("probability", strconv.FormatFloat(r.Probability, 'g', -1, 64))
+	return words
+}
+
+// String is the plan's text, which plays the same history again.
+func (p *simPlan) String() string {
+	var b strings.Builder
+	yes := map[bool]string{false: "no", true: "yes"}
+	fmt.Fprintf(&b, "seed %d\naccounts %d\nqueues %d\ntasks %d\nkeys %d\npack %d\npace %v\nlive %s\nbad %d\ndelivery %s\nreducer %s\n",
+		p.seed, p.accounts, p.queues, p.tasks, p.keys, p.pack, p.pace, yes[p.live], p.bad, p.delivery, yes[p.reducer])
+	fmt.Fprintf(&b, "handlers %d\nwork %v\ntrouble %d\nvisibility %v\nlimit %d\nreceipts %d\n", p.handlers, p.work, p.trouble, p.visibility, p.limit, p.receipts)
+	for _, s := range p.steps {
+		fmt.Fprintln(&b, s)
+	}
+	return b.String()
+}
+
+func TestAFaultPlanIsReadAsItIsWritten(t *testing.T) {
+	for seed := range uint64(300) {
+		text := simPlanOf(seed).String()
+		again, err := parseSimPlan(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if again.String() != text {
+			t.Fatalf("seed %d:\n%s\nis read as\n%s", seed, text, again)
+		}
+	}
+}
+
+func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"tasks 5\n\nfrobnicate 2":              `line 3, "frobnicate 2": no such setting`,
+		"1s frobnicate":                        `line 1, "1s frobnicate": no such step`,
+		"1s":                                   "a step is a time and what happens",
+		"tasks 0":                              "must be 1 to 1000000",
+		"tasks":                                "a setting has one value",
+		"delivery twice":                       "must be once or at-least-once",
+		"reducer maybe":                        "must be yes or no",
+		"receipts 403":                         "must be 400 or 404",
+		"1s start x1":                          `"x1" is no process`,
+		"1s start p0":                          `"p0" is no process`,
+		"1s crash p1 during put 1":             "before or after",
+		"1s crash p1 before poke 1":            `"poke" is none of put, get`,
+		"1s crash p1 before put 0":             "the first is 1",
+		"1s crash p1 before put":               "crash needs 4 arguments",
+		"1s pause p1":                          "pause needs 2 arguments",
+		"1s pause p1 -4s":                      "above 0",
+		"accounts 2\n1s dark accountc 3s":      `"accountc" is no account`,
+		"1s clock fast":                        "invalid duration",
+		"1s fault 3s answer":                   "a fault has a span, a kind and an operation",
+		"1s fault 3s answer PutMessage loud=1": `no such property "loud"`,
+	} {
+		_, err := parseSimPlan(text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,345 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// The settings of every simulated process, other than those of the plan.
+const (
+	simBeat     = 5 * time.Second
+	simLease    = 20 * time.Second
+	simAttempts = 4
+	simRetryMax = 10 * time.Second
+	simGrace    = 10 * time.Second
+)
+
+// simProcess is one life of a process.
+type simProcess struct {
+	world  *simWorld
+	name   string
+	number int             // the how-manieth of its name
+	alive  context.Context // ends when it dies
+	die    context.CancelFunc
+	asked  context.Context // ends when it is told to stop
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when Run has returned
+
+	distributor *Distributor
+	processor   *Processor
+
+	// Guarded by world.mu.
+	dead     bool
+	stopping bool
+	err      error // of Run
+	did      ProcessorSummary
+	pausedTo time.Time
+	calls    map[string]int
+	points   []*simPoint
+}
+
+// simPoint is where a process is to die.
+type simPoint struct {
+	after bool
+	op    string
+	left  int
+}
+
+func (p *simProcess) String() string { return fmt.Sprintf("%s/%d", p.name, p.number) }
+
+// count says how many times something has come up.
+func (p *simProcess) count(what string) int {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	p.calls[what]++
+	return p.calls[what]
+}
+
+// roll is a number below n, by what it is for (P9).
+func (p *simProcess) roll(n uint64, what, object string, times int) uint64 {
+	return simHash(p.world.plan.seed, p.String()+"\x00"+what, object, times) % n
+}
+
+func (p *simProcess) over() bool { return p.alive.Err() != nil }
+
+// stopped waits while the process is stopped, and says whether it was. Whatever
+// shows outside the process calls it first: timers may have fired
+// meanwhile, but nobody can act on them.
+func (p *simProcess) stopped(what string) (was bool) {
+	for {
+		p.world.mu.Lock()
+		d := time.Until(p.pausedTo)
+		p.world.mu.Unlock()
+		if d <= 0 || p.over() {
+			return was
+		}
+		was = true
+		// Not all of it goes on in the same nanosecond: what does so has no order.
+		waitFor(p.alive, d+time.Duration(p.roll(uint64(100*time.Microsecond), "goes on", what, int(d))))
+	}
+}
+
+// reaches says that the process is before or after something at which it may be
+// meant to die, and whether it is dead.
+func (p *simProcess) reaches(op string, after bool) bool {
+	w := p.world
+	w.mu.Lock()
+	due := ""
+	for _, point := range p.points {
+		if point.op == op && point.after == after && point.left > 0 {
+			if point.left--; point.left == 0 && !p.dead {
+				due = map[bool]string{false: "before ", true: "after "}[after] + op
+			}
+		}
+	}
+	w.mu.Unlock()
+	if due != "" {
+		p.kill(due)
+	}
+	return p.over()
+}
+
+// kill ends the process where it stands: nothing more of it is sent or has an
+// effect. Its goroutines end by themselves.
+func (p *simProcess) kill(at string) {
+	w := p.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.dead || p.alive.Err() != nil {
+		return
+	}
+	p.dead = true
+	if !w.over {
+		w.counts["crash "+at]++
+	}
+	w.noteLocked(p.String(), "dies "+at)
+	p.die()
+	p.stop()
+}
+
+// start begins a life of a process.
+func (w *simWorld) start(name string) {
+	p := &simProcess{world: w, name: name, calls: map[string]int{}, ended: make(chan struct{})}
+	p.alive, p.die = context.WithCancel(context.Background())
+	p.asked, p.stop = context.WithCancel(p.alive)
+	w.mu.Lock()
+	if old := w.latest[name]; old != nil {
+		p.number = old.number
+	}
+	p.number++
+	w.latest[name] = p
+	w.all = append(w.all, p)
+	w.noteLocked(p.String(), "starts")
+	w.mu.Unlock()
+	var err error
+	if name[0] == 'p' {
+		p.processor, err = NewProcessor(p.config(), p.handler(), ProcessorOptions{
+			Concurrency: w.plan.handlers, Visibility: w.plan.visibility, Grace: simGrace, Beat: simBeat, Lease: simLease,
+			Retry: RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
+		})
+	} else {
+		o := DistributorOptions{
+			Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, BarrierAge: 3 * time.Second, Grace: simGrace,
+			CheckpointEvery: time.Second, MaxUnsaved: w.maxUnsaved(), Beat: simBeat, Lease: simLease,
+		}
+		if name[0] == 'd' {
+			o.Every = simEvery
+		}
+		p.distributor, err = NewDistributor(p.config(), simReading{w.source(name), p}, o)
+		if err == nil {
+			p.distributor.lanes = 2
+		}
+	}
+	if err != nil {
+		w.wrongf("%s cannot start: %v", p, err)
+		p.kill("at the start")
+		close(p.ended)
+		return
+	}
+	w.lives.Go(p.live)
+}
+
+func (p *simProcess) live() {
+	defer close(p.ended)
+	w := p.world
+	var err error
+	var did ProcessorSummary
+	if p.processor != nil {
+		did, err = p.processor.Run(p.asked)
+	} else {
+		_, err = p.distributor.Run(p.asked)
+	}
+	if p.over() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.err, p.did = err, did
+	w.noteLocked(p.String(), fmt.Sprint("ends: ", err))
+	p.die()
+}
+
+// config is what the process is configured with: accounts behind its own wire.
+func (p *simProcess) config() Config {
+	w := p.world
+	c := Config{
+		Workload: "work", Instance: p.name, Segments: simSegments, Delivery: w.plan.delivery, Log: w.log(p.String()),
+		Admin: p.name + ":80", Nudge: p.nudge,
+	}
+	for _, name := range w.sim.Accounts() {
+		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(p.name)})
+		if err != nil {
+			panic(err) // the simulator's own connection string
+		}
+		c.Accounts = append(c.Accounts, Account{Storage: &simWire{st, p}, Queues: w.plan.queues})
+	}
+	return c
+}
+
+// nudge carries hints, of which some are lost.
+func (p *simProcess) nudge(_ context.Context, n Nudge) error {
+	w := p.world
+	p.stopped("nudge")
+	k := p.count("nudge " + n.Instance + n.Queue)
+	if p.over() || p.roll(5, "nudge", n.Instance+n.Queue, k) == 0 {
+		return errSimLost
+	}
+	late := time.Millisecond + time.Duration(p.roll(uint64(50*time.Millisecond), "nudged", n.Instance+n.Queue, k))
+	w.goes.Go(func() {
+		time.Sleep(late)
+		w.mu.Lock()
+		to := w.latest[n.Instance]
+		hears := to != nil && !to.over() && time.Now().After(to.pausedTo)
+		w.mu.Unlock()
+		switch {
+		case !hears:
+		case to.processor != nil:
+			to.processor.Nudged(n)
+		default:
+			to.distributor.Nudged(n)
+		}
+	})
+	return nil
+}
+
+func (p *simProcess) handler() Handler {
+	if p.world.plan.reducer {
+		return p.reducer()
+	}
+	return HandlerFunc(func(ctx context.Context, t *Task) error {
+		_, err := p.handle(ctx, t)
+		return err
+	})
+}
+
+// errSimDead is what a handler of a dead process returns, to nobody.
+var errSimDead = errors.New("the process is dead")
+
+// handle is what a task comes to here, in a time and with an end that its record says. A
+// handler does not look at its context in the moment of its effect, as few do.
+func (p *simProcess) handle(ctx context.Context, t *Task) (*simTask, error) {
+	w := p.world
+	task, err := w.begins(p, t)
+	if err != nil {
+		w.wrongf("%s was given a task that nobody made: %v", p, err)
+		return nil, Reject(err)
+	}
+	if d := w.works(task, t); d > 0 {
+		waitAny(ctx, p.alive, d)
+	}
+	p.stopped("handle " + task.String())
+	switch {
+	case p.over():
+		return nil, errSimDead
+	case ctx.Err() != nil && p.roll(4, "stubborn", task.String(), task.begun) > 0:
+		return nil, context.Cause(ctx)
+	}
+	if err := w.fails(task, t); err != nil {
+		return nil, err
+	}
+	if p.reaches("effect", false) {
+		return nil, errSimDead
+	}
+	w.effect(p, task)
+	if p.reaches("effect", true) {
+		return nil, errSimDead
+	}
+	return task, nil
+}
+
+// waitAny waits unless one of the contexts ends.
+func waitAny(a, b context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-a.Done():
+	case <-b.Done():
+	}
+}
+
+// simSums is the state of the simulation's reducer: of each key what its tasks come to.
+type simSums map[string]simAmount
+
+type simAmount struct{ Count, Sum int64 }
+
+type simAddend struct {
+	key string
+	sum int64
+}
+
+func (p *simProcess) reducer() Handler {
+	return &Reducer[simSums, simAddend]{
+		Name: "simulation/1",
+		Map: func(ctx context.Context, t *Task) (simAddend, error) {
+			task, err := p.handle(ctx, t)
+			if err != nil {
+				return simAddend{}, err
+			}
+			return simAddend{task.source.key(task.record), task.source.sum(task.record)}, nil
+		},
+		Fold: func(state *simSums, a simAddend) {
+			if *state == nil {
+				*state = simSums{}
+			}
+			s := (*state)[a.key]
+			(*state)[a.key] = simAmount{s.Count + 1, s.Sum + a.sum}
+		},
+	}
+}
+
+// wrote is told of each write as soon as it has come back from the service.
+func (w *simWorld) wrote(p *simProcess, writes []storage.Write, err error) {
+	if err == nil {
+		w.judgeWrites(p, writes)
+	}
+}
+
+// openTable is the control table for somebody outside the pump.
+func (w *simWorld) openTable() storage.Table { return w.outside().Table(control.TableName) }
+
+func (w *simWorld) outside() storage.Account {
+	return w.account(w.sim.Accounts()[0])
+}
+
+func (w *simWorld) account(name string) storage.Account {
+	st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As("outside")})
+	if err != nil {
+		panic(err) // the simulator's own connection string
+	}
+	return st
+}
+
+// simKey is a task's identity.
+type simKey struct {
+	run     codec.RunID
+	segment uint32
+	n       uint64
+}

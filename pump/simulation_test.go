@@ -1,0 +1,67 @@
+package pump
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var (
+	simSeeds  = flag.Int("simulate.seeds", 60, "how many seeds are played")
+	simFrom   = flag.Uint64("simulate.from", 0, "the first of them")
+	simPlays  = flag.String("simulate.plan", "", "play the fault plan of this file, and print its history")
+	simReport = flag.String("simulate.report", "", "write what was played to this file")
+)
+
+// Whatever goes wrong (P1 to P7): every task of a sealed run is done, or quarantined as its
+// handling says, none that no run holds is, and after the last fault it is all over
+// within a bounded time.
+func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
+	sum := newSimSum()
+	t.Cleanup(func() {
+		t.Log(sum)
+		if *simReport != "" {
+			if err := os.WriteFile(*simReport, sum.report(*simFrom, *simSeeds), 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for seed := *simFrom; seed < *simFrom+uint64(*simSeeds); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			w := playSim(t, simPlanOf(seed))
+			sum.add(w)
+			failOnSim(t, w)
+		})
+	}
+}
+
+// failOnSim reports what a plan showed, with the plan, which plays it again.
+func failOnSim(t *testing.T, w *simWorld) {
+	t.Helper()
+	if len(w.wrong) > 0 {
+		t.Errorf("%s\nthis plan plays it again (make simulate PLAN=file):\n%s", strings.Join(w.wrong, "\n"), w.plan)
+	}
+}
+
+// TestSimulationPlays plays one plan and prints its history.
+func TestSimulationPlays(t *testing.T) {
+	if *simPlays == "" {
+		t.Skip("there is no -simulate.plan")
+	}
+	text, err := os.ReadFile(*simPlays)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := parseSimPlan(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := playSim(t, plan, func(w *simWorld) { w.records, w.tell = true, simLog() })
+	for _, e := range w.history {
+		fmt.Println(e)
+	}
+	failOnSim(t, w)
+}

@@ -1,0 +1,232 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// simWire is a storage account as one simulated process reaches it: the driver that ships
+// over the simulated service, and between the two what it is to be a process that
+// is stopped or dies.
+//
+// What was sent is on its way whatever becomes of the sender: each request runs in a
+// goroutine of its own under a context of its own, and acts although its caller
+// has given up or is dead. A dead process gets no answer and sends nothing more.
+type simWire struct {
+	storage.Account
+	by *simProcess
+}
+
+func (w *simWire) Queue(name string) storage.Queue {
+	return &simQueue{w.Account.Queue(name), w.by, w.Name() + "/" + name}
+}
+
+func (w *simWire) Table(name string) storage.Table {
+	return &simTable{w.Account.Table(name), w.by}
+}
+
+var errSimLost = errors.New("no answer came")
+
+// simSent is for how long a request that its sender has given up goes on by itself.
+const simSent = 30 * time.Second
+
+// simSpread is over what time requests of one instant are spread. Which of them the
+// service sees first must not be a matter of which goroutine ran first (P9).
+const simSpread = 20 * time.Microsecond
+
+// simRequest says what a request is: the kind of it that a process may die at, what it
+// is about, and what tells it from others that this process may send in the same instant.
+type simRequest struct{ op, object, key string }
+
+// sendSim carries one request.
+func sendSim[T any](p *simProcess, ctx context.Context, r simRequest, act func(context.Context) (T, error)) (T, error) {
+	n := p.count(r.op + " " + r.object + " " + r.key)
+	began := p.world.now()
+	answer, err := carrySim(p, ctx, r, n, act)
+	p.world.sent(p, began, r, n, err)
+	return answer, err
+}
+
+// carrySim is the sender's side: it sends, and waits for the answer or its context.
+func carrySim[T any](p *simProcess, ctx context.Context, r simRequest, n int, act func(context.Context) (T, error)) (zero T, _ error) {
+	id := r.op + r.object + r.key
+	notSent := func() error { return storage.NotSent(ctx, r.op, "", r.object) }
+	if ctx.Err() == nil {
+		time.Sleep(time.Duration(p.roll(uint64(simSpread), "spread", id, n)))
+	}
+	paused := p.stopped(id)
+	switch {
+	case p.over():
+		<-ctx.Done() // nobody waits for this
+		return zero, notSent()
+	case ctx.Err() != nil && (!paused || p.roll(2, "wakes", id, n) == 0):
+		// Otherwise it was stopped in the middle of sending, and sends the rest
+		// when it goes on, although the time for it is over.
+		return zero, notSent()
+	case p.reaches(r.op, false):
+		<-ctx.Done()
+		return zero, notSent()
+	}
+	type reply struct {
+		answer T
+		err    error
+	}
+	replies := make(chan reply, 1)
+	p.world.goes.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), simSent)
+		defer cancel()
+		var a reply
+		a.answer, a.err = act(ctx)
+		p.reaches(r.op, true)
+		replies <- a
+	})
+	var a reply
+	answered := false
+	select {
+	case a = <-replies:
+		answered = true
+	case <-ctx.Done():
+	}
+	if p.stopped(id) && !answered {
+		// The answer and the end of the caller's patience are both there when the
+		// process goes on; it sees either of them first.
+		select {
+		case a = <-replies:
+			answered = p.roll(4, "awake", id, n) > 0
+		default:
+		}
+	}
+	if p.over() {
+		<-ctx.Done()
+		answered = false
+	}
+	if !answered {
+		return zero, &storage.Error{Code: storage.MaybeDone, Op: r.op, Object: r.object, Index: -1, Err: errors.Join(errSimLost, context.Cause(ctx))}
+	}
+	return a.answer, a.err
+}
+
+// runSim is sendSim for a request without an answer to give.
+func runSim(p *simProcess, ctx context.Context, r simRequest, act func(context.Context) error) error {
+	_, err := sendSim(p, ctx, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, act(ctx) })
+	return err
+}
+
+type simQueue struct {
+	storage.Queue
+	by     *simProcess
+	object string
+}
+
+func (q *simQueue) request(op, key string) simRequest { return simRequest{op, q.object, key} }
+
+func (q *simQueue) Create(ctx context.Context) error {
+	return runSim(q.by, ctx, q.request("create", ""), q.Queue.Create)
+}
+
+func (q *simQueue) Put(ctx context.Context, text []byte, delay time.Duration) (storage.Receipt, error) {
+	text = append([]byte(nil), text...) // the caller may go on, and use it again, before the request has left
+	return sendSim(q.by, ctx, q.request("put", simDigest(text)), func(ctx context.Context) (storage.Receipt, error) {
+		return q.Queue.Put(ctx, text, delay)
+	})
+}
+
+func (q *simQueue) Get(ctx context.Context, limit int, visibility time.Duration) ([]storage.Message, error) {
+	return sendSim(q.by, ctx, q.request("get", ""), func(ctx context.Context) ([]storage.Message, error) {
+		return q.Queue.Get(ctx, limit, visibility)
+	})
+}
+
+func (q *simQueue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (storage.Receipt, error) {
+	return sendSim(q.by, ctx, q.request("renew", r.ID), func(ctx context.Context) (storage.Receipt, error) {
+		return q.Queue.Renew(ctx, r, visibility)
+	})
+}
+
+func (q *simQueue) Replace(ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration) (storage.Receipt, error) {
+	text = append([]byte(nil), text...)
+	return sendSim(q.by, ctx, q.request("replace", r.ID), func(ctx context.Context) (storage.Receipt, error) {
+		return q.Queue.Replace(ctx, r, text, visibility)
+	})
+}
+
+func (q *simQueue) Delete(ctx context.Context, r storage.Receipt) error {
+	return runSim(q.by, ctx, q.request("delete", r.ID), func(ctx context.Context) error { return q.Queue.Delete(ctx, r) })
+}
+
+func (q *simQueue) Count(ctx context.Context) (int64, error) {
+	return sendSim(q.by, ctx, q.request("count", ""), q.Queue.Count)
+}
+
+// simDigest names a text in a history.
+func simDigest(text []byte) string {
+	const hex = "0123456789abcdef"
+	sum := xxhash.Sum64(text)
+	var b [8]byte
+	for i := range b {
+		b[i] = hex[sum&15]
+		sum >>= 4
+	}
+	return string(b[:])
+}
+
+type simTable struct {
+	storage.Table
+	by *simProcess
+}
+
+func (t *simTable) Create(ctx context.Context) error {
+	return runSim(t.by, ctx, simRequest{"create", t.Name(), ""}, t.Table.Create)
+}
+
+func (t *simTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
+	return sendSim(t.by, ctx, simRequest{"read", partition, row}, func(ctx context.Context) (storage.Entity, error) {
+		return t.Table.Read(ctx, partition, row)
+	})
+}
+
+func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
+	return sendSim(t.by, ctx, simRequest{"write", w.Entity.Partition, w.Entity.Row}, func(ctx context.Context) (storage.ETag, error) {
+		tag, err := t.Table.Write(ctx, w)
+		t.by.world.wrote(t.by, []storage.Write{w}, err)
+		return tag, err
+	})
+}
+
+func (t *simTable) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
+	return sendSim(t.by, ctx, simRequest{"transact", writes[0].Entity.Partition, writes[0].Entity.Row}, func(ctx context.Context) ([]storage.ETag, error) {
+		tags, err := t.Table.Transact(ctx, writes)
+		t.by.world.wrote(t.by, writes, err)
+		return tags, err
+	})
+}
+
+// Query gives the answer as a whole: its pages come from several moments, but a
+// stopped process is stopped before the first or after the last.
+func (t *simTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+	return func(yield func(storage.Entity, error) bool) {
+		rows, err := sendSim(t.by, ctx, simRequest{"query", q.Partition, q.From}, func(ctx context.Context) (rows []storage.Entity, _ error) {
+			for e, err := range t.Table.Query(ctx, q) {
+				if err != nil {
+					return nil, err
+				}
+				rows = append(rows, e)
+			}
+			return rows, nil
+		})
+		for _, e := range rows {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(storage.Entity{}, err)
+		}
+	}
+}
