@@ -234,13 +234,14 @@ func (p *plan) is(kinds ...FaultKind) bool {
 // plan decides a request's fate before it is sent on its way: everything is a
 // function of the seed and the occasion, save for the counts of First, Skip
 // and Every, which go by the order of requests: the seed's too, if Ordered.
-func (s *Sim) plan(instance string, r *request, op *operation, occasion uint64) plan {
+func (s *Sim) plan(instance string, r *request, op *operation) plan {
 	var p plan
 	rules := s.faults.load()
 	if len(rules) == 0 && s.config.Latency == 0 && !s.config.Ordered {
 		return p
 	}
-	h := mix(s.config.Seed, occasion, s.tally.next(occasion))
+	o := occasion{instance, op.name, r.account.name, op.object}
+	h := mix(s.config.Seed, o.hash(), s.tally.next(o))
 	r.id = guid(h, requestWord).String()
 	if l := s.config.Latency; l > 0 {
 		p.before, p.after = s.leg(mix(h, 1)), s.leg(mix(h, 2))

@@ -380,7 +380,7 @@ func (s *Sim) refuse(r *request, op *operation, partition bool) reply {
 	if partition {
 		message = "" // ServerBusy's own
 		if s.limits.TimedOut > 0 {
-			n := s.tally.next(occasion{operation: "throttle", account: r.account.name, object: op.partition}.hash())
+			n := s.tally.next(occasion{operation: "throttle", account: r.account.name, object: op.partition})
 			if share(mix(r.account.seed, hashString(op.partition), n)) < s.limits.TimedOut {
 				return r.fail(http.StatusInternalServerError, "OperationTimedOut", "")
 			}

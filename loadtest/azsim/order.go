@@ -72,6 +72,12 @@ func (o *order) rank(s *orderStep, key uint64) int {
 	return i
 }
 
+// enter lets a request begin. Its place among those of the instant decides the how
+// many-th it is, for its delays, faults and limits.
+func (s *Sim) enter(ctx context.Context, c *call, r *request) bool {
+	return !s.config.Ordered || s.order.pass(ctx, 0, r.words(c))
+}
+
 // pass lets a request go on after d, apart from all others if that is asked for.
 func (s *Sim) pass(ctx context.Context, d time.Duration, key uint64) bool {
 	if !s.config.Ordered {

@@ -45,57 +45,49 @@ func guid(words ...uint64) uuid.UUID {
 	return u
 }
 
-// occasion is what "how many-th time" is counted of (P9). It is about as little
-// as can be told apart: two deletes of a queue that are sent in one instant must
-// not race for who is the third.
+// occasion is what "how many-th time" is counted of (P9).
 type occasion struct {
 	instance, operation, account, object string
-
-	// detail is the rest of what the request says, hashed.
-	detail uint64
 }
 
 func (o occasion) hash() uint64 {
-	return mix(hashString(o.instance), hashString(o.operation), hashString(o.account), hashString(o.object), o.detail)
+	return mix(hashString(o.instance), hashString(o.operation), hashString(o.account), hashString(o.object))
 }
 
-// occasion is what a request is the how many-th of: the same client asking the
-// same thing of the same object with the same words. A pop receipt is not part of
-// it: which one a message has says who came when.
-func (r *request) occasion(c *call, op *operation) occasion {
-	o := occasion{instance: c.instance, account: r.account.name, object: r.path}
-	if op != nil {
-		o.operation = op.name
-	}
-	words := c.rawQuery
+// words is everything that a request says, hashed, by which those of one instant are
+// told apart. A pop receipt is not part of it: which one a message has says who
+// came when.
+func (r *request) words(c *call) uint64 {
+	query := c.rawQuery
 	if r.query.Has("popreceipt") {
-		words = r.query.Get("visibilitytimeout")
+		query = r.query.Get("visibilitytimeout")
 	}
-	o.detail = mix(hashString(words), xxhash.Sum64(r.body))
-	return o
+	return mix(hashString(c.instance), hashString(r.account.name), hashString(c.method), hashString(r.path), hashString(query), xxhash.Sum64(r.body))
 }
 
-// maxOccasions bounds the counters: object names come from outside.
+// maxOccasions bounds the counters: object names come from outside. Beyond it
+// all new occasions share one counter, which only costs independence.
 const maxOccasions = 1 << 18
 
 // tally counts occasions, kept as their hashes: names may be long, and two
-// that collide only share a counter. Those that have not come up among the last
-// maxOccasions different ones are forgotten, and begin anew.
+// that collide only share a counter.
 type tally struct {
-	mu       sync.Mutex
-	n, older map[uint64]uint64 // guarded by mu
+	mu sync.Mutex
+	n  map[uint64]uint64 // guarded by mu
 }
 
-// next returns how many times the occasion of that hash has come up before.
-func (t *tally) next(key uint64) uint64 {
+// next returns how many times o has come up before.
+func (t *tally) next(o occasion) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.n == nil {
+		t.n = make(map[uint64]uint64)
+	}
+	key := o.hash()
 	n, known := t.n[key]
-	if !known {
-		n = t.older[key]
-		if t.n == nil || len(t.n) >= maxOccasions {
-			t.n, t.older = make(map[uint64]uint64), t.n
-		}
+	if !known && len(t.n) >= maxOccasions {
+		key = 0
+		n = t.n[key]
 	}
 	t.n[key] = n + 1
 	return n

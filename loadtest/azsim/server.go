@@ -64,10 +64,9 @@ func (s *Sim) serve(ctx context.Context, c *call) outcome {
 		return s.turnAway(ctx, r, r.fail(http.StatusNotFound, "ResourceNotFound", ""))
 	}
 	op, rep, err := s.read(c, r)
-	o := r.occasion(c, op).hash()
 	var out outcome
 	switch dark := false; {
-	case err != nil, !s.pass(ctx, 0, o):
+	case err != nil, !s.enter(ctx, c, r):
 		out.delivery = gaveUp
 	default:
 		if out, dark = s.dark(ctx, r); dark {
@@ -77,7 +76,7 @@ func (s *Sim) serve(ctx context.Context, c *call) outcome {
 			out = s.turnAway(ctx, r, rep)
 			break
 		}
-		p := s.plan(c.instance, r, op, o)
+		p := s.plan(c.instance, r, op)
 		r.mischief = p.mischief
 		out = s.travel(ctx, c, r, op, &p)
 		if out.status == 0 { // it never acted
