@@ -59,6 +59,9 @@ type HTTP struct {
 	outage outage
 }
 
+// maxHeader bounds what an endpoint's headers take of our memory; net/http takes 10 MiB.
+const maxHeader = 64 << 10
+
 // NewHTTP makes no request.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	u, err := url.Parse(o.URL)
@@ -80,6 +83,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	// The default of 2 idle connections a host would close and open one for nearly every task.
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, o.Concurrency
+	t.MaxResponseHeaderBytes = maxHeader
 	return &HTTP{
 		opts:   o,
 		outage: outage{log: o.Log, stopping: o.Stopping},

@@ -72,7 +72,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%s: %s", e.Op, e.Account, e.Object, e.Code)
 	if e.Status != 0 {
-		fmt.Fprintf(&b, " (%d %s)", e.Status, e.Service)
+		fmt.Fprintf(&b, " (%s)", strings.TrimSpace(fmt.Sprint(e.Status, " ", e.Service)))
 	}
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %v", e.Err)

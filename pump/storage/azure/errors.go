@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -19,7 +20,7 @@ func (a *account) refused(op, object string, x *exchange) error {
 	service, message := serviceError(x.header, x.answer)
 	e := a.failure(op, object, x.status, service, message, x.row)
 	e.RetryAfter = retryAfter(x.header)
-	if id := x.header.Get("x-ms-request-id"); id != "" && len(id) <= 64 {
+	if id := x.header.Get("x-ms-request-id"); within(id, 1, 64, func(c byte) bool { return letter(c) || digit(c) || c == '-' }) {
 		// What Microsoft's support asks for first.
 		e.Err = a.hide.error(errors.New(strings.TrimPrefix(message+" (request "+id+")", " ")))
 	}
@@ -139,13 +140,17 @@ func serviceError(h http.Header, body []byte) (code, message string) {
 // and bounds what an answer can put into a log.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	return printable(s, 300)
+}
+
+// printable is a text that cannot do anything to a terminal or a log but be read.
+func printable(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
 	}, s)
-	const most = 300
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}
@@ -220,7 +225,7 @@ func (r redactor) error(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &cause{text: r.text(err.Error()), is: err}
+	return &cause{text: printable(r.text(err.Error()), 1000), is: err}
 }
 
 type cause struct {

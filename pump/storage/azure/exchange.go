@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -112,11 +113,17 @@ func (a *account) do(ctx context.Context, op, object string, x *exchange, call f
 	return &storage.Error{Code: storage.Invalid, Op: op, Account: a.name, Object: object, Index: -1, Err: a.hide.error(err)}
 }
 
-// unreadable is the error of an answer that says success and cannot be understood.
+// unreadable is the error of an answer that says success and cannot be
+// understood, err why if that is known.
 func (a *account) unreadable(op, object string, x *exchange, err error) error {
+	if err == nil {
+		err = errUnreadable
+	} else {
+		err = fmt.Errorf("%w: %w", errUnreadable, err)
+	}
 	return &storage.Error{
 		Code: storage.MaybeDone, Op: op, Account: a.name, Object: object, Status: x.status, Index: -1,
-		Err: a.hide.error(errors.Join(errUnreadable, err)),
+		Err: a.hide.error(err),
 	}
 }
 

@@ -25,15 +25,22 @@ type location struct {
 }
 
 // secrets are the texts that must not leave in an error. A SAS is hidden by its
-// signature, in both of its spellings.
+// signature, as it is, as it was written and as a library may write it.
 func (l location) secrets() redactor {
 	var r redactor
 	if l.key != "" {
 		r = append(r, l.key)
 	}
 	for _, sas := range []string{l.sas, l.tableSAS} {
-		if q, err := url.ParseQuery(sas); err == nil && q.Get("sig") != "" {
-			r = append(r, q.Get("sig"), url.QueryEscape(q.Get("sig")))
+		for pair := range strings.SplitSeq(sas, "&") {
+			written, found := strings.CutPrefix(pair, "sig=")
+			if !found || written == "" {
+				continue
+			}
+			r = append(r, written)
+			if sig, err := url.QueryUnescape(written); err == nil {
+				r = append(r, sig, url.QueryEscape(sig), url.PathEscape(sig))
+			}
 		}
 	}
 	return r

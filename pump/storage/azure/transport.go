@@ -56,7 +56,8 @@ func NewTransport(concurrency int) *http.Client {
 			IdleConnTimeout: 60 * time.Second,
 			// The services do not compress. Not asking means that what the bound
 			// counts is what came over the wire.
-			DisableCompression: true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: maxHeader,
 		}},
 		// A redirect would carry the signature to another host and turn a POST
 		// into a GET. Storage never redirects; whoever does is not Storage.
@@ -90,6 +91,9 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // Bounds on answers, beyond which one is not understood rather than read on.
 const (
+	// Headers: a kilobyte in practice, 8 KiB of a queue's metadata at most;
+	// net/http alone would take 10 MiB.
+	maxHeader = 64 << 10
 	// A Get: 32 messages of 64 KiB, each byte at most 6 when escaped (&quot;),
 	// are 12.6 MB.
 	messagesAnswer = 16 << 20
