@@ -110,4 +110,3 @@ func FuzzEntityRoundTrip(f *testing.F) {
 		}
 	})
 }
-
