@@ -184,6 +184,22 @@ func (r *Runs) Break(ctx context.Context, id codec.RunID, note string) error {
 	})
 }
 
+// Close records that all tasks of a sealed run are done (P3.7); what is recorded of them can
+// be pruned then, because a copy of one is recognised by the run's state. Closing a closed run
+// is success, an open or broken one is ErrRunState.
+func (r *Runs) Close(ctx context.Context, id codec.RunID) error {
+	return r.change(ctx, "closing", id, func(run *Run) (done bool, err error) {
+		switch run.State {
+		case RunSealed:
+			run.State = RunClosed
+			return false, nil
+		case RunClosed:
+			return true, nil
+		}
+		return false, fmt.Errorf("%w: it is %s", ErrRunState, run.State)
+	})
+}
+
 // change applies a change to the newest version until it is written, not needed,
 // or refused. Every time round that the write is lost somebody else's was not.
 func (r *Runs) change(ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error)) error {

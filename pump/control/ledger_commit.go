@@ -1,0 +1,305 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Commit records entries, any number of any segments, and says in each one's Err what
+// became of it. Entries of one partition are recorded together, in as few transactions as
+// they fit into; a call should be about one partition ([Ledger.Partition]), because those of several
+// are recorded one partition after the other. It goes on until each entry's fate is known or ctx ends.
+//
+// Results may be committed after their hold has ended, and after this process has
+// claimed and fenced the segment again: what counts is that the head was this process's
+// all the time since their Begin.
+func (l *Ledger) Commit(ctx context.Context, entries []*Entry) {
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b *Entry) int { return cmp.Compare(a.Segment, b.Segment) })
+	for len(entries) > 0 {
+		partition := l.Partition(entries[0].Segment)
+		n := 0
+		c := commit{l: l, partition: partition, most: transactionMost}
+		for ; n < len(entries) && l.Partition(entries[n].Segment) == partition; n++ {
+			c.add(entries[n])
+		}
+		entries = entries[n:]
+		c.run(ctx)
+	}
+}
+
+// Prune takes what is recorded of closed runs out of the segments that are fenced. It
+// comes after the run row says that they are closed: from then on their tasks are
+// recognised by that (P1.3, P3.7). An error means that some are still there.
+func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID) error {
+	commits := make([]commit, len(l.partitions))
+	for i := range l.segments {
+		s := &l.segments[i]
+		s.mu.Lock()
+		has := s.image != nil && slices.ContainsFunc(closed, func(id codec.RunID) bool { return s.image.runs[id] != nil })
+		s.mu.Unlock()
+		if has {
+			c := &commits[l.Partition(s.number)]
+			c.jobs = append(c.jobs, &job{s: s, closed: closed})
+		}
+	}
+	var errs []error
+	for partition, c := range commits {
+		if len(c.jobs) == 0 {
+			continue
+		}
+		c.l, c.partition, c.most = l, partition, transactionMost
+		jobs := slices.Clone(c.jobs)
+		c.run(ctx)
+		for _, j := range jobs {
+			if j.err != nil {
+				errs = append(errs, fmt.Errorf("pruning segment %d: %w", j.s.number, j.err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// commit is the recording of entries of one partition.
+type commit struct {
+	l         *Ledger
+	partition int
+	most      int // bytes of a transaction
+	lost      int // transactions in a row that had no effect
+	jobs      []*job
+}
+
+// job is what is to be recorded in one segment.
+type job struct {
+	s       *ledgerSegment
+	entries []*Entry
+	closed  []codec.RunID
+	image   *image
+	draft   *draft // of the first so many of the entries
+	err     error  // of a job without entries
+}
+
+func (c *commit) add(e *Entry) {
+	s, err := c.l.segment(e.Segment)
+	if err == nil && e.Foreign == "" && e.Run.IsZero() {
+		err = errors.New("an entry of no run")
+	}
+	if err != nil {
+		e.Err = err
+		return
+	}
+	if len(c.jobs) == 0 || c.jobs[len(c.jobs)-1].s != s {
+		c.jobs = append(c.jobs, &job{s: s})
+	}
+	j := c.jobs[len(c.jobs)-1]
+	j.entries = append(j.entries, e)
+}
+
+// ends tells the fate of all that is left of a job.
+func (j *job) ends(err error) {
+	for _, e := range j.entries {
+		e.Err = err
+	}
+	j.entries, j.closed, j.draft, j.err = nil, nil, nil, err
+}
+
+func (j *job) over() bool { return len(j.entries) == 0 && j.closed == nil }
+
+func (c *commit) run(ctx context.Context) {
+	err := c.l.lock(ctx, c.partition)
+	if err == nil {
+		defer c.l.unlock(c.partition)
+	}
+	for err == nil {
+		for _, j := range c.jobs {
+			c.prepare(ctx, j)
+		}
+		c.jobs = slices.DeleteFunc(c.jobs, (*job).over)
+		if len(c.jobs) == 0 {
+			return
+		}
+		err = c.transact(ctx)
+	}
+	for _, j := range c.jobs {
+		j.ends(err)
+	}
+}
+
+// prepare makes a draft of as much of a job as is possible at once. Where nothing is
+// to be written, the fate of the entries is known.
+func (c *commit) prepare(ctx context.Context, j *job) {
+	if j.draft != nil || j.over() {
+		return
+	}
+	if j.image == nil && !c.find(ctx, j) {
+		return
+	}
+	c.stale(j)
+	for n := len(j.entries); !j.over(); {
+		d, err := c.l.draft(j.s.number, j.image, j.entries[:n], j.closed)
+		switch {
+		case err == nil && d.rows == 0:
+			c.recorded(j, d, "")
+			n = len(j.entries)
+		case err == nil:
+			j.draft = d
+			return
+		case n > 1:
+			n = (n + 1) / 2 // one of them does not fit, or all of them do not fit together
+		case n == 1:
+			j.entries[0].Err = err
+			j.entries = j.entries[1:]
+			n = len(j.entries)
+		default:
+			j.ends(err)
+		}
+	}
+}
+
+// find gets the image of the segment: what is known of it while it is fenced, or
+// what its rows say.
+func (c *commit) find(ctx context.Context, j *job) bool {
+	j.s.mu.Lock()
+	known := j.s.since != 0
+	j.image = j.s.image
+	j.s.mu.Unlock()
+	switch {
+	case j.image != nil:
+		return true
+	case !known:
+		j.ends(fencedOff(j.s.number, "it was never fenced, or another owner was there since"))
+		return false
+	}
+	read, err := c.l.readHeads(ctx, c.partition, []uint32{j.s.number})
+	if err != nil {
+		j.ends(err)
+		return false
+	}
+	return c.adopt(ctx, j, read[j.s.number])
+}
+
+// adopt takes over what a head says now, if it is still this process's (P3.5).
+func (c *commit) adopt(ctx context.Context, j *job, r headRead) bool {
+	if r.err != nil {
+		j.ends(r.err)
+		return false
+	}
+	h := r.head
+	if h.etag == "" || h.owner != c.l.token {
+		j.s.lost()
+		c.l.options.Log.Warn("a segment's ledger belongs to another owner; what was not recorded yet is left to it", "segment", j.s.number, "epoch", h.epoch, "owner", h.owner)
+		j.ends(fencedOff(j.s.number, fmt.Sprintf("its head is at epoch %d of %q", h.epoch, h.owner)))
+		return false
+	}
+	m, err := c.l.load(ctx, j.s.number, h)
+	if err != nil {
+		j.ends(err)
+		return false
+	}
+	j.s.mu.Lock()
+	// The fence of a later hold may have landed after it was given up.
+	j.s.epoch = max(j.s.epoch, h.epoch)
+	if j.s.image != nil {
+		j.s.image = m
+	}
+	j.s.mu.Unlock()
+	j.image, j.draft = m, nil
+	return true
+}
+
+// stale drops the entries of epochs before another owner was there.
+func (c *commit) stale(j *job) {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	j.entries = slices.DeleteFunc(slices.Clone(j.entries), func(e *Entry) bool {
+		if j.s.mine(e.Epoch) {
+			return false
+		}
+		e.Err = fencedOff(e.Segment, fmt.Sprintf("another owner was there since epoch %d", e.Epoch))
+		return true
+	})
+}
+
+// transact sends as many drafts as fit into one transaction.
+func (c *commit) transact(ctx context.Context) error {
+	partition := ledgerPartition(c.l.workload, c.partition)
+	t := c.l.begin(c.partition, nonceProperty)
+	var sent []*job
+	size := 0
+	for _, j := range c.jobs {
+		if len(sent) > 0 && (len(t.writes)+j.draft.rows > storage.MaxBatch || size+j.draft.size > c.most) {
+			break
+		}
+		j.draft.write(t, partition, j.s.number)
+		sent = append(sent, j)
+		size += j.draft.size
+	}
+	o, err := c.l.send(ctx, t)
+	switch {
+	case err != nil:
+		return err
+	case o.tooLarge && len(sent) == 1:
+		sent[0].ends(fmt.Errorf("segment %d: %w: the service refuses a transaction of it as too large", sent[0].s.number, ErrLedgerFull))
+		return nil
+	case o.tooLarge:
+		c.most = size / 2
+		return nil
+	}
+	if c.lost++; o.landed {
+		c.lost = 0
+	}
+	for _, j := range sent {
+		c.conclude(ctx, j, t, &o)
+	}
+	if c.lost > 1 { // who else writes can only be this process itself, some time ago
+		c.l.draw.pause(ctx, partition, c.lost, requestTimeout/5, nil)
+	}
+	return nil
+}
+
+// conclude draws the conclusions of a transaction for one of its segments.
+func (c *commit) conclude(ctx context.Context, j *job, t *transaction, o *outcome) {
+	r, read := o.read[j.s.number]
+	if !o.landed {
+		if read && planted == blindRetryAfter412 && r.head != nil {
+			j.image.head.etag = r.head.etag
+		} else if read {
+			c.adopt(ctx, j, r)
+		}
+		return
+	}
+	d := j.draft
+	j.draft = nil
+	etag := o.etag(t, j.s.number)
+	c.recorded(j, d, etag)
+	if etag == "" && planted != ledgerNoReadBack {
+		// Recorded, and then written by somebody else: whose it is now tells the head.
+		c.adopt(ctx, j, r)
+	}
+}
+
+// recorded tells that the entries of a draft are recorded.
+func (c *commit) recorded(j *job, d *draft, etag storage.ETag) {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	if d.rows > 0 {
+		d.landed(etag)
+	}
+	for _, e := range d.entries {
+		e.Err = nil
+		if e.Foreign != "" {
+			j.s.endForeign(e.Epoch, foreignName(e.Foreign))
+			continue
+		}
+		j.s.end(e.Epoch, e.Run, e.Done)
+		j.s.end(e.Epoch, e.Run, e.Quarantined)
+	}
+	j.entries = j.entries[len(d.entries):]
+	j.closed = nil
+}

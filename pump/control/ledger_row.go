@@ -1,0 +1,205 @@
+package control
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// partitionSegments is how many segments share a partition of the ledger, so
+// that one transaction can cover them (P3.6).
+const partitionSegments = 64
+
+const (
+	headPrefix = "head."
+	pagePrefix = "page."
+
+	// The properties of a head. fenceProperty is the nonce of the write that made
+	// the owner the owner; nonceProperty, which that write leaves alone, of the last
+	// commit: so a commit is seen to have landed even by whoever was fenced off after it.
+	fenceProperty   = "Fence"
+	epochProperty   = "Epoch"
+	ownerProperty   = "Owner"
+	countsProperty  = "Counts"
+	pagesProperty   = "Pages"
+	recordsProperty = "Records"
+)
+
+func ledgerPartition(workload string, partition int) string {
+	return fmt.Sprintf("%s.ledger.%02d", workload, partition)
+}
+
+func headKey(segment uint32) string { return fmt.Sprintf("%s%04d", headPrefix, segment) }
+
+func pageKey(segment uint32, id uint64) string {
+	return fmt.Sprintf("%s%04d.%06d", pagePrefix, segment, id)
+}
+
+// ledgerHead is what the head row of a segment says.
+type ledgerHead struct {
+	etag         storage.ETag // empty: there is no row
+	epoch        uint64
+	owner        string
+	fence, nonce string
+	layout       layout // the pages without their records
+}
+
+func readHead(f *fields) *ledgerHead {
+	h := &ledgerHead{
+		epoch: f.upTo(epochProperty, maxEpoch), owner: f.line(ownerProperty),
+		fence: f.line(fenceProperty), nonce: f.line(nonceProperty),
+	}
+	var err error
+	if h.layout.next, h.layout.pages, err = readDirectory(f.binary(pagesProperty)); err != nil {
+		f.fail(pagesProperty, err.Error())
+	}
+	if h.layout.hot, err = readBlock(f.binary(recordsProperty)); err != nil {
+		f.fail(recordsProperty, err.Error())
+	}
+	return h
+}
+
+func headOf(table storage.Table, e storage.Entity) (*ledgerHead, error) {
+	f := &fields{props: e.Properties}
+	h := readFormat(f, readHead)
+	if f.err != nil {
+		return nil, damaged(table, e.Partition, e.Row, f.err)
+	}
+	h.etag = e.ETag
+	return h, nil
+}
+
+func damaged(table storage.Table, partition, row string, err error) error {
+	return fmt.Errorf("row %s/%s of table %s: %w", partition, row, table.Name(), err)
+}
+
+// pageOf gives the records of a page's row.
+func pageOf(table storage.Table, e storage.Entity) (block, error) {
+	f := &fields{props: e.Properties}
+	records := readFormat(f, func(f *fields) block {
+		records, err := readBlock(f.binary(recordsProperty))
+		if err != nil {
+			f.fail(recordsProperty, err.Error())
+		}
+		for _, value := range records {
+			if value == nil {
+				f.fail(recordsProperty, "say that one is gone, as only a head's may")
+			}
+		}
+		return records
+	})
+	if f.err != nil {
+		return nil, damaged(table, e.Partition, e.Row, f.err)
+	}
+	return records, nil
+}
+
+// image is what is stored of a segment, read and understood.
+type image struct {
+	head    ledgerHead // with the pages' records
+	layout  *layout    // head.layout
+	runs    map[codec.RunID]*runBook
+	foreign *foreignBook
+	booked  int    // bytes of what is neither state nor overhead
+	raw     []byte // the reducer's state as stored, before it is parted; nil: none
+
+	// The reducer's state. Not loaded: raw is what counts, because nothing was read yet or
+	// contributions were folded into a state that was not stored then.
+	state  any
+	loaded bool
+}
+
+// newImage makes sense of the records. What makes none is an ErrCorrupt.
+func newImage(h *ledgerHead) (*image, error) {
+	m := &image{head: *h, runs: map[codec.RunID]*runBook{}, foreign: newForeignBook()}
+	m.layout = &m.head.layout
+	records := m.layout.all()
+	parts := 0
+	for _, key := range sortedKeys(records) {
+		value := records[key]
+		var err error
+		switch {
+		case key[0] == stateKind:
+			var part []byte
+			part, err = unpackState(value)
+			// Every part but the last is full.
+			if err == nil && (key != stateKey(parts) || len(m.raw) != parts*statePart || len(m.raw)+len(part) > maxRawState) {
+				err = errState
+			}
+			if m.raw = append(m.raw, part...); m.raw == nil {
+				m.raw = []byte{} // a state of no bytes is one
+			}
+			parts++
+		case key[0] == foreignKind:
+			m.booked += blockRecordMost + len(value)
+			err = m.foreign.read(binary.BigEndian.Uint32([]byte(key[1:])), value)
+		default:
+			m.booked += blockRecordMost + len(value)
+			err = m.readRun(key, value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+	}
+	for id, b := range m.runs {
+		if !b.count() {
+			return nil, fmt.Errorf("%w: run %s counts more tasks than there can be", ErrCorrupt, id)
+		}
+	}
+	return m, nil
+}
+
+var errRunRecord = errors.New("a run's record cannot be read")
+
+func (m *image) readRun(key string, value []byte) error {
+	id := codec.RunID([]byte(key[1:runKeySize]))
+	if len(key) == runKeySize {
+		floor, size := binary.Uvarint(value)
+		if size != len(value) || size <= 0 || floor > math.MaxInt64 || id.IsZero() {
+			return errRunRecord
+		}
+		m.runs[id] = &runBook{floor: floor, chunks: map[uint64]*chunk{}}
+		return nil
+	}
+	b := m.runs[id] // in key order it comes before its chunks
+	if b == nil {
+		return errRunRecord
+	}
+	index := binary.BigEndian.Uint64([]byte("\x00\x00" + key[runKeySize:]))
+	c, err := readChunk(value)
+	if err != nil {
+		return err
+	}
+	if c.done != nil && (index < b.floor>>chunkBits || index == b.floor>>chunkBits && uint64(c.done.Minimum()) <= b.floor&(chunkSize-1)) {
+		return errRunRecord
+	}
+	b.chunks[index] = c
+	return nil
+}
+
+// headProperties are what the head's row says when all else is.
+func headProperties(h *ledgerHead, runs map[codec.RunID]*runBook) map[string]any {
+	props := map[string]any{
+		formatProperty: int64(format), epochProperty: int64(h.epoch), ownerProperty: h.owner, fenceProperty: h.fence, nonceProperty: h.nonce,
+	}
+	if len(runs) > 0 {
+		props[countsProperty] = appendRunCounts(nil, runs)
+	}
+	if h.layout.next > 0 {
+		props[pagesProperty] = appendDirectory(nil, h.layout.next, h.layout.pages)
+	}
+	if len(h.layout.hot) > 0 {
+		props[recordsProperty] = appendBlock(nil, h.layout.hot)
+	}
+	return props
+}
+
+func pageEntity(partition string, segment uint32, p *ledgerPage) storage.Entity {
+	return storage.Entity{Partition: partition, Row: pageKey(segment, p.id), Properties: map[string]any{
+		formatProperty: int64(format), recordsProperty: appendBlock(nil, p.block),
+	}}
+}

@@ -1,0 +1,250 @@
+package control
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// transaction writes the heads, and pages, of segments of one partition: all or nothing.
+type transaction struct {
+	partition int
+	// property of every head written here holds the nonce, which no other transaction has.
+	property, nonce string
+	writes          []storage.Write
+	segments        []uint32       // for each write, whose it is
+	heads           map[uint32]int // which write is a segment's head
+}
+
+func (l *Ledger) begin(partition int, property string) *transaction {
+	return &transaction{partition: partition, property: property, nonce: l.draw.nonce(ledgerPartition(l.workload, partition)), heads: map[uint32]int{}}
+}
+
+func (t *transaction) add(segment uint32, w storage.Write) {
+	t.writes, t.segments = append(t.writes, w), append(t.segments, segment)
+}
+
+func (t *transaction) addHead(segment uint32, w storage.Write) {
+	t.heads[segment] = len(t.writes)
+	t.add(segment, w)
+}
+
+// outcome is what became of a transaction. Neither landed nor too large: it had no effect,
+// and never will, because a head that it was based on is another one by now.
+type outcome struct {
+	landed   bool
+	tooLarge bool
+	etags    []storage.ETag      // of a transaction that was answered
+	read     map[uint32]headRead // heads that were read because of a failure
+}
+
+// send sends a transaction, always the same bytes, until its fate is known or ctx
+// ends; in that case, and when the service refuses it for good, there is an error. After an
+// ambiguous answer it goes again as it is: it may still be on its way (P3.5). A "412" after
+// one may be its own effect: as all heads were written or none, one that shows the nonce
+// says that it landed, and the others, that they have been written since (window 20).
+func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
+	object := ledgerPartition(l.workload, t.partition)
+	doubt := false
+	for attempt := 1; ; attempt++ {
+		call, cancel := context.WithTimeout(ctx, requestTimeout)
+		etags, err := l.table.Transact(call, t.writes)
+		cancel()
+		if err == nil {
+			return outcome{landed: true, etags: etags}, nil
+		}
+		switch code := storage.CodeOf(err); {
+		case storage.Ambiguous(err):
+			doubt = true
+			if planted == ledgerNoReadBack {
+				return outcome{landed: true}, nil
+			}
+		case code == storage.Precondition || code == storage.Exists || code == storage.Gone:
+			return l.learn(ctx, t, doubt, err)
+		case code == storage.TooLarge:
+			return outcome{tooLarge: true}, nil
+		case code == storage.Canceled && ctx.Err() == nil:
+			// Only this attempt's own time ran out, before it was sent.
+		case code == storage.Auth:
+			// Another credential may come; nothing can be recorded until then.
+			l.options.Log.Error("the ledger cannot be written", "rows", object, "err", err)
+		default:
+			return outcome{}, fmt.Errorf("rows %s: %w", object, err)
+		}
+		l.draw.pause(ctx, object, attempt, requestTimeout/5, err)
+		if ctx.Err() != nil {
+			return outcome{}, fmt.Errorf("rows %s: whether they were written could not be learned: %w", object, err)
+		}
+	}
+}
+
+// learn reads what a transaction ran into: without doubt only the row that the
+// service named, if it did.
+func (l *Ledger) learn(ctx context.Context, t *transaction, doubt bool, failure error) (outcome, error) {
+	var segments []uint32
+	if e, ok := asStorage(failure); ok && !doubt && e.Index >= 0 && e.Index < len(t.segments) {
+		segments = []uint32{t.segments[e.Index]}
+	} else {
+		for i, segment := range t.segments {
+			if t.heads[segment] == i {
+				segments = append(segments, segment)
+			}
+		}
+	}
+	read, err := l.readHeads(ctx, t.partition, segments)
+	if err != nil {
+		return outcome{}, err
+	}
+	o := outcome{read: read}
+	for _, r := range read {
+		o.landed = o.landed || r.head != nil && t.in(r.head)
+	}
+	return o, nil
+}
+
+// in reports whether a head shows the transaction's nonce.
+func (t *transaction) in(h *ledgerHead) bool {
+	if t.property == fenceProperty {
+		return h.fence == t.nonce
+	}
+	return h.nonce == t.nonce
+}
+
+// etag is the version of a segment's head that the transaction made; empty if
+// it is not known, because another one has been written since.
+func (o *outcome) etag(t *transaction, segment uint32) storage.ETag {
+	if o.etags != nil {
+		return o.etags[t.heads[segment]]
+	}
+	if r := o.read[segment]; r.head != nil && t.in(r.head) {
+		return r.head.etag
+	}
+	return ""
+}
+
+// insist makes a request until it is answered, fails for good, or ctx ends.
+func (l *Ledger) insist(ctx context.Context, object string, request func(context.Context) error) error {
+	for attempt := 1; ; attempt++ {
+		call, cancel := context.WithTimeout(ctx, requestTimeout)
+		err := request(call)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil && (mayRetry(err) || storage.Is(err, storage.Auth)) {
+			l.draw.pause(ctx, object, attempt, requestTimeout/5, err)
+		}
+		if ctx.Err() != nil || !mayRetry(err) && !storage.Is(err, storage.Auth) {
+			return fmt.Errorf("rows %s: %w", object, err)
+		}
+	}
+}
+
+// headRead is a head as it was read: one of no row has no ETag; of a damaged one there is only the error.
+type headRead struct {
+	head *ledgerHead
+	err  error
+}
+
+// readHeads reads the heads of segments, sorted, of one partition.
+func (l *Ledger) readHeads(ctx context.Context, partition int, segments []uint32) (map[uint32]headRead, error) {
+	name := ledgerPartition(l.workload, partition)
+	rows := map[string]storage.Entity{}
+	err := l.insist(ctx, name, func(ctx context.Context) error {
+		clear(rows)
+		if len(segments) == 1 {
+			e, err := l.table.Read(ctx, name, headKey(segments[0]))
+			if storage.Is(err, storage.Gone) {
+				return nil
+			}
+			rows[headKey(segments[0])] = e
+			return err
+		}
+		q := storage.Query{Partition: name, From: headKey(segments[0]), To: headKey(segments[len(segments)-1]) + "~"}
+		for e, err := range l.table.Query(ctx, q) {
+			if err != nil {
+				return err
+			}
+			rows[e.Row] = e
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	read := make(map[uint32]headRead, len(segments))
+	for _, segment := range segments {
+		var r headRead
+		if e, is := rows[headKey(segment)]; is {
+			r.head, r.err = headOf(l.table, e)
+		} else {
+			r.head = &ledgerHead{}
+		}
+		read[segment] = r
+	}
+	return read, nil
+}
+
+// load reads the pages that a head names and makes sense of everything. A page
+// that is missing is an ErrCorrupt; it may also be that the head is another one by now.
+func (l *Ledger) load(ctx context.Context, segment uint32, h *ledgerHead) (*image, error) {
+	partition := ledgerPartition(l.workload, l.Partition(segment))
+	if len(h.layout.pages) > 0 {
+		rows := map[string]storage.Entity{}
+		err := l.insist(ctx, partition, func(ctx context.Context) error {
+			prefix := pageKey(segment, 0)[:len(pagePrefix)+5]
+			for e, err := range l.table.Query(ctx, storage.Query{Partition: partition, From: prefix, To: prefix + "~"}) {
+				if err != nil {
+					return err
+				}
+				rows[e.Row] = e
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := h.layout.fill(l.table, partition, segment, rows); err != nil {
+			return nil, err
+		}
+	}
+	m, err := newImage(h)
+	if err == nil && l.options.State != nil {
+		err = m.loadState(l.options.State)
+	}
+	if err != nil {
+		return nil, damaged(l.table, partition, headKey(segment), err)
+	}
+	return m, nil
+}
+
+// fill puts the records of the pages' rows into the pages.
+func (y *layout) fill(table storage.Table, partition string, segment uint32, rows map[string]storage.Entity) error {
+	for i, p := range y.pages {
+		e, is := rows[pageKey(segment, p.id)]
+		if !is {
+			return damaged(table, partition, pageKey(segment, p.id), fmt.Errorf("%w: it is missing", ErrCorrupt))
+		}
+		var err error
+		if p.block, err = pageOf(table, e); err != nil {
+			return err
+		}
+		for key := range p.block {
+			if key < p.first || i+1 < len(y.pages) && key >= y.pages[i+1].first {
+				return damaged(table, partition, e.Row, fmt.Errorf("%w: a record that belongs into another page", ErrCorrupt))
+			}
+		}
+	}
+	return nil
+}
+
+// loadState makes the state of what is stored of it.
+func (m *image) loadState(s State) error {
+	state, err := s.Load(m.raw)
+	if err != nil {
+		return fmt.Errorf("%w: the reducer's state: %w", ErrCorrupt, err)
+	}
+	m.state, m.loaded = state, true
+	return nil
+}
