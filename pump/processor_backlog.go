@@ -51,6 +51,8 @@ type backlog struct {
 	busy       int         // handlers at work
 	hung       int         // of them, those that were given up
 	alone      *delivery   // only its tasks are started; nil: anyone's
+	trying     bool        // and they may be now: nothing else is opened either
+	holds      int         // messages to be split, until when no task is started
 	unstarted  int         // tasks in inbox and ready, and in what is being opened
 	readyTasks int         // tasks in ready
 	reserved   int         // tasks that gets under way may bring
@@ -200,7 +202,11 @@ func (b *backlog) add(ds []*delivery, room reservation) (refused []*delivery) {
 		d.weight = int64(len(d.text))
 		b.bytes += d.weight
 		d.place = inInbox
-		b.inbox = append(b.inbox, d)
+		if d.holds {
+			b.inbox = slices.Insert(b.inbox, 0, d)
+		} else {
+			b.inbox = append(b.inbox, d)
+		}
 	}
 	b.openable.Broadcast()
 	return refused
@@ -231,7 +237,13 @@ func (b *backlog) toOpen() *delivery {
 // mayOpen reports whether the first message should be opened now. One is
 // always allowed to be open, however large.
 func (b *backlog) mayOpen() bool {
-	if len(b.inbox) == 0 || b.readyTasks > 2*b.concurrency+int(b.rate*openAhead.Seconds()) {
+	if len(b.inbox) == 0 || b.trying {
+		return false
+	}
+	if b.inbox[0].holds { // everything else waits for that
+		return true
+	}
+	if b.readyTasks > 2*b.concurrency+int(b.rate*openAhead.Seconds()) {
 		return false
 	}
 	return b.opened == 0 || b.bytes+int64(min(b.inbox[0].header.RawLen, maxOpened)) <= b.maxBytes

@@ -27,6 +27,9 @@ const (
 	// soloPatience bounds how long handlers that have no time limit are waited for
 	// before a suspect is tried beside them all the same.
 	soloPatience = 15 * time.Minute
+	// holdMost is for how long a process starts nothing because of a message to be split,
+	// which takes a few requests: its account may be dark.
+	holdMost = 5 * time.Second
 )
 
 type dock struct {
@@ -149,9 +152,10 @@ func (k *dock) try(d *delivery, alone bool) {
 	r.open(r.wire, d)
 }
 
-// over ends the trial of a message that was settled, or at least tried to be: its
+// over ends the splitting or the trial of a message that was settled, or at least tried to be: its
 // handler has returned, and whatever ends the process now was not the task.
 func (k *dock) over(d *delivery) {
+	k.r.backlog.hold(d, false)
 	k.mu.Lock()
 	i := slices.Index(k.trials, d)
 	if i < 0 {
@@ -177,12 +181,39 @@ func (k *dock) close() {
 
 // mayStart reports whether the first task that waits may be started now.
 func (b *backlog) mayStart() bool {
-	return len(b.ready) > 0 && (b.alone == nil || b.alone == b.ready[0])
+	if len(b.ready) == 0 {
+		return false
+	}
+	if b.alone != nil {
+		return b.trying && b.alone == b.ready[0]
+	}
+	return b.holds == 0
 }
 
-// hush ends the starting of all tasks but those of d and waits until nothing is at work,
-// for no longer than patience; handlers that were given up are not waited for. It
-// reports false if d will not be started either.
+// hold says whether a message is to be split, until when no task is started. Were
+// the process ended in the midst of that, its tasks would be there twice, the guilty one
+// among them, and every further death would make more of them.
+func (b *backlog) hold(d *delivery, holds bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if d.holds == holds {
+		return
+	}
+	d.holds = holds
+	if holds {
+		b.holds++
+		time.AfterFunc(holdMost, func() { b.hold(d, false) })
+		return
+	}
+	if b.holds--; b.holds == 0 {
+		b.calm.Broadcast()
+		b.some.Broadcast()
+	}
+}
+
+// hush ends the starting of all tasks but those of d and waits until nothing is at work
+// or being split, for no longer than patience; handlers that were given up are not waited
+// for. It reports false if d will not be started either.
 func (b *backlog) hush(d *delivery, patience time.Duration) bool {
 	over := false
 	timer := time.AfterFunc(patience, func() {
@@ -195,18 +226,21 @@ func (b *backlog) hush(d *delivery, patience time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.alone = d
-	for !b.closed && !d.withdrawn && !over && b.busy > b.hung {
+	for !b.closed && !d.withdrawn && !over && (b.busy > b.hung || b.holds > 0) {
 		b.calm.Wait()
 	}
-	return !b.closed && !d.withdrawn
+	b.trying = !b.closed && !d.withdrawn
+	return b.trying
 }
 
-// unhush lets everything be started again.
+// unhush lets everything be opened and started again.
 func (b *backlog) unhush() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.alone = nil
+	b.alone, b.trying = nil, false
 	b.some.Broadcast()
+	b.openable.Broadcast()
+	b.feed()
 }
 
 // hang says that so many handlers more were given up.

@@ -50,6 +50,7 @@ type delivery struct {
 	epoch   uint64          // of the hold on its segment
 	listed  int             // its place in the list of its segment, from 1; guarded by owned.mu
 	unhold  func() bool     // stops waiting for the end of that hold
+	holds   bool            // it is to be split, and no task is started before; guarded by backlog.mu once it is there
 	trial   bool            // its one task is, or was, on trial (processor_dock.go)
 	mark    marked          // its attempt is written down already, and where
 	counted bool            // there may be a row that counts its attempts
@@ -118,6 +119,7 @@ func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, 
 			own++
 		}
 		if d.whole == nil && !r.o.Discard {
+			r.backlog.hold(d, d.count > 1 && r.suspicious(d))
 			work = append(work, d)
 			continue
 		}
@@ -226,6 +228,7 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 		d.settler.add(d)
 		return
 	}
+	r.backlog.hold(d, false)
 	d.pending = d.count
 	d.verdicts = make([]verdict, d.count)
 	if !r.backlog.open(d) {
