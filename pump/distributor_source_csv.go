@@ -35,6 +35,10 @@ type csvField struct{ from, to int }
 func (f *csvRows) start(c *cutter) error {
 	if err := f.row(c); err == io.EOF {
 		return errors.New("it is empty: the first row must be the header")
+	} else if bad, ok := errors.AsType[*BadInput](err); ok {
+		// No bad line that could be left out: what follows means nothing without it,
+		// and who asked for the next record would be given the same header again.
+		return fmt.Errorf("the header row: %w", bad.Err)
 	} else if err != nil {
 		return fmt.Errorf("the header row: %w", err)
 	}

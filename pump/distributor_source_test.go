@@ -359,6 +359,22 @@ func TestFingerprintChangesWithWhatIsRead(t *testing.T) {
 	}
 }
 
+// TestABadHeaderIsNoBadLine: left out as one, it was read again and again, for ever.
+func TestABadHeaderIsNoBadLine(t *testing.T) {
+	for _, header := range []string{"a\"b\n1\n", "\"open\n1\n", strings.Repeat("x", 300) + "\n1\n"} {
+		s := &TextSource{Format: FormatCSV, Paths: []string{writeFile(t, "a", header)}, MaxLine: 200}
+		r, err := s.Open(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Next(t.Context())
+		if _, bad := errors.AsType[*BadInput](err); err == nil || bad || !strings.Contains(err.Error(), "header") {
+			t.Errorf("%.20q: %v", header, err)
+		}
+		r.Close()
+	}
+}
+
 func FuzzJSONKey(f *testing.F) {
 	for _, s := range []string{`{"k":"a"}`, `{"a":{"k":1e5}}`, `{"k":"\ud83d\ude00\u00e9\n"}`, `{"k":{},"k":[1,2,null,true,-0.5E+3]}`, `{"a":{"k":1},"a":{}}`, `["k"]`, `{"k":nul}`, "{\"k\":\"\x80\"}", `{"k":"\ud800\u0041"}`} {
 		f.Add(s)

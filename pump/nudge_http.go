@@ -79,8 +79,12 @@ func checkNudgeAddress(address string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAddress, err)
 	}
-	if _, err := netip.ParseAddr(host); err != nil && !validHost.MatchString(host) {
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err != nil && !validHost.MatchString(host), address[0] == '[' && !ip.Is6():
 		return fmt.Errorf("%w: its host is not a name", errAddress)
+	case ip.Zone() != "":
+		return fmt.Errorf("%w: its zone is another machine's", errAddress)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Errorf("%w: its port is not a number", errAddress)
