@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/queuepump/queuepump/pump/control"
 )
 
 // Reducer is a [Handler] whose tasks have no effect of their own but contribute to
@@ -18,7 +20,7 @@ import (
 //
 // There is a state for each segment, which only the segment's owner changes, and
 // which goes with the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key
-// are in the state of the key's segment. Stored and compressed, a segment's state may have 1 MiB:
+// are in the state of the key's segment. A segment's state may have 1 MiB compressed and 16 MiB before:
 // past that its tasks are not settled any more and an error is logged, so a state that
 // grows with the tasks, and not with what they are about, needs another home. It is
 // written whenever tasks of its segment are recorded, so a small one is cheaper.
@@ -59,14 +61,8 @@ type reducing interface {
 	check() error
 	// contribute runs in a slot like Handle, concurrently.
 	contribute(ctx context.Context, t *Task) (any, error)
-	state() reducerState
-}
-
-// reducerState is what the ledger needs to know of a reducer.
-type reducerState interface {
-	Load(stored []byte) (state any, err error)
-	Fold(state, contribution any)
-	Store(state any) ([]byte, error)
+	// state is how the ledger keeps its states.
+	state() control.State
 }
 
 // maxReducerName bounds Reducer.Name, which stands in each state.
@@ -156,7 +152,7 @@ func (r *Reducer[S, D]) contribute(ctx context.Context, t *Task) (any, error) {
 	return r.Map(ctx, t)
 }
 
-func (r *Reducer[S, D]) state() reducerState { return stored[S, D]{r} }
+func (r *Reducer[S, D]) state() control.State { return stored[S, D]{r} }
 
 // stored makes bytes of a Reducer's states and states of bytes:
 //
