@@ -33,7 +33,8 @@ type world struct {
 	log *bytes.Buffer     // of the processors, guarded by mu
 	mu  sync.Mutex
 
-	pinned int // Config.Segments of everybody
+	pinned   int      // Config.Segments of everybody
+	delivery Delivery // and Config.Delivery
 }
 
 // inWorld runs a test in a world. Names of accounts are accounta, accountb, ...
@@ -48,6 +49,12 @@ func inSharedWorldOf(t *testing.T, accounts, queues int, change func(*azsim.Conf
 	inWorldOf(t, control.WorkloadSpec{Shared: true}, accounts, queues, change, test)
 }
 
+// inOnceWorld is inWorld with delivery mode once.
+func inOnceWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
+	t.Helper()
+	inWorldOf(t, control.WorkloadSpec{Delivery: control.DeliverOnce}, accounts, queues, change, test)
+}
+
 // inWorldOf is inWorld with what spec says of the workload besides its queues.
 func inWorldOf(t *testing.T, spec control.WorkloadSpec, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
@@ -59,7 +66,7 @@ func inWorldOf(t *testing.T, spec control.WorkloadSpec, accounts, queues int, ch
 		if change != nil {
 			change(&sc)
 		}
-		w := &world{t: t, sim: azsim.New(sc), ns: map[uint32]uint64{}, log: new(bytes.Buffer)}
+		w := &world{t: t, sim: azsim.New(sc), ns: map[uint32]uint64{}, log: new(bytes.Buffer), delivery: Delivery(spec.Delivery)}
 		if spec.Shared {
 			w.pinned = Shared
 		}
@@ -108,7 +115,7 @@ func (w *world) newRun() RunID {
 
 // config is the configuration of one instance.
 func (w *world) config(instance string, queues int) Config {
-	c := Config{Workload: "work", Instance: instance, Segments: w.pinned, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	c := Config{Workload: "work", Instance: instance, Segments: w.pinned, Delivery: w.delivery, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	for _, name := range w.sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(instance)})
 		if err != nil {
