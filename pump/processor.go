@@ -119,7 +119,9 @@ type ProcessorSummary struct {
 	Released    int64    `json:"released"`          // tasks that were put back without an attempt
 	Skipped     int64    `json:"skipped"`           // tasks settled without being handled, because their key was begun less than MinInterval ago
 	Quarantined int64    `json:"quarantined"`       // tasks put into a poison queue; a message that could not be read counts as one
-	Duplicates  int64    `json:"duplicates"`        // tasks deleted because their run was closed
+	Duplicates  int64    `json:"duplicates"`        // tasks recognised as done before, in mode once by the ledger, or because their run was closed
+	Recorded    int64    `json:"recorded"`          // tasks whose end was recorded in the ledger
+	Commits     int64    `json:"commits"`           // writes to the ledger
 	Foreign     int64    `json:"foreign"`           // messages that no distributor made
 	Passed      int64    `json:"passed"`            // messages of other processors' segments that were put back for them
 	Forwarded   int64    `json:"forwarded"`         // messages of other processors' segments that were put where they belong
@@ -163,7 +165,7 @@ func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error)
 
 // counters is what a ProcessorSummary is made of.
 type counters struct {
-	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, foreign, passed, forwarded, split, lost, envelopes atomic.Int64
+	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, foreign, passed, forwarded, split, lost, envelopes, recorded, commits atomic.Int64
 }
 
 // processing is one Run of a processor. Along the data path: the poller gets
@@ -177,6 +179,8 @@ type processing struct {
 	o        *ProcessorOptions
 	handler  Handler
 	batch    BatchHandler // the handler, if it takes batches
+	reducer  reducing     // the handler, if it contributes to a state
+	recorder *recorder    // nil: nothing is recorded
 	log      *slog.Logger
 	jitter   jitter
 	fleet    *fleet
@@ -274,6 +278,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.dock = &dock{r: r}
 	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
 	r.batch, _ = p.handler.(BatchHandler)
+	r.reducer, _ = p.handler.(reducing)
 	r.limitKeys()
 	r.backlog = newBacklog(r.o, r.batch != nil, func() { signal(r.poller.wake) })
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
@@ -295,6 +300,7 @@ func (r *processing) connect(ctx context.Context) error {
 	if err := r.pinReducer(ctx); err != nil {
 		return err
 	}
+	r.recorder = r.newRecorder()
 	warnExtra(r.log, r.cfg.spec().Extra(r.workload))
 	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
 		if _, err := r.fleet.shard(s.Account, s.Queue); err != nil {
@@ -367,6 +373,11 @@ func (r *processing) launch() {
 	r.background.Go(func() { r.pool.watch(r.wire) })
 	r.background.Go(func() { r.report(r.wire) })
 	r.background.Go(func() { r.spills.run(r.wire) })
+	if c := r.recorder; c != nil {
+		r.background.Go(func() { c.fence(r.wire) })
+		r.background.Go(func() { c.run(r.wire) })
+		r.background.Go(func() { c.prune(r.wire) })
+	}
 	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, defaultBeat), r.jitter) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		r.background.Go(func() { r.openAll(r.wire) })
@@ -385,6 +396,9 @@ func (r *processing) stop() {
 	// 0. The others may plan without this process from now on. Each of its segments
 	// is given up as soon as nothing of it is in hand.
 	r.stopping.Store(true)
+	if r.recorder != nil {
+		signal(r.recorder.wake) // results wait for no others any more
+	}
 	if m := r.member.Load(); m != nil {
 		m.look()
 	}
@@ -407,6 +421,11 @@ func (r *processing) stop() {
 	if !calm {
 		// 4. Handlers that ignore it are left behind, and their tasks put back.
 		r.pool.giveUp()
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm && r.recorder != nil {
+		// Results that cannot be recorded are not waited for any longer.
+		r.recorder.giveUp()
 		calm = r.calmWithin(hardGrace)
 	}
 	if !calm {
@@ -441,6 +460,7 @@ func (r *processing) summary() ProcessorSummary {
 		Handled: c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
 		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(),
 		Foreign: c.foreign.Load(), Passed: c.passed.Load(), Forwarded: c.forwarded.Load(), Split: c.split.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
+		Recorded: c.recorded.Load(), Commits: c.commits.Load(),
 		Seconds: r.working().Seconds(),
 	}
 	s.Requests, s.Throttled = r.fleet.requests()

@@ -48,8 +48,11 @@ func (r *processing) follow() {
 	if m == nil { // the first look; join follows
 		return
 	}
+	if r.recorder != nil {
+		r.recorder.follow(m)
+	}
 	s := newShare(r.cfg.Instance, m.view(), func(n uint32) bool {
-		_, ok := m.hold(n)
+		_, ok := r.hold(n)
 		return ok
 	}, r.reach)
 	r.share.Store(s)

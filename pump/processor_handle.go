@@ -126,7 +126,12 @@ func (s *slot) one() (more bool) {
 		}
 		s.end(ctx, err, errs)
 	}()
-	if r.batch == nil {
+	switch {
+	case r.reducer != nil:
+		i := d.at(from)
+		d.contributions[i], err = r.reducer.contribute(ctx, &d.tasks[i])
+		return more
+	case r.batch == nil:
 		err = r.handler.Handle(ctx, &d.tasks[d.at(from)])
 		return more
 	}

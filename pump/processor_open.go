@@ -43,6 +43,12 @@ type delivery struct {
 	// fresh are the tasks to start, by their index in tasks; nil: all. The others were done
 	// before or are in hand in another delivery (mode once).
 	fresh []int
+	// Of mode once: what is to be started according to the ledger, and while the message
+	// is being opened what the ledger said if that was not all.
+	begun codec.NSet
+	split *control.Begun
+	// contributions to the segment's state, by task; with a reducer only.
+	contributions []any
 	// whole is what to do with the message as a whole, without its tasks; nil if
 	// the tasks decide.
 	whole *wholly
@@ -83,6 +89,7 @@ type delivery struct {
 type wholly struct {
 	reason, detail string         // quarantine, if there is a reason
 	forget         bool           // else delete, because it was done before
+	record         bool           // of forget: what was begun of it is to be recorded as done
 	forward        *shard         // else put into this queue, and delete
 	pass           bool           // it is another's: no work of this process
 	hint           bool           // of a pass: its owner should look when it is visible
@@ -125,9 +132,7 @@ func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, 
 		}
 		d.started.Store(true)
 		if d.whole == nil {
-			r.counts.handled.Add(int64(d.count))
-			r.tallies.add(d.header.Run, control.Tally{Handled: uint64(d.count)})
-			d.whole, d.text = &wholly{forget: true}, nil
+			r.discard(d)
 		}
 		if d.passes() {
 			d.text = nil
@@ -141,6 +146,21 @@ func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, 
 		d.settler.add(d)
 	}
 	return own
+}
+
+// discard settles a message without a handler.
+func (r *processing) discard(d *delivery) {
+	count := d.count
+	if r.recorder == nil {
+		d.whole = &wholly{forget: true}
+	} else if d.whole = r.unpack(r.wire, d); !d.whole.record {
+		return
+	} else if d.begun.Len() > 0 {
+		count = d.begun.Len()
+	}
+	d.text = nil
+	r.counts.handled.Add(int64(count))
+	r.tallies.add(d.header.Run, control.Tally{Handled: uint64(count)})
 }
 
 // passes reports whether a message is only put back for its owner.
@@ -229,8 +249,16 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 		return
 	}
 	r.backlog.hold(d, false)
-	d.pending = d.count
-	d.verdicts = make([]verdict, d.count)
+	if d.verdicts == nil {
+		d.verdicts = make([]verdict, d.count)
+	}
+	if r.recorder != nil {
+		r.recorder.screen(d)
+	}
+	if r.reducer != nil {
+		d.contributions = make([]any, d.count)
+	}
+	d.pending = d.starts()
 	if !r.backlog.open(d) {
 		d.started.Store(true)
 		d.settler.add(d)
@@ -243,16 +271,11 @@ func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 			return w
 		}
 		d.tasks = []Task{{Segment: d.header.Segment, Body: d.text, Epoch: d.epoch, Attempt: int(d.header.Attempt) + 1, Foreign: d.foreign}}
-		return nil
+		return r.beginForeign(d)
 	}
 	if d.header.Run != (RunID{}) {
-		switch r.runs.look(ctx, d.header.Run) {
-		case runClosed:
-			r.counts.duplicates.Add(int64(d.count))
-			r.tallies.add(d.header.Run, control.Tally{Duplicates: uint64(d.count)})
-			return &wholly{forget: true}
-		case runAbsent:
-			return &wholly{reason: ReasonUnknownRun, detail: fmt.Sprintf("run %v has no row", d.header.Run)}
+		if w := r.beginRun(ctx, d); w != nil {
+			return w
 		}
 	}
 	if w := r.endsProcess(d); w != nil {
@@ -275,5 +298,36 @@ func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 			d.tasks[i].Foreign, d.tasks[i].ID = string(t.ID), ""
 		}
 	}
-	return r.pieces(d)
+	if w := r.pieces(d); w != nil {
+		return w
+	}
+	if h.Run == (RunID{}) {
+		return r.beginForeign(d)
+	}
+	return nil
+}
+
+// beginRun asks whether the tasks of a run are to be started (P1.3), and says what to
+// do with the message if none of them are.
+func (r *processing) beginRun(ctx context.Context, d *delivery) *wholly {
+	if r.recorder != nil {
+		return r.recorder.begin(ctx, d)
+	}
+	switch r.runs.look(ctx, d.header.Run) {
+	case runClosed:
+		return r.duplicate(d)
+	case runAbsent:
+		return unknownRun(&d.header)
+	}
+	if isTombstone(&d.header) { // nothing is recorded that it could change
+		return &wholly{forget: true}
+	}
+	return nil
+}
+
+func (r *processing) beginForeign(d *delivery) *wholly {
+	if r.recorder != nil {
+		return r.recorder.beginForeign(d)
+	}
+	return nil
 }

@@ -10,7 +10,8 @@ import (
 var errSegmentGone = errors.New("pump: the task's segment went to another processor; the task will be delivered again")
 
 // owned lists what is in hand of each segment that this process holds: from the
-// moment a message is known to be its own until it is settled. A segment is handed
+// moment a message is known to be its own until it is settled, in mode once therefore
+// recorded before. A segment is handed
 // over when nothing of it is in hand.
 type owned struct {
 	mu       sync.Mutex // guards the map and the lists, and delivery.listed
@@ -66,14 +67,13 @@ func (r *processing) own(d *delivery) bool {
 	if r.workload.Shared {
 		return true
 	}
-	m := r.member.Load()
-	if _, ok := m.hold(d.header.Segment); !ok {
+	if _, ok := r.hold(d.header.Segment); !ok {
 		return false
 	}
 	// Listed first and asked again then: a hand-over that begins in between either
 	// finds the delivery in the list or is seen here.
 	r.owned.add(d)
-	h, ok := m.hold(d.header.Segment)
+	h, ok := r.hold(d.header.Segment)
 	if !ok {
 		r.disown(d)
 		return false
@@ -106,5 +106,8 @@ func (r *processing) handOver(segments []uint32) {
 	r.follow() // or it would get again what it puts back
 	for _, d := range r.owned.of(segments) {
 		r.withdraw(d)
+	}
+	if r.recorder != nil {
+		r.recorder.hurry(segments)
 	}
 }

@@ -51,16 +51,25 @@ type again struct {
 	tasks   []int
 }
 
-// plan decides how a message is settled from the verdicts on its tasks.
+// plan decides how a message is settled, and what of it is recorded before.
 func (r *processing) plan(d *delivery) *settlement {
+	s, poison := r.planTasks(d)
+	if r.recorder != nil {
+		r.recorder.enter(d, s, poison)
+	}
+	return s
+}
+
+// planTasks decides from the verdicts on the message's tasks. poison are those
+// that go into quarantine.
+func (r *processing) planTasks(d *delivery) (s *settlement, poison []condemned) {
 	if d.whole != nil {
-		return r.planWhole(d)
+		return r.planWhole(d), nil
 	}
 	d.mu.Lock() // a handler that was given up may be about to end
 	verdicts, troubles := d.verdicts, d.troubles
 	d.mu.Unlock()
 	var rest []again
-	var poison []condemned
 	untouched := again{attempt: d.header.Attempt}
 	for i, v := range verdicts {
 		if v == unfinished {
@@ -68,7 +77,7 @@ func (r *processing) plan(d *delivery) *settlement {
 		}
 	}
 	if verdicts == nil || len(untouched.tasks) == len(verdicts) { // nothing was done to it
-		return r.putBack(d, 0, 0, d.count)
+		return r.putBack(d, 0, 0, d.count), nil
 	}
 	if len(untouched.tasks) > 0 {
 		rest = append(rest, untouched)
@@ -92,16 +101,16 @@ func (r *processing) plan(d *delivery) *settlement {
 		}
 	}
 	if len(rest) == 0 && len(poison) == 0 {
-		return &settlement{final: stepDelete}
+		return &settlement{final: stepDelete}, nil
 	}
 	// Without trust in the lease somebody else may already work on the message:
 	// it is left to them, rather than making copies besides theirs.
 	if !r.keeper.trusted(d) {
-		return &settlement{final: stepForget}
+		return &settlement{final: stepForget}, nil
 	}
-	s := &settlement{final: stepDelete, copies: r.quarantineTasks(d, poison)}
+	s = &settlement{final: stepDelete, copies: r.quarantineTasks(d, poison)}
 	r.planRest(d, s, together(rest))
-	return s
+	return s, poison
 }
 
 // backoff is the delay before the next attempt of what failed in this delivery,

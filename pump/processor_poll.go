@@ -233,6 +233,9 @@ func (p *poller) round(ctx context.Context) time.Duration {
 
 // startOne starts the next get in turn, if there is one.
 func (p *poller) startOne(ctx context.Context, now time.Time) bool {
+	if c := p.r.recorder; c != nil && c.full() {
+		return false // a commit wakes the poller
+	}
 	for i := range p.accounts {
 		at := (p.turn + i) % len(p.accounts)
 		a := p.accounts[at]

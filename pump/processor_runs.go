@@ -81,8 +81,8 @@ func (c *runCache) lookSince(ctx context.Context, id RunID, since time.Time) run
 	return e.verdict
 }
 
-// isClosed reports whether a run is known to be closed, without asking anybody.
-func (c *runCache) isClosed(id RunID) bool {
+// goesOn reports whether a run is known to be open, without asking anybody.
+func (c *runCache) goesOn(id RunID) bool {
 	c.mu.Lock()
 	e := c.known[id]
 	c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *runCache) isClosed(id RunID) bool {
 	}
 	select {
 	case <-e.read:
-		return e.verdict == runClosed
+		return e.verdict == runGoOn && !e.unread
 	default:
 		return false
 	}

@@ -154,10 +154,13 @@ const (
 // done is not done again when a later part has to be retried.
 type settlement struct {
 	copies []poisonOrRest // each acknowledged before the next
-	final  step
-	text   []byte        // of stepReplace
-	delay  time.Duration // of stepReplace and stepRelease
-	tries  uint64
+	// entries are what the ledger is to record; recorded: it did, or there was nothing.
+	entries  []*control.Entry
+	recorded bool
+	final    step
+	text     []byte        // of stepReplace
+	delay    time.Duration // of stepReplace and stepRelease
+	tries    uint64
 	// doubt: the final request was made and not answered, so "gone" may be its own effect.
 	doubt             bool
 	retried, released int // tasks, counted when it is done
@@ -198,8 +201,11 @@ func (r *processing) settle(d *delivery) {
 		}
 		s.copies = s.copies[1:]
 	}
-	// The ledger's commit has its place here: after every effect, before the
-	// message can be gone (P3.3).
+	// After every effect, before the message can be gone (P3.3).
+	if len(s.entries) > 0 {
+		r.recorder.add(d)
+		return
+	}
 	if s.final == stepForget {
 		r.leave(d)
 		return
@@ -233,7 +239,7 @@ func (r *processing) settle(d *delivery) {
 		if s.final != stepDelete && !s.doubt {
 			r.log.Debug("message went to somebody else before it was settled", d.attrs(-1)...)
 		}
-		if !s.doubt {
+		if !s.doubt && !(s.recorded && s.final == stepDelete) {
 			r.leave(d)
 			return
 		}
@@ -309,6 +315,12 @@ func (r *processing) settleLater(d *delivery, err error) {
 	case over > settleAfterLease, over > 0 && (s.final == stepRelease || len(s.copies) > 0):
 		// A release is over by itself, and copies without the lease would only be
 		// copies more: whoever gets the message next makes them again.
+		if len(s.entries) > 0 { // what was done is recorded all the same
+			r.recorder.unquarantine(d)
+			s.copies, s.final, s.text = nil, stepForget, nil
+			d.settler.resume(d)
+			return
+		}
 		r.log.Warn("message could not be settled while it was leased; it will be delivered again", append(d.attrs(-1), "error", err)...)
 		r.settled(d)
 		return
@@ -316,6 +328,9 @@ func (r *processing) settleLater(d *delivery, err error) {
 		r.alarmOnce("poison", "cannot quarantine; messages go back for a while", append(d.attrs(-1), "error", err)...)
 		s.copies, s.final, s.delay, s.text = nil, stepRelease, poisonDelay, nil
 		s.retried = 0
+		if r.recorder != nil {
+			r.recorder.unquarantine(d)
+		}
 	case len(s.copies) > 0 && s.copies[0].forward && s.tries >= forwardTries:
 		r.alarmOnce("forward", "messages cannot be brought to the queues that are their homes; they stay for a while", append(d.attrs(-1), "home", s.copies[0].shard.String(), "error", err)...)
 		s.copies, s.final, s.delay = nil, stepRelease, poisonDelay
@@ -350,7 +365,7 @@ func (r *processing) letGo(d *delivery) {
 	}
 	d.env = nil
 	if !hung {
-		d.tasks = nil
+		d.tasks, d.fresh, d.verdicts, d.troubles, d.contributions = nil, nil, nil, nil, nil
 	}
 	kept := d.settlement.size()
 	d.settler.holds(d, kept)

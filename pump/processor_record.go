@@ -1,0 +1,251 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// The measures of telling tasks apart.
+const (
+	// inHandLeast and inHandMost bound for how long a copy of a task is put back whose
+	// first delivery is in hand. It is at work, or its result is about to be recorded:
+	// that takes a second or two, or as long as its handler takes.
+	inHandLeast = 2 * time.Second
+	inHandMost  = 30 * time.Second
+	// runAgain is for how long tasks are put back whose run's row cannot be read.
+	runAgain = 10 * time.Second
+	// fullDelay is for how long tasks are put back that the ledger has no room for.
+	fullDelay = time.Minute
+)
+
+// recorder is the processor's side of the ledger (P3), in delivery mode once and with
+// a reducer; nil otherwise. Along the data path: a segment is fenced before it is
+// polled (processor_record_fence.go), the ledger says which tasks of a message are
+// to be started (here), their results are recorded before the message can be gone
+// (processor_record_commit.go), and closed runs are forgotten (processor_record_prune.go).
+type recorder struct {
+	r      *processing
+	ledger *control.Ledger
+	once   bool // what is done is recorded; else only a reducer's state is kept
+
+	unfenced chan struct{} // has room for one token: something is to be fenced
+	// closing is held for reading while the ledger is asked about a run, and taken
+	// between learning that a run is closed and forgetting it: whoever took the run for
+	// open has then been told what is recorded of it, and everybody later sees that
+	// it is closed.
+	closing sync.RWMutex
+
+	*committer
+
+	trials uint64 // of fencing since the last that succeeded; fence's alone
+
+	mu     sync.Mutex         // guards what follows
+	fenced map[uint32]fencing // by segment
+}
+
+// newRecorder makes the recorder that the workload and the handler need; nil if
+// they need none. It makes no request.
+func (r *processing) newRecorder() *recorder {
+	once := r.workload.Delivery == control.DeliverOnce
+	var state control.State
+	if r.reducer != nil {
+		state = r.reducer.state()
+	}
+	if !once && state == nil {
+		return nil
+	}
+	c := &recorder{
+		r: r, once: once, unfenced: make(chan struct{}, 1), fenced: map[uint32]fencing{},
+		ledger: control.OpenLedger(r.fleet.control, r.workload, control.LedgerOptions{Instance: r.cfg.Instance, Record: once, State: state, Log: r.log}),
+	}
+	c.committer = newCommitter(c)
+	return c
+}
+
+// begin asks the run's row and the ledger which tasks of a message are to be started
+// (P1.3, P3.4), and notes these as in hand. It says what to do with the message as a
+// whole if none of them are.
+func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
+	h := &d.header
+	since, ok := c.fencedAt(h.Segment, d.epoch)
+	if !ok {
+		return &wholly{} // handed over, or lost: somebody else's now
+	}
+	switch c.look(ctx, h.Run, since) {
+	case runClosed:
+		return c.r.duplicate(d)
+	case runAbsent:
+		return unknownRun(h)
+	case runUnread:
+		// In mode once nobody may go on without the row: a copy of a task of a closed
+		// run, of which nothing is recorded any more, would be done again.
+		return &wholly{delay: c.r.jitter.around(runAgain, "run", d.id, uint64(d.dequeued))}
+	}
+	b, ok, err := c.beginOpen(d)
+	switch {
+	case err != nil:
+		return c.refused(d, err)
+	case !ok: // it was closed in this moment, or too many runs are asked about
+		return c.wait(d)
+	}
+	d.begun = b.Fresh
+	fresh, inHand := b.Fresh.Len(), b.InHand.Len()
+	switch {
+	case fresh == d.count:
+	case fresh == 0 && inHand == 0:
+		return c.r.duplicate(d)
+	case fresh == 0, inHand > 0 && c.asWhole(d):
+		c.end(d, d.begun)
+		return c.wait(d)
+	default:
+		d.split = &b
+		c.r.recognised(d, d.count-fresh-inHand)
+	}
+	if c.asWhole(d) {
+		return &wholly{forget: true, record: true}
+	}
+	return nil
+}
+
+// beginOpen asks the ledger, unless the run is not known to be open any more.
+func (c *recorder) beginOpen(d *delivery) (b control.Begun, ok bool, err error) {
+	h := &d.header
+	c.closing.RLock()
+	defer c.closing.RUnlock()
+	if c.once && !c.r.runs.goesOn(h.Run) {
+		return control.Begun{}, false, nil
+	}
+	b, err = c.ledger.Begin(h.Segment, d.epoch, h.Run, h.Generation, h.Tasks)
+	return b, err == nil, err
+}
+
+// look gives the verdict on a run, by its row as of since or later.
+func (c *recorder) look(ctx context.Context, run RunID, since time.Time) runVerdict {
+	if !c.once {
+		return c.r.runs.look(ctx, run) // nothing is recognised, so an old row does no harm
+	}
+	return c.r.runs.lookSince(ctx, run, since)
+}
+
+// asWhole: none of the message's tasks is handled; they are recorded as done.
+func (c *recorder) asWhole(d *delivery) bool { return isTombstone(&d.header) || c.r.o.Discard }
+
+// wait puts a message back because tasks of it are in hand.
+func (c *recorder) wait(d *delivery) *wholly { return &wholly{delay: c.copyDelay(d)} }
+
+func (c *recorder) copyDelay(d *delivery) time.Duration {
+	n := uint64(max(d.dequeued, 1))
+	return c.r.jitter.around(doubled(inHandLeast, inHandMost, n-1), "copy", d.id, n)
+}
+
+// refused puts a message back that the ledger does not take.
+func (c *recorder) refused(d *delivery, err error) *wholly {
+	if errors.Is(err, control.ErrLedgerFull) {
+		c.r.alarmOnce("ledger", "the ledger has no room; tasks go back for a while", append(d.attrs(-1), "error", err)...)
+		return &wholly{delay: c.r.jitter.around(fullDelay, "full", d.id, uint64(d.dequeued))}
+	}
+	return &wholly{}
+}
+
+// beginForeign does the same for tasks that have no run: of a message that no
+// distributor made, or of its rewriting (P1.4). d.tasks are there.
+func (c *recorder) beginForeign(d *delivery) *wholly {
+	if !c.once {
+		return nil
+	}
+	d.verdicts = make([]verdict, d.count)
+	d.fresh = make([]int, 0, d.count)
+	recognised := 0
+	for i := range d.tasks {
+		recorded, inHand, err := c.ledger.BeginForeign(d.header.Segment, d.epoch, d.tasks[i].Foreign)
+		switch {
+		case err != nil:
+			c.endForeign(d, d.fresh)
+			return c.refused(d, err)
+		case recorded:
+			d.verdicts[i] = known
+			recognised++
+		case inHand:
+			d.wait(i, c.copyDelay(d))
+		default:
+			d.fresh = append(d.fresh, i)
+		}
+	}
+	c.r.recognised(d, recognised)
+	switch {
+	case recognised == d.count:
+		return &wholly{forget: true}
+	case len(d.fresh) == 0:
+		return c.wait(d)
+	case c.asWhole(d):
+		return &wholly{forget: true, record: true}
+	case len(d.fresh) == d.count:
+		d.fresh = nil
+	}
+	return nil
+}
+
+// screen gives the tasks that are not to be started their verdicts. The message is open.
+func (c *recorder) screen(d *delivery) {
+	if d.split == nil {
+		return
+	}
+	d.fresh = make([]int, 0, d.split.Fresh.Len())
+	delay := c.copyDelay(d)
+	for i := range d.tasks {
+		switch n := d.tasks[i].N; {
+		case d.split.Fresh.Contains(n):
+			d.fresh = append(d.fresh, i)
+		case d.split.InHand.Contains(n):
+			d.wait(i, delay)
+		default:
+			d.verdicts[i] = known
+		}
+	}
+	d.split = nil
+}
+
+// wait is the verdict on a task that is in hand in another delivery.
+func (d *delivery) wait(i int, delay time.Duration) {
+	d.verdicts[i] = postponed
+	d.troubles = append(d.troubles, trouble{task: i, after: delay})
+}
+
+// end takes tasks out of hand that will not be recorded now.
+func (c *recorder) end(d *delivery, ns codec.NSet) {
+	if ns.Len() > 0 {
+		c.ledger.End(d.header.Segment, d.epoch, d.header.Run, ns)
+	}
+}
+
+// endForeign is end for tasks without a run.
+func (c *recorder) endForeign(d *delivery, tasks []int) {
+	for _, i := range tasks {
+		c.ledger.EndForeign(d.header.Segment, d.epoch, d.tasks[i].Foreign)
+	}
+}
+
+// duplicate settles a message all of whose tasks are known to be done.
+func (r *processing) duplicate(d *delivery) *wholly {
+	r.recognised(d, d.count)
+	return &wholly{forget: true}
+}
+
+// recognised counts tasks that were done before.
+func (r *processing) recognised(d *delivery, tasks int) {
+	if tasks == 0 {
+		return
+	}
+	r.counts.duplicates.Add(int64(tasks))
+	r.tallies.add(d.header.Run, control.Tally{Duplicates: uint64(tasks)})
+}
+
+func unknownRun(h *codec.Header) *wholly {
+	return &wholly{reason: ReasonUnknownRun, detail: fmt.Sprintf("run %v has no row", h.Run)}
+}
