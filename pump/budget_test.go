@@ -265,7 +265,7 @@ func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = s.do(ctx, classPut, 1, opPut, func(context.Context) error {
+		err = s.do(ctx, classPut, 1, opPut, "", func(context.Context) error {
 			t.Error("the request was made")
 			return nil
 		})

@@ -51,6 +51,8 @@ type Config struct {
 	Log *slog.Logger
 	// Hooks observes the engine; see [Hooks].
 	Hooks Hooks
+
+	seeding seeding // of a simulation
 }
 
 // Shared as Config.Segments means that no segment has an owner: any processor

@@ -77,7 +77,7 @@ func (d *Distributor) create(ctx context.Context, r *distribution, mode string) 
 	if len(print) > maxFingerprint {
 		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print), maxFingerprint)
 	}
-	r.id, r.live = codec.NewRunID(), live
+	r.id, r.live = d.cfg.seeding.newRun(d.cfg.Workload), live
 	r.log = d.cfg.Log.With("run", r.id.String())
 	return d.runs.Create(ctx, control.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance})
 }

@@ -100,7 +100,7 @@ func (o *outbox) make(ctx context.Context, changed <-chan struct{}, log *slog.Lo
 			return nil, nil
 		}
 		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		err := o.shard.do(ctx, classPut, 1, opCreate, o.shard.queue.Create)
+		err := o.shard.do(ctx, classPut, 1, opCreate, "", o.shard.queue.Create)
 		if mayNotCreate(err) {
 			// A SAS that may only add messages is a fine thing to give to a
 			// client. If the queue is not there, its first put will say so.

@@ -36,6 +36,7 @@ type putter struct {
 	log    *slog.Logger
 	hooks  *Hooks
 	jitter jitter
+	turn   turn
 	router *router
 	count  *tally
 	acked  func(interval int)
@@ -66,6 +67,7 @@ const crowdLook = time.Second
 // parcels want to change places would wait for each other for ever.
 func (p *putter) place(c *parcel) error {
 	for {
+		p.turn.wait("place", c.name(p.turn))
 		var buffer [3]*outbox
 		t := p.router.now()
 		home, ways, err := p.ways(t, c, &buffer)
@@ -161,6 +163,14 @@ func (p *putter) await(t *route, c *parcel, ways []*outbox) error {
 	return nil
 }
 
+// name tells a parcel from others of its distribution, for its turn.
+func (c *parcel) name(t turn) string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d %v", c.segment, c.first, c.bad)
+}
+
 // leave gives the parcel's slot up, and its leave to probe.
 func (p *putter) leave(c *parcel) {
 	if c.box == nil {
@@ -246,7 +256,7 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 				return false, &makeError{err}
 			}
 		}
-		if err := o.shard.pay(p.ctx, classPut, 1, opPut); err != nil {
+		if err := o.shard.pay(p.ctx, classPut, 1, opPut, o.shard.digest(c.text)); err != nil {
 			return false, err
 		}
 		// The budget may have kept it waiting for long.

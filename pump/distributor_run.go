@@ -155,7 +155,7 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 	d, w := r.d, r.d.router.now().workload
 	track := newTracker(d.lanes)
 	r.put = &putter{
-		ctx: all, fail: end, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance),
+		ctx: all, fail: end, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance), turn: d.cfg.seeding.turn,
 		router: d.router, count: &r.count, acked: track.done, landed: r.landed,
 	}
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}

@@ -11,8 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -68,6 +70,7 @@ type shard struct {
 	queue   storage.Queue
 	budget  *budget
 	hooks   *Hooks
+	turn    turn
 	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
 }
 
@@ -83,6 +86,9 @@ func openFleet(cfg *Config, controlTable string) *fleet {
 	}
 	c := f.accounts[cfg.Control]
 	f.control = &countedTable{Table: c.store.Table(controlTable), account: c, hooks: &f.cfg.Hooks}
+	if draw := cfg.seeding.draw; draw != nil {
+		f.control = control.Seeded(f.control, draw)
+	}
 	return f
 }
 
@@ -95,7 +101,7 @@ func (f *fleet) open(a *account, queue string) *shard {
 	if s == nil {
 		s = &shard{
 			account: a, name: queue, queue: a.store.Queue(queue), budget: newBudget(f.cfg.Budget.Queue),
-			hooks: &f.cfg.Hooks, perMsg: *f.cfg.Budget.GetCostsMessages,
+			hooks: &f.cfg.Hooks, turn: f.cfg.seeding.turn, perMsg: *f.cfg.Budget.GetCostsMessages,
 		}
 		a.shards[queue] = s
 		if t := f.targets.Load(); t != nil {
@@ -164,18 +170,22 @@ func (f *fleet) createQueues(ctx context.Context, shards []*shard) error {
 }
 
 // do pays for one request from the queue's and the account's budget, makes it
-// under a deadline, counts it, and lets a throttle reach the budgets.
-func (s *shard) do(ctx context.Context, c class, cost int, op operation, call func(context.Context) error) error {
-	if err := s.pay(ctx, c, cost, op); err != nil {
+// under a deadline, counts it, and lets a throttle reach the budgets. About is which
+// of several of its kind it is (turn).
+func (s *shard) do(ctx context.Context, c class, cost int, op operation, about string, call func(context.Context) error) error {
+	if err := s.pay(ctx, c, cost, op, about); err != nil {
 		return err
 	}
 	return s.send(ctx, op, call)
 }
 
 // pay waits until both budgets can pay. Its error says that nothing was sent.
-func (s *shard) pay(ctx context.Context, c class, cost int, op operation) error {
-	if ctx.Err() != nil || s.budget.spend(ctx, c, cost) != nil || s.account.budget.spend(ctx, c, cost) != nil {
-		return storage.NotSent(ctx, op.String(), s.account.name, s.name)
+func (s *shard) pay(ctx context.Context, c class, cost int, op operation, about string) error {
+	for _, b := range [...]*budget{s.budget, s.account.budget} {
+		s.turn.wait("pay", op.String(), s.account.name, s.name, about)
+		if ctx.Err() != nil || b.spend(ctx, c, cost) != nil {
+			return storage.NotSent(ctx, op.String(), s.account.name, s.name)
+		}
 	}
 	return nil
 }
@@ -221,10 +231,18 @@ func (s *shard) throttled(err error) {
 }
 
 func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error {
-	if err := s.pay(ctx, classPut, 1, opPut); err != nil {
+	if err := s.pay(ctx, classPut, 1, opPut, s.digest(text)); err != nil {
 		return err
 	}
 	return s.sendPut(ctx, text, delay)
+}
+
+// digest is what a put is about, for its turn.
+func (s *shard) digest(text []byte) string {
+	if s.turn == nil {
+		return ""
+	}
+	return fmt.Sprintf("%016x", xxhash.Sum64(text))
 }
 
 // sendPut makes a put that is paid for.
@@ -240,7 +258,7 @@ func (s *shard) sendPut(ctx context.Context, text []byte, delay time.Duration) e
 // lives as long as ctx, because it may have hidden messages that only its
 // answer tells of (window 4).
 func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
-	if err := s.pay(wait, classGet, 1, opGet); err != nil {
+	if err := s.pay(wait, classGet, 1, opGet, ""); err != nil {
 		return nil, time.Time{}, err
 	}
 	err = s.send(ctx, opGet, func(ctx context.Context) error {
@@ -258,7 +276,7 @@ func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Durati
 
 // renew also says when the request was sent, as get does.
 func (s *shard) renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (next storage.Receipt, sent time.Time, err error) {
-	err = s.do(ctx, classRenew, 1, opRenew, func(ctx context.Context) error {
+	err = s.do(ctx, classRenew, 1, opRenew, r.ID, func(ctx context.Context) error {
 		sent = time.Now()
 		var err error
 		next, err = s.queue.Renew(ctx, r, visibility)
@@ -269,21 +287,21 @@ func (s *shard) renew(ctx context.Context, r storage.Receipt, visibility time.Du
 
 // release makes a message visible again; it settles, so it goes before renewals.
 func (s *shard) release(ctx context.Context, r storage.Receipt, delay time.Duration) error {
-	return s.do(ctx, classSettle, 1, opRenew, func(ctx context.Context) error {
+	return s.do(ctx, classSettle, 1, opRenew, r.ID, func(ctx context.Context) error {
 		_, err := s.queue.Renew(ctx, r, delay)
 		return err
 	})
 }
 
 func (s *shard) replace(ctx context.Context, r storage.Receipt, text []byte, delay time.Duration) error {
-	return s.do(ctx, classSettle, 1, opReplace, func(ctx context.Context) error {
+	return s.do(ctx, classSettle, 1, opReplace, r.ID, func(ctx context.Context) error {
 		_, err := s.queue.Replace(ctx, r, text, delay)
 		return err
 	})
 }
 
 func (s *shard) delete(ctx context.Context, r storage.Receipt) error {
-	return s.do(ctx, classSettle, 1, opDelete, func(ctx context.Context) error {
+	return s.do(ctx, classSettle, 1, opDelete, r.ID, func(ctx context.Context) error {
 		return s.queue.Delete(ctx, r)
 	})
 }

@@ -28,6 +28,11 @@ func (j jitter) share(operation, object string, n uint64) float64 {
 	return float64(d.Sum64()>>11) / (1 << 53)
 }
 
+// pick draws one of n.
+func (j jitter) pick(n int, operation, object string, nth uint64) int {
+	return int(j.share(operation, object, nth) * float64(n))
+}
+
 // around draws a duration from d less a quarter to d plus a quarter.
 func (j jitter) around(d time.Duration, operation, object string, n uint64) time.Duration {
 	return time.Duration((0.75 + 0.5*j.share(operation, object, n)) * float64(d))

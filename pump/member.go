@@ -56,8 +56,7 @@ type member struct {
 
 	entered  chan struct{} // closed when presence is set
 	presence atomic.Pointer[control.Presence]
-	admitted atomic.Bool   // the gate is open
-	turn     atomic.Uint64 // of the processors of a shared workload
+	admitted atomic.Bool // the gate is open
 
 	mu      sync.Mutex // guards what follows
 	sharing sharing
@@ -327,7 +326,7 @@ func (m *member) nudgeOwner(s *shard, segment uint32) {
 		return
 	}
 	if all := v.Processors(); len(all) > 0 {
-		name := all[m.turn.Add(1)%uint64(len(all))]
+		name := all[m.jitter.pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
 		for i := range v.Members {
 			if v.Members[i].Instance == name {
 				m.nudges.nudge(n.Queue, nudgeTo(&v.Members[i], n))

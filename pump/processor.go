@@ -379,10 +379,18 @@ func (r *processing) launch() {
 		r.background.Go(func() { c.prune(r.wire) })
 	}
 	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, defaultBeat), r.jitter) })
-	for range max(2, runtime.GOMAXPROCS(0)) {
+	for range r.openers() {
 		r.background.Go(func() { r.openAll(r.wire) })
 	}
 	r.pool.start()
+}
+
+// openers is how many messages are opened at once: unpacking is work for a processor.
+func (r *processing) openers() int {
+	if r.cfg.seeding.turn != nil {
+		return 2 // on every machine
+	}
+	return max(2, runtime.GOMAXPROCS(0))
 }
 
 // hardGrace is for how long, after Grace, handlers may still return and then

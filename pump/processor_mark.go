@@ -39,7 +39,7 @@ func (r *processing) mark(d *delivery) error {
 		return err
 	}
 	var sent time.Time
-	err = d.shard.do(r.wire, classRenew, 1, opReplace, func(ctx context.Context) (err error) {
+	err = d.shard.do(r.wire, classRenew, 1, opReplace, d.id, func(ctx context.Context) (err error) {
 		sent = time.Now()
 		receipt, err = d.shard.queue.Replace(ctx, receipt, text, r.o.Visibility)
 		return err

@@ -248,6 +248,7 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 		d.settler.add(d)
 		return
 	}
+	r.cfg.seeding.turn.wait("open", d.shard.account.name, d.id)
 	r.backlog.hold(d, false)
 	if d.verdicts == nil {
 		d.verdicts = make([]verdict, d.count)

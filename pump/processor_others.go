@@ -47,7 +47,7 @@ var errNotHome = errors.New("pump: the shard map that says where the message bel
 // bringHome puts the copy that forward has made. Trying and the budget may have kept
 // it waiting for long, so where it belongs is asked again in the last moment.
 func (r *processing) bringHome(d *delivery, c *poisonOrRest) error {
-	if err := c.shard.pay(r.wire, classPut, 1, opPut); err != nil {
+	if err := c.shard.pay(r.wire, classPut, 1, opPut, c.shard.digest(c.text)); err != nil {
 		return err
 	}
 	if r.share.Load().stray(d.shard, c.segment) != c.shard {

@@ -192,6 +192,7 @@ func (p *poller) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
+		p.r.cfg.seeding.turn.wait("poll")
 		wait := p.round(ctx)
 		if d := p.r.o.UntilIdle; d > 0 {
 			over, again, err := p.idle(d)

@@ -35,6 +35,7 @@ type world struct {
 
 	pinned   int      // Config.Segments of everybody
 	delivery Delivery // and Config.Delivery
+	turns    *turns   // makes histories a function of the seed; nil: they are not
 }
 
 // inWorld runs a test in a world. Names of accounts are accounta, accountb, ...
@@ -116,6 +117,9 @@ func (w *world) newRun() RunID {
 // config is the configuration of one instance.
 func (w *world) config(instance string, queues int) Config {
 	c := Config{Workload: "work", Instance: instance, Segments: w.pinned, Delivery: w.delivery, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	if w.turns != nil {
+		c.seeding = w.turns.of(instance)
+	}
 	for _, name := range w.sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(instance)})
 		if err != nil {

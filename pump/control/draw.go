@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -46,6 +47,14 @@ func tokenOf(t storage.Table, instance string) string {
 // that the other's write was its own.
 func (d Draw) nonce(object string) string {
 	return fmt.Sprintf("%016x%016x", d("nonce", object), d("nonce", object))
+}
+
+// SeededRunID draws the id of a new run of a workload as a simulation does: 128 bits
+// that are no secret and meet no other run's. Who is not simulated takes [codec.NewRunID].
+func SeededRunID(d Draw, workload string) (id codec.RunID) {
+	binary.BigEndian.PutUint64(id[:8], d("run", workload))
+	binary.BigEndian.PutUint64(id[8:], d("run", workload))
+	return id
 }
 
 // jitter spreads a duration over [3/4, 1] of it, to the nanosecond, so that

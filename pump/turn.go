@@ -1,0 +1,45 @@
+package pump
+
+import (
+	"strings"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// seeding makes what a process does a function of a seed, in simulations (P9). Its
+// zero value is what every other process has.
+type seeding struct {
+	// draw is what rows' nonces, ids of runs and control's jitter come from. Default:
+	// the system's random source. (The engine's own jitter is a hash already.)
+	draw control.Draw
+	// turn lets those who come in one instant decide one after another.
+	turn turn
+}
+
+// turn waits until it is the turn of whoever wants to do something that many
+// goroutines may want in the same instant: spend from a budget, take a slot, look at
+// what has arrived. In virtual time much happens in the same nanosecond, and which
+// goroutine comes first in it is the scheduler's choice; a simulation's turn gives
+// each a nanosecond of its own, by what it is about. Time only moves on when
+// everybody waits, so whoever has his turn also finds all that happened before
+// at rest.
+//
+// nil, outside of simulations, waits for nobody: there the scheduler's choice is as
+// good as any. It must not be waited for with a lock held, which is no waiting that
+// virtual time knows of.
+type turn func(operation, about string)
+
+func (t turn) wait(operation string, about ...string) {
+	if t != nil {
+		t(operation, strings.Join(about, " "))
+	}
+}
+
+// newRun draws the id of a new run.
+func (s seeding) newRun(workload string) RunID {
+	if s.draw == nil {
+		return codec.NewRunID()
+	}
+	return control.SeededRunID(s.draw, workload)
+}
