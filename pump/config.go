@@ -12,6 +12,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
+	"github.com/queuepump/queuepump/internal/shown"
 	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -118,7 +119,7 @@ var validWorkload = regexp.MustCompile(`^[a-z](-?[a-z0-9])+$`)
 // result shares nothing with c that the caller may still change.
 func (c Config) withDefaults() (Config, error) {
 	if len(c.Workload) < 3 || len(c.Workload) > 40 || !validWorkload.MatchString(c.Workload) {
-		return c, &ConfigError{Field: "workload", Problem: fmt.Sprintf("%q is not a workload name", c.Workload), Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter"}
+		return c, &ConfigError{Field: "workload", Problem: shown.Quoted(c.Workload) + " is not a workload name", Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter"}
 	}
 	if len(c.Accounts) == 0 {
 		return c, &ConfigError{Field: "accounts", Problem: "no account is given", Fix: "name at least one storage account"}
@@ -143,7 +144,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Control = accounts[0].Name
 	}
 	if _, ok := seen[c.Control]; !ok {
-		return c, &ConfigError{Field: "control", Problem: fmt.Sprintf("account %q is not among the accounts", c.Control), Fix: "name one of the accounts listed"}
+		return c, &ConfigError{Field: "control", Problem: "account " + shown.Quoted(c.Control) + " is not among the accounts", Fix: "name one of the accounts listed"}
 	}
 	switch s := c.Segments; {
 	case s == 0 || s == Shared:
@@ -159,13 +160,13 @@ func (c Config) withDefaults() (Config, error) {
 			return c, &ConfigError{Field: "delivery", Problem: "once needs segments with owners, and segments is 0", Fix: "leave segments out, or use at-least-once"}
 		}
 	default:
-		return c, &ConfigError{Field: "delivery", Problem: fmt.Sprintf("%q is not a delivery mode", c.Delivery), Fix: "use at-least-once or once, or leave it out for at-least-once"}
+		return c, &ConfigError{Field: "delivery", Problem: shown.Quoted(string(c.Delivery)) + " is not a delivery mode", Fix: "use at-least-once or once, or leave it out for at-least-once"}
 	}
 	if c.Instance == "" {
 		c.Instance = newInstance()
 	}
 	if err := control.CheckInstance(c.Instance); err != nil {
-		return c, &ConfigError{Field: "instance", Problem: fmt.Sprintf("%.80q is not an instance's name", c.Instance), Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
+		return c, &ConfigError{Field: "instance", Problem: shown.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"time"
 
@@ -124,7 +123,8 @@ func openCommand(ctx context.Context, argv []string, stderr io.Writer) (*input, 
 			return context.Cause(ctx)
 		}
 		if status != nil {
-			return fmt.Errorf("command %q: %w", strings.Join(argv, " "), status)
+			// Its arguments may hold a secret, and the error goes into the run's row.
+			return fmt.Errorf("command %q: %w", argv[0], status)
 		}
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/queuepump/queuepump/internal/shown"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -145,7 +146,7 @@ func (d *decoder) budget(path string, n ast.Node) pump.Budget {
 			case s == "request":
 				b.GetCostsMessages = new(false)
 			default:
-				d.fail(line(n), path, fmt.Sprintf("%s is no way to count a get", quoted(s)), "use messages (each message counts) or request (a get counts as one)")
+				d.fail(line(n), path, fmt.Sprintf("%s is no way to count a get", shown.Quoted(s)), "use messages (each message counts) or request (a get counts as one)")
 			}
 		}},
 	})
@@ -325,14 +326,7 @@ func (s scalar) show() string {
 	if s.expanded {
 		return "the variable's value"
 	}
-	return quoted(s.shown)
-}
-
-func quoted(s string) string {
-	if len(s) > 40 {
-		s = s[:40] + "..."
-	}
-	return strconv.Quote(s)
+	return shown.Quoted(s.shown)
 }
 
 var fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,39}$`)

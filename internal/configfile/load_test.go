@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/queuepump/queuepump/internal/allocation"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -284,14 +285,43 @@ func TestLoadRefusesWhatIsNoConfiguration(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for a panic, and for a value of the environment in an error.
+// FuzzParse looks for a panic, for a value of the environment in an error, and for a
+// secret of the file in one, in whichever field it stands. What is accepted can be read again.
 func FuzzParse(f *testing.F) {
+	const planted = "Q2FuWW91U2VlTWU/IFRoaXNJc0FTZWNyZXRBbmRJdE11c3ROb3RCZVNob3duSW5BbnlFcnJvcg=="
 	f.Add("workload: abc\naccounts:\n  - connectionString: ${SECRET}\n    queues: ${SECRET}\n")
 	f.Add("a: &x [*x, *x]\n<<: *x\n? b\n: |\n  c\n")
+	f.Add("workload: abc\naccounts: [{connectionString: 'AccountName=a;AccountKey=" + planted + "', queues: 2, weight: 1.5, allowHTTP: true}]\ncontrol: a\nsegments: 64\ndelivery: once\nbudget: {account: 100, queue: 1e3, getCost: request}\nadmin: {listen: '127.0.0.1:0', advertise: 'a:1'}\n")
+	for _, line := range []string{
+		"workload: KEY", "KEY: abc", "segments: KEY", "accounts: KEY", "accounts: [KEY]", "accounts: [{queues: KEY}]", "accounts: [{KEY: 1}]", "accounts: [{weight: KEY}]", "accounts: [{allowHTTP: KEY}]",
+		"budget: {getCost: KEY}", "budget: {account: KEY}", "admin: {listen: KEY}", "admin: KEY", "workload: 'KEY", "workload: \"KEY\n", "workload: [KEY", "  KEY\nworkload: a", "workload: ${KEY}", "workload: !KEY x", "workload: &KEY x", "workload: *KEY", "- KEY", "KEY",
+		"workload: a\n KEY", "workload: a\n\tKEY", "workload: |KEY\n a", "%KEY\n---\n", "workload: @KEY", "? KEY\n: 1", "{KEY", "accounts:\n- connectionString: AccountKey=KEY\n  connectionString KEY\n", "workload: `KEY",
+	} {
+		f.Add(strings.ReplaceAll(line, "KEY", planted))
+	}
 	f.Fuzz(func(t *testing.T, text string) {
-		_, err := parse("f", []byte(text), environment("SECRET", "hunter2hunter2"))
-		if err != nil && strings.Contains(err.Error(), "hunter2hunter2") && !strings.Contains(text, "hunter2hunter2") {
+		env := environment("SECRET", "hunter2hunter2")
+		var file *File
+		var err error
+		// goccy/go-yaml keeps some hundred bytes for each of the text.
+		allocation.AtMost(t, 8<<20+4096*len(text), func() { file, err = parse("f", []byte(text), env) })
+		if err == nil {
+			if again, err := parse("f", []byte(text), env); err != nil || !cmp.Equal(file.Config, again.Config, cmpopts.IgnoreUnexported(pump.Account{})) {
+				t.Fatalf("%+v, then %+v, %v", file.Config, again.Config, err)
+			}
+			return
+		}
+		said := err.Error()
+		if strings.Contains(said, "hunter2hunter2") && !strings.Contains(text, "hunter2hunter2") {
 			t.Error(err)
+		}
+		for i := 0; i+16 <= len(planted); i++ {
+			if part := planted[i : i+16]; strings.Contains(text, planted) && strings.Contains(said, part) {
+				t.Fatalf("a part of the secret is shown: %v", err)
+			}
+		}
+		if _, ok := errors.AsType[Errors](err); !ok || len(said) > 64<<10 {
+			t.Fatalf("%T of %d bytes", err, len(said))
 		}
 	})
 }

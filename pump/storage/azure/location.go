@@ -67,6 +67,12 @@ func locate(o Options) (location, error) {
 	}
 	if o.Name != "" {
 		l.name = o.Name
+		if !validName(l.name) {
+			return l, errors.New("the name is not one: it stands in logs and rows, so use up to 64 letters, digits and . - _ :")
+		}
+	}
+	if !validName(l.name) {
+		return l, errors.New("the end of the endpoint's address is not the name of an account; is a ? missing before the shared access signature?")
 	}
 	for _, address := range []string{l.queue, l.table} {
 		u, err := url.Parse(address)
@@ -81,6 +87,12 @@ func locate(o Options) (location, error) {
 		}
 	}
 	return l, nil
+}
+
+// validName is what an account may be called in logs, metrics and rows: nothing
+// that a key, a signature or a connection string would be taken for.
+func validName(s string) bool {
+	return within(s, 1, 64, func(c byte) bool { return letter(c) || digit(c) || strings.IndexByte(".-_:[]", c) >= 0 })
 }
 
 func loopback(host string) bool {
@@ -131,6 +143,8 @@ func splitEndpoint(s string) (*url.URL, string, error) {
 		return nil, "", errors.New("the address has no host; it should look like https://NAME.queue.core.windows.net")
 	case u.User != nil:
 		return nil, "", errors.New("the address must not have a user or password in it")
+	case !within(u.Host, 1, 300, func(c byte) bool { return letter(c) || digit(c) || strings.IndexByte(".-_:[]%", c) >= 0 }):
+		return nil, "", errors.New("the address has no proper host; it should look like https://NAME.queue.core.windows.net")
 	case u.Fragment != "":
 		return nil, "", errors.New("the address must not have a # in it")
 	}
