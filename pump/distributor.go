@@ -61,6 +61,10 @@ type DistributorOptions struct {
 	// Beat and Lease are the times of the election and of the membership in the
 	// cluster; see [control.ElectionOptions] and [control.PresenceOptions].
 	Beat, Lease time.Duration
+	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
+	// it is done or in quarantine; see [Wait]. It needs delivery mode [Once], and
+	// excludes Every.
+	Wait *WaitOptions
 	// Progress is called about five times a second while a run is under way, and
 	// once at its end, never twice at once.
 	Progress func(Progress)
@@ -103,6 +107,16 @@ func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
 		if *f.value == 0 {
 			*f.value = f.initial
 		}
+	}
+	if o.Wait != nil {
+		wait, err := o.Wait.withDefaults()
+		if err != nil {
+			return o, err
+		}
+		if o.Every > 0 {
+			return o, &ConfigError{Field: "wait", Problem: "a distribution that is made again and again has no end", Fix: "leave wait or every out, and wait for single runs with: distributor wait RUN"}
+		}
+		o.Wait = &wait
 	}
 	if o.Lease < 3*o.Beat {
 		return o, &ConfigError{Field: "lease", Problem: fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat), Fix: "use four beats, or leave it out"}
@@ -155,6 +169,8 @@ type Summary struct {
 	Quarantined int64    `json:"quarantined"` // bad lines put into a poison queue
 	Resent      int64    `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates
 	Resumed     bool     `json:"resumed"`     // begun by another process
+	// Completion is how the run ended, with DistributorOptions.Wait; nil if it came to no waiting.
+	Completion *Completion `json:"completion,omitempty"`
 }
 
 // Errors that end a run as broken.
@@ -198,6 +214,11 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 			return nil, err
 		}
 	}
+	if o.Wait != nil {
+		if err := needOnce(string(cfg.Delivery), "wait", "waiting for tasks to be done"); err != nil {
+			return nil, err
+		}
+	}
 	d := &Distributor{cfg: cfg, opts: o, source: source, lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
 	d.fleet = openFleet(&cfg, control.TableName)
 	d.runs = control.NewRuns(d.fleet.control, cfg.Workload)
@@ -206,7 +227,7 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 }
 
 // Run distributes. Without Every it returns after the one distribution: nil if
-// every task was put and acknowledged, the run sealed. A run that ctx ends before
+// every task was put and acknowledged, the run sealed, and with Wait all of it done or in quarantine. A run that ctx ends before
 // is sent as far as it was read (within Grace) and marked as broken.
 //
 // With Every it goes on until ctx ends, which is no error: within Grace it sends

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -21,7 +22,18 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 			err = d.conduct(ctx, r)
 		}
 	}
+	if err == nil && d.opts.Wait != nil {
+		err = d.await(ctx, r)
+	}
 	return d.report(r, err)
+}
+
+// await waits until what was distributed is done.
+func (d *Distributor) await(ctx context.Context, r *distribution) error {
+	r.log.Info("waiting until every task is done")
+	c, err := newWaiter(&d.cfg, d.fleet, d.router.now().workload.Map.Segments, r.id, *d.opts.Wait).wait(ctx)
+	r.completion = &c
+	return err
 }
 
 // begin makes a distribution that has no run yet.
@@ -105,6 +117,7 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 		if err := d.runs.Seal(rows, r.id, r.read.counts); err != nil {
 			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
 		}
+		d.closeEmpty(rows, r)
 		r.log.Info("distributed", "tasks", r.count.tasks.Load(), "envelopes", r.count.envelopes.Load())
 		return nil
 	case r.leads != nil && !r.live:
@@ -159,6 +172,11 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	if err := d.prepare(ctx); err != nil {
 		return last, err
 	}
+	idle, stop := context.WithCancel(ctx)
+	var closing sync.WaitGroup
+	closing.Go(func() { d.closeRuns(idle) })
+	defer closing.Wait()
+	defer stop()
 	e := control.NewElection(d.fleet.control, d.cfg.Workload, control.ElectionOptions{
 		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease, Log: d.cfg.Log,
 	})

@@ -31,6 +31,8 @@ type distribution struct {
 	log    *slog.Logger
 	count  tally
 	begun  time.Time
+	// completion is how the run ended, if that was waited for.
+	completion *Completion
 	// before and beforeThrottled are what the process had asked for when this began.
 	before          Requests
 	beforeThrottled int64
@@ -277,6 +279,7 @@ func (r *distribution) summary() Summary {
 		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
 		Requests: total.since(r.before), Throttled: throttled - r.beforeThrottled, Seconds: time.Since(r.begun).Seconds(),
 		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Resent: c.resent.Load(), Resumed: r.from != nil,
+		Completion: r.completion,
 	}
 }
 
