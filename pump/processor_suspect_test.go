@@ -18,6 +18,7 @@ type mortals struct {
 	guilty func(t *Task) bool
 	o      ProcessorOptions
 	each   time.Duration // that an innocent task takes
+	dying  time.Duration // that a guilty one takes to kill
 
 	mu     sync.Mutex
 	deaths int
@@ -50,6 +51,9 @@ func (m *mortals) live(instance string) {
 	died := make(chan struct{})
 	h := HandlerFunc(func(ctx context.Context, t *Task) error {
 		if m.guilty(t) {
+			if err := pause(ctx, m.dying); err != nil {
+				return err
+			}
 			m.mu.Lock()
 			if !dead {
 				dead = true
@@ -177,4 +181,37 @@ func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Several guilty tasks that take their time to kill: every death finds many innocent ones
+// at work, of which none is condemned, whatever company they were in.
+func TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		segments := w.everySegment()
+		const each = 20
+		tasks := 0
+		for i := 0; tasks < 1000; i++ {
+			tasks += w.putHome(segments[i%len(segments):i%len(segments)+1], each)
+		}
+		victims := map[string]bool{}
+		for i := range 5 {
+			victims[fmt.Sprintf("%v/%d/%d", w.run, segments[7*i+1], 3*i)] = true
+		}
+		m := w.mortals(1500*time.Millisecond, ProcessorOptions{Visibility: 30 * time.Second, Concurrency: 16}, func(t *Task) bool { return victims[identity(t)] })
+		m.dying = time.Second
+		m.start("p")
+		m.start("q")
+		took := m.until("all are done or condemned", func() bool { return m.doneTasks() == tasks-5 && len(w.condemned()) >= 5 && w.left() == 0 })
+		m.end()
+		got := w.condemned()
+		for id, cause := range got {
+			if !victims[id] || cause.Reason != ReasonEndsProcess {
+				t.Errorf("condemned: %s, %+v", id, cause)
+			}
+		}
+		if len(got) != 5 || m.deaths > 150 {
+			t.Errorf("%d condemned, %d deaths", len(got), m.deaths)
+		}
+		t.Logf("%d deaths, %d messages split, %v", m.deaths, m.split, took.Round(time.Second))
+	})
 }
