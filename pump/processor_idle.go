@@ -36,7 +36,8 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 		return false, time.Hour, nil // settling the last one wakes the poller
 	}
 	s := p.r.share.Load()
-	if s == nil || s.outside || s.lacking > 0 {
+	damaged := p.r.damaged()
+	if s == nil || s.outside || s.lacking > damaged {
 		p.lacks = true
 		return false, time.Hour, nil // a change of what is held wakes the poller
 	}
@@ -49,6 +50,9 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 		return false, left, nil
 	}
 	var silent []string
+	if damaged > 0 {
+		silent = append(silent, fmt.Sprintf("%d segments (their ledger is damaged)", damaged))
+	}
 	for _, name := range s.unreadable() {
 		silent = append(silent, name+" (no credentials here)")
 	}

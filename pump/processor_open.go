@@ -43,6 +43,7 @@ type delivery struct {
 	// fresh are the tasks to start, by their index in tasks; nil: all. The others were done
 	// before or are in hand in another delivery (mode once).
 	fresh []int
+	asked bool // its run was asked about
 	// Of mode once: what is to be started according to the ledger, and while the message
 	// is being opened what the ledger said if that was not all.
 	begun codec.NSet
@@ -153,7 +154,10 @@ func (r *processing) discard(d *delivery) {
 	count := d.count
 	if r.recorder == nil {
 		d.whole = &wholly{forget: true}
-	} else if d.whole = r.unpack(r.wire, d); !d.whole.record {
+	} else if d.whole = r.beginRun(r.wire, d); d.whole == nil {
+		d.whole = r.unpack(d) // it is of no run
+	}
+	if r.recorder != nil && !d.whole.record {
 		return
 	} else if d.begun.Len() > 0 {
 		count = d.begun.Len()
@@ -239,10 +243,14 @@ func (r *processing) openAll(ctx context.Context) {
 // open unpacks one message, after asking whether its run is known (P1.3), and
 // makes its tasks startable.
 func (r *processing) open(ctx context.Context, d *delivery) {
-	if r.dock.take(ctx, d) {
+	d.whole = r.beginRun(ctx, d)
+	if d.whole == nil && r.dock.take(ctx, d) {
 		return // it is opened when its trial begins
 	}
-	if d.whole = r.unpack(ctx, d); d.whole != nil {
+	if d.whole == nil {
+		d.whole = r.unpack(d)
+	}
+	if d.whole != nil {
 		r.backlog.aside(d)
 		d.started.Store(true)
 		d.settler.add(d)
@@ -266,18 +274,13 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 	}
 }
 
-func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
+func (r *processing) unpack(d *delivery) *wholly {
 	if d.foreign != "" {
 		if w := r.endsProcess(d); w != nil {
 			return w
 		}
 		d.tasks = []Task{{Segment: d.header.Segment, Body: d.text, Epoch: d.epoch, Attempt: int(d.header.Attempt) + 1, Foreign: d.foreign}}
 		return r.beginForeign(d)
-	}
-	if d.header.Run != (RunID{}) {
-		if w := r.beginRun(ctx, d); w != nil {
-			return w
-		}
 	}
 	if w := r.endsProcess(d); w != nil {
 		return w
@@ -311,6 +314,10 @@ func (r *processing) unpack(ctx context.Context, d *delivery) *wholly {
 // beginRun asks whether the tasks of a run are to be started (P1.3), and says what to
 // do with the message if none of them are.
 func (r *processing) beginRun(ctx context.Context, d *delivery) *wholly {
+	if d.asked || d.header.Run == (RunID{}) {
+		return nil
+	}
+	d.asked = true
 	if r.recorder != nil {
 		return r.recorder.begin(ctx, d)
 	}

@@ -204,7 +204,7 @@ func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
 		c := newRunCache(fixedRun{control.Run{State: control.RunClosed}}, r.log)
 		d := &delivery{count: 5, header: codec.Header{Run: w.run}}
 		r.runs = c
-		if whole := r.unpack(t.Context(), d); whole == nil || !whole.forget || r.counts.duplicates.Load() != 5 {
+		if whole := r.beginRun(t.Context(), d); whole == nil || !whole.forget || r.counts.duplicates.Load() != 5 {
 			t.Errorf("%+v", whole)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -43,7 +44,8 @@ type recorder struct {
 
 	*committer
 
-	trials uint64 // of fencing since the last that succeeded; fence's alone
+	trials  uint64       // of fencing since the last that succeeded; fence's alone
+	damaged atomic.Int64 // segments that are held and whose rows cannot be read
 
 	mu     sync.Mutex         // guards what follows
 	fenced map[uint32]fencing // by segment
@@ -77,6 +79,7 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 	if !ok {
 		return &wholly{} // handed over, or lost: somebody else's now
 	}
+	c.r.cfg.seeding.turn.wait("begin", d.id)
 	switch c.look(ctx, h.Run, since) {
 	case runClosed:
 		return c.r.duplicate(d)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,8 +37,9 @@ const (
 	uncommittedPart = 4
 	// lostResults is how long results wait whose segment this process has lost while the
 	// control plane does not tell whether they can still be recorded. Their messages stay
-	// hidden for it, from a new owner too.
-	lostResults = 5 * time.Minute
+	// hidden for it, from a new owner too, if it is only this process that the control plane
+	// does not answer.
+	lostResults = 15 * time.Minute
 	// creditLook is how often it is looked at whether requests have earned a commit.
 	creditLook = 100 * time.Millisecond
 )
@@ -140,6 +142,7 @@ func (m *committer) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
+		m.c.r.cfg.seeding.turn.wait("commit")
 		timer.Reset(m.round())
 		select {
 		case <-ctx.Done():
@@ -206,6 +209,10 @@ func (m *committer) due(now time.Time, inHand int) (next *partition) {
 
 // commit records a batch and hands its deliveries back.
 func (m *committer) commit(p *partition, batch []*delivery) {
+	m.c.r.cfg.seeding.turn.wait("record", fmt.Sprint(p.number))
+	// Not in the order in which goroutines came, of which contributions or requests
+	// would depend (P9).
+	slices.SortFunc(batch, func(a, b *delivery) int { return strings.Compare(a.id, b.id) })
 	var entries []*control.Entry
 	for _, d := range batch {
 		entries = append(entries, d.settlement.entries...)

@@ -84,6 +84,7 @@ func (c *recorder) fence(ctx context.Context) {
 			return
 		case <-c.unfenced:
 		}
+		c.r.cfg.seeding.turn.wait("fence")
 		holds := c.toFence(m)
 		if len(holds) == 0 {
 			continue
@@ -92,7 +93,11 @@ func (c *recorder) fence(ctx context.Context) {
 		done, err := c.ledger.Fence(try, holds)
 		cancel()
 		c.note(holds, done)
-		if len(done) > 0 {
+		damaged := int64(0)
+		if errors.Is(err, control.ErrCorrupt) {
+			damaged = int64(len(holds) - len(done))
+		}
+		if c.damaged.Swap(damaged) != damaged || len(done) > 0 {
 			c.r.follow()
 		}
 		if err == nil {
@@ -146,4 +151,13 @@ func (m *member) keeps(segment uint32) bool {
 	}
 	_, held := p.Hold(segment)
 	return held || p.Trusted(segment)
+}
+
+// damaged is how many segments are held here that cannot be worked on because their
+// rows in the ledger are damaged.
+func (r *processing) damaged() int {
+	if r.recorder == nil {
+		return 0
+	}
+	return int(r.recorder.damaged.Load())
 }

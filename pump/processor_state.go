@@ -16,14 +16,18 @@ type ProcessorState struct {
 	Phase string `json:"phase"`
 	// Ready means that all is well: it works, holds its share of the segments, and
 	// every account answers. Reasons are what is missing, in words; never nil.
-	Ready    bool             `json:"ready"`
-	Reasons  []string         `json:"reasons"`
-	Gate     string           `json:"gate,omitempty"` // that it waits at
-	Messages int              `json:"messages"`       // in hand
-	Queues   int              `json:"queues"`         // that it reads
-	Cluster  ClusterState     `json:"cluster"`
-	Accounts []AccountState   `json:"accounts"`
-	Done     ProcessorSummary `json:"done"`
+	Ready    bool     `json:"ready"`
+	Reasons  []string `json:"reasons"`
+	Gate     string   `json:"gate,omitempty"` // that it waits at
+	Messages int      `json:"messages"`       // in hand
+	Queues   int      `json:"queues"`         // that it reads
+	// Uncommitted are messages whose results wait to be recorded in the ledger, Unfenced
+	// segments whose ledger is not this process's yet, so that their tasks wait (mode once, and with a reducer).
+	Uncommitted int              `json:"uncommitted"`
+	Unfenced    int              `json:"unfenced"`
+	Cluster     ClusterState     `json:"cluster"`
+	Accounts    []AccountState   `json:"accounts"`
+	Done        ProcessorSummary `json:"done"`
 }
 
 // ClusterState is a process's place in the cluster, as of its last look.
@@ -108,6 +112,15 @@ func (p *Processor) State() ProcessorState {
 	}
 	if now > phaseStarting {
 		s.Reasons = append(s.Reasons, s.Cluster.reasons()...)
+		if c := r.recorder; c != nil {
+			s.Uncommitted, s.Unfenced = c.uncommitted(), len(c.toFence(r.member.Load()))
+			if s.Unfenced > 0 {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("the ledger of %d of its segments is not its own yet", s.Unfenced))
+			}
+			if c.full() {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("the results of %d messages wait to be recorded", s.Uncommitted))
+			}
+		}
 		if share := r.share.Load(); share != nil {
 			if awaits := share.awaits(); awaits != "" {
 				s.Reasons = append(s.Reasons, awaits)
