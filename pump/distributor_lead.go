@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // once makes one distribution with a run of its own, without an election: any
@@ -169,7 +170,7 @@ func noteOf(r *distribution, why string) string {
 // elected makes a distribution whenever one is due and this process is elected
 // to, until ctx ends (origins H4, DESIGN.md).
 func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
-	if err := d.prepare(ctx); err != nil {
+	if err := d.prepareElected(ctx); err != nil && ctx.Err() == nil {
 		return last, err
 	}
 	idle, stop := context.WithCancel(ctx)
@@ -198,6 +199,21 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 		waitFor(ctx, wait)
 	}
 	return last, nil
+}
+
+// prepareElected is prepare until it succeeds. A distributor that is there to replace
+// others must not end because the control account is dark for longer than a request
+// is tried.
+func (d *Distributor) prepareElected(ctx context.Context) error {
+	for attempt := uint64(0); ; attempt++ {
+		err := d.prepare(ctx)
+		e, ok := asStorageError(err)
+		if err == nil || ctx.Err() != nil || !ok || !e.Ambiguous() && e.Code != storage.Canceled {
+			return err
+		}
+		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err)
+		waitFor(ctx, jitter(d.cfg.Instance).around(retryPause, "prepare", d.cfg.Workload, attempt))
+	}
 }
 
 // isConfig reports whether err is a mistake in the configuration, which no waiting mends.

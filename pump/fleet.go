@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -70,6 +71,7 @@ type shard struct {
 	queue   storage.Queue
 	budget  *budget
 	hooks   *Hooks
+	log     *slog.Logger
 	turn    turn
 	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
 }
@@ -101,7 +103,7 @@ func (f *fleet) open(a *account, queue string) *shard {
 	if s == nil {
 		s = &shard{
 			account: a, name: queue, queue: a.store.Queue(queue), budget: newBudget(f.cfg.Budget.Queue),
-			hooks: &f.cfg.Hooks, turn: f.cfg.seeding.turn, perMsg: *f.cfg.Budget.GetCostsMessages,
+			hooks: &f.cfg.Hooks, log: f.cfg.Log, turn: f.cfg.seeding.turn, perMsg: *f.cfg.Budget.GetCostsMessages,
 		}
 		a.shards[queue] = s
 		if t := f.targets.Load(); t != nil {
@@ -230,8 +232,25 @@ func (s *shard) throttled(err error) {
 	}
 }
 
+// put adds a message. A poison queue that is missing is made: a distributor makes them
+// all, but it may have ended while the account was in trouble, and tasks that cannot be
+// quarantined come back for ever. Other than with a work queue (window 33), making it again
+// hides no loss that anybody could still learn of.
 func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error {
-	if err := s.pay(ctx, classPut, 1, opPut, s.digest(text)); err != nil {
+	about := s.digest(text)
+	err := s.putOnce(ctx, text, delay, about)
+	if s != s.account.poison || !storage.Is(err, storage.Missing) {
+		return err
+	}
+	if err := s.do(ctx, classPut, 1, opCreate, about, s.queue.Create); err != nil {
+		return err
+	}
+	s.log.Warn("the poison queue was missing and has been made", "queue", s.String())
+	return s.putOnce(ctx, text, delay, about)
+}
+
+func (s *shard) putOnce(ctx context.Context, text []byte, delay time.Duration, about string) error {
+	if err := s.pay(ctx, classPut, 1, opPut, about); err != nil {
 		return err
 	}
 	return s.sendPut(ctx, text, delay)

@@ -367,13 +367,14 @@ func TestWindow17ATaskIsQuarantinedBeforeItsMessageIsDeleted(t *testing.T) {
 	})
 }
 
-func TestWindow17AMessageWhosePoisonQueueIsMissingIsKept(t *testing.T) {
+func TestWindow17AMessageWhosePoisonQueueIsMissingAndMayNotBeMadeIsKept(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.put("accounta", "work-00", 1, 1)
 		poison := w.queue("accounta", "work-poison")
 		if err := poison.Drop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		w.fault(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"}, "CreateQueue")
 		h := &seen{work: func(context.Context, *Task) error { return Reject(errFlop) }}
 		p := w.start(w.processor(h, ProcessorOptions{}))
 		time.Sleep(5 * time.Minute)

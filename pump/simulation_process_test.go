@@ -151,6 +151,9 @@ func (w *simWorld) start(name string) {
 		}
 		if name[0] == 'd' {
 			o.Every = simEvery
+			if w.plan.live { // a run that cannot be continued is broken, and the next one comes after this
+				o.Every = 30 * time.Second
+			}
 		}
 		p.distributor, err = NewDistributor(p.config(), simReading{w.source(name), p}, o)
 		if err == nil {

@@ -30,6 +30,9 @@ func simPlanOf(seed uint64) *simPlan {
 	p.reducer = g.roll(3) == 0
 	p.handlers = 1 + g.roll(16)
 	p.work = []time.Duration{0, 300 * time.Millisecond, 2 * time.Second, 12 * time.Second}[g.roll(4)]
+	if p.work > 2*time.Second {
+		p.handlers += 4
+	}
 	p.trouble = []int{0, 5, 20, 60}[g.roll(4)]
 	p.visibility = []time.Duration{6 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}[g.roll(4)]
 	p.limit = []int{0, 0, 0, 40, 120}[g.roll(5)]

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -11,7 +12,7 @@ import (
 var (
 	simSeeds  = flag.Int("simulate.seeds", 60, "how many seeds are played")
 	simFrom   = flag.Uint64("simulate.from", 0, "the first of them")
-	simPlays  = flag.String("simulate.plan", "", "play the fault plan of this file, and print its history")
+	simPlays  = flag.String("simulate.plan", "", "play the fault plan of this file, or of this seed, and print its history")
 	simReport = flag.String("simulate.report", "", "write what was played to this file")
 )
 
@@ -51,15 +52,20 @@ func TestSimulationPlays(t *testing.T) {
 	if *simPlays == "" {
 		t.Skip("there is no -simulate.plan")
 	}
-	text, err := os.ReadFile(*simPlays)
+	plan := simPlanOf
+	seed, err := strconv.ParseUint(*simPlays, 10, 64)
 	if err != nil {
-		t.Fatal(err)
+		text, err := os.ReadFile(*simPlays)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := parseSimPlan(string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan = func(uint64) *simPlan { return read }
 	}
-	plan, err := parseSimPlan(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := playSim(t, plan, func(w *simWorld) { w.records, w.tell = true, simLog() })
+	w := playSim(t, plan(seed), func(w *simWorld) { w.records, w.tell = true, simLog() })
 	for _, e := range w.history {
 		fmt.Println(e)
 	}

@@ -70,7 +70,7 @@ func (e simEvent) String() string {
 	return fmt.Sprintf("%v %v %s %s #%d: %s", e.began, e.done, e.who, e.what, e.number, e.result)
 }
 
-// simEvery is so long that there is one elected run in a world that finishes.
+// simEvery is so long that a source that can be read again has one elected run.
 const simEvery = 2 * time.Hour
 
 // simHash is where all chance comes from: seed, what for, about what, how many-th time (P9).
