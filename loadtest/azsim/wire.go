@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // bom starts every XML body of Azure (AZURE.md A1), though not of Azurite.
@@ -101,10 +102,10 @@ func failXML(status int, code, message string, extra []element) reply {
 	b = append(b, xmlProlog+"<Error><Code>"...)
 	b = append(b, code...)
 	b = append(b, "</Code><Message>"...)
-	b = appendXMLText(b, message)
+	b = appendXMLText(b, legalXML(message))
 	b = append(b, "</Message>"...)
 	for _, e := range extra {
-		b = appendElement(b, e.name, e.value)
+		b = appendElement(b, e.name, legalXML(e.value))
 	}
 	b = append(b, "</Error>"...)
 	return reply{status: status, code: code, body: b, header: http.Header{
@@ -136,6 +137,17 @@ func failJSON(status int, code, message string) reply {
 		"Cache-Control":          {"no-cache"},
 		"X-Content-Type-Options": {"nosniff"},
 	}}
+}
+
+// legalXML is what of a request can be said again in an XML document: what is no
+// character of XML becomes U+FFFD.
+func legalXML(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 {
+			return r
+		}
+		return utf8.RuneError
+	}, s)
 }
 
 // appendElement appends <name>value</name>, or the empty element form that
