@@ -3,6 +3,7 @@ package pump
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -114,11 +115,14 @@ func (c *closer) settle(ctx context.Context, id RunID, p *control.RunProgress) e
 		return err
 	}
 	c.known[id] = closing{run.State, run.Tasks}
-	if run.State != control.RunSealed || !closable(run.Sealed, p) {
+	if run.State != control.RunSealed {
 		return nil
 	}
 	if err := checkRecorded(run.Sealed, p); err != nil {
-		return err
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	if !closable(run.Sealed, p) {
+		return nil
 	}
 	if err := c.runs.Close(ctx, id); err != nil {
 		return err

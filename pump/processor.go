@@ -373,6 +373,7 @@ func (r *processing) launch() {
 	r.background.Go(func() { r.pool.watch(r.wire) })
 	r.background.Go(func() { r.report(r.wire) })
 	r.background.Go(func() { r.spills.run(r.wire) })
+	r.background.Go(func() { r.closeRuns(r.wire) })
 	if c := r.recorder; c != nil {
 		r.background.Go(func() { c.fence(r.wire) })
 		r.background.Go(func() { c.run(r.wire) })
