@@ -1,7 +1,6 @@
 package pump
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -44,7 +43,7 @@ type dock struct {
 
 // take keeps a message for a trial if it needs one: then it is opened later, once that
 // is due. It is called before the message is opened.
-func (k *dock) take(ctx context.Context, d *delivery) bool {
+func (k *dock) take(d *delivery) bool {
 	r := k.r
 	if d.count != 1 || d.trial || !r.suspicious(d) {
 		return false
@@ -56,9 +55,6 @@ func (k *dock) take(ctx context.Context, d *delivery) bool {
 	most := r.o.Retry.MaxAttempts
 	if most <= 0 || int64(d.header.Attempt) >= int64(most) { // see endsProcess
 		return false
-	}
-	if d.foreign == "" && d.header.Run != (RunID{}) && r.runs.look(ctx, d.header.Run) != runGoOn {
-		return false // nothing of it will be started
 	}
 	k.mu.Lock()
 	k.waiting = append(k.waiting, d)

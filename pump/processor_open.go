@@ -244,7 +244,7 @@ func (r *processing) openAll(ctx context.Context) {
 // makes its tasks startable.
 func (r *processing) open(ctx context.Context, d *delivery) {
 	d.whole = r.beginRun(ctx, d)
-	if d.whole == nil && r.dock.take(ctx, d) {
+	if d.whole == nil && r.dock.take(d) {
 		return // it is opened when its trial begins
 	}
 	if d.whole == nil {
@@ -276,14 +276,13 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 
 func (r *processing) unpack(d *delivery) *wholly {
 	if d.foreign != "" {
-		if w := r.endsProcess(d); w != nil {
-			return w
-		}
 		d.tasks = []Task{{Segment: d.header.Segment, Body: d.text, Epoch: d.epoch, Attempt: int(d.header.Attempt) + 1, Foreign: d.foreign}}
 		return r.beginForeign(d)
 	}
-	if w := r.endsProcess(d); w != nil {
-		return w
+	if d.header.Run != (RunID{}) { // else see beginForeign
+		if w := r.endsProcess(d); w != nil {
+			return w
+		}
 	}
 	env, err := codec.Open(d.text, codec.Limits{})
 	if err != nil {
@@ -335,7 +334,13 @@ func (r *processing) beginRun(ctx context.Context, d *delivery) *wholly {
 
 func (r *processing) beginForeign(d *delivery) *wholly {
 	if r.recorder != nil {
-		return r.recorder.beginForeign(d)
+		if w := r.recorder.beginForeign(d); w != nil {
+			return w
+		}
 	}
-	return nil
+	w := r.endsProcess(d)
+	if w != nil && r.recorder != nil && r.recorder.once {
+		r.recorder.endForeign(d, []int{0}) // quarantine keeps no record of it
+	}
+	return w
 }

@@ -72,7 +72,7 @@ func TestP42HealthyMessagesAreHardlyEverSuspected(t *testing.T) {
 				if handled != int64(2*c.messages) || w.left() != 0 || len(w.condemned()) != 0 {
 					t.Errorf("%d of %d tasks handled, %d messages left, %d condemned", handled, 2*c.messages, w.left(), len(w.condemned()))
 				}
-				if most := c.messages / 40; split > int64(most) || c.owners == 1 && split > 0 {
+				if most := c.messages / 20; split > int64(most) || c.owners == 1 && split > 0 {
 					t.Errorf("%d of %d healthy messages were split", split, c.messages)
 				}
 			})

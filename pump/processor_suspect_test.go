@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
 // mortals are processors that a guilty task kills, and that are started again, each time
@@ -143,13 +144,16 @@ func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
 		name                                           string
 		accounts, queues, processors, perMessage, most int
 		each                                           time.Duration
+		in                                             func(*testing.T, int, int, func(*azsim.Config), func(*testing.T, *world))
 	}{
-		{"its own queue", 1, 1, 1, 100, 30, 5 * time.Millisecond},
-		{"own queues, slow tasks", 2, 2, 2, 100, 30, 2 * time.Second},
-		{"one queue with eight owners", 1, 1, 8, 10, 80, 5 * time.Millisecond},
+		{"its own queue", 1, 1, 1, 100, 30, 5 * time.Millisecond, inWorld},
+		{"own queues, slow tasks", 2, 2, 2, 100, 30, 2 * time.Second, inWorld},
+		{"own queues, slow tasks, once", 2, 2, 2, 100, 30, 2 * time.Second, inOnceWorld},
+		{"one queue with eight owners", 1, 1, 8, 10, 80, 5 * time.Millisecond, inWorld},
+		{"one queue with eight owners, once", 1, 1, 8, 10, 80, 5 * time.Millisecond, inOnceWorld},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inWorld(t, c.accounts, c.queues, nil, func(t *testing.T, w *world) {
+			c.in(t, c.accounts, c.queues, nil, func(t *testing.T, w *world) {
 				segments := w.everySegment()
 				tasks := 0
 				for i := 0; tasks < 1000; i++ {
