@@ -164,7 +164,7 @@ type Summary struct {
 	BytesSent   int64    `json:"bytesSent"` // of acknowledged message text
 	Requests    Requests `json:"requests"`
 	Throttled   int64    `json:"throttled"`   // requests that were refused as too many
-	Seconds     float64  `json:"seconds"`     // from the start of the distribution
+	Seconds     float64  `json:"seconds"`     // from the start of the distribution to its end, without waiting for tasks to be done
 	Skipped     int64    `json:"skipped"`     // bad lines left out
 	Quarantined int64    `json:"quarantined"` // bad lines put into a poison queue
 	Resent      int64    `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates

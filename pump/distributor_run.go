@@ -31,7 +31,9 @@ type distribution struct {
 	log    *slog.Logger
 	count  tally
 	begun  time.Time
-	// completion is how the run ended, if that was waited for.
+	// took is how long it took until the run was sealed, and completion how that ended, if
+	// that was waited for.
+	took       time.Duration
 	completion *Completion
 	// before and beforeThrottled are what the process had asked for when this began.
 	before          Requests
@@ -275,9 +277,13 @@ func (r *distribution) progress() Progress {
 func (r *distribution) summary() Summary {
 	c := &r.count
 	total, throttled := r.d.fleet.requests()
+	took := r.took
+	if took == 0 {
+		took = time.Since(r.begun)
+	}
 	return Summary{
 		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
-		Requests: total.since(r.before), Throttled: throttled - r.beforeThrottled, Seconds: time.Since(r.begun).Seconds(),
+		Requests: total.since(r.before), Throttled: throttled - r.beforeThrottled, Seconds: took.Seconds(),
 		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Resent: c.resent.Load(), Resumed: r.from != nil,
 		Completion: r.completion,
 	}

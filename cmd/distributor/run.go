@@ -26,6 +26,8 @@ type runFlags struct {
 	once      bool
 	json      bool
 	onBadLine string
+	wait      bool
+	waiting   pump.WaitOptions
 	source    sourceFlags
 	console   cli.ConsoleFlags
 	options   pump.DistributorOptions
@@ -53,12 +55,20 @@ On the first signal the distributor reads no more, sends what it has read, and
 ends: with --every with status 0, as another goes on; with --once with status
 130 or 143, because the run is not complete.
 
+With --wait the command goes on after sending until every task is done or in
+quarantine, which the ledger of a workload with delivery: once knows exactly. When tasks
+are missing and every queue is empty, it says what is stuck and how to repair it. A signal
+ends the waiting and not the run; distributor wait RUN waits on.
+
 Every distributor has an admin port, on loopback unless --admin says otherwise,
 where /readyz, /metrics and /debug/pprof/ are.
 
-` + cli.ExitCodes,
+` + cli.WaitExitCodes,
 		Example: `  # once, segmented by a field
   distributor run --config pump.yaml --once --input tasks.jsonl --key city
+
+  # and until all of it is done
+  distributor run --config pump.yaml --input tasks.jsonl --key city --wait
 
   # many compressed files, bad lines put aside, the summary for a script
   distributor run --config pump.yaml --input 'part-*.csv.gz' --key customer --on-bad-line quarantine --json
@@ -79,6 +89,8 @@ where /readyz, /metrics and /debug/pprof/ are.
 	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.DurationVar(&f.options.Every, "every", 0, "send it again so long after the end of the last time, on one of all distributors")
+	flags.BoolVar(&f.wait, "wait", false, "wait until every task is done or in quarantine; needs delivery: once")
+	stuckAfter(cmd, &f.waiting)
 	f.source.add(cmd)
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what to do with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
@@ -103,6 +115,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if f.options.Every > 0 && slices.Contains(f.source.input, "-") {
 		return cli.Usage("--every: standard input can be read only once, and the second distribution would find nothing; give --input a file, or leave --every out")
 	}
+	if !f.wait && cmd.Flags().Changed("stuck-after") {
+		return cli.Usage("--stuck-after belongs to --wait")
+	}
 	src, err := f.source.source()
 	if err != nil {
 		return err
@@ -121,6 +136,10 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	f.options.OnBadLine = pump.BadLine(f.onBadLine)
+	if f.wait {
+		f.waiting.Progress = waitProgress(console)
+		f.options.Wait = &f.waiting
+	}
 	// Before the port is opened: upon a mistake nothing is done.
 	if _, err := pump.NewDistributor(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
@@ -164,7 +183,12 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	port.ShowDistributor(d)
 	summary, err := d.Run(ctx)
 	console.Done()
-	if err != nil && f.options.Every == 0 && summary.Run != (pump.RunID{}) {
+	switch {
+	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):
+	case summary.Completion != nil && summary.Completion.State != pump.CompletionWaiting:
+	case summary.Completion != nil:
+		console.Log.Warn("the run is sent, and its tasks are done as ever; to wait for them: distributor wait "+summary.Run.String(), "run", summary.Run)
+	default:
 		console.Log.Warn("this run is not continued; running the command again is a new run, which sends everything again", "run", summary.Run)
 	}
 	if interrupted := cli.WasInterrupted(ctx); interrupted != nil {
@@ -177,7 +201,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		}
 		return interrupted
 	}
-	return errors.Join(cli.Explain(err, file), printing)
+	return errors.Join(outcome(summary.Completion, cli.Explain(err, file)), printing)
 }
 
 // print prints what a distribution came to, or came to before it failed. One
@@ -190,7 +214,7 @@ func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
 		return cli.JSON(out, s)
 	}
 	var b bytes.Buffer
-	if err != nil {
+	if err != nil && s.Completion == nil {
 		fmt.Fprintf(&b, "run %s: stopped after %.1f s: %s read, %s sent\n", s.Run, s.Seconds, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"))
 	} else {
 		fmt.Fprintf(&b, "run %s: %s in %s (%.1f a message) in %.1f s (%s/s)\n", s.Run, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"),
@@ -211,6 +235,9 @@ func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
 	}
 	fmt.Fprintln(&b)
 	cli.Requests(&b, s.Requests, s.Throttled, s.Tasks)
+	if s.Completion != nil {
+		printCompletion(&b, s.Completion)
+	}
 	_, err = out.Write(b.Bytes())
 	return err
 }

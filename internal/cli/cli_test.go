@@ -30,6 +30,9 @@ func TestTheExitStatusSaysWhatWentWrong(t *testing.T) {
 		{"a mistake of usage", &failure{fmt.Errorf("wrapped: %w", Usage("no"))}, 2},
 		{"a wrong address of the admin port", &failure{wrongAddress()}, 2},
 		{"a wrong file", &failure{configfile.Errors{{}}}, 2},
+		{"tasks in quarantine", &failure{fmt.Errorf("wrapped: %w", &Status{ExitQuarantined, errors.New("no")})}, 3},
+		{"stuck", &failure{&Status{ExitStuck, errors.New("no")}}, 4},
+		{"told to stop while it waited", &failure{errors.Join(&Interrupted{syscall.SIGINT}, &Status{ExitStuck, errors.New("no")})}, 130},
 		{"SIGINT", &failure{&Interrupted{syscall.SIGINT}}, 130},
 		{"SIGTERM", &failure{&Interrupted{syscall.SIGTERM}}, 143},
 	} {

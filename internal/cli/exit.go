@@ -16,18 +16,40 @@ import (
 	"github.com/queuepump/queuepump/pump/control"
 )
 
-// ExitCodes is the part of a command's help that says how it ends.
-const ExitCodes = `Exit status:
+// The parts of a command's help that say how it ends: ExitCodes of any command,
+// WaitExitCodes of one that may wait until a run's tasks are done.
+const (
+	ExitCodes     = exitHead + exitTail
+	WaitExitCodes = exitHead + exitWait + exitTail
+
+	exitHead = `Exit status:
   0    done, or stopped by a signal where that is the way to stop
   1    failed
   2    the command line or the configuration is wrong; nothing was done
-  130  ended by SIGINT, 143 by SIGTERM, before the work was complete
+`
+	exitWait = `  3    waited: every task is done or in quarantine, and some are in quarantine
+  4    waited: stuck, tasks are missing; distributor repair puts them again
+`
+	exitTail = `  130  ended by SIGINT, 143 by SIGTERM, before the work was complete
 The first signal stops gracefully, a second one at once.`
+)
 
 const (
 	exitFailure = 1
 	exitUsage   = 2
+	// ExitQuarantined and ExitStuck are how a run ended that was waited for.
+	ExitQuarantined = 3
+	ExitStuck       = 4
 )
+
+// Status is an outcome of a command that has an exit status of its own.
+type Status struct {
+	Code int
+	Err  error
+}
+
+func (e *Status) Error() string { return e.Err.Error() }
+func (e *Status) Unwrap() error { return e.Err }
 
 // UsageError is a mistake in the command line.
 type UsageError struct{ Err error }
@@ -116,6 +138,9 @@ func exitCode(err error) int {
 	}
 	if _, ok := errors.AsType[*failure](err); !ok {
 		return exitUsage
+	}
+	if s, ok := errors.AsType[*Status](err); ok {
+		return s.Code
 	}
 	_, usage := errors.AsType[*UsageError](err)
 	_, file := errors.AsType[configfile.Errors](err)

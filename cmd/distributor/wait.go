@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// stuckAfter adds the flag that says when a run that is waited for is given up.
+func stuckAfter(cmd *cobra.Command, o *pump.WaitOptions) {
+	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0, "with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck (default 1m)")
+}
+
+// waitFlags are the flags of `distributor wait`.
+type waitFlags struct {
+	operation
+	options pump.WaitOptions
+	console cli.ConsoleFlags
+}
+
+func wait() *cobra.Command {
+	var f waitFlags
+	cmd := &cobra.Command{
+		Use:   "wait RUN",
+		Short: "Wait until every task of a run is done",
+		Long: `Wait until every task of a run is done or in quarantine, as run --wait does. It
+needs a workload with delivery: once, where the ledger records what is done; that
+is counted exactly, each task once. A run that is still being sent is waited for too.
+
+A run is stuck when tasks are missing, nothing was recorded for --stuck-after, and
+then every queue of the workload counted as empty for as long: a message was lost.
+distributor repair puts what is missing again.
+
+` + cli.WaitExitCodes,
+		Example: `  distributor wait 0123456789abcdef0123456789abcdef --config pump.yaml
+  distributor wait $(distributor status --json | jq -r '.runs[0].id')`,
+		Args: cli.OneArgument,
+		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.wait(cmd, args[0]) }),
+	}
+	f.add(cmd)
+	stuckAfter(cmd, &f.options)
+	f.console.Add(cmd, 10*time.Second)
+	return cmd
+}
+
+func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
+	run, err := runID(id)
+	if err != nil {
+		return err
+	}
+	console, err := f.console.Console()
+	if err != nil {
+		return err
+	}
+	f.cfg.Log = console.Log
+	o := f.options
+	o.Progress = waitProgress(console)
+	c, err := pump.Wait(cmd.Context(), f.cfg, run, o)
+	console.Done()
+	if c.State == "" { // it did not begin
+		return err
+	}
+	return errors.Join(outcome(&c, err), f.print(cmd.OutOrStdout(), &c))
+}
+
+func (f *waitFlags) print(out io.Writer, c *pump.Completion) error {
+	if f.json {
+		return cli.JSON(out, c)
+	}
+	var b bytes.Buffer
+	printCompletion(&b, c)
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
+// runID reads the id of a run as a user types it.
+func runID(text string) (pump.RunID, error) {
+	var id pump.RunID
+	if err := id.UnmarshalText([]byte(strings.TrimSpace(text))); err != nil || id.IsZero() {
+		return id, cli.Usage("%q is not the id of a run; it has 32 of 0-9 and a-f, as distributor status --json shows it", plain(text))
+	}
+	return id, nil
+}
+
+// outcome gives the end of a run that was waited for its exit status. Err is what ended
+// the waiting, c what it came to, nil if there was none.
+func outcome(c *pump.Completion, err error) error {
+	if _, stuck := errors.AsType[*pump.StuckError](err); stuck {
+		return &cli.Status{Code: cli.ExitStuck, Err: err}
+	}
+	if err == nil && c != nil && c.State == pump.CompletionQuarantined {
+		return &cli.Status{Code: cli.ExitQuarantined, Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list", c.Run, areTasks(c.Quarantined))}
+	}
+	return err
+}
+
+func areTasks(n uint64) string {
+	if n == 1 {
+		return "1 task is"
+	}
+	return cli.Count(int64(n)) + " tasks are"
+}
+
+// waitProgress shows how far a run is.
+func waitProgress(console *cli.Console) func(pump.RunProgress) {
+	var speed cli.Rate
+	first := true
+	return func(p pump.RunProgress) {
+		if first { // the bar before was about sending
+			first = false
+			console.Done()
+		}
+		settled := int64(p.Done + p.Quarantined)
+		text := fmt.Sprintf("%s done · %s", cli.Count(int64(p.Done)), speed.Per(settled))
+		total := int64(0)
+		if p.Total != nil {
+			total = int64(*p.Total)
+			text = fmt.Sprintf("%s of %s done · %s", cli.Count(int64(p.Done)), cli.Count(total), speed.Per(settled))
+		}
+		if p.Quarantined > 0 {
+			text += fmt.Sprintf(" · %s in quarantine", cli.Count(int64(p.Quarantined)))
+		}
+		console.Progress(settled, total, text, "done", p.Done, "quarantined", p.Quarantined, "of", total)
+	}
+}
+
+// printCompletion says how a run ended. What the ledger knows is exact; what the
+// processors report is not, and is said to be theirs.
+func printCompletion(b *bytes.Buffer, c *pump.Completion) {
+	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
+	switch c.State {
+	case pump.CompletionDone:
+		fmt.Fprintf(b, "done: %s", cli.Plural(int64(c.Done), "task"))
+	case pump.CompletionQuarantined:
+		fmt.Fprintf(b, "settled: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), cli.Count(int64(c.Quarantined)))
+	case pump.CompletionStuck:
+		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s", cli.Plural(int64(c.Done), "task"), cli.Count(int64(c.Quarantined)),
+			cli.Count(int64(missing)), cli.Plural(int64(len(c.Lacking)), "segment"))
+	default:
+		fmt.Fprintf(b, "not over yet: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), cli.Count(int64(c.Quarantined)))
+		if c.Tasks > 0 {
+			fmt.Fprintf(b, ", %s to go", cli.Count(int64(missing)))
+		}
+	}
+	fmt.Fprintf(b, "; waited %.1f s", c.Seconds)
+	if c.Closed {
+		fmt.Fprint(b, "; the run is closed")
+	}
+	r := c.Reported
+	fmt.Fprintf(b, "\nthe processors report, each delivery counted: %s handled, %s failed, %s retried, %s quarantined, %s recognised\n",
+		cli.Plural(int64(r.Handled), "task"), cli.Count(int64(r.Failed)), cli.Count(int64(r.Retried)), cli.Count(int64(r.Quarantined)), cli.Plural(int64(r.Duplicates), "duplicate"))
+}
