@@ -160,7 +160,7 @@ func readDirectory(b []byte) (next uint64, pages []*ledgerPage, err error) {
 		return n
 	}
 	next = number(math.MaxInt64)
-	count := number(2 * maxPages) // no more than fit into a transaction that replaces them all
+	count := number(maxPages)
 	seen := map[uint64]bool{}
 	for i := range count {
 		p := &ledgerPage{id: number(math.MaxInt64)}
@@ -229,5 +229,3 @@ func sortedRuns[V any](runs map[codec.RunID]V) []codec.RunID {
 	slices.SortFunc(ids, compareRuns)
 	return ids
 }
-
-func appendFloor(b []byte, floor uint64) []byte { return binary.AppendUvarint(b, floor) }

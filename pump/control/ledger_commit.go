@@ -30,7 +30,9 @@ func (l *Ledger) Commit(ctx context.Context, entries []*Entry) {
 			c.add(entries[n])
 		}
 		entries = entries[n:]
-		c.run(ctx)
+		if len(c.jobs) > 0 {
+			c.run(ctx)
+		}
 	}
 }
 
@@ -230,6 +232,7 @@ func (c *commit) stale(j *job) {
 func (c *commit) transact(ctx context.Context) error {
 	partition := ledgerPartition(c.l.workload, c.partition)
 	t := c.l.begin(c.partition, nonceProperty)
+	t.suspicious = c.lost > 0
 	var sent []*job
 	size := 0
 	for _, j := range c.jobs {

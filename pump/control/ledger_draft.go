@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,7 +46,7 @@ type draft struct {
 	head    ledgerHead
 	runs    map[codec.RunID]*runBook
 	gone    []codec.RunID
-	foreign *foreignBook // nil: unchanged
+	foreign *foreignDraft // nil: unchanged
 	booked  int
 	raw     []byte
 	state   any
@@ -142,11 +143,9 @@ func (d *draft) recordForeign(l *Ledger, e *Entry, changes block) error {
 		if d.foreign == nil {
 			d.foreign = d.image.foreign.draft()
 		}
-		name := foreignName(e.Foreign)
-		if d.foreign.known[name] {
+		if !d.foreign.add(foreignName(e.Foreign), changes) {
 			return nil
 		}
-		d.foreign.add(name, changes)
 	}
 	for _, c := range e.Contributions {
 		if err := d.fold(l, e.Segment, c.Value); err != nil {
@@ -186,7 +185,7 @@ func (d *draft) books(segment uint32, changes block) error {
 			continue
 		}
 		if before == nil || before.floor != b.floor {
-			changes[runKey(id)] = appendFloor(nil, b.floor)
+			changes[runKey(id)] = binary.AppendUvarint(nil, b.floor)
 		}
 		for index := range b.dirty {
 			c, key := b.chunks[index], chunkKey(id, index)
@@ -332,7 +331,7 @@ func (d *draft) landed(etag storage.ETag) {
 	m.layout = &m.head.layout
 	d.apply(m.runs)
 	if d.foreign != nil {
-		m.foreign = d.foreign
+		d.foreign.landed()
 	}
 	m.booked = d.booked
 	if d.folded {

@@ -21,7 +21,7 @@ type RunProgress struct {
 // segments, of a small column. A run that nothing is recorded of, or that was pruned, is not
 // in it. Segments whose heads are damaged are counted as 0 and named in the error, which
 // comes with the others' progress; without progress nothing could be read. It is no snapshot of all
-// segments, but of each of them, and no number ever gets less while a run is live.
+// segments, but of each of them, and the number of tasks done gets no less while a run is live.
 func ReadProgress(ctx context.Context, t storage.Table, workload string, segments int) (map[codec.RunID]*RunProgress, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -82,9 +82,11 @@ func (c *chunk) nextPoison(low, end uint32) uint32 {
 	return end
 }
 
-// nextAbsent is the first value from low on that is not in the bitmap.
+// nextAbsent is a value from low on, low itself only if it is not in the bitmap, up to which
+// all are. Usually it is the end of a run; the library stops short at some words, and
+// wraps around (v2.30.0) where a run ends with the last value of all.
 func nextAbsent(b *roaring.Bitmap, low uint32) uint32 {
-	if v := b.NextAbsentValue(low); v >= 0 && v < chunkSize {
+	if v := b.NextAbsentValue(low); v >= int64(low) && v < chunkSize {
 		return uint32(v)
 	}
 	return chunkSize
@@ -323,10 +325,11 @@ func (b *runBook) advance() {
 		if index == b.floor>>chunkBits {
 			below = b.floor & (chunkSize - 1)
 		}
-		if c = b.changing(index); c.done != nil {
-			if c.done.RemoveRange(0, below); c.done.IsEmpty() {
-				c.done = nil
-			}
+		if c = b.changing(index); c.done != nil && !c.done.IsEmpty() && uint64(c.done.Minimum()) < below {
+			c.done.RemoveRange(0, below)
+		}
+		if c.done != nil && c.done.IsEmpty() {
+			c.done = nil
 		}
 		if c.empty() {
 			delete(b.chunks, index)

@@ -107,8 +107,8 @@ type image struct {
 	booked  int    // bytes of what is neither state nor overhead
 	raw     []byte // the reducer's state as stored, before it is parted; nil: none
 
-	// The reducer's state. Not loaded: raw is what counts, because nothing was read yet or
-	// contributions were folded into a state that was not stored then.
+	// The reducer's state, of no concern but to who holds the partition's lock. Not loaded: raw is
+	// what counts, because contributions were folded into a state that was not stored then.
 	state  any
 	loaded bool
 }

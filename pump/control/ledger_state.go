@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/flate"
@@ -129,35 +130,64 @@ func foreignName(id string) string {
 	return string(sum[:foreignHash])
 }
 
-func (f *foreignBook) draft() *foreignBook {
-	d := &foreignBook{first: f.first, next: f.next, buckets: make(map[uint32][]byte, len(f.buckets)), known: make(map[string]bool, len(f.known))}
-	for b, names := range f.buckets {
-		d.buckets[b] = names
-	}
-	for name := range f.known {
-		d.known[name] = true
-	}
-	return d
+// foreignDraft is messages to be added to a book.
+type foreignDraft struct {
+	book        *foreignBook
+	first, next uint32
+	buckets     map[uint32][]byte // that changed; nil: gone
+	added       map[string]bool
 }
 
-// add records a message as done, in a draft, and notes what changed.
-func (f *foreignBook) add(name string, changes block) {
-	f.known[name] = true
-	if f.next == f.first || len(f.buckets[f.next-1]) >= foreignPer*foreignHash {
-		f.next++
+func (f *foreignBook) draft() *foreignDraft {
+	return &foreignDraft{book: f, first: f.first, next: f.next, buckets: map[uint32][]byte{}, added: map[string]bool{}}
+}
+
+func (d *foreignDraft) bucket(number uint32) []byte {
+	if names, changed := d.buckets[number]; changed {
+		return names
 	}
-	at := f.next - 1
-	names := append(append(make([]byte, 0, len(f.buckets[at])+foreignHash), f.buckets[at]...), name...)
-	f.buckets[at] = names
-	changes[foreignKey(at)] = names
-	for f.next-f.first > foreignBuckets {
+	return d.book.buckets[number]
+}
+
+// add records a message as done and notes what changed. It is false if it was recorded before.
+func (d *foreignDraft) add(name string, changes block) bool {
+	if d.book.known[name] || d.added[name] {
+		return false
+	}
+	d.added[name] = true
+	if d.next == d.first || len(d.bucket(d.next-1)) >= foreignPer*foreignHash {
+		d.next++
+	}
+	names := d.bucket(d.next - 1)
+	names = append(slices.Clip(names), name...)
+	d.buckets[d.next-1] = names
+	changes[foreignKey(d.next-1)] = names
+	for d.next-d.first > foreignBuckets {
+		d.buckets[d.first] = nil
+		changes[foreignKey(d.first)] = nil
+		d.first++
+	}
+	return true
+}
+
+// landed makes the draft the book.
+func (d *foreignDraft) landed() {
+	f := d.book
+	for name := range d.added {
+		f.known[name] = true
+	}
+	for number, names := range d.buckets {
+		if names != nil {
+			f.buckets[number] = names
+		}
+	}
+	for ; f.first < d.first; f.first++ {
 		for old := f.buckets[f.first]; len(old) > 0; old = old[foreignHash:] {
 			delete(f.known, string(old[:foreignHash]))
 		}
 		delete(f.buckets, f.first)
-		changes[foreignKey(f.first)] = nil
-		f.first++
 	}
+	f.next = d.next
 }
 
 // read takes over a stored bucket; they come in order.

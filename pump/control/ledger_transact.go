@@ -15,6 +15,9 @@ type transaction struct {
 	writes          []storage.Write
 	segments        []uint32       // for each write, whose it is
 	heads           map[uint32]int // which write is a segment's head
+	// suspicious: the one before had no effect, so which row the service names is not
+	// enough to go by.
+	suspicious bool
 }
 
 func (l *Ledger) begin(partition int, property string) *transaction {
@@ -83,7 +86,7 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 // service named, if it did.
 func (l *Ledger) learn(ctx context.Context, t *transaction, doubt bool, failure error) (outcome, error) {
 	var segments []uint32
-	if e, ok := asStorage(failure); ok && !doubt && e.Index >= 0 && e.Index < len(t.segments) {
+	if e, ok := asStorage(failure); ok && !doubt && !t.suspicious && e.Index >= 0 && e.Index < len(t.segments) {
 		segments = []uint32{t.segments[e.Index]}
 	} else {
 		for i, segment := range t.segments {
