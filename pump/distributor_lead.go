@@ -31,7 +31,6 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 
 // await waits until what was distributed is done.
 func (d *Distributor) await(ctx context.Context, r *distribution) error {
-	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
 	c, err := newWaiter(&d.cfg, d.fleet, d.router.now().workload.Map.Segments, r.id, *d.opts.Wait).wait(ctx)
 	r.completion = &c
@@ -171,7 +170,11 @@ func noteOf(r *distribution, why string) string {
 // elected makes a distribution whenever one is due and this process is elected
 // to, until ctx ends (origins H4, DESIGN.md).
 func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
-	if err := d.prepareElected(ctx); err != nil && ctx.Err() == nil {
+	err = d.prepareElected(ctx)
+	switch {
+	case ctx.Err() != nil: // which is no error
+		return last, nil
+	case err != nil:
 		return last, err
 	}
 	idle, stop := context.WithCancel(ctx)
