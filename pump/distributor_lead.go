@@ -31,6 +31,7 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 
 // await waits until what was distributed is done.
 func (d *Distributor) await(ctx context.Context, r *distribution) error {
+	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
 	c, err := newWaiter(&d.cfg, d.fleet, d.router.now().workload.Map.Segments, r.id, *d.opts.Wait).wait(ctx)
 	r.completion = &c
