@@ -1,0 +1,356 @@
+package processtest
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+var (
+	chaosFor   = flag.Duration("chaos.for", time.Minute, "for how long TestChaos kills and stops processes")
+	chaosTasks = flag.Int("chaos.tasks", 40_000, "how many tasks it sends at least in that time")
+	chaosSeed  = flag.Uint64("chaos.seed", uint64(time.Now().UnixNano()), "what decides its blows")
+)
+
+// The times of the processes in chaos: short, so that many leases end in a minute.
+var (
+	chaosLease      = []string{"--beat", "500ms", "--lease", "3s"}
+	chaosVisibility = "6s"
+)
+
+// TestChaos is the promise of `once` put to real processes: while distributors and processors
+// are killed (kill -9) and stopped (SIGSTOP, often beyond their leases) at random,
+// and the service loses requests and answers, throttles and goes dark, tasks are
+// counted and summed by key. In the end nothing is lost, and no effect happened twice: count and
+// sum of each key are those of the tasks of all sealed runs.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	length, tasks := *chaosFor, *chaosTasks
+	if raceEnabled { // processes are ten times as slow
+		length, tasks = min(length, 20*time.Second), min(tasks, 4000)
+	}
+	c := newChaos(t, length, tasks)
+	c.rage()
+	c.calm()
+	c.requireComplete()
+	c.requireState()
+	t.Log(c)
+}
+
+// chaos is a workload under blows.
+type chaos struct {
+	*world
+	table  storage.Table
+	runs   *control.Runs
+	random *rand.Rand
+	length time.Duration
+	tasks  int // to be sent in all, at least
+	each   int // of one run
+	input  string
+
+	parts []*part
+	rules []*azsim.Injection
+
+	kills, stops, dark map[string]int // by role, by account
+	took               time.Duration  // from the last blow until all was done
+	sealed             []control.Run
+}
+
+// part is a process that is started again whenever it was killed.
+type part struct {
+	*process
+	role string
+	args []string
+	// until when it is stopped, or not started again.
+	until   time.Time
+	stopped bool
+	times   int
+}
+
+func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
+	c := &chaos{
+		world: newWorldOf(t, azsim.Config{Seed: *chaosSeed, Limits: azsim.NoLimits(), Latency: 2 * time.Millisecond}, 2, 4), length: length, tasks: tasks,
+		random: rand.New(rand.NewPCG(*chaosSeed, 1)), each: max(tasks/40, 1000),
+		kills: map[string]int{}, stops: map[string]int{}, dark: map[string]int{},
+	}
+	t.Logf("-chaos.seed %d", *chaosSeed)
+	appendText(t, c.config, "delivery: once\n")
+	account, err := azure.Open(azure.Options{ConnectionString: c.server.ConnectionString("account1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.table = account.Table(control.TableName)
+	c.runs = control.NewRuns(c.table, "test")
+	c.input = c.path("tasks.jsonl")
+	writeTasks(t, c.input, c.each)
+	for i := range 5 {
+		p := &part{role: "processor", args: append([]string{"run", "--config", c.config, "--count-by", "city", "--sum", "n", "--visibility", chaosVisibility, "--quiet"}, chaosLease...)}
+		if i < 2 {
+			p.role = "distributor"
+			p.args = append([]string{"run", "--config", c.config, "--every", "1s", "--checkpoint-every", "100ms", "--input", c.input, "--key", "id", "--pack", "10", "--quiet"}, chaosLease...)
+		}
+		c.parts = append(c.parts, p)
+		c.start(p)
+	}
+	return c
+}
+
+func (c *chaos) start(p *part) {
+	p.times++
+	p.process = start(c.t, p.role, p.args...)
+}
+
+// faults are what goes wrong in the service all the time, each with few of a hundred requests.
+var faults = []azsim.Rule{
+	{Fault: azsim.AnswerLost, Probability: 0.01},
+	{Fault: azsim.FailBefore, Probability: 0.01},
+	{Fault: azsim.Answer, Probability: 0.01},      // 503
+	{Fault: azsim.AnswerAfter, Probability: 0.01}, // 500, and it acted
+	{Fault: azsim.CutBody, Probability: 0.005},
+	{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Probability: 0.005},
+	{Fault: azsim.DelayAfter, Delay: 2 * time.Second, Probability: 0.005},
+	{Fault: azsim.DeliverTwice, Operations: []string{"GetMessages"}, Probability: 0.02},
+	{Fault: azsim.ReappearEarly, Operations: []string{"GetMessages"}, Probability: 0.02},
+	{Fault: azsim.Reorder, Operations: []string{"GetMessages"}, Probability: 0.1},
+}
+
+// rage deals blows until the time is over and the tasks are sent.
+func (c *chaos) rage() {
+	c.eventually("the workload exists", func() bool {
+		_, err := control.LoadWorkload(c.t.Context(), c.table, "test")
+		return err == nil
+	})
+	for _, rule := range faults {
+		c.rules = append(c.rules, c.sim.Inject(rule))
+	}
+	end := time.Now().Add(c.length)
+	deadline := end.Add(patience + c.length)
+	for looked := time.Now(); ; {
+		time.Sleep(time.Duration(c.random.IntN(3000)) * time.Millisecond)
+		c.revive()
+		c.blow()
+		if now := time.Now(); now.After(end) && now.Sub(looked) > 3*time.Second {
+			looked = now
+			if c.sent() >= c.tasks {
+				return
+			}
+			if now.After(deadline) {
+				c.t.Fatalf("only %d of %d tasks were sent in %v", c.sent(), c.tasks, now.Sub(end)+c.length)
+			}
+		}
+	}
+}
+
+// sent is how many tasks the sealed runs hold.
+func (c *chaos) sent() (n int) {
+	for _, r := range c.list() {
+		n += int(r.Tasks)
+	}
+	return n
+}
+
+func (c *chaos) list() []control.Run {
+	c.t.Helper()
+	runs, err := c.runs.List(c.t.Context(), 10_000)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return runs
+}
+
+// blow does one thing to one process, or to an account.
+func (c *chaos) blow() {
+	p := c.parts[c.random.IntN(len(c.parts))]
+	span := time.Duration(c.random.IntN(2000)) * time.Millisecond
+	if c.random.IntN(3) == 0 {
+		span *= 5 // beyond the lease and the visibility
+	}
+	switch what := c.random.IntN(20); {
+	case what == 0:
+		name := c.names[c.random.IntN(len(c.names))]
+		c.dark[name]++
+		c.sim.Blackout(name, true)
+		time.AfterFunc(min(span, 5*time.Second), func() { c.sim.Blackout(name, false) })
+	case !p.until.IsZero():
+	case what < 11:
+		c.kills[p.role]++
+		p.kill()
+		p.until = time.Now().Add(span)
+	default:
+		c.stops[p.role]++
+		p.signal(syscall.SIGSTOP)
+		p.stopped, p.until = true, time.Now().Add(span)
+	}
+}
+
+// revive lets go on what has been stopped, and starts what has been killed, when their time is over.
+func (c *chaos) revive() {
+	for _, p := range c.parts {
+		if !p.until.IsZero() && time.Now().After(p.until) {
+			c.up(p)
+		}
+	}
+}
+
+func (c *chaos) up(p *part) {
+	p.until = time.Time{}
+	if p.stopped {
+		p.stopped = false
+		p.signal(syscall.SIGCONT)
+		return
+	}
+	c.start(p)
+}
+
+// calm ends the blows, and the distributions: one last distributor finishes what was begun.
+func (c *chaos) calm() {
+	began := time.Now()
+	for _, rule := range c.rules {
+		rule.Remove()
+	}
+	for _, name := range c.names {
+		c.sim.Blackout(name, false)
+	}
+	for _, p := range c.parts {
+		if !p.until.IsZero() {
+			c.up(p)
+		}
+	}
+	for _, p := range c.parts {
+		if p.role == "distributor" {
+			p.signal(syscall.SIGTERM)
+			p.succeeds()
+		}
+	}
+	args := slices.Clone(c.parts[0].args)
+	args[slices.Index(args, "1s")] = "1h"
+	last := start(c.t, "distributor", append(args, "--json")...)
+	last.until("no run is open", func() bool {
+		c.sealed = c.list()
+		return strings.Contains(last.out.String(), "\n") &&
+			!slices.ContainsFunc(c.sealed, func(r control.Run) bool { return r.State == control.RunOpen })
+	})
+	last.signal(syscall.SIGTERM)
+	last.succeeds()
+	c.eventually("every task of every run is recorded", c.complete)
+	c.took = time.Since(began)
+	for _, p := range c.parts {
+		if p.role == "processor" {
+			p.signal(syscall.SIGTERM)
+			p.succeeds()
+		}
+	}
+}
+
+// complete reports whether each run is closed, or all that it was sealed with is done.
+func (c *chaos) complete() bool {
+	c.sealed = c.list()
+	progress, err := control.ReadProgress(c.t.Context(), c.table, "test", len(c.sealed[0].Sealed))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, r := range c.sealed {
+		if r.State == control.RunClosed {
+			continue
+		}
+		p := progress[r.ID]
+		if r.State != control.RunSealed || p == nil || !slices.Equal(p.Done, r.Sealed) {
+			return false
+		}
+	}
+	return true
+}
+
+// requireComplete checks that no run broke and nothing was quarantined.
+func (c *chaos) requireComplete() {
+	c.t.Helper()
+	for _, r := range c.sealed {
+		if r.State != control.RunSealed && r.State != control.RunClosed || int(r.Tasks) != c.each {
+			c.t.Errorf("run %v is %s with %d tasks, want %d: %s", r.ID, r.State, r.Tasks, c.each, r.Note)
+		}
+	}
+	for _, name := range c.names {
+		account, err := azure.Open(azure.Options{ConnectionString: c.server.ConnectionString(name)})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if n, err := account.Queue("test-poison").Count(c.t.Context()); err != nil || n != 0 {
+			c.t.Errorf("%d messages are in quarantine in %s, %v", n, name, err)
+		}
+	}
+}
+
+// counted is a line of `distributor state --json`.
+type counted struct {
+	Key   string
+	Count int64
+	Sum   json.Number
+}
+
+// requireState checks the reducer's state against the tasks themselves.
+func (c *chaos) requireState() {
+	c.t.Helper()
+	want := map[string][2]int64{}
+	for line := range strings.Lines(readText(c.t, c.input)) {
+		var task struct {
+			City string
+			N    int64
+		}
+		if err := json.Unmarshal([]byte(line), &task); err != nil {
+			c.t.Fatal(err)
+		}
+		v, runs := want[task.City], int64(len(c.sealed))
+		want[task.City] = [2]int64{v[0] + runs, v[1] + runs*task.N}
+	}
+	out, err := exec.Command(filepath.Join(bin, "distributor"), "state", "--config", c.config, "--json").Output()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	have := map[string][2]int64{}
+	for line := range strings.Lines(string(out)) {
+		var s counted
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			c.t.Fatalf("%q: %v", line, err)
+		}
+		sum, err := s.Sum.Int64()
+		if err != nil {
+			c.t.Fatalf("%q: %v", line, err)
+		}
+		have[s.Key] = [2]int64{s.Count, sum}
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if have[key] != want[key] {
+			c.t.Errorf("%s has count and sum %d, want %d: lost, or done twice", key, have[key], want[key])
+		}
+	}
+	if len(have) != len(want) {
+		c.t.Errorf("there are %d keys, want %d", len(have), len(want))
+	}
+}
+
+func (c *chaos) String() string {
+	st := c.sim.Stats()
+	var b strings.Builder
+	total := 0
+	for _, r := range c.sealed {
+		total += int(r.Tasks)
+	}
+	fmt.Fprintf(&b, "%d tasks in %d runs, %v of blows: kill -9 %v, SIGSTOP %v, accounts dark %v\n", total, len(c.sealed), c.length, c.kills, c.stops, c.dark)
+	fmt.Fprintf(&b, "requests that went wrong: %v; puts %d, gets %d, transactions %d\n", st.Faults, st.Count("", "PutMessage"), st.Count("", "GetMessages"), st.Count("", "Batch"))
+	fmt.Fprintf(&b, "lost 0, double effects 0; all done %v after the last blow", c.took.Round(100*time.Millisecond))
+	return b.String()
+}
