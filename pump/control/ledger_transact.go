@@ -12,6 +12,7 @@ type transaction struct {
 	partition int
 	// property of every head written here holds the nonce, which no other transaction has.
 	property, nonce string
+	owner           string
 	writes          []storage.Write
 	segments        []uint32       // for each write, whose it is
 	heads           map[uint32]int // which write is a segment's head
@@ -21,7 +22,8 @@ type transaction struct {
 }
 
 func (l *Ledger) begin(partition int, property string) *transaction {
-	return &transaction{partition: partition, property: property, nonce: l.draw.nonce(ledgerPartition(l.workload, partition)), heads: map[uint32]int{}}
+	nonce := l.draw.nonce(ledgerPartition(l.workload, partition))
+	return &transaction{partition: partition, property: property, nonce: nonce, owner: l.token, heads: map[uint32]int{}}
 }
 
 func (t *transaction) add(segment uint32, w storage.Write) {
@@ -115,12 +117,13 @@ func (t *transaction) in(h *ledgerHead) bool {
 }
 
 // etag is the version of a segment's head that the transaction made; empty if
-// it is not known, because another one has been written since.
+// it is not known, because another one has been written since. (A head that shows the nonce
+// of a commit may be at a foreign fence by now: its ETag is the other owner's.)
 func (o *outcome) etag(t *transaction, segment uint32) storage.ETag {
 	if o.etags != nil {
 		return o.etags[t.heads[segment]]
 	}
-	if r := o.read[segment]; r.head != nil && t.in(r.head) {
+	if r := o.read[segment]; r.head != nil && t.in(r.head) && r.head.owner == t.owner {
 		return r.head.etag
 	}
 	return ""
