@@ -65,6 +65,9 @@ type RunStatus struct {
 	// what is known of it (AtLeast), null if nothing is.
 	Sent    *uint64 `json:"sent"`
 	AtLeast bool    `json:"sentIsAtLeast"`
+	// Exact is how far the run is by the ledger, each task counted once. Null in delivery
+	// mode at-least-once, in which nobody knows that, and if the ledger could not be read.
+	Exact *RunProgress `json:"exact"`
 	// What its processors say they did, each task counted as often as it was delivered.
 	Handled     uint64 `json:"handled"`
 	Failed      uint64 `json:"failed"`

@@ -53,6 +53,7 @@ type statusReader struct {
 	electionKnown bool
 	runs          []control.Run
 	tallies       map[RunID]control.Tally
+	recorded      map[RunID]*control.RunProgress // nil: not known
 	gates         []control.GateState
 	claims        []control.ClaimState
 	accounts      []AccountStatus
@@ -129,6 +130,8 @@ func (r *statusReader) readElection(ctx context.Context) (err error) {
 }
 
 func (r *statusReader) readRuns(ctx context.Context) (err error) {
+	// Before the rows: of a run whose row says "sealed" afterwards nothing was pruned then.
+	r.readRecorded(ctx)
 	if r.runs, err = control.NewRuns(r.table, r.cfg.Workload).List(ctx, r.options.Runs); err != nil {
 		return err
 	}
@@ -149,6 +152,21 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 		r.tallies[run.ID] = sum
 	}
 	return errors.Join(bad...)
+}
+
+// readRecorded reads what the ledger knows of all runs. A damaged segment makes every run
+// look less far than it is, so then nothing exact is shown.
+func (r *statusReader) readRecorded(ctx context.Context) {
+	w := r.view.Workload
+	if w.Delivery != control.DeliverOnce {
+		return
+	}
+	recorded, err := control.ReadProgress(ctx, r.table, r.cfg.Workload, w.Map.Segments)
+	if err != nil {
+		r.problem("the ledger: %v", err)
+		return
+	}
+	r.recorded = recorded
 }
 
 func (r *statusReader) readGates(ctx context.Context) (err error) {
@@ -330,6 +348,9 @@ func (r *statusReader) runStatuses(s *Status) {
 			st.Sent = &run.Tasks
 		} else if n, ok := r.sentSoFar(run); ok {
 			st.Sent, st.AtLeast = &n, true
+		}
+		if r.recorded != nil {
+			st.Exact = new(progressOf(&run, r.recorded[run.ID]))
 		}
 		s.Runs = append(s.Runs, st)
 	}

@@ -36,6 +36,8 @@ process is asked, and an account that does not answer is shown as dark.
   SENT       tasks of the run; ≥ as far as is known while it goes on, ? if nothing is
   HANDLED    tasks handled, by what the processors have noted; a task that is
              delivered again counts again
+  DONE LEFT  the same exactly, each task once: with delivery: once, instead of
+  %          HANDLED. What is in quarantine is in the note, and not in LEFT
   VISIBLE    messages that anybody could get now. The service counts visible and
   IN FLIGHT  hidden messages together, and shows 32 of the visible ones. Where
              more are visible, only bounds are known: at least ≥ are visible,

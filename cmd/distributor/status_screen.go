@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -125,6 +126,9 @@ func (c screen) runs(w io.Writer, s *pump.Status, now time.Time) {
 		{title: "STARTED"},
 		{title: "SENT", right: true},
 		{title: "HANDLED", right: true},
+		{title: "DONE", right: true},
+		{title: "LEFT", right: true},
+		{title: "%", right: true},
 		{title: "NOTE", shrink: 8},
 	}}
 	for _, r := range s.Runs {
@@ -135,10 +139,36 @@ func (c screen) runs(w io.Writer, s *pump.Status, now time.Time) {
 				sent = "≥" + sent
 			}
 		}
-		note := notes(r.Note, count(r.Quarantined, "poison"), count(r.Failed, "failed"), count(r.Retried, "retried"), count(r.Duplicates, "twice"))
-		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, number(r.Handled), note)
+		handled, done, left, percent, poison := number(r.Handled), "", "", "", r.Quarantined
+		if e := r.Exact; e != nil {
+			handled, done, left, percent = exactCells(e)
+			poison = e.Quarantined
+		}
+		note := notes(r.Note, count(poison, "poison"), count(r.Failed, "failed"), count(r.Retried, "retried"), count(r.Duplicates, "twice"))
+		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, handled, done, left, percent, note)
 	}
 	c.section(w, &t)
+}
+
+// exactCells is how far a run is where that is known: then what the processors have
+// counted, each delivery of a task, only raises questions.
+func exactCells(e *pump.RunProgress) (handled, done, left, percent string) {
+	done = number(e.Done)
+	if e.Remaining != nil {
+		left = number(*e.Remaining)
+	}
+	if e.Percent != nil {
+		percent = percentText(*e.Percent)
+	}
+	return "", done, left, percent
+}
+
+// percentText never says 100 of what is less.
+func percentText(p float64) string {
+	if p >= 100 {
+		return "100"
+	}
+	return fmt.Sprintf("%.1f", math.Floor(10*p)/10)
 }
 
 // notes joins what there is to say.

@@ -101,9 +101,27 @@ func quiet() *pump.Status {
 	}
 }
 
+// exact is a status of a workload whose ledger knows what is done.
+func exact() *pump.Status {
+	s := quiet()
+	s.Delivery = "once"
+	of := func(total, done, quarantined uint64) *pump.RunProgress {
+		left := total - done - quarantined
+		return &pump.RunProgress{Total: &total, Done: done, Quarantined: quarantined, Remaining: &left, Percent: new(100 * float64(done+quarantined) / float64(total))}
+	}
+	s.Runs = []pump.RunStatus{
+		{ID: "33333333333333333333333333333333", Mode: "every", State: "open", Started: noon.Add(-90 * time.Second), Sent: new(uint64(1_234_567)), AtLeast: true, Handled: 1_200_111, Exact: &pump.RunProgress{Done: 1_200_007}},
+		{ID: "22222222222222222222222222222222", Mode: "once", State: "sealed", Started: noon.Add(-3 * time.Hour), Sent: new(uint64(20_000_000)), Handled: 20_000_300, Quarantined: 9, Duplicates: 291, Exact: of(20_000_000, 19_999_990, 3)},
+		{ID: "11111111111111111111111111111111", Mode: "once", State: "closed", Started: noon.Add(-30 * time.Hour), Sent: new(uint64(5000)), Handled: 5000, Exact: of(5000, 5000, 0)},
+		{ID: "00000000000000000000000000000001", Mode: "once", State: "broken", Started: noon.Add(-31 * time.Hour), Exact: &pump.RunProgress{Done: 17}, Note: "read 20 tasks, acknowledged 17 of them (3 envelopes by this process): stopped before the end of the source"},
+	}
+	return s
+}
+
 func TestTheStatusIsOneScreen(t *testing.T) {
 	statuses := map[string]*pump.Status{"busy": busy(), "quiet": quiet(), "shared": quiet(), "new": {Workload: "test", Time: noon, Delivery: "at-least-once", Segments: 64, MapVersion: 1}}
 	statuses["shared"].Shared = true
+	statuses["once"] = exact()
 	statuses["dark"] = &pump.Status{
 		Workload: "test", Time: noon, Distribution: pump.DistributionStatus{Phase: "unknown"},
 		Problems: []string{"nothing is known of the workload: control account simulated1: it does not answer"}, Accounts: quiet().Accounts,
