@@ -32,7 +32,15 @@ type simJudge struct {
 	repeated     int // effects on a task that had one already
 	runs         int
 	sealed       int
+	closed       int
 	broken       int
+	fences       map[simFence]string // whose each is
+}
+
+// simFence is a segment's head under one epoch.
+type simFence struct {
+	head  string
+	epoch int64
 }
 
 // begins notes that a handler was given a task, which must be one that its source has.
@@ -64,11 +72,13 @@ func (w *simWorld) begins(p *simProcess, t *Task) (*simTask, error) {
 	return task, nil
 }
 
-// works is for how long a task is worked on: mostly for a small part of the longest time.
+// works is for how long a task is worked on: mostly for a small part of the longest time. No
+// two tasks are ready in the same nanosecond (P9).
 func (w *simWorld) works(task *simTask, t *Task) time.Duration {
 	const steps = 1 << 20
 	share := float64(task.source.roll(steps, fmt.Sprint("work ", t.Attempt), task.record)) / steps
-	return time.Duration(share * share * share * share * float64(w.plan.work))
+	least := time.Microsecond + time.Duration(task.source.roll(1000, "least", task.record))
+	return least + time.Duration(share*share*share*share*float64(w.plan.work))
 }
 
 // fails is what a task's record says of its handling.
@@ -104,8 +114,31 @@ func (w *simWorld) effect(p *simProcess, task *simTask) {
 	w.noteLocked(p.String(), fmt.Sprint("does ", task))
 }
 
-// judgeWrites looks at rows as they come to stand in the control table.
-func (w *simWorld) judgeWrites(*simProcess, []storage.Write) {}
+// wrote looks at rows as they come to stand in the control table. Of two processes only one is
+// ever let write a segment's ledger under an epoch (P3.2).
+func (w *simWorld) wrote(writes []storage.Write, err error) {
+	if err != nil {
+		return
+	}
+	for _, write := range writes {
+		owner, ok := write.Entity.Properties["Owner"].(string)
+		epoch, is := write.Entity.Properties["Epoch"].(int64)
+		if !ok || !is || !strings.HasSuffix(write.Entity.Row, ".head") {
+			continue
+		}
+		f := simFence{write.Entity.Row, epoch}
+		w.mu.Lock()
+		was := w.judge.fences[f]
+		if was == "" {
+			w.judge.fences[f] = owner
+			w.counts["fences"]++
+		}
+		w.mu.Unlock()
+		if was != "" && was != owner {
+			w.wrongf("%s was written under epoch %d by %s and by %s", f.head, epoch, was, owner)
+		}
+	}
+}
 
 // bound is within which time after the last fault everything is done. It adds up what
 // each thing that may still be amiss takes at most:
@@ -199,30 +232,49 @@ func (w *simWorld) queues() (all []storage.Queue) {
 	return all
 }
 
+// verdict is what there is to judge by.
+type simVerdict struct {
+	runs    map[codec.RunID]*simSource
+	poison  map[simKey][]string // for what each task is in quarantine
+	bad     map[string]int      // how often each bad record is
+	records []*control.SegmentRecord
+}
+
 // check stops the processors and judges what has come of everything.
 func (w *simWorld) check(ctx context.Context) {
-	if !w.ends(ctx) {
-		return
-	}
 	runs, err := w.runs(ctx)
 	if err != nil {
 		w.wrongf("the runs cannot be read: %v", err)
 		return
 	}
-	poison, bad, err := w.poison(ctx)
-	if err != nil {
+	w.checkHands(runs)
+	if !w.ends(ctx) {
+		return
+	}
+	v := &simVerdict{runs: map[codec.RunID]*simSource{}}
+	if v.poison, v.bad, err = w.poison(ctx); err != nil {
 		w.wrongf("the poison queues cannot be read: %v", err)
 		return
 	}
-	of := map[codec.RunID]*simSource{}
+	if !w.readRecords(ctx, v) {
+		return
+	}
+	if runs, err = w.runs(ctx); err != nil {
+		w.wrongf("the runs cannot be read: %v", err)
+		return
+	}
 	for _, r := range runs {
-		of[r.ID] = w.sourceOf(r)
-		w.checkRun(r, of[r.ID], poison, bad)
+		v.runs[r.ID] = w.sourceOf(r)
+		w.checkRun(r, v)
 	}
 	for key, task := range w.tasks {
-		if of[key.run] != task.source {
+		if v.runs[key.run] != task.source {
 			w.wrongf("%v was handled, and is of source %s, but that is not its run's", task, task.source.name)
 		}
+	}
+	w.checkRecords(v)
+	if w.plan.reducer {
+		w.checkStates(runs, v)
 	}
 }
 
@@ -262,7 +314,8 @@ func (w *simWorld) sourceOf(r control.Run) *simSource {
 	return w.sources[r.Instance]
 }
 
-func (w *simWorld) checkRun(r control.Run, source *simSource, poison map[simKey][]string, bad map[string]int) {
+func (w *simWorld) checkRun(r control.Run, v *simVerdict) {
+	source := v.runs[r.ID]
 	w.judge.runs++
 	switch r.State {
 	case control.RunBroken:
@@ -270,6 +323,8 @@ func (w *simWorld) checkRun(r control.Run, source *simSource, poison map[simKey]
 		return
 	case control.RunOpen:
 		return
+	case control.RunClosed:
+		w.judge.closed++
 	}
 	w.judge.sealed++
 	for segment, n := range r.Sealed {
@@ -280,18 +335,23 @@ func (w *simWorld) checkRun(r control.Run, source *simSource, poison map[simKey]
 	for segment, records := range source.tasks {
 		for n, record := range records {
 			key := simKey{r.ID, segment, uint64(n)}
-			w.checkTask(key, w.tasks[key], source.condemned(record), poison[key])
+			w.checkTask(key, source.condemned(record), v.poison[key])
+			if w.plan.delivery == Once {
+				w.checkRecord(r, key, v)
+			}
 		}
 	}
 	for i := range source.n {
-		if source.bad(i) && bad[source.body(i)] == 0 {
+		if source.bad(i) && v.bad[source.body(i)] == 0 {
 			w.wrongf("bad record %d of source %s is in no poison queue", i, source.name)
 		}
 	}
 }
 
-// checkTask judges a task of a sealed run in at-least-once delivery.
-func (w *simWorld) checkTask(key simKey, task *simTask, condemned bool, poison []string) {
+// checkTask judges by what its handlings were and by the poison queues what has become of a
+// task of a sealed run.
+func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
+	task := w.tasks[key]
 	if task == nil {
 		w.wrongf("lost: %v was never handled", key)
 		return

@@ -194,7 +194,7 @@ func (p *simProcess) config() Config {
 	w := p.world
 	c := Config{
 		Workload: "work", Instance: p.name, Segments: simSegments, Delivery: w.plan.delivery, Log: w.log(p.String()),
-		Admin: p.name + ":80", Nudge: p.nudge,
+		Admin: p.name + ":80", Nudge: p.nudge, seeding: w.turns.of(p.String()),
 	}
 	for _, name := range w.sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(p.name)})
@@ -315,13 +315,6 @@ func (p *simProcess) reducer() Handler {
 			s := (*state)[a.key]
 			(*state)[a.key] = simAmount{s.Count + 1, s.Sum + a.sum}
 		},
-	}
-}
-
-// wrote is told of each write as soon as it has come back from the service.
-func (w *simWorld) wrote(p *simProcess, writes []storage.Write, err error) {
-	if err == nil {
-		w.judgeWrites(p, writes)
 	}
 }
 

@@ -37,9 +37,6 @@ func simPlanOf(seed uint64) *simPlan {
 	p.visibility = []time.Duration{6 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}[g.roll(4)]
 	p.limit = []int{0, 0, 0, 40, 120}[g.roll(5)]
 	p.receipts = []int{404, 404, 400}[g.roll(3)]
-	if !simLedger {
-		p.delivery, p.reducer = AtLeastOnce, false
-	}
 	g.begin()
 	for range 4 + g.roll(14) {
 		g.at += g.pause()
@@ -48,9 +45,6 @@ func simPlanOf(seed uint64) *simPlan {
 	slices.SortStableFunc(p.steps, func(a, b simStep) int { return int(a.at - b.at) })
 	return p
 }
-
-// simLedger: delivery mode once is there.
-const simLedger = false
 
 // The processes of a world of a seed, at most.
 const (

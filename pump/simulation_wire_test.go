@@ -194,7 +194,7 @@ func (t *simTable) Read(ctx context.Context, partition, row string) (storage.Ent
 func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
 	return sendSim(t.by, ctx, simRequest{"write", w.Entity.Partition, w.Entity.Row}, func(ctx context.Context) (storage.ETag, error) {
 		tag, err := t.Table.Write(ctx, w)
-		t.by.world.wrote(t.by, []storage.Write{w}, err)
+		t.by.world.wrote([]storage.Write{w}, err)
 		return tag, err
 	})
 }
@@ -202,7 +202,7 @@ func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, er
 func (t *simTable) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
 	return sendSim(t.by, ctx, simRequest{"transact", writes[0].Entity.Partition, writes[0].Entity.Row}, func(ctx context.Context) ([]storage.ETag, error) {
 		tags, err := t.Table.Transact(ctx, writes)
-		t.by.world.wrote(t.by, writes, err)
+		t.by.world.wrote(writes, err)
 		return tags, err
 	})
 }

@@ -29,6 +29,7 @@ type simWorld struct {
 	sim     *azsim.Sim
 	began   time.Time
 	sources map[string]*simSource
+	turns   *turns
 	goes    sync.WaitGroup // what is on its way
 	lives   sync.WaitGroup
 	tell    *slog.Logger // of all processes; nil: nobody listens
@@ -88,7 +89,8 @@ func simHash(seed uint64, what, object string, times int) uint64 {
 func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 	w := &simWorld{
 		plan: plan, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
-		tasks: map[simKey]*simTask{}, counts: map[string]int{},
+		tasks: map[simKey]*simTask{}, counts: map[string]int{}, turns: newTurns(plan.seed),
+		judge: simJudge{fences: map[simFence]string{}},
 	}
 	for _, c := range change {
 		c(w)
@@ -113,7 +115,7 @@ func (w *simWorld) roll(n uint64, what string, times int) uint64 {
 
 func (w *simWorld) play(ctx context.Context) {
 	c := azsim.Config{
-		Seed: w.plan.seed, Latency: 10 * time.Millisecond, PopReceiptMismatch: w.plan.receipts == 400,
+		Seed: w.plan.seed, Ordered: true, Latency: 10 * time.Millisecond, PopReceiptMismatch: w.plan.receipts == 400,
 		Tables: azsim.TableOptions{EmptyPages: w.roll(4, "empty pages", 0) == 0},
 	}
 	if w.roll(4, "short pages", 0) == 0 {
@@ -389,6 +391,7 @@ func (w *simWorld) tally() {
 	w.counts["effects repeated"] = w.judge.repeated
 	w.counts["runs"] = w.judge.runs
 	w.counts["runs sealed"] = w.judge.sealed
+	w.counts["runs closed"] = w.judge.closed
 	w.counts["runs broken"] = w.judge.broken
 	maps.DeleteFunc(w.counts, func(_ string, n int) bool { return n == 0 })
 }
