@@ -17,7 +17,8 @@ import (
 // RunState is how far a run has come.
 type RunState string
 
-// The states of a run (P1.1, pump/DESIGN.md). A run begins open and ends closed or broken.
+// The states of a run (P1.1, pump/DESIGN.md). A run begins open and ends closed or
+// broken; a broken one can be mended, which seals it.
 const (
 	RunOpen   RunState = "open"   // tasks may still be added
 	RunSealed RunState = "sealed" // all tasks were put; how many there are of each segment is known
@@ -146,6 +147,21 @@ func (r *Runs) Get(ctx context.Context, id codec.RunID) (Run, error) {
 // acknowledgement (P2.2). Sealing again with the same counts is success, with
 // others, or sealing a broken run, is ErrRunState.
 func (r *Runs) Seal(ctx context.Context, id codec.RunID, counts []uint64) error {
+	return r.seal(ctx, id, counts, func(run *Run) error {
+		if run.State == RunBroken {
+			return fmt.Errorf("%w: it is broken: %s", ErrRunState, run.Note)
+		}
+		return nil
+	})
+}
+
+// Mend is Seal for whoever has put all tasks of the run again, from its source and with
+// their identities: also a broken run is sealed then, and keeps its note.
+func (r *Runs) Mend(ctx context.Context, id codec.RunID, counts []uint64) error {
+	return r.seal(ctx, id, counts, func(*Run) error { return nil })
+}
+
+func (r *Runs) seal(ctx context.Context, id codec.RunID, counts []uint64, allowed func(*Run) error) error {
 	if len(counts) < 1 || len(counts) > maxSegments {
 		return fmt.Errorf("sealing run %s: %d counts, want 1 to %d", id, len(counts), maxSegments)
 	}
@@ -155,12 +171,13 @@ func (r *Runs) Seal(ctx context.Context, id codec.RunID, counts []uint64) error 
 	}
 	counts = slices.Clone(counts)
 	return r.change(ctx, "sealing", id, func(run *Run) (done bool, err error) {
+		if err := allowed(run); err != nil {
+			return false, err
+		}
 		switch {
-		case run.State == RunOpen:
+		case run.State == RunOpen || run.State == RunBroken:
 			run.State, run.Sealed, run.Tasks, run.Ended = RunSealed, counts, total, milliseconds(time.Now())
 			return false, nil
-		case run.State == RunBroken:
-			return false, fmt.Errorf("%w: it is broken: %s", ErrRunState, run.Note)
 		case !slices.Equal(run.Sealed, counts):
 			return false, fmt.Errorf("%w: it was sealed with %d tasks in %d segments, and these are %d in %d or divided differently",
 				ErrRunState, run.Tasks, len(run.Sealed), total, len(counts))

@@ -144,6 +144,46 @@ func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
 	})
 }
 
+// What broke is mended by who has put all of it again; the rest of Seal's rules stay.
+func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := NewRuns(newFakeServer().client("me"), "city")
+		counts := []uint64{3, 0, 1}
+		for i, before := range []RunState{RunOpen, RunBroken} {
+			id := runID(byte(i + 1))
+			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+			if before == RunBroken {
+				if err := runs.Break(t.Context(), id, "why"); err != nil {
+					t.Fatal(err)
+				}
+				if err := runs.Seal(t.Context(), id, counts); !errors.Is(err, ErrRunState) {
+					t.Errorf("sealing a broken run: %v", err)
+				}
+			}
+			for range 2 {
+				if err := runs.Mend(t.Context(), id, counts); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := runs.Mend(t.Context(), id, []uint64{3, 1, 0}); !errors.Is(err, ErrRunState) {
+				t.Errorf("mended again, otherwise: %v", err)
+			}
+			got, err := runs.Get(t.Context(), id)
+			if err != nil || got.State != RunSealed || got.Tasks != 4 || !slices.Equal(got.Sealed, counts) || (got.Note == "why") != (before == RunBroken) {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if err := runs.Close(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+			if err := runs.Mend(t.Context(), id, counts); err != nil {
+				t.Errorf("mending what is closed by now: %v", err)
+			}
+		}
+	})
+}
+
 func TestAWrongRunIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newFakeServer().client("me")
