@@ -117,7 +117,7 @@ func (r *processing) poisonText(d *delivery, text []byte, c codec.Cause, tasks i
 		return p
 	}
 	p.text = slices.Clone(text)
-	p.row = &causeRow{shard: d.shard, message: d.id, cause: c}
+	p.row = &causeRow{shard: d.shard, message: d.id, cause: c, text: textHash(text)}
 	return p
 }
 
@@ -126,6 +126,7 @@ type causeRow struct {
 	shard   *shard
 	message string
 	cause   codec.Cause
+	text    string // textHash
 }
 
 // writeCause writes the row that says why a message is in the poison queue.
@@ -134,12 +135,13 @@ func (r *processing) writeCause(c *causeRow) error {
 	ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
 	defer cancel()
 	_, err := r.fleet.control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: r.cfg.Workload + ".quarantine",
+		Partition: causePartition(r.cfg.Workload),
 		Row:       c.shard.account.name + "." + c.shard.name + "." + rowSafe(c.message),
 		Properties: map[string]any{
 			"Reason": c.cause.Reason, "Detail": shorten(c.cause.Detail, 8<<10), "Instance": c.cause.Instance,
 			"Attempts": int64(c.cause.Attempts), "First": c.cause.First.UTC(), "Last": c.cause.Last.UTC(),
 			"Account": c.shard.account.name, "Queue": c.shard.name, "Message": c.message,
+			"Text": c.text,
 		},
 	}})
 	return err
