@@ -14,7 +14,7 @@ import (
 // Errors of the ledger, wrapped with detail.
 var (
 	// ErrFenced: the segment's head belongs to another owner, or to a later hold, or
-	// this one was never fenced. What was not recorded under it never will be.
+	// this one was never fenced. Nothing more will be recorded under it.
 	ErrFenced = errors.New("the segment's ledger belongs to another owner")
 	// ErrLedgerFull: what is to be recorded does not fit into what a segment may have stored.
 	ErrLedgerFull = errors.New("the segment's ledger is full")

@@ -31,8 +31,9 @@ type Entry struct {
 	// recorded as done by this very entry. At most one for each n of Done; of a
 	// foreign message N does not matter.
 	Contributions []Contribution
-	// Err is set by Commit. nil: it is recorded, durably. [ErrFenced]: it never will be, as
-	// another owner was there. [ErrLedgerFull]: it does not fit; nothing of it was recorded.
+	// Err is set by Commit. nil: it is recorded, durably. [ErrFenced]: another owner was
+	// there, and it is not known to be recorded; whoever gets the tasks from their owner now is told
+	// which are, so their messages are left to it. [ErrLedgerFull]: it does not fit; nothing of it was recorded.
 	// [ErrCorrupt]: the rows are damaged. Anything else, as when ctx ended: nobody knows yet;
 	// the entry should be committed again and its tasks stay in hand until then.
 	Err error
