@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race cluster simulate chaos scale lint fmt vuln fuzz bench cover azurite clean
+.PHONY: help build run test test-race cluster simulate chaos count scale lint fmt vuln fuzz bench cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ endif
 
 chaos: ## kill and stop real processes at random for five minutes while 200,000 tasks are counted; nothing lost, nothing twice
 	$(GO) test ./internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000
+
+TASKS ?= 1000000
+count: ## count TASKS (1000000) tasks while processes are killed and stopped: exactly in once, and how far off otherwise
+	$(GO) test ./internal/processtest -count 1 -v -timeout 12h -run '^TestCount(Once|AtLeastOnce)' -count.tasks $(TASKS)
 
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
 	$(GO) test ./pump ./internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
