@@ -216,7 +216,7 @@ func (p RemoveProgress) refusal(name string) *AccountError {
 		e.Fix = "wait, or let the command wait"
 	case onlyPoison(p):
 		e.Problem = "quarantined messages are left: " + strings.Join(parts, ", ")
-		e.Fix = "look at them, take them out or put them elsewhere, and try again"
+		e.Fix = "redrive or drop them, and try again: distributor quarantine list"
 	default:
 		e.Problem = "messages are left (counts may be too high, never too low): " + strings.Join(parts, ", ")
 		e.Fix = "let processors work them off, and try again, or let the command wait"

@@ -237,14 +237,19 @@ func (c *change) report(w io.Writer, d pump.AccountChange) error {
 
 // confirm asks at a terminal. A script must say that it means it.
 func confirm(cmd *cobra.Command, statement string) error {
-	in, ok := cmd.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
+	if !terminal(cmd) {
 		return cli.Usage("nothing was done, because nobody can be asked here. %s Give --yes to do that without being asked", statement)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s Go on? [y/N] ", statement)
-	answer, _ := bufio.NewReader(io.LimitReader(in, 100)).ReadString('\n')
+	answer, _ := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 100)).ReadString('\n')
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 		return cli.Usage("nothing was done")
 	}
 	return nil
+}
+
+// terminal reports whether there is somebody to ask.
+func terminal(cmd *cobra.Command) bool {
+	in, ok := cmd.InOrStdin().(*os.File)
+	return ok && term.IsTerminal(int(in.Fd()))
 }

@@ -57,5 +57,5 @@ func (q *quarantined) warn(log *slog.Logger, workload string, failures []string)
 	if len(failures) > 0 {
 		attrs = append(attrs, "first failures", strings.Join(failures, " | "))
 	}
-	log.Warn(cli.Plural(total, "task")+" quarantined: nothing will try them again", attrs...)
+	log.Warn(cli.Plural(total, "task")+" quarantined; to see, redrive or drop them: distributor quarantine", attrs...)
 }
