@@ -21,10 +21,13 @@ type ProcessorOptions struct {
 	// default 64. An envelope in the hands of a [BatchHandler] counts as one.
 	Concurrency int
 	// Visibility is for how long a message that was taken stays hidden from other
-	// processors before it must be renewed, in whole seconds from 3 s to 1 h;
-	// default 60 s. It is renewed after a third for as long as its tasks are
-	// worked on, so it is not a limit of their time: it is how long tasks are
-	// delayed by the death of the process that had them.
+	// processors before it must be renewed, in whole seconds from 3 s to 1 h. It is
+	// renewed after a third for as long as its tasks are worked on, so it is not a limit
+	// of their time: it is how long tasks are delayed by the death of the process that had
+	// them. Default 0: it follows the work, between 30 s and 5 min, so that all but the
+	// slowest messages are settled before their first renewal: about four times as long as a message
+	// is in hand, measured lately (60 s until there is a measure). One that is worked on for longer is
+	// renewed for longer and longer, less and less often.
 	Visibility time.Duration
 	// Timeout is how long one call of the handler may take. Then its context
 	// ends, which is a failure of its task; a handler that goes on all the same
@@ -68,7 +71,6 @@ type ProcessorOptions struct {
 
 func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 	setDefault(&o.Concurrency, 64)
-	setDefault(&o.Visibility, time.Minute)
 	setDefault(&o.Timeout, 15*time.Minute)
 	setDefault(&o.Grace, 30*time.Second)
 	setDefault(&o.MaxBytes, 128<<20)
@@ -77,8 +79,8 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:
 		return o, &ConfigError{Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency), Fix: "use 1 to 100000, or leave it out for 64"}
-	case o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0:
-		return o, &ConfigError{Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility), Fix: "use whole seconds from 3s to 1h, or leave it out for 60s"}
+	case o.Visibility != 0 && (o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
+		return o, &ConfigError{Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility), Fix: "use whole seconds from 3s to 1h, or leave it out for one that follows the work"}
 	case o.UntilIdle < 0:
 		return o, &ConfigError{Field: "until-idle", Problem: fmt.Sprintf("%v is negative", o.UntilIdle), Fix: "use 0 to run until stopped"}
 	case o.Beat < time.Millisecond || o.Beat > 10*time.Minute:
@@ -188,6 +190,7 @@ type processing struct {
 	runs     *runCache
 	poller   *poller
 	keeper   *keeper
+	terms    *terms
 	backlog  *backlog
 	pool     *pool
 	entrance *entrance
@@ -280,6 +283,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.batch, _ = p.handler.(BatchHandler)
 	r.reducer, _ = p.handler.(reducing)
 	r.limitKeys()
+	r.terms = newTerms(r.o)
 	r.backlog = newBacklog(r.o, r.batch != nil, func() { signal(r.poller.wake) })
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -365,7 +369,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 // launch starts everything but the poller, which Run is.
 func (r *processing) launch() {
 	r.runs = newRunCache(control.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
-	r.keeper = newKeeper(r.o.Visibility, r.jitter)
+	r.keeper = newKeeper(r.terms, r.jitter)
 	r.keeper.lost, r.keeper.stale = r.lost, r.withdraw
 	r.pool = newPool(r)
 

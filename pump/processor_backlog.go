@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -36,7 +37,7 @@ const (
 // text of each message and the size of each opened envelope.
 type backlog struct {
 	concurrency int
-	visibility  time.Duration
+	visibility  time.Duration // the user's; or what it would be, whatever leases have grown to by slow tasks: those must not be hoarded
 	maxBytes    int64
 	batch       bool   // an envelope is started as a whole
 	wake        func() // the poller, which was refused a get
@@ -83,7 +84,7 @@ type reservation struct{ messages, tasks int }
 
 func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
 	b := &backlog{
-		concurrency: o.Concurrency, visibility: o.Visibility, maxBytes: o.MaxBytes,
+		concurrency: o.Concurrency, visibility: cmp.Or(o.Visibility, firstLease), maxBytes: o.MaxBytes,
 		batch: batch, wake: wake, perMessage: firstPerMessage, measured: time.Now(), busy: o.Concurrency,
 	}
 	b.some.L, b.openable.L, b.calm.L = &b.mu, &b.mu, &b.mu

@@ -35,7 +35,7 @@ func (r *processing) join(ctx context.Context) error {
 	}
 	r.member.Store(m)
 	r.follow()
-	r.log.Info("processing", "queues", len(r.workload.Map.Shards), "accounts", len(r.fleet.names), "concurrency", r.o.Concurrency, "visibility", r.o.Visibility)
+	r.log.Info("processing", "queues", len(r.workload.Map.Shards), "accounts", len(r.fleet.names), "concurrency", r.o.Concurrency, "visibility", r.terms.lease())
 	return nil
 }
 

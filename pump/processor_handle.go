@@ -152,6 +152,7 @@ func wrongOutcomes(outcomes, tasks int) error {
 // envelope in a row.
 func (s *slot) begin(d *delivery, from, to int) context.Context {
 	d.started.Store(true)
+	d.worked.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of != d || s.ctx.Err() != nil {
@@ -173,8 +174,9 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	d, from, to := s.d, s.from, s.to
 	s.d = nil
 	s.took = max(time.Since(s.began), 1)
-	abandoned := s.abandoned
+	took, abandoned := s.took, s.abandoned
 	s.mu.Unlock()
+	s.pool.r.terms.handled(took)
 	if abandoned {
 		s.pool.r.backlog.hang(-1)
 		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(d.at(from))...)

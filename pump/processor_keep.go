@@ -10,7 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// A lease in numbers, as parts of the visibility that was asked for. It is
+// A lease in numbers, as parts of the visibility that was asked for (which is the
+// user's, or follows the work: terms). It is
 // renewed after a third, a renewal that is not answered within a sixth is tried
 // again, and the last sixth belongs to settling: handlers are stopped before it.
 // At 60 s there is time for three renewals that go wrong; a smaller first part
@@ -31,13 +32,16 @@ type lease struct {
 	// and a delete under way together would lose the delete (D3, window 15).
 	own chan struct{}
 
+	since time.Time // when the get was sent that brought the message
+
 	// What follows is guarded by keeper.mu.
 	receipt storage.Receipt
-	until   time.Time // on the local clock: before then nobody else gets the message
-	retry   time.Time // the next renewal
-	tries   uint64    // renewals so far, of any outcome
-	failed  uint64    // of them, those since the last that succeeded
-	renews  bool      // a renewal is under way
+	length  time.Duration // of the lease: what the get, or the last renewal, asked for
+	until   time.Time     // on the local clock: before then nobody else gets the message
+	retry   time.Time     // the next renewal
+	tries   uint64        // renewals so far, of any outcome
+	failed  uint64        // of them, those since the last that succeeded
+	renews  bool          // a renewal is under way
 	// doubt: a request of our own was not answered, so the receipt may be dead
 	// although nobody else has the message (windows 9, 14).
 	doubt bool
@@ -63,13 +67,13 @@ type lease struct {
 // started any more, and handlers that run may run until the old deadline less
 // the margin, because the message is certainly hidden until then.
 type keeper struct {
-	visibility time.Duration
-	jitter     jitter
+	terms  *terms
+	jitter jitter
 	// lost is called, without the lock, when no further task of the delivery
 	// should be started; cause is set if handlers that run must end, too.
 	lost func(d *delivery, cause error)
 	// stale is called, without the lock, for a message none of whose tasks was
-	// started within the first whole visibility: somebody else should have it.
+	// started within the first whole lease: somebody else should have it.
 	stale func(d *delivery)
 
 	mu   sync.Mutex // guards the heap and what lease says
@@ -77,33 +81,35 @@ type keeper struct {
 	wake chan struct{}
 }
 
-func newKeeper(visibility time.Duration, j jitter) *keeper {
-	return &keeper{visibility: visibility, jitter: j, wake: make(chan struct{}, 1)}
+func newKeeper(t *terms, j jitter) *keeper {
+	return &keeper{terms: t, jitter: j, wake: make(chan struct{}, 1)}
 }
 
-func (k *keeper) margin() time.Duration   { return k.visibility / marginPart }
-func (k *keeper) patience() time.Duration { return k.visibility / patiencePart }
+func (l *lease) margin() time.Duration   { return l.length / marginPart }
+func (l *lease) patience() time.Duration { return l.length / patiencePart }
 
 // interval is the time from the start of a lease to its renewal, jittered so
 // that the messages of one get are not renewed in one burst.
 func (k *keeper) interval(l *lease) time.Duration {
-	third := k.visibility / renewPart
+	third := l.length / renewPart
 	return third - third/5 + time.Duration(k.jitter.share("renew", l.receipt.ID, l.tries)*float64(third)/5)
 }
 
 // backoff is the time from a failed renewal to the next try.
 func (k *keeper) backoff(l *lease) time.Duration {
-	limit := doubled(k.visibility/60, k.patience(), l.failed)
+	limit := doubled(l.length/60, l.patience(), l.failed)
 	return time.Duration(k.jitter.share("renew again", l.receipt.ID, l.tries) * float64(limit))
 }
 
-// keep begins to hold a message whose get was sent at the given time (windows 11, 12).
-func (k *keeper) keep(d *delivery, receipt storage.Receipt, sent time.Time) {
+// keep begins to hold a message whose get was sent at the given time (windows 11, 12)
+// and asked for so long a lease.
+func (k *keeper) keep(d *delivery, receipt storage.Receipt, sent time.Time, length time.Duration) {
 	l := &d.lease
 	l.own = make(chan struct{}, 1)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l.receipt, l.until, l.index = receipt, sent.Add(k.visibility), -1
+	l.receipt, l.since, l.length, l.index = receipt, sent, length, -1
+	l.until = sent.Add(length)
 	l.retry = sent.Add(k.interval(l))
 	k.push(d)
 }
@@ -171,6 +177,13 @@ func (k *keeper) until(d *delivery) time.Time {
 	return d.lease.until
 }
 
+// length is how long a lease the message has.
+func (k *keeper) length(d *delivery) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return d.lease.length
+}
+
 // run keeps until the context ends.
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
@@ -217,7 +230,7 @@ func (k *keeper) round(ctx context.Context) time.Duration {
 // has just ended.
 func (k *keeper) look(ctx context.Context, d *delivery, now time.Time) (over bool) {
 	l := &d.lease
-	if !now.Before(l.until.Add(-k.margin())) {
+	if !now.Before(l.until.Add(-l.margin())) {
 		l.ended = true
 		return true
 	}
@@ -239,8 +252,9 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	l := &d.lease
 	// It never takes longer than what is left, or an answer that came after the
 	// handlers were stopped would start trusting again (P5.2's shape).
-	try, cancel := context.WithDeadline(ctx, k.renewalEnd(d))
-	next, sent, err := d.shard.renew(try, receipt, k.visibility)
+	end, length := k.nextLease(d)
+	try, cancel := context.WithDeadline(ctx, end)
+	next, sent, err := d.shard.renew(try, receipt, length)
 	cancel()
 
 	k.mu.Lock()
@@ -252,7 +266,7 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	case err == nil:
 		l.receipt, l.doubt, l.hidden = next, false, time.Time{}
 		l.failed = 0
-		l.until = sent.Add(k.visibility)
+		l.length, l.until = length, sent.Add(length)
 		l.retry = sent.Add(k.interval(l))
 	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid):
 		l.gone = true
@@ -264,7 +278,7 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 		// Throttled, no answer, never sent, or refused while a credential is
 		// renewed: the receipt may still be good (window 13).
 		if storage.Ambiguous(err) {
-			l.doubt, l.hidden = true, time.Now().Add(k.visibility+hiddenLonger)
+			l.doubt, l.hidden = true, time.Now().Add(length+hiddenLonger)
 		}
 		l.retry = time.Now().Add(k.backoff(l))
 		l.failed++
@@ -279,14 +293,22 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	}
 }
 
-func (k *keeper) renewalEnd(d *delivery) time.Time {
+// nextLease says until when a renewal may go on, and how long a lease it asks for.
+// Longer than the last only if tasks of the message are worked on: what merely
+// waits here is soon to be given back.
+func (k *keeper) nextLease(d *delivery) (end time.Time, length time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	end := d.lease.until.Add(-k.margin())
-	if patient := time.Now().Add(k.patience()); patient.Before(end) {
-		return patient
+	l, now := &d.lease, time.Now()
+	length = l.length
+	if d.started.Load() {
+		length = k.terms.longer(length, now.Sub(l.since))
 	}
-	return end
+	end = l.until.Add(-l.margin())
+	if patient := now.Add(l.patience()); patient.Before(end) {
+		end = patient
+	}
+	return end, length
 }
 
 // push puts a message where it will be looked at when its renewal is due, or
@@ -296,7 +318,7 @@ func (k *keeper) push(d *delivery) {
 	if l.ended || l.index >= 0 {
 		return
 	}
-	l.next = l.until.Add(-k.margin())
+	l.next = l.until.Add(-l.margin())
 	if !l.renews && !l.gone && l.retry.Before(l.next) {
 		l.next = l.retry
 	}

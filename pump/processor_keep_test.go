@@ -27,7 +27,7 @@ func TestARenewalIsTriedAgainSoonHoweverOldTheMessageIs(t *testing.T) {
 			}
 		}
 		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 31*time.Minute) }}
-		pr, err := NewProcessor(cfg, h, ProcessorOptions{UntilIdle: 5 * time.Second, Timeout: -1})
+		pr, err := NewProcessor(cfg, h, ProcessorOptions{UntilIdle: 5 * time.Second, Timeout: -1, Visibility: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

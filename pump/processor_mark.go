@@ -39,9 +39,10 @@ func (r *processing) mark(d *delivery) error {
 		return err
 	}
 	var sent time.Time
+	length := r.keeper.length(d)
 	err = d.shard.do(r.wire, classRenew, 1, opReplace, d.id, func(ctx context.Context) (err error) {
 		sent = time.Now()
-		receipt, err = d.shard.queue.Replace(ctx, receipt, text, r.o.Visibility)
+		receipt, err = d.shard.queue.Replace(ctx, receipt, text, length)
 		return err
 	})
 	if err != nil {
@@ -83,7 +84,7 @@ func (k *keeper) renewed(d *delivery, receipt storage.Receipt, sent time.Time) {
 	k.mu.Lock()
 	l.receipt, l.doubt, l.hidden, l.failed = receipt, false, time.Time{}, 0
 	l.tries++
-	l.until = sent.Add(k.visibility)
+	l.until = sent.Add(l.length)
 	l.retry = sent.Add(k.interval(l))
 	k.push(d)
 	k.mu.Unlock()

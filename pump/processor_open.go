@@ -65,6 +65,7 @@ type delivery struct {
 	ctx     context.Context // of its handlers
 	end     context.CancelCauseFunc
 	started atomic.Bool // a task was started, or none will be
+	worked  atomic.Bool // a task was started
 
 	// Guarded by backlog.mu.
 	count     int // tasks
@@ -117,12 +118,12 @@ func (d *delivery) at(k int) int {
 
 // receive takes what a get brought: every message is kept from here on, and
 // its header says where it goes. It runs in the get's goroutine and says how many
-// of the messages were this process's to work on.
-func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, limit int, room reservation) (own int) {
+// of the messages were this process's to work on. Lease is what the get asked for.
+func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, lease time.Duration, limit int, room reservation) (own int) {
 	r.hand.add(len(msgs))
 	work := make([]*delivery, 0, len(msgs))
 	for i := range msgs {
-		d := r.deliver(q, &msgs[i], sent)
+		d := r.deliver(q, &msgs[i], sent, lease)
 		if !d.passes() {
 			own++
 		}
@@ -171,11 +172,11 @@ func (r *processing) discard(d *delivery) {
 func (d *delivery) passes() bool { return d.whole != nil && d.whole.pass }
 
 // deliver makes a delivery of a message and judges its header.
-func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time) *delivery {
+func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, lease time.Duration) *delivery {
 	s := q.shard
 	d := &delivery{shard: s, settler: q.settler, id: m.ID, text: m.Text, inserted: m.Inserted, dequeued: m.Dequeued}
 	// Both times are the service's own, so no clock of this machine is in it.
-	d.age = max(0, m.NextVisible.Add(-r.o.Visibility).Sub(m.Inserted))
+	d.age = max(0, m.NextVisible.Add(-lease).Sub(m.Inserted))
 	d.born = sent.Add(-d.age)
 	d.ctx, d.end = context.WithCancelCause(r.work)
 	r.counts.envelopes.Add(1)
@@ -213,7 +214,7 @@ func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time) *del
 		}
 	}
 	// Last, because the keeper may find at once that the lease is over.
-	r.keeper.keep(d, m.Receipt, sent)
+	r.keeper.keep(d, m.Receipt, sent, lease)
 	return d
 }
 

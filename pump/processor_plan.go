@@ -16,7 +16,10 @@ type RetryPolicy struct {
 	// that asked for a retry included. Default 8; negative: without limit.
 	MaxAttempts int
 	// Base and Max bound the delay before the next attempt: a random time from 0
-	// to Base, which doubles with each attempt up to Max. Defaults 2 s and 10 min.
+	// to Base, which doubles with each attempt up to Max. Default of Max 10 min; of
+	// Base 0: it follows how long a task takes, as measured lately. Then a task waits for at
+	// least as long as one takes (Max/2 at most), and up to 2 s or twice that, doubled with each
+	// attempt; only the first delay of a task that takes less than half a second is 1 s at most.
 	Base, Max time.Duration
 	// MaxAge quarantines a task that fails when its message is older than that,
 	// by the service's clock. Default 0: no limit.
@@ -27,15 +30,12 @@ func (p RetryPolicy) withDefaults() (RetryPolicy, error) {
 	if p.MaxAttempts == 0 {
 		p.MaxAttempts = 8
 	}
-	if p.Base == 0 {
-		p.Base = 2 * time.Second
-	}
 	if p.Max == 0 {
 		p.Max = max(10*time.Minute, p.Base)
 	}
 	switch {
 	case p.Base < 0 || p.Base > storage.MaxVisibility:
-		return p, &ConfigError{Field: "retry.base", Problem: p.Base.String() + " is out of range", Fix: "use 0 to 168h"}
+		return p, &ConfigError{Field: "retry.base", Problem: p.Base.String() + " is out of range", Fix: "use up to 168h, or leave it out for one that follows how long tasks take"}
 	case p.Max < p.Base || p.Max > storage.MaxVisibility:
 		return p, &ConfigError{Field: "retry.max", Problem: p.Max.String() + " is out of range", Fix: "use at least retry.base and at most 168h"}
 	case p.MaxAge < 0:
@@ -116,7 +116,8 @@ func (r *processing) planTasks(d *delivery) (s *settlement, poison []condemned) 
 // backoff is the delay before the next attempt of what failed in this delivery,
 // after n attempts before it.
 func (r *processing) backoff(d *delivery, n uint64) time.Duration {
-	return r.jitter.full(r.o.Retry.Base, r.o.Retry.Max, "retry", d.id, n)
+	least, most := r.terms.backoff(n)
+	return least + time.Duration(r.jitter.share("retry", d.id, n)*float64(most-least))
 }
 
 // planWhole settles a message without looking at its tasks.

@@ -286,13 +286,14 @@ func (a *polledAccount) next(now time.Time) int {
 // messages that only its answer can release.
 func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int, room reservation) {
 	slow := time.AfterFunc(getSlow, func() { p.tooSlow(a, q, room) })
-	msgs, sent, err := q.shard.get(ctx, p.r.wire, limit, p.r.o.Visibility)
+	lease := p.r.terms.lease()
+	msgs, sent, err := q.shard.get(ctx, p.r.wire, limit, lease)
 	wasSlow := !slow.Stop()
 	held := room
 	if wasSlow {
 		held = reservation{} // given back already
 	}
-	own := p.r.receive(q, msgs, sent, limit, held)
+	own := p.r.receive(q, msgs, sent, lease, limit, held)
 
 	p.mu.Lock()
 	q.flying--
@@ -304,7 +305,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	switch now := time.Now(); {
 	case err != nil:
 		if mayHaveHidden(err) {
-			q.hide(now.Add(p.r.o.Visibility + hiddenLonger))
+			q.hide(now.Add(lease + hiddenLonger))
 		}
 		p.failed(q, err, now)
 	case own == 0: // others' messages are nothing for the back-off (P7)
@@ -357,7 +358,7 @@ func (p *poller) answered(q *polled, sent time.Time) {
 	q.failures, q.trouble, q.alarmed = 0, nil, time.Time{}
 }
 
-// hiddenLonger is how much later than one visibility after its failure a
+// hiddenLonger is how much later than one lease after its failure a
 // request that may have acted may have hidden a message: it may act a little
 // after it was given up, and the service counts whole seconds.
 const hiddenLonger = time.Second

@@ -194,7 +194,7 @@ func (m *committer) due(now time.Time, inHand int) (next *partition) {
 		if p.busy || len(p.waiting) == 0 || now.Before(p.after) {
 			continue
 		}
-		if p.hurried || r.stopping.Load() || len(p.waiting) >= commitMost || m.fullLocked() || now.Sub(p.since) >= r.o.Visibility/latePart {
+		if p.hurried || r.stopping.Load() || len(p.waiting) >= commitMost || m.fullLocked() || now.Sub(p.since) >= r.terms.lease()/latePart {
 			return p
 		}
 		if next == nil || p.since.Before(next.since) {

@@ -20,7 +20,7 @@ const (
 	settlersPerQueue = 32
 	// unsettledLeast and unsettledMost bound how many messages of a queue, and of
 	// an account, may wait to be settled before it is not asked for more. Between them
-	// the bound is what its budget can settle in a quarter of the visibility: otherwise
+	// the bound is what its budget can settle in a quarter of a lease: otherwise
 	// leases run out faster than deletes get through (window 27).
 	unsettledLeast = 64
 	unsettledMost  = 4096
@@ -137,7 +137,7 @@ func (s *settler) full() bool {
 
 func (s *settler) tooMany(waiting *atomic.Int64, b *budget) bool {
 	n := waiting.Load()
-	return n >= unsettledLeast && n >= min(int64(b.rate()*s.r.o.Visibility.Seconds()/4), unsettledMost)
+	return n >= unsettledLeast && n >= min(int64(b.rate()*s.r.terms.lease().Seconds()/4), unsettledMost)
 }
 
 // step is the request that ends a delivery.
@@ -381,6 +381,9 @@ func (r *processing) leave(d *delivery) {
 
 // settled ends a delivery.
 func (r *processing) settled(d *delivery) {
+	if d.worked.Load() {
+		r.terms.settled(time.Since(d.lease.since))
+	}
 	r.keeper.drop(d)
 	r.backlog.free(d, 0)
 	d.end(nil)

@@ -21,6 +21,12 @@ type ProcessorState struct {
 	Gate     string   `json:"gate,omitempty"` // that it waits at
 	Messages int      `json:"messages"`       // in hand
 	Queues   int      `json:"queues"`         // that it reads
+	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how
+	// long a task usually takes in the handler (0: none has ended), and RetrySeconds the
+	// longest delay of what fails for the first time. They follow the work, but for what the options fix.
+	LeaseSeconds float64 `json:"leaseSeconds"`
+	TaskSeconds  float64 `json:"taskSeconds"`
+	RetrySeconds float64 `json:"retrySeconds"`
 	// Uncommitted are messages whose results wait to be recorded in the ledger, Unfenced
 	// segments whose ledger is not this process's yet, so that their tasks wait (mode once, and with a reducer).
 	Uncommitted int              `json:"uncommitted"`
@@ -102,6 +108,8 @@ func (p *Processor) State() ProcessorState {
 	s.Accounts = r.fleet.states(time.Now())
 	s.Cluster = r.member.Load().state()
 	s.Queues = r.poller.polled()
+	_, retry := r.terms.backoff(0)
+	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.lease().Seconds(), r.terms.task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:
 		s.Reasons = append(s.Reasons, "it is starting")
