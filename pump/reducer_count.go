@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"regexp"
+	"strconv"
 	"sync"
 
 	"github.com/shopspring/decimal"
@@ -61,13 +63,22 @@ type countScanner struct {
 
 const countName = "count/1"
 
-// name quotes the fields, so that no two settings have one name, and so that any
-// field can stand in it.
+// name holds both fields so that no two settings have one name.
 func (c *counting) name() string {
 	if c.sum == "" {
-		return fmt.Sprintf("%s by %+q", countName, c.field)
+		return fmt.Sprintf("%s by %s", countName, word(c.field))
 	}
-	return fmt.Sprintf("%s by %+q sum %+q", countName, c.field, c.sum)
+	return fmt.Sprintf("%s by %s sum %s", countName, word(c.field), word(c.sum))
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
+
+// word is a field's name, in quotes if it could be taken for more than one word.
+func word(field string) string {
+	if plainWord.MatchString(field) {
+		return field
+	}
+	return strconv.QuoteToASCII(field)
 }
 
 func (c *counting) scanner() *countScanner {

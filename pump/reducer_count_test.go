@@ -119,17 +119,20 @@ func TestWhatIsCountedKeepsNothingOfTheTask(t *testing.T) {
 
 func TestReducersThatCountBySomethingElseHaveOtherNames(t *testing.T) {
 	names := map[string][]string{}
-	for _, fields := range [][]string{{"a", ""}, {"a", "b"}, {"b", "a"}, {`a" sum "b`, ""}, {"a\n", ""}, {"é", ""}, {"a", `"`}} {
+	for _, fields := range [][]string{{"a", ""}, {"a", "b"}, {"b", "a"}, {`a" sum "b`, ""}, {"a\n", ""}, {"é", ""}, {"a", `"`}, {"a b", ""}, {"a b", "c d"}, {"a", "b sum c"}, {"", ""}, {"a.b", "c"}} {
 		name := CountBy(fields[0], fields[1]).(reducing).reducer()
 		if other, is := names[name]; is {
 			t.Errorf("%q and %q are both %s", fields, other, name)
 		}
 		names[name] = fields
+		if sums, err := countsAndSums(name); err != nil || sums != (fields[1] != "") {
+			t.Errorf("of %s it is said that it sums: %v, %v", name, sums, err)
+		}
 		if err := CountBy(fields[0], fields[1]).(reducing).check(); err != nil {
 			t.Errorf("%q: %v", fields, err)
 		}
 	}
-	if got := CountBy("city", "people").(reducing).reducer(); got != `count/1 by "city" sum "people"` {
+	if got := CountBy("city", "people").(reducing).reducer(); got != "count/1 by city sum people" {
 		t.Errorf("the name of what is stored has become %s", got)
 	}
 }

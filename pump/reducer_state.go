@@ -94,7 +94,7 @@ func ReadCounts(ctx context.Context, cfg Config) iter.Seq2[KeyCount, error] {
 		sums := false
 		can := func(name string) (err error) {
 			reducer.Name = name
-			_, sums, err = cutCountName(name)
+			sums, err = countsAndSums(name)
 			return err
 		}
 		var runs countRuns
@@ -121,13 +121,14 @@ func ReadCounts(ctx context.Context, cfg Config) iter.Seq2[KeyCount, error] {
 	}
 }
 
-// cutCountName says what a reducer that CountBy made counts by, and whether it sums.
-func cutCountName(name string) (field string, sums bool, err error) {
-	if rest, ok := strings.CutPrefix(name, countName+" by "); ok {
-		if quoted, err := strconv.QuotedPrefix(rest); err == nil {
-			field, _ = strconv.Unquote(quoted) // it is quoted
-			return field, rest != quoted, nil
-		}
+// countsAndSums says of a reducer that CountBy made, by its name, whether it sums.
+func countsAndSums(name string) (sums bool, err error) {
+	rest, counts := strings.CutPrefix(name, countName+" by ")
+	if !counts {
+		return false, fmt.Errorf("its states are of reducer %q, which does not count: only the program that it belongs to can read them", name)
 	}
-	return "", false, fmt.Errorf("its states are of reducer %q, which does not count: only the program that it belongs to can read them", name)
+	if field, err := strconv.QuotedPrefix(rest); err == nil {
+		return rest != field, nil
+	}
+	return strings.Contains(rest, " "), nil
 }

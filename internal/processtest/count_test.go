@@ -94,7 +94,7 @@ func TestCountsAndSumsAreThoseOfTheTasksAndCauseIsGivenForTheRest(t *testing.T) 
 	}
 	for _, other := range [][]string{{"--count-by", "shop.city"}, {"--count-by", "id", "--sum", "price"}, {"--discard"}, {"--exec", "cat"}} {
 		p := processor(other...)
-		if code := p.wait(); code != 2 || !strings.Contains(p.log.String(), `count/1 by \"shop.city\" sum \"price\"`) {
+		if code := p.wait(); code != 2 || !strings.Contains(p.log.String(), "count/1 by shop.city sum price") {
 			t.Errorf("%q on what is counted otherwise: exit status %d", other, code)
 		}
 	}

@@ -26,7 +26,7 @@ func (w *Workload) PinReducer(ctx context.Context, name string) (*Workload, erro
 		return w, nil
 	case name == "":
 		return nil, &MismatchError{
-			w.Name, "reducer", fmt.Sprintf("its tasks are counted by reducer %q, and what is done without it would be missing there", w.Reducer),
+			w.Name, "reducer", fmt.Sprintf("its tasks are reduced by %q, and what is done without it would be missing there", w.Reducer),
 			"let this processor use that reducer" + besideReducer,
 		}
 	default:
