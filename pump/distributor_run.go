@@ -28,6 +28,9 @@ type distribution struct {
 	broken bool        // the run's row says so
 	save   func(ctx context.Context, checkpoint []byte) error
 	leads  context.Context // ends when leadership does; nil without an election
+	// wanted and onBad are the segmenter's, of a repair; nil: every task, and what the options say.
+	wanted func(segment uint32, n uint64) bool
+	onBad  func(bad *BadInput, interval int) error
 	log    *slog.Logger
 	count  tally
 	begun  time.Time
@@ -181,7 +184,10 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 		source: source, counts: make([]uint64, w.Map.Segments), lanes: lanes, tracker: track, count: &r.count,
 		whole: head, trial: codec.NewBuilder(0), quarantines: d.opts.OnBadLine == BadLineQuarantine,
 	}
-	r.read.onBad = r.badLine
+	r.read.wanted, r.read.onBad = r.wanted, r.onBad
+	if r.onBad == nil {
+		r.read.onBad = r.badLine
+	}
 	if r.from != nil {
 		copy(r.read.counts, r.from.counts)
 		r.read.badLines, r.read.poisonLines = r.from.skipped, r.from.quarantined

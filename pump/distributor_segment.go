@@ -36,6 +36,9 @@ type segmenter struct {
 	check    *checkpointer // nil without an election
 	count    *tally
 	onBad    func(bad *BadInput, interval int) error // the bad line is dealt with, or the error ends the run
+	// wanted says which tasks are handed on; the others are only numbered. nil: all are.
+	// It is asked of each task once, those of a segment in their order.
+	wanted func(segment uint32, n uint64) bool
 	whole    codec.Header                            // to try whether a large task fits
 	trial    *codec.Builder
 
@@ -92,8 +95,10 @@ func (s *segmenter) admit(ctx context.Context, rec *Record) error {
 			return err
 		}
 	}
-	if err := s.lanes[int(segment)%len(s.lanes)].offer(ctx, segment, n, rec); err != nil {
-		return err
+	if s.wanted == nil || s.wanted(segment, n) {
+		if err := s.lanes[int(segment)%len(s.lanes)].offer(ctx, segment, n, rec); err != nil {
+			return err
+		}
 	}
 	s.counts[segment]++
 	s.count.bytesIn.Add(int64(len(rec.Body)))

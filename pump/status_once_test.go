@@ -60,13 +60,7 @@ func TestADamagedLedgerIsNamedAndNothingExactIsShown(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
 		s.record(w.run, below([]uint64{4, 4}), nil)
-		f := openFleet(&w.cfg, control.TableName)
-		_, err := f.control.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-			Partition: "work.ledger.00", Row: "head.0001", Properties: map[string]any{"Format": int64(1), "Counts": []byte{1, 2, 3}},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.damageHead("head.0001")
 		status := w.status(StatusOptions{})
 		if p := exactOf(t, status, w.run); p != nil {
 			t.Errorf("%+v", p)
@@ -75,4 +69,16 @@ func TestADamagedLedgerIsNamedAndNothingExactIsShown(t *testing.T) {
 			t.Errorf("problems %q", status.Problems)
 		}
 	})
+}
+
+// damageHead writes a row of the first ledger partition over that makes no sense.
+func (w *world) damageHead(row string) {
+	w.t.Helper()
+	f := openFleet(&w.cfg, control.TableName)
+	_, err := f.control.Write(w.t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: "work.ledger.00", Row: row, Properties: map[string]any{"Format": int64(1), "Counts": []byte{1, 2, 3}, "Records": []byte{9, 9}},
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
