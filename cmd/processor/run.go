@@ -292,7 +292,7 @@ func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) erro
 		{s.Released, "put back without one"},
 		{s.Skipped, "skipped, because their key was begun less than --min-interval ago"},
 		{s.Quarantined, "quarantined"},
-		{s.Duplicates, "deleted as duplicates of a closed run"},
+		{s.Duplicates, "recognised as done before"},
 		{s.Foreign, "put by another program"},
 		{s.Passed, "messages passed on to their segments' owners"},
 		{s.Forwarded, "messages forwarded to their segments' queues"},
