@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race cluster simulate chaos count scale lint fmt vuln fuzz bench cover azurite clean
+.PHONY: help build run test test-race cluster simulate chaos count poison scale lint fmt vuln fuzz bench cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ chaos: ## kill and stop real processes at random for five minutes while 200,000 
 TASKS ?= 1000000
 count: ## count TASKS (1000000) tasks while processes are killed and stopped: exactly in once, and how far off otherwise
 	$(GO) test ./internal/processtest -count 1 -v -timeout 12h -run '^TestCount(Once|AtLeastOnce)' -count.tasks $(TASKS)
+
+poison: ## one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
+	$(GO) test ./internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
 
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
 	$(GO) test ./pump ./internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale

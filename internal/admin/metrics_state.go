@@ -52,6 +52,7 @@ var processorSamples = []sample[pump.ProcessorState]{
 	counter("messages_foreign_total", "Messages received that no distributor made.", func(s pump.ProcessorState) float64 { return float64(s.Done.Foreign) }),
 	counter("messages_passed_total", "Messages of other processors' segments put back for them.", func(s pump.ProcessorState) float64 { return float64(s.Done.Passed) }),
 	counter("messages_forwarded_total", "Messages of other processors' segments put where they belong.", func(s pump.ProcessorState) float64 { return float64(s.Done.Forwarded) }),
+	counter("messages_split_total", "Messages cut into pieces, to find a task that may end its processes.", func(s pump.ProcessorState) float64 { return float64(s.Done.Split) }),
 	counter("messages_lost_total", "Messages whose lease ended while they were in hand.", func(s pump.ProcessorState) float64 { return float64(s.Done.Lost) }),
 }
 
