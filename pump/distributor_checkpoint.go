@@ -176,6 +176,7 @@ type checkpointer struct {
 	save    func(ctx context.Context, checkpoint []byte) error // nil: there is no election, nothing is saved
 	lanes   []*lane
 	log     *slog.Logger
+	turn    turn
 
 	every, age time.Duration
 	max        int64 // DistributorOptions.MaxUnsaved
@@ -195,6 +196,12 @@ func (c *checkpointer) run(ctx context.Context, over <-chan struct{}) error {
 	next := time.Now().Add(c.every)
 	retry := time.Time{} // not before: after a failed save
 	for {
+		c.turn.wait("checkpoint")
+		select {
+		case <-over: // and not now and then, whichever of two is seen first (P9)
+			return nil
+		default:
+		}
 		complete, oldest, newest, waiting := c.tracker.fetch()
 		if complete != nil {
 			c.pending = complete
@@ -223,8 +230,7 @@ func (c *checkpointer) run(ctx context.Context, over <-chan struct{}) error {
 		select {
 		case <-c.tracker.ready:
 		case <-tick.C:
-		case <-over:
-			return nil
+		case <-over: // looked at above
 		case <-ctx.Done():
 			return nil
 		}

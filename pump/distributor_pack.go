@@ -163,7 +163,9 @@ const (
 // lane is a packer with a queue in front of it.
 type lane struct {
 	packer  *packer
-	sealAge time.Duration     // 0: none
+	sealAge time.Duration // 0: none
+	turn    turn
+	name    string            // for its turn
 	passed  func(barrier int) // the lane has packed all tasks from before that barrier
 	force   atomic.Int64      // seal what holds tasks from before this barrier
 
@@ -251,6 +253,11 @@ func (l *lane) run(ctx context.Context) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		l.turn.wait("pack", l.name)
+		select { // what has woken it until now is taken now
+		case <-l.wake:
+		default:
 		}
 		closed := l.swap(&q)
 		if err := l.pack(&q); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -178,7 +179,7 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version },
 		})
 		lanes[i].sealAge = max(age, 0)
-		lanes[i].passed = track.passed
+		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.seeding.turn, strconv.Itoa(i)
 	}
 	r.read = &segmenter{
 		source: source, counts: make([]uint64, w.Map.Segments), lanes: lanes, tracker: track, count: &r.count,
@@ -201,7 +202,7 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 		return nil
 	}
 	check := &checkpointer{
-		tracker: track, save: r.save, lanes: lanes, log: r.log,
+		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.seeding.turn,
 		every: d.opts.CheckpointEvery, age: d.opts.BarrierAge, max: d.opts.MaxUnsaved, saved: make(chan struct{}, 1),
 	}
 	check.savedTasks.Store(r.count.tasks.Load())

@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
 )
 
 // turns gives every process of a world its seeding: who decides something waits for
@@ -21,22 +23,37 @@ import (
 // in an order that hashes of what they are about give; the first half is the
 // service's (azsim.Config.Ordered), which does the same.
 type turns struct {
-	seed uint64
+	seed  uint64
+	trace func(instance, operation, about string) // is told who waits: where two histories part
 
 	mu    sync.Mutex // guards what follows
-	steps map[int64]*turnStep
+	steps map[turnAt]*turnStep
 	drawn map[string]int
 }
 
-// turnStep is who goes on in one microsecond.
+// turnAt is a microsecond of one process. Others' have no place in it: processes meet at
+// the service only, so that they share nanoseconds says nothing.
+type turnAt struct {
+	instance string
+	at       int64
+}
+
+// turnStep is who goes on in it.
 type turnStep struct {
-	keys  []uint64 // sorted once it has begun
-	taken []bool   // places that are, then
-	left  int
+	waiting []*turnWait // sorted once it has begun
+	begun   bool
+	left    int
+}
+
+// turnWait is one who waits; of those with one key who came first, or nobody can tell
+// them apart.
+type turnWait struct {
+	key  uint64
+	came int64
 }
 
 func newTurns(seed uint64) *turns {
-	return &turns{seed: seed, steps: map[int64]*turnStep{}, drawn: map[string]int{}}
+	return &turns{seed: seed, steps: map[turnAt]*turnStep{}, drawn: map[string]int{}}
 }
 
 // of is the seeding of one process, or of one life of it.
@@ -50,48 +67,47 @@ func (ts *turns) of(instance string) seeding {
 			return simHash(ts.seed, "draw", key, ts.drawn[key])
 		},
 		turn: func(operation, about string) {
-			ts.wait(simHash(ts.seed, instance+"\x00"+operation, about, 0))
+			if ts.trace != nil {
+				ts.trace(instance, operation, about)
+			}
+			ts.wait(instance, simHash(ts.seed, instance+"\x00"+operation, about, 0))
 		},
 	}
 }
 
-func (ts *turns) wait(key uint64) {
-	const step = int64(time.Microsecond)
+func (ts *turns) wait(instance string, key uint64) {
+	const every = int64(time.Microsecond)
 	now := time.Now().UnixNano()
-	at := now/step*step + step
+	at := now/every*every + every
 	ts.mu.Lock()
-	s := ts.steps[at]
+	step := turnAt{instance, at}
+	s := ts.steps[step]
 	if s == nil {
 		s = &turnStep{}
-		ts.steps[at] = s
+		ts.steps[step] = s
 	}
-	s.keys = append(s.keys, key)
+	w := &turnWait{key, now}
+	s.waiting = append(s.waiting, w)
 	s.left++
 	ts.mu.Unlock()
 	time.Sleep(time.Duration(at - now))
-	time.Sleep(time.Microsecond/2 + time.Duration(ts.place(s, key)))
+	time.Sleep(time.Microsecond/2 + time.Duration(ts.place(s, w)))
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if s.left--; s.left == 0 {
-		delete(ts.steps, at)
+		delete(ts.steps, step)
 	}
 }
 
-// place gives the rank of a key in a step that has begun, when all are known. Those of
-// one key are nobody's to tell apart.
-func (ts *turns) place(s *turnStep, key uint64) int {
+// place gives the rank of who waits for a step that has begun, when all are known.
+func (ts *turns) place(s *turnStep, w *turnWait) int {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if s.taken == nil {
-		slices.Sort(s.keys)
-		s.taken = make([]bool, len(s.keys))
+	if !s.begun {
+		s.begun = true
+		slices.SortFunc(s.waiting, func(a, b *turnWait) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came)) })
 	}
-	i, _ := slices.BinarySearch(s.keys, key)
-	for s.taken[i] {
-		i++
-	}
-	s.taken[i] = true
-	return i
+	return slices.Index(s.waiting, w)
 }
 
 // history is what a simulated service had to do, as its log tells: one line for each
@@ -154,17 +170,26 @@ func requireSameHistory(t *testing.T, seed uint64, one, two []string) {
 	}
 }
 
-// historyWorld plays a whole pump: two distributors of which one leads, and dies in the middle; three
-// processors, of which one is stopped and another one stops and comes again; two
+// historyKind is a kind of world.
+type historyKind struct {
+	name     string
+	shared   bool     // no segment has an owner
+	delivery Delivery // default: at-least-once
+	flat     bool     // the source gives all it has at once
+}
+
+// historyWorld plays a whole pump: two distributors of which one leads, and is stopped in the
+// middle; three processors, of which one is stopped and comes again; two
 // accounts, of which one goes dark; throttles, lost answers, broken connections.
-func historyWorld(t *testing.T, seed uint64) []string {
+func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 	h := &history{}
 	ts := newTurns(seed)
 	change := func(c *azsim.Config) {
 		c.Seed, c.Ordered, c.Log = seed, true, h.log()
 		c.Limits.Queue = 60
 	}
-	inWorld(t, 2, 3, change, func(t *testing.T, w *world) {
+	spec := control.WorkloadSpec{Shared: kind.shared, Delivery: string(kind.delivery)}
+	inWorldOf(t, spec, 2, 3, change, func(t *testing.T, w *world) {
 		w.turns = ts
 		for _, k := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.AnswerAfter, azsim.CutBody, azsim.DeliverTwice, azsim.ReappearEarly, azsim.Reorder} {
 			w.sim.Inject(azsim.Rule{Fault: k, Probability: 0.02})
@@ -177,11 +202,13 @@ func historyWorld(t *testing.T, seed uint64) []string {
 			return time.Duration(simHash(seed, what, about, 0) % n)
 		}
 		handler := func(name string) Handler {
+			turn := ts.of(name).turn
 			return HandlerFunc(func(ctx context.Context, task *Task) error {
 				id := identity(task)
-				if err := pause(ctx, time.Millisecond+roll(uint64(50*time.Millisecond), "work", id)); err != nil {
+				if err := pause(ctx, roll(uint64(50*time.Millisecond), "work", id)); err != nil {
 					return err
 				}
+				turn("handled", id)
 				h.note(time.Now(), "%s handled %s, attempt %d", name, id, task.Attempt)
 				if task.Attempt < 3 && roll(100, "fails", id) < 5 {
 					return errFlop
@@ -189,15 +216,17 @@ func historyWorld(t *testing.T, seed uint64) []string {
 				return nil
 			})
 		}
-		apart := func(what string) time.Duration { return roll(uint64(time.Millisecond), "apart", what) }
-		at := func(d time.Duration, what string) { time.Sleep(d + apart(what)) }
-
-		var ps []*started
-		for _, name := range []string{"p1", "p2", "p3"} {
+		at := func(d time.Duration, what string) { time.Sleep(d + roll(uint64(time.Millisecond), "apart", what)) }
+		start := func(name string) *started {
 			at(100*time.Millisecond, name)
-			ps = append(ps, w.start(w.processorOf(name, handler(name), ProcessorOptions{Concurrency: 4, Visibility: 20 * time.Second})))
+			return w.start(w.processorOf(name, handler(name), ProcessorOptions{Concurrency: 4, Visibility: 20 * time.Second}))
 		}
+
+		ps := []*started{start("p1"), start("p2"), start("p3")}
 		source := &listSource{print: "a", n: 1500, pace: 13*time.Millisecond + 137}
+		if kind.flat {
+			source.pace = 0
+		}
 		var ds []*working
 		for _, name := range []string{"d1", "d2"} {
 			at(100*time.Millisecond, name)
@@ -211,7 +240,7 @@ func historyWorld(t *testing.T, seed uint64) []string {
 		at(9*time.Second, "lit")
 		w.sim.Blackout("accountb", false)
 		at(time.Second, "again")
-		ps[0] = w.start(w.processorOf("p1", handler("p1 again"), ProcessorOptions{Concurrency: 4, Visibility: 20 * time.Second}))
+		ps[0] = start("p1-again")
 		at(40*time.Second, "end")
 		for _, d := range ds {
 			d.cancel()
@@ -229,14 +258,24 @@ func historyWorld(t *testing.T, seed uint64) []string {
 // P9: the history of the whole pump is a function of the seed, to the nanosecond, whatever
 // the scheduler does and on any number of processors.
 func TestTheSameSeedGivesTheWholePumpTheSameHistory(t *testing.T) {
-	for seed := range uint64(3) {
-		one := historyWorld(t, seed)
-		if len(one) < 3000 {
-			t.Fatalf("a history of %d events shows nothing", len(one))
-		}
-		for range 2 {
-			requireSameHistory(t, seed, one, historyWorld(t, seed))
-		}
+	for _, kind := range []historyKind{
+		{name: "owned"},
+		{name: "shared", shared: true},
+		{name: "all at once", flat: true},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			for seed := range uint64(2) {
+				one := historyWorld(t, kind, seed)
+				if len(one) < 2500 {
+					t.Fatalf("a history of %d events shows nothing", len(one))
+				}
+				requireSameHistory(t, seed, one, historyWorld(t, kind, seed))
+			}
+		})
+	}
+	one, other := historyWorld(t, historyKind{}, 0), historyWorld(t, historyKind{}, 1)
+	if slices.Equal(one, other) {
+		t.Error("another seed gave the same history")
 	}
 }
 

@@ -446,6 +446,7 @@ func (r *processing) stop() {
 	}
 	// 5. What is still held is given up, and this process leaves the cluster.
 	r.tallies.last(r.wire)
+	r.cfg.seeding.turn.wait("leave")
 	r.leaveCluster()
 	// 6. No request is made any more. What waited for one ends.
 	r.cutWire()

@@ -213,14 +213,21 @@ func (b *backlog) add(ds []*delivery, room reservation) (refused []*delivery) {
 	return refused
 }
 
-// toOpen waits for a message that should be opened now; nil means never again.
-func (b *backlog) toOpen() *delivery {
+// awaitOpenable waits for a message that should be opened now; false means never again.
+func (b *backlog) awaitOpenable() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.closed && !b.mayOpen() {
 		b.openable.Wait()
 	}
-	if b.closed {
+	return !b.closed
+}
+
+// toOpen gives the message that should be opened now; nil: there is none any more.
+func (b *backlog) toOpen() *delivery {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || !b.mayOpen() {
 		return nil
 	}
 	d := b.inbox[0]

@@ -232,12 +232,11 @@ func unreadable(err error) *wholly {
 
 // openAll opens messages until there will be no more.
 func (r *processing) openAll(ctx context.Context) {
-	for {
-		d := r.backlog.toOpen()
-		if d == nil {
-			return
+	for r.backlog.awaitOpenable() {
+		r.cfg.seeding.turn.wait("open")
+		if d := r.backlog.toOpen(); d != nil {
+			r.open(ctx, d)
 		}
-		r.open(ctx, d)
 	}
 }
 
@@ -257,7 +256,7 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 		d.settler.add(d)
 		return
 	}
-	r.cfg.seeding.turn.wait("open", d.shard.account.name, d.id)
+	r.cfg.seeding.turn.wait("opened", d.shard.account.name, d.id)
 	r.backlog.hold(d, false)
 	if d.verdicts == nil {
 		d.verdicts = make([]verdict, d.count)

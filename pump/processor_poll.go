@@ -193,6 +193,10 @@ func (p *poller) run(ctx context.Context) error {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		p.r.cfg.seeding.turn.wait("poll")
+		select { // what has woken it until now is looked at now
+		case <-p.wake:
+		default:
+		}
 		wait := p.round(ctx)
 		if d := p.r.o.UntilIdle; d > 0 {
 			over, again, err := p.idle(d)

@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -24,9 +25,16 @@ const orderEvery = int64(time.Microsecond)
 
 // orderStep is who goes on in one step.
 type orderStep struct {
-	keys  []uint64 // sorted once the step has begun
-	taken []bool   // ranks that are, then
-	left  int      // those who have not gone on
+	waiting []*orderWait // sorted once the step has begun
+	begun   bool
+	left    int // those who have not gone on
+}
+
+// orderWait is one who waits. Of those who say the same who came first goes first; who
+// came in one nanosecond as well nobody could tell apart.
+type orderWait struct {
+	key  uint64
+	came int64
 }
 
 // pass waits for d and then until it is the turn of key; false if the context ended first.
@@ -42,7 +50,8 @@ func (o *order) pass(ctx context.Context, d time.Duration, key uint64) bool {
 		s = &orderStep{}
 		o.steps[at] = s
 	}
-	s.keys = append(s.keys, key)
+	w := &orderWait{key, now}
+	s.waiting = append(s.waiting, w)
 	s.left++
 	o.mu.Unlock()
 	defer func() {
@@ -52,24 +61,18 @@ func (o *order) pass(ctx context.Context, d time.Duration, key uint64) bool {
 			delete(o.steps, at)
 		}
 	}()
-	return sleep(ctx, time.Duration(at-now)) && sleep(ctx, time.Duration(1+o.rank(s, key)))
+	return sleep(ctx, time.Duration(at-now)) && sleep(ctx, time.Duration(1+o.rank(s, w)))
 }
 
-// rank gives the place of key among those of a step that has begun. Equal keys
-// are requests that nobody could tell apart.
-func (o *order) rank(s *orderStep, key uint64) int {
+// rank gives the place of w among those of a step that has begun.
+func (o *order) rank(s *orderStep, w *orderWait) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s.taken == nil {
-		slices.Sort(s.keys)
-		s.taken = make([]bool, len(s.keys))
+	if !s.begun {
+		s.begun = true
+		slices.SortFunc(s.waiting, func(a, b *orderWait) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came)) })
 	}
-	i, _ := slices.BinarySearch(s.keys, key)
-	for s.taken[i] {
-		i++
-	}
-	s.taken[i] = true
-	return i
+	return slices.Index(s.waiting, w)
 }
 
 // enter lets a request begin. Its place among those of the instant decides the how
