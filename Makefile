@@ -57,6 +57,13 @@ count: ## count TASKS (1000000) tasks while processes are killed and stopped: ex
 poison: ## one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
 	$(GO) test ./internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
 
+simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write pump/SIMULATION.md; or the one that PLAN=file holds
+ifdef PLAN
+	$(GO) test ./pump -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
+else
+	$(GO) test ./pump -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.report '$(CURDIR)/pump/SIMULATION.md'
+endif
+
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
 	$(GO) test ./pump ./internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
 

@@ -68,8 +68,16 @@ func (w *simWorld) begins(p *simProcess, t *Task) (*simTask, error) {
 		return nil, fmt.Errorf("run %v has tasks of source %s and of %s", t.Run, task.source.name, name)
 	}
 	task.begun++
+	p.hands++
 	w.noteLocked(p.String(), fmt.Sprintf("handles %v, attempt %d", task, t.Attempt))
 	return task, nil
+}
+
+// returns notes that a handler has come to its end, whichever.
+func (w *simWorld) returns(p *simProcess) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.hands--
 }
 
 // works is for how long a task is worked on: mostly for a small part of the longest time. No
@@ -273,6 +281,7 @@ func (w *simWorld) check(ctx context.Context) {
 		}
 	}
 	w.checkRecords(v)
+	w.checkRepeats()
 	if w.plan.reducer {
 		w.checkStates(runs, v)
 	}
@@ -366,6 +375,38 @@ func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
 	case !condemned && len(poison) > 0:
 		w.wrongf("%v is in quarantine, for %v", task, poison)
 	}
+}
+
+// checkRepeats bounds how often tasks were done that were done before. What goes wrong with a
+// request can show a get's worth of messages twice, with their tasks; what happens to a process, all that it
+// may have in hand; and who takes a run over distributes again what no checkpoint says (P2.5).
+func (w *simWorld) checkRepeats() {
+	w.mu.Lock()
+	wrong := w.troubleLocked()
+	most := wrong*storage.MaxGet*w.plan.pack + w.counts[simTakenOver]*w.plan.tasks
+	repeated := w.judge.repeated
+	w.mu.Unlock()
+	if repeated > most {
+		w.wrongf("%d tasks were done again, after %d things that went wrong", repeated, wrong)
+	}
+}
+
+// troubleLocked is how much has gone wrong in all.
+func (w *simWorld) troubleLocked() (n int) {
+	for _, f := range w.faults {
+		n += int(f.Hits())
+	}
+	s := w.sim.Stats()
+	n += int(s.Throttled)
+	for _, dark := range s.Blackouts {
+		n += int(dark)
+	}
+	for what, times := range w.counts {
+		if strings.HasPrefix(what, "crash ") || what == "pause" || what == "clock jump" || what == "stop" {
+			n += times
+		}
+	}
+	return n + max(0, w.counts["start"]-1) // who comes later is given what others have in hand
 }
 
 // poison takes everything out of the poison queues: of each task the reasons for which it

@@ -43,6 +43,7 @@ type simProcess struct {
 	pausedTo time.Time
 	calls    map[string]int
 	points   []*simPoint
+	hands    int // handlers at work
 }
 
 // simPoint is where a process is to die.
@@ -118,6 +119,9 @@ func (p *simProcess) kill(at string) {
 	p.dead = true
 	if !w.over {
 		w.counts["crash "+at]++
+		if p.hands > 0 {
+			w.counts[simDiedWithTasks]++
+		}
 	}
 	w.noteLocked(p.String(), "dies "+at)
 	p.die()
@@ -137,6 +141,7 @@ func (w *simWorld) start(name string) {
 	w.latest[name] = p
 	w.all = append(w.all, p)
 	w.noteLocked(p.String(), "starts")
+	w.counts["start"]++
 	w.mu.Unlock()
 	var err error
 	if name[0] == 'p' {
@@ -148,6 +153,11 @@ func (w *simWorld) start(name string) {
 		o := DistributorOptions{
 			Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, BarrierAge: 3 * time.Second, Grace: simGrace,
 			CheckpointEvery: time.Second, MaxUnsaved: w.maxUnsaved(), Beat: simBeat, Lease: simLease,
+		}
+		o.OnRun = func(s Summary, _ error) {
+			if s.Resumed && !p.over() {
+				w.count(simTakenOver)
+			}
 		}
 		if name[0] == 'd' {
 			o.Every = simEvery
@@ -254,9 +264,8 @@ func (p *simProcess) handle(ctx context.Context, t *Task) (*simTask, error) {
 		w.wrongf("%s was given a task that nobody made: %v", p, err)
 		return nil, Reject(err)
 	}
-	if d := w.works(task, t); d > 0 {
-		waitAny(ctx, p.alive, d)
-	}
+	defer w.returns(p)
+	waitAny(ctx, p.alive, w.works(task, t))
 	p.stopped("handle " + task.String())
 	switch {
 	case p.over():

@@ -1,19 +1,29 @@
 package pump
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
 // simSum adds up what was played.
 type simSum struct {
 	mu       sync.Mutex
+	began    time.Time
 	worlds   int
+	once     int
+	reducers int
 	wrong    int
+	stuck    int
+	lost     int
 	virtual  time.Duration
 	requests int
 	tasks    int
@@ -23,14 +33,28 @@ type simSum struct {
 	counts   map[string]int
 }
 
-func newSimSum() *simSum { return &simSum{counts: map[string]int{}} }
+func newSimSum() *simSum { return &simSum{counts: map[string]int{}, began: time.Now()} }
 
-func (sum *simSum) add(w *simWorld) {
+func (sum *simSum) add(w *simWorld) (worlds int) {
 	sum.mu.Lock()
 	defer sum.mu.Unlock()
 	sum.worlds++
+	if w.plan.delivery == Once {
+		sum.once++
+	}
+	if w.plan.reducer {
+		sum.reducers++
+	}
 	if len(w.wrong) > 0 {
 		sum.wrong++
+	}
+	for _, what := range w.wrong {
+		if strings.Contains(what, "stuck") {
+			sum.stuck++
+		}
+		if strings.Contains(what, "lost") {
+			sum.lost++
+		}
 	}
 	sum.virtual += w.lasted
 	sum.requests += w.requests
@@ -42,18 +66,136 @@ func (sum *simSum) add(w *simWorld) {
 	for what, n := range w.counts {
 		sum.counts[what] += n
 	}
+	return sum.worlds
 }
 
+// String says it in a few lines.
 func (sum *simSum) String() string {
 	sum.mu.Lock()
 	defer sum.mu.Unlock()
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d worlds, %d of them with something wrong, %.1f hours of virtual time, %d requests, %d tasks\n", sum.worlds, sum.wrong, sum.virtual.Hours(), sum.requests, sum.tasks)
-	fmt.Fprintf(&b, "slowest to recover: %v (seed %d); closest to its bound: %.0f %%\n", sum.longest.Round(time.Millisecond), sum.slowest, 100*sum.closest)
-	for _, what := range slices.Sorted(maps.Keys(sum.counts)) {
-		fmt.Fprintf(&b, "  %8d %s\n", sum.counts[what], what)
-	}
-	return b.String()
+	return fmt.Sprintf(`%d worlds (%d with delivery once, %d with a reducer), %d with something wrong: %d tasks lost, %d worlds stuck
+%.1f hours of virtual time in %v, %d requests, %d tasks, %d done again
+the slowest recovered in %v (seed %d); the closest to its bound took %.0f %% of it
+`, sum.worlds, sum.once, sum.reducers, sum.wrong, sum.lost, sum.stuck, sum.virtual.Hours(), time.Since(sum.began).Round(time.Second), sum.requests, sum.tasks,
+		sum.counts["effects repeated"], sum.longest.Round(time.Millisecond), sum.slowest, 100*sum.closest)
 }
 
-func (sum *simSum) report(from uint64, seeds int) []byte { return []byte(sum.String()) }
+// simWindow is a row of the table of windows: what was counted that hits it.
+type simWindow struct {
+	numbers, what string
+	hits          []string
+}
+
+// Faults by what they mean for one request: it did not act, or it did and nobody was told.
+var (
+	simBefore = []azsim.FaultKind{azsim.Answer, azsim.FailBefore, azsim.HangBefore}
+	simAfter  = []azsim.FaultKind{azsim.AnswerAfter, azsim.AnswerLost, azsim.CutBody, azsim.HangAfter}
+)
+
+// simHits names the counts of some faults on some operations.
+func simHits(kinds []azsim.FaultKind, operations ...string) (names []string) {
+	for _, kind := range kinds {
+		for _, op := range operations {
+			names = append(names, fmt.Sprintf("fault %s %s", kind, op))
+		}
+	}
+	return names
+}
+
+func simWindows() []simWindow {
+	inserts, updates := []string{"InsertEntity", "InsertOrReplaceEntity"}, []string{"UpdateEntity", "MergeEntity", "DeleteEntity"}
+	and := func(hits []string, more ...string) []string { return append(hits, more...) }
+	return []simWindow{
+		{"1", "a Put is lost", and(simHits(simBefore, "PutMessage"), "crash before put")},
+		{"2", "the answer of a Put is lost", and(simHits(simAfter, "PutMessage"), "crash after put")},
+		{"3", "a Get is lost", and(simHits(simBefore, "GetMessages"), "crash before get")},
+		{"4", "the answer of a Get is lost or cut", and(simHits(simAfter, "GetMessages"), "crash after get")},
+		{"5, 6", "a process dies with tasks in its handlers", []string{simDiedWithTasks}},
+		{"6", "a process dies before a handler's effect", []string{"crash before effect"}},
+		{"7", "a process dies between an effect and its record or delete", []string{"crash after effect", "crash before transact", "crash before delete"}},
+		{"8", "a Delete is lost", simHits(simBefore, "DeleteMessage")},
+		{"9", "the answer of a Delete is lost", and(simHits(simAfter, "DeleteMessage"), "crash after delete")},
+		{"9", "a Delete is answered with gone", []string{"answer delete gone"}},
+		{"10, 11", "a lease ends with its message in hand", []string{simLeasesLost}},
+		{"10, 11, 24", "a process with tasks in its handlers is stopped for longer than their visibility", []string{simPausedWithTasks}},
+		{"12", "a message is back early, or delivered twice", simHits([]azsim.FaultKind{azsim.ReappearEarly, azsim.DeliverTwice}, "GetMessages", "UpdateMessage")},
+		{"13", "a renewal, release or rewriting is lost", and(simHits(simBefore, "UpdateMessage"), "crash before renew", "crash before replace")},
+		{"14", "the answer of a renewal, release or rewriting is lost", and(simHits(simAfter, "UpdateMessage"), "crash after renew", "crash after replace")},
+		{"14", "a renewal is answered with gone: its receipt is stale", []string{"answer renew gone", "answer replace gone"}},
+		{"20", "the answer of an insert is lost", simHits(simAfter, inserts...)},
+		{"20", "the answer of a conditional write is lost", and(simHits(simAfter, updates...), "crash after write")},
+		{"20", "a transaction is lost", and(simHits(simBefore, "Batch"), "crash before transact")},
+		{"20", "the answer of a transaction is lost", and(simHits(simAfter, "Batch"), "crash after transact")},
+		{"20", "a conditional write meets another's", []string{"answer write precondition", "answer write exists", "answer transact precondition", "answer transact exists"}},
+		{"22, 23", "another distributor goes on with a run", []string{simTakenOver}},
+		{"23, 24", "a process is stopped for longer than its lease in the cluster", []string{simLongPause}},
+		{"25", "the service's clock jumps", []string{"clock jump"}},
+		{"26, 27", "a request is refused as one too many", []string{"throttled by limits", "fault answer any"}},
+		{"28", "worlds in which queries begin with an empty page", []string{"worlds with empty pages"}},
+		{"35", "a process is told to stop", []string{"stop"}},
+		{"37", "messages come in another order", simHits([]azsim.FaultKind{azsim.Reorder}, "GetMessages")},
+		{"39", "an account is dark or hangs", []string{"account dark", "account hang"}},
+		{"39", "the control account is dark or hangs", []string{"control account dark", "control account hang"}},
+	}
+}
+
+// report is what is kept of a long play, as Markdown.
+func (sum *simSum) report(from uint64) []byte {
+	short := sum.String()
+	sum.mu.Lock()
+	defer sum.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Simulations
+
+The whole pump in virtual time: some distributors and processors over the real driver and the simulated accounts, played by
+fault plans that seeds write ([simulation_plan_test.go](simulation_plan_test.go) has their language, [simulation_seeded_test.go](simulation_seeded_test.go)
+their making, [simulation_check_test.go](simulation_check_test.go) what is judged). This file is made by the command.
+
+| | |
+|---|---|
+| command | make simulate SEEDS=%d FROM=%d |
+| commit | %s |
+| Go | %s, %s/%s, %d CPUs |
+| date | %s |
+
+`, sum.worlds, from, simCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
+	fmt.Fprintf(&b, "```\n%s```\n\n## Windows\n\nThe numbers are those of [DESIGN.md](DESIGN.md#windows-of-vulnerability).\n\n| window | what | hits |\n|---|---|---:|\n", short)
+	told := map[string]bool{}
+	for _, w := range simWindows() {
+		hits := 0
+		for _, name := range w.hits {
+			hits += sum.counts[name]
+			told[name] = true
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d |\n", w.numbers, w.what, hits)
+	}
+	sum.table(&b, "Faults", "kind and operation", "requests", "fault ")
+	sum.table(&b, "Crashes", "where", "processes", "crash ")
+	sum.table(&b, "Answers other than success, as the processes saw them", "request and answer", "requests", "answer ")
+	fmt.Fprintf(&b, "\n## What else was counted\n\n| what | times |\n|---|---:|\n")
+	for _, what := range slices.Sorted(maps.Keys(sum.counts)) {
+		if !told[what] && !slices.ContainsFunc([]string{"fault ", "crash ", "answer "}, func(p string) bool { return strings.HasPrefix(what, p) }) {
+			fmt.Fprintf(&b, "| %s | %d |\n", what, sum.counts[what])
+		}
+	}
+	return []byte(b.String())
+}
+
+func (sum *simSum) table(b *strings.Builder, title, of, unit, prefix string) {
+	fmt.Fprintf(b, "\n## %s\n\n| %s | %s |\n|---|---:|\n", title, of, unit)
+	for _, what := range slices.Sorted(maps.Keys(sum.counts)) {
+		if name, ok := strings.CutPrefix(what, prefix); ok {
+			fmt.Fprintf(b, "| %s | %d |\n", name, sum.counts[what])
+		}
+	}
+}
+
+// simCommit is the commit that is played, with a word if files differ from it.
+func simCommit() string {
+	commit, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	changed, _ := exec.Command("git", "status", "--porcelain", "--untracked-files=no", "--", "..").Output()
+	return strings.TrimSpace(string(commit)) + cmp.Or(map[bool]string{true: ", and changes that are in none"}[len(changed) > 0])
+}

@@ -13,6 +13,7 @@ var (
 	simSeeds  = flag.Int("simulate.seeds", 60, "how many seeds are played")
 	simFrom   = flag.Uint64("simulate.from", 0, "the first of them")
 	simPlays  = flag.String("simulate.plan", "", "play the fault plan of this file, or of this seed, and print its history")
+	simSame   = flag.Int("simulate.same", 6, "of how many seeds two histories are compared")
 	simReport = flag.String("simulate.report", "", "write what was played to this file")
 )
 
@@ -20,20 +21,26 @@ var (
 // handling says, none that no run holds is, and after the last fault it is all over
 // within a bounded time.
 func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
+	seeds := *simSeeds
+	if testing.Short() {
+		seeds = min(seeds, 10)
+	}
 	sum := newSimSum()
 	t.Cleanup(func() {
-		t.Log(sum)
+		fmt.Print(sum)
 		if *simReport != "" {
-			if err := os.WriteFile(*simReport, sum.report(*simFrom, *simSeeds), 0o644); err != nil {
+			if err := os.WriteFile(*simReport, sum.report(*simFrom), 0o644); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	for seed := *simFrom; seed < *simFrom+uint64(*simSeeds); seed++ {
+	for seed := *simFrom; seed < *simFrom+uint64(seeds); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := playSim(t, simPlanOf(seed))
-			sum.add(w)
+			if n := sum.add(w); n%500 == 0 {
+				fmt.Printf("%d worlds\n", n)
+			}
 			failOnSim(t, w)
 		})
 	}
@@ -70,4 +77,24 @@ func TestSimulationPlays(t *testing.T) {
 		fmt.Println(e)
 	}
 	failOnSim(t, w)
+}
+
+// P9: two plays of one seed are the same, request for request.
+func TestSimulationTheSameSeedGivesTheSameHistory(t *testing.T) {
+	for seed := *simFrom; seed < *simFrom+uint64(*simSame); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			var lines [2][]string
+			for i := range lines {
+				w := playSim(t, simPlanOf(seed*17), func(w *simWorld) { w.records = true })
+				for _, e := range w.history {
+					lines[i] = append(lines[i], e.String())
+				}
+			}
+			if len(lines[0]) < 500 {
+				t.Fatalf("only %d lines", len(lines[0]))
+			}
+			requireSameHistory(t, seed*17, lines[0], lines[1])
+		})
+	}
 }

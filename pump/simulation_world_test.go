@@ -27,6 +27,7 @@ import (
 type simWorld struct {
 	plan    *simPlan
 	sim     *azsim.Sim
+	tables  azsim.TableOptions
 	began   time.Time
 	sources map[string]*simSource
 	turns   *turns
@@ -70,6 +71,15 @@ type simEvent struct {
 func (e simEvent) String() string {
 	return fmt.Sprintf("%v %v %s %s #%d: %s", e.began, e.done, e.who, e.what, e.number, e.result)
 }
+
+// What is counted under a name that is used twice.
+const (
+	simDiedWithTasks   = "died with tasks in handlers"
+	simPausedWithTasks = "pause beyond the visibility with tasks in handlers"
+	simLongPause       = "pause beyond the lease"
+	simTakenOver       = "runs taken over"
+	simLeasesLost      = "messages lost to the end of their lease"
+)
 
 // simEvery is so long that a source that can be read again has one elected run.
 const simEvery = 2 * time.Hour
@@ -127,7 +137,7 @@ func (w *simWorld) play(ctx context.Context) {
 	if w.plan.limit > 0 {
 		c.Limits.Queue = azsim.Rate(w.plan.limit)
 	}
-	w.sim = azsim.New(c)
+	w.sim, w.tables = azsim.New(c), c.Tables
 	for _, s := range w.plan.steps {
 		waitFor(ctx, time.Until(w.began.Add(s.at)))
 		w.note("plan", s.String())
@@ -217,9 +227,12 @@ func (p *simProcess) suffer(s simStep) {
 	case "pause":
 		w.count("pause")
 		if s.span > simLease {
-			w.count("pause beyond the lease")
+			w.count(simLongPause)
 		}
 		w.mu.Lock()
+		if p.hands > 0 && s.span > w.plan.visibility {
+			w.counts[simPausedWithTasks]++
+		}
 		p.pausedTo = time.Now().Add(s.span)
 		w.mu.Unlock()
 		w.lasts(s.span)
@@ -382,10 +395,13 @@ func (w *simWorld) tally() {
 		w.counts["requests to a dark account"] += int(n)
 	}
 	for _, p := range w.all {
-		w.counts["messages lost to the end of their lease"] += int(p.did.Lost)
+		w.counts[simLeasesLost] += int(p.did.Lost)
 		w.counts["messages passed on"] += int(p.did.Passed)
 		w.counts["messages forwarded"] += int(p.did.Forwarded)
 		w.counts["duplicates recognised"] += int(p.did.Duplicates)
+	}
+	if w.tables.EmptyPages {
+		w.counts["worlds with empty pages"]++
 	}
 	w.counts["effects"] = w.judge.effects
 	w.counts["effects repeated"] = w.judge.repeated
