@@ -209,6 +209,10 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	if complete(w.run.Sealed, w.recorded) {
 		return true, nil
 	}
+	if planted == completeByCount {
+		n, err := w.idle.count(ctx)
+		return n == 0, err
+	}
 	return false, w.idle.judge(ctx, lacking(w.run.Sealed, w.recorded), w.settled())
 }
 

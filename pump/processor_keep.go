@@ -250,6 +250,9 @@ func (k *keeper) look(ctx context.Context, d *delivery, now time.Time) (over boo
 // renew makes one renewal. It holds the right of ownership.
 func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt) {
 	l := &d.lease
+	if planted == renewalRacesDelete {
+		<-l.own
+	}
 	// It never takes longer than what is left, or an answer that came after the
 	// handlers were stopped would start trusting again (P5.2's shape).
 	end, length := k.nextLease(d)
@@ -287,7 +290,9 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	k.remove(d)
 	k.push(d)
 	k.mu.Unlock()
-	<-l.own
+	if planted != renewalRacesDelete {
+		<-l.own
+	}
 	if lost {
 		k.lost(d, cause)
 	}

@@ -212,6 +212,9 @@ func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, leas
 		if d.foreign != "" {
 			r.counts.foreign.Add(1)
 		}
+		if planted == dequeueCountTrusted && d.dequeued > int64(r.o.Retry.MaxAttempts) {
+			d.whole = &wholly{reason: ReasonAttempts}
+		}
 	}
 	// Last, because the keeper may find at once that the lease is over.
 	r.keeper.keep(d, m.Receipt, sent, lease)
@@ -268,6 +271,9 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 		d.contributions = make([]any, d.count)
 	}
 	d.pending = d.starts()
+	if planted == deleteBeforeEffect {
+		r.endEarly(d)
+	}
 	if !r.backlog.open(d) {
 		d.started.Store(true)
 		d.settler.add(d)

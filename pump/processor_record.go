@@ -125,6 +125,12 @@ func (c *recorder) beginOpen(d *delivery) (b control.Begun, ok bool, err error) 
 		return control.Begun{}, false, nil
 	}
 	b, err = c.ledger.Begin(h.Segment, d.epoch, h.Run, h.Generation, h.Tasks)
+	if planted == copiesRunBesides {
+		for from, to := range b.InHand.Spans() {
+			b.Fresh.AddRange(from, to)
+		}
+		b.InHand = codec.NSet{}
+	}
 	return b, err == nil, err
 }
 

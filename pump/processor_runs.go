@@ -161,9 +161,11 @@ func (c *runCache) readRow(ctx context.Context, id RunID, e *runEntry) {
 	switch {
 	case err == nil:
 		lasts = runKnownFor
-		if run.State == control.RunClosed {
+		if run.State == control.RunClosed && planted != closedRunIsOpen {
 			e.verdict = runClosed
 		}
+	case errors.Is(err, control.ErrNoRun) && planted == unknownRunIsNew:
+		lasts = runKnownFor
 	case errors.Is(err, control.ErrNoRun):
 		e.verdict = runAbsent
 	default:

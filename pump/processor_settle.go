@@ -191,6 +191,9 @@ func (r *processing) settle(d *delivery) {
 		r.letGo(d)
 	}
 	s := d.settlement
+	if planted == deleteBeforePoison && len(s.copies) > 0 && s.copies[0].reason != "" && s.final == stepDelete {
+		r.endEarly(d)
+	}
 	for len(s.copies) > 0 {
 		if err := r.putCopy(d, &s.copies[0]); err != nil {
 			r.settleLater(d, err)
@@ -203,6 +206,9 @@ func (r *processing) settle(d *delivery) {
 	}
 	// After every effect, before the message can be gone (P3.3).
 	if len(s.entries) > 0 {
+		if planted == deleteBeforeLedger && s.final == stepDelete {
+			r.endEarly(d)
+		}
 		r.recorder.add(d)
 		return
 	}

@@ -21,6 +21,7 @@ type simTask struct {
 	begun    int // handlings that were begun
 	effects  int // handlings that came to their end
 	released int
+	busy     map[*simProcess]int // handlings under way
 }
 
 func (t *simTask) String() string { return fmt.Sprintf("%v/%d/%d", t.run, t.segment, t.n) }
@@ -34,7 +35,9 @@ type simJudge struct {
 	sealed       int
 	closed       int
 	broken       int
-	fences       map[simFence]string // whose each is
+	fences       map[simFence]string  // whose each is
+	shut         map[codec.RunID]bool // runs that were closed when copies of their messages were put
+	owning       map[string]string    // what is under way with a message's receipt, by process and message
 }
 
 // simFence is a segment's head under one epoch.
@@ -67,17 +70,26 @@ func (w *simWorld) begins(p *simProcess, t *Task) (*simTask, error) {
 	if task.source != source {
 		return nil, fmt.Errorf("run %v has tasks of source %s and of %s", t.Run, task.source.name, name)
 	}
-	task.begun++
+	if task.begun++; w.judge.shut[t.Run] {
+		w.wrong = append(w.wrong, fmt.Sprintf("%s handles %v, whose run was closed (P1.3)", p, task))
+	}
+	if task.busy == nil {
+		task.busy = map[*simProcess]int{}
+	}
+	if task.busy[p]++; task.busy[p] > 1 && w.plan.delivery == Once {
+		w.wrong = append(w.wrong, fmt.Sprintf("%s handles %v twice at the same time (P3.4)", p, task))
+	}
 	p.hands++
 	w.noteLocked(p.String(), fmt.Sprintf("handles %v, attempt %d", task, t.Attempt))
 	return task, nil
 }
 
 // returns notes that a handler has come to its end, whichever.
-func (w *simWorld) returns(p *simProcess) {
+func (w *simWorld) returns(p *simProcess, task *simTask) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.hands--
+	task.busy[p]--
 }
 
 // works is for how long a task is worked on: mostly for a small part of the longest time. No

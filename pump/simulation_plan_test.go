@@ -47,6 +47,8 @@ import (
 //	9s restart p1                    crash, unless it is gone, and start
 //	9s pause p1 40s                  a stopped process: what it was about to send is sent when it goes on
 //	9s clock +30s                    the service's clock jumps
+//	9s stray accountb                a message of a run that nobody has begun is put into a queue
+//	9s copy accountb                 messages of a queue are put into it again, long after their run was closed
 //	9s dark accountb 20s             nothing reaches the account; "hang": nobody answers
 //	9s fault 20s answer-lost PutMessage probability=0.3 account=accountb instance=p1
 //	                                 requests of an operation go wrong for 20 s, in a way of package azsim
@@ -217,9 +219,11 @@ func (s *simStep) parse(args []string, accounts int) (err error) {
 	case "dark", "hang":
 		if want(2) {
 			s.span, err = simSpan(args[1])
-			if n := len(s.who) - 1; n < 0 || s.who[:n] != "account" || int(s.who[n]-'a') >= accounts {
-				err = fmt.Errorf("%q is no account", s.who)
-			}
+			err = cmp.Or(checkSimAccount(s.who, accounts), err)
+		}
+	case "stray", "copy":
+		if want(1) {
+			err = checkSimAccount(s.who, accounts)
 		}
 	case "fault":
 		s.who = ""
@@ -236,6 +240,13 @@ func simSpan(arg string) (time.Duration, error) {
 		err = errors.New("must be above 0 and at most an hour")
 	}
 	return d, err
+}
+
+func checkSimAccount(name string, accounts int) error {
+	if n := len(name) - 1; n < 0 || name[:n] != "account" || int(name[n]-'a') >= accounts {
+		return fmt.Errorf("%q is no account", name)
+	}
+	return nil
 }
 
 func checkSimName(name string) error {

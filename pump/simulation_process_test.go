@@ -264,7 +264,7 @@ func (p *simProcess) handle(ctx context.Context, t *Task) (*simTask, error) {
 		w.wrongf("%s was given a task that nobody made: %v", p, err)
 		return nil, Reject(err)
 	}
-	defer w.returns(p)
+	defer w.returns(p, task)
 	waitAny(ctx, p.alive, w.works(task, t))
 	p.stopped("handle " + task.String())
 	switch {

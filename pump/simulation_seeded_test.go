@@ -132,7 +132,9 @@ func (g *simSeeded) event() {
 		g.arrive()
 		return
 	}
-	switch g.roll(14) {
+	switch g.roll(16) {
+	case 14:
+		g.step(simStep{verb: []string{"stray", "copy", "copy"}[g.roll(3)], who: g.account()})
 	case 0:
 		g.depart("crash", "", 0)
 	case 1, 2, 3:

@@ -144,6 +144,7 @@ func (q *simQueue) Get(ctx context.Context, limit int, visibility time.Duration)
 }
 
 func (q *simQueue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (storage.Receipt, error) {
+	defer q.owns("renew", r)()
 	return sendSim(q.by, ctx, q.request("renew", r.ID), func(ctx context.Context) (storage.Receipt, error) {
 		return q.Queue.Renew(ctx, r, visibility)
 	})
@@ -151,13 +152,33 @@ func (q *simQueue) Renew(ctx context.Context, r storage.Receipt, visibility time
 
 func (q *simQueue) Replace(ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration) (storage.Receipt, error) {
 	text = append([]byte(nil), text...)
+	defer q.owns("replace", r)()
 	return sendSim(q.by, ctx, q.request("replace", r.ID), func(ctx context.Context) (storage.Receipt, error) {
 		return q.Queue.Replace(ctx, r, text, visibility)
 	})
 }
 
 func (q *simQueue) Delete(ctx context.Context, r storage.Receipt) error {
+	defer q.owns("delete", r)()
 	return runSim(q.by, ctx, q.request("delete", r.ID), func(ctx context.Context) error { return q.Queue.Delete(ctx, r) })
+}
+
+// owns notes that a request with a message's receipt is under way. There must not be two of
+// one process: each makes the other's receipt stale (window 15).
+func (q *simQueue) owns(op string, r storage.Receipt) (over func()) {
+	w, key := q.by.world, q.by.String()+" "+q.object+"/"+r.ID+" "+r.PopReceipt
+	w.mu.Lock()
+	other := w.judge.owning[key]
+	w.judge.owning[key] = op
+	w.mu.Unlock()
+	if other != "" && !q.by.over() {
+		w.wrongf("%s: %s while a %s is under way", key, op, other)
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.judge.owning, key)
+	}
 }
 
 func (q *simQueue) Count(ctx context.Context) (int64, error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -47,6 +48,8 @@ type simWorld struct {
 	counts  map[string]int // what happened, by name
 	wrong   []string
 	judge   simJudge
+
+	copies []simCopy
 
 	requests int
 	lasted   time.Duration
@@ -100,7 +103,7 @@ func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 	w := &simWorld{
 		plan: plan, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
 		tasks: map[simKey]*simTask{}, counts: map[string]int{}, turns: newTurns(plan.seed),
-		judge: simJudge{fences: map[simFence]string{}},
+		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}},
 	}
 	for _, c := range change {
 		c(w)
@@ -148,7 +151,7 @@ func (w *simWorld) play(ctx context.Context) {
 	w.mu.Unlock()
 	waitFor(ctx, time.Until(busy)+time.Millisecond)
 	w.calm()
-	if w.recovers(ctx) {
+	if w.recovers(ctx) && w.copiesAreKnown(ctx) {
 		w.check(ctx)
 	}
 }
@@ -207,6 +210,10 @@ func (w *simWorld) do(s simStep) {
 		w.darken(s)
 	case "fault":
 		w.inject(s)
+	case "stray":
+		w.stray(s)
+	case "copy":
+		w.copy(s)
 	case "stop", "crash", "pause":
 		if here {
 			p.suffer(s)

@@ -1,0 +1,5 @@
+//go:build planted
+
+package pump
+
+var planted mistake
