@@ -151,7 +151,11 @@ func (t *tracker) take(b *barrier) {
 	defer t.mu.Unlock()
 	b.number = t.base + len(t.counts)
 	t.counts = append(t.counts, t.lanes)
-	t.waiting = append(t.waiting, b)
+	if planted == checkpointBeforeAck {
+		t.complete = b
+	} else {
+		t.waiting = append(t.waiting, b)
+	}
 	signal(t.ready)
 }
 

@@ -152,7 +152,7 @@ func (r *distribution) flush(check *checkpointer, final *barrier) {
 }
 
 func (r *distribution) open(ctx context.Context) (Reader, error) {
-	if r.from == nil || len(r.from.cursor) == 0 { // taken over before the first checkpoint
+	if r.from == nil || len(r.from.cursor) == 0 || planted == cursorNotResumed { // taken over before the first checkpoint
 		return r.d.source.Open(ctx, nil)
 	}
 	return r.d.source.Open(ctx, r.from.cursor)
