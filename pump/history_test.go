@@ -260,6 +260,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 func TestTheSameSeedGivesTheWholePumpTheSameHistory(t *testing.T) {
 	for _, kind := range []historyKind{
 		{name: "owned"},
+		{name: "once", delivery: Once},
 		{name: "shared", shared: true},
 		{name: "all at once", flat: true},
 	} {
