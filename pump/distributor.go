@@ -191,7 +191,8 @@ type Distributor struct {
 	source Source
 	fleet  *fleet
 	runs   *control.Runs
-	lanes  int // packers at work
+	lanes  int    // packers at work
+	mode   string // of the runs that it makes without an election
 	stage  stage
 
 	router  *router                 // where tasks go; it outlives Run
@@ -219,7 +220,7 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 			return nil, err
 		}
 	}
-	d := &Distributor{cfg: cfg, opts: o, source: source, lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
+	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once", lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
 	d.fleet = openFleet(&cfg, control.TableName)
 	d.runs = control.NewRuns(d.fleet.control, cfg.Workload)
 	d.router = newRouter(d.fleet, cfg.Log)

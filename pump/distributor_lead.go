@@ -19,7 +19,7 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 	r := d.begin()
 	err := d.prepare(ctx)
 	if err == nil {
-		if err = d.create(ctx, r, "once"); err == nil {
+		if err = d.create(ctx, r, d.mode); err == nil {
 			err = d.conduct(ctx, r)
 		}
 	}

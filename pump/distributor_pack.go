@@ -27,7 +27,8 @@ type packer struct {
 	stride      int
 	first, last *openEnvelope // open ones, the oldest first
 	held        int
-	interval    int // the tasks being added were read in (P2.1)
+	interval    int      // the tasks being added were read in (P2.1)
+	receipt     *receipt // of the task being added; nil: nobody waits for it
 	spare       *openEnvelope
 }
 
@@ -39,6 +40,7 @@ type openEnvelope struct {
 	interval   int // in which its first task was read
 	since      time.Time
 	held       int
+	receipts   []receiptPart
 	prev, next *openEnvelope // next also links spare ones
 }
 
@@ -65,6 +67,7 @@ func (p *packer) add(segment uint32, task codec.Task, now time.Time) error {
 		}
 		e = nil
 	}
+	e.receipts = addReceipt(e.receipts, p.receipt)
 	held := e.builder.Held()
 	p.held += held - e.held
 	e.held = held
@@ -107,7 +110,7 @@ func (p *packer) begin(segment uint32, n uint64, now time.Time) *openEnvelope {
 
 func (p *packer) seal(e *openEnvelope) error {
 	buffer := texts.Get().(*[]byte)
-	c := &parcel{segment: e.segment, first: e.firstN, tasks: e.builder.Len(), interval: e.interval}
+	c := &parcel{segment: e.segment, first: e.firstN, tasks: e.builder.Len(), interval: e.interval, receipts: e.receipts}
 	var err error
 	if c.text, _, err = e.builder.Seal((*buffer)[:0]); err != nil {
 		return fmt.Errorf("segment %d: %w", e.segment, err)
@@ -189,6 +192,7 @@ type laneItem struct {
 	segment       uint32
 	key, id, body int
 	barrier       int // 0: a task
+	receipt       *receipt
 }
 
 func newLane(p *packer) *lane {
@@ -210,7 +214,7 @@ func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *Record) e
 	q := &l.waiting
 	asleep := len(q.items) == 0 // or about to look: the lane takes all that is there
 	q.bytes = append(append(append(q.bytes, r.Key...), r.ID...), r.Body...)
-	q.items = append(q.items, laneItem{n: n, segment: segment, key: len(r.Key), id: len(r.ID), body: len(r.Body)})
+	q.items = append(q.items, laneItem{n: n, segment: segment, key: len(r.Key), id: len(r.ID), body: len(r.Body), receipt: r.receipt})
 	l.mu.Unlock()
 	if asleep {
 		signal(l.wake)
@@ -279,6 +283,10 @@ func (l *lane) run(ctx context.Context) error {
 				return err
 			}
 			age.Reset(next)
+			due = age.C
+			if l.packer.first == nil { // nothing can come of age; a task wakes the lane
+				due = nil
+			}
 		}
 		select {
 		case <-l.wake:
@@ -342,6 +350,7 @@ func (l *lane) pack(q *laneQueue) error {
 		}
 		t := codec.Task{N: i.n, Key: rest[:i.key], ID: rest[i.key : i.key+i.id], Body: rest[i.key+i.id : i.key+i.id+i.body]}
 		rest = rest[i.key+i.id+i.body:]
+		l.packer.receipt = i.receipt
 		if err := l.packer.add(i.segment, t, now); err != nil {
 			return err
 		}

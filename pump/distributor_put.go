@@ -20,6 +20,7 @@ type parcel struct {
 	tasks    int
 	interval int  // of its first task, for the tracker
 	bad      bool // it is a bad line on its way to quarantine
+	receipts []receiptPart
 
 	box     *outbox // whose slot it holds; nil: none
 	probe   bool    // its next put finds out whether a dark home takes messages again
@@ -321,6 +322,9 @@ func (p *putter) acknowledged(c *parcel) {
 	if !c.bad {
 		p.count.acked.Add(int64(c.tasks))
 		p.landed(c)
+		for _, r := range c.receipts {
+			r.acknowledge(r.tasks)
+		}
 	} else {
 		p.count.quarantined.Add(1)
 		p.hooks.quarantine(o.shard.account.name, ReasonBadLine, 1)

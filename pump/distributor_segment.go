@@ -39,8 +39,8 @@ type segmenter struct {
 	// wanted says which tasks are handed on; the others are only numbered. nil: all are.
 	// It is asked of each task once, those of a segment in their order.
 	wanted func(segment uint32, n uint64) bool
-	whole    codec.Header                            // to try whether a large task fits
-	trial    *codec.Builder
+	whole  codec.Header // to try whether a large task fits
+	trial  *codec.Builder
 
 	badLines    uint64 // skipped so far
 	poisonLines uint64 // sent to quarantine so far
@@ -73,7 +73,12 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 			err = s.admit(ctx, &rec)
 		}
 		if bad, ok := errors.AsType[*BadInput](err); ok {
-			err = s.setAside(bad)
+			if rec.receipt != nil { // who handed it in is told
+				rec.receipt.refuse(bad.Err)
+				err = nil
+			} else {
+				err = s.setAside(bad)
+			}
 		}
 		if err == io.EOF {
 			s.progress()

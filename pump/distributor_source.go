@@ -48,6 +48,8 @@ type Record struct {
 	Key  []byte // what the task is segmented by; may be empty
 	ID   string // the user's own name of the task; may be empty
 	Body []byte
+
+	receipt *receipt // of who waits for this task's acknowledgement; nil: nobody does
 }
 
 // BadInput is a record that cannot become a task.

@@ -369,7 +369,7 @@ func (r *statusReader) sentSoFar(run control.Run) (uint64, bool) {
 		return 0, false
 	}
 	for _, m := range r.view.Members {
-		if run.Mode == "once" && m.Role == control.RoleDistributor && m.Instance == run.Instance {
+		if (run.Mode == "once" || run.Mode == "client") && m.Role == control.RoleDistributor && m.Instance == run.Instance {
 			return m.Tasks, true
 		}
 	}
