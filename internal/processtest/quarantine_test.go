@@ -154,7 +154,7 @@ func TestTheTaskThatKillsItsProcessEndsInQuarantine(t *testing.T) {
 				m := w.mortals(c.processors)
 				began := time.Now()
 				m.until(15*time.Minute, "everything is done and one task in quarantine", func() bool {
-					left, poison := w.messages()
+					left, poison := w.inQueues()
 					return left == 0 && poison > 0 && len(m.done()) == healthy
 				})
 				deaths := m.end()
@@ -173,8 +173,8 @@ func TestTheTaskThatKillsItsProcessEndsInQuarantine(t *testing.T) {
 	}
 }
 
-// messages counts what is in the queues of the accounts, and of it what is in quarantine.
-func (w *world) messages() (left, poison int) {
+// inQueues counts what is in the queues of the accounts, and of it what is in quarantine.
+func (w *world) inQueues() (left, poison int) {
 	w.t.Helper()
 	for _, name := range w.names {
 		account, err := azure.Open(azure.Options{ConnectionString: w.server.ConnectionString(name)})
@@ -280,7 +280,7 @@ func (m *mortals) until(within time.Duration, what string, holds func() bool) {
 			deaths := m.deaths
 			m.mu.Unlock()
 			m.end()
-			left, poison := m.w.messages()
+			left, poison := m.w.inQueues()
 			m.w.t.Fatalf("not within %v: %s; %d deaths, %d done, %d in quarantine, %d messages left", within, what, deaths, len(m.done()), poison, left)
 		}
 	}
