@@ -227,6 +227,9 @@ func (a *account) Queues(ctx context.Context, prefix string) ([]string, error) {
 			return nil, a.unreadable("list", prefix+"*", x, err)
 		}
 		names = append(names, page.Names...)
+		if len(names) > maxNames {
+			return nil, a.unreadable("list", prefix+"*", x, fmt.Errorf("more than %d names", maxNames))
+		}
 		if page.NextMarker == "" {
 			return names, nil
 		}
@@ -236,6 +239,10 @@ func (a *account) Queues(ctx context.Context, prefix string) ([]string, error) {
 		marker = page.NextMarker
 	}
 }
+
+// maxNames bounds a list, which a server may never end. Who has more queues of one
+// workload than that has another problem.
+const maxNames = 100_000
 
 // validKey reports whether key is what an account key looks like.
 func validKey(key string) bool {

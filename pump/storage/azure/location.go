@@ -68,7 +68,7 @@ func locate(o Options) (location, error) {
 	if o.Name != "" {
 		l.name = o.Name
 		if !validName(l.name) {
-			return l, errors.New("the name is not one: it stands in logs and rows, so use up to 64 letters, digits and . - _ :")
+			return l, errors.New("the name is not one: it stands in logs and rows, so use up to 64 letters, digits, dots, dashes and underscores")
 		}
 	}
 	if !validName(l.name) {

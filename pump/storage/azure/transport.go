@@ -1,15 +1,21 @@
 package azure
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"golang.org/x/net/http/httpproxy"
 )
 
 // defaultConcurrency is what the process-wide transport is tuned for: requests
@@ -31,15 +37,29 @@ func NewTransport(concurrency int) *http.Client {
 		// missed), and keeps the path open through a NAT.
 		KeepAlive: 15 * time.Second,
 	}
+	local := *dialer
+	local.Control = onlyLoopback
+	proxy := httpproxy.FromEnvironment().ProxyFunc()
 	protocols := new(http.Protocols)
 	// Storage speaks HTTP/1.1 only. Saying so spares the negotiation and keeps
 	// one stuck stream from holding up others should that ever change.
 	protocols.SetHTTP1(true)
 	return &http.Client{
 		Transport: once{&http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         dialer.DialContext,
-			TLSHandshakeTimeout: 5 * time.Second, // as the dial, for the two round trips after it
+			Proxy: func(req *http.Request) (*url.URL, error) {
+				if loopback(req.URL.Hostname()) { // NAME.queue.localhost too, which httpproxy does not know
+					return nil, nil
+				}
+				return proxy(req.URL)
+			},
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if host, _, err := net.SplitHostPort(address); err == nil && loopback(host) {
+					return local.DialContext(ctx, network, address)
+				}
+				return dialer.DialContext(ctx, network, address)
+			},
+			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12}, // whatever GODEBUG says
+			TLSHandshakeTimeout: 5 * time.Second,                           // as the dial, for the two round trips after it
 			Protocols:           protocols,
 			// At least the concurrency: a connection that comes back to a full
 			// idle list is closed, and 32 parallel deletes over the default's 10
@@ -63,6 +83,16 @@ func NewTransport(concurrency int) *http.Client {
 		// into a GET. Storage never redirects; whoever does is not Storage.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// onlyLoopback holds names that mean this machine to it: plain http is allowed to
+// them, and a name server may have another opinion of where they are.
+func onlyLoopback(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !at.Addr().Unmap().IsLoopback() {
+		return fmt.Errorf("%s is not this machine, and its name says that it is", address)
+	}
+	return nil
 }
 
 // once sends every request once. net/http sends a GET again when a reused
