@@ -15,7 +15,8 @@ func simPlanOf(seed uint64) *simPlan {
 	p := g.plan
 	p.seed = seed
 	p.accounts, p.queues = 1+g.roll(3), 1+g.roll(4)
-	p.tasks = 200 + g.roll(4)*g.roll(400)
+	more := g.roll(4) * g.roll(400) // mostly few, so that many worlds can be played
+	p.tasks = 200 + more*more/1100
 	p.keys = []int{1, 10, 60, 300}[g.roll(4)]
 	p.pack = 1 + g.roll(8)
 	if p.tasks > 600 {

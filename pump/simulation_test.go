@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	simSeeds  = flag.Int("simulate.seeds", 60, "how many seeds are played")
+	simSeeds  = flag.Int("simulate.seeds", 100, "how many seeds are played")
 	simFrom   = flag.Uint64("simulate.from", 0, "the first of them")
 	simPlays  = flag.String("simulate.plan", "", "play the fault plan of this file, or of this seed, and print its history")
 	simSame   = flag.Int("simulate.same", 6, "of how many seeds two histories are compared")
@@ -22,7 +22,7 @@ var (
 // within a bounded time.
 func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 	seeds := *simSeeds
-	if testing.Short() {
+	if testing.Short() || raceDetector {
 		seeds = min(seeds, 10)
 	}
 	sum := newSimSum()

@@ -1,0 +1,5 @@
+//go:build race
+
+package pump
+
+const raceDetector = true
