@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,9 +85,7 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range cli.Secrets(f.file.Variables) {
-		_ = os.Unsetenv(name)
-	}
+	cli.Forget(f.file, f.source.keepEnv)
 	s, err := d.Repair(ctx, run, f.repair)
 	console.Done()
 	if s.State == "" || err != nil && s.Put == 0 {

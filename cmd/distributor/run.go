@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -176,10 +175,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	if err != nil {
 		return cli.Explain(err, file)
 	}
-	// The driver has what it needs; a command that is read from shall not see it.
-	for _, name := range cli.Secrets(file.Variables) {
-		_ = os.Unsetenv(name)
-	}
+	cli.Forget(file, f.source.keepEnv) // a command that is read from shall not see it
 	port.ShowDistributor(d)
 	summary, err := d.Run(ctx)
 	console.Done()

@@ -19,6 +19,7 @@ type sourceFlags struct {
 	format  string
 	key, id string
 	maxLine int
+	keepEnv []string
 }
 
 // sources is the part of the help that says what a task is.
@@ -29,7 +30,8 @@ const sources = `Exactly one of --input, --files, --list and --exec says what to
   --list F      the same for the paths that a file lists, one a line
   --exec CMD    the lines that a command prints; its words are split as by a
                 shell, but no shell runs. It does not get the environment
-                variables that the configuration refers to.
+                variables that the configuration refers to, nor credentials for
+                Azure; see --keep-env.
 
 --format says what a line is; by default the file's name does:
   jsonl  a JSON value (.jsonl .ndjson .json, and where there is no name);
@@ -45,6 +47,7 @@ func (f *sourceFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.files, "files", nil, "make a task of each file under `DIR`; may be repeated")
 	flags.StringVar(&f.list, "list", "", "make a task of each path in `F`")
 	flags.StringVar(&f.exec, "exec", "", "read the lines that `CMD` prints")
+	flags.StringArrayVar(&f.keepEnv, "keep-env", nil, "an environment variable `NAME` that --exec gets although it is a credential or the configuration's; may be repeated")
 	flags.StringVar(&f.format, "format", "", "the `FORMAT` of a line: jsonl, csv or lines (default: by the file's name)")
 	flags.StringVar(&f.key, "key", "", "the `FIELD` or column that tasks are segmented by (default: the whole line)")
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")

@@ -80,7 +80,7 @@ A segment's counts may take 1 MiB, compressed.
 
 A command's words are split as by a shell, but no shell runs: for pipes and
 variables write sh -c '...'. Commands do not get the environment variables that
-the configuration refers to, nor Azure's credentials; see --keep-env. What they
+the configuration refers to, nor credentials for Azure; see --keep-env. What they
 print on standard error goes to the log.`
 
 func (f *workFlags) add(cmd *cobra.Command) {
@@ -95,7 +95,7 @@ func (f *workFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0), "how many processes --exec and --exec-each run at once")
 	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute, "how long one task may take with --exec, --exec-each and --http")
 	flags.StringArrayVar(&f.headers, "http-header", nil, "a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
-	flags.StringArrayVar(&f.keepEnv, "keep-env", nil, "an environment variable `NAME` that commands get although it is one of the configuration's; may be repeated")
+	flags.StringArrayVar(&f.keepEnv, "keep-env", nil, "an environment variable `NAME` that commands get although it is a credential or the configuration's; may be repeated")
 	flags.DurationVar(&f.patience, "out-patience", 30*time.Second, "how long writing --out may fail, with nothing settled, before the processor stops with status 1")
 }
 
@@ -232,7 +232,7 @@ func (f *workFlags) worker(ctx context.Context, h *handler, file *configfile.Fil
 func (f *workFlags) command(line string, file *configfile.File, log *slog.Logger, broken func(error)) (handlers.CommandOptions, error) {
 	argv, err := cli.Split(line)
 	return handlers.CommandOptions{
-		Argv: argv, Env: cli.ChildEnv(file.Variables, f.keepEnv), Children: f.children,
+		Argv: argv, Env: cli.ChildEnv(file, f.keepEnv), Children: f.children,
 		Timeout: f.timeout, Broken: broken, Log: log,
 	}, err
 }

@@ -4,33 +4,60 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kballard/go-shellquote"
+
+	"github.com/queuepump/queuepump/internal/configfile"
 )
 
-// credentials are the variables that Azure's libraries and tools take
-// credentials from.
-var credentials = []string{
-	"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_CLIENT_CERTIFICATE_PASSWORD",
-	"AZURE_PASSWORD", "AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_HEADER", "MSI_SECRET",
-	"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN",
+// credentials are the variables, besides those that a pattern below finds, that
+// Azure's libraries and tools take credentials from.
+var credentials = []string{"IDENTITY_HEADER", "MSI_SECRET", "AzureWebJobsStorage"}
+
+var (
+	// ofStorage are those of Azure's command line for storage: keys, signatures and
+	// connection strings, and nothing that a worker needs.
+	ofStorage = regexp.MustCompile(`^AZURE_STORAGE_`)
+	// ofIdentity are AZURE_CLIENT_SECRET, AZURE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE
+	// and the like, and none of AZURE_CLIENT_ID, AZURE_TENANT_ID or AZURE_REGION.
+	ofIdentity = regexp.MustCompile(`^AZURE_.*(SECRET|PASSWORD|TOKEN|CERTIFICATE|CREDENTIAL|_KEY)`)
+)
+
+// hides tells the variables that children must not see: those that the
+// configuration refers to, Azure's credentials, and whatever has a key or signature
+// of the configured accounts in it.
+func hides(file *configfile.File) func(name, value string) bool {
+	secrets := file.Secrets()
+	return func(name, value string) bool {
+		return slices.Contains(file.Variables, name) || slices.Contains(credentials, name) ||
+			ofStorage.MatchString(name) || ofIdentity.MatchString(name) ||
+			slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(value, secret) })
+	}
 }
 
-// Secrets are the variables that children must not see: those that the
-// configuration refers to, and Azure's credentials.
-func Secrets(configured []string) []string { return append(slices.Clone(configured), credentials...) }
-
-// ChildEnv is the environment for children: ours without the variables that
-// the configuration refers to and without credentials for Azure, but with those to keep.
-// Whatever does a task's work has no business with the accounts.
-func ChildEnv(configured, keep []string) []string {
-	secret := Secrets(configured)
+// ChildEnv is the environment for children: ours without what might open an
+// account, but with the variables to keep. Whatever does a task's work has no
+// business with the accounts.
+func ChildEnv(file *configfile.File, keep []string) []string {
+	hidden := hides(file)
 	return slices.DeleteFunc(os.Environ(), func(pair string) bool {
-		name, _, _ := strings.Cut(pair, "=")
-		return slices.Contains(secret, name) && !slices.Contains(keep, name)
+		name, value, _ := strings.Cut(pair, "=")
+		return hidden(name, value) && !slices.Contains(keep, name)
 	})
+}
+
+// Forget takes what ChildEnv leaves out from the process's own environment, once
+// the driver has what it needs: what is started from now on does not see it.
+func Forget(file *configfile.File, keep []string) {
+	left := ChildEnv(file, keep)
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); !slices.Contains(left, pair) {
+			_ = os.Unsetenv(name)
+		}
+	}
 }
 
 // Split cuts a command line into words, as a shell would with quotes and

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -35,6 +36,49 @@ type File struct {
 	path  string
 	lines map[string]int // field path, for example accounts[1].queues -> line
 }
+
+// Secrets are the account keys and the signatures of shared access signatures in the
+// configuration, as they stand there and unescaped.
+func (f *File) Secrets() []string {
+	var out []string
+	add := func(s string) {
+		if len(s) >= shortestSecret {
+			out = append(out, s)
+		}
+	}
+	signature := func(query string) {
+		for pair := range strings.SplitSeq(query, "&") {
+			if sig, found := strings.CutPrefix(strings.TrimPrefix(pair, "?"), "sig="); found {
+				add(sig)
+				if plain, err := url.QueryUnescape(sig); err == nil && plain != sig {
+					add(plain)
+				}
+			}
+		}
+	}
+	for _, a := range f.Config.Accounts {
+		for field := range strings.SplitSeq(a.ConnectionString, ";") {
+			switch name, value, _ := strings.Cut(field, "="); strings.ToLower(strings.TrimSpace(name)) {
+			case "accountkey":
+				add(strings.TrimSpace(value))
+			case "sharedaccesssignature":
+				signature(strings.TrimSpace(value))
+			default: // an endpoint may have one of its own
+				_, query, _ := strings.Cut(value, "?")
+				signature(query)
+			}
+		}
+		for _, endpoint := range []string{a.Endpoint, a.TableEndpoint} {
+			_, query, _ := strings.Cut(endpoint, "?")
+			signature(query)
+		}
+	}
+	return out
+}
+
+// shortestSecret: keys have 88 characters and signatures 44; what is far shorter is
+// none, and would be found by chance.
+const shortestSecret = 16
 
 // CheckAdmin is for those who open an admin port: a variable that only the port
 // needs, such as the address of a pod, is none that other commands must have.
