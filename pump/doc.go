@@ -22,6 +22,10 @@
 //	...
 //	done, err := p.Run(ctx)
 //
+// A program whose tasks come up one by one sends them with a [Sender]. In delivery mode
+// [Once] it is known exactly which tasks are done: [Wait] waits for those of a run, and
+// [Distributor.Repair] puts those that were lost again.
+//
 // # The promise
 //
 // Delivery is at least once: a task is delivered again when a handler fails, a
