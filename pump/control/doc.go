@@ -16,6 +16,8 @@
 //	id range       NAME.ids           the range's name  the next number that nobody has
 //	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
+//	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose epoch (PP = SSSS/64)
+//	ledger page    NAME.ledger.PP     page.SSSS.NNNNNN  more of it; never changed, only replaced
 //
 // # Ambiguous answers
 //
