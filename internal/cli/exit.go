@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/shown"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/control"
 )
@@ -119,7 +120,8 @@ func report(root, cmd *cobra.Command, err error) {
 	if _, ok := errors.AsType[*reported](err); ok {
 		return
 	}
-	for line := range strings.Lines(err.Error()) {
+	// Also what was typed may be a secret in the wrong place.
+	for line := range strings.Lines(shown.Cleaned(err.Error())) {
 		if line = strings.TrimSpace(line); line != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), line)
 		}

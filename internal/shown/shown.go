@@ -1,4 +1,4 @@
-// Package shown decides how much of a wrong value an error may show. Whoever
+// Package shown decides how much of what went wrong an error may show. Whoever
 // puts a connection string into the wrong field must not find its key in a log.
 package shown
 
@@ -12,6 +12,21 @@ import (
 // harmless is what may be shown: keys, signatures and client secrets are longer,
 // and a connection string or an address with a signature has other characters.
 var harmless = regexp.MustCompile(`^[A-Za-z0-9_.:, -]{0,32}$`)
+
+var (
+	queries = regexp.MustCompile(`(?i)(https?://[^\s"'?]*)\?[^\s"']*`)
+	// An HMAC-SHA256 is 43 characters of base64 and a =, a key is 86 and two.
+	digests = regexp.MustCompile(`[A-Za-z0-9+/]{42,}={1,2}`)
+	tokens  = regexp.MustCompile(`(?i)\b(sig=|accountkey=|sharedaccesssignature=|bearer |sharedkey(?:lite)? [^\s:]*:)[^\s&;"',]+`)
+)
+
+// Cleaned is a text that somebody else has written, such as a server or a library,
+// without what looks like a key, a signature or a token.
+func Cleaned(s string) string {
+	s = queries.ReplaceAllString(s, "$1?REDACTED")
+	s = tokens.ReplaceAllString(s, "${1}REDACTED")
+	return digests.ReplaceAllString(s, "REDACTED")
+}
 
 // Quoted is s in quotes if it cannot be a secret, else a description of it that
 // can stand in the same place of a sentence.

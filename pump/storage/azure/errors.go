@@ -6,12 +6,12 @@ import (
 	"encoding/xml"
 	"errors"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/queuepump/queuepump/internal/shown"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -202,20 +202,11 @@ func pause(ns float64) time.Duration {
 // letter, and whatever looks like one.
 type redactor []string
 
-var (
-	queries = regexp.MustCompile(`(?i)(https?://[^\s"'?]*)\?[^\s"']*`)
-	// An HMAC-SHA256 is 43 characters of base64 and a =, a key is 86 and two.
-	digests = regexp.MustCompile(`[A-Za-z0-9+/]{42,}={1,2}`)
-	tokens  = regexp.MustCompile(`(?i)\b(sig=|accountkey=|sharedaccesssignature=|bearer |sharedkey(?:lite)? [^\s:]*:)[^\s&;"',]+`)
-)
-
 func (r redactor) text(s string) string {
 	for _, secret := range r {
 		s = strings.ReplaceAll(s, secret, "REDACTED")
 	}
-	s = queries.ReplaceAllString(s, "$1?REDACTED")
-	s = tokens.ReplaceAllString(s, "${1}REDACTED")
-	return digests.ReplaceAllString(s, "REDACTED")
+	return shown.Cleaned(s)
 }
 
 // error gives an error with err's text, cleaned. The original is not in its
