@@ -287,6 +287,9 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if g.over() {
 			t.Fatalf("an open run was not waited for: %v", g.err)
 		}
+		if n := w.logged("no distributor seems to be at work on it"); n < 50 || n > 60 {
+			t.Errorf("in an hour it was said %d times that nobody sends the run", n)
+		}
 		if err := control.NewRuns(f.control, "work").Break(t.Context(), w.run, "because"); err != nil {
 			t.Fatal(err)
 		}

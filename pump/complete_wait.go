@@ -128,11 +128,13 @@ type waiter struct {
 	recorded *control.RunProgress // nil: nothing is
 	shown    uint64               // settled, when progress was reported last
 	idle     idleness
+	// askedOpen is when it was asked last whether anybody sends the run.
+	askedOpen time.Time
 }
 
 func newWaiter(cfg *Config, f *fleet, segments int, run RunID, o WaitOptions) *waiter {
 	return &waiter{
-		cfg: cfg, fleet: f, segments: segments, id: run, o: o, runs: control.NewRuns(f.control, cfg.Workload), began: time.Now(),
+		cfg: cfg, fleet: f, segments: segments, id: run, o: o, runs: control.NewRuns(f.control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
 		idle: idleness{cfg: cfg, fleet: f, run: run, after: o.StuckAfter},
 	}
 }
@@ -201,6 +203,7 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	case control.RunBroken:
 		return false, fmt.Errorf("run %s: %w: it is broken: %s; its source can be sent to the end with: distributor repair %[1]s", w.id, control.ErrRunState, w.run.Note)
 	case control.RunOpen:
+		w.orphaned(ctx)
 		return false, nil
 	}
 	if err := checkRecorded(w.run.Sealed, w.recorded); err != nil {

@@ -140,7 +140,7 @@ func (r *repair) find(ctx context.Context) error {
 		r.summary.Tasks, r.summary.Done = r.run.Tasks, r.run.Tasks
 		return nil
 	case control.RunOpen:
-		by, err := r.atWork(ctx)
+		by, err := atWork(ctx, &d.cfg, d.fleet, &r.run, d.opts.Lease)
 		if err == nil && by != "" {
 			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended", r.run.ID, control.ErrRunState, by)
 		}
@@ -150,38 +150,6 @@ func (r *repair) find(ctx context.Context) error {
 		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d", r.run.ID, control.ErrRunState, n, w.Map.Segments)
 	}
 	return nil
-}
-
-// atWork names the distributor of an open run if it seems to be alive: by the stamps of
-// one server's clock, which is good enough, because nothing depends on it. Were a live one
-// overlooked, both would put the same tasks under the same identities and seal with the
-// same counts.
-func (r *repair) atWork(ctx context.Context) (instance string, err error) {
-	d := r.d
-	v, err := control.LoadView(ctx, d.fleet.control, d.cfg.Workload)
-	if err != nil {
-		return "", err
-	}
-	server, local, err := control.ServerTime(ctx, d.fleet.control, d.cfg.Workload)
-	if err != nil {
-		return "", err
-	}
-	now := server.Add(time.Since(local))
-	e, err := control.NewElection(d.fleet.control, d.cfg.Workload, control.ElectionOptions{Instance: d.cfg.Instance}).Status(ctx)
-	if err != nil {
-		return "", err
-	}
-	if e.Run == r.run.ID {
-		if e.Phase == control.Running && e.Leader != "" && now.Sub(e.Changed) <= d.opts.Lease*5/4 {
-			return e.Leader, nil
-		}
-		return "", nil
-	}
-	i := slices.IndexFunc(v.Members, func(m control.Member) bool { return m.Instance == r.run.Instance && m.Role == control.RoleDistributor })
-	if i >= 0 && !v.Members[i].Silent(now) {
-		return r.run.Instance, nil
-	}
-	return "", nil
 }
 
 // compare compares source and settings with those of the run (P2.3, P2.4).
