@@ -101,8 +101,8 @@ func (f *fencing) run(ctx context.Context, holds []Hold) {
 			err = f.round(ctx)
 		}
 	}
-	for _, c := range f.todo {
-		f.fail(c, err)
+	if n := len(f.todo); n > 0 { // one reason for all of them
+		f.errs = append(f.errs, fmt.Errorf("fencing %d segments from %d to %d: %w", n, f.todo[0].s.number, f.todo[n-1].s.number, err))
 	}
 	slices.Sort(f.fenced)
 }

@@ -127,30 +127,102 @@ func TestP35AValueComputedBeforeIsNeverWrittenOverTheNewETag(t *testing.T) {
 	})
 }
 
+// lateTable keeps transactions back that it has not answered: they land when the test says so.
+type lateTable struct {
+	*memTable
+	keep  int // so many of the next ones
+	late  [][]storage.Write
+	after func() // is called once one was kept back
+}
+
+func (l *lateTable) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
+	if l.keep == 0 {
+		return l.memTable.Transact(ctx, writes)
+	}
+	l.keep--
+	l.late = append(l.late, writes)
+	if l.after != nil {
+		l.after()
+	}
+	return nil, problem(storage.MaybeDone, -1, "kept back")
+}
+
+// land lets the first that was kept back arrive, and reports whether it had an effect.
+func (l *lateTable) land() bool {
+	writes := l.late[0]
+	l.late = l.late[1:]
+	_, err := l.memTable.Transact(context.Background(), writes)
+	return err == nil
+}
+
 func TestP35ACommitGivenUpThatLandsLateIsAdopted(t *testing.T) {
 	// Its caller gave up, and nobody knew; then it lands, and the next commit runs into it.
-	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a", withSums)
-		a.mustFence(1, 7, 8)
-		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.DelayBefore, Delay: 8 * time.Second, First: 1})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		late := &Entry{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(0, 5), Contributions: sums(0, 5)}
-		a.begin(7, 1, runID(1), 0, ns(0, 5))
-		a.Commit(ctx, []*Entry{late})
-		if late.Err == nil || errors.Is(late.Err, ErrFenced) || i.Hits() != 1 {
-			t.Fatalf("%v, %v", late.Err, i)
-		}
-		want(t, "meanwhile", a.begin(7, 1, runID(1), 0, ns(0, 5)), [3]string{"", "", "0-4"})
-		time.Sleep(10 * time.Second)
-		a.mustCommit(
-			Entry{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(0, 5), Contributions: sums(0, 5)},
-			Entry{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(5, 6), Contributions: sums(5, 6)},
-			Entry{Segment: 8, Epoch: 1, Run: runID(1), Done: ns(0, 1), Contributions: sums(0, 1)},
-		)
-		want(t, "recorded", a.begin(7, 1, runID(1), 0, ns(0, 7)), [3]string{"6", "0-5", ""})
-		want(t, "state", string(recordOf(t, a.table, 7).State()), "6 tasks, 15")
-	})
+	table := &lateTable{memTable: newMemTable(), keep: 0}
+	a := openBook(t, table, "a", withSums)
+	a.mustFence(1, 7, 8)
+	a.begin(7, 1, runID(1), 0, ns(0, 5))
+	ctx, cancel := context.WithCancel(t.Context())
+	table.keep, table.after = 1, cancel
+	late := &Entry{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(0, 5), Contributions: sums(0, 5)}
+	a.Commit(ctx, []*Entry{late})
+	if late.Err == nil || errors.Is(late.Err, ErrFenced) {
+		t.Fatal(late.Err)
+	}
+	want(t, "meanwhile", a.begin(7, 1, runID(1), 0, ns(0, 5)), [3]string{"", "", "0-4"})
+	if !table.land() {
+		t.Fatal("it did not land")
+	}
+	late.Err = nil
+	a.mustCommit(
+		*late,
+		Entry{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(5, 6), Contributions: sums(5, 6)},
+		Entry{Segment: 8, Epoch: 1, Run: runID(1), Done: ns(0, 1), Contributions: sums(0, 1)},
+	)
+	want(t, "recorded", a.begin(7, 1, runID(1), 0, ns(0, 7)), [3]string{"6", "0-5", ""})
+	want(t, "state", string(recordOf(t, table, 7).State()), "6 tasks, 15")
+}
+
+func TestP35ACommitGivenUpHasNoEffectOnceAnotherOneHas(t *testing.T) {
+	table := &lateTable{memTable: newMemTable()}
+	a := openBook(t, table, "a", withSums)
+	a.mustFence(1, 7)
+	ctx, cancel := context.WithCancel(t.Context())
+	table.keep, table.after = 1, cancel
+	a.Commit(ctx, []*Entry{{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(0, 5), Contributions: sums(0, 5)}})
+	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(3, 7), Contributions: sums(3, 7)})
+	if table.land() {
+		t.Error("the older one landed over the newer")
+	}
+	want(t, "state", string(recordOf(t, table, 7).State()), "4 tasks, 18")
+}
+
+func TestAFenceThatLandsAfterItWasGivenUpIsAdopted(t *testing.T) {
+	table := &lateTable{memTable: newMemTable()}
+	a := openBook(t, table, "a")
+	a.mustFence(1, 3, 4)
+	a.begin(3, 1, runID(1), 0, ns(0, 10))
+	ctx, cancel := context.WithCancel(t.Context())
+	table.keep, table.after = 1, cancel
+	fenced, err := a.Fence(ctx, holdsOf(5, 3, 4, 9))
+	if len(fenced) > 0 || err == nil || errors.Is(err, ErrFenced) || strings.Count(err.Error(), "fencing") != 1 {
+		t.Fatalf("%v, %v", fenced, err)
+	}
+	if _, err := a.Begin(3, 5, runID(1), 0, ns(0, 1)); !errors.Is(err, ErrFenced) {
+		t.Errorf("begun before it is known to be fenced: %v", err)
+	}
+	if !table.land() {
+		t.Fatal("it did not land")
+	}
+	// Results of the former hold run into it, and nobody else was there.
+	a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: runID(1), Done: ns(0, 5)})
+	before := table.transactions
+	a.mustFence(5, 3, 4, 9)
+	want(t, "writes", table.transactions-before, 0)
+	want(t, "begin", a.begin(3, 5, runID(1), 0, ns(0, 11)), [3]string{"10", "0-4", "5-9"})
+	a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: runID(1), Done: ns(5, 10)}, Entry{Segment: 9, Epoch: 5, Run: runID(1), Done: ns(0, 1)})
+	if r := recordOf(t, table, 3); r.Epoch != 5 {
+		t.Errorf("epoch %d", r.Epoch)
+	}
 }
 
 func TestP35AfterAnAmbiguousAnswerTheSameBytesGoAgain(t *testing.T) {
