@@ -44,11 +44,11 @@ runs over standard input or a command, which cannot be read again.
 
 ` + cli.ExitCodes,
 		Example: `  # what is missing?
-  distributor repair 0123456789abcdef0123456789abcdef --config pump.yaml --input tasks.jsonl --key city --dry-run
+  distributor repair $RUN --config pump.yaml --input tasks.jsonl --key city --dry-run
 
   # put it, and wait until it is done
-  distributor repair 0123456789abcdef0123456789abcdef --config pump.yaml --input tasks.jsonl --key city &&
-    distributor wait 0123456789abcdef0123456789abcdef --config pump.yaml`,
+  distributor repair $RUN --config pump.yaml --input tasks.jsonl --key city &&
+    distributor wait $RUN --config pump.yaml`,
 		Args: cli.OneArgument,
 		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.mend(cmd, args[0]) }),
 	}
