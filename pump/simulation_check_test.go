@@ -171,7 +171,8 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 //   - The rest of the source is read, and each of up to 4 attempts fails: its back-off, and what the
 //     message of others that it shares asks for, twice as long and a second (processor_plan.go).
 //   - One processor's handlers work off what is left, which takes a fifth of the longest time a
-//     task in the mean (simWorld.works), and all of it twice.
+//     task in the mean (simWorld.works), and all of it twice; ten times as slowly if processors share
+//     queues (P7).
 //   - A queue that went dark twice is held dark for up to 5 minutes, and a mark stays for a minute
 //     after its queue has become quiet (P6.3).
 //   - Budgets that were cut to a hundredth climb by 2 % of the whole in a second.
@@ -181,6 +182,9 @@ func (w *simWorld) bound() time.Duration {
 	hidden := 2*p.visibility + w.judge.back
 	retries := simAttempts * (2*simRetryMax + time.Second)
 	handling := 4*p.work + 2*time.Duration(p.tasks)*p.work/time.Duration(5*p.handlers)
+	if p.queues*p.accounts < simProcessors {
+		handling *= 10 // P7
+	}
 	return dead + hidden + p.pace + retries + handling + 6*time.Minute + 50*time.Second
 }
 
@@ -425,6 +429,7 @@ func (w *simWorld) troubleLocked() (n int) {
 // is there, and how often each bad record is.
 func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad map[string]int, err error) {
 	tasks, bad = map[simKey][]string{}, map[string]int{}
+	waitFor(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
 	for _, name := range w.sim.Accounts() {
 		q := w.account(name).Queue(poisonQueue("work"))
 		for {

@@ -32,7 +32,7 @@ func simPlanOf(seed uint64) *simPlan {
 	p.handlers = 1 + g.roll(16)
 	p.work = []time.Duration{0, 300 * time.Millisecond, 2 * time.Second, 12 * time.Second}[g.roll(4)]
 	if p.work > 2*time.Second {
-		p.handlers += 4
+		p.handlers, p.tasks = p.handlers+4, min(p.tasks, 300)
 	}
 	p.trouble = []int{0, 5, 20, 60}[g.roll(4)]
 	p.visibility = []time.Duration{6 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}[g.roll(4)]

@@ -10,6 +10,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
+// simStray is the body of a task of no run.
+const simStray = "stray"
+
 // stray puts a message of a run that has no row (P1.3): handling it would be doing what nobody ordered.
 func (w *simWorld) stray(s simStep) {
 	b := codec.NewBuilder(0)
@@ -18,7 +21,7 @@ func (w *simWorld) stray(s simStep) {
 		h.Run[i] = byte(w.roll(256, "stray run", i))
 	}
 	b.Reset(h)
-	if _, err := b.Add(codec.Task{Key: []byte("stray"), Body: []byte("stray")}); err != nil {
+	if _, err := b.Add(codec.Task{Key: []byte(simStray), Body: []byte(simStray)}); err != nil {
 		panic(err)
 	}
 	text, _, err := b.Seal(nil)
