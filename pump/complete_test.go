@@ -181,7 +181,8 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 			t.Fatalf("the waiting ended before the last task: %+v, %v", g.Completion, g.err)
 		}
 		s.record(run.ID, below(run.Sealed), nil)
-		time.Sleep(waitLookMax * 2)
+		// The next look, which jitter makes later, and the wait for reports that nobody makes here.
+		time.Sleep(waitLookMax*5/4 + reportPatience + waitLook + time.Second)
 		if !g.over() || g.err != nil {
 			t.Fatalf("it goes on, or failed: %v", g.err)
 		}
@@ -348,6 +349,27 @@ func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
 		g := w.wait(t.Context(), run.ID, WaitOptions{})
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), fmt.Sprintf("segment %d", odd)) {
 			t.Errorf("got %v", g.err)
+		}
+	})
+}
+
+// Who is told to stop before the first look knows what was sealed all the same.
+func TestADistributorThatIsStoppedBeforeItsFirstLookSaysHowManyTasksThereAre(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		d := w.distributor("d", &listSource{print: "a", n: 100}, DistributorOptions{Wait: &WaitOptions{}})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		// From the seal on the ledger does not answer, so there is no look.
+		go func() {
+			for w.logged("waiting until every task is done") == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			cancel(errFlop)
+		}()
+		w.sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"QueryEntities"}, Fault: azsim.HangBefore})
+		summary, err := d.Run(ctx)
+		c := summary.Completion
+		if !errors.Is(err, errFlop) || c == nil || c.State != CompletionWaiting || c.Tasks != 100 || c.Done != 0 {
+			t.Errorf("%+v, %v", c, err)
 		}
 	})
 }

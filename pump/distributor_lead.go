@@ -33,7 +33,10 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 func (d *Distributor) await(ctx context.Context, r *distribution) error {
 	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
-	c, err := newWaiter(&d.cfg, d.fleet, d.router.now().workload.Map.Segments, r.id, *d.opts.Wait).wait(ctx)
+	w := newWaiter(&d.cfg, d.fleet, d.router.now().workload.Map.Segments, r.id, *d.opts.Wait)
+	// What it was sealed with is known here, also to who is told to stop before the first look.
+	w.run = control.Run{ID: r.id, State: control.RunSealed, Sealed: r.read.counts, Tasks: uint64(r.count.tasks.Load())}
+	c, err := w.wait(ctx)
 	r.completion = &c
 	return err
 }
