@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -326,6 +327,17 @@ func TestAStopInTheDarkPutsBackWhatCannotBeRecorded(t *testing.T) {
 	})
 }
 
+// slowBatch takes 100 ms for an envelope.
+type slowBatch struct{ tasks atomic.Int64 }
+
+func (*slowBatch) Handle(context.Context, *Task) error { return errFlop }
+
+func (b *slowBatch) HandleBatch(ctx context.Context, tasks []*Task) []error {
+	_ = pause(ctx, 100*time.Millisecond)
+	b.tasks.Add(int64(len(tasks)))
+	return nil
+}
+
 // What once costs at full envelopes: less than two percent more requests.
 func TestOnceCostsLessThanTwoPercentMoreRequests(t *testing.T) {
 	const envelopes, each = 500, 200
@@ -340,25 +352,15 @@ func TestOnceCostsLessThanTwoPercentMoreRequests(t *testing.T) {
 			for _, s := range w.cfg.shards() {
 				w.put(s.Account, s.Queue, envelopes, each)
 			}
-			var done struct {
-				sync.Mutex
-				n  int
-				at time.Time
-			}
-			h := HandlerFunc(func(context.Context, *Task) error {
-				done.Lock()
-				defer done.Unlock()
-				done.n++
-				return nil
-			})
-			p := w.join("p", h, ProcessorOptions{})
+			h := &slowBatch{}
+			p := w.join("p", h, ProcessorOptions{Concurrency: 40})
 			began := time.Now()
 			w.within(10*time.Minute, "all is done", func() bool { return p.of.State().Messages == 0 && p.of.State().Done.Handled == 8*envelopes*each })
 			took[once] = time.Since(began)
 			s := p.end()
 			total[once] = s.Requests.Total()
-			if done.n != 8*envelopes*each || w.left() != 0 {
-				t.Errorf("%d tasks, %d left", done.n, w.left())
+			if n := h.tasks.Load(); n != 8*envelopes*each || w.left() != 0 {
+				t.Errorf("%d tasks, %d left", n, w.left())
 			}
 			t.Logf("once %v: %v, %d commits, %v", once, took[once], s.Commits, s.Requests)
 		})
