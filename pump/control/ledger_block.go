@@ -168,7 +168,7 @@ func readDirectory(b []byte) (next uint64, pages []*ledgerPage, err error) {
 			return 0, nil, errDirectory
 		}
 		seen[p.id] = true
-		p.first = string(b[1 : 1+b[0]])
+		p.first = string(b[1 : 1+int(b[0])]) // not 1+b[0], which is a byte too
 		b = b[1+len(p.first):]
 		if (i == 0) != (p.first == "") || i > 0 && (p.first <= pages[i-1].first || !validKey(p.first)) {
 			return 0, nil, errDirectory
