@@ -29,7 +29,7 @@ endif
 
 test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries, planted mistakes
 	$(GO) test -timeout 30m ./...
-	$(GO) test -timeout 30m -tags planted -run Planted ./pump/control
+	$(GO) test -timeout 30m -tags planted -run Planted ./pump/control ./pump
 
 # Tests that count what large clusters do in virtual time: ten times as slow under
 # the race detector, and the smaller clusters beside them run the same code.

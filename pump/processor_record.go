@@ -80,7 +80,11 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 		return &wholly{} // handed over, or lost: somebody else's now
 	}
 	c.r.cfg.seeding.turn.wait("begin", d.id)
-	switch c.look(ctx, h.Run, since) {
+	verdict := c.look(ctx, h.Run, since)
+	if planted == closedRunIsOpen && verdict == runClosed {
+		verdict = runGoOn
+	}
+	switch verdict {
 	case runClosed:
 		return c.r.duplicate(d)
 	case runAbsent:
@@ -121,7 +125,7 @@ func (c *recorder) beginOpen(d *delivery) (b control.Begun, ok bool, err error) 
 	h := &d.header
 	c.closing.RLock()
 	defer c.closing.RUnlock()
-	if c.once && !c.r.runs.goesOn(h.Run) {
+	if c.once && !c.r.runs.goesOn(h.Run) && planted != closedRunIsOpen {
 		return control.Begun{}, false, nil
 	}
 	b, err = c.ledger.Begin(h.Segment, d.epoch, h.Run, h.Generation, h.Tasks)

@@ -161,7 +161,7 @@ func (c *runCache) readRow(ctx context.Context, id RunID, e *runEntry) {
 	switch {
 	case err == nil:
 		lasts = runKnownFor
-		if run.State == control.RunClosed && planted != closedRunIsOpen {
+		if run.State == control.RunClosed {
 			e.verdict = runClosed
 		}
 	case errors.Is(err, control.ErrNoRun) && planted == unknownRunIsNew:
