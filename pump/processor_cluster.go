@@ -113,7 +113,7 @@ func (r *processing) reportTo(to *control.Report) {
 	}
 	r.reported = reported{now, handled}
 	to.Tasks = handled
-	to.Seconds = r.backlog.seconds()
+	to.Seconds, to.Hides = r.backlog.seconds(), r.terms.lease().Seconds()
 	to.Queues, to.Trouble = r.poller.polled(), r.trouble()
 	to.Draining = r.stopping.Load()
 }

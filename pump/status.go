@@ -96,13 +96,16 @@ type InstanceStatus struct {
 	Tasks    uint64  `json:"tasks"`    // handled, or sent
 	Rate     float64 `json:"tasksPerSecond"`
 	// Seconds is how long a task takes in the handler, lately; 0 if that is not known.
-	Seconds   float64            `json:"secondsPerTask"`
-	Throttled uint64             `json:"throttled"`
-	Demand    map[string]float64 `json:"demand"` // requests a second, by account; empty until it was measured
-	Admin     string             `json:"admin"`
-	Waiting   string             `json:"waiting"` // the gate it waits at
-	Draining  bool               `json:"draining"`
-	Trouble   string             `json:"trouble"`
+	Seconds float64 `json:"secondsPerTask"`
+	// LeaseSeconds is for how long messages are hidden that it gets now: that late are the
+	// tasks done which it has in hand if it dies. 0: a distributor, or a processor that does not say.
+	LeaseSeconds float64            `json:"leaseSeconds"`
+	Throttled    uint64             `json:"throttled"`
+	Demand       map[string]float64 `json:"demand"` // requests a second, by account; empty until it was measured
+	Admin        string             `json:"admin"`
+	Waiting      string             `json:"waiting"` // the gate it waits at
+	Draining     bool               `json:"draining"`
+	Trouble      string             `json:"trouble"`
 }
 
 // The states of an account in a workload.

@@ -292,7 +292,7 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 func instanceStatus(v *control.View, m *control.Member, seen time.Time) InstanceStatus {
 	i := InstanceStatus{
 		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
-		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, Throttled: m.Throttled,
+		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, LeaseSeconds: m.Hides, Throttled: m.Throttled,
 		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Trouble: m.Trouble,
 	}
 	if i.Demand == nil || m.Guessed {

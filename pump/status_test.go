@@ -190,7 +190,7 @@ func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 func TestTheStatusShowsTheInstancesByRankAndWhatTheyAskOfEachAccount(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		w.joined("p2", control.RoleProcessor, control.Report{
-			Admin: "10.0.0.2:1", Tasks: 7, Rate: 2.5, Seconds: 0.25, Queues: 2, Throttled: 3,
+			Admin: "10.0.0.2:1", Tasks: 7, Rate: 2.5, Seconds: 0.25, Hides: 45, Queues: 2, Throttled: 3,
 			Demand: map[string]float64{"accounta": 10, "accountb": 5}, Throttles: map[string]uint64{"accountb": 3}, Trouble: "hurts",
 		})
 		w.joined("p1", control.RoleProcessor, control.Report{Demand: map[string]float64{"accounta": 30}, Throttles: map[string]uint64{"accountb": 4}})
@@ -214,7 +214,7 @@ func TestTheStatusShowsTheInstancesByRankAndWhatTheyAskOfEachAccount(t *testing.
 			t.Error(d)
 		}
 		p2 := s.Instances[1]
-		if p2.Admin != "10.0.0.2:1" || p2.Tasks != 7 || p2.Rate != 2.5 || p2.Seconds != 0.25 || p2.Queues != 2 || p2.Throttled != 3 || p2.Trouble != "hurts" || p2.Demand["accountb"] != 5 {
+		if p2.Admin != "10.0.0.2:1" || p2.Tasks != 7 || p2.Rate != 2.5 || p2.Seconds != 0.25 || p2.LeaseSeconds != 45 || p2.Queues != 2 || p2.Throttled != 3 || p2.Trouble != "hurts" || p2.Demand["accountb"] != 5 {
 			t.Errorf("%+v", p2)
 		}
 		a, b := s.Accounts[0], s.Accounts[1]
