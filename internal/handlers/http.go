@@ -3,7 +3,9 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +45,7 @@ type HTTPOptions struct {
 //	Queuepump-Attempt
 //	Queuepump-Epoch                                 [pump.Task]'s Epoch
 //	Queuepump-Foreign                               only of a message that no distributor made
-//	Idempotency-Key                                 RUN-SEGMENT-N, the same in every delivery
+//	Idempotency-Key                                 RUN-SEGMENT-N or Queuepump-Foreign (over 4 KiB its SHA-256), the same in every delivery
 //
 // The answer's status is the outcome: 2xx done, its body (up to 1 MiB) the
 // result; 410, 413, 415 and 422 rejected; 408, 425, 429 and 5xx failed, with
@@ -180,15 +182,22 @@ func (h *HTTP) header(to http.Header, t *pump.Task) {
 	to.Set("Queuepump-Epoch", strconv.FormatUint(t.Epoch, 10))
 	identity := run + "-" + segment + "-" + n
 	for name, value := range map[string]string{"Queuepump-Key": string(t.Key), "Queuepump-Id": t.ID, "Queuepump-Foreign": t.Foreign} {
-		if value = url.PathEscape(value); value != "" && len(value) <= 4<<10 {
+		if value = url.PathEscape(value); value != "" && len(value) <= maxValue {
 			to.Set(name, value)
 		}
 	}
 	if t.Foreign != "" {
-		identity = url.PathEscape(t.Foreign)
+		// Who can put a message decides how long it is; no server takes it as it is then.
+		if identity = url.PathEscape(t.Foreign); len(identity) > maxValue {
+			sum := sha256.Sum256([]byte(t.Foreign))
+			identity = "sha256-" + hex.EncodeToString(sum[:])
+		}
 	}
 	to.Set("Idempotency-Key", identity)
 }
+
+// maxValue bounds a header made of what is in a task; servers take about 8 KiB of all together.
+const maxValue = 4 << 10
 
 func contentType(body []byte) string {
 	switch {

@@ -60,6 +60,7 @@ func FuzzTaskOnALine(f *testing.F) {
 	f.Add([]byte("Oslo"), "id", []byte(`{"a": 1}`), "", []byte("null"))
 	f.Add([]byte("\xff\x00"), "i\nd", []byte("{\n\"a\":\n1}\r\n"), "queue/id", []byte("text\x00"))
 	f.Add([]byte{}, "", []byte("\xff\xfe"), "\x00", []byte{})
+	f.Add([]byte{}, "", []byte{}, strings.Repeat("?", 4<<10), []byte{})
 	f.Fuzz(func(t *testing.T, key []byte, id string, body []byte, foreign string, result []byte) {
 		task := &pump.Task{Segment: 7, N: 1 << 60, Key: key, ID: id, Body: body, Attempt: 2, Epoch: 3, Foreign: foreign}
 		for _, line := range [][]byte{appendTask(nil, task), appendRequest(nil, 5, task), appendResult(nil, task, asResult(result))} {
