@@ -168,6 +168,7 @@ func TestATaskStuckAtAQueueThatDrainsMovesToTheNewHome(t *testing.T) {
 			t.Errorf("took %v after the account drained", took)
 		}
 		w.collect().expect(t, w, d.summary.Run, s, s.n, s.n)
+		windowHit(t, 1)
 	})
 }
 

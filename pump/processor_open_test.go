@@ -58,6 +58,7 @@ func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
 				if len(texts) != 1 {
 					t.Fatalf("%d messages in quarantine", len(texts))
 				}
+				windowHit(t, len(texts))
 				if head, err := codec.ReadHeader(texts[0]); err == nil {
 					if head.Cause == nil || head.Cause.Reason != c.reason || head.Cause.Detail == "" || head.Cause.Attempts != 0 {
 						t.Errorf("cause %+v", head.Cause)
@@ -116,6 +117,7 @@ func TestABombIsQuarantinedAndNotUnpacked(t *testing.T) {
 		if h.tasks() != 0 || s.Quarantined != 1 || w.left() != 0 {
 			t.Errorf("%d tasks handled, %d left, %+v", h.tasks(), w.left(), s)
 		}
+		windowHit(t, len(w.poisoned("accounta")))
 	})
 }
 

@@ -174,6 +174,7 @@ func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
 				if m.done[victim] != 0 || len(m.done) != tasks-1 {
 					t.Errorf("%d tasks done, the guilty one %d times", len(m.done), m.done[victim])
 				}
+				windowHit(t, m.deaths)
 				if m.deaths > c.most {
 					t.Errorf("%d deaths, want at most %d", m.deaths, c.most)
 				}

@@ -343,6 +343,7 @@ func TestWindow16NothingThatIsPutBackOrQuarantinedExpires(t *testing.T) {
 		if got := w.visible("accounta", "work-00"); got != 2 {
 			t.Errorf("%d messages came back, want 2", got)
 		}
+		windowHit(t, len(w.poisoned("accounta"))+w.visible("accounta", "work-00"))
 	})
 }
 
@@ -410,6 +411,7 @@ func TestWindow18ADequeueCountAloneNeverQuarantines(t *testing.T) {
 		if s.Quarantined != 0 || h.order[0].Attempt != 1 {
 			t.Errorf("%+v, attempt %d", s, h.order[0].Attempt)
 		}
+		windowHit(t, w.requests("GetMessages")-int(s.Requests["accounta"]["get"]))
 	})
 }
 
@@ -428,6 +430,7 @@ func TestWindow33AMissingQueueStopsItsShardWithAnAlarmAndIsNotMade(t *testing.T)
 		if n := w.logged("queue is missing"); n != 1 {
 			t.Errorf("%d alarms in 10 minutes, want 1", n)
 		}
+		windowHit(t, w.logged("queue is missing"))
 		if n := w.sim.Stats().Count("accountb", "CreateQueue"); n != 3 {
 			t.Errorf("%d queues made, want those of the distributor", n)
 		}

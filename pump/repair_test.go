@@ -61,6 +61,7 @@ func TestRepairPutsWhatIsMissingUnderItsIdentityAndNothingElse(t *testing.T) {
 		if len(got) != missing {
 			t.Errorf("%d tasks were put, %d were missing", len(got), missing)
 		}
+		windowHit(t, len(got))
 		for id, bodies := range got {
 			if len(bodies) != 1 || bodies[0] != want[id][0] {
 				t.Fatalf("%s was put as %q, and is %q", id, bodies, want[id])

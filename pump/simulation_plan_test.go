@@ -76,7 +76,7 @@ type simStep struct {
 	who   string // a process or an account
 	span  time.Duration
 	after bool   // of a crash: once the request has acted
-	point string // of a crash: one of simPoints; "" is at once
+	point string // of a crash: one of simPoints or simSteps; "" is at once
 	nth   int
 	rule  azsim.Rule
 }
@@ -84,6 +84,9 @@ type simStep struct {
 // simPoints are the requests, and the one thing that is none, that a process may
 // die before or after.
 var simPoints = []string{"put", "get", "renew", "replace", "delete", "read", "write", "transact", "query", "effect"}
+
+// simSteps are requests that are told by what they do. Plans of seeds do not have them.
+var simSteps = []string{"checkpoint", "seal", "commit", "poison"}
 
 func newSimPlan() *simPlan {
 	return &simPlan{
@@ -263,8 +266,8 @@ func (s *simStep) parsePoint(args []string) (err error) {
 	if !s.after && args[0] != "before" {
 		return errors.New("a crash is before or after something")
 	}
-	if !slices.Contains(simPoints, s.point) {
-		return fmt.Errorf("%q is none of %s", s.point, strings.Join(simPoints, ", "))
+	if all := slices.Concat(simPoints, simSteps); !slices.Contains(all, s.point) {
+		return fmt.Errorf("%q is none of %s", s.point, strings.Join(all, ", "))
 	}
 	if s.nth, err = strconv.Atoi(args[2]); err == nil && s.nth < 1 {
 		err = errors.New("the first is 1")

@@ -87,16 +87,16 @@ func (p *simProcess) stopped(what string) (was bool) {
 	}
 }
 
-// reaches says that the process is before or after something at which it may be
+// reaches says that the process is before or after a request at which it may be
 // meant to die, and whether it is dead.
-func (p *simProcess) reaches(op string, after bool) bool {
+func (p *simProcess) reaches(r simRequest, after bool) bool {
 	w := p.world
 	w.mu.Lock()
 	due := ""
 	for _, point := range p.points {
-		if point.op == op && point.after == after && point.left > 0 {
+		if (point.op == r.op || point.op == r.step) && point.after == after && point.left > 0 {
 			if point.left--; point.left == 0 && !p.dead {
-				due = map[bool]string{false: "before ", true: "after "}[after] + op
+				due = map[bool]string{false: "before ", true: "after "}[after] + point.op
 			}
 		}
 	}
@@ -279,11 +279,11 @@ func (p *simProcess) handle(ctx context.Context, t *Task) (*simTask, error) {
 	if err := w.fails(task, t); err != nil {
 		return nil, err
 	}
-	if p.reaches("effect", false) {
+	if p.reaches(simRequest{op: "effect"}, false) {
 		return nil, errSimDead
 	}
 	w.effect(p, task)
-	if p.reaches("effect", true) {
+	if p.reaches(simRequest{op: "effect"}, true) {
 		return nil, errSimDead
 	}
 	return task, nil

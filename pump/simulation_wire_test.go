@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -42,7 +44,10 @@ const simSpread = 20 * time.Microsecond
 
 // simRequest says what a request is: the kind of it that a process may die at, what it
 // is about, and what tells it from others that this process may send in the same instant.
-type simRequest struct{ op, object, key string }
+type simRequest struct {
+	op, object, key string
+	step            string // one of simSteps, if it is one
+}
 
 // sendSim carries one request.
 func sendSim[T any](p *simProcess, ctx context.Context, r simRequest, act func(context.Context) (T, error)) (T, error) {
@@ -69,9 +74,12 @@ func carrySim[T any](p *simProcess, ctx context.Context, r simRequest, n int, ac
 		// Otherwise it was stopped in the middle of sending, and sends the rest
 		// when it goes on, although the time for it is over.
 		return zero, notSent()
-	case p.reaches(r.op, false):
+	case p.reaches(r, false):
 		<-ctx.Done()
 		return zero, notSent()
+	}
+	if paused {
+		p.world.count(simSentLate)
 	}
 	type reply struct {
 		answer T
@@ -83,7 +91,7 @@ func carrySim[T any](p *simProcess, ctx context.Context, r simRequest, n int, ac
 		defer cancel()
 		var a reply
 		a.answer, a.err = act(ctx)
-		p.reaches(r.op, true)
+		p.reaches(r, true)
 		replies <- a
 	})
 	var a reply
@@ -124,7 +132,13 @@ type simQueue struct {
 	object string
 }
 
-func (q *simQueue) request(op, key string) simRequest { return simRequest{op, q.object, key} }
+func (q *simQueue) request(op, key string) simRequest {
+	r := simRequest{op: op, object: q.object, key: key}
+	if op == "put" && strings.HasSuffix(q.object, "/"+poisonQueue("work")) {
+		r.step = "poison"
+	}
+	return r
+}
 
 func (q *simQueue) Create(ctx context.Context) error {
 	return runSim(q.by, ctx, q.request("create", ""), q.Queue.Create)
@@ -197,23 +211,38 @@ func simDigest(text []byte) string {
 	return string(b[:])
 }
 
+// rowRequest says what the writing of a row is, in which of all steps (P2.1, P2.2, P3.3).
+func rowRequest(op string, w storage.Write) simRequest {
+	r := simRequest{op: op, object: w.Entity.Partition, key: w.Entity.Row}
+	has := func(property string) bool { return w.Entity.Properties[property] != nil }
+	switch {
+	case strings.HasSuffix(r.object, ".election") && has("Checkpoint0"):
+		r.step = "checkpoint"
+	case strings.HasSuffix(r.object, ".runs") && w.Entity.Properties["State"] == string(control.RunSealed):
+		r.step = "seal"
+	case strings.Contains(r.object, ".ledger.") && has("Counts"):
+		r.step = "commit"
+	}
+	return r
+}
+
 type simTable struct {
 	storage.Table
 	by *simProcess
 }
 
 func (t *simTable) Create(ctx context.Context) error {
-	return runSim(t.by, ctx, simRequest{"create", t.Name(), ""}, t.Table.Create)
+	return runSim(t.by, ctx, simRequest{op: "create", object: t.Name()}, t.Table.Create)
 }
 
 func (t *simTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
-	return sendSim(t.by, ctx, simRequest{"read", partition, row}, func(ctx context.Context) (storage.Entity, error) {
+	return sendSim(t.by, ctx, simRequest{op: "read", object: partition, key: row}, func(ctx context.Context) (storage.Entity, error) {
 		return t.Table.Read(ctx, partition, row)
 	})
 }
 
 func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
-	return sendSim(t.by, ctx, simRequest{"write", w.Entity.Partition, w.Entity.Row}, func(ctx context.Context) (storage.ETag, error) {
+	return sendSim(t.by, ctx, rowRequest("write", w), func(ctx context.Context) (storage.ETag, error) {
 		tag, err := t.Table.Write(ctx, w)
 		t.by.world.wrote([]storage.Write{w}, err)
 		return tag, err
@@ -221,7 +250,7 @@ func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, er
 }
 
 func (t *simTable) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
-	return sendSim(t.by, ctx, simRequest{"transact", writes[0].Entity.Partition, writes[0].Entity.Row}, func(ctx context.Context) ([]storage.ETag, error) {
+	return sendSim(t.by, ctx, rowRequest("transact", writes[0]), func(ctx context.Context) ([]storage.ETag, error) {
 		tags, err := t.Table.Transact(ctx, writes)
 		t.by.world.wrote(writes, err)
 		return tags, err
@@ -232,7 +261,7 @@ func (t *simTable) Transact(ctx context.Context, writes []storage.Write) ([]stor
 // stopped process is stopped before the first or after the last.
 func (t *simTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
-		rows, err := sendSim(t.by, ctx, simRequest{"query", q.Partition, q.From}, func(ctx context.Context) (rows []storage.Entity, _ error) {
+		rows, err := sendSim(t.by, ctx, simRequest{op: "query", object: q.Partition, key: q.From}, func(ctx context.Context) (rows []storage.Entity, _ error) {
 			for e, err := range t.Table.Query(ctx, q) {
 				if err != nil {
 					return nil, err

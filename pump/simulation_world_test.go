@@ -81,6 +81,7 @@ const (
 	simPausedWithTasks = "pause beyond the visibility with tasks in handlers"
 	simLongPause       = "pause beyond the lease"
 	simTakenOver       = "runs taken over"
+	simSentLate        = "requests sent by a process that was stopped before"
 	simLeasesLost      = "messages lost to the end of their lease"
 )
 
