@@ -372,7 +372,7 @@ func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
 	})
 }
 
-func TestP82InASharedWorkloadTheProcessorsAreNudgedInTurn(t *testing.T) {
+func TestP82InASharedWorkloadNudgesAreSpreadOverTheProcessors(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		shared := func(c *Config, _ *memberOptions) { c.Segments = Shared }
 		d, sent := w.joiner("d", "open", func(c *Config, o *memberOptions) {
@@ -393,14 +393,14 @@ func TestP82InASharedWorkloadTheProcessorsAreNudgedInTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		nudged := map[string]int{}
-		for range 9 {
+		for range 30 {
 			d.nudgeOwner(s, 7)
 			time.Sleep(2 * nudgeEvery)
 		}
 		for _, n := range sent.take() {
 			nudged[n.Instance]++
 		}
-		if len(nudged) != 3 || nudged["p1"] != 3 || nudged["p2"] != 3 || nudged["p3"] != 3 {
+		if len(nudged) != 3 || nudged["p1"] < 4 || nudged["p2"] < 4 || nudged["p3"] < 4 {
 			t.Errorf("nudged: %v", nudged)
 		}
 	})
