@@ -53,7 +53,7 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				took := time.Since(began)
-				var passed, envelopes int64
+				var passed, envelopes, split int64
 				for _, p := range all {
 					p.stop()
 				}
@@ -62,7 +62,9 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 					s := p.summary
 					passed += s.Passed
 					envelopes += s.Envelopes
-					if p.err != nil || s.Handled != int64(tasks/owners) || s.Released+s.Lost+s.Failed != 0 {
+					split += s.Split
+					// What came back often enough to be suspicious is split, innocent or not (P4.2).
+					if p.err != nil || s.Handled != int64(tasks/owners) || s.Released != s.Split*int64(tasks/640) || s.Lost+s.Failed != 0 {
 						t.Errorf("%v, %+v", p.err, s)
 					}
 				}
@@ -72,7 +74,7 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 						t.Fatalf("segment %d of %s was handled by %s", h.segment, owner.Instance, h.instance)
 					}
 				}
-				if w.left() != 0 || passed == 0 || passed != envelopes-640 {
+				if own := envelopes - passed; w.left() != 0 || passed == 0 || own < 640 || own > 640+4*split || split > 640/20 {
 					t.Errorf("%d messages left, %d of %d deliveries passed on", w.left(), passed, envelopes)
 				}
 				if took > time.Minute {

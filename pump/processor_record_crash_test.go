@@ -266,10 +266,9 @@ func TestHandOversAndStopsDoNotWaitForCredit(t *testing.T) {
 			w.settled(1)
 			time.Sleep(2 * time.Second)
 			segments := w.everySegment() // in 16 partitions
-			v := w.view()
 			if !stop { // those that q will get
 				q := w.join("q", &seen{}, ProcessorOptions{})
-				v = w.settled(2)
+				v := w.settled(2)
 				q.end()
 				w.settled(1)
 				segments = owns(v, "q")

@@ -477,8 +477,8 @@ func TestSecretsAreNowhereInFailures(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		if echoes < 20 {
-			t.Errorf("only %d requests were thrown back", echoes)
+		if echoes == 0 {
+			t.Error("no request was thrown back")
 		}
 	})
 	t.Run("dark accounts", func(t *testing.T) {
