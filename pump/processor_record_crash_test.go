@@ -266,7 +266,7 @@ func TestHandOversAndStopsDoNotWaitForCredit(t *testing.T) {
 			w.settled(1)
 			time.Sleep(2 * time.Second)
 			segments := w.everySegment() // in 16 partitions
-			if !stop { // those that q will get
+			if !stop {                   // those that q will get
 				q := w.join("q", &seen{}, ProcessorOptions{})
 				v := w.settled(2)
 				q.end()

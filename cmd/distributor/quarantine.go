@@ -185,8 +185,15 @@ func (w *which) list(cmd *cobra.Command) error {
 		return err
 	}
 	t := table{columns: []column{
-		{title: "CAUSE", shrink: 8}, {title: "TRIES", right: true}, {title: "TASKS", right: true}, {title: "FIRST"}, {title: "LAST"},
-		{title: "INSTANCE", shrink: 8, cut: cutMiddle}, {title: "ACCOUNT", shrink: 8, cut: cutMiddle}, {title: "ID"}, {title: "NOTE"},
+		{title: "CAUSE", shrink: 8},
+		{title: "TRIES", right: true},
+		{title: "TASKS", right: true},
+		{title: "FIRST"},
+		{title: "LAST"},
+		{title: "INSTANCE", shrink: 8, cut: cutMiddle},
+		{title: "ACCOUNT", shrink: 8, cut: cutMiddle},
+		{title: "ID"},
+		{title: "NOTE"},
 	}}
 	var c counted
 	var printing error

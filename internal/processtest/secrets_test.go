@@ -385,9 +385,19 @@ done
 	}
 
 	for _, args := range [][]string{
-		{"status", "--config", w.config}, {"status", "--config", w.config, "--json"}, {"accounts", "list", "--config", w.config, "--json"}, {"accounts", "drain", "account2", "--config", w.config},
-		{"quarantine", "list", "--config", w.config}, {"quarantine", "list", "--config", w.config, "--json"}, {"quarantine", "show", "--config", w.config, "--json"}, {"quarantine", "redrive", "--config", w.config, "--dry-run"},
-		{"gates", "--config", w.config}, {"hold", "morning", "--config", w.config}, {"release", "morning", "--config", w.config}, {"ids", "numbers", "--config", w.config}, {"state", "--config", w.config, "--json"},
+		{"status", "--config", w.config},
+		{"status", "--config", w.config, "--json"},
+		{"accounts", "list", "--config", w.config, "--json"},
+		{"accounts", "drain", "account2", "--config", w.config},
+		{"quarantine", "list", "--config", w.config},
+		{"quarantine", "list", "--config", w.config, "--json"},
+		{"quarantine", "show", "--config", w.config, "--json"},
+		{"quarantine", "redrive", "--config", w.config, "--dry-run"},
+		{"gates", "--config", w.config},
+		{"hold", "morning", "--config", w.config},
+		{"release", "morning", "--config", w.config},
+		{"ids", "numbers", "--config", w.config},
+		{"state", "--config", w.config, "--json"},
 		{"run", "--config", w.config, "--exec", "sh -c 'env; env >&2; echo {}; exit 3'", "--on-bad-line", "skip", "--debug"},
 	} {
 		w.run("distributor", args...)
@@ -538,13 +548,38 @@ func TestSecretsAreNowhereInWhatIsSaidOfMistakes(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"distributor", connection}, {"distributor", "status", connection}, {"distributor", "status", "--config", connection}, {"distributor", "status", "--config", w.config, "--watch=" + token}, {"distributor", "status", "--" + connection}, {"distributor", "status", "--connection=" + connection},
-		{"distributor", "accounts", "add", connection, "--config", w.config}, {"distributor", "accounts", "remove", key, "--config", w.config}, {"distributor", "release", connection, "--config", w.config}, {"distributor", "ids", "AccountKey=" + key, "--config", w.config}, {"distributor", "wait", connection, "--config", w.config},
-		{"distributor", "run", "--config", w.config, "--input", connection}, {"distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--format", connection}, {"distributor", "run", "--config", w.config, "--exec", "sh -c 'exit 1' " + connection},
-		{"processor", "run", "--config", w.config, "--exec", connection}, {"processor", "run", "--config", w.config, "--discard", "--admin", connection}, {"processor", "run", "--config", w.config, "--discard", "--gate", connection}, {"processor", "run", "--config", w.config, "--discard", "--max-attempts", connection},
-		{"processor", "run", "--config", w.config, "--http", token + " ", "--until-idle", "100ms"}, {"processor", "run", "--config", w.config, "--http", "http://127.0.0.1:1/?" + sas, "--until-idle", "100ms", "--debug"}, {"processor", "run", "--config", w.config, "--http", "http://127.0.0.1:1", "--http-header", "Authorization Bearer " + key}, {"processor", "run", "--config", w.config, "--log-format", connection, "--discard"},
-		{"processor", "run", "--config", w.config, "--http", "http://127.0.0.1:1", "--http-header", "Authorization: Bearer ${HANDLER_TOKEN}", "--until-idle", "100ms", "--debug"}, {"loadtest", "serve", "--limits", connection}, {"loadtest", connection},
-		{"distributor", "--help"}, {"distributor", "run", "--help"}, {"processor", "run", "--help"}, {"loadtest", "serve", "--help"}, {"processor", "version"}, {"distributor", "completion", "bash"}, {"distributor", "__complete", "status", "--config", ""},
+		{"distributor", connection},
+		{"distributor", "status", connection},
+		{"distributor", "status", "--config", connection},
+		{"distributor", "status", "--config", w.config, "--watch=" + token},
+		{"distributor", "status", "--" + connection},
+		{"distributor", "status", "--connection=" + connection},
+		{"distributor", "accounts", "add", connection, "--config", w.config},
+		{"distributor", "accounts", "remove", key, "--config", w.config},
+		{"distributor", "release", connection, "--config", w.config},
+		{"distributor", "ids", "AccountKey=" + key, "--config", w.config},
+		{"distributor", "wait", connection, "--config", w.config},
+		{"distributor", "run", "--config", w.config, "--input", connection},
+		{"distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--format", connection},
+		{"distributor", "run", "--config", w.config, "--exec", "sh -c 'exit 1' " + connection},
+		{"processor", "run", "--config", w.config, "--exec", connection},
+		{"processor", "run", "--config", w.config, "--discard", "--admin", connection},
+		{"processor", "run", "--config", w.config, "--discard", "--gate", connection},
+		{"processor", "run", "--config", w.config, "--discard", "--max-attempts", connection},
+		{"processor", "run", "--config", w.config, "--http", token + " ", "--until-idle", "100ms"},
+		{"processor", "run", "--config", w.config, "--http", "http://127.0.0.1:1/?" + sas, "--until-idle", "100ms", "--debug"},
+		{"processor", "run", "--config", w.config, "--http", "http://127.0.0.1:1", "--http-header", "Authorization Bearer " + key},
+		{"processor", "run", "--config", w.config, "--log-format", connection, "--discard"},
+		{"processor", "run", "--config", w.config, "--http", "http://127.0.0.1:1", "--http-header", "Authorization: Bearer ${HANDLER_TOKEN}", "--until-idle", "100ms", "--debug"},
+		{"loadtest", "serve", "--limits", connection},
+		{"loadtest", connection},
+		{"distributor", "--help"},
+		{"distributor", "run", "--help"},
+		{"processor", "run", "--help"},
+		{"loadtest", "serve", "--help"},
+		{"processor", "version"},
+		{"distributor", "completion", "bash"},
+		{"distributor", "__complete", "status", "--config", ""},
 	} {
 		w.run(args[0], args[1:]...)
 	}
