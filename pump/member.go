@@ -123,7 +123,7 @@ func (m *member) join(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if e, ok := asStorageError(err); !ok || !e.Ambiguous() && e.Code != storage.Canceled && e.Code != storage.Throttled {
+		if !mayJoinLater(err) {
 			return fmt.Errorf("workload %q in account %q: %w", m.cfg.Workload, m.cfg.Control, err)
 		}
 		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control, "error", err)
@@ -131,6 +131,17 @@ func (m *member) join(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// mayJoinLater reports whether a join that failed may succeed without anybody's doing:
+// the control account did not answer, for a request or for as long as control waits for the row of
+// an earlier process, or this process was declared dead while it was stopped.
+func mayJoinLater(err error) bool {
+	if errors.Is(err, control.ErrEvicted) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	e, ok := asStorageError(err)
+	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 
 func (m *member) presenceOptions() control.PresenceOptions {

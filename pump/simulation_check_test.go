@@ -382,6 +382,7 @@ func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
 		return
 	}
 	switch {
+	case !condemned && w.suspected(poison):
 	case condemned && task.effects > 0:
 		w.wrongf("%v was done, though it always fails", task)
 	case condemned && len(poison) == 0:
@@ -391,6 +392,18 @@ func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
 	case !condemned && len(poison) > 0:
 		w.wrongf("%v is in quarantine, for %v", task, poison)
 	}
+}
+
+// suspected: a task is in quarantine because its processes ended, or so it seemed (P4.2): they
+// were killed, were stopped, or lost the message again and again. Without anything of that kind nobody is suspected.
+func (w *simWorld) suspected(poison []string) bool {
+	if len(poison) == 0 || slices.ContainsFunc(poison, func(reason string) bool { return reason != ReasonEndsProcess }) {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts["tasks in quarantine as if they had ended their processes"]++
+	return w.troubleLocked() >= simAttempts
 }
 
 // checkRepeats bounds how often tasks were done that were done before. What goes wrong with a

@@ -2,10 +2,13 @@ package pump
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // What the simulation has found, each as the smallest test that shows it.
@@ -62,4 +65,47 @@ func TestAnElectedDistributorToldToStopAtItsStartIsNoError(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A processor that waits for the row of an earlier process of its name to be dead ended with an
+// error when the control account was dark meanwhile; so did one that was itself declared dead then.
+func TestAProcessorThatCannotJoinForLongGoesOnTrying(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		cfg := w.config("old", 1)
+		cfg.Instance = "p"
+		old, err := NewProcessor(cfg, &seen{}, ProcessorOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := w.start(old)
+		time.Sleep(10 * time.Second)
+		w.sim.Inject(azsim.Rule{Instance: "old", Fault: azsim.FailBefore}) // it dies
+		before.stop()
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{}))
+		time.Sleep(3 * time.Second)
+		dark := w.fault(azsim.Rule{Service: "table", Fault: azsim.FailBefore})
+		time.Sleep(5 * time.Minute)
+		dark.Remove()
+		w.put("accounta", "work-00", 2, 3)
+		time.Sleep(2 * time.Minute)
+		p.end()
+		<-before.done
+		h.expect(t, 6, 6)
+	})
+}
+
+func TestADeathDeclaredWhileJoiningIsNotTheEnd(t *testing.T) {
+	for err, later := range map[error]bool{
+		control.ErrEvicted:                      true,
+		context.DeadlineExceeded:                true,
+		&storage.Error{Code: storage.MaybeDone}: true,
+		&storage.Error{Code: storage.Throttled}: true,
+		&storage.Error{Code: storage.Auth}:      false,
+		control.ErrNameTaken:                    false,
+	} {
+		if got := mayJoinLater(fmt.Errorf("joining: %w", err)); got != later {
+			t.Errorf("%v may be better later: %v", err, got)
+		}
+	}
 }

@@ -160,7 +160,7 @@ func (w *simWorld) addDone(sums simSums, r control.Run, segment uint32, v *simVe
 	source := v.runs[r.ID]
 	for n, i := range source.tasks[segment] {
 		sealed := r.State == control.RunSealed || r.State == control.RunClosed
-		done := sealed && !source.condemned(i)
+		done := sealed && !source.condemned(i) && len(v.poison[simKey{r.ID, segment, uint64(n)}]) == 0
 		if record := v.records[segment]; w.plan.delivery == Once && record != nil && r.State != control.RunClosed {
 			done = record.Done(r.ID, uint64(n))
 		}

@@ -18,6 +18,10 @@ import (
 // ErrNameTaken: another live process is a member under this instance's name.
 var ErrNameTaken = errors.New("another process uses this instance name")
 
+// ErrEvicted is Join's error if the member was declared dead before it had read its first
+// view, because it was stopped or cut off in that moment. It may join again.
+var ErrEvicted = errors.New("the member row was removed by another")
+
 // PresenceOptions says who joins a workload's cluster, and with which times.
 // Members should have equal times; where they differ, an observer takes the
 // longer of its own and the observed member's.
@@ -173,7 +177,7 @@ func (p *Presence) join(ctx context.Context, w *Workload) error {
 		v.Workload, err = w.later(v.Workload)
 	}
 	if err == nil && !p.shown(v) {
-		err = errors.New("the member row was removed by another")
+		err = ErrEvicted
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(p.ctx, p.times.timeout()) // ctx may be what ended
