@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -85,6 +86,7 @@ func TestAClaimAnsweredAfterTrustEndedIsNotTrusted(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		p := c.join("a")
 		c.settle(5 * time.Second)
+		synctest.Wait() // a beat that is answered in this instant would renew the trust
 		p.mu.Lock()
 		p.trustEnds = time.Now()
 		p.endLocked(3, ErrSegmentLost)
