@@ -193,9 +193,11 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	if w.run.State == control.RunSealed && complete(w.run.Sealed, w.recorded) { // what was sealed never changes
 		return true, nil
 	}
-	if w.run, err = w.runs.Get(ctx, w.id); err != nil {
-		return false, err
+	run, err := w.runs.Get(ctx, w.id)
+	if err != nil {
+		return false, err // what is known of it stays
 	}
+	w.run = run
 	w.tell()
 	switch w.run.State {
 	case control.RunClosed:

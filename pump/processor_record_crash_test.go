@@ -288,7 +288,8 @@ func TestHandOversAndStopsDoNotWaitForCredit(t *testing.T) {
 			}
 			q := w.join("q", &seen{}, ProcessorOptions{})
 			w.settled(2)
-			if d := time.Since(began); d > 4*time.Second {
+			// One beat to be seen by, another to claim with; results that wait for credit wait for ten seconds.
+			if d := time.Since(began); d > 8*time.Second {
 				t.Errorf("the hand-over took %v", d)
 			}
 			w.expectBook(tasks, 0)
