@@ -61,7 +61,7 @@ simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and wri
 ifdef PLAN
 	$(GO) test ./pump -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
 else
-	GOGC=400 $(GO) test ./pump -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.report '$(CURDIR)/pump/SIMULATION.md'
+	cd pump && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.report '$(CURDIR)/pump/SIMULATION.md'
 endif
 
 windows: ## hit every window of vulnerability and write pump/WINDOWS.md
