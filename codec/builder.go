@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"time"
 	"unicode/utf8"
 	"unsafe"
 
@@ -79,8 +80,8 @@ func NewBuilder(textLimit int) *Builder {
 }
 
 // Reset begins an empty envelope with the identity of h: Version, Workload, Run,
-// Segment, Attempt, Generation and MapVersion; the other fields are ignored, so
-// that the header of an opened envelope will do. An h that cannot be written is
+// Segment, Attempt, Generation, MapVersion and Sealed; the other fields are ignored,
+// so that the header of an opened envelope will do. An h that cannot be written is
 // the error of the next Add or Seal.
 func (b *Builder) Reset(h Header) {
 	b.free()
@@ -101,6 +102,10 @@ func (b *Builder) Reset(h Header) {
 	b.rawLen, b.crc, b.compressed, b.primed = 0, 0, 0, 0
 	b.sum.Reset()
 }
+
+// Stamp says when the envelope is sealed, to the millisecond: [Header.Sealed]. It is
+// to be called between Reset and Seal; the version 1 has no room for it and ignores it.
+func (b *Builder) Stamp(sealed time.Time) { b.head.Sealed = sealed }
 
 func (b *Builder) free() {
 	b.raw.free()
@@ -268,6 +273,7 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	h.Tasks = NSet{slices.Clone(b.spans)}
 	h.RawLen = uint64(b.rawLen)
 	h.Checksum = b.sum.Sum64()
+	h.Sealed = b.stamp()
 
 	b.chunks = b.chunks.grow(tailLen)
 	body := append(b.chunks.b, streamEnd...)
@@ -280,6 +286,15 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	b.free()
 	b.err = errNotReset
 	return dst, h, nil
+}
+
+// stamp is when the envelope was sealed, as a reader will see it.
+func (b *Builder) stamp() time.Time {
+	ms := millis(b.head.Sealed)
+	if b.head.Version < sealedSince || ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
 }
 
 // appendText appends the text of a header and of the packed bytes behind it.

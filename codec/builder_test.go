@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/flate"
@@ -433,5 +434,33 @@ func TestPackingAllocatesNothingPerTask(t *testing.T) {
 	t.Logf("%v allocations for %d tasks", allocs, n)
 	if allocs > 0.01*float64(n) {
 		t.Errorf("%v allocations for %d tasks", allocs, n)
+	}
+}
+
+func TestAnEnvelopeSaysWhenItWasSealed(t *testing.T) {
+	sealed := time.Date(2026, 3, 1, 12, 0, 0, 123_987_000, time.FixedZone("", 3600))
+	for version, want := range map[uint8]time.Time{1: {}, 2: sealed.Truncate(time.Millisecond).UTC()} {
+		b := NewBuilder(0)
+		h := testHeader()
+		h.Version = version
+		b.Reset(h)
+		fill(t, b, jsonTasks(1, 100))
+		b.Stamp(sealed)
+		text, made, err := b.Seal(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := ReadHeader(text)
+		if err != nil || read.Version != version || !read.Sealed.Equal(want) || !made.Sealed.Equal(want) {
+			t.Errorf("version %d: %v and %v, want %v; %v", version, made.Sealed, read.Sealed, want, err)
+		}
+		// What is put back and what is set aside was sealed when it was.
+		again, err := Restamped(text, 7, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read, err = ReadHeader(again); err != nil || read.Version != version || !read.Sealed.Equal(want) {
+			t.Errorf("version %d with another attempt: %v, want %v; %v", version, read.Sealed, want, err)
+		}
 	}
 }

@@ -7,7 +7,7 @@
 // [Restamped] change a header without unpacking. A message that is no envelope
 // is one task, [Foreign]. The package is pure: no I/O, no clock.
 //
-// # The format, version 1
+// # The format, version 2
 //
 // An envelope is a gzip file (RFC 1952) with one member, encoded as standard
 // base64 with padding and without line breaks, so that
@@ -41,7 +41,7 @@
 // Because the header is a multiple of three bytes, its text ends between two
 // characters: it can be replaced without decoding what follows.
 //
-// The fields of version 1:
+// The fields of version 2; those of version 1 are the same without sealed:
 //
 //	string    workload, at most 255 bytes of UTF-8
 //	16 bytes  run
@@ -51,6 +51,8 @@
 //	uvarint   map version, 64 bits
 //	uvarint   size of the records in bytes
 //	8 bytes   xxhash64 (seed 0) of the records
+//	8 bytes   sealed: when the envelope was ready to be put, by its maker's clock,
+//	          in milliseconds since 1970, signed, 0 for not known
 //	uvarint   number of spans of the n-set, at least 1; then for each span
 //	  uvarint   its first n, less the least it could be: 0 for the first span,
 //	            else the n after the last of the span before, plus 1

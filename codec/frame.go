@@ -123,14 +123,13 @@ func readFrame(text []byte) (frame, error) {
 		return fr, wrap(ErrVersion, "%d, this program reads up to %d", fr.Version, Version)
 	}
 	f := fields{rest: head[fieldsAt : len(head)-checkLen]}
-	h := readFields(&f, fr.packed)
+	h := readFields(&f, fr.Version, fr.packed)
 	if f.err == nil && (len(f.rest) > 2 || len(f.rest) > 0 && f.rest[0] != 0 || len(f.rest) > 1 && f.rest[1] != 0) {
 		f.fail("more than the fields")
 	}
 	if f.err != nil {
 		return frame{}, f.err
 	}
-	h.Version = fr.Version
 	fr.Header = h
 	return fr, nil
 }

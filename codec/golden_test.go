@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
-// The golden files pin the format: what version 1 wrote once is read for ever.
+// The golden files pin the format: what each version wrote once is read for ever.
+// Of version 1, and so of version 2:
 //
 //	v1.txt              an envelope's message text
 //	v1.gz               the same as a gzip file
@@ -44,6 +46,9 @@ func dump(t testing.TB, text []byte) []byte {
 	h := e.Header
 	fmt.Fprintf(&b, "version %d\nworkload %q\nrun %v\nsegment %d\ntasks %v\nattempt %d\ngeneration %d\nmap version %d\nraw length %d\nchecksum %016x\n",
 		h.Version, h.Workload, h.Run, h.Segment, h.Tasks, h.Attempt, h.Generation, h.MapVersion, h.RawLen, h.Checksum)
+	if h.Version >= sealedSince {
+		fmt.Fprintf(&b, "sealed %v\n", h.Sealed)
+	}
 	if c := h.Cause; c != nil {
 		fmt.Fprintf(&b, "cause reason %q detail %q instance %q attempts %d first %v last %v\n", c.Reason, c.Detail, c.Instance, c.Attempts, c.First, c.Last)
 	}
@@ -66,23 +71,25 @@ func TestGoldenEnvelopesAreReadForEver(t *testing.T) {
 	if *update {
 		writeGolden(t)
 	}
-	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks"} {
+	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks", "v2", "v2-quarantined", "v2-chunks"} {
 		got, want := dump(t, golden(t, name+".txt")), golden(t, name+".dump")
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s.txt says\n%swant\n%s", name, got, want)
 		}
 	}
-	if text := base64.StdEncoding.AppendEncode(nil, golden(t, "v1.gz")); !bytes.Equal(text, golden(t, "v1.txt")) {
-		t.Error("v1.txt is not the base64 of v1.gz")
+	for _, v := range []string{"v1", "v2"} {
+		if text := base64.StdEncoding.AppendEncode(nil, golden(t, v+".gz")); !bytes.Equal(text, golden(t, v+".txt")) {
+			t.Errorf("%s.txt is not the base64 of %[1]s.gz", v)
+		}
+		e := open(t, golden(t, v+".txt"))
+		sameTasks(t, e.Tasks, goldenTasks())
+		e.Release()
 	}
-	e := open(t, golden(t, "v1.txt"))
-	defer e.Release()
-	sameTasks(t, e.Tasks, goldenTasks())
 }
 
 // The compressed part may change with the compressor; the header may not.
 func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
-	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt"} {
+	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt", "v2.txt", "v2-quarantined.txt", "v2-chunks.txt"} {
 		want := golden(t, name)
 		fr, err := readFrame(want)
 		if err != nil {
@@ -92,21 +99,25 @@ func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
 			t.Errorf("%s: written again it is\n%s\nwant\n%s", name, got, want)
 		}
 	}
-	quarantined, err := Quarantined(golden(t, "v1.txt"), testCause())
-	if err != nil || !bytes.Equal(quarantined, golden(t, "v1-quarantined.txt")) {
-		t.Errorf("quarantined it is\n%s\n%v", quarantined, err)
+	for _, v := range []string{"v1", "v2"} {
+		quarantined, err := Quarantined(golden(t, v+".txt"), testCause())
+		if err != nil || !bytes.Equal(quarantined, golden(t, v+"-quarantined.txt")) {
+			t.Errorf("%s quarantined is\n%s\n%v", v, quarantined, err)
+		}
 	}
 }
 
 func writeGolden(t *testing.T) {
 	b := NewBuilder(4000)
-	b.Reset(testHeader())
+	h := testHeader()
+	h.Sealed = time.Date(2026, 11, 21, 13, 0, 0, 123e6, time.UTC)
+	b.Reset(h)
 	fill(t, b, jsonTasks(1, 1000))
 	chunks, _, err := b.Seal(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := seal(t, testHeader(), goldenTasks())
+	text := seal(t, h, goldenTasks())
 	quarantined, err := Quarantined(text, testCause())
 	if err != nil {
 		t.Fatal(err)
@@ -116,9 +127,9 @@ func writeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
-		"v1.txt": text, "v1.gz": member, "v1.dump": dump(t, text),
-		"v1-quarantined.txt": quarantined, "v1-quarantined.dump": dump(t, quarantined),
-		"v1-chunks.txt": chunks, "v1-chunks.dump": dump(t, chunks),
+		"v2.txt": text, "v2.gz": member, "v2.dump": dump(t, text),
+		"v2-quarantined.txt": quarantined, "v2-quarantined.dump": dump(t, quarantined),
+		"v2-chunks.txt": chunks, "v2-chunks.dump": dump(t, chunks),
 	} {
 		if err := os.WriteFile(filepath.Join("testdata", name), content, 0o644); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,10 @@ import (
 
 // Version is the newest format that this package reads, and the one that a
 // [Builder] writes unless told otherwise.
-const Version = 1
+const Version = 2
+
+// sealedSince is the first version that says when an envelope was sealed.
+const sealedSince = 2
 
 // DefaultHeadroom is how many characters of message text a [Builder] leaves
 // free by default, so that a cause can be added to a full envelope when it is
@@ -48,6 +51,10 @@ type Header struct {
 	RawLen uint64
 	// Checksum is the xxhash64 of the records before compression.
 	Checksum uint64
+	// Sealed is when the envelope was ready to be put, by the clock of who made it
+	// ([Builder.Stamp]), to the millisecond. It is zero if that is not known, as in
+	// version 1. It serves to measure; nothing may be decided by it.
+	Sealed time.Time
 	// Cause is set only in quarantined copies.
 	Cause *Cause
 }
@@ -67,7 +74,7 @@ type Cause struct {
 	First, Last time.Time
 }
 
-// appendFields appends the fields of version 1 in the order of the format.
+// appendFields appends the fields of h.Version in the order of the format.
 func (h *Header) appendFields(b []byte) []byte {
 	b = appendString(b, h.Workload)
 	b = append(b, h.Run[:]...)
@@ -77,6 +84,10 @@ func (h *Header) appendFields(b []byte) []byte {
 	b = binary.AppendUvarint(b, h.MapVersion)
 	b = binary.AppendUvarint(b, h.RawLen)
 	b = binary.LittleEndian.AppendUint64(b, h.Checksum)
+	if h.Version >= sealedSince {
+		// Not a varint: what has a fixed size can be written last without moving anything.
+		b = binary.LittleEndian.AppendUint64(b, uint64(millis(h.Sealed)))
+	}
 	b = h.Tasks.append(b)
 	if h.Cause == nil {
 		return append(b, 0)
@@ -87,9 +98,13 @@ func (h *Header) appendFields(b []byte) []byte {
 // fieldsSize is len(h.appendFields(nil)) for a header without a cause, less
 // what grows with every task: RawLen and Tasks.
 func (h *Header) fieldsSize() int {
-	return uvarintLen(uint64(len(h.Workload))) + len(h.Workload) + len(h.Run) +
+	size := uvarintLen(uint64(len(h.Workload))) + len(h.Workload) + len(h.Run) +
 		uvarintLen(uint64(h.Segment)) + uvarintLen(uint64(h.Attempt)) +
 		uvarintLen(uint64(h.Generation)) + uvarintLen(h.MapVersion) + 8 + 1
+	if h.Version >= sealedSince {
+		size += 8
+	}
+	return size
 }
 
 func (c *Cause) append(b []byte) []byte {
@@ -121,10 +136,10 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// readFields reads what appendFields wrote. packed is the real size of what
-// follows the header: it bounds everything that the fields declare.
-func readFields(f *fields, packed int) Header {
-	var h Header
+// readFields reads what appendFields wrote in that version. packed is the real size of
+// what follows the header: it bounds everything that the fields declare.
+func readFields(f *fields, version uint8, packed int) Header {
+	h := Header{Version: version}
 	h.Workload = f.string("workload", maxWorkload)
 	copy(h.Run[:], f.bytes("run", uint64(len(h.Run))))
 	h.Segment = uint32(f.uvarint("segment", math.MaxUint32))
@@ -134,6 +149,11 @@ func readFields(f *fields, packed int) Header {
 	h.RawLen = f.uvarint("raw length", math.MaxUint64)
 	if sum := f.bytes("checksum", 8); sum != nil {
 		h.Checksum = binary.LittleEndian.Uint64(sum)
+	}
+	if version >= sealedSince {
+		if at := f.bytes("sealed", 8); at != nil {
+			h.Sealed = f.instant("sealed", int64(binary.LittleEndian.Uint64(at)))
+		}
 	}
 	if f.err != nil {
 		return Header{}
@@ -222,12 +242,21 @@ func (f *fields) string(name string, limit uint64) string {
 
 func (f *fields) time(name string) time.Time {
 	v, n := binary.Varint(f.rest)
-	if n <= 0 || n != uvarintLen(uint64(v<<1)^uint64(v>>63)) || v < minMillis || v > maxMillis {
+	if n <= 0 || n != uvarintLen(uint64(v<<1)^uint64(v>>63)) {
 		f.fail("%s out of range", name)
 		return time.Time{}
 	}
 	f.rest = f.rest[n:]
-	if v == 0 {
+	return f.instant(name, v)
+}
+
+// instant is the time that millis made v of.
+func (f *fields) instant(name string, v int64) time.Time {
+	switch {
+	case v < minMillis || v > maxMillis:
+		f.fail("%s out of range", name)
+		return time.Time{}
+	case v == 0:
 		return time.Time{}
 	}
 	return time.UnixMilli(v).UTC()

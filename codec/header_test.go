@@ -22,7 +22,7 @@ func drawHeader(t *rapid.T) Header {
 		set = MakeNSet(rapid.Uint64Max(1<<63).Draw(t, "n"))
 	}
 	h := Header{
-		Version:    Version,
+		Version:    rapid.Uint8Range(1, Version).Draw(t, "version"),
 		Workload:   rapid.StringN(-1, -1, maxWorkload).Draw(t, "workload"),
 		Run:        RunID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "run")),
 		Segment:    rapid.Uint32().Draw(t, "segment"),
@@ -32,6 +32,9 @@ func drawHeader(t *rapid.T) Header {
 		MapVersion: rapid.Uint64().Draw(t, "map version"),
 		RawLen:     uint64(set.Len())*minRecord + rapid.Uint64Max(1<<20).Draw(t, "more raw"),
 		Checksum:   rapid.Uint64().Draw(t, "checksum"),
+	}
+	if h.Version >= sealedSince {
+		h.Sealed = drawTime(t, "sealed")
 	}
 	if rapid.Bool().Draw(t, "quarantined") {
 		h.Cause = &Cause{
