@@ -198,7 +198,8 @@ type Distributor struct {
 	router  *router                 // where tasks go; it outlives Run
 	running atomic.Pointer[sending] // of Run; nil outside of it
 
-	saidExtra bool // that accounts of the configuration are not in use
+	saidExtra bool   // that accounts of the configuration are not in use
+	led       uint64 // the epoch in which Run began a run last; 0: none, or who knows
 }
 
 // NewDistributor checks the configuration; it makes no request.

@@ -333,14 +333,24 @@ func (l *leadership) job(ctx context.Context) (*distribution, error) {
 			return r, err
 		}
 	}
+	orphans := l.orphans(ctx)
+	d.led = 0
 	r := l.begin()
-	if err := d.create(ctx, r, "every"); err != nil {
+	if err := d.create(ctx, r, modeEvery); err != nil {
 		return nil, err
 	}
 	// If the answer is lost, the row may hold the run: whoever leads next then
 	// continues it from its start.
-	return r, within(ctx, func(ctx context.Context) error { return l.term.Begin(ctx, r.id) })
+	if err := within(ctx, func(ctx context.Context) error { return l.term.Begin(ctx, r.id) }); err != nil {
+		return r, err
+	}
+	d.led = l.term.Epoch
+	l.bury(ctx, orphans)
+	return r, nil
 }
+
+// modeEvery is the mode of a run that was made by an elected leader.
+const modeEvery = "every"
 
 func (l *leadership) begin() *distribution {
 	r := l.d.begin()

@@ -291,6 +291,46 @@ func TestASealedRunIsOnlyFinished(t *testing.T) {
 	})
 }
 
+// A leader that dies between making a run's row and beginning the run leaves an open row; the
+// next leader ends it, and neither what another sends without an election nor what was begun.
+func TestARunThatNeverBeganIsEnded(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		f := openFleet(&w.cfg, control.TableName)
+		runs := control.NewRuns(f.control, w.cfg.Workload)
+		ids := map[string]codec.RunID{"once": codec.NewRunID(), modeEvery: codec.NewRunID()}
+		for mode, id := range ids {
+			if err := runs.Create(t.Context(), control.Run{ID: id, Mode: mode, Instance: "former"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var first, second ended
+		lead := func(name string, e *ended) *working {
+			return w.startDistributor(w.distributor(name, &listSource{print: "a", n: 10, pace: time.Second}, DistributorOptions{Every: time.Minute, OnRun: e.by(name)}))
+		}
+		a := lead("a", &first)
+		time.Sleep(5 * time.Second)
+		if n := w.logged("a run that never began was ended"); n != 1 {
+			t.Errorf("%d runs were ended", n)
+		}
+		b := lead("b", &second)
+		time.Sleep(time.Second)
+		a.cancel() // in mid-run: b continues it
+		_ = a.wait()
+		r := second.until(t, succeeded)
+		b.cancel()
+		_ = b.wait()
+		if row := w.runRow(r.Run); !r.Resumed || row.State != control.RunSealed {
+			t.Errorf("%+v, the run is %s", r, row.State)
+		}
+		if row := w.runRow(ids["once"]); row.State != control.RunOpen {
+			t.Errorf("the run without an election is %s", row.State)
+		}
+		if row := w.runRow(ids[modeEvery]); row.State != control.RunBroken || row.Note != neverBegun {
+			t.Errorf("the run that never began is %s: %s", row.State, row.Note)
+		}
+	})
+}
+
 // P2.5: past the cap the distributor waits for the control plane.
 func TestUnsavedWorkIsCapped(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
