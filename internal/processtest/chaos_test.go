@@ -84,7 +84,7 @@ type part struct {
 func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 	c := &chaos{
 		world: newWorldOf(t, azsim.Config{Seed: *chaosSeed, Limits: azsim.NoLimits(), Latency: 2 * time.Millisecond}, 2, 4), length: length, tasks: tasks,
-		random: rand.New(rand.NewPCG(*chaosSeed, 1)), each: max(tasks/40, 1000),
+		random: rand.New(rand.NewPCG(*chaosSeed, 1)), each: max(tasks/16, 1000), // a run takes 2 s at least, because some put of it is delayed so long
 		kills: map[string]int{}, stops: map[string]int{}, dark: map[string]int{},
 	}
 	t.Logf("-chaos.seed %d", *chaosSeed)
