@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/control"
 )
 
@@ -196,6 +197,19 @@ func (d *Distributor) Nudged(n Nudge) {
 	}
 }
 
+// commonFormat is the newest format that all processors of a view read, 0 if it has none.
+func commonFormat(v *control.View) (reads uint32) {
+	for _, m := range v.Members {
+		if m.Role == control.RoleProcessor {
+			this := uint32(min(max(m.Reads, 1), codec.Version)) // a row may say anything
+			if reads == 0 || this < reads {
+				reads = this
+			}
+		}
+	}
+	return reads
+}
+
 // see takes what a member has read of the cluster.
 func (r *router) see(v *control.View) {
 	r.mu.Lock()
@@ -204,6 +218,7 @@ func (r *router) see(v *control.View) {
 		return
 	}
 	r.viewed = v.Read
+	r.reads.Store(commonFormat(v))
 	same := slices.Equal(r.spills, v.Spills)
 	r.spills = v.Spills
 	for m, at := range r.own {

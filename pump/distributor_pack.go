@@ -10,14 +10,16 @@ import (
 	"github.com/queuepump/queuepump/codec"
 )
 
-// packer fills the open envelopes of its segments, one each. It has no clock and
-// no goroutine; a lane drives it.
+// packer fills the open envelopes of its segments, one each. It has no goroutine,
+// and no clock but for the stamp of what it seals; a lane drives it.
 type packer struct {
 	head    codec.Header // what all envelopes share
 	most    int          // tasks in an envelope, 0 for as many as fit
 	maxHeld int          // bytes of all open envelopes together
 	// mapVersion is the shard map's, of this moment.
 	mapVersion func() uint64
+	// writes is the version of the format that everybody reads at this moment; nil: the newest.
+	writes func() uint8
 	// opened is called when an envelope gets its first task, before that can
 	// be part of a barrier; emit when it is sealed.
 	opened func(interval int)
@@ -96,6 +98,9 @@ func (p *packer) begin(segment uint32, n uint64, now time.Time) *openEnvelope {
 	if p.mapVersion != nil {
 		head.MapVersion = p.mapVersion()
 	}
+	if p.writes != nil {
+		head.Version = p.writes()
+	}
 	b.Reset(head)
 	if p.last != nil {
 		p.last.next = e
@@ -111,6 +116,7 @@ func (p *packer) begin(segment uint32, n uint64, now time.Time) *openEnvelope {
 func (p *packer) seal(e *openEnvelope) error {
 	buffer := texts.Get().(*[]byte)
 	c := &parcel{segment: e.segment, first: e.firstN, tasks: e.builder.Len(), interval: e.interval, receipts: e.receipts}
+	e.builder.Stamp(time.Now())
 	var err error
 	if c.text, _, err = e.builder.Seal((*buffer)[:0]); err != nil {
 		return fmt.Errorf("segment %d: %w", e.segment, err)

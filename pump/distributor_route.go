@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -21,6 +22,7 @@ type router struct {
 	fleet *fleet
 	log   *slog.Logger
 	route atomic.Pointer[route]
+	reads atomic.Uint32 // the newest format that all processors read; 0: none is known
 	wake  chan struct{} // capacity 1: marks may be needed
 
 	mu     sync.Mutex // guards what follows, and the making of routes
@@ -59,6 +61,15 @@ func newRouter(f *fleet, log *slog.Logger) *router {
 
 // now gives the route of this moment; nil before the first update.
 func (r *router) now() *route { return r.route.Load() }
+
+// writes is the format of new envelopes: the newest that every processor reads, as far as
+// is known (P4.6). Who comes later and reads less puts what it cannot read back.
+func (r *router) writes() uint8 {
+	if v := r.reads.Load(); v > 0 {
+		return uint8(v)
+	}
+	return codec.Version
+}
 
 // update takes a newer reading of the workload's row.
 func (r *router) update(w *control.Workload) {

@@ -12,7 +12,8 @@ type Hooks struct {
 	// Quarantine is called after a task or message was put into a poison queue.
 	Quarantine func(account, reason string, tasks int)
 	// Started is called when the handling of tasks of one message starts, with how
-	// long ago the message was put, by the service's clock up to when it was got.
+	// long ago the message was ready to be put: to the millisecond by its maker's clock, or
+	// if that is not known to the second by the service's own.
 	Started func(tasks int, age time.Duration)
 }
 

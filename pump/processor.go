@@ -133,6 +133,7 @@ type ProcessorSummary struct {
 	Requests    Requests `json:"requests"`
 	Throttled   int64    `json:"throttled"` // requests that were refused as too many
 	Seconds     float64  `json:"seconds"`
+	Latency     Latency  `json:"latency"` // from a message ready to be put to the start of its tasks
 }
 
 // Processor takes tasks from a workload's queues and hands them to a handler. The
@@ -198,6 +199,7 @@ type processing struct {
 	phase    atomic.Int32 // a phase
 	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
 	counts   counters
+	latency  latencies
 
 	member    atomic.Pointer[member] // nil until it has joined
 	share     atomic.Pointer[share]  // nil until then as well
@@ -478,6 +480,7 @@ func (r *processing) summary() ProcessorSummary {
 		Seconds: r.working().Seconds(),
 	}
 	s.Requests, s.Throttled = r.fleet.requests()
+	s.Latency = r.latency.total()
 	return s
 }
 

@@ -65,6 +65,7 @@ type pool struct {
 // slot is one place in the pool.
 type slot struct {
 	pool *pool
+	at   int             // which of the slots it is
 	ctx  context.Context // of the tasks of d; made once for each delivery that the slot works on
 	of   *delivery
 	took time.Duration // by the last task or batch, which says how far to fetch ahead
@@ -81,7 +82,7 @@ type slot struct {
 func newPool(r *processing) *pool {
 	p := &pool{r: r, slots: make([]*slot, r.o.Concurrency)}
 	for i := range p.slots {
-		p.slots[i] = &slot{pool: p}
+		p.slots[i] = &slot{pool: p, at: i}
 	}
 	return p
 }
@@ -163,7 +164,7 @@ func (s *slot) begin(d *delivery, from, to int) context.Context {
 		s.of = d
 	}
 	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, time.Now(), time.Time{}, false
-	s.pool.r.cfg.Hooks.started(to-from, s.began.Sub(d.born))
+	s.pool.r.begins(d, s.at, to-from, s.began)
 	return s.ctx
 }
 

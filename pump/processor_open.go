@@ -29,7 +29,8 @@ type delivery struct {
 	id       string // of the message
 	inserted time.Time
 	age      time.Duration // when it was got, by the service's own clock
-	born     time.Time     // that long before it was got, on the local clock
+	born     time.Time     // when it was ready to be put, on the local clock
+	exact    bool          // that is known to the millisecond
 	dequeued int64
 	lease    lease
 
@@ -177,7 +178,6 @@ func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, leas
 	d := &delivery{shard: s, settler: q.settler, id: m.ID, text: m.Text, inserted: m.Inserted, dequeued: m.Dequeued}
 	// Both times are the service's own, so no clock of this machine is in it.
 	d.age = max(0, m.NextVisible.Add(-lease).Sub(m.Inserted))
-	d.born = sent.Add(-d.age)
 	d.ctx, d.end = context.WithCancelCause(r.work)
 	r.counts.envelopes.Add(1)
 
@@ -202,6 +202,7 @@ func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, leas
 	case int(d.header.Segment) >= r.workload.Map.Segments:
 		d.whole = &wholly{reason: ReasonCorrupt, detail: fmt.Sprintf("segment %d of %d", d.header.Segment, r.workload.Map.Segments)}
 	}
+	d.born, d.exact = d.readiness(sent, d.age)
 	d.count = d.header.Tasks.Len()
 	switch {
 	case d.whole != nil:

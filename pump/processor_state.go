@@ -27,6 +27,8 @@ type ProcessorState struct {
 	LeaseSeconds float64 `json:"leaseSeconds"`
 	TaskSeconds  float64 `json:"taskSeconds"`
 	RetrySeconds float64 `json:"retrySeconds"`
+	// Latency is that of the tasks begun in the last minute or two.
+	Latency Latency `json:"latency"`
 	// Uncommitted are messages whose results wait to be recorded in the ledger, Unfenced
 	// segments whose ledger is not this process's yet, so that their tasks wait (mode once, and with a reducer).
 	Uncommitted int              `json:"uncommitted"`
@@ -109,6 +111,7 @@ func (p *Processor) State() ProcessorState {
 	s.Cluster = r.member.Load().state()
 	s.Queues = r.poller.polled()
 	_, retry := r.terms.backoff(0)
+	s.Latency = r.latency.lately()
 	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.lease().Seconds(), r.terms.task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:

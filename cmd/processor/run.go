@@ -271,6 +271,19 @@ func progress(console *cli.Console) func(pump.ProcessorSummary) {
 	}
 }
 
+// seconds is a time of which two digits are known.
+func seconds(s float64) time.Duration {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second)
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond)
+	default:
+		return d.Round(time.Millisecond)
+	}
+}
+
 // printSummary prints the summary for people. The time that was only spent on
 // waiting, at the end, is no part of the rate.
 func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) error {
@@ -301,6 +314,9 @@ func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) erro
 		if n.count > 0 {
 			fmt.Fprintf(&b, "  %s %s\n", cli.Count(n.count), n.what)
 		}
+	}
+	if l := s.Latency; l.Tasks > 0 {
+		fmt.Fprintf(&b, "from ready to be put to started: half of the tasks within %s, 99%% within %s, all within %s\n", seconds(l.P50), seconds(l.P99), seconds(l.Max))
 	}
 	cli.Requests(&b, s.Requests, s.Throttled, s.Handled)
 	_, err := w.Write(b.Bytes())

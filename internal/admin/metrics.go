@@ -31,8 +31,9 @@ type metrics struct {
 // deadline after which none is waited for.
 var latencies = []float64{.005, .01, .02, .04, .08, .15, .3, .6, 1.2, 2.5, 5, 10}
 
-// ages are the buckets of how old a task is when it is started: from "at once" to a week.
-var ages = []float64{.05, .2, 1, 5, 20, 60, 300, 1200, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+// ages are the buckets of how old a task is when it is started: from "at once" to a week,
+// fine where a nudged and a polled task of an idle queue differ.
+var ages = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 300, 1200, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
 
 func newMetrics(o Options) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
@@ -54,7 +55,7 @@ func newMetrics(o Options) *metrics {
 		Name: "queuepump_tasks_quarantined_total", Help: "Tasks put into a poison queue; a message that could not be read counts as one.",
 	}, []string{"account", "reason"})
 	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "queuepump_task_age_seconds", Help: "Age of tasks when their handling starts, since they were put.", Buckets: ages,
+		Name: "queuepump_task_age_seconds", Help: "Age of tasks when their handling starts, since their message was ready to be put; of messages that do not say when, by the service's whole seconds.", Buckets: ages,
 	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "queuepump_build_info", Help: "Always 1; the labels say what runs.",

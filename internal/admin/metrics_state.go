@@ -56,10 +56,25 @@ var processorSamples = []sample[pump.ProcessorState]{
 	counter("messages_lost_total", "Messages whose lease ended while they were in hand.", func(s pump.ProcessorState) float64 { return float64(s.Done.Lost) }),
 }
 
+// taskLatency is of the first attempts of the last minute or two: the answer to "how long does
+// a task wait here now", which the buckets of task_age_seconds give by range only.
+var taskLatency = prometheus.NewDesc("queuepump_task_latency_seconds", "Time from a message ready to be put to the start of its tasks, of first attempts; the quantiles are of the last minute or two.", nil, nil)
+
+// latencySummary is a latency as a metric: count and sum since the start, so that they only grow,
+// and quantiles of late, none if nothing was measured: a zero would be a good one.
+func latencySummary(all, lately pump.Latency) prometheus.Metric {
+	quantiles := map[float64]float64{0.5: lately.P50, 0.9: lately.P90, 0.99: lately.P99, 0.999: lately.P999, 1: lately.Max}
+	if lately.Tasks == 0 {
+		quantiles = nil
+	}
+	return prometheus.MustNewConstSummary(taskLatency, uint64(all.Tasks), all.Mean*float64(all.Tasks), quantiles)
+}
+
 func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, s := range processorSamples {
 		out <- s.desc
 	}
+	out <- taskLatency
 	describeShared(out)
 }
 
@@ -68,6 +83,7 @@ func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, s := range processorSamples {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
 	}
+	out <- latencySummary(st.Done.Latency, st.Latency)
 	collectShared(out, st.Cluster, st.Accounts)
 }
 
