@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -82,7 +83,7 @@ func Open(o Options) (storage.Account, error) {
 	if transport == nil {
 		transport = defaultTransport()
 	}
-	if err := a.connect(where, wire{transport}); err != nil {
+	if err := a.connect(where, wire{direct(transport)}); err != nil {
 		return nil, fmt.Errorf("azure storage: %w", err)
 	}
 	return a, nil
@@ -94,7 +95,9 @@ type account struct {
 	bearer bool // a request that was not sent failed for want of a token
 	hide   redactor
 
-	queues *azqueue.ServiceClient
+	queues    *azqueue.ServiceClient
+	queueURL  *url.URL // with the SAS, if that is the credential
+	templates templates
 
 	tables   *aztables.ServiceClient
 	tableURL string // without SAS; batches name their rows by full address
@@ -127,16 +130,33 @@ func (a *account) connect(where location, w wire) error {
 			Transport:       w,
 			PerCallPolicies: []policy.Policy{carrier{}},
 		}
+		c.PerRetryPolicies = []policy.Policy{catcher{}} // and then the one that signs
 		if auth != nil {
-			c.PerRetryPolicies = []policy.Policy{auth}
+			c.PerRetryPolicies = append(c.PerRetryPolicies, auth)
 		}
 		return c
 	}
 	queueOptions := &azqueue.ClientOptions{ClientOptions: options()}
 	tableOptions := &aztables.ClientOptions{ClientOptions: options()}
 	a.tableURL, a.noTables = where.table, where.noTable
+	if err := a.connectClients(where, queueOptions, tableOptions); err != nil {
+		return err
+	}
+	a.templates.client = a.queues
+	// The first template is made now, so that an SDK which gives none is no surprise later.
+	t, err := a.templates.take()
+	if err != nil {
+		return a.hide.error(err)
+	}
+	a.templates.put(t)
+	return nil
+}
 
+func (a *account) connectClients(where location, queueOptions *azqueue.ClientOptions, tableOptions *aztables.ClientOptions) error {
 	var err error
+	if a.queueURL, err = url.Parse(withSAS(where.queue, where.sas)); err != nil {
+		return a.hide.error(err)
+	}
 	if where.key != "" {
 		// Both accept any base64; that was checked when the location was read.
 		queueKey, err := azqueue.NewSharedKeyCredential(where.signer, where.key)

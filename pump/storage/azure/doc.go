@@ -8,7 +8,9 @@
 // exchange in its context:
 //
 //	queue.go, table.go    check the arguments, make the body, call the SDK
-//	exchange.go           the carrier policy puts that body into the SDK's request before it is signed
+//	request.go            what a message's life consists of: copies of a request that the SDK made
+//	document.go           the body of a put or replacement, read from the caller's text
+//	exchange.go           the carrier policy puts other bodies into the SDK's request before it is signed
 //	transport.go          the wire sends it, reads the whole answer within a bound
 //	exchange.go           the carrier ends the SDK's call there: the SDK never decodes an answer
 //	errors.go             status and service code become a storage.Error, without secrets

@@ -25,7 +25,6 @@ type exchange struct {
 	// What the carrier puts into the SDK's request.
 	body        []byte // instead of the SDK's body, if not nil
 	contentType string
-	bare        bool   // no body at all
 	method      string // instead of the SDK's, if not empty
 	quiet       bool   // ask for an answer without the row that was sent
 
@@ -60,12 +59,7 @@ func (carrier) Do(req *policy.Request) (*http.Response, error) {
 	if x == nil {
 		return req.Next()
 	}
-	switch {
-	case x.bare:
-		if err := req.SetBody(nil, ""); err != nil {
-			return nil, err
-		}
-	case x.body != nil:
+	if x.body != nil {
 		if err := req.SetBody(streaming.NopCloser(bytes.NewReader(x.body)), x.contentType); err != nil {
 			return nil, err
 		}

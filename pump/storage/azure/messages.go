@@ -14,42 +14,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// messageBody writes the XML document of a Put or Replace. encoding/xml would
-// replace bytes that XML does not have by U+FFFD without an error, and takes
-// most of a Put's time (azsim/AZURE.md D1); text that is not legal is refused instead.
-func messageBody(text []byte) ([]byte, error) {
-	const head, tail = "<QueueMessage><MessageText>", "</MessageText></QueueMessage>"
-	if i := firstIllegal(text); i >= 0 {
-		return nil, fmt.Errorf("the text is not legal XML at byte %d; encode it, for example in base64", i)
-	}
-	b := make([]byte, 0, len(head)+len(text)+len(tail)+len(text)/64)
-	b = append(b, head...)
-	return append(appendEscaped(b, text), tail...), nil
-}
-
-// appendEscaped appends text as XML character data. Base64 needs no escaping,
-// and four searches for one byte each are far quicker than a look at each byte.
-func appendEscaped(b, text []byte) []byte {
-	if bytes.IndexByte(text, '&') < 0 && bytes.IndexByte(text, '<') < 0 && bytes.IndexByte(text, '>') < 0 && bytes.IndexByte(text, '\r') < 0 {
-		return append(b, text...)
-	}
-	for _, c := range text {
-		switch c {
-		case '&':
-			b = append(b, "&amp;"...)
-		case '<':
-			b = append(b, "&lt;"...)
-		case '>':
-			b = append(b, "&gt;"...)
-		case '\r':
-			b = append(b, "&#13;"...) // XML readers turn a bare one into a newline
-		default:
-			b = append(b, c)
-		}
-	}
-	return b
-}
-
 // firstIllegal gives the index of the first byte that is not part of a legal
 // XML character in UTF-8, -1 if there is none. Envelopes are base64, so eight
 // bytes at a time are tested for being plain ASCII.
@@ -105,7 +69,7 @@ const (
 // long. What neither understands is an error.
 func readMessages(doc []byte, most int, need parts) ([]storage.Message, error) {
 	doc = trimBOM(doc)
-	ms, err := scanMessages(doc)
+	ms, err := scanMessages(doc, most)
 	if err != nil {
 		if ms, err = decodeMessages(doc); err != nil {
 			return nil, err
@@ -192,7 +156,8 @@ type scanner struct {
 	scratch []byte // decoded text of the element at hand
 }
 
-func scanMessages(doc []byte) ([]partial, error) {
+// scanMessages reads a list of about as many messages as are expected.
+func scanMessages(doc []byte, expected int) ([]partial, error) {
 	s := &scanner{rest: doc}
 	if s.take("<?xml ") {
 		// Only the declarations that the service and Azurite send. Another
@@ -216,7 +181,7 @@ func scanMessages(doc []byte) ([]partial, error) {
 				return nil, errShape
 			}
 			if ms == nil {
-				ms = make([]partial, 0, storage.MaxGet)
+				ms = make([]partial, 0, expected)
 			}
 			ms = append(ms, partial{})
 			if !s.message(&ms[len(ms)-1]) {

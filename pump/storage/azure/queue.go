@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -28,11 +29,15 @@ func validQueueName(s string) bool {
 
 var errQueueName = errors.New("the name of a queue is 3 to 63 lower-case letters, digits and dashes")
 
-// eternal is the time to live of a message that never expires. The default is
-// 7 days, after which the service drops it without a trace.
-var eternal = int32(-1)
-
 func (q *queue) Name() string { return q.name }
+
+// exchange makes one request of a message's life (request.go).
+func (q *queue) exchange(ctx context.Context, op string, x *exchange, r request) error {
+	if r.text != nil {
+		defer func() { r.text.release(x.status == x.want) }()
+	}
+	return q.do(ctx, op, x, func(ctx context.Context) error { return q.send(ctx, r) })
+}
 
 // do makes one request of the queue.
 func (q *queue) do(ctx context.Context, op string, x *exchange, call func(context.Context) error) error {
@@ -63,7 +68,7 @@ func (q *queue) Drop(ctx context.Context) error {
 }
 
 func (q *queue) Put(ctx context.Context, text []byte, delay time.Duration) (storage.Receipt, error) {
-	body, err := q.body("put", text)
+	body, err := q.document("put", text)
 	if err != nil {
 		return storage.Receipt{}, err
 	}
@@ -71,16 +76,13 @@ func (q *queue) Put(ctx context.Context, text []byte, delay time.Duration) (stor
 	if err != nil {
 		return storage.Receipt{}, err
 	}
-	o := &azqueue.EnqueueMessageOptions{TimeToLive: &eternal}
+	query := "messagettl=-1" // the default is 7 days, after which the service drops a message without a trace
 	if hidden > 0 {
-		o.VisibilityTimeout = &hidden
+		query += "&visibilitytimeout=" + decimal(hidden)
 	}
-	x := &exchange{body: body, contentType: "application/xml", want: http.StatusCreated, limit: smallAnswer}
-	err = q.do(ctx, "put", x, func(ctx context.Context) error {
-		_, err := q.client.EnqueueMessage(ctx, "", o)
-		return err
-	})
-	if err != nil {
+	x := &exchange{want: http.StatusCreated, limit: smallAnswer, pool: true}
+	defer x.release()
+	if err := q.exchange(ctx, "put", x, request{method: http.MethodPost, query: query, text: body}); err != nil {
 		return storage.Receipt{}, err
 	}
 	ms, err := readMessages(x.answer, 1, hasID|hasReceipt)
@@ -104,11 +106,8 @@ func (q *queue) Get(ctx context.Context, most int, visibility time.Duration) ([]
 	}
 	x := &exchange{want: http.StatusOK, limit: messagesAnswer, pool: true}
 	defer x.release()
-	err = q.do(ctx, "get", x, func(ctx context.Context) error {
-		_, err := q.client.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{NumberOfMessages: &n, VisibilityTimeout: &hidden})
-		return err
-	})
-	if err != nil {
+	query := "numofmessages=" + decimal(n) + "&visibilitytimeout=" + decimal(hidden)
+	if err := q.exchange(ctx, "get", x, request{method: http.MethodGet, query: query}); err != nil {
 		return nil, err
 	}
 	ms, err := readMessages(x.answer, most, hasID|hasReceipt|hasText)
@@ -143,20 +142,20 @@ func (q *queue) Peek(ctx context.Context, most int) ([]storage.Message, error) {
 }
 
 func (q *queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (storage.Receipt, error) {
-	// Without a body the service keeps the text. The SDK always sends one, and
-	// an empty text erases the message (azsim/AZURE.md D2).
-	return q.update(ctx, "renew", r, visibility, &exchange{bare: true})
+	// Without a body the service keeps the text. The SDK's method always sends one,
+	// and an empty text erases the message (azsim/AZURE.md D2).
+	return q.update(ctx, "renew", r, visibility, nil)
 }
 
 func (q *queue) Replace(ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration) (storage.Receipt, error) {
-	body, err := q.body("replace", text)
+	body, err := q.document("replace", text)
 	if err != nil {
 		return storage.Receipt{}, err
 	}
-	return q.update(ctx, "replace", r, visibility, &exchange{body: body, contentType: "application/xml"})
+	return q.update(ctx, "replace", r, visibility, body)
 }
 
-func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibility time.Duration, x *exchange) (storage.Receipt, error) {
+func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibility time.Duration, text *document) (storage.Receipt, error) {
 	hidden, err := q.seconds(op, visibility, 0)
 	if err != nil {
 		return storage.Receipt{}, err
@@ -164,12 +163,10 @@ func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibi
 	if err := q.check(op, r); err != nil {
 		return storage.Receipt{}, err
 	}
-	x.want, x.limit = http.StatusNoContent, smallAnswer
-	err = q.do(ctx, op, x, func(ctx context.Context) error {
-		_, err := q.client.UpdateMessage(ctx, r.ID, r.PopReceipt, "", &azqueue.UpdateMessageOptions{VisibilityTimeout: &hidden})
-		return err
-	})
-	if err != nil {
+	query := "popreceipt=" + url.QueryEscape(r.PopReceipt) + "&visibilitytimeout=" + decimal(hidden)
+	x := &exchange{want: http.StatusNoContent, limit: smallAnswer, pool: true}
+	defer x.release()
+	if err := q.exchange(ctx, op, x, request{method: http.MethodPut, message: r.ID, query: query, text: text}); err != nil {
 		return storage.Receipt{}, err
 	}
 	pop := x.header.Get("x-ms-popreceipt")
@@ -184,10 +181,9 @@ func (q *queue) Delete(ctx context.Context, r storage.Receipt) error {
 	if err := q.check("delete", r); err != nil {
 		return err
 	}
-	return q.do(ctx, "delete", &exchange{want: http.StatusNoContent, limit: smallAnswer}, func(ctx context.Context) error {
-		_, err := q.client.DeleteMessage(ctx, r.ID, r.PopReceipt, nil)
-		return err
-	})
+	x := &exchange{want: http.StatusNoContent, limit: smallAnswer, pool: true}
+	defer x.release()
+	return q.exchange(ctx, "delete", x, request{method: http.MethodDelete, message: r.ID, query: "popreceipt=" + url.QueryEscape(r.PopReceipt)})
 }
 
 func (q *queue) Count(ctx context.Context) (int64, error) {
@@ -213,16 +209,16 @@ func (q *queue) Clear(ctx context.Context) error {
 	})
 }
 
-// body checks text and wraps it.
-func (q *queue) body(op string, text []byte) ([]byte, error) {
+// document checks text and wraps it.
+func (q *queue) document(op string, text []byte) (*document, error) {
 	if len(text) > storage.MaxText {
 		return nil, q.account.invalid(storage.TooLarge, op, q.name, fmt.Errorf("%d bytes of text; a message holds %d", len(text), storage.MaxText))
 	}
-	body, err := messageBody(text)
+	d, err := newDocument(text)
 	if err != nil {
 		return nil, q.account.invalid(storage.Invalid, op, q.name, err)
 	}
-	return body, nil
+	return d, nil
 }
 
 // seconds turns d into the service's unit, rounded up: a lease that is shorter
@@ -260,3 +256,5 @@ func serviceCode(err error) string {
 	}
 	return ""
 }
+
+func decimal(n int32) string { return strconv.FormatInt(int64(n), 10) }

@@ -140,6 +140,21 @@ const (
 	batchAnswer = 1 << 20
 )
 
+// roundTripper is an http.RoundTripper as a transport of the SDK's.
+type roundTripper struct{ http.RoundTripper }
+
+func (r roundTripper) Do(req *http.Request) (*http.Response, error) { return r.RoundTrip(req) }
+
+// direct leaves out what an http.Client does around its transport. That is to
+// follow redirects, of which there are none here, and to write the address, with
+// the signature in it, into errors.
+func direct(t policy.Transporter) policy.Transporter {
+	if c, ok := t.(*http.Client); ok && c.Transport != nil && c.Jar == nil && c.Timeout == 0 {
+		return roundTripper{c.Transport}
+	}
+	return t
+}
+
 // wire is the transport at the end of the SDK's pipelines.
 type wire struct{ inner policy.Transporter }
 

@@ -1,0 +1,5 @@
+//go:build !race
+
+package azure
+
+const racing = false

@@ -1,0 +1,206 @@
+package azure
+
+import (
+	"encoding/xml"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// The requests of a message's life, which the SDK's methods do not make, are those that
+// they would make: to the same address with the same parameters, headers and body.
+func TestRequestsAreTheSDKs(t *testing.T) {
+	t.Parallel()
+	pop, text, hidden, most := testReceipt.PopReceipt, "some text &c.", int32(90), int32(32)
+	lifetime := int32(-1)
+	for _, connection := range []string{
+		testConnection,
+		"AccountName=acct;SharedAccessSignature=" + testSAS,
+		"AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=http://127.0.0.1:10001/acct;TableEndpoint=http://127.0.0.1:10002/acct",
+	} {
+		theirs, ours := &fake{status: 500}, &fake{status: 500}
+		options := &azqueue.ClientOptions{}
+		options.Transport, options.Retry.MaxRetries, options.Telemetry.ApplicationID = theirs, -1, "queuepump"
+		options.PerCallPolicies = []policy.Policy{}
+		sdkConnection := strings.ReplaceAll(connection, "TableEndpoint=http://127.0.0.1:10002/acct", "DefaultEndpointsProtocol=http")
+		c, err := azqueue.NewQueueClientFromConnectionString(sdkConnection, "queue", options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := Open(Options{ConnectionString: connection, Transport: ours})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := a.Queue("queue")
+		for name, do := range map[string]func(){
+			"put": func() {
+				_, _ = q.Put(t.Context(), []byte(text), 90*time.Second)
+				_, _ = c.EnqueueMessage(t.Context(), text, &azqueue.EnqueueMessageOptions{TimeToLive: &lifetime, VisibilityTimeout: &hidden})
+			},
+			"get": func() {
+				_, _ = q.Get(t.Context(), 32, 90*time.Second)
+				_, _ = c.DequeueMessages(t.Context(), &azqueue.DequeueMessagesOptions{NumberOfMessages: &most, VisibilityTimeout: &hidden})
+			},
+			"replace": func() {
+				_, _ = q.Replace(t.Context(), testReceipt, []byte(text), 90*time.Second)
+				_, _ = c.UpdateMessage(t.Context(), testReceipt.ID, pop, text, &azqueue.UpdateMessageOptions{VisibilityTimeout: &hidden})
+			},
+			"delete": func() {
+				_ = q.Delete(t.Context(), testReceipt)
+				_, _ = c.DeleteMessage(t.Context(), testReceipt.ID, pop, nil)
+			},
+		} {
+			do()
+			if ours.last == nil || theirs.last == nil {
+				t.Fatalf("%s: no request", name)
+			}
+			if diff := cmp.Diff(essence(theirs), essence(ours)); diff != "" {
+				t.Errorf("%s: the SDK's request and ours differ:\n%s", name, diff)
+			}
+		}
+	}
+}
+
+// essence is what counts of the last request that f was sent.
+func essence(f *fake) map[string]any {
+	r := f.last
+	seen := map[string]any{
+		"method": r.Method, "scheme": r.URL.Scheme, "host": r.URL.Host, "for host": r.Host, "path": r.URL.EscapedPath(),
+		"query": r.URL.Query(), "has its length": r.ContentLength == int64(len(f.sent)),
+		"body": strings.TrimPrefix(f.sent, xml.Header), // which the service does not need
+	}
+	for name, values := range r.Header {
+		switch http.CanonicalHeaderKey(name) {
+		case "Authorization": // whether it is right, the simulator judges
+			account, _, _ := strings.Cut(values[0], ":")
+			seen[name] = account
+		case "X-Ms-Date":
+			seen[name] = "a date"
+		case "Content-Length":
+			seen[name] = values[0] == strconv.Itoa(len(f.sent))
+		default:
+			seen[strings.ToLower(name)] = slices.Clone(values)
+		}
+	}
+	return seen
+}
+
+// One account is used by many goroutines; none sees another's request.
+func TestRequestsOfManyGoroutinesAreTheirOwn(t *testing.T) {
+	t.Parallel()
+	echo := transportFunc(func(req *http.Request) (*http.Response, error) {
+		text := ""
+		if req.Body != nil {
+			b, err := io.ReadAll(req.Body)
+			if err != nil {
+				return nil, err
+			}
+			text = strings.TrimSuffix(strings.TrimPrefix(string(b), documentHead), documentTail)
+		}
+		h := http.Header{"X-Ms-Popreceipt": {req.URL.Query().Get("popreceipt") + text}}
+		return &http.Response{StatusCode: http.StatusNoContent, Header: h, Body: http.NoBody, Request: req}, nil
+	})
+	a, err := Open(Options{ConnectionString: testConnection, Transport: echo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			q := a.Queue("queue")
+			r := testReceipt
+			for i := range 100 {
+				r.PopReceipt = strings.Repeat(string(rune('a'+g)), i%7+1)
+				text := strings.Repeat(string(rune('A'+g)), i)
+				next, err := q.Replace(t.Context(), r, []byte(text), 0)
+				if err != nil || next.PopReceipt != r.PopReceipt+text {
+					t.Errorf("%v, %q", err, next.PopReceipt)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A body can be read in any pieces, again from any place, and after the call nothing of it
+// is the caller's any more.
+func TestDocumentIsReadFromItsParts(t *testing.T) {
+	t.Parallel()
+	text := []byte("a text of some length, of which each byte is at a place of its own")
+	d, err := newDocument(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := documentHead + string(text) + documentTail
+	if err := iotest.TestReader(d, []byte(want)); err != nil {
+		t.Error(err)
+	}
+	for at := range len(want) + 2 {
+		if _, err := d.Seek(int64(at), io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(iotest.OneByteReader(d))
+		if err != nil || string(rest) != want[min(at, len(want)):] {
+			t.Errorf("from %d: %q, %v", at, rest, err)
+		}
+	}
+	if _, err := d.Seek(-1, io.SeekStart); err == nil {
+		t.Error("a place before the beginning")
+	}
+	d.release(true)
+	clear(text)
+	if _, err := d.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(d); err != nil || strings.Contains(string(rest), "\x00") {
+		t.Errorf("read after the call: %q, %v", rest, err)
+	}
+}
+
+// A message's life costs the requests that it consists of; this is what they may allocate,
+// with an answer that costs nothing, beside what the SDK's own methods take.
+func TestRequestsAllocateLittle(t *testing.T) {
+	if racing {
+		t.Skip("the race detector drops what pools hold")
+	}
+	calls := map[string]func(q storage.Queue) error{
+		"put":    func(q storage.Queue) error { _, err := q.Put(t.Context(), []byte("text"), 0); return err },
+		"delete": func(q storage.Queue) error { return q.Delete(t.Context(), testReceipt) },
+		"renew":  func(q storage.Queue) error { _, err := q.Renew(t.Context(), testReceipt, time.Minute); return err },
+	}
+	most := map[string]float64{"put": 80, "delete": 70, "renew": 80} // the SDK's methods: 186, 85, 120
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
+		status, body := 204, ""
+		if name == "put" {
+			status, body = 201, azureGet
+		}
+		a, err := Open(Options{ConnectionString: testConnection, Transport: canned(status, body, http.Header{"X-Ms-Popreceipt": {"new"}})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := a.Queue("queue")
+		if got := testing.AllocsPerRun(100, func() {
+			if err := calls[name](q); err != nil {
+				t.Fatal(err)
+			}
+		}); got > most[name] {
+			t.Errorf("%s: %v allocations, at most %v", name, got, most[name])
+		} else {
+			t.Logf("%s: %v allocations", name, got)
+		}
+	}
+}
