@@ -92,8 +92,14 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 		$(GO) test "$$(dirname $$file)" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
 	done
 
-bench: ## run the benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./bench/... ./codec/... ./shardmap/... ./pump/...
+BENCH ?= full
+bench: ## measure the pump beside its rivals, ten minutes, and write bench/RESULTS.md and the README's table; NOTE='what changed', or BENCH=quick to print only
+ifeq ($(BENCH),quick)
+	$(GO) run ./bench/measure run --quick
+else
+	$(GO) run ./bench/measure run --json bench/results.json --note $(call quote,$(NOTE))
+	$(GO) run ./bench/measure render
+endif
 
 cover: azurite ## show the coverage of each package
 	@mkdir -p out

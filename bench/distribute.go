@@ -88,9 +88,7 @@ func (d Distribution) serve() (server *azsim.Server, config string, err error) {
 	return server, config, os.WriteFile(config, d.config(server), 0o600)
 }
 
-func (d Distribution) input() string {
-	return filepath.Join(d.Dir, fmt.Sprintf("tasks-%d.jsonl", d.Lines))
-}
+func (d Distribution) input() string { return inputOf(d.Dir, d.Lines) }
 
 func (d Distribution) distribute(ctx context.Context, config string) (r DistributionResult, err error) {
 	p, err := runJSON(ctx, &r, d.Binary, "run", "--config", config, "--once", "--input", d.input(), "--key", "city", "--json", "--quiet")
@@ -119,7 +117,7 @@ func runJSON(ctx context.Context, into any, name string, args ...string) (s spen
 		return s, fmt.Errorf("%v: its summary: %w", cmd.Args, err)
 	}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		s.peakBytes = usage.Maxrss << 10 // Linux counts KiB
+		s.peakBytes = peakBytes(*usage)
 	}
 	s.cpuSeconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
 	return s, nil

@@ -1,15 +1,10 @@
 package bench
 
-import (
-	"testing"
-)
+import "testing"
 
-// The two claims that the distributor makes of its defaults: it packs at least
-// 400 small tasks into a message, and its memory does not grow with its input.
-const (
-	leastPacked = 400
-	mostMemory  = 512 << 20
-)
+// The distributor claims of its defaults that it packs at least 400 small tasks into a
+// message, and that its memory does not grow with its input (mostMemory).
+const leastPacked = 400
 
 func BenchmarkDistributeMillion(b *testing.B) { benchmarkDistribute(b, 1_000_000) }
 

@@ -17,14 +17,14 @@ type Passage struct {
 
 // PassageResult is what both binaries printed at their ends.
 type PassageResult struct {
-	Sent    DistributionResult
-	Handled int64
+	Sent    DistributionResult `json:"sent"`
+	Handled int64              `json:"handled"`
 	// Requests of both binaries, to queues and to the control table.
-	Requests int64
+	Requests int64 `json:"requests"`
 	// Seconds of the processor, without the idle time at whose end it leaves.
-	Seconds    float64
-	PeakBytes  int64   // of the processor
-	CPUSeconds float64 // of the processor
+	Seconds    float64 `json:"seconds"`
+	PeakBytes  int64   `json:"peakBytes"`  // of the processor, resident
+	CPUSeconds float64 `json:"cpuSeconds"` // of the processor
 }
 
 // idle is for how long the processor must have had nothing to do.

@@ -1,0 +1,27 @@
+// Command measure compares the pump with its rivals, writes what it measured as JSON, and
+// renders bench/RESULTS.md and the table of the README from that.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/bench"
+	"github.com/queuepump/queuepump/internal/cli"
+)
+
+func main() {
+	bench.PlayRole() // never returns in a process that was started by another of this program
+	root := &cobra.Command{
+		Use:   "measure",
+		Short: "Compare the pump with its rivals, and render the results",
+		Long: `measure compares the pump with what people write today and with bare gzip, on
+simulated accounts in a process of their own, by the CPU time of the client.
+It is run in the root of the source tree.
+
+` + cli.ExitCodes,
+	}
+	root.AddCommand(runCommand(), renderCommand())
+	cli.Main(root, func() { os.Exit(1) }) // children end with their standard input
+}

@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// The pump as a Go program uses it: a distributor that reads the file of lines, then
+// a processor with a handler that counts. Everything else is the default.
+
+// quiet is how long the processor must have had nothing to do before it leaves. What it costs, a few
+// polls, is the pump's.
+const quiet = time.Second
+
+// runPump distributes the lines and processes them, at accounts that are served
+// or, if none are named, at a simulator in this process, whose CPU is then told apart and left out.
+func runPump(ctx context.Context, j job) (m Measurement, err error) {
+	cfg := pump.Config{Workload: "bench"}
+	phase := metered
+	if len(j.Accounts) > 0 {
+		for _, a := range j.Accounts {
+			cfg.Accounts = append(cfg.Accounts, pump.Account{ConnectionString: a})
+		}
+	} else {
+		phase = meteredApart
+		sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(pumpAccounts), Limits: azsim.NoLimits()})
+		for _, name := range sim.Accounts() {
+			a, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: simulatorApart{sim.Transport()}})
+			if err != nil {
+				return m, err
+			}
+			cfg.Accounts = append(cfg.Accounts, pump.Account{Storage: a})
+		}
+		defer func() { m.Requests = operations(sim.Stats()) }()
+	}
+	if m.Put, err = phase(func() error { return distribute(ctx, cfg, j, &m) }); err != nil {
+		return m, err
+	}
+	m.Take, err = phase(func() error { return process(ctx, cfg, j, m.Tasks) })
+	m.Take.Seconds -= quiet.Seconds()
+	return m, err
+}
+
+func distribute(ctx context.Context, cfg pump.Config, j job, m *Measurement) error {
+	d, err := pump.NewDistributor(cfg, pump.JSONLines(j.Input, "city"), pump.DistributorOptions{Pack: j.Pack})
+	if err != nil {
+		return err
+	}
+	s, err := d.Run(ctx)
+	if err == nil && s.Tasks != int64(j.Tasks) {
+		err = fmt.Errorf("%d lines became %d tasks", j.Tasks, s.Tasks)
+	}
+	m.Tasks, m.Messages = s.Tasks, s.Envelopes
+	return err
+}
+
+// counting is a handler that does next to nothing, in the form that most have.
+type counting struct{ tasks, bytes atomic.Int64 }
+
+func (c *counting) Handle(_ context.Context, t *pump.Task) error {
+	c.tasks.Add(1)
+	c.bytes.Add(int64(len(t.Body)))
+	return nil
+}
+
+// countingBatches takes the tasks of a message at once.
+type countingBatches struct{ *counting }
+
+func (c countingBatches) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
+	for _, t := range tasks {
+		_ = c.Handle(ctx, t) // never fails
+	}
+	return nil
+}
+
+func process(ctx context.Context, cfg pump.Config, j job, tasks int64) error {
+	c := &counting{}
+	var h pump.Handler = c
+	if j.Batch {
+		h = countingBatches{c}
+	}
+	p, err := pump.NewProcessor(cfg, h, pump.ProcessorOptions{UntilIdle: quiet})
+	if err != nil {
+		return err
+	}
+	s, err := p.Run(ctx)
+	if err == nil && (s.Handled != tasks || c.tasks.Load() != tasks) {
+		err = fmt.Errorf("%d tasks were handled %d times, %d of them recorded as done", tasks, c.tasks.Load(), s.Handled)
+	}
+	if err == nil && c.bytes.Load() < tasks*LineBytes/2 {
+		err = errors.New("the tasks came back without their bodies")
+	}
+	return err
+}
+
+// operations are the requests that a simulator has had, by operation.
+func operations(s azsim.Stats) map[string]int64 {
+	n := map[string]int64{}
+	for _, r := range s.Requests {
+		n[r.Operation] += r.Count
+	}
+	return n
+}

@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	stdgzip "compress/gzip"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/gzip"
+	"golang.org/x/sync/errgroup"
+)
+
+// The rival (c): the bytes of the tasks compressed and encoded, and decoded and
+// decompressed, with nothing else done to them: no key is looked for, nothing is sent, stored or
+// handled. Messages are as full as the pump makes them. All cores work, as under the pump: a core
+// whose sibling thread is busy takes longer for the same.
+
+// squeezer is a compressor of either package.
+type squeezer interface {
+	io.WriteCloser
+	Reset(io.Writer)
+}
+
+// expander is a decompressor of either package.
+type expander interface {
+	io.Reader
+	Reset(io.Reader) error
+}
+
+// compressor makes the two halves of the floor.
+type compressor struct {
+	squeeze func(io.Writer) (squeezer, error)
+	expand  func(io.Reader) (expander, error)
+}
+
+// pumpLevel is the level that codec compresses with.
+const pumpLevel = 2
+
+var (
+	// What the pump itself compresses with.
+	sameGzip = compressor{
+		func(w io.Writer) (squeezer, error) { return gzip.NewWriterLevel(w, pumpLevel) },
+		func(r io.Reader) (expander, error) { return gzip.NewReader(r) },
+	}
+	// What a program without any dependency has, at its default level.
+	standardGzip = compressor{
+		func(w io.Writer) (squeezer, error) { return stdgzip.NewWriter(w), nil },
+		func(r io.Reader) (expander, error) { return stdgzip.NewReader(r) },
+	}
+)
+
+// fullText is how long the pump's full messages are: 64 KiB less the room that is left for a cause.
+const fullText = 64<<10 - 1<<10
+
+func runFloor(ctx context.Context, j job, c compressor) (m Measurement, err error) {
+	lines, err := readLines(j.Input, j.Tasks)
+	if err != nil {
+		return m, err
+	}
+	blocks, err := fullBlocks(lines, c)
+	if err != nil {
+		return m, err
+	}
+	texts := make([][]byte, len(blocks))
+	m.Tasks, m.Messages = int64(len(lines)), int64(len(blocks))
+	if m.Put, err = metered(func() error { return eachBlock(ctx, blocks, c.encoder(texts)) }); err != nil {
+		return m, err
+	}
+	var back atomic.Int64
+	m.Take, err = metered(func() error { return eachBlock(ctx, texts, c.decoder(&back)) })
+	if want := sum(lines); err == nil && back.Load() != want {
+		err = fmt.Errorf("%d bytes went in and %d came out", want, back.Load())
+	}
+	return m, err
+}
+
+// fullBlocks cuts the lines into as many bytes as fill a message, by the ratio of the first 200 KiB.
+func fullBlocks(lines []string, c compressor) (blocks [][]byte, err error) {
+	all := []byte(strings.Join(lines, ""))
+	sample := all[:min(len(all), 200<<10)]
+	var packed bytes.Buffer
+	w, err := c.squeeze(&packed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(sample); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	size := len(sample) * fullText / base64.StdEncoding.EncodedLen(packed.Len())
+	for len(all) > 0 {
+		n := min(size, len(all))
+		blocks, all = append(blocks, all[:n:n]), all[n:]
+	}
+	return blocks, nil
+}
+
+// work is done by one goroutine on one block after the other.
+type work func(i int, block []byte) error
+
+// eachBlock lets as many goroutines as there are cores work on the blocks, each with
+// buffers of its own.
+func eachBlock(ctx context.Context, blocks [][]byte, begin func() (work, error)) error {
+	var next atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range runtime.GOMAXPROCS(0) {
+		g.Go(func() error {
+			do, err := begin()
+			for err == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(blocks) {
+					return nil
+				}
+				err = cmp.Or(do(i, blocks[i]), ctx.Err())
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+func (c compressor) encoder(texts [][]byte) func() (work, error) {
+	return func() (work, error) {
+		var packed bytes.Buffer
+		w, err := c.squeeze(&packed)
+		return func(i int, block []byte) error {
+			packed.Reset()
+			w.Reset(&packed)
+			if _, err := w.Write(block); err != nil {
+				return err
+			}
+			if err := w.Close(); err != nil {
+				return err
+			}
+			texts[i] = base64.StdEncoding.AppendEncode(make([]byte, 0, base64.StdEncoding.EncodedLen(packed.Len())), packed.Bytes())
+			return nil
+		}, err
+	}
+}
+
+func (c compressor) decoder(back *atomic.Int64) func() (work, error) {
+	return func() (work, error) {
+		var packed, raw []byte
+		var source bytes.Reader
+		var r expander
+		return func(_ int, text []byte) (err error) {
+			if packed, err = base64.StdEncoding.AppendDecode(packed[:0], text); err != nil {
+				return err
+			}
+			source.Reset(packed)
+			if r == nil {
+				r, err = c.expand(&source)
+			} else {
+				err = r.Reset(&source)
+			}
+			if err != nil {
+				return err
+			}
+			raw, err = appendAll(raw[:0], r)
+			back.Add(int64(len(raw)))
+			return err
+		}, nil
+	}
+}
+
+// appendAll reads r to its end into dst.
+func appendAll(dst []byte, r io.Reader) ([]byte, error) {
+	for {
+		if len(dst) == cap(dst) {
+			dst = append(dst, 0)[:len(dst)]
+		}
+		n, err := r.Read(dst[len(dst):cap(dst)])
+		dst = dst[:len(dst)+n]
+		if err == io.EOF {
+			return dst, nil
+		}
+		if err != nil {
+			return dst, err
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Usage is what a piece of work took of the process that did it.
+type Usage struct {
+	CPUSeconds float64 `json:"cpuSeconds"` // user and system, of all threads, the garbage collector's too
+	Seconds    float64 `json:"seconds"`    // by the clock
+	// SimulatorSeconds is the CPU time of a simulator in the same process, which CPUSeconds leaves out.
+	SimulatorSeconds float64 `json:"simulatorSeconds,omitempty"`
+	Allocs           uint64  `json:"allocs"`
+	AllocBytes       uint64  `json:"allocBytes"`
+}
+
+// metered does the work and says what it took. Nothing else may be at work in
+// the process. What was left behind before is collected before, so that it is not
+// this work that pays for it.
+func metered(work func() error) (Usage, error) {
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, began := processCPU(), time.Now()
+	err := work()
+	u := Usage{CPUSeconds: processCPU() - cpu, Seconds: time.Since(began).Seconds()}
+	runtime.ReadMemStats(&after)
+	u.Allocs, u.AllocBytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
+	return u, err
+}
+
+// processCPU is the CPU time that this process has taken so far, in seconds.
+func processCPU() float64 {
+	u := usageOf(syscall.RUSAGE_SELF)
+	return inSeconds(u.Utime) + inSeconds(u.Stime)
+}
+
+// peakMemory is the most memory that this process has had resident, in bytes.
+func peakMemory() int64 { return peakBytes(usageOf(syscall.RUSAGE_SELF)) }
+
+func usageOf(who int) (u syscall.Rusage) {
+	_ = syscall.Getrusage(who, &u) // fails only for a who that does not exist
+	return u
+}
+
+func inSeconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
+
+// peakBytes is ru_maxrss in bytes: Linux counts KiB, macOS bytes.
+func peakBytes(u syscall.Rusage) int64 {
+	if runtime.GOOS == "darwin" {
+		return int64(u.Maxrss)
+	}
+	return int64(u.Maxrss) << 10
+}
