@@ -27,6 +27,7 @@ type csvRows struct {
 	fields          []csvField
 	text            []byte // the row's fields, unquoted, one after another
 	body            []byte
+	ids             idStrings
 }
 
 // csvField is a field's place in csvRows.text.
@@ -93,7 +94,7 @@ func (f *csvRows) next(c *cutter) (Record, error) {
 		rec.Key = f.text[f.fields[f.key].from:f.fields[f.key].to]
 	}
 	if f.id >= 0 {
-		rec.ID = string(f.text[f.fields[f.id].from:f.fields[f.id].to])
+		rec.ID = f.ids.make(f.text[f.fields[f.id].from:f.fields[f.id].to])
 	}
 	return rec, nil
 }

@@ -192,3 +192,20 @@ func (c *cutter) skipLine(keep int) ([]byte, error) {
 		c.fill()
 	}
 }
+
+// idStrings makes the strings of ids, many from one allocation.
+type idStrings struct{ b strings.Builder }
+
+// idChunk is how many bytes of ids share an allocation. Few, because one id that somebody
+// keeps keeps all of them.
+const idChunk = 4 << 10
+
+func (s *idStrings) make(id []byte) string {
+	if s.b.Cap()-s.b.Len() < len(id) {
+		s.b.Reset()
+		s.b.Grow(max(idChunk, len(id)))
+	}
+	from := s.b.Len()
+	s.b.Write(id) // never moves what is there: there is room
+	return s.b.String()[from:]
+}

@@ -1,8 +1,11 @@
 package pump
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -99,7 +102,8 @@ func (s *jsonScanner) value(depth int, live uint) error {
 	case b == '[':
 		return s.array(depth)
 	case b == '"':
-		return s.string()
+		_, err := s.string()
+		return err
 	case b == '-' || b >= '0' && b <= '9':
 		return s.number()
 	case b == 't':
@@ -127,12 +131,13 @@ func (s *jsonScanner) object(depth int, live uint) error {
 			return s.unexpected("where a name belongs")
 		}
 		begin := s.pos
-		if err := s.string(); err != nil {
+		plain, err := s.string()
+		if err != nil {
 			return err
 		}
 		var inside, ends uint
 		if live != 0 {
-			inside, ends = s.match(s.data[begin:s.pos], depth, live)
+			inside, ends = s.match(s.data[begin:s.pos], plain, depth, live)
 		}
 		s.space()
 		if s.pos >= len(s.data) || s.data[s.pos] != ':' {
@@ -165,10 +170,14 @@ func (s *jsonScanner) object(depth int, live uint) error {
 
 // match says which live fields go on inside the member of that name, and which
 // are the member itself. What an earlier member of the same name gave is forgotten.
-func (s *jsonScanner) match(quoted []byte, depth int, live uint) (inside, ends uint) {
-	s.name = appendUnquoted(s.name[:0], quoted)
+func (s *jsonScanner) match(quoted []byte, plain bool, depth int, live uint) (inside, ends uint) {
+	name := quoted[1 : len(quoted)-1]
+	if !plain {
+		s.name = appendUnquoted(s.name[:0], quoted)
+		name = s.name
+	}
 	for i, f := range s.fields {
-		if live&(1<<i) == 0 || f.path[depth] != string(s.name) {
+		if live&(1<<i) == 0 || f.path[depth] != string(name) {
 			continue
 		}
 		f.value = nil
@@ -209,26 +218,51 @@ func (s *jsonScanner) array(depth int) error {
 	}
 }
 
-// string reads a string with its quotes. Bytes above 0x7f are not looked at:
-// what is not UTF-8 stays as it is.
-func (s *jsonScanner) string() error {
+// string reads a string with its quotes, and says whether it stands for itself,
+// without an escape in it. Bytes above 0x7f are not looked at: what is not UTF-8
+// stays as it is.
+func (s *jsonScanner) string() (plain bool, err error) {
 	s.pos++
-	for s.pos < len(s.data) {
-		switch b := s.data[s.pos]; {
-		case b == '"':
+	for plain = true; ; {
+		s.pos = ordinary(s.data, s.pos)
+		if s.pos >= len(s.data) {
+			return plain, errJSONEnd
+		}
+		switch s.data[s.pos] {
+		case '"':
 			s.pos++
-			return nil
-		case b == '\\':
+			return plain, nil
+		case '\\':
+			plain = false
 			if err := s.escape(); err != nil {
-				return err
+				return plain, err
 			}
-		case b < 0x20:
-			return s.unexpected("in a string")
-		default:
-			s.pos++
+		default: // below 0x20
+			return plain, s.unexpected("in a string")
 		}
 	}
-	return errJSONEnd
+}
+
+// ordinary gives the first place from pos on where a string's next byte is a
+// quote, a backslash or below 0x20: len(data) if there is none. It looks at eight
+// bytes at a time, as long as there are so many.
+func ordinary(data []byte, pos int) int {
+	const high, ones = 0x8080808080808080, 0x0101010101010101
+	for ; pos+8 <= len(data); pos += 8 {
+		w := binary.LittleEndian.Uint64(data[pos:])
+		quote, backslash := w^ones*'"', w^ones*'\\'
+		// (x - n..) &^ x sets the high bit of each byte below n. A borrow can set
+		// that of bytes above such a one too, never that of one below it.
+		if found := ((quote-ones)&^quote | (backslash-ones)&^backslash | (w-ones*0x20)&^w) & high; found != 0 {
+			return pos + bits.TrailingZeros64(found)/8
+		}
+	}
+	for ; pos < len(data); pos++ {
+		if b := data[pos]; b == '"' || b == '\\' || b < 0x20 {
+			break
+		}
+	}
+	return pos
 }
 
 func (s *jsonScanner) escape() error {
@@ -310,6 +344,9 @@ func (f *jsonField) text(dst []byte) (text, scratch []byte, err error) {
 	case f.value[0] == '{' || f.value[0] == '[':
 		return nil, dst, fmt.Errorf("field %q is not a string, a number or a boolean", f.name)
 	case f.value[0] == '"':
+		if bytes.IndexByte(f.value, '\\') < 0 {
+			return f.value[1 : len(f.value)-1], dst, nil
+		}
 		dst = appendUnquoted(dst[:0], f.value)
 		return dst, dst, nil
 	}
@@ -404,6 +441,7 @@ type jsonLines struct {
 	key, id *jsonField
 	keyBuf  []byte
 	idBuf   []byte
+	ids     idStrings
 }
 
 func newJSONLines(key, id string) *jsonLines {
@@ -450,7 +488,7 @@ func (f *jsonLines) record(line []byte) (Record, error) {
 		if id, f.idBuf, err = f.id.text(f.idBuf); err != nil {
 			return rec, err
 		}
-		rec.ID = string(id)
+		rec.ID = f.ids.make(id)
 	}
 	return rec, nil
 }
