@@ -75,6 +75,9 @@ type commit struct {
 	most      int // bytes of a transaction
 	lost      int // transactions in a row that had no effect
 	jobs      []*job
+
+	others []uint32 // segments whose heads turned out to be another's
+	owner  string   // of the last of them
 }
 
 // job is what is to be recorded in one segment.
@@ -117,6 +120,7 @@ func (c *commit) run(ctx context.Context) {
 	err := c.l.lock(ctx, c.partition)
 	if err == nil {
 		defer c.l.unlock(c.partition)
+		defer c.tellOthers()
 	}
 	for err == nil {
 		for _, j := range c.jobs {
@@ -130,6 +134,13 @@ func (c *commit) run(ctx context.Context) {
 	}
 	for _, j := range c.jobs {
 		j.ends(err)
+	}
+}
+
+// tellOthers says in one line what a takeover of many segments took.
+func (c *commit) tellOthers() {
+	if len(c.others) > 0 {
+		c.l.options.Log.Warn("segments' ledgers belong to another owner; what was not recorded yet is left to it", "segments", len(c.others), "first", slices.Min(c.others), "owner", c.owner)
 	}
 }
 
@@ -195,7 +206,7 @@ func (c *commit) adopt(ctx context.Context, j *job, r headRead) bool {
 	h := r.head
 	if h.etag == "" || h.owner != c.l.token {
 		j.s.lost()
-		c.l.options.Log.Warn("a segment's ledger belongs to another owner; what was not recorded yet is left to it", "segment", j.s.number, "epoch", h.epoch, "owner", h.owner)
+		c.others, c.owner = append(c.others, j.s.number), h.owner
 		j.ends(fencedOff(j.s.number, fmt.Sprintf("its head is at epoch %d of %q", h.epoch, h.owner)))
 		return false
 	}
