@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -296,25 +297,70 @@ func (r *processing) unpack(d *delivery) *wholly {
 		return unreadable(err)
 	}
 	d.env = env
-	d.tasks = make([]Task, len(env.Tasks))
-	h := &d.header
-	for i := range env.Tasks {
-		t := &env.Tasks[i]
-		d.tasks[i] = Task{
-			Run: h.Run, Segment: h.Segment, N: t.N, Key: t.Key, ID: string(t.ID), Body: t.Body,
-			Epoch: d.epoch, Attempt: int(h.Attempt) + 1,
-		}
-		if h.Run == (RunID{}) { // a foreign message that was rewritten keeps its identity as its id
-			d.tasks[i].Foreign, d.tasks[i].ID = string(t.ID), ""
-		}
-	}
+	d.tasks = d.unpacked(env.Tasks)
 	if w := r.pieces(d); w != nil {
 		return w
 	}
-	if h.Run == (RunID{}) {
+	if d.header.Run == (RunID{}) {
 		return r.beginForeign(d)
 	}
 	return nil
+}
+
+// taskLists are lists of the tasks of an envelope, reused from envelope to envelope: a
+// thousand tasks are 128 KiB.
+var taskLists = sync.Pool{New: func() any { return new([]Task) }}
+
+// keptTasks is the longest list that is reused; a longer one belongs to a rare
+// envelope of tiny tasks.
+const keptTasks = 1 << 12
+
+// unpacked are the tasks of an opened envelope as handlers get them.
+func (d *delivery) unpacked(tasks []codec.Task) []Task {
+	list := *taskLists.Get().(*[]Task)
+	if cap(list) < len(tasks) {
+		list = make([]Task, 0, len(tasks))
+	}
+	list = list[:len(tasks)]
+	ids := sharedIDs(tasks)
+	h := &d.header
+	common := Task{Run: h.Run, Segment: h.Segment, Epoch: d.epoch, Attempt: int(h.Attempt) + 1}
+	foreign := h.Run == (RunID{}) // one that was rewritten: it keeps its identity as its id
+	for i := range tasks {
+		from, t := &tasks[i], &list[i]
+		*t = common
+		t.N, t.Key, t.Body = from.N, from.Key, from.Body
+		t.ID, ids = ids[:len(from.ID)], ids[len(from.ID):]
+		if foreign {
+			t.Foreign, t.ID = t.ID, ""
+		}
+	}
+	return list
+}
+
+// sharedIDs is the ids of all tasks one after another, in one string.
+func sharedIDs(tasks []codec.Task) string {
+	n := 0
+	for i := range tasks {
+		n += len(tasks[i].ID)
+	}
+	var b strings.Builder
+	b.Grow(n)
+	for i := range tasks {
+		b.Write(tasks[i].ID)
+	}
+	return b.String()
+}
+
+// reuseTasks gives the list of a message's tasks to the next one. No handler
+// may have them any more.
+func reuseTasks(tasks []Task) {
+	if cap(tasks) == 0 || cap(tasks) > keptTasks {
+		return
+	}
+	clear(tasks) // they point into the buffer that somebody else gets now
+	tasks = tasks[:0]
+	taskLists.Put(&tasks)
 }
 
 // beginRun asks whether the tasks of a run are to be started (P1.3), and says what to

@@ -371,6 +371,7 @@ func (r *processing) letGo(d *delivery) {
 	}
 	d.env = nil
 	if !hung {
+		reuseTasks(d.tasks)
 		d.tasks, d.fresh, d.verdicts, d.troubles, d.contributions = nil, nil, nil, nil, nil
 	}
 	kept := d.settlement.size()
