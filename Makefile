@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race cluster simulate windows chaos count poison scale lint fmt vuln fuzz bench cover azurite clean
+.PHONY: help build run test test-race cluster simulate windows chaos count poison scale lint fmt vuln fuzz bench soak cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ else
 	$(GO) run ./bench/measure run --json bench/results.json --note $(call quote,$(NOTE))
 	$(GO) run ./bench/measure render
 endif
+
+soak: ## let both binaries work for ten minutes, see that their memory is flat, and write it into bench/RESULTS.md
+	$(GO) run ./bench/measure soak --write
 
 cover: azurite ## show the coverage of each package
 	@mkdir -p out

@@ -42,6 +42,14 @@ func here(command, note string) Provenance {
 	return p
 }
 
+// revision is the commit, and that it is not quite that if it is not.
+func (p Provenance) revision() string {
+	if p.Changed {
+		return p.Commit + " with changes"
+	}
+	return p.Commit
+}
+
 // git is what git prints, "" if it cannot.
 func git(args ...string) string {
 	out, err := exec.Command("git", args...).Output()

@@ -45,13 +45,6 @@ func (r *Results) heading() string {
 	return fmt.Sprintf("## %s, commit %s", r.Began.Format("2006-01-02"), cmp.Or(r.Commit, "unknown"))
 }
 
-func (r *Results) revision() string {
-	if r.Changed {
-		return r.Commit + " with changes"
-	}
-	return r.Commit
-}
-
 func (r *Results) writeFigures(b *strings.Builder) {
 	figures := r.Figures()
 	if len(figures) == 0 {
@@ -228,15 +221,20 @@ func (r *Results) InsertEntry(doc string) (string, error) {
 
 // ReplaceTable puts the table of the results into README.md. An error says what the file lacks.
 func (r *Results) ReplaceTable(doc string) (string, error) {
-	head, rest, ok := strings.Cut(doc, tableBegins+"\n")
+	return replaceBetween(doc, tableBegins, tableEnds, r.Table())
+}
+
+// replaceBetween puts text between two lines of a document.
+func replaceBetween(doc, begins, ends, text string) (string, error) {
+	head, rest, ok := strings.Cut(doc, begins+"\n")
 	if !ok {
-		return "", fmt.Errorf("there is no line %q", tableBegins)
+		return "", fmt.Errorf("there is no line %q", begins)
 	}
-	_, tail, ok := strings.Cut(rest, tableEnds+"\n")
+	_, tail, ok := strings.Cut(rest, ends+"\n")
 	if !ok {
-		return "", fmt.Errorf("there is no line %q below %q", tableEnds, tableBegins)
+		return "", fmt.Errorf("there is no line %q below %q", ends, begins)
 	}
-	return head + tableBegins + "\n" + r.Table() + tableEnds + "\n" + tail, nil
+	return head + begins + "\n" + text + ends + "\n" + tail, nil
 }
 
 func code(s string) string {

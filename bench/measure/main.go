@@ -22,6 +22,6 @@ It is run in the root of the source tree.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(runCommand(), renderCommand())
+	root.AddCommand(runCommand(), renderCommand(), soakCommand())
 	cli.Main(root, func() { os.Exit(1) }) // children end with their standard input
 }
