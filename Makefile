@@ -93,7 +93,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	done
 
 BENCH ?= full
-bench: ## measure the pump beside its rivals, ten minutes, and write bench/RESULTS.md and the README's table; NOTE='what changed', or BENCH=quick to print only
+bench: ## measure the pump beside its rivals in ten minutes and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints
 ifeq ($(BENCH),quick)
 	$(GO) run ./bench/measure run --quick
 else
