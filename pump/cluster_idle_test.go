@@ -100,10 +100,14 @@ func (s *stopwatch) handler(instance string) Handler {
 	return HandlerFunc(func(_ context.Context, t *Task) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if _, again := s.begun[t.ID]; !again {
-			s.begun[t.ID] = time.Now()
+		id := t.ID
+		if t.Foreign != "" {
+			id = string(t.Body)
 		}
-		s.begins[t.ID]++
+		if _, again := s.begun[id]; !again {
+			s.begun[id] = time.Now()
+		}
+		s.begins[id]++
 		s.segments[fmt.Sprint(t.Segment)] = true
 		s.handlers[instance] = true
 		return nil

@@ -189,7 +189,7 @@ func (t *route) trouble() string {
 // It never waits, and may be called at any time.
 func (d *Distributor) Nudged(n Nudge) {
 	s := d.running.Load()
-	if s == nil || n.Queue != "" || n.Gate != "" {
+	if s == nil || n.Queue != "" || n.Gate != "" || n.Traffic {
 		return
 	}
 	if m := s.member.Load(); m != nil {

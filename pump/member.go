@@ -310,7 +310,7 @@ func (m *member) grown(demand map[string]float64) bool {
 
 // nudged takes a nudge that is about the cluster.
 func (m *member) nudged(n Nudge) {
-	if n.Queue == "" && n.Gate == "" {
+	if n.Queue == "" && n.Gate == "" && !n.Traffic {
 		m.look()
 	}
 }

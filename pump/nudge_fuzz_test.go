@@ -14,6 +14,7 @@ import (
 func FuzzNudge(f *testing.F) {
 	f.Add("instance=p1&queue=alpha/work-00")
 	f.Add("instance=p1&gate=morning")
+	f.Add("instance=p1&traffic=1")
 	f.Add("instance=p1&instance=p2;queue=%00")
 	f.Fuzz(func(t *testing.T, query string) {
 		n, err := parseNudge(query)
@@ -23,7 +24,7 @@ func FuzzNudge(f *testing.F) {
 			}
 			return
 		}
-		if n.Instance == "" || n.Queue != "" && n.Gate != "" || n.Gate != "" && control.CheckGate(n.Gate) != nil || strings.ContainsAny(n.Queue, "\r\n\x00 ") || len(query) > maxNudgeQuery {
+		if n.Instance == "" || n.Queue != "" && n.Gate != "" || n.Traffic && n.Queue+n.Gate != "" || n.Gate != "" && control.CheckGate(n.Gate) != nil || strings.ContainsAny(n.Queue, "\r\n\x00 ") || len(query) > maxNudgeQuery {
 			t.Fatalf("%q is %+v", query, n)
 		}
 		values := url.Values{"instance": {n.Instance}}
@@ -32,6 +33,9 @@ func FuzzNudge(f *testing.F) {
 		}
 		if n.Gate != "" {
 			values.Set("gate", n.Gate)
+		}
+		if n.Traffic {
+			values.Set("traffic", "1")
 		}
 		again := values.Encode()
 		if got, err := parseNudge(again); len(again) <= maxNudgeQuery && (err != nil || got != n) {

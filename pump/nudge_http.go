@@ -105,6 +105,9 @@ func (c *nudgeClient) send(ctx context.Context, n Nudge) error {
 	if n.Gate != "" {
 		query.Set("gate", n.Gate)
 	}
+	if n.Traffic {
+		query.Set("traffic", "1")
+	}
 	u := url.URL{Scheme: "http", Host: n.Address, Path: NudgePath, RawQuery: query.Encode()}
 	ctx, cancel := context.WithTimeout(ctx, nudgeTimeout)
 	defer cancel()
@@ -178,9 +181,10 @@ func parseNudge(query string) (Nudge, error) {
 	if err != nil {
 		return Nudge{}, errNudge
 	}
-	n := Nudge{Instance: values.Get("instance"), Queue: values.Get("queue"), Gate: values.Get("gate")}
+	n := Nudge{Instance: values.Get("instance"), Queue: values.Get("queue"), Gate: values.Get("gate"), Traffic: values.Get("traffic") == "1"}
 	switch {
-	case n.Instance == "", len(values["instance"])+len(values["queue"])+len(values["gate"]) > 2,
+	case n.Instance == "", len(values["instance"])+len(values["queue"])+len(values["gate"])+len(values["traffic"]) > 2,
+		len(values["traffic"]) > 0 && !n.Traffic,
 		n.Queue != "" && !validQueue.MatchString(n.Queue),
 		n.Gate != "" && control.CheckGate(n.Gate) != nil:
 		return Nudge{}, errNudge

@@ -49,6 +49,7 @@ func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 	for _, n := range []Nudge{
 		{Instance: "p1", Queue: "accounta/work-00"},
 		{Instance: "p1", Gate: "hounds"},
+		{Instance: "p1", Traffic: true},
 		{Instance: "p1"},
 	} {
 		want := n
@@ -92,6 +93,8 @@ func TestHostileNudgesAreRefused(t *testing.T) {
 		{"many values", "POST", "/nudge?instance=p1" + strings.Repeat("&gate=g", 20), 400},
 		{"two things", "POST", "/nudge?instance=p1&gate=g&queue=a/b", 400},
 		{"two instances", "POST", "/nudge?instance=p1&instance=p1&gate=g", 400},
+		{"traffic and a queue", "POST", "/nudge?instance=p1&traffic=1&queue=a/b", 400},
+		{"traffic of another kind", "POST", "/nudge?instance=p1&traffic=yes", 400},
 		{"right", "POST", "/nudge?instance=p1&queue=a/b", 204},
 	} {
 		w := httptest.NewRecorder()

@@ -148,8 +148,8 @@ func (r *processing) leaveCluster() {
 }
 
 // Nudged takes a hint that something is there to look at (P8.2): a queue, which is
-// read now if this process polls it, the gate that it waits at, or the cluster's rows. Whatever arrives, a
-// queue is asked no more than a few times a second because of it. It may be called at any
+// read now if this process polls it, the gate that it waits at, that messages come without nudges, or the
+// cluster's rows. Whatever arrives, a queue is asked no more than a few times a second because of it. It may be called at any
 // time and returns at once.
 func (p *Processor) Nudged(n Nudge) {
 	r := p.running.Load()
@@ -159,6 +159,8 @@ func (p *Processor) Nudged(n Nudge) {
 		r.poller.nudge(n.Queue)
 	case n.Gate != "":
 		r.entrance.hint(n.Gate)
+	case n.Traffic:
+		r.poller.enlivened()
 	default:
 		if m := r.member.Load(); m != nil {
 			m.nudged(n)

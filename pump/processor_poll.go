@@ -71,6 +71,7 @@ type poller struct {
 	idleMost time.Duration
 	later    time.Time // when the last of what was put back with a delay is visible
 	lacks    bool      // segments are on their way to this process, when that was last asked
+	lively   lively
 }
 
 type polledAccount struct {
@@ -298,6 +299,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		held = reservation{} // given back already
 	}
 	own := p.r.receive(q, msgs, sent, lease, limit, held)
+	tell := false // the others of messages that come without nudges
 
 	p.mu.Lock()
 	q.flying--
@@ -319,7 +321,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		if len(msgs) < limit { // and none of our own was behind them
 			q.emptyAt = sent
 		}
-		most := p.idleMost
+		most := p.longest(now)
 		if len(msgs) == limit { // our own may be behind them
 			most = pollBehind
 		}
@@ -329,6 +331,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 			q.hint(now)
 		}
 	default:
+		tell = q.unannounced(msgs) && p.enliven(now)
 		p.answered(q, sent)
 		q.emptyAt = time.Time{}
 		q.empties = 0
@@ -341,6 +344,9 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		}
 	}
 	p.mu.Unlock()
+	if m := p.r.member.Load(); tell && m != nil {
+		m.nudgeTraffic()
+	}
 	p.r.gets.done(1, true)
 	signal(p.wake)
 }
