@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"runtime/pprof"
 	"slices"
+	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/google/pprof/profile"
@@ -28,19 +32,28 @@ func (s simulatorApart) Do(req *http.Request) (resp *http.Response, err error) {
 	return resp, err
 }
 
-// meteredApart is metered without the share of CPU that a profile finds under the simulator's
-// label. The garbage collector's own goroutines have no label: what it does on the simulator's account
-// stays in the figure.
-func meteredApart(work func() error) (Usage, error) {
+// phase does a part of the job and says what it took. Where the simulator is in the
+// process, its share of the CPU is found by its label in a profile and left out. The garbage
+// collector's own goroutines have no label: what it does on the simulator's account stays in
+// the figure.
+func (j job) phase(name string, do func() error) (Usage, error) {
+	apart := j.Over == InProcess
+	if !apart && j.Profiles == "" {
+		return metered(do)
+	}
 	var recorded bytes.Buffer
 	u, err := metered(func() error {
 		if err := pprof.StartCPUProfile(&recorded); err != nil {
 			return err
 		}
 		defer pprof.StopCPUProfile()
-		return work()
+		return do()
 	})
-	if err != nil {
+	if err == nil && j.Profiles != "" {
+		file := fmt.Sprintf("%s %s %s.pprof", j.Way, j.Over, name)
+		err = os.WriteFile(filepath.Join(j.Profiles, strings.NewReplacer(" ", "-", ",", "").Replace(file)), recorded.Bytes(), 0o644)
+	}
+	if err != nil || !apart {
 		return u, err
 	}
 	share, err := labelledShare(&recorded, partLabel, partSimulator)

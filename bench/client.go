@@ -38,11 +38,13 @@ const (
 // job is what a client process is to do.
 type job struct {
 	Way      Way      `json:"way"`
-	Accounts []string `json:"accounts"` // connection strings; empty: a simulator in the process
+	Over     string   `json:"over"`
+	Accounts []string `json:"accounts"` // connection strings of OverTCP and OverTLS
 	Input    string   `json:"input"`    // file of lines
 	Tasks    int      `json:"tasks"`    // that many lines of it
 	Pack     int      `json:"pack"`
 	Batch    bool     `json:"batch"`
+	Profiles string   `json:"profiles"` // directory to leave CPU profiles in; empty: none
 }
 
 // Measurement is what a client process took for its tasks.
@@ -96,7 +98,7 @@ func client(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", j.Way, err)
 	}
-	m.Way, m.PeakBytes = j.Way, peakMemory()
+	m.Way, m.Over, m.PeakBytes = j.Way, j.Over, peakMemory()
 	return json.NewEncoder(out).Encode(m)
 }
 

@@ -14,6 +14,8 @@ type Run struct {
 	Way   Way
 	Over  string // see Measurement
 	Tasks int
+	// Profiles is a directory to leave CPU profiles of the client in; empty: none.
+	Profiles string
 }
 
 // Latency is how long a simulated request over TCP or TLS takes before it is answered: of the
@@ -33,14 +35,12 @@ func Measure(ctx context.Context, dir string, r Run) (m Measurement, err error) 
 			err = fmt.Errorf("%s over %s: %w", r.Way, r.Over, err)
 		}
 	}()
-	j := job{Way: r.Way, Tasks: r.Tasks, Input: inputOf(dir, r.Tasks)}
+	j := job{Way: r.Way, Over: r.Over, Tasks: r.Tasks, Input: inputOf(dir, r.Tasks), Profiles: r.Profiles}
 	if err := writeInput(j.Input, r.Tasks); err != nil {
 		return m, err
 	}
 	if r.Over == InProcess || r.Over == Nowhere {
-		m, err = runClient(ctx, j)
-		m.Over = r.Over
-		return m, err
+		return runClient(ctx, j)
 	}
 	server, err := startChild(ctx, roleSimulator)
 	if err != nil {
@@ -70,7 +70,7 @@ func Measure(ctx context.Context, dir string, r Run) (m Measurement, err error) 
 	if err := server.ask(struct{}{}, &after); err != nil {
 		return m, err
 	}
-	m.Over, m.Requests, m.Connections = r.Over, after.Requests, after.Connections
+	m.Requests, m.Connections = after.Requests, after.Connections
 	return m, nil
 }
 

@@ -19,13 +19,13 @@ func TestEveryWayBringsAllTasksBackAndIsMeasured(t *testing.T) {
 	dir := t.TempDir()
 	const tasks = 300
 	for _, r := range []Run{
-		{PlainSDK, OverTLS, tasks},
-		{TunedSDK, OverTCP, tasks},
-		{PackOne, OverTLS, tasks},
-		{Packed, OverTCP, tasks},
-		{Floor, Nowhere, 20_000},
-		{StandardFloor, Nowhere, 20_000},
-		{PackedBatches, InProcess, 100_000},
+		{Way: PlainSDK, Over: OverTLS, Tasks: tasks},
+		{Way: TunedSDK, Over: OverTCP, Tasks: tasks},
+		{Way: PackOne, Over: OverTLS, Tasks: tasks},
+		{Way: Packed, Over: OverTCP, Tasks: tasks},
+		{Way: Floor, Over: Nowhere, Tasks: 20_000},
+		{Way: StandardFloor, Over: Nowhere, Tasks: 20_000},
+		{Way: PackedBatches, Over: InProcess, Tasks: 100_000},
 	} {
 		m, err := Measure(t.Context(), dir, r)
 		if err != nil {

@@ -19,17 +19,14 @@ import (
 // polls, is the pump's.
 const quiet = time.Second
 
-// runPump distributes the lines and processes them, at accounts that are served
-// or, if none are named, at a simulator in this process, whose CPU is then told apart and left out.
+// runPump distributes the lines and processes them, at accounts that are served or
+// at a simulator in this process.
 func runPump(ctx context.Context, j job) (m Measurement, err error) {
 	cfg := pump.Config{Workload: "bench"}
-	phase := metered
-	if len(j.Accounts) > 0 {
-		for _, a := range j.Accounts {
-			cfg.Accounts = append(cfg.Accounts, pump.Account{ConnectionString: a})
-		}
-	} else {
-		phase = meteredApart
+	for _, a := range j.Accounts {
+		cfg.Accounts = append(cfg.Accounts, pump.Account{ConnectionString: a})
+	}
+	if j.Over == InProcess {
 		sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(pumpAccounts), Limits: azsim.NoLimits()})
 		for _, name := range sim.Accounts() {
 			a, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: simulatorApart{sim.Transport()}})
@@ -40,10 +37,10 @@ func runPump(ctx context.Context, j job) (m Measurement, err error) {
 		}
 		defer func() { m.Requests = operations(sim.Stats()) }()
 	}
-	if m.Put, err = phase(func() error { return distribute(ctx, cfg, j, &m) }); err != nil {
+	if m.Put, err = j.phase("put", func() error { return distribute(ctx, cfg, j, &m) }); err != nil {
 		return m, err
 	}
-	m.Take, err = phase(func() error { return process(ctx, cfg, j, m.Tasks) })
+	m.Take, err = j.phase("take", func() error { return process(ctx, cfg, j, m.Tasks) })
 	m.Take.Seconds -= quiet.Seconds()
 	return m, err
 }

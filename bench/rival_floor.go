@@ -69,11 +69,11 @@ func runFloor(ctx context.Context, j job, c compressor) (m Measurement, err erro
 	}
 	texts := make([][]byte, len(blocks))
 	m.Tasks, m.Messages = int64(len(lines)), int64(len(blocks))
-	if m.Put, err = metered(func() error { return eachBlock(ctx, blocks, c.encoder(texts)) }); err != nil {
+	if m.Put, err = j.phase("put", func() error { return eachBlock(ctx, blocks, c.encoder(texts)) }); err != nil {
 		return m, err
 	}
 	var back atomic.Int64
-	m.Take, err = metered(func() error { return eachBlock(ctx, texts, c.decoder(&back)) })
+	m.Take, err = j.phase("take", func() error { return eachBlock(ctx, texts, c.decoder(&back)) })
 	if want := sum(lines); err == nil && back.Load() != want {
 		err = fmt.Errorf("%d bytes went in and %d came out", want, back.Load())
 	}

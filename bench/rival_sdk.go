@@ -46,11 +46,11 @@ func runSDK(ctx context.Context, j job, o *azqueue.ClientOptions) (m Measurement
 		return m, err
 	}
 	m.Tasks, m.Messages = int64(len(lines)), int64(len(lines))
-	if m.Put, err = metered(func() error { return putAll(ctx, q, lines) }); err != nil {
+	if m.Put, err = j.phase("put", func() error { return putAll(ctx, q, lines) }); err != nil {
 		return m, err
 	}
 	var handled, bytes atomic.Int64
-	m.Take, err = metered(func() error { return takeAll(ctx, q, int64(len(lines)), &handled, &bytes) })
+	m.Take, err = j.phase("take", func() error { return takeAll(ctx, q, int64(len(lines)), &handled, &bytes) })
 	if want := sum(lines); err == nil && (handled.Load() != m.Tasks || bytes.Load() != want) {
 		err = fmt.Errorf("%d tasks of %d bytes were put, %d of %d came back", m.Tasks, want, handled.Load(), bytes.Load())
 	}

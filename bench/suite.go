@@ -14,6 +14,8 @@ type Suite struct {
 	Dir    string // for input and binaries
 	Rounds int    // how often Runs are made, one after the other
 	Runs   []Run
+	// Profiles is a directory to leave CPU profiles of the clients in; empty: none.
+	Profiles string
 	// Binaries is how many tasks go through both binaries in each delivery mode, BinaryRounds times.
 	Binaries, BinaryRounds int
 	// StageTime is how long each benchmark of a part runs.
@@ -39,17 +41,17 @@ func Quick() Suite {
 func compared(divisor int) []Run {
 	const packed, single, secure = 2_000_000, 20_000, 5_000
 	return []Run{
-		{Floor, Nowhere, packed / divisor},
-		{StandardFloor, Nowhere, packed / divisor},
-		{Packed, InProcess, packed / divisor},
-		{PackedBatches, InProcess, packed / divisor},
-		{Packed, OverTCP, packed / divisor},
-		{PlainSDK, OverTCP, single / divisor},
-		{TunedSDK, OverTCP, single / divisor},
-		{PackOne, OverTCP, single / divisor},
-		{PackOne, OverTLS, secure / divisor},
-		{TunedSDK, OverTLS, secure / divisor},
-		{PlainSDK, OverTLS, secure / divisor},
+		{Way: Floor, Over: Nowhere, Tasks: packed / divisor},
+		{Way: StandardFloor, Over: Nowhere, Tasks: packed / divisor},
+		{Way: Packed, Over: InProcess, Tasks: packed / divisor},
+		{Way: PackedBatches, Over: InProcess, Tasks: packed / divisor},
+		{Way: Packed, Over: OverTCP, Tasks: packed / divisor},
+		{Way: PlainSDK, Over: OverTCP, Tasks: single / divisor},
+		{Way: TunedSDK, Over: OverTCP, Tasks: single / divisor},
+		{Way: PackOne, Over: OverTCP, Tasks: single / divisor},
+		{Way: PackOne, Over: OverTLS, Tasks: secure / divisor},
+		{Way: TunedSDK, Over: OverTLS, Tasks: secure / divisor},
+		{Way: PlainSDK, Over: OverTLS, Tasks: secure / divisor},
 	}
 }
 
@@ -58,6 +60,7 @@ func (s Suite) Measure(ctx context.Context) (*Results, error) {
 	r := &Results{Provenance: here(s.Command, s.Note)}
 	for round := range s.Rounds {
 		for _, run := range s.Runs {
+			run.Profiles = s.Profiles
 			m, err := Measure(ctx, s.Dir, run)
 			if err != nil {
 				return nil, err

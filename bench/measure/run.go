@@ -25,6 +25,7 @@ func runCommand() *cobra.Command {
 	var (
 		quick, ways, keep  bool
 		only, file, note   string
+		profiles           string
 		rounds, throughput int
 	)
 	cmd := &cobra.Command{
@@ -35,7 +36,7 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 
 ` + cli.ExitCodes,
 		Example: `  measure run --quick --ways                    the comparison with the rivals in half a minute
-  measure run --quick --only 'one task|tuned'   only these ways
+  measure run --quick --only 'one task|tuned' --profiles out/profiles
   measure run --json bench/results.json --note 'deletes are pipelined'`,
 		Args: cobra.NoArgs,
 		RunE: cli.Command(func(cmd *cobra.Command) error {
@@ -67,7 +68,12 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 				return err
 			}
 			defer done()
-			s.Dir = dir
+			s.Dir, s.Profiles = dir, profiles
+			if profiles != "" {
+				if err := os.MkdirAll(profiles, 0o755); err != nil {
+					return err
+				}
+			}
 			return measure(cmd, s, file)
 		}),
 	}
@@ -79,6 +85,7 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 	flags.IntVar(&rounds, "rounds", 0, "how often each way is measured (default 3, with --quick 1)")
 	flags.IntVar(&throughput, "binaries", 0, "how many tasks go through both binaries; 0 for none (default 10,000,000, with --quick 1,000,000)")
 	flags.StringVar(&file, "json", "", "write the results to `FILE`")
+	flags.StringVar(&profiles, "profiles", "", "leave CPU profiles of the clients in `DIR`")
 	flags.StringVar(&note, "note", "", "what changed since the results before, for the entry in RESULTS.md")
 	flags.BoolVar(&keep, "keep-input", false, "leave the input in out/bench for the next time")
 	return cmd
