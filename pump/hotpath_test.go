@@ -194,4 +194,3 @@ func BenchmarkReadLine(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/wayTasks, "ns/task")
 }
-

@@ -64,20 +64,23 @@ type pool struct {
 
 // slot is one place in the pool.
 type slot struct {
-	pool *pool
-	at   int             // which of the slots it is
-	ctx  context.Context // of the tasks of d; made once for each delivery that the slot works on
-	of   *delivery
-	took time.Duration // by the last task or batch, which says how far to fetch ahead
+	pool     *pool
+	at       int          // which of the slots it is
+	ctx      *taskContext // of the tasks of d; made once for each delivery that the slot works on
+	of       *delivery
+	contexts []taskContext // unused ones
+	took     time.Duration // by the last task or batch, which says how far to fetch ahead
 
 	mu        sync.Mutex // guards what follows; the slot's goroutine and the watch
 	d         *delivery  // nil while idle
 	from, to  int        // in the order of starting
 	began     time.Time
-	cancel    context.CancelCauseFunc
 	over      time.Time // when the watch first saw that the context has ended
 	abandoned bool      // the watch has settled the task; the outcome is nobody's
 }
+
+// contextsAtOnce is how many contexts of a slot share an allocation.
+const contextsAtOnce = 16
 
 func newPool(r *processing) *pool {
 	p := &pool{r: r, slots: make([]*slot, r.o.Concurrency)}
@@ -104,8 +107,8 @@ func (s *slot) run() {
 	for s.one() {
 	}
 	leave = true
-	if s.cancel != nil {
-		s.cancel(nil)
+	if s.ctx != nil {
+		s.ctx.end(nil)
 	}
 }
 
@@ -157,10 +160,14 @@ func (s *slot) begin(d *delivery, from, to int) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of != d || s.ctx.Err() != nil {
-		if s.cancel != nil {
-			s.cancel(nil)
+		if s.ctx != nil {
+			s.ctx.end(nil)
 		}
-		s.ctx, s.cancel = context.WithCancelCause(d.ctx)
+		if len(s.contexts) == 0 {
+			s.contexts = make([]taskContext, contextsAtOnce)
+		}
+		s.ctx, s.contexts = &s.contexts[0], s.contexts[1:]
+		s.ctx.Context = d.ctx
 		s.of = d
 	}
 	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, time.Now(), time.Time{}, false
@@ -275,7 +282,7 @@ func (s *slot) check(now time.Time) {
 	}
 	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
 		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.d.attrs(s.d.at(s.from)), "for", now.Sub(s.began))...)
-		s.cancel(errTimedOut)
+		s.ctx.end(errTimedOut)
 	}
 	switch {
 	case s.ctx.Err() == nil:
