@@ -104,30 +104,30 @@ func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(1000)
 		b.throttled()
-		if r := b.rate(); math.Abs(r-700) > 1 {
-			t.Errorf("after one throttle %v, want 700", r)
+		if r := b.rate(); math.Abs(r-900) > 1 {
+			t.Errorf("after one throttle %v, want 900", r)
 		}
 		for range 100 { // answers to requests that were sent together
 			b.throttled()
 		}
-		if r := b.rate(); math.Abs(r-700) > 1 {
-			t.Errorf("a burst of throttles is one piece of news: %v, want 700", r)
-		}
-		time.Sleep(time.Second)
-		if r := b.rate(); math.Abs(r-720) > 1 {
-			t.Errorf("after a second %v, want 720", r)
-		}
-		b.throttled()
-		if r := b.rate(); math.Abs(r-504) > 1 {
-			t.Errorf("the next cut is from what the rate was then: %v, want 504", r)
-		}
-		time.Sleep(24 * time.Second)
-		if r := b.rate(); r < 980 || r > 990 {
-			t.Errorf("after 24 s %v, want 984", r)
+		if r := b.rate(); math.Abs(r-900) > 1 {
+			t.Errorf("a burst of throttles is one piece of news: %v, want 900", r)
 		}
 		time.Sleep(2 * time.Second)
+		if r := b.rate(); math.Abs(r-940) > 1 {
+			t.Errorf("after two seconds %v, want 940", r)
+		}
+		b.throttled()
+		if r := b.rate(); math.Abs(r-846) > 1 {
+			t.Errorf("the next cut is from what the rate was then: %v, want 846", r)
+		}
+		time.Sleep(7 * time.Second)
+		if r := b.rate(); r < 980 || r > 990 {
+			t.Errorf("after 7 s %v, want 986", r)
+		}
+		time.Sleep(time.Second)
 		if r := b.rate(); r != 1000 {
-			t.Errorf("after 26 s %v, want the target", r)
+			t.Errorf("after 8 s %v, want the target", r)
 		}
 		for range 1000 {
 			b.throttled()
@@ -135,6 +135,32 @@ func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 		}
 		if r := b.rate(); r < 10 || r > 70 {
 			t.Errorf("after a storm %v, want little, and never nothing", r)
+		}
+	})
+}
+
+// A limit that is far below the rate is found within a second, from what the service lets
+// through, and not undershot by cut after cut.
+func TestThrottlesThatGoOnCutTheRateToWhatIsLetThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, left := range []float64{20, 300, 700} {
+			b, service := newBudget(1000), newBudget(left)
+			until := time.Now().Add(4 * time.Second)
+			for time.Now().Before(until) {
+				if err := b.spend(t.Context(), classPut, 1); err != nil {
+					t.Fatal(err)
+				}
+				service.mu.Lock()
+				ok := service.allow(1)
+				service.mu.Unlock()
+				if !ok {
+					b.throttled()
+				}
+			}
+			// It rises by 20 a second until it meets the limit again.
+			if r := b.rate(); r < 0.85*left-10 || r > 1.05*left+60 {
+				t.Errorf("where %v a second are left the rate is %v", left, r)
+			}
 		}
 	})
 }
@@ -203,8 +229,8 @@ func TestWhatIsSpentFollowsTheCutRate(t *testing.T) {
 		for b.spend(ctx, classPut, 1) == nil {
 			n++
 		}
-		// 700/s rising by 20/s each second reaches 1,000/s after 15 s.
-		if want := 850*15 + 1000*5; math.Abs(float64(n-want)) > 250 {
+		// 900/s rising by 20/s each second reaches 1,000/s after 5 s.
+		if want := 950*5 + 1000*15; math.Abs(float64(n-want)) > 250 {
 			t.Errorf("%d in 20 s, want %d", n, want)
 		}
 	})

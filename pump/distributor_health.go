@@ -5,8 +5,8 @@ import "time"
 // health is what puts have shown of one queue. It decides when the queue's
 // segments may be put elsewhere (P6.3) and when they come home:
 //
-//	         nothing acknowledged for darkAfter, and puts failed without an answer,
-//	         or for darkRefused, and all were throttled
+//	         nothing acknowledged for darkAfter, and puts failed without an answer or
+//	         fill the outbox without one, or for darkRefused, and all were throttled
 //	  +------+ ---------------------------------------------------> +------+
 //	  | open |                                                      | dark |
 //	  +------+ <--------------------------------------------------- +------+
@@ -54,7 +54,9 @@ const (
 	darkFailures = 2
 	darkRefused  = 30 * time.Second
 
-	probeEvery  = 5 * time.Second
+	// A probe is one put that may be sent twice, so three seconds are cheap; they and what a
+	// probe may take (troubledTimeout) are how long a queue that is back stands idle.
+	probeEvery  = 3 * time.Second
 	relapse     = time.Minute // turning dark again within this after coming back
 	holdFirst   = 15 * time.Second
 	holdLongest = 5 * time.Minute
@@ -153,6 +155,11 @@ func (h *health) room(now time.Time, found bool) {
 	h.tight = now
 	if h.full.IsZero() {
 		h.full = now
+	}
+	// An account that hangs fails no request before its deadline. But what fills an
+	// outbox is many puts, and no service needs so long for all of them.
+	if !h.silent.IsZero() && now.Sub(h.silent) >= darkAfter && h.throttled.Before(h.silent) {
+		h.darken(now)
 	}
 	if now.Sub(h.full) >= crowdAfter && !h.throttled.IsZero() && now.Sub(h.throttled) <= crowdThrottle {
 		h.crowded = true

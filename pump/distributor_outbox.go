@@ -14,33 +14,29 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// An outbox bounds the envelopes that are sealed and not yet acknowledged: each
-// is under way, waits for the budget of its queue or account, or waits to be sent again. All
-// outboxes together hold allOutboxes, at most 64 MiB of text; with four accounts
-// of eight queues that is 32 a queue, which at 10 to 15 ms a put is the 2,000 a second
-// that a queue takes. Fewer would leave a queue idle, more only cost memory.
-// (Queues that a change of the map adds find the others as large as they are;
-// maxOutbox still bounds each.)
+// The slots of an outbox bound the envelopes that are on their way into one queue: each is
+// under way, waits for the budget of its queue or account, or waits to be sent again.
+// How many there are follows from how long a put takes (Little's law): outboxAhead times
+// what the budget lets through in that time, so that a queue is never idle for want
+// of requests, near or far, and one that hangs holds no more connections than that.
+// Before anything was measured they are for 10 ms a put at a queue's published limit.
 const (
-	allOutboxes = 1024
-	maxOutbox   = 64
-	minOutbox   = 2
+	outboxFirst = 32
+	outboxLeast = 16
+	outboxMost  = 256
+	outboxAhead = 2
 	poisonBox   = 16 // bad lines under way to one account's poison queue
 )
 
-func outboxSize(shards int) int {
-	return min(max(allOutboxes/shards, minOutbox), maxOutbox)
-}
-
-// outbox is the way to one queue, for as long as the queue is in the map. Whoever
-// fills it waits while it is full; that holds up the source until the queue
-// takes messages again, or others take them in its place (P6.3).
+// outbox is the way to one queue, for as long as the queue is in the map. Whoever finds
+// it full waits until the queue takes messages again, or others take them in its place (P6.3).
 type outbox struct {
 	name  string // account/queue
 	shard *shard // nil: see refused
 	// refused: this process has no credentials for the account.
 	refused error
-	slots   chan struct{}
+	slots   chan struct{} // a token for each that is taken, or closed
+	width   atomic.Int64  // slots that are not closed
 	// accepted: the queue has acknowledged a message of this process. Before, a
 	// missing queue or a refused credential is a mistake in the configuration;
 	// after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
@@ -53,19 +49,26 @@ type outbox struct {
 	making       singleflight.Group
 
 	mu       sync.Mutex // guards what follows
+	waiting  []*parcel  // for a slot of this queue, which is their home; see putter.line
 	health   health
 	heard    map[string]time.Time // of each owner of its segments: when it last got a message here
 	alarmed  time.Time            // when the log last said that the queue is in trouble
 	deleting time.Time            // since when an older queue of its name is in the way
 }
 
-func newOutbox(s *shard, size int) *outbox {
-	return &outbox{name: s.String(), shard: s, slots: make(chan struct{}, size), heard: map[string]time.Time{}}
+// newOutbox makes an outbox that may grow to most slots.
+func newOutbox(s *shard, most int) *outbox {
+	o := &outbox{name: s.String(), shard: s, slots: make(chan struct{}, most), heard: map[string]time.Time{}}
+	for range most - outboxFirst {
+		o.slots <- struct{}{}
+	}
+	o.width.Store(int64(min(most, outboxFirst)))
+	return o
 }
 
 // refusedOutbox leads to an account that this process cannot reach.
 func refusedOutbox(name string, why error) *outbox {
-	return &outbox{name: name, refused: why, slots: make(chan struct{}, minOutbox), heard: map[string]time.Time{}}
+	return &outbox{name: name, refused: why, slots: make(chan struct{}, 1), heard: map[string]time.Time{}}
 }
 
 // take takes a slot if there is one.
@@ -79,6 +82,26 @@ func (o *outbox) take() bool {
 }
 
 func (o *outbox) free() { <-o.slots }
+
+// fit opens or closes one slot, if there should be more or fewer, and reports whether it
+// opened one. It is called after each acknowledged put, so that the outbox fits after as many.
+func (o *outbox) fit() (opened bool) {
+	if cap(o.slots) < outboxMost { // for poison: they are few
+		return false
+	}
+	ahead := outboxAhead * o.shard.budget.rate() * o.shard.puts.takes().Seconds()
+	want := int64(min(max(ahead, outboxLeast), outboxMost))
+	switch now := o.width.Load(); {
+	case want > now && o.width.CompareAndSwap(now, now+1):
+		<-o.slots // a closed one: closed and taken are the same to the others
+		return true
+	case want < now && o.width.CompareAndSwap(now, now-1):
+		if !o.take() { // all are in use
+			o.width.Add(1)
+		}
+	}
+	return false
+}
 
 // must says that the queue is new and has to be made before the first put.
 func (o *outbox) must() { o.absent.Store(true) }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -21,6 +23,7 @@ type parcel struct {
 	interval int  // of its first task, for the tracker
 	bad      bool // it is a bad line on its way to quarantine
 	receipts []receiptPart
+	weight   int64 // of it in the hold
 
 	box     *outbox // whose slot it holds; nil: none
 	probe   bool    // its next put finds out whether a dark home takes messages again
@@ -41,21 +44,10 @@ type putter struct {
 	router *router
 	count  *tally
 	acked  func(interval int)
+	hold   *semaphore.Weighted // the memory of the parcels under way
 	// landed is told of each acknowledged envelope of tasks; it must not wait.
 	landed func(c *parcel)
 	wg     sync.WaitGroup // the parcels under way
-}
-
-// send hands a parcel to an outbox of its segment, waiting for room.
-func (p *putter) send(c *parcel) error {
-	if err := p.place(c); err != nil {
-		return err
-	}
-	p.wg.Go(func() {
-		defer p.leave(c)
-		p.deliver(c)
-	})
-	return nil
 }
 
 // crowdLook is how often who waits for room looks whether the queue has become
@@ -86,6 +78,7 @@ func (p *putter) place(c *parcel) error {
 				return nil
 			}
 			home.free()
+			p.goOn(home)
 		}
 		c.box = firstWithRoom(ways)
 		if ways[0] == home {
@@ -178,8 +171,10 @@ func (p *putter) leave(c *parcel) {
 		return
 	}
 	p.endProbe(c)
-	c.box.free()
+	o := c.box
 	c.box, c.refused = nil, 0
+	o.free()
+	p.goOn(o)
 }
 
 // endProbe lets another parcel probe; what this one found out has been counted.
@@ -316,6 +311,9 @@ func (p *putter) acknowledged(c *parcel) {
 	}
 	p.observe(o, (*health).acknowledged)
 	p.endProbe(c)
+	if o.fit() {
+		p.goOn(o)
+	}
 	o.recovered(p.log)
 	p.count.sent.Add(int64(len(c.text)))
 	p.count.envelopes.Add(1)

@@ -167,13 +167,12 @@ func (r *router) lay(next, old *route) {
 	next.choices = &choices{of: make(map[uint32][]int)}
 	next.boxes = make([]*outbox, len(m.Shards))
 	next.poison = map[string]*outbox{}
-	size := outboxSize(len(m.Shards))
 	boxes, poison := map[string]*outbox{}, map[string]*outbox{}
 	for i, s := range m.Shards {
 		name := s.Account + "/" + s.Queue
 		o := r.boxes[name]
 		if o == nil {
-			o = r.open(s.Account, s.Queue, s.State == shardmap.Active, size)
+			o = r.open(s.Account, s.Queue, s.State == shardmap.Active)
 			if old != nil && s.State == shardmap.Active {
 				o.must()
 			}
@@ -189,10 +188,10 @@ func (r *router) lay(next, old *route) {
 	r.boxes, r.poison, next.poison = boxes, poison, poison
 }
 
-func (r *router) open(account, queue string, active bool, size int) *outbox {
+func (r *router) open(account, queue string, active bool) *outbox {
 	s, err := r.fleet.shard(account, queue)
 	if err == nil {
-		return newOutbox(s, size)
+		return newOutbox(s, outboxMost)
 	}
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
@@ -233,9 +232,10 @@ func (t *route) marked(segment uint32, choice int) bool {
 // ways lists where a segment's message may be put now, best first and never
 // empty; dst is for the result. It is the home alone unless the home is
 //
-//   - dark: then the first choice that is marked and not dark, and the one after
-//     it if that is crowded; the home again if there is none, because there is
-//     nothing better than to go on trying;
+//   - dark: then the choices that are marked and not dark, the crowded ones last, of
+//     which the first with room is taken: with a single choice for each segment the queue
+//     with most of them would hold up all others. The home again if there is none, because
+//     there is nothing better than to go on trying;
 //   - crowded: then the home and, for what finds no room there, the choices that
 //     are marked, not dark and not crowded themselves. (When every queue is at
 //     its limit nobody helps anybody.)
@@ -252,15 +252,19 @@ func (t *route) ways(segment uint32, dst *[3]*outbox) ([]*outbox, error) {
 			return list, nil
 		}
 	}
+	var last *outbox
 	for i, o := range t.helpers(segment) {
 		oDark, oCrowded := o.state()
-		if o.refused != nil || oDark || oCrowded && !dark || !t.marked(segment, i+1) {
-			continue
+		switch {
+		case o.refused != nil || oDark || oCrowded && !dark || !t.marked(segment, i+1):
+		case oCrowded && last == nil:
+			last = o
+		default:
+			list = append(list, o)
 		}
-		list = append(list, o)
-		if dark && !oCrowded {
-			break
-		}
+	}
+	if last != nil {
+		list = append(list, last)
 	}
 	if len(list) == 0 {
 		list = append(list, home)
@@ -278,7 +282,8 @@ func (t *route) helpers(segment uint32) []*outbox {
 	return out
 }
 
-// wanted lists the marks that ways would use if they were there, by choice.
+// wanted lists the marks that ways would use if they were there, by choice: the third
+// choice's only if the second has more than enough to do.
 func (t *route) wanted() (lists [3][]uint32) {
 	if t.workload.Shared {
 		return lists
@@ -306,7 +311,7 @@ func (t *route) wanted() (lists [3][]uint32) {
 			if !t.marked(segment, i+1) {
 				lists[i+1] = append(lists[i+1], segment)
 			}
-			if !crowded {
+			if !crowded && !o.pressed() {
 				break
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -102,6 +104,10 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 			}
 		})
 	}
+	var ways sync.WaitGroup
+	ways.Go(r.put.keepLines)
+	defer ways.Wait() // after end, below
+	defer end(nil)
 	defer r.watch(all)()
 	defer r.keepWays(all)()
 
@@ -164,7 +170,7 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 	track := newTracker(d.lanes)
 	r.put = &putter{
 		ctx: all, fail: end, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance), turn: d.cfg.seeding.turn,
-		router: d.router, count: &r.count, acked: track.done, landed: r.landed,
+		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
 	}
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}
 	age := d.opts.SealAge

@@ -74,6 +74,9 @@ type shard struct {
 	log     *slog.Logger
 	turn    turn
 	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
+
+	silent              atomic.Int32 // requests since the last answer that ended without one
+	puts, gets, settles lag
 }
 
 // openFleet makes the handles; it makes no request. The configuration must have
@@ -195,11 +198,13 @@ func (s *shard) pay(ctx context.Context, c class, cost int, op operation, about 
 // send makes a request that is paid for.
 func (s *shard) send(ctx context.Context, op operation, call func(context.Context) error) error {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	err := call(ctx)
+	took := time.Since(start)
+	s.heard(op, took, err)
 	s.account.counts.add(op, err)
-	s.hooks.request(s.account.name, s.name, op.String(), time.Since(start), err)
+	s.hooks.request(s.account.name, s.name, op.String(), took, err)
 	if err != nil && storage.Is(err, storage.Throttled) {
 		s.throttled(err)
 	}
