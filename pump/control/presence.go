@@ -131,8 +131,8 @@ type Presence struct {
 
 // Join makes this process a member of the workload's cluster: it writes the
 // member row, reads the first view and starts the loop. The row of an earlier
-// process of the same name is waited for to be dead (lease + margin); if it is
-// alive the error is [ErrNameTaken]. ctx bounds the call only. It gives up a
+// process of the same name is waited for to be dead (lease + margin), or to have left if it
+// stops; if it is alive the error is [ErrNameTaken]. ctx bounds the call only. It gives up a
 // minute after it could have succeeded at the latest.
 func Join(ctx context.Context, w *Workload, o PresenceOptions) (*Presence, error) {
 	o, err := o.withDefaults()

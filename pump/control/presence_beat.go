@@ -133,8 +133,8 @@ func (p *Presence) rejoin(cause error) bool {
 
 // enter inserts the member row in a new incarnation. A row of that name that is
 // there already is somebody's: an earlier process's, which is removed when it is
-// dead by the same rule as everybody else's, because it may still trust; or a
-// living twin's, and then the error is ErrNameTaken. Only this process's own,
+// dead by the same rule as everybody else's, because it may still trust, or that
+// stops and will have left soon; or a living twin's, and then the error is ErrNameTaken. Only this process's own,
 // of a beat or an insert whose outcome it never learned, need not be waited for: it
 // trusts nothing by it any more.
 func (p *Presence) enter(ctx context.Context) error {
@@ -164,7 +164,7 @@ func (p *Presence) enter(ctx context.Context) error {
 		case err != nil && !mayRetry(err):
 			return err
 		case err != nil || now.absent():
-		case !there.absent() && now.etag != there.etag:
+		case !there.absent() && now.etag != there.etag && !now.value.Draining: // one that stops will be gone soon
 			return fmt.Errorf("%w: %q on host %q, incarnation %s", ErrNameTaken, p.options.Instance, now.value.Host, now.value.Incarnation)
 		case own(&now.value) || !w.look(now.etag, now.sent, now.received, longer(p.times, now.value.times)):
 			if err := p.row.tryRemove(ctx, now); err != nil && !errors.Is(err, errLost) {

@@ -313,6 +313,26 @@ func TestANameIsOneLiveProcessesAtATime(t *testing.T) {
 	})
 }
 
+func TestAProcessThatStopsIsWaitedForByTheNextOfItsName(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		var stopping atomic.Bool
+		first := c.join("a", func(o *PresenceOptions) { o.Report = func() Report { return Report{Draining: stopping.Load()} } })
+		c.settle(5 * time.Second)
+		stopping.Store(true)
+		time.AfterFunc(17*time.Second, func() { first.Leave(t.Context()) }) // and beats until then
+		begun := time.Now()
+		next, err := c.tryJoin("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took < 17*time.Second || took > 25*time.Second {
+			t.Errorf("joined after %v", took)
+		}
+		c.settle(5 * time.Second)
+		next.Leave(t.Context())
+	})
+}
+
 func TestOnlyProcessorsThatNeitherWaitNorDrainAreGivenSegments(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		var report atomic.Pointer[Report]
