@@ -147,6 +147,7 @@ func (p *Presence) enter(ctx context.Context) error {
 	}
 	var there version[memberRow]
 	var w watch
+	beats := 0 // seen of whoever has the name
 	for {
 		if there.absent() {
 			p.loop.beatTried = time.Now()
@@ -160,11 +161,14 @@ func (p *Presence) enter(ctx context.Context) error {
 			}
 		}
 		now, err := p.row.read(ctx)
+		if err == nil && !there.absent() && now.etag != there.etag {
+			beats++ // the first may have been under way when its process died
+		}
 		switch {
 		case err != nil && !mayRetry(err):
 			return err
 		case err != nil || now.absent():
-		case !there.absent() && now.etag != there.etag && !now.value.Draining: // one that stops will be gone soon
+		case beats > 1 && !now.value.Draining: // one that stops will be gone soon
 			return fmt.Errorf("%w: %q on host %q, incarnation %s", ErrNameTaken, p.options.Instance, now.value.Host, now.value.Incarnation)
 		case own(&now.value) || !w.look(now.etag, now.sent, now.received, longer(p.times, now.value.times)):
 			if err := p.row.tryRemove(ctx, now); err != nil && !errors.Is(err, errLost) {
