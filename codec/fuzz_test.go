@@ -57,6 +57,7 @@ const (
 	headerFields
 	roundTrip
 	builder
+	stream
 	modes
 )
 
@@ -81,6 +82,9 @@ func FuzzCodec(f *testing.F) {
 	f.Add(builder, bytes.Repeat([]byte("\x02\x01\x01\x30aaaaaaaaaa"), 50), []byte{}, uint16(300), uint32(0))
 	f.Add(builder, recordsOf(jsonTasks(1, 30)), []byte{}, uint16(1000), uint32(0))
 	f.Add(builder, binary.LittleEndian.AppendUint64(nil, math.MaxUint64), []byte{}, uint16(120), uint32(0))
+	for _, s := range streams(f, recordsOf(jsonTasks(1, 4))) {
+		f.Add(stream, s, []byte{}, uint16(2000), uint32(0))
+	}
 	f.Fuzz(func(t *testing.T, mode byte, data, more []byte, limit uint16, segment uint32) {
 		switch mode % modes {
 		case openText:
@@ -99,6 +103,8 @@ func FuzzCodec(f *testing.F) {
 			checkRoundTrip(t, data, int(limit), segment, string(more))
 		case builder:
 			checkBuilder(t, data, int(limit))
+		case stream:
+			checkStream(t, data, int(limit))
 		}
 	})
 }

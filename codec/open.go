@@ -1,14 +1,12 @@
 package codec
 
 import (
-	"bytes"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
-	"io"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/klauspost/compress/flate"
 )
 
 // Limits bound what one envelope may unpack to. A zero field is its default,
@@ -75,18 +73,12 @@ type memory struct {
 // decoder is what opening borrows.
 type decoder struct {
 	packed []byte
-	one    [1]byte // to read the end of the records into
-	src    bytes.Reader
-	inf    io.Reader // flate's, reading src byte by byte and not beyond its end
+	inf    inflater
 }
 
 var (
 	memories = sync.Pool{New: func() any { return new(memory) }}
-	decoders = sync.Pool{New: func() any {
-		d := new(decoder)
-		d.inf = flate.NewReader(&d.src)
-		return d
-	}}
+	decoders = sync.Pool{New: func() any { return new(decoder) }}
 )
 
 // keptTasks is the longest task list that goes back to the pool; a longer one
@@ -152,10 +144,11 @@ func (m *memory) fill(fr *frame) error {
 	if err != nil || len(d.packed) != fr.packed {
 		return corrupt("body is not the base64 of %d bytes", fr.packed)
 	}
-	if err := m.inflate(d, int(fr.RawLen)); err != nil {
+	taken, err := m.inflate(d, int(fr.RawLen))
+	if err != nil {
 		return err
 	}
-	tail := d.packed[len(d.packed)-d.src.Len():]
+	tail := d.packed[taken:]
 	switch raw := m.raw.b; {
 	case len(tail) != 8:
 		return corrupt("%d bytes behind the DEFLATE stream, want 8", len(tail))
@@ -177,35 +170,17 @@ func (m *memory) fill(fr *frame) error {
 // any of them has been seen.
 const firstRaw = 256 << 10
 
-// inflate unpacks d.packed into m.raw, which must become want bytes and no more.
-func (m *memory) inflate(d *decoder, want int) error {
-	d.src.Reset(d.packed)
-	if err := d.inf.(flate.Resetter).Reset(&d.src, nil); err != nil {
-		return corrupt("%v", err)
+// inflate unpacks d.packed into m.raw, which must become want bytes and no more,
+// and says how much of it that took.
+func (m *memory) inflate(d *decoder, want int) (taken int, err error) {
+	m.raw, taken, err = d.inf.inflate(d.packed, newSlab(min(want, firstRaw)), want)
+	switch {
+	case errors.Is(err, errMore):
+		return taken, bomb("more than the %d bytes declared", want)
+	case err != nil:
+		return taken, corrupt("%v", err)
+	case len(m.raw.b) < want:
+		return taken, corrupt("%d bytes of records of %d", len(m.raw.b), want)
 	}
-	m.raw = newSlab(min(want, firstRaw))
-	for {
-		buf := m.raw.b
-		if len(buf) == cap(buf) && len(buf) < want {
-			m.raw = m.raw.grow(min(want-len(buf), len(buf)))
-			buf = m.raw.b
-		}
-		free := buf[len(buf):min(cap(buf), want)]
-		if len(buf) == want {
-			free = d.one[:]
-		}
-		n, err := d.inf.Read(free)
-		if len(buf) == want && n > 0 {
-			return bomb("more than the %d bytes declared", want)
-		}
-		m.raw.b = buf[:len(buf)+n]
-		switch {
-		case err == io.EOF && len(m.raw.b) < want:
-			return corrupt("%d bytes of records of %d", len(m.raw.b), want)
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return corrupt("%v", err)
-		}
-	}
+	return taken, nil
 }
