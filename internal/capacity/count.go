@@ -1,0 +1,79 @@
+package capacity
+
+import "math"
+
+const (
+	// A process reads the cluster and says that it lives every 5 s: a query and a write.
+	tablePerMember = 2.0 / 5
+	// A processor also counts what became of the tasks, in 5 s.
+	tablePerTally = 1.0 / 5
+	// A leader saves a checkpoint and says that it leads: a write a second and one in 5 s.
+	tablePerLeader = 1 + 1.0/5
+	// In mode once a processor commits half a time a second, and once more for a hundred requests.
+	commitsIdle       = 0.5
+	commitsPerRequest = 1.0 / 100
+
+	day = 24 * 3600
+)
+
+// A lease follows the work (pump/processor_terms.go): no renewal is needed for what is held for less
+// than four fifteenths of the longest, and a third of it later there is one.
+const (
+	longestLease = 300.0
+	noRenewal    = longestLease * 4 / 15
+	renewEvery   = longestLease / 3
+)
+
+// count adds up requests, connections and money.
+func (in *Input) count(p *Plan, got float64) {
+	m, k := p.Packing.Messages, p.Packing.Tasks
+	r := &p.Requests
+	r.Put, r.Get, r.Delete = m, m*got, m
+	// A message is in hand from its get until its last task is done: about a second waiting, then in
+	// turns of as many tasks as there are handlers.
+	held := 1 + math.Ceil(k/float64(in.Concurrency))*in.HandlerSeconds
+	if held > noRenewal {
+		r.Renew = m * (1 + math.Floor((held-noRenewal)/renewEvery))
+	}
+	members := float64(p.Processors + p.Distributors)
+	idle := members * tablePerMember
+	r.Table = idle + float64(p.Processors)*tablePerTally
+	if in.Elected {
+		r.Table += tablePerLeader
+	}
+	if in.Once {
+		r.Table += min(m, float64(p.Processors)*commitsIdle+(r.Get+r.Delete)*commitsPerRequest)
+	}
+	queues := r.Put + r.Get + r.Delete + r.Renew
+	r.PerThousand = queues / in.Rate * 1000
+	busy := in.Hours * 3600
+	queuesDay := queues*busy + idleGets(p.Queues)*(day-busy)
+	tablesDay := r.Table*busy + idle*(day-busy)
+	r.PerDay = queuesDay + tablesDay
+
+	p.Money = Money{
+		Queues: queuesDay / 1e4 * in.Prices.Queue, Tables: tablesDay / 1e4 * in.Prices.Table,
+		VMs: float64(p.VMs) * 24 * in.Machine.PerHour,
+	}
+	p.Money.Total = p.Money.Queues + p.Money.Tables + p.Money.VMs
+	if tasks := in.Rate * busy; tasks > 0 {
+		p.Money.PerMillion = p.Money.Total / tasks * 1e6
+	}
+	p.Connections = in.connections(p)
+}
+
+// idleGets is how many gets a second a fleet makes whose queues are all idle.
+func idleGets(queues int) float64 {
+	return min(pollIdleRate, float64(queues)/pollIdleLeast.Seconds())
+}
+
+// connections is how many are open at once: what is under way at a time by Little's law, and one to
+// the queues and one to the tables of each account from every process, as it keeps what it has used.
+func (in *Input) connections(p *Plan) int {
+	under := func(requests, processes float64) float64 {
+		each := requests / processes * in.Latency.Seconds() / (1 - in.Headroom)
+		return processes * math.Ceil(max(each, float64(p.Accounts)))
+	}
+	processors, distributors := float64(p.Processors), float64(p.Distributors)
+	return int(under(p.Requests.Get+p.Requests.Delete+p.Requests.Renew, processors) + under(p.Requests.Put, distributors) + processors + distributors)
+}

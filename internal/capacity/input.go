@@ -1,0 +1,143 @@
+package capacity
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// Input is what a plan is made for. Zero fields take their defaults (see [Input.Defaults]).
+type Input struct {
+	Rate           float64 // tasks a second, more than 0
+	HandlerSeconds float64 // that the handler is at work for a task
+	HandlerCPU     float64 // of these, seconds of a core
+	Sample         Sample  // of the input, measured or assumed
+
+	Concurrency int           // tasks in the handlers of one processor. Default 64
+	Pack        int           // the most tasks in a message. Default: as many as fit
+	SealAge     time.Duration // how long a task waits for its message to fill. Default 1 s; negative: as long as it takes
+	MaxOpen     int64         // bytes of all open messages of the distributor. Default 96 MiB
+	Once        bool          // mode once: each task's end is recorded
+	Elected     bool          // distributors elect one of them, who saves checkpoints
+
+	Accounts int // to be used; 0: as many as it takes
+	Queues   int // of each account; 0: as many as it takes, and 8 at least
+	Segments int // 0: the default for so many queues
+
+	AccountLimit float64 // messages a second of an account. Default 20,000
+	QueueLimit   float64 // messages a second of a queue. Default 2,000
+	GetPerMsg    bool    // a get counts each of its messages, rather than as one request
+	Headroom     float64 // part of everything that is to be left free, 0 to 0.9
+	Latency      time.Duration
+	RequestCPU   float64 // seconds of a core for one request. Default 150 us
+	Hours        float64 // of a day in which tasks come at that rate; in the others there are none. Default 24
+
+	Machine Machine
+	Prices  Prices
+}
+
+// Machine is what each process runs on.
+type Machine struct {
+	CPUs     float64 `json:"cpus"`
+	Mbits    float64 `json:"mbits"`    // a second
+	PerHour  float64 `json:"perHour"`  // its price
+	Describe string  `json:"describe"` // for people
+}
+
+// Prices are what requests cost, for 10,000.
+type Prices struct {
+	Currency string  `json:"currency"`
+	Queue    float64 `json:"queue"`
+	Table    float64 `json:"table"`
+	Source   string  `json:"source"`
+}
+
+// Defaults that a user may want to see. The prices are list prices; who knows better says so.
+var (
+	DefaultMachine = Machine{CPUs: 2, Mbits: 12_500, PerHour: 0.096, Describe: "Standard_D2s_v5 (2 vCPUs, 8 GiB, 12,500 Mbit/s), Linux"}
+	DefaultPrices  = Prices{
+		Currency: "USD", Queue: 0.004, Table: 0.00036,
+		Source: "list prices of East US, general-purpose v2 with LRS, pay as you go, August 2026 (prices.azure.com)",
+	}
+)
+
+const (
+	defaultConcurrency = 64
+	defaultSealAge     = time.Second
+	defaultMaxOpen     = 96 << 20
+	// A put takes 80 to 130 us of CPU over plain TCP and a delete 50 to 100 (the SDK measured over loopback); TLS adds some.
+	defaultRequestCPU = 150e-6
+	defaultLatency    = 10 * time.Millisecond
+	maxQueues         = 100
+	maxAccounts       = 1000
+)
+
+// Defaults fills in what was left out, and says what is out of range.
+func (in Input) Defaults() (Input, error) {
+	if in.Concurrency == 0 {
+		in.Concurrency = defaultConcurrency
+	}
+	if in.SealAge == 0 {
+		in.SealAge = defaultSealAge
+	}
+	if in.MaxOpen == 0 {
+		in.MaxOpen = defaultMaxOpen
+	}
+	if in.AccountLimit == 0 {
+		in.AccountLimit = 20_000
+	}
+	if in.QueueLimit == 0 {
+		in.QueueLimit = 2_000
+	}
+	if in.Latency == 0 {
+		in.Latency = defaultLatency
+	}
+	if in.RequestCPU == 0 {
+		in.RequestCPU = defaultRequestCPU
+	}
+	if in.Hours == 0 {
+		in.Hours = 24
+	}
+	if in.Machine == (Machine{}) {
+		in.Machine = DefaultMachine
+	}
+	if in.Prices == (Prices{}) {
+		in.Prices = DefaultPrices
+	}
+	for _, f := range []struct {
+		name        string
+		value       float64
+		least, most float64
+	}{
+		{"rate", in.Rate, 1e-6, 1e9},
+		{"handler-seconds", in.HandlerSeconds, 0, 7 * 24 * 3600},
+		{"handler-cpu-seconds", in.HandlerCPU, 0, 7 * 24 * 3600},
+		{"concurrency", float64(in.Concurrency), 1, 100_000},
+		{"pack", float64(in.Pack), 0, maxTasks},
+		{"accounts", float64(in.Accounts), 0, maxAccounts},
+		{"queues", float64(in.Queues), 0, maxQueues},
+		{"account-limit", in.AccountLimit, 1, 1e9},
+		{"queue-limit", in.QueueLimit, 1, 1e9},
+		{"headroom", in.Headroom, 0, 0.9},
+		{"latency", in.Latency.Seconds(), 1e-4, 60},
+		{"request-cpu", in.RequestCPU, 0, 1},
+		{"hours", in.Hours, 0, 24},
+		{"vm-cpus", in.Machine.CPUs, 0.1, 1000},
+		{"vm-mbits", in.Machine.Mbits, 1, 1e6},
+		{"vm-price", in.Machine.PerHour, 0, 1e4},
+		{"queue-price", in.Prices.Queue, 0, 1e4},
+		{"table-price", in.Prices.Table, 0, 1e4},
+	} {
+		if !(f.value >= f.least && f.value <= f.most) { // so written that NaN fails too
+			return in, &pump.ConfigError{Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.value), Fix: fmt.Sprintf("use %v to %v", f.least, f.most)}
+		}
+	}
+	if s := in.Segments; s != 0 && (s < 64 || s > 4096 || s&(s-1) != 0) {
+		return in, &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: "use a power of two from 64 to 4096, or leave it out"}
+	}
+	if in.HandlerCPU > in.HandlerSeconds {
+		return in, &pump.ConfigError{Field: "handler-cpu-seconds", Problem: "is more than the handler takes in all", Fix: "use --handler-seconds at most"}
+	}
+	return in, nil
+}

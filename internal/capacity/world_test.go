@@ -1,0 +1,263 @@
+package capacity
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// measured is what a run of the whole pump came to, a second.
+type measured struct {
+	fed, handled               float64 // tasks
+	put, get, delete, throttle float64 // requests
+	table                      float64
+	perMessage                 float64 // tasks
+}
+
+// trial is the pump as a plan has it, on simulated accounts in virtual time.
+type trial struct {
+	in      Input
+	plan    *Plan
+	rate    float64 // tasks a second that are fed; the plan's if 0
+	body    func(r *rand.Rand) []byte
+	keys    int // different ones, all alike; 0: each task has its own
+	settle  time.Duration
+	measure time.Duration
+}
+
+// run feeds tasks at a steady rate and measures once all has settled.
+func (tr trial) run(t *testing.T) (m measured) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		limits := azsim.Limits{Queue: azsim.Rate(tr.in.QueueLimit), QueueAccount: azsim.Rate(tr.in.AccountLimit)}
+		if !tr.in.GetPerMsg {
+			limits.GetCost = 1
+		}
+		// The simulator adds an eighth on average.
+		sc := azsim.Config{Seed: 1, Latency: tr.in.Latency * 8 / 9, Limits: limits}
+		for i := range tr.plan.Accounts {
+			sc.Accounts = append(sc.Accounts, azsim.Account{Name: fmt.Sprintf("account%d", i)})
+		}
+		sim := azsim.New(sc)
+		var handled atomic.Int64
+		handler := pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
+			select {
+			case <-time.After(time.Duration(tr.in.HandlerSeconds * float64(time.Second))):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			handled.Add(1)
+			return nil
+		})
+		var processors sync.Map // by instance, for nudges
+		nudge := func(ctx context.Context, n pump.Nudge) error {
+			time.Sleep(5 * time.Millisecond) // as between machines of a region
+			if p, ok := processors.Load(n.Instance); ok {
+				p.(*pump.Processor).Nudged(n)
+			}
+			return nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		finished := make(chan error)
+		for i := range tr.plan.Processors {
+			p, err := pump.NewProcessor(tr.config(t, sim, fmt.Sprint("p", i), nudge), handler, pump.ProcessorOptions{Concurrency: tr.plan.Concurrency})
+			if err != nil {
+				t.Fatal(err)
+			}
+			processors.Store(fmt.Sprint("p", i), p)
+			go func() {
+				_, err := p.Run(ctx)
+				finished <- err
+			}()
+		}
+		feed := &feed{trial: tr, ctx: ctx}
+		d, err := pump.NewDistributor(tr.config(t, sim, "d", nudge), pump.FromSeq(feed.tasks), pump.DistributorOptions{Pack: tr.in.Pack, SealAge: tr.in.SealAge})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := d.Run(ctx)
+			finished <- err
+		}()
+		time.Sleep(tr.settle)
+		before, fed, done, sent := sim.Stats(), feed.fed.Load(), handled.Load(), d.State().Done
+		time.Sleep(tr.measure)
+		after, per := sim.Stats(), 1/tr.measure.Seconds()
+		now := d.State().Done
+		m = measured{
+			fed: float64(feed.fed.Load()-fed) * per, handled: float64(handled.Load()-done) * per,
+			perMessage: float64(now.Tasks-sent.Tasks) / float64(now.Envelopes-sent.Envelopes),
+		}
+		for _, c := range []struct {
+			sum        *float64
+			operations []string
+		}{{&m.put, []string{"PutMessage"}}, {&m.get, []string{"GetMessages"}}, {&m.delete, []string{"DeleteMessage"}}} {
+			for _, op := range c.operations {
+				*c.sum += float64(after.Count("", op)-before.Count("", op)) * per
+			}
+		}
+		for sign, s := range map[float64]azsim.Stats{1: after, -1: before} {
+			for _, r := range s.Requests {
+				if r.Service == "table" {
+					m.table += sign * float64(r.Count) * per
+				}
+				if r.Status == 503 {
+					m.throttle += sign * float64(r.Count) * per
+				}
+			}
+		}
+		stop()
+		for range tr.plan.Processors + 1 {
+			<-finished
+		}
+	})
+	return m
+}
+
+func (tr trial) config(t *testing.T, sim *azsim.Sim, instance string, nudge func(context.Context, pump.Nudge) error) pump.Config {
+	c := pump.Config{
+		Workload: "work", Instance: instance, Admin: instance + ":1", Nudge: nudge, Segments: tr.plan.Segments,
+		Budget: pump.Budget{Account: tr.in.AccountLimit, Queue: tr.in.QueueLimit, GetCostsMessages: &tr.in.GetPerMsg},
+	}
+	if tr.in.Once {
+		c.Delivery = pump.Once
+	}
+	for _, name := range sim.Accounts() {
+		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport().As(instance)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Accounts = append(c.Accounts, pump.Account{Storage: st, Queues: tr.plan.QueuesPerAccount})
+	}
+	return c
+}
+
+// feed is tasks at a steady rate, as long as they are taken.
+type feed struct {
+	trial
+	ctx context.Context
+	fed atomic.Int64
+}
+
+func (f *feed) tasks(yield func(pump.Record, error) bool) {
+	random := rand.New(rand.NewPCG(7, 7))
+	rate := f.rate
+	if rate == 0 {
+		rate = f.plan.Rate
+	}
+	began := time.Now()
+	for n := 0; f.ctx.Err() == nil; n++ {
+		// By the clock and not by pauses, which would add up to less.
+		if due := began.Add(time.Duration(float64(n) / rate * float64(time.Second))); time.Until(due) > 0 {
+			time.Sleep(time.Until(due))
+		}
+		f.fed.Add(1)
+		if !yield(f.record(random, n), nil) {
+			return
+		}
+	}
+}
+
+func (f *trial) record(random *rand.Rand, n int) pump.Record {
+	key := fmt.Append(nil, n)
+	if f.keys > 0 {
+		key = fmt.Append(nil, "key-", random.IntN(f.keys))
+	}
+	return pump.Record{Key: key, Body: f.body(random)}
+}
+
+// sample measures what the trial will feed.
+func (tr trial) sample(t *testing.T, tasks int) Sample {
+	t.Helper()
+	random := rand.New(rand.NewPCG(8, 8))
+	s, err := Measure(t.Context(), pump.FromSeq(func(yield func(pump.Record, error) bool) {
+		for n := range tasks {
+			if !yield(tr.record(random, n), nil) {
+				return
+			}
+		}
+	}), tasks, tr.in.Pack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.PackSeconds, s.OpenSeconds = 1e-6, 1e-6 // this machine is none of the test's
+	return s
+}
+
+// jsonTask is a task of about 130 bytes.
+func jsonTask(r *rand.Rand) []byte {
+	return fmt.Appendf(nil, `{"id":%d,"city":"%s","customer":"c-%06d","amount":%d.%02d,"currency":"EUR","at":"2026-03-%02dT%02d:%02d:%02dZ","note":"order"}`,
+		r.Uint32(), []string{"Berlin", "Roma", "Lisboa", "Paris", "Oslo"}[r.IntN(5)], r.IntN(1e6), r.IntN(1000), r.IntN(100), 1+r.IntN(28), r.IntN(24), r.IntN(60), r.IntN(60))
+}
+
+// noise is a task that does not compress.
+func noise(size int) func(r *rand.Rand) []byte {
+	return func(r *rand.Rand) []byte {
+		b := make([]byte, size)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		return b
+	}
+}
+
+// within checks that a figure of a plan is a tenth off at most.
+func within(t *testing.T, what string, planned, measured float64) {
+	t.Helper()
+	off := planned/measured - 1
+	t.Logf("%-16s planned %9.2f, measured %9.2f: %+.1f %%", what, planned, measured, 100*off)
+	if math.Abs(off) > 0.1 {
+		t.Errorf("%s: planned %.3f, measured %.3f", what, planned, measured)
+	}
+}
+
+func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   Input
+		body func(r *rand.Rand) []byte
+	}{
+		{"messages that age", Input{Rate: 1000, HandlerSeconds: 0.01}, jsonTask},
+		{"messages that fill", Input{Rate: 400, HandlerSeconds: 0.02, SealAge: 30 * time.Second}, noise(3000)},
+		{"one task in a message", Input{Rate: 150, HandlerSeconds: 0.05, Pack: 1}, jsonTask},
+		{"slow tasks", Input{Rate: 60, HandlerSeconds: 2, Concurrency: 16, Headroom: 0.3}, jsonTask},
+		{"few tasks", Input{Rate: 4, HandlerSeconds: 0.5}, jsonTask},
+		{"once", Input{Rate: 500, HandlerSeconds: 0.01, Once: true}, jsonTask},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.in.GetPerMsg, c.in.Headroom = true, max(c.in.Headroom, 0.2)
+			tr := trial{in: c.in, body: c.body, settle: 45 * time.Second, measure: 90 * time.Second}
+			tr.in.Sample = tr.sample(t, 20_000)
+			var err error
+			if tr.in, err = tr.in.Defaults(); err != nil {
+				t.Fatal(err)
+			}
+			if tr.plan, err = Make(tr.in); err != nil {
+				t.Fatal(err)
+			}
+			p := tr.plan
+			t.Logf("%d accounts x %d queues, %d segments, %d processors; bottleneck %s at %.0f; packing %+v", p.Accounts, p.QueuesPerAccount, p.Segments, p.Processors, p.Bottleneck, p.Most, p.Packing)
+			m := tr.run(t)
+			within(t, "tasks handled", p.Rate, m.handled)
+			within(t, "tasks a message", p.Packing.Tasks, m.perMessage)
+			within(t, "puts", p.Requests.Put, m.put)
+			within(t, "gets", p.Requests.Get, m.get)
+			within(t, "deletes", p.Requests.Delete, m.delete)
+			within(t, "all", p.Requests.Put+p.Requests.Get+p.Requests.Delete, m.put+m.get+m.delete)
+			within(t, "tables", p.Requests.Table, m.table)
+			if m.throttle > 0 || !p.Fits {
+				t.Errorf("fits %v, %.2f requests a second throttled", p.Fits, m.throttle)
+			}
+		})
+	}
+}
