@@ -2,9 +2,9 @@ package capacity
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/shardmap"
@@ -36,6 +36,8 @@ type Plan struct {
 	Sample  Sample  `json:"sample"`
 	Machine Machine `json:"machine"`
 	Prices  Prices  `json:"prices"`
+
+	worst float64 // part of what is used most, but for what no size mends: the hottest key
 }
 
 // Packing is how tasks share messages.
@@ -44,19 +46,27 @@ type Packing struct {
 	By       string  `json:"by"`       // what limits that: size, seal-age, memory or pack
 	Bytes    float64 `json:"bytes"`    // of a message's text
 	Messages float64 `json:"messages"` // a second
+	Counts   float64 `json:"counts"`   // what one counts against the limits of its queue and account, from its put to its delete
 }
 
 // Requests are those to the queues and tables of the workload.
 type Requests struct {
-	Put, Get, Delete, Renew, Table float64 // a second, while tasks come
-	PerThousand                    float64 // tasks; those to queues
-	PerDay                         float64
+	Put         float64 `json:"put"` // a second, while tasks come
+	Get         float64 `json:"get"`
+	Delete      float64 `json:"delete"`
+	Renew       float64 `json:"renew"`
+	Table       float64 `json:"table"`
+	PerThousand float64 `json:"perThousand"` // tasks; those to queues
+	PerDay      float64 `json:"perDay"`
 }
 
 // Money is a day's.
 type Money struct {
-	Queues, Tables, VMs, Total float64
-	PerMillion                 float64 // tasks
+	Queues     float64 `json:"queues"`
+	Tables     float64 `json:"tables"`
+	VMs        float64 `json:"vms"`
+	Total      float64 `json:"total"`
+	PerMillion float64 `json:"perMillion"` // tasks
 }
 
 // Limit is one resource.
@@ -80,26 +90,22 @@ func Make(in Input) (*Plan, error) {
 	var best *Plan
 	for accounts := max(in.Accounts, 1); accounts <= maxAccounts; accounts++ {
 		p := in.withAccounts(accounts)
-		// What more accounts cannot mend does not get better with them.
-		if best == nil || p.Fits || p.Most > best.Most*1.001 {
+		if best == nil || p.worst < 0.999*best.worst {
 			best = p
 		}
-		if best.Fits || in.Accounts > 0 || !p.shared() {
-			return best, nil
+		if in.enough(best.worst) || in.Accounts > 0 {
+			break
 		}
 	}
+	in.finish(best)
 	return best, nil
 }
 
-// shared reports whether accounts or queues are what the plan lacks.
-func (p *Plan) shared() bool {
-	return slices.ContainsFunc(p.Limits, func(l Limit) bool {
-		return (l.Name == limitAccounts || l.Name == limitQueues || l.Name == limitSpread) && l.Tasks < p.Rate
-	})
-}
+// enough reports whether the headroom is left by what has that part of something in use.
+func (in *Input) enough(used float64) bool { return used <= (1-in.Headroom)*(1+1e-9) }
 
-// withAccounts plans with so many accounts, and with the fewest processors that any possible number
-// of queues allows: they share queues evenly, or one has more than its part.
+// withAccounts plans with so many accounts, and the number of queues with which that is
+// cheapest: over more of them processors share the work more evenly, but tasks are packed less.
 func (in *Input) withAccounts(accounts int) *Plan {
 	if in.Queues > 0 {
 		return in.with(accounts, in.Queues)
@@ -107,32 +113,18 @@ func (in *Input) withAccounts(accounts int) *Plan {
 	var best *Plan
 	for queues := pump.DefaultQueues; queues <= maxQueues; queues++ {
 		p := in.with(accounts, queues)
-		better := best == nil || p.Fits && !best.Fits
-		if best != nil && p.Fits == best.Fits {
-			// A processor costs money and a queue nothing, but what is in 8 queues is in more of them packed less.
-			better = p.Money.Total < 0.98*best.Money.Total || !p.Fits && p.Most > 1.02*best.Most
-		}
-		if better {
+		switch {
+		case best == nil, in.enough(p.worst) && !in.enough(best.worst):
+			best = p
+		case in.enough(p.worst) && p.Money.Total < 0.98*best.Money.Total, !in.enough(best.worst) && p.worst < 0.98*best.worst:
 			best = p
 		}
 	}
 	return best
 }
 
-// The names of limits.
-const (
-	limitAccounts    = "accounts"
-	limitQueues      = "queues"
-	limitSpread      = "processors a queue"
-	limitKeyQueue    = "hottest key's queue"
-	limitKeyHandlers = "hottest key's processor"
-	limitHandlers    = "handlers"
-	limitCPU         = "processors' CPU"
-	limitNetwork     = "processors' network"
-	limitDistributor = "distributor's CPU"
-)
-
-// with plans with so many queues.
+// with plans with so many queues: processors and distributors for the rate, and what that makes of
+// requests and money.
 func (in *Input) with(accounts, queuesEach int) *Plan {
 	n := accounts * queuesEach
 	p := &Plan{
@@ -142,74 +134,97 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 	if p.Segments == 0 {
 		p.Segments = shardmap.DefaultSegments(n)
 	}
-	p.Packing = in.packing(p.Segments)
-	k := p.Packing.Tasks
-	perQueue := p.Packing.Messages / float64(n)
-	got, empty := gets(perQueue, in.Latency, n)
-	cost := 2 + got // put, delete, gets
-	if in.GetPerMsg {
-		cost = 3 + empty // an empty one costs one as well
-	}
-	// The fullest queue has its segments rounded up, and the hottest key in one of them.
-	part := ceil(p.Segments, n) / float64(p.Segments)
-	hot := in.Sample.Hottest + (1-in.Sample.Hottest)/float64(p.Segments)
-
-	in.processors(p, got)
-	free := 1 - in.Headroom
-	limit := func(name string, tasks float64, remedy, what string, a ...any) {
-		if tasks < 1e15 {
-			p.Limits = append(p.Limits, Limit{Name: name, Tasks: tasks, Used: in.Rate / tasks, What: fmt.Sprintf(what, a...), Remedy: remedy})
+	l := in.load(p, in.Rate)
+	p.Packing = l.packing
+	p.Packing.Counts = l.cost
+	in.processes(p, &l)
+	in.count(p, l.got)
+	for _, r := range in.resources(p) {
+		if !r.ofKey {
+			p.worst = max(p.worst, r.used(&l))
 		}
 	}
-	counts := fmt.Sprintf("a message counts %.2f (put 1, get %.2f, delete 1) and holds %.3g tasks", cost, cost-2, k)
-	limit(limitAccounts, float64(accounts)*in.AccountLimit/cost*k, "more accounts, or more tasks in a message",
-		"%d x %.0f messages/s; %s", accounts, in.AccountLimit, counts)
-	limit(limitQueues, in.QueueLimit/cost*k/part, "more queues an account, or more accounts",
-		"%d x %.0f messages/s, of which the fullest has %.3g %% of the tasks; %s", n, in.QueueLimit, 100*part, counts)
-	if in.Sample.Hottest > 0 {
-		limit(limitKeyQueue, in.QueueLimit/cost*k/hot, "another --key, or one that is finer: a key has one queue",
-			"%.3g %% of the tasks have the key %s and go through one queue", 100*in.Sample.Hottest, in.Sample.HottestKey)
-		limit(limitKeyHandlers, in.perProcess(got, k)/hot, "another --key, or one that is finer: a key has one processor",
-			"%.3g %% of the tasks have the key %s and go to one processor", 100*in.Sample.Hottest, in.Sample.HottestKey)
-	}
-	fullest := spread(n, p.Segments, p.Processors)
-	if in.HandlerSeconds > 0 {
-		limit(limitHandlers, float64(in.Concurrency)/in.HandlerSeconds/fullest, "more processors, or a higher --concurrency",
-			"%d processors x %d handlers / %.3g s, of which the fullest has %.3g %% of the tasks", p.Processors, in.Concurrency, in.HandlerSeconds, 100*fullest)
-	}
-	limit(limitCPU, in.Machine.CPUs/in.cpu(got, k)/fullest, "more or larger machines",
-		"%d machines of %.3g CPUs; %.3g us a task", p.Processors, in.Machine.CPUs, 1e6*in.cpu(got, k))
-	limit(limitNetwork, in.Machine.Mbits*1e6/8/in.bytes(got, k)/fullest, "more or larger machines",
-		"%d machines of %.0f Mbit/s; %.3g bytes a task", p.Processors, in.Machine.Mbits, in.bytes(got, k))
-	limit(limitDistributor, in.Machine.CPUs/in.sending(k)*float64(p.Distributors), "divide the input among distributors run --once, or a larger machine",
-		"%d of %.3g CPUs; %.3g us a task", p.Distributors, in.Machine.CPUs, 1e6*in.sending(k))
-	slices.SortStableFunc(p.Limits, func(a, b Limit) int { return cmp.Compare(a.Tasks, b.Tasks) })
-	p.Bottleneck, p.Most = p.Limits[0].Name, p.Limits[0].Tasks
-	p.Fits = in.Rate <= p.Most*free*(1+1e-9)
-	in.count(p, got)
 	return p
 }
 
-// packing is how many tasks share a message with so many segments.
-func (in *Input) packing(segments int) Packing {
+// processes finds how many it takes: T x X / S must reach the rate, with the fullest of them in
+// mind (origins H2).
+func (in *Input) processes(p *Plan, l *load) {
+	each := in.perProcess(l) * (1 - in.Headroom)
+	x := max(1, int(math.Ceil(in.Rate/each-1e-9)))
+	for x < p.Segments && in.Rate*spread(p.Queues, p.Segments, x) > each*(1+1e-9) {
+		x++
+	}
+	p.Processors = min(x, p.Segments)
+	p.Distributors = max(1, int(math.Ceil(in.Rate*in.sending(l)/(in.Machine.CPUs*(1-in.Headroom))-1e-9)))
+	p.VMs = p.Processors + p.Distributors
+}
+
+// finish says where the plan ends: what is full first as the rate grows.
+func (in *Input) finish(p *Plan) {
+	p.Fits = true
+	at := in.load(p, in.Rate)
+	for _, r := range in.resources(p) {
+		used, most := r.used(&at), in.ceiling(p, r)
+		p.Fits = p.Fits && in.enough(used)
+		p.Limits = append(p.Limits, Limit{Name: r.name, Tasks: most, Used: used, What: r.what, Remedy: r.remedy})
+	}
+	slices.SortStableFunc(p.Limits, func(a, b Limit) int { return cmp.Compare(a.Tasks, b.Tasks) })
+	p.Bottleneck, p.Most = p.Limits[0].Name, p.Limits[0].Tasks
+}
+
+// ceiling is how many tasks a second fill a resource. It is searched for: at a higher rate messages
+// are fuller and fewer gets are empty, so a resource is full later than in proportion.
+func (in *Input) ceiling(p *Plan, r resource) float64 {
+	low, high := 1e-9, 1e15
+	for range 100 {
+		middle := math.Sqrt(low * high)
+		if l := in.load(p, middle); r.used(&l) > 1 {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return low
+}
+
+// Short writes a number with three digits: 1,480,000, 612, 4.91, 0.034.
+func Short(v float64) string {
+	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-2)
+	if v = math.Round(v/unit) * unit; math.Abs(v) < 999.5 {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	s := strconv.FormatFloat(v, 'f', 0, 64)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// packing is how many tasks share a message at a rate with so many segments.
+func (in *Input) packing(rate float64, segments int) Packing {
 	k, by := in.Sample.PerFull, "size"
 	if in.Pack > 0 && float64(in.Pack) <= k {
 		k, by = float64(in.Pack), "pack"
 	}
+	used := in.Sample.segments(segments)
 	// All envelopes that are being filled are half full on average, so when they do not find
 	// room together each is sent when it has the part of its fill that does.
-	if open := float64(segments) * in.Sample.held / 2; open > float64(in.MaxOpen) {
+	if open := used * in.Sample.held / 2; open > float64(in.MaxOpen) {
 		if most := max(1, in.Sample.PerFull*float64(in.MaxOpen)/open); most < k {
 			k, by = most, "memory"
 		}
 	}
 	if in.SealAge > 0 {
 		// The first task opens it, and those that come within the age are in it as well.
-		if most := 1 + in.Rate/float64(segments)*in.SealAge.Seconds(); most < k {
+		if most := 1 + rate/used*in.SealAge.Seconds(); most < k {
 			k, by = most, "seal-age"
 		}
 	}
-	return Packing{Tasks: k, By: by, Bytes: headerText + k*in.Sample.Text, Messages: in.Rate / k}
+	return Packing{Tasks: k, By: by, Bytes: headerText + k*in.Sample.Text, Messages: rate / k}
 }
 
 // headerText is what a message has besides its tasks.
@@ -225,50 +240,3 @@ func spread(queues, segments, processors int) float64 {
 }
 
 func ceil(n, parts int) float64 { return float64((n + parts - 1) / parts) }
-
-// engineCPU is what a processor does for a task besides opening it and the handler's own work.
-const engineCPU = 1e-6
-
-// cpu is seconds of a core that a task takes in its processor, sending those in the distributor.
-func (in *Input) cpu(got, k float64) float64 {
-	return in.HandlerCPU + in.Sample.OpenSeconds + engineCPU + in.RequestCPU*(got+1)/k
-}
-
-func (in *Input) sending(k float64) float64 { return in.Sample.PackSeconds + in.RequestCPU/k }
-
-// requestBytes is what a request and its answer have besides the text of messages: headers and what
-// a message is wrapped into.
-const requestBytes = 1200
-
-// bytes that a task brings to its processor's network.
-func (in *Input) bytes(got, k float64) float64 {
-	return (headerText+k*in.Sample.Text)/k + requestBytes*(got+1)/k
-}
-
-// perProcess is how many tasks a second one processor can do at most.
-func (in *Input) perProcess(got, k float64) float64 {
-	most := min(in.Machine.CPUs/in.cpu(got, k), in.Machine.Mbits*1e6/8/in.bytes(got, k))
-	if in.HandlerSeconds > 0 {
-		most = min(most, float64(in.Concurrency)/in.HandlerSeconds)
-	}
-	return most
-}
-
-// processors finds how many processes it takes: T x X / S must reach the rate, with the fullest of
-// them in mind (origins H2).
-func (in *Input) processors(p *Plan, got float64) {
-	each := in.perProcess(got, p.Packing.Tasks) * (1 - in.Headroom)
-	x := max(1, int(math.Ceil(in.Rate/each-1e-9)))
-	for x < p.Segments && in.Rate*spread(p.Queues, p.Segments, x) > each*(1+1e-9) {
-		x++
-	}
-	p.Processors = min(x, p.Segments)
-	if x > p.Queues { // several would share queues, at ten times the cost of one (P7)
-		p.Limits = append(p.Limits, Limit{
-			Name: limitSpread, Tasks: each / (1 - in.Headroom) * float64(p.Queues), Used: in.Rate / (each / (1 - in.Headroom) * float64(p.Queues)),
-			What: fmt.Sprintf("%d processors share %d queues, and pass on what is another's", p.Processors, p.Queues), Remedy: "more queues, or a higher --concurrency",
-		})
-	}
-	p.Distributors = max(1, int(math.Ceil(in.Rate*in.sending(p.Packing.Tasks)/(in.Machine.CPUs*(1-in.Headroom))-1e-9)))
-	p.VMs = p.Processors + p.Distributors
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -272,6 +273,17 @@ func (s *Sample) open(texts [][]byte) error {
 	s.OpenSeconds = time.Since(began).Seconds() / float64(tasks)
 	return nil
 }
+
+// segments is how many of so many segments have tasks, where few keys come again and again.
+func (s *Sample) segments(of int) float64 {
+	if s.Keys == 0 || s.Keys*keyRepeats > s.Tasks {
+		return float64(of) // most keys of the input have not been seen yet
+	}
+	return max(1, -math.Expm1(-float64(s.Keys)/float64(of))*float64(of))
+}
+
+// keyRepeats is how often a key must have been seen on average for all to have been seen.
+const keyRepeats = 10
 
 // Assumed is the sample of an input that is only known by the size of its tasks and by how well
 // they compress: the bytes of records to one character of text, base64 included.

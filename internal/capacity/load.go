@@ -1,0 +1,120 @@
+package capacity
+
+import (
+	"fmt"
+)
+
+// load is what a rate of tasks makes of a plan's queues.
+type load struct {
+	rate    float64
+	packing Packing
+	got     float64 // gets for a message
+	cost    float64 // what a message counts against the limits of its queue and account
+}
+
+func (in *Input) load(p *Plan, rate float64) load {
+	l := load{rate: rate, packing: in.packing(rate, p.Segments)}
+	var empty float64
+	l.got, empty = gets(l.packing.Messages/float64(p.Queues), in.Latency, p.Queues)
+	l.cost = 2 + l.got // put, delete, gets
+	if in.GetPerMsg {
+		l.cost = 3 + empty // an empty one costs one as well
+	}
+	return l
+}
+
+const (
+	// engineCPU is what a processor does for a task besides opening it and the handler's own work.
+	engineCPU = 1e-6
+	// requestBytes is what a request and its answer have besides the text of messages: headers and
+	// what a message is wrapped into.
+	requestBytes = 1200
+)
+
+// cpu is seconds of a core that a task takes in its processor, sending those in the distributor.
+func (in *Input) cpu(l *load) float64 {
+	return in.HandlerCPU + in.Sample.OpenSeconds + engineCPU + in.RequestCPU*(l.got+1)/l.packing.Tasks
+}
+
+func (in *Input) sending(l *load) float64 {
+	return in.Sample.PackSeconds + in.RequestCPU/l.packing.Tasks
+}
+
+// bytes that a task brings to its processor's network.
+func (in *Input) bytes(l *load) float64 {
+	return (l.packing.Bytes + requestBytes*(l.got+1)) / l.packing.Tasks
+}
+
+func (in *Input) bytesPerSecond() float64 { return in.Machine.Mbits * 1e6 / 8 }
+
+// busy is the part of a processor that a task a second keeps busy: of its handlers, CPU or network,
+// whichever is the most.
+func (in *Input) busy(l *load) float64 {
+	return max(in.HandlerSeconds/float64(in.Concurrency), in.cpu(l)/in.Machine.CPUs, in.bytes(l)/in.bytesPerSecond())
+}
+
+// perProcess is how many tasks a second one processor can do at most.
+func (in *Input) perProcess(l *load) float64 { return 1 / in.busy(l) }
+
+// resource is something that can be full.
+type resource struct {
+	name, what, remedy string
+	used               func(l *load) float64 // the part of it
+	ofKey              bool                  // no size mends it
+}
+
+// resources are all of a plan's. A queue's and a processor's are those of the fullest.
+func (in *Input) resources(p *Plan) (all []resource) {
+	add := func(name, remedy string, used func(l *load) float64, what string, a ...any) {
+		all = append(all, resource{name: name, what: fmt.Sprintf(what, a...), remedy: remedy, used: used})
+	}
+	queues := ceil(p.Segments, p.Queues) / float64(p.Segments)
+	processors := spread(p.Queues, p.Segments, p.Processors)
+	add("accounts", "more accounts, or more tasks in a message",
+		func(l *load) float64 { return l.packing.Messages * l.cost / in.AccountLimit / float64(p.Accounts) },
+		"%d x %s messages/s", p.Accounts, Short(in.AccountLimit))
+	add("queues", "more queues an account, or more accounts",
+		func(l *load) float64 { return l.packing.Messages * l.cost / in.QueueLimit * queues },
+		"%d x %s messages/s; the fullest has %s %% of the tasks", p.Queues, Short(in.QueueLimit), Short(100*queues))
+	if in.HandlerSeconds > 0 {
+		add("handlers", "more processors, or a higher --concurrency",
+			func(l *load) float64 {
+				return l.rate * in.HandlerSeconds / float64(in.Concurrency) * processors
+			},
+			"%d processors x %d handlers / %s s; the fullest has %s %% of the tasks", p.Processors, in.Concurrency, Short(in.HandlerSeconds), Short(100*processors))
+	}
+	add("processors' CPU", "more or larger machines",
+		func(l *load) float64 { return l.rate * in.cpu(l) / in.Machine.CPUs * processors },
+		"%d x %s CPUs; the fullest has %s %% of the tasks", p.Processors, Short(in.Machine.CPUs), Short(100*processors))
+	add("processors' network", "more or larger machines",
+		func(l *load) float64 { return l.rate * in.bytes(l) / in.bytesPerSecond() * processors },
+		"%d x %s Mbit/s; the fullest has %s %% of the tasks", p.Processors, Short(in.Machine.Mbits), Short(100*processors))
+	add("distributors' CPU", "larger machines, or the input divided among more distributors run --once",
+		func(l *load) float64 { return l.rate * in.sending(l) / in.Machine.CPUs / float64(p.Distributors) },
+		"%d x %s CPUs", p.Distributors, Short(in.Machine.CPUs))
+	if p.Processors > p.Queues {
+		// Who shares a queue passes on what is another's, at ten times the cost of one alone (P7), so
+		// more processors than queues are counted as no more than queues.
+		add("processors a queue", "more queues, or a higher --concurrency",
+			func(l *load) float64 { return l.rate * in.busy(l) / float64(p.Queues) },
+			"queues %d, processors %d: several read one queue, and put back what is another's", p.Queues, p.Processors)
+	}
+	if hottest := in.Sample.Hottest; hottest > 0 {
+		// Its segment has its part of the other keys as well.
+		part := hottest + (1-hottest)/float64(p.Segments)
+		why := fmt.Sprintf("%s %% of the tasks have the key %s", Short(100*hottest), in.Sample.HottestKey)
+		add("hottest key's queue", "another --key, or one that is finer: a key has one queue",
+			func(l *load) float64 { return in.keyMessages(l, part) * l.cost / in.QueueLimit }, "%s", why)
+		add("hottest key's processor", "another --key, or one that is finer: a key has one processor",
+			func(l *load) float64 { return l.rate * in.busy(l) * part }, "%s", why)
+		all[len(all)-1].ofKey, all[len(all)-2].ofKey = true, true
+	}
+	return all
+}
+
+// keyMessages is how many messages a second a segment makes that has such a part of the tasks: they
+// come often enough to fill theirs.
+func (in *Input) keyMessages(l *load, part float64) float64 {
+	tasks := l.rate * part
+	return tasks / in.packing(tasks, 1).Tasks
+}
