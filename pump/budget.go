@@ -3,10 +3,9 @@ package pump
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -86,11 +85,11 @@ const (
 type budget struct {
 	limit float64 // of all processes together
 
-	mu      sync.Mutex // guards what follows; never held across a wait
-	target  float64    // this process's share of the limit
-	limiter *rate.Limiter
-	cutAt   time.Time // of the last cut; zero while the rate is at its target
-	cutTo   float64
+	mu     sync.Mutex // guards what follows; never held across a wait
+	target float64    // this process's share of the limit
+	bucket bucket
+	cutAt  time.Time // of the last cut; zero while the rate is at its target
+	cutTo  float64
 	// Since the last cut; at the service's limit each request that is refused costs nothing.
 	spent, refused float64
 	waiting        [classes][]*spender
@@ -108,7 +107,7 @@ type spender struct {
 // own until setTarget says otherwise.
 func newBudget(limit float64) *budget {
 	return &budget{
-		limit: limit, target: limit, limiter: rate.NewLimiter(rate.Limit(limit), burst(limit, limit)),
+		limit: limit, target: limit, bucket: bucket{rate: limit, burst: burst(limit, limit), tokens: burst(limit, limit), at: time.Now()},
 		use: use{since: time.Now()},
 	}
 }
@@ -117,8 +116,8 @@ func newBudget(limit float64) *budget {
 // to overrun a server's own one-second bucket. A process that is alone has two gets
 // of 32 at least, or a lone get of a slow queue would never be paid at once; those
 // who share have as much of that as of the limit, but a few requests.
-func burst(target, limit float64) int {
-	return max(int(target/20), int(2*storage.MaxGet*target/limit), leastBurst)
+func burst(target, limit float64) float64 {
+	return max(math.Floor(target/20), math.Floor(2*storage.MaxGet*target/limit), leastBurst)
 }
 
 const leastBurst = 8
@@ -135,8 +134,7 @@ func (b *budget) setTarget(target float64) {
 	now := time.Now()
 	b.cutTo *= target / b.target
 	b.target = target
-	b.limiter.SetLimitAt(now, rate.Limit(b.rateAt(now)))
-	b.limiter.SetBurstAt(now, burst(target, b.limit))
+	b.bucket.set(now, b.rateAt(now), burst(target, b.limit))
 	b.grant() // who waits may wait for less long, or longer
 }
 
@@ -176,16 +174,15 @@ func (b *budget) spend(ctx context.Context, c class, cost int) error {
 }
 
 // charge spends what turned out to be due after the fact, without waiting; the next ones wait for it.
+// A negative cost gives back what was paid and is not due.
 func (b *budget) charge(cost int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
 	b.use.spent += float64(cost)
 	b.spent += float64(cost)
-	for cost > 0 {
-		part := min(cost, b.limiter.Burst())
-		b.limiter.ReserveN(now, part)
-		cost -= part
+	b.bucket.owe(time.Now(), float64(cost))
+	if cost < 0 {
+		b.grant()
 	}
 }
 
@@ -209,7 +206,7 @@ func (b *budget) throttled() {
 	}
 	b.cutTo = max(to, b.target*budgetFloor)
 	b.cutAt, b.spent, b.refused = now, 0, 0
-	b.limiter.SetLimitAt(now, rate.Limit(b.cutTo))
+	b.bucket.set(now, b.cutTo, b.bucket.burst)
 }
 
 // rate is what may be spent a second now.
@@ -241,12 +238,12 @@ func (b *budget) allow(cost int) bool {
 	now := time.Now()
 	if !b.cutAt.IsZero() {
 		r := b.rateAt(now)
-		b.limiter.SetLimitAt(now, rate.Limit(r))
+		b.bucket.set(now, r, b.bucket.burst)
 		if r >= b.target {
 			b.cutAt = time.Time{}
 		}
 	}
-	if !b.limiter.AllowN(now, min(cost, b.limiter.Burst())) {
+	if !b.bucket.take(now, float64(cost)) {
 		return false
 	}
 	b.use.spent += float64(cost)
@@ -276,9 +273,7 @@ func (b *budget) schedule() {
 		if len(b.waiting[c]) == 0 {
 			continue
 		}
-		now := time.Now()
-		missing := float64(min(b.waiting[c][0].cost, b.limiter.Burst())) - b.limiter.TokensAt(now)
-		wait := max(time.Duration(missing/float64(b.limiter.Limit())*float64(time.Second)), 50*time.Microsecond)
+		wait := max(b.bucket.wait(time.Now(), float64(b.waiting[c][0].cost)), 50*time.Microsecond)
 		if b.timer == nil {
 			b.timer = time.AfterFunc(wait, func() {
 				b.mu.Lock()

@@ -16,7 +16,7 @@ import (
 // drained is a budget whose burst has been spent.
 func drained(target float64) *budget {
 	b := newBudget(target)
-	b.charge(b.limiter.Burst())
+	b.charge(int(b.bucket.burst))
 	return b
 }
 

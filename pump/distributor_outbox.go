@@ -16,15 +16,14 @@ import (
 
 // The slots of an outbox bound the envelopes that are on their way into one queue: each is
 // under way, waits for the budget of its queue or account, or waits to be sent again.
-// How many there are follows from how long a put takes (Little's law): outboxAhead times
-// what the budget lets through in that time, so that a queue is never idle for want
-// of requests, near or far, and one that hangs holds no more connections than that.
+// How many there are follows from how long a put takes (lag.ahead), so that a queue is
+// never idle for want of requests, near or far, and one that hangs holds no more
+// connections than that.
 // Before anything was measured they are for 10 ms a put at a queue's published limit.
 const (
 	outboxFirst = 32
 	outboxLeast = 16
 	outboxMost  = 256
-	outboxAhead = 2
 	poisonBox   = 16 // bad lines under way to one account's poison queue
 )
 
@@ -89,8 +88,7 @@ func (o *outbox) fit() (opened bool) {
 	if cap(o.slots) < outboxMost { // for poison: they are few
 		return false
 	}
-	ahead := outboxAhead * o.shard.budget.rate() * o.shard.puts.takes().Seconds()
-	want := int64(min(max(ahead, outboxLeast), outboxMost))
+	want := int64(o.shard.puts.ahead(o.shard.budget.rate(), outboxLeast, outboxMost))
 	switch now := o.width.Load(); {
 	case want > now && o.width.CompareAndSwap(now, now+1):
 		<-o.slots // a closed one: closed and taken are the same to the others

@@ -232,10 +232,10 @@ func (t *route) marked(segment uint32, choice int) bool {
 // ways lists where a segment's message may be put now, best first and never
 // empty; dst is for the result. It is the home alone unless the home is
 //
-//   - dark: then the choices that are marked and not dark, the crowded ones last, of
-//     which the first with room is taken: with a single choice for each segment the queue
-//     with most of them would hold up all others. The home again if there is none, because
-//     there is nothing better than to go on trying;
+//   - dark: then the choices that are marked and not dark, of which the first with room
+//     is taken: with a single choice for each segment the queue with most of them would
+//     hold up all others. The home again if there is none, because there is nothing better
+//     than to go on trying;
 //   - crowded: then the home and, for what finds no room there, the choices that
 //     are marked, not dark and not crowded themselves. (When every queue is at
 //     its limit nobody helps anybody.)
@@ -252,19 +252,12 @@ func (t *route) ways(segment uint32, dst *[3]*outbox) ([]*outbox, error) {
 			return list, nil
 		}
 	}
-	var last *outbox
 	for i, o := range t.helpers(segment) {
 		oDark, oCrowded := o.state()
-		switch {
-		case o.refused != nil || oDark || oCrowded && !dark || !t.marked(segment, i+1):
-		case oCrowded && last == nil:
-			last = o
-		default:
-			list = append(list, o)
+		if o.refused != nil || oDark || oCrowded && !dark || !t.marked(segment, i+1) {
+			continue
 		}
-	}
-	if last != nil {
-		list = append(list, last)
+		list = append(list, o)
 	}
 	if len(list) == 0 {
 		list = append(list, home)

@@ -40,7 +40,7 @@ func TestTheWaysOfASegment(t *testing.T) {
 			{"odd", "xx", "0", ""},
 			{"doo", "--", "0", "1"},
 			{"doo", "x-", "1", ""},
-			{"doo", "xx", "1", ""},
+			{"doo", "xx", "12", ""},
 			{"doo", "-x", "2", "1"}, // somebody else found the second dark
 			{"ddo", "x-", "0", "2"},
 			{"ddo", "xx", "2", ""},

@@ -77,6 +77,7 @@ type shard struct {
 
 	silent              atomic.Int32 // requests since the last answer that ended without one
 	puts, gets, settles lag
+	brought             atomic.Int32 // messages, by the last get that was answered
 }
 
 // openFleet makes the handles; it makes no request. The configuration must have
@@ -281,8 +282,17 @@ func (s *shard) sendPut(ctx context.Context, text []byte, delay time.Duration) e
 // 11). It waits for the budget only while wait lasts; once sent, the request
 // lives as long as ctx, because it may have hidden messages that only its
 // answer tells of (window 4).
+//
+// Where a get costs what it returns, it pays for as many messages as the last one brought
+// and settles the difference with the answer. Charged only then, the messages of gets
+// under way are nowhere in the budget: with answers that take 60 ms, those of four are
+// more than the service forgives.
 func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
-	if err := s.pay(wait, classGet, 1, opGet, ""); err != nil {
+	paid := 1
+	if s.perMsg {
+		paid = max(min(limit, int(s.brought.Load())), 1)
+	}
+	if err := s.pay(wait, classGet, paid, opGet, ""); err != nil {
 		return nil, time.Time{}, err
 	}
 	err = s.send(ctx, opGet, func(ctx context.Context) error {
@@ -291,7 +301,13 @@ func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Durati
 		msgs, err = s.queue.Get(ctx, limit, visibility)
 		return err
 	})
-	if more := len(msgs) - 1; s.perMsg && more > 0 {
+	if !s.perMsg {
+		return msgs, sent, err
+	}
+	if err == nil {
+		s.brought.Store(int32(len(msgs)))
+	}
+	if more := max(len(msgs), 1) - paid; more != 0 {
 		s.budget.charge(more)
 		s.account.budget.charge(more)
 	}

@@ -34,6 +34,13 @@ func (l *lag) takes() time.Duration {
 	return lagFirst
 }
 
+// ahead is how many requests should be under way at once so that so many a second can
+// be made although each takes as long as it does (Little's law, and as much again), from
+// least to most.
+func (l *lag) ahead(rate float64, least, most int) int {
+	return int(min(max(2*rate*l.takes().Seconds(), float64(least)), float64(most)))
+}
+
 // A queue whose last silentAfter requests all ended without an answer gets the next ones
 // with a deadline of troubledTimeout: requests that hang for requestTimeout would
 // go on hanging for most of that when it answers again. It is sixty times what a

@@ -29,9 +29,10 @@ const (
 
 	// A get answers in about 20 ms, so one after the other brings 1,600 messages a
 	// second. Four at once reach a queue's published 2,000, and 16 an account's
-	// 20,000; more would only wait for the budget.
+	// 20,000; more would only wait for the budget, unless the account is far away (lag.ahead).
 	getsPerQueue   = 4
 	getsPerAccount = 16
+	getsMost       = 4 // times as many
 
 	// A get that is not answered within a quarter of a second is on its way into
 	// a throttled or dark queue: it gives back the room that was kept for its
@@ -40,9 +41,18 @@ const (
 	// each has its turn and then waits as well.
 	getSlow = 250 * time.Millisecond
 
-	// probe is how many messages a queue that has just failed is asked for. No
-	// room is kept for them.
-	probe = 8
+	// probe is how many messages a queue that has just failed is asked for, and one that
+	// goes on failing is asked for a single one: requests that are never answered may
+	// have hidden what they asked for. No room is kept for them.
+	probe      = 8
+	probeAgain = 3 // failures
+
+	// pollTroubled is the longest back-off of a queue that does not answer, where few are
+	// polled; where many are, troubledPart of an idle one's: it and troubledTimeout are
+	// for how long a queue that answers again may stand idle.
+	pollTroubled = 3 * time.Second
+	troubledPart = 0.6
+	troubledMost = 30 * time.Second
 
 	// hintEvery is how often nudges make one queue due, however many arrive: four
 	// gets a second are what a false hint may cost.
@@ -79,6 +89,7 @@ type polledAccount struct {
 	queues  []*polled
 	turn    int // the queue that is asked next
 	flying  int // gets under way, but for those that take longer than getSlow
+	width   int // gets that may be under way at once
 }
 
 // polled is one queue in the schedule.
@@ -131,7 +142,7 @@ func (p *poller) follow(shards []*shard, idleMost time.Duration) {
 		in[s] = true
 		a := index[s.account]
 		if a == nil {
-			a = &polledAccount{account: s.account}
+			a = &polledAccount{account: s.account, width: getsPerAccount}
 			index[s.account] = a
 			p.accounts = append(p.accounts, a)
 		}
@@ -245,7 +256,7 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 	for i := range p.accounts {
 		at := (p.turn + i) % len(p.accounts)
 		a := p.accounts[at]
-		if a.flying >= getsPerAccount {
+		if a.flying >= a.width {
 			continue
 		}
 		next := a.next(now)
@@ -261,6 +272,8 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 			limit = room.messages
 		} else if p.r.backlog.full() {
 			return false
+		} else if q.failures >= probeAgain {
+			limit = 1
 		}
 		// Turns pass only with a get: were they to pass with every look, the same
 		// few queues could be next each time there is room.
@@ -340,7 +353,8 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		// There is more where that came from. Where most of it is others', more gets
 		// would only take it out of their reach.
 		if len(msgs) == limit && 2*own >= limit {
-			q.width = min(q.flying+2, getsPerQueue)
+			q.width = min(q.flying+2, q.shard.gets.ahead(q.shard.budget.rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
+			a.width = q.shard.gets.ahead(a.account.budget.rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
 		}
 	}
 	p.mu.Unlock()
@@ -365,7 +379,19 @@ func (p *poller) answered(q *polled, sent time.Time) {
 	if q.trouble != nil {
 		p.r.log.Info("queue answers again", "queue", q.shard.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
 	}
+	if storage.Is(q.trouble, storage.MaybeDone) {
+		q.account.answers(time.Now())
+	}
 	q.failures, q.trouble, q.alarmed = 0, nil, time.Time{}
+}
+
+// answers makes the queues of an account due that did not answer: one of them has.
+func (a *polledAccount) answers(now time.Time) {
+	for _, q := range a.queues {
+		if storage.Is(q.trouble, storage.MaybeDone) && q.due.After(now) {
+			q.due = now
+		}
+	}
 }
 
 // hiddenLonger is how much later than one lease after its failure a
@@ -419,7 +445,8 @@ func (p *poller) failed(q *polled, err error, now time.Time) {
 	case storage.Throttled:
 		wait = full(200*time.Millisecond, 5*time.Second)
 	case storage.MaybeDone:
-		wait = full(time.Second, 30*time.Second)
+		most := time.Duration(troubledPart * float64(p.idleMost))
+		wait = full(time.Second, min(max(most, pollTroubled), troubledMost))
 	case storage.Auth:
 		// The driver fetches a new token by itself; nothing is lost by asking
 		// again, and nothing is blamed on a task (window 38).

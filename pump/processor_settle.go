@@ -14,10 +14,11 @@ import (
 // The measures of settling.
 const (
 	// settlersPerQueue is how many messages of one queue are settled at the same
-	// time: at 30 ms a delete, what a queue's published 2,000 a second leave for
-	// deletes when it is emptied (half of them). Queues do not share them: the
-	// requests to one that hangs or is throttled would take them all.
+	// time: at 15 ms a delete, a queue's published 2,000 a second. As many more, up to
+	// settlersMost, as a delete takes longer than that (lag.ahead). Queues do not share
+	// them: the requests to one that hangs or is throttled would take them all.
 	settlersPerQueue = 32
+	settlersMost     = 256
 	// unsettledLeast and unsettledMost bound how many messages of a queue, and of
 	// an account, may wait to be settled before it is not asked for more. Between them
 	// the bound is what its budget can settle in a quarter of a lease: otherwise
@@ -105,7 +106,7 @@ func (s *settler) resume(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, d)
-	if s.running < settlersPerQueue {
+	if s.running < s.shard.settles.ahead(s.shard.budget.rate(), settlersPerQueue, settlersMost) {
 		s.running++
 		go s.run()
 	}
