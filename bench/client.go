@@ -18,8 +18,10 @@ type Way string
 
 // The ways that are compared.
 const (
-	PlainSDK      Way = "plain SDK"                // (a): one task a message, 64 goroutines, the SDK's default options
+	PlainSDK      Way = "plain SDK"                // (a): one task a message, waves of 64 goroutines, the SDK's default options
 	TunedSDK      Way = "tuned SDK"                // (b): the same, with a pool for 64 connections
+	PlainWorkers  Way = "plain SDK, workers"       // (a) by 64 workers instead of waves
+	TunedWorkers  Way = "tuned SDK, workers"       // (b) by 64 workers instead of waves
 	Floor         Way = "floor"                    // (c): gzip, base64 and back, as the pump compresses
 	StandardFloor Way = "floor, standard library"  // the same with the standard library's gzip
 	Packed        Way = "pump"                     // default settings
@@ -105,9 +107,13 @@ func client(ctx context.Context, in io.Reader, out io.Writer) error {
 func (j job) run(ctx context.Context) (Measurement, error) {
 	switch j.Way {
 	case PlainSDK:
-		return runSDK(ctx, j, &azqueue.ClientOptions{})
+		return runSDK(ctx, j, &azqueue.ClientOptions{}, true)
 	case TunedSDK:
-		return runSDK(ctx, j, tunedOptions())
+		return runSDK(ctx, j, tunedOptions(), true)
+	case PlainWorkers:
+		return runSDK(ctx, j, &azqueue.ClientOptions{}, false)
+	case TunedWorkers:
+		return runSDK(ctx, j, tunedOptions(), false)
 	case Floor:
 		return runFloor(ctx, j, sameGzip)
 	case StandardFloor:

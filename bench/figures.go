@@ -72,12 +72,20 @@ func (r *Results) Figures() (figures []Figure) {
 		func() (float64, bool) { return r.typical(Packed, InProcess, Measurement.RequestsPerThousand) })
 	compare(Figure{Name: "packed/plain SDK", What: "default settings over TCP: tasks per CPU-second of the client beside the plain SDK's", Unit: "x", Wanted: Bound{AtLeast: 60}},
 		func() (float64, bool) { return r.ratio(Packed, OverTCP, PlainSDK, OverTCP, tasksPerCPU) })
+	compare(Figure{Name: "packed/plain workers", What: "the same beside 64 workers with the plain SDK", Unit: "x"},
+		func() (float64, bool) { return r.ratio(Packed, OverTCP, PlainWorkers, OverTCP, tasksPerCPU) })
 	compare(Figure{Name: "pack 1/tuned SDK", What: "one task a message over TCP: messages per CPU-second of the client beside the SDK with a tuned pool", Unit: "x", Wanted: Bound{AtLeast: 1.5}},
 		func() (float64, bool) { return r.ratio(PackOne, OverTCP, TunedSDK, OverTCP, tasksPerCPU) })
+	compare(Figure{Name: "pack 1/tuned workers", What: "the same beside 64 workers with the tuned SDK", Unit: "x"},
+		func() (float64, bool) { return r.ratio(PackOne, OverTCP, TunedWorkers, OverTCP, tasksPerCPU) })
 	compare(Figure{Name: "pack 1/plain SDK, TLS", What: "one task a message over TLS: messages per CPU-second of the client beside the plain SDK's", Unit: "x", Wanted: Bound{AtLeast: 3}},
 		func() (float64, bool) { return r.ratio(PackOne, OverTLS, PlainSDK, OverTLS, tasksPerCPU) })
+	compare(Figure{Name: "pack 1/plain workers, TLS", What: "the same beside 64 workers with the plain SDK", Unit: "x"},
+		func() (float64, bool) { return r.ratio(PackOne, OverTLS, PlainWorkers, OverTLS, tasksPerCPU) })
 	compare(Figure{Name: "pack 1/tuned SDK, TLS", What: "the same beside the SDK with a tuned pool", Unit: "x"},
 		func() (float64, bool) { return r.ratio(PackOne, OverTLS, TunedSDK, OverTLS, tasksPerCPU) })
+	compare(Figure{Name: "pack 1/tuned workers, TLS", What: "the same beside 64 workers with the tuned SDK", Unit: "x"},
+		func() (float64, bool) { return r.ratio(PackOne, OverTLS, TunedWorkers, OverTLS, tasksPerCPU) })
 	return append(figures, r.binaries()...)
 }
 

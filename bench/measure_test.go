@@ -20,6 +20,7 @@ func TestEveryWayBringsAllTasksBackAndIsMeasured(t *testing.T) {
 	const tasks = 300
 	for _, r := range []Run{
 		{Way: PlainSDK, Over: OverTLS, Tasks: tasks},
+		{Way: PlainWorkers, Over: OverTCP, Tasks: tasks},
 		{Way: TunedSDK, Over: OverTCP, Tasks: tasks},
 		{Way: PackOne, Over: OverTLS, Tasks: tasks},
 		{Way: Packed, Over: OverTCP, Tasks: tasks},
@@ -37,7 +38,7 @@ func TestEveryWayBringsAllTasksBackAndIsMeasured(t *testing.T) {
 			t.Errorf("%+v gave %+v", r, m)
 		}
 		switch r.Way {
-		case PlainSDK, TunedSDK, PackOne:
+		case PlainSDK, PlainWorkers, TunedSDK, PackOne:
 			if m.Requests["PutMessage"] != tasks || m.Requests["DeleteMessage"] != tasks || m.Messages != tasks {
 				t.Errorf("%s: %d messages for %d tasks, requests %v", r.Way, m.Messages, tasks, m.Requests)
 			}

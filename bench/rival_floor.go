@@ -9,17 +9,21 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // The rival (c): the bytes of the tasks compressed and encoded, and decoded and
 // decompressed, with nothing else done to them: no key is looked for, nothing is sent, stored or
-// handled. Messages are as full as the pump makes them. All cores work, as under the pump: a core
-// whose sibling thread is busy takes longer for the same.
+// handled. The bytes are cut into messages as the pump cuts them: each holds tasks of one segment, and as many
+// as fit. All cores work, as under the pump: a core whose sibling thread is busy takes longer for the same.
 
 // squeezer is a compressor of either package.
 type squeezer interface {
@@ -80,10 +84,22 @@ func runFloor(ctx context.Context, j job, c compressor) (m Measurement, err erro
 	return m, err
 }
 
-// fullBlocks cuts the lines into as many bytes as fill a message, by the ratio of the first 200 KiB.
+// segments is how many a workload on the accounts of the packed pump has by default.
+var segments = shardmap.DefaultSegments(pumpAccounts * pump.DefaultQueues)
+
+// fullBlocks are the bytes of the lines of each segment, cut into what fills a message by the ratio of
+// the first 200 KiB.
 func fullBlocks(lines []string, c compressor) (blocks [][]byte, err error) {
-	all := []byte(strings.Join(lines, ""))
-	sample := all[:min(len(all), 200<<10)]
+	of := make([][]byte, segments)
+	var longest []byte
+	for _, line := range lines {
+		s := shardmap.Segment(cityOf(line), segments)
+		of[s] = append(of[s], line...)
+		if len(of[s]) > len(longest) {
+			longest = of[s]
+		}
+	}
+	sample := longest[:min(len(longest), 200<<10)]
 	var packed bytes.Buffer
 	w, err := c.squeeze(&packed)
 	if err != nil {
@@ -96,11 +112,17 @@ func fullBlocks(lines []string, c compressor) (blocks [][]byte, err error) {
 		return nil, err
 	}
 	size := len(sample) * fullText / base64.StdEncoding.EncodedLen(packed.Len())
-	for len(all) > 0 {
-		n := min(size, len(all))
-		blocks, all = append(blocks, all[:n:n]), all[n:]
+	for _, all := range of {
+		blocks = slices.AppendSeq(blocks, slices.Chunk(all, size))
 	}
 	return blocks, nil
+}
+
+// cityOf is the key of a line that WriteLines made.
+func cityOf(line string) []byte {
+	_, rest, _ := strings.Cut(line, `"city":"`)
+	city, _, _ := strings.Cut(rest, `"`)
+	return []byte(city)
 }
 
 // work is done by one goroutine on one block after the other.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,8 +13,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The rivals (a) and (b): what people write today. One task a message, 64 goroutines
-// that put; then 64 that get 32 messages and delete one after the other.
+// The rivals (a) and (b): what people write today. One task a message, 64 goroutines. They work
+// in waves, as loops over batches do: 64 lines are put at once, and the next 64 when all
+// of them are; 32 messages are got, each is handled and deleted by a goroutine of its own, and
+// when all are deleted the next 32 are got. At the end of a wave its connections are idle all at once,
+// and the default pool keeps 10 of them for a host.
+//
+// The stricter rival has 64 workers instead, each of which puts one line after the other,
+// and then gets 32 messages and deletes one after the other: no connection is idle for long.
 const (
 	sdkGoroutines = 64
 	sdkGet        = 32
@@ -30,7 +37,7 @@ func tunedOptions() *azqueue.ClientOptions {
 
 // runSDK puts the lines and takes them back. The lines are in memory before anything
 // is measured, and are bodies as they are: reading them is not the SDK's matter.
-func runSDK(ctx context.Context, j job, o *azqueue.ClientOptions) (m Measurement, err error) {
+func runSDK(ctx context.Context, j job, o *azqueue.ClientOptions, waves bool) (m Measurement, err error) {
 	if len(j.Accounts) == 0 {
 		return m, errors.New("the SDK needs an account that is served")
 	}
@@ -38,26 +45,96 @@ func runSDK(ctx context.Context, j job, o *azqueue.ClientOptions) (m Measurement
 	if err != nil {
 		return m, err
 	}
-	q, err := azqueue.NewQueueClientFromConnectionString(j.Accounts[0], "rival", o)
+	c, err := azqueue.NewQueueClientFromConnectionString(j.Accounts[0], "rival", o)
 	if err != nil {
 		return m, err
 	}
-	if _, err := q.Create(ctx, nil); err != nil {
+	if _, err := c.Create(ctx, nil); err != nil {
 		return m, err
 	}
-	m.Tasks, m.Messages = int64(len(lines)), int64(len(lines))
-	if m.Put, err = j.phase("put", func() error { return putAll(ctx, q, lines) }); err != nil {
+	q := sdkQueue{QueueClient: c, total: int64(len(lines))}
+	put, take := q.putByWorkers, q.takeByWorkers
+	if waves {
+		put, take = q.putInWaves, q.takeInWaves
+	}
+	m.Tasks, m.Messages = q.total, q.total
+	if m.Put, err = j.phase("put", func() error { return put(ctx, lines) }); err != nil {
 		return m, err
 	}
-	var handled, bytes atomic.Int64
-	m.Take, err = j.phase("take", func() error { return takeAll(ctx, q, int64(len(lines)), &handled, &bytes) })
-	if want := sum(lines); err == nil && (handled.Load() != m.Tasks || bytes.Load() != want) {
-		err = fmt.Errorf("%d tasks of %d bytes were put, %d of %d came back", m.Tasks, want, handled.Load(), bytes.Load())
+	m.Take, err = j.phase("take", func() error { return take(ctx) })
+	if want := sum(lines); err == nil && (q.handled.Load() != m.Tasks || q.bytes.Load() != want) {
+		err = fmt.Errorf("%d tasks of %d bytes were put, %d of %d came back", m.Tasks, want, q.handled.Load(), q.bytes.Load())
 	}
 	return m, err
 }
 
-func putAll(ctx context.Context, q *azqueue.QueueClient, lines []string) error {
+// sdkQueue is a queue and what came back from it.
+type sdkQueue struct {
+	*azqueue.QueueClient
+	total                 int64
+	taken, handled, bytes atomic.Int64
+}
+
+func (q *sdkQueue) put(ctx context.Context, line string) error {
+	_, err := q.EnqueueMessage(ctx, line, nil)
+	return err
+}
+
+// get is empty with others having the rest in hand; who asks waits a little then.
+func (q *sdkQueue) get(ctx context.Context) ([]*azqueue.DequeuedMessage, error) {
+	r, err := q.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{NumberOfMessages: new(int32(sdkGet))})
+	if err == nil && len(r.Messages) == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	q.taken.Add(int64(len(r.Messages)))
+	return r.Messages, err
+}
+
+// handle is the handler, and the delete.
+func (q *sdkQueue) handle(ctx context.Context, m *azqueue.DequeuedMessage) error {
+	q.bytes.Add(int64(len(*m.MessageText)))
+	_, err := q.DeleteMessage(ctx, *m.MessageID, *m.PopReceipt, nil)
+	q.handled.Add(1)
+	return err
+}
+
+func (q *sdkQueue) putInWaves(ctx context.Context, lines []string) error {
+	for wave := range slices.Chunk(lines, sdkGoroutines) {
+		g, ctx := errgroup.WithContext(ctx)
+		for _, line := range wave {
+			g.Go(func() error { return q.put(ctx, line) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *sdkQueue) takeInWaves(ctx context.Context) error {
+	loops, ctx := errgroup.WithContext(ctx)
+	for range sdkGoroutines / sdkGet {
+		loops.Go(func() error {
+			for q.taken.Load() < q.total {
+				wave, err := q.get(ctx)
+				if err != nil {
+					return err
+				}
+				g, ctx := errgroup.WithContext(ctx)
+				for _, m := range wave {
+					g.Go(func() error { return q.handle(ctx, m) })
+				}
+				if err := g.Wait(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return loops.Wait()
+}
+
+func (q *sdkQueue) putByWorkers(ctx context.Context, lines []string) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range sdkGoroutines {
@@ -67,7 +144,7 @@ func putAll(ctx context.Context, q *azqueue.QueueClient, lines []string) error {
 				if i >= len(lines) {
 					return nil
 				}
-				if _, err := q.EnqueueMessage(ctx, lines[i], nil); err != nil {
+				if err := q.put(ctx, lines[i]); err != nil {
 					return err
 				}
 			}
@@ -76,27 +153,19 @@ func putAll(ctx context.Context, q *azqueue.QueueClient, lines []string) error {
 	return g.Wait()
 }
 
-func takeAll(ctx context.Context, q *azqueue.QueueClient, tasks int64, handled, bytes *atomic.Int64) error {
-	var taken atomic.Int64
+func (q *sdkQueue) takeByWorkers(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range sdkGoroutines {
 		g.Go(func() error {
-			for taken.Load() < tasks {
-				r, err := q.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{NumberOfMessages: new(int32(sdkGet))})
+			for q.taken.Load() < q.total {
+				messages, err := q.get(ctx)
 				if err != nil {
 					return err
 				}
-				if len(r.Messages) == 0 { // others have the rest in hand
-					time.Sleep(10 * time.Millisecond)
-					continue
-				}
-				taken.Add(int64(len(r.Messages)))
-				for _, msg := range r.Messages {
-					bytes.Add(int64(len(*msg.MessageText))) // the handler
-					if _, err := q.DeleteMessage(ctx, *msg.MessageID, *msg.PopReceipt, nil); err != nil {
+				for _, m := range messages {
+					if err := q.handle(ctx, m); err != nil {
 						return err
 					}
-					handled.Add(1)
 				}
 			}
 			return nil

@@ -47,11 +47,15 @@ func compared(divisor int) []Run {
 		{Way: PackedBatches, Over: InProcess, Tasks: packed / divisor},
 		{Way: Packed, Over: OverTCP, Tasks: packed / divisor},
 		{Way: PlainSDK, Over: OverTCP, Tasks: single / divisor},
+		{Way: PlainWorkers, Over: OverTCP, Tasks: single / divisor},
 		{Way: TunedSDK, Over: OverTCP, Tasks: single / divisor},
 		{Way: PackOne, Over: OverTCP, Tasks: single / divisor},
-		{Way: PackOne, Over: OverTLS, Tasks: secure / divisor},
+		{Way: TunedWorkers, Over: OverTCP, Tasks: single / divisor},
+		{Way: TunedWorkers, Over: OverTLS, Tasks: secure / divisor},
 		{Way: TunedSDK, Over: OverTLS, Tasks: secure / divisor},
+		{Way: PackOne, Over: OverTLS, Tasks: secure / divisor},
 		{Way: PlainSDK, Over: OverTLS, Tasks: secure / divisor},
+		{Way: PlainWorkers, Over: OverTLS, Tasks: secure / divisor},
 	}
 }
 
