@@ -90,7 +90,7 @@ leader with --elected; stand-bys come on top).`,
 	flags.Float64Var(&f.in.Headroom, "headroom", 0.2, "part of every limit that is to be left free")
 	flags.Float64Var(&f.in.AccountLimit, "account-limit", 20_000, "messages a second of an account; published")
 	flags.Float64Var(&f.in.QueueLimit, "queue-limit", 2_000, "messages a second of a queue; published")
-	flags.StringVar(&f.getCosts, "get-costs", "messages", "what a get counts: each of its `MESSAGES`, or one as a request; what is published leaves it open")
+	flags.StringVar(&f.getCosts, "get-costs", "messages", "what a get counts, `WHAT`: each of its messages, or one as a request; what is published leaves it open")
 	flags.DurationVar(&f.in.Latency, "latency", 10*time.Millisecond, "of a storage request")
 	flags.Float64Var(&f.in.RequestCPU, "request-cpu", 150e-6, "CPU that a storage request takes, in seconds")
 	flags.Float64Var(&f.in.Hours, "hours", 24, "hours of a day in which tasks come at that rate; in the others none do")
@@ -129,9 +129,9 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 		err = printPlan(cmd.OutOrStdout(), p, &f.in, measured)
 	}
 	if err == nil && !p.Fits {
-		err = fmt.Errorf("this is not enough for %s tasks/s: %s is full at %s", capacity.Short(p.Rate), p.Bottleneck, capacity.Short(p.Most))
+		err = fmt.Errorf("this is not enough for %s tasks/s: the bottleneck (%s) is full at %s", capacity.Short(p.Rate), p.Bottleneck, capacity.Short(p.Most))
 		if p.Most >= p.Rate {
-			err = fmt.Errorf("this leaves less than the headroom of %.0f %% at %s tasks/s: %s is full at %s", 100*f.in.Headroom, capacity.Short(p.Rate), p.Bottleneck, capacity.Short(p.Most))
+			err = fmt.Errorf("this leaves less than the headroom of %.0f %% at %s tasks/s: the bottleneck (%s) is full at %s", 100*f.in.Headroom, capacity.Short(p.Rate), p.Bottleneck, capacity.Short(p.Most))
 		}
 	}
 	return err

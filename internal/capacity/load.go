@@ -53,14 +53,11 @@ func (in *Input) busy(l *load) float64 {
 	return max(in.HandlerSeconds/float64(in.Concurrency), in.cpu(l)/in.Machine.CPUs, in.bytes(l)/in.bytesPerSecond())
 }
 
-// perProcess is how many tasks a second one processor can do at most.
-func (in *Input) perProcess(l *load) float64 { return 1 / in.busy(l) }
-
 // resource is something that can be full.
 type resource struct {
 	name, what, remedy string
 	used               func(l *load) float64 // the part of it
-	ofKey              bool                  // no size mends it
+	ofKey              bool                  // it is about the hottest key
 }
 
 // resources are all of a plan's. A queue's and a processor's are those of the fullest.
@@ -99,22 +96,31 @@ func (in *Input) resources(p *Plan) (all []resource) {
 			func(l *load) float64 { return l.rate * in.busy(l) / float64(p.Queues) },
 			"queues %d, processors %d: several read one queue, and put back what is another's", p.Queues, p.Processors)
 	}
-	if hottest := in.Sample.Hottest; hottest > 0 {
-		// Its segment has its part of the other keys as well.
-		part := hottest + (1-hottest)/float64(p.Segments)
-		why := fmt.Sprintf("%s %% of the tasks have the key %s", Short(100*hottest), in.Sample.HottestKey)
+	if in.Sample.Hottest > 0 {
+		why := fmt.Sprintf("%s %% of the tasks have the key %s", Short(100*in.Sample.Hottest), in.Sample.HottestKey)
+		key := len(all)
 		add("hottest key's queue", "another --key, or one that is finer: a key has one queue",
-			func(l *load) float64 { return in.keyMessages(l, part) * l.cost / in.QueueLimit }, "%s", why)
+			func(l *load) float64 { return in.keyMessages(l, in.withKey(queues)) * l.cost / in.QueueLimit },
+			"%s; its queue has %s %%", why, Short(100*in.withKey(queues)))
 		add("hottest key's processor", "another --key, or one that is finer: a key has one processor",
-			func(l *load) float64 { return l.rate * in.busy(l) * part }, "%s", why)
-		all[len(all)-1].ofKey, all[len(all)-2].ofKey = true, true
+			func(l *load) float64 { return l.rate * in.busy(l) * in.withKey(processors) },
+			"%s; its processor has %s %%", why, Short(100*in.withKey(processors)))
+		for i := range all[key:] {
+			all[key+i].ofKey = true
+		}
 	}
 	return all
 }
 
-// keyMessages is how many messages a second a segment makes that has such a part of the tasks: they
-// come often enough to fill theirs.
+// withKey is the part of the tasks that is where the hottest key is, with a part of the others: segments
+// are shared out by their number, whatever is in them.
+func (in *Input) withKey(others float64) float64 {
+	return in.Sample.Hottest + (1-in.Sample.Hottest)*others
+}
+
+// keyMessages is how many messages a second go where the hottest key is, which has that part of all
+// tasks. Those of the key itself come often enough to be full before the others are.
 func (in *Input) keyMessages(l *load, part float64) float64 {
-	tasks := l.rate * part
-	return tasks / in.packing(tasks, 1).Tasks
+	key := l.rate * in.Sample.Hottest
+	return key/in.packing(key, 1).Tasks + l.rate*(part-in.Sample.Hottest)/l.packing.Tasks
 }

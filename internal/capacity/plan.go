@@ -37,7 +37,7 @@ type Plan struct {
 	Machine Machine `json:"machine"`
 	Prices  Prices  `json:"prices"`
 
-	worst float64 // part of what is used most, but for what no size mends: the hottest key
+	worst float64 // part of what is used most; without the hottest key, if no size mends that
 }
 
 // Packing is how tasks share messages.
@@ -139,20 +139,35 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 	p.Packing.Counts = l.cost
 	in.processes(p, &l)
 	in.count(p, l.got)
+	mended := in.keyFits(p, &l)
 	for _, r := range in.resources(p) {
-		if !r.ofKey {
+		if !r.ofKey || mended {
 			p.worst = max(p.worst, r.used(&l))
 		}
 	}
 	return p
 }
 
+// keyFits reports whether the hottest key finds room in one queue and one processor that have hardly
+// anything else, which is the most that size can do for it.
+func (in *Input) keyFits(p *Plan, l *load) bool {
+	alone := in.withKey(1 / float64(p.Segments))
+	return in.enough(in.keyMessages(l, alone)*l.cost/in.QueueLimit) && in.enough(l.rate*in.busy(l)*alone)
+}
+
 // processes finds how many it takes: T x X / S must reach the rate, with the fullest of them in
 // mind (origins H2).
 func (in *Input) processes(p *Plan, l *load) {
-	each := in.perProcess(l) * (1 - in.Headroom)
-	x := max(1, int(math.Ceil(in.Rate/each-1e-9)))
-	for x < p.Segments && in.Rate*spread(p.Queues, p.Segments, x) > each*(1+1e-9) {
+	mended := in.keyFits(p, l)
+	fits := func(x int) bool {
+		part := spread(p.Queues, p.Segments, x)
+		if mended {
+			part = in.withKey(part)
+		}
+		return in.enough(in.Rate * in.busy(l) * part)
+	}
+	x := max(1, int(math.Ceil(in.Rate*in.busy(l)/(1-in.Headroom)-1e-9)))
+	for x < p.Segments && !fits(x) {
 		x++
 	}
 	p.Processors = min(x, p.Segments)

@@ -90,6 +90,11 @@ type record struct {
 	hash                uint64
 }
 
+func (r *record) size() int { return r.key + r.id + r.body }
+
+// surelyFits is the size up to which any task fits an empty message.
+const surelyFits = 44 << 10
+
 func (r *records) task(i int, n uint64) codec.Task {
 	t := r.tasks[i]
 	b := r.bytes[t.from:]
@@ -187,7 +192,16 @@ func (s *Sample) pack(all *records, segments, most int) (texts [][]byte, err err
 		}
 		return nil
 	}
+	trial := codec.NewBuilder(0)
 	for i := range all.tasks {
+		// A large one is tried against an empty message first, as a distributor does.
+		if all.tasks[i].size() > surelyFits {
+			trial.Reset(codec.Header{Workload: "plan"})
+			if _, err := trial.Add(all.task(i, 0)); err != nil {
+				s.BadLines++
+				continue
+			}
+		}
 		e := &envelopes[int(all.tasks[i].hash%uint64(segments))]
 		if e.Builder == nil {
 			e.Builder = codec.NewBuilder(0)
@@ -195,10 +209,6 @@ func (s *Sample) pack(all *records, segments, most int) (texts [][]byte, err err
 		}
 		for fresh := e.Len() == 0; ; fresh = true {
 			fits, err := e.Add(all.task(i, e.n))
-			if errors.Is(err, codec.ErrTaskTooLarge) {
-				s.BadLines++
-				break
-			}
 			if err != nil {
 				return nil, err
 			}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/capacity"
+	"github.com/queuepump/queuepump/internal/cli"
+)
+
+// planned runs distributor plan.
+func planned(t *testing.T, args ...string) (out string, err error) {
+	t.Helper()
+	cmd := root()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	var b bytes.Buffer
+	cmd.SetOut(&b)
+	cmd.SetErr(&b)
+	cmd.SetArgs(append([]string{"plan"}, args...))
+	err = cmd.ExecuteContext(t.Context())
+	return b.String(), err
+}
+
+func lines(t *testing.T, n int) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "tasks.jsonl")
+	var b bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&b, `{"id":%d,"city":"city-%d","amount":%d}`+"\n", i, i%3, i*i%1000)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAPlanMeasuresTheUsersOwnInput(t *testing.T) {
+	path := lines(t, 20_000)
+	out, err := planned(t, "--rate", "5000", "--handler-seconds", "0.01", "--input", path, "--key", "id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"5,000 tasks/s of 0.01 s each", "Measured on all of the input, 20,000 tasks", "bottleneck: handlers, full at", "accounts  ", "money a day", capacity.DefaultPrices.Source} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the plan lacks %q:\n%s", want, out)
+		}
+	}
+	out, err = planned(t, "--rate", "5000", "--handler-seconds", "0.01", "--input", path, "--key", "id", "--sample", "1000", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p capacity.Plan
+	if err := json.Unmarshal([]byte(out), &p); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if p.Sample.Tasks != 1000 || p.Sample.Whole || p.Rate != 5000 || !p.Fits || p.Money.Total <= 0 || p.Requests.Put <= 0 || p.Processors < 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Who asks whether something is enough gets the answer by the exit status too.
+func TestAPlanThatDoesNotFitIsAFailureThatNamesTheBottleneck(t *testing.T) {
+	path := lines(t, 3000) // three keys
+	for _, tt := range []struct {
+		name       string
+		args       []string
+		bottleneck string
+	}{
+		{"an account", []string{"--rate", "10000", "--handler-seconds", "0.001", "--task-bytes", "100", "--pack", "1", "--accounts", "1", "--queues", "20"}, "accounts"},
+		{"a key", []string{"--rate", "10000", "--handler-seconds", "0.05", "--input", path, "--key", "city"}, "hottest key's processor"},
+		{"the headroom", []string{"--rate", "6000", "--handler-seconds", "0.001", "--task-bytes", "100", "--pack", "1", "--accounts", "1", "--queues", "20"}, "accounts"},
+	} {
+		out, err := planned(t, tt.args...)
+		if err == nil || !strings.Contains(err.Error(), tt.bottleneck) || !strings.Contains(out, "bottleneck: "+tt.bottleneck) {
+			t.Errorf("%s: %v\n%s", tt.name, err, out)
+		}
+		if _, usage := errors.AsType[*cli.UsageError](err); usage {
+			t.Errorf("%s is a mistake of usage: %v", tt.name, err)
+		}
+	}
+}
+
+func TestPlanSaysWhatIsMissingOrTooMuch(t *testing.T) {
+	path := lines(t, 10)
+	enough := []string{"--rate", "1", "--handler-seconds", "1"}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--rate is missing"},
+		{[]string{"--rate", "1"}, "--handler-seconds is missing"},
+		{enough, "nothing says how large tasks are"},
+		{append(enough, "--task-bytes", "1e6"), "--task-bytes: "},
+		{append(enough, "--task-bytes", "1", "--ratio", "0"), "--ratio: "},
+		{append(enough, "--task-bytes", "1", "--input", path), "no input to measure"},
+		{append(enough, "--task-bytes", "1", "--delivery", "twice"), `"twice" is not a delivery mode`},
+		{append(enough, "--task-bytes", "1", "--get-costs", "nothing"), `"nothing" is not a way to count`},
+		{append(enough, "--task-bytes", "1", "--headroom", "2"), "--headroom: 2 is out of range"},
+		{append(enough, "--input", path, "--sample", "0"), "--sample: 0 is out of range"},
+		{append(enough, "--input", path, "--files", "."), "only one of"},
+		{[]string{"--rate", "-1", "--handler-seconds", "1", "--task-bytes", "1"}, "--rate: -1 is out of range"},
+	} {
+		_, err := planned(t, tt.args...)
+		if _, usage := errors.AsType[*cli.UsageError](err); !usage || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+	if _, err := planned(t, append(enough, "--input", filepath.Join(t.TempDir(), "none.jsonl"))...); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
