@@ -1,5 +1,5 @@
-// Command loadtest serves simulated storage accounts, and tries the whole pump
-// on them.
+// Command loadtest measures what storage accounts give through the pump, serves
+// simulated ones, and tries the whole pump on them.
 package main
 
 import (
@@ -11,13 +11,14 @@ import (
 func main() {
 	root := &cobra.Command{
 		Use:   "loadtest",
-		Short: "Serve simulated storage accounts, and try the pump on them",
-		Long: `loadtest serves simulated accounts of Azure Queue and Table storage on this
-machine, with the limits that Microsoft publishes, and tries the whole pump on
-them: no cloud, no costs, nothing to configure.
+		Short: "Measure what storage accounts give, and try the pump on simulated ones",
+		Long: `loadtest puts load on storage accounts through the pump and reports what they give:
+on real accounts, or on simulated ones with the limits that Microsoft publishes, which
+need no cloud, no money and no configuration. It also serves such accounts for
+other programs, and tries the whole pump on them.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(serveCommand(), tryCommand(), sha256Worker(), cli.Version())
+	root.AddCommand(runCommand(), reportCommand(), serveCommand(), tryCommand(), sha256Worker(), cli.Version())
 	cli.Main(root, killProcesses)
 }

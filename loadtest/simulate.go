@@ -25,11 +25,16 @@ type simulateFlags struct {
 }
 
 func (f *simulateFlags) add(cmd *cobra.Command) {
+	f.addAccounts(cmd)
+	cmd.Flags().StringVar(&f.workload, "workload", "demo", "the `NAME` of the workload in the configuration")
+}
+
+// addAccounts adds the flags without that of a workload.
+func (f *simulateFlags) addAccounts(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.IntVar(&f.accounts, "accounts", 4, "how many accounts")
-	flags.IntVar(&f.queues, "queues", 2, "how many queues of each account the configuration uses")
+	flags.IntVar(&f.accounts, "accounts", 4, "how many accounts are simulated")
+	flags.IntVar(&f.queues, "queues", 2, "how many queues of each account are used")
 	flags.StringVar(&f.limits, "limits", "published", "request rates to enforce: published, none, or a JSON `FILE`")
-	flags.StringVar(&f.workload, "workload", "demo", "the `NAME` of the workload in the configuration")
 	flags.Uint64Var(&f.seed, "seed", 1, "decides everything that the simulator leaves to chance")
 }
 

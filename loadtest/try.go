@@ -144,7 +144,7 @@ type trial struct {
 }
 
 // run is the trial from end to end.
-func (t *trial) run(ctx context.Context) (*report, error) {
+func (t *trial) run(ctx context.Context) (*accounting, error) {
 	if err := t.prepare(); err != nil {
 		return nil, err
 	}

@@ -38,8 +38,8 @@ type processorSummary struct {
 	Seconds     float64       `json:"seconds"`
 }
 
-// report is run.json.
-type report struct {
+// accounting is run.json.
+type accounting struct {
 	Tasks       int64         `json:"tasks"`       // that the distributor sent
 	Handled     int64         `json:"handled"`     // different ones with a result
 	Lost        int64         `json:"lost"`        // neither handled nor in quarantine
@@ -120,9 +120,9 @@ func (t *trial) given() (n int64, keys map[string]bool) {
 }
 
 // report accounts for every task.
-func (t *trial) report() (*report, error) {
+func (t *trial) report() (*accounting, error) {
 	f := t.flags
-	r := &report{
+	r := &accounting{
 		Tasks: t.summary.Tasks, Handled: int64(t.results.handled()), Duplicates: int64(t.results.duplicates),
 		Envelopes: t.summary.Envelopes, Seconds: t.took.Seconds(), Requests: pump.Requests{},
 		BytesIn: t.summary.BytesIn, BytesSent: t.summary.BytesSent,
@@ -166,7 +166,7 @@ func (t *trial) report() (*report, error) {
 }
 
 // verdict is nil if every task was handled, and rightly.
-func (r *report) verdict() error {
+func (r *accounting) verdict() error {
 	if r.Unfinished && r.Error != "" {
 		return errors.New(r.Error)
 	}
@@ -200,7 +200,7 @@ func writeReport(path string, r any) error {
 	return writeFile(path, append(text, '\n'), 0o644)
 }
 
-func (r *report) print(w io.Writer) {
+func (r *accounting) print(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s over %s x %s (limits: %s) to %s\n", r.Input, cli.Plural(r.Tasks, "task"),
 		cli.Plural(int64(r.Accounts), "account"), cli.Plural(int64(r.Queues), "queue"), r.Limits, cli.Plural(int64(len(r.Processors)), "processor"))
 	fmt.Fprintf(w, "work: %s\n", r.Work)

@@ -250,12 +250,12 @@ func TestATrialThatQuarantinesFails(t *testing.T) {
 	if err := r.verdict(); err == nil || err.Error() != want || r.Error != want || r.Unfinished {
 		t.Errorf("got %v, %+v", err, r)
 	}
-	for _, r := range []*report{{Lost: 1}, {Mismatched: 1}, {Quarantined: 1}} {
+	for _, r := range []*accounting{{Lost: 1}, {Mismatched: 1}, {Quarantined: 1}} {
 		if r.verdict() == nil {
 			t.Errorf("%+v is no failure", r)
 		}
 	}
-	if err := (&report{Tasks: 3, Handled: 3, Duplicates: 1}).verdict(); err != nil {
+	if err := (&accounting{Tasks: 3, Handled: 3, Duplicates: 1}).verdict(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,17 @@
+package report
+
+// explained says what a column means; text and page show it.
+type explained struct{ name, text string }
+
+var legend = []explained{
+	{"offered/s", "tasks that were due a second by the schedule, whatever became of those before; \"as taken\": as many as were taken, so there is no schedule"},
+	{"sent/s", "tasks that the distributor took from the schedule a second"},
+	{"put/s, taken/s", "messages that were put and got a second"},
+	{"handled/s", "tasks a second whose handling began, for the first time each"},
+	{"use", "what was spent of what the accounts give: a put, a delete and a renewal are one each, a get is one for each message or, if the test was told so, one"},
+	{"throttled", "the share of the requests to queues that an account refused as too many"},
+	{"p50, p99, p99.9", "half, 99 %, 99.9 % of the tasks began within this time of when they were due (from schedule): it includes the time in which nobody took them"},
+	{"p99 from send", "the same from when the distributor took the task: what the pump and the accounts took"},
+	{"peak/s", "what was spent in the busiest interval"},
+	{"control", "requests to the table of the workload's rows, which has limits of its own"},
+}

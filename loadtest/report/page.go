@@ -1,0 +1,84 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"time"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"plain": plain}).Parse(pageText))
+
+// pageData is what the page shows.
+type pageData struct {
+	Title    string
+	Intro    string
+	Settings []Setting
+	Trouble  []string
+	Sentence string
+	Sections []pageSection
+	Figures  []figure
+	Events   []string
+	Legend   []pageTerm
+	Machine  string
+}
+
+// pageSection is a table with a heading.
+type pageSection struct {
+	Title string
+	Table pageTable
+}
+
+type pageTable struct {
+	Header []string
+	Rows   [][]string
+}
+
+type pageTerm struct{ Name, Text string }
+
+func sectionOf(title string, t table) pageSection {
+	return pageSection{title, pageTable{t.header, t.rows}}
+}
+
+// HTML writes the result as one page. It refers to nothing outside itself, needs no
+// script, and every name in it is escaped.
+func (r *Result) HTML(w io.Writer) error {
+	figures, err := r.figures()
+	if err != nil {
+		return err
+	}
+	d := pageData{
+		Title: "Load test: " + r.Scenario, Settings: r.Settings, Trouble: r.Trouble, Sentence: r.account(), Figures: figures, Legend: terms(), Machine: r.machine(),
+		Intro: fmt.Sprintf("On %s, %s, %s of load.", against(r.Against), r.Started.Format(time.RFC3339), duration(r.Seconds)),
+	}
+	for _, e := range r.Events {
+		d.Events = append(d.Events, fmt.Sprintf("%s: %s", moment(e.At), e.Text))
+	}
+	d.Sections = append(d.Sections, sectionOf("What was found", r.findingRows()), sectionOf("Phases", r.phaseRows()))
+	if len(r.Groups) > 0 {
+		d.Sections = append(d.Sections, sectionOf("Groups of tasks", r.groupRows()))
+	}
+	if r.Curve != nil {
+		d.Sections = append(d.Sections, sectionOf("By "+r.Curve.Of, r.Curve.rows()))
+	}
+	d.Sections = append(d.Sections, sectionOf("Accounts", r.accountRows()))
+	return page.Execute(w, d)
+}
+
+func terms() []pageTerm {
+	var out []pageTerm
+	for _, l := range legend {
+		out = append(out, pageTerm{l.name, l.text})
+	}
+	return out
+}
+
+func (r *Result) machine() string {
+	m := r.Machine
+	return fmt.Sprintf("The load came from a machine with %s, %s, %s, queuepump %s; the most heap in use was %s MiB.",
+		count(int64(m.CPUs), "processor"), m.OS, m.Go, m.Version, number(m.PeakBytes/(1<<20)))
+}

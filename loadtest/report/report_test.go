@@ -1,0 +1,286 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+)
+
+// hostile is a name as a stranger might choose it.
+const hostile = `</text></svg><script src="https://evil.example/x.js">alert('1')</script>&"'` + "\x1b[31m"
+
+// sample is a result in which everything occurs.
+func sample(scenario string, factor float64) *Result {
+	at := func(v float64) *float64 { return new(v * factor) }
+	l := Latency{100, at(0.02), at(0.01), at(0.05), at(0.1), at(0.2), at(0.3)}
+	r := &Result{
+		Format: Format, Scenario: scenario, Against: Simulated, Workload: "loadtest-0123abcd", Started: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Seconds: 3,
+		Settings: []Setting{{"processors", "2"}, {hostile, hostile}}, Limits: Limits{Queue: 2000, Account: 20000, GetCost: 32},
+		Phases: []Phase{
+			{Name: "warm-up", To: 1, Processors: 2, Accounts: 2, Sent: 10, Put: 10, Taken: 10, Handled: 10 * factor, Use: 0.5, Requests: 30, FromSend: l},
+			{Name: "dark", From: 1, To: 3, Processors: 2, Accounts: 2, Offered: new(100.0), Sent: 100, Put: 100, Taken: 90, Handled: 90 * factor, Use: 0.7, Requests: 300, Throttled: 3, Failed: 1, FromSchedule: l, FromSend: l},
+		},
+		Groups:   []Group{{Name: hostile, Sent: 5, Handled: 5, First: 1, Last: 2, FromSchedule: l, FromSend: l}},
+		Events:   []Event{{1, hostile + " is dark"}},
+		Accounts: []Account{{Name: "alpha", Queues: 2, Limit: 4000, Units: 100, Peak: 200, Put: 100, Taken: 90, Requests: 290, Throttled: 3}, {Name: hostile, Queues: 2, Limit: 4000}},
+		Series: Series{
+			Interval: 1, Sent: []float64{10, 100, 100}, Handled: []float64{10 * factor, 90, 90}, Put: []float64{10, 100, 100}, Taken: []float64{10, 90, 90},
+			Throttled: []float64{0, 3, 0}, Failed: []float64{0, 1, 0}, ScheduleP50: []*float64{nil, at(0.01), at(0.02)}, ScheduleP99: []*float64{at(0), nil, at(3)},
+			SendP99: []*float64{nil, nil, nil}, MemoryBytes: []float64{1 << 20, 2 << 20, 2 << 20},
+			AccountUnits: []Line{{"alpha", []float64{1, 2, 3}}, {hostile, []float64{0, 0, 0}}},
+		},
+		Curve:    &Curve{Of: "accounts", Unit: "tasks/s", Limit: hostile, Points: []Point{{1, 300 * factor, new(333.0), at(1)}, {2, 600, nil, nil}}},
+		Tasks:    Tasks{Sent: 210, Unsent: 3, Handled: 210, Messages: 210, Duplicates: 1, Strangers: 2, Finishing: 4},
+		Findings: []Finding{{"throttled", 0.01, "share", "What was refused.", -1}, {hostile, 3 * factor, "s", hostile, -1}, {"rate", 100 * factor, "tasks/s", "Fast.", 1}},
+		Machine:  Machine{CPUs: 2, OS: "linux/amd64", Go: "go1.26", Version: "v1", CPUSeconds: new(2.0), PeakBytes: 5 << 20},
+		Trouble:  []string{hostile},
+	}
+	return r
+}
+
+func TestAResultIsReadAsItWasWritten(t *testing.T) {
+	want := sample("account-dark", 1)
+	var b bytes.Buffer
+	if err := want.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestWhatIsNoResultIsRefused(t *testing.T) {
+	change := func(f func(*Result)) string {
+		r := sample("soak", 1)
+		f(r)
+		var b bytes.Buffer
+		if err := r.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"no JSON":           {"hello", "no result"},
+		"another object":    {`{"tasks": {"sent": 3}}`, "no result"},
+		"an empty object":   {`{}`, "no result"},
+		"another format":    {change(func(r *Result) { r.Format = 2 }), "format 2"},
+		"a short list":      {change(func(r *Result) { r.Series.SendP99 = r.Series.SendP99[:2] }), "damaged"},
+		"a long line":       {change(func(r *Result) { r.Series.AccountUnits[0].Values = make([]float64, 9) }), "damaged"},
+		"no interval":       {change(func(r *Result) { r.Series.Interval = 0 }), "damaged"},
+		"a name of a field": {`{"format": 1, "scenario": 7}`, "no result"},
+	} {
+		if _, err := Read(strings.NewReader(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := Read(io.LimitReader(zeros{}, maxFile+10)); err == nil || !strings.Contains(err.Error(), "larger") {
+		t.Errorf("a file without end: %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
+	c, err := Compare(sample(hostile, 1), sample(hostile, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, write := range map[string]func(io.Writer) error{"result": sample(hostile, 1).HTML, "comparison": c.HTML} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		alone(t, name, b.Bytes())
+		if n := strings.Count(b.String(), "<svg"); n < 3 {
+			t.Errorf("%s: %d plots", name, n)
+		}
+	}
+}
+
+// loads are the elements and attributes by which a page fetches something or runs a script.
+var (
+	loads   = regexp.MustCompile(`^(script|link|img|iframe|object|embed|base|audio|video|source|image|use|foreignobject|form|a)$`)
+	fetches = regexp.MustCompile(`^(src|srcset|href|xlink:href|data|action|background|poster|on.*)$`)
+	outside = regexp.MustCompile(`(?i)url\(|@import|https?:|//[a-z]`)
+)
+
+// alone checks that a page refers to nothing, and that its plots are whole.
+func alone(t *testing.T, name string, page []byte) {
+	t.Helper()
+	z := html.NewTokenizer(bytes.NewReader(page))
+	in := ""
+	for {
+		switch z.Next() {
+		case html.ErrorToken:
+			if !errors.Is(z.Err(), io.EOF) {
+				t.Fatal(z.Err())
+			}
+			for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAll(page, -1) {
+				if err := xml.Unmarshal(svg, new(any)); err != nil {
+					t.Errorf("%s: a plot is no XML: %v", name, err)
+				}
+			}
+			return
+		case html.StartTagToken, html.SelfClosingTagToken:
+			tag := z.Token()
+			in = tag.Data
+			if loads.MatchString(tag.Data) {
+				t.Errorf("%s: has the element %s", name, tag)
+			}
+			for _, a := range tag.Attr {
+				if fetches.MatchString(a.Key) || a.Key == "style" && outside.MatchString(a.Val) {
+					t.Errorf("%s: %s has the attribute %s=%q", name, tag.Data, a.Key, a.Val)
+				}
+			}
+		case html.TextToken:
+			if in == "style" && outside.Match(z.Text()) {
+				t.Errorf("%s: the style fetches something", name)
+			}
+		case html.EndTagToken:
+			in = ""
+		}
+	}
+}
+
+func TestTextShowsNoControlCharactersAndExplainsEveryFigure(t *testing.T) {
+	r := sample(hostile, 1)
+	var b bytes.Buffer
+	if err := r.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Compare(r, sample(hostile, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if strings.ContainsRune(text, '\x1b') {
+		t.Error("an escape sequence is shown")
+	}
+	for _, want := range []string{"What was refused.", "throttled: 1 %", "210 tasks sent in 210 messages; 210 handled, 0 lost, 1 handled twice; 3 due but never taken; 2 tasks of another program; the last one 4 s after the load ended", "as taken"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	for _, l := range legend {
+		if !strings.Contains(text, l.name) {
+			t.Errorf("the column %s is not explained", l.name)
+		}
+	}
+}
+
+func TestASecretInANameIsNotShown(t *testing.T) {
+	r := sample("soak", 1)
+	r.Trouble = []string{"put https://a.queue.core.windows.net/q?sv=1&sig=abcdef: refused"}
+	var b bytes.Buffer
+	if err := r.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "abcdef") {
+		t.Error("a signature is shown")
+	}
+}
+
+func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
+	before, after := sample("account-dark", 1), sample("account-dark", 2)
+	after.Settings[0].Value = "4"
+	after.Against = Virtual
+	c, err := Compare(before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]Change{}
+	for _, l := range c.Lines {
+		got[l.Name] = l
+	}
+	for name, better := range map[string]int{"throttled": 0, hostile: -1, "rate": 1, "dark: handled": 1, "dark: p99 from schedule": -1, "dark: use": 0} {
+		if l, ok := got[name]; !ok || l.Better != better {
+			t.Errorf("%s: %+v", name, l)
+		}
+	}
+	if l := got["rate"]; l.Before != 100 || l.After != 200 || *l.Relative != 1 {
+		t.Errorf("%+v", l)
+	}
+	if want := []Differing{{"against", titles[Simulated], titles[Virtual]}, {"processors", "2", "4"}}; cmp.Diff(want, c.Differing) != "" {
+		t.Error(cmp.Diff(want, c.Differing))
+	}
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Compare(before, sample("soak", 1)); err == nil {
+		t.Error("two scenarios were compared")
+	}
+}
+
+func TestAResultOfNothingCanBeShown(t *testing.T) {
+	for _, r := range []*Result{
+		{Format: Format, Scenario: "soak"},
+		{Format: Format, Scenario: "soak", Curve: &Curve{}, Series: Series{Interval: 1, Sent: []float64{0}, Handled: []float64{0}, Put: []float64{0}, Taken: []float64{0}, Throttled: []float64{0}, Failed: []float64{0}, ScheduleP50: []*float64{nil}, ScheduleP99: []*float64{nil}, SendP99: []*float64{nil}, MemoryBytes: []float64{0}}},
+	} {
+		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard)); err != nil {
+			t.Error(err)
+		}
+		c, err := Compare(r, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.Text(io.Discard), c.HTML(io.Discard)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestManyAccountsAreThreeLines(t *testing.T) {
+	r := sample("soak", 1)
+	r.Accounts, r.Series.AccountUnits = nil, nil
+	for i := range 20 {
+		name := fmt.Sprint("account", i)
+		r.Accounts = append(r.Accounts, Account{Name: name, Limit: 100})
+		r.Series.AccountUnits = append(r.Series.AccountUnits, Line{name, []float64{float64(i), 50, 100}})
+	}
+	c := r.use()
+	if len(c.curves) != 3 || *c.curves[0].ys[0] != 19 || *c.curves[2].ys[0] != 0 || math.Abs(*c.curves[1].ys[0]-9.5) > 1e-9 {
+		t.Errorf("%+v", c.curves)
+	}
+}
+
+func TestNumbersAreWrittenToBeRead(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 1: "1", 12.345: "12.3", 1234567: "1,234,567", 0.01234: "0.0123", 123.6: "124", -5: "-5", 999.7: "1,000"} {
+		if got := number(v); got != want {
+			t.Errorf("%v: %q, want %q", v, got, want)
+		}
+	}
+	for v, want := range map[float64]string{0: "0.0 %", 0.5: "50.0 %", 0.0123: "1.2 %", 0.00005: "0.005 %", 1: "100.0 %"} {
+		if got := percent(v); got != want {
+			t.Errorf("%v: %q, want %q", v, got, want)
+		}
+	}
+	for v, want := range map[float64]string{0: "0", 0.0000015: "1.5 µs", 0.25: "250 ms", 3: "3 s", 3600: "1h0m0s"} {
+		if got := duration(v); got != want {
+			t.Errorf("%v: %q, want %q", v, got, want)
+		}
+	}
+}

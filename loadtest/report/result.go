@@ -1,0 +1,289 @@
+// Package report holds what a load test found out, and shows it: as text, as JSON
+// that is read back, as one HTML page that needs nothing from elsewhere, and two
+// results beside each other.
+//
+//	result.go    the model, its JSON, and what is refused when it is read
+//	text.go      for the terminal
+//	explain.go   what each figure means, in one place for text and page
+//	compare.go   two results, figure by figure
+//	page.go      the page; plot.go draws what is in it
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+)
+
+// Format is the version of the JSON form that this package writes and reads.
+const Format = 1
+
+// Result is what a load test found out.
+type Result struct {
+	Format   int       `json:"format"`
+	Scenario string    `json:"scenario"`
+	Against  Against   `json:"against"`
+	Workload string    `json:"workload"`
+	Started  time.Time `json:"started"`
+	// Seconds is how long load was put on, without warming up before and finishing after;
+	// in virtual time if the test was in it.
+	Seconds  float64   `json:"seconds"`
+	Settings []Setting `json:"settings"`
+	Limits   Limits    `json:"limits"`
+	Phases   []Phase   `json:"phases"`
+	Groups   []Group   `json:"groups,omitempty"`
+	Events   []Event   `json:"events,omitempty"`
+	Accounts []Account `json:"accounts"`
+	Series   Series    `json:"series"`
+	Curve    *Curve    `json:"curve,omitempty"`
+	Tasks    Tasks     `json:"tasks"`
+	Findings []Finding `json:"findings"`
+	Machine  Machine   `json:"machine"`
+	// Trouble is why the test is not what it was meant to be: interrupted, given up.
+	Trouble []string `json:"trouble,omitempty"`
+}
+
+// Against says what a load test ran against.
+type Against string
+
+// What a load test can run against.
+const (
+	Simulated Against = "simulated" // accounts that this machine serves, over TCP
+	Real      Against = "accounts"  // those of a configuration
+	Virtual   Against = "virtual"   // simulated accounts in virtual time
+)
+
+// Setting is one of the options of the test.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Limits are what the accounts are taken to give, in units a second. A put, a
+// delete and a renewal are a unit each; a get is one a message, or one (GetCost).
+type Limits struct {
+	Queue   float64 `json:"queue"`   // of one queue
+	Account float64 `json:"account"` // of one account
+	GetCost int     `json:"getCost"` // of a get of 32 messages: 32, or 1
+}
+
+// Phase is a part of the test in which the load is of one kind.
+type Phase struct {
+	Name       string  `json:"name"`
+	From       float64 `json:"from"` // seconds
+	To         float64 `json:"to"`
+	Processors int     `json:"processors"`
+	Accounts   int     `json:"accounts"` // that the workload uses
+	// Offered is how many tasks a second the schedule has; null: as many as are taken.
+	Offered *float64 `json:"offeredPerSecond"`
+	Sent    float64  `json:"sentPerSecond"`    // tasks that the distributor took
+	Put     float64  `json:"putPerSecond"`     // messages that were put
+	Taken   float64  `json:"takenPerSecond"`   // messages that were got
+	Handled float64  `json:"handledPerSecond"` // tasks whose handling began
+	// Use is what was spent of what the accounts give, from 0 to 1.
+	Use          float64 `json:"use"`
+	Requests     int64   `json:"requests"`  // to queues
+	Throttled    int64   `json:"throttled"` // of those, the ones that were refused as too many
+	Failed       int64   `json:"failed"`    // of those, the ones that failed otherwise
+	FromSchedule Latency `json:"fromSchedule"`
+	FromSend     Latency `json:"fromSend"`
+}
+
+// Latency is the time until a task's handling began, in seconds. All but Count are
+// null if there was none.
+type Latency struct {
+	Count int64    `json:"count"`
+	Mean  *float64 `json:"mean"`
+	P50   *float64 `json:"p50"`
+	P90   *float64 `json:"p90"`
+	P99   *float64 `json:"p99"`
+	P999  *float64 `json:"p999"`
+	Max   *float64 `json:"max"`
+}
+
+// Group is a part of the tasks that is looked at by itself: the hot key, a burst.
+type Group struct {
+	Name         string  `json:"name"`
+	Sent         int64   `json:"sent"`
+	Handled      int64   `json:"handled"`
+	First        float64 `json:"first"` // seconds: when the first of them was due
+	Last         float64 `json:"last"`  // and when the handling of the last one began
+	FromSchedule Latency `json:"fromSchedule"`
+	FromSend     Latency `json:"fromSend"`
+}
+
+// Event is something that was done to the system under test.
+type Event struct {
+	At   float64 `json:"at"` // seconds
+	Text string  `json:"text"`
+}
+
+// Account is what was asked of one account.
+type Account struct {
+	Name      string  `json:"name"`
+	Queues    int     `json:"queues"`
+	Limit     float64 `json:"limit"` // units a second
+	Units     float64 `json:"unitsPerSecond"`
+	Peak      float64 `json:"peak"` // units a second, in the busiest interval
+	Put       int64   `json:"put"`  // messages
+	Taken     int64   `json:"taken"`
+	Requests  int64   `json:"requests"` // to queues
+	Throttled int64   `json:"throttled"`
+	Failed    int64   `json:"failed"`
+	Control   int64   `json:"control"` // requests to the table
+}
+
+// Series is what happened in each interval. All lists are equally long; the i-th
+// interval ends at (i+1) x Interval.
+type Series struct {
+	Interval     float64    `json:"interval"`         // seconds
+	Sent         []float64  `json:"sentPerSecond"`    // tasks
+	Handled      []float64  `json:"handledPerSecond"` // tasks
+	Put          []float64  `json:"putPerSecond"`     // messages
+	Taken        []float64  `json:"takenPerSecond"`   // messages
+	Throttled    []float64  `json:"throttledPerSecond"`
+	Failed       []float64  `json:"failedPerSecond"`
+	ScheduleP50  []*float64 `json:"fromScheduleP50"` // seconds; null: none was handled
+	ScheduleP99  []*float64 `json:"fromScheduleP99"`
+	SendP99      []*float64 `json:"fromSendP99"`
+	MemoryBytes  []float64  `json:"memoryBytes"` // of the process: the heap in use
+	AccountUnits []Line     `json:"accountUnits"`
+}
+
+// Line is a series of one account, in units a second.
+type Line struct {
+	Name   string    `json:"name"`
+	Values []float64 `json:"values"`
+}
+
+// Curve is how what is given depends on how much there is of something.
+type Curve struct {
+	Of     string  `json:"of"`   // what there is more and more of: "accounts", "processors", "tasks a second offered"
+	Unit   string  `json:"unit"` // of the values
+	Limit  string  `json:"limitIs"`
+	Points []Point `json:"points"`
+}
+
+// Point is a point of a Curve.
+type Point struct {
+	X     float64  `json:"x"`
+	Value float64  `json:"value"`
+	Limit *float64 `json:"limit"` // what Curve.Limit says; null: not known
+	P99   *float64 `json:"p99"`   // of the latency from schedule or, if there was none, from send; seconds
+}
+
+// Tasks accounts for every task.
+type Tasks struct {
+	Sent       int64   `json:"sent"`
+	Unsent     int64   `json:"unsent"` // due by the schedule, and not taken by the distributor before the end
+	Handled    int64   `json:"handled"`
+	Lost       int64   `json:"lost"`
+	Duplicates int64   `json:"duplicates"` // handled again
+	Strangers  int64   `json:"strangers"`  // tasks of somebody else in the queues
+	Messages   int64   `json:"messages"`   // that the sent tasks were put in
+	Finishing  float64 `json:"finishing"`  // seconds from the end of the load until the last was handled
+}
+
+// Finding is one figure that answers what the scenario asks.
+type Finding struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"` // "share" for one between 0 and 1
+	Text  string  `json:"text"` // what it means
+	// Better says which way is good: 1 more, -1 less, 0 neither.
+	Better int `json:"better"`
+}
+
+// Machine is where the load came from.
+type Machine struct {
+	CPUs    int    `json:"cpus"`
+	OS      string `json:"os"`
+	Go      string `json:"go"`
+	Version string `json:"version"`
+	// CPUSeconds is what the process used while load was on; null in virtual time, and where it
+	// cannot be learned.
+	CPUSeconds *float64 `json:"cpuSeconds"`
+	PeakBytes  float64  `json:"peakBytes"` // the most heap in use
+}
+
+// maxFile bounds what is read: a day of seconds with a hundred accounts is far below.
+const maxFile = 64 << 20
+
+// Write writes the JSON form.
+func (r *Result) Write(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// Read reads what Write wrote. It refuses other formats, and lists that do not belong together.
+func Read(from io.Reader) (*Result, error) {
+	text, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("is larger than %d MiB", maxFile>>20)
+	}
+	var r Result
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("is no result of a load test: %w", err)
+	}
+	return &r, r.check()
+}
+
+// check finds what would make nonsense of a plot or a table.
+func (r *Result) check() error {
+	switch {
+	case r.Format == 0 || r.Scenario == "":
+		return errors.New("is no result of a load test")
+	case r.Format != Format:
+		return fmt.Errorf("is of format %d, and this program reads %d", r.Format, Format)
+	case !(r.Series.Interval > 0) && len(r.Series.Sent) > 0:
+		return errors.New("is damaged: the interval of its series is not positive")
+	}
+	n := len(r.Series.Sent)
+	s := &r.Series
+	for name, l := range map[string]int{
+		"handledPerSecond": len(s.Handled), "putPerSecond": len(s.Put), "takenPerSecond": len(s.Taken), "throttledPerSecond": len(s.Throttled),
+		"failedPerSecond": len(s.Failed), "fromScheduleP50": len(s.ScheduleP50), "fromScheduleP99": len(s.ScheduleP99), "fromSendP99": len(s.SendP99),
+		"memoryBytes": len(s.MemoryBytes),
+	} {
+		if l != n {
+			return fmt.Errorf("is damaged: %s has %d intervals and sentPerSecond %d", name, l, n)
+		}
+	}
+	for _, l := range s.AccountUnits {
+		if len(l.Values) != n {
+			return fmt.Errorf("is damaged: the units of an account have %d intervals and sentPerSecond %d", len(l.Values), n)
+		}
+	}
+	return nil
+}
+
+// Capacity is what all accounts together give, in units a second; 0: not known.
+func (r *Result) Capacity() float64 {
+	var sum float64
+	for _, a := range r.Accounts {
+		if a.Limit <= 0 || math.IsInf(a.Limit, 0) {
+			return 0
+		}
+		sum += a.Limit
+	}
+	return sum
+}
+
+// perMessage is what a message costs that is put, got and deleted.
+func (l Limits) perMessage() float64 {
+	if l.GetCost > 1 {
+		return 3
+	}
+	return 2 + 1.0/32
+}
+
+// EndToEnd is how many messages a second the accounts give from put to delete, if
+// they give so many units; 0: not known.
+func (l Limits) EndToEnd(units float64) float64 { return units / l.perMessage() }

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/loadtest/report"
+	"github.com/queuepump/queuepump/loadtest/scenario"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// asProgram in the environment makes the test binary the program itself, so that its exit
+// status, its virtual time and the process beside it are those of the real one.
+const asProgram = "LOADTEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// program is the program with arguments, in a directory of its own.
+func program(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, out, log *bytes.Buffer) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, log = new(bytes.Buffer), new(bytes.Buffer)
+	cmd = exec.CommandContext(t.Context(), self, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = dir, out, log, append(os.Environ(), asProgram+"=1")
+	return cmd, out, log
+}
+
+// run runs it and checks its status.
+func run(t *testing.T, dir string, status int, args ...string) (out, log string) {
+	t.Helper()
+	cmd, o, l := program(t, dir, args...)
+	err := cmd.Run()
+	if exit, is := errors.AsType[*exec.ExitError](err); err != nil && !is || cmd.ProcessState.ExitCode() != status {
+		t.Fatalf("%q: %v, %v, want status %d\n%s\n%s", args, err, exit, status, o, l)
+	}
+	return o.String(), l.String()
+}
+
+// saved is the only report in a directory, and the page beside it.
+func saved(t *testing.T, dir string) (path string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "loadtest-*.json"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%q are saved, %v", found, err)
+	}
+	page, err := os.ReadFile(strings.TrimSuffix(found[0], ".json") + ".html")
+	if err != nil || !bytes.Contains(page, []byte("<svg")) {
+		t.Errorf("the page: %v", err)
+	}
+	return found[0]
+}
+
+func TestAVirtualTestIsSavedShownAndCompared(t *testing.T) {
+	dir := t.TempDir()
+	began := time.Now()
+	text, log := run(t, dir, 0, "run", "soak", "--virtual", "--accounts", "2", "--rate", "100", "--duration", "30s", "--quiet")
+	if log != "" {
+		t.Errorf("with --quiet the log is\n%s", log)
+	}
+	path := saved(t, filepath.Join(dir, "out"))
+	if !strings.Contains(text, "soak on simulated accounts in virtual time") || !strings.Contains(text, filepath.Base(path)) {
+		t.Errorf("printed:\n%s", text)
+	}
+	out, _ := run(t, dir, 0, "report", path, "--json")
+	r, err := report.Read(strings.NewReader(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Against != report.Virtual || len(r.Accounts) != 2 || r.Accounts[0].Limit != 4000 || r.Tasks.Sent != 4500 || r.Tasks.Lost != 0 || r.Machine.CPUSeconds != nil {
+		t.Errorf("got %+v", r)
+	}
+	if r.Started.Before(began.Add(-time.Minute)) || r.Started.After(time.Now()) {
+		t.Errorf("it was started at %v", r.Started)
+	}
+	if shown, _ := run(t, dir, 0, "report", path); !strings.HasPrefix(text, shown) {
+		t.Errorf("the saved report is shown otherwise:\n%s", shown)
+	}
+	if out, _ := run(t, dir, 0, "report", path, path, "--html", "both.html"); !strings.Contains(out, "both.html is written") {
+		t.Errorf("printed %q", out)
+	}
+	if page, err := os.ReadFile(filepath.Join(dir, "both.html")); err != nil || !bytes.Contains(page, []byte("Two load tests: soak")) {
+		t.Errorf("the comparison: %v", err)
+	}
+	out, _ = run(t, dir, 0, "report", path, path, "--json")
+	var c report.Comparison
+	if err := json.Unmarshal([]byte(out), &c); err != nil || len(c.Lines) == 0 || len(c.Differing) != 0 {
+		t.Errorf("compared with itself: %+v, %v", c, err)
+	}
+}
+
+func TestSimulatedAccountsAreLoadedOverTCPByTheSameCommand(t *testing.T) {
+	dir := t.TempDir()
+	out, _ := run(t, dir, 0, "run", "soak", "--accounts", "2", "--rate", "50", "--duration", "5s", "--warm-up", "0", "--json", "--out", "here", "--progress-every", "100ms")
+	r, err := report.Read(strings.NewReader(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Against != report.Simulated || r.Tasks.Lost != 0 || r.Tasks.Sent < 200 || r.Machine.CPUSeconds == nil {
+		t.Errorf("got %+v", r)
+	}
+	saved(t, filepath.Join(dir, "here"))
+}
+
+func TestTheAccountsOfAConfigurationAreLeftAsTheyWere(t *testing.T) {
+	f := simulateFlags{accounts: 2, queues: 2, limits: "none", workload: "real", seed: 1}
+	s, err := f.start(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	text, err := s.configuration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pump.yaml"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := run(t, dir, 0, "run", "account-dark", "--config", "pump.yaml", "--rate", "50", "--duration", "6s", "--warm-up", "0", "--json", "-q")
+	r, err := report.Read(strings.NewReader(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Against != report.Real || r.Tasks.Lost != 0 || len(r.Events) != 2 || r.Limits.Queue != 2000 {
+		t.Errorf("got %+v", r)
+	}
+	st := s.sim.Stats()
+	created, dropped := st.Count("", "CreateQueue"), st.Count("", "DeleteQueue")
+	if created == 0 || dropped == 0 || st.Count("", "DeleteTable") != 1 {
+		t.Errorf("%d queues were made and %d removed, %d tables removed", created, dropped, st.Count("", "DeleteTable"))
+	}
+	for _, line := range strings.Split(out, "\n") {
+		if strings.Contains(line, s.sim.Key("simulated1")) {
+			t.Errorf("a key is in the report: %s", line)
+		}
+	}
+}
+
+func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
+	dir := t.TempDir()
+	cmd, out, log := program(t, dir, "run", "soak", "--rate", "20", "--duration", "10m", "--progress-every", "100ms")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The simulator is a process beside it, so nothing but the clock says when load is on.
+	time.Sleep(4 * time.Second)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 143 {
+		t.Fatalf("status %d\n%s\n%s", code, out, log)
+	}
+	if !strings.Contains(out.String(), "! the test was cut short") {
+		t.Errorf("printed:\n%s", out)
+	}
+	saved(t, filepath.Join(dir, "out"))
+}
+
+func TestMistakesOfRunAndReportAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "other.json"), []byte(`{"tasks": 3}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"run":                                   "SCENARIO is missing",
+		"run saturated":                         "use one of saturate, ramp",
+		"run soak --virtual --config pump.yaml": "exclude each other",
+		"run soak --config pump.yaml":           "pump.yaml",
+		"run soak --config pump.yaml --accounts 3": "--accounts is for simulated accounts",
+		"run soak --duration 1s --virtual":         "--duration: 1s is too short",
+		"run soak --task-bytes 5 --virtual":        "--task-bytes",
+		"run account-dark --accounts 1 --virtual":  "needs 2 accounts",
+		"run soak --accounts 0":                    "--accounts: 0 is out of range",
+		"run soak --limits nowhere.json":           "--limits",
+		"run soak --pack -1":                       "--pack",
+		"report":                                   "one saved report, or two",
+		"report a b c":                             "one saved report, or two",
+		"report nowhere.json":                      "nowhere.json",
+		"report other.json":                        "no result of a load test",
+		"report other.json --json --html x":        "exclude each other",
+		"run scale-out --virtual --over queues":    "--over",
+		"run soak --virtual --delivery exactly":    "delivery",
+		"run hot-key --virtual --hot-share 2":      "--hot-share",
+		"run drain-add --virtual --account nobody": "--account",
+	} {
+		if _, log := run(t, dir, 2, strings.Fields(args)...); !strings.Contains(log, want) {
+			t.Errorf("%s: %q does not say %q", args, log, want)
+		}
+	}
+}
+
+func TestTheHelpNamesEveryScenario(t *testing.T) {
+	out, _ := run(t, t.TempDir(), 0, "run", "--help")
+	for _, s := range scenario.Scenarios() {
+		if !strings.Contains(out, s.Name) || !strings.Contains(out, s.Asks) {
+			t.Errorf("%s is not in the help", s.Name)
+		}
+	}
+	for line := range strings.Lines(scenarioHelp()) {
+		if len(strings.TrimRight(line, "\n")) > 90 {
+			t.Errorf("too long a line: %s", line)
+		}
+	}
+}
+
+func TestThePumpIsToldWhatSimulatedAccountsGive(t *testing.T) {
+	for name, tt := range map[string]struct {
+		limits azsim.Limits
+		want   report.Limits
+	}{
+		"published": {azsim.PublishedLimits(), report.Limits{Queue: 2000, Account: 20000, GetCost: 32}},
+		"none":      {azsim.NoLimits(), report.Limits{Queue: 2000, Account: 20000, GetCost: 32}}, // to which the pump keeps by itself
+		"own":       {azsim.Limits{Queue: 500, QueueAccount: 900, GetCost: 1}, report.Limits{Queue: 500, Account: 900, GetCost: 1}},
+	} {
+		if got := budgetLimits(budget(tt.limits)); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+	if got := budgetLimits(pump.Budget{}); got != (report.Limits{Queue: 2000, Account: 20000, GetCost: 32}) {
+		t.Errorf("by default: %+v", got)
+	}
+}
+
+func TestAWarningIsShownTwice(t *testing.T) {
+	var b bytes.Buffer
+	f := newFewer(slog.NewTextHandler(&b, nil))
+	log := slog.New(f).With("of", "pump")
+	for range 5 {
+		log.Warn("it hurts")
+		log.Info("it goes on")
+	}
+	f.rest(slog.New(slog.NewTextHandler(&b, nil)))
+	if n := strings.Count(b.String(), `msg="it hurts"`); n != 2 || !strings.Contains(b.String(), "times=3") || strings.Contains(b.String(), "goes on") {
+		t.Errorf("%d times:\n%s", n, b.String())
+	}
+	b.Reset()
+	log = slog.New(newFewer(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	for range 3 {
+		log.Info("it goes on")
+	}
+	if n := strings.Count(b.String(), "goes on"); n != 3 {
+		t.Errorf("with details %d times", n)
+	}
+}

@@ -1,0 +1,433 @@
+package scenario
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/report"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// test is one load test.
+type test struct {
+	world    World
+	o        Options
+	info     *Info
+	plan     *plan
+	workload string
+	table    string
+	segments int
+
+	meters   []*meter
+	record   *recorder
+	source   *source
+	crew     *crew
+	series   *series
+	operator pump.Config // for what an operator does: adding and draining accounts
+
+	mu      sync.Mutex // guards what follows
+	events  []report.Event
+	trouble []string
+
+	sender  sender
+	phases  []report.Phase
+	cpu     *float64
+	seconds float64 // of load
+	cut     bool    // stopped before every task could be handled
+	cleaned sync.Once
+}
+
+// sender is the distributor's run.
+type sender struct {
+	stop    context.CancelFunc
+	done    chan struct{} // closed when it has ended; then the rest is valid
+	summary pump.Summary
+	err     error
+}
+
+var validID = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// newTest checks everything that can be checked before something is done.
+func newTest(w World, o Options) (*test, error) {
+	info, err := find(o.Scenario)
+	if err != nil {
+		return nil, err
+	}
+	o.preset()
+	if err := o.fill(info); err != nil {
+		return nil, err
+	}
+	if n := len(w.Config.Accounts); n < info.Least {
+		return nil, wrong("scenario", "%s needs %d accounts, and there is %d", info.Name, info.Least, n)
+	}
+	if o.ID == "" {
+		var b [idLen / 2]byte
+		_, _ = rand.Read(b[:])
+		o.ID = hex.EncodeToString(b[:])
+	}
+	if !validID.MatchString(o.ID) {
+		return nil, wrong("id", "%q is not %d lower-case hexadecimal digits", o.ID, idLen)
+	}
+	t := &test{world: w, o: o, info: info, workload: "loadtest-" + o.ID, table: "loadtest" + o.ID}
+	shards := 0
+	for i, a := range w.Config.Accounts {
+		m, err := w.meter(i)
+		if err != nil {
+			return nil, err
+		}
+		if a.Name != "" {
+			m.name = a.Name
+		}
+		shards += m.queues
+		t.meters = append(t.meters, m)
+	}
+	// Pinned for all accounts, however many there are at the beginning.
+	t.segments = cmpOr(w.Config.Segments, shardmap.DefaultSegments(shards))
+	p := &planner{plan: plan{processors: o.Processors, accounts: len(t.meters)}, o: &t.o, limits: w.Limits, meters: t.meters}
+	if err := info.plan(p); err != nil {
+		return nil, err
+	}
+	t.plan = &p.plan
+	t.record = newRecorder(o.ID)
+	if p.grouped {
+		t.record.withGroups()
+	}
+	t.source = newSource(o.ID, t.plan, &t.o, t.record, t.put)
+	t.crew = newCrew(t)
+	t.operator, err = t.crew.config("operator")
+	return t, err
+}
+
+func cmpOr(a, b int) int {
+	if a != 0 {
+		return a
+	}
+	return b
+}
+
+// put is how many messages were put so far.
+func (t *test) put() (n int64) {
+	for _, m := range t.meters {
+		n += m.puts.Load()
+	}
+	return n
+}
+
+// preset are the defaults that depend on what the scenario is about.
+func (o *Options) preset() {
+	if o.Over == "" {
+		o.Over = OverAccounts
+	}
+	if o.Scenario != "scale-out" || o.Over != OverProcessors {
+		return
+	}
+	// A processor that is limited by nothing but the accounts shows nothing when there are two.
+	if o.Processors == 0 {
+		o.Processors = 4
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 16
+	}
+	if o.HandlerTime == 0 {
+		o.HandlerTime = 20 * time.Millisecond
+	}
+}
+
+// meter makes the meter of the i-th account.
+func (w World) meter(i int) (*meter, error) {
+	a := w.Config.Accounts[i]
+	st, err := w.Open("meter", i)
+	if err != nil {
+		return nil, err
+	}
+	m := &meter{name: st.Name(), queues: a.Queues, getEach: w.Limits.GetCost > 1}
+	if m.queues == 0 {
+		m.queues = pump.DefaultQueues
+	}
+	if q := w.Limits.Queue * float64(m.queues); q > 0 {
+		m.limit = q
+	}
+	if l := w.Limits.Account; l > 0 && (m.limit == 0 || l < m.limit) {
+		m.limit = l
+	}
+	return m, nil
+}
+
+// run makes the test.
+func (t *test) run(ctx context.Context) (*report.Result, error) {
+	defer t.clean(ctx)
+	defer t.crew.end()
+	defer t.endSender()
+	if err := t.prepare(ctx); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	err := t.load(ctx)
+	t.seconds = t.record.now().Seconds()
+	if err == nil {
+		err = t.finish(ctx)
+	} else {
+		t.cut = true
+		t.note("the test was cut short after %.0f s: %v", t.seconds, err)
+	}
+	t.endSender()
+	t.crew.end()
+	t.clean(ctx)
+	r := t.result(began)
+	if err == nil && r.Tasks.Lost > 0 {
+		err = fmt.Errorf("%d of %d tasks were not handled", r.Tasks.Lost, r.Tasks.Sent)
+	}
+	return r, err
+}
+
+// note adds to what is not as it was meant to be.
+func (t *test) note(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trouble = append(t.trouble, fmt.Sprintf(format, args...))
+}
+
+// prepare brings everything to where load can begin.
+func (t *test) prepare(ctx context.Context) error {
+	if err := t.first(ctx); err != nil {
+		return err
+	}
+	if err := t.send(); err != nil {
+		return err
+	}
+	select {
+	case <-t.source.opened:
+	case <-t.sender.done:
+		return t.failed(errors.New("the distributor ended before the load began"))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := t.crew.grow(ctx, t.plan.processors); err != nil {
+		return err
+	}
+	if err := t.crew.settled(ctx); err != nil {
+		return t.failed(err)
+	}
+	return nil
+}
+
+// first makes the workload with as many accounts as the plan begins with; only then the
+// others can be added.
+func (t *test) first(ctx context.Context) error {
+	if t.plan.accounts == len(t.meters) {
+		return nil
+	}
+	cfg, err := t.crew.config("first")
+	if err != nil {
+		return err
+	}
+	cfg.Accounts = cfg.Accounts[:t.plan.accounts]
+	if cfg.Control != "" && !slices.ContainsFunc(cfg.Accounts, func(a pump.Account) bool { return a.Name == cfg.Control }) {
+		return wrong("scenario", "%s begins with the first account, so that must be the control account, which is %q", t.info.Name, cfg.Control)
+	}
+	d, err := pump.NewDistributor(cfg, pump.FromSeq(func(func(pump.Record, error) bool) {}), pump.DistributorOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = d.Run(ctx)
+	return err
+}
+
+// send starts the distributor.
+func (t *test) send() error {
+	const name = "distributor"
+	cfg, err := t.crew.config(name)
+	if err != nil {
+		return err
+	}
+	d, err := pump.NewDistributor(cfg, t.source, pump.DistributorOptions{Pack: max(t.o.Pack, 0), SealAge: t.o.Linger})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	t.sender.stop, t.sender.done = stop, make(chan struct{})
+	t.crew.reach(name, d)
+	go func() {
+		defer close(t.sender.done)
+		t.sender.summary, t.sender.err = d.Run(ctx)
+		t.crew.reach(name, nil)
+		if t.sender.err != nil && ctx.Err() == nil {
+			t.crew.fail(fmt.Errorf("the distributor: %w", t.sender.err))
+		}
+	}()
+	return nil
+}
+
+// endSender stops the distributor if it still runs.
+func (t *test) endSender() {
+	if t.sender.stop != nil {
+		t.sender.stop()
+		<-t.sender.done
+	}
+}
+
+// failed is why the crew failed, or else err.
+func (t *test) failed(err error) error {
+	t.crew.mu.Lock()
+	defer t.crew.mu.Unlock()
+	if t.crew.failed != nil {
+		return t.crew.failed
+	}
+	return err
+}
+
+// handle is the work of a task.
+func (t *test) handle(ctx context.Context, task *pump.Task) error {
+	t.record.begins(task.Body)
+	if t.o.HandlerTime > 0 {
+		return sleep(ctx, t.o.HandlerTime)
+	}
+	return nil
+}
+
+// scale brings the test to n of what it scales.
+func (t *test) scale(ctx context.Context, n int) error {
+	if t.o.Over == OverProcessors {
+		return t.crew.grow(ctx, n)
+	}
+	for _, m := range t.meters[:n] {
+		if _, err := pump.AddAccount(ctx, t.operator, m.name); err != nil { // to add one that is there changes nothing
+			return err
+		}
+	}
+	return nil
+}
+
+// load puts the load on and measures.
+func (t *test) load(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer stop(nil)
+
+	interval := max(time.Second, (t.plan.end()/600 + time.Second - 1).Truncate(time.Second))
+	t.record.start()
+	t.series = newSeries(t.record, t.meters, interval)
+	before := processorTime()
+	defer func() {
+		if before != nil && t.world.Against != report.Virtual {
+			if after := processorTime(); after != nil {
+				t.cpu = new(*after - *before)
+			}
+		}
+	}()
+	close(t.source.begin)
+	beside.Go(func() { stop(t.steps(ctx)) })
+	beside.Go(func() {
+		select {
+		case <-t.crew.failing:
+			stop(t.failed(nil))
+		case <-ctx.Done():
+		}
+	})
+	return t.watch(ctx, interval)
+}
+
+// watch measures until the last phase has ended.
+func (t *test) watch(ctx context.Context, interval time.Duration) error {
+	tick := interval
+	for i := 0; i < len(t.plan.phases); {
+		ph := &t.plan.phases[i]
+		next := min(tick, ph.until)
+		err := sleep(ctx, next-t.record.now())
+		now := t.record.now()
+		if now >= tick || err != nil || i == len(t.plan.phases)-1 && now >= ph.until {
+			// A last one that is much shorter than the others would only be noise.
+			if now-t.series.tickAt > interval/2 || len(t.series.out.Sent) == 0 {
+				t.series.tick(now)
+			}
+			tick = now.Truncate(interval) + interval
+			t.progress(ph.name)
+		}
+		if now >= ph.until || err != nil {
+			t.phases = append(t.phases, t.series.finish(ph, now))
+			i++
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *test) progress(phase string) {
+	if t.o.Progress == nil {
+		return
+	}
+	p := Progress{Phase: phase, Seconds: t.record.now().Seconds(), Of: t.plan.end().Seconds(), Sent: t.record.sent.Load()}
+	p.Handled = p.Sent - t.record.waiting()
+	for _, m := range t.meters {
+		p.Throttled += m.throttled.Load()
+	}
+	if h := t.series.out.Handled; len(h) > 0 {
+		p.HandledPerLast = h[len(h)-1]
+	}
+	t.o.Progress(p)
+}
+
+// steps takes the steps of the plan. nil means to go on.
+func (t *test) steps(ctx context.Context) error {
+	for _, s := range t.plan.steps {
+		if sleep(ctx, s.at-t.record.now()) != nil {
+			return nil // over, for a reason that is known
+		}
+		t.mu.Lock()
+		t.events = append(t.events, report.Event{At: t.record.now().Seconds(), Text: s.text})
+		t.mu.Unlock()
+		if err := s.do(ctx, t); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%s: %w", s.text, err)
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// finish waits until every task that was sent is handled, or nothing moves any more.
+func (t *test) finish(ctx context.Context) error {
+	for _, m := range t.meters {
+		m.dark.Store(false)
+	}
+	moved, before := time.Now(), int64(-1)
+	for {
+		sent := t.record.sent.Load()
+		waiting := t.record.waiting()
+		select {
+		case <-t.sender.done:
+			if waiting == 0 {
+				return t.failed(nil)
+			}
+		default:
+		}
+		if done := sent - waiting; done != before {
+			moved, before = time.Now(), done
+		}
+		if time.Since(moved) > t.o.Patience {
+			t.note("given up: nothing has moved for %v", t.o.Patience)
+			return t.failed(nil)
+		}
+		t.progress("finishing")
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			t.cut = true
+			t.note("stopped before all tasks were handled: %v", err)
+			return err
+		}
+		if err := t.failed(nil); err != nil {
+			t.note("%v", err)
+			return err
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// crew are the processes of a test: one distributor and processors, all in this
+// process. Their nudges go from one to the other directly (P8.2).
+type crew struct {
+	t *test
+
+	mu         sync.Mutex // guards what follows
+	reached    map[string]interface{ Nudged(pump.Nudge) }
+	processors []*worker
+	started    int // processors so far, replaced ones included
+	failed     error
+	failing    chan struct{} // closed when failed is set
+}
+
+// worker is a processor that runs.
+type worker struct {
+	of   *pump.Processor
+	name string
+	stop context.CancelFunc
+	done chan struct{} // closed when it has ended
+}
+
+func newCrew(t *test) *crew {
+	return &crew{t: t, reached: map[string]interface{ Nudged(pump.Nudge) }{}, failing: make(chan struct{})}
+}
+
+// fail notes the first error that ends the test.
+func (c *crew) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed == nil && err != nil {
+		c.failed = err
+		close(c.failing)
+	}
+}
+
+// config is the configuration of one instance.
+func (c *crew) config(instance string) (pump.Config, error) {
+	cfg := c.t.world.Config
+	cfg.Workload, cfg.Instance, cfg.Hooks, cfg.Log = c.t.workload, instance, pump.Hooks{}, c.t.o.Log
+	cfg.Segments = c.t.segments
+	if c.t.o.Delivery != "" {
+		cfg.Delivery = c.t.o.Delivery
+	}
+	// Any address will do: nobody dials it.
+	cfg.Admin, cfg.Nudge = instance+":1", c.nudge
+	cfg.Accounts = make([]pump.Account, len(cfg.Accounts))
+	for i, a := range c.t.world.Config.Accounts {
+		st, err := c.t.world.Open(instance, i)
+		if err != nil {
+			return cfg, err
+		}
+		m := c.t.meters[i]
+		cfg.Accounts[i] = pump.Account{Name: m.name, Queues: m.queues, Weight: a.Weight, Storage: m.wrap(st, c.t.table)}
+	}
+	return cfg, nil
+}
+
+func (c *crew) nudge(_ context.Context, n pump.Nudge) error {
+	c.mu.Lock()
+	to := c.reached[n.Instance]
+	c.mu.Unlock()
+	if to == nil {
+		return fmt.Errorf("there is no process named %s", n.Instance)
+	}
+	to.Nudged(n)
+	return nil
+}
+
+// reach lets a process be nudged.
+func (c *crew) reach(instance string, p interface{ Nudged(pump.Nudge) }) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p == nil {
+		delete(c.reached, instance)
+		return
+	}
+	c.reached[instance] = p
+}
+
+// start starts one more processor.
+func (c *crew) start(ctx context.Context) (*worker, error) {
+	c.mu.Lock()
+	c.started++
+	w := &worker{name: fmt.Sprintf("processor-%03d", c.started), done: make(chan struct{})}
+	c.mu.Unlock()
+	cfg, err := c.config(w.name)
+	if err != nil {
+		return nil, err
+	}
+	w.of, err = pump.NewProcessor(cfg, pump.HandlerFunc(c.t.handle), pump.ProcessorOptions{Concurrency: c.t.o.Concurrency})
+	if err != nil {
+		return nil, err
+	}
+	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx)) // they finish what is sent after the test was stopped
+	c.reach(w.name, w.of)
+	go func() {
+		defer close(w.done)
+		_, err := w.of.Run(ctx)
+		c.reach(w.name, nil)
+		if err != nil {
+			c.fail(fmt.Errorf("%s: %w", w.name, err))
+		}
+	}()
+	return w, nil
+}
+
+// grow starts processors until there are n.
+func (c *crew) grow(ctx context.Context, n int) error {
+	for {
+		c.mu.Lock()
+		have := len(c.processors)
+		c.mu.Unlock()
+		if have >= n {
+			return nil
+		}
+		w, err := c.start(ctx)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.processors = append(c.processors, w)
+		c.mu.Unlock()
+	}
+}
+
+// replace stops the i-th processor as a roll-out would, and then starts another one.
+func (c *crew) replace(ctx context.Context, i int) error {
+	c.mu.Lock()
+	old := c.processors[i]
+	c.mu.Unlock()
+	old.stop()
+	<-old.done
+	w, err := c.start(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.processors[i] = w
+	c.mu.Unlock()
+	return nil
+}
+
+// settled waits until every processor holds its share, but no longer than that takes
+// where all is well.
+func (c *crew) settled(ctx context.Context) error {
+	const enough = time.Minute
+	for began := time.Now(); time.Since(began) < enough; {
+		ready := true
+		c.mu.Lock()
+		for _, w := range c.processors {
+			s := w.of.State()
+			ready = ready && s.Phase == "working" && (s.Cluster.Segments == 0 || s.Cluster.Missing == 0 && s.Cluster.Members >= len(c.processors))
+		}
+		err := c.failed
+		c.mu.Unlock()
+		if ready || err != nil {
+			return err
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return errors.New("the processors have not found their shares within a minute")
+}
+
+// end stops all processors and waits for them.
+func (c *crew) end() {
+	c.mu.Lock()
+	all := c.processors
+	c.processors = nil
+	c.mu.Unlock()
+	for _, w := range all {
+		w.stop()
+	}
+	for _, w := range all {
+		<-w.done
+	}
+}
+
+// sleep waits for a time, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// delivery is the delivery mode of the workload, empty for the default.
+func (c *crew) delivery() pump.Delivery {
+	if c.t.o.Delivery != "" {
+		return c.t.o.Delivery
+	}
+	return c.t.world.Config.Delivery
+}
