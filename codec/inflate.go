@@ -3,6 +3,7 @@ package codec
 import (
 	"encoding/binary"
 	"errors"
+	"sync"
 )
 
 // inflater unpacks a DEFLATE stream (RFC 1951) that is in memory as a whole into
@@ -12,8 +13,8 @@ import (
 // about twice the time (BenchmarkInflate), and unpacking is most of what a
 // task costs a processor. What is a valid stream, a fuzz test compares with the standard library.
 type inflater struct {
-	lit   [litTable]entry
-	dist  [distTable]entry
+	own   tables
+	use   *tables // own, or those that the format names
 	meta  [metaTable]entry
 	sizes [maxLit + maxDist]uint8 // lengths of the codes of a block
 	order [maxLit]uint16          // symbols by length of their codes, for building a table
@@ -25,6 +26,12 @@ type inflater struct {
 	past int    // zero bytes that were taken behind the end of in
 
 	out []byte // what is unpacked
+}
+
+// tables say what the bits of a compressed block mean.
+type tables struct {
+	lit  [litTable]entry
+	dist [distTable]entry
 }
 
 // An entry of a table says what the next bits mean:
@@ -109,9 +116,10 @@ func (f *inflater) inflate(in []byte, s *slab, want int) (_ *slab, taken int, er
 		case 0:
 			s, err = f.stored(s, want)
 		case 1:
-			f.fixed()
+			f.use = fixed()
 			s, err = f.block(s, want)
 		case 2:
+			f.use = &f.own
 			if err = f.codes(); err == nil {
 				s, err = f.block(s, want)
 			}
@@ -192,8 +200,9 @@ func (f *inflater) room(s *slab, n int) *slab {
 	return s
 }
 
-// fixed makes the tables that the format itself names.
-func (f *inflater) fixed() {
+// fixed are the tables that the format itself names.
+var fixed = sync.OnceValue(func() *tables {
+	f := new(inflater)
 	sizes := f.sizes[:maxLit]
 	for s := range sizes {
 		switch {
@@ -207,13 +216,14 @@ func (f *inflater) fixed() {
 			sizes[s] = 8
 		}
 	}
-	f.table(f.lit[:], lookBits, sizes, literals[:])
+	f.table(f.own.lit[:], lookBits, sizes, literals[:])
 	sizes = f.sizes[:maxDist]
 	for s := range sizes {
 		sizes[s] = 5
 	}
-	f.table(f.dist[:], distBits, sizes, distances[:])
-}
+	f.table(f.own.dist[:], distBits, sizes, distances[:])
+	return &f.own
+})
 
 // metaOrder is in which order the lengths of the codes for lengths come.
 var metaOrder = [19]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
@@ -273,8 +283,8 @@ func (f *inflater) codes() error {
 			return errCut
 		}
 	}
-	if !f.table(f.lit[:], lookBits, f.sizes[:lits], literals[:]) ||
-		!f.table(f.dist[:], distBits, f.sizes[lits:lits+dists], distances[:]) {
+	if !f.table(f.own.lit[:], lookBits, f.sizes[:lits], literals[:]) ||
+		!f.table(f.own.dist[:], distBits, f.sizes[lits:lits+dists], distances[:]) {
 		return errStream
 	}
 	return nil

@@ -18,7 +18,7 @@ func (f *inflater) block(s *slab, want int) (*slab, error) {
 		}
 		// Near the end of what is there, one symbol after the other.
 		f.need()
-		e := f.symbol(f.lit[:], lookBits)
+		e := f.symbol(f.use.lit[:], lookBits)
 		if f.ended() {
 			return s, errCut
 		}
@@ -41,7 +41,7 @@ func (f *inflater) block(s *slab, want int) (*slab, error) {
 			return s, errStream
 		}
 		length := f.value(e)
-		e = f.symbol(f.dist[:], distBits)
+		e = f.symbol(f.use.dist[:], distBits)
 		if e == 0 {
 			return s, errStream
 		}
@@ -88,7 +88,7 @@ func (f *inflater) quick(want int) (end bool, err error) {
 		out = out[:want]
 	}
 	lastIn, lastOut := len(in)-quickIn, len(out)-quickOut
-	lit, dist := &f.lit, &f.dist
+	lit, dist := &f.use.lit, &f.use.dist
 	for at <= lastIn && op <= lastOut {
 		buf |= binary.LittleEndian.Uint64(in[at:]) << (n & 63)
 		at += int((63 - n) >> 3)
