@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,11 +11,13 @@ import (
 
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 )
 
 // planFlags are the flags of `distributor plan`.
 type planFlags struct {
+	config    string
 	in        capacity.Input
 	source    sourceFlags
 	taskBytes float64
@@ -43,15 +46,16 @@ character of message text carries --ratio bytes of task.
 
 Each limit is printed with the tasks a second at which it is full, the lowest
 first: that one is the bottleneck, and what follows it says what comes next. Of
-everything --headroom is left free. --accounts and --queues ask what is possible
-with what there is; the exit status is 1 if that is less than --rate.
+everything --headroom is left free. --config, --accounts and --queues ask what is
+possible with what there is; the exit status is 1 if that is less than --rate.
 
 The published 2,000 messages/s of a queue are for messages of 1 KiB; nobody has
 promised as much for full ones of 64 KiB, so try it (loadtest) before relying on it.
 The CPU of packing and opening is measured on this machine, the handler's is what
---handler-cpu-seconds says. Prices are ` + capacity.DefaultPrices.Source + `:
+--handler-cpu-seconds says. The plan counts no retries, no traffic to other regions,
+and no storage of what waits. Prices are
+  ` + capacity.DefaultPrices.Source + `;
 yours may differ, and discounts do.
-The plan counts no retries, no traffic to other regions, and no storage of what waits.
 
 How a rate is kept: one processor for each machine, one distributor (which is the
 leader with --elected; stand-bys come on top).`,
@@ -61,9 +65,12 @@ leader with --elected; stand-bys come on top).`,
   # without a sample: tasks of 200 bytes that compress 4 to 1
   distributor plan --rate 50000 --handler-seconds 0.02 --task-bytes 200 --ratio 4
 
-  # what three accounts can do, each task once, on machines of 8 CPUs, as JSON
-  distributor plan --rate 1e6 --handler-seconds 0.001 --input tasks.jsonl --accounts 3 --delivery once \
-      --vm-cpus 8 --vm-price 0.384 --json
+  # whether the accounts that there are will do
+  distributor plan --rate 50000 --handler-seconds 0.02 --input tasks.jsonl --config pump.yaml
+
+  # what three accounts can do, on machines of 8 CPUs, as JSON
+  distributor plan --rate 1e6 --handler-seconds 0.001 --input tasks.jsonl \
+      --accounts 3 --vm-cpus 8 --vm-price 0.384 --json
 
   # a message a task, as for foreign consumers, 10 hours a day
   distributor plan --rate 3000 --handler-seconds 0.05 --task-bytes 900 --pack 1 --hours 10`,
@@ -78,6 +85,7 @@ leader with --elected; stand-bys come on top).`,
 	flags.Float64Var(&f.taskBytes, "task-bytes", 0, "bytes of a task, where there is no input to measure")
 	flags.Float64Var(&f.ratio, "ratio", 4, "with --task-bytes: bytes of task that a character of message text carries; JSON lines have 3 to 6, what does not compress has 0.75")
 	f.source.add(cmd)
+	flags.StringVar(&f.config, "config", "", "a configuration `FILE` whose accounts, queues, segments, delivery and budget are to do (default: none)")
 	flags.IntVar(&f.tasks, "sample", capacity.DefaultSampleTasks, "tasks of the input to measure at most, up to 64 MiB of them")
 	flags.IntVar(&f.in.Concurrency, "concurrency", 64, "tasks in the handlers of one processor")
 	flags.IntVar(&f.in.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
@@ -111,6 +119,9 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 			return cli.Usage("--%s is missing: how %s?", required, map[string]string{"rate": "many tasks a second are there to be", "handler-seconds": "long does a task take in the handler, in seconds"}[required])
 		}
 	}
+	if err := f.configured(changed); err != nil {
+		return err
+	}
 	if err := f.settings(changed); err != nil {
 		return err
 	}
@@ -135,6 +146,37 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	return err
+}
+
+// configured takes what a configuration says and no flag does.
+func (f *planFlags) configured(changed func(string) bool) error {
+	if f.config == "" {
+		return nil
+	}
+	file, err := configfile.Load(f.config)
+	if err != nil {
+		return err
+	}
+	c := file.Config
+	queues := 0
+	for _, a := range c.Accounts {
+		queues += cmp.Or(a.Queues, pump.DefaultQueues)
+	}
+	take := func(flag string, set func()) {
+		if !changed(flag) {
+			set()
+		}
+	}
+	take("accounts", func() { f.in.Accounts = len(c.Accounts) })
+	take("queues", func() { f.in.Queues = queues / max(len(c.Accounts), 1) })
+	take("segments", func() { f.in.Segments = max(c.Segments, 0) })
+	take("delivery", func() { f.delivery = cmp.Or(string(c.Delivery), f.delivery) })
+	take("account-limit", func() { f.in.AccountLimit = cmp.Or(c.Budget.Account, f.in.AccountLimit) })
+	take("queue-limit", func() { f.in.QueueLimit = cmp.Or(c.Budget.Queue, f.in.QueueLimit) })
+	if costs := c.Budget.GetCostsMessages; costs != nil && !*costs {
+		take("get-costs", func() { f.getCosts = "request" })
+	}
+	return nil
 }
 
 // settings takes what is said in words.

@@ -115,3 +115,34 @@ func TestPlanSaysWhatIsMissingOrTooMuch(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
+
+func TestAPlanTakesWhatTheConfigurationHas(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pump.yaml")
+	account := "  - connectionString: DefaultEndpointsProtocol=https;AccountName=%s;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n    queues: 4\n"
+	config := "workload: work\nsegments: 128\ndelivery: once\nbudget:\n  account: 10000\naccounts:\n" + fmt.Sprintf(account, "alpha") + fmt.Sprintf(account, "beta")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args                                         []string
+		accounts, queues, segments, accountsMessages int
+	}{
+		{nil, 2, 8, 128, 10_000},
+		{[]string{"--queues", "10", "--account-limit", "5000"}, 2, 20, 128, 5_000},
+	} {
+		out, err := planned(t, append([]string{"--rate", "100", "--handler-seconds", "0.01", "--task-bytes", "100", "--config", path, "--json"}, tt.args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p capacity.Plan
+		if err := json.Unmarshal([]byte(out), &p); err != nil {
+			t.Fatal(err)
+		}
+		if p.Accounts != tt.accounts || p.Queues != tt.queues || p.Segments != tt.segments || !strings.Contains(out, fmt.Sprintf("2 x %s messages/s", cli.Count(int64(tt.accountsMessages)))) {
+			t.Errorf("%q: %s", tt.args, out)
+		}
+		if p.Requests.Table <= 1 { // commits to the ledger
+			t.Errorf("%q: mode once makes %.1f requests a second to tables", tt.args, p.Requests.Table)
+		}
+	}
+}

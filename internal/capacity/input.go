@@ -58,7 +58,7 @@ var (
 	DefaultMachine = Machine{CPUs: 2, Mbits: 12_500, PerHour: 0.096, Describe: "Standard_D2s_v5 (2 vCPUs, 8 GiB, 12,500 Mbit/s), Linux"}
 	DefaultPrices  = Prices{
 		Currency: "USD", Queue: 0.004, Table: 0.00036,
-		Source: "list prices of East US, general-purpose v2 with LRS, pay as you go, August 2026 (prices.azure.com)",
+		Source: "list prices of East US, August 2026 (prices.azure.com): GPv2 accounts with LRS",
 	}
 )
 
