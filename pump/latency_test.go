@@ -192,3 +192,45 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 		})
 	}
 }
+
+// A loaded fleet: tasks come all the time, and the time from put to handler start is that of the
+// gets and of what is in hand, not of any pause.
+func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
+	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
+		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 20*time.Millisecond) }}
+		// Half of what four processors can do: 4 x 4 / 20 ms = 800 tasks a second.
+		const rate, seconds = 400, 20
+		var all []*started
+		for i := range 4 {
+			all = append(all, w.join(fmt.Sprint("p", i), h, ProcessorOptions{Concurrency: 4}))
+		}
+		w.settled(4)
+		cfg := w.cfg
+		cfg.Instance = "d"
+		d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+			began := time.Now()
+			for i := range rate * seconds {
+				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / rate)))
+				if !yield(Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
+					return
+				}
+			}
+		}), DistributorOptions{Pack: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for _, p := range all {
+			l := p.end().Latency
+			t.Logf("%+v", l)
+			// The first ones wait for the end of a pause, as nobody nudges here.
+			if l.Tasks < rate*seconds/8 || l.P50 > 0.15 || l.P90 > 0.3 || l.Max > idleBound(16).Seconds()*1.3 {
+				t.Errorf("%+v", l)
+			}
+		}
+		h.expect(t, rate*seconds, rate*seconds)
+	})
+}
