@@ -19,9 +19,10 @@ import (
 )
 
 // defaultConcurrency is what the process-wide transport is tuned for: requests
-// under way to one host. An account's 20,000 requests/s at the 10 ms that one
-// takes inside a region are 200 under way at any instant.
-const defaultConcurrency = 256
+// under way to one host. A distributor has up to 1,024 puts under way, all of
+// which may go to one account, a processor 32 deletes for each queue; with a pool of 256
+// connections a tenth of the work went into dialling.
+const defaultConcurrency = 1280
 
 // NewTransport makes an HTTP client for up to concurrency requests under way to
 // each account. One client should serve all accounts of a process. Values below
@@ -44,41 +45,42 @@ func NewTransport(concurrency int) *http.Client {
 	// Storage speaks HTTP/1.1 only. Saying so spares the negotiation and keeps
 	// one stuck stream from holding up others should that ever change.
 	protocols.SetHTTP1(true)
+	t := &http.Transport{
+		Proxy: func(req *http.Request) (*url.URL, error) {
+			if loopback(req.URL.Hostname()) { // NAME.queue.localhost too, which httpproxy does not know
+				return nil, nil
+			}
+			return proxy(req.URL)
+		},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if host, _, err := net.SplitHostPort(address); err == nil && loopback(host) {
+				return local.DialContext(ctx, network, address)
+			}
+			return dialer.DialContext(ctx, network, address)
+		},
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12}, // whatever GODEBUG says
+		TLSHandshakeTimeout: 5 * time.Second,                           // as the dial, for the two round trips after it
+		Protocols:           protocols,
+		// At least the concurrency: a connection that comes back to a full
+		// idle list is closed, and 32 parallel deletes over the default's 10
+		// opened 2,193 connections for 3,200 requests instead of 32.
+		MaxIdleConnsPerHost: max(concurrency, 1),
+		// No cap over all hosts (the default's 100 is shared by all accounts)
+		// and none on connections in use: the budgets bound the requests.
+		MaxIdleConns:    0,
+		MaxConnsPerHost: 0,
+		// Shorter than the 4 minutes after which Azure's load balancers drop
+		// an idle flow and than the 2 minutes servers usually keep one, so
+		// that this side closes first: a request that meets the other side's
+		// close fails as "maybe done". Longer than the longest pause of polling.
+		IdleConnTimeout: 60 * time.Second,
+		// The services do not compress. Not asking means that what the bound
+		// counts is what came over the wire.
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeader,
+	}
 	return &http.Client{
-		Transport: once{&http.Transport{
-			Proxy: func(req *http.Request) (*url.URL, error) {
-				if loopback(req.URL.Hostname()) { // NAME.queue.localhost too, which httpproxy does not know
-					return nil, nil
-				}
-				return proxy(req.URL)
-			},
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				if host, _, err := net.SplitHostPort(address); err == nil && loopback(host) {
-					return local.DialContext(ctx, network, address)
-				}
-				return dialer.DialContext(ctx, network, address)
-			},
-			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12}, // whatever GODEBUG says
-			TLSHandshakeTimeout: 5 * time.Second,                           // as the dial, for the two round trips after it
-			Protocols:           protocols,
-			// At least the concurrency: a connection that comes back to a full
-			// idle list is closed, and 32 parallel deletes over the default's 10
-			// opened 2,193 connections for 3,200 requests instead of 32.
-			MaxIdleConnsPerHost: max(concurrency, 1),
-			// No cap over all hosts (the default's 100 is shared by all accounts)
-			// and none on connections in use: the budgets bound the requests.
-			MaxIdleConns:    0,
-			MaxConnsPerHost: 0,
-			// Shorter than the 4 minutes after which Azure's load balancers drop
-			// an idle flow and than the 2 minutes servers usually keep one, so
-			// that this side closes first: a request that meets the other side's
-			// close fails as "maybe done". Longer than the longest pause of polling.
-			IdleConnTimeout: 60 * time.Second,
-			// The services do not compress. Not asking means that what the bound
-			// counts is what came over the wire.
-			DisableCompression:     true,
-			MaxResponseHeaderBytes: maxHeader,
-		}},
+		Transport: once{t, directLines(t)},
 		// A redirect would carry the signature to another host and turn a POST
 		// into a GET. Storage never redirects; whoever does is not Storage.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -98,7 +100,18 @@ func onlyLoopback(_, address string, _ syscall.RawConn) error {
 // once sends every request once. net/http sends a GET again when a reused
 // connection breaks before the answer, and a Get of messages that arrived has
 // hidden 32 of them. It does so only for a request without a body.
-type once struct{ *http.Transport }
+type once struct {
+	*http.Transport
+	lines *lines // for servers that are reached without a proxy; nil: for none
+}
+
+// CloseIdleConnections closes what no request uses.
+func (o once) CloseIdleConnections() {
+	o.Transport.CloseIdleConnections()
+	if o.lines != nil {
+		o.lines.closeIdle()
+	}
+}
 
 // noBody is an empty body that net/http does not know to be empty.
 type noBody struct{}
@@ -107,6 +120,15 @@ func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
 func (noBody) Close() error             { return nil }
 
 func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
+	if o.lines != nil {
+		h, err := o.lines.host(req)
+		if err != nil {
+			return nil, err
+		}
+		if h != nil {
+			return o.lines.roundTrip(h, req)
+		}
+	}
 	if req.Method == http.MethodGet && req.Body == nil {
 		r := *req
 		r.Body = noBody{}

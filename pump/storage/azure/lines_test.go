@@ -1,0 +1,309 @@
+//go:build unix
+
+package azure
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// rawServer answers each request as talk says, which is called for every connection with
+// its number from 1. It gives the account, and how many connections there were.
+func rawServer(t *testing.T, talk func(conn net.Conn, r *bufio.Reader, number int64)) (storage.Account, *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var connections atomic.Int64
+	var serving sync.WaitGroup
+	t.Cleanup(func() { l.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n := connections.Add(1)
+			serving.Go(func() {
+				defer conn.Close()
+				talk(conn, bufio.NewReader(conn), n)
+			})
+		}
+	})
+	return openAt(t, "http://"+l.Addr().String(), 4), &connections
+}
+
+// requestOf reads one request and its body.
+func requestOf(r *bufio.Reader) bool {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, req.Body)
+	return err == nil
+}
+
+const deleted = "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"
+
+// A server may close a connection that is idle. The next request finds that out before it is
+// sent, so it is not "maybe done".
+func TestConnectionThatTheServerClosedIsNotUsed(t *testing.T) {
+	t.Parallel()
+	closed := make(chan struct{}, 1)
+	a, connections := rawServer(t, func(conn net.Conn, r *bufio.Reader, _ int64) {
+		if requestOf(r) {
+			fmt.Fprint(conn, deleted)
+		}
+		conn.Close()
+		closed <- struct{}{}
+	})
+	for range 20 {
+		if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
+			t.Fatal(err)
+		}
+		<-closed
+	}
+	if n := connections.Load(); n != 20 {
+		t.Errorf("%d connections for 20 requests", n)
+	}
+}
+
+// What a server says unasked, or too much of, is not the next request's answer.
+func TestWhatWasNotAskedForAnswersNothing(t *testing.T) {
+	t.Parallel()
+	a, connections := rawServer(t, func(conn net.Conn, r *bufio.Reader, _ int64) {
+		for requestOf(r) {
+			fmt.Fprint(conn, deleted+"HTTP/1.1 404 Not Found\r\nx-ms-error-code: MessageNotFound\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	for range 10 {
+		if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := connections.Load(); n != 10 {
+		t.Errorf("%d connections for 10 requests", n)
+	}
+}
+
+// The late answer of a request that was given up is not the next one's.
+func TestConnectionOfARequestThatWasGivenUpIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
+	a, _ := rawServer(t, func(conn net.Conn, r *bufio.Reader, number int64) {
+		for requestOf(r) {
+			if number == 1 {
+				asked <- struct{}{}
+				<-answer
+				fmt.Fprint(conn, "HTTP/1.1 404 Not Found\r\nx-ms-error-code: MessageNotFound\r\nContent-Length: 0\r\n\r\n")
+				continue
+			}
+			fmt.Fprint(conn, deleted)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if err := a.Queue("queue").Delete(ctx, testReceipt); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	close(answer)
+	if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+}
+
+// A deadline ends a request that nobody answers, and says that it was one.
+func TestDeadlineEndsARequestOverTCP(t *testing.T) {
+	t.Parallel()
+	a, _ := rawServer(t, func(_ net.Conn, r *bufio.Reader, _ int64) {
+		for requestOf(r) {
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := a.Queue("queue").Delete(ctx, testReceipt); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Each form that HTTP has for an answer is understood, and the connection is used again if
+// the form allows that.
+func TestAnswersInEveryFormOfHTTP(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer string
+		kept   bool
+	}{
+		"of a known length":       {fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(emptyList), emptyList), true},
+		"in pieces":               {fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", emptyList[:5], len(emptyList)-5, emptyList[5:]), true},
+		"until the end":           {"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + emptyList, false},
+		"of HTTP/1.0":             {"HTTP/1.0 200 OK\r\n\r\n" + emptyList, false},
+		"after interim ones":      {fmt.Sprintf("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(emptyList), emptyList), true},
+		"with a wish to close it": {fmt.Sprintf("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(emptyList), emptyList), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, connections := rawServer(t, func(conn net.Conn, r *bufio.Reader, _ int64) {
+				for requestOf(r) {
+					fmt.Fprint(conn, c.answer)
+					if !c.kept {
+						return
+					}
+				}
+			})
+			for range 5 {
+				if ms, err := a.Queue("queue").Get(t.Context(), 32, time.Minute); err != nil || len(ms) != 0 {
+					t.Fatalf("%d messages, %v", len(ms), err)
+				}
+			}
+			if n := connections.Load(); (n == 1) != c.kept {
+				t.Errorf("%d connections for 5 requests", n)
+			}
+		})
+	}
+}
+
+// Answers that break off, or never come to their point, are "maybe done".
+func TestBrokenAnswersOverTCPAreMaybeDone(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"nothing":           "",
+		"half a head":       "HTTP/1.1 200 OK\r\nContent-Le",
+		"half a body":       "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n<Queue",
+		"half a piece":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n100\r\n<Queue",
+		"something else":    "220 mail.example ESMTP\r\n",
+		"an endless head":   "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Filler: "+strings.Repeat("x", 1000)+"\r\n", 100),
+		"only interim ones": strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, _ := rawServer(t, func(conn net.Conn, r *bufio.Reader, _ int64) {
+				if requestOf(r) {
+					fmt.Fprint(conn, answer)
+				}
+			})
+			for range 2 {
+				if _, err := a.Queue("queue").Get(t.Context(), 32, time.Minute); !storage.Is(err, storage.MaybeDone) {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+}
+
+// Who refuses a request before having read all of it is heard.
+func TestAnswerThatComesBeforeTheEndOfTheRequestIsHeard(t *testing.T) {
+	t.Parallel()
+	a, _ := rawServer(t, func(conn net.Conn, r *bufio.Reader, _ int64) {
+		if _, err := http.ReadRequest(r); err == nil {
+			fmt.Fprint(conn, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			conn.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, conn)
+		}
+	})
+	if _, err := a.Queue("queue").Put(t.Context(), []byte(strings.Repeat("x", storage.MaxText)), 0); !storage.Is(err, storage.Throttled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Over TLS too, requests at once use as many connections and no more.
+func TestConnectionsAreKeptOverTLS(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	client := NewTransport(4)
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	client.Transport.(once).TLSClientConfig.RootCAs = roots
+	t.Cleanup(client.CloseIdleConnections)
+	a, err := Open(Options{
+		ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + server.URL + "/acct;TableEndpoint=" + server.URL + "/acct",
+		Transport:        client,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections for 50 requests, one at a time", n)
+	}
+}
+
+// What has been idle for too long is closed from this side.
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	t.Cleanup(server.Close)
+	client := NewTransport(4)
+	a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + server.URL + "/acct", Transport: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
+		t.Fatal(err)
+	}
+	l := client.Transport.(once).lines
+	idle := func() (n int) {
+		for _, h := range l.hosts {
+			n += len(h.idle)
+		}
+		return n
+	}
+	l.reap()
+	if idle() != 1 {
+		t.Fatalf("%d idle connections after one request", idle())
+	}
+	for _, h := range l.hosts {
+		h.idle[0].since = time.Now().Add(-l.idleFor)
+	}
+	l.reap()
+	if idle() != 0 || l.reaping {
+		t.Errorf("%d idle connections, and more to reap: %v", idle(), l.reaping)
+	}
+}
+
+// What goes through a proxy is net/http's matter.
+func TestProxiesAreLeftToNetHTTP(t *testing.T) {
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy"} {
+		t.Setenv(name, "http://proxy.example:3128")
+	}
+	l := NewTransport(1).Transport.(once).lines
+	for address, direct := range map[string]bool{"https://acct.queue.core.windows.net/": false, "https://127.0.0.1/": true} {
+		req, err := http.NewRequest(http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, err := l.host(req); err != nil || (h != nil) != direct {
+			t.Errorf("%s: %+v, %v", address, h, err)
+		}
+	}
+}
