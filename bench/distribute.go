@@ -20,7 +20,7 @@ import (
 type Distribution struct {
 	Binary   string // path of the distributor
 	Dir      string // where input and configuration are written
-	Lines    int    // of WriteLines
+	Lines    int    // of WriteLines; 0 if the input is another
 	Accounts int
 	Queues   int // of each account; 0 leaves it to the distributor's default
 	// Delivery is the workload's mode; empty for the default.
@@ -67,25 +67,36 @@ func BuildBinary(ctx context.Context, pkg, dir string) (string, error) {
 // Run makes the input, serves the accounts without limits, and runs the binary
 // with its default settings.
 func (d Distribution) Run(ctx context.Context) (r DistributionResult, err error) {
-	server, config, err := d.serve()
+	config, done, err := d.serve(ctx)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
+	defer func() { err = errors.Join(err, done()) }()
 	return d.distribute(ctx, config)
 }
 
-// serve makes the input, the accounts, and the configuration that names them.
-func (d Distribution) serve() (server *azsim.Server, config string, err error) {
-	if err := writeInput(d.input(), d.Lines); err != nil {
-		return nil, "", err
+// serve makes the input, the accounts, and the configuration that names them. The accounts are in
+// a process of their own, not in this one: on Linux the peak memory of a new process is at least
+// what its parent had when it was started.
+func (d Distribution) serve(ctx context.Context) (config string, done func() error, err error) {
+	if d.Lines > 0 {
+		if err := writeInput(d.input(), d.Lines); err != nil {
+			return "", nil, err
+		}
 	}
-	sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(d.Accounts), Limits: azsim.NoLimits()})
-	if server, err = sim.Listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
-		return nil, "", err
+	server, err := startChild(ctx, roleSimulator)
+	if err != nil {
+		return "", nil, err
 	}
-	config = filepath.Join(d.Dir, fmt.Sprintf("pump-%d.yaml", d.Lines))
-	return server, config, os.WriteFile(config, d.config(server), 0o600)
+	var at served
+	if err := server.ask(simulated{Accounts: d.Accounts}, &at); err != nil {
+		return "", nil, err
+	}
+	config = filepath.Join(d.Dir, "pump.yaml")
+	if err := os.WriteFile(config, d.config(at.ConnectionStrings), 0o600); err != nil {
+		return "", nil, errors.Join(err, server.end())
+	}
+	return config, server.end, nil
 }
 
 func (d Distribution) input() string { return inputOf(d.Dir, d.Lines) }
@@ -123,11 +134,11 @@ func runJSON(ctx context.Context, into any, name string, args ...string) (s spen
 	return s, nil
 }
 
-func (d Distribution) config(server *azsim.Server) []byte {
+func (d Distribution) config(connectionStrings []string) []byte {
 	var b strings.Builder
 	b.WriteString("workload: bench\naccounts:\n")
-	for _, a := range simulatedAccounts(d.Accounts) {
-		fmt.Fprintf(&b, "  - connectionString: %q\n", server.ConnectionString(a.Name))
+	for _, c := range connectionStrings {
+		fmt.Fprintf(&b, "  - connectionString: %q\n", c)
 		if d.Queues > 0 {
 			fmt.Fprintf(&b, "    queues: %d\n", d.Queues)
 		}

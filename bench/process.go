@@ -32,11 +32,11 @@ const idle = 2 * time.Second
 
 // Run distributes the lines and processes them with default settings.
 func (p Passage) Run(ctx context.Context) (r PassageResult, err error) {
-	server, config, err := p.serve()
+	config, stop, err := p.serve(ctx)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
+	defer func() { err = errors.Join(err, stop()) }()
 	if r.Sent, err = p.distribute(ctx, config); err != nil {
 		return r, err
 	}

@@ -12,12 +12,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
 // Soak is both binaries at work on a steady stream of tasks for a long time, while their
@@ -60,16 +57,11 @@ func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 	if err := p.build(ctx); err != nil {
 		return r, err
 	}
-	sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(pumpAccounts), Limits: azsim.NoLimits()})
-	server, err := sim.Listen("127.0.0.1:0", "127.0.0.1:0")
+	config, stop, err := p.serve(ctx)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	config := filepath.Join(s.Dir, "soak.yaml")
-	if err := os.WriteFile(config, p.config(server), 0o600); err != nil {
-		return r, err
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the processes that are left after an error
 

@@ -45,7 +45,7 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 				s = bench.Quick()
 			}
 			if ways || only != "" {
-				s.Binaries, s.StageTime = 0, 0
+				s.Binaries, s.StageTime = 0, 0 // --binaries asks for them all the same
 			}
 			chosen, err := regexp.Compile(only)
 			if err != nil {
