@@ -92,8 +92,8 @@ func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
 }
 
 // limit is how many tasks may wait.
-func (b *backlog) limit() int {
-	if now := time.Now(); now.Sub(b.measured) >= rateEvery {
+func (b *backlog) limit(now time.Time) int {
+	if now.Sub(b.measured) >= rateEvery {
 		// Each rateEvery counts for half of all before it, also when nobody asked
 		// for a while: a rate of long ago must not fetch for handlers that hang now.
 		span := now.Sub(b.measured)
@@ -120,11 +120,12 @@ func (b *backlog) limit() int {
 func (b *backlog) reserve() reservation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.hasRoom() {
+	now := time.Now()
+	if !b.hasRoom(now) {
 		b.hungry = true
 		return reservation{}
 	}
-	tasks := float64(b.limit()-b.unstarted-b.reserved) / b.perMessage
+	tasks := float64(b.limit(now)-b.unstarted-b.reserved) / b.perMessage
 	bytes := float64(b.maxBytes-b.bytes-b.promised) / storage.MaxText
 	got := reservation{messages: max(1, int(min(tasks, bytes, storage.MaxGet)))}
 	got.tasks = int(float64(got.messages) * b.perMessage)
@@ -134,8 +135,8 @@ func (b *backlog) reserve() reservation {
 }
 
 // hasRoom reports whether a get would be granted.
-func (b *backlog) hasRoom() bool {
-	limit, waiting := b.limit(), b.unstarted+b.reserved
+func (b *backlog) hasRoom(now time.Time) bool {
+	limit, waiting := b.limit(now), b.unstarted+b.reserved
 	if limit-waiting < 1 {
 		return false
 	}
@@ -149,7 +150,7 @@ func (b *backlog) hasRoom() bool {
 func (b *backlog) full() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.unstarted >= max(b.limit(), 1) || b.bytes > b.maxBytes {
+	if b.unstarted >= max(b.limit(time.Now()), 1) || b.bytes > b.maxBytes {
 		b.hungry = true
 		return true
 	}
@@ -171,7 +172,14 @@ func (b *backlog) unreserve(room reservation) {
 
 // feed wakes the poller when a get that was refused would be granted.
 func (b *backlog) feed() {
-	if b.hungry && b.hasRoom() {
+	if b.hungry {
+		b.feedAt(time.Now())
+	}
+}
+
+// feedAt is feed by a caller who knows the time.
+func (b *backlog) feedAt(now time.Time) {
+	if b.hungry && b.hasRoom(now) {
 		b.hungry = false
 		b.wake()
 	}
@@ -283,10 +291,12 @@ func (b *backlog) open(d *delivery) bool {
 	return true
 }
 
-// next is called by a handler that is free, with how long it was at work since
+// next is called by a handler that is free now, with how long it was at work since
 // the last call, 0 if it was not. It waits for tasks to start: one, or all of an
-// envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means that there will be no more.
-func (b *backlog) next(took time.Duration) (d *delivery, from, to int) {
+// envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means
+// that there will be no more. At is the time then, which costs as much to ask for as all else
+// here together.
+func (b *backlog) next(took time.Duration, now time.Time) (d *delivery, from, to int, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy--
@@ -297,13 +307,14 @@ func (b *backlog) next(took time.Duration) (d *delivery, from, to int) {
 	default:
 		b.took += (s - b.took) / 16
 	}
-	b.feed()
+	b.feedAt(now)
 	b.calm.Broadcast()
 	for !b.closed && !b.mayStart() {
 		b.some.Wait()
+		now = time.Now()
 	}
 	if b.closed {
-		return nil, 0, 0
+		return nil, 0, 0, now
 	}
 	b.busy++
 	d = b.ready[0]
@@ -324,8 +335,8 @@ func (b *backlog) next(took time.Duration) (d *delivery, from, to int) {
 	if b.mayOpen() {
 		b.openable.Signal()
 	}
-	b.feed()
-	return d, from, to
+	b.feedAt(now)
+	return d, from, to, now
 }
 
 // withdraw makes sure that no further task of d is started, and gives how many

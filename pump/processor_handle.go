@@ -70,6 +70,7 @@ type slot struct {
 	of       *delivery
 	contexts []taskContext // unused ones
 	took     time.Duration // by the last task or batch, which says how far to fetch ahead
+	ended    time.Time     // when that was
 
 	mu        sync.Mutex // guards what follows; the slot's goroutine and the watch
 	d         *delivery  // nil while idle
@@ -104,6 +105,7 @@ func (s *slot) run() {
 			go s.run()
 		}
 	}()
+	s.ended = time.Now()
 	for s.one() {
 	}
 	leave = true
@@ -115,12 +117,12 @@ func (s *slot) run() {
 // one handles the next task, or the next envelope if the handler takes batches.
 func (s *slot) one() (more bool) {
 	r := s.pool.r
-	d, from, to := r.backlog.next(s.took)
+	d, from, to, now := r.backlog.next(s.took, s.ended)
 	if to == 0 {
 		return false
 	}
 	more = true // after a panic as well
-	ctx := s.begin(d, from, to)
+	ctx := s.begin(d, from, to, now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
 	defer func() {
@@ -154,7 +156,7 @@ func wrongOutcomes(outcomes, tasks int) error {
 // begin notes what the slot works on. The context is made anew only when the
 // delivery changes or the last one was ended: a slot takes many tasks of one
 // envelope in a row.
-func (s *slot) begin(d *delivery, from, to int) context.Context {
+func (s *slot) begin(d *delivery, from, to int, now time.Time) context.Context {
 	d.started.Store(true)
 	d.worked.Store(true)
 	s.mu.Lock()
@@ -170,7 +172,7 @@ func (s *slot) begin(d *delivery, from, to int) context.Context {
 		s.ctx.Context = d.ctx
 		s.of = d
 	}
-	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, time.Now(), time.Time{}, false
+	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, now, time.Time{}, false
 	s.pool.r.begins(d, s.at, to-from, s.began)
 	return s.ctx
 }
@@ -181,10 +183,11 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	s.mu.Lock()
 	d, from, to := s.d, s.from, s.to
 	s.d = nil
-	s.took = max(time.Since(s.began), 1)
+	s.ended = time.Now()
+	s.took = max(s.ended.Sub(s.began), 1)
 	took, abandoned := s.took, s.abandoned
 	s.mu.Unlock()
-	s.pool.r.terms.handled(took)
+	s.pool.r.terms.handled(took, s.ended)
 	if abandoned {
 		s.pool.r.backlog.hang(-1)
 		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(d.at(from))...)

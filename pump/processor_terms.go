@@ -52,11 +52,11 @@ func (t *terms) settled(held time.Duration) {
 	t.held.add(held, time.Now())
 }
 
-// handled notes that a handler was at work for so long.
-func (t *terms) handled(took time.Duration) {
+// handled notes that a handler was at work for so long until now.
+func (t *terms) handled(took time.Duration, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tasks.add(took, time.Now())
+	t.tasks.add(took, now)
 }
 
 // lease is for how long a message that is got now should be hidden, in whole seconds.
