@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race cluster simulate windows chaos count poison scale lint fmt vuln fuzz bench soak cover azurite clean
+.PHONY: help build run test test-race cluster simulate windows chaos count poison limits scale lint fmt vuln fuzz bench soak cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ endif
 
 windows: ## hit every window of vulnerability and write pump/WINDOWS.md
 	$(GO) test ./pump -count 1 -timeout 30m -run '^TestWindows$$' -windows.write
+
+limits: ## measure both sides at the published limits of 1 to 100 accounts, in virtual time, and print the table
+	$(GO) test ./pump -count 1 -timeout 6h -run '^TestLimits' -limits
 
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
 	$(GO) test ./pump ./internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale

@@ -6,8 +6,6 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // Budget bounds what all processes of a workload together ask of the accounts. Zero fields take the
@@ -66,8 +64,9 @@ const (
 // So where others use a part of a limit, the rate finds what they leave within a second and
 // swings between 0.9 and 1 of it (cuts to 0.7, one after another, made that 82 % on
 // average); 2 % a second find it again every few seconds, with a refusal or two each time
-// (0.04 % of requests; a steeper climb finds it more often), and come back to
-// the target within 15 s of a limit that was a third lower for a while.
+// (0.04 % of requests; a steeper climb finds it more often). The longer nothing was
+// refused, the quicker it grows, in each budgetHaste by as much more: the target is
+// reached within 8 s of a limit that was a third lower for a while, and in 18 s from next to nothing.
 const (
 	budgetTouch    = 0.9
 	budgetAgain    = 0.95
@@ -75,6 +74,7 @@ const (
 	budgetSoon     = time.Second
 	budgetCutEvery = 250 * time.Millisecond
 	budgetRaise    = 0.02
+	budgetHaste    = 10 * time.Second
 	budgetFloor    = 0.01 // of the target: never quite silent, or recovery would not be noticed
 )
 
@@ -107,18 +107,15 @@ type spender struct {
 // own until setTarget says otherwise.
 func newBudget(limit float64) *budget {
 	return &budget{
-		limit: limit, target: limit, bucket: bucket{rate: limit, burst: burst(limit, limit), tokens: burst(limit, limit), at: time.Now()},
+		limit: limit, target: limit, bucket: bucket{rate: limit, burst: burst(limit), tokens: burst(limit), at: time.Now()},
 		use: use{since: time.Now()},
 	}
 }
 
 // burst is 50 ms' worth of a share: enough to hide timer granularity, too little
-// to overrun a server's own one-second bucket. A process that is alone has two gets
-// of 32 at least, or a lone get of a slow queue would never be paid at once; those
-// who share have as much of that as of the limit, but a few requests.
-func burst(target, limit float64) float64 {
-	return max(math.Floor(target/20), math.Floor(2*storage.MaxGet*target/limit), leastBurst)
-}
+// to overrun a server's own bucket. A get of 32 may cost more than that: it is paid when
+// the bucket is full, and leaves a debt, as at the server.
+func burst(target float64) float64 { return max(math.Floor(target/20), leastBurst) }
 
 const leastBurst = 8
 
@@ -134,7 +131,7 @@ func (b *budget) setTarget(target float64) {
 	now := time.Now()
 	b.cutTo *= target / b.target
 	b.target = target
-	b.bucket.set(now, b.rateAt(now), burst(target, b.limit))
+	b.bucket.set(now, b.rateAt(now), burst(target))
 	b.grant() // who waits may wait for less long, or longer
 }
 
@@ -220,7 +217,8 @@ func (b *budget) rateAt(now time.Time) float64 {
 	if b.cutAt.IsZero() {
 		return b.target
 	}
-	return min(b.target, b.cutTo+b.target*budgetRaise*now.Sub(b.cutAt).Seconds())
+	since := now.Sub(b.cutAt)
+	return min(b.target, b.cutTo+b.target*budgetRaise*since.Seconds()*(1+since.Seconds()/budgetHaste.Seconds()))
 }
 
 // anyWaiting reports whether someone waits who goes before a newcomer of class c.

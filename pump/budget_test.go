@@ -114,20 +114,20 @@ func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 			t.Errorf("a burst of throttles is one piece of news: %v, want 900", r)
 		}
 		time.Sleep(2 * time.Second)
-		if r := b.rate(); math.Abs(r-940) > 1 {
-			t.Errorf("after two seconds %v, want 940", r)
+		if r := b.rate(); math.Abs(r-948) > 1 {
+			t.Errorf("after two seconds %v, want 948", r)
 		}
 		b.throttled()
-		if r := b.rate(); math.Abs(r-846) > 1 {
-			t.Errorf("the next cut is from what the rate was then: %v, want 846", r)
+		if r := b.rate(); math.Abs(r-853.2) > 1 {
+			t.Errorf("the next cut is from what the rate was then: %v, want 853", r)
 		}
-		time.Sleep(7 * time.Second)
-		if r := b.rate(); r < 980 || r > 990 {
-			t.Errorf("after 7 s %v, want 986", r)
+		time.Sleep(4 * time.Second)
+		if r := b.rate(); math.Abs(r-965.2) > 1 {
+			t.Errorf("after 4 s %v, want 965", r)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		if r := b.rate(); r != 1000 {
-			t.Errorf("after 8 s %v, want the target", r)
+			t.Errorf("after 6 s %v, want the target", r)
 		}
 		for range 1000 {
 			b.throttled()
@@ -312,24 +312,33 @@ func (noStorage) Queue(string) storage.Queue                       { return nil 
 func (noStorage) Table(string) storage.Table                       { return nil }
 func (noStorage) Queues(context.Context, string) ([]string, error) { return nil, nil }
 
-func TestBurstHoldsTwoGetsHoweverLowTheTarget(t *testing.T) {
+// What costs more than the burst is granted when the burst is there, not never, and it is owed.
+func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(1)
 		began := time.Now()
-		for range 2 {
-			if err := b.spend(t.Context(), classGet, storage.MaxGet); err != nil {
+		waited := func(least time.Duration) {
+			t.Helper()
+			if d := time.Since(began).Round(time.Millisecond); d != least {
+				t.Errorf("waited %v in all, want %v", d, least)
+			}
+		}
+		spend := func(cost int) {
+			t.Helper()
+			if err := b.spend(t.Context(), classGet, cost); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if d := time.Since(began); d != 0 {
-			t.Errorf("waited %v", d)
-		}
-		// What costs more than the burst is granted when the burst is there, not never.
-		if err := b.spend(t.Context(), classGet, 1000); err != nil {
-			t.Fatal(err)
-		}
-		if d := time.Since(began); d < 64*time.Second || d > 65*time.Second {
-			t.Errorf("waited %v", d)
-		}
+		spend(storage.MaxGet)
+		waited(0)
+		spend(1) // 8 were there, 24 are owed
+		waited(25 * time.Second)
+		spend(storage.MaxGet)
+		waited(33 * time.Second)
+		b.charge(-storage.MaxGet) // it brought nothing
+		spend(8)
+		waited(33 * time.Second)
+		spend(1)
+		waited(34 * time.Second)
 	})
 }

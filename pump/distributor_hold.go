@@ -17,9 +17,20 @@ const (
 	parcelBytes = 4 << 10
 )
 
+// lineFor is how long the last in line at a queue that is well should wait: longer than it
+// takes until a dark queue shows, or that would hold up all others; shorter than a
+// distributor that is told to stop goes on sending.
+const (
+	lineFor   = 8 * time.Second
+	lineLeast = 64
+)
+
 // send takes a parcel over, waiting while too many are under way.
 func (p *putter) send(c *parcel) error {
 	p.turn.wait("hold", c.name(p.turn))
+	if err := p.awaitLine(c); err != nil {
+		return err
+	}
 	c.weight = int64(cap(c.text)) + parcelBytes
 	if p.hold.Acquire(p.ctx, c.weight) != nil {
 		return context.Cause(p.ctx)
@@ -29,6 +40,32 @@ func (p *putter) send(c *parcel) error {
 		go p.carry(c)
 	}
 	return nil
+}
+
+// awaitLine waits while the line at the parcel's home is as long as it may be.
+func (p *putter) awaitLine(c *parcel) error {
+	for {
+		t := p.router.now()
+		var buffer [3]*outbox
+		home, _, err := p.ways(t, c, &buffer)
+		if err != nil || !home.long() {
+			return nil // an error is carry's to find
+		}
+		select {
+		case <-home.shorter:
+		case <-t.changed:
+		case <-p.ctx.Done():
+			return context.Cause(p.ctx)
+		}
+	}
+}
+
+// long reports whether nobody else should stand in line.
+func (o *outbox) long() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(o.waiting)
+	return n >= lineLeast && float64(n) >= o.shard.budget.rate()*lineFor.Seconds()
 }
 
 // carry sends a parcel, in a goroutine of its own.
@@ -76,6 +113,7 @@ func (p *putter) goOn(o *outbox) {
 		o.waiting[0] = nil
 		o.waiting = o.waiting[1:]
 		o.mu.Unlock()
+		signal(o.shorter)
 		c.box = o
 		go p.carry(c)
 	}
@@ -94,6 +132,7 @@ func (p *putter) disperse(o *outbox) {
 	list := o.waiting
 	o.waiting = nil
 	o.mu.Unlock()
+	signal(o.shorter)
 	for _, c := range list {
 		go p.carry(c)
 	}

@@ -36,6 +36,7 @@ type outbox struct {
 	refused error
 	slots   chan struct{} // a token for each that is taken, or closed
 	width   atomic.Int64  // slots that are not closed
+	shorter chan struct{} // capacity 1: the line became shorter
 	// accepted: the queue has acknowledged a message of this process. Before, a
 	// missing queue or a refused credential is a mistake in the configuration;
 	// after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
@@ -57,7 +58,7 @@ type outbox struct {
 
 // newOutbox makes an outbox that may grow to most slots.
 func newOutbox(s *shard, most int) *outbox {
-	o := &outbox{name: s.String(), shard: s, slots: make(chan struct{}, most), heard: map[string]time.Time{}}
+	o := &outbox{name: s.String(), shard: s, slots: make(chan struct{}, most), shorter: make(chan struct{}, 1), heard: map[string]time.Time{}}
 	for range most - outboxFirst {
 		o.slots <- struct{}{}
 	}
@@ -67,7 +68,7 @@ func newOutbox(s *shard, most int) *outbox {
 
 // refusedOutbox leads to an account that this process cannot reach.
 func refusedOutbox(name string, why error) *outbox {
-	return &outbox{name: name, refused: why, slots: make(chan struct{}, 1), heard: map[string]time.Time{}}
+	return &outbox{name: name, refused: why, slots: make(chan struct{}, 1), shorter: make(chan struct{}, 1), heard: map[string]time.Time{}}
 }
 
 // take takes a slot if there is one.
