@@ -28,7 +28,7 @@ func isTombstone(h *codec.Header) bool {
 func tombstone(h codec.Header, by string, now time.Time) ([]byte, error) {
 	cause := codec.Cause{Reason: ReasonDropped, Instance: by, Attempts: h.Attempt, First: now, Last: now}
 	h.Generation++
-	h.Attempt, h.Version = 0, codec.Version
+	h.Attempt = 0 // the version stays: who read the envelope reads its tombstone too (P4.6)
 	b := codec.NewBuilder(storage.MaxText - codec.DefaultHeadroom)
 	b.Reset(h)
 	for n := range h.Tasks.All() {
