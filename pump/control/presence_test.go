@@ -333,6 +333,24 @@ func TestAProcessThatStopsIsWaitedForByTheNextOfItsName(t *testing.T) {
 	})
 }
 
+// The last beat of a process that was killed may be under way for as long as a request may. Found by
+// the simulation: its successor took it for a living twin, and failed.
+func TestALateBeatOfADeadProcessIsNoTwin(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		killed := c.puppet("a", SegmentSet{})
+		close(killed.stop)
+		time.AfterFunc(8*time.Second, killed.beat)
+		begun := time.Now()
+		if _, err := c.tryJoin("a"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took < 31*time.Second || took > 45*time.Second {
+			t.Errorf("joined after %v", took)
+		}
+		c.settle(5 * time.Second)
+	})
+}
+
 func TestOnlyProcessorsThatNeitherWaitNorDrainAreGivenSegments(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		var report atomic.Pointer[Report]
