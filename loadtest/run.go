@@ -47,9 +47,10 @@ when a task was due until its handling began is of one clock. Scenarios:
 ` + scenarioHelp() + `
 Accounts are simulated by a process beside this one, over TCP and with the limits that
 Microsoft publishes, unless --config names real ones. With --virtual everything is in
-virtual time: a hundred accounts at published limits take two processors a while
-longer than they would take, but no sockets, and nothing else on the machine
-disturbs the result.
+virtual time: a request takes 5 ms there and less than 0.1 ms of a CPU here, so that one
+machine shows what a hundred accounts would give, and nothing else that runs on it
+disturbs the result. Have at least as many queues as processors: several that share
+one queue are slow by nature.
 
 On real accounts the test uses queues and a table of its own, loadtest-ID-* and
 loadtestID, and removes them at the end, also when it is stopped. It touches nothing

@@ -114,7 +114,7 @@ func (c *Comparison) settings() {
 	b, a := c.results[0], c.results[1]
 	differ("against", against(b.Against), against(a.Against))
 	differ("limits", b.Limits.String(), a.Limits.String())
-	differ("processors of the machine", count(int64(b.Machine.CPUs), "processor"), count(int64(a.Machine.CPUs), "processor"))
+	differ("machine", count(int64(b.Machine.CPUs), "CPU"), count(int64(a.Machine.CPUs), "CPU"))
 	value := func(r *Result, name string) string {
 		if i := slices.IndexFunc(r.Settings, func(s Setting) bool { return s.Name == name }); i >= 0 {
 			return r.Settings[i].Value

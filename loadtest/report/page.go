@@ -80,5 +80,5 @@ func terms() []pageTerm {
 func (r *Result) machine() string {
 	m := r.Machine
 	return fmt.Sprintf("The load came from a machine with %s, %s, %s, queuepump %s; the most heap in use was %s MiB.",
-		count(int64(m.CPUs), "processor"), m.OS, m.Go, m.Version, number(m.PeakBytes/(1<<20)))
+		count(int64(m.CPUs), "CPU"), m.OS, m.Go, m.Version, number(m.PeakBytes/(1<<20)))
 }

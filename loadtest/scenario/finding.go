@@ -53,7 +53,7 @@ func (a *answers) common() {
 	if c := a.Machine.CPUSeconds; c != nil && a.Seconds > 0 {
 		cpus := float64(a.Machine.CPUs)
 		used := *c / a.Seconds / cpus
-		a.find("processors used", used, share, 0, "Of the %d processors of this machine, the share that the load test itself used while load was on. Above 0.8, or if other programs had the rest, this machine was the limit rather than the accounts.", a.Machine.CPUs)
+		a.find("CPU used", used, share, 0, "Of the %d CPUs of this machine, the share that the load test itself used while load was on. Above 80 %%, or if other programs had the rest, this machine was the limit rather than the accounts.", a.Machine.CPUs)
 	}
 }
 

@@ -129,13 +129,13 @@ var scenarios = []Info{
 	{
 		Name: "burst", Duration: 2 * time.Minute, Least: 1,
 		Asks: "How long do bursts take, and the first task of one after a quiet time?",
-		Load: "nearly idle, and six times as many tasks at once as come in four seconds at --rate",
+		Load: "nearly idle, with six bursts of as many tasks at once as come in four seconds at --rate",
 		plan: planBurst,
 	},
 	{
 		Name: "hot-key", Duration: time.Minute, Least: 1,
-		Asks: "Do the other tasks suffer if half of all have one key?",
-		Load: "a steady --rate without, then with a --hot-share of tasks that have one key",
+		Asks: "Do other tasks suffer if half of all have one key?",
+		Load: "a steady --rate of tasks, a --hot-share of them with one and the same key",
 		plan: planHotKey,
 	},
 	{
@@ -323,8 +323,12 @@ func planScaleOut(p *planner) error {
 			name  string
 			until float64
 		}{{fmt.Sprintf("to %d", n), (begin + end) / 2}, {fmt.Sprintf("%d %s", n, p.o.Over), end}} {
-			p.phase(half.name, load{until: p.part(half.until), rate: asTaken})
-			p.scaled(p.last(), n)
+			p.phase(half.name, load{until: p.part(half.until), rate: asTaken, window: p.window(p.scaled(n))})
+			if p.o.Over == OverAccounts {
+				p.last().accounts = n
+			} else {
+				p.last().processors = n
+			}
 		}
 	}
 	p.answer = answerScaleOut
@@ -340,14 +344,12 @@ func (p *planner) amount(n int) {
 	}
 }
 
-// scaled makes a phase one of n of what is scaled.
-func (p *planner) scaled(ph *phase, n int) {
+// scaled is how many accounts there are with n of what is scaled.
+func (p *planner) scaled(n int) int {
 	if p.o.Over == OverAccounts {
-		ph.accounts = n
-	} else {
-		ph.processors = n
+		return n
 	}
-	ph.window = p.window(ph.accounts)
+	return p.accounts
 }
 
 func planDrain(p *planner) error {
