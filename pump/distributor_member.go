@@ -219,6 +219,11 @@ func (r *router) see(v *control.View) {
 	}
 	r.viewed = v.Read
 	r.reads.Store(commonFormat(v))
+	if limits := envelopeLimits(v); limits != nil {
+		r.limits.Store(&limits)
+	} else {
+		r.limits.Store(nil)
+	}
 	same := slices.Equal(r.spills, v.Spills)
 	r.spills = v.Spills
 	for m, at := range r.own {

@@ -18,6 +18,8 @@ type packer struct {
 	maxHeld int          // bytes of all open envelopes together
 	// mapVersion is the shard map's, of this moment.
 	mapVersion func() uint64
+	// limit is how many tasks a new envelope of a segment may hold besides, 0 for as many as fit.
+	limit func(segment uint32) int
 	// writes is the version of the format that everybody reads at this moment; nil: the newest.
 	writes func() uint8
 	// opened is called when an envelope gets its first task, before that can
@@ -40,6 +42,7 @@ type openEnvelope struct {
 	segment    uint32
 	firstN     uint64
 	interval   int // in which its first task was read
+	most       int // tasks in it; 0: as many as fit
 	since      time.Time
 	held       int
 	receipts   []receiptPart
@@ -73,7 +76,7 @@ func (p *packer) add(segment uint32, task codec.Task, now time.Time) error {
 	held := e.builder.Held()
 	p.held += held - e.held
 	e.held = held
-	if e.builder.Len() == p.most {
+	if e.builder.Len() == e.most {
 		return p.seal(e)
 	}
 	for p.held > p.maxHeld && p.first != nil {
@@ -92,7 +95,12 @@ func (p *packer) begin(segment uint32, n uint64, now time.Time) *openEnvelope {
 		e = &openEnvelope{builder: codec.NewBuilder(0)}
 	}
 	b := e.builder
-	*e = openEnvelope{builder: b, segment: segment, firstN: n, interval: p.interval, since: now, prev: p.last}
+	*e = openEnvelope{builder: b, segment: segment, firstN: n, interval: p.interval, most: p.most, since: now, prev: p.last}
+	if p.limit != nil {
+		if n := p.limit(segment); n > 0 && (e.most == 0 || n < e.most) {
+			e.most = n
+		}
+	}
 	head := p.head
 	head.Segment = segment
 	if p.mapVersion != nil {

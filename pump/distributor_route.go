@@ -24,6 +24,8 @@ type router struct {
 	route atomic.Pointer[route]
 	reads atomic.Uint32 // the newest format that all processors read; 0: none is known
 	wake  chan struct{} // capacity 1: marks may be needed
+	// limits are how many tasks envelopes may hold, by segment; nil: as many as fit.
+	limits atomic.Pointer[[]int]
 
 	mu     sync.Mutex // guards what follows, and the making of routes
 	boxes  map[string]*outbox

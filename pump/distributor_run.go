@@ -182,7 +182,7 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 		lanes[i] = newLane(&packer{
 			head: head, most: d.opts.Pack, maxHeld: int(d.opts.MaxOpen) / d.lanes,
 			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.lanes+1), stride: d.lanes,
-			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes,
+			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
 		})
 		lanes[i].sealAge = max(age, 0)
 		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.seeding.turn, strconv.Itoa(i)

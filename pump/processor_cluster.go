@@ -114,6 +114,7 @@ func (r *processing) reportTo(to *control.Report) {
 	r.reported = reported{now, handled}
 	to.Tasks = handled
 	to.Seconds, to.Hides = r.backlog.seconds(), r.terms.lease().Seconds()
+	to.Pace = r.backlog.pace()
 	to.Queues, to.Trouble = r.poller.polled(), r.trouble()
 	to.Draining = r.stopping.Load()
 }
@@ -190,6 +191,17 @@ func (p *poller) trouble() string {
 		}
 	}
 	return ""
+}
+
+// pace is how long an envelope's tasks are in the handlers, for each of them, if the handlers are
+// theirs alone; 0 if none has ended. A batch is handled as one, by one handler.
+func (b *backlog) pace() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.batch {
+		return b.took / max(b.perMessage, 1)
+	}
+	return b.took / float64(b.concurrency)
 }
 
 // seconds is how long a handler is at work for one start, lately; 0 if none has ended.

@@ -56,6 +56,9 @@ type Report struct {
 	Rate  float64
 	// Seconds is how long a task takes in the handler, lately; 0: not known.
 	Seconds float64
+	// Pace is for how many seconds one task more makes the handling of an envelope longer,
+	// lately: how long a task takes, divided by how many are handled at once; 0: not known.
+	Pace float64
 	// Hides is for how many seconds it hides the messages that it gets now; 0: it gets none, or does not say.
 	Hides float64
 	// Throttled counts the requests that were refused as too many, in all and by
@@ -157,7 +160,7 @@ func encodeMember(m memberRow) map[string]any {
 		"Holds": []byte(m.Holds),
 		"Admin": clip(m.Admin), "Waiting": clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
 		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand), "Guessed": m.Guessed, "Throttles": encodeAmounts(amounts(m.Throttles)),
-		"Tasks": count63(m.Tasks), "Rate": finite(m.Rate), "Seconds": finite(m.Seconds), "Hides": finite(m.Hides),
+		"Tasks": count63(m.Tasks), "Rate": finite(m.Rate), "Seconds": finite(m.Seconds), "Pace": finite(m.Pace), "Hides": finite(m.Hides),
 		"Throttled": count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": clip(m.Trouble),
 	}
 	// A clock may show anything, but the service keeps no time outside these.
@@ -175,7 +178,7 @@ func decodeMember(f *fields, instance string) memberRow {
 			Report: Report{
 				Admin: f.line("Admin"), Waiting: f.line("Waiting"), Draining: f.flag("Draining"), Reads: int(f.upTo("Reads", math.MaxInt32)),
 				Accounts: strings.Fields(f.text("Accounts")), Demand: decodeAmounts(f, "Demand"), Guessed: f.flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
-				Tasks: f.count("Tasks"), Rate: f.number("Rate"), Seconds: f.number("Seconds"), Hides: f.number("Hides"),
+				Tasks: f.count("Tasks"), Rate: f.number("Rate"), Seconds: f.number("Seconds"), Pace: f.number("Pace"), Hides: f.number("Hides"),
 				Throttled: f.count("Throttled"), Queues: int(f.upTo("Queues", math.MaxInt32)), Trouble: f.line("Trouble"),
 			},
 		},
