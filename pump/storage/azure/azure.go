@@ -49,6 +49,11 @@ type Options struct {
 	// the whole process. A transport must not retry and must not follow redirects.
 	Transport policy.Transporter
 
+	// SDK sends and signs everything through azqueue and aztables. Otherwise the requests to
+	// messages that an account key or a shared access signature admits are made by the
+	// driver itself, which costs a client half as much; they are the same.
+	SDK bool
+
 	// AllowHTTP permits plain http to any host. It is otherwise permitted to
 	// this machine only, because a SAS or token would travel in the clear.
 	AllowHTTP bool
@@ -83,7 +88,7 @@ func Open(o Options) (storage.Account, error) {
 	if transport == nil {
 		transport = defaultTransport()
 	}
-	if err := a.connect(where, wire{direct(transport)}); err != nil {
+	if err := a.connect(o, where, wire{direct(transport)}); err != nil {
 		return nil, fmt.Errorf("azure storage: %w", err)
 	}
 	return a, nil
@@ -98,6 +103,8 @@ type account struct {
 	queues    *azqueue.ServiceClient
 	queueURL  *url.URL // with the SAS, if that is the credential
 	templates templates
+	lean      *lean // nil: requests go through the SDK's policies
+	wire      wire
 
 	tables   *aztables.ServiceClient
 	tableURL string // without SAS; batches name their rows by full address
@@ -105,7 +112,7 @@ type account struct {
 }
 
 // connect makes the two service clients.
-func (a *account) connect(where location, w wire) error {
+func (a *account) connect(o Options, where location, w wire) error {
 	var auth policy.Policy
 	if where.key == "" && where.sas == "" {
 		cred := where.credential
@@ -149,6 +156,18 @@ func (a *account) connect(where location, w wire) error {
 		return a.hide.error(err)
 	}
 	a.templates.put(t)
+	a.wire = w
+	switch {
+	case o.SDK || a.bearer:
+	case where.key != "":
+		key, err := newSharedKey(where.signer, where.key)
+		if err != nil {
+			return err
+		}
+		a.lean = newLean(t.Raw(), key)
+	default:
+		a.lean = newLean(t.Raw(), nil)
+	}
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -76,13 +75,14 @@ func (q *queue) Put(ctx context.Context, text []byte, delay time.Duration) (stor
 	if err != nil {
 		return storage.Receipt{}, err
 	}
-	query := "messagettl=-1" // the default is 7 days, after which the service drops a message without a trace
+	// The default time to live is 7 days, after which the service drops a message without a trace.
+	params := [2]param{{"messagettl", "-1"}}
 	if hidden > 0 {
-		query += "&visibilitytimeout=" + decimal(hidden)
+		params[1] = param{"visibilitytimeout", decimal(hidden)}
 	}
 	x := &exchange{want: http.StatusCreated, limit: smallAnswer, pool: true}
 	defer x.release()
-	if err := q.exchange(ctx, "put", x, request{method: http.MethodPost, query: query, text: body}); err != nil {
+	if err := q.exchange(ctx, "put", x, request{method: http.MethodPost, params: params, text: body}); err != nil {
 		return storage.Receipt{}, err
 	}
 	ms, err := readMessages(x.answer, 1, hasID|hasReceipt)
@@ -106,8 +106,8 @@ func (q *queue) Get(ctx context.Context, most int, visibility time.Duration) ([]
 	}
 	x := &exchange{want: http.StatusOK, limit: messagesAnswer, pool: true}
 	defer x.release()
-	query := "numofmessages=" + decimal(n) + "&visibilitytimeout=" + decimal(hidden)
-	if err := q.exchange(ctx, "get", x, request{method: http.MethodGet, query: query}); err != nil {
+	params := [2]param{{"numofmessages", decimal(n)}, {"visibilitytimeout", decimal(hidden)}}
+	if err := q.exchange(ctx, "get", x, request{method: http.MethodGet, params: params}); err != nil {
 		return nil, err
 	}
 	ms, err := readMessages(x.answer, most, hasID|hasReceipt|hasText)
@@ -163,10 +163,10 @@ func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibi
 	if err := q.check(op, r); err != nil {
 		return storage.Receipt{}, err
 	}
-	query := "popreceipt=" + url.QueryEscape(r.PopReceipt) + "&visibilitytimeout=" + decimal(hidden)
+	params := [2]param{{"popreceipt", r.PopReceipt}, {"visibilitytimeout", decimal(hidden)}}
 	x := &exchange{want: http.StatusNoContent, limit: smallAnswer, pool: true}
 	defer x.release()
-	if err := q.exchange(ctx, op, x, request{method: http.MethodPut, message: r.ID, query: query, text: text}); err != nil {
+	if err := q.exchange(ctx, op, x, request{method: http.MethodPut, message: r.ID, params: params, text: text}); err != nil {
 		return storage.Receipt{}, err
 	}
 	pop := x.header.Get("x-ms-popreceipt")
@@ -183,7 +183,7 @@ func (q *queue) Delete(ctx context.Context, r storage.Receipt) error {
 	}
 	x := &exchange{want: http.StatusNoContent, limit: smallAnswer, pool: true}
 	defer x.release()
-	return q.exchange(ctx, "delete", x, request{method: http.MethodDelete, message: r.ID, query: "popreceipt=" + url.QueryEscape(r.PopReceipt)})
+	return q.exchange(ctx, "delete", x, request{method: http.MethodDelete, message: r.ID, params: [2]param{{"popreceipt", r.PopReceipt}}})
 }
 
 func (q *queue) Count(ctx context.Context) (int64, error) {

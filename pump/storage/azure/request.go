@@ -64,15 +64,40 @@ func (t *templates) put(req *policy.Request) { t.pool.Put(req) }
 // request is one request to a queue's messages, in the SDK's terms.
 type request struct {
 	method  string
-	message string // id of the message; empty: the queue's
-	query   string // encoded; a SAS is added
+	message string   // id of the message; empty: the queue's
+	params  [2]param // in the order of their names, which are lower-case; a SAS is added
 	text    *document
 }
 
-// send makes the request through the SDK's policies. The answer is in the
-// context's exchange, or the error says why there is none.
+// param is a parameter of a request; none if it has no name.
+type param struct{ name, value string }
+
+// query is the parameters as they stand in an address.
+func (r *request) query() string {
+	q := ""
+	for _, p := range r.params {
+		if p.name == "" {
+			continue
+		}
+		if q != "" {
+			q += "&"
+		}
+		q += p.name + "=" + url.QueryEscape(p.value)
+	}
+	return q
+}
+
+// send makes the request. The answer is in the context's exchange, or the error
+// says why there is none.
 func (q *queue) send(ctx context.Context, r request) error {
 	a := q.account
+	u := q.address(r.message, r.query())
+	if a.lean != nil {
+		req := a.lean.like.WithContext(ctx)
+		a.lean.fill(req, &r, u)
+		_, err := a.wire.Do(req)
+		return err
+	}
 	t, err := a.templates.take()
 	if err != nil {
 		return err
@@ -80,7 +105,7 @@ func (q *queue) send(ctx context.Context, r request) error {
 	defer a.templates.put(t)
 	req := t.WithContext(ctx)
 	raw := req.Raw()
-	raw.Method, raw.URL, raw.Header = r.method, q.address(r.message, r.query), raw.Header.Clone()
+	raw.Method, raw.URL, raw.Header = r.method, u, raw.Header.Clone()
 	if r.text != nil {
 		if err := req.SetBody(r.text, "application/xml"); err != nil {
 			return err
