@@ -83,7 +83,8 @@ const (
 // (budget_share.go), lowered while the service throttles. It may be used from many
 // goroutines at once.
 type budget struct {
-	limit float64 // of all processes together
+	limit      float64 // of all processes together
+	leastBurst float64
 
 	mu     sync.Mutex // guards what follows; never held across a wait
 	target float64    // this process's share of the limit
@@ -107,10 +108,13 @@ type spender struct {
 // own until setTarget says otherwise.
 func newBudget(limit float64) *budget {
 	return &budget{
-		limit: limit, target: limit, bucket: bucket{rate: limit, burst: burst(limit), tokens: burst(limit), at: time.Now()},
-		use: use{since: time.Now()},
+		limit: limit, target: limit, leastBurst: leastBurst,
+		bucket: bucket{rate: limit, burst: burst(limit), tokens: burst(limit), at: time.Now()},
+		use:    use{since: time.Now()},
 	}
 }
+
+func (b *budget) burst(target float64) float64 { return max(math.Floor(target/20), b.leastBurst) }
 
 // burst is 50 ms' worth of a share: enough to hide timer granularity, too little
 // to overrun a server's own bucket. A get of 32 may cost more than that: it is paid when
@@ -131,7 +135,7 @@ func (b *budget) setTarget(target float64) {
 	now := time.Now()
 	b.cutTo *= target / b.target
 	b.target = target
-	b.bucket.set(now, b.rateAt(now), burst(target))
+	b.bucket.set(now, b.rateAt(now), b.burst(target))
 	b.grant() // who waits may wait for less long, or longer
 }
 

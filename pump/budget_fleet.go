@@ -6,6 +6,9 @@ import "slices"
 // goroutine at a time.
 func (f *fleet) retarget(t *targets) {
 	f.targets.Store(t) // first, so that a queue opened meanwhile has its share
+	if f.tasks != nil {
+		f.tasks.setTarget(t.tasks)
+	}
 	for _, name := range f.names {
 		a := f.accounts[name]
 		if v, ok := t.accounts[name]; ok {
@@ -30,6 +33,9 @@ func (f *fleet) demand() map[string]float64 {
 		}
 		out[name] = min(max(a.budget.demand(), queues), a.budget.limit)
 	}
+	if f.tasks != nil {
+		out[tasksShare] = f.tasks.demand()
+	}
 	return out
 }
 
@@ -37,6 +43,9 @@ func (f *fleet) demand() map[string]float64 {
 func (f *fleet) expect() {
 	for _, name := range f.names {
 		f.accounts[name].budget.expect()
+	}
+	if f.tasks != nil {
+		f.tasks.expect()
 	}
 }
 

@@ -15,11 +15,12 @@ type cluster struct {
 	parties  []*party // by the view's members; then this process, if the view lacks it
 	me       int
 	accounts []sharedAccount // those that this process has
+	tasks    sharedAccount   // the limit of tasks, as far as it is like an account's
 }
 
 // clusterOf reads a view for the process of that instance, with its accounts.
 func clusterOf(v *control.View, instance string, accounts []string) *cluster {
-	c := &cluster{view: v, me: -1}
+	c := &cluster{view: v, me: -1, tasks: sharedAccount{name: tasksShare}}
 	for i, m := range v.Members {
 		c.parties = append(c.parties, &party{name: m.Instance, demand: m.Demand})
 		if m.Instance == instance {
@@ -38,6 +39,9 @@ func clusterOf(v *control.View, instance string, accounts []string) *cluster {
 	var putters []int
 	for i := range c.parties {
 		c.admit(i, index)
+		if i == c.me || v.Members[i].Role == control.RoleProcessor || v.Members[i].Err != nil {
+			c.tasks.members = append(c.tasks.members, i)
+		}
 		if i < len(v.Members) && v.Members[i].Role == control.RoleDistributor {
 			putters = append(putters, i)
 		}
@@ -197,6 +201,7 @@ type sharing struct {
 	instance string
 	accounts []string
 	limits   limits
+	tasks    float64 // the limit of tasks; 0: none
 	beat     time.Duration
 
 	views  []*control.View // by age; the first is the newest that everybody has seen, if there is one
@@ -260,13 +265,23 @@ func (s *sharing) targets() *targets {
 			t.queues[a.name+"/"+q.name] = allowed(c.me, s.limits.queue, &x.queues[j], &y.queues[j])
 		}
 	}
+	if s.tasks > 0 {
+		l := limits{account: s.tasks}
+		x, y := c.tasks.portions(c.parties, l), c.tasks.portions(before, l)
+		// Here nobody refuses what is too much. So each may use all of its share at
+		// any moment, whatever it has said that it needs.
+		for i := range x.account.list {
+			x.account.list[i].want = s.tasks
+		}
+		t.tasks = allowed(c.me, s.tasks, &x.account, &y.account)
+	}
 	return t
 }
 
 // unjoined are the targets of a process that does not know yet who else is there:
 // the floor of one that is alone, as others leave no less to one who joins (P8.1).
-func unjoined(l limits, accounts []string) *targets {
-	t := &targets{accounts: map[string]float64{}, other: l.queue * floorPart}
+func unjoined(l limits, tasks float64, accounts []string) *targets {
+	t := &targets{accounts: map[string]float64{}, other: l.queue * floorPart, tasks: tasks * floorPart}
 	for _, name := range accounts {
 		t.accounts[name] = l.account * floorPart
 	}

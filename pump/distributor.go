@@ -45,6 +45,9 @@ type DistributorOptions struct {
 	// segments, where a full envelope holds about 60 KiB. Half of it packs less, twice of it
 	// does not fit into 512 MiB with what the garbage collector adds.
 	MaxOpen int64
+	// MaxRate is how many tasks a second are read from the source at most. It is of one
+	// distribution: of those that are elected one runs at a time. Default 0: no limit.
+	MaxRate float64
 	// CheckpointEvery is the time between checkpoints. Default 1 s.
 	CheckpointEvery time.Duration
 	// BarrierAge is how long a checkpoint waits for envelopes to fill before
@@ -107,6 +110,9 @@ func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
 		if *f.value == 0 {
 			*f.value = f.initial
 		}
+	}
+	if err := checkMaxRate(o.MaxRate); err != nil {
+		return o, err
 	}
 	if o.Wait != nil {
 		wait, err := o.Wait.withDefaults()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/shardmap"
@@ -192,6 +193,9 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 		whole: head, trial: codec.NewBuilder(0), quarantines: d.opts.OnBadLine == BadLineQuarantine,
 	}
 	r.read.wanted, r.read.onBad = r.wanted, r.onBad
+	if most := d.opts.MaxRate; most > 0 {
+		r.read.pace = rate.NewLimiter(rate.Limit(most), max(1, int(most/20)))
+	}
 	if r.onBad == nil {
 		r.read.onBad = r.badLine
 	}

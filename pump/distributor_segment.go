@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -39,7 +41,8 @@ type segmenter struct {
 	// wanted says which tasks are handed on; the others are only numbered. nil: all are.
 	// It is asked of each task once, those of a segment in their order.
 	wanted func(segment uint32, n uint64) bool
-	whole  codec.Header // to try whether a large task fits
+	pace   *rate.Limiter // of the records; nil: as fast as they come
+	whole  codec.Header  // to try whether a large task fits
 	trial  *codec.Builder
 
 	badLines    uint64 // skipped so far
@@ -67,6 +70,9 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 			if err := s.checkpoint(reading); err != nil {
 				return err
 			}
+		}
+		if s.pace != nil && s.pace.Wait(reading) != nil {
+			return context.Cause(reading)
 		}
 		rec, err := s.source.Next(reading)
 		if err == nil {

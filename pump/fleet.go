@@ -33,6 +33,7 @@ type fleet struct {
 	names    []string // of the accounts, in the order of the configuration
 	control  storage.Table
 	targets  atomic.Pointer[targets] // nil: this process has the limits for itself
+	tasks    *budget                 // of the tasks that are started; nil: no limit
 }
 
 // targets are this process's shares of the limits, as of the last look at the cluster.
@@ -41,6 +42,7 @@ type targets struct {
 	queues   map[string]float64 // by "account/queue"
 	// other is for queues that are in no map: poison, or not known yet.
 	other float64
+	tasks float64 // of the limit of tasks, if there is one
 }
 
 func (t *targets) queue(name string) float64 {

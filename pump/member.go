@@ -83,7 +83,10 @@ func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload
 	setDefault(&beat, defaultBeat)
 	l := limits{account: cfg.Budget.Account, queue: cfg.Budget.Queue}
 	m.sharing = sharing{instance: cfg.Instance, accounts: f.names, limits: l, beat: beat}
-	f.retarget(unjoined(l, f.names))
+	if f.tasks != nil {
+		m.sharing.tasks = f.tasks.limit
+	}
+	f.retarget(unjoined(l, m.sharing.tasks, f.names))
 	f.expect()
 	if !o.optional {
 		if err := m.join(ctx); err != nil {
@@ -300,6 +303,9 @@ func (m *member) grown(demand map[string]float64) bool {
 	c := m.sharing.latest
 	known := c.parties[c.me].demand
 	targets := m.fleet.targets.Load()
+	if d := demand[tasksShare]; d > demandGrown*known[tasksShare] && targets.tasks < d {
+		return true
+	}
 	for _, name := range m.fleet.names {
 		if d := demand[name]; d > demandGrown*known[name] && m.fleet.short(name, d, targets) {
 			return true

@@ -58,6 +58,11 @@ type ProcessorOptions struct {
 	// key that was begun less than MinInterval ago is settled without being handled,
 	// and a lock that a dead process left is taken over after it. Default 0: no limit.
 	MinInterval time.Duration
+	// MaxRate is how many tasks a second all processors of the workload together start at
+	// most, to spare what stands behind them; the same in all of them. They share it
+	// by what each needs, as they do the accounts' limits; one that joins has a quarter until it
+	// knows the others. A batch starts at once and is paid for afterwards. Default 0: no limit.
+	MaxRate float64
 	// MaxBytes bounds the memory for messages that were fetched and for the tasks
 	// unpacked from them; default 128 MiB, at least 4 MiB. One envelope (at most 4
 	// MiB) is always unpacked.
@@ -95,6 +100,9 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 		return o, &ConfigError{Field: "max-bytes", Problem: fmt.Sprintf("%d is too little", o.MaxBytes), Fix: "use at least 4 MiB, or leave it out for 128 MiB"}
 	}
 	if err := checkGate(o.Gate); err != nil {
+		return o, err
+	}
+	if err := checkMaxRate(o.MaxRate); err != nil {
 		return o, err
 	}
 	var err error
@@ -194,6 +202,7 @@ type processing struct {
 	terms    *terms
 	backlog  *backlog
 	pool     *pool
+	pace     *pace // nil: as many tasks as there are handlers for
 	entrance *entrance
 	tallies  *tallies
 	phase    atomic.Int32 // a phase
@@ -286,6 +295,10 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.reducer, _ = p.handler.(reducing)
 	r.limitKeys()
 	r.terms = newTerms(r.o)
+	if r.o.MaxRate > 0 {
+		r.fleet.tasks = newTaskBudget(r.o.MaxRate)
+		r.pace = newPace(r.fleet.tasks)
+	}
 	r.backlog = newBacklog(r.o, r.batch != nil, func() { signal(r.poller.wake) })
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -421,6 +434,9 @@ func (r *processing) stop() {
 	// without attempt: released, or rewritten without the tasks that were done.
 	for _, d := range r.backlog.close() {
 		r.withdraw(d)
+	}
+	if r.pace != nil {
+		r.pace.end() // after the backlog, or it would give one task after the other
 	}
 	r.dock.close()
 	// 2. Handlers that run may finish, and everything is settled as ever.

@@ -40,6 +40,7 @@ type backlog struct {
 	visibility  time.Duration // the user's; or what it would be, whatever leases have grown to by slow tasks: those must not be hoarded
 	maxBytes    int64
 	batch       bool   // an envelope is started as a whole
+	paced       bool   // one start after the other; see goOn
 	wake        func() // the poller, which was refused a get
 
 	mu         sync.Mutex // guards what follows and what delivery says it guards
@@ -53,6 +54,7 @@ type backlog struct {
 	hung       int         // of them, those that were given up
 	alone      *delivery   // only its tasks are started; nil: anyone's
 	trying     bool        // and they may be now: nothing else is opened either
+	pacing     bool        // what was given last waits for its turn
 	holds      int         // messages to be split, until when no task is started
 	unstarted  int         // tasks in inbox and ready, and in what is being opened
 	readyTasks int         // tasks in ready
@@ -85,7 +87,7 @@ type reservation struct{ messages, tasks int }
 func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
 	b := &backlog{
 		concurrency: o.Concurrency, visibility: cmp.Or(o.Visibility, firstLease), maxBytes: o.MaxBytes,
-		batch: batch, wake: wake, perMessage: firstPerMessage, measured: time.Now(), busy: o.Concurrency,
+		batch: batch, paced: o.MaxRate > 0, wake: wake, perMessage: firstPerMessage, measured: time.Now(), busy: o.Concurrency,
 	}
 	b.some.L, b.openable.L, b.calm.L = &b.mu, &b.mu, &b.mu
 	return b
@@ -317,6 +319,7 @@ func (b *backlog) next(took time.Duration, now time.Time) (d *delivery, from, to
 		return nil, 0, 0, now
 	}
 	b.busy++
+	b.pacing = b.paced
 	d = b.ready[0]
 	from, to = d.next, d.next+1
 	if b.batch {
@@ -337,6 +340,14 @@ func (b *backlog) next(took time.Duration, now time.Time) (d *delivery, from, to
 	}
 	b.feedAt(now)
 	return d, from, to, now
+}
+
+// goOn lets the next be started: what was given last has had its turn.
+func (b *backlog) goOn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pacing = false
+	b.some.Broadcast()
 }
 
 // withdraw makes sure that no further task of d is started, and gives how many

@@ -178,7 +178,7 @@ func (k *dock) close() {
 
 // mayStart reports whether the first task that waits may be started now.
 func (b *backlog) mayStart() bool {
-	if len(b.ready) == 0 {
+	if len(b.ready) == 0 || b.pacing {
 		return false
 	}
 	if b.alone != nil {

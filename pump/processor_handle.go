@@ -122,6 +122,13 @@ func (s *slot) one() (more bool) {
 		return false
 	}
 	more = true // after a panic as well
+	if r.pace != nil {
+		if !r.paceTasks(d, from, to) {
+			s.took, s.ended = 0, time.Now()
+			return more
+		}
+		now = time.Now()
+	}
 	ctx := s.begin(d, from, to, now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error

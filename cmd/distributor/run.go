@@ -94,6 +94,7 @@ where /readyz, /metrics and /debug/pprof/ are.
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what to do with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.SealAge, "seal-age", 0, "the longest that a task waits for others to fill its message (default 1s for pipes and commands, else no limit)")
+	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "read so many tasks a second from the source at most (default: no limit)")
 	flags.DurationVar(&f.options.CheckpointEvery, "checkpoint-every", 0, "the time between checkpoints (default 1s)")
 	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
 	flags.DurationVar(&f.options.Beat, "beat", 0, "how often the distributor says that it lives, and a leader that it leads; the same in all processes of a workload (default 5s)")

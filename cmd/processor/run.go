@@ -96,6 +96,7 @@ what to look at; without one it finds that out by polling, later.
 	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
 	flags.StringVar(&f.options.Gate, "gate", "", "wait at the gate `NAME` before the first task is taken")
 	flags.DurationVar(&f.options.MinInterval, "min-interval", 0, "handle a key at most once in so long (default: no limit)")
+	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "start so many tasks a second at most, all processors of the workload together; the same in all of them (default: no limit)")
 	flags.DurationVar(&f.options.Beat, "beat", 0, "how often the processor says that it lives; the same in all processes of a workload (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0, "after how long without that others take its segments over; the same in all processes (default 4 x --beat)")
 	flags.StringVar(&f.admin, "admin", "", "where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
@@ -113,6 +114,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("min-interval") && f.options.MinInterval <= 0 {
 		return cli.Usage("--min-interval: %v is out of range; use more than 0, or leave it out for no limit", f.options.MinInterval)
+	}
+	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
+		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
 	}
 	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
 		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)

@@ -1,0 +1,73 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// pace keeps all processors of a workload together below a rate of tasks
+// (ProcessorOptions.MaxRate). It is a budget like those of the accounts, shared by demand
+// (P8.1), but of tasks. One slot at a time has a task and waits for its turn
+// (backlog.paced): what stood in all of them would be out of the reach of whoever stops.
+type pace struct {
+	budget *budget
+	over   context.Context // ends when nothing is started any more
+	end    context.CancelFunc
+}
+
+// errUnpaced is why a task was not started whose turn did not come.
+var errUnpaced = errors.New("pump: its turn did not come while it could be started")
+
+func newPace(b *budget) *pace {
+	p := &pace{budget: b}
+	p.over, p.end = context.WithCancel(context.Background())
+	return p
+}
+
+// wait waits until so many tasks of a message may be started; false: they may not any more.
+func (p *pace) wait(d *delivery, tasks int) bool {
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	defer context.AfterFunc(p.over, cancel)()
+	return p.budget.spend(ctx, classGet, tasks) == nil
+}
+
+// paceTasks waits until tasks may be started that the backlog has given; false: they have
+// been put back.
+func (r *processing) paceTasks(d *delivery, from, to int) bool {
+	if r.pace == nil {
+		return true
+	}
+	ok := r.pace.wait(d, to-from)
+	r.backlog.goOn()
+	if !ok {
+		d.started.Store(true)
+		for i := from; i < to; i++ {
+			r.record(d.ctx, d, d.at(i), Release(errUnpaced))
+		}
+	}
+	return ok
+}
+
+// checkMaxRate is for either half of the pump.
+func checkMaxRate(rate float64) error {
+	if rate == 0 || rate >= 0.001 && rate <= 1e9 && !math.IsNaN(rate) {
+		return nil
+	}
+	return &ConfigError{Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate), Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit"}
+}
+
+// tasksShare is what the demand for tasks is called among those for accounts, in the beats.
+// No account has that name (storage accounts are letters and digits).
+const tasksShare = "(tasks)"
+
+// newTaskBudget makes the budget of a rate of tasks, which passes one at a time.
+func newTaskBudget(rate float64) *budget {
+	b := newBudget(rate)
+	b.leastBurst = 1
+	b.bucket.burst = b.burst(rate)
+	b.bucket.tokens = 1
+	return b
+}
