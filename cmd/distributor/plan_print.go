@@ -78,6 +78,8 @@ func packedBy(p *capacity.Plan, in *capacity.Input) string {
 	switch p.Packing.By {
 	case "pack":
 		return "by --pack"
+	case "handling":
+		return fmt.Sprintf("as many as %d handlers do in 5 s; %s would fit", in.Concurrency, full)
 	case "memory":
 		return fmt.Sprintf("by the distributor's memory for %d segments; %s would fit: fewer --segments fill more", p.Segments, full)
 	case "seal-age":

@@ -16,12 +16,33 @@ func (in *Input) load(p *Plan, rate float64) load {
 	l := load{rate: rate, packing: in.packing(rate, p.Segments)}
 	var empty float64
 	l.got, empty = gets(l.packing.Messages/float64(p.Queues), in.Latency, p.Queues)
+	spared := empty * (1 - in.polling(p, &l))
+	l.got, empty = l.got-spared, empty-spared
 	l.cost = 2 + l.got // put, delete, gets
 	if in.GetPerMsg {
 		l.cost = 3 + empty // an empty one costs one as well
 	}
 	return l
 }
+
+// polling is the part of the time in which processors ask for messages at all: not while more of a
+// message waits for a handler than half of what they fetch ahead, which is two tasks for each handler and
+// what these do in a second (pump/processor_backlog.go).
+func (in *Input) polling(p *Plan, l *load) float64 {
+	if in.HandlerSeconds == 0 || p.Processors == 0 {
+		return 1
+	}
+	handlers := float64(in.Concurrency)
+	ahead := 0.0
+	if in.HandlerSeconds < fetchAhead {
+		ahead = 2*handlers + handlers/in.HandlerSeconds
+	}
+	busy := min(1, l.rate*in.HandlerSeconds/handlers/float64(p.Processors))
+	return 1 - busy*max(0, 1-ahead/2/l.packing.Tasks)
+}
+
+// fetchAhead is the time a task may take in seconds for others to be fetched before it has ended.
+const fetchAhead = 30
 
 const (
 	// engineCPU is what a processor does for a task besides opening it and the handler's own work.

@@ -43,7 +43,7 @@ type Plan struct {
 // Packing is how tasks share messages.
 type Packing struct {
 	Tasks    float64 `json:"tasks"`    // in a message
-	By       string  `json:"by"`       // what limits that: size, seal-age, memory or pack
+	By       string  `json:"by"`       // what limits that: size, pack, handling, memory or seal-age
 	Bytes    float64 `json:"bytes"`    // of a message's text
 	Messages float64 `json:"messages"` // a second
 	Counts   float64 `json:"counts"`   // what one counts against the limits of its queue and account, from its put to its delete
@@ -135,9 +135,10 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 		p.Segments = shardmap.DefaultSegments(n)
 	}
 	l := in.load(p, in.Rate)
+	in.processes(p, &l)
+	l = in.load(p, in.Rate) // with so many processors
 	p.Packing = l.packing
 	p.Packing.Counts = l.cost
-	in.processes(p, &l)
 	in.count(p, l.got)
 	mended := in.keyFits(p, &l)
 	for _, r := range in.resources(p) {
@@ -225,6 +226,11 @@ func (in *Input) packing(rate float64, segments int) Packing {
 	if in.Pack > 0 && float64(in.Pack) <= k {
 		k, by = float64(in.Pack), "pack"
 	}
+	if in.HandlerSeconds > 0 {
+		if most := max(1, math.Floor(envelopeSeconds*float64(in.Concurrency)/in.HandlerSeconds)); most < k {
+			k, by = most, "handling"
+		}
+	}
 	used := in.Sample.segments(segments)
 	// All envelopes that are being filled are half full on average, so when they do not find
 	// room together each is sent when it has the part of its fill that does.
@@ -241,6 +247,10 @@ func (in *Input) packing(rate float64, segments int) Packing {
 	}
 	return Packing{Tasks: k, By: by, Bytes: headerText + k*in.Sample.Text, Messages: rate / k}
 }
+
+// envelopeSeconds is how long the tasks of one message should be in the handlers at most; distributors
+// fill messages by what processors say of their tasks (pump/distributor_limits.go).
+const envelopeSeconds = 5.0
 
 // headerText is what a message has besides its tasks.
 const headerText = 150

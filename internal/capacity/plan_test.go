@@ -143,6 +143,7 @@ func TestPackingIsLimitedByWhatIsNamed(t *testing.T) {
 		"size":     {func(*Input) {}, 256, full},
 		"pack":     {func(in *Input) { in.Pack = 10 }, 256, 10},
 		"seal-age": {func(in *Input) { in.SealAge = 2 * time.Second }, 250, 1 + 8},
+		"handling": {func(in *Input) { in.HandlerSeconds, in.Concurrency = 0.3, 2 }, 256, 33},
 		"memory":   {func(in *Input) { in.MaxOpen = 64 * fullHeld / 4 }, 64, full / 2},
 	} {
 		in := in
