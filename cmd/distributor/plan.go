@@ -150,13 +150,17 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 
 // configured takes what a configuration says and no flag does.
 func (f *planFlags) configured(changed func(string) bool) error {
+	file := &configfile.File{}
+	// A command that is read from shall not see credentials.
+	defer func() { cli.Forget(file, f.source.keepEnv) }()
 	if f.config == "" {
 		return nil
 	}
-	file, err := configfile.Load(f.config)
+	read, err := configfile.Load(f.config)
 	if err != nil {
 		return err
 	}
+	file = read
 	c := file.Config
 	queues := 0
 	for _, a := range c.Accounts {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -143,6 +144,36 @@ func TestAPlanTakesWhatTheConfigurationHas(t *testing.T) {
 		}
 		if p.Requests.Table <= 1 { // commits to the ledger
 			t.Errorf("%q: mode once makes %.1f requests a second to tables", tt.args, p.Requests.Table)
+		}
+	}
+}
+
+func TestTheCommandThatAPlanMeasuresSeesNoCredentials(t *testing.T) {
+	t.Setenv("AZURE_CLIENT_SECRET", "hunter2")
+	t.Setenv("OF_THE_CONFIGURATION", "c2VjcmV0")
+	dir := t.TempDir()
+	config := filepath.Join(dir, "pump.yaml")
+	if err := os.WriteFile(config, []byte("workload: work\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=${OF_THE_CONFIGURATION};EndpointSuffix=core.windows.net\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen := filepath.Join(dir, "seen")
+	script := filepath.Join(dir, "tasks.sh")
+	if err := os.WriteFile(script, []byte("env > "+seen+"\necho '{}'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("no shell here")
+	}
+	for _, args := range [][]string{nil, {"--config", config}} {
+		if _, err := planned(t, append([]string{"--rate", "1", "--handler-seconds", "1", "--exec", "sh " + script}, args...)...); err != nil {
+			t.Fatal(err)
+		}
+		env, err := os.ReadFile(seen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(env, []byte("hunter2")) || len(args) > 0 && bytes.Contains(env, []byte("c2VjcmV0")) {
+			t.Errorf("%q: the command has seen\n%s", args, env)
 		}
 	}
 }
