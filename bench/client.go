@@ -56,6 +56,8 @@ type Measurement struct {
 	Tasks int64  `json:"tasks"`
 	// Messages that the tasks were put as.
 	Messages int64 `json:"messages"`
+	// Repeated is how many tasks were handled once more, because a lease ended.
+	Repeated int64 `json:"repeated,omitempty"`
 	// Put is from the first line to the last acknowledged message, Take from the
 	// first get to the last delete. Of a floor they are compressing and decompressing.
 	Put       Usage `json:"put"`

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
 )
 
 // Passage is tasks on their whole way through both binaries: distributed first, then
@@ -42,12 +44,14 @@ func (p Passage) Run(ctx context.Context) (r PassageResult, err error) {
 	}
 	var done struct {
 		Handled  int64
+		Recorded int64
 		Requests map[string]map[string]int64
 		Seconds  float64
 	}
 	s, err := runJSON(ctx, &done, p.Processor, "run", "--config", config, "--out", os.DevNull, "--until-idle", idle.String(), "--json", "--quiet")
-	if err == nil && done.Handled != int64(p.Lines) {
-		err = fmt.Errorf("%d tasks were handled %d times", p.Lines, done.Handled)
+	// At least once: on a machine so busy that leases end, some come again.
+	if err == nil && (done.Handled < int64(p.Lines) || p.Delivery == control.DeliverOnce && done.Recorded != int64(p.Lines)) {
+		err = fmt.Errorf("%d tasks were handled %d times, and %d recorded", p.Lines, done.Handled, done.Recorded)
 	}
 	r.Handled, r.Seconds, r.PeakBytes, r.CPUSeconds = done.Handled, done.Seconds-idle.Seconds(), s.peakBytes, s.cpuSeconds
 	r.Requests = r.Sent.TotalRequests() + total(done.Requests)

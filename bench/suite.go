@@ -28,7 +28,7 @@ type Suite struct {
 
 // Full is what `make bench` measures: some ten minutes.
 func Full() Suite {
-	return Suite{Rounds: 3, Runs: compared(1), Binaries: 10_000_000, BinaryRounds: 2, StageTime: 300 * time.Millisecond}
+	return Suite{Rounds: 3, Runs: compared(1), Binaries: 10_000_000, BinaryRounds: 2, StageTime: 100 * time.Millisecond}
 }
 
 // Quick is all of it in a minute or two, with less to average over.
@@ -127,10 +127,14 @@ func (p *Passage) build(ctx context.Context) (err error) {
 
 // String is the measurement on one line.
 func (m Measurement) String() string {
-	return fmt.Sprintf("%-26s %-10s %9s tasks  %7s us of CPU a task (%s + %s)  %7s requests a thousand  %s connections  %.1f s + %.1f s",
+	line := fmt.Sprintf("%-26s %-10s %9s tasks  %7s us of CPU a task (%s + %s)  %7s requests a thousand  %s connections  %.1f s + %.1f s",
 		m.Way, m.Over, thousands(m.Tasks), number(1e6*m.CPUPerTask()),
 		number(1e6*m.Put.CPUSeconds/float64(m.Tasks)), number(1e6*m.Take.CPUSeconds/float64(m.Tasks)),
 		number(m.RequestsPerThousand()), thousands(m.Connections), m.Put.Seconds, m.Take.Seconds)
+	if m.Repeated > 0 {
+		line += fmt.Sprintf("  %d handled again", m.Repeated)
+	}
+	return line
 }
 
 // String is the result on one line.
