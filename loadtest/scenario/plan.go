@@ -89,17 +89,20 @@ func (p *planner) rate(share float64) (float64, error) {
 }
 
 // window is how many tasks may be under way where as many are offered as are taken: what
-// n accounts give in two seconds. Fewer would leave queues empty now and then, and more
-// only wait.
-func (p *planner) window(n int) int64 {
-	c := p.capacity(n)
+// so many accounts and processors do in two seconds. Fewer would leave queues empty now and
+// then, and more only wait, at last for the test to finish.
+func (p *planner) window(accounts, processors int) int64 {
+	c := p.capacity(accounts)
 	if c == 0 {
 		c = 10_000
 	}
 	if p.o.Pack < 0 {
 		c *= 500 // about as many tasks of 130 bytes fit one message
 	}
-	return max(int64(2*c), 1000)
+	if h := p.o.HandlerTime.Seconds(); h > 0 {
+		c = min(c, float64(processors*p.o.Concurrency)/h)
+	}
+	return max(int64(2*c), 200)
 }
 
 // part is where a share of the duration ends, in whole milliseconds.
@@ -165,10 +168,10 @@ var scenarios = []Info{
 }
 
 func planSaturate(p *planner) error {
-	p.phase("both", load{until: p.part(0.35), rate: asTaken, window: p.window(p.accounts)})
+	p.phase("both", load{until: p.part(0.35), rate: asTaken, window: p.window(p.accounts, p.processors)})
 	// Stopping, starting and finding shares are no part of what is measured.
 	p.phase("processors stop", load{until: p.part(0.4)})
-	p.phase("put", load{until: p.part(0.65), rate: asTaken, window: p.window(p.accounts), unhandled: true})
+	p.phase("put", load{until: p.part(0.65), rate: asTaken, window: p.window(p.accounts, p.processors), unhandled: true})
 	p.last().processors = 0
 	p.phase("processors start", load{until: p.part(0.75)})
 	p.last().processors = p.o.Processors
@@ -310,7 +313,7 @@ func planScaleOut(p *planner) error {
 	}
 	for i, n := range list {
 		if i == 0 {
-			p.amount(n)
+			p.accounts, p.processors = p.scaled(n)
 		} else {
 			p.steps = append(p.steps, step{p.last().until, fmt.Sprintf("%d %s", n, p.o.Over), func(ctx context.Context, t *test) error {
 				return t.scale(ctx, n)
@@ -324,32 +327,19 @@ func planScaleOut(p *planner) error {
 			until float64
 		}{{fmt.Sprintf("to %d", n), (begin + end) / 2}, {fmt.Sprintf("%d %s", n, p.o.Over), end}} {
 			p.phase(half.name, load{until: p.part(half.until), rate: asTaken, window: p.window(p.scaled(n))})
-			if p.o.Over == OverAccounts {
-				p.last().accounts = n
-			} else {
-				p.last().processors = n
-			}
+			p.last().accounts, p.last().processors = p.scaled(n)
 		}
 	}
 	p.answer = answerScaleOut
 	return nil
 }
 
-// amount sets how many there are of what is scaled at the beginning.
-func (p *planner) amount(n int) {
+// scaled is how many accounts and processors there are with n of what is scaled.
+func (p *planner) scaled(n int) (accounts, processors int) {
 	if p.o.Over == OverAccounts {
-		p.accounts = n
-	} else {
-		p.processors = n
+		return n, p.processors
 	}
-}
-
-// scaled is how many accounts there are with n of what is scaled.
-func (p *planner) scaled(n int) int {
-	if p.o.Over == OverAccounts {
-		return n
-	}
-	return p.accounts
+	return p.accounts, n
 }
 
 func planDrain(p *planner) error {
