@@ -177,8 +177,11 @@ func (r *Results) writeStages(b *strings.Builder) {
 // Table is the part of README.md that shows the results.
 func (r *Results) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "`make bench` on %s, %d cores, %s, %s, commit %s, %s:\n\n| what | result | wanted |\n|---|---|---|\n",
-		r.CPU, r.Cores, r.System, r.Go, r.revision(), r.Began.Format("2006-01-02"))
+	fmt.Fprintf(&b, "%s on %s, %d cores, %s, %s, commit %s, %s", code(r.Command), r.CPU, r.Cores, r.System, r.Go, r.revision(), r.Began.Format("2006-01-02"))
+	if r.Load != "" {
+		fmt.Fprintf(&b, ", load average before it %s", r.Load)
+	}
+	b.WriteString(":\n\n| what | result | wanted |\n|---|---|---|\n")
 	for _, f := range r.Figures() {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.value(), f.verdict())
 	}

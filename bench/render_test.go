@@ -223,3 +223,22 @@ BenchmarkGet32/64KiB-SDK-2 	 10	 5 ns/op
 		t.Error(err, diff)
 	}
 }
+
+func TestTheDocumentsShowWhatWasMeasuredLast(t *testing.T) {
+	r, err := ReadResults("results.json")
+	if err != nil || r == nil {
+		t.Fatal("results.json cannot be read: ", err)
+	}
+	for file, render := range map[string]func(string) (string, error){"../README.md": r.ReplaceTable, "RESULTS.md": r.InsertEntry} {
+		doc, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rendered, err := render(string(doc))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		} else if diff := cmp.Diff(rendered, string(doc)); diff != "" {
+			t.Errorf("%s is not what results.json gives; run: go run ./bench/measure render\n%s", file, diff)
+		}
+	}
+}

@@ -39,7 +39,7 @@ func Quick() Suite {
 // compared are the runs of a round. What is compared stands together; each takes some
 // seconds of CPU, over which the garbage collector comes often enough to count.
 func compared(divisor int) []Run {
-	const packed, single, secure = 2_000_000, 20_000, 5_000
+	const packed, single, secure = 2_000_000, 10_000, 5_000
 	return []Run{
 		{Way: Floor, Over: Nowhere, Tasks: packed / divisor},
 		{Way: StandardFloor, Over: Nowhere, Tasks: packed / divisor},

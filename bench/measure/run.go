@@ -9,6 +9,7 @@ import (
 
 	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/queuepump/queuepump/bench"
 	"github.com/queuepump/queuepump/internal/cli"
@@ -53,15 +54,12 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 			}
 			s.Runs = slices.DeleteFunc(s.Runs, func(r bench.Run) bool { return !chosen.MatchString(fmt.Sprintf("%s %s", r.Way, r.Over)) })
 			if cmd.Flags().Changed("rounds") {
-				s.Rounds = rounds
+				s.Rounds, s.BinaryRounds = rounds, (rounds+1)/2
 			}
 			if cmd.Flags().Changed("binaries") {
 				s.Binaries = throughput
 			}
-			s.Note, s.Command = note, "make bench"
-			if file == "" || quick || ways || only != "" {
-				s.Command = "go run ./bench/measure " + shellquote.Join(os.Args[1:]...)
-			}
+			s.Note, s.Command = note, command(cmd)
 			s.Log = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 			dir, done, err := workDir(keep)
 			if err != nil {
@@ -89,6 +87,20 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 	flags.StringVar(&note, "note", "", "what changed since the results before, for the entry in RESULTS.md")
 	flags.BoolVar(&keep, "keep-input", false, "leave the input in out/bench for the next time")
 	return cmd
+}
+
+// command is what is to be typed for the same measurement.
+func command(cmd *cobra.Command) string {
+	words := []string{"go", "run", "./bench/measure", "run"}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != "json" && f.Name != "note" { // they say what becomes of it
+			words = append(words, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	if len(words) == 4 {
+		return "make bench"
+	}
+	return shellquote.Join(words...)
 }
 
 func measure(cmd *cobra.Command, s bench.Suite, file string) error {
