@@ -139,7 +139,7 @@ var errInterim = errors.New("the server says that it goes on, and never answers"
 
 // exchange writes the request and reads the head of its answer.
 func (c *line) exchange(req *http.Request) (*http.Response, error) {
-	err := req.Write(c.w) // closes the body in any case
+	err := req.Write(together{c.w}) // closes the body in any case
 	if err == nil {
 		err = c.w.Flush()
 	}
@@ -157,6 +157,10 @@ func (c *line) exchange(req *http.Request) (*http.Response, error) {
 	}
 	return resp, readErr
 }
+
+// together is a buffered writer that net/http does not know: one that it knows it empties
+// between a request's head and its body, which are then two writes to the connection.
+type together struct{ *bufio.Writer }
 
 // readHead reads the head of the answer.
 func (c *line) readHead(req *http.Request) (*http.Response, error) {

@@ -307,3 +307,45 @@ func TestProxiesAreLeftToNetHTTP(t *testing.T) {
 		}
 	}
 }
+
+// A small request is one write to its connection, its head and its body together.
+func TestSmallRequestsAreOneWrite(t *testing.T) {
+	t.Parallel()
+	var writes atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, azureGet)
+	}))
+	t.Cleanup(server.Close)
+	client := NewTransport(4)
+	t.Cleanup(client.CloseIdleConnections)
+	l := client.Transport.(once).lines
+	dial := l.dial
+	l.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return countedWrites{conn, &writes}, err
+	}
+	a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + server.URL + "/acct", Transport: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := a.Queue("queue").Put(t.Context(), []byte(strings.Repeat("x", 1000)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := writes.Load(); n != 10 {
+		t.Errorf("%d writes for 10 requests", n)
+	}
+}
+
+type countedWrites struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c countedWrites) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
