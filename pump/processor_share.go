@@ -23,6 +23,7 @@ type share struct {
 	keeps    []bool // by shard
 	sweeps   []bool // by shard: it is kept, and nobody's home
 	owners   []int  // by shard: processors that own a segment whose home it is
+	readers  []int  // by shard: those, and the owners of segments that a mark says to look for there
 	// pairs is how many pairs of a queue and a processor that polls it there are
 	// in the whole cluster.
 	pairs int
@@ -55,7 +56,7 @@ func newShare(instance string, v *control.View, held func(uint32) bool, open fun
 	s := &share{
 		instance: instance, view: v, of: m,
 		shards: make([]*shard, len(m.Shards)), index: make(map[*shard]int, len(m.Shards)),
-		homes: make([]bool, len(m.Shards)), keeps: make([]bool, len(m.Shards)), sweeps: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)),
+		homes: make([]bool, len(m.Shards)), keeps: make([]bool, len(m.Shards)), sweeps: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)), readers: make([]int, len(m.Shards)),
 	}
 	for i, sh := range m.Shards {
 		if q := open(sh); q != nil {
@@ -132,13 +133,28 @@ func (s *share) readOwners() {
 		shard int
 		owner string
 	}
-	seen := map[pair]bool{}
+	owns, reads := map[pair]bool{}, map[pair]bool{}
+	count := func(seen map[pair]bool, of []int, p pair) {
+		if !seen[p] {
+			seen[p] = true
+			of[p.shard]++
+		}
+	}
 	for n := range uint32(s.of.Segments) {
 		owner, live := s.view.OwnerOf(n)
-		p := pair{s.of.Home(n), owner.Instance}
-		if live && !seen[p] {
-			seen[p] = true
-			s.owners[p.shard]++
+		if !live {
+			continue
+		}
+		home := pair{s.of.Home(n), owner.Instance}
+		count(owns, s.owners, home)
+		count(reads, s.readers, home)
+		if s.view.Spills == nil || s.view.Spills[n] == 0 {
+			continue
+		}
+		for choice, i := range s.of.Choices(n) {
+			if s.marked(n, choice) {
+				count(reads, s.readers, pair{i, owner.Instance})
+			}
 		}
 	}
 	for _, n := range s.owners {

@@ -65,6 +65,28 @@ func names(shards []*shard) (out []string) {
 	return out
 }
 
+// A message is passed on by everybody who looks into its queue, also for segments of other homes.
+func TestOwnersOfMarkedSegmentsAreReadersOfTheirChoices(t *testing.T) {
+	m := mapOf(t, 2, 2)
+	v := viewOf(m, 2, func(s uint32) string { return fmt.Sprint(m.Home(s) / 2) })
+	shards := handles(m)
+	if s := shareOf("0", v, shards); !slices.Equal(s.readers, []int{1, 1, 1, 1}) {
+		t.Errorf("readers without marks: %v", s.readers)
+	}
+	spilled := 0 // a segment of 0's, whose second choice is a queue of 1's
+	for m.Home(uint32(spilled)) > 1 || m.Choices(uint32(spilled))[1] < 2 {
+		spilled++
+	}
+	v.Spills = make([]byte, m.Segments)
+	v.Spills[spilled] = 1 << 1
+	want := []int{1, 1, 1, 1}
+	want[m.Choices(uint32(spilled))[1]] = 2
+	s := shareOf("0", v, shards)
+	if !slices.Equal(s.readers, want) || !slices.Equal(s.owners, []int{1, 1, 1, 1}) {
+		t.Errorf("readers %v, want %v; owners %v", s.readers, want, s.owners)
+	}
+}
+
 func TestAProcessorPollsTheHomesOfWhatItHolds(t *testing.T) {
 	m := mapOf(t, 2, 2)
 	shards := handles(m)

@@ -60,7 +60,7 @@ func (r *processing) crowd(d *delivery) int {
 	return r.crowds.most(d.shard)
 }
 
-// crowds remembers how many owners queues have lately had.
+// crowds remembers how many processors have lately looked into queues.
 type crowds struct {
 	mu sync.Mutex // guards what follows
 	of map[*shard]crowded
@@ -83,8 +83,9 @@ func (c *crowds) follow(s *share) {
 		if q == nil {
 			continue
 		}
-		if old := c.of[q]; s.owners[i] >= old.owners || !now.Before(old.until) {
-			c.of[q] = crowded{s.owners[i], now.Add(crowdKept)}
+		// While messages of other homes are looked for in a queue, its own are passed on as often.
+		if old := c.of[q]; s.readers[i] >= old.owners || !now.Before(old.until) {
+			c.of[q] = crowded{s.readers[i], now.Add(crowdKept)}
 		}
 	}
 }
