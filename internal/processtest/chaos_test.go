@@ -78,7 +78,7 @@ type part struct {
 	// until when it is stopped, or not started again.
 	until   time.Time
 	stopped bool
-	times   int
+	born    time.Time
 }
 
 func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
@@ -110,7 +110,7 @@ func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 }
 
 func (c *chaos) start(p *part) {
-	p.times++
+	p.born = time.Now()
 	p.process = start(c.t, p.role, p.args...)
 }
 
@@ -229,16 +229,23 @@ func (c *chaos) calm() {
 	for _, name := range c.names {
 		c.sim.Blackout(name, false)
 	}
+	var send []*part
 	for _, p := range c.parts {
+		killed := !p.until.IsZero() && !p.stopped
+		switch {
+		case p.role == "distributor" && killed: // started again, it might be told to stop before it listens to signals
+			continue
+		case p.role == "distributor":
+			send = append(send, p)
+		}
 		if !p.until.IsZero() {
 			c.up(p)
 		}
 	}
-	for _, p := range c.parts {
-		if p.role == "distributor" {
-			p.signal(syscall.SIGTERM)
-			p.succeeds()
-		}
+	for _, p := range send {
+		time.Sleep(time.Until(p.born.Add(2 * time.Second)))
+		p.signal(syscall.SIGTERM)
+		p.succeeds()
 	}
 	args := slices.Clone(c.parts[0].args)
 	args[slices.Index(args, "1s")] = "1h"
