@@ -31,7 +31,7 @@ const (
 	// are no end; they would use the debt up before.
 	creditIdle  = -1
 	creditEnd   = -16
-	creditQuiet = 100 * time.Millisecond
+	creditQuiet = 50 * time.Millisecond
 	// latePart of the visibility is how long a result waits at most. The message's lease
 	// is renewed after a third, so most deliveries still cost no renewal.
 	latePart = 6
@@ -48,7 +48,7 @@ const (
 	// does not answer.
 	lostResults = 15 * time.Minute
 	// creditLook is how often it is looked at whether requests have earned a commit.
-	creditLook = 50 * time.Millisecond
+	creditLook = 25 * time.Millisecond
 )
 
 // committer records the results of deliveries that wait for it, those of one
