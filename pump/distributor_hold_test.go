@@ -79,7 +79,7 @@ func TestAnOutboxFitsHowLongPutsTake(t *testing.T) {
 		least, most int64
 	}{
 		"near": {time.Millisecond, outboxLeast, outboxLeast},
-		"far":  {40 * time.Millisecond, 180, 230},
+		"far":  {40 * time.Millisecond, 150, 230},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 1, 1, func(s *azsim.Config) { s.Latency = c.latency }, func(t *testing.T, w *world) {

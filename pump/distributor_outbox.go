@@ -16,7 +16,7 @@ import (
 
 // The slots of an outbox bound the envelopes that are on their way into one queue: each is
 // under way, waits for the budget of its queue or account, or waits to be sent again.
-// How many there are follows from how long a put takes (lag.ahead), so that a queue is
+// How many there are follows from how long a put takes (quickest.ahead), so that a queue is
 // never idle for want of requests, near or far, and one that hangs holds no more
 // connections than that.
 // Before anything was measured they are for 10 ms a put at a queue's published limit.

@@ -77,9 +77,10 @@ type shard struct {
 	turn    turn
 	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
 
-	silent              atomic.Int32 // requests since the last answer that ended without one
-	puts, gets, settles lag
-	brought             atomic.Int32 // messages, by the last get that was answered
+	silent        atomic.Int32 // requests since the last answer that ended without one
+	puts          quickest
+	gets, settles lag
+	brought       atomic.Int32 // messages, by the last get that was answered
 }
 
 // openFleet makes the handles; it makes no request. The configuration must have
