@@ -51,9 +51,8 @@ func (tr trial) run(t *testing.T) (m measured) {
 		sim := azsim.New(sc)
 		var handled atomic.Int64
 		handler := pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
-			select {
-			case <-time.After(time.Duration(tr.in.HandlerSeconds * float64(time.Second))):
-			case <-ctx.Done():
+			time.Sleep(time.Duration(tr.in.HandlerSeconds * float64(time.Second)))
+			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			handled.Add(1)
