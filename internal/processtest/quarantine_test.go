@@ -237,7 +237,7 @@ func (m *mortals) live(i int, child string) {
 		}
 		done := filepath.Join(m.dir, fmt.Sprintf("done-%d-%d", i, life))
 		p := start(m.w.t, "processor", "run", "--config", m.w.config, "--exec", fmt.Sprintf("sh %s %s", child, done), "--children", "2",
-			"--visibility", "3s", "--beat", "250ms", "--lease", "1s", "--quiet")
+			"--visibility", "4s", "--beat", "500ms", "--lease", "2s", "--quiet")
 		select {
 		case <-p.done:
 			m.mu.Lock()
