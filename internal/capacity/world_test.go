@@ -251,6 +251,10 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 			}
 			// A thousand messages are a few per cent by chance.
 			tr.measure = max(15*time.Second, time.Duration(1000/p.Packing.Messages*float64(time.Second)))
+			if tr.in.Once {
+				// Results wait up to a sixth of the visibility for their commit, and come in bursts then.
+				tr.measure = max(tr.measure, 90*time.Second)
+			}
 			t.Logf("%d accounts x %d queues, %d segments, %d processors; bottleneck %s at %.0f; packing %+v", p.Accounts, p.QueuesPerAccount, p.Segments, p.Processors, p.Bottleneck, p.Most, p.Packing)
 			m := tr.run(t)
 			within(t, "tasks handled", p.Rate, m.handled)
@@ -259,7 +263,10 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 			within(t, "gets", p.Requests.Get, m.get)
 			within(t, "deletes", p.Requests.Delete, m.delete)
 			within(t, "all", p.Requests.Put+p.Requests.Get+p.Requests.Delete, m.put+m.get+m.delete)
-			within(t, "tables", p.Requests.Table, m.table)
+			// Processes look at their tables about once a second: of so few, a window's edges hold two or three.
+			if edge := 3 / tr.measure.Seconds(); math.Abs(p.Requests.Table-m.table) > edge {
+				within(t, "tables", p.Requests.Table, m.table)
+			}
 			if m.throttle > 0 || !p.Fits {
 				t.Errorf("fits %v, %.2f requests a second throttled", p.Fits, m.throttle)
 			}
