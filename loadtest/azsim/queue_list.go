@@ -39,13 +39,13 @@ func (s *queueStore) runList(r *request) reply {
 		next, names = "/"+s.account.name+"/"+names[n], names[:n]
 	}
 	b := []byte(xmlProlog + `<EnumerationResults ServiceEndpoint="`)
-	b = appendXMLAttr(b, r.baseURL+"/")
+	b = appendXMLAttr(b, legalXML(r.baseURL)+"/")
 	b = append(b, `">`...)
 	if prefix != "" {
-		b = appendElement(b, "Prefix", prefix)
+		b = appendElement(b, "Prefix", legalXML(prefix))
 	}
 	if marker != "" {
-		b = appendElement(b, "Marker", marker)
+		b = appendElement(b, "Marker", legalXML(marker))
 	}
 	if r.query.Has("maxresults") {
 		b = appendElement(b, "MaxResults", itoa(limit))
@@ -100,7 +100,7 @@ func (s *queueStore) appendMetadata(b []byte, name string) []byte {
 	}
 	b = append(b, "<Metadata>"...)
 	for _, k := range slices.Sorted(maps.Keys(q.metadata)) {
-		b = appendElement(b, k, q.metadata[k])
+		b = appendElement(b, k, legalXML(q.metadata[k]))
 	}
 	return append(b, "</Metadata>"...)
 }
