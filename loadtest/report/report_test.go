@@ -41,7 +41,7 @@ func sample(scenario string, factor float64) *Result {
 			AccountUnits: []Line{{"alpha", []float64{1, 2, 3}}, {hostile, []float64{0, 0, 0}}},
 		},
 		Curve:    &Curve{Of: "accounts", Unit: "tasks/s", Limit: hostile, Points: []Point{{1, 300 * factor, new(333.0), at(1)}, {2, 600, nil, nil}}},
-		Tasks:    Tasks{Sent: 210, Unsent: 3, Handled: 210, Messages: 210, Duplicates: 1, Strangers: 2, Finishing: 4},
+		Tasks:    Tasks{Sent: 210, WarmUp: 10, Unsent: 3, Handled: 210, Messages: 210, Duplicates: 1, Strangers: 2, Finishing: 4},
 		Findings: []Finding{{"throttled", 0.01, "share", "What was refused.", -1}, {hostile, 3 * factor, "s", hostile, -1}, {"rate", 100 * factor, "tasks/s", "Fast.", 1}},
 		Machine:  Machine{CPUs: 2, OS: "linux/amd64", Go: "go1.26", Version: "v1", CPUSeconds: new(2.0), PeakBytes: 5 << 20},
 		Trouble:  []string{hostile},
@@ -179,7 +179,7 @@ func TestTextShowsNoControlCharactersAndExplainsEveryFigure(t *testing.T) {
 	if strings.ContainsRune(text, '\x1b') {
 		t.Error("an escape sequence is shown")
 	}
-	for _, want := range []string{"What was refused.", "throttled: 1 %", "210 tasks sent in 210 messages; 210 handled, 0 lost, 1 handled twice; 3 due but never taken; 2 tasks of another program; the last one 4 s after the load ended", "as taken"} {
+	for _, want := range []string{"What was refused.", "throttled: 1 %", "210 tasks sent in 210 messages, 10 of them to warm up; 210 handled, 0 lost, 1 handled twice; 3 due but never taken; 2 tasks of another program; the last one 4 s after the load ended", "as taken"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}

@@ -28,8 +28,8 @@ type Result struct {
 	Against  Against   `json:"against"`
 	Workload string    `json:"workload"`
 	Started  time.Time `json:"started"`
-	// Seconds is how long load was put on, without warming up before and finishing after;
-	// in virtual time if the test was in it.
+	// Seconds is how long load was put on, with warming up before and without finishing
+	// after; in virtual time if the test was in it.
 	Seconds  float64   `json:"seconds"`
 	Settings []Setting `json:"settings"`
 	Limits   Limits    `json:"limits"`
@@ -178,6 +178,7 @@ type Point struct {
 // Tasks accounts for every task.
 type Tasks struct {
 	Sent       int64   `json:"sent"`
+	WarmUp     int64   `json:"warmUp"` // of those, the ones that were sent to warm up
 	Unsent     int64   `json:"unsent"` // due by the schedule, and not taken by the distributor before the end
 	Handled    int64   `json:"handled"`
 	Lost       int64   `json:"lost"`

@@ -81,7 +81,11 @@ func against(a Against) string {
 // account accounts for every task in a sentence.
 func (r *Result) account() string {
 	t := r.Tasks
-	s := fmt.Sprintf("%s sent in %s; %s handled, %s lost, %s handled twice", count(t.Sent, "task"), count(t.Messages, "message"), number(float64(t.Handled)), number(float64(t.Lost)), number(float64(t.Duplicates)))
+	s := fmt.Sprintf("%s sent in %s", count(t.Sent, "task"), count(t.Messages, "message"))
+	if t.WarmUp > 0 {
+		s += fmt.Sprintf(", %s of them to warm up", Count(t.WarmUp))
+	}
+	s += fmt.Sprintf("; %s handled, %s lost, %s handled twice", number(float64(t.Handled)), number(float64(t.Lost)), number(float64(t.Duplicates)))
 	if t.Unsent > 0 {
 		s += fmt.Sprintf("; %s due but never taken", number(float64(t.Unsent)))
 	}

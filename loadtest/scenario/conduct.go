@@ -39,6 +39,7 @@ type test struct {
 
 	sender  sender
 	phases  []report.Phase
+	warmUp  int64 // tasks that were sent in the warm-up
 	cpu     *float64
 	seconds float64 // of load
 	cut     bool    // stopped before every task could be handled
@@ -355,6 +356,9 @@ func (t *test) watch(ctx context.Context, interval time.Duration) error {
 		}
 		if now >= ph.until || err != nil {
 			t.phases = append(t.phases, t.series.finish(ph, now))
+			if i == 0 && t.o.WarmUp > 0 {
+				t.warmUp = t.series.phaseMark.sent
+			}
 			i++
 		}
 		if err != nil {

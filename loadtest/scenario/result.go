@@ -19,7 +19,7 @@ func (t *test) result(began time.Time) *report.Result {
 		Format: report.Format, Scenario: t.info.Name, Against: t.world.Against, Workload: t.workload, Started: began.UTC(), Seconds: t.seconds,
 		Settings: t.settings(), Limits: t.world.Limits, Phases: t.phases, Series: t.series.out,
 		Tasks: report.Tasks{
-			Sent: sent, Unsent: t.source.unsent, Handled: r.handled, Duplicates: r.duplicates, Strangers: r.strangers,
+			Sent: sent, WarmUp: t.warmUp, Unsent: t.source.unsent, Handled: r.handled, Duplicates: r.duplicates, Strangers: r.strangers,
 			Messages: t.sender.summary.Envelopes, Finishing: max(r.last.Seconds()-t.seconds, 0),
 		},
 		Machine: report.Machine{
@@ -64,6 +64,7 @@ func (t *test) settings() []report.Setting {
 		{Name: "linger", Value: o.Linger.String()},
 		{Name: "task-bytes", Value: strconv.Itoa(o.TaskBytes)},
 		{Name: "keys", Value: strconv.Itoa(o.Keys)},
+		{Name: "warm-up", Value: o.WarmUp.String()},
 		{Name: "duration", Value: o.Duration.String()},
 	}
 	if o.Rate > 0 {

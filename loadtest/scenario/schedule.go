@@ -1,6 +1,9 @@
 package scenario
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // load is what is offered for a time.
 type load struct {
@@ -27,6 +30,9 @@ type schedule struct {
 	i     int           // into loads
 	from  time.Duration // where loads[i] starts
 	k     int           // tasks of it so far
+	// over is the part of a task by which the loads before gave more than was due at their
+	// end, so that a load that is cut into phases has as many tasks as one that is not.
+	over float64
 }
 
 // due is a task's time in the schedule.
@@ -55,7 +61,7 @@ func (s *schedule) next(now time.Duration) (d due, ok bool) {
 				return due{at: max(now, s.from), taken: true, load: l}, true
 			}
 		case l.rate > 0:
-			at := s.from + time.Duration(float64(s.k-l.burst)/l.rate*float64(time.Second))
+			at := s.from + time.Duration(math.Round((float64(s.k-l.burst)+s.over)/l.rate*float64(time.Second)))
 			if at < l.until {
 				s.k++
 				return due{at: at}, true
@@ -66,6 +72,11 @@ func (s *schedule) next(now time.Duration) (d due, ok bool) {
 }
 
 func (s *schedule) advance() {
+	if l := &s.loads[s.i]; l.rate > 0 {
+		s.over = max(float64(s.k-l.burst)+s.over-(l.until-s.from).Seconds()*l.rate, 0)
+	} else {
+		s.over = 0
+	}
 	s.from, s.k = s.loads[s.i].until, 0
 	s.i++
 }
