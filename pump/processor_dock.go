@@ -26,6 +26,9 @@ const (
 	// soloPatience bounds how long handlers that have no time limit are waited for
 	// before a suspect is tried beside them all the same.
 	soloPatience = 15 * time.Minute
+	// recordMost is for how long a trial lasts after its task is done, until that is recorded.
+	// The control plane may be dark, and then the next one need not wait for it.
+	recordMost = 2 * requestTimeout
 	// holdMost is for how long a process starts nothing because of a message to be split,
 	// which takes a few requests: its account may be dark.
 	holdMost = 5 * time.Second
@@ -150,9 +153,19 @@ func (k *dock) try(d *delivery, alone bool) {
 }
 
 // over ends the splitting or the trial of a message that was settled, or at least tried to be: its
-// handler has returned, and whatever ends the process now was not the task.
+// handler has returned, and whatever ends the process now was not the task. In mode
+// once that must be recorded first: were the process ended by the next suspect before, the mark
+// would be all that is left of an attempt that did no harm.
 func (k *dock) over(d *delivery) {
 	k.r.backlog.hold(d, false)
+	if d.trial && d.recording.Load() { // over is called again when it is settled
+		time.AfterFunc(recordMost, func() { k.end(d) })
+		return
+	}
+	k.end(d)
+}
+
+func (k *dock) end(d *delivery) {
 	k.mu.Lock()
 	i := slices.Index(k.trials, d)
 	if i < 0 {

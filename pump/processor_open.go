@@ -68,6 +68,8 @@ type delivery struct {
 	end     context.CancelCauseFunc
 	started atomic.Bool // a task was started, or none will be
 	worked  atomic.Bool // a task was started
+	// recording: its result waits for the ledger.
+	recording atomic.Bool
 
 	// Guarded by backlog.mu.
 	count     int // tasks

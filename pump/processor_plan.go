@@ -56,6 +56,9 @@ func (r *processing) plan(d *delivery) *settlement {
 	s, poison := r.planTasks(d)
 	if r.recorder != nil {
 		r.recorder.enter(d, s, poison)
+		if len(s.entries) > 0 && d.mark == markInText {
+			s.unmarked, _ = r.unmarkedText(d)
+		}
 	}
 	return s
 }

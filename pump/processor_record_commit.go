@@ -110,7 +110,7 @@ func (m *committer) add(d *delivery) {
 		p.since = time.Now()
 	}
 	p.waiting = append(p.waiting, d)
-	p.hurried = p.hurried || !held // it is being handed over, or is lost
+	p.hurried = p.hurried || !held || d.trial // it is being handed over, or is lost; or the next trial waits for it
 	q.waiting++
 	q.bytes += int64(d.held)
 	q.came = time.Now()
@@ -318,9 +318,13 @@ func mayPass(err error) bool {
 
 // putBack makes the whole message visible again, whatever was to be done with it.
 func (s *settlement) putBack(d *delivery, delay time.Duration) {
-	s.entries, s.copies, s.text = nil, nil, nil
+	s.entries, s.copies, s.text = nil, nil, s.unmarked
 	s.final, s.delay = stepRelease, delay
 	s.retried, s.released = 0, d.count
+	if s.text != nil {
+		s.final = stepReplace
+	}
+	d.untried = d.mark == markInRow
 }
 
 // endEntries takes the tasks of entries that are not recorded out of hand.
@@ -461,12 +465,14 @@ func (f *fleet) made() (n int64) {
 
 // park takes a message that waits for a commit out of the count of those that wait
 // for a request; unpark goes on with it.
-func (s *settler) park(*delivery) {
+func (s *settler) park(d *delivery) {
+	d.recording.Store(true)
 	s.account.messages.Add(-1)
 	s.waiting.Add(-1)
 }
 
 func (s *settler) unpark(d *delivery) {
+	d.recording.Store(false)
 	s.account.messages.Add(1)
 	s.waiting.Add(1)
 	s.resume(d)

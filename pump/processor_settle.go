@@ -160,6 +160,7 @@ type settlement struct {
 	recorded bool
 	final    step
 	text     []byte        // of stepReplace
+	unmarked []byte        // of a message on trial: what it is put back with if its result is not recorded
 	delay    time.Duration // of stepReplace and stepRelease
 	tries    uint64
 	// doubt: the final request was made and not answered, so "gone" may be its own effect.
