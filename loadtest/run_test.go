@@ -182,10 +182,10 @@ func TestMistakesOfRunAndReportAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"run":                                   "SCENARIO is missing",
-		"run saturated":                         "use one of saturate, ramp",
-		"run soak --virtual --config pump.yaml": "exclude each other",
-		"run soak --config pump.yaml":           "pump.yaml",
+		"run":                                      "SCENARIO is missing",
+		"run saturated":                            "use one of saturate, ramp",
+		"run soak --virtual --config pump.yaml":    "exclude each other",
+		"run soak --config pump.yaml":              "pump.yaml",
 		"run soak --config pump.yaml --accounts 3": "--accounts is for simulated accounts",
 		"run soak --duration 1s --virtual":         "--duration: 1s is too short",
 		"run soak --task-bytes 5 --virtual":        "--task-bytes",
@@ -202,6 +202,10 @@ func TestMistakesOfRunAndReportAreNamed(t *testing.T) {
 		"run soak --virtual --delivery exactly":    "delivery",
 		"run hot-key --virtual --hot-share 2":      "--hot-share",
 		"run drain-add --virtual --account nobody": "--account",
+		"run soak --virtual --account simulated1":  "--account: soak does nothing to one account",
+		"run saturate --virtual --rate 100":        "--rate: saturate offers as much as is taken",
+		"run scale-out --virtual --rate 100":       "--rate: scale-out offers as much as is taken",
+		"run ramp --virtual --over processors":     "--over: ramp adds nothing",
 	} {
 		if _, log := run(t, dir, 2, strings.Fields(args)...); !strings.Contains(log, want) {
 			t.Errorf("%s: %q does not say %q", args, log, want)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -62,7 +63,10 @@ func newTest(w World, o Options) (*test, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.preset()
+	if err := o.unused(info); err != nil {
+		return nil, err
+	}
+	o.preset(w)
 	if err := o.fill(info); err != nil {
 		return nil, err
 	}
@@ -91,12 +95,13 @@ func newTest(w World, o Options) (*test, error) {
 		t.meters = append(t.meters, m)
 	}
 	// Pinned for all accounts, however many there are at the beginning.
-	t.segments = cmpOr(w.Config.Segments, shardmap.DefaultSegments(shards))
+	t.segments = cmp.Or(w.Config.Segments, shardmap.DefaultSegments(shards))
 	p := &planner{plan: plan{processors: o.Processors, accounts: len(t.meters)}, o: &t.o, limits: w.Limits, meters: t.meters}
 	if err := info.plan(p); err != nil {
 		return nil, err
 	}
 	t.plan = &p.plan
+	t.judgeQueues()
 	t.record = newRecorder(o.ID)
 	if p.grouped {
 		t.record.withGroups()
@@ -107,11 +112,20 @@ func newTest(w World, o Options) (*test, error) {
 	return t, err
 }
 
-func cmpOr(a, b int) int {
-	if a != 0 {
-		return a
+// judgeQueues notes, before anybody waits for the result, that processors have to share
+// queues: how they pass each other's messages on is what such a test measures (P7).
+func (t *test) judgeQueues() {
+	if t.segments == pump.Shared {
+		return
 	}
-	return b
+	for i := range t.plan.phases {
+		ph := &t.plan.phases[i]
+		if n := queuesOf(t.meters[:ph.accounts]); ph.processors > n {
+			t.note("%d processors share the queues, of which there are %d while it is %q, and pass on what is another's, which is slow: have at least as many queues", ph.processors, n, ph.name)
+			t.o.Log.Warn("processors share queues, which is slow: have at least as many queues", "processors", ph.processors, "queues", n, "phase", ph.name)
+			return
+		}
+	}
 }
 
 // put is how many messages were put so far.
@@ -123,11 +137,19 @@ func (t *test) put() (n int64) {
 }
 
 // preset are the defaults that depend on what the scenario is about.
-func (o *Options) preset() {
+func (o *Options) preset(w World) {
 	if o.Over == "" {
 		o.Over = OverAccounts
 	}
-	if o.Scenario != "scale-out" || o.Over != OverProcessors {
+	if o.Scenario != "scale-out" {
+		return
+	}
+	if o.Over != OverProcessors {
+		// Two that share a queue are slow by nature, and would be compared with what each of
+		// them does with queues of its own.
+		if a := w.Config.Accounts; o.Processors == 0 && len(a) > 0 && a[0].Queues == 1 {
+			o.Processors = 1
+		}
 		return
 	}
 	// A processor that is limited by nothing but the accounts shows nothing when there are two.

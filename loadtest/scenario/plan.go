@@ -112,7 +112,7 @@ func (p *planner) part(share float64) time.Duration {
 
 var scenarios = []Info{
 	{
-		Name: "saturate", Duration: time.Minute, Least: 1,
+		Name: "saturate", Duration: time.Minute, Least: 1, taken: true,
 		Asks: "What do the accounts give, and how much of it does the pump take?",
 		Load: "as much as is taken: puts, gets and deletes together, then puts alone, then gets and deletes alone",
 		plan: planSaturate,
@@ -142,7 +142,7 @@ var scenarios = []Info{
 		plan: planHotKey,
 	},
 	{
-		Name: "account-dark", Duration: 3 * time.Minute, Least: 2,
+		Name: "account-dark", Duration: 3 * time.Minute, Least: 2, victim: true,
 		Asks: "What does the loss of an account cost, and how soon is it back?",
 		Load: "a steady --rate; for a third of the time one account is cut off from everybody",
 		plan: planDark,
@@ -154,13 +154,13 @@ var scenarios = []Info{
 		plan: planRolling,
 	},
 	{
-		Name: "scale-out", Duration: 0, Least: 1,
+		Name: "scale-out", Duration: 0, Least: 1, taken: true,
 		Asks: "Does twice as much give twice as much?",
 		Load: "as much as is taken, while accounts (or --over processors) are added: 1, 2, 5, 10, ... of them, 40 s each",
 		plan: planScaleOut,
 	},
 	{
-		Name: "drain-add", Duration: 3 * time.Minute, Least: 2,
+		Name: "drain-add", Duration: 3 * time.Minute, Least: 2, victim: true,
 		Asks: "Can an account be taken out and put back while everything runs?",
 		Load: "a steady --rate; an account is drained after a quarter of the time, and added again after two thirds",
 		plan: planDrain,

@@ -55,7 +55,7 @@ func (t *test) settings() []report.Setting {
 	}
 	list := []report.Setting{
 		{Name: "accounts", Value: strconv.Itoa(len(t.meters))},
-		{Name: "queues", Value: strconv.Itoa(t.queues())},
+		{Name: "queues", Value: strconv.Itoa(queuesOf(t.meters))},
 		{Name: "segments", Value: strconv.Itoa(t.segments)},
 		{Name: "processors", Value: strconv.Itoa(o.Processors)},
 		{Name: "concurrency", Value: strconv.Itoa(o.Concurrency)},
@@ -82,9 +82,9 @@ func (t *test) settings() []report.Setting {
 	return list
 }
 
-// queues is how many there are in all.
-func (t *test) queues() (n int) {
-	for _, m := range t.meters {
+// queuesOf is how many queues accounts have together.
+func queuesOf(meters []*meter) (n int) {
+	for _, m := range meters {
 		n += m.queues
 	}
 	return n

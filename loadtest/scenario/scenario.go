@@ -36,9 +36,11 @@ type Options struct {
 	// WarmUp is for how long there is load before that. Default 15 s; negative: not at all.
 	WarmUp time.Duration
 	// Rate is how many tasks a second are offered. Default: half of what the accounts give
-	// from put to delete with Pack tasks in a message.
+	// from put to delete with Pack tasks in a message. It is refused where as many are
+	// offered as are taken.
 	Rate float64
-	// Processors is how many there are, or how many there are at the end; default 2 or 4.
+	// Processors is how many there are, or how many there are at the end. Default 2; 4 where
+	// processors are what is added; 1 where accounts are, and the first has one queue.
 	Processors int
 	// Concurrency is how many tasks each handles at once. Default 64; 16 where processors are what is added.
 	Concurrency int
@@ -54,9 +56,11 @@ type Options struct {
 	Keys int
 	// HotShare is the share of tasks with one and the same key, from 0 to 1. Default 0; a half in hot-key.
 	HotShare float64
-	// Over is what scale-out adds: OverAccounts (the default) or OverProcessors.
+	// Over is what scale-out adds: OverAccounts (the default) or OverProcessors. It is
+	// refused in other scenarios.
 	Over string
-	// Account is the one that goes dark or is drained. Default: the last.
+	// Account is the one that goes dark or is drained. Default: the last. It is refused where
+	// nothing is done to one.
 	Account string
 	// Patience is how long at the end nothing may move while tasks are not handled. Default 90 s.
 	Patience time.Duration
@@ -97,7 +101,9 @@ type Info struct {
 	// Least is the least number of accounts it needs.
 	Least int
 
-	plan func(*planner) error
+	taken  bool // it offers as much as is taken, at no rate
+	victim bool // something is done to one account
+	plan   func(*planner) error
 }
 
 // Scenarios are all that there are.
@@ -142,6 +148,19 @@ func find(name string) (*Info, error) {
 		return nil, wrong("scenario", "there is none named %q; use one of %s", name, strings.Join(Names(), ", "))
 	}
 	return &scenarios[i], nil
+}
+
+// unused refuses what the scenario has no use for: who sets it means another test.
+func (o *Options) unused(s *Info) error {
+	switch {
+	case o.Rate > 0 && s.taken:
+		return wrong("rate", "%s offers as much as is taken; leave it out, or use ramp or soak", s.Name)
+	case o.Over != "" && s.Name != "scale-out":
+		return wrong("over", "%s adds nothing; leave it out, or use scale-out", s.Name)
+	case o.Account != "" && !s.victim:
+		return wrong("account", "%s does nothing to one account; leave it out, or use account-dark or drain-add", s.Name)
+	}
+	return nil
 }
 
 // fill puts the defaults in that do not depend on the scenario, and refuses what cannot be.

@@ -252,6 +252,31 @@ func TestWrongOptionsAreNamedBeforeAnythingIsDone(t *testing.T) {
 	}
 }
 
+func TestProcessorsThatShareQueuesAreNamedAsTrouble(t *testing.T) {
+	w := newSimulated(2, 1000)
+	for i := range w.Config.Accounts {
+		w.Config.Accounts[i].Queues = 1
+	}
+	for _, tt := range []struct {
+		o       Options
+		trouble int
+	}{
+		{Options{Scenario: "soak", Processors: 2}, 0},
+		{Options{Scenario: "soak", Processors: 3}, 1},
+		{Options{Scenario: "scale-out"}, 0}, // one processor, because it begins with one queue
+		{Options{Scenario: "scale-out", Processors: 2}, 1},
+		{Options{Scenario: "drain-add", Processors: 2}, 1},
+	} {
+		m, err := newTest(w.World, tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.trouble) != tt.trouble {
+			t.Errorf("%+v: trouble %q", tt.o, m.trouble)
+		}
+	}
+}
+
 func TestEveryScenarioHasATest(t *testing.T) {
 	tested := []string{"saturate", "ramp", "soak", "burst", "hot-key", "account-dark", "rolling-restart", "scale-out", "drain-add"}
 	if got := Names(); !slices.Equal(got, tested) {
