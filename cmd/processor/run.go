@@ -94,6 +94,7 @@ what to look at; without one it finds that out by polling, later.
 	flags.DurationVar(&f.options.Visibility, "visibility", 0, "for how long a taken message stays hidden unless renewed; with --lease it says how late the tasks of a dead processor are done by another (default: it follows how long messages take, from 30s to 5m)")
 	flags.DurationVar(&f.options.Grace, "grace", 30*time.Second, "how long running tasks may go on when the processor stops")
 	flags.IntVar(&f.options.Retry.MaxAttempts, "max-attempts", 0, "how often a task is tried before it is quarantined; -1 for no limit (default 8)")
+	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0, "quarantine a task that fails when its message is older than that (default: no limit)")
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0, "the longest delay before the second attempt; it doubles with each (default: it follows how long tasks take; at most 1s for quick ones, then 4s)")
 	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
 	flags.StringVar(&f.options.Gate, "gate", "", "wait at the gate `NAME` before the first task is taken")
@@ -119,6 +120,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
 		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
+	}
+	if cmd.Flags().Changed("max-age") && f.options.Retry.MaxAge <= 0 {
+		return cli.Usage("--max-age: %v is out of range; use more than 0, or leave it out for no limit", f.options.Retry.MaxAge)
 	}
 	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
 		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)

@@ -107,14 +107,14 @@ func (f *workFlags) check() error {
 		}
 	}
 	switch {
+	case f.sum != "" && f.countBy == "":
+		return cli.Usage("--sum needs --count-by: a sum belongs to the value that is counted by")
 	case ways == 0 && f.out == "":
 		return cli.Usage("nothing says what to do with a task; give --exec, --exec-each, --http, --out, --count-by or --discard")
 	case ways > 1:
 		return cli.Usage("only one of --exec, --exec-each, --http, --count-by and --discard can be given")
 	case f.discard && f.out != "":
 		return cli.Usage("--discard has nothing to write to --out")
-	case f.sum != "" && f.countBy == "":
-		return cli.Usage("--sum needs --count-by: a sum belongs to the value that is counted by")
 	case f.countBy != "" && f.out != "":
 		return cli.Usage("--count-by has nothing to write to --out; `distributor state` shows what was counted")
 	case f.children < 1 || f.children > 10_000:

@@ -34,6 +34,7 @@ func TestWhatToDoWithATaskIsSaidExactlyOnce(t *testing.T) {
 		{"counts", with(func(f *workFlags) { f.countBy = "x" }), ""},
 		{"counts and sums", with(func(f *workFlags) { f.countBy, f.sum = "x", "y" }), ""},
 		{"sums of nothing", with(func(f *workFlags) { f.exec, f.sum = "x", "y" }), "--sum needs --count-by"},
+		{"a sum alone", with(func(f *workFlags) { f.sum = "y" }), "--sum needs --count-by"},
 		{"counts and a command", with(func(f *workFlags) { f.countBy, f.exec = "x", "y" }), "only one of"},
 		{"counts and discarding", with(func(f *workFlags) { f.countBy, f.discard = "x", true }), "only one of"},
 		{"counts and a file", with(func(f *workFlags) { f.countBy, f.out = "x", "y" }), "nothing to write"},

@@ -128,6 +128,23 @@ func TestAnInterruptedListingPutsBackWhatItHadTaken(t *testing.T) {
 	}
 }
 
+// TestATaskThatFailsWhenItIsTooOldGoesIntoQuarantine, however many attempts it has left.
+func TestATaskThatFailsWhenItIsTooOldGoesIntoQuarantine(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	tasks := w.path("tasks.txt")
+	writeText(t, tasks, "x\n")
+	start(t, "distributor", "run", "--config", w.config, "--input", tasks, "--quiet").succeeds()
+	start(t, "processor", "run", "--config", w.config, "--exec-each", "sh -c 'exit 1'", "--max-attempts", "-1", "--max-age", "1s",
+		"--retry-base", "2s", "--retry-max", "2s", "--until-idle", "4s", "--quiet").succeeds()
+	if got := w.quarantined(); len(got) != 1 || got[0].Reason != "age" {
+		t.Errorf("in quarantine: %+v", got)
+	}
+	p := start(t, "processor", "run", "--config", w.config, "--discard", "--max-age", "0s")
+	if code := p.wait(); code != 2 || !strings.Contains(p.log.String(), "--max-age: 0s is out of range") {
+		t.Errorf("exit status %d: %s", code, p.log.String())
+	}
+}
+
 // TestTheTaskThatKillsItsProcessEndsInQuarantine, alone, with its cause: P4.2, window 18
 // by real processes, which are started again whenever they die.
 func TestTheTaskThatKillsItsProcessEndsInQuarantine(t *testing.T) {
