@@ -17,9 +17,13 @@ import (
 
 // ProcessorOptions say how a processor works. The zero value is a good one.
 type ProcessorOptions struct {
-	// Concurrency is how many tasks are in handlers at once, 1 to 100,000;
-	// default 64. An envelope in the hands of a [BatchHandler] counts as one.
+	// Concurrency is how many tasks are in handlers at once, 1 to 100,000. An envelope in the
+	// hands of a [BatchHandler] counts as one. Default 0: as many as do the most. It begins with 64
+	// and tries more (up to 1,024) and fewer (down to 8) while there is more to do than handlers do; more
+	// stay if they do at least a fifth more, and fewer if they do as much. Failures do not count as
+	// done. To spare a service that slows down under load, set it, or MaxRate.
 	Concurrency int
+	adaptive    bool // it was not set
 	// Visibility is for how long a message that was taken stays hidden from other
 	// processors before it must be renewed, in whole seconds from 3 s to 1 h. It is
 	// renewed after a third for as long as its tasks are worked on, so it is not a limit
@@ -75,7 +79,9 @@ type ProcessorOptions struct {
 }
 
 func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
-	setDefault(&o.Concurrency, 64)
+	if o.Concurrency == 0 {
+		o.Concurrency, o.adaptive = firstWidth, true
+	}
 	setDefault(&o.Timeout, 15*time.Minute)
 	setDefault(&o.Grace, 30*time.Second)
 	setDefault(&o.MaxBytes, 128<<20)
@@ -83,7 +89,7 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 	setDefault(&o.Lease, 4*o.Beat)
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:
-		return o, &ConfigError{Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency), Fix: "use 1 to 100000, or leave it out for 64"}
+		return o, &ConfigError{Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency), Fix: "use 1 to 100000, or leave it out: then it is found"}
 	case o.Visibility != 0 && (o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
 		return o, &ConfigError{Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility), Fix: "use whole seconds from 3s to 1h, or leave it out for one that follows the work"}
 	case o.UntilIdle < 0:
@@ -403,6 +409,9 @@ func (r *processing) launch() {
 		r.background.Go(func() { r.openAll(r.wire) })
 	}
 	r.pool.start()
+	if r.o.adaptive {
+		r.background.Go(func() { r.adjust(r.wire) })
+	}
 }
 
 // openers is how many messages are opened at once: unpacking is work for a processor.

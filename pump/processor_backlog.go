@@ -36,14 +36,15 @@ const (
 // takes, and would be given back before its turn came. In bytes it counts the
 // text of each message and the size of each opened envelope.
 type backlog struct {
-	concurrency int
-	visibility  time.Duration // the user's; or what it would be, whatever leases have grown to by slow tasks: those must not be hoarded
-	maxBytes    int64
-	batch       bool   // an envelope is started as a whole
-	paced       bool   // one start after the other; see goOn
-	wake        func() // the poller, which was refused a get
+	visibility time.Duration // the user's; or what it would be, whatever leases have grown to by slow tasks: those must not be hoarded
+	maxBytes   int64
+	batch      bool   // an envelope is started as a whole
+	paced      bool   // one start after the other; see goOn
+	wake       func() // the poller, which was refused a get
 
 	mu         sync.Mutex // guards what follows and what delivery says it guards
+	width      int        // handlers that may be at work at once
+	done       work       // by handlers; only its starts and its time
 	some       sync.Cond  // there is a task to start, or nothing ever will be
 	calm       sync.Cond  // nothing is at work, or whoever waits for that need not
 	openable   sync.Cond  // there is a message to open and room for it, or nothing ever will be
@@ -86,7 +87,7 @@ type reservation struct{ messages, tasks int }
 
 func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
 	b := &backlog{
-		concurrency: o.Concurrency, visibility: cmp.Or(o.Visibility, firstLease), maxBytes: o.MaxBytes,
+		width: o.Concurrency, visibility: cmp.Or(o.Visibility, firstLease), maxBytes: o.MaxBytes,
 		batch: batch, paced: o.MaxRate > 0, wake: wake, perMessage: firstPerMessage, measured: time.Now(), busy: o.Concurrency,
 	}
 	b.some.L, b.openable.L, b.calm.L = &b.mu, &b.mu, &b.mu
@@ -107,10 +108,10 @@ func (b *backlog) limit(now time.Time) int {
 	if b.batch {
 		each = b.perMessage
 	}
-	limit := float64(b.concurrency-b.busy) * each
+	limit := float64(max(b.width-b.busy, 0)) * each
 	if half := b.visibility.Seconds() / 2; b.took > 0 && b.took < half {
 		// Free handlers that fill up start more at once than they will go on to.
-		handlers := float64(b.concurrency) * each
+		handlers := float64(b.width) * each
 		rate := min(b.rate, handlers/b.took)
 		limit += min(2*handlers, rate*(half-b.took)) + rate*min(1, half/2)
 	}
@@ -261,7 +262,7 @@ func (b *backlog) mayOpen() bool {
 	if b.inbox[0].holds { // everything else waits for that
 		return true
 	}
-	if b.readyTasks > 2*b.concurrency+int(b.rate*openAhead.Seconds()) {
+	if b.readyTasks > 2*b.width+int(b.rate*openAhead.Seconds()) {
 		return false
 	}
 	return b.opened == 0 || b.bytes+int64(min(b.inbox[0].header.RawLen, maxOpened)) <= b.maxBytes
@@ -293,12 +294,12 @@ func (b *backlog) open(d *delivery) bool {
 	return true
 }
 
-// next is called by a handler that is free now, with how long it was at work since
+// next is called by the handler in a slot that is free now, with how long it was at work since
 // the last call, 0 if it was not. It waits for tasks to start: one, or all of an
 // envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means
 // that there will be no more. At is the time then, which costs as much to ask for as all else
 // here together.
-func (b *backlog) next(took time.Duration, now time.Time) (d *delivery, from, to int, at time.Time) {
+func (b *backlog) next(slot int, took time.Duration, now time.Time) (d *delivery, from, to int, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy--
@@ -309,9 +310,13 @@ func (b *backlog) next(took time.Duration, now time.Time) (d *delivery, from, to
 	default:
 		b.took += (s - b.took) / 16
 	}
+	if took > 0 {
+		b.done.starts++
+		b.done.busy += took
+	}
 	b.feedAt(now)
 	b.calm.Broadcast()
-	for !b.closed && !b.mayStart() {
+	for !b.closed && (slot >= b.width || !b.mayStart()) {
 		b.some.Wait()
 		now = time.Now()
 	}
@@ -340,6 +345,31 @@ func (b *backlog) next(took time.Duration, now time.Time) (d *delivery, from, to
 	}
 	b.feedAt(now)
 	return d, from, to, now
+}
+
+// widen lets so many handlers be at work at once; of those that are, surplus ones finish
+// what they have. Begun is how many handlers are new.
+func (b *backlog) widen(width, begun int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.width = width
+	b.busy += begun // until they ask for work
+	b.some.Broadcast()
+	b.feed()
+}
+
+// handlers are how many may be at work at once.
+func (b *backlog) handlers() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.width
+}
+
+// work is what handlers have done until now.
+func (b *backlog) work() work {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.done
 }
 
 // goOn lets the next be started: what was given last has had its turn.

@@ -201,7 +201,7 @@ func (b *backlog) pace() float64 {
 	if b.batch {
 		return b.took / max(b.perMessage, 1)
 	}
-	return b.took / float64(b.concurrency)
+	return b.took / float64(b.width)
 }
 
 // seconds is how long a handler is at work for one start, lately; 0 if none has ended.

@@ -53,13 +53,15 @@ const (
 	watchEvery = time.Second
 )
 
-// pool runs handlers: as many slots as ProcessorOptions.Concurrency, each one
-// goroutine that takes one task after the other. A slot whose handler ignores
+// pool runs handlers: as many slots as ProcessorOptions.Concurrency or, without it, as width
+// finds good; each is one goroutine that takes one task after the other. A slot whose handler ignores
 // its context stays taken until the handler returns, so a handler that hangs
 // costs a slot and never more; the task does not wait for it.
 type pool struct {
-	r     *processing
-	slots []*slot
+	r *processing
+
+	mu    sync.Mutex // guards slots
+	slots []*slot    // those beyond the backlog's width get no work
 }
 
 // slot is one place in the pool.
@@ -84,16 +86,41 @@ type slot struct {
 const contextsAtOnce = 16
 
 func newPool(r *processing) *pool {
-	p := &pool{r: r, slots: make([]*slot, r.o.Concurrency)}
-	for i := range p.slots {
-		p.slots[i] = &slot{pool: p, at: i}
-	}
+	p := &pool{r: r}
+	p.add(r.o.Concurrency)
 	return p
+}
+
+// add makes slots until there are so many, and gives the new ones.
+func (p *pool) add(most int) []*slot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := len(p.slots)
+	for i := before; i < most; i++ {
+		p.slots = append(p.slots, &slot{pool: p, at: i})
+	}
+	return p.slots[before:]
+}
+
+// all are the slots that there are.
+func (p *pool) all() []*slot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.slots
 }
 
 // start makes every slot work until the backlog says that there is no more.
 func (p *pool) start() {
-	for _, s := range p.slots {
+	for _, s := range p.all() {
+		go s.run()
+	}
+}
+
+// widen lets so many handlers be at work at once.
+func (p *pool) widen(width int) {
+	begun := p.add(width)
+	p.r.backlog.widen(width, len(begun))
+	for _, s := range begun {
 		go s.run()
 	}
 }
@@ -117,7 +144,7 @@ func (s *slot) run() {
 // one handles the next task, or the next envelope if the handler takes batches.
 func (s *slot) one() (more bool) {
 	r := s.pool.r
-	d, from, to, now := r.backlog.next(s.took, s.ended)
+	d, from, to, now := r.backlog.next(s.at, s.took, s.ended)
 	if to == 0 {
 		return false
 	}
@@ -277,7 +304,7 @@ func (p *pool) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			for _, s := range p.slots {
+			for _, s := range p.all() {
 				s.check(now)
 			}
 		}
@@ -307,7 +334,7 @@ func (s *slot) check(now time.Time) {
 
 // giveUp abandons every handler that has not returned. Their contexts have ended.
 func (p *pool) giveUp() {
-	for _, s := range p.slots {
+	for _, s := range p.all() {
 		s.mu.Lock()
 		if s.d != nil && !s.abandoned {
 			s.abandon()

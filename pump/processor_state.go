@@ -21,6 +21,7 @@ type ProcessorState struct {
 	Gate     string   `json:"gate,omitempty"` // that it waits at
 	Messages int      `json:"messages"`       // in hand
 	Queues   int      `json:"queues"`         // that it reads
+	Handlers int      `json:"handlers"`       // that may be at work at once
 	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how
 	// long a task usually takes in the handler (0: none has ended), and RetrySeconds the
 	// longest delay of what fails for the first time. They follow the work, but for what the options fix.
@@ -112,6 +113,7 @@ func (p *Processor) State() ProcessorState {
 	s.Queues = r.poller.polled()
 	_, retry := r.terms.backoff(0)
 	s.Latency = r.latency.lately()
+	s.Handlers = r.backlog.handlers()
 	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.lease().Seconds(), r.terms.task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:

@@ -182,7 +182,7 @@ func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slo
 	// More tasks than children, so that one fsync is for many: a task whose
 	// result waits for the disk needs no child any more. Not if those that wait for a
 	// child held their keys meanwhile, and after a crash for the whole interval.
-	if h.concurrency == 0 || !f.claims {
+	if h.concurrency > 0 && !f.claims {
 		h.concurrency = max(64, 2*f.children)
 	}
 	h.handler = handlers.Recorded(w, out)

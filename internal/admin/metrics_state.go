@@ -34,6 +34,7 @@ type processorMetrics struct{ state func() pump.ProcessorState }
 var processorSamples = []sample[pump.ProcessorState]{
 	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s pump.ProcessorState) float64 { return truth(s.Ready) }),
 	gauge("messages_in_hand", "Messages taken and not yet settled.", func(s pump.ProcessorState) float64 { return float64(s.Messages) }),
+	gauge("handlers", "How many handlers may be at work at once; it follows the work unless --concurrency fixes it.", func(s pump.ProcessorState) float64 { return float64(s.Handlers) }),
 	gauge("lease_seconds", "For how long messages are hidden that are got now; it follows the work unless it is fixed.", func(s pump.ProcessorState) float64 { return s.LeaseSeconds }),
 	gauge("task_seconds", "How long a task usually takes in the handler; 0: none has ended.", func(s pump.ProcessorState) float64 { return s.TaskSeconds }),
 	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.", func(s pump.ProcessorState) float64 { return s.RetrySeconds }),

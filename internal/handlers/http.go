@@ -28,7 +28,7 @@ type HTTPOptions struct {
 	URL string
 	// Header is sent with each request.
 	Header http.Header
-	// Concurrency is how many connections are kept. Default 64.
+	// Concurrency is how many connections are kept. Default 1024.
 	Concurrency int
 	// Timeout of one request with its answer. Default 5 min.
 	Timeout time.Duration
@@ -74,7 +74,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		return nil, errors.New("the URL must begin with http:// or https:// and a host")
 	}
 	if o.Concurrency <= 0 {
-		o.Concurrency = 64
+		o.Concurrency = 1024
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Minute
