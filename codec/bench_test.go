@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 )
@@ -38,17 +37,6 @@ func BenchmarkBuilderRandom(b *testing.B) {
 		tasks[i].Body = bytesOf(r, 0, 131)
 	}
 	benchmarkBuilder(b, tasks)
-}
-
-// BenchmarkLevels is what the level of the compressor was chosen by.
-func BenchmarkLevels(b *testing.B) {
-	defer func() { deflaters = newDeflaters(level) }()
-	for l := 1; l <= 7; l++ {
-		b.Run(fmt.Sprint("level=", l), func(b *testing.B) {
-			deflaters = newDeflaters(l)
-			benchmarkBuilder(b, jsonTasks(1, 3000))
-		})
-	}
 }
 
 // BenchmarkOpen unpacks one full envelope of 131-byte JSON tasks.

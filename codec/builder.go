@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -21,12 +22,22 @@ const (
 	maxTasks = 1 << 15
 )
 
-// streamEnd is an empty final DEFLATE block, tailLen what follows the chunks:
-// the block, the CRC-32 and the size of the records.
+// tailLen is what follows the DEFLATE stream: the CRC-32 and the size of the records.
+const tailLen = 8
+
+// Windows and chunks, chosen by BenchmarkBuilder. Together they stay below 32 KiB, the memory that
+// an open envelope has beside its stream.
 const (
-	streamEnd = "\x03\x00"
-	tailLen   = len(streamEnd) + 8
+	maxWindow = 4 << 10
+	minWindow = 1 << 10
+	// maxWaiting is how many bytes of records wait at most, but for a single one.
+	maxWaiting = 26 << 10
 )
+
+// windowFor is how much of the records before it a chunk of n bytes is given to
+// find repetitions in. More finds more, but all of it is hashed again for every
+// chunk, and the chunks get small towards the end of an envelope.
+func windowFor(n int) int { return min(maxWindow, max(minWindow, 2*n)) }
 
 var (
 	errNotReset = errors.New("codec: builder not reset since it was sealed")
@@ -42,9 +53,9 @@ var (
 // would have made the text too long behind the chunks that are there; its bytes
 // are the only ones compressed in vain.
 //
-// Between calls a Builder holds no compressor, only the waiting records, 2 KiB
-// of those before them and the compressed chunks, in pooled buffers; a sealed or
-// new one holds nothing. The same tasks in the same order make the same text. A
+// Between calls a Builder holds no compressor, only the waiting records, 4 KiB
+// of those before them, the compressed chunks and the codes of the last of them, in
+// pooled buffers; a sealed or new one holds nothing. The same tasks in the same order make the same text. A
 // Builder is not safe for concurrent use.
 type Builder struct {
 	limit int // size of the gzip member in bytes
@@ -56,11 +67,11 @@ type Builder struct {
 	done  int // encoded size of all spans but the last
 	tasks int
 
-	// raw.b[:start] are records that are in chunks already and serve as the
+	// raw.b[:start] are records that are in the stream already and serve as the
 	// window of the next chunk; raw.b[start:] wait.
 	raw    *slab
 	start  int
-	chunks *slab
+	stream deflation
 
 	rawLen int
 	crc    uint32
@@ -109,8 +120,8 @@ func (b *Builder) Stamp(sealed time.Time) { b.head.Sealed = sealed }
 
 func (b *Builder) free() {
 	b.raw.free()
-	b.chunks.free()
-	b.raw, b.chunks, b.start = nil, nil, 0
+	b.stream.free()
+	b.raw, b.start = nil, 0
 	if cap(b.spans) > 64 {
 		b.spans = nil
 	}
@@ -125,8 +136,11 @@ func (b *Builder) Held() int {
 	if b.raw != nil {
 		held += cap(b.raw.b)
 	}
-	if b.chunks != nil {
-		held += cap(b.chunks.b)
+	if b.stream.out != nil {
+		held += cap(b.stream.out.b)
+	}
+	if b.stream.codes != nil {
+		held += int(unsafe.Sizeof(codes{}))
 	}
 	return held
 }
@@ -151,12 +165,12 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 		return false, nil
 	}
 	room := b.room(t.N, size)
-	if storedSize(b.waiting()+size) > room && b.waiting() > 0 {
+	if waiting := b.waiting(); waiting > 0 && (waiting+size > maxWaiting || b.stream.stored(waiting+size) > room) {
 		b.flush()
 		room = b.room(t.N, size)
 	}
 	b.push(&t, size)
-	if storedSize(b.waiting()) > room && !b.try(room) {
+	if b.stream.stored(b.waiting()) > room && !b.try(room) {
 		b.raw.b = b.raw.b[:len(b.raw.b)-size]
 		if b.tasks == 0 {
 			return false, wrap(ErrTaskTooLarge, "%d bytes", size)
@@ -167,14 +181,12 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 	return true, nil
 }
 
-// room is how many bytes the waiting records may take, together with a task n
-// whose record has size bytes, for the envelope to stay within its limit.
+// room is by how many bits the stream may grow, together with a task n whose record has
+// size bytes, for the envelope to stay within its limit; what ends the block that is
+// open then comes on top.
 func (b *Builder) room(n uint64, size int) int {
-	used := headSize(b.fixed+uvarintLen(uint64(b.rawLen+size))+b.setSize(n)) + tailLen
-	if b.chunks != nil {
-		used += len(b.chunks.b)
-	}
-	return b.limit - used
+	head := headSize(b.fixed + uvarintLen(uint64(b.rawLen+size)) + b.setSize(n))
+	return 8*(b.limit-head-tailLen) - b.stream.used() - endBits
 }
 
 // setSize is the encoded size of the n-set with n added.
@@ -206,9 +218,15 @@ func (b *Builder) waiting() int {
 	return len(b.raw.b) - b.start
 }
 
+// push puts a record behind those that wait.
 func (b *Builder) push(t *Task, size int) {
 	if b.raw == nil {
 		b.raw = newSlab(size)
+	}
+	if drop := b.start - maxWindow; drop > 0 && cap(b.raw.b)-len(b.raw.b) < size {
+		// Only what later chunks may refer to is kept.
+		b.raw.b = b.raw.b[:copy(b.raw.b, b.raw.b[drop:])]
+		b.start -= drop
 	}
 	b.raw = b.raw.grow(size)
 	b.raw.b = appendRecord(b.raw.b, t)
@@ -225,34 +243,30 @@ func (b *Builder) count(n uint64, size int) {
 }
 
 // flush makes a chunk of the waiting records.
-func (b *Builder) flush() { b.try(storedSize(b.waiting())) }
+func (b *Builder) flush() { b.try(math.MaxInt) }
 
-// try makes a chunk of the waiting records if it takes no more than room.
+// try makes a chunk of the waiting records if the stream grows by no more than room.
 func (b *Builder) try(room int) bool {
 	d := deflaters.Get().(*deflater)
 	defer d.release()
 	records := b.raw.b[b.start:]
-	window := b.raw.b[max(0, b.start-windowFor(len(records))):b.start]
+	from := min(b.start, windowFor(len(records)))
 	b.compressed += len(records)
-	b.primed += len(window)
-	chunk := d.chunk(window, records)
-	if len(chunk) > room {
+	b.primed += from / windowStep
+	src := b.raw.b[b.start-from:]
+	how := d.plan(&b.stream, src, from)
+	if how.grows+how.ends > room {
 		return false
 	}
-	if b.chunks == nil {
-		b.chunks = newSlab(len(chunk))
-	}
-	b.chunks = b.chunks.grow(len(chunk))
-	b.chunks.b = append(b.chunks.b, chunk...)
+	d.write(&b.stream, how, src, from)
+	b.sums(records)
+	b.start = len(b.raw.b)
+	return true
+}
+
+func (b *Builder) sums(records []byte) {
 	b.crc = crc32.Update(b.crc, crc32.IEEETable, records)
 	b.sum.Write(records)
-	// Only what later chunks may refer to is kept, in a buffer of its size: less
-	// and less will wait from now on.
-	kept := newSlab(maxWindow)
-	kept.b = append(kept.b, b.raw.b[max(0, len(b.raw.b)-maxWindow):]...)
-	b.raw.free()
-	b.raw, b.start = kept, len(kept.b)
-	return true
 }
 
 // storeBelow is how many bytes of records are not worth compressing: a single small
@@ -264,10 +278,9 @@ const storeBelow = 512
 // they would have been compressed.
 func (b *Builder) store() {
 	records := b.raw.b[b.start:]
-	b.chunks = newSlab(storedSize(len(records)))
-	b.chunks.b = appendStored(b.chunks.b, records)
-	b.crc = crc32.Update(b.crc, crc32.IEEETable, records)
-	b.sum.Write(records)
+	b.stream.grow(b.stream.stored(len(records)))
+	b.stream.store(records)
+	b.sums(records)
 }
 
 // Seal appends the envelope's message text to dst and returns it with the
@@ -283,7 +296,7 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	}
 	switch {
 	case b.waiting() == 0:
-	case b.chunks == nil && b.waiting() <= storeBelow:
+	case b.stream.out == nil && b.waiting() <= storeBelow:
 		b.store()
 	default:
 		b.flush()
@@ -294,11 +307,12 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	h.Checksum = b.sum.Sum64()
 	h.Sealed = b.stamp()
 
-	b.chunks = b.chunks.grow(tailLen)
-	body := append(b.chunks.b, streamEnd...)
-	body = binary.LittleEndian.AppendUint32(body, b.crc)
-	body = binary.LittleEndian.AppendUint32(body, uint32(b.rawLen))
-	b.chunks.b = body
+	b.stream.finish()
+	out := b.stream.out.grow(tailLen)
+	out.b = binary.LittleEndian.AppendUint32(out.b, b.crc)
+	out.b = binary.LittleEndian.AppendUint32(out.b, uint32(b.rawLen))
+	b.stream.out = out
+	body := out.b
 
 	dst = slices.Grow(dst, base64.StdEncoding.EncodedLen(headSize(b.fixed+uvarintLen(h.RawLen)+h.Tasks.size())+len(body)))
 	dst = appendText(dst, &h, body)

@@ -20,12 +20,15 @@ import (
 func clone(b *Builder) *Builder {
 	c := *b
 	c.spans = slices.Clone(b.spans)
-	c.raw, c.chunks = nil, nil
+	c.raw, c.stream.out = nil, nil
 	if b.raw != nil {
 		c.raw = &slab{bytes.Clone(b.raw.b)}
 	}
-	if b.chunks != nil {
-		c.chunks = &slab{bytes.Clone(b.chunks.b)}
+	if b.stream.out != nil {
+		c.stream.out = &slab{bytes.Clone(b.stream.out.b)}
+	}
+	if b.stream.codes != nil && b.stream.codes != fixedCodes() {
+		c.stream.codes = newCodes(b.stream.codes)
 	}
 	return &c
 }
@@ -170,7 +173,7 @@ func TestPackingInChunksCostsLittleAgainstOneStream(t *testing.T) {
 			records = appendRecord(records, &tasks[i])
 		}
 		var out bytes.Buffer
-		w, err := flate.NewWriter(&out, level)
+		w, err := flate.NewWriter(&out, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

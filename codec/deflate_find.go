@@ -1,0 +1,141 @@
+package codec
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+const (
+	hashBits    = 12
+	maxDistance = 32 << 10
+	minMatch    = 4
+	// windowStep is how far apart the places of a window are that are looked for. A copy of what is between two
+	// is found a few bytes later, and then begins where it begins.
+	windowStep = 4
+	// skipAfter: of what repeats nothing for 64 bytes every second place is looked at, and so on.
+	skipAfter = 6
+)
+
+// find makes sequences of src[from:], and counts the symbols that they take. Copies may begin before.
+func (d *deflater) find(src []byte, from int) {
+	d.sequences, d.extra, d.count = d.sequences[:0], 0, counts{}
+	if d.base > 1<<32-1-2*maxRaw { // what is from before would look like what is to come
+		d.heads, d.base = [1 << hashBits]uint64{}, 0
+	}
+	base := d.base + 1 // so that the zeros of a new table are of earlier chunks
+	d.base += uint32(len(src)) + 1
+	last := len(src) - 8 // the last place where eight bytes can be looked at
+	for i := max(0, from-maxDistance); i < min(from, last); i += windowStep {
+		d.see(src, i, base)
+	}
+	done := from // what is in sequences
+	back := 1    // the distance of the last copy
+	for at := max(from, 1); at <= last; {
+		word, seen := d.see(src, at, base)
+		if binary.LittleEndian.Uint32(src[at-back:]) != uint32(word) {
+			if uint32(seen) != uint32(word) || uint32(seen>>32) < base {
+				at += 1 + (at-done)>>skipAfter
+				continue
+			}
+			distance := at - int(uint32(seen>>32)-base)
+			if distance > maxDistance || src[at+4] != src[at-distance+4] {
+				at += 1 + (at-done)>>skipAfter
+				continue
+			}
+			back = distance
+		}
+		length := minMatch + same(src[at+minMatch:], src[at-back+minMatch:])
+		for at > done && at > back && src[at-1] == src[at-1-back] {
+			at--
+			length++
+		}
+		d.take(src[done:at], length, back)
+		at += length
+		if done = at; at-4 <= last { // what comes with other bytes in front of it
+			d.see(src, at-4, base)
+		}
+	}
+	if done < len(src) {
+		d.literals(src[done:])
+		d.sequences = append(d.sequences, sequence{uint32(len(src) - done), noMatch})
+	}
+}
+
+// see gives the eight bytes at a place, and what was seen last of their hash, which this place
+// becomes: a place plus base, and the four bytes there, so that most of what only looks alike is
+// told apart without looking there.
+func (d *deflater) see(src []byte, at int, base uint32) (word, seen uint64) {
+	word = binary.LittleEndian.Uint64(src[at:])
+	head := &d.heads[hash(word)]
+	seen = *head
+	*head = uint64(base+uint32(at))<<32 | word&(1<<32-1)
+	return word, seen
+}
+
+// hash is of the first five bytes of a word: copies of four that are far away take more bits
+// than what they stand for.
+func hash(word uint64) uint64 { return word << 24 * 889523592379 >> (64 - hashBits) }
+
+// same is how many bytes a and the longer b begin with alike.
+func same(a, b []byte) int {
+	n := 0
+	for ; len(a)-n >= 8; n += 8 {
+		if x := binary.LittleEndian.Uint64(a[n:]) ^ binary.LittleEndian.Uint64(b[n:]); x != 0 {
+			return n + bits.TrailingZeros64(x)/8
+		}
+	}
+	for ; n < len(a) && a[n] == b[n]; n++ {
+	}
+	return n
+}
+
+// take adds a sequence. A copy that is longer than one may be becomes several.
+func (d *deflater) take(literals []byte, length, distance int) {
+	d.literals(literals)
+	symbol, more := distanceSymbol(uint32(distance - 1))
+	run := uint32(len(literals))
+	for length > 0 {
+		n := min(length, maxLength)
+		if rest := length - n; rest > 0 && rest < 3 {
+			n -= 3
+		}
+		length -= n
+		l := lengthSymbol[n-3]
+		d.count.lit[l&0x1ff]++
+		d.count.dist[symbol]++
+		d.extra += int(l>>9) + int(more)
+		d.sequences = append(d.sequences, sequence{run, uint32(n-3)<<16 | uint32(distance-1)})
+		run = 0
+	}
+}
+
+func (d *deflater) literals(run []byte) {
+	for _, b := range run {
+		d.count.lit[b]++
+	}
+}
+
+// lengthSymbol is the symbol of a length less three, and above it how many of the
+// lowest bits of that follow its code.
+var lengthSymbol = func() (s [256]uint16) {
+	for i := range s {
+		symbol, extra := 257+i, 0
+		if i >= 8 {
+			extra = bits.Len(uint(i)) - 3
+			symbol = 257 + 4*extra + i>>extra
+		}
+		s[i] = uint16(symbol | extra<<9)
+	}
+	s[maxLength-3] = 285
+	return s
+}()
+
+// distanceSymbol is the symbol of a distance less one, and how many of the lowest bits of
+// that follow its code.
+func distanceSymbol(d uint32) (symbol, extra uint) {
+	if d < 4 {
+		return uint(d), 0
+	}
+	extra = uint(bits.Len32(d)) - 2
+	return 2*extra + uint(d>>extra), extra
+}
