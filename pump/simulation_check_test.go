@@ -143,7 +143,7 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 	for _, write := range writes {
 		owner, ok := write.Entity.Properties["Owner"].(string)
 		epoch, is := write.Entity.Properties["Epoch"].(int64)
-		if !ok || !is || !strings.HasSuffix(write.Entity.Row, ".head") {
+		if !ok || !is || !strings.HasPrefix(write.Entity.Row, "head.") {
 			continue
 		}
 		f := simFence{write.Entity.Row, epoch}
@@ -298,6 +298,9 @@ func (w *simWorld) check(ctx context.Context) {
 	}
 	w.checkRecords(v)
 	w.checkRepeats()
+	if w.plan.delivery == Once && w.judge.effects > 0 && len(w.judge.fences) == 0 {
+		w.wrongf("tasks were done in mode once, and nobody was seen to fence a segment")
+	}
 	if w.plan.reducer {
 		w.checkStates(runs, v)
 	}
