@@ -21,6 +21,11 @@ const (
 	openAhead = 50 * time.Millisecond
 	// rateEvery is how often the rate of starting tasks is measured.
 	rateEvery = 250 * time.Millisecond
+	// leastPromise is the least room, in bytes, that is kept for each message that a get may bring:
+	// a quarter of the largest there is, for what comes may be larger than what came, and four times MaxBytes
+	// is then the most that can be in memory. With all of it, a hundred queues of small messages
+	// wait for room that nothing is in.
+	leastPromise = storage.MaxText / 4
 )
 
 // backlog is what was fetched and not yet started: messages that wait to be
@@ -66,6 +71,7 @@ type backlog struct {
 	hungry     bool        // a get was refused for want of room
 	perMessage float64     // tasks in a message, lately
 	seen       bool        // perMessage was measured
+	text       float64     // bytes of a message, lately: a large one counts at once, small ones slowly
 	took       float64     // seconds that a handler is at work for one start, lately; 0: none has ended
 	started    int         // tasks since measured
 	measured   time.Time
@@ -83,12 +89,15 @@ const (
 )
 
 // reservation is room kept for what a get may bring.
-type reservation struct{ messages, tasks int }
+type reservation struct {
+	messages, tasks int
+	bytes           int64
+}
 
 func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
 	b := &backlog{
 		width: o.Concurrency, visibility: cmp.Or(o.Visibility, firstLease), maxBytes: o.MaxBytes,
-		batch: batch, paced: o.MaxRate > 0, wake: wake, perMessage: firstPerMessage, measured: time.Now(), busy: o.Concurrency,
+		batch: batch, paced: o.MaxRate > 0, wake: wake, perMessage: firstPerMessage, text: storage.MaxText, measured: time.Now(), busy: o.Concurrency,
 	}
 	b.some.L, b.openable.L, b.calm.L = &b.mu, &b.mu, &b.mu
 	return b
@@ -129,13 +138,17 @@ func (b *backlog) reserve() reservation {
 		return reservation{}
 	}
 	tasks := float64(b.limit(now)-b.unstarted-b.reserved) / b.perMessage
-	bytes := float64(b.maxBytes-b.bytes-b.promised) / storage.MaxText
+	bytes := float64(b.maxBytes-b.bytes-b.promised) / b.promise()
 	got := reservation{messages: max(1, int(min(tasks, bytes, storage.MaxGet)))}
 	got.tasks = int(float64(got.messages) * b.perMessage)
 	b.reserved += got.tasks
-	b.promised += int64(got.messages) * storage.MaxText
+	got.bytes = int64(float64(got.messages) * b.promise())
+	b.promised += got.bytes
 	return got
 }
+
+// promise is the room kept for the text of a message that a get may bring.
+func (b *backlog) promise() float64 { return max(b.text, leastPromise) }
 
 // hasRoom reports whether a get would be granted.
 func (b *backlog) hasRoom(now time.Time) bool {
@@ -143,7 +156,7 @@ func (b *backlog) hasRoom(now time.Time) bool {
 	if limit-waiting < 1 {
 		return false
 	}
-	if held := b.bytes + b.promised; held > 0 && held+storage.MaxText > b.maxBytes {
+	if held := b.bytes + b.promised; held > 0 && held+int64(b.promise()) > b.maxBytes {
 		return false
 	}
 	return waiting <= limit/2 || float64(limit-waiting) >= b.perMessage*storage.MaxGet
@@ -169,7 +182,7 @@ func (b *backlog) giveBack(room reservation) {
 
 func (b *backlog) unreserve(room reservation) {
 	b.reserved -= room.tasks
-	b.promised -= int64(room.messages) * storage.MaxText
+	b.promised -= room.bytes
 	b.feed()
 }
 
@@ -213,6 +226,7 @@ func (b *backlog) add(ds []*delivery, room reservation) (refused []*delivery) {
 		b.unstarted += d.count
 		d.weight = int64(len(d.text))
 		b.bytes += d.weight
+		b.text = max(float64(d.weight), b.text+(float64(d.weight)-b.text)/256)
 		d.place = inInbox
 		if d.holds {
 			b.inbox = slices.Insert(b.inbox, 0, d)

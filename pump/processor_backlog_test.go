@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
@@ -146,4 +147,56 @@ func TestWhatOneAccountCannotSettleLeavesMemoryForTheOthers(t *testing.T) {
 		}
 		p.end()
 	})
+}
+
+// Room is kept for the texts that messages lately had, so that many gets of small ones may be under
+// way; a large one counts at once, and never is less kept than a quarter of the largest there is.
+func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
+	o, err := ProcessorOptions{MaxBytes: 8 << 20}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBacklog(&o, false, func() {})
+	b.took, b.busy = 1e-3, 0
+	gets := func() (n int, bytes int64) {
+		var rooms []reservation
+		for b.rate = 1e9; ; b.rate = 1e9 {
+			b.measured = time.Now()
+			room := b.reserve()
+			if room.messages == 0 {
+				break
+			}
+			n += room.messages
+			rooms = append(rooms, room)
+		}
+		bytes = b.promised
+		for _, room := range rooms {
+			b.giveBack(room)
+		}
+		return n, bytes
+	}
+	bring := func(messages, size int) {
+		for range messages {
+			d := &delivery{count: 1, text: make([]byte, size)}
+			if refused := b.add([]*delivery{d}, reservation{}); len(refused) > 0 {
+				t.Fatal("refused")
+			}
+			b.withdraw(d)
+			b.free(d, 0)
+		}
+	}
+	if n, bytes := gets(); n != 128 || bytes != 8<<20 {
+		t.Errorf("at first %d messages and %d bytes, want 128 of 64 KiB", n, bytes)
+	}
+	bring(2000, 500)
+	if n, bytes := gets(); n != 512 || bytes != 8<<20 {
+		t.Errorf("after small ones %d messages and %d bytes, want 512 of 16 KiB", n, bytes)
+	}
+	bring(1, storage.MaxText)
+	if n, _ := gets(); n != 128 {
+		t.Errorf("after a large one %d messages, want 128", n)
+	}
+	if b.promised != 0 || b.bytes != 0 {
+		t.Errorf("%d bytes promised and %d held at the end", b.promised, b.bytes)
+	}
 }
