@@ -94,10 +94,11 @@ func (r *Result) latencies() *chart {
 	s := &r.Series
 	return &chart{
 		title: "Time until a task's handling began", x: "seconds", y: "", log: true, seconds: true, events: r.Events,
-		text: "From schedule: since the task was due, so that it includes the time in which nobody took it. From send: since the distributor took it. Of each interval, the time within which half or 99 % of its tasks began.",
+		text: "From schedule: since the task was due, so that it includes the time in which nobody took it; nothing where as many were offered as were taken. From send: since the distributor took it. Of each interval, the time within which half or 99 % of its tasks began.",
 		curves: []curve{
 			{name: "p50 from schedule", xs: s.ends(), ys: s.ScheduleP50},
 			{name: "p99 from schedule", xs: s.ends(), ys: s.ScheduleP99},
+			{name: "p50 from send", xs: s.ends(), ys: s.SendP50, dashed: true},
 			{name: "p99 from send", xs: s.ends(), ys: s.SendP99, dashed: true},
 		},
 	}
@@ -121,8 +122,8 @@ func (r *Result) curveChart() *chart {
 	}
 }
 
-// most is how many accounts have a line of their own: more cannot be told apart.
-const most = 8
+// ownLines is how many accounts have a line of their own: more cannot be told apart.
+const ownLines = 8
 
 func (r *Result) use() *chart {
 	s := &r.Series
@@ -143,7 +144,7 @@ func (r *Result) use() *chart {
 		}
 		lines = append(lines, u)
 	}
-	if len(lines) <= most {
+	if len(lines) <= ownLines {
 		c.curves = lines
 		return c
 	}

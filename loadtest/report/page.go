@@ -34,6 +34,7 @@ type pageSection struct {
 }
 
 type pageTable struct {
+	Class  string // of its style; "prose" has sentences in it
 	Header []string
 	Rows   [][]string
 }
@@ -41,7 +42,7 @@ type pageTable struct {
 type pageTerm struct{ Name, Text string }
 
 func sectionOf(title string, t table) pageSection {
-	return pageSection{title, pageTable{t.header, t.rows}}
+	return pageSection{title, pageTable{"", t.header, t.rows}}
 }
 
 // HTML writes the result as one page. It refers to nothing outside itself, needs no
@@ -58,7 +59,9 @@ func (r *Result) HTML(w io.Writer) error {
 	for _, e := range r.Events {
 		d.Events = append(d.Events, fmt.Sprintf("%s: %s", moment(e.At), e.Text))
 	}
-	d.Sections = append(d.Sections, sectionOf("What was found", r.findingRows()), sectionOf("Phases", r.phaseRows()))
+	found := sectionOf("What was found", r.findingRows())
+	found.Table.Class = "prose"
+	d.Sections = append(d.Sections, found, sectionOf("Phases", r.phaseRows()), sectionOf("Time until a task's handling began", r.latencyRows()))
 	if len(r.Groups) > 0 {
 		d.Sections = append(d.Sections, sectionOf("Groups of tasks", r.groupRows()))
 	}

@@ -19,7 +19,14 @@ import (
 // figure is a plot with what it shows in words.
 type figure struct {
 	Title, Text string
+	Key         []keyEntry
 	SVG         template.HTML
+}
+
+// keyEntry says which line is what. It stands above the plot, where it hides no line.
+type keyEntry struct {
+	Name, Colour string
+	Dashed       bool
 }
 
 // curve is one line of a plot. Where a value is null there is a gap.
@@ -43,15 +50,15 @@ type chart struct {
 }
 
 // colours can be told apart by the colour-blind (Okabe and Ito).
-var colours = []color.Color{
-	color.RGBA{0, 114, 178, 255},
-	color.RGBA{213, 94, 0, 255},
-	color.RGBA{0, 158, 115, 255},
-	color.RGBA{204, 121, 167, 255},
-	color.RGBA{230, 159, 0, 255},
-	color.RGBA{86, 180, 233, 255},
-	color.RGBA{110, 110, 110, 255},
-	color.RGBA{0, 0, 0, 255},
+var colours = []color.RGBA{
+	{0, 114, 178, 255},
+	{213, 94, 0, 255},
+	{0, 158, 115, 255},
+	{204, 121, 167, 255},
+	{230, 159, 0, 255},
+	{86, 180, 233, 255},
+	{110, 110, 110, 255},
+	{0, 0, 0, 255},
 }
 
 // least is the smallest value on a logarithmic scale: a microsecond.
@@ -77,11 +84,16 @@ func (c *chart) draw() (figure, error) {
 		if err != nil {
 			return f, err
 		}
-		drawn = drawn || ok
+		if ok {
+			k := colours[i%len(colours)]
+			f.Key = append(f.Key, keyEntry{c.curves[i].name, fmt.Sprintf("#%02x%02x%02x", k.R, k.G, k.B), c.curves[i].dashed})
+			drawn = true
+		}
 	}
 	if !drawn {
 		return f, nil
 	}
+	p.X.Min = 0
 	if c.atZero {
 		p.Y.Min = 0
 	}
@@ -89,7 +101,7 @@ func (c *chart) draw() (figure, error) {
 		p.Y.Max = p.Y.Min + max(math.Abs(p.Y.Min), 1)
 	}
 	if !c.log {
-		p.Y.Max += (p.Y.Max - p.Y.Min) * 0.06 * float64(len(c.curves)) // room for the legend
+		p.Y.Max += (p.Y.Max - p.Y.Min) * 0.04 // so that the top line is seen
 	} else { // whole decades
 		p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(p.Y.Min))), math.Pow(10, math.Ceil(math.Log10(p.Y.Max)))
 	}
@@ -104,12 +116,10 @@ func (c *chart) draw() (figure, error) {
 func style(p *plot.Plot) {
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans", Size: 10}
 	for _, t := range []*font.Font{
-		&p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font, &p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
+		&p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font, &p.X.Tick.Label.Font, &p.Y.Tick.Label.Font,
 	} {
 		*t = sans
 	}
-	p.Legend.Top, p.Legend.Left = true, false
-	p.Legend.Padding = 2
 }
 
 // add draws the i-th curve, piece by piece between the gaps.
@@ -132,9 +142,6 @@ func (c *chart) add(p *plot.Plot, i int) (drawn bool, err error) {
 		p.Add(l)
 		if u.points || len(run) == 1 {
 			p.Add(s)
-		}
-		if !drawn {
-			p.Legend.Add(plain(u.name), l)
 		}
 		run, drawn = nil, true
 		return nil

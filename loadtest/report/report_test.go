@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,10 +38,10 @@ func sample(scenario string, factor float64) *Result {
 		Series: Series{
 			Interval: 1, Sent: []float64{10, 100, 100}, Handled: []float64{10 * factor, 90, 90}, Put: []float64{10, 100, 100}, Taken: []float64{10, 90, 90},
 			Throttled: []float64{0, 3, 0}, Failed: []float64{0, 1, 0}, ScheduleP50: []*float64{nil, at(0.01), at(0.02)}, ScheduleP99: []*float64{at(0), nil, at(3)},
-			SendP99: []*float64{nil, nil, nil}, MemoryBytes: []float64{1 << 20, 2 << 20, 2 << 20},
+			SendP50: []*float64{at(0.01), at(0.01), at(0.01)}, SendP99: []*float64{nil, nil, nil}, MemoryBytes: []float64{1 << 20, 2 << 20, 2 << 20},
 			AccountUnits: []Line{{"alpha", []float64{1, 2, 3}}, {hostile, []float64{0, 0, 0}}},
 		},
-		Curve:    &Curve{Of: "accounts", Unit: "tasks/s", Limit: hostile, Points: []Point{{1, 300 * factor, new(333.0), at(1)}, {2, 600, nil, nil}}},
+		Curve:    &Curve{Of: "accounts", Unit: "tasks/s", Limit: hostile, P99: FromSend, Points: []Point{{1, 300 * factor, new(333.0), at(1)}, {2, 600, nil, nil}}},
 		Tasks:    Tasks{Sent: 210, WarmUp: 10, Unsent: 3, Handled: 210, Messages: 210, Duplicates: 1, Strangers: 2, Finishing: 4},
 		Findings: []Finding{{"throttled", 0.01, "share", "What was refused.", -1}, {hostile, 3 * factor, "s", hostile, -1}, {"rate", 100 * factor, "tasks/s", "Fast.", 1}},
 		Machine:  Machine{CPUs: 2, OS: "linux/amd64", Go: "go1.26", Version: "v1", CPUSeconds: new(2.0), PeakBytes: 5 << 20},
@@ -82,6 +83,10 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		"a short list":      {change(func(r *Result) { r.Series.SendP99 = r.Series.SendP99[:2] }), "damaged"},
 		"a long line":       {change(func(r *Result) { r.Series.AccountUnits[0].Values = make([]float64, 9) }), "damaged"},
 		"no interval":       {change(func(r *Result) { r.Series.Interval = 0 }), "damaged"},
+		"no such accounts":  {change(func(r *Result) { r.Phases[1].Accounts = -1 }), "damaged"},
+		"a phase backwards": {change(func(r *Result) { r.Phases[1].To = 0 }), "damaged"},
+		"off the scale":     {change(func(r *Result) { r.Curve.Points[0].Value = 1e300 }), "damaged"},
+		"less than nothing": {change(func(r *Result) { r.Series.Handled[1] = -1 }), "damaged"},
 		"a name of a field": {`{"format": 1, "scenario": 7}`, "no result"},
 	} {
 		if _, err := Read(strings.NewReader(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -191,6 +196,48 @@ func TestTextShowsNoControlCharactersAndExplainsEveryFigure(t *testing.T) {
 	}
 }
 
+func TestEveryColumnIsExplainedOrSpeaksForItself(t *testing.T) {
+	r := sample("soak", 1)
+	var explained strings.Builder
+	for _, l := range legend {
+		explained.WriteString(l.name + ", ")
+	}
+	plainWords := []string{"phase", "group", "account", "accounts", "queues", "processors", "from", "to", "limit/s", "sent", "handled", "put", "taken", "requests", "failed", "first due", "last begun", "tasks begun"}
+	for _, tb := range []table{r.phaseRows(), r.latencyRows(), r.groupRows(), r.accountRows()} {
+		for i, h := range tb.header {
+			if !strings.Contains(explained.String(), h) && !slices.Contains(plainWords, h) {
+				t.Errorf("the column %s is not explained", h)
+			}
+			for _, row := range tb.rows {
+				if len(row) != len(tb.header) {
+					t.Errorf("under %s, column %d: %d cells under %d names", h, i, len(row), len(tb.header))
+				}
+			}
+		}
+	}
+}
+
+func TestEveryLineOfAPlotIsNamedOnceAboveIt(t *testing.T) {
+	figures, err := sample("soak", 1).figures()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []keyEntry
+	for _, f := range figures {
+		if strings.HasPrefix(f.Title, "Time until") {
+			got = f.Key
+		}
+		if len(f.Key) == 0 {
+			t.Errorf("no line of %q is named", f.Title)
+		}
+	}
+	// Nothing is known of the 99th percentile from send.
+	want := []keyEntry{{"p50 from schedule", "#0072b2", false}, {"p99 from schedule", "#d55e00", false}, {"p50 from send", "#009e73", true}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestASecretInANameIsNotShown(t *testing.T) {
 	r := sample("soak", 1)
 	r.Trouble = []string{"put https://a.queue.core.windows.net/q?sv=1&sig=abcdef: refused"}
@@ -238,7 +285,7 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 func TestAResultOfNothingCanBeShown(t *testing.T) {
 	for _, r := range []*Result{
 		{Format: Format, Scenario: "soak"},
-		{Format: Format, Scenario: "soak", Curve: &Curve{}, Series: Series{Interval: 1, Sent: []float64{0}, Handled: []float64{0}, Put: []float64{0}, Taken: []float64{0}, Throttled: []float64{0}, Failed: []float64{0}, ScheduleP50: []*float64{nil}, ScheduleP99: []*float64{nil}, SendP99: []*float64{nil}, MemoryBytes: []float64{0}}},
+		{Format: Format, Scenario: "soak", Curve: &Curve{}, Series: Series{Interval: 1, Sent: []float64{0}, Handled: []float64{0}, Put: []float64{0}, Taken: []float64{0}, Throttled: []float64{0}, Failed: []float64{0}, ScheduleP50: []*float64{nil}, ScheduleP99: []*float64{nil}, SendP50: []*float64{nil}, SendP99: []*float64{nil}, MemoryBytes: []float64{0}}},
 	} {
 		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard)); err != nil {
 			t.Error(err)

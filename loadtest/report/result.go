@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -148,6 +149,7 @@ type Series struct {
 	Failed       []float64  `json:"failedPerSecond"`
 	ScheduleP50  []*float64 `json:"fromScheduleP50"` // seconds; null: none was handled
 	ScheduleP99  []*float64 `json:"fromScheduleP99"`
+	SendP50      []*float64 `json:"fromSendP50"`
 	SendP99      []*float64 `json:"fromSendP99"`
 	MemoryBytes  []float64  `json:"memoryBytes"` // of the process: the heap in use
 	AccountUnits []Line     `json:"accountUnits"`
@@ -164,15 +166,22 @@ type Curve struct {
 	Of     string  `json:"of"`   // what there is more and more of: "accounts", "processors", "tasks a second offered"
 	Unit   string  `json:"unit"` // of the values
 	Limit  string  `json:"limitIs"`
+	P99    string  `json:"p99Is"` // of which latency: FromSchedule or FromSend
 	Points []Point `json:"points"`
 }
+
+// What a latency is measured from.
+const (
+	FromSchedule = "from schedule"
+	FromSend     = "from send"
+)
 
 // Point is a point of a Curve.
 type Point struct {
 	X     float64  `json:"x"`
 	Value float64  `json:"value"`
 	Limit *float64 `json:"limit"` // what Curve.Limit says; null: not known
-	P99   *float64 `json:"p99"`   // of the latency from schedule or, if there was none, from send; seconds
+	P99   *float64 `json:"p99"`   // what Curve.P99 says, in seconds; null: nothing was handled
 }
 
 // Tasks accounts for every task.
@@ -250,7 +259,7 @@ func (r *Result) check() error {
 	s := &r.Series
 	for name, l := range map[string]int{
 		"handledPerSecond": len(s.Handled), "putPerSecond": len(s.Put), "takenPerSecond": len(s.Taken), "throttledPerSecond": len(s.Throttled),
-		"failedPerSecond": len(s.Failed), "fromScheduleP50": len(s.ScheduleP50), "fromScheduleP99": len(s.ScheduleP99), "fromSendP99": len(s.SendP99),
+		"failedPerSecond": len(s.Failed), "fromScheduleP50": len(s.ScheduleP50), "fromScheduleP99": len(s.ScheduleP99), "fromSendP50": len(s.SendP50), "fromSendP99": len(s.SendP99),
 		"memoryBytes": len(s.MemoryBytes),
 	} {
 		if l != n {
@@ -262,7 +271,56 @@ func (r *Result) check() error {
 			return fmt.Errorf("is damaged: the units of an account have %d intervals and sentPerSecond %d", len(l.Values), n)
 		}
 	}
+	for i := range r.Phases {
+		if p := &r.Phases[i]; p.Accounts < 0 || p.To < p.From {
+			return fmt.Errorf("is damaged: phase %d has %d accounts and is from %v to %v s", i+1, p.Accounts, p.From, p.To)
+		}
+	}
+	for _, v := range r.drawn() {
+		if !(v >= 0 && v <= most) {
+			return fmt.Errorf("is damaged: %v is out of range; what is drawn is from 0 to %v", v, float64(most))
+		}
+	}
 	return nil
+}
+
+// most bounds what is drawn: more than any test has, and little enough for a scale.
+const most = 1e15
+
+// drawn lists every number that stands in a plot.
+func (r *Result) drawn() (all []float64) {
+	known := func(values ...*float64) {
+		for _, v := range values {
+			if v != nil {
+				all = append(all, *v)
+			}
+		}
+	}
+	s := &r.Series
+	all = slices.Concat([]float64{s.Interval}, s.Sent, s.Handled, s.Put, s.Taken, s.Throttled, s.Failed, s.MemoryBytes)
+	known(slices.Concat(s.ScheduleP50, s.ScheduleP99, s.SendP50, s.SendP99)...)
+	for _, l := range s.AccountUnits {
+		all = append(all, l.Values...)
+	}
+	for _, a := range r.Accounts {
+		all = append(all, a.Limit)
+	}
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		all = append(all, p.From, p.To)
+		known(p.Offered)
+	}
+	for _, e := range r.Events {
+		all = append(all, e.At)
+	}
+	if r.Curve != nil {
+		for i := range r.Curve.Points {
+			p := &r.Curve.Points[i]
+			all = append(all, p.X, p.Value)
+			known(p.Limit)
+		}
+	}
+	return all
 }
 
 // Capacity is what all accounts together give, in units a second; 0: not known.

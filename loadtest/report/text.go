@@ -35,6 +35,7 @@ func (r *Result) Text(w io.Writer) error {
 	}
 	fmt.Fprintln(&b)
 	section(&b, r.phaseRows())
+	section(&b, r.latencyRows())
 	if len(r.Events) > 0 {
 		for _, e := range r.Events {
 			fmt.Fprintf(&b, "%s: %s\n", moment(e.At), plain(e.Text))
@@ -48,13 +49,13 @@ func (r *Result) Text(w io.Writer) error {
 		section(&b, r.Curve.rows())
 	}
 	section(&b, r.accountRows())
-	fmt.Fprintln(&b, "FOUND")
-	for _, f := range r.Findings {
-		described(&b, plain(f.Name)+": "+plain(f.shown()), plain(f.Text))
-	}
-	fmt.Fprintln(&b, "\nCOLUMNS")
+	fmt.Fprintln(&b, "COLUMNS")
 	for _, l := range legend {
 		described(&b, l.name, l.text)
+	}
+	fmt.Fprintln(&b, "\nFOUND") // last, where it is still seen when the rest has scrolled away
+	for _, f := range r.Findings {
+		described(&b, plain(f.Name)+": "+plain(f.shown()), plain(f.Text))
 	}
 	fmt.Fprintf(&b, "\n%s\n", r.account())
 	_, err := io.WriteString(w, b.String())
@@ -149,7 +150,7 @@ func section(b *strings.Builder, t table) {
 }
 
 func (r *Result) phaseRows() table {
-	t := table{header: []string{"phase", "from", "to", "processors", "accounts", "offered/s", "sent/s", "put/s", "taken/s", "handled/s", "use", "throttled", "p50", "p99", "p99.9", "p99 from send"}}
+	t := table{header: []string{"phase", "from", "to", "processors", "accounts", "offered/s", "sent/s", "put/s", "taken/s", "handled/s", "use", "throttled"}}
 	for _, p := range r.Phases {
 		offered := "as taken"
 		if p.Offered != nil {
@@ -158,26 +159,46 @@ func (r *Result) phaseRows() table {
 		t.rows = append(t.rows, []string{
 			p.Name, moment(p.From), moment(p.To), strconv.Itoa(p.Processors), strconv.Itoa(p.Accounts), offered, number(p.Sent), number(p.Put), number(p.Taken),
 			number(p.Handled), percent(p.Use), ratio(p.Throttled, p.Requests),
-			optional(p.FromSchedule.P50), optional(p.FromSchedule.P99), optional(p.FromSchedule.P999), optional(p.FromSend.P99),
 		})
+	}
+	return t
+}
+
+// latencyHeader names the columns of percentiles.
+var latencyHeader = []string{"from schedule: p50", "p90", "p99", "p99.9", "max", "from send: p50", "p90", "p99", "p99.9", "max"}
+
+func percentiles(schedule, send *Latency) (cells []string) {
+	for _, l := range []*Latency{schedule, send} {
+		for _, v := range []*float64{l.P50, l.P90, l.P99, l.P999, l.Max} {
+			cells = append(cells, optional(v))
+		}
+	}
+	return cells
+}
+
+func (r *Result) latencyRows() table {
+	t := table{header: append([]string{"phase", "tasks begun"}, latencyHeader...)}
+	for i := range r.Phases {
+		if p := &r.Phases[i]; p.FromSend.Count > 0 {
+			t.rows = append(t.rows, append([]string{p.Name, number(float64(p.FromSend.Count))}, percentiles(&p.FromSchedule, &p.FromSend)...))
+		}
 	}
 	return t
 }
 
 func (r *Result) groupRows() table {
-	t := table{header: []string{"group", "sent", "handled", "first due", "last begun", "p50", "p90", "p99", "max", "p99 from send"}}
-	for _, g := range r.Groups {
-		l := g.FromSchedule
-		t.rows = append(t.rows, []string{
+	t := table{header: append([]string{"group", "sent", "handled", "first due", "last begun"}, latencyHeader...)}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		t.rows = append(t.rows, append([]string{
 			g.Name, number(float64(g.Sent)), number(float64(g.Handled)), moment(g.First), moment(g.Last),
-			optional(l.P50), optional(l.P90), optional(l.P99), optional(l.Max), optional(g.FromSend.P99),
-		})
+		}, percentiles(&g.FromSchedule, &g.FromSend)...))
 	}
 	return t
 }
 
 func (c *Curve) rows() table {
-	t := table{header: []string{c.Of, c.Unit, "limit", "share", "p99"}}
+	t := table{header: []string{c.Of, c.Unit, "limit", "share", "p99 " + c.P99}}
 	for _, p := range c.Points {
 		limit, share := "", ""
 		if p.Limit != nil && *p.Limit > 0 {

@@ -88,7 +88,7 @@ func held(p *report.Phase) bool {
 
 func answerRamp(a *answers) {
 	best := 0.0
-	curve := &report.Curve{Of: "tasks a second offered", Unit: tasksASecond, Limit: "what was offered"}
+	curve := &report.Curve{Of: "tasks a second offered", Unit: tasksASecond, Limit: "what was offered", P99: report.FromSchedule}
 	steps := a.counted()
 	for i := range steps {
 		p := &steps[i]
@@ -196,7 +196,7 @@ func answerRolling(a *answers) {
 }
 
 func answerScaleOut(a *answers) {
-	curve := &report.Curve{Of: a.t.o.Over, Unit: tasksASecond}
+	curve := &report.Curve{Of: a.t.o.Over, Unit: tasksASecond, P99: report.FromSend}
 	perMessage := float64(max(a.t.o.Pack, 1))
 	if a.t.o.Pack < 0 && a.Tasks.Messages > 0 {
 		perMessage = float64(a.Tasks.Sent) / float64(a.Tasks.Messages)

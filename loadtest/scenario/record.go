@@ -91,8 +91,8 @@ func (r *recorder) begins(body []byte) {
 	r.handled++
 	now := time.Since(r.began)
 	r.last = now
-	r.interval.add(now-t.at, now-t.sent)
-	r.phase.add(now-t.at, now-t.sent)
+	r.interval.add(now, t)
+	r.phase.add(now, t)
 	if t.group != groupRest || len(r.groups) > 0 {
 		r.grouped(t, now)
 	}
@@ -110,7 +110,7 @@ func (r *recorder) grouped(t task, now time.Duration) {
 	}
 	g.handled++
 	g.last = now
-	g.add(now-t.at, now-t.sent)
+	g.add(now, t)
 }
 
 // withGroups makes the recorder look at groups, the rest included, from the first task on.
@@ -118,7 +118,8 @@ func (r *recorder) withGroups() {
 	r.groups[groupRest] = &groupSeen{latencies: newLatencies()}
 }
 
-// latencies are the times until tasks were begun to be handled.
+// latencies are the times until tasks were begun to be handled: since they were due, of those
+// that had a schedule, and since they were sent.
 type latencies struct{ schedule, send *hdrhistogram.Histogram }
 
 // The histograms tell times from a microsecond to a day apart to a tenth of a per cent.
@@ -135,12 +136,15 @@ func newLatencies() latencies {
 	}
 }
 
-func (l latencies) add(schedule, send time.Duration) {
+// add notes that a task was begun to be handled.
+func (l latencies) add(now time.Duration, t task) {
 	put := func(h *hdrhistogram.Histogram, d time.Duration) {
 		_ = h.RecordValue(min(max(int64(d), shortest), longest) / shortest) // within its bounds, which is all that can fail
 	}
-	put(l.schedule, schedule)
-	put(l.send, send)
+	if t.at != noSchedule {
+		put(l.schedule, now-t.at)
+	}
+	put(l.send, now-t.sent)
 }
 
 func (l latencies) reset() {

@@ -84,6 +84,7 @@ func (s *series) tick(now time.Duration) {
 	s.record.mu.Unlock()
 	o.ScheduleP50 = append(o.ScheduleP50, schedule.P50)
 	o.ScheduleP99 = append(o.ScheduleP99, schedule.P99)
+	o.SendP50 = append(o.SendP50, send.P50)
 	o.SendP99 = append(o.SendP99, send.P99)
 	s.tickAt, s.tickMark = now, m
 }
@@ -110,9 +111,6 @@ func (s *series) finish(ph *phase, now time.Duration) report.Phase {
 	out.FromSchedule, out.FromSend = latency(r.phase.schedule), latency(r.phase.send)
 	r.phase.reset()
 	r.mu.Unlock()
-	if ph.rate == asTaken {
-		out.FromSchedule = report.Latency{} // there is none
-	}
 	s.phaseAt, s.phaseMark = now, m
 	return out
 }

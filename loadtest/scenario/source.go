@@ -103,6 +103,9 @@ func (r *reader) Next(ctx context.Context) (pump.Record, error) {
 // task makes the next task.
 func (r *reader) task(d due, now time.Duration) pump.Record {
 	t := task{n: r.n, at: d.at, sent: now, group: d.group}
+	if d.taken {
+		t.at = noSchedule
+	}
 	i := r.n & 1
 	r.n++
 	key := xxhash.Sum64String(strconv.FormatUint(t.n, 16)) // evenly spread, and the same in every test
@@ -115,7 +118,7 @@ func (r *reader) task(d due, now time.Duration) pump.Record {
 	r.bodies[i] = appendTask(r.bodies[i][:0], r.id, t, r.options.TaskBytes)
 	g := &r.groups[t.group]
 	if g.count == 0 {
-		g.first = t.at
+		g.first = d.at
 	}
 	g.count++
 	r.record.sent.Add(1)

@@ -80,7 +80,10 @@ func TestAsManyAsAreTakenKeepsToItsWindow(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, _ := readTask(rec.Body, "0123abcd")
-			at = append(at, got.at)
+			if got.at != noSchedule {
+				t.Errorf("task %d is said to be due at %v", got.n, got.at)
+			}
+			at = append(at, got.sent)
 			bodies = append(bodies, append([]byte(nil), rec.Body...))
 			switch len(at) {
 			case 3: // the window is full; half a second later one of them is handled

@@ -13,10 +13,18 @@ import (
 // fixed layout: people find it in their queues and can read it, and the handler reads
 // it for next to nothing.
 type task struct {
-	n        uint64        // how many-th task of the test
-	at, sent time.Duration // when it was due and when the distributor took it, since the load began
+	n uint64 // how many-th task of the test
+	// at and sent are when it was due and when the distributor took it, since the load
+	// began; at is noSchedule where as many are offered as are taken.
+	at, sent time.Duration
 	group    uint8
 }
+
+// noSchedule is the due time of a task that no schedule has: it is never late.
+const noSchedule = time.Duration(-1)
+
+// noneDue is noSchedule as it is written.
+const noneDue = 1<<(4*numberLen) - 1
 
 // The layout: a name and a value by turns. Numbers are hexadecimal with leading
 // zeros, times in microseconds, so that every value stands where it always stands.
@@ -49,7 +57,11 @@ func appendTask(dst []byte, id string, t task, size int) []byte {
 	from := len(dst)
 	dst = append(append(dst, nameTest...), id...)
 	dst = appendHex(append(dst, nameN...), t.n, numberLen)
-	dst = appendHex(append(dst, nameAt...), uint64(max(t.at, 0)/time.Microsecond), numberLen)
+	at := uint64(noneDue)
+	if t.at != noSchedule {
+		at = uint64(max(t.at, 0) / time.Microsecond)
+	}
+	dst = appendHex(append(dst, nameAt...), at, numberLen)
 	dst = appendHex(append(dst, nameSent...), uint64(max(t.sent, 0)/time.Microsecond), numberLen)
 	dst = appendHex(append(dst, nameGroup...), uint64(t.group), groupLen)
 	dst = append(dst, namePad...)
@@ -90,7 +102,11 @@ func readTask(body []byte, id string) (t task, ok bool) {
 	}
 	ok = true
 	t.n = number(offN, numberLen)
-	t.at = time.Duration(number(offAt, numberLen)) * time.Microsecond
+	if at := number(offAt, numberLen); at == noneDue {
+		t.at = noSchedule
+	} else {
+		t.at = time.Duration(at) * time.Microsecond
+	}
 	t.sent = time.Duration(number(offSent, numberLen)) * time.Microsecond
 	t.group = uint8(number(offGroup, groupLen))
 	return t, ok
