@@ -22,7 +22,8 @@ func clone(b *Builder) *Builder {
 	c.spans = slices.Clone(b.spans)
 	c.raw, c.stream.out = nil, nil
 	if b.raw != nil {
-		c.raw = &slab{bytes.Clone(b.raw.b)}
+		c.raw = &slab{bytes.Clone(b.buf)}
+		c.buf, c.easy = c.raw.b, 0
 	}
 	if b.stream.out != nil {
 		c.stream.out = &slab{bytes.Clone(b.stream.out.b)}

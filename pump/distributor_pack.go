@@ -3,6 +3,7 @@ package pump
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,18 +35,21 @@ type packer struct {
 	interval    int      // the tasks being added were read in (P2.1)
 	receipt     *receipt // of the task being added; nil: nobody waits for it
 	spare       *openEnvelope
+	touched     byte // so that warm is not for nothing
 }
 
 // openEnvelope is one envelope being filled.
 type openEnvelope struct {
-	builder    *codec.Builder
+	// What adding a task touches comes first: there are many, and in no cache.
+	builder  *codec.Builder
+	held     int
+	most     int // tasks in it; 0: as many as fit
+	receipts []receiptPart
+
 	segment    uint32
 	firstN     uint64
 	interval   int // in which its first task was read
-	most       int // tasks in it; 0: as many as fit
 	since      time.Time
-	held       int
-	receipts   []receiptPart
 	prev, next *openEnvelope // next also links spare ones
 }
 
@@ -72,10 +76,13 @@ func (p *packer) add(segment uint32, task codec.Task, now time.Time) error {
 		}
 		e = nil
 	}
-	e.receipts = addReceipt(e.receipts, p.receipt)
-	held := e.builder.Held()
-	p.held += held - e.held
-	e.held = held
+	if p.receipt != nil {
+		e.receipts = addReceipt(e.receipts, p.receipt)
+	}
+	if held := e.builder.Held(); held != e.held {
+		p.held += held - e.held
+		e.held = held
+	}
 	if e.builder.Len() == e.most {
 		return p.seal(e)
 	}
@@ -202,12 +209,13 @@ type laneQueue struct {
 
 // laneItem is a task, its key, id and body one after another in bytes, or a barrier.
 type laneItem struct {
-	n             uint64
-	segment       uint32
-	key, id, body int
-	barrier       int // 0: a task
-	receipt       *receipt
+	n                      uint64 // of the task, or the barrier's number
+	receipt                *receipt
+	segment, key, id, body uint32
 }
+
+// barrierItem is the segment of a barrier: no task has it.
+const barrierItem = math.MaxUint32
 
 func newLane(p *packer) *lane {
 	return &lane{packer: p, wake: make(chan struct{}, 1), space: make(chan struct{}, 1)}
@@ -228,7 +236,7 @@ func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *Record) e
 	q := &l.waiting
 	asleep := len(q.items) == 0 // or about to look: the lane takes all that is there
 	q.bytes = append(append(append(q.bytes, r.Key...), r.ID...), r.Body...)
-	q.items = append(q.items, laneItem{n: n, segment: segment, key: len(r.Key), id: len(r.ID), body: len(r.Body), receipt: r.receipt})
+	q.items = append(q.items, laneItem{n, r.receipt, segment, uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body))})
 	l.mu.Unlock()
 	if asleep {
 		signal(l.wake)
@@ -239,7 +247,7 @@ func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *Record) e
 // mark puts a barrier behind what has been offered.
 func (l *lane) mark(barrier int) {
 	l.mu.Lock()
-	l.waiting.items = append(l.waiting.items, laneItem{barrier: barrier})
+	l.waiting.items = append(l.waiting.items, laneItem{n: uint64(barrier), segment: barrierItem})
 	l.mu.Unlock()
 	signal(l.wake)
 }
@@ -356,18 +364,39 @@ func (l *lane) swap(q *laneQueue) (closed bool) {
 func (l *lane) pack(q *laneQueue) error {
 	now := time.Now()
 	rest := q.bytes
-	for _, i := range q.items {
-		if i.barrier > 0 {
-			l.packer.interval = i.barrier
-			l.passed(i.barrier)
+	for at, i := range q.items {
+		if at%warmed == 0 {
+			l.packer.warm(q.items[at:min(at+warmed, len(q.items))])
+		}
+		if i.segment == barrierItem {
+			l.packer.interval = int(i.n)
+			l.passed(int(i.n))
 			continue
 		}
-		t := codec.Task{N: i.n, Key: rest[:i.key], ID: rest[i.key : i.key+i.id], Body: rest[i.key+i.id : i.key+i.id+i.body]}
-		rest = rest[i.key+i.id+i.body:]
+		id := i.key + i.id
+		t := codec.Task{N: i.n, Key: rest[:i.key], ID: rest[i.key:id], Body: rest[id : id+i.body]}
+		rest = rest[id+i.body:]
 		l.packer.receipt = i.receipt
 		if err := l.packer.add(i.segment, t, now); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// warmed is how many tasks' envelopes are fetched into the processor's caches together.
+const warmed = 16
+
+// warm touches the envelopes that tasks are about to be added to. Each is in other memory than the
+// last, where nothing has been for a thousand tasks, and to wait for that once for all of them
+// takes a third of the time of waiting for one after the other.
+func (p *packer) warm(items []laneItem) {
+	for _, i := range items {
+		if i.segment == barrierItem {
+			continue
+		}
+		if e := p.open[int(i.segment)/p.stride]; e != nil {
+			p.touched += e.builder.Warm()
+		}
+	}
 }
