@@ -199,13 +199,16 @@ func (t labelled) Ticks(lo, hi float64) []plot.Tick {
 // The size of a plot in points, as it is drawn; the page scales it.
 const width, height = 760, 250
 
+// edge is left free at the right, where half of the last label stands out, and half of it above.
+const edge = 16
+
 var namespaces = regexp.MustCompile(`\s+xmlns(:\w+)?="[^"]*"`)
 
 // render draws the plot as an element of a page. What stands before the element, and
 // its namespaces, are of no use in a page.
 func render(p *plot.Plot) (template.HTML, error) {
 	c := vgsvg.NewWith(vgsvg.UseWH(width, height))
-	p.Draw(draw.New(c))
+	p.Draw(draw.Crop(draw.New(c), 0, -edge, 0, -edge/2))
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return "", err
