@@ -331,22 +331,25 @@ func (m *member) nudgeMembers(to []control.Member) {
 // nudgeOwner makes the owner of a segment, or in a shared workload some processor,
 // look into a queue. It returns at once.
 func (m *member) nudgeOwner(s *shard, segment uint32) {
-	v := m.view()
-	if v == nil {
-		return
+	if v := m.view(); v != nil {
+		m.nudges.nudgeOwner(v, m.cfg.Instance, s, segment)
 	}
-	n := Nudge{Queue: s.String()}
+}
+
+// nudgeOwner does so by a view, on behalf of an instance.
+func (s *nudger) nudgeOwner(v *control.View, by string, queue *shard, segment uint32) {
+	n := Nudge{Queue: queue.String()}
 	if v.Owners != nil {
-		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != m.cfg.Instance {
-			m.nudges.nudge(n.Queue+" "+owner.Instance, nudgeTo(&owner, n))
+		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != by {
+			s.nudge(n.Queue+" "+owner.Instance, nudgeTo(&owner, n))
 		}
 		return
 	}
 	if all := v.Processors(); len(all) > 0 {
-		name := all[m.jitter.pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
+		name := all[s.jitter.pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
 		for i := range v.Members {
 			if v.Members[i].Instance == name {
-				m.nudges.nudge(n.Queue, nudgeTo(&v.Members[i], n))
+				s.nudge(n.Queue, nudgeTo(&v.Members[i], n))
 			}
 		}
 	}

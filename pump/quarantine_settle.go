@@ -60,6 +60,8 @@ func (q *Quarantine) settleAll(ctx context.Context, f QuarantineFilter, o Quaran
 		return &ConfigError{Field: "rate", Problem: fmt.Sprintf("%v is out of range", o.Rate), Fix: "use 0.01 to 1e6 messages a second"}
 	}
 	limiter := rate.NewLimiter(rate.Limit(o.Rate), 1)
+	hints := q.hints(ctx)
+	defer hints.nudges.close()
 	left := f.Limit
 	// No more than can be settled within half of a lease.
 	atOnce := int(max(1, min(storage.MaxGet, o.Rate*quarantineLease.Seconds()/2)))
@@ -73,7 +75,7 @@ func (q *Quarantine) settleAll(ctx context.Context, f QuarantineFilter, o Quaran
 			return scanKeep | scanEnough
 		default:
 			var err error
-			if verdict, err = q.settleOne(ctx, t, outcome); err != nil {
+			if verdict, err = q.settleOne(ctx, t, outcome, hints); err != nil {
 				out.Outcome, out.Left, out.Problem = OutcomeKept, t.message.Tasks, err.Error()
 			}
 		}
@@ -86,7 +88,7 @@ func (q *Quarantine) settleAll(ctx context.Context, f QuarantineFilter, o Quaran
 
 // settleOne redrives or drops one message, or the tasks of it that are meant. What is
 // begun is finished, also when the context ends in the midst of it.
-func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string) (scanVerdict, error) {
+func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hints *redriveHints) (scanVerdict, error) {
 	if !t.sure() {
 		return scanKeep, errLeftLooking
 	}
@@ -101,9 +103,9 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string) (s
 	if err != nil {
 		return scanKeep, err
 	}
+	var home *shard
 	if text != nil {
-		home, err := q.homeOf(ctx, segment)
-		if err != nil {
+		if home, err = q.homeOf(ctx, segment); err != nil {
 			return scanKeep, err
 		}
 		if err := q.trying(ctx, home, "put", m.ID, func(ctx context.Context) error { return home.put(ctx, text, 0) }); err != nil {
@@ -129,6 +131,9 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string) (s
 	}
 	if parts.rest == nil {
 		q.removeCause(ctx, m.row)
+	}
+	if home != nil {
+		hints.put(ctx, home, segment) // last: it may take a while, and the message in quarantine is leased
 	}
 	return scanGone, nil
 }

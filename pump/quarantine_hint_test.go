@@ -1,0 +1,68 @@
+package pump
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// P8.2: who puts tasks back into a queue that may have been idle for long tells their owner; also
+// one that is given up is something to look at, in mode once. That nobody can be told keeps nothing.
+func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		delivery string
+		settle   func(*Quarantine, context.Context, QuarantineFilter, QuarantineOptions, func(QuarantineOutcome) bool) error
+		dark     bool
+		told     bool
+	}{
+		{"redriven", control.DeliverAtLeastOnce, (*Quarantine).Redrive, false, true},
+		{"redriven, once", control.DeliverOnce, (*Quarantine).Redrive, false, true},
+		{"dropped", control.DeliverAtLeastOnce, (*Quarantine).Drop, false, false},
+		{"dropped, once", control.DeliverOnce, (*Quarantine).Drop, false, true},
+		{"redriven while the cluster cannot be read", control.DeliverAtLeastOnce, (*Quarantine).Redrive, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorldOf(t, control.WorkloadSpec{Delivery: c.delivery}, 1, 2, nil, func(t *testing.T, w *world) {
+				p, _ := w.joiner("p", "work", func(cfg *Config, _ *memberOptions) { cfg.Delivery = Delivery(c.delivery) })
+				defer p.leave(t.Context())
+				w.within(time.Minute, "p owns the segment", func() bool { _, ok := p.hold(someSegment); return ok })
+				w.poison("accounta", someSegment, ReasonAttempts, time.Now(), "key")
+				cfg := w.config("operator", 2)
+				sent := &nudgedList{}
+				cfg.Nudge = func(_ context.Context, n Nudge) error {
+					sent.Nudged(n)
+					return nil
+				}
+				q, err := OpenQuarantine(t.Context(), cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.dark { // only the second query is that of the cluster
+					w.fault(azsim.Rule{Instance: "operator", Fault: azsim.FailBefore, Skip: 1}, "QueryEntities")
+				}
+				settled := 0
+				if err := c.settle(q, t.Context(), QuarantineFilter{}, QuarantineOptions{}, func(o QuarantineOutcome) bool {
+					if o.Outcome != OutcomeKept {
+						settled++
+					}
+					return true
+				}); err != nil || settled != 1 {
+					t.Fatalf("%d messages settled: %v", settled, err)
+				}
+				account, queue := w.home(someSegment)
+				var want []Nudge
+				if c.told {
+					want = []Nudge{{Address: "p.example:80", Instance: "p", Queue: account + "/" + queue, Here: true}}
+				}
+				if got := sent.take(); !slices.Equal(got, want) {
+					t.Errorf("told: %+v, want %+v", got, want)
+				}
+			})
+		})
+	}
+}
