@@ -173,7 +173,10 @@ func (f *planFlags) configured(changed func(string) bool) error {
 	}
 	take("accounts", func() { f.in.Accounts = len(c.Accounts) })
 	take("queues", func() { f.in.Queues = queues / max(len(c.Accounts), 1) })
-	take("segments", func() { f.in.Segments = max(c.Segments, 0) })
+	take("segments", func() {
+		f.in.Shared = c.Segments == pump.Shared
+		f.in.Segments = max(c.Segments, 0)
+	})
 	take("delivery", func() { f.delivery = cmp.Or(string(c.Delivery), f.delivery) })
 	take("account-limit", func() { f.in.AccountLimit = cmp.Or(c.Budget.Account, f.in.AccountLimit) })
 	take("queue-limit", func() { f.in.QueueLimit = cmp.Or(c.Budget.Queue, f.in.QueueLimit) })

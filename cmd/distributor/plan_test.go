@@ -148,6 +148,21 @@ func TestAPlanTakesWhatTheConfigurationHas(t *testing.T) {
 	}
 }
 
+func TestWhereSegmentsHaveNoOwnersNoProcessorIsABottleneckByItself(t *testing.T) {
+	account := "workload: work\n%saccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n    queues: 4\n"
+	for segments, fits := range map[string]bool{"segments: 0\n": true, "": false} {
+		path := filepath.Join(t.TempDir(), "pump.yaml")
+		if err := os.WriteFile(path, fmt.Appendf(nil, account, segments), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// Ten processors on four queues: those who own segments pass on what is another's.
+		out, err := planned(t, "--rate", "6000", "--handler-seconds", "0.1", "--task-bytes", "100", "--config", path)
+		if (err == nil) != fits || strings.Contains(out, "processors a queue") == fits {
+			t.Errorf("%q: %v\n%s", segments, err, out)
+		}
+	}
+}
+
 func TestTheCommandThatAPlanMeasuresSeesNoCredentials(t *testing.T) {
 	t.Setenv("AZURE_CLIENT_SECRET", "hunter2")
 	t.Setenv("OF_THE_CONFIGURATION", "c2VjcmV0")

@@ -47,7 +47,7 @@ func (in *Input) count(p *Plan, got float64) {
 	queues := r.Put + r.Get + r.Delete + r.Renew
 	r.PerThousand = queues / in.Rate * 1000
 	busy := in.Hours * 3600
-	queuesDay := queues*busy + idleGets(p.Queues)*(day-busy)
+	queuesDay := queues*busy + idleGets(p.Queues*in.readers(p))*(day-busy)
 	tablesDay := r.Table*busy + idle*(day-busy)
 	r.PerDay = queuesDay + tablesDay
 

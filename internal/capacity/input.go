@@ -24,6 +24,9 @@ type Input struct {
 	Accounts int // to be used; 0: as many as it takes
 	Queues   int // of each account; 0: as many as it takes, and 8 at least
 	Segments int // 0: the default for so many queues
+	// Shared: segments have no owners, any processor takes anything ([pump.Shared]). Then
+	// Segments is 0.
+	Shared bool
 
 	AccountLimit float64 // messages a second of an account. Default 20,000
 	QueueLimit   float64 // messages a second of a queue. Default 2,000
@@ -135,6 +138,9 @@ func (in Input) Defaults() (Input, error) {
 	}
 	if s := in.Segments; s != 0 && (s < 64 || s > 4096 || s&(s-1) != 0) {
 		return in, &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: "use a power of two from 64 to 4096, or leave it out"}
+	}
+	if in.Shared && in.Segments != 0 {
+		return in, &pump.ConfigError{Field: "segments", Problem: "a shared workload has no number of segments of its own", Fix: "leave it out"}
 	}
 	if in.HandlerCPU > in.HandlerSeconds {
 		return in, &pump.ConfigError{Field: "handler-cpu-seconds", Problem: "is more than the handler takes in all", Fix: "use --handler-seconds at most"}

@@ -15,7 +15,8 @@ type load struct {
 func (in *Input) load(p *Plan, rate float64) load {
 	l := load{rate: rate, packing: in.packing(rate, p.Segments)}
 	var empty float64
-	l.got, empty = gets(l.packing.Messages/float64(p.Queues), in.Latency, p.Queues)
+	polled := p.Queues * in.readers(p)
+	l.got, empty = gets(l.packing.Messages/float64(polled), in.Latency, polled)
 	spared := empty * (1 - in.polling(p, &l))
 	l.got, empty = l.got-spared, empty-spared
 	l.cost = 2 + l.got // put, delete, gets
@@ -23,6 +24,14 @@ func (in *Input) load(p *Plan, rate float64) load {
 		l.cost = 3 + empty // an empty one costs one as well
 	}
 	return l
+}
+
+// readers is how many processors ask each queue: its owner, or all of a shared workload.
+func (in *Input) readers(p *Plan) int {
+	if in.Shared {
+		return max(p.Processors, 1)
+	}
+	return 1
 }
 
 // polling is the part of the time in which processors ask for messages at all: not while more of a
@@ -87,7 +96,7 @@ func (in *Input) resources(p *Plan) (all []resource) {
 		all = append(all, resource{name: name, what: fmt.Sprintf(what, a...), remedy: remedy, used: used})
 	}
 	queues := ceil(p.Segments, p.Queues) / float64(p.Segments)
-	processors := spread(p.Queues, p.Segments, p.Processors)
+	processors := in.spread(p, p.Processors)
 	add("accounts", "more accounts, or more tasks in a message",
 		func(l *load) float64 { return l.packing.Messages * l.cost / in.AccountLimit / float64(p.Accounts) },
 		"%d x %s messages/s", p.Accounts, Short(in.AccountLimit))
@@ -110,7 +119,7 @@ func (in *Input) resources(p *Plan) (all []resource) {
 	add("distributors' CPU", "larger machines, or the input divided among more distributors run --once",
 		func(l *load) float64 { return l.rate * in.sending(l) / in.Machine.CPUs / float64(p.Distributors) },
 		"%d x %s CPUs", p.Distributors, Short(in.Machine.CPUs))
-	if p.Processors > p.Queues {
+	if p.Processors > p.Queues && !in.Shared {
 		// Who shares a queue passes on what is another's, at ten times the cost of one alone (P7), so
 		// more processors than queues are counted as no more than queues.
 		add("processors a queue", "more queues, or a higher --concurrency",
@@ -123,9 +132,11 @@ func (in *Input) resources(p *Plan) (all []resource) {
 		add("hottest key's queue", "another --key, or one that is finer: a key has one queue",
 			func(l *load) float64 { return in.keyMessages(l, in.withKey(queues)) * l.cost / in.QueueLimit },
 			"%s; its queue has %s %%", why, Short(100*in.withKey(queues)))
-		add("hottest key's processor", "another --key, or one that is finer: a key has one processor",
-			func(l *load) float64 { return l.rate * in.busy(l) * in.withKey(processors) },
-			"%s; its processor has %s %%", why, Short(100*in.withKey(processors)))
+		if !in.Shared {
+			add("hottest key's processor", "another --key, or one that is finer: a key has one processor",
+				func(l *load) float64 { return l.rate * in.busy(l) * in.withKey(processors) },
+				"%s; its processor has %s %%", why, Short(100*in.withKey(processors)))
+		}
 		for i := range all[key:] {
 			all[key+i].ofKey = true
 		}

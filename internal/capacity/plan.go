@@ -153,7 +153,7 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 // anything else, which is the most that size can do for it.
 func (in *Input) keyFits(p *Plan, l *load) bool {
 	alone := in.withKey(1 / float64(p.Segments))
-	return in.enough(in.keyMessages(l, alone)*l.cost/in.QueueLimit) && in.enough(l.rate*in.busy(l)*alone)
+	return in.enough(in.keyMessages(l, alone)*l.cost/in.QueueLimit) && (in.Shared || in.enough(l.rate*in.busy(l)*alone))
 }
 
 // processes finds how many it takes: T x X / S must reach the rate, with the fullest of them in
@@ -161,8 +161,8 @@ func (in *Input) keyFits(p *Plan, l *load) bool {
 func (in *Input) processes(p *Plan, l *load) {
 	mended := in.keyFits(p, l)
 	fits := func(x int) bool {
-		part := spread(p.Queues, p.Segments, x)
-		if mended {
+		part := in.spread(p, x)
+		if mended && !in.Shared {
 			part = in.withKey(part)
 		}
 		return in.enough(in.Rate * in.busy(l) * part)
@@ -171,7 +171,10 @@ func (in *Input) processes(p *Plan, l *load) {
 	for x < p.Segments && !fits(x) {
 		x++
 	}
-	p.Processors = min(x, p.Segments)
+	p.Processors = x
+	if !in.Shared { // who owns nothing does nothing
+		p.Processors = min(x, p.Segments)
+	}
 	p.Distributors = max(1, int(math.Ceil(in.Rate*in.sending(l)/(in.Machine.CPUs*(1-in.Headroom))-1e-9)))
 	p.VMs = p.Processors + p.Distributors
 }
@@ -256,12 +259,15 @@ const envelopeSeconds = 5.0
 const headerText = 150
 
 // spread is the part of the tasks that the fullest of so many processors has: whole queues where
-// there are enough, else segments (P5.5).
-func spread(queues, segments, processors int) float64 {
-	if processors <= queues {
-		return ceil(queues, processors) / float64(queues)
+// there are enough, else segments (P5.5). Of a shared workload each takes what it has room for.
+func (in *Input) spread(p *Plan, processors int) float64 {
+	switch {
+	case in.Shared:
+		return 1 / float64(processors)
+	case processors <= p.Queues:
+		return ceil(p.Queues, processors) / float64(p.Queues)
 	}
-	return ceil(segments, processors) / float64(segments)
+	return ceil(p.Segments, processors) / float64(p.Segments)
 }
 
 func ceil(n, parts int) float64 { return float64((n + parts - 1) / parts) }

@@ -131,6 +131,9 @@ func (tr trial) config(t *testing.T, sim *azsim.Sim, instance string, nudge func
 	if tr.in.Once {
 		c.Delivery = pump.Once
 	}
+	if tr.in.Shared {
+		c.Segments = pump.Shared
+	}
 	for _, name := range sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport().As(instance)})
 		if err != nil {
@@ -232,6 +235,7 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 		{"slow tasks", Input{Rate: 60, HandlerSeconds: 2, Concurrency: 16, Headroom: 0.3}, jsonTask},
 		{"slow tasks in small messages", Input{Rate: 80, HandlerSeconds: 0.5, Concurrency: 4, Segments: 64, SealAge: time.Minute}, jsonTask},
 		{"few tasks", Input{Rate: 4, HandlerSeconds: 0.5}, jsonTask},
+		{"shared", Input{Rate: 600, HandlerSeconds: 0.5, Shared: true, Pack: 20, SealAge: 10 * time.Second}, jsonTask},
 		{"once", Input{Rate: 500, HandlerSeconds: 0.01, Once: true}, jsonTask},
 	} {
 		t.Run(c.name, func(t *testing.T) {
