@@ -139,6 +139,13 @@ func (b *budget) setTarget(target float64) {
 	b.grant() // who waits may wait for less long, or longer
 }
 
+// trySpend spends cost if that needs no waiting.
+func (b *budget) trySpend(c class, cost int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.anyWaiting(c) && b.allow(cost)
+}
+
 // spend waits until cost may be spent, or the context ends.
 func (b *budget) spend(ctx context.Context, c class, cost int) error {
 	b.mu.Lock()

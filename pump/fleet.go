@@ -188,15 +188,24 @@ func (s *shard) do(ctx context.Context, c class, cost int, op operation, about s
 	return s.send(ctx, op, call)
 }
 
-// pay waits until both budgets can pay. Its error says that nothing was sent.
+// pay waits until both budgets can pay, in one instant. Requests that had paid the one and waited for
+// the other would be sent together once that can pay, and be more than the service forgives of the
+// first: where others use a part of an account's limit, its queues were throttled without end.
+// So who has to wait for one takes back what the other had. Its error says that nothing was sent.
 func (s *shard) pay(ctx context.Context, c class, cost int, op operation, about string) error {
-	for _, b := range [...]*budget{s.budget, s.account.budget} {
+	myTurn := func() bool {
 		s.turn.wait("pay", op.String(), s.account.name, s.name, about)
-		if ctx.Err() != nil || b.spend(ctx, c, cost) != nil {
+		return ctx.Err() == nil
+	}
+	for one, other := s.budget, s.account.budget; ; one, other = other, one {
+		if !myTurn() || one.spend(ctx, c, cost) != nil {
 			return storage.NotSent(ctx, op.String(), s.account.name, s.name)
 		}
+		if myTurn() && other.trySpend(c, cost) {
+			return nil
+		}
+		one.charge(-cost)
 	}
-	return nil
 }
 
 // send makes a request that is paid for.

@@ -96,7 +96,7 @@ func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 // With clients that nobody knows eating three tenths of one account's limit, or of one
 // queue's, what they leave is used, and little is refused.
 func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
-	small := []limitsOf{{1, 1, 0, 0.2}, {4, 1, 0, 0.1}}
+	small := []limitsOf{{1, 1, 0, 0.2}, {4, 1, 0, 0.1}, {1, 10, 0, 0.1}}
 	if *limitsTable {
 		small = []limitsOf{{1, 1, 0, 0}, {1, 10, 0, 0}, {10, 1, 0, 0}}
 	}
