@@ -56,7 +56,7 @@ func (r *Result) rates() *chart {
 	s := &r.Series
 	return &chart{
 		title: "Throughput", x: "seconds", y: "tasks/s", atZero: true, events: r.Events,
-		text: "Tasks that the distributor took and tasks whose handling began. Dashed: what was due by the schedule; nothing where as many were offered as were taken.",
+		text: "Tasks that the distributor took and tasks whose handling began. Dashed: what was due by the schedule, bursts spread over their phase; nothing where as many were offered as were taken.",
 		curves: []curve{
 			{name: "handled", xs: s.ends(), ys: known(s.Handled)},
 			{name: "sent", xs: s.ends(), ys: known(s.Sent)},
