@@ -11,7 +11,7 @@ const (
 	minMatch    = 4
 	// windowStep is how far apart the places of a window are that are looked for. A copy of what is between two
 	// is found a few bytes later, and then begins where it begins.
-	windowStep = 4
+	windowStep = 2
 	// skipAfter: of what repeats nothing for 64 bytes every second place is looked at, and so on.
 	skipAfter = 6
 )
@@ -32,17 +32,20 @@ func (d *deflater) find(src []byte, from int) {
 	back := 1    // the distance of the last copy
 	for at := max(from, 1); at <= last; {
 		word, seen := d.see(src, at, base)
-		if binary.LittleEndian.Uint32(src[at-back:]) != uint32(word) {
-			if uint32(seen) != uint32(word) || uint32(seen>>32) < base {
+		differs := word ^ binary.LittleEndian.Uint64(src[at-back:])
+		if uint32(differs) != 0 {
+			if distance := d.before(src, at, word, seen, base); distance > 0 {
+				back = distance
+			} else if alike := fourAlike(differs); alike != 0 {
+				// A few bytes further on it goes on as before: numbers that differ. To look at one
+				// place after the other until then would take longer for a part of a percent.
+				if at += bits.TrailingZeros64(alike) / 8; at <= last {
+					d.see(src, at, base)
+				}
+			} else {
 				at += 1 + (at-done)>>skipAfter
 				continue
 			}
-			distance := at - int(uint32(seen>>32)-base)
-			if distance > maxDistance || src[at+4] != src[at-distance+4] {
-				at += 1 + (at-done)>>skipAfter
-				continue
-			}
-			back = distance
 		}
 		length := minMatch + same(src[at+minMatch:], src[at-back+minMatch:])
 		for at > done && at > back && src[at-1] == src[at-1-back] {
@@ -72,6 +75,27 @@ func (d *deflater) see(src []byte, at int, base uint32) (word, seen uint64) {
 	return word, seen
 }
 
+// before is how far before a place with these eight bytes those that were seen there last are, if they
+// begin with the same five; else 0.
+func (d *deflater) before(src []byte, at int, word, seen uint64, base uint32) int {
+	if uint32(seen) != uint32(word) || uint32(seen>>32) < base {
+		return 0
+	}
+	distance := at - int(uint32(seen>>32)-base)
+	if distance > maxDistance || src[at+4] != src[at-distance+4] {
+		return 0
+	}
+	return distance
+}
+
+// fourAlike has the high bit of each byte of x set that is zero, like the three behind it.
+func fourAlike(x uint64) uint64 {
+	const low = 0x7f7f7f7f7f7f7f7f
+	zero := ^((x&low + low) | x | low)
+	zero &= zero >> 8
+	return zero & (zero >> 16)
+}
+
 // hash is of the first five bytes of a word: copies of four that are far away take more bits
 // than what they stand for.
 func hash(word uint64) uint64 { return word << 24 * 889523592379 >> (64 - hashBits) }
@@ -79,9 +103,18 @@ func hash(word uint64) uint64 { return word << 24 * 889523592379 >> (64 - hashBi
 // same is how many bytes a and the longer b begin with alike.
 func same(a, b []byte) int {
 	n := 0
-	for ; len(a)-n >= 8; n += 8 {
-		if x := binary.LittleEndian.Uint64(a[n:]) ^ binary.LittleEndian.Uint64(b[n:]); x != 0 {
-			return n + bits.TrailingZeros64(x)/8
+	for ; len(a)-n >= 16; n += 16 {
+		u, v := a[n:n+16], b[n:n+16]
+		x := binary.LittleEndian.Uint64(u) ^ binary.LittleEndian.Uint64(v)
+		y := binary.LittleEndian.Uint64(u[8:]) ^ binary.LittleEndian.Uint64(v[8:])
+		if x|y != 0 {
+			// Which of the two it is cannot be foretold, so there is no branch for it.
+			k := bits.TrailingZeros64(x)
+			more := bits.TrailingZeros64(y)
+			if x == 0 {
+				k += more
+			}
+			return n + k/8
 		}
 	}
 	for ; n < len(a) && a[n] == b[n]; n++ {
