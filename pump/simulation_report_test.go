@@ -24,6 +24,7 @@ type simSum struct {
 	wrong    int
 	stuck    int
 	lost     int
+	double   int // states that are not what the ledger's tasks come to, ledgers with more tasks than there are, tasks at work twice
 	virtual  time.Duration
 	requests int
 	tasks    int
@@ -55,6 +56,9 @@ func (sum *simSum) add(w *simWorld) (worlds int) {
 		if strings.Contains(what, "lost") {
 			sum.lost++
 		}
+		if slices.ContainsFunc([]string{"the state of segment", "tasks more as done", "twice at the same time"}, func(s string) bool { return strings.Contains(what, s) }) {
+			sum.double++
+		}
 	}
 	sum.virtual += w.lasted
 	sum.requests += w.requests
@@ -73,10 +77,10 @@ func (sum *simSum) add(w *simWorld) (worlds int) {
 func (sum *simSum) String() string {
 	sum.mu.Lock()
 	defer sum.mu.Unlock()
-	return fmt.Sprintf(`%d worlds (%d with delivery once, %d with a reducer), %d with something wrong: %d tasks lost, %d worlds stuck
-%.1f hours of virtual time in %v, %d requests, %d tasks, %d done again
+	return fmt.Sprintf(`%d worlds (%d with delivery once, %d with a reducer), %d with something wrong: %d tasks lost, %d double effects in ledgers and states, %d worlds stuck
+%.1f hours of virtual time in %v, %d requests, %d tasks, %d delivered and done again
 the slowest recovered in %v (seed %d); the closest to its bound took %.0f %% of it
-`, sum.worlds, sum.once, sum.reducers, sum.wrong, sum.lost, sum.stuck, sum.virtual.Hours(), time.Since(sum.began).Round(time.Second), sum.requests, sum.tasks,
+`, sum.worlds, sum.once, sum.reducers, sum.wrong, sum.lost, sum.double, sum.stuck, sum.virtual.Hours(), time.Since(sum.began).Round(time.Second), sum.requests, sum.tasks,
 		sum.counts["effects repeated"], sum.longest.Round(time.Millisecond), sum.slowest, 100*sum.closest)
 }
 
