@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race cluster simulate windows chaos count poison limits scale lint fmt vuln fuzz bench soak cover azurite clean
+.PHONY: help build run test test-race cluster simulate planted windows chaos count poison limits scale lint fmt vuln fuzz bench soak cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ ifdef PLAN
 else
 	cd pump && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.report '$(CURDIR)/pump/SIMULATION.md'
 endif
+
+planted: ## plant each of the listed mistakes, see which seed finds it, and write pump/PLANTED.md and pump/control/PLANTED.md
+	$(GO) test ./pump/control ./pump -count 1 -timeout 2h -tags planted -run Planted -planted.write
 
 windows: ## hit every window of vulnerability and write pump/WINDOWS.md
 	$(GO) test ./pump -count 1 -timeout 30m -run '^TestWindows$$' -windows.write

@@ -16,7 +16,18 @@ import (
 var (
 	plantedSeeds = flag.Int("planted.seeds", 200, "how many seeds may be played to find a planted mistake")
 	plantedOnly  = flag.String("planted.only", "", "plant only the mistake of this name")
+	plantedWrite = flag.Bool("planted.write", false, "write PLANTED.md")
 )
+
+const plantedHead = `# Mistakes that the simulation must find
+
+Made by ` + "`make planted`" + `. Each of these mistakes ([planted.go](planted.go)) is planted in the pump by the build tag ` + "`planted`" + `, and worlds of one seed after
+the other are played until one shows something wrong; ` + "`make test`" + ` fails if 200 do not. Those of the ledger, the cluster and
+the election are [beside them](control/PLANTED.md).
+
+| mistake | seeds it took, or what found it | what was wrong first |
+|---|---|---|
+`
 
 // TestPlantedMistakesAreFound is the proof of the simulation: with each mistake that
 // planted.go lists, a plan of testdata or that of some
@@ -35,7 +46,7 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 		t.Fatalf("planted.go lists %d mistakes", len(all))
 	}
 	defer func() { planted = "" }()
-	var table strings.Builder
+	var table, page strings.Builder
 	for _, m := range all {
 		if *plantedOnly != "" && m.name != *plantedOnly {
 			continue
@@ -48,8 +59,14 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 		}
 		t.Logf("%-20s %-26s %.200s", m.name, by, first)
 		fmt.Fprintf(&table, "%-20s %-26s %.160s\n", m.name, by, first)
+		fmt.Fprintf(&page, "| %s | %s | %.160s |\n", m.what, by, strings.ReplaceAll(first, "|", "/"))
 	}
-	t.Logf("mistake, what found it, what was seen first\n%s", table.String())
+	if *plantedWrite && !t.Failed() {
+		if err := os.WriteFile("PLANTED.md", []byte(plantedHead+page.String()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("mistake, how many seeds it took or what found it, what was seen first\n%s", table.String())
 }
 
 // searchSim plays the plan that was written for a mistake, if there is one, and
@@ -85,7 +102,7 @@ func searchSim(t *testing.T, name string) (by, first string) {
 		})
 		for seed := from; seed < from+batch; seed++ {
 			if wrong[seed] != "" {
-				return fmt.Sprintf("%d seeds", seed+1), wrong[seed]
+				return fmt.Sprint(seed + 1), wrong[seed]
 			}
 		}
 	}

@@ -16,7 +16,31 @@ import (
 var (
 	plantedSeeds = flag.Int("planted.seeds", 300, "how many seeds may be played to find a planted mistake")
 	plantedOnly  = flag.String("planted.only", "", "plant only the mistake of this name")
+	plantedWrite = flag.Bool("planted.write", false, "write PLANTED.md")
 )
+
+const plantedHead = `# Mistakes that the tests of the control plane must find
+
+Made by ` + "`make planted`" + `. Each of these mistakes ([planted.go](planted.go), [planted_ledger.go](planted_ledger.go)) is planted by the build tag ` + "`planted`" + `, and
+histories of one seed after the other are played until one breaks a promise; ` + "`make test`" + ` fails if 300 do not. Those of the whole pump
+are [above](../PLANTED.md).
+
+| mistake | seeds it took, or what found it | what was wrong first |
+|---|---|---|
+`
+
+// plantedRows are what the tests of planted mistakes have found so far.
+var plantedRows strings.Builder
+
+// noteFound adds what found a mistake, and writes the page if that is wanted.
+func noteFound(t *testing.T, what mistake, by, first string) {
+	fmt.Fprintf(&plantedRows, "| %s | %s | %.160s |\n", what, by, strings.ReplaceAll(first, "|", "/"))
+	if *plantedWrite {
+		if err := os.WriteFile("PLANTED.md", []byte(plantedHead+plantedRows.String()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // TestPlantedMistakesAreFound is the proof of the proof: with each mistake that
 // planted.go lists, and that a reader of this package might make, a script of
@@ -44,8 +68,9 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 			continue
 		}
 		fmt.Fprintf(&table, "%-17s %-17s %s\n", name, by, first)
+		noteFound(t, what, by, first)
 	}
-	t.Logf("mistake, what found it, what was seen first\n%s", table.String())
+	t.Logf("mistake, how many seeds it took or what found it, what was seen first\n%s", table.String())
 }
 
 // searchCluster plays seed after seed, as many at once as there are processors,
@@ -80,7 +105,7 @@ func searchCluster(t *testing.T, name string) (by, first string) {
 		})
 		for seed := from; seed < from+batch; seed++ {
 			if wrong[seed] != "" {
-				return fmt.Sprintf("%d seeds", seed+1), wrong[seed]
+				return fmt.Sprint(seed + 1), wrong[seed]
 			}
 		}
 	}

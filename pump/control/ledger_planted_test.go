@@ -2,7 +2,10 @@
 
 package control
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // TestPlantedLedgerMistakesAreFound is the proof of the fights: with each mistake that a reader of
 // the ledger might make, some seed breaks a promise. It prints how many seeds that took.
@@ -14,6 +17,7 @@ func TestPlantedLedgerMistakesAreFound(t *testing.T) {
 		for seed := range uint64(*plantedSeeds) {
 			if wrong, _ := fightOf(t, seed); len(wrong) > 0 {
 				t.Logf("%s: %d seeds: %s", m, seed+1, wrong[0])
+				noteFound(t, m, fmt.Sprint(seed+1), wrong[0])
 				found = true
 				break
 			}
