@@ -251,10 +251,11 @@ func TestAWarningIsShownTwice(t *testing.T) {
 	log := slog.New(f).With("of", "pump")
 	for range 5 {
 		log.Warn("it hurts")
+		log.Warn(unused)
 		log.Info("it goes on")
 	}
 	f.rest(slog.New(slog.NewTextHandler(&b, nil)))
-	if n := strings.Count(b.String(), `msg="it hurts"`); n != 2 || !strings.Contains(b.String(), "times=3") || strings.Contains(b.String(), "goes on") {
+	if n := strings.Count(b.String(), `msg="it hurts"`); n != 2 || !strings.Contains(b.String(), "times=3") || strings.Contains(b.String(), "goes on") || strings.Contains(b.String(), "not in use") {
 		t.Errorf("%d times:\n%s", n, b.String())
 	}
 	b.Reset()

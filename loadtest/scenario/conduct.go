@@ -374,7 +374,8 @@ func (t *test) watch(ctx context.Context, interval time.Duration) error {
 				t.series.tick(now)
 			}
 			tick = now.Truncate(interval) + interval
-			t.progress(ph.name)
+			h := t.series.out.Handled
+			t.progress(ph.name, h[len(h)-1])
 		}
 		if now >= ph.until || err != nil {
 			t.phases = append(t.phases, t.series.finish(ph, now))
@@ -390,17 +391,15 @@ func (t *test) watch(ctx context.Context, interval time.Duration) error {
 	return nil
 }
 
-func (t *test) progress(phase string) {
+// progress tells how far the test is; perSecond is how many tasks were handled lately.
+func (t *test) progress(phase string, perSecond float64) {
 	if t.o.Progress == nil {
 		return
 	}
-	p := Progress{Phase: phase, Seconds: t.record.now().Seconds(), Of: t.plan.end().Seconds(), Sent: t.record.sent.Load()}
+	p := Progress{Phase: phase, Seconds: t.record.now().Seconds(), Of: t.plan.end().Seconds(), Sent: t.record.sent.Load(), HandledPerLast: perSecond}
 	p.Handled = p.Sent - t.record.waiting()
 	for _, m := range t.meters {
 		p.Throttled += m.throttled.Load()
-	}
-	if h := t.series.out.Handled; len(h) > 0 {
-		p.HandledPerLast = h[len(h)-1]
 	}
 	t.o.Progress(p)
 }
@@ -428,6 +427,7 @@ func (t *test) finish(ctx context.Context) error {
 		m.dark.Store(false)
 	}
 	moved, before := time.Now(), int64(-1)
+	second, then, perSecond := time.Now(), t.record.sent.Load()-t.record.waiting(), 0.0
 	for {
 		sent := t.record.sent.Load()
 		waiting := t.record.waiting()
@@ -445,7 +445,11 @@ func (t *test) finish(ctx context.Context) error {
 			t.note("given up: nothing has moved for %v", t.o.Patience)
 			return t.failed(nil)
 		}
-		t.progress("finishing")
+		if d := time.Since(second); d >= time.Second {
+			done := sent - waiting
+			second, then, perSecond = time.Now(), done, float64(done-then)/d.Seconds()
+		}
+		t.progress("finishing", perSecond)
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			t.cut = true
 			t.note("stopped before all tasks were handled: %v", err)
