@@ -32,9 +32,11 @@ func tombstone(h codec.Header, by string, now time.Time) ([]byte, error) {
 	b := codec.NewBuilder(storage.MaxText - codec.DefaultHeadroom)
 	b.Reset(h)
 	for n := range h.Tasks.All() {
-		fits, err := b.Add(codec.Task{N: n})
-		if err != nil || !fits {
-			return nil, fmt.Errorf("pump: a tombstone of %d tasks does not fit into a message: %w", h.Tasks.Len(), err)
+		switch fits, err := b.Add(codec.Task{N: n}); {
+		case err != nil:
+			return nil, fmt.Errorf("pump: tombstone: %w", err)
+		case !fits:
+			return nil, fmt.Errorf("pump: a tombstone of %d tasks does not fit into a message", h.Tasks.Len())
 		}
 	}
 	text, _, err := b.Seal(nil)

@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -51,5 +52,14 @@ func TestATombstoneNamesTheSameTasksOfTheNextGenerationWithoutBodies(t *testing.
 		t.Fatal(err)
 	} else if bare, _ := codec.ReadHeader(again); isTombstone(&bare) {
 		t.Error("a tombstone without its cause is still taken for one")
+	}
+}
+
+// A header comes from outside and may name more tasks than any message holds.
+func TestATombstoneOfMoreTasksThanFitIsAnError(t *testing.T) {
+	h := codec.Header{Version: codec.Version, Workload: "demo", Run: RunID{1}}
+	h.Tasks.AddRange(0, 1<<40)
+	if _, err := tombstone(h, "operator", time.Now()); err == nil || strings.Contains(err.Error(), "%!") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -65,7 +65,7 @@ func readStates(ctx context.Context, cfg Config, can func(reducer string) error)
 			return
 		}
 		if w.Reducer == "" {
-			fail(fmt.Errorf("workload %q: it has no states: no processor with a reducer has worked on it", cfg.Workload))
+			fail(fmt.Errorf("workload %q: it has no states: no processor with a reducer has worked on it, such as one with --count-by", cfg.Workload))
 			return
 		}
 		if err := can(w.Reducer); err != nil {
