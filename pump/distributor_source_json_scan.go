@@ -1,0 +1,333 @@
+package pump
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+)
+
+// jsonScanner reads one line.
+type jsonScanner struct {
+	data   []byte
+	pos    int
+	fields []*jsonField // at most 8, for the bits of a mask
+	name   []byte       // scratch: a member's name without its escapes
+	sizes  uint64       // a bit for each length that a name in a path has, see size; 0: not known yet
+}
+
+// size is the bit of a name's length; all that are long share one.
+func size(name int) uint64 { return 1 << min(name, 63) }
+
+// scan checks that line is one JSON value and finds the fields in it. If a name
+// comes twice in an object, the last one counts, as in encoding/json.
+func (s *jsonScanner) scan(line []byte) error {
+	s.data, s.pos = line, 0
+	if s.sizes == 0 {
+		for _, f := range s.fields {
+			for _, name := range f.path {
+				s.sizes |= size(len(name))
+			}
+		}
+	}
+	for _, f := range s.fields {
+		f.value = nil
+	}
+	s.space()
+	if err := s.value(0, 1<<len(s.fields)-1); err != nil {
+		return err
+	}
+	s.space()
+	if s.pos < len(s.data) {
+		return s.unexpected("after the value")
+	}
+	return nil
+}
+
+func (s *jsonScanner) unexpected(where string) error {
+	if s.pos >= len(s.data) {
+		return errJSONEnd
+	}
+	return fmt.Errorf("invalid JSON: unexpected %q %s (byte %d)", s.data[s.pos], where, s.pos+1)
+}
+
+func (s *jsonScanner) space() { s.pos = spaced(s.data, s.pos) }
+
+// value reads one value at the given depth; live has the bit of each field
+// whose path so far is the way here.
+func (s *jsonScanner) value(depth int, live uint) error {
+	if s.pos >= len(s.data) {
+		return errJSONEnd
+	}
+	switch b := s.data[s.pos]; {
+	case b == '{':
+		return s.object(depth, live)
+	case b == '[':
+		return s.array(depth)
+	case b == '"':
+		_, err := s.string()
+		return err
+	case b == '-' || b >= '0' && b <= '9':
+		return s.number()
+	case b == 't':
+		return s.literal("true")
+	case b == 'f':
+		return s.literal("false")
+	case b == 'n':
+		return s.literal("null")
+	}
+	return s.unexpected("at the beginning of a value")
+}
+
+// object reads an object. It is where the time goes, so what most lines consist of, members without
+// space around their parts, whose names and strings have no escapes, is read here, with the place at hand.
+func (s *jsonScanner) object(depth int, live uint) error {
+	if depth >= jsonDepth {
+		return errors.New("invalid JSON: nested too deeply")
+	}
+	data, pos := s.data, spaced(s.data, s.pos+1)
+	if pos < len(data) && data[pos] == '}' {
+		s.pos = pos + 1
+		return nil
+	}
+	for {
+		if pos >= len(data) || data[pos] != '"' {
+			s.pos = pos
+			return s.unexpected("where a name belongs")
+		}
+		end, plain, err := s.stringAt(pos)
+		if err != nil {
+			return err
+		}
+		var inside, ends uint
+		if live != 0 && (!plain || s.sizes&size(end-pos-2) != 0) {
+			inside, ends = s.match(data[pos:end], plain, depth, live)
+		}
+		if pos = spaced(data, end); pos >= len(data) || data[pos] != ':' {
+			s.pos = pos
+			return s.unexpected("after a name")
+		}
+		pos = spaced(data, pos+1)
+		begin := pos
+		if pos < len(data) && data[pos] == '"' {
+			pos, _, err = s.stringAt(pos)
+		} else {
+			s.pos = pos
+			err = s.value(depth+1, inside)
+			pos = s.pos
+		}
+		if err != nil {
+			return err
+		}
+		if ends != 0 {
+			for i, f := range s.fields {
+				if ends&(1<<i) != 0 {
+					f.value = data[begin:pos]
+				}
+			}
+		}
+		pos = spaced(data, pos)
+		switch {
+		case pos < len(data) && data[pos] == ',':
+			pos = spaced(data, pos+1)
+		case pos < len(data) && data[pos] == '}':
+			s.pos = pos + 1
+			return nil
+		default:
+			s.pos = pos
+			return s.unexpected("after a member")
+		}
+	}
+}
+
+// spaced is the first place from pos on that is no white space.
+func spaced(data []byte, pos int) int {
+	if pos < len(data) && data[pos] > ' ' {
+		return pos
+	}
+	return spacedSlow(data, pos)
+}
+
+func spacedSlow(data []byte, pos int) int {
+	for pos < len(data) && (data[pos] == ' ' || data[pos] == '\t' || data[pos] == '\r' || data[pos] == '\n') {
+		pos++
+	}
+	return pos
+}
+
+// stringAt reads the string at pos and says where it ends, and whether it stands for itself.
+// On an error the scanner is where that is.
+func (s *jsonScanner) stringAt(pos int) (end int, plain bool, err error) {
+	if end = ordinary(s.data, pos+1); end < len(s.data) && s.data[end] == '"' {
+		return end + 1, true, nil
+	}
+	s.pos = pos
+	plain, err = s.string()
+	return s.pos, plain, err
+}
+
+// match says which live fields go on inside the member of that name, and which
+// are the member itself. What an earlier member of the same name gave is forgotten.
+func (s *jsonScanner) match(quoted []byte, plain bool, depth int, live uint) (inside, ends uint) {
+	name := quoted[1 : len(quoted)-1]
+	if !plain {
+		s.name = appendUnquoted(s.name[:0], quoted)
+		name = s.name
+	}
+	for i, f := range s.fields {
+		if live&(1<<i) == 0 || f.path[depth] != string(name) {
+			continue
+		}
+		f.value = nil
+		if depth+1 == len(f.path) {
+			ends |= 1 << i
+		} else {
+			inside |= 1 << i
+		}
+	}
+	return inside, ends
+}
+
+func (s *jsonScanner) array(depth int) error {
+	if depth >= jsonDepth {
+		return errors.New("invalid JSON: nested too deeply")
+	}
+	s.pos++
+	s.space()
+	if s.pos < len(s.data) && s.data[s.pos] == ']' {
+		s.pos++
+		return nil
+	}
+	for {
+		if err := s.value(depth+1, 0); err != nil {
+			return err
+		}
+		s.space()
+		switch {
+		case s.pos < len(s.data) && s.data[s.pos] == ',':
+			s.pos++
+			s.space()
+		case s.pos < len(s.data) && s.data[s.pos] == ']':
+			s.pos++
+			return nil
+		default:
+			return s.unexpected("after an element")
+		}
+	}
+}
+
+// string reads a string with its quotes, and says whether it stands for itself,
+// without an escape in it. Bytes above 0x7f are not looked at: what is not UTF-8
+// stays as it is.
+func (s *jsonScanner) string() (plain bool, err error) {
+	s.pos++
+	for plain = true; ; {
+		s.pos = ordinary(s.data, s.pos)
+		if s.pos >= len(s.data) {
+			return plain, errJSONEnd
+		}
+		switch s.data[s.pos] {
+		case '"':
+			s.pos++
+			return plain, nil
+		case '\\':
+			plain = false
+			if err := s.escape(); err != nil {
+				return plain, err
+			}
+		default: // below 0x20
+			return plain, s.unexpected("in a string")
+		}
+	}
+}
+
+// ordinary gives the first place from pos on where a string's next byte is a
+// quote, a backslash or below 0x20: len(data) if there is none. It looks at eight
+// bytes at a time, as long as there are so many.
+func ordinary(data []byte, pos int) int {
+	const high, ones = 0x8080808080808080, 0x0101010101010101
+	for ; pos+8 <= len(data); pos += 8 {
+		w := binary.LittleEndian.Uint64(data[pos:])
+		quote, backslash := w^ones*'"', w^ones*'\\'
+		// (x - n..) &^ x sets the high bit of each byte below n. A borrow can set
+		// that of bytes above such a one too, never that of one below it.
+		if found := ((quote-ones)&^quote | (backslash-ones)&^backslash | (w-ones*0x20)&^w) & high; found != 0 {
+			return pos + bits.TrailingZeros64(found)/8
+		}
+	}
+	for ; pos < len(data); pos++ {
+		if b := data[pos]; b == '"' || b == '\\' || b < 0x20 {
+			break
+		}
+	}
+	return pos
+}
+
+func (s *jsonScanner) escape() error {
+	s.pos++
+	if s.pos >= len(s.data) {
+		return errJSONEnd
+	}
+	switch s.data[s.pos] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.pos++
+		return nil
+	case 'u':
+		s.pos++
+		for range 4 {
+			if s.pos >= len(s.data) || !isHex(s.data[s.pos]) {
+				return s.unexpected("in an escape")
+			}
+			s.pos++
+		}
+		return nil
+	}
+	return s.unexpected("in an escape")
+}
+
+func (s *jsonScanner) number() error {
+	if s.data[s.pos] == '-' {
+		s.pos++
+	}
+	if s.pos < len(s.data) && s.data[s.pos] == '0' {
+		s.pos++
+	} else if !s.digits() {
+		return s.unexpected("in a number")
+	}
+	if s.pos < len(s.data) && s.data[s.pos] == '.' {
+		s.pos++
+		if !s.digits() {
+			return s.unexpected("in a number")
+		}
+	}
+	if s.pos < len(s.data) && (s.data[s.pos] == 'e' || s.data[s.pos] == 'E') {
+		s.pos++
+		if s.pos < len(s.data) && (s.data[s.pos] == '+' || s.data[s.pos] == '-') {
+			s.pos++
+		}
+		if !s.digits() {
+			return s.unexpected("in a number")
+		}
+	}
+	return nil
+}
+
+func (s *jsonScanner) digits() bool {
+	data, pos := s.data, s.pos
+	for pos < len(data) && data[pos]-'0' <= 9 {
+		pos++
+	}
+	begin := s.pos
+	s.pos = pos
+	return pos > begin
+}
+
+func (s *jsonScanner) literal(word string) error {
+	for i := range len(word) {
+		if s.pos >= len(s.data) || s.data[s.pos] != word[i] {
+			return s.unexpected("in a literal")
+		}
+		s.pos++
+	}
+	return nil
+}
