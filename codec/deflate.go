@@ -13,8 +13,9 @@ import (
 // more record. And its table is 32 KiB and not half a megabyte, which a distributor that goes from envelope
 // to envelope would find in no cache.
 //
-// At a stroke it takes about as long as klauspost/compress at level 2 and packs as well (BenchmarkDeflate);
-// an envelope takes three quarters of the time, and in a distributor a task 0.45 us less of 1.8.
+// At a stroke it takes as long as klauspost/compress at level 2 and packs JSON lines 1 to 5 % less well
+// (BenchmarkDeflate). An envelope takes three quarters of the time, with 1 to 2 % fewer tasks in it, and in a
+// distributor a task takes 0.45 us less of 1.8.
 type deflater struct {
 	heads [1 << hashBits]uint64 // where bytes of that hash were last seen: see
 	base  uint32                // places up to it are of earlier chunks
