@@ -121,6 +121,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
 		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
 	}
+	if f.options.MaxRate > 0 && f.work.discard {
+		return cli.Usage("--max-rate: --discard starts no task, so there is nothing to limit; use --out /dev/null to take tasks at a rate")
+	}
 	if cmd.Flags().Changed("max-age") && f.options.Retry.MaxAge <= 0 {
 		return cli.Usage("--max-age: %v is out of range; use more than 0, or leave it out for no limit", f.options.Retry.MaxAge)
 	}
