@@ -76,9 +76,15 @@ func (o *order) rank(s *orderStep, w *orderWait) int {
 }
 
 // enter lets a request begin. Its place among those of the instant decides the how
-// many-th it is, for its delays, faults and limits.
+// many-th it is, for its delays, faults and limits. Requests that came in one instant
+// were numbered in nobody's order, so their ids are of what they say.
 func (s *Sim) enter(ctx context.Context, c *call, r *request) bool {
-	return !s.config.Ordered || s.order.pass(ctx, 0, r.words(c))
+	if !s.config.Ordered {
+		return true
+	}
+	words := r.words(c)
+	r.id = guid(s.config.Seed, requestWord, words, uint64(time.Now().UnixNano())).String()
+	return s.order.pass(ctx, 0, words)
 }
 
 // pass lets a request go on after d, apart from all others if that is asked for.
