@@ -283,7 +283,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 func (r *processing) launch() {
 	r.runs = newRunCache(control.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
 	r.keeper = newKeeper(r.terms, r.jitter)
-	r.keeper.lost, r.keeper.stale = r.lost, r.withdraw
+	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.seeding.turn
 	r.pool = newPool(r)
 
 	r.background.Go(func() { r.keeper.run(r.wire) })

@@ -75,6 +75,7 @@ type keeper struct {
 	// stale is called, without the lock, for a message none of whose tasks was
 	// started within the first whole lease: somebody else should have it.
 	stale func(d *delivery)
+	turn  turn
 
 	mu   sync.Mutex // guards the heap and what lease says
 	heap leaseHeap
@@ -137,10 +138,10 @@ func (k *keeper) take(ctx context.Context, d *delivery) (storage.Receipt, error)
 // that the request that should have done it may have.
 func (k *keeper) giveBack(d *delivery, doubt bool) {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	d.lease.doubt = d.lease.doubt || doubt
+	<-d.lease.own // before it can be looked at: look leaves who is being settled out
 	k.push(d)
-	k.mu.Unlock()
-	<-d.lease.own
 }
 
 // drop ends keeping. It is called for every message, settled or not.
@@ -189,6 +190,7 @@ func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
+		k.turn.wait("keep")
 		timer.Reset(k.round(ctx))
 		select {
 		case <-ctx.Done():
@@ -287,12 +289,12 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 		l.failed++
 	}
 	lost := l.gone && !wasGone
+	if planted != renewalRacesDelete {
+		<-l.own // as in giveBack
+	}
 	k.remove(d)
 	k.push(d)
 	k.mu.Unlock()
-	if planted != renewalRacesDelete {
-		<-l.own
-	}
 	if lost {
 		k.lost(d, cause)
 	}
@@ -342,8 +344,14 @@ func (k *keeper) remove(d *delivery) {
 // leaseHeap orders deliveries by when the keeper must look at them.
 type leaseHeap []*delivery
 
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].lease.next.Before(h[j].lease.next) }
+func (h leaseHeap) Len() int { return len(h) }
+
+// Less has those of one get, which are due together, in an order of their own (P9).
+func (h leaseHeap) Less(i, j int) bool {
+	c := h[i].lease.next.Compare(h[j].lease.next)
+	return c < 0 || c == 0 && h[i].id < h[j].id
+}
+
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].lease.index, h[j].lease.index = i, j
