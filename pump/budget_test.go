@@ -201,7 +201,7 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 				}
 				for _, th := range c.throttles {
 					time.Sleep(th.after)
-					if err := queues[th.queue].send(t.Context(), opPut, func(context.Context) error { return th.err }); !errors.Is(err, th.err) {
+					if err := queues[th.queue].send(t.Context(), opPut, "", func(context.Context) error { return th.err }); !errors.Is(err, th.err) {
 						t.Fatal(err)
 					}
 				}

@@ -252,7 +252,8 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 				return false, &makeError{err}
 			}
 		}
-		if err := o.shard.pay(p.ctx, classPut, 1, opPut, o.shard.digest(c.text)); err != nil {
+		about := o.shard.digest(c.text)
+		if err := o.shard.pay(p.ctx, classPut, 1, opPut, about); err != nil {
 			return false, err
 		}
 		// The budget may have kept it waiting for long.
@@ -269,7 +270,7 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 		}
 		made = o.made.Load()
 		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		return made, o.shard.sendPut(p.ctx, c.text, 0)
+		return made, o.shard.sendPut(p.ctx, c.text, 0, about)
 	}
 }
 

@@ -185,7 +185,7 @@ func (s *shard) do(ctx context.Context, c class, cost int, op operation, about s
 	if err := s.pay(ctx, c, cost, op, about); err != nil {
 		return err
 	}
-	return s.send(ctx, op, call)
+	return s.send(ctx, op, about, call)
 }
 
 // pay waits until both budgets can pay, in one instant. Requests that had paid the one and waited for
@@ -208,13 +208,17 @@ func (s *shard) pay(ctx context.Context, c class, cost int, op operation, about 
 	}
 }
 
-// send makes a request that is paid for.
-func (s *shard) send(ctx context.Context, op operation, call func(context.Context) error) error {
+// send makes a request that is paid for. One that is given up ends to the nanosecond a
+// deadline after its turn to be paid for, which is in the midst of others' turns.
+func (s *shard) send(ctx context.Context, op operation, about string, call func(context.Context) error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	err := call(ctx)
 	took := time.Since(start)
+	if ctx.Err() != nil {
+		s.turn.wait("give up", op.String(), s.account.name, s.name, about)
+	}
 	s.heard(op, took, err)
 	s.account.counts.add(op, err)
 	s.hooks.request(s.account.name, s.name, op.String(), took, err)
@@ -271,7 +275,7 @@ func (s *shard) putOnce(ctx context.Context, text []byte, delay time.Duration, a
 	if err := s.pay(ctx, classPut, 1, opPut, about); err != nil {
 		return err
 	}
-	return s.sendPut(ctx, text, delay)
+	return s.sendPut(ctx, text, delay, about)
 }
 
 // digest is what a put is about, for its turn.
@@ -283,8 +287,8 @@ func (s *shard) digest(text []byte) string {
 }
 
 // sendPut makes a put that is paid for.
-func (s *shard) sendPut(ctx context.Context, text []byte, delay time.Duration) error {
-	return s.send(ctx, opPut, func(ctx context.Context) error {
+func (s *shard) sendPut(ctx context.Context, text []byte, delay time.Duration, about string) error {
+	return s.send(ctx, opPut, about, func(ctx context.Context) error {
 		_, err := s.queue.Put(ctx, text, delay)
 		return err
 	})
@@ -307,7 +311,7 @@ func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Durati
 	if err := s.pay(wait, classGet, paid, opGet, ""); err != nil {
 		return nil, time.Time{}, err
 	}
-	err = s.send(ctx, opGet, func(ctx context.Context) error {
+	err = s.send(ctx, opGet, "", func(ctx context.Context) error {
 		sent = time.Now()
 		var err error
 		msgs, err = s.queue.Get(ctx, limit, visibility)

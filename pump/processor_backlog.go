@@ -238,7 +238,7 @@ func (b *backlog) add(ds []*delivery, room reservation) (refused []*delivery) {
 	return refused
 }
 
-// awaitOpenable waits for a message that should be opened now; false means never again.
+// awaitOpenable waits until there may be a message to open; false means never again.
 func (b *backlog) awaitOpenable() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -248,7 +248,7 @@ func (b *backlog) awaitOpenable() bool {
 	return !b.closed
 }
 
-// toOpen gives the message that should be opened now; nil: there is none any more.
+// toOpen gives the message that should be opened now; nil: there is none.
 func (b *backlog) toOpen() *delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()

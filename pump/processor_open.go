@@ -239,10 +239,12 @@ func unreadable(err error) *wholly {
 
 // openAll opens messages until there will be no more.
 func (r *processing) openAll(ctx context.Context) {
-	for r.backlog.awaitOpenable() {
+	for {
 		r.cfg.seeding.turn.wait("open")
 		if d := r.backlog.toOpen(); d != nil {
 			r.open(ctx, d)
+		} else if !r.backlog.awaitOpenable() {
+			return
 		}
 	}
 }

@@ -47,13 +47,14 @@ var errNotHome = errors.New("pump: the shard map that says where the message bel
 // bringHome puts the copy that forward has made. Trying and the budget may have kept
 // it waiting for long, so where it belongs is asked again in the last moment.
 func (r *processing) bringHome(d *delivery, c *poisonOrRest) error {
-	if err := c.shard.pay(r.wire, classPut, 1, opPut, c.shard.digest(c.text)); err != nil {
+	about := c.shard.digest(c.text)
+	if err := c.shard.pay(r.wire, classPut, 1, opPut, about); err != nil {
 		return err
 	}
 	if r.share.Load().stray(d.shard, c.segment) != c.shard {
 		return errNotHome
 	}
-	if err := c.shard.sendPut(r.wire, c.text, 0); err != nil {
+	if err := c.shard.sendPut(r.wire, c.text, 0, about); err != nil {
 		return err
 	}
 	r.counts.forwarded.Add(1)

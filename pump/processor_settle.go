@@ -125,6 +125,8 @@ func (s *settler) run() {
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
 		s.mu.Unlock()
+		// The handler that gave the last verdict goes on at the same time.
+		s.r.cfg.seeding.turn.wait("settle", s.shard.account.name, d.id)
 		s.r.settle(d)
 		s.r.dock.over(d)
 	}

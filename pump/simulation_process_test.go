@@ -259,6 +259,9 @@ var errSimDead = errors.New("the process is dead")
 // handler does not look at its context in the moment of its effect, as few do.
 func (p *simProcess) handle(ctx context.Context, t *Task) (*simTask, error) {
 	w := p.world
+	if p.over() { // its slots go on with what they have, in any order
+		return nil, errSimDead
+	}
 	task, err := w.begins(p, t)
 	if string(t.Body) == simStray && w.plan.delivery == AtLeastOnce {
 		return nil, Reject(err) // no run row could be read, and in this mode that stops nobody (P5.6)
@@ -269,6 +272,7 @@ func (p *simProcess) handle(ctx context.Context, t *Task) (*simTask, error) {
 	}
 	defer w.returns(p, task)
 	waitAny(ctx, p.alive, w.works(task, t))
+	w.turns.of(p.String()).turn("handled", task.String()) // two that end in one nanosecond have no order
 	p.stopped("handle " + task.String())
 	switch {
 	case p.over():

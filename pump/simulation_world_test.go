@@ -343,6 +343,7 @@ func (w *simWorld) tidy() {
 	}
 	w.lives.Wait()
 	w.goes.Wait()
+	time.Sleep(time.Second) // handlers of dead processes may still wait for their turns
 }
 
 // wrongf notes a broken promise; the first few say enough.
