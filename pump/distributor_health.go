@@ -15,7 +15,7 @@ import "time"
 //	   |    |  room whenever asked and no throttle for crowdCalm,
 //	   |    |  or no throttle for crowdForget
 //	   v    |
-//	+---------+  no room for crowdAfter, and throttled lately
+//	+---------+  no room for crowdAfter, and throttled after that, lately
 //	| crowded |  (a crowded queue may turn dark like an open one)
 //	+---------+
 //
@@ -61,8 +61,11 @@ const (
 	holdFirst   = 15 * time.Second
 	holdLongest = 5 * time.Minute
 
-	// A lone throttle lowers the budget for 15 s (budgetCut), in which a full
-	// outbox is that throttle's doing.
+	// A lone throttle lowers the budget for 15 s (budgetCut), in which a full outbox is that
+	// throttle's doing. Whoever sends as fast as accounts take has a full outbox all the time,
+	// and a few throttles at the moment in which an account is added: only those that come
+	// when there has been no room for seconds say that others should help. Every message that
+	// goes elsewhere costs several deliveries, and is handled many seconds late.
 	crowdAfter    = 5 * time.Second
 	crowdThrottle = 20 * time.Second
 	crowdCalm     = 15 * time.Second
@@ -161,7 +164,7 @@ func (h *health) room(now time.Time, found bool) {
 	if !h.silent.IsZero() && now.Sub(h.silent) >= darkAfter && h.throttled.Before(h.silent) {
 		h.darken(now)
 	}
-	if now.Sub(h.full) >= crowdAfter && !h.throttled.IsZero() && now.Sub(h.throttled) <= crowdThrottle {
+	if now.Sub(h.full) >= crowdAfter && h.throttled.Sub(h.full) >= crowdAfter && now.Sub(h.throttled) <= crowdThrottle {
 		h.crowded = true
 	}
 	h.calm(now)

@@ -156,6 +156,12 @@ func TestAQueueIsCrowdedWhenItThrottlesAndHasNoRoomForSeconds(t *testing.T) {
 		t.Error("crowded after 4 s without room")
 	}
 	p.h.room(p.at(16), false)
+	if p.h.crowded {
+		t.Error("crowded though nothing was throttled since there was no room, as where an account was just added")
+	}
+	p.h.refused(p.at(16))
+	p.h.acknowledged(p.at(16))
+	p.h.room(p.at(16), false)
 	if !p.h.crowded {
 		t.Error("not crowded after 5 s without room")
 	}
@@ -164,8 +170,8 @@ func TestAQueueIsCrowdedWhenItThrottlesAndHasNoRoomForSeconds(t *testing.T) {
 // While others help there is room now and then; that is no reason to send them home.
 func TestACrowdedQueueStaysSoWhileItIsShortOfRoom(t *testing.T) {
 	p := newPlay()
-	p.h.refused(p.at(0))
 	p.h.room(p.at(0), false)
+	p.h.refused(p.at(5))
 	p.h.room(p.at(5), false)
 	for s := 6.0; s < 100; s++ {
 		p.h.room(p.at(s), int(s)%2 == 0)
