@@ -123,6 +123,7 @@ func TestWrongProcessorOptionsNameFieldProblemAndFix(t *testing.T) {
 		"visibility":   {Visibility: 1500_000_000},
 		"until-idle":   {UntilIdle: -1},
 		"max-bytes":    {MaxBytes: 1},
+		"max-rate":     {MaxRate: 1, Discard: true},
 		"retry.base":   {Retry: RetryPolicy{Base: -1}},
 		"retry.max":    {Retry: RetryPolicy{Base: 10, Max: 9}},
 		"retry.maxAge": {Retry: RetryPolicy{MaxAge: -1}},

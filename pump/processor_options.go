@@ -92,6 +92,8 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 		return o, &ConfigError{Field: "min-interval", Problem: fmt.Sprintf("%v is negative", o.MinInterval), Fix: "use 0 for no limit"}
 	case o.MinInterval > 0 && o.Discard:
 		return o, &ConfigError{Field: "min-interval", Problem: "nothing is handled that it could limit", Fix: "leave it out, or do not discard"}
+	case o.MaxRate > 0 && o.Discard:
+		return o, &ConfigError{Field: "max-rate", Problem: "discarding starts no task that it could limit", Fix: "leave it out, or do not discard"}
 	case o.MaxBytes < 4<<20:
 		return o, &ConfigError{Field: "max-bytes", Problem: fmt.Sprintf("%d is too little", o.MaxBytes), Fix: "use at least 4 MiB, or leave it out for 128 MiB"}
 	}
