@@ -55,7 +55,8 @@ func TestSoakKeepsASteadyRate(t *testing.T) {
 	if kept := found(t, r, "rate kept, last third"); kept < 0.98 || kept > 1.02 {
 		t.Errorf("%v of the rate was kept", kept)
 	}
-	if r.Tasks.Sent != 40*200 || r.Tasks.WarmUp != 10*200 || r.Tasks.Unsent != 0 {
+	// The task that is due when the warm-up ends may be sent before or after that is noted.
+	if extra := r.Tasks.WarmUp - 10*200; r.Tasks.Sent != 40*200 || extra < 0 || extra > 1 || r.Tasks.Unsent != 0 {
 		t.Errorf("%d tasks were sent, %d of them to warm up, %d not", r.Tasks.Sent, r.Tasks.WarmUp, r.Tasks.Unsent)
 	}
 	if g := found(t, r, "growth of memory"); g <= 0 {
