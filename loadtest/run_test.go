@@ -186,6 +186,7 @@ func TestMistakesOfRunAndReportAreNamed(t *testing.T) {
 		"run saturated":                         "use one of saturate, ramp",
 		"run soak --virtual --config pump.yaml": "exclude each other",
 		"run soak --config pump.yaml":           "pump.yaml",
+
 		"run soak --config pump.yaml --accounts 3": "--accounts is for simulated accounts",
 		"run soak --duration 1s --virtual":         "--duration: 1s is too short",
 		"run soak --task-bytes 5 --virtual":        "--task-bytes",
