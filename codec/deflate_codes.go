@@ -40,24 +40,9 @@ func (c *codes) free() {
 // fixedCodes are those that the format names.
 var fixedCodes = sync.OnceValue(func() *codes {
 	c := new(codes)
-	var sizes [maxLit]uint8
-	for s := range sizes {
-		switch {
-		case s < 144:
-			sizes[s] = 8
-		case s < 256:
-			sizes[s] = 9
-		case s < 280:
-			sizes[s] = 7
-		default:
-			sizes[s] = 8
-		}
-	}
-	assign(c.lit[:], sizes[:])
-	for s := range maxDist {
-		sizes[s] = 5
-	}
-	assign(c.dist[:], sizes[:maxDist])
+	lits, dists := fixedSizes()
+	assign(c.lit[:], lits)
+	assign(c.dist[:], dists)
 	return c
 })
 

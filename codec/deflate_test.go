@@ -176,28 +176,11 @@ func BenchmarkDeflate(b *testing.B) {
 		return s.len()
 	})
 	var out bytes.Buffer
-	for level := 1; level <= 2; level++ {
-		w, err := kflate.NewWriter(&out, level)
-		if err != nil {
-			b.Fatal(err)
-		}
-		run(map[int]string{1: "klauspost-1", 2: "klauspost-2"}[level], func() int {
-			out.Reset()
-			w.Reset(&out)
-			if _, err := w.Write(records); err != nil {
-				b.Fatal(err)
-			}
-			if err := w.Close(); err != nil {
-				b.Fatal(err)
-			}
-			return out.Len()
-		})
-	}
-	w, err := flate.NewWriter(&out, flate.DefaultCompression)
-	if err != nil {
-		b.Fatal(err)
-	}
-	run("standard", func() int {
+	squeeze := func(w interface {
+		io.WriteCloser
+		Reset(w io.Writer)
+	},
+	) int {
 		out.Reset()
 		w.Reset(&out)
 		if _, err := w.Write(records); err != nil {
@@ -207,5 +190,17 @@ func BenchmarkDeflate(b *testing.B) {
 			b.Fatal(err)
 		}
 		return out.Len()
-	})
+	}
+	for level := 1; level <= 2; level++ {
+		w, err := kflate.NewWriter(&out, level)
+		if err != nil {
+			b.Fatal(err)
+		}
+		run(map[int]string{1: "klauspost-1", 2: "klauspost-2"}[level], func() int { return squeeze(w) })
+	}
+	w, err := flate.NewWriter(&out, flate.DefaultCompression)
+	if err != nil {
+		b.Fatal(err)
+	}
+	run("standard", func() int { return squeeze(w) })
 }

@@ -200,28 +200,33 @@ func (f *inflater) room(s *slab, n int) *slab {
 	return s
 }
 
+// fixedSizes are how long the codes are that the format itself names (RFC 1951, 3.2.6).
+func fixedSizes() (lits, dists []uint8) {
+	lits, dists = make([]uint8, maxLit), make([]uint8, maxDist)
+	for s := range lits {
+		switch {
+		case s < 144:
+			lits[s] = 8
+		case s < 256:
+			lits[s] = 9
+		case s < 280:
+			lits[s] = 7
+		default:
+			lits[s] = 8
+		}
+	}
+	for s := range dists {
+		dists[s] = 5
+	}
+	return lits, dists
+}
+
 // fixed are the tables that the format itself names.
 var fixed = sync.OnceValue(func() *tables {
 	f := new(inflater)
-	sizes := f.sizes[:maxLit]
-	for s := range sizes {
-		switch {
-		case s < 144:
-			sizes[s] = 8
-		case s < 256:
-			sizes[s] = 9
-		case s < 280:
-			sizes[s] = 7
-		default:
-			sizes[s] = 8
-		}
-	}
-	f.table(f.own.lit[:], lookBits, sizes, literals[:])
-	sizes = f.sizes[:maxDist]
-	for s := range sizes {
-		sizes[s] = 5
-	}
-	f.table(f.own.dist[:], distBits, sizes, distances[:])
+	lits, dists := fixedSizes()
+	f.table(f.own.lit[:], lookBits, lits, literals[:])
+	f.table(f.own.dist[:], distBits, dists, distances[:])
 	return &f.own
 })
 

@@ -143,13 +143,16 @@ func (b *budget) setTarget(target float64) {
 func (b *budget) trySpend(c class, cost int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.anyWaiting(c) && b.allow(cost)
+	return b.passes(c, cost)
 }
+
+// passes spends cost if it is there and nobody goes before. The lock is held.
+func (b *budget) passes(c class, cost int) bool { return !b.anyWaiting(c) && b.allow(cost) }
 
 // spend waits until cost may be spent, or the context ends.
 func (b *budget) spend(ctx context.Context, c class, cost int) error {
 	b.mu.Lock()
-	if !b.anyWaiting(c) && b.allow(cost) {
+	if b.passes(c, cost) {
 		b.mu.Unlock()
 		return nil
 	}
