@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,11 +58,15 @@ type distributors struct {
 // 250th of it make a checkpoint stand in the middle of the source, not at its end.
 const readAhead = 512 << 10
 
-// startDistributors starts two on the same tasks and waits until one leads.
+// leaderRate bounds how many tasks a second the first leader reads, so that what a test does in the midst of
+// its run finds it there on a machine that has stood still for seconds, too.
+const leaderRate = "500"
+
+// startDistributors starts two on the same tasks and waits until the first leads and has sent some.
 func startDistributors(t *testing.T, w *world, tasks, checkpointEvery string) distributors {
 	t.Helper()
 	args := []string{"run", "--config", w.config, "--every", "1h", "--beat", "200ms", "--lease", "2s", "--checkpoint-every", checkpointEvery, "--input", tasks, "--key", "city", "--pack", "5", "--json"}
-	a := start(t, "distributor", args...)
+	a := start(t, "distributor", append(slices.Clone(args), "--max-rate", leaderRate)...)
 	a.says("msg=leading")
 	b := start(t, "distributor", args...)
 	a.until("it has sent some", func() bool { return w.sim.Stats().Count("", "PutMessage") > 100 })
