@@ -56,6 +56,7 @@ type backlog struct {
 	closed     bool
 	inbox      []*delivery // not opened
 	ready      []*delivery // opened, with tasks not started
+	hands      []*handful  // of slots that may have tasks that were not begun
 	busy       int         // handlers at work
 	hung       int         // of them, those that were given up
 	alone      *delivery   // only its tasks are started; nil: anyone's
@@ -73,6 +74,7 @@ type backlog struct {
 	seen       bool        // perMessage was measured
 	text       float64     // bytes of a message, lately: a large one counts at once, small ones slowly
 	took       float64     // seconds that a handler is at work for one start, lately; 0: none has ended
+	slow       time.Time   // when a start or a handful last ended that took slowTask
 	started    int         // tasks since measured
 	measured   time.Time
 	rate       float64 // tasks started a second, lately
@@ -308,57 +310,51 @@ func (b *backlog) open(d *delivery) bool {
 	return true
 }
 
-// next is called by the handler in a slot that is free now, with how long it was at work since
-// the last call, 0 if it was not. It waits for tasks to start: one, or all of an
-// envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means
-// that there will be no more. At is the time then, which costs as much to ask for as all else
-// here together.
-func (b *backlog) next(slot int, took time.Duration, now time.Time) (d *delivery, from, to int, at time.Time) {
+// next is called by a slot that is free now, with its hand, which says what it did since the last call. It waits
+// for tasks to start and puts them into the hand; false means that there will be no more. At
+// is the time then, which costs as much to ask for as all else here together.
+func (b *backlog) next(h *handful) (at time.Time, more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy--
-	switch s := took.Seconds(); {
-	case s <= 0:
-	case b.took == 0:
-		b.took = s
-	default:
-		b.took += (s - b.took) / 16
-	}
-	if took > 0 {
-		b.done.starts++
-		b.done.busy += took
-	}
+	b.takeBack(h)
+	b.note(h)
+	now := h.ended
 	b.feedAt(now)
 	b.calm.Broadcast()
-	for !b.closed && (slot >= b.width || !b.mayStart()) {
+	for !b.closed && (h.at >= b.width || !b.mayStart()) {
 		b.some.Wait()
 		now = time.Now()
 	}
 	if b.closed {
-		return nil, 0, 0, now
+		return now, false
 	}
 	b.busy++
 	b.pacing = b.paced
-	d = b.ready[0]
-	from, to = d.next, d.next+1
-	if b.batch {
-		to = d.starts()
-	}
-	d.next = to
-	d.unstarted -= to - from
-	if d.unstarted == 0 {
-		d.place = nowhere
-		b.ready[0] = nil
-		b.ready = b.ready[1:]
-	}
-	b.readyTasks -= to - from
-	b.unstarted -= to - from
-	b.started += to - from
+	b.give(h, now)
 	if b.mayOpen() {
 		b.openable.Signal()
 	}
 	b.feedAt(now)
-	return d, from, to, now
+	return now, true
+}
+
+// note counts what a slot did.
+func (b *backlog) note(h *handful) {
+	if h.starts == 0 {
+		return
+	}
+	s := h.took.Seconds() / float64(h.starts)
+	if b.took == 0 {
+		b.took = s
+	} else {
+		b.took += (s - b.took) / 16
+	}
+	if h.took >= slowTask {
+		b.slow = h.ended
+	}
+	b.done.starts += int64(h.starts)
+	b.done.busy += h.took
 }
 
 // widen lets so many handlers be at work at once; of those that are, surplus ones finish
@@ -407,6 +403,7 @@ func (b *backlog) take(d *delivery) (unstarted int, unopened bool) {
 	if d.withdrawn {
 		return 0, false
 	}
+	b.regainOf(d)
 	d.withdrawn = true
 	b.calm.Broadcast()
 	n := d.unstarted
@@ -479,6 +476,7 @@ func (b *backlog) free(d *delivery, kept int) {
 func (b *backlog) close() []*delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.regainAll()
 	b.closed = true
 	b.calm.Broadcast()
 	b.some.Broadcast()

@@ -212,6 +212,7 @@ func (b *backlog) hold(d *delivery, holds bool) {
 	d.holds = holds
 	if holds {
 		b.holds++
+		b.regainAll()
 		time.AfterFunc(holdMost, func() { b.hold(d, false) })
 		return
 	}
@@ -236,6 +237,7 @@ func (b *backlog) hush(d *delivery, patience time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.alone = d
+	b.regainAll()
 	for !b.closed && !d.withdrawn && !over && (b.busy > b.hung || b.holds > 0) {
 		b.calm.Wait()
 	}

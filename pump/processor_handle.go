@@ -67,17 +67,16 @@ type pool struct {
 // slot is one place in the pool.
 type slot struct {
 	pool     *pool
-	at       int          // which of the slots it is
-	ctx      *taskContext // of the tasks of d; made once for each delivery that the slot works on
+	hand     handful
+	ctx      *taskContext // of the tasks of hand.d; made once for each delivery that the slot works on
 	of       *delivery
 	contexts []taskContext // unused ones
-	took     time.Duration // by the last task or batch, which says how far to fetch ahead
-	ended    time.Time     // when that was
 
 	mu        sync.Mutex // guards what follows; the slot's goroutine and the watch
-	d         *delivery  // nil while idle
-	from, to  int        // in the order of starting
+	busy      bool
 	began     time.Time
+	task      int       // how far in the hand the watch saw the slot
+	since     time.Time // when it saw that first, at the latest
 	over      time.Time // when the watch first saw that the context has ended
 	abandoned bool      // the watch has settled the task; the outcome is nobody's
 }
@@ -97,7 +96,7 @@ func (p *pool) add(most int) []*slot {
 	defer p.mu.Unlock()
 	before := len(p.slots)
 	for i := before; i < most; i++ {
-		p.slots = append(p.slots, &slot{pool: p, at: i})
+		p.slots = append(p.slots, &slot{pool: p, hand: handful{at: i}})
 	}
 	return p.slots[before:]
 }
@@ -132,7 +131,7 @@ func (s *slot) run() {
 			go s.run()
 		}
 	}()
-	s.ended = time.Now()
+	s.hand.ended = time.Now()
 	for s.one() {
 	}
 	leave = true
@@ -141,46 +140,61 @@ func (s *slot) run() {
 	}
 }
 
-// one handles the next task, or the next envelope if the handler takes batches.
+// one handles what the backlog gives next: a task, a handful of quick ones, or an envelope
+// if the handler takes batches.
 func (s *slot) one() (more bool) {
-	r := s.pool.r
-	d, from, to, now := r.backlog.next(s.at, s.took, s.ended)
-	if to == 0 {
+	r, h := s.pool.r, &s.hand
+	now, more := r.backlog.next(h)
+	if !more {
 		return false
 	}
-	more = true // after a panic as well
 	if r.pace != nil {
-		if !r.paceTasks(d, from, to) {
-			s.took, s.ended = 0, time.Now()
-			return more
+		if !r.paceTasks(h) {
+			h.starts, h.ended = 0, time.Now()
+			return true
 		}
 		now = time.Now()
 	}
-	ctx := s.begin(d, from, to, now)
+	ctx := s.begin(now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
-	defer func() {
+	defer func() { // more stays true after a panic as well
 		if v := recover(); v != nil {
 			err = &panicked{v}
-			r.log.Error("handler panicked", append(d.attrs(d.at(from)), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+			r.log.Error("handler panicked", append(s.attrs(), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
 		s.end(ctx, err, errs)
 	}()
-	switch {
-	case r.reducer != nil:
-		i := d.at(from)
-		d.contributions[i], err = r.reducer.contribute(ctx, &d.tasks[i])
-		return more
-	case r.batch == nil:
-		err = r.handler.Handle(ctx, &d.tasks[d.at(from)])
-		return more
+	if r.batch == nil {
+		err = s.each(ctx)
+		return true
 	}
-	errs = r.batch.HandleBatch(ctx, d.pointers())
+	errs = r.batch.HandleBatch(ctx, h.d.pointers())
 	err = nil
-	if n := to - from; errs != nil && len(errs) != n {
+	if n := h.begun() - h.first; errs != nil && len(errs) != n {
 		err = wrongOutcomes(len(errs), n)
 	}
-	return more
+	return true
+}
+
+// each handles the tasks in the slot's hand until one ends otherwise than well. What is left then is
+// taken back by next.
+func (s *slot) each(ctx context.Context) error {
+	r, h := s.pool.r, &s.hand
+	for {
+		if err := r.handle(ctx, h.d, h.d.at(h.begun()-1)); err != nil || !h.another() {
+			return err
+		}
+	}
+}
+
+// handle calls the handler, or makes the task's contribution to the segment's state.
+func (r *processing) handle(ctx context.Context, d *delivery, i int) (err error) {
+	if r.reducer == nil {
+		return r.handler.Handle(ctx, &d.tasks[i])
+	}
+	d.contributions[i], err = r.reducer.contribute(ctx, &d.tasks[i])
+	return err
 }
 
 func wrongOutcomes(outcomes, tasks int) error {
@@ -190,7 +204,9 @@ func wrongOutcomes(outcomes, tasks int) error {
 // begin notes what the slot works on. The context is made anew only when the
 // delivery changes or the last one was ended: a slot takes many tasks of one
 // envelope in a row.
-func (s *slot) begin(d *delivery, from, to int, now time.Time) context.Context {
+func (s *slot) begin(now time.Time) context.Context {
+	h := &s.hand
+	d := h.d
 	d.started.Store(true)
 	d.worked.Store(true)
 	s.mu.Lock()
@@ -206,47 +222,58 @@ func (s *slot) begin(d *delivery, from, to int, now time.Time) context.Context {
 		s.ctx.Context = d.ctx
 		s.of = d
 	}
-	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, now, time.Time{}, false
-	s.pool.r.begins(d, s.at, to-from, s.began)
+	begun := h.begun()
+	s.busy, s.began, s.task, s.since, s.over, s.abandoned = true, now, begun, now, time.Time{}, false
+	s.pool.r.begins(d, h.at, begun-h.first, now)
 	return s.ctx
 }
 
 // end records the outcomes of what the slot worked on, unless that was
 // abandoned: then they were recorded.
 func (s *slot) end(ctx context.Context, err error, errs []error) {
+	r, h := s.pool.r, &s.hand
 	s.mu.Lock()
-	d, from, to := s.d, s.from, s.to
-	s.d = nil
-	s.ended = time.Now()
-	s.took = max(s.ended.Sub(s.began), 1)
-	took, abandoned := s.took, s.abandoned
+	d, begun := h.d, h.begun()
+	s.busy = false
+	h.ended = time.Now()
+	h.took = max(h.ended.Sub(s.began), 1)
+	h.starts = 1
+	if r.batch == nil {
+		h.starts = begun - h.first
+	}
+	abandoned := s.abandoned
 	s.mu.Unlock()
-	s.pool.r.terms.handled(took, s.ended)
+	r.terms.handled(h.took, h.starts, h.ended)
+	if r.batch == nil && h.starts > 1 { // the first was counted when it began
+		r.begins(d, h.at, h.starts-1, h.ended)
+	}
 	if abandoned {
-		s.pool.r.backlog.hang(-1)
-		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(d.at(from))...)
+		r.backlog.hang(-1)
+		r.log.Warn("a handler that was given up has returned", s.attrs()...)
 		s.of = nil
 		return
 	}
-	if s.pool.r.batch == nil {
-		s.pool.r.record(ctx, d, d.at(from), err)
+	if r.batch == nil {
+		r.record(ctx, d, span{h.first, begun}, err)
 		return
 	}
-	for i := from; i < to; i++ {
+	for i := h.first; i < begun; i++ {
 		e := err
 		if e == nil && errs != nil {
-			e = errs[i-from]
+			e = errs[i-h.first]
 		}
-		s.pool.r.record(ctx, d, d.at(i), e)
+		r.record(ctx, d, span{i, i + 1}, e)
 	}
 }
 
-// record notes the outcome of one task. The last one of a message settles it.
-func (r *processing) record(ctx context.Context, d *delivery, i int, err error) {
+// record notes the outcomes of tasks: what the last one's handler returned; those before it are finished.
+// The last of a message settles it.
+func (r *processing) record(ctx context.Context, d *delivery, tasks span, err error) {
 	v, after := judge(ctx, err)
+	good := tasks.to - 1 - tasks.from
 	switch v {
 	case finished:
-		r.counts.handled.Add(1)
+		good++
 	case skipped:
 		r.counts.skipped.Add(1)
 	case failed:
@@ -254,12 +281,19 @@ func (r *processing) record(ctx context.Context, d *delivery, i int, err error) 
 	case rejected:
 		r.counts.rejected.Add(1)
 	}
+	if good > 0 {
+		r.counts.handled.Add(int64(good))
+	}
 	d.mu.Lock()
+	for k := tasks.from; k < tasks.to-1; k++ {
+		d.verdicts[d.at(k)] = finished
+	}
+	i := d.at(tasks.to - 1)
 	d.verdicts[i] = v
 	if v > finished {
 		d.troubles = append(d.troubles, trouble{i, after, err})
 	}
-	d.pending--
+	d.pending -= tasks.to - tasks.from
 	last := d.pending == 0
 	d.mu.Unlock()
 	if last {
@@ -313,12 +347,19 @@ func (p *pool) watch(ctx context.Context) {
 
 func (s *slot) check(now time.Time) {
 	s.mu.Lock()
-	if s.d == nil || s.abandoned {
+	if !s.busy || s.abandoned {
 		s.mu.Unlock()
 		return
 	}
-	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
-		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.d.attrs(s.d.at(s.from)), "for", now.Sub(s.began))...)
+	h, backlog := &s.hand, s.pool.r.backlog
+	if task := h.begun(); task != s.task {
+		s.task, s.since = task, now
+	} else if now.Sub(s.since) >= watchEvery {
+		backlog.regain(h) // others need not wait for a slow one
+	}
+	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.since) >= limit && s.ctx.Err() == nil {
+		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.attrs(), "for", now.Sub(s.since))...)
+		backlog.regain(h) // or the next would begin with a context that has ended
 		s.ctx.end(errTimedOut)
 	}
 	switch {
@@ -336,7 +377,7 @@ func (s *slot) check(now time.Time) {
 func (p *pool) giveUp() {
 	for _, s := range p.all() {
 		s.mu.Lock()
-		if s.d != nil && !s.abandoned {
+		if s.busy && !s.abandoned {
 			s.abandon()
 		} else {
 			s.mu.Unlock()
@@ -349,20 +390,35 @@ func (p *pool) giveUp() {
 // that only outlives its lease or the processor has not.
 func (s *slot) abandon() {
 	s.abandoned = true
-	d, from, to, ctx := s.d, s.from, s.to, s.ctx
+	r, h, ctx := s.pool.r, &s.hand, s.ctx
+	d := h.d
+	r.backlog.regain(h) // from here on the slot begins nothing, and what it has begun is known
+	attrs, tasks := s.attrs(), span{h.first, h.begun()}
 	s.mu.Unlock()
-	r := s.pool.r
 	r.backlog.hang(+1)
 	r.log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
-		append(d.attrs(d.at(from)), "cause", context.Cause(ctx))...)
+		append(attrs, "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
 	// never goes back to a pool.
 	d.mu.Lock()
 	d.hung = true
 	d.mu.Unlock()
-	for i := from; i < to; i++ {
-		r.record(ctx, d, d.at(i), errHung)
+	if r.batch == nil {
+		r.record(ctx, d, tasks, errHung)
+		return
 	}
+	for i := tasks.from; i < tasks.to; i++ {
+		r.record(ctx, d, span{i, i + 1}, errHung)
+	}
+}
+
+// attrs are what a log line says about the task that the slot is at, or the first of a batch.
+func (s *slot) attrs() []any {
+	k := s.hand.first
+	if s.pool.r.batch == nil {
+		k = s.hand.begun() - 1
+	}
+	return s.hand.d.attrs(s.hand.d.at(k))
 }
 
 // lost makes sure that nothing more of a message is started whose lease is no

@@ -72,9 +72,10 @@ type delivery struct {
 	recording atomic.Bool
 
 	// Guarded by backlog.mu.
-	count     int // tasks
-	next      int // the first place in the order of starting that was not started
-	unstarted int // tasks that count as such
+	count     int    // tasks
+	next      int    // the first place in the order of starting that was never in a slot's hand
+	back      []span // what slots had in hand and did not begin
+	unstarted int    // tasks that count as such
 	place     place
 	withdrawn bool // no further task is started
 	opened    bool // it counts as an opened envelope
