@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/pump/control"
 )
 
@@ -95,7 +96,7 @@ func (r *Results) binaries() (figures []Figure) {
 	if len(least) == 0 {
 		return nil
 	}
-	tasks := thousands(least[0].Handled)
+	tasks := humanize.Comma(least[0].Handled)
 	sent := func(t Through) float64 { return float64(t.Sent.Tasks) / t.Sent.Seconds }
 	done := func(t Through) float64 { return float64(t.Handled) / t.Seconds }
 	figures = append(figures,
@@ -156,17 +157,9 @@ func shown(v float64) float64 {
 // number prints v as shown: 0.0123, 1.23, 12.3, 123, 1,234,567.
 func number(v float64) string {
 	if v = shown(v); math.Abs(v) >= 1000 {
-		return thousands(int64(v))
+		return humanize.Comma(int64(v))
 	}
 	return fmt.Sprintf("%g", v)
-}
-
-// thousands prints a count so that it can be read.
-func thousands(n int64) string {
-	if n < 1000 {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
 // value prints the figure with its unit.
@@ -188,5 +181,5 @@ func (r *Results) Missed() error {
 	if missed == nil {
 		return nil
 	}
-	return fmt.Errorf("%d figures miss what they are held to:\n%s", len(missed), strings.Join(missed, "\n"))
+	return fmt.Errorf("missed:\n%s", strings.Join(missed, "\n"))
 }

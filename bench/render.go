@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Between these lines of README.md stands what [Results.Table] renders.
@@ -142,7 +144,7 @@ nothing down (`+"`--out /dev/null`"+`). Seconds leave out the idle time at whose
 |---|---|---|---|---|---|---|---|---|
 `, pumpAccounts)
 	for _, t := range r.Binaries {
-		fmt.Fprintf(b, "| %s | %s | %.1f s | %.1f s | %d MiB | %.1f s | %.1f s | %d MiB | %s |\n", t.Delivery, thousands(t.Handled),
+		fmt.Fprintf(b, "| %s | %s | %.1f s | %.1f s | %d MiB | %.1f s | %.1f s | %d MiB | %s |\n", t.Delivery, humanize.Comma(t.Handled),
 			t.Sent.Seconds, t.Sent.CPUSeconds, t.Sent.PeakBytes>>20, t.Seconds, t.CPUSeconds, t.PeakBytes>>20, number(1000*float64(t.Requests)/float64(t.Handled)))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Memory is flat if it is no more in the last half of the time than in the half before, but for
@@ -78,7 +80,7 @@ func (r SoakResult) Section() string {
 	}
 	fmt.Fprintf(&b, "`make soak`, commit %s, %s, %s, %d cores, %s: %s tasks at %s a second through both binaries, %s, in %.0f s. "+
 		"Medians over the two halves of the time after its first quarter, in MiB; \"live\" is the heap after a garbage collection.\n\n",
-		r.revision(), r.Began.Format("2006-01-02"), r.CPU, r.Cores, r.Go, thousands(r.Tasks), thousands(int64(r.Rate)), delivery, r.Seconds)
+		r.revision(), r.Began.Format("2006-01-02"), r.CPU, r.Cores, r.Go, humanize.Comma(r.Tasks), humanize.Comma(int64(r.Rate)), delivery, r.Seconds)
 	b.WriteString("| process | resident | then | most | live | then |\n|---|---|---|---|---|---|\n")
 	for _, p := range r.processes() {
 		before, after := halves(p.looks, resident)

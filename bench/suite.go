@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/pump/control"
 )
 
@@ -128,9 +129,9 @@ func (p *Passage) build(ctx context.Context) (err error) {
 // String is the measurement on one line.
 func (m Measurement) String() string {
 	line := fmt.Sprintf("%-26s %-10s %9s tasks  %7s us of CPU a task (%s + %s)  %7s requests a thousand  %s connections  %.1f s + %.1f s",
-		m.Way, m.Over, thousands(m.Tasks), number(1e6*m.CPUPerTask()),
+		m.Way, m.Over, humanize.Comma(m.Tasks), number(1e6*m.CPUPerTask()),
 		number(1e6*m.Put.CPUSeconds/float64(m.Tasks)), number(1e6*m.Take.CPUSeconds/float64(m.Tasks)),
-		number(m.RequestsPerThousand()), thousands(m.Connections), m.Put.Seconds, m.Take.Seconds)
+		number(m.RequestsPerThousand()), humanize.Comma(m.Connections), m.Put.Seconds, m.Take.Seconds)
 	if m.Repeated > 0 {
 		line += fmt.Sprintf("  %d handled again", m.Repeated)
 	}
@@ -140,5 +141,5 @@ func (m Measurement) String() string {
 // String is the result on one line.
 func (r PassageResult) String() string {
 	return fmt.Sprintf("%s tasks sent in %.1f s with %.1f s of CPU and %d MiB, done in %.1f s with %.1f s of CPU and %d MiB, %s requests",
-		thousands(r.Handled), r.Sent.Seconds, r.Sent.CPUSeconds, r.Sent.PeakBytes>>20, r.Seconds, r.CPUSeconds, r.PeakBytes>>20, thousands(r.Requests))
+		humanize.Comma(r.Handled), r.Sent.Seconds, r.Sent.CPUSeconds, r.Sent.PeakBytes>>20, r.Seconds, r.CPUSeconds, r.PeakBytes>>20, humanize.Comma(r.Requests))
 }

@@ -6,10 +6,10 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -24,15 +24,7 @@ func JSON(w io.Writer, summary any) error {
 }
 
 // Count writes a number so that it can be read: 1,234,567.
-func Count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	digits := strings.TrimPrefix(s, "-")
-	sign := s[:len(s)-len(digits)]
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
-}
+func Count(n int64) string { return humanize.Comma(n) }
 
 // Plural is a number of things: 1 task, 2 tasks.
 func Plural(n int64, thing string) string {

@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/internal/shown"
 )
 
@@ -263,15 +264,7 @@ func number(v float64) string {
 }
 
 // Count writes a whole number so that it can be read: 1,234,567.
-func Count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	digits := strings.TrimPrefix(s, "-")
-	sign := s[:len(s)-len(digits)]
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
-}
+func Count(n int64) string { return humanize.Comma(n) }
 
 func count(n int64, thing string) string {
 	if n == 1 {
