@@ -49,7 +49,8 @@ const (
 	// hungAfter is how long a handler may take to return after its context
 	// ended. Then the task is settled without it.
 	hungAfter = 10 * time.Second
-	// watchEvery is how exactly the time for one task is kept.
+	// watchEvery is how exactly the time for one task is kept; half as exactly for those that are not the
+	// first of a handful, whose beginning nobody notes.
 	watchEvery = time.Second
 )
 

@@ -23,7 +23,7 @@ type ProcessorOptions struct {
 	// is in hand, measured lately (60 s until there is a measure). One that is worked on for longer is
 	// renewed for longer and longer, less and less often.
 	Visibility time.Duration
-	// Timeout is how long one call of the handler may take. Then its context
+	// Timeout is how long one call of the handler may take, to two seconds. Then its context
 	// ends, which is a failure of its task; a handler that goes on all the same
 	// keeps its place among Concurrency until it returns. Default 15 min; negative: none.
 	Timeout time.Duration
