@@ -71,11 +71,22 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 	w.console.Add(cmd, 10*time.Second)
 }
 
+// causes are those that a message may be in quarantine for.
+var causes = []string{
+	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
+	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonOtherWorkload, pump.ReasonBadLine,
+}
+
 // filter is what the flags mean.
 func (w *which) filter(cmd *cobra.Command, now time.Time) (f pump.QuarantineFilter, err error) {
 	f = pump.QuarantineFilter{Reasons: w.causes, IDs: w.ids, Limit: w.limit}
 	if w.limit < 0 {
 		return f, cli.Usage("--limit: %d is negative; use 0 for all", w.limit)
+	}
+	for _, c := range w.causes {
+		if !slices.Contains(causes, c) { // or a slip would look like an empty quarantine
+			return f, cli.Usage("--cause: nothing is in quarantine for %q; the causes are %s", c, strings.Join(causes, ", "))
+		}
 	}
 	if cmd.Flags().Changed("key") {
 		f.Key = []byte(w.key)

@@ -58,6 +58,7 @@ func TestQuarantineRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	d.fails(false, "3 messages could not be redriven", "quarantine", "redrive")
 	d.fails(true, "--rate", "quarantine", "redrive", "--rate", "0")
 	d.fails(true, "is not a time", "quarantine", "list", "--since", "yesterday")
+	d.fails(true, `nothing is in quarantine for "atempts"; the causes are rejected, attempts,`, "quarantine", "list", "--cause", "atempts")
 	d.fails(true, "is not the id of a run", "quarantine", "list", "--run", "12")
 	d.fails(true, "--limit", "quarantine", "list", "--limit", "-1")
 	d.fails(true, "only one of", "quarantine", "show", "--body", "--json")
