@@ -75,6 +75,10 @@ func TestRunWaitEndsWhenEveryTaskIsDone(t *testing.T) {
 	if !strings.Contains(again.out.String(), "done: 3,000 tasks") {
 		t.Errorf("it printed %s", again.out.String())
 	}
+	unknown := w.distributor("wait", strings.Repeat("ab", 16))
+	if code := unknown.wait(); code != 1 || unknown.out.String() != "" || !strings.Contains(unknown.log.String(), "there is no such run") {
+		t.Errorf("for a run that there is not: exit status %d, %s", code, unknown.out.String())
+	}
 	p.signal(syscall.SIGTERM)
 	p.succeeds()
 }
