@@ -69,6 +69,7 @@ type pool struct {
 type slot struct {
 	pool     *pool
 	hand     handful
+	several  bool         // there were several in it: they count as begun at the end
 	ctx      *taskContext // of the tasks of hand.d; made once for each delivery that the slot works on
 	of       *delivery
 	contexts []taskContext // unused ones
@@ -223,9 +224,11 @@ func (s *slot) begin(now time.Time) context.Context {
 		s.ctx.Context = d.ctx
 		s.of = d
 	}
-	begun := h.begun()
-	s.busy, s.began, s.task, s.since, s.over, s.abandoned = true, now, begun, now, time.Time{}, false
-	s.pool.r.begins(d, h.at, begun-h.first, now)
+	left := h.unbegun()
+	s.busy, s.began, s.task, s.since, s.over, s.abandoned = true, now, left.from, now, time.Time{}, false
+	if s.several = left.from < left.to; !s.several {
+		s.pool.r.begins(d, h.at, left.from-h.first, now)
+	}
 	return s.ctx
 }
 
@@ -245,8 +248,8 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	abandoned := s.abandoned
 	s.mu.Unlock()
 	r.terms.handled(h.took, h.starts, h.ended)
-	if r.batch == nil && h.starts > 1 { // the first was counted when it began
-		r.begins(d, h.at, h.starts-1, h.ended)
+	if s.several {
+		r.begins(d, h.at, h.starts, s.began.Add(h.took/2))
 	}
 	if abandoned {
 		r.backlog.hang(-1)
