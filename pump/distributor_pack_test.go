@@ -203,6 +203,9 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 		}
 		work := func(l *lane) {
 			var q laneQueue
+			if err := l.handOver(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			l.swap(&q)
 			if err := l.pack(&q); err != nil {
 				t.Fatal(err)
@@ -222,7 +225,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 			},
 			"barrier": func(t *rapid.T) {
 				check.want.Store(true)
-				if err := s.checkpoint(t.Context()); err != nil {
+				if err := s.checkpoint(t.Context(), t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -292,7 +295,7 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 		go func() { _ = l.run(ctx) }()
 		go func() { _ = c.run(ctx, nil) }()
 		offer := func(segment uint32) {
-			if err := l.offer(ctx, segment, 0, &Record{Body: []byte("x")}); err != nil {
+			if err := errors.Join(l.offer(ctx, segment, 0, &Record{Body: []byte("x")}), l.handOver(ctx)); err != nil {
 				t.Error(err)
 			}
 		}

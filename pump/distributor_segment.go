@@ -45,11 +45,15 @@ type segmenter struct {
 	whole  codec.Header  // to try whether a large task fits
 	trial  *codec.Builder
 
-	badLines    uint64 // skipped so far
-	poisonLines uint64 // sent to quarantine so far
-	quarantines bool   // what bad lines count as
-	barrierAt   int64  // tasks when the last barrier was taken
-	barrierBad  uint64 // bad lines then
+	tasks       int64     // read so far; count's is brought up to it now and then
+	bytesIn     int64     // of those that count does not have yet
+	eager       bool      // nothing is collected: each read of the source may have to be waited for
+	handed      time.Time // when all that was collected was handed over
+	badLines    uint64    // skipped so far
+	poisonLines uint64    // sent to quarantine so far
+	quarantines bool      // what bad lines count as
+	barrierAt   int64     // tasks when the last barrier was taken
+	barrierBad  uint64    // bad lines then
 }
 
 // surelyFits is a size of key, id and body up to which any task fits an empty
@@ -61,13 +65,29 @@ const surelyFits = 44 << 10
 // context), a bad line ends the run or something fails. What is read once is
 // offered to its lane under ctx, which lives longer than reading: a task that
 // was read and numbered and not offered would be lost to the checkpoint behind it.
+//
+// What it reads it collects, and hands over when it is much, before the source has to be waited
+// for, and before it waits for anything else. What it has collected at its end a lane gets
+// when it is closed.
 func (s *segmenter) read(ctx, reading context.Context) error {
+	defer s.progress()
+	s.tasks = s.count.tasks.Load()
+	if source, ok := s.source.(pausing); ok {
+		source.pauses(func(wait bool) error { return s.paused(ctx, wait) })
+	} else {
+		s.eager = true
+	}
 	for {
 		if reading.Err() != nil {
 			return context.Cause(reading)
 		}
 		if s.check != nil {
-			if err := s.checkpoint(reading); err != nil {
+			if err := s.checkpoint(ctx, reading); err != nil {
+				return err
+			}
+		}
+		if s.eager || s.pace != nil {
+			if err := s.handOver(ctx); err != nil {
 				return err
 			}
 		}
@@ -83,11 +103,10 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 				rec.receipt.refuse(bad.Err)
 				err = nil
 			} else {
-				err = s.setAside(bad)
+				err = s.setAside(ctx, bad)
 			}
 		}
 		if err == io.EOF {
-			s.progress()
 			return nil
 		}
 		if err != nil {
@@ -112,14 +131,53 @@ func (s *segmenter) admit(ctx context.Context, rec *Record) error {
 		}
 	}
 	s.counts[segment]++
-	s.count.bytesIn.Add(int64(len(rec.Body)))
-	if tasks := s.count.tasks.Add(1); tasks&63 == 0 {
+	s.tasks++
+	s.bytesIn += int64(len(rec.Body))
+	if s.tasks&63 == 0 {
 		s.progress()
 	}
 	return nil
 }
 
+// pausing is a reader that says when it is about to read more: until then its records come without
+// waiting for anything.
+type pausing interface {
+	// pauses makes it call about before it reads, with true if that may take any time.
+	// An error of about becomes the reader's.
+	pauses(about func(wait bool) error)
+}
+
+// collectFor is for how long records of a file are collected, if they do not come
+// to a lane's fill in less: a file system may be slow as well.
+const collectFor = 5 * time.Millisecond
+
+// paused is called before the source is read.
+func (s *segmenter) paused(ctx context.Context, wait bool) error {
+	if wait || time.Since(s.handed) >= collectFor {
+		return s.handOver(ctx)
+	}
+	return nil
+}
+
+// handOver hands over to the lanes all that was collected.
+func (s *segmenter) handOver(ctx context.Context) error {
+	s.progress()
+	if !s.eager {
+		s.handed = time.Now()
+	}
+	for _, l := range s.lanes {
+		if err := l.handOver(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// progress brings the counts up to date that others see.
 func (s *segmenter) progress() {
+	s.count.tasks.Store(s.tasks)
+	s.count.bytesIn.Add(s.bytesIn)
+	s.bytesIn = 0
 	done, total := s.source.Progress()
 	s.count.done.Store(done)
 	s.count.total.Store(total)
@@ -137,7 +195,7 @@ func (s *segmenter) tryLarge(segment uint32, n uint64, rec *Record) error {
 	if !errors.Is(err, codec.ErrTaskTooLarge) {
 		return err
 	}
-	where := fmt.Sprintf("record %d", s.count.tasks.Load()+int64(s.badLines+s.poisonLines)+1)
+	where := fmt.Sprintf("record %d", s.tasks+int64(s.badLines+s.poisonLines)+1)
 	if l, ok := s.source.(interface{ where() string }); ok {
 		where = l.where()
 	}
@@ -157,7 +215,10 @@ func (e *tooLarge) Error() string {
 func (e *tooLarge) Unwrap() error { return e.err }
 
 // setAside deals with a bad line as the policy says.
-func (s *segmenter) setAside(bad *BadInput) error {
+func (s *segmenter) setAside(ctx context.Context, bad *BadInput) error {
+	if err := s.handOver(ctx); err != nil {
+		return err
+	}
 	if err := s.onBad(bad, s.interval); err != nil {
 		return err
 	}
@@ -170,9 +231,9 @@ func (s *segmenter) setAside(bad *BadInput) error {
 }
 
 // checkpoint takes a barrier if one is due, and waits while too much is unsaved (P2.5).
-func (s *segmenter) checkpoint(reading context.Context) error {
+func (s *segmenter) checkpoint(ctx, reading context.Context) error {
 	for {
-		tasks := s.count.tasks.Load()
+		tasks := s.tasks
 		moved := tasks > s.barrierAt || s.badLines+s.poisonLines > s.barrierBad
 		if moved && (s.check.want.Load() || tasks-s.barrierAt >= s.check.max/4) {
 			s.check.want.Store(false)
@@ -182,6 +243,9 @@ func (s *segmenter) checkpoint(reading context.Context) error {
 		}
 		if tasks-s.check.savedTasks.Load() < s.check.max {
 			return nil
+		}
+		if err := s.handOver(ctx); err != nil {
+			return err
 		}
 		select {
 		case <-s.check.saved:
@@ -213,6 +277,6 @@ func (s *segmenter) snapshot() *barrier {
 			cursor: s.source.AppendCursor(nil), counts: slices.Clone(s.counts),
 			skipped: s.badLines, quarantined: s.poisonLines,
 		},
-		tasks: s.count.tasks.Load(), taken: time.Now(),
+		tasks: s.tasks, taken: time.Now(),
 	}
 }

@@ -20,11 +20,12 @@ type cutter struct {
 	buf   []byte
 	start int // buf[start:end] is read and not yet taken
 	end   int
-	err   error // of r, after what is buffered
-	max   int   // longest line, without its end
-	pos   int64 // of buf[start] in the (uncompressed) stream
-	line  int64 // number of the line that begins at start, from 1
-	first int64 // number of the first line of the record taken last
+	err   error                 // of r, after what is buffered
+	max   int                   // longest line, without its end
+	pos   int64                 // of buf[start] in the (uncompressed) stream
+	line  int64                 // number of the line that begins at start, from 1
+	first int64                 // number of the first line of the record taken last
+	about func(wait bool) error // see pausing; nil: nobody wants to know
 }
 
 const cutterBuffer = 64 << 10
@@ -84,6 +85,11 @@ func (c *cutter) fill() {
 		grown := make([]byte, min(2*len(c.buf), max(c.max+2, cutterBuffer)))
 		copy(grown, c.buf[:c.end])
 		c.buf = grown
+	}
+	if c.about != nil {
+		if c.err = c.about(false); c.err != nil {
+			return
+		}
 	}
 	for range 100 { // a Reader that gives nothing and no error so often is broken (as in bufio)
 		n, err := c.r.Read(c.buf[c.end:])

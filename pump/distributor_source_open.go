@@ -206,7 +206,8 @@ func (in *input) close() error {
 // those ends when a context does. Given up, the goroutine stays behind until its
 // read returns; it holds two buffers and nobody waits for it.
 type detached struct {
-	ctx    context.Context // of the call to Next that is reading
+	ctx    context.Context       // of the call to Next that is reading
+	about  func(wait bool) error // see pausing; nil: nobody wants to know
 	full   chan []byte
 	empty  chan []byte
 	quit   chan struct{}
@@ -253,6 +254,11 @@ func (d *detached) Read(p []byte) (int, error) {
 		if d.buffer != nil {
 			d.empty <- d.buffer[:cap(d.buffer)]
 			d.buffer = nil
+		}
+		if d.about != nil {
+			if err := d.about(true); err != nil {
+				return 0, err
+			}
 		}
 		select {
 		case b, ok := <-d.full:

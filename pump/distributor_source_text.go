@@ -233,7 +233,8 @@ type textReader struct {
 	before int64 // size of the files before it
 	in     *input
 	cut    *cutter
-	resume textPosition // where to begin in the first file to be opened
+	resume textPosition          // where to begin in the first file to be opened
+	about  func(wait bool) error // see pausing
 }
 
 // textPosition is a place between two records of a file.
@@ -250,7 +251,7 @@ func (r *textReader) Next(ctx context.Context) (Record, error) {
 			}
 		}
 		if r.in.live != nil {
-			r.in.live.ctx = ctx
+			r.in.live.ctx, r.in.live.about = ctx, r.about
 		}
 		rec, err := r.format.next(r.cut)
 		if err == nil {
@@ -309,9 +310,12 @@ func (r *textReader) openNext(ctx context.Context) error {
 		in.close()
 		return fmt.Errorf("%s: %w", in.name, err)
 	}
+	cut.about = r.about
 	r.in, r.cut, r.resume = in, cut, textPosition{}
 	return nil
 }
+
+func (r *textReader) pauses(about func(wait bool) error) { r.about = about }
 
 // begin makes the cutter and moves it to where reading continues. The start of
 // the file is read in any case: a CSV row means nothing without the header.

@@ -79,6 +79,9 @@ func (w *wayOut) round(tb testing.TB) {
 }
 
 func (w *wayOut) pack(tb testing.TB) {
+	if err := w.lane.handOver(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
 	w.lane.swap(&w.queue)
 	if err := w.lane.pack(&w.queue); err != nil {
 		tb.Fatal(err)
