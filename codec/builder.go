@@ -397,7 +397,7 @@ func (b *Builder) stamp() time.Time {
 func appendText(dst []byte, h *Header, body []byte) []byte {
 	head := newSlab(0)
 	head.b = appendHead(head.b, h, len(body))
-	dst = base64.StdEncoding.AppendEncode(dst, head.b)
+	dst = appendBase64(dst, head.b)
 	head.free()
-	return base64.StdEncoding.AppendEncode(dst, body)
+	return appendBase64(dst, body)
 }

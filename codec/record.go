@@ -35,15 +35,15 @@ func appendRecord(b []byte, t *Task) []byte {
 func readRecords(tasks []Task, raw []byte, set NSet) ([]Task, error) {
 	for _, sp := range set.spans {
 		for n := sp.from; n < sp.to; n++ {
-			t := Task{N: n}
+			tasks = append(tasks, Task{N: n})
+			t := &tasks[len(tasks)-1]
 			var ok [3]bool
 			t.Key, raw, ok[0] = cut(raw)
 			t.ID, raw, ok[1] = cut(raw)
 			t.Body, raw, ok[2] = cut(raw)
-			if ok != [3]bool{true, true, true} {
-				return tasks, corrupt("record %d of %d ends early", len(tasks)+1, set.Len())
+			if !ok[0] || !ok[1] || !ok[2] {
+				return tasks, corrupt("record %d of %d ends early", len(tasks), set.Len())
 			}
-			tasks = append(tasks, t)
 		}
 	}
 	if len(raw) > 0 {
@@ -55,8 +55,19 @@ func readRecords(tasks []Task, raw []byte, set NSet) ([]Task, error) {
 // cut takes one length-prefixed string off raw. Its capacity ends with it, so
 // that a handler that appends to a task does not write into the next one.
 func cut(raw []byte) (s, rest []byte, ok bool) {
-	size, n := binary.Uvarint(raw)
-	if n <= 0 || n != uvarintLen(size) || size > uint64(len(raw)-n) {
+	var size uint64
+	var n int
+	switch {
+	case len(raw) > 0 && raw[0] < 0x80:
+		size, n = uint64(raw[0]), 1
+	case len(raw) > 1 && raw[1]-1 < 0x7f:
+		size, n = uint64(raw[0]&0x7f)|uint64(raw[1])<<7, 2
+	default:
+		if size, n = binary.Uvarint(raw); n <= 0 || n != uvarintLen(size) {
+			return nil, raw, false
+		}
+	}
+	if size > uint64(len(raw)-n) {
 		return nil, raw, false
 	}
 	if size == 0 {
