@@ -36,10 +36,10 @@ type tables struct {
 
 // An entry of a table says what the next bits mean:
 //
-//	bits 16-31  a literal, or the base of a length or distance, or where a subtable begins
+//	bits 16-31  a literal, or two, the first in the lower half, or the base of a length or distance, or where a subtable begins
 //	bits 12-15  what it is; none of them: a length or distance
-//	bits  8-11  length of the code without extra bits; of a subtable: how many bits choose in it
-//	bits  0-7   bits to consume: the code and its extra bits
+//	bits  8-11  length of the code without extra bits, of two literals that of the first; of a subtable: how many bits choose in it
+//	bits  0-7   bits to consume: the code and its extra bits, or both codes
 //
 // The zero entry stands for bits that are no code.
 type entry uint32
@@ -48,6 +48,7 @@ const (
 	isLiteral entry = 1 << (12 + iota)
 	isEnd
 	isSubtable
+	isPair
 
 	lookBits  = 10 // chosen by in the table of literals and lengths; longer codes have subtables
 	distBits  = 8
@@ -64,6 +65,9 @@ const (
 	distTable = 402
 	metaTable = 1 << metaBits
 )
+
+// literals is how many literals an entry of literals is of.
+func (e entry) literals() int { return 1 + int(e/isPair&1) }
 
 // Symbols as entries without their code.
 var (
@@ -292,5 +296,6 @@ func (f *inflater) codes() error {
 		!f.table(f.own.dist[:], distBits, f.sizes[lits:lits+dists], distances[:]) {
 		return errStream
 	}
+	pair(f.own.lit[:1<<lookBits])
 	return nil
 }

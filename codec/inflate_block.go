@@ -3,11 +3,11 @@ package codec
 import "encoding/binary"
 
 // What one turn of the quick loop takes at most: from in, two times taking bits, each
-// of which looks at eight bytes and moves by seven; to out, three literals and a match,
+// of which looks at eight bytes and moves by seven; to out, six literals and a match,
 // whose last copy may write 15 bytes too many.
 const (
 	quickIn  = 7 + 8
-	quickOut = 3 + maxLength + 15
+	quickOut = 6 + maxLength + 15
 )
 
 // block unpacks a compressed block with the tables that were made for it.
@@ -24,7 +24,7 @@ func (f *inflater) block(s *slab, want int) (*slab, error) {
 		}
 		switch {
 		case e&isLiteral != 0:
-			f.drop(uint(e & 0xff))
+			f.drop(uint(e >> 8 & 15)) // of two the first: only that is surely there
 			if f.ended() {
 				return s, errCut
 			}
@@ -97,20 +97,20 @@ func (f *inflater) quick(want int) (end bool, err error) {
 		if e&isLiteral != 0 {
 			buf >>= e & 63
 			n -= uint(e & 63)
-			out[op] = byte(e >> 16)
-			op++
+			binary.LittleEndian.PutUint16(out[op:], uint16(e>>16))
+			op += e.literals()
 			e = lit[buf&(1<<lookBits-1)]
 			if e&isLiteral != 0 {
 				buf >>= e & 63
 				n -= uint(e & 63)
-				out[op] = byte(e >> 16)
-				op++
+				binary.LittleEndian.PutUint16(out[op:], uint16(e>>16))
+				op += e.literals()
 				e = lit[buf&(1<<lookBits-1)]
 				if e&isLiteral != 0 {
 					buf >>= e & 63
 					n -= uint(e & 63)
-					out[op] = byte(e >> 16)
-					op++
+					binary.LittleEndian.PutUint16(out[op:], uint16(e>>16))
+					op += e.literals()
 					continue
 				}
 			}

@@ -40,6 +40,19 @@ func (f *inflater) table(table []entry, look uint, sizes []uint8, symbols []entr
 	return f.fill(table, look, longest, count, symbols)
 }
 
+// pair makes one entry of two literals where the bits that choose it hold the codes of both. Half of the bytes of JSON
+// lines that are no copies are digits, with codes of four or five bits.
+func pair(table []entry) {
+	look := bits.Len(uint(len(table))) - 1
+	for i, e := range table {
+		first := e >> 8 & 15
+		next := table[i>>first] // it may be of two already, and its first one still stands where it stood
+		if both := first + next>>8&15; e&next&isLiteral != 0 && int(both) <= look {
+			table[i] = isLiteral | isPair | next<<8&0xff000000 | e&0xff0000 | first<<8 | both
+		}
+	}
+}
+
 // fill enters the codes, the shortest first. A code's bits come in reverse, so the next
 // code is made by adding one at the other end. False means that the table is full, which
 // no code should be able to do.
