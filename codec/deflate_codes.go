@@ -11,12 +11,16 @@ import (
 type codes struct {
 	lit  [maxLit]uint32
 	dist [maxDist]uint32
-	rate int // bits for a KiB of the records that they were made for; 0: they are for those alone
+	// length is of each length less three the code with the bits that follow it, and above how many that are.
+	length [maxLength - 2]uint32
+	rate   int // bits for a KiB of the records that they were made for; 0: they are for those alone
 }
 
 const (
 	codeBits   = 16
 	codeMask   = 1<<codeBits - 1
+	lengthBits = maxCode + 5
+	lengthMask = 1<<lengthBits - 1
 	endOfBlock = 256
 	usedLit    = 286 // symbols of literals, the end and lengths; of distances
 	usedDist   = 30
@@ -27,8 +31,18 @@ var codesPool = sync.Pool{New: func() any { return new(codes) }}
 
 func newCodes(like *codes) *codes {
 	c := codesPool.Get().(*codes)
-	*c = *like
+	c.lit, c.dist, c.rate = like.lit, like.dist, like.rate
+	c.join()
 	return c
+}
+
+// join makes the table of lengths from the codes of their symbols.
+func (c *codes) join() {
+	for i, l := range lengthSymbol {
+		code := c.lit[l&0x1ff]
+		size, extra := code>>codeBits, uint32(l>>9)
+		c.length[i] = code&codeMask | uint32(i)&(1<<extra-1)<<size | (size+extra)<<lengthBits
+	}
 }
 
 func (c *codes) free() {
@@ -43,8 +57,12 @@ var fixedCodes = sync.OnceValue(func() *codes {
 	lits, dists := fixedSizes()
 	assign(c.lit[:], lits)
 	assign(c.dist[:], dists)
+	c.join()
 	return c
 })
+
+// whole reports whether all symbols have codes.
+func (c *codes) whole() bool { return c.rate > 0 || c == fixedCodes() }
 
 // size is how many bits the symbols take, without those that follow codes of lengths
 // and distances; not ok if one has no code.
