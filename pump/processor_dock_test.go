@@ -3,23 +3,25 @@ package pump
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// putSuspects puts n single tasks of the world's run, numbered from 0, each with so many
-// attempts written down and delivered suspiciously often since.
-func (w *world) putSuspects(n int, attempts uint32) {
+// putSuspects puts n single tasks of a segment of the world's run, numbered from 0, each with
+// so many attempts written down and delivered suspiciously often since.
+func (w *world) putSuspects(segment uint32, n int, attempts uint32) {
 	w.t.Helper()
-	account, queue := w.home(someSegment)
+	account, queue := w.home(segment)
 	for i := range n {
-		w.putText(account, queue, w.text(someSegment, func(h *codec.Header) { h.Attempt = attempts }, uint64(i)))
+		w.putText(account, queue, w.text(segment, func(h *codec.Header) { h.Attempt = attempts }, uint64(i)))
 	}
 	w.passAround(account, queue, int(attempts)+suspectAfter)
 }
@@ -30,7 +32,7 @@ func (w *world) putSuspects(n int, attempts uint32) {
 func TestP42WhoCameThroughATrialIsRecordedBeforeTheNextBegins(t *testing.T) {
 	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const guilty = 10 // the tenth to be tried ends the process
-		w.putSuspects(16, 5)
+		w.putSuspects(someSegment, 16, 5)
 		var begun atomic.Int64
 		died := make(chan struct{})
 		h := HandlerFunc(func(ctx context.Context, _ *Task) error {
@@ -52,6 +54,72 @@ func TestP42WhoCameThroughATrialIsRecordedBeforeTheNextBegins(t *testing.T) {
 		w.expectBook(guilty-1, 0)
 		windowHit(t, 1)
 	})
+}
+
+// P4.2, window 14: a suspect whose trial begins while a renewal is under way that finds out
+// that its message is lost is not tried, and its trial is over. It went on for ever, and no
+// other that needs the dock to itself was tried any more.
+func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
+	for company, attempts := range map[string]uint32{"alone in the process": 5, "alone in the dock": 4} {
+		t.Run(company, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				other := slices.IndexFunc(w.everySegment(), func(n uint32) bool {
+					_, of := w.home(someSegment)
+					_, queue := w.home(n)
+					return queue != of
+				})
+				w.putSuspects(someSegment, 1, attempts)
+				w.putSuspects(w.everySegment()[other], 1, attempts)
+				tried, goOn := make(chan struct{}, 100), make(chan struct{})
+				h := &seen{work: func(ctx context.Context, _ *Task) error {
+					tried <- struct{}{}
+					select {
+					case <-goOn:
+						return nil
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}}
+				p := w.start(w.processor(h, ProcessorOptions{Visibility: 30 * time.Second, Concurrency: 8, Grace: -1}))
+				<-tried
+				r := p.of.running.Load()
+				var next *delivery
+				w.within(5*time.Second, "the other waits", func() bool {
+					r.dock.mu.Lock()
+					defer r.dock.mu.Unlock()
+					if len(r.dock.waiting) > 0 {
+						next = r.dock.waiting[0]
+					}
+					return next != nil
+				})
+				if next == nil {
+					t.FailNow()
+				}
+				lease := func() (receipt storage.Receipt, renews bool) {
+					r.keeper.mu.Lock()
+					defer r.keeper.mu.Unlock()
+					return next.lease.receipt, next.lease.renews
+				}
+				// As a renewal does whose answer is lost.
+				receipt, _ := lease()
+				if _, err := w.queue("accounta", next.shard.name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
+					t.Fatal(err)
+				}
+				slow := w.fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.shard.name}, "UpdateMessage")
+				w.within(20*time.Second, "it is being renewed", func() bool { _, renews := lease(); return renews })
+				close(goOn) // its trial begins
+				w.within(20*time.Second, "it is not marked", func() bool { return w.logged("could not be marked") == 1 })
+				slow.Remove()
+				w.within(2*time.Minute, "it is back and is tried", func() bool { return w.left() == 0 })
+				s := p.end()
+				h.expect(t, 2, 2)
+				if s.Handled != 2 || s.Quarantined != 0 {
+					t.Errorf("%+v", s)
+				}
+				windowHit(t, 1)
+			})
+		})
+	}
 }
 
 // fenceOff makes another the writer of a segment's ledger.
@@ -82,7 +150,7 @@ func TestP42TheMarkOfATrialWhoseResultIsDroppedIsTakenBack(t *testing.T) {
 			inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 				segment, id := someSegment, ""
 				if where == "message" {
-					w.putSuspects(1, attempts)
+					w.putSuspects(someSegment, 1, attempts)
 				} else {
 					segment = shardmap.Segment(full, w.segments())
 					id = w.putText("accounta", "work-00", full)

@@ -117,7 +117,8 @@ func (k *keeper) keep(d *delivery, receipt storage.Receipt, sent time.Time, leng
 
 // take gives the receipt to whoever wants to settle the message, once no
 // renewal is under way; nothing is renewed until giveBack. The error is
-// errLeaseEnded if the receipt is known to be dead, or the context's.
+// errLeaseEnded if the receipt is known to be dead, or the context's, and then nothing
+// was taken: a message that could not be marked is settled next, which asks again.
 func (k *keeper) take(ctx context.Context, d *delivery) (storage.Receipt, error) {
 	l := &d.lease
 	select {
@@ -127,10 +128,11 @@ func (k *keeper) take(ctx context.Context, d *delivery) (storage.Receipt, error)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.remove(d)
 	if l.gone {
+		<-l.own
 		return storage.Receipt{}, errLeaseEnded
 	}
+	k.remove(d)
 	return l.receipt, nil
 }
 
