@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -158,7 +159,8 @@ func nextLine(c *cutter) ([]byte, error) {
 			return nil, err
 		}
 		c.first = c.line
-		if line := c.take(next, 1)[:end]; len(bytes.TrimSpace(line)) > 0 {
+		line := c.take(next, 1)[:end]
+		if end > 0 && line[0] > ' ' && line[0] < utf8.RuneSelf || len(bytes.TrimSpace(line)) > 0 {
 			return line, nil
 		}
 	}

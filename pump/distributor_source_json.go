@@ -1,7 +1,6 @@
 package pump
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -24,6 +23,7 @@ type jsonField struct {
 	name  string   // as the user wrote it
 	path  []string // the names of the objects around it, then its own
 	value []byte   // as it stands in the line; nil if there is none
+	plain bool     // the value is a string that stands for itself
 }
 
 // newJSONField reads a field's name: "city", or "a.b" for b inside of a. A
@@ -56,7 +56,7 @@ func (f *jsonField) text(dst []byte) (text, scratch []byte, err error) {
 	case f.value[0] == '{' || f.value[0] == '[':
 		return nil, dst, fmt.Errorf("field %q is not a string, a number or a boolean", f.name)
 	case f.value[0] == '"':
-		if bytes.IndexByte(f.value, '\\') < 0 {
+		if f.plain {
 			return f.value[1 : len(f.value)-1], dst, nil
 		}
 		dst = appendUnquoted(dst[:0], f.value)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 )
 
@@ -14,6 +15,49 @@ type jsonScanner struct {
 	fields []*jsonField // at most 8, for the bits of a mask
 	name   []byte       // scratch: a member's name without its escapes
 	sizes  uint64       // a bit for each length that a name in a path has, see size; 0: not known yet
+	known  []jsonMember // of the line before, by their place in it
+}
+
+// jsonMember is the beginning of a member of the outermost object, as it stood in some line
+// before: the name in its quotes and the colon behind it. Most lines have the same
+// names in the same order, so that comparing two words finds out all about one.
+type jsonMember struct {
+	head, mask   [2]uint64
+	size         int // of the beginning, 16 at most
+	inside, ends uint
+}
+
+// knownMembers is how many members of a line are remembered.
+const knownMembers = 64
+
+// at says whether the member at pos begins like this.
+func (m *jsonMember) at(data []byte, pos int) bool {
+	if pos+m.size > len(data) {
+		return false
+	}
+	// What is read behind the line's end, in the same buffer, is masked.
+	words := data[pos:cap(data)]
+	return len(words) >= 16 && (binary.LittleEndian.Uint64(words)^m.head[0])&m.mask[0]|(binary.LittleEndian.Uint64(words[8:])^m.head[1])&m.mask[1] == 0
+}
+
+// know remembers how the member at that place of the line begins, which is from begin to end,
+// if that is short enough.
+func (s *jsonScanner) know(place, begin, end int, inside, ends uint) {
+	if place >= knownMembers {
+		return
+	}
+	if place == len(s.known) {
+		s.known = append(s.known, jsonMember{})
+	}
+	m, words := &s.known[place], s.data[begin:cap(s.data)]
+	if m.size = end - begin; m.size > 16 || len(words) < 16 {
+		m.size = math.MaxInt32 // no line is so long
+		return
+	}
+	m.inside, m.ends = inside, ends
+	// A shift by 64 bits and more leaves nothing, so that the mask is of all.
+	m.mask[0], m.mask[1] = 1<<(8*m.size)-1, 1<<(8*max(m.size-8, 0))-1
+	m.head[0], m.head[1] = binary.LittleEndian.Uint64(words), binary.LittleEndian.Uint64(words[8:])
 }
 
 // size is the bit of a name's length; all that are long share one.
@@ -80,7 +124,8 @@ func (s *jsonScanner) value(depth int, live uint) error {
 }
 
 // object reads an object. It is where the time goes, so what most lines consist of, members without
-// space around their parts, whose names and strings have no escapes, is read here, with the place at hand.
+// space around their parts, whose names and strings have no escapes, is read here, with the place at
+// hand. What is known of a name by heart need not be read again (see jsonMember).
 func (s *jsonScanner) object(depth int, live uint) error {
 	if depth >= jsonDepth {
 		return errors.New("invalid JSON: nested too deeply")
@@ -90,28 +135,27 @@ func (s *jsonScanner) object(depth int, live uint) error {
 		s.pos = pos + 1
 		return nil
 	}
-	for {
-		if pos >= len(data) || data[pos] != '"' {
-			s.pos = pos
-			return s.unexpected("where a name belongs")
-		}
-		end, plain, err := s.stringAt(pos)
-		if err != nil {
-			return err
-		}
+	for place := 0; ; place++ {
 		var inside, ends uint
-		if live != 0 && (!plain || s.sizes&size(end-pos-2) != 0) {
-			inside, ends = s.match(data[pos:end], plain, depth, live)
-		}
-		if pos = spaced(data, end); pos >= len(data) || data[pos] != ':' {
-			s.pos = pos
-			return s.unexpected("after a name")
-		}
-		pos = spaced(data, pos+1)
-		begin := pos
-		if pos < len(data) && data[pos] == '"' {
-			pos, _, err = s.stringAt(pos)
+		if depth == 0 && place < len(s.known) && s.known[place].at(data, pos) {
+			m := &s.known[place]
+			inside, ends = m.inside, m.ends
+			s.forget(inside | ends)
+			pos = spaced(data, pos+m.size)
 		} else {
+			var err error
+			if pos, inside, ends, err = s.memberName(pos, depth, place, live); err != nil {
+				return err
+			}
+		}
+		begin, plain := pos, false
+		var err error
+		switch {
+		case pos < len(data) && data[pos] == '"':
+			pos, plain, err = s.stringAt(pos)
+		case pos < len(data) && data[pos]-'1' <= 8:
+			pos, err = s.numberAt(pos)
+		default:
 			s.pos = pos
 			err = s.value(depth+1, inside)
 			pos = s.pos
@@ -122,7 +166,7 @@ func (s *jsonScanner) object(depth int, live uint) error {
 		if ends != 0 {
 			for i, f := range s.fields {
 				if ends&(1<<i) != 0 {
-					f.value = data[begin:pos]
+					f.value, f.plain = data[begin:pos], plain
 				}
 			}
 		}
@@ -136,6 +180,44 @@ func (s *jsonScanner) object(depth int, live uint) error {
 		default:
 			s.pos = pos
 			return s.unexpected("after a member")
+		}
+	}
+}
+
+// memberName reads the name at pos and the colon, and gives the place of the value. On an
+// error the scanner is where that is.
+func (s *jsonScanner) memberName(pos, depth, place int, live uint) (value int, inside, ends uint, err error) {
+	data, begin := s.data, pos
+	if pos >= len(data) || data[pos] != '"' {
+		s.pos = pos
+		return 0, 0, 0, s.unexpected("where a name belongs")
+	}
+	end, plain, err := s.stringAt(pos)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if live != 0 && (!plain || s.sizes&size(end-pos-2) != 0) {
+		inside, ends = s.match(data[pos:end], plain, depth, live)
+	}
+	if pos = spaced(data, end); pos >= len(data) || data[pos] != ':' {
+		s.pos = pos
+		return 0, 0, 0, s.unexpected("after a name")
+	}
+	pos++
+	if depth == 0 {
+		s.know(place, begin, pos, inside, ends)
+	}
+	return spaced(data, pos), inside, ends, nil
+}
+
+// forget forgets what an earlier member of the same name gave to these fields.
+func (s *jsonScanner) forget(fields uint) {
+	if fields == 0 {
+		return
+	}
+	for i, f := range s.fields {
+		if fields&(1<<i) != 0 {
+			f.value = nil
 		}
 	}
 }
@@ -158,8 +240,14 @@ func spacedSlow(data []byte, pos int) int {
 // stringAt reads the string at pos and says where it ends, and whether it stands for itself.
 // On an error the scanner is where that is.
 func (s *jsonScanner) stringAt(pos int) (end int, plain bool, err error) {
-	if end = ordinary(s.data, pos+1); end < len(s.data) && s.data[end] == '"' {
-		return end + 1, true, nil
+	data := s.data
+	for end = pos + 1; end+8 <= len(data); end += 8 {
+		if found := special(binary.LittleEndian.Uint64(data[end:])); found != 0 {
+			if end += bits.TrailingZeros64(found) / 8; data[end] == '"' {
+				return end + 1, true, nil
+			}
+			break
+		}
 	}
 	s.pos = pos
 	plain, err = s.string()
@@ -245,13 +333,8 @@ func (s *jsonScanner) string() (plain bool, err error) {
 // quote, a backslash or below 0x20: len(data) if there is none. It looks at eight
 // bytes at a time, as long as there are so many.
 func ordinary(data []byte, pos int) int {
-	const high, ones = 0x8080808080808080, 0x0101010101010101
 	for ; pos+8 <= len(data); pos += 8 {
-		w := binary.LittleEndian.Uint64(data[pos:])
-		quote, backslash := w^ones*'"', w^ones*'\\'
-		// (x - n..) &^ x sets the high bit of each byte below n. A borrow can set
-		// that of bytes above such a one too, never that of one below it.
-		if found := ((quote-ones)&^quote | (backslash-ones)&^backslash | (w-ones*0x20)&^w) & high; found != 0 {
+		if found := special(binary.LittleEndian.Uint64(data[pos:])); found != 0 {
 			return pos + bits.TrailingZeros64(found)/8
 		}
 	}
@@ -261,6 +344,17 @@ func ordinary(data []byte, pos int) int {
 		}
 	}
 	return pos
+}
+
+// special has the high bit of the first byte of w set that is a quote, a backslash or below
+// 0x20, and none of those below it. Of those above it says nothing.
+func special(w uint64) uint64 {
+	const high, ones = 0x8080808080808080, 0x0101010101010101
+	// The other way around 2, a quote (0x22) comes right behind what is below 0x20.
+	low, backslash := w^ones*2, w^ones*'\\'
+	// (x - n..) &^ x sets the high bit of each byte below n. A borrow can set
+	// that of bytes above such a one too, never that of one below it.
+	return ((low-ones*0x21)&^low | (backslash-ones)&^backslash) & high
 }
 
 func (s *jsonScanner) escape() error {
@@ -283,6 +377,19 @@ func (s *jsonScanner) escape() error {
 		return nil
 	}
 	return s.unexpected("in an escape")
+}
+
+// numberAt reads the number at pos, which does not begin with a zero or a sign, and says where it
+// ends. On an error the scanner is where that is.
+func (s *jsonScanner) numberAt(pos int) (end int, err error) {
+	for end = pos + 1; end < len(s.data) && s.data[end]-'0' <= 9; end++ {
+	}
+	if end < len(s.data) && (s.data[end] == ',' || s.data[end] == '}') {
+		return end, nil
+	}
+	s.pos = pos
+	err = s.number()
+	return s.pos, err
 }
 
 func (s *jsonScanner) number() error {
