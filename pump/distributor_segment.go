@@ -77,6 +77,11 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 	} else {
 		s.eager = true
 	}
+	fill := s.fill
+	if source, ok := s.source.(filling); ok {
+		fill = source.fill
+	}
+	var rec Record
 	for {
 		if reading.Err() != nil {
 			return context.Cause(reading)
@@ -94,9 +99,12 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 		if s.pace != nil && s.pace.Wait(reading) != nil {
 			return context.Cause(reading)
 		}
-		rec, err := s.source.Next(reading)
+		err := fill(reading, &rec)
 		if err == nil {
 			err = s.admit(ctx, &rec)
+		}
+		if err == nil {
+			continue
 		}
 		if bad, ok := errors.AsType[*BadInput](err); ok {
 			if rec.receipt != nil { // who handed it in is told
@@ -115,6 +123,18 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 	}
 }
 
+// filling is a reader that gives its records without copying them from function to function.
+type filling interface {
+	// fill is Next into a record that the caller has; it is only good without an error.
+	fill(ctx context.Context, rec *Record) error
+}
+
+// fill is for readers that are not filling.
+func (s *segmenter) fill(reading context.Context, rec *Record) (err error) {
+	*rec, err = s.source.Next(reading)
+	return err
+}
+
 // admit gives a record its identity and hands it on. A task too large for a
 // message is found out before: a number given to it would be missing for ever.
 func (s *segmenter) admit(ctx context.Context, rec *Record) error {
@@ -126,7 +146,7 @@ func (s *segmenter) admit(ctx context.Context, rec *Record) error {
 		}
 	}
 	if s.wanted == nil || s.wanted(segment, n) {
-		if err := s.lanes[int(segment)%len(s.lanes)].offer(ctx, segment, n, rec); err != nil {
+		if err := s.lanes[segment%uint32(len(s.lanes))].offer(ctx, segment, n, rec); err != nil {
 			return err
 		}
 	}

@@ -71,9 +71,9 @@ func (f *csvRows) column(name string) (int, error) {
 	return i, nil
 }
 
-func (f *csvRows) next(c *cutter) (Record, error) {
+func (f *csvRows) next(c *cutter, rec *Record) error {
 	if err := f.row(c); err != nil {
-		return Record{}, err
+		return err
 	}
 	f.body = append(f.body[:0], '{')
 	for i, field := range f.fields {
@@ -87,16 +87,16 @@ func (f *csvRows) next(c *cutter) (Record, error) {
 	}
 	f.body = append(f.body, '}')
 	if len(f.fields) != len(f.header) {
-		return Record{}, &BadInput{Raw: keep(f.text), Err: fmt.Errorf("invalid CSV: %d fields where the header has %d", len(f.fields), len(f.header))}
+		return &BadInput{Raw: keep(f.text), Err: fmt.Errorf("invalid CSV: %d fields where the header has %d", len(f.fields), len(f.header))}
 	}
-	rec := Record{Key: f.body, Body: f.body}
+	rec.Key, rec.ID, rec.Body = f.body, "", f.body
 	if f.key >= 0 {
 		rec.Key = f.text[f.fields[f.key].from:f.fields[f.key].to]
 	}
 	if f.id >= 0 {
 		rec.ID = f.ids.make(f.text[f.fields[f.id].from:f.fields[f.id].to])
 	}
-	return rec, nil
+	return nil
 }
 
 // row takes the next row that is not blank into f.fields. Of a bad one it takes
@@ -186,7 +186,8 @@ type plainLines struct{}
 
 func (plainLines) start(*cutter) error { return nil }
 
-func (plainLines) next(c *cutter) (Record, error) {
+func (plainLines) next(c *cutter, rec *Record) error {
 	line, err := nextLine(c)
-	return Record{Key: line, Body: line}, err
+	rec.Key, rec.ID, rec.Body = line, "", line
+	return err
 }

@@ -171,36 +171,34 @@ func newJSONLines(key, id string) *jsonLines {
 
 func (f *jsonLines) start(*cutter) error { return nil }
 
-func (f *jsonLines) next(c *cutter) (Record, error) {
+func (f *jsonLines) next(c *cutter, rec *Record) error {
 	line, err := nextLine(c)
 	if err != nil {
-		return Record{}, err
+		return err
 	}
-	rec, err := f.record(line)
-	if err != nil {
-		return Record{}, &BadInput{Raw: keep(line), Err: err}
+	if err := f.record(line, rec); err != nil {
+		return &BadInput{Raw: keep(line), Err: err}
 	}
-	return rec, nil
+	return nil
 }
 
-func (f *jsonLines) record(line []byte) (Record, error) {
-	rec := Record{Key: line, Body: line}
+func (f *jsonLines) record(line []byte, rec *Record) (err error) {
 	if err := f.scanner.scan(line); err != nil {
-		return rec, err
+		return err
 	}
-	var err error
+	rec.Key, rec.ID, rec.Body = line, "", line
 	if f.key != nil {
 		if rec.Key, f.keyBuf, err = f.key.text(f.keyBuf); err != nil {
-			return rec, err
+			return err
 		}
 	}
 	// An id is for people to find a task by: a line without one is no bad line.
 	if f.id != nil && f.id.value != nil && f.id.value[0] != 'n' {
 		var id []byte
 		if id, f.idBuf, err = f.id.text(f.idBuf); err != nil {
-			return rec, err
+			return err
 		}
 		rec.ID = f.ids.make(id)
 	}
-	return rec, nil
+	return nil
 }

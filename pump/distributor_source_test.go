@@ -475,7 +475,7 @@ func BenchmarkJSONLines(b *testing.B) {
 	for b.Loop() {
 		c := newCutter(strings.NewReader(text), defaultMaxLine)
 		for {
-			if _, err := f.next(c); err != nil {
+			if err := f.next(c, new(Record)); err != nil {
 				break
 			}
 		}

@@ -104,8 +104,8 @@ func (s *TextSource) check() error {
 // textFormat cuts records from text. next gives io.EOF at the end; the Where of
 // its [*BadInput] is filled in by the reader.
 type textFormat interface {
-	start(c *cutter) error // at the beginning of each file
-	next(c *cutter) (Record, error)
+	start(c *cutter) error             // at the beginning of each file
+	next(c *cutter, rec *Record) error // rec is only good without an error
 }
 
 func (s *TextSource) format() textFormat {
@@ -240,43 +240,51 @@ type textReader struct {
 // textPosition is a place between two records of a file.
 type textPosition struct{ pos, line int64 }
 
-func (r *textReader) Next(ctx context.Context) (Record, error) {
+func (r *textReader) Next(ctx context.Context) (rec Record, err error) {
+	if err := r.fill(ctx, &rec); err != nil {
+		return Record{}, err
+	}
+	return rec, nil
+}
+
+// fill is Next into a record that the caller has.
+func (r *textReader) fill(ctx context.Context, rec *Record) error {
 	if ctx.Err() != nil { // before anything moves; files do not look at it again
-		return Record{}, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	for r.file < len(r.files) {
 		if r.in == nil {
 			if err := r.openNext(ctx); err != nil {
-				return Record{}, err
+				return err
 			}
 		}
 		if r.in.live != nil {
 			r.in.live.ctx, r.in.live.about = ctx, r.about
 		}
-		rec, err := r.format.next(r.cut)
+		err := r.format.next(r.cut, rec)
 		if err == nil {
-			return rec, nil
+			return nil
 		}
 		if bad, ok := errors.AsType[*BadInput](err); ok {
 			bad.Where = r.where()
-			return Record{}, bad
+			return bad
 		}
 		if err != io.EOF {
-			return Record{}, fmt.Errorf("%s:%d: %w", r.in.name, r.cut.line, err)
+			return fmt.Errorf("%s:%d: %w", r.in.name, r.cut.line, err)
 		}
 		if r.in.ends != nil {
 			if err := r.in.ends(ctx); err != nil {
-				return Record{}, err
+				return err
 			}
 		}
 		if err := r.in.close(); err != nil {
-			return Record{}, err
+			return err
 		}
 		r.in = nil
 		r.before += r.sizes[r.file]
 		r.file++
 	}
-	return Record{}, io.EOF
+	return io.EOF
 }
 
 // where names the record that Next gave last.
