@@ -112,11 +112,19 @@ func (l *lane) swapIn(ctx context.Context) error {
 	return nil
 }
 
-// handOver hands over what was collected, behind what waits already if there is room:
-// nothing of it may stay behind while the reader waits for something else.
+// handOver hands over what was collected: nothing of it may stay behind while the reader waits for
+// something else.
 func (l *lane) handOver(ctx context.Context) error {
-	if len(l.filling.items) == 0 {
+	if l.tryHandOver() {
 		return nil
+	}
+	return l.swapIn(ctx)
+}
+
+// tryHandOver hands over what was collected, behind what waits already, if there is room.
+func (l *lane) tryHandOver() bool {
+	if len(l.filling.items) == 0 {
+		return true
 	}
 	l.mu.Lock()
 	w, f := &l.waiting, &l.filling
@@ -125,11 +133,10 @@ func (l *lane) handOver(ctx context.Context) error {
 		l.appendFilling()
 	}
 	l.mu.Unlock()
-	if !room {
-		return l.swapIn(ctx)
+	if room {
+		signal(l.wake)
 	}
-	signal(l.wake)
-	return nil
+	return room
 }
 
 // appendFilling puts what was collected behind what waits. The lane's lock is held.

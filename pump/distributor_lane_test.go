@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // P2.1: whatever is collected, handed over and packed together, the tasks of a segment come out in
@@ -169,5 +173,94 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 		if !errors.Is(done, context.Canceled) {
 			t.Errorf("reading ended with %v", done)
 		}
+	})
+}
+
+// The source is silent as well while it is opened, and while the end of its command is waited for.
+func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
+	dir := t.TempDir()
+	file, fifo := filepath.Join(dir, "a.txt"), filepath.Join(dir, "fifo")
+	if err := os.WriteFile(file, []byte("one\ntwo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfifo", fifo).CombinedOutput(); err != nil {
+		t.Skipf("there are no pipes with names here: %v %s", err, out)
+	}
+	quiet := filepath.Join(dir, "quiet")
+	for what, source := range map[string]*TextSource{
+		"a pipe that nobody writes to": {Format: FormatLines, Paths: []string{file, fifo}},
+		"a command that goes on":       {Format: FormatLines, Command: []string{"sh", "-c", "printf 'one\ntwo'; exec >&-; while [ ! -e " + quiet + " ]; do sleep 0.05; done"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r, err := source.Open(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			l := newLane(newTestPacker(1, 0, 1<<20, nil))
+			s := &segmenter{source: r, counts: make([]uint64, 1), lanes: []*lane{l}, tracker: newTracker(1), count: new(tally), trial: codec.NewBuilder(0)}
+			done := make(chan error)
+			go func() { done <- s.read(t.Context(), t.Context()) }()
+			for tasks := 0; tasks < 2; {
+				select {
+				case <-l.wake:
+				case err := <-done:
+					t.Fatalf("the end came before what was read: %v", err)
+				}
+				var q laneQueue
+				l.swap(&q)
+				tasks += len(q.items)
+			}
+			if err := os.WriteFile(quiet, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if len(source.Paths) > 0 {
+				w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.Close()
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A lane that stands still keeps nothing from the others that was read for them.
+func TestALaneThatStandsStillKeepsNothingFromTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		stuck, other := newLane(newTestPacker(2, 0, 1<<20, nil)), newLane(newTestPacker(2, 0, 1<<20, nil))
+		s := &segmenter{source: &listReader{s: &listSource{}}, counts: make([]uint64, 2), lanes: []*lane{stuck, other}, tracker: newTracker(2), count: new(tally), trial: codec.NewBuilder(0)}
+		keys := [][]byte{nil, nil} // of segment 0 and 1
+		for i := 0; keys[0] == nil || keys[1] == nil; i++ {
+			key := []byte(fmt.Sprint(i))
+			keys[shardmap.Segment(key, 2)] = key
+		}
+		body := make([]byte, 1000)
+		var offered int
+		go func() {
+			for n := 0; ; n++ {
+				segment := 0
+				if n%100 == 99 {
+					segment = 1
+				}
+				if s.admit(ctx, &Record{Key: keys[segment], Body: body}) != nil {
+					return
+				}
+				offered += segment
+			}
+		}()
+		synctest.Wait()
+		if len(stuck.waiting.items) == 0 || !stuck.filling.full() {
+			t.Fatal("the lane is not full")
+		}
+		if n := len(other.waiting.items); n != offered || n == 0 {
+			t.Errorf("the other lane has %d of the %d tasks that were read for it", n, offered)
+		}
+		cancel()
+		synctest.Wait()
 	})
 }

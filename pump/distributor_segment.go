@@ -146,7 +146,11 @@ func (s *segmenter) admit(ctx context.Context, rec *Record) error {
 		}
 	}
 	if s.wanted == nil || s.wanted(segment, n) {
-		if err := s.lanes[segment%uint32(len(s.lanes))].offer(ctx, segment, n, rec); err != nil {
+		l := s.lanes[segment%uint32(len(s.lanes))]
+		if l.filling.full() && !l.tryHandOver() {
+			s.tryHandOver() // the other lanes need not wait for this one
+		}
+		if err := l.offer(ctx, segment, n, rec); err != nil {
 			return err
 		}
 	}
@@ -179,12 +183,20 @@ func (s *segmenter) paused(ctx context.Context, wait bool) error {
 	return nil
 }
 
+// tryHandOver hands over to the lanes what was collected where there is room.
+func (s *segmenter) tryHandOver() {
+	for _, l := range s.lanes {
+		l.tryHandOver()
+	}
+}
+
 // handOver hands over to the lanes all that was collected.
 func (s *segmenter) handOver(ctx context.Context) error {
 	s.progress()
 	if !s.eager {
 		s.handed = time.Now()
 	}
+	s.tryHandOver() // before one is waited for
 	for _, l := range s.lanes {
 		if err := l.handOver(ctx); err != nil {
 			return err

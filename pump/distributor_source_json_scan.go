@@ -32,7 +32,7 @@ const knownMembers = 64
 
 // at says whether the member at pos begins like this.
 func (m *jsonMember) at(data []byte, pos int) bool {
-	if pos+m.size > len(data) {
+	if m.size > len(data)-pos {
 		return false
 	}
 	// What is read behind the line's end, in the same buffer, is masked.

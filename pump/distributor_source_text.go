@@ -254,6 +254,9 @@ func (r *textReader) fill(ctx context.Context, rec *Record) error {
 	}
 	for r.file < len(r.files) {
 		if r.in == nil {
+			if err := r.pause(); err != nil {
+				return err
+			}
 			if err := r.openNext(ctx); err != nil {
 				return err
 			}
@@ -273,6 +276,9 @@ func (r *textReader) fill(ctx context.Context, rec *Record) error {
 			return fmt.Errorf("%s:%d: %w", r.in.name, r.cut.line, err)
 		}
 		if r.in.ends != nil {
+			if err := r.pause(); err != nil {
+				return err
+			}
 			if err := r.in.ends(ctx); err != nil {
 				return err
 			}
@@ -324,6 +330,14 @@ func (r *textReader) openNext(ctx context.Context) error {
 }
 
 func (r *textReader) pauses(about func(wait bool) error) { r.about = about }
+
+// pause is called before anything that may take any time, as opening a pipe or the end of a command may.
+func (r *textReader) pause() error {
+	if r.about == nil {
+		return nil
+	}
+	return r.about(true)
+}
 
 // begin makes the cutter and moves it to where reading continues. The start of
 // the file is read in any case: a CSV row means nothing without the header.

@@ -131,7 +131,7 @@ func (d *delivery) readiness(sent time.Time, age time.Duration) (at time.Time, e
 	return d.header.Sealed, true
 }
 
-// begins counts the tasks of a message that are started now by a slot: those that are tried for
+// begins counts the tasks of a message that a slot has started at that time: those that are tried for
 // the first time, whose time says something about the way here and not about waiting for another try.
 func (r *processing) begins(d *delivery, slot, tasks int, now time.Time) {
 	took := now.Sub(d.born)

@@ -75,7 +75,7 @@ type backlog struct {
 	text       float64     // bytes of a message, lately: a large one counts at once, small ones slowly
 	took       float64     // seconds that a handler is at work for one start, lately; 0: none has ended
 	slow       time.Time   // when a start or a handful last ended that took slowTask
-	started    int         // tasks since measured
+	started    int         // tasks since measured, less those taken back
 	measured   time.Time
 	rate       float64 // tasks started a second, lately
 }
@@ -112,7 +112,7 @@ func (b *backlog) limit(now time.Time) int {
 		// for a while: a rate of long ago must not fetch for handlers that hang now.
 		span := now.Sub(b.measured)
 		old := math.Exp2(-float64(span) / float64(rateEvery))
-		b.rate = b.rate*old + float64(b.started)/span.Seconds()*(1-old)
+		b.rate = b.rate*old + float64(max(b.started, 0))/span.Seconds()*(1-old)
 		b.started, b.measured = 0, now
 	}
 	each := 1.0 // tasks that a handler takes at once

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// While tasks take no longer than it costs to hand one out, a slot takes a handful of them at once:
+// While tasks are so quick that handing each out would be a good part of the work, a slot takes a handful of them at once:
 // the locks, the clock and the notes of a start are paid once for all of it. Everything else
 // is as if they had been taken one after the other. In particular what a slot has not
 // begun can be taken back from it at any time, and it is as soon as one of them is slow, ends
 // otherwise than well, or nothing more is to be started.
 const (
 	// handfulTask is what a task takes at most, on average, of which a slot takes several.
-	// Handing one out and noting its end costs a quarter of a microsecond.
+	// Handing one out and noting its end costs 0.3 us (BenchmarkHandOut).
 	handfulTask = 20 * time.Microsecond
 	// mostInHand times that is how long the last of a handful waits for the others.
 	mostInHand = 32
@@ -124,7 +124,7 @@ func (b *backlog) give(h *handful, now time.Time) {
 	b.started += n
 }
 
-// regain takes back what a slot has not begun, to be started before everything else.
+// regain takes back what a slot has not begun, to be started before what of its message was never given.
 func (b *backlog) regain(h *handful) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,12 +164,13 @@ func (b *backlog) takeBack(h *handful) {
 	d := h.d
 	d.back = append(d.back, rest)
 	slices.SortFunc(d.back, func(a, b span) int { return a.from - b.from })
-	if d.place == nowhere {
+	if d.place == nowhere { // else there is something to start, and nobody waits for more
 		d.place = inReady
 		b.ready = slices.Insert(b.ready, 0, d)
+		b.some.Broadcast()
 	}
 	d.unstarted += n
 	b.readyTasks += n
 	b.unstarted += n
-	b.some.Broadcast()
+	b.started -= n // until they are given again
 }

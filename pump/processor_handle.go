@@ -248,14 +248,14 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	abandoned := s.abandoned
 	s.mu.Unlock()
 	r.terms.handled(h.took, h.starts, h.ended)
-	if s.several {
-		r.begins(d, h.at, h.starts, s.began.Add(h.took/2))
-	}
 	if abandoned {
 		r.backlog.hang(-1)
 		r.log.Warn("a handler that was given up has returned", s.attrs()...)
 		s.of = nil
 		return
+	}
+	if s.several {
+		s.countBegun(h.took)
 	}
 	if r.batch == nil {
 		r.record(ctx, d, span{h.first, begun}, err)
@@ -268,6 +268,14 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 		}
 		r.record(ctx, d, span{i, i + 1}, e)
 	}
+}
+
+// countBegun counts the tasks of a handful as begun, of which the slot or whoever abandons it says at the end
+// how long they took: in the midst of that, as if none had been slow.
+func (s *slot) countBegun(took time.Duration) {
+	h := &s.hand
+	n := h.begun() - h.first
+	s.pool.r.begins(h.d, h.at, n, s.began.Add(min(took, time.Duration(n)*handfulTask)/2))
 }
 
 // record notes the outcomes of tasks: what the last one's handler returned; those before it are finished.
@@ -355,17 +363,7 @@ func (s *slot) check(now time.Time) {
 		s.mu.Unlock()
 		return
 	}
-	h, backlog := &s.hand, s.pool.r.backlog
-	if task := h.begun(); task != s.task {
-		s.task, s.since = task, now
-	} else if now.Sub(s.since) >= watchEvery {
-		backlog.regain(h) // others need not wait for a slow one
-	}
-	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.since) >= limit && s.ctx.Err() == nil {
-		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.attrs(), "for", now.Sub(s.since))...)
-		backlog.regain(h) // or the next would begin with a context that has ended
-		s.ctx.end(errTimedOut)
-	}
+	s.checkTask(now)
 	switch {
 	case s.ctx.Err() == nil:
 	case s.over.IsZero():
@@ -375,6 +373,25 @@ func (s *slot) check(now time.Time) {
 		return
 	}
 	s.mu.Unlock()
+}
+
+// checkTask looks at how long the slot has been at its task, with s.mu held.
+func (s *slot) checkTask(now time.Time) {
+	r, task, lasts := s.pool.r, s.hand.begun(), now.Sub(s.since)
+	if task == s.task {
+		late := r.o.Timeout > 0 && lasts >= r.o.Timeout && s.ctx.Err() == nil
+		if late || lasts >= watchEvery/2 { // since the look before, whose time is not known to the nanosecond
+			r.backlog.regain(&s.hand) // others need not wait for a slow one, and none begins with a context that has ended
+			task = s.hand.begun()
+		}
+		if late && task == s.task {
+			r.log.Warn("handler takes too long; its context is ended", append(s.attrs(), "for", lasts)...)
+			s.ctx.end(errTimedOut)
+		}
+	}
+	if task != s.task {
+		s.task, s.since = task, now
+	}
 }
 
 // giveUp abandons every handler that has not returned. Their contexts have ended.
@@ -398,6 +415,9 @@ func (s *slot) abandon() {
 	d := h.d
 	r.backlog.regain(h) // from here on the slot begins nothing, and what it has begun is known
 	attrs, tasks := s.attrs(), span{h.first, h.begun()}
+	if s.several {
+		s.countBegun(time.Since(s.began))
+	}
 	s.mu.Unlock()
 	r.backlog.hang(+1)
 	r.log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
