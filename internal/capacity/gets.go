@@ -14,47 +14,77 @@ const (
 	nudgedAfter   = 1.0  // second
 	pollIdleRate  = 10.0 // gets a second of all idle queues together
 	pollIdleLeast = 5 * time.Second
+	livelyMore    = 10 // times as often idle queues are asked where messages come without a nudge
+	livelyLeast   = 750 * time.Millisecond
 	maxGet        = 32 // messages
 )
 
 // gets is how many gets a message costs that comes with others at this rate a second into one
-// queue, and how many of these are empty. Latency is a get's.
+// queue of so many, to one of its readers, and how many of these are empty. Latency is a get's.
 //
-// Messages come by themselves, so a get finds none that have come in the time t since the one before
-// with the chance e^(-rate t). The polling of a queue is a cycle: gets without pause until one is
-// empty, then gets after longer and longer pauses until one is not.
-func gets(rate float64, latency time.Duration, queues int) (all, empty float64) {
+// Messages come by themselves, and each of the readers takes what it finds. The polling of a queue is a
+// cycle: gets without pause until one is empty, then gets after longer and longer pauses until one is not.
+func gets(rate float64, latency time.Duration, queues, readers int) (all, empty float64) {
 	if rate <= 0 {
 		return 0, 0
 	}
-	rtt := latency.Seconds()
-	// 1/e^(-x) of them, of which the last is empty. From a hundred messages in a round trip
-	// on there is no empty one, and a get brings as many as it may.
-	if x := rate * rtt; x > 50 {
+	// From a hundred messages in a round trip on there is no empty one, and a get brings as many as it may.
+	if x := rate * latency.Seconds(); x > 50 {
 		return max(1/x, 1.0/maxGet), 0
 	}
-	immediate := math.Exp(rate * rtt)
-	most := max(pollIdleLeast, time.Duration(float64(queues)/pollIdleRate*float64(time.Second))).Seconds()
-	paused, seconds := 0.0, immediate*rtt
+	c := cycle{rate: rate, rtt: latency.Seconds(), readers: readers}
+	c.most = max(pollIdleLeast, time.Duration(float64(queues*readers)/pollIdleRate*float64(time.Second))).Seconds()
+	if readers == 1 {
+		return c.gets(0)
+	}
+	// Of several readers a nudge reaches one, and only after a second without any message in the queue, which is
+	// seldom: queues are asked more often instead.
+	c.most = max(c.most/livelyMore, livelyLeast.Seconds())
+	// The more often the others ask, the less is left, and the longer one's own pauses are, so there is one rate that all have.
+	others := rate
+	for range 60 {
+		all, empty = c.gets(others)
+		others += (float64(readers-1)*all*rate - others) / 2
+	}
+	return all, empty
+}
+
+// cycle is a reader's polling of one queue, in seconds.
+type cycle struct {
+	rate, rtt, most float64
+	readers         int
+}
+
+// none is the chance that there is no message in the queue so long after one's own last get, where
+// others ask so many times a second.
+func (c cycle) none(after, others float64) float64 {
+	come := c.rate * float64(c.readers)
+	return (others + come*math.Exp(-(come+others)*after)) / (come + others)
+}
+
+// gets is what gets does, where others ask so many times a second.
+func (c cycle) gets(others float64) (all, empty float64) {
+	immediate := 1 / c.none(c.rtt, others) // of which the last is empty
+	paused, seconds := 0.0, immediate*c.rtt
 	// lasts is how long a pause and its get take on average: if a nudge ends it, until a message comes.
 	since := 0.0
 	lasts := func(pause float64) float64 {
-		if since >= nudgedAfter {
-			return -math.Expm1(-rate*pause)/rate + rtt
+		if since >= nudgedAfter && c.readers == 1 {
+			return -math.Expm1(-c.rate*pause)/c.rate + c.rtt
 		}
-		return pause + rtt
+		return pause + c.rtt
 	}
 	reached, pause := 1.0, pollBase.Seconds()
-	for ; pause < most && reached > 1e-9; pause *= 2 {
+	for ; pause < c.most && reached > 1e-9; pause *= 2 {
 		paused += reached
 		seconds += reached * lasts(pause)
-		since += pause + rtt
-		reached *= math.Exp(-rate * (pause + rtt))
+		since += pause + c.rtt
+		reached *= c.none(pause+c.rtt, others)
 	}
-	reached /= -math.Expm1(-rate * (most + rtt)) // all further ones are alike
+	reached /= 1 - c.none(c.most+c.rtt, others) // all further ones are alike
 	paused += reached
-	seconds += reached * lasts(most)
-	messages := rate * seconds
+	seconds += reached * lasts(c.most)
+	messages := c.rate * seconds
 	all, empty = (immediate+paused)/messages, paused/messages
 	return max(all, 1.0/maxGet), empty
 }

@@ -15,8 +15,8 @@ type load struct {
 func (in *Input) load(p *Plan, rate float64) load {
 	l := load{rate: rate, packing: in.packing(rate, p.Segments)}
 	var empty float64
-	polled := p.Queues * in.readers(p)
-	l.got, empty = gets(l.packing.Messages/float64(polled), in.Latency, polled)
+	readers := in.readers(p)
+	l.got, empty = gets(l.packing.Messages/float64(p.Queues*readers), in.Latency, p.Queues, readers)
 	spared := empty * (1 - in.polling(p, &l))
 	l.got, empty = l.got-spared, empty-spared
 	l.cost = 2 + l.got // put, delete, gets

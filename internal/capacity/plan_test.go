@@ -56,7 +56,8 @@ func TestAQueuesGetsAreBetweenFullAndIdle(t *testing.T) {
 		rate := math.Exp(rapid.Float64Range(-12, 10).Draw(t, "log rate"))
 		latency := time.Duration(rapid.IntRange(1, 200).Draw(t, "ms")) * time.Millisecond
 		queues := rapid.IntRange(1, 1000).Draw(t, "queues")
-		all, empty := gets(rate, latency, queues)
+		readers := rapid.SampledFrom([]int{1, 1, 2, 6, 100}).Draw(t, "readers")
+		all, empty := gets(rate, latency, queues, readers)
 		if !(all >= 1.0/maxGet && empty >= 0 && empty <= all) {
 			t.Fatalf("%v gets a message, of them %v empty", all, empty)
 		}
