@@ -29,7 +29,7 @@ type Suite struct {
 
 // Full is what `make bench` measures: some ten minutes.
 func Full() Suite {
-	return Suite{Rounds: 3, Runs: compared(1), Binaries: 10_000_000, BinaryRounds: 2, StageTime: 100 * time.Millisecond}
+	return Suite{Rounds: 3, Runs: compared(1), Binaries: 10_000_000, BinaryRounds: 3, StageTime: 100 * time.Millisecond}
 }
 
 // Quick is all of it in a minute or two, with less to average over.
