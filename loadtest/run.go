@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -276,7 +277,7 @@ func show(console *cli.Console, now *atomic.Pointer[scenario.Progress]) (stop fu
 			}
 			waiting := p.Sent - p.Handled
 			console.Progress(int64(min(p.Seconds, p.Of)*1000), int64(p.Of*1000), fmt.Sprintf("%s · %.0f of %.0f s · %s handled, %s/s · %s waiting · %s throttled",
-				p.Phase, p.Seconds, p.Of, cli.Count(p.Handled), cli.Count(int64(p.HandledPerLast)), cli.Count(waiting), cli.Count(p.Throttled)),
+				p.Phase, p.Seconds, p.Of, humanize.Comma(p.Handled), humanize.Comma(int64(p.HandledPerLast)), humanize.Comma(waiting), humanize.Comma(p.Throttled)),
 				"phase", p.Phase, "seconds", int64(p.Seconds), "of", int64(p.Of), "sent", p.Sent, "handled", p.Handled, "perSecond", int64(p.HandledPerLast), "throttled", p.Throttled)
 		}
 	}()

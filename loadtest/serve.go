@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -51,7 +52,7 @@ getCost is what a get of 32 messages costs, 1 or 32.
 			fmt.Fprintln(out, "serving until a signal")
 			<-cmd.Context().Done()
 			st := s.sim.Stats()
-			fmt.Fprintf(out, "%s requests served, %s of them throttled\n", cli.Count(st.Count("", "")), cli.Count(st.Throttled))
+			fmt.Fprintf(out, "%s requests served, %s of them throttled\n", humanize.Comma(st.Count("", "")), humanize.Comma(st.Throttled))
 			return nil
 		}),
 	}

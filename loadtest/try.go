@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 
@@ -318,7 +319,7 @@ func (t *trial) watch(ctx context.Context) error {
 			sent, total = t.summary.Tasks, t.summary.Tasks
 		}
 		handled, quarantined := int64(t.results.handled()), t.quarantined()
-		t.console.Progress(handled, total, fmt.Sprintf("%s sent · %s handled · %s", cli.Count(sent), cli.Count(handled), speed.Per(handled)),
+		t.console.Progress(handled, total, fmt.Sprintf("%s sent · %s handled · %s", humanize.Comma(sent), humanize.Comma(handled), speed.Per(handled)),
 			"sent", sent, "handled", handled, "quarantined", quarantined, "seconds", strconv.FormatFloat(time.Since(t.began).Seconds(), 'f', 1, 64))
 		if t.distributor.ended() && handled+quarantined >= total {
 			// The counts suffice, but a task may be in them twice.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
 )
@@ -204,11 +205,11 @@ func (r *accounting) print(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s over %s x %s (limits: %s) to %s\n", r.Input, cli.Plural(r.Tasks, "task"),
 		cli.Plural(int64(r.Accounts), "account"), cli.Plural(int64(r.Queues), "queue"), r.Limits, cli.Plural(int64(len(r.Processors)), "processor"))
 	fmt.Fprintf(w, "work: %s\n", r.Work)
-	fmt.Fprintf(w, "%s handled, %s lost, %s wrong, %s done twice", cli.Count(r.Handled), cli.Count(r.Lost), cli.Count(r.Mismatched), cli.Count(r.Duplicates))
+	fmt.Fprintf(w, "%s handled, %s lost, %s wrong, %s done twice", humanize.Comma(r.Handled), humanize.Comma(r.Lost), humanize.Comma(r.Mismatched), humanize.Comma(r.Duplicates))
 	if r.Quarantined > 0 {
-		fmt.Fprintf(w, ", %s quarantined", cli.Count(r.Quarantined))
+		fmt.Fprintf(w, ", %s quarantined", humanize.Comma(r.Quarantined))
 	}
-	fmt.Fprintf(w, "\n%.1f s, %s tasks/s; %s of %.1f tasks, %s read, %s sent\n", r.Seconds, cli.Count(int64(r.TasksPerSecond)),
+	fmt.Fprintf(w, "\n%.1f s, %s tasks/s; %s of %.1f tasks, %s read, %s sent\n", r.Seconds, humanize.Comma(int64(r.TasksPerSecond)),
 		cli.Plural(r.Envelopes, "message"), r.TasksPerEnvelope, cli.Bytes(r.BytesIn), cli.Bytes(r.BytesSent))
 	for i, p := range r.Processors {
 		fmt.Fprintf(w, "processor %d: %s from %s\n", i+1, cli.Plural(p.Handled, "task"), cli.Plural(p.Envelopes, "message"))

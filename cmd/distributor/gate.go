@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -67,7 +68,7 @@ func waiting(n int) string {
 	if n == 1 {
 		return "1 process waits"
 	}
-	return cli.Count(int64(n)) + " processes wait"
+	return humanize.Comma(int64(n)) + " processes wait"
 }
 
 func gates() *cobra.Command {

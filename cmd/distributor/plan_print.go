@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
 )
@@ -17,7 +18,7 @@ func money(v float64, currency string) string {
 	text := fmt.Sprintf("%.2f", v)
 	switch {
 	case v >= 100:
-		text = cli.Count(int64(math.Round(v)))
+		text = humanize.Comma(int64(math.Round(v)))
 	case v > 0 && v < 0.01:
 		text = fmt.Sprintf("%.1g", v)
 	}
@@ -36,7 +37,7 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 	row("processors", fmt.Sprint(p.Processors), fmt.Sprintf("with --concurrency %d; %s handlers are at work on average", p.Concurrency, capacity.Short(p.Rate*in.HandlerSeconds)))
 	row("distributors", fmt.Sprint(p.Distributors))
 	row("machines", fmt.Sprint(p.VMs), p.Machine.Describe)
-	row("connections", cli.Count(int64(p.Connections)), "at once, of all processes")
+	row("connections", humanize.Comma(int64(p.Connections)), "at once, of all processes")
 	row("tasks a message", capacity.Short(p.Packing.Tasks), packedBy(p, in))
 	row("messages", capacity.Short(p.Packing.Messages)+"/s", fmt.Sprintf("of %s, each of which counts %s against the limits: put 1, get %s, delete 1", cli.Bytes(int64(p.Packing.Bytes)), capacity.Short(p.Packing.Counts), capacity.Short(p.Packing.Counts-2)))
 	r := &p.Requests
@@ -57,7 +58,7 @@ func printPlan(w io.Writer, p *capacity.Plan, in *capacity.Input, measured strin
 
 	fmt.Fprintln(&b)
 	if s := &p.Sample; measured != "" {
-		fmt.Fprintf(&b, "Measured on %s, %s of %s bytes: %s bytes of text a task, 1 for %s; %s keys.\n", measured, cli.Plural(int64(s.Tasks), "task"), capacity.Short(s.Body), capacity.Short(s.Text), capacity.Short(s.Ratio), cli.Count(int64(s.Keys)))
+		fmt.Fprintf(&b, "Measured on %s, %s of %s bytes: %s bytes of text a task, 1 for %s; %s keys.\n", measured, cli.Plural(int64(s.Tasks), "task"), capacity.Short(s.Body), capacity.Short(s.Text), capacity.Short(s.Ratio), humanize.Comma(int64(s.Keys)))
 		if s.Messages == 0 {
 			fmt.Fprintln(&b, "They do not fill a message, so what a full one holds is extrapolated; more of the input says more.")
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
 )
@@ -139,7 +140,7 @@ func TestAPlanTakesWhatTheConfigurationHas(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &p); err != nil {
 			t.Fatal(err)
 		}
-		if p.Accounts != tt.accounts || p.Queues != tt.queues || p.Segments != tt.segments || !strings.Contains(out, fmt.Sprintf("2 x %s messages/s", cli.Count(int64(tt.accountsMessages)))) {
+		if p.Accounts != tt.accounts || p.Queues != tt.queues || p.Segments != tt.segments || !strings.Contains(out, fmt.Sprintf("2 x %s messages/s", humanize.Comma(int64(tt.accountsMessages)))) {
 			t.Errorf("%q: %s", tt.args, out)
 		}
 		if p.Requests.Table <= 1 { // commits to the ledger

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/codec"
@@ -161,7 +162,7 @@ func (c *counted) what() string {
 func (c *counted) why() string {
 	var parts []string
 	for _, r := range slices.Sorted(maps.Keys(c.reasons)) {
-		parts = append(parts, fmt.Sprintf("%s %s", plain(r), cli.Count(c.reasons[r])))
+		parts = append(parts, fmt.Sprintf("%s %s", plain(r), humanize.Comma(c.reasons[r])))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -218,9 +219,9 @@ func (w *which) list(cmd *cobra.Command) error {
 		if m.Problem != "" {
 			note = "stuck"
 		}
-		tasks := cli.Count(int64(m.Matching))
+		tasks := humanize.Comma(int64(m.Matching))
 		if m.Matching < m.Tasks {
-			tasks += " of " + cli.Count(int64(m.Tasks))
+			tasks += " of " + humanize.Comma(int64(m.Tasks))
 		}
 		t.add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, dayText(m.First, now), dayText(cmp.Or(m.Last, &m.Put), now), plain(m.Instance), plain(m.Account), plain(m.ID), note)
 		console.Progress(c.messages, 0, "messages", "messages", c.messages)

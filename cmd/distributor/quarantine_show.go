@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -149,11 +150,11 @@ func (s *showing) one(w io.Writer, m *pump.QuarantinedMessage, tasks []pump.Quar
 	if m.Matching < m.Tasks {
 		line("tasks", fmt.Sprintf("%d of %d", m.Matching, m.Tasks))
 	} else {
-		line("tasks", cli.Count(int64(m.Tasks)))
+		line("tasks", humanize.Comma(int64(m.Tasks)))
 	}
 	for i, t := range tasks {
 		if s.tasks > 0 && i == s.tasks {
-			fmt.Fprintf(w, "  and %s more\n", cli.Count(int64(len(tasks)-i)))
+			fmt.Fprintf(w, "  and %s more\n", humanize.Comma(int64(len(tasks)-i)))
 			return
 		}
 		name := fmt.Sprintf("n=%d", t.N)
@@ -186,7 +187,7 @@ func times(n uint32) string {
 	if n == 1 {
 		return "once"
 	}
-	return cli.Count(int64(n)) + " times"
+	return humanize.Comma(int64(n)) + " times"
 }
 
 func orUnknown(t *time.Time, now time.Time) string {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -110,7 +111,7 @@ func printRepair(b *bytes.Buffer, s *pump.RepairSummary, err error) {
 		return
 	}
 	fmt.Fprintf(b, "run %s (%s): %s, %s done, %s in quarantine, %s missing", s.Run, s.State,
-		cli.Plural(int64(s.Tasks), "task"), cli.Count(int64(s.Done)), cli.Count(int64(s.Quarantined)), cli.Count(int64(s.Missing)))
+		cli.Plural(int64(s.Tasks), "task"), humanize.Comma(int64(s.Done)), humanize.Comma(int64(s.Quarantined)), humanize.Comma(int64(s.Missing)))
 	if s.Missing > 0 {
 		fmt.Fprintf(b, " in %s", cli.Plural(int64(len(s.Lacking)), "segment"))
 	}

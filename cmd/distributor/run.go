@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/admin"
@@ -215,7 +216,7 @@ func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
 		fmt.Fprintf(&b, "run %s: stopped after %.1f s: %s read, %s sent\n", s.Run, s.Seconds, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"))
 	} else {
 		fmt.Fprintf(&b, "run %s: %s in %s (%.1f a message) in %.1f s (%s/s)\n", s.Run, cli.Plural(s.Tasks, "task"), cli.Plural(s.Envelopes, "message"),
-			float64(s.Tasks)/float64(max(s.Envelopes, 1)), s.Seconds, cli.Count(int64(float64(s.Tasks)/max(s.Seconds, 1e-3))))
+			float64(s.Tasks)/float64(max(s.Envelopes, 1)), s.Seconds, humanize.Comma(int64(float64(s.Tasks)/max(s.Seconds, 1e-3))))
 	}
 	fmt.Fprintf(&b, "%s read, %s sent", cli.Bytes(s.BytesIn), cli.Bytes(s.BytesSent))
 	for _, n := range []struct {
@@ -242,9 +243,9 @@ func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
 func progress(console *cli.Console) func(pump.Progress) {
 	var speed cli.Rate
 	return func(p pump.Progress) {
-		text := fmt.Sprintf("%s tasks · %s · %s messages", cli.Count(p.Tasks), speed.Per(p.Tasks), cli.Count(p.Envelopes))
+		text := fmt.Sprintf("%s tasks · %s · %s messages", humanize.Comma(p.Tasks), speed.Per(p.Tasks), humanize.Comma(p.Envelopes))
 		if bad := p.Skipped + p.Quarantined; bad > 0 {
-			text += fmt.Sprintf(" · %s bad lines", cli.Count(bad))
+			text += fmt.Sprintf(" · %s bad lines", humanize.Comma(bad))
 		}
 		console.Progress(p.Done, p.Total, text, "run", p.Run, "tasks", p.Tasks, "envelopes", p.Envelopes, "read", p.Done, "of", p.Total)
 	}

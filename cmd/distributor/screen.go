@@ -10,9 +10,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 
+	"github.com/dustin/go-humanize"
 	"github.com/rivo/uniseg"
-
-	"github.com/queuepump/queuepump/internal/cli"
 )
 
 // plain makes a text from a row or a queue fit for a terminal. Such texts come
@@ -183,7 +182,7 @@ func (t *table) line(w io.Writer, widths []int, row []string) {
 func number[T int | int64 | uint64](n T) string {
 	f := float64(n)
 	if f < 100_000 {
-		return cli.Count(int64(n))
+		return humanize.Comma(int64(n))
 	}
 	for _, unit := range []string{"k", "M", "G", "T", "P"} {
 		f /= 1000

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -107,7 +108,7 @@ func areTasks(n uint64) string {
 	if n == 1 {
 		return "1 task is"
 	}
-	return cli.Count(int64(n)) + " tasks are"
+	return humanize.Comma(int64(n)) + " tasks are"
 }
 
 // waitProgress shows how far a run is.
@@ -120,14 +121,14 @@ func waitProgress(console *cli.Console) func(pump.RunProgress) {
 			console.Done()
 		}
 		settled := int64(p.Done + p.Quarantined)
-		text := fmt.Sprintf("%s done · %s", cli.Count(int64(p.Done)), speed.Per(settled))
+		text := fmt.Sprintf("%s done · %s", humanize.Comma(int64(p.Done)), speed.Per(settled))
 		total := int64(0)
 		if p.Total != nil {
 			total = int64(*p.Total)
-			text = fmt.Sprintf("%s of %s done · %s", cli.Count(int64(p.Done)), cli.Count(total), speed.Per(settled))
+			text = fmt.Sprintf("%s of %s done · %s", humanize.Comma(int64(p.Done)), humanize.Comma(total), speed.Per(settled))
 		}
 		if p.Quarantined > 0 {
-			text += fmt.Sprintf(" · %s in quarantine", cli.Count(int64(p.Quarantined)))
+			text += fmt.Sprintf(" · %s in quarantine", humanize.Comma(int64(p.Quarantined)))
 		}
 		console.Progress(settled, total, text, "done", p.Done, "quarantined", p.Quarantined, "of", total)
 	}
@@ -141,14 +142,14 @@ func printCompletion(b *bytes.Buffer, c *pump.Completion) {
 	case pump.CompletionDone:
 		fmt.Fprintf(b, "done: %s", cli.Plural(int64(c.Done), "task"))
 	case pump.CompletionQuarantined:
-		fmt.Fprintf(b, "settled: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), cli.Count(int64(c.Quarantined)))
+		fmt.Fprintf(b, "settled: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
 	case pump.CompletionStuck:
-		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s", cli.Plural(int64(c.Done), "task"), cli.Count(int64(c.Quarantined)),
-			cli.Count(int64(missing)), cli.Plural(int64(len(c.Lacking)), "segment"))
+		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)),
+			humanize.Comma(int64(missing)), cli.Plural(int64(len(c.Lacking)), "segment"))
 	default:
-		fmt.Fprintf(b, "not over yet: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), cli.Count(int64(c.Quarantined)))
+		fmt.Fprintf(b, "not over yet: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
 		if c.Tasks > 0 {
-			fmt.Fprintf(b, ", %s to go", cli.Count(int64(missing)))
+			fmt.Fprintf(b, ", %s to go", humanize.Comma(int64(missing)))
 		}
 	}
 	fmt.Fprintf(b, "; waited %.1f s", c.Seconds)
@@ -157,5 +158,5 @@ func printCompletion(b *bytes.Buffer, c *pump.Completion) {
 	}
 	r := c.Reported
 	fmt.Fprintf(b, "\nthe processors report, each delivery counted: %s handled, %s failed, %s retried, %s quarantined, %s recognised\n",
-		cli.Plural(int64(r.Handled), "task"), cli.Count(int64(r.Failed)), cli.Count(int64(r.Retried)), cli.Count(int64(r.Quarantined)), cli.Plural(int64(r.Duplicates), "duplicate"))
+		cli.Plural(int64(r.Handled), "task"), humanize.Comma(int64(r.Failed)), humanize.Comma(int64(r.Retried)), humanize.Comma(int64(r.Quarantined)), cli.Plural(int64(r.Duplicates), "duplicate"))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/internal/cli"
 )
 
@@ -51,7 +52,7 @@ func (q *quarantined) warn(log *slog.Logger, workload string, failures []string)
 	}
 	var why []string
 	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
-		why = append(why, fmt.Sprintf("%s %s", reason, cli.Count(reasons[reason])))
+		why = append(why, fmt.Sprintf("%s %s", reason, humanize.Comma(reasons[reason])))
 	}
 	attrs := []any{"queues", strings.Join(queues, " "), "reasons", strings.Join(why, ", ")}
 	if len(failures) > 0 {

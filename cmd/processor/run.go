@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/admin"
@@ -279,15 +280,15 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 func progress(console *cli.Console) func(pump.ProcessorSummary) {
 	var speed cli.Rate
 	return func(s pump.ProcessorSummary) {
-		text := fmt.Sprintf("%s tasks · %s", cli.Count(s.Handled), speed.Per(s.Handled))
+		text := fmt.Sprintf("%s tasks · %s", humanize.Comma(s.Handled), speed.Per(s.Handled))
 		if n := s.Failed + s.Rejected; n > 0 {
-			text += fmt.Sprintf(" · %s failed", cli.Count(n))
+			text += fmt.Sprintf(" · %s failed", humanize.Comma(n))
 		}
 		if s.Throttled > 0 {
-			text += fmt.Sprintf(" · %s throttled", cli.Count(s.Throttled))
+			text += fmt.Sprintf(" · %s throttled", humanize.Comma(s.Throttled))
 		}
 		if s.Skipped > 0 {
-			text += fmt.Sprintf(" · %s skipped", cli.Count(s.Skipped))
+			text += fmt.Sprintf(" · %s skipped", humanize.Comma(s.Skipped))
 		}
 		if s.Waiting != "" {
 			text = fmt.Sprintf("waits at gate %s", s.Waiting)
@@ -318,7 +319,7 @@ func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) erro
 	var b bytes.Buffer
 	busy := max(s.Seconds-idle.Seconds(), 1e-3)
 	fmt.Fprintf(&b, "%s handled in %.1f s (%s/s), from %s", cli.Plural(s.Handled, "task"), busy,
-		cli.Count(int64(float64(s.Handled)/busy)), cli.Plural(s.Envelopes, "message"))
+		humanize.Comma(int64(float64(s.Handled)/busy)), cli.Plural(s.Envelopes, "message"))
 	if idle > 0 {
 		fmt.Fprintf(&b, "; then idle for %v", idle)
 	}
@@ -340,7 +341,7 @@ func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) erro
 		{s.Lost, "messages whose lease was lost"},
 	} {
 		if n.count > 0 {
-			fmt.Fprintf(&b, "  %s %s\n", cli.Count(n.count), n.what)
+			fmt.Fprintf(&b, "  %s %s\n", humanize.Comma(n.count), n.what)
 		}
 	}
 	if l := s.Latency; l.Tasks > 0 {

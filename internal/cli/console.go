@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -168,5 +169,5 @@ func (r *Rate) Per(count int64) string {
 		r.rate = (r.rate + float64(count-r.count)/since.Seconds()) / 2
 		r.at, r.count = now, count
 	}
-	return fmt.Sprintf("%s/s", Count(int64(r.rate)))
+	return fmt.Sprintf("%s/s", humanize.Comma(int64(r.rate)))
 }

@@ -23,22 +23,19 @@ func JSON(w io.Writer, summary any) error {
 	return err
 }
 
-// Count writes a number so that it can be read: 1,234,567.
-func Count(n int64) string { return humanize.Comma(n) }
-
 // Plural is a number of things: 1 task, 2 tasks.
 func Plural(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
-	return Count(n) + " " + thing + "s"
+	return humanize.Comma(n) + " " + thing + "s"
 }
 
 // Bytes writes a size so that it can be read.
 func Bytes(n int64) string {
 	switch {
 	case n < 10<<10:
-		return Count(n) + " B"
+		return humanize.Comma(n) + " B"
 	case n < 10<<20:
 		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 	case n < 10<<30:
@@ -56,7 +53,7 @@ func Requests(w io.Writer, r pump.Requests, throttled, tasks int64) {
 	if tasks >= 100 { // of a handful it would only be a large number
 		fmt.Fprintf(w, ", %.1f for a thousand tasks", float64(total)*1000/float64(tasks))
 	}
-	fmt.Fprintf(w, ", %s throttled\n", Count(throttled))
+	fmt.Fprintf(w, ", %s throttled\n", humanize.Comma(throttled))
 	var ops []string
 	for _, by := range r {
 		for op := range by {
@@ -74,7 +71,7 @@ func Requests(w io.Writer, r pump.Requests, throttled, tasks int64) {
 	for _, account := range slices.Sorted(maps.Keys(r)) {
 		fmt.Fprintf(t, "%s\t", account)
 		for _, op := range ops {
-			fmt.Fprintf(t, "%s\t", Count(r[account][op]))
+			fmt.Fprintf(t, "%s\t", humanize.Comma(r[account][op]))
 		}
 		fmt.Fprintln(t)
 	}

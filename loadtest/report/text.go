@@ -85,7 +85,7 @@ func (r *Result) account() string {
 	t := r.Tasks
 	s := fmt.Sprintf("%s sent in %s", count(t.Sent, "task"), count(t.Messages, "message"))
 	if t.WarmUp > 0 {
-		s += fmt.Sprintf(", %s of them to warm up", Count(t.WarmUp))
+		s += fmt.Sprintf(", %s of them to warm up", humanize.Comma(t.WarmUp))
 	}
 	s += fmt.Sprintf("; %s handled, %s lost, %s handled twice", number(float64(t.Handled)), number(float64(t.Lost)), number(float64(t.Duplicates)))
 	if t.Unsent > 0 {
@@ -255,7 +255,7 @@ func number(v float64) string {
 	case abs >= 1e15 || v != v:
 		return strconv.FormatFloat(v, 'g', 4, 64)
 	case abs >= 100 || v == float64(int64(v)):
-		return Count(int64(math.Round(v)))
+		return humanize.Comma(int64(math.Round(v)))
 	case abs >= 10:
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	default:
@@ -263,14 +263,11 @@ func number(v float64) string {
 	}
 }
 
-// Count writes a whole number so that it can be read: 1,234,567.
-func Count(n int64) string { return humanize.Comma(n) }
-
 func count(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
-	return Count(n) + " " + thing + "s"
+	return humanize.Comma(n) + " " + thing + "s"
 }
 
 func percent(v float64) string {

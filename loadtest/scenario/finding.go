@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dustin/go-humanize"
 	"github.com/queuepump/queuepump/loadtest/report"
 )
 
@@ -41,10 +42,10 @@ func (a *answers) common() {
 		requests, throttled, control = requests+x.Requests, throttled+x.Throttled, control+x.Control
 	}
 	if requests > 0 {
-		a.find("throttled", float64(throttled)/float64(requests), share, -1, "Of %s requests to queues, the share that the accounts refused as too many. The pump slows down and tries again, so nothing is lost by it.", report.Count(requests))
+		a.find("throttled", float64(throttled)/float64(requests), share, -1, "Of %s requests to queues, the share that the accounts refused as too many. The pump slows down and tries again, so nothing is lost by it.", humanize.Comma(requests))
 	}
 	if a.Tasks.Handled > 0 {
-		a.find("requests for a thousand tasks", 1000*float64(requests)/float64(a.Tasks.Handled), "", -1, "Put, get, delete and whatever else was asked of queues, for each thousand tasks that were handled; %s requests to the control table are not in it.", report.Count(control))
+		a.find("requests for a thousand tasks", 1000*float64(requests)/float64(a.Tasks.Handled), "", -1, "Put, get, delete and whatever else was asked of queues, for each thousand tasks that were handled; %s requests to the control table are not in it.", humanize.Comma(control))
 		a.find("handled twice", float64(a.Tasks.Duplicates)/float64(a.Tasks.Handled), share, -1, "Tasks that were delivered again, as after a lost answer or a stopped processor.")
 	}
 	if a.Tasks.Unsent > 0 {
@@ -140,7 +141,7 @@ func answerBurst(a *answers) {
 	if len(took) == 0 {
 		return
 	}
-	a.find("a burst takes", median(took), seconds, -1, "From when all of a burst's tasks were due until the handling of the last one began; the median of %d bursts of %s tasks.", len(took), report.Count(a.Groups[len(a.Groups)-1].Sent))
+	a.find("a burst takes", median(took), seconds, -1, "From when all of a burst's tasks were due until the handling of the last one began; the median of %d bursts of %s tasks.", len(took), humanize.Comma(a.Groups[len(a.Groups)-1].Sent))
 	a.find("the slowest burst", slices.Max(took), seconds, -1, "The same of the burst that took longest.")
 	a.find("half of a burst", median(half), seconds, -1, "After how long half of a burst's tasks had begun; the median of the bursts.")
 	if r := a.Groups[0].FromSchedule.P99; r != nil && a.Groups[0].Name == "other tasks" {
