@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 // pushed lets processes nudge each other over a wire that takes 5 ms.
 type pushed struct {
 	blocked atomic.Bool
+	mu      sync.Mutex            // those that run nudge while others are started
 	by      map[string]*Processor // by instance
 }
 
@@ -24,7 +26,9 @@ func (p *pushed) nudge(ctx context.Context, n Nudge) error {
 	if err := pause(ctx, pushTakes); err != nil {
 		return err
 	}
+	p.mu.Lock()
 	to := p.by[n.Instance]
+	p.mu.Unlock()
 	if p.blocked.Load() || to == nil || n.Address != "admin-of-"+n.Instance {
 		return errors.New("not reached")
 	}
@@ -47,7 +51,9 @@ func (w *world) waiters(n int, push *pushed) (ps []*Processor, at []*started) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		push.mu.Lock()
 		push.by[name] = p
+		push.mu.Unlock()
 		ps, at = append(ps, p), append(at, w.start(p))
 	}
 	return ps, at
