@@ -259,6 +259,10 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 				// Results wait up to a sixth of the visibility for their commit, and come in bursts then.
 				tr.measure = max(tr.measure, 90*time.Second)
 			}
+			if p.Processors > 1 {
+				// Each looks at its tables at times of its own; over a quarter of a minute that is 3 to 11 % off.
+				tr.measure = max(tr.measure, 90*time.Second)
+			}
 			t.Logf("%d accounts x %d queues, %d segments, %d processors; bottleneck %s at %.0f; packing %+v", p.Accounts, p.QueuesPerAccount, p.Segments, p.Processors, p.Bottleneck, p.Most, p.Packing)
 			m := tr.run(t)
 			within(t, "tasks handled", p.Rate, m.handled)
