@@ -66,10 +66,10 @@ func TestAChildThatFailsATaskCostsThatTaskARetry(t *testing.T) {
 func TestAChildThatHangsIsKilledWithAllItsChildren(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	o := command("echo", "PIDFILE="+pidFile)
-	o.Timeout = 2 * time.Second // long enough for its own child to write the file
+	o.Timeout = 10 * time.Second // long enough for its own child to write the file
 	e := newExec(t, o)
 	_, err := e.Work(t.Context(), task("hang"))
-	if err == nil || err.Error() != "no outcome within 2s" {
+	if err == nil || err.Error() != "no outcome within 10s" {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := e.Work(t.Context(), task("next")); err != nil {
@@ -142,10 +142,12 @@ func TestATaskThatIsGivenUpEndsItsChild(t *testing.T) {
 // TestACommandThatCannotWorkIsReportedAndCostsOneTaskAnAttempt: after that the
 // handler sees that no child lives long enough to be given a task.
 func TestACommandThatCannotWorkIsReportedAndCostsOneTaskAnAttempt(t *testing.T) {
-	o := command("at once")
 	var reported []error
-	o.Broken = func(err error) { reported = append(reported, err) }
-	e := newExec(t, o)
+	e := newExec(t, CommandOptions{
+		// A shell, because it must end within settleIn, and this binary may take longer to begin.
+		Argv: []string{"sh", "-c", `echo "no such module" >&2; exit 3`}, Children: 1, Timeout: time.Minute,
+		Broken: func(err error) { reported = append(reported, err) },
+	})
 	const why = `the child ended (exit status 3) and said "no such module"`
 	if _, err := e.Work(t.Context(), task("x")); err == nil || err.Error() != why {
 		t.Fatalf("the first task: %v", err)

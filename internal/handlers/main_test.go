@@ -40,10 +40,6 @@ type request struct {
 
 // longLived is a child of Exec. The body of a task, a JSON string, says what to do with it.
 func longLived(mode string) {
-	if mode == "at once" {
-		fmt.Fprintln(os.Stderr, "no such module")
-		os.Exit(3)
-	}
 	in := bufio.NewReader(os.Stdin)
 	for {
 		line, err := in.ReadBytes('\n')
