@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -155,14 +156,37 @@ func TestTheAccountsOfAConfigurationAreLeftAsTheyWere(t *testing.T) {
 	}
 }
 
+// growing can be read while a process writes to it.
+type growing struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (g *growing) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.b.Write(p)
+}
+
+func (g *growing) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.b.String()
+}
+
 func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
 	dir := t.TempDir()
-	cmd, out, log := program(t, dir, "run", "soak", "--rate", "20", "--duration", "10m", "--progress-every", "100ms")
+	cmd, out, _ := program(t, dir, "run", "soak", "--rate", "20", "--duration", "10m", "--progress-every", "100ms")
+	log := &growing{}
+	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The simulator is a process beside it, so nothing but the clock says when load is on.
-	time.Sleep(4 * time.Second)
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(log.String(), "phase=warm-up"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no load is on:\n%s", log)
+		}
+	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -144,7 +144,7 @@ func TestFaultsReachAClientOnTCP(t *testing.T) {
 		}
 	}
 	s.sim.Inject(Rule{Fault: HangBefore, Operations: []string{"PutMessage"}, First: 1})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in which it must arrive
 	defer cancel()
 	if _, err := put(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("hang: %v", err)

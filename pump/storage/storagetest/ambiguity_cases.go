@@ -207,7 +207,7 @@ var ambiguityCases = []testCase{
 	{name: "a server that hangs ends with the context, as maybe done", run: func(c *C) {
 		q := c.queue()
 		c.maybe(Hang, "put", func() error {
-			ctx, cancel := context.WithTimeout(c.ctx, 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second) // in which it must be sent
 			defer cancel()
 			_, err := q.Put(ctx, []byte("x"), 0)
 			if !errors.Is(err, context.DeadlineExceeded) {

@@ -26,7 +26,7 @@ type Azurite struct {
 
 // azuriteStart bounds the start of the child; it takes about 2 s on an idle
 // machine and many times that on a busy one.
-const azuriteStart = 90 * time.Second
+const azuriteStart = 5 * time.Minute
 
 // azuriteParent makes the child end with the test binary, however that ends:
 // the pipe on its standard input closes.
