@@ -78,7 +78,6 @@ type part struct {
 	// until when it is stopped, or not started again.
 	until   time.Time
 	stopped bool
-	born    time.Time
 }
 
 func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
@@ -110,7 +109,6 @@ func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 }
 
 func (c *chaos) start(p *part) {
-	p.born = time.Now()
 	p.process = start(c.t, p.role, p.args...)
 }
 
@@ -243,7 +241,8 @@ func (c *chaos) calm() {
 		}
 	}
 	for _, p := range send {
-		time.Sleep(time.Until(p.born.Add(2 * time.Second)))
+		// What has just been started listens to signals when it is a member.
+		c.eventually("a distributor is a member", func() bool { return c.isMember(p.process) })
 		p.signal(syscall.SIGTERM)
 		p.succeeds()
 	}
@@ -265,6 +264,17 @@ func (c *chaos) calm() {
 			p.succeeds()
 		}
 	}
+}
+
+// isMember reports whether the cluster knows a process.
+func (c *chaos) isMember(p *process) bool {
+	v, err := control.LoadView(c.t.Context(), c.table, "test")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return slices.ContainsFunc(v.Members, func(m control.Member) bool {
+		return strings.Contains(m.Instance, fmt.Sprintf("-%d-", p.cmd.Process.Pid))
+	})
 }
 
 // complete reports whether each run is closed, or all that it was sealed with is done.

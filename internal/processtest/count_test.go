@@ -300,7 +300,7 @@ func (w *world) drained(queues int) bool {
 // until deals so many blows, and goes on until it is done.
 func (c *chaos) until(done func() bool, blows int) {
 	c.t.Helper()
-	deadline := time.Now().Add(10*patience + time.Duration(*countTasks)*time.Millisecond)
+	deadline := time.Now().Add(4*patience + time.Duration(*countTasks)*time.Millisecond)
 	for ; !done(); blows-- {
 		if time.Now().After(deadline) {
 			c.t.Fatal("waited in vain until everything was done")

@@ -130,19 +130,20 @@ func TestAccountsAreAddedAndTakenAwayWhileEverythingRuns(t *testing.T) {
 	}
 	w.handled(second.Run, n, outs...)
 
+	w.eventually("account2 is empty", func() bool { return w.messages("account2", "test-00", "test-01", "test-02", "test-03") == 0 })
 	w.operate(&c, "accounts", "drain", "account2", "--yes")
 	if !c.Changed || c.State != "draining" || c.Moved == 0 {
 		t.Errorf("%+v", c)
+	}
+	soon := start(t, "distributor", "accounts", "remove", "account2", "--config", w.config, "--yes")
+	if code := soon.wait(); code != 1 || !strings.Contains(soon.log.String(), "not been draining for long enough") {
+		t.Errorf("exit status %d: %s", code, soon.log.String())
 	}
 	third := w.sends(w.config, tasks)
 	if puts := third.Requests["account2"]["put"]; puts != 0 {
 		t.Errorf("the draining account got %d messages", puts)
 	}
 	w.handled(third.Run, n, outs...)
-	soon := start(t, "distributor", "accounts", "remove", "account2", "--config", w.config, "--yes")
-	if code := soon.wait(); code != 1 || !strings.Contains(soon.log.String(), "not been draining for long enough") {
-		t.Errorf("exit status %d: %s", code, soon.log.String())
-	}
 	w.operate(&c, "accounts", "remove", "account2", "--yes", "--wait")
 	if !c.Changed || c.State != "unused" || c.Moved != 0 {
 		t.Errorf("%+v", c)

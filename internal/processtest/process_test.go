@@ -54,7 +54,7 @@ func buildAndRun(m *testing.M) int {
 
 // patience bounds every wait for another process: far above what any takes on
 // a busy machine, so that reaching it means that what was waited for will not come.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // process is a binary that runs, or has run.
 type process struct {

@@ -115,7 +115,7 @@ func TestAnInterruptedListingPutsBackWhatItHadTaken(t *testing.T) {
 	writeText(t, tasks, strings.Repeat("x\n", 300))
 	start(t, "distributor", "run", "--config", w.config, "--input", tasks, "--pack", "1", "--quiet").succeeds()
 	start(t, "processor", "run", "--config", w.config, "--exec-each", "sh -c 'exit 65'", "--until-idle", "2s", "--quiet").succeeds()
-	slow := w.sim.Inject(azsim.Rule{Operations: []string{"GetMessages"}, Fault: azsim.DelayBefore, Delay: 200 * time.Millisecond})
+	slow := w.sim.Inject(azsim.Rule{Operations: []string{"GetMessages"}, Fault: azsim.DelayBefore, Delay: time.Second})
 	p := start(t, "distributor", "quarantine", "list", "--config", w.config, "--quiet")
 	p.until("it has taken some", func() bool { return slow.Hits() > 4 })
 	p.signal(syscall.SIGINT)

@@ -309,6 +309,8 @@ func TestSecretsAreNowhereInFailures(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
 		if echoes == 0 {
 			t.Error("no request was thrown back")
 		}
