@@ -198,8 +198,9 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
 	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
 		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 20*time.Millisecond) }}
-		// Half of what four processors can do: 4 x 4 / 20 ms = 800 tasks a second.
-		const rate, seconds = 400, 20
+		// Half of what four processors can do: 4 x 4 / 20 ms = 800 tasks a second. For so long
+		// that the tasks of a first pause, of about 2 s here, are far from a tenth of all.
+		const rate, seconds = 400, 40
 		var all []*started
 		for i := range 4 {
 			all = append(all, w.join(fmt.Sprint("p", i), h, ProcessorOptions{Concurrency: 4}))
