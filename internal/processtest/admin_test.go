@@ -180,7 +180,7 @@ func TestWhatAKilledProcessorBeganIsFreeAfterTheInterval(t *testing.T) {
 	}
 	distribute(`{"city":"Oslo","n":1}` + "\n" + `{"city":"Bern","n":2}` + "\n")
 	mark, out := w.path("mark"), w.path("done.jsonl")
-	limited := []string{"run", "--config", w.config, "--min-interval", interval.String(), "--visibility", "3s", "--beat", "200ms", "--lease", "1s"}
+	limited := []string{"run", "--config", w.config, "--min-interval", interval.String(), "--visibility", "6s", "--beat", "500ms", "--lease", "4s"}
 	began := time.Now() // before the first claim
 	victim := start(t, "processor", append(limited, "--exec", hangingChild(mark), "--children", "4")...)
 	victim.until("two cities are begun", func() bool { return exists(mark) && strings.Count(w.text(mark), "\n") == 2 })

@@ -62,10 +62,11 @@ const readAhead = 512 << 10
 // its run finds it there on a machine that has stood still for seconds, too.
 const leaderRate = "500"
 
-// startDistributors starts two on the same tasks and waits until the first leads and has sent some.
+// startDistributors starts two on the same tasks and waits until the first leads and has sent some. Their
+// lease is so long that who leads does not lose it on a machine that is busy for seconds.
 func startDistributors(t *testing.T, w *world, tasks, checkpointEvery string) distributors {
 	t.Helper()
-	args := []string{"run", "--config", w.config, "--every", "1h", "--beat", "200ms", "--lease", "2s", "--checkpoint-every", checkpointEvery, "--input", tasks, "--key", "city", "--pack", "5", "--json"}
+	args := []string{"run", "--config", w.config, "--every", "1h", "--beat", "500ms", "--lease", "10s", "--checkpoint-every", checkpointEvery, "--input", tasks, "--key", "city", "--pack", "5", "--json"}
 	a := start(t, "distributor", append(slices.Clone(args), "--max-rate", leaderRate)...)
 	a.says("msg=leading")
 	b := start(t, "distributor", args...)
