@@ -71,7 +71,7 @@ windows: ## hit every window of vulnerability and write pump/WINDOWS.md
 	$(GO) test ./pump -count 1 -timeout 30m -run '^TestWindows$$' -windows.write
 
 limits: ## measure both sides at the published limits of 1 to 100 accounts, in virtual time, and print the table
-	$(GO) test ./pump -count 1 -timeout 6h -run '^TestLimits' -limits
+	$(GO) test ./pump -count 1 -v -timeout 6h -run '^TestLimits' -limits
 
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
 	$(GO) test ./pump ./internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
