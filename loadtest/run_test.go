@@ -9,11 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/growing"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
@@ -156,28 +156,10 @@ func TestTheAccountsOfAConfigurationAreLeftAsTheyWere(t *testing.T) {
 	}
 }
 
-// growing can be read while a process writes to it.
-type growing struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (g *growing) Write(p []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.b.Write(p)
-}
-
-func (g *growing) String() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.b.String()
-}
-
 func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
 	dir := t.TempDir()
 	cmd, out, _ := program(t, dir, "run", "soak", "--rate", "20", "--duration", "10m", "--progress-every", "100ms")
-	log := &growing{}
+	log := &growing.Buffer{}
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

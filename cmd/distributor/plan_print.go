@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
 )

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
 )

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/queuepump/queuepump/internal/cli"
 )
 

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/queuepump/queuepump/pump"
 )
 

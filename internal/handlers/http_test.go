@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/queuepump/queuepump/internal/growing"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -155,7 +156,7 @@ func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	_ = listener.Close()
-	var log lockedLog
+	var log growing.Buffer
 	h := newHTTP(t, "http://"+address, HTTPOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	results := make(chan error)
 	for range 3 {
@@ -220,23 +221,6 @@ func TestOneTaskAtATimeTriesToReachAnEndpoint(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-type lockedLog struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func TestAnEndlessAnswerIsAFailure(t *testing.T) {

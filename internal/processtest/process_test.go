@@ -1,7 +1,6 @@
 package processtest
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -10,11 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/growing"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -63,25 +62,7 @@ type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 
-	out, log lockedBuffer
-}
-
-// lockedBuffer can be read while a process writes to it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	out, log growing.Buffer
 }
 
 // start starts a binary; it is killed when the test ends.

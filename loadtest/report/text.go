@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/queuepump/queuepump/internal/shown"
 )
 

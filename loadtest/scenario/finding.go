@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/queuepump/queuepump/loadtest/report"
 )
 

@@ -1,0 +1,29 @@
+// Package growing keeps what others are still writing, for those who look meanwhile:
+// the tests of processes, and of what logs.
+package growing
+
+import (
+	"bytes"
+	"sync"
+)
+
+// Buffer holds what was written to it. Several goroutines may write and read it at
+// once. The zero value is empty and ready; it must not be copied.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write keeps a copy of p. It never fails.
+func (g *Buffer) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.b.Write(p)
+}
+
+// String is what was written so far.
+func (g *Buffer) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.b.String()
+}
