@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race cluster simulate planted windows chaos count poison limits scale lint fmt vuln fuzz bench soak cover azurite clean
+.PHONY: help build run test test-race cluster simulate mutants windows chaos count poison runs day limits scale lint fmt vuln fuzz bench soak cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,13 +27,14 @@ else
 	bin/loadtest try --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
-test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries, planted mistakes
+test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries, mutants
 	$(GO) test -timeout 30m ./...
-	$(GO) test -timeout 30m -tags planted -run Planted ./pump/control ./pump
+	$(GO) run ./internal/mutants/overlay -o out/mutants
+	$(GO) test -timeout 30m -overlay out/mutants/overlay.json -run '^TestMutants' $(MUTATED)
 
 # Tests that count what large clusters do in virtual time: ten times as slow under
 # the race detector, and the smaller clusters beside them run the same code.
-COUNTING = ^Test(AnIdleFleet|P82AnIdle|P82ALarge|P7WhatADeadOwner|Limits|APlanIsWhat|APlateauIs)
+COUNTING = ^Test(WhatIsStoredOf|ASegmentWithAll|AnIdleFleet|P82AnIdle|P82ALarge|P7WhatADeadOwner|Limits|APlanIsWhat|APlateauIs)
 
 test-race: azurite ## run all tests under the race detector
 	$(GO) test -timeout 60m -race -skip '$(COUNTING)' ./...
@@ -47,7 +48,7 @@ else
 	$(GO) test ./pump/control -count 1 -v -timeout 24h -run '^Test(AClusterHas|TheSameSeedGivesTheSameCluster)' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
 endif
 
-chaos: ## kill and stop real processes at random for five minutes while 200,000 tasks are counted; nothing lost, nothing twice
+chaos: ## kill and stop real processes at random for five minutes while 200,000 tasks are counted and an operator works; nothing lost, nothing twice
 	$(GO) test ./internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000
 
 TASKS ?= 1000000
@@ -57,20 +58,34 @@ count: ## count TASKS (1000000) tasks while processes are killed and stopped: ex
 poison: ## one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
 	$(GO) test ./internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
 
-simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write pump/SIMULATION.md; or the one that PLAN=file holds
+RUNS ?= 2400
+FOR  ?= 10m
+runs: ## send RUNS (2400) runs of one task with one key by real binaries; then a real processor under 100 runs a second FOR 10m: its memory, and what status asks for
+	$(GO) test ./internal/processtest -count 1 -v -timeout 2h -run '^TestRunsOfOneTask|^TestAProcessorOfRankZero' -runs.many $(RUNS) -runs.for $(FOR)
+
+HOURS ?= 24h
+RATE  ?= 10
+KEEP  ?= 2h
+day: ## make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write pump/RUNS.md: what is stored
+	cd pump && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write RUNS.md
+
+simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write pump/SIMULATION.md, going on with what out/simulate.json says; or the one that PLAN=file holds
 ifdef PLAN
 	$(GO) test ./pump -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
 else
-	cd pump && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.report '$(CURDIR)/pump/SIMULATION.md'
+	cd pump && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.state '$(CURDIR)/out/simulate.json' -simulate.report '$(CURDIR)/pump/SIMULATION.md'
 endif
 
-planted: ## plant each of the listed mistakes, see which seed finds it, and write pump/PLANTED.md and pump/control/PLANTED.md
-	$(GO) test ./pump/control ./pump -count 1 -timeout 2h -tags planted -run Planted -planted.write
+# Every package with mutants. Each has a TestMutantsAreFound.
+MUTATED = ./pump/control ./pump
+mutants: ## build each of the listed mutants in, see which seed finds it, and write pump/MUTANTS.md and pump/control/MUTANTS.md; ONLY=name,name only those
+	$(GO) run ./internal/mutants/overlay -o out/mutants
+	$(GO) test $(MUTATED) -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
 
 windows: ## hit every window of vulnerability and write pump/WINDOWS.md
 	$(GO) test ./pump -count 1 -timeout 30m -run '^TestWindows$$' -windows.write
 
-limits: ## measure both sides at the published limits of 1 to 100 accounts, in virtual time, and print the table
+limits: ## measure both sides at the published limits of 1 to 100 accounts, and a tenth of those of 250, in virtual time, and print the table
 	$(GO) test ./pump -count 1 -v -timeout 6h -run '^TestLimits' -limits
 
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32

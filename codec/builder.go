@@ -172,20 +172,6 @@ func (b *Builder) Add(t Task) (fits bool, err error) {
 	return b.add(&t, size)
 }
 
-// Warm reads the memory that the next Add of a small task will touch, and returns something
-// of it. It is for programs that fill thousands of builders: the processor fetches what is
-// read for several builders at a time.
-func (b *Builder) Warm() (some byte) {
-	free := b.buf[len(b.buf):cap(b.buf)]
-	for at := 0; at < min(len(free), 3*cacheLine); at += cacheLine {
-		some += free[at]
-	}
-	return some
-}
-
-// cacheLine is how many bytes processors fetch at once.
-const cacheLine = 64
-
 // add is Add where something is to be decided, or done besides.
 func (b *Builder) add(t *Task, size int) (fits bool, err error) {
 	if b.err != nil {

@@ -51,7 +51,7 @@ func configured(file *configfile.File, against report.Against, closeIt func()) (
 		var err error
 		// As the pump opens them. One handle serves all instances: they are one process.
 		opened[i], err = azure.Open(azure.Options{
-			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint, TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
+			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint, TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
 		})
 		if err != nil {
 			return nil, file.Locate(&pump.ConfigError{

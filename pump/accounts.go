@@ -84,10 +84,13 @@ func ListAccounts(ctx context.Context, cfg Config) ([]AccountUse, error) {
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}
-	return accountUses(&cfg, o.workload.Map), cfg.said().Check(o.workload)
+	return accountUses(&cfg, o.workload.Map), cfg.spec().Check(o.workload)
 }
 
-func accountUses(cfg *Config, m *shardmap.Map) []AccountUse {
+func accountUses(cfg *Config, m *shardmap.Map) []AccountUse { return usesOf(cfg, m.Shards, m.Loads()) }
+
+// usesOf is accountUses of shards that are the homes of so many segments each.
+func usesOf(cfg *Config, shards []shardmap.Shard, loads []int) []AccountUse {
 	var uses []AccountUse
 	find := func(name string) *AccountUse {
 		i := slices.IndexFunc(uses, func(u AccountUse) bool { return u.Name == name })
@@ -97,8 +100,7 @@ func accountUses(cfg *Config, m *shardmap.Map) []AccountUse {
 		}
 		return &uses[i]
 	}
-	loads := m.Loads()
-	for i, s := range m.Shards {
+	for i, s := range shards {
 		u := find(s.Account)
 		u.Queues++
 		u.Weight += s.Weight
@@ -146,16 +148,68 @@ func AddAccount(ctx context.Context, cfg Config, name string) (AccountChange, er
 			queues = append(queues, s)
 		}
 	}
+	if !slices.ContainsFunc(o.workload.Map.Shards, func(s shardmap.Shard) bool { return s.Account == name }) {
+		if err := hasRoom(o.workload.Map, name, append(slices.Clone(o.workload.Map.Shards), queues...)); err != nil {
+			return AccountChange{}, err // and no queue was made
+		}
+	}
 	if err := o.createQueues(ctx, name, queues); err != nil {
 		return AccountChange{}, err
 	}
-	return o.change(ctx, name, AccountActive, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+	c, err := o.change(ctx, name, AccountActive, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		shards, found := withState(m, name, shardmap.Active)
 		if !found {
 			shards = append(slices.Clone(m.Shards), queues...)
 		}
+		return shards, hasRoom(m, name, shards)
+	})
+	if err != nil || !c.Changed {
+		return c, err
+	}
+	return c, o.stillKnownToAll(ctx, name)
+}
+
+// hasRoom refuses more queues than the workload has segments, or than a map holds.
+func hasRoom(m *shardmap.Map, name string, shards []shardmap.Shard) error {
+	active := 0
+	for _, s := range shards {
+		if s.State == shardmap.Active {
+			active++
+		}
+	}
+	const beside = "or make a new workload with more segments beside this one, under another name"
+	switch {
+	case len(shards) > shardmap.MaxShards && len(shards) > len(m.Shards):
+		return &AccountError{
+			Account: name, Problem: fmt.Sprintf("with it the workload would have %d queues, and it can have at most %d", len(shards), shardmap.MaxShards),
+			Fix: "drain and remove another account first",
+		}
+	case active > m.Segments && active > m.Active():
+		return &AccountError{
+			Account: name, Problem: fmt.Sprintf("with it the workload would have %d queues, but it has %d segments, so some would be the home of none", active, m.Segments),
+			Fix: fmt.Sprintf("use at most %d queues of it (queues:), drain another account first, %s", max(m.Segments-m.Active(), 0), beside),
+		}
+	}
+	return nil
+}
+
+// stillKnownToAll looks again after the change: a member that has joined in between has seen
+// the map of before, and who joins from now on sees the new one and refuses itself. The
+// account drains again then, which takes its segments from it as soon as all have noticed.
+func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
+	refusal, ok := errors.AsType[*AccountError](o.knownToAll(ctx, name))
+	if !ok {
+		return nil
+	}
+	_, err := o.change(ctx, name, AccountDraining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		shards, _ := withState(m, name, shardmap.Draining)
 		return shards, nil
 	})
+	if err != nil {
+		return errors.Join(refusal, fmt.Errorf("it was added all the same; drain it: distributor accounts drain %s: %w", name, err))
+	}
+	refusal.Problem = "it drains again, because processes joined meanwhile: " + refusal.Problem
+	return refusal
 }
 
 // DrainAccount gives the segments of an account other homes: nothing new is put into
@@ -201,21 +255,17 @@ func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
 	return o, nil
 }
 
-// spec is the workload that the configuration describes.
+// spec is the workload that the configuration describes. The number of queues of an account for which
+// it gives none is for who makes the workload; of one that is there it would be a claim that the
+// operator did not make, and it depends on how many accounts are listed.
 func (c *Config) spec() control.WorkloadSpec {
-	return control.WorkloadSpec{
+	s := control.WorkloadSpec{
 		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == Shared, Shards: c.shards(), Delivery: string(c.Delivery),
+		Guessed: map[string]bool{},
 	}
-}
-
-// said is the workload as far as the configuration says something of it: of the queues of
-// an account for which it gives no number, nothing. The default is for who makes the
-// workload; for who only reads what is there it would be a claim that nobody made.
-func (c *Config) said() control.WorkloadSpec {
-	s := c.spec()
-	s.Shards = slices.DeleteFunc(s.Shards, func(sh shardmap.Shard) bool {
-		return slices.ContainsFunc(c.Accounts, func(a Account) bool { return a.Name == sh.Account && a.anyQueues })
-	})
+	for _, a := range c.Accounts {
+		s.Guessed[a.Name] = a.anyQueues
+	}
 	return s
 }
 
@@ -228,21 +278,13 @@ func warnExtra(log *slog.Logger, extra []string) {
 
 func (o *accountsOf) reload(ctx context.Context) error {
 	w, err := control.LoadWorkload(ctx, o.fleet.control, o.cfg.Workload)
+	if err == nil && o.workload != nil {
+		err = o.workload.Replaced(w)
+	}
 	if err == nil {
 		o.workload = w
 	}
-	return withAdvice(&o.cfg, err)
-}
-
-// withAdvice tells what to do about a workload that is not there.
-func withAdvice(cfg *Config, err error) error {
-	if errors.Is(err, control.ErrNoWorkload) {
-		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration", err, cfg.Control)
-	}
-	if err != nil {
-		return fmt.Errorf("control account %s: %w", cfg.Control, err)
-	}
-	return nil
+	return withAdvice(ctx, &o.cfg, err)
 }
 
 func notConfigured(name string) error {
@@ -342,7 +384,7 @@ func (o *accountsOf) change(ctx context.Context, name, state string, change func
 		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w", err)
 	}
 	if err != nil {
-		return AccountChange{}, withAdvice(&o.cfg, err)
+		return AccountChange{}, withAdvice(ctx, &o.cfg, err)
 	}
 	o.workload = w
 	c := AccountChange{Account: name, State: state, MapVersion: w.Map.Version, Changed: w.Map != before, Moved: moved(before, w.Map)}

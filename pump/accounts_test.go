@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -394,6 +395,62 @@ func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 		synctest.Wait()
 		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
 			t.Error(got)
+		}
+	})
+}
+
+// betweenCounts is an account whose poison queue is counted before all others, if anyone counts
+// it without waiting for them, and that has something happen right after that.
+type betweenCounts struct {
+	storage.Account
+	poison string
+	then   func()
+}
+
+type countedQueue struct {
+	storage.Queue
+	of betweenCounts
+}
+
+func (a betweenCounts) Queue(name string) storage.Queue {
+	return countedQueue{a.Account.Queue(name), a}
+}
+
+func (q countedQueue) Count(ctx context.Context) (int64, error) {
+	if q.Name() != q.of.poison {
+		time.Sleep(time.Second)
+	}
+	n, err := q.Queue.Count(ctx)
+	if q.Name() == q.of.poison {
+		q.of.then()
+	}
+	return n, err
+}
+
+// A7: a message is quarantined while what is left is counted.
+func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		if err := w.queue("accountb", "town-poison").Create(ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.putText("accountb", "town-01", []byte("a task"))
+		if _, err := DrainAccount(ctx, w.operator(), "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(removeAfter)
+		quarantine := sync.OnceFunc(func() {
+			w.putText("accountb", "town-poison", []byte("a task"))
+			if err := w.queue("accountb", "town-01").Clear(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		cfg := w.operator()
+		cfg.Accounts[1].Storage = betweenCounts{cfg.Accounts[1].Storage, "town-poison", quarantine}
+		for range 2 {
+			if e := refused(t, second(RemoveAccount(ctx, cfg, "accountb", RemoveOptions{})), "left"); len(e.Left) != 1 {
+				t.Errorf("left %v", e.Left)
+			}
 		}
 	})
 }

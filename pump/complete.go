@@ -2,7 +2,6 @@ package pump
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -29,9 +28,6 @@ type SegmentLack struct {
 	Segment uint32 `json:"segment"`
 	Tasks   uint64 `json:"tasks"`
 }
-
-// errOverfull is a ledger that knows tasks that the run does not have.
-var errOverfull = errors.New("more tasks are recorded than the run has")
 
 // complete decides that nothing of a sealed run is left to be done: in every
 // segment what is done and what is in quarantine make up what was sealed (P4.5).
@@ -90,23 +86,26 @@ func recorded(p *control.RunProgress) (done, quarantined uint64) {
 func checkRecorded(sealed []uint64, p *control.RunProgress) error {
 	for s, n := range sealed {
 		if settled := settledOf(p, s); settled > n {
-			return fmt.Errorf("segment %d: %w: %d of %d", s, errOverfull, settled, n)
+			return fmt.Errorf("segment %d: %w: %d of %d", s, control.ErrOverfull, settled, n)
 		}
 	}
 	if p != nil && len(p.Done) != len(sealed) {
-		return fmt.Errorf("%w: it was sealed with %d segments, and the workload has %d", errOverfull, len(sealed), len(p.Done))
+		return fmt.Errorf("%w: it was sealed with %d segments, and the workload has %d", control.ErrOverfull, len(sealed), len(p.Done))
 	}
 	return nil
 }
 
 // progressOf is what the ledger and the run's row say together. Of a closed run the
 // ledger may know nothing any more: all of it is done.
-func progressOf(run *control.Run, p *control.RunProgress) RunProgress {
-	var r RunProgress
-	r.Done, r.Quarantined = recorded(p)
+func progressOf(run *control.Run, done, quarantined uint64) RunProgress {
+	r := RunProgress{Done: done, Quarantined: quarantined}
 	switch run.State {
 	case control.RunClosed:
-		r.Done, r.Quarantined = run.Tasks, 0
+		// Of one that was closed with tasks in quarantine it knows those that still are.
+		if run.Rest == 0 {
+			r.Quarantined = 0
+		}
+		r.Done = run.Tasks - min(run.Tasks, r.Quarantined)
 	case control.RunSealed:
 	default:
 		return r

@@ -3,185 +3,498 @@ package pump
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/control"
 )
 
-// closeEvery is about how often runs are looked at that may have become done.
-const closeEvery = time.Minute
+// How often runs are looked at that may be done with: seldom while nothing is to be done, and until
+// nothing is left to be done soon again.
+const (
+	closeEvery = 15 * time.Second
+	closeAgain = 2 * time.Second
+	// closeTogether is how many runs are ended at once, where there are more than closeAlone: at 20 ms
+	// a request some four hundred a second.
+	closeTogether = 16
+	closeAlone    = 8
+	// observedMost is how much of the time between two looks counts as observed silence: a control plane
+	// that was dark for an hour kept clients from beating, too.
+	observedMost = time.Minute
+	// refreshRuns is how often a run's own row is read though that among those that live says nothing new.
+	refreshRuns = 10 * time.Minute
+	// sumsEvery is how often the ledger is summed up though no run that lives needs it: it may know runs
+	// of programs of before.
+	sumsEvery = time.Minute
+)
 
-// closeReads bounds the run rows that one pass reads. Of a thousand new runs
-// the last is closed a quarter of an hour later, which nobody waits for.
-const closeReads = 64
+// When runs end that nobody ends; see "The life of a run" in DESIGN.md.
+const (
+	silentBeats     = 4 // without which a client seems gone
+	abandonAfter    = 10 * time.Minute
+	abandonPressed  = time.Minute
+	overAfter       = time.Hour
+	overPressed     = 5 * time.Minute
+	defaultRetained = 7 * 24 * time.Hour
+	// pressure is the part of a bound from which on runs are given less time.
+	pressure = 0.5
+)
 
-// closer closes runs that are done (P3.7), so that what the ledger keeps of them can
-// go. Only runs that the ledger knows matter, so a pass costs what they do, however many
-// runs there ever were. Any number of processes may do it at the same time.
+// closer ends runs that are done with (P3.7, and "The life of a run" in DESIGN.md), so that what the
+// ledger keeps of them can go. It looks at what lives, however many runs there ever were. Any number
+// of processes may do it at the same time.
 type closer struct {
 	workload string
 	segments int
+	once     bool // the ledger records what is done
+	retain   time.Duration
 	fleet    *fleet
 	runs     *control.Runs
 	log      *slog.Logger
+	retired  retired
 
-	known map[RunID]closing // of the runs in the ledger
-	last  RunID             // whose row was read last: the next pass goes on behind it
+	known  map[RunID]*observed // runs that live, or that only the ledger knows
+	looked time.Time           // when the last pass saw what lives
+	summed time.Time           // and the ledger
+	sums   *control.Sums       // nil: it was not read in this pass
+	use    control.LedgerUse   // when it was read last
+	warned time.Time           // of pressure
+	listed control.Prunable    // as this process wrote it last
+	wrote  bool
+	told   ends
+	// far learns how far the queues are read, horizon is what it said in this pass.
+	far     func(context.Context) (horizon, error)
+	horizon horizon
+	waits   waits
+	// absent are runs that the ledger knows and that have no row, since when.
+	absent map[RunID]time.Time
 }
 
-// closing is what is remembered of a run's row. Its counts are not: with 4,096 segments
-// and a thousand runs they would be 32 MiB.
-type closing struct {
-	state control.RunState
-	tasks uint64 // once sealed
+// observed is what was seen of a run, look after look.
+type observed struct {
+	live    control.LiveRun
+	listed  bool // in this pass
+	sum     control.RunSum
+	tally   control.Tally
+	tallied bool
+	// silent is for how long the row was the same, quiet for how long nothing was met or recorded while the
+	// queues were read beyond the last sign of it, as far as somebody looked.
+	silent, quiet time.Duration
+	// since is when the last sign of the run was seen, or until when something of it is hidden; from is when
+	// quiet began to count.
+	since, from time.Time
+	refreshed   time.Time
 }
 
-func newCloser(cfg *Config, f *fleet, segments int) *closer {
+func newCloser(cfg *Config, f *fleet, w *control.Workload) *closer {
 	return &closer{
-		workload: cfg.Workload, segments: segments, fleet: f, runs: control.NewRuns(f.control, cfg.Workload), log: cfg.Log, known: map[RunID]closing{},
+		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == control.DeliverOnce, retain: cfg.Retention,
+		fleet: f, runs: control.NewRuns(f.control, cfg.Workload), log: cfg.Log, known: map[RunID]*observed{}, absent: map[RunID]time.Time{},
 	}
 }
 
-// pass closes what is done. An error ends it early, or is about some runs only; the next
-// pass makes up for it.
-func (c *closer) pass(ctx context.Context) error {
-	progress, err := control.ReadProgress(ctx, c.fleet.control, c.workload, c.segments)
-	if progress == nil {
-		return err
-	}
-	// A run of which a damaged segment's tasks are missing does not look done.
-	problems := []error{err}
-	maps.DeleteFunc(c.known, func(id RunID, _ closing) bool { return progress[id] == nil })
-	reads := 0
-	for _, id := range c.turn(progress) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		p := progress[id]
-		if !c.due(id, p) {
-			continue
-		}
-		if reads++; reads > closeReads {
-			break
-		}
-		c.last = id
-		if err := c.settle(ctx, id, p); err != nil {
-			problems = append(problems, err)
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// turn gives the runs in order, those first that come after the last one read.
-func (c *closer) turn(progress map[RunID]*control.RunProgress) []RunID {
-	ids := slices.SortedFunc(maps.Keys(progress), compareRuns)
-	at, found := slices.BinarySearchFunc(ids, c.last, compareRuns)
-	if found {
-		at++
-	}
-	return slices.Concat(ids[at:], ids[:at])
-}
-
-// due reports whether a run's row is worth reading: nothing is known of it, it may have
-// been sealed meanwhile, or so much is done that it may be all.
-func (c *closer) due(id RunID, p *control.RunProgress) bool {
-	k, known := c.known[id]
-	switch {
-	case !known:
-		return true
-	case k.state == control.RunClosed:
-		return false
-	case k.state == control.RunSealed:
-		done, quarantined := recorded(p)
-		return done == k.tasks && quarantined == 0
-	}
-	return true
-}
-
-// settle reads a run's row, and closes the run if that is due. P was read before the
-// row: what was done then is done, and a run that is closed by now is not touched.
-func (c *closer) settle(ctx context.Context, id RunID, p *control.RunProgress) error {
-	run, err := c.runs.Get(ctx, id)
-	if errors.Is(err, control.ErrNoRun) {
-		// Rows of runs are never removed (P1.1): somebody did that by hand, and it is said once.
-		c.known[id] = closing{state: control.RunClosed}
-		return err
-	}
+// pass ends what can be ended, and says whether there may be more to do soon. An error ends it early, or is
+// about some runs only; the next pass makes up for it.
+func (c *closer) pass(ctx context.Context) (more bool, err error) {
+	live, err := c.runs.Live(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	c.known[id] = closing{run.State, run.Tasks}
-	if run.State != control.RunSealed {
-		return nil
+	now := time.Now()
+	gap := time.Duration(0)
+	if !c.looked.IsZero() {
+		gap = min(now.Sub(c.looked), observedMost)
 	}
-	if err := checkRecorded(run.Sealed, p); err != nil {
-		return fmt.Errorf("run %s: %w", id, err)
+	c.looked = now
+	// Before what is met: a message that was delivered by then is noted by now, or will be while it is quiet.
+	if c.horizon, err = c.far(ctx); err != nil {
+		c.log.Debug("how far the queues are read is not known", "error", err)
 	}
-	if !closable(run.Sealed, p) {
-		return nil
+	damage, err := c.sum(ctx, live)
+	if err != nil {
+		return false, err
 	}
-	if err := c.runs.Close(ctx, id); err != nil {
-		return err
+	w := &closing{c: c, damaged: damage != nil}
+	c.observe(live, gap)
+	for i := range live {
+		w.judge(&live[i])
 	}
-	c.known[id] = closing{control.RunClosed, run.Tasks}
-	c.log.Info("a run is done and closed", "run", id.String(), "tasks", run.Tasks)
-	return nil
+	c.tellWaits()
+	w.strangers()
+	more, err = w.carryOut(ctx)
+	for id, k := range c.known {
+		if !k.listed {
+			delete(c.known, id)
+		}
+	}
+	return more, errors.Join(damage, err)
+}
+
+// sum reads the ledger if that is worth it. Damage is about some segments only.
+func (c *closer) sum(ctx context.Context, live []control.LiveRun) (damage, err error) {
+	c.sums = nil
+	worth := c.once && time.Since(c.summed) >= sumsEvery
+	for i := range live {
+		worth = worth || c.once && live[i].State != control.RunOpen
+	}
+	if !worth {
+		return nil, nil
+	}
+	sums, err := control.ReadSums(ctx, c.fleet.control, c.workload, c.segments)
+	if sums == nil {
+		return nil, err
+	}
+	c.sums, c.use, c.summed = sums, sums.Use, time.Now()
+	c.warn()
+	return err, nil
+}
+
+// warn says once in a while that a segment is near a bound.
+func (c *closer) warn() {
+	if !c.pressed() || time.Since(c.warned) < alarmEvery {
+		return
+	}
+	c.warned = time.Now()
+	c.log.Warn("a segment's ledger is half full or more; runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended",
+		useAttrs(c.use)...)
+}
+
+// useAttrs says in the log how much of its bounds a segment uses.
+func useAttrs(use control.LedgerUse) []any {
+	return []any{
+		"segment", use.Segment, "runs", use.Runs, "runs_most", control.MaxLiveRuns, "pages", use.Pages, "pages_most", control.MaxPages,
+		"bytes", use.Bytes, "bytes_most", control.MaxBytes, "foreign", use.Foreign, "foreign_most", control.MaxForeign,
+	}
+}
+
+// pressed reports whether a segment is near a bound.
+func (c *closer) pressed() bool { return c.use.Fullest() >= pressure }
+
+// observe notes what is the same as in the last look.
+func (c *closer) observe(live []control.LiveRun, gap time.Duration) {
+	for _, k := range c.known {
+		k.listed = false
+	}
+	for _, l := range live {
+		k := c.known[l.ID]
+		if k == nil {
+			k = &observed{refreshed: time.Now()}
+			c.known[l.ID] = k
+		}
+		k.listed = true
+		if k.live.Version != l.Version {
+			k.silent, k.tallied = 0, false
+			k.sign(time.Now())
+		} else {
+			k.silent += gap
+		}
+		k.live = l
+		c.observeSum(k, gap)
+	}
+}
+
+func (c *closer) observeSum(k *observed, gap time.Duration) {
+	if c.sums == nil {
+		return
+	}
+	now := time.Now()
+	if sum := c.sums.Runs[k.live.ID]; sum != k.sum {
+		k.sum, k.tallied = sum, false
+		k.sign(now)
+		return
+	}
+	if !c.horizon.at.After(k.since) {
+		return
+	}
+	if k.from.IsZero() {
+		k.from = now
+	}
+	k.quiet += gap
+}
+
+// sign notes that something of the run was seen, or is hidden until then.
+func (k *observed) sign(until time.Time) { k.since, k.from, k.quiet = until, time.Time{}, 0 }
+
+// isQuiet reports whether nothing of a run has happened for so long that it is over. What the queues had when the
+// quiet began must have been delivered, too: a message whose processor was killed comes back behind all others.
+func (c *closer) isQuiet(k *observed) bool {
+	return k.quiet >= c.quietFor() && c.horizon.at.After(k.from.Add(c.quietFor()/2))
+}
+
+// patience is how long an open run may be without a beat.
+func (c *closer) patience(l *control.LiveRun) time.Duration {
+	switch {
+	case c.pressed():
+		return silentBeats*l.Beat + abandonPressed
+	case l.Mode == modeEvery || l.Beat == 0:
+		return c.retain // a leader that comes later continues it; or nobody promised to beat
+	}
+	return silentBeats*l.Beat + abandonAfter
+}
+
+// quietFor is how long nothing of a run must happen until it is over.
+func (c *closer) quietFor() time.Duration {
+	if c.pressed() {
+		return overPressed
+	}
+	return overAfter
 }
 
 // keep makes passes until ctx ends, each if this process is the one to make it.
 func (c *closer) keep(ctx context.Context, j jitter, mine func(context.Context) bool) {
-	for n := uint64(0); waitFor(ctx, j.around(closeEvery, "close", c.workload, n)); n++ {
+	wait := closeEvery
+	for n := uint64(0); waitFor(ctx, j.around(wait, "close", c.workload, n)); n++ {
+		wait = closeEvery
 		if !mine(ctx) {
+			clear(c.known) // what others see meanwhile is not observed here
+			c.wrote = false
+			c.looked = time.Time{}
 			continue
 		}
-		if err := c.pass(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("runs that are done could not all be closed; trying again", "error", err)
+		more, err := c.pass(ctx)
+		if more {
+			wait = closeAgain
+		}
+		if err == nil {
+			err = c.retire(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("runs that are done with could not all be ended; trying again", "error", err)
 		}
 	}
 }
 
-// closeRuns closes runs while this processor is the first of those that live, in rank.
-// That two believe so for a while costs some reads.
-func (r *processing) closeRuns(ctx context.Context) {
-	if r.workload.Delivery != control.DeliverOnce {
+// closing is what one pass finds to be done.
+type closing struct {
+	c       *closer
+	damaged bool // what the ledger has is not known of all segments
+	todo    []func(context.Context) error
+	forget  []control.LiveRun
+	list    control.Prunable
+	more    bool
+	mu      sync.Mutex // guards c.absent while things are done
+}
+
+func (w *closing) do(f func(context.Context) error) { w.todo = append(w.todo, f) }
+
+// judge decides what is to be done about a run that lives.
+func (w *closing) judge(l *control.LiveRun) {
+	c, k := w.c, w.c.known[l.ID]
+	if l.Err != nil || time.Since(k.refreshed) >= refreshRuns {
+		k.refreshed = time.Now()
+		w.do(func(ctx context.Context) error { return c.runs.Correct(ctx, *l) })
 		return
 	}
-	c := newCloser(r.cfg, r.fleet, r.workload.Map.Segments)
-	c.keep(ctx, r.jitter, func(context.Context) bool {
-		m := r.member.Load()
-		if m == nil {
-			return false
+	switch {
+	case l.State == control.RunOpen:
+		if k.silent >= c.patience(l) {
+			w.do(func(ctx context.Context) error { return c.abandon(ctx, l, k) })
 		}
-		v := m.view()
-		return v != nil && v.Rank(r.cfg.Instance) == 0
-	})
+	case !c.once:
+		w.forget = append(w.forget, *l) // nobody knows what is done of it
+	case c.sums == nil:
+	case l.State == control.RunSealed:
+		if k.sum.Done+k.sum.Quarantined >= l.Tasks {
+			w.do(func(ctx context.Context) error { return c.close(ctx, l, k) })
+		}
+	case l.State == control.RunClosed, l.Over:
+		w.done(l)
+	default:
+		if l.State == control.RunEnded {
+			w.list.Ended = append(w.list.Ended, l.ID)
+		}
+		if !k.tallied || c.isQuiet(k) {
+			w.do(func(ctx context.Context) error { return c.over(ctx, l, k) })
+		} else if time.Since(k.since) >= 2*c.quietFor() {
+			c.waits.add(l.ID)
+		}
+	}
 }
 
-// closeRuns closes runs while this distributor is the one that distributed last and nobody
-// does: it has nothing else to do, and where no processor runs nobody else does it.
-func (d *Distributor) closeRuns(ctx context.Context) {
-	w := d.router.now().workload
-	if w.Delivery != control.DeliverOnce {
-		return
+// done is for runs that are closed or over: the owners of segments forget them, and then so do we.
+func (w *closing) done(l *control.LiveRun) {
+	_, recorded := w.c.sums.Runs[l.ID]
+	switch {
+	case !recorded && !w.damaged:
+		w.forget = append(w.forget, *l)
+	case l.Over:
+		w.list.Over = append(w.list.Over, l.ID)
+	default:
+		w.list.Closed = append(w.list.Closed, l.ID)
 	}
-	e := control.NewElection(d.fleet.control, d.cfg.Workload, control.ElectionOptions{Instance: d.cfg.Instance})
-	c := newCloser(&d.cfg, d.fleet, w.Map.Segments)
-	c.keep(ctx, jitter(d.cfg.Instance), func(ctx context.Context) bool {
-		s, err := e.Status(ctx)
-		return err == nil && s.Phase == control.Idle && s.Leader == d.cfg.Instance
-	})
+	w.more = w.more || recorded
 }
 
-// closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
-func (d *Distributor) closeEmpty(ctx context.Context, r *distribution) {
-	if d.router.now().workload.Delivery != control.DeliverOnce || r.count.tasks.Load() > 0 {
+// strangers are runs that the ledger knows and that are not among those that live: a program of before
+// made them, or their rows are gone.
+func (w *closing) strangers() {
+	c := w.c
+	if c.sums == nil {
 		return
 	}
-	if err := d.runs.Close(ctx, r.id); err != nil {
-		r.log.Warn("the run has no tasks, and could not be closed", "error", err)
+	absent := c.absent
+	c.absent = map[RunID]time.Time{}
+	for _, id := range slices.SortedFunc(maps.Keys(c.sums.Runs), compareRuns) {
+		if k := c.known[id]; k != nil && k.listed {
+			continue
+		}
+		switch since, is := absent[id]; {
+		case !is:
+			w.do(func(ctx context.Context) error { return w.adopt(ctx, id) })
+		case time.Since(since) >= overAfter:
+			c.absent[id] = since
+			w.list.Over = append(w.list.Over, id) // its copies are quarantined as those of a run without a row
+		default:
+			c.absent[id] = since
+		}
 	}
+}
+
+// adopt puts a run among those that live. One without a row is observed, and said once.
+func (w *closing) adopt(ctx context.Context, id RunID) error {
+	_, err := w.c.runs.Adopt(ctx, id)
+	if errors.Is(err, control.ErrNoRun) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.c.absent[id] = time.Now()
+	}
+	return err
+}
+
+// carryOut does what is to be done: few things one after the other, many at once.
+func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
+	c := w.c
+	errs := make([]error, len(w.todo))
+	var g errgroup.Group
+	g.SetLimit(1)
+	if len(w.todo) > closeAlone {
+		g.SetLimit(closeTogether)
+	}
+	for i, f := range w.todo {
+		g.Go(func() error {
+			if errs[i] = context.Cause(ctx); errs[i] == nil {
+				errs[i] = f(ctx)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	errs = append(errs, c.runs.Forget(ctx, w.forget))
+	if c.once && c.sums != nil {
+		errs = append(errs, c.write(ctx, w.list))
+	}
+	c.told.tell(c.log)
+	return w.more || len(w.todo) > 0, errors.Join(errs...)
+}
+
+// ends are runs that came to an end, to be told of together: at ten a second a line for each would bury the
+// log. Each has a line of its own at the level of debugging.
+type ends struct {
+	mu                      sync.Mutex // guards what follows
+	closed, abandoned, over endedRuns
+	at                      time.Time // when it was told last
+}
+
+type endedRuns struct {
+	n     int
+	first RunID
+}
+
+// endsEvery is how often it is told at most.
+const endsEvery = 10 * time.Second
+
+func (e *ends) add(to *endedRuns, id RunID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if to.n++; to.n == 1 {
+		to.first = id
+	}
+}
+
+// tell says what there was since it was told last: at once if that is a while ago.
+func (e *ends) tell(log *slog.Logger) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed.n+e.abandoned.n+e.over.n == 0 || time.Since(e.at) < endsEvery {
+		return
+	}
+	e.at = time.Now()
+	e.closed.tell(log.Info, "runs are done and closed")
+	e.abandoned.tell(log.Warn, "open runs are abandoned: their clients are gone; see: distributor runs list --state abandoned")
+	e.over.tell(log.Warn, "runs that were not finished have ended; see: distributor runs list --state ended")
+}
+
+func (r *endedRuns) tell(log func(string, ...any), what string) {
+	if r.n > 0 {
+		log(what, "runs", r.n, "first", r.first.String())
+		*r = endedRuns{}
+	}
+}
+
+// write tells the owners of segments which runs are done with.
+func (c *closer) write(ctx context.Context, list control.Prunable) error {
+	if c.wrote && list.Equal(c.listed) {
+		return nil
+	}
+	err := c.runs.SetPrunable(ctx, list)
+	if err == nil {
+		c.listed, c.wrote = list, true
+	}
+	return err
+}
+
+func (c *closer) abandon(ctx context.Context, l *control.LiveRun, k *observed) error {
+	const note = "its client beats no more; what was put of it is done as ever, and its source can be sent to the end with: distributor repair"
+	if err := c.runs.Abandon(ctx, l.ID, note); err != nil {
+		return err
+	}
+	c.told.add(&c.told.abandoned, l.ID)
+	c.log.Debug("an open run is abandoned", "run", l.ID.String(), "instance", l.Instance, "silent", k.silent.Round(time.Second))
+	return nil
+}
+
+// close closes a run of which enough is done.
+func (c *closer) close(ctx context.Context, l *control.LiveRun, k *observed) error {
+	err := c.runs.CloseSummed(ctx, l.ID, k.sum)
+	switch {
+	case errors.Is(err, control.ErrRunState):
+		return nil // it is closed by now, or ended
+	case err != nil:
+		return err
+	}
+	c.told.add(&c.told.closed, l.ID)
+	c.log.Debug("a run is done and closed", "run", l.ID.String(), "tasks", l.Tasks, "quarantined", k.sum.Quarantined)
+	return nil
+}
+
+// over ends a run of which nothing was met for long enough.
+func (c *closer) over(ctx context.Context, l *control.LiveRun, k *observed) error {
+	tallies, err := control.Tallies(ctx, c.fleet.control, c.workload, l.ID)
+	if err != nil {
+		return err
+	}
+	var sum control.Tally
+	for _, t := range tallies {
+		sum = sum.Add(t)
+	}
+	if !k.tallied || k.tally != sum {
+		k.tally, k.tallied = sum, true
+		k.sign(time.Now().Add(sum.Hides))
+		return nil
+	}
+	note := "nothing of it was met or recorded for " + k.quiet.Round(time.Second).String()
+	switch err := c.runs.Over(ctx, l.ID, note); {
+	case errors.Is(err, control.ErrRunState):
+		return nil
+	case err != nil:
+		return err
+	}
+	c.told.add(&c.told.over, l.ID)
+	c.log.Debug("a run that was not finished has ended", "run", l.ID.String(), "state", string(l.State), "done", k.sum.Done, "quarantined", k.sum.Quarantined)
+	return nil
 }

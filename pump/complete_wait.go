@@ -106,9 +106,9 @@ func Wait(ctx context.Context, cfg Config, run RunID, o WaitOptions) (Completion
 	f := openFleet(&cfg, control.TableName)
 	w, err := control.LoadWorkload(ctx, f.control, cfg.Workload)
 	if err != nil {
-		return Completion{}, withAdvice(&cfg, err)
+		return Completion{}, withAdvice(ctx, &cfg, err)
 	}
-	if err := errors.Join(needOnce(w.Delivery, "delivery", "waiting"), cfg.said().Check(w)); err != nil {
+	if err := errors.Join(needOnce(w.Delivery, "delivery", "waiting"), cfg.spec().Check(w)); err != nil {
 		return Completion{}, err
 	}
 	return newWaiter(&cfg, f, w.Map.Segments, run, o).wait(ctx)
@@ -173,7 +173,7 @@ func lasting(err error) bool {
 	if _, config := errors.AsType[*ConfigError](err); config {
 		return true
 	}
-	for _, e := range []error{control.ErrNoRun, control.ErrRunState, control.ErrCorrupt, errOverfull} {
+	for _, e := range []error{control.ErrNoRun, control.ErrRunState, control.ErrCorrupt, control.ErrOverfull} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -185,7 +185,7 @@ func lasting(err error) bool {
 // row: if that says "sealed", nothing had been pruned when the record was read, and
 // if it says "closed", all is done, whatever the record still knew.
 func (w *waiter) look(ctx context.Context) (over bool, err error) {
-	all, err := control.ReadProgress(ctx, w.fleet.control, w.cfg.Workload, w.segments)
+	all, err := control.ReadProgress(ctx, w.fleet.control, w.cfg.Workload, w.segments, w.id)
 	if err != nil {
 		return false, err
 	}
@@ -204,6 +204,10 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 		return true, nil
 	case control.RunBroken:
 		return false, fmt.Errorf("run %s: %w: it is broken: %s; its source can be sent to the end with: distributor repair %[1]s", w.id, control.ErrRunState, w.run.Note)
+	case control.RunAbandoned:
+		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, control.ErrRunState, w.run.Note)
+	case control.RunEnded:
+		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, control.ErrRunState, w.run.Note)
 	case control.RunOpen:
 		w.orphaned(ctx)
 		return false, nil
@@ -214,10 +218,6 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	if complete(w.run.Sealed, w.recorded) {
 		return true, nil
 	}
-	if planted == completeByCount {
-		n, err := w.idle.count(ctx)
-		return n == 0, err
-	}
 	return false, w.idle.judge(ctx, lacking(w.run.Sealed, w.recorded), w.settled())
 }
 
@@ -226,15 +226,20 @@ func (w *waiter) settled() uint64 {
 	return done + quarantined
 }
 
+func (w *waiter) progress() RunProgress {
+	done, quarantined := recorded(w.recorded)
+	return progressOf(&w.run, done, quarantined)
+}
+
 func (w *waiter) tell() {
 	if now := w.settled(); w.o.Progress != nil && (now != w.shown || now == 0) {
 		w.shown = now
-		w.o.Progress(progressOf(&w.run, w.recorded))
+		w.o.Progress(w.progress())
 	}
 }
 
 func (w *waiter) sofar(state string) Completion {
-	p := progressOf(&w.run, w.recorded)
+	p := w.progress()
 	c := Completion{
 		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []SegmentLack{}, Seconds: time.Since(w.began).Seconds(),
 		Closed: w.run.State == control.RunClosed,
@@ -257,7 +262,7 @@ func (w *waiter) failed(ctx context.Context, err error) (Completion, error) {
 // completed closes the run if it can be, and asks what the processors say of it.
 func (w *waiter) completed(ctx context.Context) Completion {
 	if w.o.Progress != nil {
-		w.o.Progress(progressOf(&w.run, w.recorded))
+		w.o.Progress(w.progress())
 	}
 	if w.run.State != control.RunClosed && closable(w.run.Sealed, w.recorded) {
 		if err := w.runs.Close(ctx, w.id); err != nil {

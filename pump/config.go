@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"os"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
@@ -28,14 +30,19 @@ type Config struct {
 	Workload string
 	// Accounts are the storage accounts to stripe over, at least one.
 	Accounts []Account
-	// Control names the account whose table holds the workload's rows. Default: the first.
+	// Control names the account whose table holds the workload's rows. Default: the first. A
+	// workload whose rows are in another account is refused, and not made a second time.
 	Control string
 	// Segments is the number of segments, pinned when the workload is created
-	// (P6.1): a power of two from 64 to 4,096, 0 for 32 a queue within that range,
-	// or [Shared].
+	// (P6.1): a power of two from 64 to 16,384, at least as many as queues; 0 for 32 a queue
+	// within 64 to 4,096; or [Shared].
 	Segments int
 	// Delivery is a property of the workload, pinned when it is created. Default [AtLeastOnce].
 	Delivery Delivery
+	// Retention is for how long rows of runs are kept that are done with, and what is in quarantine of them
+	// can be redriven as their tasks: at least a minute, by the server's clock. Default 7 days. A copy of a task that
+	// turns up later is quarantined.
+	Retention time.Duration
 	// Instance is this process's unique name in logs, rows and quarantined
 	// messages; see [control.CheckInstance]. Default: host name, process id and a random part.
 	Instance string
@@ -53,7 +60,8 @@ type Config struct {
 	// Hooks observes the engine; see [Hooks].
 	Hooks Hooks
 
-	seeding seeding // of a simulation
+	seeding      seeding // of a simulation
+	controlGiven bool    // Control was not left out
 }
 
 // Shared as Config.Segments means that no segment has an owner: any processor
@@ -90,10 +98,15 @@ type Account struct {
 	// Credential goes with Endpoint. Default, when the endpoint has no SAS:
 	// azidentity's DefaultAzureCredential.
 	Credential azcore.TokenCredential
-	// Queues is how many queues of the account to use, 1 to 100. Default 8.
+	// Queues is how many queues of the account to use, 1 to 100. Default: [DefaultQueues], or
+	// fewer where there are more than 128 accounts.
 	Queues int
 	// Weight is the account's share of the work relative to the others. Default 1.
 	Weight float64
+	// ServiceVersion is the version of the storage services that requests are written
+	// for, a date such as 2019-07-07. Default: the SDK's. Sovereign clouds and Azure
+	// Stack may know only older ones, and answer 400 InvalidHeaderValue to others.
+	ServiceVersion string
 	// AllowHTTP permits plain http to a host that is not loopback.
 	AllowHTTP bool
 	// Storage replaces all of the above but Queues and Weight: a ready driver,
@@ -103,7 +116,8 @@ type Account struct {
 	anyQueues bool // Queues was left out
 }
 
-// DefaultQueues is how many queues of an account are used unless configured:
+// DefaultQueues is how many queues of an account are used unless configured, by up to 128 accounts; of
+// more accounts there are as many as leave each queue four of 4,096 segments, or of as many as are configured:
 // queues cost nothing, one gives at most 2,000 messages a second and an account
 // 20,000, and many instances sharing one queue are about ten times slower than
 // one instance alone (P7).
@@ -126,9 +140,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	accounts := make([]Account, len(c.Accounts))
 	seen := map[string]int{}
-	shards := 0
+	queues := defaultQueues(len(c.Accounts), c.Segments)
 	for i, a := range c.Accounts {
-		a, err := a.withDefaults(fmt.Sprintf("accounts[%d]", i))
+		a, err := a.withDefaults(fmt.Sprintf("accounts[%d]", i), queues)
 		if err != nil {
 			return c, err
 		}
@@ -136,20 +150,20 @@ func (c Config) withDefaults() (Config, error) {
 			return c, &ConfigError{Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is account %q, which accounts[%d] is already", a.Name, j), Fix: "remove one, or give them different names if they are different accounts"}
 		}
 		seen[a.Name] = i
-		shards += a.Queues
 		accounts[i] = a
 	}
 	c.Accounts = accounts
-	if c.Control == "" {
+	if err := sameAccounts(accounts); err != nil {
+		return c, err
+	}
+	if c.controlGiven = c.controlGiven || c.Control != ""; c.Control == "" {
 		c.Control = accounts[0].Name
 	}
 	if _, ok := seen[c.Control]; !ok {
 		return c, &ConfigError{Field: "control", Problem: "account " + shown.Quoted(c.Control) + " is not among the accounts", Fix: "name one of the accounts listed"}
 	}
-	switch s := c.Segments; {
-	case s == 0 || s == Shared:
-	case s < 64 || s > 4096 || s&(s-1) != 0:
-		return c, &ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: fmt.Sprintf("use a power of two from 64 to 4096, or leave it out for %d", shardmap.DefaultSegments(shards))}
+	if err := c.checkSize(); err != nil {
+		return c, err
 	}
 	switch c.Delivery {
 	case "":
@@ -168,6 +182,10 @@ func (c Config) withDefaults() (Config, error) {
 	if err := control.CheckInstance(c.Instance); err != nil {
 		return c, &ConfigError{Field: "instance", Problem: shown.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
 	}
+	setDefault(&c.Retention, defaultRetained)
+	if c.Retention < time.Minute {
+		return c, &ConfigError{Field: "retention", Problem: fmt.Sprintf("%v is out of range", c.Retention), Fix: "use 1m or more, or leave it out for 168h"}
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -176,11 +194,74 @@ func (c Config) withDefaults() (Config, error) {
 	return c, err
 }
 
-func (a Account) withDefaults(field string) (Account, error) {
+// defaultQueues is how many queues an account has for which the configuration does not say it.
+func defaultQueues(accounts, segments int) int {
+	if segments <= 0 {
+		segments = 4096 // the most there are unless configured
+	}
+	if accounts <= 128 && accounts*DefaultQueues <= segments {
+		return DefaultQueues
+	}
+	return min(max(segments/max(accounts, 1)/4, 1), DefaultQueues)
+}
+
+// checkSize refuses a number of segments that cannot be, and more queues than segments: some would
+// be the home of none.
+func (c Config) checkSize() error {
+	queues := 0
+	for _, a := range c.Accounts {
+		queues += a.Queues
+	}
+	s := c.Segments
+	switch {
+	case s == 0 || s == Shared:
+		s = shardmap.DefaultSegments(queues)
+	case s < 64 || s > shardmap.MaxSegments || s&(s-1) != 0:
+		return &ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: fmt.Sprintf("use a power of two from 64 to %d, or leave it out for %d", shardmap.MaxSegments, shardmap.DefaultSegments(queues))}
+	}
+	switch {
+	case queues > shardmap.MaxShards:
+		return &ConfigError{
+			Field: "accounts", Problem: fmt.Sprintf("they have %d queues in all, and a workload has at most %d", queues, shardmap.MaxShards),
+			Fix: fmt.Sprintf("use up to %d queues of each (queues:), or make several workloads", max(shardmap.MaxShards/len(c.Accounts), 1)),
+		}
+	case queues > s:
+		return &ConfigError{
+			Field: "segments", Problem: fmt.Sprintf("%d segments are fewer than the accounts' %d queues, of which some would be the home of no segment", s, queues),
+			Fix: fmt.Sprintf("use %d segments or more, or fewer queues of each account; for a workload that exists already leave segments and queues out", 1<<bits.Len(uint(queues-1))),
+		}
+	}
+	return nil
+}
+
+// sameAccounts refuses one account under two names: each of its queues would be two, and its
+// limits would be counted twice.
+func sameAccounts(accounts []Account) error {
+	seen := map[string]int{}
+	for i, a := range accounts {
+		at, ok := a.Storage.(interface{ Place() string })
+		if !ok {
+			continue
+		}
+		if j, dup := seen[at.Place()]; dup {
+			return &ConfigError{
+				Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is the same storage account as accounts[%d], under another name (%q and %q)", j, a.Name, accounts[j].Name),
+				Fix: "remove one of them",
+			}
+		}
+		seen[at.Place()] = i
+	}
+	return nil
+}
+
+func (a Account) withDefaults(field string, queues int) (Account, error) {
+	if err := azure.CheckServiceVersion(a.ServiceVersion); err != nil {
+		return a, &ConfigError{Field: field + ".serviceVersion", Problem: err.Error(), Fix: "use the newest that the cloud documents, or leave it out", Err: err}
+	}
 	if a.Storage == nil {
 		st, err := azure.Open(azure.Options{
 			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
-			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP,
+			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
 		})
 		if err != nil {
 			return a, &ConfigError{Field: field, Problem: err.Error(), Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net", Err: err}
@@ -192,10 +273,10 @@ func (a Account) withDefaults(field string) (Account, error) {
 	}
 	if a.Queues == 0 {
 		a.anyQueues = true
-		a.Queues = DefaultQueues
+		a.Queues = queues
 	}
 	if a.Queues < 1 || a.Queues > maxQueues {
-		return a, &ConfigError{Field: field + ".queues", Problem: fmt.Sprintf("%d is out of range", a.Queues), Fix: fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, DefaultQueues)}
+		return a, &ConfigError{Field: field + ".queues", Problem: fmt.Sprintf("%d is out of range", a.Queues), Fix: fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, queues)}
 	}
 	if a.Weight == 0 {
 		a.Weight = 1

@@ -92,7 +92,7 @@ func TestAWrongConfigurationNamesFieldProblemAndFix(t *testing.T) {
 		{"control", "control", func(c *Config) { c.Control = "accountc" }},
 		{"segments", "segments", func(c *Config) { c.Segments = 100 }},
 		{"few segments", "segments", func(c *Config) { c.Segments = 32 }},
-		{"many segments", "segments", func(c *Config) { c.Segments = 8192 }},
+		{"many segments", "segments", func(c *Config) { c.Segments = 32768 }},
 		{"an instance that is no row's key", "instance", func(c *Config) { c.Instance = "host/1" }},
 		{"an instance's name too long", "instance", func(c *Config) { c.Instance = strings.Repeat("a", 201) }},
 		{"delivery", "delivery", func(c *Config) { c.Delivery = "twice" }},

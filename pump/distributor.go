@@ -42,7 +42,7 @@ type DistributorOptions struct {
 	SealAge time.Duration
 	// MaxOpen bounds the memory of all open envelopes together, in bytes; over
 	// it the oldest is sent half full. Default 96 MiB: 24 KiB for each of 4,096
-	// segments, where a full envelope holds about 60 KiB. Half of it packs less, twice of it
+	// segments, and 6 KiB for each of 16,384, where a full envelope holds about 60 KiB. Half of it packs less, twice of it
 	// does not fit into 512 MiB with what the garbage collector adds.
 	MaxOpen int64
 	// MaxRate is how many tasks a second are read from the source at most. It is of one
@@ -205,6 +205,8 @@ type Distributor struct {
 	running atomic.Pointer[sending] // of Run; nil outside of it
 
 	saidExtra bool   // that accounts of the configuration are not in use
+	alone     bool   // no other workload of its name was found
+	unread    uint64 // how often in a row this process could not read the source when it led
 	led       uint64 // the epoch in which Run began a run last; 0: none, or who knows
 }
 

@@ -35,8 +35,8 @@ func (c *checkpoint) tasks() int64 {
 const checkpointVersion = 1
 
 // encode writes version, bad lines, counters and cursor, numbers as varints: a
-// JSON array of 4,096 counters would not fit the row. The largest possible is
-// 40 KiB of counters and maxCursor, within [control.MaxCheckpoint].
+// JSON array of 16,384 counters would not fit the row. The largest possible is
+// 160 KiB of counters and maxCursor, within [control.MaxCheckpoint].
 func (c *checkpoint) encode() []byte {
 	b := make([]byte, 0, 32+3*len(c.counts)+len(c.cursor))
 	b = append(b, checkpointVersion)
@@ -151,11 +151,7 @@ func (t *tracker) take(b *barrier) {
 	defer t.mu.Unlock()
 	b.number = t.base + len(t.counts)
 	t.counts = append(t.counts, t.lanes)
-	if planted == checkpointBeforeAck {
-		t.complete = b
-	} else {
-		t.waiting = append(t.waiting, b)
-	}
+	t.waiting = append(t.waiting, b)
 	signal(t.ready)
 }
 
@@ -171,7 +167,7 @@ func (t *tracker) fetch() (complete, oldest, newest *barrier, waiting int) {
 }
 
 // maxBarriers bounds the barriers that wait at once: each is a copy of the
-// counters, 32 KiB at 4,096 segments.
+// counters, 128 KiB at 16,384 segments.
 const maxBarriers = 32
 
 // checkpointer saves barriers as they become complete, and forces those that wait too long.

@@ -2,7 +2,6 @@ package pump
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -58,7 +57,7 @@ func (r *distribution) follow(ctx context.Context) {
 		case err == nil:
 			ways.update(w)
 			continue
-		case errors.Is(err, control.ErrReplaced) || errors.Is(err, control.ErrNoWorkload):
+		case control.Lost(err):
 			ways.lost(err)
 			return
 		}

@@ -284,9 +284,6 @@ func (l *lane) pack(q *laneQueue) error {
 func (l *lane) packTasks(text []byte, items []laneItem, now time.Time) error {
 	order := l.group.bySegment(l.packer, items)
 	for at := range items {
-		if at%warmed == 0 && order == nil {
-			l.packer.warm(items[at:min(at+warmed, len(items))])
-		}
 		i := &items[at]
 		if order != nil {
 			i = &items[order[at]]

@@ -8,16 +8,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/control"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // once makes one distribution with a run of its own, without an election: any
 // number of processes may do that at the same time (origins H6, DESIGN.md).
 func (d *Distributor) once(ctx context.Context) (Summary, error) {
 	r := d.begin()
-	err := d.prepare(ctx)
+	defer r.close()
+	err := d.look(ctx, r)
+	if err == nil {
+		err = r.firstGood(d.opts.OnBadLine)
+	}
+	if err == nil {
+		err = d.prepare(ctx)
+	}
 	if err == nil {
 		if err = d.create(ctx, r, d.mode); err == nil {
 			err = d.conduct(ctx, r)
@@ -43,7 +48,7 @@ func (d *Distributor) await(ctx context.Context, r *distribution) error {
 
 // begin makes a distribution that has no run yet.
 func (d *Distributor) begin() *distribution {
-	r := &distribution{d: d, begun: time.Now(), log: d.cfg.Log}
+	r := &distribution{d: d, runs: d.runs, begun: time.Now(), log: d.cfg.Log}
 	r.before, r.beforeThrottled = d.fleet.requests()
 	return r
 }
@@ -58,45 +63,31 @@ func (d *Distributor) report(r *distribution, err error) (Summary, error) {
 }
 
 // distributorVersion changes whenever the same records would become other tasks
-// than before, by other numbering or another judgement of what is too large.
-const distributorVersion = 1
+// than before, by other numbering or another judgement of what is too large. A new format of
+// envelopes changes it only if its header is longer, or its packing worse.
+const distributorVersion = 2
 
 // maxFingerprint is what [Source] allows, with our own part.
 const maxFingerprint = 2 << 10
 
 // fingerprint is of the source and of the settings that decide which records
 // become tasks with which numbers (P2.3).
-func (d *Distributor) fingerprint(ctx context.Context) (print string, live bool, err error) {
-	of, err := d.source.Fingerprint(ctx)
-	if err != nil {
-		return "", false, &sourceError{err}
-	}
-	if of == "" {
-		return "", true, nil
-	}
-	return fmt.Sprintf("v%d.%d S=%d bad=%s %s", distributorVersion, codec.Version, d.router.now().workload.Map.Segments, d.opts.OnBadLine, of), false, nil
+func (d *Distributor) fingerprint(of string) string {
+	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, d.router.now().workload.Map.Segments, d.opts.OnBadLine, of)
 }
-
-// sourceError is a source that cannot be read now. An elected distributor
-// leaves it at that until the next distribution is due.
-type sourceError struct{ err error }
-
-func (e *sourceError) Error() string { return e.err.Error() }
-
-func (e *sourceError) Unwrap() error { return e.err }
 
 // create makes a new run and inserts its row, before the run's first put (P1.1).
 func (d *Distributor) create(ctx context.Context, r *distribution, mode string) error {
-	print, live, err := d.fingerprint(ctx)
-	if err != nil {
-		return err
+	var print string
+	if !r.live {
+		print = d.fingerprint(r.print)
 	}
 	if len(print) > maxFingerprint {
 		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print), maxFingerprint)
 	}
-	r.id, r.live = d.cfg.seeding.newRun(d.cfg.Workload), live
+	r.id = d.cfg.seeding.newRun(d.cfg.Workload)
 	r.log = d.cfg.Log.With("run", r.id.String())
-	return d.runs.Create(ctx, control.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance})
+	return r.runs.Create(ctx, control.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()})
 }
 
 // errBroken is a distribution that was told to stop and that nobody continues.
@@ -115,16 +106,24 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 	switch {
 	case err != nil && r.leads != nil && r.leads.Err() != nil:
 		return err
+	case r.over.Load():
+		r.broken = true // its row says so
+		r.log.Error("the run does not go on", "error", err)
+		return err
+	case err != nil && r.leads != nil && !r.live && troubled(err):
+		return err // the run stays open: another, or this one later, reads on
 	case err != nil:
 		d.breakRun(rows, r, err.Error())
 		return err
 	case how == endOfSource:
-		if err := d.runs.Seal(rows, r.id, r.read.counts); err != nil {
+		if err := r.runs.Seal(rows, r.id, r.read.counts); err != nil {
 			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
 		}
 		d.closeEmpty(rows, r)
 		r.log.Info("distributed", "tasks", r.count.tasks.Load(), "envelopes", r.count.envelopes.Load())
 		return nil
+	case r.unread != nil:
+		return r.unread
 	case r.leads != nil && !r.live:
 		return errHalted
 	}
@@ -155,7 +154,7 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string) {
 	note = noteOf(r, note)
 	r.log.Error("the run is broken", "note", note)
-	if err := d.runs.Break(ctx, r.id, note); err != nil {
+	if err := r.runs.Break(ctx, r.id, note); err != nil {
 		r.log.Warn("the run could not be marked as broken", "error", err)
 		return
 	}
@@ -199,14 +198,35 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 				return last, err
 			}
 		case err != nil && ctx.Err() == nil:
-			if isConfig(err) {
+			if final(err) {
 				return last, err
 			}
 			d.cfg.Log.Warn("the election row could not be read or written", "error", err)
 		}
-		waitFor(ctx, wait)
+		if err := d.standBy(ctx, wait); err != nil {
+			return last, err
+		}
 	}
 	return last, nil
+}
+
+// standBy waits; its error is that the workload is no more.
+func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		t := d.router.now()
+		if t.fatal != nil {
+			return t.fatal
+		}
+		select {
+		case <-t.changed:
+		case <-over.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // prepareElected is prepare until it succeeds. A distributor that is there to replace
@@ -215,22 +235,29 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 func (d *Distributor) prepareElected(ctx context.Context) error {
 	for attempt := uint64(0); ; attempt++ {
 		err := d.prepare(ctx)
-		e, ok := asStorageError(err)
-		if err == nil || ctx.Err() != nil || !ok || !e.Ambiguous() && e.Code != storage.Canceled {
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return err
+		case mayBeGiven(err):
+			d.cfg.Log.Warn("the distributor may not begin; trying again", "error", err,
+				"fix", `give the identity the role "Storage Table Data Contributor" on the control account; a new assignment takes minutes`)
+		case passes(err):
+			d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err)
+		default:
 			return err
 		}
-		d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err)
 		waitFor(ctx, jitter(d.cfg.Instance).around(retryPause, "prepare", d.cfg.Workload, attempt))
 	}
 }
 
-// isConfig reports whether err is a mistake in the configuration, which no waiting mends.
-func isConfig(err error) bool {
+// final reports whether no waiting mends err: it is a mistake in the configuration, or the
+// workload is no more.
+func final(err error) bool {
 	if _, ok := errors.AsType[*ConfigError](err); ok {
 		return true
 	}
 	_, ok := errors.AsType[*control.MismatchError](err)
-	return ok
+	return ok || control.Lost(err)
 }
 
 // retryPause is how long an elected distributor that could not even begin waits
@@ -247,7 +274,8 @@ type leadership struct {
 // lead continues what a former leader left or makes a new run, and gives the
 // leadership up in the way that fits how it went:
 //
-//	the source cannot be read     Finish: as after a distribution
+//	the source cannot be read     Abandon: another may, or this one later
+//	the source is of no use       Finish: as after a distribution
 //	the run is sealed or broken   Finish: the next distribution is due after Every
 //	told to stop in mid-run       Abandon: another continues at once
 //	the control plane fails       Abandon: another, or this one again, continues soon
@@ -256,12 +284,17 @@ type leadership struct {
 // Only an error that no waiting mends is returned.
 func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 	r, err := l.job(ctx) // an error may come with a run that has no tasks yet
+	defer r.close()
 	if err == nil && r == nil {
 		return l.finish(ctx)
 	}
-	if err == nil {
+	conducted := err == nil
+	if conducted {
 		err = l.d.conduct(ctx, r)
 		*l.last, _ = l.d.report(r, err)
+		if !troubled(err) || r.moved() {
+			l.d.unread = 0
+		}
 		switch {
 		case l.term.Context().Err() != nil:
 			l.d.cfg.Log.Warn("leadership was lost; another distributor continues the run", "run", r.id.String(), "error", err)
@@ -270,21 +303,41 @@ func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 			return l.finish(ctx)
 		}
 	}
-	if _, unreadable := errors.AsType[*sourceError](err); unreadable && ctx.Err() == nil {
-		l.d.cfg.Log.Error("the source cannot be read; the next distribution is due as usual", "error", err)
-		*l.last, _ = l.d.report(l.begin(), err)
+	if _, unusable := errors.AsType[*sourceError](err); unusable && !final(err) && ctx.Err() == nil {
+		if !conducted {
+			*l.last, _ = l.d.report(l.begin(), err)
+		}
+		if troubled(err) {
+			return l.stepBack(ctx, err), nil
+		}
+		l.d.cfg.Log.Error("the source is of no use; the next distribution is due as usual", "error", err)
 		return l.finish(ctx)
 	}
 	l.abandon(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return 0, nil
-	case isConfig(err):
+	case final(err):
 		return 0, err
 	}
 	l.d.cfg.Log.Error("the distribution could not go on; trying again", "error", err)
 	return retryPause, nil
 }
+
+// stepBack gives the leadership up to who can read the source, and says when to stand again.
+// What is due stays due: nothing was distributed.
+func (l *leadership) stepBack(ctx context.Context, err error) time.Duration {
+	d := l.d
+	pause := jitter(d.cfg.Instance).around(doubled(2*retryPause, unreadPause, d.unread), "step back", d.cfg.Workload, d.unread)
+	d.unread++
+	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may lead, or this one again later", "error", err, "pause", pause.Round(time.Second))
+	l.abandon(ctx)
+	return pause
+}
+
+// unreadPause is the longest that a distributor which cannot read its source waits before it
+// stands again: seldom beside others that can, and soon after a mount is back.
+const unreadPause = time.Minute
 
 // finish makes the next distribution due after Every. Until that is written
 // the others wait, so it is tried again as long as leadership lasts.
@@ -336,8 +389,11 @@ func (l *leadership) job(ctx context.Context) (*distribution, error) {
 	orphans := l.orphans(ctx)
 	d.led = 0
 	r := l.begin()
+	if err := d.look(ctx, r); err != nil {
+		return r, err
+	}
 	if err := d.create(ctx, r, modeEvery); err != nil {
-		return nil, err
+		return r, err
 	}
 	// If the answer is lost, the row may hold the run: whoever leads next then
 	// continues it from its start.
@@ -355,6 +411,7 @@ const modeEvery = "every"
 func (l *leadership) begin() *distribution {
 	r := l.d.begin()
 	r.leads, r.save = l.term.Context(), l.term.Save
+	r.runs = l.d.runs.By(l.term.Epoch)
 	return r
 }
 
@@ -364,7 +421,9 @@ func (l *leadership) begin() *distribution {
 // means that the run had come to its end and only Finish is missing.
 func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distribution, over bool, err error) {
 	d := l.d
-	run, err := d.runs.Get(ctx, from.Run)
+	// From here on a leader of before, who does not know yet that it was replaced, can neither
+	// seal nor break the run.
+	run, err := d.runs.By(l.term.Epoch).Take(ctx, from.Run)
 	switch {
 	case errors.Is(err, control.ErrNoRun):
 		return nil, false, nil // it never had a put (P1.1)
@@ -385,16 +444,18 @@ func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distr
 		r.count.tasks.Store(saved.tasks())
 		r.count.acked.Store(saved.tasks())
 	}
-	print, live, err := d.fingerprint(ctx)
+	err = d.fix(ctx, r)
 	switch {
 	case ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
+	case troubled(err):
+		return nil, false, err // which says nothing about the source
 	case err != nil:
 		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: %w", ErrSourceChanged, err))
-	case live || run.Fingerprint == "":
+	case r.live || run.Fingerprint == "":
 		return nil, false, l.refuse(ctx, r, ErrNotReplayable)
-	case print != run.Fingerprint:
-		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: it was %q and is %q", ErrSourceChanged, run.Fingerprint, print))
+	case d.fingerprint(r.print) != run.Fingerprint:
+		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: it was %q and is %q", ErrSourceChanged, run.Fingerprint, d.fingerprint(r.print)))
 	}
 	return r, false, nil
 }
@@ -404,7 +465,7 @@ func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distr
 func (l *leadership) refuse(ctx context.Context, r *distribution, why error) error {
 	note := noteOf(r, why.Error())
 	r.log.Error("a run cannot be continued", "note", note)
-	if err := l.d.runs.Break(ctx, r.id, note); err != nil {
+	if err := r.runs.Break(ctx, r.id, note); err != nil {
 		return err
 	}
 	*l.last, _ = l.d.report(r, why)

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // ended is what OnRun was told, by all distributors of a test.
@@ -406,18 +407,18 @@ func TestARunWithoutACheckpointStartsFromTheBeginning(t *testing.T) {
 	})
 }
 
-// A source that cannot be read is no reason to hurry: the next distribution is due as usual.
-func TestAnElectedDistributorWithoutItsSourceWaitsForTheNextTime(t *testing.T) {
+// A source that cannot be read is tried more and more seldom, however often it is due.
+func TestAnElectedDistributorWithoutItsSourceTriesMoreAndMoreSeldom(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		var e ended
-		d := w.startDistributor(w.distributor("d", Lines(filepath.Join(t.TempDir(), "none")), DistributorOptions{Every: time.Minute, OnRun: e.by("d")}))
+		d := w.startDistributor(w.distributor("d", Lines(filepath.Join(t.TempDir(), "none")), DistributorOptions{Every: time.Second, OnRun: e.by("d")}))
 		time.Sleep(3*time.Minute - 10*time.Second)
 		d.cancel()
 		if err := d.wait(); err != nil {
 			t.Error(err)
 		}
 		runs := e.all()
-		if len(runs) != 3 {
+		if len(runs) != 5 { // after 0, 10, 30, 70, 130 s, a quarter more or less
 			t.Errorf("%d tries in three minutes", len(runs))
 		}
 		for _, r := range runs {
@@ -490,7 +491,7 @@ func TestACheckpointKeepsWhatIsInIt(t *testing.T) {
 	if _, err := decodeCheckpoint(c.encode(), 8); err == nil {
 		t.Error("a checkpoint of another number of segments was accepted")
 	}
-	full := &checkpoint{cursor: make([]byte, maxCursor), counts: make([]uint64, 4096), skipped: 1 << 60, quarantined: 1 << 60}
+	full := &checkpoint{cursor: make([]byte, maxCursor), counts: make([]uint64, shardmap.MaxSegments), skipped: 1 << 60, quarantined: 1 << 60}
 	for i := range full.counts {
 		full.counts[i] = 1 << 61
 	}

@@ -68,7 +68,7 @@ func (s *sending) join() {
 func (s *sending) enter() {
 	d := s.d
 	m, err := joinCluster(s.ctx, &d.cfg, d.fleet, d.router.now().workload, memberOptions{
-		role: control.RoleDistributor, report: s.report, changed: s.changed, beat: d.opts.Beat, lease: d.opts.Lease, optional: true,
+		role: control.RoleDistributor, report: s.report, changed: s.changed, lost: d.router.lost, beat: d.opts.Beat, lease: d.opts.Lease, optional: true,
 	})
 	if err != nil { // never, of an optional membership
 		d.cfg.Log.Error("the cluster cannot be joined", "error", err)

@@ -41,7 +41,7 @@ func (l *leadership) orphans(ctx context.Context) []control.Run {
 // bury ends runs that were never begun.
 func (l *leadership) bury(ctx context.Context, orphans []control.Run) {
 	for _, run := range orphans {
-		if err := l.d.runs.Break(ctx, run.ID, neverBegun); err != nil {
+		if err := l.d.runs.By(l.term.Epoch).Break(ctx, run.ID, neverBegun); err != nil {
 			l.d.cfg.Log.Debug("a run that never began could not be ended", "run", run.ID.String(), "error", err)
 			continue
 		}

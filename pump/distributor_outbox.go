@@ -38,8 +38,8 @@ type outbox struct {
 	width   atomic.Int64  // slots that are not closed
 	shorter chan struct{} // capacity 1: the line became shorter
 	// accepted: the queue has acknowledged a message of this process. Before, a
-	// missing queue or a refused credential is a mistake in the configuration;
-	// after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
+	// missing queue is a mistake in the configuration, and so may a refused credential be
+	// (authPatience); after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
 	accepted atomic.Bool
 
 	// made: this process knows that the queue was there: it made it, or put
@@ -54,6 +54,7 @@ type outbox struct {
 	heard    map[string]time.Time // of each owner of its segments: when it last got a message here
 	alarmed  time.Time            // when the log last said that the queue is in trouble
 	deleting time.Time            // since when an older queue of its name is in the way
+	refusing time.Time            // since when it refuses the credential, never having taken anything
 }
 
 // newOutbox makes an outbox that may grow to most slots.
@@ -164,6 +165,28 @@ func (o *outbox) notMade(err error, now time.Time) error {
 	return fmt.Errorf("queue %s cannot be created: %w", o.name, err)
 }
 
+// authPatience is for how long a queue that has taken nothing yet may refuse the credential
+// before a distribution that nobody continues ends: a new role assignment takes up to ten
+// minutes to be known everywhere. With an election it is waited for without end.
+const authPatience = 15 * time.Minute
+
+// refuses notes that the queue, which has taken nothing yet, refuses the credential, and
+// gives an error when that has gone on for too long.
+func (o *outbox) refuses(err error, now time.Time, patience time.Duration) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.refusing.IsZero() {
+		o.refusing = now
+	}
+	if patience > 0 && now.Sub(o.refusing) >= patience {
+		return fmt.Errorf("queue %s takes no messages: it has refused the credential for %v; %s: %w", o.name, patience, authFix, err)
+	}
+	return nil
+}
+
+// authFix is what to do about a refused credential.
+const authFix = `give the identity the role "Storage Queue Data Contributor" on the account (a new assignment takes minutes), or use a SAS or key that may add messages`
+
 // observe changes what is known of the queue's health. It reports whether that
 // makes other ways the better ones.
 func (o *outbox) observe(f func(h *health, now time.Time)) (turned bool) {
@@ -221,6 +244,10 @@ func (o *outbox) alarm(log *slog.Logger, err error) {
 	defer o.mu.Unlock()
 	if now := time.Now(); o.alarmed.IsZero() || now.Sub(o.alarmed) >= alarmEvery {
 		o.alarmed = now
+		if storage.Is(err, storage.Auth) {
+			log.Warn("a queue refuses the credential; its tasks wait", "queue", o.name, "fix", authFix, "error", err)
+			return
+		}
 		log.Warn("a queue does not take messages; its tasks wait", "queue", o.name, "error", err)
 	}
 }

@@ -31,7 +31,6 @@ type packer struct {
 	interval    int      // the tasks being added were read in (P2.1)
 	receipt     *receipt // of the task being added; nil: nobody waits for it
 	spare       *openEnvelope
-	touched     byte // so that warm is not for nothing
 }
 
 // openEnvelope is one envelope being filled.
@@ -166,18 +165,4 @@ func (p *packer) sealAll() error {
 		}
 	}
 	return nil
-}
-
-// warmed is how many tasks' envelopes are fetched into the processor's caches together.
-const warmed = 16
-
-// warm touches the envelopes that tasks are about to be added to. Each is in other memory than the
-// last, where nothing has been for a thousand tasks, and to wait for that once for all of them
-// takes a third of the time of waiting for one after the other.
-func (p *packer) warm(items []laneItem) {
-	for i := range items {
-		if e := p.open[int(items[i].segment)/p.stride]; e != nil {
-			p.touched += e.builder.Warm()
-		}
-	}
 }

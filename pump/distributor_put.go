@@ -47,7 +47,9 @@ type putter struct {
 	hold   *semaphore.Weighted // the memory of the parcels under way
 	// landed is told of each acknowledged envelope of tasks; it must not wait.
 	landed func(c *parcel)
-	wg     sync.WaitGroup // the parcels under way
+	// patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
+	patience time.Duration
+	wg       sync.WaitGroup // the parcels under way
 }
 
 // crowdLook is how often who waits for room looks whether the queue has become
@@ -270,7 +272,7 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 		}
 		made = o.made.Load()
 		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		return made, o.shard.sendPut(p.ctx, c.text, 0, about)
+		return made, o.shard.putBy(p.ctx, t.read, c.text, 0, about)
 	}
 }
 
@@ -359,7 +361,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 	o := c.box
 	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.name, c.segment, c.first)
 	_, making := errors.AsType[*makeError](err)
-	if making {
+	if making && !storage.Is(err, storage.Auth) {
 		if err := o.notMade(err, time.Now()); err != nil {
 			return 0, err
 		}
@@ -390,6 +392,10 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 	case storage.Missing, storage.Auth:
 		p.observe(o, (*health).answered)
 		switch {
+		case storage.Is(err, storage.Auth) && !o.accepted.Load():
+			if err := o.refuses(err, time.Now(), p.patience); err != nil {
+				return 0, err
+			}
 		case making: // an older queue of that name is being deleted
 			o.alarm(p.log, err)
 			return j.full(putBase, putLimit/3, "put", object, attempt), nil

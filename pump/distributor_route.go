@@ -2,7 +2,6 @@ package pump
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -96,6 +95,9 @@ func (r *router) lost(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := *r.route.Load()
+	if next.fatal != nil {
+		return
+	}
 	next.fatal = err
 	r.put(&next)
 }
@@ -110,6 +112,9 @@ func (r *router) turned() {
 // remake makes a route that differs from the one before in marks or health.
 func (r *router) remake() {
 	next := *r.route.Load()
+	if next.fatal != nil {
+		return // what a view says of another workload has no place in this one's marks
+	}
 	next.marks = r.marks(next.workload.Map.Segments)
 	r.put(&next)
 }
@@ -143,14 +148,18 @@ func (r *router) take(w *control.Workload) bool {
 	if old != nil && (old.fatal != nil || read.Before(old.read)) {
 		return false
 	}
+	if old != nil {
+		if err := old.workload.Replaced(w); err != nil {
+			next := *old
+			next.fatal = err
+			r.put(&next)
+			return true
+		}
+	}
 	next := &route{workload: w, read: read}
 	switch {
 	case old == nil:
 		r.lay(next, nil)
-	case w.Map.Segments != old.workload.Map.Segments || w.Shared != old.workload.Shared || w.Map.Version < old.workload.Map.Version:
-		*next = *old
-		next.fatal = fmt.Errorf("workload %q: %w", w.Name, control.ErrReplaced)
-		r.log.Error("the workload is not the one that was distributed to", "error", next.fatal)
 	case w.Map.Version == old.workload.Map.Version:
 		next.boxes, next.poison, next.choices = old.boxes, old.poison, old.choices
 	default:
@@ -204,7 +213,7 @@ func (r *router) open(account, queue string, active bool) *outbox {
 
 // fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
 // only waited for so long.
-func (t *route) fresh() bool { return time.Since(t.read) < control.MapMaxAge }
+func (t *route) fresh() bool { return young(t.read) }
 
 // choices remembers shardmap's Choices of one map, which are some work.
 type choices struct {

@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -27,11 +29,20 @@ var (
 type distribution struct {
 	d      *Distributor
 	id     RunID
-	from   *checkpoint // where to begin; nil: at the start
-	live   bool        // the source cannot be read again
-	broken bool        // the run's row says so
-	save   func(ctx context.Context, checkpoint []byte) error
-	leads  context.Context // ends when leadership does; nil without an election
+	runs   *control.Runs // of this distribution's term
+	from   *checkpoint   // where to begin; nil: at the start
+	source Source        // what is read: the distributor's, as it was looked up
+	print  string        // the source's fingerprint
+	live   bool          // the source cannot be read again
+	reader Reader        // of a source that was looked at and is not read yet; nil: none
+	first  *firstRecord
+	unread *sourceError // why the source could not be read to its end here
+	broken bool         // the run's row says so
+	over   atomic.Bool  // the run's row says that it may not go on
+	// repairs: it puts again what is missing of a run that another process made.
+	repairs bool
+	save    func(ctx context.Context, checkpoint []byte) error
+	leads   context.Context // ends when leadership does; nil without an election
 	// wanted and onBad are the segmenter's, of a repair; nil: every task, and what the options say.
 	wanted func(segment uint32, n uint64) bool
 	onBad  func(bad *BadInput, interval int) error
@@ -71,7 +82,7 @@ const (
 func (r *distribution) run(ctx context.Context) (ending, error) {
 	source, err := r.open(ctx)
 	if err != nil {
-		return 0, err
+		return 0, &sourceError{err}
 	}
 	defer source.Close()
 
@@ -111,10 +122,16 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	defer end(nil)
 	defer r.watch(all)()
 	defer r.keepWays(all)()
+	defer r.keepBeating(all, end)()
 
 	err = r.read.read(all, reading)
 	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
 	stopped := err != nil && reading.Err() != nil && (errors.Is(err, errHalted) || errors.Is(err, context.Canceled))
+	if !stopped && check != nil && !r.live && troubled(err) {
+		// Another, or this one later, reads on where this ends.
+		r.unread, _ = errors.AsType[*sourceError](err)
+		stopped = true
+	}
 	if err != nil && !stopped {
 		end(err) // what is open is not sent: the run is broken, or another continues it
 	}
@@ -129,7 +146,7 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 		return r.cutShort(cause, check)
 	}
 	if !stopped {
-		return endOfSource, nil
+		return endOfSource, unchanged(source)
 	}
 	if check != nil {
 		// Everything before this instant is acknowledged, so that another can
@@ -158,11 +175,25 @@ func (r *distribution) flush(check *checkpointer, final *barrier) {
 	}
 }
 
-func (r *distribution) open(ctx context.Context) (Reader, error) {
-	if r.from == nil || len(r.from.cursor) == 0 || planted == cursorNotResumed { // taken over before the first checkpoint
-		return r.d.source.Open(ctx, nil)
+// unchanged is an error if a source that was read to its end cannot be what was read.
+func unchanged(source Reader) error {
+	if s, ok := source.(interface{ unchanged() error }); ok {
+		if err := s.unchanged(); err != nil {
+			return &sourceError{err}
+		}
 	}
-	return r.d.source.Open(ctx, r.from.cursor)
+	return nil
+}
+
+func (r *distribution) open(ctx context.Context) (Reader, error) {
+	if opened := r.reader; opened != nil {
+		r.reader = nil
+		return opened, nil
+	}
+	if r.from == nil || len(r.from.cursor) == 0 { // taken over before the first checkpoint
+		return r.source.Open(ctx, nil)
+	}
+	return r.source.Open(ctx, r.from.cursor)
 }
 
 // assemble builds the stages from the source to the outboxes.
@@ -172,6 +203,9 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 	r.put = &putter{
 		ctx: all, fail: end, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance), turn: d.cfg.seeding.turn,
 		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
+	}
+	if r.leads == nil {
+		r.put.patience = authPatience
 	}
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}
 	age := d.opts.SealAge
@@ -192,7 +226,7 @@ func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc
 		source: source, counts: make([]uint64, w.Map.Segments), lanes: lanes, tracker: track, count: &r.count,
 		whole: head, trial: codec.NewBuilder(0), quarantines: d.opts.OnBadLine == BadLineQuarantine,
 	}
-	r.read.wanted, r.read.onBad = r.wanted, r.onBad
+	r.read.wanted, r.read.onBad, r.read.first = r.wanted, r.onBad, r.first
 	if most := d.opts.MaxRate; most > 0 {
 		r.read.pace = rate.NewLimiter(rate.Limit(most), max(1, int(most/20)))
 	}

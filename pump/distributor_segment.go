@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,8 @@ type tally struct {
 // taken here and nowhere else (P2.1).
 type segmenter struct {
 	source   Reader
-	counts   []uint64 // tasks of each segment so far
+	first    *firstRecord // that the source gave before; nil: none, or it is dealt with
+	counts   []uint64     // tasks of each segment so far
 	interval int
 	lanes    []*lane
 	tracker  *tracker
@@ -99,7 +101,7 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 		if s.pace != nil && s.pace.Wait(reading) != nil {
 			return context.Cause(reading)
 		}
-		err := fill(reading, &rec)
+		err := s.next(reading, fill, &rec)
 		if err == nil {
 			err = s.admit(ctx, &rec)
 		}
@@ -121,6 +123,23 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 			return err
 		}
 	}
+}
+
+// next gets a record, or marks an error as the source's.
+func (s *segmenter) next(reading context.Context, fill func(context.Context, *Record) error, rec *Record) (err error) {
+	if first := s.first; first != nil {
+		s.first = nil
+		*rec, err = first.rec, first.err
+	} else {
+		err = fill(reading, rec)
+	}
+	if err == nil || err == io.EOF {
+		return err
+	}
+	if _, bad := errors.AsType[*BadInput](err); bad {
+		return err
+	}
+	return &sourceError{err}
 }
 
 // filling is a reader that gives its records without copying them from function to function.
@@ -218,6 +237,9 @@ func (s *segmenter) progress() {
 func (s *segmenter) tryLarge(segment uint32, n uint64, rec *Record) error {
 	h := s.whole
 	h.Segment = segment
+	// Room for any header: an envelope is written under whatever version the map has by then, and
+	// who numbers the same records later must come to the same verdict.
+	h.MapVersion, h.Version = math.MaxUint64, codec.Version
 	s.trial.Reset(h)
 	fits, err := s.trial.Add(codec.Task{N: n, Key: rec.Key, ID: []byte(rec.ID), Body: rec.Body})
 	s.trial.Reset(h) // lets go of the memory
@@ -303,10 +325,18 @@ func (s *segmenter) barrier() error {
 	return nil
 }
 
+// cursor is the place behind the last record that was dealt with.
+func (s *segmenter) cursor() []byte {
+	if s.first != nil {
+		return s.first.cursor
+	}
+	return s.source.AppendCursor(nil)
+}
+
 func (s *segmenter) snapshot() *barrier {
 	return &barrier{
 		at: checkpoint{
-			cursor: s.source.AppendCursor(nil), counts: slices.Clone(s.counts),
+			cursor: s.cursor(), counts: slices.Clone(s.counts),
 			skipped: s.badLines, quarantined: s.poisonLines,
 		},
 		tasks: s.tasks, taken: time.Now(),

@@ -14,7 +14,8 @@ type Source interface {
 	// Fingerprint identifies what will be read and how, so that a run is only
 	// continued on the same input (P2.3). It changes when the input
 	// does. An empty fingerprint says that the source cannot be read again: a
-	// run over it is not resumed (P2.4). It is at most 1 KiB long.
+	// run over it is not resumed (P2.4). It is at most 1 KiB long. An error says that the input
+	// cannot be read on this machine now; with [DistributorOptions].Every others then try.
 	Fingerprint(ctx context.Context) (string, error)
 	// Open begins to read after the given cursor, nil for the beginning.
 	Open(ctx context.Context, cursor []byte) (Reader, error)
@@ -24,13 +25,15 @@ type Source interface {
 type Reader interface {
 	// Next gives the next record, whose bytes are valid until the call after.
 	// io.EOF is the end. After a [*BadInput] the reader goes on behind the bad
-	// record; any other error ends the reading. Next returns soon after ctx
+	// record; any other error ends the reading. With [DistributorOptions].Every it
+	// is then taken for trouble of this machine, and another distributor, or this one later,
+	// reads on at the cursor; an error that wraps [ErrSourceChanged] breaks the run. Next returns soon after ctx
 	// ends, even while its input is silent: a distributor that is told to stop
 	// waits for it.
 	Next(ctx context.Context) (Record, error)
 	// AppendCursor appends the position behind the record or bad record that
-	// Next gave last, also after a Next that gave none because ctx ended: a
-	// distributor that is told to stop saves it then, and a position further on
+	// Next gave last, also after a Next that gave none because ctx ended or the input
+	// failed: the distributor saves it then, and a position further on
 	// would lose tasks. It is at most 8 KiB long; an empty one is the beginning.
 	AppendCursor(dst []byte) []byte
 	// Progress is how much has been read of how much, in the source's own unit
@@ -39,8 +42,8 @@ type Reader interface {
 	Close() error
 }
 
-// maxCursor leaves a checkpoint room for the counters of 4,096 segments (at
-// most 40 KiB) in the 60 KiB of its row, and holds any path that Linux can open.
+// maxCursor leaves a checkpoint room for the counters of 16,384 segments (at
+// most 160 KiB) in the 240 KiB of its row, and holds any path that Linux can open.
 const maxCursor = 8 << 10
 
 // Record is one task as a source gives it.

@@ -148,7 +148,9 @@ func (f *csvRows) parse(c *cutter, end, next int) error {
 					f.text = append(append(f.text, line[at:]...), '\n')
 					at = next
 					var err error
-					if end, next, err = c.lineAt(next); err == io.EOF {
+					if end, next, err = c.lineAt(next); err == io.EOF && c.unfinished() {
+						return io.EOF
+					} else if err == io.EOF {
 						return bad(errCSVOpen)
 					} else if err == errLineTooLong {
 						return bad(fmt.Errorf("%w within %d bytes", errCSVOpen, c.max))

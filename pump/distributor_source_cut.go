@@ -2,6 +2,7 @@ package pump
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,12 +28,20 @@ type cutter struct {
 	line  int64                 // number of the line that begins at start, from 1
 	first int64                 // number of the first line of the record taken last
 	about func(wait bool) error // see pausing; nil: nobody wants to know
+	ctx   context.Context       // of the call that reads; it ends what takes long
+	grown func() bool           // whether the file goes on behind its end here; nil: it does not
+	// openEnd says that the last line was taken without an end of line.
+	openEnd bool
+	// from is where the line begins that is being skipped, below 0 for none, and head what
+	// is kept of it: should ctx end on the way, that line was not taken.
+	from int64
+	head []byte
 }
 
 const cutterBuffer = 64 << 10
 
 func newCutter(r io.Reader, maxLine int) *cutter {
-	return &cutter{r: r, buf: make([]byte, cutterBuffer), max: maxLine, line: 1}
+	return &cutter{r: r, buf: make([]byte, cutterBuffer), max: maxLine, line: 1, ctx: context.Background(), from: -1}
 }
 
 const byteOrderMark = "\xef\xbb\xbf"
@@ -62,6 +71,9 @@ func (c *cutter) discard(n int64) error {
 		if c.start == c.end {
 			if c.err != nil {
 				return c.err
+			}
+			if c.ctx.Err() != nil {
+				return context.Cause(c.ctx)
 			}
 			c.fill()
 			continue
@@ -108,6 +120,9 @@ func (c *cutter) fill() {
 // error is io.EOF if nothing is there, errLineTooLong if next would be more than
 // max+2 behind the start, or the stream's own.
 func (c *cutter) lineAt(at int) (end, next int, err error) {
+	if c.from >= 0 {
+		return 0, 0, errLineTooLong
+	}
 	for seen := at; ; {
 		if i := bytes.IndexByte(c.buf[c.start+seen:c.end], '\n'); i >= 0 {
 			end, next = seen+i, seen+i+1
@@ -118,10 +133,10 @@ func (c *cutter) lineAt(at int) (end, next int, err error) {
 			if c.err != io.EOF {
 				return 0, 0, c.err
 			}
-			if seen == at {
+			if seen == at || c.unfinished() {
 				return 0, 0, io.EOF
 			}
-			end, next = seen, seen // the last line, without an end
+			end, next, c.openEnd = seen, seen, true // the last line, without an end
 			break
 		}
 		if seen > c.max+1 {
@@ -137,6 +152,10 @@ func (c *cutter) lineAt(at int) (end, next int, err error) {
 	}
 	return end, next, nil
 }
+
+// unfinished reports whether what is left is the beginning of a line that goes on
+// behind the end of what is read.
+func (c *cutter) unfinished() bool { return c.grown != nil && c.grown() }
 
 // take moves behind n bytes that hold the given number of lines, and returns them.
 func (c *cutter) take(n int, lines int64) []byte {
@@ -181,24 +200,38 @@ func keep(raw []byte) []byte { return raw[:min(len(raw), storage.MaxText)] }
 
 // skipLine takes a line of any length and returns the beginning of it, at most keep bytes.
 func (c *cutter) skipLine(keep int) ([]byte, error) {
-	var head []byte
+	if c.from < 0 {
+		c.from, c.head = c.pos, nil
+	}
 	for {
 		b := c.buf[c.start:c.end]
 		i := bytes.IndexByte(b, '\n')
 		if i >= 0 {
 			b = b[:i+1]
 		}
-		head = append(head, b[:min(len(b), keep-len(head))]...)
+		c.head = append(c.head, b[:min(len(b), keep-len(c.head))]...)
 		c.take(len(b), 0)
 		if i >= 0 || c.err == io.EOF {
 			c.line++
-			return bytes.TrimRight(head, "\r\n"), nil
+			c.from = -1
+			return bytes.TrimRight(c.head, "\r\n"), nil
 		}
 		if c.err != nil {
 			return nil, c.err
 		}
+		if c.ctx.Err() != nil {
+			return nil, context.Cause(c.ctx)
+		}
 		c.fill()
 	}
+}
+
+// at is the position behind the record taken last.
+func (c *cutter) at() int64 {
+	if c.from >= 0 {
+		return c.from
+	}
+	return c.pos
 }
 
 // idStrings makes the strings of ids, many from one allocation.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 )
 
@@ -15,49 +14,6 @@ type jsonScanner struct {
 	fields []*jsonField // at most 8, for the bits of a mask
 	name   []byte       // scratch: a member's name without its escapes
 	sizes  uint64       // a bit for each length that a name in a path has, see size; 0: not known yet
-	known  []jsonMember // of the line before, by their place in it
-}
-
-// jsonMember is the beginning of a member of the outermost object, as it stood in some line
-// before: the name in its quotes and the colon behind it. Most lines have the same
-// names in the same order, so that comparing two words finds out all about one.
-type jsonMember struct {
-	head, mask   [2]uint64
-	size         int // of the beginning, 16 at most
-	inside, ends uint
-}
-
-// knownMembers is how many members of a line are remembered.
-const knownMembers = 64
-
-// at says whether the member at pos begins like this.
-func (m *jsonMember) at(data []byte, pos int) bool {
-	if m.size > len(data)-pos {
-		return false
-	}
-	// What is read behind the line's end, in the same buffer, is masked.
-	words := data[pos:cap(data)]
-	return len(words) >= 16 && (binary.LittleEndian.Uint64(words)^m.head[0])&m.mask[0]|(binary.LittleEndian.Uint64(words[8:])^m.head[1])&m.mask[1] == 0
-}
-
-// know remembers how the member at that place of the line begins, which is from begin to end,
-// if that is short enough.
-func (s *jsonScanner) know(place, begin, end int, inside, ends uint) {
-	if place >= knownMembers {
-		return
-	}
-	if place == len(s.known) {
-		s.known = append(s.known, jsonMember{})
-	}
-	m, words := &s.known[place], s.data[begin:cap(s.data)]
-	if m.size = end - begin; m.size > 16 || len(words) < 16 {
-		m.size = math.MaxInt32 // no line is so long
-		return
-	}
-	m.inside, m.ends = inside, ends
-	// A shift by 64 bits and more leaves nothing, so that the mask is of all.
-	m.mask[0], m.mask[1] = 1<<(8*m.size)-1, 1<<(8*max(m.size-8, 0))-1
-	m.head[0], m.head[1] = binary.LittleEndian.Uint64(words), binary.LittleEndian.Uint64(words[8:])
 }
 
 // size is the bit of a name's length; all that are long share one.
@@ -125,7 +81,7 @@ func (s *jsonScanner) value(depth int, live uint) error {
 
 // object reads an object. It is where the time goes, so what most lines consist of, members without
 // space around their parts, whose names and strings have no escapes, is read here, with the place at
-// hand. What is known of a name by heart need not be read again (see jsonMember).
+// hand.
 func (s *jsonScanner) object(depth int, live uint) error {
 	if depth >= jsonDepth {
 		return errors.New("invalid JSON: nested too deeply")
@@ -135,21 +91,13 @@ func (s *jsonScanner) object(depth int, live uint) error {
 		s.pos = pos + 1
 		return nil
 	}
-	for place := 0; ; place++ {
-		var inside, ends uint
-		if depth == 0 && place < len(s.known) && s.known[place].at(data, pos) {
-			m := &s.known[place]
-			inside, ends = m.inside, m.ends
-			s.forget(inside | ends)
-			pos = spaced(data, pos+m.size)
-		} else {
-			var err error
-			if pos, inside, ends, err = s.memberName(pos, depth, place, live); err != nil {
-				return err
-			}
+	for {
+		value, inside, ends, err := s.memberName(pos, depth, live)
+		if err != nil {
+			return err
 		}
+		pos = value
 		begin, plain := pos, false
-		var err error
 		switch {
 		case pos < len(data) && data[pos] == '"':
 			pos, plain, err = s.stringAt(pos)
@@ -186,8 +134,8 @@ func (s *jsonScanner) object(depth int, live uint) error {
 
 // memberName reads the name at pos and the colon, and gives the place of the value. On an
 // error the scanner is where that is.
-func (s *jsonScanner) memberName(pos, depth, place int, live uint) (value int, inside, ends uint, err error) {
-	data, begin := s.data, pos
+func (s *jsonScanner) memberName(pos, depth int, live uint) (value int, inside, ends uint, err error) {
+	data := s.data
 	if pos >= len(data) || data[pos] != '"' {
 		s.pos = pos
 		return 0, 0, 0, s.unexpected("where a name belongs")
@@ -203,23 +151,7 @@ func (s *jsonScanner) memberName(pos, depth, place int, live uint) (value int, i
 		s.pos = pos
 		return 0, 0, 0, s.unexpected("after a name")
 	}
-	pos++
-	if depth == 0 {
-		s.know(place, begin, pos, inside, ends)
-	}
-	return spaced(data, pos), inside, ends, nil
-}
-
-// forget forgets what an earlier member of the same name gave to these fields.
-func (s *jsonScanner) forget(fields uint) {
-	if fields == 0 {
-		return
-	}
-	for i, f := range s.fields {
-		if fields&(1<<i) != 0 {
-			f.value = nil
-		}
-	}
+	return spaced(data, pos+1), inside, ends, nil
 }
 
 // spaced is the first place from pos on that is no white space.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/queuepump/queuepump/internal/group"
 )
 
 // maxWindow bounds the memory that a zstd file may ask for: 128 MiB is what the
@@ -25,6 +27,9 @@ type input struct {
 	name   string // as it stands in errors
 	text   io.Reader
 	file   *os.File // set if the text is the file itself, so that Seek works
+	raw    *os.File // of a file with a size
+	size   int64    // how much of it is read; below 0: all that comes
+	limit  *io.LimitedReader
 	read   *counted // counts below the decompression, to compare with the file's size
 	closes []func() error
 	ends   func(context.Context) error // at the end of the text: did it end well? May be nil
@@ -44,18 +49,24 @@ func (c *counted) Read(p []byte) (int, error) {
 }
 
 // openFile opens a file, decompressing what begins like gzip or zstd, whatever
-// its name is. Pipes and devices are read without waiting in Read.
-func openFile(ctx context.Context, path string) (*input, error) {
-	f, err := os.Open(path)
+// its name is, and reads no more than it had when it was looked up. Pipes and devices are
+// read without waiting in Read.
+func openFile(ctx context.Context, of *fixedFile) (*input, error) {
+	f, err := os.Open(of.name)
 	if err != nil {
 		return nil, err
 	}
-	in := &input{name: path, closes: []func() error{f.Close}}
+	in := &input{name: of.name, size: of.size, closes: []func() error{f.Close}}
 	st, err := f.Stat()
 	switch {
 	case err != nil:
 	case st.IsDir():
-		err = fmt.Errorf("%s is a directory", path)
+		err = fmt.Errorf("%s is a directory", of.name)
+	case st.Mode().IsRegular() && of.size >= 0:
+		in.limit = &io.LimitedReader{R: f, N: of.size}
+		in.read = &counted{Reader: in.limit}
+		in.file, in.raw = f, f
+		err = in.decompress()
 	case st.Mode().IsRegular():
 		in.read = &counted{Reader: f}
 		in.file = f
@@ -65,10 +76,40 @@ func openFile(ctx context.Context, path string) (*input, error) {
 		err = in.decompress()
 	}
 	if err != nil {
+		err = in.judge(err)
 		in.close()
 		return nil, err
 	}
 	return in, nil
+}
+
+// short is an error if the file ended before it should have.
+func (in *input) short() error {
+	if in.raw != nil && in.read.n < in.size {
+		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes, and ended after %d", ErrSourceChanged, in.name, in.size, in.read.n)
+	}
+	return nil
+}
+
+// judge tells a file that was cut off while it was read, which may be what made it
+// unreadable, from one that is damaged and from a machine that cannot read it.
+func (in *input) judge(err error) error {
+	if err = judged(err); in.raw == nil || !ofSource(err) {
+		return err
+	}
+	if st, e := in.raw.Stat(); e == nil && st.Size() < in.size {
+		return fmt.Errorf("%w: it has become shorter while it was read, %d bytes of %d: %w", ErrSourceChanged, st.Size(), in.size, err)
+	}
+	return err
+}
+
+// grown reports whether the file reaches farther than it is read.
+func (in *input) grown() bool {
+	if in.raw == nil {
+		return false
+	}
+	st, err := in.raw.Stat()
+	return err == nil && st.Size() > in.size
 }
 
 // openStream reads what may be silent for a long time.
@@ -82,15 +123,25 @@ func openStream(ctx context.Context, name string, r io.Reader) (*input, error) {
 	return in, nil
 }
 
-// openCommand starts a program and reads its output. A program that fails makes
+// openCommand starts a program whose output is to be read; nothing of that is waited for. A program that fails makes
 // the end of its output an error.
-func openCommand(ctx context.Context, argv []string, stderr io.Writer) (*input, error) {
+func openCommand(ctx context.Context, argv, env []string, stderr io.Writer) (*input, error) {
 	runs, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cmd := exec.CommandContext(runs, argv[0], argv[1:]...)
 	// A grandchild that holds the output open must not hold up the end.
 	cmd.WaitDelay = 2 * time.Second
 	cmd.Stderr = stderr
-	killWhole(cmd)
+	// A shell that is killed alone leaves its pipeline running, and with it our own
+	// standard error open.
+	group.Own(cmd)
+	var all *group.Group
+	started := make(chan struct{}) // all is set
+	cmd.Cancel = func() error {
+		<-started
+		all.Kill()
+		return nil
+	}
+	cmd.Env = env
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -99,12 +150,14 @@ func openCommand(ctx context.Context, argv []string, stderr io.Writer) (*input, 
 		cancel()
 		return nil, fmt.Errorf("command %q: %w", argv[0], err)
 	}
+	all = group.New(cmd)
+	close(started)
 	in := &input{name: "command"}
 	exited := make(chan struct{})
 	var status error // valid when exited is closed
 	wait := sync.OnceFunc(func() {
 		go func() {
-			status = cmd.Wait()
+			status = all.Wait(false, cmd.Wait)
 			close(exited)
 		}()
 	})
@@ -127,10 +180,6 @@ func openCommand(ctx context.Context, argv []string, stderr io.Writer) (*input, 
 			return fmt.Errorf("command %q: %w", argv[0], status)
 		}
 		return nil
-	}
-	if err := in.decompress(); err != nil {
-		in.close()
-		return nil, err
 	}
 	return in, nil
 }
@@ -188,6 +237,9 @@ func (in *input) seek(pos int64) error {
 		return err
 	}
 	in.read.n = pos
+	if in.limit != nil {
+		in.limit.N = in.size - pos
+	}
 	in.text = in.read
 	return nil
 }

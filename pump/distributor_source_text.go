@@ -2,7 +2,6 @@ package pump
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,10 +40,17 @@ type TextSource struct {
 	// Paths are files or patterns of them ([filepath.Glob]), read in this
 	// order, the files of one pattern in the order of their names. "-" is
 	// standard input. A pattern that no file matches is an error.
+	//
+	// Files are looked up once for a distribution, and each is read as far as it reached
+	// then: what is appended later belongs to the next distribution, and a last line
+	// that goes on behind that place is left to it too. Nothing is followed as tail does; for that
+	// read a pipe. A file that became shorter or was written anew while it was read breaks the run.
 	Paths []string
 	// Command is a program and its arguments, to be used instead of Paths. No
 	// shell is involved. The source ends with an error if the program fails.
 	Command []string
+	// Env is the environment of Command. Default: that of this process.
+	Env []string
 	// Key names the field or column that tasks are segmented by: "city", or
 	// "address.city" for a field of a field; a backslash before a dot that belongs to the
 	// name. Without it the whole line is the key. Not for FormatLines.
@@ -95,10 +101,17 @@ func (s *TextSource) check() error {
 		return &ConfigError{Field: "input", Problem: "files and a command are given", Fix: "use one of them"}
 	case slices.Contains(s.Paths, stdin) && len(s.Paths) > 1:
 		return &ConfigError{Field: "input", Problem: "standard input and files are given", Fix: "use one of them"}
+	case slices.ContainsFunc(s.Paths, func(p string) bool { _, err := filepath.Match(p, ""); return err != nil && !exists(p) }):
+		return &ConfigError{Field: "input", Problem: "a pattern is not well-formed", Fix: "close each [, or put a backslash before it"}
 	case s.MaxLine < 0 || s.MaxLine > maxMaxLine:
 		return &ConfigError{Field: "max-line", Problem: fmt.Sprintf("%d is out of range", s.MaxLine), Fix: fmt.Sprintf("use up to %d bytes", maxMaxLine)}
 	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // textFormat cuts records from text. next gives io.EOF at the end; the Where of
@@ -120,18 +133,15 @@ func (s *TextSource) format() textFormat {
 
 // expand gives the files to read.
 func (s *TextSource) expand() ([]string, error) {
-	if len(s.Command) > 0 || s.Paths[0] == stdin {
-		return []string{stdin}, nil
-	}
 	var files []string
 	for _, p := range s.Paths {
-		if _, err := os.Lstat(p); err == nil { // a file may have a name that looks like a pattern
+		if _, err := os.Lstat(p); err == nil || !absent(err) { // a file may have a name that looks like a pattern
 			files = append(files, p)
 			continue
 		}
-		found, err := filepath.Glob(p)
+		found, err := matches(p)
 		if err != nil {
-			return nil, fmt.Errorf("pattern %q: %w", p, err)
+			return nil, err
 		}
 		if len(found) == 0 {
 			return nil, &os.PathError{Op: "open", Path: p, Err: os.ErrNotExist}
@@ -145,46 +155,11 @@ func (s *TextSource) expand() ([]string, error) {
 // first 64 KiB. Where the files lie does not matter, because no task says it:
 // another machine may have them elsewhere.
 func (s *TextSource) Fingerprint(ctx context.Context) (string, error) {
-	if err := s.check(); err != nil {
-		return "", err
-	}
-	if len(s.Command) > 0 || s.Paths[0] == stdin {
-		return "", nil
-	}
-	files, err := s.expand()
+	fixed, err := s.fixed(ctx)
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.New()
-	format := s.Format
-	if format == "" {
-		format = FormatJSONLines
-	}
-	fmt.Fprintf(sum, "%d %q %q %q %d %d\n", textVersion, format, s.Key, s.ID, s.maxLine(), len(files))
-	head := make([]byte, 64<<10)
-	for _, name := range files {
-		if err := ctx.Err(); err != nil {
-			return "", context.Cause(ctx)
-		}
-		st, err := os.Stat(name)
-		if err != nil {
-			return "", err
-		}
-		if !st.Mode().IsRegular() && !st.IsDir() {
-			return "", nil // a pipe or a device cannot be read again
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			return "", err
-		}
-		n, err := io.ReadFull(f, head)
-		f.Close()
-		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-			return "", err
-		}
-		fmt.Fprintf(sum, "%d %d %x\n", st.Size(), st.ModTime().UnixNano(), sha256.Sum256(head[:n]))
-	}
-	return fmt.Sprintf("%s:%x", format, sum.Sum(nil)), nil
+	return fixed.print, nil
 }
 
 func (s *TextSource) maxLine() int {
@@ -194,51 +169,39 @@ func (s *TextSource) maxLine() int {
 	return s.MaxLine
 }
 
-// Open begins to read. Files are opened one after another, as they are reached.
-func (s *TextSource) Open(_ context.Context, cursor []byte) (Reader, error) {
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	files, err := s.expand()
+// Open looks the files up and begins to read. They are opened one after another, as they are reached.
+func (s *TextSource) Open(ctx context.Context, cursor []byte) (Reader, error) {
+	fixed, err := s.fixed(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &textReader{source: s, files: files, format: s.format()}
-	for _, name := range files {
-		if st, err := os.Stat(name); name != stdin && err == nil && st.Mode().IsRegular() {
-			r.sizes = append(r.sizes, st.Size())
-			r.total += st.Size()
-		} else {
-			r.sizes = append(r.sizes, 0)
-		}
-	}
-	if cursor == nil {
-		return r, nil
-	}
-	if err := r.moveTo(cursor); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return fixed.Open(ctx, cursor)
 }
 
 // textReader reads the files of a TextSource one after another.
 type textReader struct {
 	source *TextSource
-	files  []string
-	sizes  []int64
+	files  []fixedFile
 	total  int64
 	format textFormat
+	begun  *input          // a command that runs and was not read from yet
+	cutOff map[string]bool // files whose last line had no end
 
 	file   int   // being read
 	before int64 // size of the files before it
 	in     *input
 	cut    *cutter
-	resume textPosition          // where to begin in the first file to be opened
+	behind textPosition          // behind the last record
 	about  func(wait bool) error // see pausing
 }
 
-// textPosition is a place between two records of a file.
-type textPosition struct{ pos, line int64 }
+// textPosition is a place between two records of a file: what AppendCursor gives. It moves with
+// records only, not with blank lines or the ends of files, so that a Next that is cancelled
+// leaves it alone.
+type textPosition struct {
+	file      int
+	pos, line int64
+}
 
 func (r *textReader) Next(ctx context.Context) (rec Record, err error) {
 	if err := r.fill(ctx, &rec); err != nil {
@@ -249,7 +212,7 @@ func (r *textReader) Next(ctx context.Context) (rec Record, err error) {
 
 // fill is Next into a record that the caller has.
 func (r *textReader) fill(ctx context.Context, rec *Record) error {
-	if ctx.Err() != nil { // before anything moves; files do not look at it again
+	if ctx.Err() != nil { // before anything moves
 		return context.Cause(ctx)
 	}
 	for r.file < len(r.files) {
@@ -261,19 +224,25 @@ func (r *textReader) fill(ctx context.Context, rec *Record) error {
 				return err
 			}
 		}
+		r.cut.ctx = ctx
 		if r.in.live != nil {
 			r.in.live.ctx, r.in.live.about = ctx, r.about
 		}
 		err := r.format.next(r.cut, rec)
 		if err == nil {
+			r.behind = textPosition{r.file, r.cut.at(), r.cut.line}
 			return nil
 		}
 		if bad, ok := errors.AsType[*BadInput](err); ok {
+			r.behind = textPosition{r.file, r.cut.at(), r.cut.line}
 			bad.Where = r.where()
 			return bad
 		}
 		if err != io.EOF {
-			return fmt.Errorf("%s:%d: %w", r.in.name, r.cut.line, err)
+			return fmt.Errorf("%s:%d: %w", r.in.name, r.cut.line, r.in.judge(err))
+		}
+		if err := r.in.short(); err != nil {
+			return err
 		}
 		if r.in.ends != nil {
 			if err := r.pause(); err != nil {
@@ -283,18 +252,36 @@ func (r *textReader) fill(ctx context.Context, rec *Record) error {
 				return err
 			}
 		}
+		if r.cut.openEnd {
+			if r.cutOff == nil {
+				r.cutOff = map[string]bool{}
+			}
+			r.cutOff[r.in.name] = true
+		}
 		if err := r.in.close(); err != nil {
 			return err
 		}
 		r.in = nil
-		r.before += r.sizes[r.file]
+		r.before += max(r.files[r.file].size, 0)
 		r.file++
 	}
+	r.behind = textPosition{file: r.file}
 	return io.EOF
 }
 
 // where names the record that Next gave last.
 func (r *textReader) where() string { return fmt.Sprintf("%s:%d", r.in.name, r.cut.first) }
+
+// unchanged is an error if the files cannot be what was read of them. It is asked at the end,
+// before the run is sealed.
+func (r *textReader) unchanged() error {
+	for i := range r.files {
+		if err := r.files[i].unchanged(r.cutOff[r.files[i].name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // openNext opens the file that is next and goes to where reading begins in it.
 func (r *textReader) openNext(ctx context.Context) error {
@@ -302,31 +289,54 @@ func (r *textReader) openNext(ctx context.Context) error {
 	var err error
 	switch {
 	case len(r.source.Command) > 0:
-		stderr := r.source.Stderr
-		if stderr == nil {
-			stderr = os.Stderr
+		if err = r.start(ctx); err == nil {
+			in, r.begun = r.begun, nil
+			in.live.ctx = ctx
+			err = in.decompress()
 		}
-		in, err = openCommand(ctx, r.source.Command, stderr)
-	case r.files[r.file] == stdin:
+	case r.files[r.file].name == stdin:
 		text := r.source.Stdin
 		if text == nil {
 			text = os.Stdin
 		}
 		in, err = openStream(ctx, "stdin", text)
 	default:
-		in, err = openFile(ctx, r.files[r.file])
+		in, err = openFile(ctx, &r.files[r.file])
 	}
 	if err != nil {
-		return err
+		if in != nil {
+			in.close()
+		}
+		return judged(err)
 	}
-	cut, err := r.begin(in)
+	cut, err := r.begin(ctx, in)
 	if err != nil {
 		in.close()
-		return fmt.Errorf("%s: %w", in.name, err)
+		return fmt.Errorf("%s: %w", in.name, in.judge(err))
 	}
 	cut.about = r.about
-	r.in, r.cut, r.resume = in, cut, textPosition{}
+	r.in, r.cut = in, cut
 	return nil
+}
+
+// start starts the command, if it has not been.
+func (r *textReader) start(ctx context.Context) (err error) {
+	if r.begun == nil && r.in == nil && r.file == 0 {
+		stderr := r.source.Stderr
+		if stderr == nil {
+			stderr = os.Stderr
+		}
+		r.begun, err = openCommand(ctx, r.source.Command, r.source.Env, stderr)
+	}
+	return err
+}
+
+// look starts the command; files are ready, pipes and devices may be silent.
+func (r *textReader) look(ctx context.Context) (ready bool, err error) {
+	if len(r.source.Command) > 0 {
+		return false, judged(r.start(ctx))
+	}
+	return !slices.ContainsFunc(r.files, func(f fixedFile) bool { return f.size < 0 }), nil
 }
 
 func (r *textReader) pauses(about func(wait bool) error) { r.about = about }
@@ -341,23 +351,29 @@ func (r *textReader) pause() error {
 
 // begin makes the cutter and moves it to where reading continues. The start of
 // the file is read in any case: a CSV row means nothing without the header.
-func (r *textReader) begin(in *input) (*cutter, error) {
+func (r *textReader) begin(ctx context.Context, in *input) (*cutter, error) {
 	cut := newCutter(in.text, r.source.maxLine())
+	cut.ctx, cut.grown = ctx, in.grown
 	cut.skipBOM()
 	if err := r.format.start(cut); err != nil {
 		return nil, err
 	}
-	to := r.resume
-	if to.pos <= cut.pos {
+	to := r.behind
+	if to.file != r.file || to.pos <= cut.pos {
 		return cut, nil
 	}
 	if in.file != nil {
+		if to.pos > in.size && in.size >= 0 {
+			return nil, errCursor
+		}
 		if err := in.seek(to.pos); err != nil {
 			return nil, err
 		}
 		cut.r = in.text
-	} else if err := cut.discard(to.pos - cut.pos); err != nil {
-		return nil, fmt.Errorf("it is shorter than when it was read before: %w", err)
+	} else if err := cut.discard(to.pos - cut.pos); err == io.EOF {
+		return nil, fmt.Errorf("%w: it is shorter than when it was read before", ErrSourceChanged)
+	} else if err != nil {
+		return nil, err
 	} else {
 		cut.line = to.line
 		return cut, nil
@@ -367,15 +383,16 @@ func (r *textReader) begin(in *input) (*cutter, error) {
 }
 
 // AppendCursor writes the number of the file, the position in its uncompressed
-// text and the number of its next line, as varints.
+// text and the number of its next line, as varints; of several files then the path.
 func (r *textReader) AppendCursor(dst []byte) []byte {
-	at := r.resume
-	if r.in != nil {
-		at = textPosition{r.cut.pos, r.cut.line}
-	}
-	dst = binary.AppendUvarint(dst, uint64(r.file))
+	at := r.behind
+	dst = binary.AppendUvarint(dst, uint64(at.file))
 	dst = binary.AppendUvarint(dst, uint64(at.pos))
-	return binary.AppendUvarint(dst, uint64(at.line))
+	dst = binary.AppendUvarint(dst, uint64(at.line))
+	if len(r.files) > 1 && at.file < len(r.files) {
+		dst = append(dst, r.files[at.file].name...)
+	}
+	return dst
 }
 
 func (r *textReader) moveTo(cursor []byte) error {
@@ -388,14 +405,19 @@ func (r *textReader) moveTo(cursor []byte) error {
 		}
 		at[i], rest = v, rest[n:]
 	}
-	if len(rest) > 0 || at[0] > uint64(len(r.files)) {
+	if at[0] > uint64(len(r.files)) || len(rest) > 0 && (len(r.files) == 1 || at[0] == uint64(len(r.files))) {
 		return errCursor
 	}
 	r.file = int(at[0])
-	for _, size := range r.sizes[:r.file] {
-		r.before += size
+	// Another machine may have the files elsewhere, but not under other names. A cursor
+	// without a name is of a single file, or was saved before there were names.
+	if was := string(rest); was != "" && filepath.Base(was) != filepath.Base(r.files[r.file].name) {
+		return fmt.Errorf("%w: it was reading %s, and file %d of its %d is %s", ErrSourceChanged, was, r.file+1, len(r.files), r.files[r.file].name)
 	}
-	r.resume = textPosition{int64(at[1]), int64(at[2])}
+	for i := range r.files[:r.file] {
+		r.before += max(r.files[i].size, 0)
+	}
+	r.behind = textPosition{r.file, int64(at[1]), int64(at[2])}
 	return nil
 }
 
@@ -410,6 +432,9 @@ func (r *textReader) Progress() (done, total int64) {
 }
 
 func (r *textReader) Close() error {
+	if r.begun != nil {
+		defer r.begun.close()
+	}
 	if r.in == nil {
 		return nil
 	}

@@ -106,6 +106,8 @@ type treeLevel struct {
 
 const separator = string(filepath.Separator)
 
+func (r *treeReader) look(context.Context) (ready bool, err error) { return true, nil }
+
 func (r *treeReader) Next(ctx context.Context) (Record, error) {
 	path, err := r.next(ctx)
 	if err != nil {

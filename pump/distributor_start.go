@@ -27,10 +27,22 @@ func (d *Distributor) prepare(ctx context.Context) error {
 	slow := time.AfterFunc(controlSlow, func() {
 		d.cfg.Log.Warn("waiting for the control account to answer", "account", d.cfg.Control)
 	})
-	w, err := control.EnsureWorkload(ctx, d.fleet.control, d.cfg.spec())
+	w, err := d.workload(ctx, func() (asked func()) {
+		slow.Stop() // it has answered; who is asked now is said by who asks
+		return func() { slow.Reset(controlSlow) }
+	})
 	slow.Stop()
+	if control.Lost(err) && d.router.now() != nil {
+		d.router.lost(err)
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("workload %s in account %s: %w", d.cfg.Workload, d.cfg.Control, err)
+	}
+	var alone errgroup.Group // beside the making of queues, which waits for dark accounts as long
+	if !d.alone {
+		alone.Go(func() error { return d.cfg.unrivalled(ctx, w) })
+		defer func() { _ = alone.Wait() }()
 	}
 	d.stage.ready()
 	if len(w.Extra) > 0 && !d.saidExtra {
@@ -45,7 +57,36 @@ func (d *Distributor) prepare(ctx context.Context) error {
 	if s := d.running.Load(); s != nil {
 		s.join()
 	}
-	return d.ensureQueues(ctx, t)
+	err = d.ensureQueues(ctx, t)
+	if rival := alone.Wait(); rival != nil {
+		return rival
+	}
+	d.alone = true
+	return err
+}
+
+// workload reads the workload's row. The first time it is made if it is not there and nowhere
+// else; asking is of Config.maker. Later a row that is gone was deleted, and its deletion is not undone.
+func (d *Distributor) workload(ctx context.Context, asking func() (asked func())) (*control.Workload, error) {
+	t := d.router.now()
+	switch {
+	case t == nil:
+		spec := d.cfg.spec()
+		spec.Maker = d.cfg.maker(asking)
+		return control.EnsureWorkload(ctx, d.fleet.control, spec)
+	case t.fatal != nil:
+		return nil, t.fatal
+	}
+	w, err := control.LoadWorkload(ctx, d.fleet.control, d.cfg.Workload)
+	switch {
+	case errors.Is(err, control.ErrNoWorkload):
+		return nil, t.workload.Deleted()
+	case err != nil:
+		return nil, err
+	}
+	spec := d.cfg.spec()
+	w.Extra = spec.Extra(w)
+	return w, errors.Join(t.workload.Replaced(w), spec.Check(w))
 }
 
 // createSlow is for how long a distribution waits for queues to be made before
@@ -57,7 +98,7 @@ const createTogether = 8
 
 // ensureQueues makes the queues of the map that this process has not made or
 // used yet: nearly always they are there. What is a mistake in the configuration
-// shows here, before a run is begun. An account that does not answer shows too, and must not
+// shows here, before a run is begun. A right that may just have been given is waited for. An account that does not answer shows too, and must not
 // keep the tasks of all the others waiting: its queues are left to be made
 // when a put finds them missing (outbox.make).
 func (d *Distributor) ensureQueues(ctx context.Context, t *route) error {
@@ -119,7 +160,9 @@ func (d *Distributor) ensureQueue(ctx context.Context, o *outbox) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if err := o.notMade(err, time.Now()); err != nil {
+		if mayBeGiven(err) {
+			o.alarm(d.cfg.Log, err)
+		} else if err := o.notMade(err, time.Now()); err != nil {
 			return err
 		}
 		waitFor(ctx, jitter(d.cfg.Instance).full(createBase, createLimit, "create", o.name, attempt))
@@ -166,6 +209,13 @@ func createQueue(ctx context.Context, s *shard, j jitter, log *slog.Logger) erro
 		}
 		waitFor(patience, j.full(createBase, createLimit, "create", s.String(), attempt))
 	}
+}
+
+// mayBeGiven tells a right that is missing, and may just have been given, from a key or
+// signature that is wrong.
+func mayBeGiven(err error) bool {
+	e, ok := errors.AsType[*storage.Error](err)
+	return ok && e.Code == storage.Auth && e.Service != "AuthenticationFailed"
 }
 
 // mayNotCreate tells a credential that is good for other things from a wrong one.

@@ -235,7 +235,7 @@ func TestAnAccountWithoutCredentialsIsAnErrorWhenATaskMustGoThere(t *testing.T) 
 			t.Error("no alarm")
 		}
 		close(more)
-		if err := d.wait(); !isConfig(err) {
+		if err := d.wait(); !final(err) {
 			t.Errorf("got %v, want a mistake in the configuration", err)
 		}
 	})

@@ -98,6 +98,9 @@ func openFleet(cfg *Config, controlTable string) *fleet {
 	if draw := cfg.seeding.draw; draw != nil {
 		f.control = control.Seeded(f.control, draw)
 	}
+	if ahead := cfg.seeding.ahead; ahead != nil {
+		f.control = control.Suspended(f.control, ahead)
+	}
 	return f
 }
 

@@ -52,7 +52,7 @@ func changeGate(ctx context.Context, cfg Config, name string, open bool, by stri
 	table := openFleet(&cfg, control.TableName).control
 	// Gates need no workload, but a gate of a workload that is misspelt helps nobody.
 	if _, err := control.LoadWorkload(ctx, table, cfg.Workload); err != nil {
-		return GateChange{}, withAdvice(&cfg, err)
+		return GateChange{}, withAdvice(ctx, &cfg, err)
 	}
 	gate := control.NewGate(table, cfg.Workload, name)
 	change := gate.Hold
@@ -90,7 +90,7 @@ func Gates(ctx context.Context, cfg Config) ([]GateStatus, error) {
 	table := openFleet(&cfg, control.TableName).control
 	v, err := control.LoadView(ctx, table, cfg.Workload)
 	if err != nil {
-		return nil, withAdvice(&cfg, err)
+		return nil, withAdvice(ctx, &cfg, err)
 	}
 	states, err := control.Gates(ctx, table, cfg.Workload)
 	if err != nil {

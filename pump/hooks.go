@@ -13,8 +13,7 @@ type Hooks struct {
 	Quarantine func(account, reason string, tasks int)
 	// Started is called when the handling of tasks of one message starts, with how
 	// long ago the message was ready to be put: to the millisecond by its maker's clock, or
-	// if that is not known to the second by the service's own. For quick tasks that are taken
-	// several at once it is called when the last has ended, with their mean.
+	// if that is not known to the second by the service's own.
 	Started func(tasks int, age time.Duration)
 }
 

@@ -47,22 +47,23 @@ const limitsSettle = 4 * time.Second
 // Virtual time at published limits: uniform keys reach the summed limits of any number of accounts, either
 // side, with hardly a refusal.
 func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
-	small := []limitsOf{{1, 1, 0, 0}, {1, 1, limitFar, 0}, {3, 1, 0, 0}, {1, 10, 0, 0.2}}
+	small := []limitsOf{{1, 1, 0, 0, 0}, {1, 1, limitFar, 0, 0}, {3, 1, 0, 0, 0}, {1, 10, 0, 0.2, 0}}
 	if *limitsTable {
 		small = []limitsOf{
-			{1, 1, 0, 0},
-			{2, 1, 0, 0},
-			{5, 1, 0, 0},
-			{10, 1, 0, 0},
-			{20, 1, 0, 0},
-			{50, 1, 0, 0},
-			{100, 1, 0, 0},
-			{1, 10, 0, 0},
-			{2, 10, 0, 0},
-			{5, 10, 0, 0},
-			{1, 1, limitFar, 0},
-			{5, 1, limitFar, 0},
-			{1, 10, limitFar, 0},
+			{1, 1, 0, 0, 0},
+			{2, 1, 0, 0, 0},
+			{5, 1, 0, 0, 0},
+			{10, 1, 0, 0, 0},
+			{20, 1, 0, 0, 0},
+			{50, 1, 0, 0, 0},
+			{100, 1, 0, 0, 0},
+			{1, 10, 0, 0, 0},
+			{2, 10, 0, 0, 0},
+			{5, 10, 0, 0, 0},
+			{250, 10, time.Millisecond, 0.1, 16384}, // a tenth of the limits: one process has 1,024 puts under way
+			{1, 1, limitFar, 0, 0},
+			{5, 1, limitFar, 0, 0},
+			{1, 10, limitFar, 0, 0},
 		}
 	}
 	for _, of := range small {
@@ -84,8 +85,11 @@ func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 					}
 				}
 				what := ""
-				if of.latency == limitFar {
+				switch {
+				case of.latency == limitFar:
 					what = "answers take 50 ms"
+				case of.part != 0:
+					what = fmt.Sprintf("%.0f %% of the limits, %d segments", 100*of.part, of.segments)
 				}
 				limitsRow(t, w, what, put, got)
 			})
@@ -97,9 +101,9 @@ func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 // queue's, what they leave is used, and little is refused.
 func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
 	// A tenth of the limits is cut in coarse steps, of which a single one takes a tenth from 20 s: it is measured for longer.
-	small, length := []limitsOf{{1, 1, 0, 0.2}, {4, 1, 0, 0.1}, {1, 10, 0, 0.1}}, time.Minute
+	small, length := []limitsOf{{1, 1, 0, 0.2, 0}, {4, 1, 0, 0.1, 0}, {1, 10, 0, 0.1, 0}}, time.Minute
 	if *limitsTable {
-		small, length = []limitsOf{{1, 1, 0, 0}, {1, 10, 0, 0}, {10, 1, 0, 0}}, 20*time.Second
+		small, length = []limitsOf{{1, 1, 0, 0, 0}, {1, 10, 0, 0, 0}, {10, 1, 0, 0, 0}}, 20*time.Second
 	}
 	for _, of := range small {
 		t.Run(fmt.Sprintf("%d accounts of %d queues", of.accounts, of.queues), func(t *testing.T) {
@@ -136,7 +140,7 @@ func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
 // One account of ten is dark for a minute: the others go on at their limits, it is at its own soon after,
 // and nothing is lost.
 func TestLimitsWithADarkAccountTheOthersGoOn(t *testing.T) {
-	of, kinds := limitsOf{10, 1, 0, 0.05}, []string{"hangs"}
+	of, kinds := limitsOf{10, 1, 0, 0.05, 0}, []string{"hangs"}
 	if *limitsTable {
 		of.part, kinds = 1, []string{"refuses", "hangs"}
 	}

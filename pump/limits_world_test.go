@@ -26,6 +26,7 @@ type limitsWorld struct {
 	sim              *azsim.Sim
 	accounts, queues int
 	part             float64 // of the published limits that is allowed: in small worlds less, so that minutes take seconds
+	segments         int
 
 	mu     sync.Mutex // guards what follows
 	log    bytes.Buffer
@@ -48,6 +49,7 @@ type limitsOf struct {
 	accounts, queues int
 	latency          time.Duration // 0: limitNear
 	part             float64       // 0: 1
+	segments         int           // 0: the default
 }
 
 func inLimits(t *testing.T, of limitsOf, test func(w *limitsWorld)) {
@@ -59,7 +61,7 @@ func inLimits(t *testing.T, of limitsOf, test func(w *limitsWorld)) {
 		of.part = 1
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := &limitsWorld{t: t, accounts: of.accounts, queues: of.queues, part: of.part, counts: map[string]*limitsCount{}}
+		w := &limitsWorld{t: t, accounts: of.accounts, queues: of.queues, part: of.part, segments: of.segments, counts: map[string]*limitsCount{}}
 		c := azsim.Config{Seed: 1, Latency: of.latency}
 		c.Limits.Queue, c.Limits.QueueAccount = azsim.Rate(limitQueue*of.part), azsim.Rate(limitAccount*of.part)
 		for i := range of.accounts {
@@ -101,7 +103,7 @@ func (w *limitsWorld) open(account, instance string) storage.Account {
 func (w *limitsWorld) config(instance string) Config {
 	w.t.Helper()
 	c := Config{
-		Workload: "work", Instance: instance, Log: slog.New(slog.NewTextHandler(w, nil)),
+		Workload: "work", Instance: instance, Segments: w.segments, Log: slog.New(slog.NewTextHandler(w, nil)),
 		Budget: Budget{Queue: limitQueue * w.part, Account: limitAccount * w.part},
 		Hooks:  Hooks{Request: w.count},
 	}

@@ -29,6 +29,9 @@ type memberOptions struct {
 	inHand  func(segment uint32) bool
 	drain   func(segments []uint32)
 	changed func(v *control.View)
+	// lost is control.PresenceOptions' Lost. It is also called when the workload turns out
+	// to be no more before it was joined.
+	lost func(err error)
 	// beat and lease as in control.PresenceOptions; 0 for the defaults.
 	beat, lease time.Duration
 	// grace is control.PresenceOptions' Grace.
@@ -97,7 +100,12 @@ func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload
 		return m, nil
 	}
 	m.wg.Go(func() {
-		if err := m.join(m.ctx); err != nil && m.ctx.Err() == nil {
+		err := m.join(m.ctx)
+		if control.Lost(err) && m.o.lost != nil {
+			m.o.lost(err)
+			return
+		}
+		if err != nil && m.ctx.Err() == nil {
 			m.log.Error("this process cannot join the cluster; it goes on alone, with a quarter of the budget", "error", err)
 		}
 	})
@@ -151,6 +159,7 @@ func (m *member) presenceOptions() control.PresenceOptions {
 	return control.PresenceOptions{
 		Instance: m.cfg.Instance, Host: hostName(), Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease, Grace: m.o.grace,
 		Report: m.report, InHand: m.o.inHand, Drain: m.o.drain, Nudge: m.nudgeMembers, Log: m.cfg.Log,
+		Lost:       m.o.lost,
 		BestEffort: m.cfg.Delivery == AtLeastOnce, // a task done twice is the worst (P5.6)
 		Changed: func(v *control.View) {
 			<-m.entered // Join returns right away

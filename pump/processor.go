@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/sparing"
 	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -27,6 +28,7 @@ type ProcessorSummary struct {
 	Released    int64    `json:"released"`          // tasks that were put back without an attempt
 	Skipped     int64    `json:"skipped"`           // tasks settled without being handled, because their key was begun less than MinInterval ago
 	Quarantined int64    `json:"quarantined"`       // tasks put into a poison queue; a message that could not be read counts as one
+	Dropped     int64    `json:"dropped"`           // tasks of runs that an operator ended with --drop
 	Duplicates  int64    `json:"duplicates"`        // tasks recognised as done before, in mode once by the ledger, or because their run was closed
 	Recorded    int64    `json:"recorded"`          // tasks whose end was recorded in the ledger
 	Commits     int64    `json:"commits"`           // writes to the ledger
@@ -74,7 +76,7 @@ func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error)
 
 // counters is what a ProcessorSummary is made of.
 type counters struct {
-	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, foreign, passed, forwarded, split, lost, envelopes, recorded, commits atomic.Int64
+	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, dropped, foreign, passed, forwarded, split, lost, envelopes, recorded, commits atomic.Int64
 }
 
 // processing is one Run of a processor. Along the data path: the poller gets
@@ -113,6 +115,7 @@ type processing struct {
 	followMu  sync.Mutex             // one view after the other; guards awaited
 	awaited   map[string]bool        // members whose leases are waited for, as the log says
 	owned     *owned
+	lobby     *lobby
 	dock      *dock
 	crowds    crowds
 	spills    *spillWatch
@@ -125,6 +128,8 @@ type processing struct {
 	hand  *hand // messages in hand
 	began time.Time
 
+	// endRun ends Run's own context, with the error that Run returns then.
+	endRun context.CancelCauseFunc
 	// Three contexts that end one after the other: Run's own ends getting; work
 	// ends the handlers; wire ends the requests by which messages are kept and
 	// settled.
@@ -134,6 +139,8 @@ type processing struct {
 	cutWire context.CancelFunc
 
 	background sync.WaitGroup // ends with wire
+
+	lines sparing.Kinds // warnings that could come with every message
 
 	alarmMu sync.Mutex           // guards alarms
 	alarms  map[string]time.Time // when each was logged
@@ -149,6 +156,9 @@ func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 	defer p.begin(r)()
 	defer r.cutWire()
 	defer r.endWork(errStopped)
+	within := ctx
+	ctx, r.endRun = context.WithCancelCause(ctx)
+	defer r.endRun(nil)
 	err := r.connect(ctx)
 	if err == nil {
 		err = r.join(ctx)
@@ -158,15 +168,19 @@ func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 	}
 	if err != nil {
 		r.leaveCluster()
-		if ctx.Err() != nil {
+		if within.Err() != nil {
 			err = nil
+		} else if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
 		return r.summary(), err
 	}
 	r.launch()
 	r.member.Load().admit()
 	r.enter(phaseWorking)
-	err = r.poller.run(ctx)
+	if err = r.poller.run(ctx); err == nil && within.Err() == nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // the workload is no more
+	}
 	r.enter(phaseDraining)
 	r.stop()
 	summary := r.summary()
@@ -187,7 +201,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		alarms: map[string]time.Time{},
 	}
 	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
-	r.dock = &dock{r: r}
+	r.dock, r.lobby = &dock{r: r}, &lobby{r: r}
 	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
 	r.batch, _ = p.handler.(BatchHandler)
 	r.reducer, _ = p.handler.(reducing)
@@ -211,7 +225,10 @@ func (r *processing) connect(ctx context.Context) error {
 	}
 	// It would read other queues than those that tasks are put into (P6.6), or
 	// promise another delivery (P3.8).
-	if err := r.cfg.said().Check(r.workload); err != nil {
+	if err := r.cfg.spec().Check(r.workload); err != nil {
+		return err
+	}
+	if err := r.alone(ctx); err != nil {
 		return err
 	}
 	if err := r.pinReducer(ctx); err != nil {
@@ -224,6 +241,29 @@ func (r *processing) connect(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// rivalSoon is how long a processor waits for all accounts to say that they have no other workload of
+// its name. Those that are slower are listened to while it works already.
+const rivalSoon = 250 * time.Millisecond
+
+// alone refuses to start beside another workload of the same name.
+func (r *processing) alone(ctx context.Context) error {
+	found, w := make(chan error, 1), r.workload
+	go func() { found <- r.cfg.unrivalled(ctx, w) }()
+	soon := time.NewTimer(rivalSoon)
+	defer soon.Stop()
+	select {
+	case err := <-found:
+		return err
+	case <-soon.C:
+	}
+	go func() {
+		if err := <-found; err != nil {
+			r.endRun(err)
+		}
+	}()
 	return nil
 }
 
@@ -250,6 +290,11 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 			return stopped()
 		}
 		absent := errors.Is(err, control.ErrNoWorkload)
+		if absent && n%elsewhereEvery == 0 {
+			if there, ok := errors.AsType[*ConfigError](withAdvice(ctx, r.cfg, err)); ok {
+				return there
+			}
+		}
 		if e, ok := asStorageError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
 			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
 		}
@@ -279,11 +324,17 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 	}
 }
 
+// elsewhereEvery is at how many-th looks for a workload that is not there the other accounts
+// are looked into: once a minute, and at the first.
+const elsewhereEvery = 12
+
 // launch starts everything but the poller, which Run is.
 func (r *processing) launch() {
 	r.runs = newRunCache(control.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
 	r.keeper = newKeeper(r.terms, r.jitter)
+	r.keeper.clock = r.cfg.seeding.clock()
 	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.seeding.turn
+	r.keeper.goesOn = r.meets
 	r.pool = newPool(r)
 
 	r.background.Go(func() { r.keeper.run(r.wire) })
@@ -293,17 +344,15 @@ func (r *processing) launch() {
 	r.background.Go(func() { r.closeRuns(r.wire) })
 	if c := r.recorder; c != nil {
 		r.background.Go(func() { c.fence(r.wire) })
-		r.background.Go(func() { c.run(r.wire) })
+		r.background.Go(func() { c.committer.run(r.wire) })
 		r.background.Go(func() { c.prune(r.wire) })
+		r.background.Go(func() { c.checker.check(r.wire) })
 	}
 	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, defaultBeat), r.jitter) })
 	for range r.openers() {
 		r.background.Go(func() { r.openAll(r.wire) })
 	}
 	r.pool.start()
-	if r.o.adaptive {
-		r.background.Go(func() { r.adjust(r.wire) })
-	}
 }
 
 // openers is how many messages are opened at once: unpacking is work for a processor.
@@ -326,13 +375,14 @@ func (r *processing) stop() {
 	// is given up as soon as nothing of it is in hand.
 	r.stopping.Store(true)
 	if r.recorder != nil {
-		signal(r.recorder.wake) // results wait for no others any more
+		signal(r.recorder.committer.wake) // results wait for no others any more
 	}
 	if m := r.member.Load(); m != nil {
 		m.look()
 	}
 	// 1. Nothing is opened or started any more; what was not started is settled
 	// without attempt: released, or rewritten without the tasks that were done.
+	r.lobby.close()
 	for _, d := range r.backlog.close() {
 		r.withdraw(d)
 	}
@@ -370,6 +420,7 @@ func (r *processing) stop() {
 	// 6. No request is made any more. What waited for one ends.
 	r.cutWire()
 	r.background.Wait()
+	r.lines.Flush()
 	r.log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
 }
 
@@ -391,7 +442,7 @@ func (r *processing) summary() ProcessorSummary {
 	s := ProcessorSummary{
 		Instance: r.cfg.Instance, Waiting: r.waitingAt(),
 		Handled: c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
-		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(),
+		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(), Dropped: c.dropped.Load(),
 		Foreign: c.foreign.Load(), Passed: c.passed.Load(), Forwarded: c.forwarded.Load(), Split: c.split.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
 		Recorded: c.recorded.Load(), Commits: c.commits.Load(),
 		Seconds: r.working().Seconds(),

@@ -43,20 +43,18 @@ const (
 type backlog struct {
 	visibility time.Duration // the user's; or what it would be, whatever leases have grown to by slow tasks: those must not be hoarded
 	maxBytes   int64
+	width      int    // handlers that may be at work at once
 	batch      bool   // an envelope is started as a whole
 	paced      bool   // one start after the other; see goOn
 	wake       func() // the poller, which was refused a get
 
 	mu         sync.Mutex // guards what follows and what delivery says it guards
-	width      int        // handlers that may be at work at once
-	done       work       // by handlers; only its starts and its time
 	some       sync.Cond  // there is a task to start, or nothing ever will be
 	calm       sync.Cond  // nothing is at work, or whoever waits for that need not
 	openable   sync.Cond  // there is a message to open and room for it, or nothing ever will be
 	closed     bool
 	inbox      []*delivery // not opened
 	ready      []*delivery // opened, with tasks not started
-	hands      []*handful  // of slots that may have tasks that were not begun
 	busy       int         // handlers at work
 	hung       int         // of them, those that were given up
 	alone      *delivery   // only its tasks are started; nil: anyone's
@@ -74,8 +72,7 @@ type backlog struct {
 	seen       bool        // perMessage was measured
 	text       float64     // bytes of a message, lately: a large one counts at once, small ones slowly
 	took       float64     // seconds that a handler is at work for one start, lately; 0: none has ended
-	slow       time.Time   // when a start or a handful last ended that took slowTask
-	started    int         // tasks since measured, less those taken back
+	started    int         // tasks since measured
 	measured   time.Time
 	rate       float64 // tasks started a second, lately
 }
@@ -112,7 +109,7 @@ func (b *backlog) limit(now time.Time) int {
 		// for a while: a rate of long ago must not fetch for handlers that hang now.
 		span := now.Sub(b.measured)
 		old := math.Exp2(-float64(span) / float64(rateEvery))
-		b.rate = b.rate*old + float64(max(b.started, 0))/span.Seconds()*(1-old)
+		b.rate = b.rate*old + float64(b.started)/span.Seconds()*(1-old)
 		b.started, b.measured = 0, now
 	}
 	each := 1.0 // tasks that a handler takes at once
@@ -310,76 +307,53 @@ func (b *backlog) open(d *delivery) bool {
 	return true
 }
 
-// next is called by a slot that is free now, with its hand, which says what it did since the last call. It waits
-// for tasks to start and puts them into the hand; false means that there will be no more. At
-// is the time then, which costs as much to ask for as all else here together.
-func (b *backlog) next(h *handful) (at time.Time, more bool) {
+// next is called by a slot that is free now, with how long it was at work since
+// the last call, 0 if it was not. It waits for tasks to start: one, or all of an
+// envelope in a batch, by their places in the order of starting (delivery.at); to = 0 means
+// that there will be no more. At is the time then, which costs as much to ask for as all else
+// here together.
+func (b *backlog) next(took time.Duration, now time.Time) (d *delivery, from, to int, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy--
-	b.takeBack(h)
-	b.note(h)
-	now := h.ended
+	switch s := took.Seconds(); {
+	case s <= 0:
+	case b.took == 0:
+		b.took = s
+	default:
+		b.took += (s - b.took) / 16
+	}
 	b.feedAt(now)
 	b.calm.Broadcast()
-	for !b.closed && (h.at >= b.width || !b.mayStart()) {
+	for !b.closed && !b.mayStart() {
 		b.some.Wait()
 		now = time.Now()
 	}
 	if b.closed {
-		return now, false
+		return nil, 0, 0, now
 	}
 	b.busy++
 	b.pacing = b.paced
-	b.give(h, now)
+	d = b.ready[0]
+	from, to = d.next, d.next+1
+	if b.batch {
+		to = d.starts()
+	}
+	d.next = to
+	d.unstarted -= to - from
+	if d.unstarted == 0 {
+		d.place = nowhere
+		b.ready[0] = nil
+		b.ready = b.ready[1:]
+	}
+	b.readyTasks -= to - from
+	b.unstarted -= to - from
+	b.started += to - from
 	if b.mayOpen() {
 		b.openable.Signal()
 	}
 	b.feedAt(now)
-	return now, true
-}
-
-// note counts what a slot did.
-func (b *backlog) note(h *handful) {
-	if h.starts == 0 {
-		return
-	}
-	s := h.took.Seconds() / float64(h.starts)
-	if b.took == 0 {
-		b.took = s
-	} else {
-		b.took += (s - b.took) / 16
-	}
-	if h.took >= slowTask {
-		b.slow = h.ended
-	}
-	b.done.starts += int64(h.starts)
-	b.done.busy += h.took
-}
-
-// widen lets so many handlers be at work at once; of those that are, surplus ones finish
-// what they have. Begun is how many handlers are new.
-func (b *backlog) widen(width, begun int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.width = width
-	b.busy += begun // until they ask for work
-	b.some.Broadcast()
-	b.feed()
-}
-
-// handlers are how many may be at work at once.
-func (b *backlog) handlers() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.width
-}
-
-// work is what handlers have done until now.
-func (b *backlog) work() work {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.done
+	return d, from, to, now
 }
 
 // goOn lets the next be started: what was given last has had its turn.
@@ -403,7 +377,6 @@ func (b *backlog) take(d *delivery) (unstarted int, unopened bool) {
 	if d.withdrawn {
 		return 0, false
 	}
-	b.regainOf(d)
 	d.withdrawn = true
 	b.calm.Broadcast()
 	n := d.unstarted
@@ -454,6 +427,14 @@ func (b *backlog) weigh(d *delivery) {
 	b.bytes += d.weight
 }
 
+// unweigh takes the text of a message that waited elsewhere out of the count.
+func (b *backlog) unweigh(d *delivery) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes -= d.weight
+	d.weight = 0
+}
+
 // free gives back the memory of a message's contents, but for what is kept of
 // them until it is settled. That may be more than they were, and it counts: with an
 // account that takes no puts, all memory would fill with what must be put first.
@@ -476,7 +457,6 @@ func (b *backlog) free(d *delivery, kept int) {
 func (b *backlog) close() []*delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.regainAll()
 	b.closed = true
 	b.calm.Broadcast()
 	b.some.Broadcast()

@@ -66,7 +66,7 @@ func TestSlowHandlersAreKeptBusyAndNothingIsFetchedInVain(t *testing.T) {
 					const rounds = 6
 					tasks := w.spread(64*rounds/each/4+1, each)
 					h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, took) }}
-					s := w.drain(h, ProcessorOptions{Timeout: -1, UntilIdle: 10 * time.Second})
+					s := w.drain(h, ProcessorOptions{Concurrency: 64, Timeout: -1, UntilIdle: 10 * time.Second})
 					h.expect(t, tasks, tasks)
 					ideal := time.Duration((tasks+63)/64) * took
 					spent := time.Duration(s.Seconds*float64(time.Second)) - 10*time.Second
@@ -198,5 +198,22 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	}
 	if b.promised != 0 || b.bytes != 0 {
 		t.Errorf("%d bytes promised and %d held at the end", b.promised, b.bytes)
+	}
+}
+
+// BenchmarkHandOut is what giving a task to a slot and noting its end costs the backlog.
+func BenchmarkHandOut(bench *testing.B) {
+	b := newBacklog(&ProcessorOptions{Concurrency: 1, MaxBytes: 1 << 30}, false, func() {})
+	ended := time.Now()
+	for bench.Loop() {
+		if len(b.ready) == 0 {
+			d := &delivery{count: 1000, place: opening, unstarted: 1000}
+			b.unstarted += d.count
+			if !b.open(d) {
+				bench.Fatal("the message was not taken")
+			}
+		}
+		b.next(time.Microsecond, ended)
+		ended = time.Now()
 	}
 }

@@ -29,11 +29,19 @@ func (r *processing) join(ctx context.Context) error {
 		grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
 		report: r.reportTo, inHand: r.owned.has, drain: r.handOver,
 		changed: func(*control.View) { r.follow() },
+		lost:    func(err error) { r.endRun(err) },
 	})
 	if err != nil {
 		return fmt.Errorf("join workload %q: %w", r.cfg.Workload, err)
 	}
 	r.member.Store(m)
+	// An account that was added since the row was read: who added it saw no row of this
+	// process, which cannot read it (P6.5).
+	for _, s := range m.view().Workload.Map.Shards {
+		if _, err := r.fleet.shard(s.Account, s.Queue); err != nil {
+			return err
+		}
+	}
 	r.follow()
 	r.log.Info("processing", "queues", len(r.workload.Map.Shards), "accounts", len(r.fleet.names), "concurrency", r.o.Concurrency, "visibility", r.terms.lease())
 	return nil
@@ -60,6 +68,8 @@ func (r *processing) follow() {
 	r.tellAwaited(s)
 	r.spills.follow(s)
 	r.poller.follow(s.polled(), idleBound(s.pairs))
+	r.poller.leave(s, r.unready(s))
+	r.lobby.look()
 }
 
 // tellAwaited says once of each member that this process waits for its lease: without
@@ -116,6 +126,7 @@ func (r *processing) reportTo(to *control.Report) {
 	to.Seconds, to.Hides = r.backlog.seconds(), r.terms.lease().Seconds()
 	to.Pace = r.backlog.pace()
 	to.Queues, to.Trouble = r.poller.polled(), r.trouble()
+	to.Unread, to.UnreadQueue = r.unread(now)
 	to.Draining = r.stopping.Load()
 }
 
@@ -132,6 +143,11 @@ func (r *processing) trouble() string {
 		}
 		if awaits := s.awaits(); awaits != "" {
 			return awaits
+		}
+	}
+	if r.recorder != nil {
+		if trouble := r.recorder.fencer.trouble(); trouble != "" {
+			return trouble
 		}
 	}
 	return r.poller.trouble()

@@ -55,8 +55,7 @@ func (k *dock) take(d *delivery) bool {
 		k.refuse(d, err)
 		return true
 	}
-	most := r.o.Retry.MaxAttempts
-	if most <= 0 || int64(d.header.Attempt) >= int64(most) { // see endsProcess
+	if r.o.Retry.MaxAttempts <= 0 || r.outOfTrials(d) { // see endsProcess
 		return false
 	}
 	k.mu.Lock()
@@ -123,7 +122,10 @@ func (k *dock) letGo(d *delivery) {
 
 // refuse puts a message back whose attempt cannot be written down.
 func (k *dock) refuse(d *delivery, err error) {
-	k.r.log.Warn("a task that may have ended its processes could not be marked; it is put back for a while", append(d.attrs(-1), "error", err)...)
+	attrs := append(d.attrs(-1), "error", err)
+	k.r.lines.Of("unmarked").Add(d.count, func(messages, _ int) {
+		k.r.log.Warn("a task that may have ended its processes could not be marked; it is put back for a while", append(attrs, "messages", messages)...)
+	})
 	d.whole = &wholly{delay: k.r.jitter.around(markAgain, "mark", d.id, uint64(d.dequeued))}
 	k.letGo(d)
 }
@@ -143,7 +145,7 @@ func (k *dock) try(d *delivery, alone bool) {
 			return
 		}
 	}
-	if err := r.mark(d); err != nil {
+	if err := r.mark(d, alone); err != nil {
 		k.refuse(d, err)
 		return
 	}
@@ -212,7 +214,6 @@ func (b *backlog) hold(d *delivery, holds bool) {
 	d.holds = holds
 	if holds {
 		b.holds++
-		b.regainAll()
 		time.AfterFunc(holdMost, func() { b.hold(d, false) })
 		return
 	}
@@ -237,7 +238,6 @@ func (b *backlog) hush(d *delivery, patience time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.alone = d
-	b.regainAll()
 	for !b.closed && !d.withdrawn && !over && (b.busy > b.hung || b.holds > 0) {
 		b.calm.Wait()
 	}

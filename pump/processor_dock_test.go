@@ -122,8 +122,14 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 	}
 }
 
-// fenceOff makes another the writer of a segment's ledger.
+// fenceOff makes another the writer of a segment's ledger, under an epoch above which there is none.
 func (w *world) fenceOff(segment uint32) {
+	w.t.Helper()
+	w.fenceAt(segment, 1<<53)
+}
+
+// fenceAt makes another the writer of a segment's ledger under an epoch.
+func (w *world) fenceAt(segment uint32, epoch uint64) {
 	w.t.Helper()
 	workload, err := control.LoadWorkload(w.t.Context(), w.table(), w.cfg.Workload)
 	if err != nil {
@@ -131,7 +137,7 @@ func (w *world) fenceOff(segment uint32) {
 		return
 	}
 	l := control.OpenLedger(w.table(), workload, control.LedgerOptions{Instance: "another", Record: true})
-	if _, err := l.Fence(w.t.Context(), []control.Hold{{Segment: segment, Epoch: 1 << 20}}); err != nil {
+	if _, err := l.Fence(w.t.Context(), []control.Hold{{Segment: segment, Epoch: epoch}}); err != nil {
 		w.t.Error(err)
 	}
 }

@@ -49,80 +49,49 @@ const (
 	// hungAfter is how long a handler may take to return after its context
 	// ended. Then the task is settled without it.
 	hungAfter = 10 * time.Second
-	// watchEvery is how exactly the time for one task is kept; half as exactly for those that are not the
-	// first of a handful, whose beginning nobody notes.
+	// watchEvery is how exactly the time for one task is kept.
 	watchEvery = time.Second
 )
 
-// pool runs handlers: as many slots as ProcessorOptions.Concurrency or, without it, as width
-// finds good; each is one goroutine that takes one task after the other. A slot whose handler ignores
-// its context stays taken until the handler returns, so a handler that hangs
-// costs a slot and never more; the task does not wait for it.
+// pool runs handlers: as many slots as ProcessorOptions.Concurrency; each is one goroutine
+// that takes one task after the other. A slot whose handler ignores its context stays taken until
+// the handler returns, so a handler that hangs costs a slot and never more; the task does not
+// wait for it.
 type pool struct {
-	r *processing
-
-	mu    sync.Mutex // guards slots
-	slots []*slot    // those beyond the backlog's width get no work
+	r     *processing
+	slots []slot
 }
 
 // slot is one place in the pool.
 type slot struct {
-	pool     *pool
-	hand     handful
-	several  bool         // there were several in it: they count as begun at the end
-	ctx      *taskContext // of the tasks of hand.d; made once for each delivery that the slot works on
-	of       *delivery
-	contexts []taskContext // unused ones
+	pool   *pool
+	at     int             // which of the slots it is
+	ctx    context.Context // of the tasks of d; made once for each delivery that the slot works on
+	endCtx context.CancelCauseFunc
+	of     *delivery
+	took   time.Duration // by the last task or batch, which says how far to fetch ahead
+	ended  time.Time     // when that was
 
 	mu        sync.Mutex // guards what follows; the slot's goroutine and the watch
-	busy      bool
+	d         *delivery  // nil while idle
+	from, to  int        // in the order of starting
 	began     time.Time
-	task      int       // how far in the hand the watch saw the slot
-	since     time.Time // when it saw that first, at the latest
 	over      time.Time // when the watch first saw that the context has ended
 	abandoned bool      // the watch has settled the task; the outcome is nobody's
 }
 
-// contextsAtOnce is how many contexts of a slot share an allocation.
-const contextsAtOnce = 16
-
 func newPool(r *processing) *pool {
-	p := &pool{r: r}
-	p.add(r.o.Concurrency)
-	return p
-}
-
-// add makes slots until there are so many, and gives the new ones.
-func (p *pool) add(most int) []*slot {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := len(p.slots)
-	for i := before; i < most; i++ {
-		p.slots = append(p.slots, &slot{pool: p, hand: handful{at: i}})
+	p := &pool{r: r, slots: make([]slot, r.o.Concurrency)}
+	for i := range p.slots {
+		p.slots[i].pool, p.slots[i].at = p, i
 	}
-	return p.slots[before:]
-}
-
-// all are the slots that there are.
-func (p *pool) all() []*slot {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.slots
+	return p
 }
 
 // start makes every slot work until the backlog says that there is no more.
 func (p *pool) start() {
-	for _, s := range p.all() {
-		go s.run()
-	}
-}
-
-// widen lets so many handlers be at work at once.
-func (p *pool) widen(width int) {
-	begun := p.add(width)
-	p.r.backlog.widen(width, len(begun))
-	for _, s := range begun {
-		go s.run()
+	for i := range p.slots {
+		go p.slots[i].run()
 	}
 }
 
@@ -133,70 +102,55 @@ func (s *slot) run() {
 			go s.run()
 		}
 	}()
-	s.hand.ended = time.Now()
+	s.ended = time.Now()
 	for s.one() {
 	}
 	leave = true
 	if s.ctx != nil {
-		s.ctx.end(nil)
+		s.endCtx(nil)
 	}
 }
 
-// one handles what the backlog gives next: a task, a handful of quick ones, or an envelope
-// if the handler takes batches.
+// one handles the next task, or the next envelope if the handler takes batches.
 func (s *slot) one() (more bool) {
-	r, h := s.pool.r, &s.hand
-	now, more := r.backlog.next(h)
-	if !more {
+	r := s.pool.r
+	d, from, to, now := r.backlog.next(s.took, s.ended)
+	if to == 0 {
 		return false
 	}
+	more = true // after a panic as well
 	if r.pace != nil {
-		if !r.paceTasks(h) {
-			h.starts, h.ended = 0, time.Now()
-			return true
+		if !r.paceTasks(d, from, to) {
+			s.took, s.ended = 0, time.Now()
+			return more
 		}
 		now = time.Now()
 	}
-	ctx := s.begin(now)
+	ctx := s.begin(d, from, to, now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
-	defer func() { // more stays true after a panic as well
+	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v}
-			r.log.Error("handler panicked", append(s.attrs(), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+			r.log.Error("handler panicked", append(d.attrs(d.at(from)), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
 		s.end(ctx, err, errs)
 	}()
-	if r.batch == nil {
-		err = s.each(ctx)
-		return true
+	switch {
+	case r.reducer != nil:
+		i := d.at(from)
+		d.contributions[i], err = r.reducer.contribute(ctx, &d.tasks[i])
+		return more
+	case r.batch == nil:
+		err = r.handler.Handle(ctx, &d.tasks[d.at(from)])
+		return more
 	}
-	errs = r.batch.HandleBatch(ctx, h.d.pointers())
+	errs = r.batch.HandleBatch(ctx, d.pointers())
 	err = nil
-	if n := h.begun() - h.first; errs != nil && len(errs) != n {
+	if n := to - from; errs != nil && len(errs) != n {
 		err = wrongOutcomes(len(errs), n)
 	}
-	return true
-}
-
-// each handles the tasks in the slot's hand until one ends otherwise than well. What is left then is
-// taken back by next.
-func (s *slot) each(ctx context.Context) error {
-	r, h := s.pool.r, &s.hand
-	for {
-		if err := r.handle(ctx, h.d, h.d.at(h.begun()-1)); err != nil || !h.another() {
-			return err
-		}
-	}
-}
-
-// handle calls the handler, or makes the task's contribution to the segment's state.
-func (r *processing) handle(ctx context.Context, d *delivery, i int) (err error) {
-	if r.reducer == nil {
-		return r.handler.Handle(ctx, &d.tasks[i])
-	}
-	d.contributions[i], err = r.reducer.contribute(ctx, &d.tasks[i])
-	return err
+	return more
 }
 
 func wrongOutcomes(outcomes, tasks int) error {
@@ -206,86 +160,59 @@ func wrongOutcomes(outcomes, tasks int) error {
 // begin notes what the slot works on. The context is made anew only when the
 // delivery changes or the last one was ended: a slot takes many tasks of one
 // envelope in a row.
-func (s *slot) begin(now time.Time) context.Context {
-	h := &s.hand
-	d := h.d
+func (s *slot) begin(d *delivery, from, to int, now time.Time) context.Context {
 	d.started.Store(true)
 	d.worked.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of != d || s.ctx.Err() != nil {
 		if s.ctx != nil {
-			s.ctx.end(nil)
+			s.endCtx(nil)
 		}
-		if len(s.contexts) == 0 {
-			s.contexts = make([]taskContext, contextsAtOnce)
-		}
-		s.ctx, s.contexts = &s.contexts[0], s.contexts[1:]
-		s.ctx.Context = d.ctx
+		s.ctx, s.endCtx = context.WithCancelCause(d.ctx)
 		s.of = d
 	}
-	left := h.unbegun()
-	s.busy, s.began, s.task, s.since, s.over, s.abandoned = true, now, left.from, now, time.Time{}, false
-	if s.several = left.from < left.to; !s.several {
-		s.pool.r.begins(d, h.at, left.from-h.first, now)
-	}
+	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, now, time.Time{}, false
+	s.pool.r.begins(d, s.at, to-from, s.began)
 	return s.ctx
 }
 
 // end records the outcomes of what the slot worked on, unless that was
 // abandoned: then they were recorded.
 func (s *slot) end(ctx context.Context, err error, errs []error) {
-	r, h := s.pool.r, &s.hand
 	s.mu.Lock()
-	d, begun := h.d, h.begun()
-	s.busy = false
-	h.ended = time.Now()
-	h.took = max(h.ended.Sub(s.began), 1)
-	h.starts = 1
-	if r.batch == nil {
-		h.starts = begun - h.first
-	}
-	abandoned := s.abandoned
+	d, from, to := s.d, s.from, s.to
+	s.d = nil
+	s.ended = time.Now()
+	s.took = max(s.ended.Sub(s.began), 1)
+	took, abandoned := s.took, s.abandoned
 	s.mu.Unlock()
-	r.terms.handled(h.took, h.starts, h.ended)
+	s.pool.r.terms.handled(took, s.ended)
 	if abandoned {
-		r.backlog.hang(-1)
-		r.log.Warn("a handler that was given up has returned", s.attrs()...)
+		s.pool.r.backlog.hang(-1)
+		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(d.at(from))...)
 		s.of = nil
 		return
 	}
-	if s.several {
-		s.countBegun(h.took)
-	}
-	if r.batch == nil {
-		r.record(ctx, d, span{h.first, begun}, err)
+	if s.pool.r.batch == nil {
+		s.pool.r.record(ctx, d, d.at(from), err)
 		return
 	}
-	for i := h.first; i < begun; i++ {
+	for i := from; i < to; i++ {
 		e := err
 		if e == nil && errs != nil {
-			e = errs[i-h.first]
+			e = errs[i-from]
 		}
-		r.record(ctx, d, span{i, i + 1}, e)
+		s.pool.r.record(ctx, d, d.at(i), e)
 	}
 }
 
-// countBegun counts the tasks of a handful as begun, of which the slot or whoever abandons it says at the end
-// how long they took: in the midst of that, as if none had been slow.
-func (s *slot) countBegun(took time.Duration) {
-	h := &s.hand
-	n := h.begun() - h.first
-	s.pool.r.begins(h.d, h.at, n, s.began.Add(min(took, time.Duration(n)*handfulTask)/2))
-}
-
-// record notes the outcomes of tasks: what the last one's handler returned; those before it are finished.
-// The last of a message settles it.
-func (r *processing) record(ctx context.Context, d *delivery, tasks span, err error) {
+// record notes the outcome of one task. The last one of a message settles it.
+func (r *processing) record(ctx context.Context, d *delivery, i int, err error) {
 	v, after := judge(ctx, err)
-	good := tasks.to - 1 - tasks.from
 	switch v {
 	case finished:
-		good++
+		r.counts.handled.Add(1)
 	case skipped:
 		r.counts.skipped.Add(1)
 	case failed:
@@ -293,19 +220,12 @@ func (r *processing) record(ctx context.Context, d *delivery, tasks span, err er
 	case rejected:
 		r.counts.rejected.Add(1)
 	}
-	if good > 0 {
-		r.counts.handled.Add(int64(good))
-	}
 	d.mu.Lock()
-	for k := tasks.from; k < tasks.to-1; k++ {
-		d.verdicts[d.at(k)] = finished
-	}
-	i := d.at(tasks.to - 1)
 	d.verdicts[i] = v
 	if v > finished {
 		d.troubles = append(d.troubles, trouble{i, after, err})
 	}
-	d.pending -= tasks.to - tasks.from
+	d.pending--
 	last := d.pending == 0
 	d.mu.Unlock()
 	if last {
@@ -350,8 +270,8 @@ func (p *pool) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			for _, s := range p.all() {
-				s.check(now)
+			for i := range p.slots {
+				p.slots[i].check(now)
 			}
 		}
 	}
@@ -359,11 +279,14 @@ func (p *pool) watch(ctx context.Context) {
 
 func (s *slot) check(now time.Time) {
 	s.mu.Lock()
-	if !s.busy || s.abandoned {
+	if s.d == nil || s.abandoned {
 		s.mu.Unlock()
 		return
 	}
-	s.checkTask(now)
+	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
+		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.d.attrs(s.d.at(s.from)), "for", now.Sub(s.began))...)
+		s.endCtx(errTimedOut)
+	}
 	switch {
 	case s.ctx.Err() == nil:
 	case s.over.IsZero():
@@ -375,30 +298,12 @@ func (s *slot) check(now time.Time) {
 	s.mu.Unlock()
 }
 
-// checkTask looks at how long the slot has been at its task, with s.mu held.
-func (s *slot) checkTask(now time.Time) {
-	r, task, lasts := s.pool.r, s.hand.begun(), now.Sub(s.since)
-	if task == s.task {
-		late := r.o.Timeout > 0 && lasts >= r.o.Timeout && s.ctx.Err() == nil
-		if late || lasts >= watchEvery/2 { // since the look before, whose time is not known to the nanosecond
-			r.backlog.regain(&s.hand) // others need not wait for a slow one, and none begins with a context that has ended
-			task = s.hand.begun()
-		}
-		if late && task == s.task {
-			r.log.Warn("handler takes too long; its context is ended", append(s.attrs(), "for", lasts)...)
-			s.ctx.end(errTimedOut)
-		}
-	}
-	if task != s.task {
-		s.task, s.since = task, now
-	}
-}
-
 // giveUp abandons every handler that has not returned. Their contexts have ended.
 func (p *pool) giveUp() {
-	for _, s := range p.all() {
+	for i := range p.slots {
+		s := &p.slots[i]
 		s.mu.Lock()
-		if s.busy && !s.abandoned {
+		if s.d != nil && !s.abandoned {
 			s.abandon()
 		} else {
 			s.mu.Unlock()
@@ -411,38 +316,20 @@ func (p *pool) giveUp() {
 // that only outlives its lease or the processor has not.
 func (s *slot) abandon() {
 	s.abandoned = true
-	r, h, ctx := s.pool.r, &s.hand, s.ctx
-	d := h.d
-	r.backlog.regain(h) // from here on the slot begins nothing, and what it has begun is known
-	attrs, tasks := s.attrs(), span{h.first, h.begun()}
-	if s.several {
-		s.countBegun(time.Since(s.began))
-	}
+	d, from, to, ctx := s.d, s.from, s.to, s.ctx
 	s.mu.Unlock()
+	r := s.pool.r
 	r.backlog.hang(+1)
 	r.log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
-		append(attrs, "cause", context.Cause(ctx))...)
+		append(d.attrs(d.at(from)), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
 	// never goes back to a pool.
 	d.mu.Lock()
 	d.hung = true
 	d.mu.Unlock()
-	if r.batch == nil {
-		r.record(ctx, d, tasks, errHung)
-		return
+	for i := from; i < to; i++ {
+		r.record(ctx, d, d.at(i), errHung)
 	}
-	for i := tasks.from; i < tasks.to; i++ {
-		r.record(ctx, d, span{i, i + 1}, errHung)
-	}
-}
-
-// attrs are what a log line says about the task that the slot is at, or the first of a batch.
-func (s *slot) attrs() []any {
-	k := s.hand.first
-	if s.pool.r.batch == nil {
-		k = s.hand.begun() - 1
-	}
-	return s.hand.d.attrs(s.hand.d.at(k))
 }
 
 // lost makes sure that nothing more of a message is started whose lease is no
@@ -450,7 +337,10 @@ func (s *slot) attrs() []any {
 func (r *processing) lost(d *delivery, cause error) {
 	if cause != nil {
 		r.counts.lost.Add(1)
-		r.log.Warn("lease lost; the message will be delivered again", d.attrs(-1)...)
+		attrs := d.attrs(-1)
+		r.lines.Of("lost").Add(d.count, func(messages, _ int) {
+			r.log.Warn("lease lost; the message will be delivered again", append(attrs, "messages", messages)...)
+		})
 		d.end(cause)
 	}
 	r.withdraw(d)
@@ -459,6 +349,9 @@ func (r *processing) lost(d *delivery, cause error) {
 // withdraw gives the tasks of a message that were not started the verdict
 // unfinished, and settles it if that was all.
 func (r *processing) withdraw(d *delivery) {
+	if r.lobby.leave(d) {
+		return
+	}
 	unstarted, unopened := r.backlog.withdraw(d)
 	defer r.dock.look()
 	if unopened {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/awake"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -75,15 +76,23 @@ type keeper struct {
 	// stale is called, without the lock, for a message none of whose tasks was
 	// started within the first whole lease: somebody else should have it.
 	stale func(d *delivery)
-	turn  turn
+	// goesOn is called, without the lock, for a message whose lease was renewed for so long.
+	goesOn func(d *delivery, length time.Duration)
+	turn   turn
+	clock  awake.Clock
 
-	mu   sync.Mutex // guards the heap and what lease says
-	heap leaseHeap
-	wake chan struct{}
+	mu     sync.Mutex // guards what follows and what lease says
+	heap   leaseHeap
+	looked time.Time // when the last round began
+	wake   chan struct{}
 }
 
+// longestRound is how long the keeper waits at most while it holds messages: so soon
+// it sees that the machine was suspended, while the service's clock went on.
+const longestRound = 2 * time.Second
+
 func newKeeper(t *terms, j jitter) *keeper {
-	return &keeper{terms: t, jitter: j, wake: make(chan struct{}, 1)}
+	return &keeper{terms: t, jitter: j, looked: time.Now(), wake: make(chan struct{}, 1)}
 }
 
 func (l *lease) margin() time.Duration   { return l.length / marginPart }
@@ -110,7 +119,7 @@ func (k *keeper) keep(d *delivery, receipt storage.Receipt, sent time.Time, leng
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.receipt, l.since, l.length, l.index = receipt, sent, length, -1
-	l.until = sent.Add(length)
+	l.until = k.end(sent, length)
 	l.retry = sent.Add(k.interval(l))
 	k.push(d)
 }
@@ -207,6 +216,7 @@ func (k *keeper) round(ctx context.Context) time.Duration {
 	var over, stale []*delivery
 	k.mu.Lock()
 	now := time.Now()
+	k.woke(now)
 	for len(k.heap) > 0 && !k.heap[0].lease.next.After(now) {
 		d := k.heap[0]
 		k.remove(d)
@@ -218,7 +228,7 @@ func (k *keeper) round(ctx context.Context) time.Duration {
 	}
 	wait := time.Hour
 	if len(k.heap) > 0 {
-		wait = k.heap[0].lease.next.Sub(now)
+		wait = min(k.heap[0].lease.next.Sub(now), longestRound)
 	}
 	k.mu.Unlock()
 	for _, d := range over {
@@ -228,6 +238,31 @@ func (k *keeper) round(ctx context.Context) time.Duration {
 		k.stale(d)
 	}
 	return wait
+}
+
+// woke brings the leases forward by the time in which the monotonic clock stood
+// still: the service hid the messages for no longer because of it. A wall clock that was
+// set forward costs the same, renewals or another delivery. The lock is held.
+func (k *keeper) woke(now time.Time) {
+	slept := k.clock.Slept(k.looked)
+	k.looked = now
+	if slept < longestRound { // the margins bear that, and clocks that are adjusted
+		return
+	}
+	for _, d := range k.heap {
+		l := &d.lease
+		l.until, l.retry = l.until.Add(-slept), l.retry.Add(-slept)
+		l.next = l.next.Add(-slept) // of all alike: their order stays
+	}
+}
+
+// end is when a lease that was asked for at `sent` is over by the monotonic clock,
+// which may have stood still since.
+func (k *keeper) end(sent time.Time, length time.Duration) time.Time {
+	if slept := k.clock.Slept(sent); slept >= longestRound {
+		length -= slept
+	}
+	return sent.Add(length)
 }
 
 // look does what is due for one message and reports whether trust in its lease
@@ -254,9 +289,6 @@ func (k *keeper) look(ctx context.Context, d *delivery, now time.Time) (over boo
 // renew makes one renewal. It holds the right of ownership.
 func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt) {
 	l := &d.lease
-	if planted == renewalRacesDelete {
-		<-l.own
-	}
 	// It never takes longer than what is left, or an answer that came after the
 	// handlers were stopped would start trusting again (P5.2's shape).
 	end, length := k.nextLease(d)
@@ -273,7 +305,7 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	case err == nil:
 		l.receipt, l.doubt, l.hidden = next, false, time.Time{}
 		l.failed = 0
-		l.length, l.until = length, sent.Add(length)
+		l.length, l.until = length, k.end(sent, length)
 		l.retry = sent.Add(k.interval(l))
 	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid):
 		l.gone = true
@@ -291,12 +323,13 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 		l.failed++
 	}
 	lost := l.gone && !wasGone
-	if planted != renewalRacesDelete {
-		<-l.own // as in giveBack
-	}
+	<-l.own // as in giveBack
 	k.remove(d)
 	k.push(d)
 	k.mu.Unlock()
+	if err == nil {
+		k.goesOn(d, length)
+	}
 	if lost {
 		k.lost(d, cause)
 	}

@@ -49,3 +49,60 @@ func TestARenewalIsTriedAgainSoonHoweverOldTheMessageIs(t *testing.T) {
 		t.Logf("%d tries", len(tries))
 	})
 }
+
+// The service's clock goes on while a machine is suspended, so what was in hand is
+// another's; the handlers are told as soon as the machine wakes.
+func TestLeasesInHandAreOverWhenTheMachineWasSuspendedForLonger(t *testing.T) {
+	for name, c := range map[string]struct {
+		slept time.Duration
+		over  bool
+	}{
+		"suspended for ten minutes":     {10 * time.Minute, true},
+		"a clock that was set by 1.5 s": {1500 * time.Millisecond, false},
+		"a clock that was set back":     {-time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+				w.put("accounta", "work-00", 8, 1)
+				wakes := time.Now().Add(30 * time.Second)
+				cfg := w.config("p", 1)
+				cfg.seeding.ahead = func(at time.Time) time.Duration {
+					if at.Before(wakes) {
+						return 0
+					}
+					return c.slept
+				}
+				var mu sync.Mutex // guards ended
+				var ended []time.Time
+				h := &seen{work: func(ctx context.Context, _ *Task) error {
+					err := pause(ctx, time.Minute)
+					if err != nil && time.Now().Before(wakes.Add(20*time.Second)) {
+						mu.Lock()
+						defer mu.Unlock()
+						ended = append(ended, time.Now())
+					}
+					return err
+				}}
+				pr, err := NewProcessor(cfg, h, ProcessorOptions{UntilIdle: 5 * time.Second, Timeout: -1, Visibility: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := w.start(pr)
+				<-p.done
+				mu.Lock()
+				defer mu.Unlock()
+				if got := len(ended) > 0; got != c.over || p.err != nil {
+					t.Fatalf("%d handlers were ended, error %v", len(ended), p.err)
+				}
+				for _, at := range ended {
+					if late := at.Sub(wakes); late > 3*time.Second {
+						t.Errorf("a handler was ended %v after the machine woke", late)
+					}
+				}
+				if p.summary.Handled < 8 {
+					t.Errorf("%d of 8 tasks handled", p.summary.Handled)
+				}
+			})
+		})
+	}
+}

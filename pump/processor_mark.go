@@ -23,16 +23,30 @@ const (
 	markInRow         // in a row, because the message is a text without room for a header
 )
 
+// reasonOnTrial is the cause that a marked message carries in its queue: its Attempts are how many of
+// the last attempts were trials alone in a process. It goes with whatever else becomes of the message.
+const reasonOnTrial = "on-trial"
+
+// aloneTrials is how many of the last attempts at a single task were trials alone in a process, of
+// which nothing was heard. The attempts in the header say less: they may have failed under a
+// larger MaxAttempts, or have been made beside others'.
+func (d *delivery) aloneTrials() int {
+	if c := d.header.Cause; c != nil && c.Reason == reasonOnTrial {
+		return int(c.Attempts)
+	}
+	return int(d.alone)
+}
+
 // mark writes the attempt at a single task down before it begins. It goes into the
 // message's header, which takes one request; the header in hand keeps the number from
 // before, so that whatever becomes of the attempt is counted once. A foreign text
 // becomes an envelope by it, if that fits; one that does not has its attempts counted in
 // a row of the control table. After an answer that was lost the mark may be
 // there without an attempt: that costs a suspect one of its tries.
-func (r *processing) mark(d *delivery) error {
-	text, ok := r.markedText(d)
+func (r *processing) mark(d *delivery, alone bool) error {
+	text, ok := r.markedText(d, alone)
 	if !ok {
-		return r.markRow(d)
+		return r.markRow(d, alone)
 	}
 	receipt, err := r.keeper.take(r.wire, d)
 	if err != nil {
@@ -54,28 +68,34 @@ func (r *processing) mark(d *delivery) error {
 	return nil
 }
 
-// markedText is the message with one attempt more.
-func (r *processing) markedText(d *delivery) (text []byte, ok bool) {
-	if d.foreign == "" {
-		text, err := codec.Restamped(d.text, d.header.Attempt+1, d.header.Generation)
-		return text, err == nil
+// markedText is the message with one attempt more, and one trial more if it is alone.
+func (r *processing) markedText(d *delivery, alone bool) (text []byte, ok bool) {
+	trials := d.aloneTrials()
+	if alone {
+		trials++
 	}
-	b := codec.NewBuilder(storage.MaxText - codec.DefaultHeadroom)
-	h := d.header
-	h.Attempt++
-	b.Reset(h)
-	if fits, err := b.Add(codec.Task{ID: []byte(d.foreign), Body: d.text}); err != nil || !fits {
+	if d.foreign == "" {
+		return r.stamped(d, d.text, d.header.Attempt+1, trials)
+	}
+	if text, ok = wrapped(d, d.header.Attempt+1); !ok {
 		return nil, false
 	}
-	text, _, err := b.Seal(nil)
+	return r.stamped(d, text, d.header.Attempt+1, trials)
+}
+
+// stamped is a text with so many attempts and trials written into its header.
+func (r *processing) stamped(d *delivery, text []byte, attempts uint32, trials int) (_ []byte, ok bool) {
+	text, err := codec.Restamped(text, attempts, d.header.Generation)
+	if err == nil && trials > 0 {
+		text, err = codec.Quarantined(text, codec.Cause{Reason: reasonOnTrial, Instance: r.cfg.Instance, Attempts: uint32(trials)})
+	}
 	return text, err == nil
 }
 
 // unmarkedText is the text with which a marked message is put back when its task was
 // not tried: release, drain and fencing are no attempts (P4.2).
 func (r *processing) unmarkedText(d *delivery) (text []byte, ok bool) {
-	text, err := codec.Restamped(d.text, d.header.Attempt, d.header.Generation)
-	return text, err == nil
+	return r.stamped(d, d.text, d.header.Attempt, d.aloneTrials())
 }
 
 // renewed goes on keeping a message whose text was replaced, which renewed its lease.
@@ -99,10 +119,7 @@ func (r *processing) attemptsKey(d *delivery) (partition, row string) {
 // readAttempts adds what is written elsewhere to the attempts of a message that has no
 // room for them. It asks for suspicious messages only.
 func (r *processing) readAttempts(d *delivery) error {
-	if d.foreign == "" {
-		return nil
-	}
-	if _, ok := r.markedText(d); ok {
+	if _, ok := r.markedText(d, true); ok {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
@@ -119,31 +136,37 @@ func (r *processing) readAttempts(d *delivery) error {
 	if !ok || n < 0 || n > 1<<31 {
 		return fmt.Errorf("pump: row %s of partition %s is damaged: Attempts is %v", row, partition, e.Properties["Attempts"])
 	}
-	d.header.Attempt, d.counted = uint32(n), true
+	alone, _ := e.Properties["Alone"].(int64)
+	d.header.Attempt, d.counted = max(d.header.Attempt, uint32(n)), true
+	d.alone = uint32(min(max(alone, 0), n))
 	return nil
 }
 
 // markRow writes the attempt into the message's row. Whoever has the lease is its
 // only writer, and one who has lost it without knowing writes a number that was true.
-func (r *processing) markRow(d *delivery) error {
+func (r *processing) markRow(d *delivery, alone bool) error {
 	if !r.keeper.trusted(d) {
 		return errLeaseEnded
 	}
-	if err := r.writeAttempts(d, d.header.Attempt+1); err != nil {
+	trials := d.aloneTrials()
+	if alone {
+		trials++
+	}
+	if err := r.writeAttempts(d, d.header.Attempt+1, trials); err != nil {
 		return err
 	}
 	d.mark, d.counted = markInRow, true
 	return nil
 }
 
-func (r *processing) writeAttempts(d *delivery, n uint32) error {
+func (r *processing) writeAttempts(d *delivery, n uint32, alone int) error {
 	ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
 	defer cancel()
 	partition, row := r.attemptsKey(d)
 	_, err := r.fleet.control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: partition, Row: row,
 		Properties: map[string]any{
-			"Attempts": int64(n), "Instance": r.cfg.Instance, "Queue": d.shard.name, "Account": d.shard.account.name, "Message": d.id,
+			"Attempts": int64(n), "Alone": int64(alone), "Instance": r.cfg.Instance, "Queue": d.shard.name, "Account": d.shard.account.name, "Message": d.id,
 		},
 	}})
 	return err
@@ -164,7 +187,7 @@ func (r *processing) endAttempts(d *delivery) {
 		partition, row := r.attemptsKey(d)
 		_, err = r.fleet.control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})
 	case d.mark == markInRow && d.untried:
-		err = r.writeAttempts(d, d.header.Attempt)
+		err = r.writeAttempts(d, d.header.Attempt, d.aloneTrials())
 	}
 	if err != nil && !storage.Is(err, storage.Gone) && !errors.Is(err, context.Canceled) {
 		r.log.Debug("the row that counts a message's attempts was not brought up to date", append(d.attrs(-1), "error", err)...)

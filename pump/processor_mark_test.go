@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -265,4 +266,23 @@ func TestP42WhatIsReleasedAgainAndAgainIsNotSplit(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// A19, P4.2: a task that failed under a larger --max-attempts is no task that ended processes. With fewer of
+// them after a restart it was quarantined as one, without a trial.
+func TestP42FewerAttemptsAfterARestartCondemnNobodyWithoutATrial(t *testing.T) {
+	for name, attempts := range map[string]uint32{"as many as the attempts that it made": 3, "fewer": 5} {
+		t.Run(name, func(t *testing.T) {
+			inWorldOf(t, control.WorkloadSpec{}, 1, 1, nil, func(t *testing.T, w *world) {
+				w.putSuspects(someSegment, 1, attempts)
+				s := w.drain(&seen{}, ProcessorOptions{Retry: RetryPolicy{MaxAttempts: 3}})
+				if s.Handled != 1 || s.Quarantined != 0 || w.left() != 0 {
+					t.Errorf("%+v", s)
+				}
+				if n := w.logged("was written down before it begins"); n != 1 {
+					t.Errorf("%d trials", n)
+				}
+			})
+		})
+	}
 }

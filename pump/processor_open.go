@@ -33,6 +33,8 @@ type delivery struct {
 	born     time.Time     // when it was ready to be put, on the local clock
 	exact    bool          // that is known to the millisecond
 	dequeued int64
+	sent     time.Time // when its get was
+	waits    bool      // in the lobby
 	lease    lease
 
 	// The contents: of the header when received, of the rest once opened. They
@@ -46,6 +48,9 @@ type delivery struct {
 	// before or are in hand in another delivery (mode once).
 	fresh []int
 	asked bool // its run was asked about
+	// ended: its run has ended, and what is fresh goes to quarantine. runless: its tasks were redriven, and
+	// have the identity of foreign messages because their run is over or gone.
+	ended, runless bool
 	// Of mode once: what is to be started according to the ledger, and while the message
 	// is being opened what the ledger said if that was not all.
 	begun codec.NSet
@@ -61,6 +66,7 @@ type delivery struct {
 	unhold  func() bool     // stops waiting for the end of that hold
 	holds   bool            // it is to be split, and no task is started before; guarded by backlog.mu once it is there
 	trial   bool            // its one task is, or was, on trial (processor_dock.go)
+	alone   uint32          // trials alone in a process that a row counts; see aloneTrials
 	mark    marked          // its attempt is written down already, and where
 	counted bool            // there may be a row that counts its attempts
 	untried bool            // it is put back without an attempt
@@ -72,10 +78,9 @@ type delivery struct {
 	recording atomic.Bool
 
 	// Guarded by backlog.mu.
-	count     int    // tasks
-	next      int    // the first place in the order of starting that was never in a slot's hand
-	back      []span // what slots had in hand and did not begin
-	unstarted int    // tasks that count as such
+	count     int // tasks
+	next      int // the first place in the order of starting that was not started
+	unstarted int // tasks that count as such
 	place     place
 	withdrawn bool // no further task is started
 	opened    bool // it counts as an opened envelope
@@ -99,6 +104,7 @@ type wholly struct {
 	record         bool           // of forget: what was begun of it is to be recorded as done
 	forward        *shard         // else put into this queue, and delete
 	pass           bool           // it is another's: no work of this process
+	ours           bool           // it is put back although it is this process's: no reason for suspicion
 	hint           bool           // of a pass: its owner should look when it is visible
 	pieces         []poisonOrRest // else put these, which are all of its tasks, and delete
 	delay          time.Duration  // else release, with this delay
@@ -127,32 +133,50 @@ func (d *delivery) at(k int) int {
 func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, lease time.Duration, limit int, room reservation) (own int) {
 	r.hand.add(len(msgs))
 	work := make([]*delivery, 0, len(msgs))
+	waiting := false
 	for i := range msgs {
 		d := r.deliver(q, &msgs[i], sent, lease)
 		if !d.passes() {
 			own++
 		}
-		if d.whole == nil && !r.o.Discard {
-			r.backlog.hold(d, d.count > 1 && r.suspicious(d))
+		if d.waits {
+			if d.whole = r.lobby.add(d); d.whole == nil {
+				waiting = true
+				continue
+			}
+		}
+		if r.take(d, len(msgs) < limit) {
 			work = append(work, d)
-			continue
 		}
-		d.started.Store(true)
-		if d.whole == nil {
-			r.discard(d)
-		}
-		if d.passes() {
-			d.text = nil
-			d.whole.hint = d.whole.delay > 0 || len(msgs) < limit
-		}
-		r.backlog.weigh(d)
-		d.settler.add(d)
+	}
+	if waiting {
+		r.lobby.look() // segments may have become ready meanwhile
 	}
 	for _, d := range r.backlog.add(work, room) {
 		d.started.Store(true)
 		d.settler.add(d)
 	}
 	return own
+}
+
+// take reports whether a message is to be worked on. Any other it has settled; hint says
+// that the owner of one that is passed on should look.
+func (r *processing) take(d *delivery, hint bool) bool {
+	if d.whole == nil && !r.o.Discard {
+		r.backlog.hold(d, d.count > 1 && r.suspicious(d))
+		return true
+	}
+	d.started.Store(true)
+	if d.whole == nil {
+		r.discard(d)
+	}
+	if d.passes() {
+		d.text = nil
+		d.whole.hint = d.whole.delay > 0 || hint
+	}
+	r.backlog.weigh(d)
+	d.settler.add(d)
+	return false
 }
 
 // discard settles a message without a handler.
@@ -180,8 +204,7 @@ func (d *delivery) passes() bool { return d.whole != nil && d.whole.pass }
 func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, lease time.Duration) *delivery {
 	s := q.shard
 	d := &delivery{shard: s, settler: q.settler, id: m.ID, text: m.Text, inserted: m.Inserted, dequeued: m.Dequeued}
-	// Both times are the service's own, so no clock of this machine is in it.
-	d.age = max(0, m.NextVisible.Add(-lease).Sub(m.Inserted))
+	d.age = ageOf(m, lease)
 	d.ctx, d.end = context.WithCancelCause(r.work)
 	r.counts.envelopes.Add(1)
 
@@ -208,22 +231,31 @@ func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, leas
 	}
 	d.born, d.exact = d.readiness(sent, d.age)
 	d.count = d.header.Tasks.Len()
-	switch {
-	case d.whole != nil:
-	case !r.own(d):
-		d.whole = r.others(d)
-	default:
-		r.spills.got(s, d.header.Segment, sent)
-		if d.foreign != "" {
-			r.counts.foreign.Add(1)
-		}
-		if planted == dequeueCountTrusted && d.dequeued > int64(r.o.Retry.MaxAttempts) {
-			d.whole = &wholly{reason: ReasonAttempts}
-		}
+	if d.age >= metAge {
+		r.meets(d, lease)
+	}
+	if d.sent = sent; d.whole == nil {
+		d.whole, d.waits = r.judge(d)
 	}
 	// Last, because the keeper may find at once that the lease is over.
 	r.keeper.keep(d, m.Receipt, sent, lease)
 	return d
+}
+
+// judge says what becomes of a message whose header is readable: nil, it is this process's to
+// work on; or it waits until it is known whose it is to work on.
+func (r *processing) judge(d *delivery) (whole *wholly, waits bool) {
+	if !r.own(d) {
+		if r.waits(d.header.Segment) {
+			return nil, true
+		}
+		return r.others(d), false
+	}
+	r.spills.got(d.shard, d.header.Segment, d.sent)
+	if d.foreign != "" {
+		r.counts.foreign.Add(1)
+	}
+	return nil, false
 }
 
 // unreadable is the quarantine of a text that will never be readable.
@@ -274,13 +306,17 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 	if r.recorder != nil {
 		r.recorder.screen(d)
 	}
+	if d.ended {
+		d.reject()
+		r.backlog.aside(d)
+		d.started.Store(true)
+		d.settler.add(d)
+		return
+	}
 	if r.reducer != nil {
 		d.contributions = make([]any, d.count)
 	}
 	d.pending = d.starts()
-	if planted == deleteBeforeEffect {
-		r.endEarly(d)
-	}
 	if !r.backlog.open(d) {
 		d.started.Store(true)
 		d.settler.add(d)
@@ -306,7 +342,7 @@ func (r *processing) unpack(d *delivery) *wholly {
 	if w := r.pieces(d); w != nil {
 		return w
 	}
-	if d.header.Run == (RunID{}) {
+	if d.header.Run == (RunID{}) || d.runless {
 		return r.beginForeign(d)
 	}
 	return nil
@@ -336,8 +372,11 @@ func (d *delivery) unpacked(tasks []codec.Task) []Task {
 		*t = common
 		t.N, t.Key, t.Body = from.N, from.Key, from.Body
 		t.ID, ids = ids[:len(from.ID)], ids[len(from.ID):]
-		if foreign {
+		switch {
+		case foreign:
 			t.Foreign, t.ID = t.ID, ""
+		case d.runless:
+			t.Foreign = control.TaskRef{Run: h.Run, Segment: h.Segment, N: t.N}.String()
 		}
 	}
 	return list
@@ -378,11 +417,21 @@ func (r *processing) beginRun(ctx context.Context, d *delivery) *wholly {
 	if r.recorder != nil {
 		return r.recorder.begin(ctx, d)
 	}
-	switch r.runs.look(ctx, d.header.Run) {
-	case runClosed:
-		return r.duplicate(d)
-	case runAbsent:
-		return unknownRun(&d.header)
+	switch verdict := r.runs.look(ctx, d.header.Run); verdict {
+	case runRest:
+		if d.header.Generation == 0 {
+			return r.duplicate(d)
+		}
+	default:
+		if w, over := r.beyond(d, verdict); over {
+			return w
+		}
+		switch verdict {
+		case runEnded:
+			return runEndedWhole(&d.header)
+		case runDropped:
+			return r.dropped(d, d.count)
+		}
 	}
 	if isTombstone(&d.header) { // nothing is recorded that it could change
 		return &wholly{forget: true}
@@ -392,6 +441,9 @@ func (r *processing) beginRun(ctx context.Context, d *delivery) *wholly {
 
 func (r *processing) beginForeign(d *delivery) *wholly {
 	if r.recorder != nil {
+		if w := r.recorder.gate(d); w != nil {
+			return w
+		}
 		if w := r.recorder.beginForeign(d); w != nil {
 			return w
 		}

@@ -8,12 +8,10 @@ import (
 // ProcessorOptions say how a processor works. The zero value is a good one.
 type ProcessorOptions struct {
 	// Concurrency is how many tasks are in handlers at once, 1 to 100,000. An envelope in the
-	// hands of a [BatchHandler] counts as one. Default 0: as many as do the most. It begins with 64
-	// and tries more (up to 1,024) and fewer (down to 8) while there is more to do than handlers do; more
-	// stay if they do at least a fifth more, and fewer if they do as much. Failures do not count as
-	// done. To spare a service that slows down under load, set it, or MaxRate.
+	// hands of a [BatchHandler] counts as one. Default 256: tasks that wait for something else
+	// want more of them, tasks that compute want as many as there are processors. To spare a service
+	// that slows down under load, set it lower, or MaxRate.
 	Concurrency int
-	adaptive    bool // it was not set
 	// Visibility is for how long a message that was taken stays hidden from other
 	// processors before it must be renewed, in whole seconds from 3 s to 1 h. It is
 	// renewed after a third for as long as its tasks are worked on, so it is not a limit
@@ -23,7 +21,7 @@ type ProcessorOptions struct {
 	// is in hand, measured lately (60 s until there is a measure). One that is worked on for longer is
 	// renewed for longer and longer, less and less often.
 	Visibility time.Duration
-	// Timeout is how long one call of the handler may take, to two seconds. Then its context
+	// Timeout is how long one call of the handler may take, to a second. Then its context
 	// ends, which is a failure of its task; a handler that goes on all the same
 	// keeps its place among Concurrency until it returns. Default 15 min; negative: none.
 	Timeout time.Duration
@@ -68,10 +66,11 @@ type ProcessorOptions struct {
 	Progress func(ProcessorSummary)
 }
 
+// defaultConcurrency costs a few KiB a handler, and keeps 256 tasks of 100 ms waiting at once: 2,560 a second.
+const defaultConcurrency = 256
+
 func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
-	if o.Concurrency == 0 {
-		o.Concurrency, o.adaptive = firstWidth, true
-	}
+	setDefault(&o.Concurrency, defaultConcurrency)
 	setDefault(&o.Timeout, 15*time.Minute)
 	setDefault(&o.Grace, 30*time.Second)
 	setDefault(&o.MaxBytes, 128<<20)
@@ -79,7 +78,7 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 	setDefault(&o.Lease, 4*o.Beat)
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:
-		return o, &ConfigError{Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency), Fix: "use 1 to 100000, or leave it out: then it is found"}
+		return o, &ConfigError{Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency), Fix: "use 1 to 100000, or leave it out for 256"}
 	case o.Visibility != 0 && (o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
 		return o, &ConfigError{Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility), Fix: "use whole seconds from 3s to 1h, or leave it out for one that follows the work"}
 	case o.UntilIdle < 0:

@@ -18,6 +18,9 @@ func (r *processing) others(d *delivery) *wholly {
 	if r.stopping.Load() { // it will not be here again, so others may have it now
 		return &wholly{pass: true}
 	}
+	if r.mine(d.header.Segment) { // and its ledger will not be so soon
+		return r.notNow(d, lobbyStuck)
+	}
 	s := r.share.Load()
 	if home := s.stray(d.shard, d.header.Segment); home != nil {
 		return &wholly{forward: home}
@@ -29,16 +32,29 @@ func (r *processing) others(d *delivery) *wholly {
 // no distributor made is wrapped, so that it keeps its identity (P1.4), if that fits.
 func (r *processing) forward(d *delivery, home *shard) []poisonOrRest {
 	text := slices.Clone(d.text)
-	if d.foreign != "" {
-		b := codec.NewBuilder(storage.MaxText - codec.DefaultHeadroom)
-		b.Reset(d.header)
-		if fits, err := b.Add(codec.Task{ID: []byte(d.foreign), Body: d.text}); err == nil && fits {
-			if wrapped, _, err := b.Seal(nil); err == nil {
-				text = wrapped
-			}
-		}
+	if wrapped, ok := wrapped(d, d.header.Attempt); ok {
+		text = wrapped
 	}
 	return []poisonOrRest{{shard: home, text: text, tasks: d.count, forward: true, segment: d.header.Segment}}
+}
+
+// wrapped is a text that no distributor made as an envelope that says its name. It is not ok if there is no
+// room: the text is close to 64 KiB and does not compress.
+func wrapped(d *delivery, attempt uint32) (text []byte, ok bool) {
+	if d.foreign == "" {
+		return nil, false
+	}
+	h := d.header
+	h.Attempt = attempt
+	for _, most := range [...]int{storage.MaxText - codec.DefaultHeadroom, storage.MaxText} {
+		b := codec.NewBuilder(most)
+		b.Reset(h)
+		if fits, err := b.Add(codec.Task{ID: []byte(d.foreign), Body: d.text}); err == nil && fits {
+			text, _, err = b.Seal(nil)
+			return text, err == nil
+		}
+	}
+	return nil, false
 }
 
 // errNotHome: a message is not to be brought where it was meant to go.
@@ -51,10 +67,11 @@ func (r *processing) bringHome(d *delivery, c *poisonOrRest) error {
 	if err := c.shard.pay(r.wire, classPut, 1, opPut, about); err != nil {
 		return err
 	}
-	if r.share.Load().stray(d.shard, c.segment) != c.shard {
+	s := r.share.Load()
+	if s.stray(d.shard, c.segment) != c.shard {
 		return errNotHome
 	}
-	if err := c.shard.sendPut(r.wire, c.text, 0, about); err != nil {
+	if err := c.shard.putBy(r.wire, s.view.Read, c.text, 0, about); err != nil {
 		return err
 	}
 	r.counts.forwarded.Add(1)

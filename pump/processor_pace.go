@@ -36,14 +36,16 @@ func (p *pace) wait(d *delivery, tasks int) bool {
 
 // paceTasks waits until tasks may be started that the backlog has given; false: they have
 // been put back.
-func (r *processing) paceTasks(h *handful) bool {
-	d, from, to := h.d, h.first, h.begun()
+func (r *processing) paceTasks(d *delivery, from, to int) bool {
+	if r.pace == nil {
+		return true
+	}
 	ok := r.pace.wait(d, to-from)
 	r.backlog.goOn()
 	if !ok {
 		d.started.Store(true)
 		for i := from; i < to; i++ {
-			r.record(d.ctx, d, span{i, i + 1}, Release(errUnpaced))
+			r.record(d.ctx, d, d.at(i), Release(errUnpaced))
 		}
 	}
 	return ok

@@ -133,7 +133,7 @@ func TestMaxRateOfADistributorIsOfItsSource(t *testing.T) {
 
 func TestMaxRateOutOfRangeIsAMistakeInTheConfiguration(t *testing.T) {
 	for _, rate := range []float64{-1, 1e-9, 1e10} {
-		if err := checkMaxRate(rate); !isConfig(err) {
+		if err := checkMaxRate(rate); !final(err) {
 			t.Errorf("%v: %v", rate, err)
 		}
 	}

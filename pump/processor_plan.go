@@ -91,6 +91,8 @@ func (r *processing) planTasks(d *delivery) (s *settlement, poison []condemned) 
 		switch v := verdicts[t.task]; {
 		case v == postponed:
 			rest = append(rest, again{d.header.Attempt, min(t.after, storage.MaxVisibility), []int{t.task}})
+		case v == rejected && t.err == errRunEnded:
+			poison = append(poison, condemned{t.task, ReasonRunEnded, t.err})
 		case v == rejected:
 			poison = append(poison, condemned{t.task, ReasonRejected, t.err})
 		case r.o.Retry.MaxAttempts > 0 && attempts >= r.o.Retry.MaxAttempts:
@@ -191,7 +193,10 @@ func (r *processing) planRest(d *delivery, s *settlement, groups []again) {
 	for i, g := range groups {
 		text, ok := r.rewrite(d, g)
 		if !ok {
-			r.log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted", d.attrs(-1)...)
+			attrs := d.attrs(-1)
+			r.lines.Of("full").Add(d.count, func(messages, _ int) {
+				r.log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted", append(attrs, "messages", messages)...)
+			})
 			s.copies = slices.DeleteFunc(s.copies, func(c poisonOrRest) bool { return c.reason == "" })
 			s.final, s.text = stepRelease, nil
 			s.delay = max(latest(groups), r.backoff(d, uint64(max(d.dequeued-1, 0))))
@@ -238,7 +243,7 @@ func (r *processing) pack(d *delivery, attempt uint32, tasks []int, limit int) (
 	for _, i := range tasks {
 		t := &d.tasks[i]
 		ct := codec.Task{N: t.N, Key: t.Key, ID: []byte(t.ID), Body: t.Body}
-		if t.Foreign != "" {
+		if t.Foreign != "" && h.Run == (RunID{}) {
 			ct.ID = []byte(t.Foreign) // so that it stays what it is, wherever the text goes (P1.4)
 		}
 		if fits, err := b.Add(ct); err != nil || !fits {

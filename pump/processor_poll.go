@@ -2,7 +2,6 @@ package pump
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -79,6 +78,7 @@ type poller struct {
 	queues   map[*shard]*polled // every queue that was ever in the schedule
 	turn     int                // the account that is asked next
 	idleMost time.Duration
+	dark     time.Time // when a queue was last found not to have answered for a while
 	later    time.Time // when the last of what was put back with a delay is visible
 	lacks    bool      // segments are on their way to this process, when that was last asked
 	lively   lively
@@ -98,6 +98,7 @@ type polled struct {
 	settler  *settler
 	account  *polledAccount
 	polls    bool // it is in the schedule
+	unready  bool // it is the home of segments that are this process's and not ready
 	due      time.Time
 	flying   int    // gets under way
 	slow     int    // of them, those that take longer than getSlow
@@ -109,6 +110,8 @@ type polled struct {
 	emptyAt time.Time
 	// heard is when the last get was sent that was answered.
 	heard time.Time
+	// read: what was visible before then has been delivered since; zero: not known.
+	read time.Time
 	// hinted is when a nudge last said that there is something, granted when one
 	// last made the queue due.
 	hinted, granted time.Time
@@ -152,7 +155,7 @@ func (p *poller) follow(shards []*shard, idleMost time.Duration) {
 			p.queues[s] = q
 		}
 		if !q.polls {
-			q.polls, q.due, q.width, q.empties, q.emptyAt = true, now, 1, 0, time.Time{}
+			q.polls, q.due, q.width, q.empties, q.emptyAt, q.read = true, now, 1, 0, time.Time{}, time.Time{}
 		}
 		a.queues = append(a.queues, q)
 	}
@@ -161,6 +164,19 @@ func (p *poller) follow(shards []*shard, idleMost time.Duration) {
 	}
 	for _, a := range p.accounts {
 		a.turn %= max(len(a.queues), 1)
+	}
+	signal(p.wake)
+}
+
+// leave notes which queues, by shard, are the homes of segments that are not ready: while the lobby
+// is full they are not asked.
+func (p *poller) leave(s *share, unready []bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, q := range s.shards {
+		if polled := p.queues[q]; polled != nil {
+			polled.unready = unready[i]
+		}
 	}
 	signal(p.wake)
 }
@@ -253,13 +269,14 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 	if c := p.r.recorder; c != nil && c.full() {
 		return false // a commit wakes the poller
 	}
+	full := p.r.lobby.full()
 	for i := range p.accounts {
 		at := (p.turn + i) % len(p.accounts)
 		a := p.accounts[at]
 		if a.flying >= a.width {
 			continue
 		}
-		next := a.next(now)
+		next := a.next(now, full)
 		if next < 0 {
 			continue
 		}
@@ -288,11 +305,12 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 	return false
 }
 
-// next gives the account's next queue in turn that is due, -1 if none is.
-func (a *polledAccount) next(now time.Time) int {
+// next gives the account's next queue in turn that is due, -1 if none is. While the lobby is full
+// nothing is got that may have to wait there.
+func (a *polledAccount) next(now time.Time, full bool) int {
 	for i := range a.queues {
 		at := (a.turn + i) % len(a.queues)
-		if q := a.queues[at]; q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.settler.full() {
+		if q := a.queues[at]; q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.settler.full() && !(full && q.unready) {
 			return at
 		}
 	}
@@ -315,6 +333,9 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	tell := false // the others of messages that come without nudges
 
 	p.mu.Lock()
+	if err == nil {
+		q.reads(msgs, sent, lease, limit)
+	}
 	q.flying--
 	if wasSlow {
 		q.slow--
@@ -427,67 +448,4 @@ func (p *poller) comesBack(at time.Time) {
 	if at.After(p.later) {
 		p.later = at
 	}
-}
-
-// failed decides when a queue is asked again after a failed get. Such a get
-// proves nothing about what is in the queue (window 4).
-func (p *poller) failed(q *polled, err error, now time.Time) {
-	q.width = 1
-	full := func(base, limit time.Duration) time.Duration {
-		// At least half of it, so that nothing comes back at once by chance.
-		d := doubled(base, limit, q.failures)
-		return d/2 + time.Duration(p.r.jitter.share("poll", q.shard.String(), q.asked)*float64(d/2))
-	}
-	var wait time.Duration
-	switch storage.CodeOf(err) {
-	case storage.Canceled:
-		return // it was never sent: the processor stops
-	case storage.Throttled:
-		wait = full(200*time.Millisecond, 5*time.Second)
-	case storage.MaybeDone:
-		most := time.Duration(troubledPart * float64(p.idleMost))
-		wait = full(time.Second, min(max(most, pollTroubled), troubledMost))
-	case storage.Auth:
-		// The driver fetches a new token by itself; nothing is lost by asking
-		// again, and nothing is blamed on a task (window 38).
-		wait = full(5*time.Second, time.Minute)
-	default:
-		// Missing: the queue is never made here, that would hide the loss (window 33).
-		wait = full(30*time.Second, time.Minute)
-	}
-	if e, ok := asStorageError(err); ok {
-		wait += e.RetryAfter
-	}
-	q.failures++
-	q.due = now.Add(wait)
-	if q.trouble == nil {
-		q.troubled = now
-	}
-	q.trouble = err
-	p.alarm(q, now)
-}
-
-// alarm logs trouble when it begins and every ten minutes while it lasts. A
-// throttle is no news until it has lasted: the budget handles it.
-func (p *poller) alarm(q *polled, now time.Time) {
-	level, what := slog.LevelWarn, "queue does not answer"
-	switch storage.CodeOf(q.trouble) {
-	case storage.Throttled:
-		if q.failures < 8 {
-			return
-		}
-		what = "queue is throttled"
-	case storage.MaybeDone:
-	case storage.Auth:
-		level, what = slog.LevelError, "queue refuses the credential; it is left alone for a while"
-	case storage.Missing:
-		level, what = slog.LevelError, "queue is missing; only a distributor creates queues"
-	default:
-		level, what = slog.LevelError, "queue cannot be read"
-	}
-	if !q.alarmed.IsZero() && now.Sub(q.alarmed) < 10*time.Minute {
-		return
-	}
-	q.alarmed = now
-	p.r.log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
 }

@@ -22,7 +22,10 @@ const (
 	ReasonCorrupt       = "corrupt"        // its checksums do not agree
 	ReasonBomb          = "bomb"           // it unpacks to more than the limits allow
 	ReasonUnknownRun    = "unknown-run"    // its run has no row
+	ReasonRunExpired    = "run-expired"    // its run has no row any more, and the message is older than the retention
+	ReasonRunEnded      = "run-ended"      // its run has ended before it was done
 	ReasonOtherWorkload = "other-workload" // it belongs to another workload
+	ReasonStateFull     = "state-full"     // its reducer's state had no room for it, for an hour
 	ReasonEndsProcess   = "ends-process"   // its processes died or vanished while they had it alone, RetryPolicy.MaxAttempts times
 )
 
@@ -95,7 +98,11 @@ func (r *processing) poisonCopy(d *delivery, tasks []int, reason, detail string)
 
 // quarantineWhole makes the poison copy of a message as it is.
 func (r *processing) quarantineWhole(d *delivery, reason, detail string) []poisonOrRest {
-	return []poisonOrRest{r.poisonText(d, d.text, r.cause(d, reason, detail, 0), max(d.count, 1))}
+	text, ok := wrapped(d, d.header.Attempt)
+	if !ok {
+		text = d.text
+	}
+	return []poisonOrRest{r.poisonText(d, text, r.cause(d, reason, detail, 0), max(d.count, 1))}
 }
 
 // cause says why, after how many attempts: those of before and now those of
@@ -110,7 +117,10 @@ func (r *processing) cause(d *delivery, reason, detail string, now uint32) codec
 // poisonText puts the cause into a text's header. A text that has no header to
 // put it in, or no room, goes as it is, with its cause in a row (P4.3).
 func (r *processing) poisonText(d *delivery, text []byte, c codec.Cause, tasks int) poisonOrRest {
-	r.log.Warn("quarantined", append(d.attrs(-1), "reason", c.Reason, "detail", c.Detail, "tasks", tasks)...)
+	attrs := append(d.attrs(-1), "reason", c.Reason, "detail", c.Detail)
+	r.lines.Of("quarantined "+c.Reason).Add(tasks, func(messages, tasks int) {
+		r.log.Warn("quarantined", append(attrs, "messages", messages, "tasks", tasks)...)
+	})
 	p := poisonOrRest{shard: d.shard.account.poison, reason: c.Reason, tasks: tasks}
 	if with, err := codec.Quarantined(text, c); err == nil {
 		p.text = with

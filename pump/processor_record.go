@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -23,6 +22,8 @@ const (
 	runAgain = 10 * time.Second
 	// fullDelay is for how long tasks are put back that the ledger has no room for.
 	fullDelay = time.Minute
+	// crowdedMost is for how long at most, where that passes as runs end.
+	crowdedMost = 15 * time.Second
 )
 
 // recorder is the processor's side of the ledger (P3), in delivery mode once and with
@@ -33,22 +34,21 @@ const (
 type recorder struct {
 	r      *processing
 	ledger *control.Ledger
+	rows   *control.Runs
 	once   bool // what is done is recorded; else only a reducer's state is kept
 
-	unfenced chan struct{} // has room for one token: something is to be fenced
 	// closing is held for reading while the ledger is asked about a run, and taken
 	// between learning that a run is closed and forgetting it: whoever took the run for
 	// open has then been told what is recorded of it, and everybody later sees that
 	// it is closed.
 	closing sync.RWMutex
 
+	*fencer
 	*committer
+	checker *checker
 
-	trials  uint64       // of fencing since the last that succeeded; fence's alone
-	damaged atomic.Int64 // segments that are held and whose rows cannot be read
-
-	mu     sync.Mutex         // guards what follows
-	fenced map[uint32]fencing // by segment
+	states fullStates // segments whose reducer's state has no room
+	names  fullNames  // and those that keep as many names as they may
 }
 
 // newRecorder makes the recorder that the workload and the handler need; nil if
@@ -62,11 +62,11 @@ func (r *processing) newRecorder() *recorder {
 	if !once && state == nil {
 		return nil
 	}
-	c := &recorder{
-		r: r, once: once, unfenced: make(chan struct{}, 1), fenced: map[uint32]fencing{},
-		ledger: control.OpenLedger(r.fleet.control, r.workload, control.LedgerOptions{Instance: r.cfg.Instance, Record: once, State: state, Log: r.log}),
-	}
-	c.committer = newCommitter(c)
+	c := &recorder{r: r, once: once, rows: control.NewRuns(r.fleet.control, r.cfg.Workload)}
+	c.fencer, c.committer, c.checker = newFencer(c), newCommitter(c), newChecker(c)
+	c.ledger = control.OpenLedger(r.fleet.control, r.workload, control.LedgerOptions{
+		Instance: r.cfg.Instance, Record: once, State: state, Log: r.log, Old: c.checker.old,
+	})
 	return c
 }
 
@@ -81,20 +81,24 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 	}
 	c.r.cfg.seeding.turn.wait("begin", d.id)
 	verdict := c.look(ctx, h.Run, since)
-	if planted == closedRunIsOpen && verdict == runClosed {
-		verdict = runGoOn
+	if w, over := c.r.beyond(d, verdict); over {
+		return w
 	}
 	switch verdict {
-	case runClosed:
-		return c.r.duplicate(d)
-	case runAbsent:
-		return unknownRun(h)
+	case runRest:
+		if h.Generation == 0 {
+			return c.r.duplicate(d)
+		}
 	case runUnread:
 		// In mode once nobody may go on without the row: a copy of a task of a closed
 		// run, of which nothing is recorded any more, would be done again.
-		return &wholly{delay: c.r.jitter.around(runAgain, "run", d.id, uint64(d.dequeued))}
+		return &wholly{delay: c.r.jitter.around(runAgain, "run", d.id, uint64(d.dequeued)), ours: true}
 	}
-	b, ok, err := c.beginOpen(d)
+	gate := c.gate(d)
+	if gate != nil && gate.reason == "" {
+		return gate
+	}
+	b, ok, err := c.beginOpen(d, verdict)
 	switch {
 	case err != nil:
 		return c.refused(d, err)
@@ -106,35 +110,47 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 	switch {
 	case fresh == d.count:
 	case fresh == 0 && inHand == 0:
+		c.checker.doubt(h.Segment)
 		return c.r.duplicate(d)
 	case fresh == 0, inHand > 0 && c.asWhole(d):
 		c.end(d, d.begun)
 		return c.wait(d)
 	default:
 		d.split = &b
+		c.checker.doubt(h.Segment)
 		c.r.recognised(d, d.count-fresh-inHand)
+	}
+	switch verdict {
+	case runDropped:
+		c.end(d, d.begun)
+		d.begun, d.split = codec.NSet{}, nil
+		return c.r.dropped(d, fresh)
+	case runEnded:
+		if d.split == nil {
+			return runEndedWhole(h)
+		}
+		d.ended = true
+		return nil
 	}
 	if c.asWhole(d) {
 		return &wholly{forget: true, record: true}
 	}
-	return nil
+	return gate
 }
 
-// beginOpen asks the ledger, unless the run is not known to be open any more.
-func (c *recorder) beginOpen(d *delivery) (b control.Begun, ok bool, err error) {
+// beginOpen asks the ledger, unless the run is not known to stand as it did any more.
+func (c *recorder) beginOpen(d *delivery, verdict runVerdict) (b control.Begun, ok bool, err error) {
 	h := &d.header
 	c.closing.RLock()
 	defer c.closing.RUnlock()
-	if c.once && !c.r.runs.goesOn(h.Run) && planted != closedRunIsOpen {
+	if c.once && !c.r.runs.stands(h.Run, verdict) {
 		return control.Begun{}, false, nil
 	}
-	b, err = c.ledger.Begin(h.Segment, d.epoch, h.Run, h.Generation, h.Tasks)
-	if planted == copiesRunBesides {
-		for from, to := range b.InHand.Spans() {
-			b.Fresh.AddRange(from, to)
-		}
-		b.InHand = codec.NSet{}
+	begin := c.ledger.Begin
+	if verdict == runRest {
+		begin = c.ledger.BeginClosed
 	}
+	b, err = begin(h.Segment, d.epoch, h.Run, h.Generation, h.Tasks)
 	return b, err == nil, err
 }
 
@@ -159,9 +175,18 @@ func (c *recorder) copyDelay(d *delivery) time.Duration {
 
 // refused puts a message back that the ledger does not take.
 func (c *recorder) refused(d *delivery, err error) *wholly {
+	if errors.Is(err, control.ErrTooManyRuns) {
+		// It passes as runs end, a few thousand in a minute; other runs' tasks go on.
+		c.r.alarmOnce("runs", "tasks of further runs wait, because a segment has as many live runs as it may", append(d.attrs(-1), "error", err)...)
+		n := uint64(max(d.dequeued, 1))
+		return &wholly{delay: c.r.jitter.around(doubled(inHandLeast, crowdedMost, n-1), "crowded", d.id, n), ours: true}
+	}
+	if errors.Is(err, control.ErrTooManyForeign) {
+		return c.crowdedForeign(d, err)
+	}
 	if errors.Is(err, control.ErrLedgerFull) {
 		c.r.alarmOnce("ledger", "the ledger has no room; tasks go back for a while", append(d.attrs(-1), "error", err)...)
-		return &wholly{delay: c.r.jitter.around(fullDelay, "full", d.id, uint64(d.dequeued))}
+		return &wholly{delay: c.r.jitter.around(fullDelay, "full", d.id, uint64(d.dequeued)), ours: true}
 	}
 	return &wholly{}
 }
@@ -176,7 +201,7 @@ func (c *recorder) beginForeign(d *delivery) *wholly {
 	d.fresh = make([]int, 0, d.count)
 	recognised := 0
 	for i := range d.tasks {
-		recorded, inHand, err := c.ledger.BeginForeign(d.header.Segment, d.epoch, d.tasks[i].Foreign)
+		recorded, inHand, err := c.ledger.BeginForeign(d.header.Segment, d.epoch, d.tasks[i].Foreign, len(d.fresh) > 0)
 		switch {
 		case err != nil:
 			c.endForeign(d, d.fresh)
@@ -189,6 +214,9 @@ func (c *recorder) beginForeign(d *delivery) *wholly {
 		default:
 			d.fresh = append(d.fresh, i)
 		}
+	}
+	if recognised > 0 {
+		c.checker.doubt(d.header.Segment)
 	}
 	c.r.recognised(d, recognised)
 	switch {
@@ -244,6 +272,55 @@ func (c *recorder) endForeign(d *delivery, tasks []int) {
 	}
 }
 
+// atLeastOnce reports whether nothing records which tasks are done. c may be nil.
+func (c *recorder) atLeastOnce() bool { return c == nil || !c.once }
+
+// beyond says what to do with a message whose run's row decides that by itself; over is false if the tasks
+// are asked of the ledger, or are done under another identity.
+func (r *processing) beyond(d *delivery, verdict runVerdict) (w *wholly, over bool) {
+	h := &d.header
+	switch {
+	case verdict.redriven() && h.Generation > 0 && isTombstone(h):
+		return &wholly{forget: true}, true // nothing is recorded that it could change
+	case verdict.redriven() && h.Generation > 0:
+		d.runless = true
+		return nil, true
+	case verdict == runClosed, verdict == runSpent:
+		return r.duplicate(d), true
+	case verdict == runAbsent && r.recorder.atLeastOnce() && d.age >= r.cfg.Retention:
+		return nil, false // its run's row went by its age, and nothing tells whether it was done
+	case verdict == runAbsent:
+		return r.unknownRun(d), true
+	case verdict == runOver:
+		return runEndedWhole(h), true
+	}
+	return nil, false
+}
+
+// runEndedWhole is the quarantine of all of a message's tasks.
+func runEndedWhole(h *codec.Header) *wholly {
+	return &wholly{reason: ReasonRunEnded, detail: fmt.Sprintf("run %v has ended; what is redriven is done all the same", h.Run)}
+}
+
+// errRunEnded is why tasks of a run that has ended go to quarantine which are in a message with others.
+var errRunEnded = errors.New("their run has ended; what is redriven is done all the same")
+
+// dropped settles a message of a run whose tasks are dropped when they are met.
+func (r *processing) dropped(d *delivery, tasks int) *wholly {
+	r.counts.dropped.Add(int64(tasks))
+	r.tallies.add(d.header.Run, control.Tally{Dropped: uint64(tasks)})
+	return &wholly{forget: true}
+}
+
+// reject gives those tasks that would be started the verdict that their run has ended. The message is open.
+func (d *delivery) reject() {
+	for k := range d.starts() {
+		i := d.at(k)
+		d.verdicts[i] = rejected
+		d.troubles = append(d.troubles, trouble{task: i, err: errRunEnded})
+	}
+}
+
 // duplicate settles a message all of whose tasks are known to be done.
 func (r *processing) duplicate(d *delivery) *wholly {
 	r.recognised(d, d.count)
@@ -259,6 +336,11 @@ func (r *processing) recognised(d *delivery, tasks int) {
 	r.tallies.add(d.header.Run, control.Tally{Duplicates: uint64(tasks)})
 }
 
-func unknownRun(h *codec.Header) *wholly {
-	return &wholly{reason: ReasonUnknownRun, detail: fmt.Sprintf("run %v has no row", h.Run)}
+// unknownRun quarantines a message whose run has no row: it was removed a retention after the run's
+// end, or somebody removed it, or there never was one.
+func (r *processing) unknownRun(d *delivery) *wholly {
+	if d.age >= r.cfg.Retention {
+		return &wholly{reason: ReasonRunExpired, detail: fmt.Sprintf("run %v has no row any more", d.header.Run)}
+	}
+	return &wholly{reason: ReasonUnknownRun, detail: fmt.Sprintf("run %v has no row", d.header.Run)}
 }

@@ -289,11 +289,16 @@ func (m *committer) outcome(d *delivery) (known bool) {
 	switch {
 	case worst == nil:
 		s.entries, s.recorded = nil, true
+		c.recordedState(d)
 		return true
 	case errors.Is(worst, control.ErrFenced):
 		// Somebody else does these tasks, or has done them: the results are dropped (P3.5).
+		signal(c.fencer.wake) // or nobody does, for the rows are those of some time ago
 		c.r.log.Info("results came after another owner of their segment; they are dropped", append(d.attrs(-1), "error", worst)...)
 		s.putBack(d, 0)
+	case isStateFull(worst):
+		c.endEntries(d)
+		s.putBack(d, c.refusedState(d, worst))
 	case !mayPass(worst):
 		c.r.alarmOnce("ledger", "results cannot be recorded; their messages go back for a while", append(d.attrs(-1), "error", worst)...)
 		c.endEntries(d)
@@ -367,7 +372,7 @@ func (c *recorder) enter(d *delivery, s *settlement, poison []condemned) {
 		}
 	case w != nil || d.verdicts == nil:
 		c.end(d, d.begun)
-	case d.header.Run == (RunID{}):
+	case d.header.Run == (RunID{}) || d.runless:
 		c.enterForeign(d, s)
 	default:
 		c.enterTasks(d, s, poison)

@@ -395,9 +395,11 @@ func TestADamagedLedgerIsNamedAndDelaysNoOtherSegment(t *testing.T) {
 func TestAtLeastOnceHasNoLedger(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.put("accounta", "work-00", 3, 5)
+		// The run's row was made in a transaction. The processor makes none.
+		before := w.requests("Batch")
 		h := &seen{}
 		s := w.drain(h, ProcessorOptions{UntilIdle: 3 * time.Second})
-		if n := w.requests("Batch"); n != 0 || s.Commits+s.Recorded != 0 {
+		if n := w.requests("Batch") - before; n != 0 || s.Commits+s.Recorded != 0 {
 			t.Errorf("%d transactions, %+v", n, s)
 		}
 		w.expectBook(0, 0)

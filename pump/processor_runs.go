@@ -30,10 +30,44 @@ const (
 	// read: at-least-once goes on without it (P5.6).
 	runGoOn runVerdict = iota
 	runClosed
+	// runRest: it is closed, and had tasks in quarantine then, which the ledger knows.
+	runRest
+	// runSpent: it is closed, and what the ledger knew of tasks in quarantine was given up.
+	runSpent
+	// runEnded: what is not recorded of it goes to quarantine. runOver: all that comes does. runDropped: what comes
+	// is dropped.
+	runEnded
+	runOver
+	runDropped
 	runAbsent
 	// runUnread: its row could not be read. Only lookSince says so.
 	runUnread
 )
+
+// verdictOf is what a run's row says about its messages.
+func verdictOf(run *control.Run) runVerdict {
+	switch {
+	case run.State == control.RunClosed && run.Over:
+		return runSpent
+	case run.State == control.RunClosed && run.Rest > 0:
+		return runRest
+	case run.State == control.RunClosed:
+		return runClosed
+	case run.State != control.RunEnded:
+		return runGoOn
+	case run.Drop:
+		return runDropped
+	case run.Over:
+		return runOver
+	}
+	return runEnded
+}
+
+// redriven reports whether a task that was redriven is done under the identity of a foreign
+// message: the ledger says nothing of its run any more, and never will.
+func (v runVerdict) redriven() bool {
+	return v == runSpent || v == runEnded || v == runOver || v == runDropped || v == runAbsent
+}
 
 // runReader reads run rows; *control.Runs is one.
 type runReader interface {
@@ -81,8 +115,17 @@ func (c *runCache) lookSince(ctx context.Context, id RunID, since time.Time) run
 	return e.verdict
 }
 
-// goesOn reports whether a run is known to be open, without asking anybody.
-func (c *runCache) goesOn(id RunID) bool {
+// forget has the rows of runs read anew: they say something else by now.
+func (c *runCache) forget(runs []RunID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range runs {
+		delete(c.known, id)
+	}
+}
+
+// stands reports whether a verdict on a run is still what is known, without asking anybody.
+func (c *runCache) stands(id RunID, verdict runVerdict) bool {
 	c.mu.Lock()
 	e := c.known[id]
 	c.mu.Unlock()
@@ -91,7 +134,7 @@ func (c *runCache) goesOn(id RunID) bool {
 	}
 	select {
 	case <-e.read:
-		return e.verdict == runGoOn && !e.unread
+		return e.verdict == verdict && !e.unread
 	default:
 		return false
 	}
@@ -161,11 +204,7 @@ func (c *runCache) readRow(ctx context.Context, id RunID, e *runEntry) {
 	switch {
 	case err == nil:
 		lasts = runKnownFor
-		if run.State == control.RunClosed {
-			e.verdict = runClosed
-		}
-	case errors.Is(err, control.ErrNoRun) && planted == unknownRunIsNew:
-		lasts = runKnownFor
+		e.verdict = verdictOf(&run)
 	case errors.Is(err, control.ErrNoRun):
 		e.verdict = runAbsent
 	default:

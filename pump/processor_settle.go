@@ -195,9 +195,6 @@ func (r *processing) settle(d *delivery) {
 		r.letGo(d)
 	}
 	s := d.settlement
-	if planted == deleteBeforePoison && len(s.copies) > 0 && s.copies[0].reason != "" && s.final == stepDelete {
-		r.endEarly(d)
-	}
 	for len(s.copies) > 0 {
 		if err := r.putCopy(d, &s.copies[0]); err != nil {
 			r.settleLater(d, err)
@@ -210,9 +207,6 @@ func (r *processing) settle(d *delivery) {
 	}
 	// After every effect, before the message can be gone (P3.3).
 	if len(s.entries) > 0 {
-		if planted == deleteBeforeLedger && s.final == stepDelete {
-			r.endEarly(d)
-		}
 		r.recorder.add(d)
 		return
 	}
@@ -235,10 +229,14 @@ func (r *processing) settle(d *delivery) {
 		r.counts.retried.Add(int64(s.retried))
 		r.counts.released.Add(int64(s.released))
 		r.tallies.add(d.header.Run, control.Tally{Retried: uint64(s.retried)})
+		if r.recorder != nil {
+			r.recorder.deleted(d)
+		}
 		if d.passes() {
 			r.counts.passed.Add(1)
 			r.hints.later(d, s.delay)
 		} else if s.delay > 0 {
+			r.meets(d, s.delay)
 			r.poller.comesBack(time.Now().Add(s.delay))
 		}
 	case storage.Is(err, storage.Gone):
@@ -292,6 +290,9 @@ func (r *processing) putCopy(d *delivery, c *poisonOrRest) error {
 	if c.forward {
 		return r.bringHome(d, c)
 	}
+	if !r.share.Load().uses(c.shard.account) {
+		return errNotHome // which was found empty: the message in hand has been settled by another process
+	}
 	if c.row != nil {
 		if err := r.writeCause(c.row); err != nil {
 			return err
@@ -302,6 +303,7 @@ func (r *processing) putCopy(d *delivery, c *poisonOrRest) error {
 		return err
 	}
 	if c.delay > 0 {
+		r.meets(d, c.delay)
 		r.poller.comesBack(time.Now().Add(c.delay))
 	}
 	if c.reason != "" {
@@ -321,7 +323,11 @@ func (r *processing) settleLater(d *delivery, err error) {
 		r.settled(d)
 		return
 	case errors.Is(err, errNotHome): // it is judged anew when it comes back
-		s.copies, s.final, s.delay = nil, stepRelease, passMost
+		s.copies, s.final, s.delay, s.text = nil, stepRelease, passMost, nil
+		s.retried = 0
+		if r.recorder != nil {
+			r.recorder.unquarantine(d)
+		}
 	case over > settleAfterLease, over > 0 && (s.final == stepRelease || len(s.copies) > 0):
 		// A release is over by itself, and copies without the lease would only be
 		// copies more: whoever gets the message next makes them again.

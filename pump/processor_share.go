@@ -205,7 +205,7 @@ func (s *share) wanted() []bool {
 func (s *share) stray(at *shard, segment uint32) *shard {
 	i, ok := s.index[at]
 	home := s.of.Home(segment)
-	if !ok || i == home || !s.keeps[i] || time.Since(s.view.Read) >= control.MapMaxAge {
+	if !ok || i == home || !s.keeps[i] || !young(s.view.Read) {
 		return nil
 	}
 	if s.view.Spills != nil && s.view.Spills[segment] != 0 {
@@ -216,6 +216,11 @@ func (s *share) stray(at *shard, segment uint32) *shard {
 		}
 	}
 	return s.shards[home]
+}
+
+// uses reports whether the workload uses an account, as far as is known.
+func (s *share) uses(a *account) bool {
+	return s == nil || slices.ContainsFunc(s.of.Shards, func(sh shardmap.Shard) bool { return sh.Account == a.name })
 }
 
 // Releasing what is others' (P7).

@@ -32,11 +32,22 @@ type ProcessorState struct {
 	Latency Latency `json:"latency"`
 	// Uncommitted are messages whose results wait to be recorded in the ledger, Unfenced
 	// segments whose ledger is not this process's yet, so that their tasks wait (mode once, and with a reducer).
-	Uncommitted int              `json:"uncommitted"`
-	Unfenced    int              `json:"unfenced"`
-	Cluster     ClusterState     `json:"cluster"`
-	Accounts    []AccountState   `json:"accounts"`
-	Done        ProcessorSummary `json:"done"`
+	Uncommitted int `json:"uncommitted"`
+	Unfenced    int `json:"unfenced"`
+	// StateUsed is the part of its bound (1 MiB compressed, 16 MiB before) that the fullest reducer's state of
+	// its segments takes, from 0 to 1. StatesFull is of how many segments the state had no room for results
+	// within the last hour: their tasks wait, and those that do not fit go into quarantine after an hour.
+	StateUsed  float64 `json:"stateUsed"`
+	StatesFull int     `json:"statesFull"`
+	// Ledger is what the fullest of its segments uses of its ledger's bounds; zeros without a ledger.
+	Ledger LedgerStatus `json:"ledger"`
+	// ForeignWaits is in how many segments foreign messages have lately waited because the segment keeps as many
+	// names of done ones as it may (mode once): their deletes were not acknowledged.
+	ForeignWaits int `json:"foreignWaits"`
+
+	Cluster  ClusterState     `json:"cluster"`
+	Accounts []AccountState   `json:"accounts"`
+	Done     ProcessorSummary `json:"done"`
 }
 
 // ClusterState is a process's place in the cluster, as of its last look.
@@ -113,7 +124,7 @@ func (p *Processor) State() ProcessorState {
 	s.Queues = r.poller.polled()
 	_, retry := r.terms.backoff(0)
 	s.Latency = r.latency.lately()
-	s.Handlers = r.backlog.handlers()
+	s.Handlers = r.o.Concurrency
 	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.lease().Seconds(), r.terms.task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:
@@ -129,6 +140,14 @@ func (p *Processor) State() ProcessorState {
 			s.Uncommitted, s.Unfenced = c.uncommitted(), len(c.toFence(r.member.Load()))
 			if s.Unfenced > 0 {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("the ledger of %d of its segments is not its own yet", s.Unfenced))
+			}
+			s.Ledger = ledgerStatus(c.ledger.Use())
+			s.StateUsed, s.StatesFull = c.stateUsed(), c.states.count()
+			if s.StatesFull > 0 {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("the reducer's state of %d of its segments is full: keep less of each key, or use more segments", s.StatesFull))
+			}
+			if s.ForeignWaits = c.names.count(); s.ForeignWaits > 0 {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("foreign messages of %d of its segments wait until deletes of done ones are acknowledged", s.ForeignWaits))
 			}
 			if c.full() {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("the results of %d messages wait to be recorded", s.Uncommitted))

@@ -42,6 +42,9 @@ func (d *delivery) traceless() int64 { return max(0, d.dequeued-1-int64(d.header
 // suspicious reports whether a message has come back often enough for its tasks to
 // be suspected of ending their processes.
 func (r *processing) suspicious(d *delivery) bool {
+	if c := r.recorder; c != nil && c.states.full(d.header.Segment) {
+		return false // it was put back for want of room (processor_record_full.go)
+	}
 	n := d.traceless()
 	return n >= suspectAfter && n >= suspectAt(r.crowd(d))
 }
@@ -96,11 +99,17 @@ func (c *crowds) most(q *shard) int {
 	return max(1, c.of[q].owners)
 }
 
-// condemned says whether a single task is out of attempts although it comes back:
+// outOfTrials reports whether a single task has had all of its attempts, the last of them alone in a
+// process. Attempts by themselves do not say so: they may be failures under a larger MaxAttempts.
+func (r *processing) outOfTrials(d *delivery) bool {
+	most := r.o.Retry.MaxAttempts
+	return most > 0 && int64(d.header.Attempt) >= int64(most) && d.aloneTrials() >= min(aloneAttempts, most)
+}
+
+// endsProcess says whether a single task is out of attempts although it comes back:
 // the last was written down before it began, and nothing was heard of it.
 func (r *processing) endsProcess(d *delivery) *wholly {
-	most := r.o.Retry.MaxAttempts
-	if d.count != 1 || d.trial || most <= 0 || int64(d.header.Attempt) < int64(most) || !r.suspicious(d) {
+	if d.count != 1 || d.trial || !r.outOfTrials(d) || !r.suspicious(d) {
 		return nil
 	}
 	return &wholly{
@@ -167,9 +176,17 @@ func (r *processing) piece(d *delivery, pieces []poisonOrRest, from, to int) (_ 
 // put anew, so that its deliveries count from zero: it would be suspicious when it is
 // back here, although its tasks have ended nobody. (A handler that gives tasks back again
 // and again would otherwise have every message cut into single tasks.) A message of
-// one task is not: what was found out about it would be forgotten.
+// one task is not: what was found out about it would be forgotten; but if nothing was yet, and it goes
+// back because its segment is not ready here, it is.
 func (r *processing) acquits(d *delivery) bool {
-	return d.count > 1 && d.whole == nil && d.traceless()+int64(r.crowd(d)) >= suspectAt(r.crowd(d)) && r.keeper.trusted(d)
+	switch {
+	case d.whole != nil && !d.whole.ours, d.count == 1 && (d.whole == nil || r.suspicious(d)):
+		return false
+	}
+	if _, ok := wrapped(d, d.header.Attempt); d.foreign != "" && !ok {
+		return false // put anew it would be another message, by its id (P1.4)
+	}
+	return d.traceless()+int64(r.crowd(d)) >= suspectAt(r.crowd(d)) && r.keeper.trusted(d)
 }
 
 // planPieces settles a message that is cut into pieces. Without trust in the lease it is
@@ -193,8 +210,12 @@ func (r *processing) putBackSuspect(d *delivery, delay time.Duration, released i
 	case d.mark == markInRow:
 		d.untried = true
 	case r.acquits(d):
+		text, ok := wrapped(d, d.header.Attempt)
+		if !ok {
+			text = d.text
+		}
 		return &settlement{
-			copies: []poisonOrRest{{shard: d.shard, text: d.text, delay: delay, tasks: d.count}},
+			copies: []poisonOrRest{{shard: d.shard, text: text, delay: delay, tasks: d.count}},
 			final:  stepDelete, released: released,
 		}
 	}

@@ -22,9 +22,9 @@ const (
 )
 
 // tallies is what this process has done of each run, which it writes to rows of
-// its own for whoever looks at the run (origins B1). They are for people: nothing
-// waits for them, nothing is decided by them, and what could not be written is
-// written with the next beat, or never.
+// its own for whoever looks at the run (origins B1). They are for people, and for the
+// closer, which ends no run of which something was met of late. What could not be
+// written is written with the next beat, or never.
 type tallies struct {
 	write func(ctx context.Context, run RunID, t control.Tally) error
 
@@ -38,6 +38,7 @@ type runTally struct {
 	now     control.Tally
 	written control.Tally
 	changed time.Time
+	hidden  time.Time // until when something of it may be hidden
 }
 
 func newTallies(write func(context.Context, RunID, control.Tally) error) *tallies {
@@ -59,7 +60,12 @@ func (t *tallies) add(run RunID, done control.Tally) {
 		r = &runTally{run: run}
 		t.runs[run] = r
 	}
-	r.now, r.changed = r.now.Add(done), time.Now()
+	r.changed = time.Now()
+	if until := r.changed.Add(done.Hides); until.After(r.hidden) {
+		r.hidden = until
+	}
+	done.Hides = 0
+	r.now = r.now.Add(done)
 }
 
 // forget makes room for half as many as are kept, so that it is not called for each run.
@@ -92,6 +98,7 @@ func (t *tallies) flush(ctx context.Context) {
 	values := make([]control.Tally, len(changed))
 	for i, r := range changed {
 		values[i] = r.now
+		values[i].Hides = max(0, time.Until(r.hidden))
 	}
 	t.mu.Unlock()
 	for i, r := range changed {
@@ -100,6 +107,7 @@ func (t *tallies) flush(ctx context.Context) {
 		}
 		t.mu.Lock()
 		r.written = values[i]
+		r.written.Hides = 0
 		t.mu.Unlock()
 	}
 }

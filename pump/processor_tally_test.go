@@ -55,7 +55,9 @@ func TestTalliesSayWhatWasDoneOfARun(t *testing.T) {
 			Handled: uint64(first.Handled + second.Handled), Failed: uint64(first.Failed + second.Failed + first.Rejected + second.Rejected),
 			Retried: uint64(first.Retried + second.Retried), Quarantined: uint64(first.Quarantined + second.Quarantined),
 		}
-		if sum, rows := w.noted(); sum != want || rows != 2 {
+		sum, rows := w.noted()
+		sum.Met, sum.Hides = 0, 0
+		if sum != want || rows != 2 {
 			t.Errorf("in the end %+v in %d rows, want %+v", sum, rows, want)
 		}
 		if done := int(want.Handled + want.Quarantined); done != tasks {

@@ -49,14 +49,14 @@ func newTerms(o *ProcessorOptions) *terms { return &terms{visibility: o.Visibili
 func (t *terms) settled(held time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held.add(held, 1, time.Now())
+	t.held.add(held, time.Now())
 }
 
-// handled notes that a handler was at work for so long until now, on so many tasks, or once on a batch.
-func (t *terms) handled(took time.Duration, starts int, now time.Time) {
+// handled notes that a handler was at work for so long until now.
+func (t *terms) handled(took time.Duration, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tasks.add(took/time.Duration(starts), starts, now)
+	t.tasks.add(took, now)
 }
 
 // lease is for how long a message that is got now should be hidden, in whole seconds.
@@ -125,14 +125,14 @@ type spans struct {
 // fadeEvery is how often counts are made smaller, at most.
 const fadeEvery = time.Second
 
-// add counts n that have ended now and took so long each.
-func (s *spans) add(d time.Duration, n int, now time.Time) {
+// add counts one that has ended now.
+func (s *spans) add(d time.Duration, now time.Time) {
 	if passed := now.Sub(s.faded); passed >= fadeEvery {
 		s.fade(passed)
 		s.faded = now
 	}
-	s.counts[spanBucket(d)] += float64(n)
-	s.total += float64(n)
+	s.counts[spanBucket(d)]++
+	s.total++
 }
 
 // fade forgets half of what was counted in a minute, or in eight times as long as

@@ -44,8 +44,8 @@ func TestP9WhatIsMeasuredInOneInstantHasNoOrder(t *testing.T) {
 			at = at.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "pause")))
 			shuffled := rapid.Permutation(ended).Draw(t, "order")
 			for i := range ended {
-				a.add(time.Duration(ended[i]), 1, at)
-				b.add(time.Duration(shuffled[i]), 1, at)
+				a.add(time.Duration(ended[i]), at)
+				b.add(time.Duration(shuffled[i]), at)
 			}
 		}
 		if a != b {
@@ -91,7 +91,7 @@ func TestAFixedVisibilityAndBaseStayFixed(t *testing.T) {
 	terms := newTerms(&ProcessorOptions{Visibility: 12 * time.Second, Retry: RetryPolicy{Base: 3 * time.Second, Max: time.Minute}})
 	for range 100 {
 		terms.settled(10 * time.Minute)
-		terms.handled(10*time.Minute, 1, time.Now())
+		terms.handled(10*time.Minute, time.Now())
 	}
 	if lease, longer := terms.lease(), terms.longer(12*time.Second, time.Hour); lease != 12*time.Second || longer != lease {
 		t.Errorf("leases of %v and %v", lease, longer)
@@ -119,7 +119,7 @@ func TestDelaysFollowHowLongATaskTakes(t *testing.T) {
 		}
 		terms := newTerms(&o)
 		if c.took > 0 {
-			terms.handled(c.took, 1, time.Now())
+			terms.handled(c.took, time.Now())
 		}
 		within := func(got, want time.Duration) bool { return got >= want && float64(got) <= 1.25*float64(want) }
 		for i, n := range []uint64{0, 1, 2, 20} {

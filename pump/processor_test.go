@@ -9,7 +9,7 @@ import (
 func TestEveryTaskIsHandledOnceAndEveryMessageDeleted(t *testing.T) {
 	inWorld(t, 3, 4, nil, func(t *testing.T, w *world) {
 		tasks := w.spread(10, 25)
-		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, time.Millisecond) }}
+		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 100*time.Millisecond) }}
 		s := w.drain(h, ProcessorOptions{UntilIdle: 5 * time.Second})
 		h.expect(t, tasks, tasks)
 		if n := w.left(); n != 0 {
@@ -18,7 +18,7 @@ func TestEveryTaskIsHandledOnceAndEveryMessageDeleted(t *testing.T) {
 		if s.Handled != int64(tasks) || s.Envelopes != 3*4*10 || s.Failed+s.Retried+s.Quarantined+s.Released+s.Lost != 0 {
 			t.Errorf("summary %+v", s)
 		}
-		if n := h.atOnce(); n != 64 {
+		if n := h.atOnce(); n != defaultConcurrency {
 			t.Errorf("%d tasks at once, want the default concurrency", n)
 		}
 		t.Logf("%+v", s)

@@ -25,6 +25,7 @@ import (
 // world is simulated accounts with a workload in them, in a bubble of virtual
 // time. The real driver talks to the real wire protocol.
 type world struct {
+	many int // runs made by manyRun
 	t    *testing.T
 	sim  *azsim.Sim
 	cfg  Config // of whoever puts; has its defaults
@@ -118,7 +119,7 @@ func (w *world) newRun() RunID {
 
 // config is the configuration of one instance.
 func (w *world) config(instance string, queues int) Config {
-	c := Config{Workload: "work", Instance: instance, Segments: w.pinned, Delivery: w.delivery, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	c := Config{Workload: "work", Instance: instance, Segments: w.pinned, Delivery: w.delivery, Retention: w.cfg.Retention, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if w.turns != nil {
 		c.seeding = w.turns.of(instance)
 	}

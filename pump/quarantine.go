@@ -130,7 +130,7 @@ func OpenQuarantine(ctx context.Context, cfg Config) (*Quarantine, error) {
 	if err := q.reload(ctx); err != nil {
 		return nil, err
 	}
-	if err := cfg.said().Check(q.workload); err != nil {
+	if err := cfg.spec().Check(q.workload); err != nil {
 		return nil, err
 	}
 	q.runs = control.NewRuns(q.fleet.control, cfg.Workload)
@@ -145,17 +145,20 @@ func (q *Quarantine) reload(ctx context.Context) error {
 		w, err = control.LoadWorkload(ctx, q.fleet.control, q.cfg.Workload)
 		return err
 	})
+	if err == nil && q.workload != nil {
+		err = q.workload.Replaced(w)
+	}
 	if err != nil {
-		return withAdvice(&q.cfg, err)
+		return withAdvice(ctx, &q.cfg, err)
 	}
 	q.workload, q.read = w, sent
 	return nil
 }
 
-// homeOf gives the queue that a segment's messages are put into, by a map that is young
-// enough for that (P6.5).
+// homeOf gives the queue that a segment's messages are put into, by a map with half of its
+// time left at least (P6.5).
 func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*shard, error) {
-	if time.Since(q.read) > control.MapMaxAge/2 {
+	if elapsed(q.read) >= control.MapMaxAge/2 {
 		if err := q.reload(ctx); err != nil {
 			return nil, err
 		}

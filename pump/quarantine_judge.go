@@ -40,7 +40,7 @@ func (q *Quarantine) readCauses(ctx context.Context) error {
 	n := 0
 	for e, err := range q.fleet.control.Query(ctx, storage.Query{Partition: causePartition(q.cfg.Workload)}) {
 		if err != nil {
-			return withAdvice(&q.cfg, err)
+			return withAdvice(ctx, &q.cfg, err)
 		}
 		if n++; n > causesMost {
 			q.cfg.Log.Warn("there are more causes in rows than are read; some messages are shown without", "read", causesMost)
@@ -166,8 +166,6 @@ func (q *Quarantine) problem(ctx context.Context, m *QuarantinedMessage, err err
 		switch s := q.runState(ctx, run); {
 		case s.err != nil:
 			return "its run's row cannot be read: " + s.err.Error()
-		case s.absent:
-			return "its run has no row, so nobody can say whether it was done before; distribute its source again"
 		case s.closed:
 			return "its run is closed: it was done, and would be deleted unread"
 		}
@@ -177,8 +175,11 @@ func (q *Quarantine) problem(ctx context.Context, m *QuarantinedMessage, err err
 
 // runSeen is what a run's row says.
 type runSeen struct {
-	absent, closed bool
-	err            error
+	// closed: it is done, and nothing of it was in quarantine. told: owners keep a ledger of it, so that
+	// they are told of what is dropped. A task of any other run is done under another identity when it
+	// is redriven.
+	closed, told bool
+	err          error
 }
 
 // runState reads a run's row, each once.
@@ -192,9 +193,15 @@ func (q *Quarantine) runState(ctx context.Context, id RunID) runSeen {
 		run, err = q.runs.Get(ctx, id)
 		return err
 	})
-	s = runSeen{closed: run.State == control.RunClosed, absent: errors.Is(err, control.ErrNoRun), err: err}
-	if s.absent {
+	if s = (runSeen{err: err}); errors.Is(err, control.ErrNoRun) {
 		s.err = nil
+	} else if err == nil {
+		switch v := verdictOf(&run); v {
+		case runClosed:
+			s.closed = true
+		case runGoOn, runRest:
+			s.told = true
+		}
 	}
 	if len(q.known) >= maxRuns {
 		clear(q.known)

@@ -147,15 +147,20 @@ func (q *Quarantine) trying(ctx context.Context, s *shard, operation, object str
 		if err = f(ctx); !storage.Ambiguous(err) {
 			return err
 		}
-		wait := jitter(q.cfg.Instance).full(time.Second, 5*time.Second, operation, s.String()+object, try)
-		if e, ok := asStorageError(err); ok {
-			wait += e.RetryAfter
-		}
-		if !waitFor(ctx, wait) {
+		if !q.pauseAfter(ctx, err, operation, s.String()+object, try) {
 			return err
 		}
 	}
 	return err
+}
+
+// pauseAfter waits before a request that failed is made again; false: ctx has ended.
+func (q *Quarantine) pauseAfter(ctx context.Context, err error, operation, object string, try uint64) bool {
+	wait := jitter(q.cfg.Instance).full(time.Second, 5*time.Second, operation, object, try)
+	if e, ok := asStorageError(err); ok {
+		wait += e.RetryAfter
+	}
+	return waitFor(ctx, wait)
 }
 
 // scanAccount visits the messages of one account.

@@ -105,10 +105,7 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hi
 	}
 	var home *shard
 	if text != nil {
-		if home, err = q.homeOf(ctx, segment); err != nil {
-			return scanKeep, err
-		}
-		if err := q.trying(ctx, home, "put", m.ID, func(ctx context.Context) error { return home.put(ctx, text, 0) }); err != nil {
+		if home, err = q.putHome(ctx, m.ID, text, segment); err != nil {
 			return scanKeep, err
 		}
 	}
@@ -136,6 +133,29 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hi
 		hints.put(ctx, home, segment) // last: it may take a while, and the message in quarantine is leased
 	}
 	return scanGone, nil
+}
+
+// putHome puts a text into the queue that is its segment's home when it is sent, and gives
+// that queue. Each try asks anew: minutes may pass between two, in which the account of
+// before may have been drained and removed. A copy that an unanswered try has left
+// elsewhere is recognised by its tasks, or read by no process.
+func (q *Quarantine) putHome(ctx context.Context, object string, text []byte, segment uint32) (home *shard, err error) {
+	for try := uint64(0); ; try++ {
+		if home, err = q.homeOf(ctx, segment); err == nil {
+			about := home.digest(text)
+			if err = home.pay(ctx, classPut, 1, opPut, about); err != nil {
+				return nil, err
+			}
+			if !young(q.read) { // the budget has kept it waiting for so long
+				try--
+				continue
+			}
+			err = home.putBy(ctx, q.read, text, 0, about)
+		}
+		if !storage.Ambiguous(err) || try == quarantineTries-1 || !q.pauseAfter(ctx, err, "put", object, try) {
+			return home, err
+		}
+	}
 }
 
 // parts are a message cut into the tasks that are meant and the others.
@@ -210,7 +230,7 @@ func (q *Quarantine) replacement(ctx context.Context, m *QuarantinedMessage, p p
 	switch s := q.runState(ctx, m.header.Run); {
 	case s.err != nil:
 		return nil, 0, s.err
-	case s.absent, s.closed:
+	case !s.told:
 		return nil, 0, nil
 	}
 	text, err = tombstone(p.header, q.by(), time.Now())

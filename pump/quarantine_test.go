@@ -299,7 +299,7 @@ func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
 // recorded is how many tasks of the world's run the ledger has as done and as quarantined.
 func (w *world) recorded() (done, quarantined uint64) {
 	w.t.Helper()
-	all, err := control.ReadProgress(w.t.Context(), w.table(), w.cfg.Workload, w.shardMap().Segments)
+	all, err := control.ReadProgress(w.t.Context(), w.table(), w.cfg.Workload, w.shardMap().Segments, w.run)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -378,13 +378,18 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 			}
 			return text
 		}
-		bad := map[string]string{ // id to a part of the problem
-			w.putText("accounta", queue, cause(build(codec.Header{Workload: "other", Run: w.run}), ReasonOtherWorkload)):         `belongs to workload "other"`,
-			w.putText("accounta", queue, cause(build(codec.Header{Workload: "work", Run: RunID{7}}), ReasonUnknownRun)):          "its run has no row",
-			w.putText("accounta", queue, cause(build(codec.Header{Workload: "work", Run: w.run, Segment: 4000}), ReasonCorrupt)): "segment 4000 of 64",
-			w.putText("accounta", queue, cause(good[:len(good)-8], ReasonTruncated)):                                             "it cannot be unpacked",
-			w.putText("accounta", queue, good[:40]):                                                   "it is damaged",
-			w.putText("accounta", queue, cause(build(codec.Header{Workload: "work"}), ReasonBadLine)): "correct its source",
+		bad := map[string]string{} // id to a part of the problem
+		for _, c := range []struct {
+			text []byte
+			part string
+		}{
+			{cause(build(codec.Header{Workload: "other", Run: w.run}), ReasonOtherWorkload), `belongs to workload "other"`},
+			{cause(build(codec.Header{Workload: "work", Run: w.run, Segment: 4000}), ReasonCorrupt), "segment 4000 of 64"},
+			{cause(good[:len(good)-8], ReasonTruncated), "it cannot be unpacked"},
+			{good[:40], "it is damaged"},
+			{cause(build(codec.Header{Workload: "work"}), ReasonBadLine), "correct its source"},
+		} {
+			bad[w.putText("accounta", queue, c.text)] = c.part
 		}
 		time.Sleep(time.Second)
 		for _, dry := range []bool{true, false} {

@@ -61,7 +61,7 @@ func readStates(ctx context.Context, cfg Config, can func(reducer string) error)
 		table := openFleet(&cfg, control.TableName).control
 		w, err := control.LoadWorkload(ctx, table, cfg.Workload)
 		if err != nil {
-			fail(withAdvice(&cfg, err))
+			fail(withAdvice(ctx, &cfg, err))
 			return
 		}
 		if w.Reducer == "" {
@@ -74,7 +74,7 @@ func readStates(ctx context.Context, cfg Config, can func(reducer string) error)
 		}
 		for record, err := range control.ReadRecord(ctx, table, cfg.Workload, w.Map.Segments) {
 			if err != nil {
-				fail(withAdvice(&cfg, err))
+				fail(withAdvice(ctx, &cfg, err))
 				return
 			}
 			if b := record.State(); len(b) > 0 && !yield(segmentState{record.Segment, b}, nil) {

@@ -82,6 +82,7 @@ type repair struct {
 	began time.Time
 
 	run     control.Run
+	source  Source      // as it was looked up
 	counts  []uint64    // tasks of each segment, by the source
 	missing []gapCursor // by segment
 
@@ -157,11 +158,14 @@ func (r *repair) compare(ctx context.Context) error {
 	if r.run.Fingerprint == "" {
 		return fmt.Errorf("run %s: %w", r.run.ID, ErrNotReplayable)
 	}
-	print, live, err := r.d.fingerprint(ctx)
-	switch {
-	case err != nil:
+	of := r.d.begin()
+	if err := r.d.fix(ctx, of); err != nil {
 		return err
-	case live:
+	}
+	r.source = of.source
+	print := r.d.fingerprint(of.print)
+	switch {
+	case of.live:
 		return ErrNotReplayable
 	case print != r.run.Fingerprint:
 		return fmt.Errorf("run %s: %w: %s", r.run.ID, ErrSourceChanged, strings.Join(differences(r.run.Fingerprint, print), "; "))
@@ -204,7 +208,7 @@ func value(s string) string {
 func (r *repair) count(ctx context.Context) error {
 	d := r.d
 	dist := r.reading()
-	source, err := d.source.Open(ctx, nil)
+	source, err := r.source.Open(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -218,6 +222,9 @@ func (r *repair) count(ctx context.Context) error {
 	done := dist.watch(ctx)
 	err = dist.read.read(ctx, ctx)
 	done()
+	if err == nil {
+		err = unchanged(source)
+	}
 	if err != nil {
 		return err
 	}
@@ -246,6 +253,8 @@ func (r *repair) passOver(dist *distribution, bad *BadInput) error {
 // reading makes a distribution of this run.
 func (r *repair) reading() *distribution {
 	dist := r.d.begin()
+	dist.repairs = true
+	dist.source = r.source
 	dist.id, dist.log = r.run.ID, r.d.cfg.Log.With("run", r.run.ID.String())
 	return dist
 }

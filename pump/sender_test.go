@@ -272,3 +272,124 @@ func TestASenderThatSentNothingHasNoRun(t *testing.T) {
 		}
 	})
 }
+
+// sendsWithin sends one task with a patience.
+func (w *world) sendsWithin(s *Sender, patience time.Duration, text string) error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	return s.Send(ctx, newTask(text))
+}
+
+// A sender belongs to a program that runs for months: no trouble of its first minute may last longer than it does.
+func TestAFirstSendInADarkMinuteWaitsAndTheSenderLives(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		dark := w.fault(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.FailBefore})
+		s := w.sender(SenderOptions{})
+		began := time.Now()
+		err := w.sendsWithin(s, 10*time.Second, "first")
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "control account accounta") || took > 11*time.Second {
+			t.Errorf("after %v: %v", took, err)
+		}
+		patient := make(chan error, 1)
+		go func() { patient <- w.sendsWithin(s, time.Hour, "patient") }()
+		time.Sleep(3 * time.Minute)
+		if err := w.sendsWithin(s, time.Second, "again"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		dark.Remove()
+		if err := <-patient; err != nil {
+			t.Errorf("who waited: %v", err)
+		}
+		if err := w.sendsWithin(s, time.Minute, "after"); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+		summary, err := s.Close(t.Context())
+		if got := w.collect(); err != nil || summary.Tasks != 2 || len(got) != 2 {
+			t.Errorf("%d tasks in the queues, %+v, %v", len(got), summary, err)
+		}
+	})
+}
+
+func TestARefusedBeginningIsTheErrorOfItsSendAndTheNextTriesAgain(t *testing.T) {
+	for _, refused := range []azsim.Rule{
+		{Status: 403, Code: "AuthorizationPermissionMismatch"},
+		{Status: 400, Code: "InvalidInput"},
+	} {
+		t.Run(refused.Code, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				refused.Instance, refused.Service, refused.Fault = "d", "table", azsim.Answer
+				rule := w.fault(refused)
+				s := w.sender(SenderOptions{})
+				for range 3 {
+					began := time.Now()
+					err := w.sendsWithin(s, time.Minute, "refused")
+					if took := time.Since(began); err == nil || !strings.Contains(err.Error(), refused.Code) || took > 20*time.Second {
+						t.Errorf("after %v: %v", took, err)
+					}
+				}
+				rule.Remove()
+				if err := w.sendsWithin(s, time.Minute, "good"); err != nil {
+					t.Fatal(err)
+				}
+				summary, err := s.Close(t.Context())
+				if got := w.collect(); err != nil || summary.Tasks != 1 || len(got) != 1 {
+					t.Errorf("%d tasks in the queues, %+v, %v", len(got), summary, err)
+				}
+			})
+		})
+	}
+}
+
+func TestAfterARunThatFailedTheNextSendBeginsAnother(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.sender(SenderOptions{})
+		if err := s.Send(t.Context(), newTask("first")); err != nil {
+			t.Fatal(err)
+		}
+		refused := w.fault(azsim.Rule{Instance: "d", Fault: azsim.Answer, Status: 400, Code: "InvalidInput"}, "PutMessage")
+		for range 3 {
+			if err := w.sendsWithin(s, time.Minute, "refused"); err == nil || !strings.Contains(err.Error(), "InvalidInput") {
+				t.Errorf("got %v", err)
+			}
+		}
+		refused.Remove()
+		began := time.Now()
+		if err := w.sendsWithin(s, time.Minute, "second"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		summary, err := s.Close(t.Context())
+		if err != nil || summary.Tasks != 1 {
+			t.Errorf("%+v, %v", summary, err)
+		}
+		states := map[string]int{}
+		for _, run := range w.runsOf() {
+			if run.Mode == "client" {
+				states[string(run.State)]++
+			}
+		}
+		if states[string(control.RunSealed)] != 1 || states[string(control.RunBroken)] != 3 || len(w.collect()) != 2 {
+			t.Errorf("%v", states)
+		}
+	})
+}
+
+func TestASenderIsClosedAtOnceWhileItsRunCannotBegin(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		w.fault(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.HangBefore})
+		s := w.sender(SenderOptions{})
+		sent := make(chan error, 1)
+		go func() { sent <- s.Send(t.Context(), newTask("x")) }()
+		time.Sleep(20 * time.Second)
+		began := time.Now()
+		summary, err := s.Close(t.Context())
+		if took := time.Since(began); err != nil || !summary.Run.IsZero() || took > 5*time.Second {
+			t.Errorf("after %v: %+v, %v", took, summary, err)
+		}
+		if err := <-sent; !errors.Is(err, ErrSenderClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

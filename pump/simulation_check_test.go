@@ -35,6 +35,7 @@ type simJudge struct {
 	sealed       int
 	closed       int
 	broken       int
+	ended        int
 	fences       map[simFence]string  // whose each is
 	shut         map[codec.RunID]bool // runs that were closed when copies of their messages were put
 	owning       map[string]string    // what is under way with a message's receipt, by process and message
@@ -58,14 +59,19 @@ func (w *simWorld) begins(p *simProcess, t *Task) (*simTask, error) {
 	if source == nil || record >= source.n || source.key(record) != string(t.Key) {
 		return nil, fmt.Errorf("%q of key %q is of no source", t.Body, t.Key)
 	}
-	if of := source.tasks[t.Segment]; t.N >= uint64(len(of)) || of[t.N] != record {
+	key := simKey{t.Run, t.Segment, t.N}
+	if !source.isTask(record, key) {
 		return nil, fmt.Errorf("record %d of source %s is task %d of segment %d", record, name, t.N, t.Segment)
 	}
-	key := simKey{t.Run, t.Segment, t.N}
 	task := w.tasks[key]
 	if task == nil {
 		task = &simTask{simKey: key, source: source, record: record}
 		w.tasks[key] = task
+		first := simKey{t.Run, t.Segment, 0}
+		w.most[first] = max(w.most[first], t.N+1)
+	}
+	if task.record != record {
+		return nil, fmt.Errorf("%v is record %d of source %s and record %d of source %s", task, task.record, task.source.name, record, name)
 	}
 	if task.source != source {
 		return nil, fmt.Errorf("run %v has tasks of source %s and of %s", t.Run, task.source.name, name)
@@ -175,17 +181,31 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 //     queues (P7).
 //   - A queue that went dark twice is held dark for up to 5 minutes, and a mark stays for a minute
 //     after its queue has become quiet (P6.3).
+//   - Operators give up after simPatience, may have hidden what is in quarantine, and what they put back is tried anew.
+//   - A run of files that changed is broken, the next one begins a while after, and reads more than there was at first; who
+//     could not read them stands back for a minute and a half.
 //   - Budgets that were cut to a hundredth climb by 2 % of the whole in a second.
 func (w *simWorld) bound() time.Duration {
 	p := w.plan
-	dead := 3*simLease + 3*5*time.Second + 6*simBeat
+	dead := 3*p.lease() + 3*p.beat + 6*p.beat
 	hidden := 2*p.visibility + w.judge.back
 	retries := simAttempts * (2*simRetryMax + time.Second)
 	handling := 4*p.work + 2*time.Duration(p.tasks)*p.work/time.Duration(5*p.handlers)
 	if p.queues*p.accounts < simProcessors {
 		handling *= 10 // P7
 	}
-	return dead + hidden + p.pace + retries + handling + 6*time.Minute + 50*time.Second
+	operators := time.Duration(0)
+	if slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb == "operate" }) {
+		operators = simPatience + retries + quarantineLease
+	}
+	changes := time.Duration(0)
+	if p.files > 0 {
+		changes = 2 * unreadPause
+	}
+	if p.changes() {
+		changes = simSoon + 2*p.pace + 2*unreadPause
+	}
+	return changes + dead + hidden + p.pace + retries + handling + operators + 6*time.Minute + 50*time.Second
 }
 
 // unfinished says what is still to be done, "" if nothing is.
@@ -195,6 +215,9 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 		return err.Error()
 	}
 	sealed := slices.ContainsFunc(runs, func(r control.Run) bool {
+		if w.plan.changes() && r.Ended.Before(w.began.Add(w.calmed)) {
+			return false // it says nothing about who can read the files now
+		}
 		return r.Mode == "every" && r.State != control.RunOpen && r.State != control.RunBroken
 	})
 	if !sealed {
@@ -208,10 +231,11 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 		case p.name[0] == 'd' && !p.over():
 			p.stop()
 			return p.String() + " has not ended"
-		case p.name[0] == 'o' && !p.over(), p.stopping && !p.over():
+		case strings.ContainsRune("osx", rune(p.name[0])) && !p.over(), p.stopping && !p.over():
 			return p.String() + " has not ended"
 		}
 	}
+	waiting := w.waiting()
 	for _, q := range w.queues() {
 		n, err := q.Count(ctx)
 		if storage.Is(err, storage.Missing) {
@@ -220,7 +244,7 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 		if err != nil {
 			return err.Error()
 		}
-		if n > 0 {
+		if waiting -= n; waiting < 0 {
 			return fmt.Sprintf("%d messages are in %s: %s", n, q.Name(), w.within(ctx, q))
 		}
 	}
@@ -259,9 +283,12 @@ func (w *simWorld) queues() (all []storage.Queue) {
 // verdict is what there is to judge by.
 type simVerdict struct {
 	runs    map[codec.RunID]*simSource
+	ended   map[codec.RunID]bool
 	poison  map[simKey][]string // for what each task is in quarantine
 	bad     map[string]int      // how often each bad record is
 	records []*control.SegmentRecord
+	// forgotten are tasks that were done and whose records were rolled back.
+	forgotten map[simKey]bool
 }
 
 // check stops the processors and judges what has come of everything.
@@ -275,7 +302,7 @@ func (w *simWorld) check(ctx context.Context) {
 	if !w.ends(ctx) {
 		return
 	}
-	v := &simVerdict{runs: map[codec.RunID]*simSource{}}
+	v := &simVerdict{runs: map[codec.RunID]*simSource{}, ended: map[codec.RunID]bool{}}
 	if v.poison, v.bad, err = w.poison(ctx); err != nil {
 		w.wrongf("the poison queues cannot be read: %v", err)
 		return
@@ -288,7 +315,10 @@ func (w *simWorld) check(ctx context.Context) {
 		return
 	}
 	for _, r := range runs {
-		v.runs[r.ID] = w.sourceOf(r)
+		v.runs[r.ID], v.ended[r.ID] = w.sourceOf(r), r.State == control.RunEnded
+	}
+	w.findForgotten(ctx, v)
+	for _, r := range runs {
 		w.checkRun(r, v)
 	}
 	for key, task := range w.tasks {
@@ -296,8 +326,14 @@ func (w *simWorld) check(ctx context.Context) {
 			w.wrongf("%v was handled, and is of source %s, but that is not its run's", task, task.source.name)
 		}
 	}
+	w.checkSent(v)
+	w.checkFiles(runs)
+	w.checkNewer(ctx)
+	w.checkPut(ctx, runs, v)
 	w.checkRecords(v)
-	w.checkRepeats()
+	w.checkRepeats(v)
+	w.checkAccounts(ctx)
+	w.checkQuiet(ctx)
 	if w.plan.delivery == Once && w.judge.effects > 0 && len(w.judge.fences) == 0 {
 		w.wrongf("tasks were done in mode once, and nobody was seen to fence a segment")
 	}
@@ -323,7 +359,7 @@ func (w *simWorld) ends(ctx context.Context) bool {
 		}
 		select {
 		case <-p.ended:
-			if p.err != nil && p.name[0] != 'o' {
+			if p.err != nil && (p.name[0] == 'd' || p.name[0] == 'p') {
 				w.wrongf("%s ended with an error: %v", p, p.err)
 			}
 		case <-soon.Done():
@@ -336,10 +372,18 @@ func (w *simWorld) ends(ctx context.Context) bool {
 
 // sourceOf is what a run is a distribution of.
 func (w *simWorld) sourceOf(r control.Run) *simSource {
-	if r.Mode == "every" {
+	switch {
+	case r.Mode == "every":
 		return w.sources["elected"]
+	case r.Instance[0] != 's':
+		return w.sources[r.Instance]
 	}
-	return w.sources[r.Instance]
+	for key, t := range w.tasks {
+		if key.run == r.ID {
+			return t.source
+		}
+	}
+	return &simSource{plan: w.plan, name: r.Instance, sent: true} // nothing of it was ever handled
 }
 
 func (w *simWorld) checkRun(r control.Run, v *simVerdict) {
@@ -349,21 +393,20 @@ func (w *simWorld) checkRun(r control.Run, v *simVerdict) {
 	case control.RunBroken:
 		w.judge.broken++
 		return
-	case control.RunOpen:
+	case control.RunOpen, control.RunAbandoned, control.RunEnded: // see checkPut
 		return
 	case control.RunClosed:
 		w.judge.closed++
 	}
 	w.judge.sealed++
-	for segment, n := range r.Sealed {
-		if int(n) != len(source.tasks[uint32(segment)]) {
-			w.wrongf("run %v is sealed with %d tasks of segment %d, and its source has %d", r.ID, n, segment, len(source.tasks[uint32(segment)]))
+	for segment, sealed := range r.Sealed {
+		records := w.tasksOf(source, simKey{r.ID, uint32(segment), 0}, sealed)
+		if int(sealed) != len(records) {
+			w.wrongf("run %v is sealed with %d tasks of segment %d, and its source has %d", r.ID, sealed, segment, len(records))
 		}
-	}
-	for segment, records := range source.tasks {
 		for n, record := range records {
-			key := simKey{r.ID, segment, uint64(n)}
-			w.checkTask(key, source.condemned(record), v.poison[key])
+			key := simKey{r.ID, uint32(segment), uint64(n)}
+			w.checkTask(key, record >= 0 && source.condemned(record), v.poison[key])
 			if w.plan.delivery == Once {
 				w.checkRecord(r, key, v)
 			}
@@ -388,11 +431,12 @@ func (w *simWorld) checkTask(key simKey, condemned bool, poison []string) {
 	case !condemned && w.suspected(poison):
 	case condemned && task.effects > 0:
 		w.wrongf("%v was done, though it always fails", task)
+	case condemned && len(poison) == 0 && w.touched[key] == "drop":
 	case condemned && len(poison) == 0:
 		w.wrongf("lost: %v failed %d times and is in no poison queue", task, task.begun)
 	case !condemned && task.effects == 0:
 		w.wrongf("lost: %v was begun %d times and never done; poison %v", task, task.begun, poison)
-	case !condemned && len(poison) > 0:
+	case !condemned && len(poison) > 0 && w.touched[key] == "":
 		w.wrongf("%v is in quarantine, for %v", task, poison)
 	}
 }
@@ -411,15 +455,16 @@ func (w *simWorld) suspected(poison []string) bool {
 
 // checkRepeats bounds how often tasks were done that were done before. What goes wrong with a
 // request can show a get's worth of messages twice, with their tasks; what happens to a process, all that it
-// may have in hand; and who takes a run over distributes again what no checkpoint says (P2.5).
-func (w *simWorld) checkRepeats() {
+// may have in hand; who takes a run over distributes again what no checkpoint says (P2.5); and what was rolled back
+// is forgotten.
+func (w *simWorld) checkRepeats(v *simVerdict) {
 	w.mu.Lock()
 	wrong := w.troubleLocked()
 	most := wrong*storage.MaxGet*w.plan.pack + w.counts[simTakenOver]*w.plan.tasks
-	repeated := w.judge.repeated
+	repeated := w.judge.repeated - w.again(v)
 	w.mu.Unlock()
 	if repeated > most {
-		w.wrongf("%d tasks were done again, after %d things that went wrong", repeated, wrong)
+		w.wrongf("%d tasks were done again that no ledger forgot, after %d things that went wrong", repeated, wrong)
 	}
 }
 
@@ -434,7 +479,7 @@ func (w *simWorld) troubleLocked() (n int) {
 		n += int(dark)
 	}
 	for what, times := range w.counts {
-		if strings.HasPrefix(what, "crash ") || what == "pause" || what == "clock jump" || what == "stop" {
+		if strings.HasPrefix(what, "crash ") || what == "pause" || what == "clock jump" || what == "stop" || strings.HasPrefix(what, "operate ") {
 			n += times
 		}
 	}
@@ -445,6 +490,9 @@ func (w *simWorld) troubleLocked() (n int) {
 // is there, and how often each bad record is.
 func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad map[string]int, err error) {
 	tasks, bad = map[simKey][]string{}, map[string]int{}
+	if len(w.touched) > 0 {
+		waitFor(ctx, quarantineLease) // an operator who died has hidden some
+	}
 	waitFor(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
 	for _, name := range w.sim.Accounts() {
 		q := w.account(name).Queue(poisonQueue("work"))
@@ -460,6 +508,7 @@ func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad m
 			if err != nil {
 				return nil, nil, err
 			}
+			w.leftInQuarantine[name] += len(ms)
 			for _, m := range ms {
 				if err := w.takePoison(m, tasks, bad); err != nil {
 					return nil, nil, err

@@ -3,6 +3,7 @@ package pump
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -12,6 +13,20 @@ import (
 )
 
 // What the simulation has found, each as the smallest test that shows it.
+
+// An owner that has nothing to write any more is not told that its ledger's rows came back as they were, and knew all
+// tasks as done: what a repair put was a duplicate to it, and the run lacked it for ever.
+func TestSimulationOfARolledBackLedgerWhoseOwnerIsIdle(t *testing.T) {
+	text, err := os.ReadFile("testdata/ledgerRolledBack.plan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := parseSimPlan(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failOnSim(t, playSim(t, plan))
+}
 
 // An account that is in trouble when a distributor begins may get its poison queue from
 // nobody else for as long as that goes on: what is to be quarantined came back for ever.

@@ -34,9 +34,19 @@ import (
 //	visibility 30s     of messages in a processor's hands
 //	limit 0            messages a second that a queue takes; 0: the published limit
 //	receipts 404       what the service answers to a stale receipt, or 400
+//	segments 64        of the workload; each 64 have a ledger partition of their own
+//	tables 0s          a request of a table takes up to so long more than one of a queue
+//	entities no        a query costs the rows it answers, and not one request
+//	pad 0              bytes that each segment's state has beside its sums, so that its ledger has pages
+//	runs 0             so many distributions of a few tasks besides, one after the other; one in a hundred dies in the middle
+//	every 0s           a run begins so long after the one before
+//	beat 5s            how often processes say that they live; their lease is four times that
+//	files 0            the elected distributors read so many files; 0: records that are made on the way
+//	gated no           p3, p4, ... wait at the gate "go" when they start, which is open in the end at the latest
 //
 // Steps follow, each with the time since the beginning at which it happens. d1, d2, ... are
-// elected distributors, o1, ... distribute once, p1, ... are processors. A process that
+// elected distributors, o1, ... distribute once (and so do o100, ..., which the setting runs is about), s1, ... are programs with a Sender, p1, ... are
+// processors, x1, ... operators, each of whom lives as long as its command. A process that
 // crashed or whose Run failed is not started again by itself.
 //
 //	3.5s start p1
@@ -50,6 +60,16 @@ import (
 //	9s stray accountb                a message of a run that nobody has begun is put into a queue
 //	9s copy accountb                 messages of a queue are put into it again, long after their run was closed
 //	9s dark accountb 20s             nothing reaches the account; "hang": nobody answers
+//	9s operate x1 redrive            or drop, repair, release, hold: of all that is in quarantine, of each run, of the gate
+//	9s operate x1 end                or end-drop: one of the runs that are not closed
+//	9s operate x1 drain accountb     or add, remove
+//	9s keep work                     a partition of the control table is remembered
+//	9s back work                     and comes back as it was then
+//	9s lose owner                    rows of the workload's partition that begin so are gone
+//	9s source grow                   the files of the elected distributors: grow, cut, rewrite (a line), appear, vanish (a file)
+//	9s unread d1 20s                 or "all": it cannot read the files; for an hour: never again
+//	9s newer envelopes accountb      messages of a queue are put into it as a newer version would have made them
+//	9s newer row work.runs/ 20s      a row of that partition, whose key begins so, is of a newer format for so long
 //	9s fault 20s answer-lost PutMessage probability=0.3 account=accountb instance=p1
 //	                                 requests of an operation go wrong for 20 s, in a way of package azsim
 type simPlan struct {
@@ -66,7 +86,18 @@ type simPlan struct {
 	trouble           int
 	visibility        time.Duration
 	limit, receipts   int
+	segments          int
+	tables            time.Duration
+	entities          bool
+	pad               int
+	runs              int
+	every             time.Duration
+	gated             bool
+	beat              time.Duration
+	files             int
 	steps             []simStep
+
+	kind string // of the seed that wrote it; see simKinds
 }
 
 // simStep is one thing that happens.
@@ -79,6 +110,7 @@ type simStep struct {
 	point string // of a crash: one of simPoints or simSteps; "" is at once
 	nth   int
 	rule  azsim.Rule
+	order []string // to an operator: the command and its arguments
 }
 
 // simPoints are the requests, and the one thing that is none, that a process may
@@ -91,7 +123,7 @@ var simSteps = []string{"checkpoint", "seal", "commit", "poison"}
 func newSimPlan() *simPlan {
 	return &simPlan{
 		seed: 1, accounts: 1, queues: 2, tasks: 200, keys: 40, pack: 4, pace: 20 * time.Second, delivery: Once, handlers: 8,
-		work: time.Second, trouble: 10, visibility: 30 * time.Second, receipts: 404,
+		work: time.Second, trouble: 10, visibility: 30 * time.Second, receipts: 404, segments: 64, beat: simBeat,
 	}
 }
 
@@ -182,6 +214,28 @@ func (p *simPlan) setting(name, value string) (err error) {
 		if number(&p.receipts, 400, 404); p.receipts != 400 && p.receipts != 404 {
 			err = errors.New("must be 400 or 404")
 		}
+	case "segments":
+		if number(&p.segments, 64, 4096); err == nil && p.segments&(p.segments-1) != 0 {
+			err = errors.New("must be a power of two")
+		}
+	case "tables":
+		span(&p.tables)
+	case "entities":
+		yes(&p.entities)
+	case "pad":
+		number(&p.pad, 0, 500_000)
+	case "runs":
+		number(&p.runs, 0, 100_000)
+	case "every":
+		span(&p.every)
+	case "gated":
+		yes(&p.gated)
+	case "beat":
+		if span(&p.beat); err == nil && (p.beat < time.Second || p.beat > 5*time.Minute) {
+			err = errors.New("must be 1s to 5m")
+		}
+	case "files":
+		number(&p.files, 0, 9)
 	default:
 		err = errors.New("no such setting")
 	}
@@ -228,6 +282,24 @@ func (s *simStep) parse(args []string, accounts int) (err error) {
 		if want(1) {
 			err = checkSimAccount(s.who, accounts)
 		}
+	case "operate":
+		if err = checkSimName(s.who); err == nil {
+			err = s.parseOrder(args, accounts)
+		}
+	case "keep", "back", "lose":
+		want(1)
+	case "newer":
+		err = s.parseNewer(args, accounts)
+	case "source":
+		if want(1) && !slices.Contains(simChanges, s.who) {
+			err = fmt.Errorf("%q is none of %s", s.who, strings.Join(simChanges, ", "))
+		}
+	case "unread":
+		if want(2) {
+			if s.span, err = simSpan(args[1]); err == nil && s.who != "all" {
+				err = checkSimName(s.who)
+			}
+		}
 	case "fault":
 		s.who = ""
 		err = s.parseFault(args)
@@ -253,12 +325,12 @@ func checkSimAccount(name string, accounts int) error {
 }
 
 func checkSimName(name string) error {
-	if len(name) >= 2 && strings.ContainsRune("dop", rune(name[0])) {
+	if len(name) >= 2 && strings.ContainsRune("dopsx", rune(name[0])) {
 		if n, err := strconv.Atoi(name[1:]); err == nil && n > 0 && n < 100 {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no process: they are d1, o1, p1, ...", name)
+	return fmt.Errorf("%q is no process: they are d1, o1, p1, s1, x1, ...", name)
 }
 
 func (s *simStep) parsePoint(args []string) (err error) {
@@ -331,8 +403,14 @@ func (s simStep) String() string {
 		}
 	case "clock":
 		words = append(words, fmt.Sprintf("%+.3fs", s.span.Seconds()))
-	case "pause", "dark", "hang":
+	case "pause", "dark", "hang", "unread":
 		words = append(words, s.span.String())
+	case "operate":
+		words = append(words, s.order...)
+	case "newer":
+		if words = append(words, s.order...); s.span > 0 {
+			words = append(words, s.span.String())
+		}
 	case "fault":
 		words = append(words, s.span.String(), string(s.rule.Fault), cmp.Or(strings.Join(s.rule.Operations, ","), "any"))
 		words = append(words, simProperties(s.rule)...)
@@ -359,6 +437,9 @@ func simProperties(r azsim.Rule) (words []string) {
 	return words
 }
 
+// lease is the lease of all processes.
+func (p *simPlan) lease() time.Duration { return 4 * p.beat }
+
 // String is the plan's text, which plays the same history again.
 func (p *simPlan) String() string {
 	var b strings.Builder
@@ -366,6 +447,8 @@ func (p *simPlan) String() string {
 	fmt.Fprintf(&b, "seed %d\naccounts %d\nqueues %d\ntasks %d\nkeys %d\npack %d\npace %v\nlive %s\nbad %d\ndelivery %s\nreducer %s\n",
 		p.seed, p.accounts, p.queues, p.tasks, p.keys, p.pack, p.pace, yes[p.live], p.bad, p.delivery, yes[p.reducer])
 	fmt.Fprintf(&b, "handlers %d\nwork %v\ntrouble %d\nvisibility %v\nlimit %d\nreceipts %d\n", p.handlers, p.work, p.trouble, p.visibility, p.limit, p.receipts)
+	fmt.Fprintf(&b, "segments %d\ntables %v\nentities %s\npad %d\nruns %d\nevery %v\nfiles %d\ngated %s\nbeat %v\n",
+		p.segments, p.tables, yes[p.entities], p.pad, p.runs, p.every, p.files, yes[p.gated], p.beat)
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}
@@ -395,7 +478,7 @@ func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
 		"delivery twice":                       "must be once or at-least-once",
 		"reducer maybe":                        "must be yes or no",
 		"receipts 403":                         "must be 400 or 404",
-		"1s start x1":                          `"x1" is no process`,
+		"1s start y1":                          `"y1" is no process`,
 		"1s start p0":                          `"p0" is no process`,
 		"1s crash p1 during put 1":             "before or after",
 		"1s crash p1 before poke 1":            `"poke" is none of put, get`,
@@ -405,6 +488,12 @@ func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
 		"1s pause p1 -4s":                      "above 0",
 		"accounts 2\n1s dark accountc 3s":      `"accountc" is no account`,
 		"1s clock fast":                        "invalid duration",
+		"1s source burn":                       `"burn" is none of grow`,
+		"1s unread d1":                         "unread needs 2 arguments",
+		"1s operate x1 burn":                   `"burn" is no command`,
+		"1s operate x1 drain accountb":         `"accountb" is no account`,
+		"1s operate p1 redrive":                `"p1" is no operator`,
+		"segments 100":                         "must be a power of two",
 		"1s fault 3s answer":                   "a fault has a span, a kind and an operation",
 		"1s fault 3s answer PutMessage loud=1": `no such property "loud"`,
 	} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -14,11 +15,11 @@ import (
 
 // The settings of every simulated process, other than those of the plan.
 const (
-	simBeat     = 5 * time.Second
-	simLease    = 20 * time.Second
+	simBeat     = 5 * time.Second // unless the plan says otherwise
 	simAttempts = 4
 	simRetryMax = 10 * time.Second
 	simGrace    = 10 * time.Second
+	simSoon     = 30 * time.Second // after which sources that change, or cannot be read again, are distributed once more
 )
 
 // simProcess is one life of a process.
@@ -34,6 +35,7 @@ type simProcess struct {
 
 	distributor *Distributor
 	processor   *Processor
+	does        func(context.Context) error // of those that are neither: a program with a Sender, an operator
 
 	// Guarded by world.mu.
 	dead     bool
@@ -43,7 +45,8 @@ type simProcess struct {
 	pausedTo time.Time
 	calls    map[string]int
 	points   []*simPoint
-	hands    int // handlers at work
+	hands    int    // handlers at work
+	emptying string // of an operator at the quarantine: redrive or drop
 }
 
 // simPoint is where a process is to die.
@@ -128,8 +131,8 @@ func (p *simProcess) kill(at string) {
 	p.stop()
 }
 
-// start begins a life of a process.
-func (w *simWorld) start(name string) {
+// start begins a life of a process; order is what an operator is to do.
+func (w *simWorld) start(name string, order ...string) {
 	p := &simProcess{world: w, name: name, calls: map[string]int{}, ended: make(chan struct{})}
 	p.alive, p.die = context.WithCancel(context.Background())
 	p.asked, p.stop = context.WithCancel(p.alive)
@@ -144,31 +147,15 @@ func (w *simWorld) start(name string) {
 	w.counts["start"]++
 	w.mu.Unlock()
 	var err error
-	if name[0] == 'p' {
-		p.processor, err = NewProcessor(p.config(), p.handler(), ProcessorOptions{
-			Concurrency: w.plan.handlers, Visibility: w.plan.visibility, Grace: simGrace, Beat: simBeat, Lease: simLease,
-			Retry: RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
-		})
-	} else {
-		o := DistributorOptions{
-			Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, BarrierAge: 3 * time.Second, Grace: simGrace,
-			CheckpointEvery: time.Second, MaxUnsaved: w.maxUnsaved(), Beat: simBeat, Lease: simLease,
-		}
-		o.OnRun = func(s Summary, _ error) {
-			if s.Resumed && !p.over() {
-				w.count(simTakenOver)
-			}
-		}
-		if name[0] == 'd' {
-			o.Every = simEvery
-			if w.plan.live { // a run that cannot be continued is broken, and the next one comes after this
-				o.Every = 30 * time.Second
-			}
-		}
-		p.distributor, err = NewDistributor(p.config(), simReading{w.source(name), p}, o)
-		if err == nil {
-			p.distributor.lanes = 2
-		}
+	switch name[0] {
+	case 'p':
+		p.processor, err = NewProcessor(p.config(), p.handler(), p.processorOptions())
+	case 's':
+		p.does = p.sends
+	case 'x':
+		p.does = func(ctx context.Context) error { return p.operates(ctx, order) }
+	default:
+		p.distributor, err = p.newDistributor(w.source(name))
 	}
 	if err != nil {
 		w.wrongf("%s cannot start: %v", p, err)
@@ -179,14 +166,57 @@ func (w *simWorld) start(name string) {
 	w.lives.Go(p.live)
 }
 
+func (p *simProcess) processorOptions() ProcessorOptions {
+	o := ProcessorOptions{
+		Concurrency: p.world.plan.handlers, Visibility: p.world.plan.visibility, Grace: simGrace, Beat: p.world.plan.beat, Lease: p.world.plan.lease(),
+		Retry: RetryPolicy{MaxAttempts: simAttempts, Base: time.Second, Max: simRetryMax},
+	}
+	if p.world.plan.gated && p.name[1:] > "2" {
+		o.Gate = simGate
+	}
+	return o
+}
+
+// newDistributor makes a distributor of a source: of role d an elected one.
+func (p *simProcess) newDistributor(source *simSource) (*Distributor, error) {
+	w := p.world
+	o := DistributorOptions{
+		Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, BarrierAge: 3 * time.Second, Grace: simGrace,
+		CheckpointEvery: time.Second, MaxUnsaved: w.maxUnsaved(), Beat: w.plan.beat, Lease: w.plan.lease(),
+	}
+	o.OnRun = func(s Summary, _ error) {
+		if s.Resumed && !p.over() {
+			w.count(simTakenOver)
+		}
+	}
+	if p.name[0] == 'd' {
+		o.Every = simEvery
+		if w.plan.live || w.plan.changes() { // a run that cannot be continued is broken, and the next one comes after this
+			o.Every = simSoon
+		}
+	}
+	reading := Source(simReading{source, p})
+	if source.files != nil {
+		reading = simShelf{source, p}
+	}
+	d, err := NewDistributor(p.config(), reading, o)
+	if err == nil {
+		d.lanes = 2
+	}
+	return d, err
+}
+
 func (p *simProcess) live() {
 	defer close(p.ended)
 	w := p.world
 	var err error
 	var did ProcessorSummary
-	if p.processor != nil {
+	switch {
+	case p.processor != nil:
 		did, err = p.processor.Run(p.asked)
-	} else {
+	case p.does != nil:
+		err = p.does(p.asked)
+	default:
 		_, err = p.distributor.Run(p.asked)
 	}
 	if p.over() {
@@ -203,7 +233,7 @@ func (p *simProcess) live() {
 func (p *simProcess) config() Config {
 	w := p.world
 	c := Config{
-		Workload: "work", Instance: p.name, Segments: simSegments, Delivery: w.plan.delivery, Log: w.log(p.String()),
+		Workload: "work", Instance: p.name, Segments: w.plan.segments, Delivery: w.plan.delivery, Log: w.log(p.String()),
 		Admin: p.name + ":80", Nudge: p.nudge, seeding: w.turns.of(p.String()),
 	}
 	for _, name := range w.sim.Accounts() {
@@ -235,7 +265,7 @@ func (p *simProcess) nudge(_ context.Context, n Nudge) error {
 		case !hears:
 		case to.processor != nil:
 			to.processor.Nudged(n)
-		default:
+		case to.distributor != nil:
 			to.distributor.Nudged(n)
 		}
 	})
@@ -304,7 +334,13 @@ func waitAny(a, b context.Context, d time.Duration) {
 	}
 }
 
-// simSums is the state of the simulation's reducer: of each key what its tasks come to.
+// simState is the state of the simulation's reducer, with bytes that no compression makes fewer.
+type simState struct {
+	Sums simSums
+	Pad  string `json:",omitempty"`
+}
+
+// simSums is of each key what its tasks come to.
 type simSums map[string]simAmount
 
 type simAmount struct{ Count, Sum int64 }
@@ -315,7 +351,7 @@ type simAddend struct {
 }
 
 func (p *simProcess) reducer() Handler {
-	return &Reducer[simSums, simAddend]{
+	return &Reducer[simState, simAddend]{
 		Name: "simulation/1",
 		Map: func(ctx context.Context, t *Task) (simAddend, error) {
 			task, err := p.handle(ctx, t)
@@ -324,14 +360,23 @@ func (p *simProcess) reducer() Handler {
 			}
 			return simAddend{task.source.key(task.record), task.source.sum(task.record)}, nil
 		},
-		Fold: func(state *simSums, a simAddend) {
-			if *state == nil {
-				*state = simSums{}
+		Fold: func(state *simState, a simAddend) {
+			if state.Sums == nil {
+				state.Sums, state.Pad = simSums{}, simPad(p.world.plan)
 			}
-			s := (*state)[a.key]
-			(*state)[a.key] = simAmount{s.Count + 1, s.Sum + a.sum}
+			s := state.Sums[a.key]
+			state.Sums[a.key] = simAmount{s.Count + 1, s.Sum + a.sum}
 		},
 	}
+}
+
+// simPad is of hexadecimal digits, which compression halves.
+func simPad(p *simPlan) string {
+	b := make([]byte, 0, 2*p.pad)
+	for i := 0; len(b) < 2*p.pad; i++ {
+		b = fmt.Appendf(b, "%016x", simHash(p.seed, "pad", "", i))
+	}
+	return string(b)
 }
 
 // openTable is the control table for somebody outside the pump.
@@ -342,7 +387,16 @@ func (w *simWorld) outside() storage.Account {
 }
 
 func (w *simWorld) account(name string) storage.Account {
-	st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As("outside")})
+	return w.accountBy(name, w.sim.Transport().As("outside"))
+}
+
+// sure is an account as it is to the world, which knows what each of its requests has done.
+func (w *simWorld) sure(name string) storage.Account {
+	return w.accountBy(name, w.sim.Transport().As("arranges").Spared())
+}
+
+func (w *simWorld) accountBy(name string, t *azsim.Transport) storage.Account {
+	st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: t})
 	if err != nil {
 		panic(err) // the simulator's own connection string
 	}

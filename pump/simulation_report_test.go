@@ -14,64 +14,97 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
-// simSum adds up what was played.
+// simSum adds up what was played. It is stored as JSON, so that a play that was interrupted goes on.
 type simSum struct {
-	mu       sync.Mutex
-	began    time.Time
-	worlds   int
-	once     int
-	reducers int
-	wrong    int
-	stuck    int
-	lost     int
-	double   int // states that are not what the ledger's tasks come to, ledgers with more tasks than there are, tasks at work twice
-	virtual  time.Duration
-	requests int
-	tasks    int
-	longest  time.Duration // recovery
-	slowest  uint64        // the seed of it
-	closest  float64       // of a recovery to its bound
-	counts   map[string]int
+	mu    sync.Mutex
+	began time.Time
+
+	Commit   string
+	Took     time.Duration // before this process
+	Worlds   int
+	Played   map[uint64]bool // seeds; nil: nobody wants to know
+	Kinds    map[string]*simKindSum
+	Once     int
+	Reducers int
+	Wrong    []uint64 // seeds
+	Stuck    int
+	Lost     int
+	Double   int // states that are not what the ledger's tasks come to, ledgers with more tasks than there are, tasks at work twice
+	Virtual  time.Duration
+	Requests int
+	Tasks    int
+	Longest  time.Duration // recovery
+	Slowest  uint64        // the seed of it
+	Closest  float64       // of a recovery to its bound
+	Counts   map[string]int
 }
 
-func newSimSum() *simSum { return &simSum{counts: map[string]int{}, began: time.Now()} }
+// simKindSum is what the worlds of one kind came to. Took is by the wall's clock, of worlds that were played beside others.
+type simKindSum struct {
+	Worlds, Wrong, Requests, Tasks int
+	Virtual, Took                  time.Duration
+}
 
-func (sum *simSum) add(w *simWorld) (worlds int) {
+func newSimSum() *simSum {
+	return &simSum{Counts: map[string]int{}, Kinds: map[string]*simKindSum{}, Played: map[uint64]bool{}, began: time.Now()}
+}
+
+// add adds a world that took so long.
+func (sum *simSum) add(w *simWorld, took time.Duration) (worlds int) {
 	sum.mu.Lock()
 	defer sum.mu.Unlock()
-	sum.worlds++
+	sum.Worlds++
+	sum.Played[w.plan.seed] = true
 	if w.plan.delivery == Once {
-		sum.once++
+		sum.Once++
 	}
 	if w.plan.reducer {
-		sum.reducers++
+		sum.Reducers++
 	}
-	if len(w.wrong) > 0 {
-		sum.wrong++
-	}
+	sum.addKind(w, took)
 	for _, what := range w.wrong {
 		if strings.Contains(what, "stuck") {
-			sum.stuck++
+			sum.Stuck++
 		}
 		if strings.Contains(what, "lost") {
-			sum.lost++
+			sum.Lost++
 		}
 		if slices.ContainsFunc([]string{"the state of segment", "tasks more as done", "twice at the same time"}, func(s string) bool { return strings.Contains(what, s) }) {
-			sum.double++
+			sum.Double++
 		}
 	}
-	sum.virtual += w.lasted
-	sum.requests += w.requests
-	sum.tasks += len(w.tasks)
-	if w.recovery > sum.longest {
-		sum.longest, sum.slowest = w.recovery, w.plan.seed
+	sum.Virtual += w.lasted
+	sum.Requests += w.requests
+	sum.Tasks += len(w.tasks)
+	if w.recovery > sum.Longest {
+		sum.Longest, sum.Slowest = w.recovery, w.plan.seed
 	}
-	sum.closest = max(sum.closest, float64(w.recovery)/float64(w.bound()))
+	sum.Closest = max(sum.Closest, float64(w.recovery)/float64(w.bound()))
 	for what, n := range w.counts {
-		sum.counts[what] += n
+		sum.Counts[what] += n
 	}
-	return sum.worlds
+	return sum.Worlds
 }
+
+func (sum *simSum) addKind(w *simWorld, took time.Duration) {
+	k := sum.Kinds[w.plan.kind]
+	if k == nil {
+		k = &simKindSum{}
+		sum.Kinds[w.plan.kind] = k
+	}
+	k.Worlds++
+	if len(w.wrong) > 0 {
+		k.Wrong++
+		sum.Wrong = append(sum.Wrong, w.plan.seed)
+	}
+	k.Requests += w.requests
+	k.Tasks += len(w.tasks)
+	k.Virtual += w.lasted
+	k.Took += took
+}
+
+// took is the time of all processes that played a part.
+func (sum *simSum) took() time.Duration { return (sum.Took + time.Since(sum.began)).Round(time.Second) }
 
 // String says it in a few lines.
 func (sum *simSum) String() string {
@@ -80,8 +113,8 @@ func (sum *simSum) String() string {
 	return fmt.Sprintf(`%d worlds (%d with delivery once, %d with a reducer), %d with something wrong: %d tasks lost, %d double effects in ledgers and states, %d worlds stuck
 %.1f hours of virtual time in %v, %d requests, %d tasks, %d delivered and done again
 the slowest recovered in %v (seed %d); the closest to its bound took %.0f %% of it
-`, sum.worlds, sum.once, sum.reducers, sum.wrong, sum.lost, sum.double, sum.stuck, sum.virtual.Hours(), time.Since(sum.began).Round(time.Second), sum.requests, sum.tasks,
-		sum.counts["effects repeated"], sum.longest.Round(time.Millisecond), sum.slowest, 100*sum.closest)
+`, sum.Worlds, sum.Once, sum.Reducers, len(sum.Wrong), sum.Lost, sum.Double, sum.Stuck, sum.Virtual.Hours(), sum.took(), sum.Requests, sum.Tasks,
+		sum.Counts["effects repeated"], sum.Longest.Round(time.Millisecond), sum.Slowest, 100*sum.Closest)
 }
 
 // simWindow is a row of the table of windows: what was counted that hits it.
@@ -154,6 +187,7 @@ func (sum *simSum) report(from uint64) []byte {
 The whole pump in virtual time: some distributors and processors over the real driver and the simulated accounts, played by
 fault plans that seeds write ([simulation_plan_test.go](simulation_plan_test.go) has their language, [simulation_seeded_test.go](simulation_seeded_test.go)
 their making, [simulation_check_test.go](simulation_check_test.go) what is judged). This file is made by the command.
+Of 10,000 seeds so many are of each kind ([simulation_kinds_test.go](simulation_kinds_test.go)): %s.
 
 | | |
 |---|---|
@@ -162,13 +196,15 @@ their making, [simulation_check_test.go](simulation_check_test.go) what is judge
 | Go | %s, %s/%s, %d CPUs |
 | date | %s |
 
-`, sum.worlds, from, simCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
-	fmt.Fprintf(&b, "```\n%s```\n\n## Windows\n\nThe numbers are those of [DESIGN.md](DESIGN.md#windows-of-vulnerability).\n\n| window | what | hits |\n|---|---|---:|\n", short)
+`, simMix(), sum.Worlds, from, simCommit(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
+	fmt.Fprintf(&b, "```\n%s```\n", short)
+	sum.kinds(&b)
+	fmt.Fprint(&b, "\n## Windows\n\nThe numbers are those of [DESIGN.md](DESIGN.md#windows-of-vulnerability).\n\n| window | what | hits |\n|---|---|---:|\n")
 	told := map[string]bool{}
 	for _, w := range simWindows() {
 		hits := 0
 		for _, name := range w.hits {
-			hits += sum.counts[name]
+			hits += sum.Counts[name]
 			told[name] = true
 		}
 		fmt.Fprintf(&b, "| %s | %s | %d |\n", w.numbers, w.what, hits)
@@ -177,19 +213,34 @@ their making, [simulation_check_test.go](simulation_check_test.go) what is judge
 	sum.table(&b, "Crashes", "where", "processes", "crash ")
 	sum.table(&b, "Answers other than success, as the processes saw them", "request and answer", "requests", "answer ")
 	fmt.Fprintf(&b, "\n## What else was counted\n\n| what | times |\n|---|---:|\n")
-	for _, what := range slices.Sorted(maps.Keys(sum.counts)) {
+	for _, what := range slices.Sorted(maps.Keys(sum.Counts)) {
 		if !told[what] && !slices.ContainsFunc([]string{"fault ", "crash ", "answer "}, func(p string) bool { return strings.HasPrefix(what, p) }) {
-			fmt.Fprintf(&b, "| %s | %d |\n", what, sum.counts[what])
+			fmt.Fprintf(&b, "| %s | %d |\n", what, sum.Counts[what])
 		}
 	}
 	return []byte(b.String())
 }
 
+// kinds says what was played of each kind, and which kinds no seed writes.
+func (sum *simSum) kinds(b *strings.Builder) {
+	fmt.Fprint(b, "\n## Kinds of worlds\n\nSeconds are of worlds played beside each other.\n\n")
+	fmt.Fprint(b, "| kind | worlds | with something wrong | tasks | requests | virtual hours | seconds a world |\n|---|---:|---:|---:|---:|---:|---:|\n")
+	for _, name := range slices.Sorted(maps.Keys(sum.Kinds)) {
+		k := sum.Kinds[name]
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %.1f | %.2f |\n", name, k.Worlds, k.Wrong, k.Tasks, k.Requests, k.Virtual.Hours(), k.Took.Seconds()/float64(k.Worlds))
+	}
+	for _, k := range simKinds {
+		if k.off != "" && sum.Kinds[k.name] == nil {
+			fmt.Fprintf(b, "\nNo seed writes worlds of kind %q: %s.\n", k.name, k.off)
+		}
+	}
+}
+
 func (sum *simSum) table(b *strings.Builder, title, of, unit, prefix string) {
 	fmt.Fprintf(b, "\n## %s\n\n| %s | %s |\n|---|---:|\n", title, of, unit)
-	for _, what := range slices.Sorted(maps.Keys(sum.counts)) {
+	for _, what := range slices.Sorted(maps.Keys(sum.Counts)) {
 		if name, ok := strings.CutPrefix(what, prefix); ok {
-			fmt.Fprintf(b, "| %s | %d |\n", name, sum.counts[what])
+			fmt.Fprintf(b, "| %s | %d |\n", name, sum.Counts[what])
 		}
 	}
 }

@@ -8,12 +8,24 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
-// simPlanOf writes the plan of a seed: a small world, processes that come, and some
-// ten to twenty things that go wrong in the first minute or two.
+// simPlanOf writes the plan of a seed, of the kind that is the seed's.
 func simPlanOf(seed uint64) *simPlan {
-	g := &simSeeded{plan: newSimPlan()}
+	if *simKindOnly != "" {
+		kind, err := simKindNamed(*simKindOnly)
+		if err != nil {
+			panic(err)
+		}
+		return kind.planOf(seed)
+	}
+	return simKindOf(seed).planOf(seed)
+}
+
+// planOf writes a world: processes that come, and some ten to twenty things that go wrong in
+// the first minute or two. It is a small one, and what its kind makes of that.
+func (k *simKind) planOf(seed uint64) *simPlan {
+	g := &simSeeded{plan: newSimPlan(), kind: k, roles: "dpp", last: map[byte]int{}}
 	p := g.plan
-	p.seed = seed
+	p.seed, p.kind = seed, k.name
 	p.accounts, p.queues = 1+g.roll(3), 1+g.roll(4)
 	more := g.roll(4) * g.roll(400) // mostly few, so that many worlds can be played
 	p.tasks = 200 + more*more/1100
@@ -38,8 +50,19 @@ func simPlanOf(seed uint64) *simPlan {
 	p.visibility = []time.Duration{6 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}[g.roll(4)]
 	p.limit = []int{0, 0, 0, 40, 120}[g.roll(5)]
 	p.receipts = []int{404, 404, 400}[g.roll(3)]
+	if k.write != nil {
+		k.write(g)
+	}
 	g.begin()
-	for range 4 + g.roll(14) {
+	if g.events == 0 {
+		g.events = 4 + g.roll(14)
+	}
+	for i := range max(0, g.events) {
+		if n := len(g.rows); n > 0 && (g.roll(3) == 0 || g.events-i <= n) {
+			g.at += g.pause()
+			g.step(g.rows[0])
+			g.rows = g.rows[1:]
+		}
 		g.at += g.pause()
 		g.event()
 	}
@@ -52,17 +75,27 @@ const (
 	simDistributors = 3
 	simClients      = 2
 	simProcessors   = 5
+	simSenders      = 4
 )
 
 // simSeeded writes a plan step by step, knowing roughly who is up, so that most
 // steps make sense.
 type simSeeded struct {
 	plan  *simPlan
+	kind  *simKind
 	drawn int
 	at    time.Duration
 	up    []string
 	down  []string
 	last  map[byte]int
+
+	roles     string        // of those who come later
+	operating bool          // there are operators
+	removing  bool          // an account is removed by a step of the kind
+	few       bool          // one process joins the first two
+	late      time.Duration // processors start so much later
+	rows      []simStep     // what happens to rows, in this order
+	events    int           // how many things go wrong; 0: some, -1: none
 }
 
 func (g *simSeeded) roll(n int) int {
@@ -97,13 +130,16 @@ func (g *simSeeded) pause() time.Duration {
 func (g *simSeeded) oneOf(list []string) string { return list[g.roll(len(list))] }
 
 func (g *simSeeded) begin() {
-	g.last = map[byte]int{}
-	if g.roll(2) == 0 {
+	if g.roll(2) == 0 && g.events >= 0 {
 		g.step(simStep{verb: "clock", span: g.seconds(-600, 600).Truncate(time.Second)})
 	}
 	g.join('d')
 	g.join('p')
-	for range g.roll(simProcessors) {
+	more := g.roll(simProcessors)
+	if g.few {
+		more = 1
+	}
+	for range more {
 		g.join([]byte("dppp")[g.roll(4)])
 	}
 	if g.roll(4) == 0 {
@@ -112,12 +148,16 @@ func (g *simSeeded) begin() {
 }
 
 func (g *simSeeded) join(role byte) {
-	if g.last[role] >= map[byte]int{'d': simDistributors, 'o': simClients, 'p': simProcessors}[role] {
+	if g.last[role] >= map[byte]int{'d': simDistributors, 'o': simClients, 'p': simProcessors, 's': simSenders}[role] {
 		return
 	}
 	g.last[role]++
 	name := fmt.Sprintf("%c%d", role, g.last[role])
-	g.step(simStep{at: g.at + time.Duration(g.roll(2000))*time.Millisecond, verb: "start", who: name})
+	at := g.at + time.Duration(g.roll(2000))*time.Millisecond
+	if role == 'p' {
+		at += g.late
+	}
+	g.step(simStep{at: at, verb: "start", who: name})
 	g.up = append(g.up, name)
 }
 
@@ -133,9 +173,19 @@ func (g *simSeeded) event() {
 		g.arrive()
 		return
 	}
+	switch r := g.roll(8); {
+	case g.operating && r == 0:
+		g.removal()
+	case g.operating && r < 5:
+		g.command()
+	}
 	switch g.roll(16) {
 	case 14:
-		g.step(simStep{verb: []string{"stray", "copy", "copy"}[g.roll(3)], who: g.account()})
+		who := g.account()
+		if g.operating || g.removing { // what is put into an account that was removed is for ever where nobody looks
+			who = "accounta"
+		}
+		g.step(simStep{verb: []string{"stray", "copy", "copy"}[g.roll(3)], who: who})
 	case 0:
 		g.depart("crash", "", 0)
 	case 1, 2, 3:
@@ -177,7 +227,7 @@ func (g *simSeeded) arrive() {
 		g.step(simStep{verb: "restart", who: name})
 		return
 	}
-	g.join([]byte("dpp")[g.roll(3)])
+	g.join(g.roles[g.roll(len(g.roles))])
 }
 
 func (g *simSeeded) depart(verb, point string, nth int) {
@@ -207,7 +257,7 @@ func (g *simSeeded) storm() {
 var (
 	simQueueOperations = []string{"PutMessage", "GetMessages", "UpdateMessage", "DeleteMessage"}
 	simTableOperations = []string{"GetEntity", "QueryEntities", "InsertEntity", "UpdateEntity", "MergeEntity", "DeleteEntity", "InsertOrReplaceEntity", "Batch"}
-	simKinds           = []azsim.FaultKind{
+	simFaultKinds      = []azsim.FaultKind{
 		azsim.Answer, azsim.FailBefore, azsim.AnswerAfter, azsim.AnswerLost, azsim.AnswerLost, azsim.CutBody, azsim.DelayBefore, azsim.DelayAfter,
 		azsim.HangBefore, azsim.HangAfter,
 	}
@@ -215,7 +265,7 @@ var (
 )
 
 func (g *simSeeded) fault() {
-	r := azsim.Rule{Fault: simKinds[g.roll(len(simKinds))], Probability: []float64{0, 0.1, 0.3, 0.6}[g.roll(4)]}
+	r := azsim.Rule{Fault: simFaultKinds[g.roll(len(simFaultKinds))], Probability: []float64{0, 0.1, 0.3, 0.6}[g.roll(4)]}
 	switch g.roll(5) {
 	case 0:
 		r.Fault, r.Operations = simMischief[g.roll(3)], []string{"GetMessages"}

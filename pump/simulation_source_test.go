@@ -12,9 +12,6 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// simSegments is S of every simulated workload.
-const simSegments = 64
-
 // simSource is what is distributed: n records, of which everything is a function of the
 // seed. What the elected distributors read is one source; each client has one of its own.
 type simSource struct {
@@ -25,6 +22,13 @@ type simSource struct {
 	// record which task it is.
 	tasks map[uint32][]int
 	bads  int
+	brief bool // one of very many, and read in the time of a part of its turn
+
+	files *simFiles // what it is read from, and what it comes to changes; nil: it is made on the way
+
+	// sent: it is what one life of a program sends, of which these records were acknowledged.
+	sent         bool
+	acknowledged map[int]bool
 }
 
 func newSimSource(plan *simPlan, name string, n int) *simSource {
@@ -34,7 +38,7 @@ func newSimSource(plan *simPlan, name string, n int) *simSource {
 			s.bads++
 			continue
 		}
-		segment := shardmap.Segment([]byte(s.key(i)), simSegments)
+		segment := shardmap.Segment([]byte(s.key(i)), plan.segments)
 		s.tasks[segment] = append(s.tasks[segment], i)
 	}
 	return s
@@ -44,7 +48,9 @@ func (s *simSource) roll(n uint64, what string, i int) uint64 {
 	return simHash(s.plan.seed, s.name, what, i) % n
 }
 
-func (s *simSource) bad(i int) bool { return s.roll(100, "bad", i) < uint64(s.plan.bad) }
+func (s *simSource) bad(i int) bool {
+	return !s.sent && s.files == nil && s.roll(100, "bad", i) < uint64(s.plan.bad)
+}
 
 func (s *simSource) key(i int) string {
 	return "key " + strconv.Itoa(int(s.roll(uint64(s.plan.keys), "key", i)))
@@ -134,6 +140,9 @@ func (r *simReader) Next(ctx context.Context) (Record, error) {
 	}
 	if r.next%burst == 0 {
 		d := r.plan.pace * burst / time.Duration(r.n)
+		if r.brief {
+			d = min(d, r.plan.every/4)
+		}
 		if !waitFor(ctx, d/2+time.Duration(r.roll(uint64(d)+1, "pace", r.next))) {
 			return Record{}, context.Cause(ctx)
 		}

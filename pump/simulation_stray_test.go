@@ -16,7 +16,7 @@ const simStray = "stray"
 // stray puts a message of a run that has no row (P1.3): handling it would be doing what nobody ordered.
 func (w *simWorld) stray(s simStep) {
 	b := codec.NewBuilder(0)
-	h := codec.Header{Workload: "work", Segment: uint32(w.roll(simSegments, "stray", int(s.at))), MapVersion: 1}
+	h := codec.Header{Workload: "work", Segment: uint32(w.roll(uint64(w.plan.segments), "stray", int(s.at))), MapVersion: 1}
 	for i := range h.Run {
 		h.Run[i] = byte(w.roll(256, "stray run", i))
 	}

@@ -7,14 +7,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 var (
-	simSeeds  = flag.Int("simulate.seeds", 100, "how many seeds are played")
-	simFrom   = flag.Uint64("simulate.from", 0, "the first of them")
-	simPlays  = flag.String("simulate.plan", "", "play the fault plan of this file, or of this seed, and print its history")
-	simSame   = flag.Int("simulate.same", 6, "of how many seeds two histories are compared")
-	simReport = flag.String("simulate.report", "", "write what was played to this file")
+	simSeeds    = flag.Int("simulate.seeds", 100, "how many seeds are played")
+	simFrom     = flag.Uint64("simulate.from", 0, "the first of them")
+	simPlays    = flag.String("simulate.plan", "", "play the fault plan of this file, or of this seed, and print its history")
+	simSame     = flag.Int("simulate.same", 6, "of how many seeds two histories are compared")
+	simKindOnly = flag.String("simulate.kind", "", "play worlds of this kind only, whether seeds write it or not")
+	simWith     = flag.String("simulate.with", "", "kinds that are off and are played all the same, with commas")
+	simKept     = flag.String("simulate.state", "", "keep what was played in this file, and go on with what it says")
+	simReport   = flag.String("simulate.report", "", "write what was played to this file")
 )
 
 // Whatever goes wrong (P1 to P7): every task of a sealed run is done, or quarantined as its
@@ -25,9 +29,10 @@ func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 	if testing.Short() || raceDetector {
 		seeds = min(seeds, 10)
 	}
-	sum := newSimSum()
+	sum, keep := resumeSim(t)
 	t.Cleanup(func() {
 		fmt.Print(sum)
+		keep()
 		if *simReport != "" {
 			if err := os.WriteFile(*simReport, sum.report(*simFrom), 0o644); err != nil {
 				t.Error(err)
@@ -35,14 +40,23 @@ func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 		}
 	})
 	for seed := *simFrom; seed < *simFrom+uint64(seeds); seed++ {
+		if sum.Played[seed] {
+			continue
+		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
+			began := time.Now()
 			w := playSim(t, simPlanOf(seed))
-			if n := sum.add(w); n%500 == 0 {
+			if n := sum.add(w, time.Since(began)); n%500 == 0 {
 				fmt.Printf("%d worlds\n", n)
+			} else if n%25 == 0 {
+				keep()
 			}
 			failOnSim(t, w)
 		})
+	}
+	if len(sum.Wrong) > 0 {
+		t.Errorf("an earlier part of this play found something wrong with seeds %v", sum.Wrong)
 	}
 }
 

@@ -147,13 +147,20 @@ func (q *simQueue) Create(ctx context.Context) error {
 func (q *simQueue) Put(ctx context.Context, text []byte, delay time.Duration) (storage.Receipt, error) {
 	text = append([]byte(nil), text...) // the caller may go on, and use it again, before the request has left
 	return sendSim(q.by, ctx, q.request("put", simDigest(text)), func(ctx context.Context) (storage.Receipt, error) {
-		return q.Queue.Put(ctx, text, delay)
+		r, err := q.Queue.Put(ctx, text, delay)
+		if err == nil {
+			q.puts(text)
+		}
+		return r, err
 	})
 }
 
 func (q *simQueue) Get(ctx context.Context, limit int, visibility time.Duration) ([]storage.Message, error) {
 	return sendSim(q.by, ctx, q.request("get", ""), func(ctx context.Context) ([]storage.Message, error) {
-		return q.Queue.Get(ctx, limit, visibility)
+		ms, err := q.Queue.Get(ctx, limit, visibility)
+		q.by.takes(ms)
+		q.by.world.got(q, ms)
+		return ms, err
 	})
 }
 
@@ -231,18 +238,34 @@ type simTable struct {
 	by *simProcess
 }
 
+// sendRow is sendSim to a table, which may be slow: half of what it takes is before the request acts.
+func sendRow[T any](p *simProcess, ctx context.Context, r simRequest, act func(context.Context) (T, error)) (T, error) {
+	slow := p.world.plan.tables
+	if slow == 0 {
+		return sendSim(p, ctx, r, act)
+	}
+	n := p.count("slow " + r.op + " " + r.object + " " + r.key)
+	half := time.Duration(p.roll(uint64(slow), "slow "+r.op, r.object+r.key, n)) / 2
+	return sendSim(p, ctx, r, func(ctx context.Context) (T, error) {
+		time.Sleep(half)
+		answer, err := act(ctx)
+		time.Sleep(half)
+		return answer, err
+	})
+}
+
 func (t *simTable) Create(ctx context.Context) error {
 	return runSim(t.by, ctx, simRequest{op: "create", object: t.Name()}, t.Table.Create)
 }
 
 func (t *simTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
-	return sendSim(t.by, ctx, simRequest{op: "read", object: partition, key: row}, func(ctx context.Context) (storage.Entity, error) {
+	return sendRow(t.by, ctx, simRequest{op: "read", object: partition, key: row}, func(ctx context.Context) (storage.Entity, error) {
 		return t.Table.Read(ctx, partition, row)
 	})
 }
 
 func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
-	return sendSim(t.by, ctx, rowRequest("write", w), func(ctx context.Context) (storage.ETag, error) {
+	return sendRow(t.by, ctx, rowRequest("write", w), func(ctx context.Context) (storage.ETag, error) {
 		tag, err := t.Table.Write(ctx, w)
 		t.by.world.wrote([]storage.Write{w}, err)
 		return tag, err
@@ -250,7 +273,7 @@ func (t *simTable) Write(ctx context.Context, w storage.Write) (storage.ETag, er
 }
 
 func (t *simTable) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
-	return sendSim(t.by, ctx, rowRequest("transact", writes[0]), func(ctx context.Context) ([]storage.ETag, error) {
+	return sendRow(t.by, ctx, rowRequest("transact", writes[0]), func(ctx context.Context) ([]storage.ETag, error) {
 		tags, err := t.Table.Transact(ctx, writes)
 		t.by.world.wrote(writes, err)
 		return tags, err
@@ -261,7 +284,7 @@ func (t *simTable) Transact(ctx context.Context, writes []storage.Write) ([]stor
 // stopped process is stopped before the first or after the last.
 func (t *simTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	return func(yield func(storage.Entity, error) bool) {
-		rows, err := sendSim(t.by, ctx, simRequest{op: "query", object: q.Partition, key: q.From}, func(ctx context.Context) (rows []storage.Entity, _ error) {
+		rows, err := sendRow(t.by, ctx, simRequest{op: "query", object: q.Partition, key: q.From}, func(ctx context.Context) (rows []storage.Entity, _ error) {
 			for e, err := range t.Table.Query(ctx, q) {
 				if err != nil {
 					return nil, err

@@ -45,11 +45,26 @@ type simWorld struct {
 	history []simEvent
 	over    bool // what comes is only the end of the processes
 	tasks   map[simKey]*simTask
-	counts  map[string]int // what happened, by name
+	most    map[simKey]uint64 // how many tasks of a run and segment have come to handlers, at least
+	counts  map[string]int    // what happened, by name
 	wrong   []string
 	judge   simJudge
 
 	copies []simCopy
+	novel  map[string]int  // texts of a newer version, and how often each was put
+	newest map[string]bool // rows that are of a newer format
+	dir    string          // for files
+	calmed time.Duration   // when nothing went wrong any more
+
+	rolls      []*simRoll      // partitions of the ledger that were rolled back
+	deliveries int             // of messages to processors
+	messages   map[string]bool // that were delivered
+
+	kept    map[string]*azsim.Snapshot // by partition
+	put     map[simKey]bool            // tasks that a queue has taken of who distributes
+	touched map[simKey]string          // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
+	// leftInQuarantine is how many messages are, in the end, by account.
+	leftInQuarantine map[string]int
 
 	requests int
 	lasted   time.Duration
@@ -103,11 +118,15 @@ func simHash(seed uint64, what, object string, times int) uint64 {
 func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 	w := &simWorld{
 		plan: plan, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
-		tasks: map[simKey]*simTask{}, counts: map[string]int{}, turns: newTurns(plan.seed),
+		messages: map[string]bool{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: newTurns(plan.seed),
+		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
 		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}},
 	}
 	for _, c := range change {
 		c(w)
+	}
+	if plan.files > 0 {
+		w.dir = t.TempDir()
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w.began = time.Now()
@@ -141,7 +160,12 @@ func (w *simWorld) play(ctx context.Context) {
 	if w.plan.limit > 0 {
 		c.Limits.Queue = azsim.Rate(w.plan.limit)
 	}
+	if w.plan.entities {
+		c.Limits.QueryCost = 1000
+	}
 	w.sim, w.tables = azsim.New(c), c.Tables
+	begun := make(chan struct{})
+	w.goes.Go(func() { w.manyRuns(); close(begun) })
 	for _, s := range w.plan.steps {
 		waitFor(ctx, time.Until(w.began.Add(s.at)))
 		w.note("plan", s.String())
@@ -151,22 +175,38 @@ func (w *simWorld) play(ctx context.Context) {
 	busy := w.busyTo
 	w.mu.Unlock()
 	waitFor(ctx, time.Until(busy)+time.Millisecond)
+	<-begun
 	w.calm()
-	if w.recovers(ctx) && w.copiesAreKnown(ctx) {
+	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) {
 		w.check(ctx)
 	}
 }
 
-// source gives what a process reads.
+// source gives what a process reads or sends: each life of a program has a source of its own.
 func (w *simWorld) source(process string) *simSource {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name, n := "elected", w.plan.tasks
 	if process[0] == 'o' {
 		name, n = process, max(1, w.plan.tasks/5)
+		if len(process) > 3 { // one of very many
+			n = 1 + int(w.roll(3, "tasks of "+process, 0))
+		}
+	}
+	if process[0] == 's' && w.sources[process] == nil {
+		w.sources[process] = newSentSource(w.plan, process)
+	}
+	if process[0] == 's' {
+		return w.sources[process]
 	}
 	if w.sources[name] == nil {
 		w.sources[name] = newSimSource(w.plan, name, n)
+		w.sources[name].brief = len(process) > 3
+		if name == "elected" && w.plan.files > 0 {
+			if err := w.sources[name].onDisk(w.dir); err != nil {
+				w.wrong = append(w.wrong, err.Error())
+			}
+		}
 	}
 	return w.sources[name]
 }
@@ -215,6 +255,18 @@ func (w *simWorld) do(s simStep) {
 		w.stray(s)
 	case "copy":
 		w.copy(s)
+	case "operate":
+		if !here {
+			w.start(s.who, s.order...)
+		}
+	case "keep", "back", "lose":
+		w.rollBack(s)
+	case "source":
+		w.changeFiles(s)
+	case "newer":
+		w.newer(s)
+	case "unread":
+		w.unread(s)
 	case "stop", "crash", "pause":
 		if here {
 			p.suffer(s)
@@ -234,7 +286,7 @@ func (p *simProcess) suffer(s simStep) {
 		p.stop()
 	case "pause":
 		w.count("pause")
-		if s.span > simLease {
+		if s.span > w.plan.lease() {
 			w.count(simLongPause)
 		}
 		w.mu.Lock()
@@ -252,6 +304,19 @@ func (p *simProcess) suffer(s simStep) {
 		w.mu.Lock()
 		p.points = append(p.points, &simPoint{s.after, s.point, s.nth})
 		w.mu.Unlock()
+	}
+}
+
+// manyRuns begins one small distribution after the other; each is a process, of which some die.
+func (w *simWorld) manyRuns() {
+	for i := range w.plan.runs {
+		d := w.plan.every
+		time.Sleep(d/2 + time.Duration(w.roll(uint64(d), "run", i)))
+		name := fmt.Sprintf("o%d", 100+i)
+		w.start(name)
+		if w.roll(100, "dies", i) == 0 {
+			w.do(simStep{verb: "crash", who: name, after: w.roll(2, "after", i) == 0, point: []string{"put", "write"}[w.roll(2, "point", i)], nth: 1 + int(w.roll(4, "nth", i))})
+		}
 	}
 }
 
@@ -297,9 +362,10 @@ func (w *simWorld) calm() {
 	roles := map[byte]bool{}
 	w.mu.Lock()
 	w.noteLocked("plan", "nothing goes wrong any more")
+	w.calmed = w.now()
 	for _, p := range w.all {
 		p.points = nil
-		if !p.over() && !p.stopping {
+		if !p.over() && !p.stopping && !w.blind(p) {
 			roles[p.name[0]] = true
 		}
 	}
@@ -309,6 +375,18 @@ func (w *simWorld) calm() {
 			w.start(string(role) + "99")
 		}
 	}
+	if w.plan.gated {
+		w.start("x98", "release")
+	}
+}
+
+// looks is how long it is waited before the end is looked for again: where there are many runs each look costs some.
+func (w *simWorld) looks(what string, n int) time.Duration {
+	d := time.Second
+	if w.plan.runs > 0 {
+		d = 5 * time.Second
+	}
+	return d + time.Duration(w.roll(uint64(d), what, n))
 }
 
 // recovers waits until everything is done, for as long as that may take.
@@ -316,7 +394,7 @@ func (w *simWorld) recovers(ctx context.Context) bool {
 	began := w.now()
 	bound := w.bound()
 	for n := 1; ; n++ {
-		waitFor(ctx, time.Second+time.Duration(w.roll(uint64(time.Second), "recovers", n)))
+		waitFor(ctx, w.looks("recovers", n))
 		what := w.unfinished(ctx)
 		if what == "" {
 			break
@@ -355,10 +433,12 @@ func (w *simWorld) wrongf(format string, args ...any) {
 	}
 }
 
-func (w *simWorld) count(what string) {
+func (w *simWorld) count(what string) { w.countAll(what, 1) }
+
+func (w *simWorld) countAll(what string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.counts[what]++
+	w.counts[what] += n
 }
 
 func (w *simWorld) note(who, what string) {
@@ -418,12 +498,13 @@ func (w *simWorld) tally() {
 	w.counts["runs sealed"] = w.judge.sealed
 	w.counts["runs closed"] = w.judge.closed
 	w.counts["runs broken"] = w.judge.broken
+	w.counts["runs ended"] = w.judge.ended
 	maps.DeleteFunc(w.counts, func(_ string, n int) bool { return n == 0 })
 }
 
-// runs reads the newest run rows, which are all: a world has a few.
+// runs reads the newest run rows, which are all: a world has a few, or many.
 func (w *simWorld) runs(ctx context.Context) ([]control.Run, error) {
-	return control.NewRuns(w.openTable(), "work").List(ctx, 1000)
+	return control.NewRuns(w.openTable(), "work").List(ctx, 1000+w.plan.runs)
 }
 
 // simLog is where logs go when a plan is played by itself.

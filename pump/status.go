@@ -3,6 +3,8 @@ package pump
 import (
 	"cmp"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/control"
 )
 
 // Status is what can be seen of a workload at one moment, from any machine that has
@@ -29,8 +31,11 @@ type Status struct {
 	// Unowned are the segments that no instance owns, or a silent one, ascending.
 	Unowned []uint32 `json:"unowned"`
 	// Spilled is how many segments have messages in another queue than their home (P6.3).
-	Spilled int          `json:"spilled"`
-	Gates   []GateStatus `json:"gates"` // by name
+	Spilled int `json:"spilled"`
+	// Ledger is what the fullest segment uses of its ledger's bounds. Null in delivery mode at-least-once, and if the
+	// ledger could not be read.
+	Ledger *LedgerStatus `json:"ledger"`
+	Gates  []GateStatus  `json:"gates"` // by name
 	// Keys are the keys with a claim, those that run first, then the last started first.
 	Keys []KeyStatus `json:"keys"`
 	// Problems say, for people, what could not be read and what needs somebody.
@@ -74,7 +79,33 @@ type RunStatus struct {
 	Retried     uint64 `json:"retried"`
 	Quarantined uint64 `json:"quarantined"`
 	Duplicates  uint64 `json:"duplicates"`
-	Note        string `json:"note"` // why it broke
+	Dropped     uint64 `json:"dropped"` // because the run was ended so
+	Note        string `json:"note"`    // why it broke
+}
+
+// LedgerStatus is how much of a segment's ledger is used, of the segment that is nearest to a bound. From half of one
+// on runs that nobody continues end sooner; at one, tasks of further runs wait until others have ended.
+type LedgerStatus struct {
+	Segment   uint32  `json:"segment"`
+	Used      float64 `json:"used"` // the largest part of a bound, from 0; 1 is all
+	Runs      int     `json:"runs"` // that live
+	RunsMost  int     `json:"runsMost"`
+	Pages     int     `json:"pages"`
+	PagesMost int     `json:"pagesMost"`
+	Bytes     int     `json:"bytes"` // of records of runs and foreign messages
+	BytesMost int     `json:"bytesMost"`
+	// Foreign are names of done foreign messages that may come again. A processor knows them, the status of the
+	// whole workload does not: 0.
+	Foreign     int `json:"foreign"`
+	ForeignMost int `json:"foreignMost"`
+}
+
+func ledgerStatus(use control.LedgerUse) LedgerStatus {
+	return LedgerStatus{
+		Segment: use.Segment, Used: use.Fullest(), Runs: use.Runs, RunsMost: control.MaxLiveRuns,
+		Pages: use.Pages, PagesMost: control.MaxPages, Bytes: use.Bytes, BytesMost: control.MaxBytes,
+		Foreign: use.Foreign, ForeignMost: control.MaxForeign,
+	}
 }
 
 // InstanceStatus is one process with a row. A process that was killed keeps its row until

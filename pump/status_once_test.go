@@ -28,9 +28,7 @@ func TestTheStatusShowsExactlyHowFarRunsAreInModeOnce(t *testing.T) {
 		s.record(w.run, below([]uint64{4}), nil) // open
 		s.record(half.ID, below([]uint64{9, 5}), map[uint32]codec.NSet{1: codec.MakeNSet(7)})
 		s.record(closed.ID, below([]uint64{3}), nil)
-		if err := w.closer("c").pass(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		w.closer("c").mustPass(t)
 		if err := s.ledger.Prune(t.Context(), []RunID{closed.ID}); err != nil {
 			t.Fatal(err)
 		}

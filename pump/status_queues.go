@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/shardmap"
 )
 
 // queuesAtOnce is how many queues of one account are looked at together: a
@@ -28,15 +27,9 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	} else {
-		m, err := shardmap.New(shardmap.MaxSegments, r.cfg.shards())
-		if err != nil {
-			return // more queues than there can be: the view's error is what counts
-		}
-		uses = accountUses(r.cfg, m)
-		for i := range uses {
-			uses[i].Segments = 0 // of a map that nobody uses
-		}
-		for _, s := range m.Shards {
+		shards := r.cfg.shards()
+		uses = usesOf(r.cfg, shards, make([]int, len(shards))) // of a map that there is not
+		for _, s := range shards {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	}

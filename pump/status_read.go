@@ -53,7 +53,7 @@ type statusReader struct {
 	electionKnown bool
 	runs          []control.Run
 	tallies       map[RunID]control.Tally
-	recorded      map[RunID]*control.RunProgress // nil: not known
+	recorded      *control.Sums // nil: not known
 	gates         []control.GateState
 	claims        []control.ClaimState
 	accounts      []AccountStatus
@@ -111,7 +111,7 @@ func (r *statusReader) readView(ctx context.Context) (err error) {
 	ctx, cancel := half(ctx)
 	defer cancel()
 	r.view, err = control.LoadView(ctx, r.table, r.cfg.Workload)
-	return withAdvice(r.cfg, err)
+	return withAdvice(ctx, r.cfg, err)
 }
 
 func (r *statusReader) readTime(ctx context.Context) (err error) {
@@ -135,6 +135,7 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 	if r.runs, err = control.NewRuns(r.table, r.cfg.Workload).List(ctx, r.options.Runs); err != nil {
 		return err
 	}
+	r.readRests(ctx)
 	r.tallies = map[RunID]control.Tally{}
 	var bad []error
 	for _, run := range r.runs {
@@ -161,12 +162,37 @@ func (r *statusReader) readRecorded(ctx context.Context) {
 	if w.Delivery != control.DeliverOnce {
 		return
 	}
-	recorded, err := control.ReadProgress(ctx, r.table, r.cfg.Workload, w.Map.Segments)
+	recorded, err := control.ReadSums(ctx, r.table, r.cfg.Workload, w.Map.Segments)
 	if err != nil {
 		r.problem("the ledger: %v", err)
 		return
 	}
 	r.recorded = recorded
+	if use := recorded.Use; use.Fullest() >= pressure {
+		r.problem("segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended; see: distributor runs list",
+			use.Segment, use.Runs, control.MaxLiveRuns, use.Pages, control.MaxPages, use.Bytes, control.MaxBytes)
+	}
+}
+
+// readRests reads what is still in quarantine of the runs that were closed with that.
+func (r *statusReader) readRests(ctx context.Context) {
+	var ids []RunID
+	for _, run := range r.runs {
+		if run.State == control.RunClosed && run.Rest > 0 {
+			ids = append(ids, run.ID)
+		}
+	}
+	if r.recorded == nil || len(ids) == 0 {
+		return
+	}
+	rests, err := control.ReadProgress(ctx, r.table, r.cfg.Workload, r.view.Workload.Map.Segments, ids...)
+	if err != nil {
+		r.problem("the ledger: %v", err)
+	}
+	for id, p := range rests {
+		_, quarantined := recorded(p)
+		r.recorded.Runs[id] = control.RunSum{Quarantined: quarantined}
+	}
 }
 
 func (r *statusReader) readGates(ctx context.Context) (err error) {
@@ -200,6 +226,10 @@ func (r *statusReader) status() *Status {
 		s.Gates = gateStatuses(r.gates, slices.DeleteFunc(slices.Clone(r.view.Members), func(m control.Member) bool { return r.silent[m.Instance] }))
 	}
 	r.distribution(s)
+	if r.recorded != nil {
+		use := ledgerStatus(r.recorded.Use)
+		s.Ledger = &use
+	}
 	r.runStatuses(s)
 	for _, k := range r.claims {
 		s.Keys = append(s.Keys, keyStatus(k))
@@ -339,7 +369,7 @@ func (r *statusReader) runStatuses(s *Status) {
 		t := r.tallies[run.ID]
 		st := RunStatus{
 			ID: run.ID.String(), Mode: run.Mode, State: string(run.State), Instance: run.Instance, Started: run.Started, Note: run.Note,
-			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates,
+			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates, Dropped: t.Dropped,
 		}
 		if !run.Ended.IsZero() {
 			st.Ended = &run.Ended
@@ -350,7 +380,8 @@ func (r *statusReader) runStatuses(s *Status) {
 			st.Sent, st.AtLeast = &n, true
 		}
 		if r.recorded != nil {
-			st.Exact = new(progressOf(&run, r.recorded[run.ID]))
+			sum := r.recorded.Runs[run.ID]
+			st.Exact = new(progressOf(&run, sum.Done, sum.Quarantined))
 		}
 		s.Runs = append(s.Runs, st)
 	}

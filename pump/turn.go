@@ -2,8 +2,10 @@ package pump
 
 import (
 	"strings"
+	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/awake"
 	"github.com/queuepump/queuepump/pump/control"
 )
 
@@ -15,7 +17,13 @@ type seeding struct {
 	draw control.Draw
 	// turn lets those who come in one instant decide one after another.
 	turn turn
+	// ahead is by how much the process's wall clock has moved on more than its monotonic
+	// clock at a time, because its machine was suspended or its clock was set. nil: not at all.
+	ahead func(at time.Time) time.Duration
 }
+
+// clock is by which the process judges how long it may trust something.
+func (s *seeding) clock() awake.Clock { return awake.Clock{Ahead: s.ahead} }
 
 // turn waits until it is the turn of whoever wants to do something that many
 // goroutines may want in the same instant: spend from a budget, take a slot, look at

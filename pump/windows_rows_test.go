@@ -202,8 +202,13 @@ var windowRows = []windowRow{
 		tests: []string{"pump.TestWindow35AGracefulStopFinishesWhatRunsAndReturnsWhatWasNotStarted", "pump.TestWindow35AHardStopEndsHandlersAndReturnsTheirTasksWithoutAnAttempt", "pump.TestWindow35AGetUnderWayAtTheStopIsWaitedForAndItsMessagesReleased"},
 	},
 	{
-		number: "36", window: "an account comes back without its last writes, or with old messages", done: "old messages are copies (30); `distributor repair` puts again what is not recorded",
+		number: "36", window: "an account comes back without its last writes, or with old messages", done: "old messages are copies (30); `distributor repair` puts again what is not recorded; a message of another program that comes back after its delete was acknowledged is done again, as `once` cannot promise",
 		play: []func(*testing.T){TestRepairPutsWhatIsMissingUnderItsIdentityAndNothingElse},
+	},
+	{
+		number: "36b", window: "the control account comes back without its last rows, or owner rows are gone",
+		done: "fenced again above every epoch that was, by idle owners within two minutes, loudly; what was recorded since is forgotten, so `once` cannot promise that it is not done again, nor that a reducer's state has it",
+		play: []func(*testing.T){TestP32LostOwnerRowsAndALedgerPartitionOfAMinuteAgoHealThemselvesLoudly},
 	},
 	{
 		number: "37", window: "messages come out of order", done: "no order is relied upon",

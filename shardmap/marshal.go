@@ -11,7 +11,7 @@ import (
 
 // The stored form, all integers unsigned varints unless said otherwise:
 //
-//	format (1 byte, 1) | version | log2 S (1 byte)
+//	format (1 byte, 1 or 2) | version | log2 S (1 byte)
 //	accounts: how many, then length (1 byte) and bytes of each
 //	queues:   the same
 //	shards:   how many, then account, queue, weight in millionths, state (1 byte, 0 active, 1 draining) of each
@@ -19,13 +19,27 @@ import (
 //	xxhash64 of all before (8 bytes, big endian)
 //
 // Names stand once each because a workload's queues have the same names in
-// every account: 100 shards at S = 4,096 take about 5 KiB.
+// every account: 100 shards at S = 4,096 take about 5 KiB, 2,500 shards of 250
+// accounts at S = 16,384 about 60 KiB.
+//
+// Format 2 is written of a map that the version before could not read, for its size:
+// so that it says that it is too old, and not that the map is damaged.
 
-// MaxBytes is the largest stored form of a map. It fits one binary property
-// (64 KiB) of a table row with room to spare.
-const MaxBytes = 60 << 10
+// MaxBytes is the largest stored form of a map: three binary properties of 60 KiB. The
+// longest names of 1,000 accounts and 4,096 queues at S = 16,384 take less.
+const MaxBytes = 180 << 10
 
-const formatVersion = 1
+// What the version before reads, which has format 1 only.
+const (
+	firstSegments = 4096
+	firstShards   = 1024
+	firstBytes    = 60 << 10
+)
+
+const (
+	firstFormat  = 1
+	secondFormat = 2
+)
 
 // Errors of MarshalBinary and UnmarshalBinary, wrapped with detail.
 var (
@@ -39,7 +53,7 @@ var (
 
 // MarshalBinary gives the stored form, at most MaxBytes.
 func (m *Map) MarshalBinary() ([]byte, error) {
-	b := []byte{formatVersion}
+	b := []byte{firstFormat}
 	b = binary.AppendUvarint(b, m.Version)
 	b = append(b, byte(bits.TrailingZeros(uint(m.Segments))))
 	accounts, queues := newNames(), newNames()
@@ -57,6 +71,9 @@ func (m *Map) MarshalBinary() ([]byte, error) {
 	}
 	for _, h := range m.homes {
 		b = binary.AppendUvarint(b, uint64(h))
+	}
+	if m.Segments > firstSegments || len(m.Shards) > firstShards || len(b)+8 > firstBytes {
+		b[0] = secondFormat
 	}
 	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64(b))
 	if len(b) > MaxBytes {
@@ -77,8 +94,8 @@ func (m *Map) UnmarshalBinary(data []byte) error {
 	if len(data) == 0 {
 		return fmt.Errorf("%w: it is empty", ErrCorrupt)
 	}
-	if data[0] != formatVersion {
-		return fmt.Errorf("%w: format %d, want %d", ErrFormat, data[0], formatVersion)
+	if data[0] != firstFormat && data[0] != secondFormat {
+		return fmt.Errorf("%w: format %d, want %d or %d; use a newer program", ErrFormat, data[0], firstFormat, secondFormat)
 	}
 	if len(data) < 8 || xxhash.Sum64(data[:len(data)-8]) != binary.BigEndian.Uint64(data[len(data)-8:]) {
 		return fmt.Errorf("%w: wrong checksum", ErrCorrupt)

@@ -81,11 +81,11 @@ func TestADamagedMapIsRefused(t *testing.T) {
 	}{
 		"empty":                   {nil, ErrCorrupt},
 		"only a format":           {good[:1], ErrCorrupt},
-		"a newer format":          {set(0, 2), ErrFormat},
+		"a newer format":          {set(0, 3), ErrFormat},
 		"too long":                {make([]byte, MaxBytes+1), ErrTooLarge},
 		"one bit off":             {append(good[:len(good)-1:len(good)-1], good[len(good)-1]^1), ErrCorrupt},
 		"no segments":             {set(logS, 64), ErrCorrupt},
-		"too many segments":       {set(logS, 13), ErrCorrupt},
+		"too many segments":       {set(logS, 15), ErrCorrupt},
 		"more homes than written": {set(logS, 12), ErrCorrupt},
 		"fewer homes":             {set(logS, 1), ErrCorrupt},
 		"too many names":          {set(accounts, 0xff), ErrCorrupt},

@@ -2,6 +2,8 @@ package shardmap
 
 import (
 	"cmp"
+	"container/heap"
+	"iter"
 	"slices"
 )
 
@@ -29,14 +31,8 @@ func place(m, prev *Map) []uint16 {
 		surplus[i] = max(0, kept[i]-want[i])
 		deficit[i] = max(0, want[i]-kept[i])
 	}
-	for _, o := range offers(m, homes, surplus, deficit) {
-		if deficit[o.shard] == 0 || homes[o.segment] != o.from {
-			continue
-		}
+	for o := range offers(m, homes, surplus, deficit) {
 		if o.from != homeless {
-			if surplus[o.from] == 0 {
-				continue
-			}
 			surplus[o.from]--
 		}
 		deficit[o.shard]--
@@ -76,7 +72,8 @@ func inherit(m, prev *Map) (homes []uint16, kept []int) {
 // rounded down, or rounded up for as many as are needed to reach S. Shards that
 // already have more than the lower number are rounded up first, so that
 // rounding moves nothing that may stay; then those that lose most by rounding
-// down; then by name, never by position.
+// down; then by name, never by position, and by the queue's name first: the queues that are
+// rounded up are then spread over the accounts, each of which has a limit of its own.
 func targets(m *Map, kept []int) []int {
 	var total uint64
 	for _, s := range m.Shards {
@@ -92,7 +89,7 @@ func targets(m *Map, kept []int) []int {
 		if s.State != Active {
 			continue
 		}
-		// At most 4,096 x 10^9 over at most 1,024 x 10^9: exact.
+		// At most 16,384 x 10^9 over at most 4,096 x 10^9: exact.
 		share := uint64(m.Segments) * s.steps()
 		want[i], rest[i] = int(share/total), share%total
 		left -= want[i]
@@ -104,7 +101,8 @@ func targets(m *Map, kept []int) []int {
 		return cmp.Or(
 			-compareBool(kept[a] > want[a], kept[b] > want[b]),
 			-cmp.Compare(rest[a], rest[b]),
-			compareNames(m.Shards[a], m.Shards[b]))
+			cmp.Compare(m.Shards[a].Queue, m.Shards[b].Queue),
+			cmp.Compare(m.Shards[a].Account, m.Shards[b].Account))
 	})
 	// The remainders add up to `left` whole shares and each is below one, so
 	// there are more than `left` of them, or none is needed.
@@ -132,38 +130,119 @@ type offer struct {
 	shard   uint16
 }
 
-// offers lists every move that could help, best first. A homeless segment goes
-// by its cost at the shard, a segment that has a home by how much dearer it
-// would be than there: plain rendezvous moves it exactly if it would be
-// cheaper, so the moves taken are those nearest to what rendezvous wants. Equal
-// ranks are ordered by segment and names, so that the order of shards is no input.
-func offers(m *Map, homes []uint16, surplus, deficit []int) []offer {
-	var takers []int
-	for i := range m.Shards {
-		if deficit[i] > 0 {
-			takers = append(takers, i)
-		}
-	}
-	var all []offer
-	for segment, from := range homes {
-		var here float64
-		if from != homeless {
-			if surplus[from] == 0 {
-				continue
+// offers yields the moves that help, best first of all that could. The caller makes each before it
+// asks for the next, which brings surplus and deficit down. A homeless segment goes by its cost at the
+// shard, a segment that has a home by how much dearer it would be than there: plain
+// rendezvous moves it exactly if it would be cheaper, so the moves taken are those nearest
+// to what rendezvous wants. Equal ranks are ordered by segment and names, so that the order of
+// shards is no input.
+//
+// Of all pairs of segment and shard, 40 million with 2,500 shards, only the best few of each
+// segment are kept at a time. As surpluses and deficits only ever shrink, the best of
+// what is kept is the best of all: a pair that is no good once is never good again.
+func offers(m *Map, homes []uint16, surplus, deficit []int) iter.Seq[offer] {
+	return func(yield func(offer) bool) {
+		var h bestFirst
+		h.less = func(a, b offer) int { return compareOffers(m, a, b) }
+		for segment, from := range homes {
+			if from == homeless || surplus[from] > 0 {
+				h.push(&offered{segment: uint32(segment), from: from}, m, deficit)
 			}
-			here = m.cost(uint32(segment), int(from))
 		}
-		for _, i := range takers {
-			all = append(all, offer{m.cost(uint32(segment), i) - here, uint32(segment), from, uint16(i)})
+		for len(h.of) > 0 {
+			s := h.of[0]
+			o := s.best[0]
+			switch {
+			case o.from != homeless && surplus[o.from] == 0:
+				heap.Pop(&h) // it stays, whatever is free elsewhere
+			case deficit[o.shard] == 0:
+				if s.next(m, deficit, h.less) {
+					heap.Fix(&h, 0)
+				} else {
+					heap.Pop(&h)
+				}
+			default:
+				heap.Pop(&h)
+				if !yield(o) {
+					return
+				}
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b offer) int {
-		if a.rank != b.rank { // nearly always; names are slow to compare
-			return cmp.Compare(a.rank, b.rank)
+}
+
+func compareOffers(m *Map, a, b offer) int {
+	if a.rank != b.rank { // nearly always; names are slow to compare
+		return cmp.Compare(a.rank, b.rank)
+	}
+	return cmp.Or(
+		cmp.Compare(a.segment, b.segment),
+		compareNames(m.Shards[a.shard], m.Shards[b.shard]))
+}
+
+// offersKept is how many offers of a segment are kept at a time. When all of them are taken
+// by others the shards that are left are looked at again.
+const offersKept = 16
+
+// offered is a segment with its best offers, best first.
+type offered struct {
+	segment uint32
+	from    uint16
+	best    []offer
+}
+
+// next drops the offers of shards that have enough; it is false if there is none left.
+func (s *offered) next(m *Map, deficit []int, compare func(a, b offer) int) bool {
+	for len(s.best) > 0 && deficit[s.best[0].shard] == 0 {
+		s.best = s.best[1:]
+	}
+	if len(s.best) == 0 {
+		s.look(m, deficit, compare)
+	}
+	return len(s.best) > 0
+}
+
+// look finds the best offers of all shards that lack segments.
+func (s *offered) look(m *Map, deficit []int, compare func(a, b offer) int) {
+	var here float64
+	if s.from != homeless {
+		here = m.cost(s.segment, int(s.from))
+	}
+	best := make([]offer, 0, offersKept+1)
+	for i, n := range deficit {
+		if n == 0 || len(best) == offersKept && m.dearer(s.segment, i, (best[offersKept-1].rank+here)*(1+1e-9)) {
+			continue
 		}
-		return cmp.Or(
-			cmp.Compare(a.segment, b.segment),
-			compareNames(m.Shards[a.shard], m.Shards[b.shard]))
-	})
-	return all
+		o := offer{m.cost(s.segment, i) - here, s.segment, s.from, uint16(i)}
+		if len(best) == offersKept && compare(o, best[offersKept-1]) > 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(best, o, compare)
+		best = slices.Insert(best, at, o)
+		best = best[:min(len(best), offersKept)]
+	}
+	s.best = best
+}
+
+// bestFirst is a heap of segments by their best offers.
+type bestFirst struct {
+	of   []*offered
+	less func(a, b offer) int
+}
+
+func (h *bestFirst) push(s *offered, m *Map, deficit []int) {
+	if s.next(m, deficit, h.less) {
+		heap.Push(h, s)
+	}
+}
+
+func (h *bestFirst) Len() int           { return len(h.of) }
+func (h *bestFirst) Less(i, j int) bool { return h.less(h.of[i].best[0], h.of[j].best[0]) < 0 }
+func (h *bestFirst) Swap(i, j int)      { h.of[i], h.of[j] = h.of[j], h.of[i] }
+func (h *bestFirst) Push(s any)         { h.of = append(h.of, s.(*offered)) }
+
+func (h *bestFirst) Pop() any {
+	last := h.of[len(h.of)-1]
+	h.of = h.of[:len(h.of)-1]
+	return last
 }

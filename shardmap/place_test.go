@@ -130,7 +130,8 @@ func drawShards(t *rapid.T, label string) []Shard {
 	return shards
 }
 
-func drawSegments(t *rapid.T) int { return 1 << rapid.IntRange(0, 10).Draw(t, "log2 S") }
+// drawSegments draws as many segments as drawShards draws shards, or more.
+func drawSegments(t *rapid.T) int { return 1 << rapid.IntRange(6, 10).Draw(t, "log2 S") }
 
 func TestNoShardIsAboveItsWeightedShareRoundedUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -178,8 +179,9 @@ func TestAChangeMovesTheFewestSegmentsThatKeepTheShares(t *testing.T) {
 // rounded up, that is less than one segment more than S/n.
 func TestAddingOrDrainingOneOfNMovesLittleMoreThanOneNth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 40).Draw(t, "shards")
 		segments := 1 << rapid.IntRange(4, 10).Draw(t, "log2 S")
+		// One is added below, and a map has no more shards than segments.
+		n := rapid.IntRange(1, min(40, segments-1)).Draw(t, "shards")
 		m, err := New(segments, fleet(n))
 		if err != nil {
 			t.Fatal(err)
@@ -330,26 +332,27 @@ func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
 		shards   []Shard
 		want     error
 	}{
-		"no segments":             {0, []Shard{good}, ErrSegments},
-		"negative segments":       {-64, []Shard{good}, ErrSegments},
-		"no power of two":         {100, []Shard{good}, ErrSegments},
-		"too many segments":       {8192, []Shard{good}, ErrSegments},
-		"no shards":               {64, nil, ErrShards},
-		"too many shards":         {64, long, ErrShards},
-		"a shard twice":           {64, []Shard{good, {Account: "b", Queue: "q"}, good}, ErrShards},
-		"only draining":           {64, with(func(s *Shard) { s.State = Draining }), ErrNoActive},
-		"unknown state":           {64, with(func(s *Shard) { s.State = "paused" }), ErrShards},
-		"negative weight":         {64, with(func(s *Shard) { s.Weight = -1 }), ErrShards},
-		"tiny weight":             {64, with(func(s *Shard) { s.Weight = 0.0000001 }), ErrShards},
-		"huge weight":             {64, with(func(s *Shard) { s.Weight = 1001 }), ErrShards},
-		"NaN weight":              {64, with(func(s *Shard) { s.Weight = math.NaN() }), ErrShards},
-		"infinite weight":         {64, with(func(s *Shard) { s.Weight = math.Inf(1) }), ErrShards},
-		"no account":              {64, with(func(s *Shard) { s.Account = "" }), ErrShards},
-		"no queue":                {64, with(func(s *Shard) { s.Queue = "" }), ErrShards},
-		"long queue":              {64, with(func(s *Shard) { s.Queue = fmt.Sprintf("%064d", 0) }), ErrShards},
-		"slash in a name":         {64, with(func(s *Shard) { s.Queue = "../q" }), ErrShards},
-		"control in a name":       {64, with(func(s *Shard) { s.Account = "a\nb" }), ErrShards},
-		"does not fit a property": {4096, wide, ErrTooLarge},
+		"no segments":        {0, []Shard{good}, ErrSegments},
+		"negative segments":  {-64, []Shard{good}, ErrSegments},
+		"no power of two":    {100, []Shard{good}, ErrSegments},
+		"too many segments":  {32768, []Shard{good}, ErrSegments},
+		"no shards":          {64, nil, ErrShards},
+		"too many shards":    {64, long, ErrShards},
+		"a shard twice":      {64, []Shard{good, {Account: "b", Queue: "q"}, good}, ErrShards},
+		"only draining":      {64, with(func(s *Shard) { s.State = Draining }), ErrNoActive},
+		"unknown state":      {64, with(func(s *Shard) { s.State = "paused" }), ErrShards},
+		"negative weight":    {64, with(func(s *Shard) { s.Weight = -1 }), ErrShards},
+		"tiny weight":        {64, with(func(s *Shard) { s.Weight = 0.0000001 }), ErrShards},
+		"huge weight":        {64, with(func(s *Shard) { s.Weight = 1001 }), ErrShards},
+		"NaN weight":         {64, with(func(s *Shard) { s.Weight = math.NaN() }), ErrShards},
+		"infinite weight":    {64, with(func(s *Shard) { s.Weight = math.Inf(1) }), ErrShards},
+		"no account":         {64, with(func(s *Shard) { s.Account = "" }), ErrShards},
+		"no queue":           {64, with(func(s *Shard) { s.Queue = "" }), ErrShards},
+		"long queue":         {64, with(func(s *Shard) { s.Queue = fmt.Sprintf("%064d", 0) }), ErrShards},
+		"slash in a name":    {64, with(func(s *Shard) { s.Queue = "../q" }), ErrShards},
+		"control in a name":  {64, with(func(s *Shard) { s.Account = "a\nb" }), ErrShards},
+		"more than segments": {2, []Shard{good, {Account: "a", Queue: "r"}, {Account: "a", Queue: "s"}}, ErrFewSegments},
+		"does not fit a row": {4096, wide, ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New(c.segments, c.shards); !errors.Is(err, c.want) {
@@ -361,7 +364,7 @@ func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
 			if c.want == ErrSegments {
 				return
 			}
-			m := mustNew(t, 4096, []Shard{good})
+			m := mustNew(t, c.segments, []Shard{good})
 			if _, err := m.Change(c.shards); !errors.Is(err, c.want) {
 				t.Errorf("Change: %v, want %v", err, c.want)
 			}

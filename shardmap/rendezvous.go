@@ -19,10 +19,23 @@ func shardHash(s Shard) uint64 {
 // each with a chance in proportion to its weight, which is all that weighted
 // rendezvous hashing is.
 func (m *Map) cost(segment uint32, shard int) float64 {
-	h := mix(m.hashes[shard] + mix(uint64(segment)+0x9e3779b97f4a7c15))
+	h := m.draw(segment, shard)
 	// One division of two exact numbers is rounded the same way everywhere; a
 	// multiplication and an addition might be fused on some architectures.
 	return float64(negLog2(h)) / m.Shards[shard].Weight
+}
+
+// draw is the uniform hash of a segment and a shard.
+func (m *Map) draw(segment uint32, shard int) uint64 {
+	return mix(m.hashes[shard] + mix(uint64(segment)+0x9e3779b97f4a7c15))
+}
+
+// dearer reports, at a fiftieth of the price of the logarithm, that a shard surely costs a segment more
+// than limit: -log2(x) is above (1-x) / ln 2, which is 1.4427 times 1-x. Of a shard that it
+// does not say that of the cost must be computed.
+func (m *Map) dearer(segment uint32, shard int, limit float64) bool {
+	x := float64(m.draw(segment, shard)) * 0x1p-64
+	return (1-x)*(1.44*(1<<logBits)) > limit*m.Shards[shard].Weight
 }
 
 // mix is the finaliser of splitmix64: every input bit moves every output bit.
@@ -71,27 +84,26 @@ const maxChoices = 3
 // what takes a queue out usually takes its account out; the third in a third
 // account, else again not in the home's.
 func (m *Map) Choices(segment uint32) []int {
-	home := m.Home(segment)
-	type candidate struct {
-		shard int
-		cost  float64
-	}
-	rest := make([]candidate, 0, len(m.Shards))
-	for i, s := range m.Shards {
-		if s.State == Active && i != home {
-			rest = append(rest, candidate{i, m.cost(segment, i)})
+	choices := []int{m.Home(segment)}
+	for len(choices) < maxChoices {
+		best, near, cost := -1, 0, 0.0
+		for i, s := range m.Shards {
+			if s.State != Active || slices.Contains(choices, i) {
+				continue
+			}
+			n := m.nearness(i, choices)
+			if best >= 0 && (n > near || n == near && m.dearer(segment, i, cost)) {
+				continue
+			}
+			c := m.cost(segment, i)
+			if best < 0 || cmp.Or(cmp.Compare(n, near), cmp.Compare(c, cost), compareNames(s, m.Shards[best])) < 0 {
+				best, near, cost = i, n, c
+			}
 		}
-	}
-	choices := []int{home}
-	for len(choices) < maxChoices && len(rest) > 0 {
-		best := slices.MinFunc(rest, func(a, b candidate) int {
-			return cmp.Or(
-				cmp.Compare(m.nearness(a.shard, choices), m.nearness(b.shard, choices)),
-				cmp.Compare(a.cost, b.cost),
-				compareNames(m.Shards[a.shard], m.Shards[b.shard]))
-		})
-		choices = append(choices, best.shard)
-		rest = slices.DeleteFunc(rest, func(c candidate) bool { return c.shard == best.shard })
+		if best < 0 {
+			break
+		}
+		choices = append(choices, best)
 	}
 	return choices
 }

@@ -7,13 +7,15 @@ import (
 )
 
 // Bounds of the number of segments. Below 64 the shares of a few shards differ
-// by too much when one is added (each share is a whole number of segments);
-// above 4,096 the per-segment counters of a run no longer fit one 64 KiB
-// property at ten bytes each with room to spare (P1.1, pump/DESIGN.md).
+// by too much when one is added (each share is a whole number of segments). Above
+// 16,384 the counters of a run, which are up to ten bytes for each segment, no longer
+// fit a checkpoint of four properties of 60 KiB beside the source's cursor (P2.1,
+// pump/DESIGN.md).
 const (
 	// MaxSegments is the largest S of a map.
-	MaxSegments = 4096
+	MaxSegments = 16384
 	minDefault  = 64
+	maxDefault  = 4096
 	perShard    = 32
 )
 
@@ -32,8 +34,8 @@ func DefaultSegments(shards int) int {
 	switch {
 	case shards <= minDefault/perShard:
 		return minDefault
-	case shards >= MaxSegments/perShard:
-		return MaxSegments
+	case shards >= maxDefault/perShard:
+		return maxDefault
 	}
 	return 1 << bits.Len(uint(shards*perShard-1))
 }

@@ -21,8 +21,10 @@ const (
 
 // Bounds of a shard list.
 const (
-	// MaxShards is the largest number of shards of a map, draining ones included.
-	MaxShards = 1024
+	// MaxShards is the largest number of shards of a map, draining ones included: 409
+	// accounts of the ten queues that use up an account's limit. To place 16,384
+	// segments on so many takes a few seconds.
+	MaxShards = 4096
 	// MinWeight and MaxWeight bound a shard's weight, which is kept in steps of
 	// MinWeight so that shares are exact whole-number arithmetic everywhere. A
 	// millionth is fine enough for an account's weight spread over its queues.
@@ -37,9 +39,12 @@ const (
 // Errors of New and Change; each is wrapped with the offending value.
 var (
 	// ErrSegments: the number of segments is not a power of two from 1 to MaxSegments.
-	ErrSegments = errors.New("the number of segments must be a power of two from 1 to 4096")
+	ErrSegments = errors.New("the number of segments must be a power of two from 1 to 16384")
 	// ErrShards: the list of shards is empty, too long, or has a wrong entry.
 	ErrShards = errors.New("invalid list of shards")
+	// ErrFewSegments: there are more active shards than segments, so some would be the
+	// home of none.
+	ErrFewSegments = errors.New("there are more queues than segments")
 	// ErrNoActive: no shard of the list is active, so segments would have no home.
 	ErrNoActive = errors.New("no shard is active")
 )
@@ -69,13 +74,35 @@ type Map struct {
 }
 
 // Check reports what [New] would refuse, but for [ErrTooLarge], without the work of
-// placing segments: a second of it for a thousand shards.
+// placing segments: seconds of it for thousands of shards.
 func Check(segments int, shards []Shard) error {
 	if err := checkSegments(segments); err != nil {
 		return err
 	}
-	_, err := blank(segments, shards)
-	return err
+	m, err := blank(segments, shards)
+	if err != nil {
+		return err
+	}
+	return m.checkRoom(0)
+}
+
+// Active counts the shards that are the home of segments.
+func (m *Map) Active() (n int) {
+	for _, s := range m.Shards {
+		if s.State == Active {
+			n++
+		}
+	}
+	return n
+}
+
+// checkRoom refuses more active shards than segments, unless there were as many before: a version
+// before this one made such maps, and they may shrink.
+func (m *Map) checkRoom(before int) error {
+	if n := m.Active(); n > m.Segments && n > before {
+		return fmt.Errorf("%w: %d queues of %d segments, and some would be the home of none", ErrFewSegments, n, m.Segments)
+	}
+	return nil
 }
 
 // New makes version 1 of a map. The homes depend on the number of segments and
@@ -85,6 +112,9 @@ func New(segments int, shards []Shard) (*Map, error) {
 		return nil, err
 	}
 	m, err := blank(segments, shards)
+	if err == nil {
+		err = m.checkRoom(0)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +128,9 @@ func New(segments int, shards []Shard) (*Map, error) {
 // Shards are recognised by account and queue. The receiver is not changed.
 func (m *Map) Change(shards []Shard) (*Map, error) {
 	next, err := blank(m.Segments, shards)
+	if err == nil {
+		err = next.checkRoom(m.Active())
+	}
 	if err != nil {
 		return nil, err
 	}

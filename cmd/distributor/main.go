@@ -19,6 +19,6 @@ its storage accounts, where any number of processors do them.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(run(), plan(), wait(), repair(), status(), accounts(), release(), hold(), gates(), ids(), state(), quarantine(), cli.Version())
+	root.AddCommand(run(), plan(), wait(), runs(), repair(), status(), workload(), accounts(), release(), hold(), gates(), ids(), state(), quarantine(), cli.Version())
 	return root
 }

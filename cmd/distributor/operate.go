@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/user"
@@ -51,10 +52,20 @@ func (o *operation) run(f func(cmd *cobra.Command, args []string) error) func(*c
 // controlSlow is after how long somebody who waits is told for what.
 const controlSlow = 3 * time.Second
 
-// saySlow tells that the control account takes its time, until stop is called.
+// saySlow tells that an account takes its time, until stop is called: the control account, or
+// one that the workload may be in, or whose queues are made.
 func (o *operation) saySlow(console *cli.Console) (stop func()) {
-	t := time.AfterFunc(controlSlow, func() { console.Log.Warn("waiting for the control account to answer") })
+	t := time.AfterFunc(controlSlow, func() { console.Log.Warn("waiting for an account to answer") })
 	return func() { t.Stop() }
+}
+
+// findRun finds the run that an argument (RUN) or a flag (--run) means.
+func (o *operation) findRun(ctx context.Context, name, text string) (pump.RunID, error) {
+	id, err := pump.FindRun(ctx, o.cfg, text)
+	if ce, ok := errors.AsType[*pump.ConfigError](err); ok && ce.Field == "run" {
+		return id, cli.Usage("%s: %s; %s", name, ce.Problem, ce.Fix)
+	}
+	return id, err
 }
 
 // operator is who does this, for the rows that say who did.

@@ -108,6 +108,23 @@ func (d *desk) fails(mistake bool, text string, args ...string) {
 	}
 }
 
+func TestAWorkloadIsShownByCommand(t *testing.T) {
+	d := made(t)
+	got := d.ok("workload", "show")
+	for _, want := range []string{
+		"workload     test\n", "rows in      acct01\n", "delivery     at-least-once\n", "segments     128\n", "accounts     2, with 4 queues in all",
+		"map          version 1 of ", "retention    168h0m0s", "members      0 distributors, 0 processors\n", "runs         1 sealed\n", "made         20",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+	var i pump.WorkloadInfo
+	if err := json.Unmarshal([]byte(d.ok("workload", "show", "--json")), &i); err != nil || i.Name != "test" || i.Queues != 4 || i.Runs["sealed"] != 1 || i.Rivals == nil {
+		t.Errorf("%+v, %v", i, err)
+	}
+}
+
 func TestAccountsAreAddedAndDrainedByCommands(t *testing.T) {
 	d := made(t)
 	d.says("ACCOUNT  STATE   QUEUES  WEIGHT  SEGMENTS  NOTE\n"+
@@ -202,7 +219,7 @@ func TestTheStatusByCommand(t *testing.T) {
 
 func TestOfAWorkloadThatIsNotThereTheCommandsSayWhatMakesIt(t *testing.T) {
 	d := newDesk(t)
-	for _, args := range []string{"status", "accounts list", "accounts add acct02", "accounts drain acct02 --yes", "accounts remove acct02 --yes", "release a", "hold a", "gates", "ids a"} {
+	for _, args := range []string{"status", "workload show", "workload delete --yes test", "accounts list", "accounts add acct02", "accounts drain acct02 --yes", "accounts remove acct02 --yes", "release a", "hold a", "gates", "ids a"} {
 		d.fails(false, "the first `distributor run` makes it", strings.Fields(args)...)
 	}
 }

@@ -20,6 +20,7 @@ type planFlags struct {
 	config    string
 	in        capacity.Input
 	source    sourceFlags
+	file      *configfile.File // what --config names, or an empty one
 	taskBytes float64
 	ratio     float64
 	tasks     int
@@ -87,7 +88,7 @@ leader with --elected; stand-bys come on top).`,
 	f.source.add(cmd)
 	flags.StringVar(&f.config, "config", "", "a configuration `FILE` whose accounts, queues, segments, delivery and budget are to do (default: none)")
 	flags.IntVar(&f.tasks, "sample", capacity.DefaultSampleTasks, "tasks of the input to measure at most, up to 64 MiB of them")
-	flags.IntVar(&f.in.Concurrency, "concurrency", 64, "tasks in the handlers of one processor")
+	flags.IntVar(&f.in.Concurrency, "concurrency", 256, "tasks in the handlers of one processor")
 	flags.IntVar(&f.in.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.in.SealAge, "seal-age", 0, "how long a task waits for others to fill its message; -1s: as long as it takes (default: 1s for pipes, commands and --task-bytes; files: 10s, as checkpoints have it)")
 	flags.StringVar(&f.delivery, "delivery", string(pump.AtLeastOnce), "the delivery `MODE`: at-least-once or once")
@@ -151,8 +152,7 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 // configured takes what a configuration says and no flag does.
 func (f *planFlags) configured(changed func(string) bool) error {
 	file := &configfile.File{}
-	// A command that is read from shall not see credentials.
-	defer func() { cli.Forget(file, f.source.keepEnv) }()
+	defer func() { f.file = file }()
 	if f.config == "" {
 		return nil
 	}
@@ -234,6 +234,7 @@ func (f *planFlags) sample(ctx context.Context, changed func(string) bool) (meas
 	if err != nil {
 		return "", err
 	}
+	f.source.hide(src, f.file)
 	if f.in.SealAge == 0 && f.source.exec == "" && !slices.Contains(f.source.input, "-") {
 		f.in.SealAge = fileSealAge
 	}

@@ -76,7 +76,7 @@ func TestAPlanThatDoesNotFitIsAFailureThatNamesTheBottleneck(t *testing.T) {
 		bottleneck string
 	}{
 		{"an account", []string{"--rate", "10000", "--handler-seconds", "0.001", "--task-bytes", "100", "--pack", "1", "--accounts", "1", "--queues", "20"}, "accounts"},
-		{"a key", []string{"--rate", "10000", "--handler-seconds", "0.05", "--input", path, "--key", "city"}, "hottest key's processor"},
+		{"a key", []string{"--rate", "10000", "--handler-seconds", "0.05", "--concurrency", "64", "--input", path, "--key", "city"}, "hottest key's processor"},
 		{"the headroom", []string{"--rate", "6000", "--handler-seconds", "0.001", "--task-bytes", "100", "--pack", "1", "--accounts", "1", "--queues", "20"}, "accounts"},
 	} {
 		out, err := planned(t, tt.args...)
@@ -158,7 +158,7 @@ func TestWhereSegmentsHaveNoOwnersNoProcessorIsABottleneckByItself(t *testing.T)
 			t.Fatal(err)
 		}
 		// Ten processors on four queues: those who own segments pass on what is another's.
-		out, err := planned(t, "--rate", "6000", "--handler-seconds", "0.1", "--task-bytes", "100", "--config", path)
+		out, err := planned(t, "--rate", "6000", "--handler-seconds", "0.1", "--concurrency", "64", "--task-bytes", "100", "--config", path)
 		if (err == nil) != fits || strings.Contains(out, "processors a queue") == fits {
 			t.Errorf("%q: %v\n%s", segments, err, out)
 		}

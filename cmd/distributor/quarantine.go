@@ -14,7 +14,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
 )
@@ -31,9 +30,11 @@ commands look at all accounts of the configuration at once, drained ones too.
 
 Causes:
   rejected, attempts, age           the handler said so, or failed too often or for too long
+  state-full                        its reducer's state had no room for it for an hour
   ends-process                      its processes died, or were not heard of again
   truncated, corrupt, bomb          the message cannot be unpacked
   unknown-run, other-workload       nobody here may do it
+  run-ended, run-expired            its run has ended, or its rows are gone; redriven it is done
   bad-line                          no task could be made of a line (distributor run --on-bad-line)`,
 		Args: cobra.NoArgs,
 	}
@@ -66,7 +67,7 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 	flags.StringVar(&w.key, "key", "", "only tasks of this key; others in the same message stay as they are")
 	flags.StringVar(&w.since, "since", "", "only what was last tried at or after this `TIME`: 2h (ago), 2006-01-02, 2006-01-02 15:04, RFC 3339")
 	flags.StringVar(&w.until, "until", "", "only what was last tried before this `TIME`")
-	flags.StringVar(&w.runID, "run", "", "only tasks of this run, by its `ID`")
+	flags.StringVar(&w.runID, "run", "", "only tasks of this run, by its `ID` or the beginning of it")
 	flags.StringSliceVar(&w.ids, "id", nil, "only the message with this `ID`; may be given several times")
 	flags.IntVar(&w.limit, "limit", limit, "at most `N` messages; 0 is all")
 	w.console.Add(cmd, 10*time.Second)
@@ -74,8 +75,8 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 
 // causes are those that a message may be in quarantine for.
 var causes = []string{
-	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
-	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonOtherWorkload, pump.ReasonBadLine,
+	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonStateFull, pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
+	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonRunExpired, pump.ReasonRunEnded, pump.ReasonOtherWorkload, pump.ReasonBadLine,
 }
 
 // filter is what the flags mean.
@@ -93,8 +94,8 @@ func (w *which) filter(cmd *cobra.Command, now time.Time) (f pump.QuarantineFilt
 		f.Key = []byte(w.key)
 	}
 	if w.runID != "" {
-		if f.Run, err = codec.ParseRunID(w.runID); err != nil || f.Run.IsZero() {
-			return f, cli.Usage("--run: %q is not the id of a run, which is 32 hexadecimal digits", w.runID)
+		if f.Run, err = w.findRun(cmd.Context(), "--run", w.runID); err != nil {
+			return f, err
 		}
 	}
 	if f.Since, err = when("since", w.since, now); err != nil {

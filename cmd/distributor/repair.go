@@ -31,7 +31,8 @@ func repair() *cobra.Command {
 		Short: "Put the tasks of a run again that were lost",
 		Long: `Read the source of a run again and put those of its tasks that are neither done nor
 in quarantine, each under the identity it had. So nothing is done twice, whatever else
-goes on: a task that was not lost after all is recognised. It needs delivery: once.
+goes on: a task that was not lost after all is recognised. It needs delivery: once. RUN is the run's
+id, or the beginning of it that no other has: 4 digits or more.
 
 Source and settings must be those of the run: give the same --input or --files, --key,
 --id, --format and --on-bad-line. A copy of a file must have kept its time of change. The
@@ -65,10 +66,6 @@ runs over standard input or a command, which cannot be read again.
 }
 
 func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
-	run, err := runID(id)
-	if err != nil {
-		return err
-	}
 	src, err := f.source.source()
 	if err != nil {
 		return err
@@ -80,13 +77,17 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	f.cfg.Log = console.Log
+	run, err := f.findRun(ctx, "RUN", id)
+	if err != nil {
+		return err
+	}
+	f.source.hide(src, f.file)
 	f.options.OnBadLine = pump.BadLine(f.onBadLine)
 	f.options.Progress = progress(console)
 	d, err := pump.NewDistributor(f.cfg, src, f.options)
 	if err != nil {
 		return err
 	}
-	cli.Forget(f.file, f.source.keepEnv)
 	s, err := d.Repair(ctx, run, f.repair)
 	console.Done()
 	if s.State == "" || err != nil && s.Put == 0 {

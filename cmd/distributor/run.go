@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -113,8 +112,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("every") && f.options.Every <= 0 {
 		return cli.Usage("--every: %v is out of range; use more than 0", f.options.Every)
 	}
-	if f.options.Every > 0 && slices.Contains(f.source.input, "-") {
-		return cli.Usage("--every: standard input can be read only once, and the second distribution would find nothing; give --input a file, or leave --every out")
+	if flag := f.source.readsStdin(); f.options.Every > 0 && flag != "" {
+		return cli.Usage("--every: %s is standard input, which can be read only once, and the second distribution would find nothing; name a file, or leave --every out", flag)
 	}
 	if !f.wait && cmd.Flags().Changed("stuck-after") {
 		return cli.Usage("--stuck-after belongs to --wait")
@@ -163,6 +162,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
 	o := f.options
 	o.Progress = progress(console)
+	f.source.hide(src, file)
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
 	var printing error
@@ -177,7 +177,6 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	if err != nil {
 		return cli.Explain(err, file)
 	}
-	cli.Forget(file, f.source.keepEnv) // a command that is read from shall not see it
 	port.ShowDistributor(d)
 	summary, err := d.Run(ctx)
 	console.Done()

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -88,6 +91,38 @@ func (f *sourceFlags) source() (pump.Source, error) {
 	var err error
 	s.Format, err = f.formatOf(f.input)
 	return s, err
+}
+
+// readsStdin gives the flag that names standard input, under whatever name, or nothing.
+func (f *sourceFlags) readsStdin() string {
+	for _, path := range f.input {
+		if isStdin(path) {
+			return "--input " + path
+		}
+	}
+	if f.list != "" && isStdin(f.list) {
+		return "--list " + f.list
+	}
+	return ""
+}
+
+func isStdin(path string) bool {
+	if path == "-" {
+		return true
+	}
+	switch path = filepath.ToSlash(filepath.Clean(path)); path {
+	case "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/proc/thread-self/fd/0":
+		return true
+	}
+	return path == fmt.Sprintf("/proc/%d/fd/0", os.Getpid())
+}
+
+// hide keeps credentials from a command that is read from. This process keeps its own environment:
+// a managed identity needs it for each new token.
+func (f *sourceFlags) hide(src pump.Source, file *configfile.File) {
+	if s, ok := src.(*pump.TextSource); ok {
+		s.Env = cli.ChildEnv(file, f.keepEnv)
+	}
 }
 
 // formatOf is the format that was asked for, or the one that the names of all files agree on.

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -46,5 +49,44 @@ func TestWhatToReadIsSaidExactlyOnce(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// B5: what can be read only once is refused for repeated distributions, under whatever name and flag.
+func TestStandardInputIsKnownUnderAllItsNames(t *testing.T) {
+	for _, path := range []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/../dev/stdin"} {
+		for flag, f := range map[string]runFlags{
+			"--input": {source: sourceFlags{input: []string{path}}},
+			"--list":  {source: sourceFlags{list: path}},
+		} {
+			f.options.Every = 1
+			err := f.run(run())
+			if err == nil || !strings.Contains(err.Error(), flag+" "+path+" is standard input") {
+				t.Errorf("%s %s: %v", flag, path, err)
+			}
+		}
+	}
+	f := sourceFlags{input: []string{"stdin", "/dev/fd/3", "a.jsonl"}, list: "list"}
+	if got := f.readsStdin(); got != "" {
+		t.Errorf("%q was taken for standard input", got)
+	}
+}
+
+// B2: only what a command gets is cut; this process needs its own environment for the next token.
+func TestACommandThatIsReadGetsNoCredentialsAndTheProcessKeepsThem(t *testing.T) {
+	t.Setenv("IDENTITY_HEADER", "header-of-a-managed-identity")
+	t.Setenv("HARMLESS", "yes")
+	f := sourceFlags{exec: "env"}
+	src, err := f.source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.hide(src, &configfile.File{})
+	env := src.(*pump.TextSource).Env
+	if slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "IDENTITY_HEADER=") }) || !slices.Contains(env, "HARMLESS=yes") {
+		t.Errorf("the command gets %q", env)
+	}
+	if os.Getenv("IDENTITY_HEADER") == "" {
+		t.Error("the process has lost its own")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -36,13 +35,14 @@ func wait() *cobra.Command {
 		Long: `Wait until every task of a run is done or in quarantine, as run --wait does. It
 needs a workload with delivery: once, where the ledger records what is done; that
 is counted exactly, each task once. A run that is still being sent is waited for too.
+RUN is its id, or the beginning of it that no other has: 4 digits or more.
 
 A run is stuck when tasks are missing, nothing was recorded for --stuck-after, and
 then every queue of the workload counted as empty for as long: a message was lost.
 distributor repair puts what is missing again.
 
 ` + cli.WaitExitCodes,
-		Example: `  distributor wait 0123456789abcdef0123456789abcdef --config pump.yaml
+		Example: `  distributor wait 0123456789ab --config pump.yaml
   distributor wait $(distributor status --json | jq -r '.runs[0].id')`,
 		Args: cli.OneArgument,
 		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.wait(cmd, args[0]) }),
@@ -54,15 +54,15 @@ distributor repair puts what is missing again.
 }
 
 func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
-	run, err := runID(id)
-	if err != nil {
-		return err
-	}
 	console, err := f.console.Console()
 	if err != nil {
 		return err
 	}
 	f.cfg.Log = console.Log
+	run, err := f.findRun(cmd.Context(), "RUN", id)
+	if err != nil {
+		return err
+	}
 	o := f.options
 	o.Progress = waitProgress(console)
 	c, err := pump.Wait(cmd.Context(), f.cfg, run, o)
@@ -81,15 +81,6 @@ func (f *waitFlags) print(out io.Writer, c *pump.Completion) error {
 	printCompletion(&b, c)
 	_, err := out.Write(b.Bytes())
 	return err
-}
-
-// runID reads the id of a run as a user types it.
-func runID(text string) (pump.RunID, error) {
-	var id pump.RunID
-	if err := id.UnmarshalText([]byte(strings.TrimSpace(text))); err != nil || id.IsZero() {
-		return id, cli.Usage("%q is not the id of a run; it has 32 of 0-9 and a-f, as distributor status --json shows it", plain(text))
-	}
-	return id, nil
 }
 
 // outcome gives the end of a run that was waited for its exit status. Err is what ended

@@ -91,7 +91,7 @@ what to look at; without one it finds that out by polling, later.
 	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
 	f.work.add(cmd)
 	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0, "leave after so long without a task; tasks put back for a later attempt than that are not waited for (default: run until a signal)")
-	flags.IntVar(&f.options.Concurrency, "concurrency", 0, "how many tasks are in work at once (default: found, from 8 to 1024, as what does the most; with --exec or --exec-each as many as --children, or 64 with --out and without --min-interval if that is more)")
+	flags.IntVar(&f.options.Concurrency, "concurrency", 0, "how many tasks are in work at once (default 256; with --exec or --exec-each as many as --children, or 64 with --out and without --min-interval if that is more)")
 	flags.DurationVar(&f.options.Visibility, "visibility", 0, "for how long a taken message stays hidden unless renewed; with --lease it says how late the tasks of a dead processor are done by another (default: it follows how long messages take, from 30s to 5m)")
 	flags.DurationVar(&f.options.Grace, "grace", 30*time.Second, "how long running tasks may go on when the processor stops")
 	flags.IntVar(&f.options.Retry.MaxAttempts, "max-attempts", 0, "how often a task is tried before it is quarantined; -1 for no limit (default 8)")

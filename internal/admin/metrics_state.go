@@ -28,13 +28,21 @@ func truth(b bool) float64 {
 	return 0
 }
 
+// part is n of most; 0 where nothing bounds it.
+func part(n, most int) float64 {
+	if most == 0 {
+		return 0
+	}
+	return float64(n) / float64(most)
+}
+
 // processorMetrics are read from a processor's state.
 type processorMetrics struct{ state func() pump.ProcessorState }
 
 var processorSamples = []sample[pump.ProcessorState]{
 	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s pump.ProcessorState) float64 { return truth(s.Ready) }),
 	gauge("messages_in_hand", "Messages taken and not yet settled.", func(s pump.ProcessorState) float64 { return float64(s.Messages) }),
-	gauge("handlers", "How many handlers may be at work at once; it follows the work unless --concurrency fixes it.", func(s pump.ProcessorState) float64 { return float64(s.Handlers) }),
+	gauge("handlers", "How many handlers may be at work at once (--concurrency).", func(s pump.ProcessorState) float64 { return float64(s.Handlers) }),
 	gauge("lease_seconds", "For how long messages are hidden that are got now; it follows the work unless it is fixed.", func(s pump.ProcessorState) float64 { return s.LeaseSeconds }),
 	gauge("task_seconds", "How long a task usually takes in the handler; 0: none has ended.", func(s pump.ProcessorState) float64 { return s.TaskSeconds }),
 	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.", func(s pump.ProcessorState) float64 { return s.RetrySeconds }),
@@ -49,6 +57,13 @@ var processorSamples = []sample[pump.ProcessorState]{
 	counter("tasks_recorded_total", "Tasks whose end was recorded in the ledger.", func(s pump.ProcessorState) float64 { return float64(s.Done.Recorded) }),
 	counter("ledger_commits_total", "Group commits to the ledger.", func(s pump.ProcessorState) float64 { return float64(s.Done.Commits) }),
 	gauge("messages_uncommitted", "Messages whose results wait to be recorded in the ledger.", func(s pump.ProcessorState) float64 { return float64(s.Uncommitted) }),
+	gauge("state_used", "The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.", func(s pump.ProcessorState) float64 { return s.StateUsed }),
+	gauge("states_full", "Segments whose reducer's state had no room for results within the last hour: their tasks wait or go into quarantine.", func(s pump.ProcessorState) float64 { return float64(s.StatesFull) }),
+	gauge("ledger_runs", "Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.", func(s pump.ProcessorState) float64 { return float64(s.Ledger.Runs) }),
+	gauge("ledger_runs_used", "The part of the live runs that it may have, from 0 to 1; from 0.5 on runs that nobody continues end sooner, at 1 tasks of further runs wait.", func(s pump.ProcessorState) float64 { return part(s.Ledger.Runs, s.Ledger.RunsMost) }),
+	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.", func(s pump.ProcessorState) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
+	gauge("ledger_bytes_used", "The part of the bytes of records that it may have, from 0; at 1 nothing more is begun that needs another record.", func(s pump.ProcessorState) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
+	gauge("foreign_waits", "Segments in which foreign messages have lately waited, because deletes of done ones were not acknowledged.", func(s pump.ProcessorState) float64 { return float64(s.ForeignWaits) }),
 	counter("messages_received_total", "Messages received.", func(s pump.ProcessorState) float64 { return float64(s.Done.Envelopes) }),
 	counter("messages_foreign_total", "Messages received that no distributor made.", func(s pump.ProcessorState) float64 { return float64(s.Done.Foreign) }),
 	counter("messages_passed_total", "Messages of other processors' segments put back for them.", func(s pump.ProcessorState) float64 { return float64(s.Done.Passed) }),

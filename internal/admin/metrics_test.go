@@ -25,6 +25,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/control"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -209,6 +210,51 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 		}
 	}
 	requestsAre(t, got, p.State().Done.Requests)
+	checkNames(t, got)
+}
+
+// TestTheMetricsSayHowFullTheLedgerIs: a run that is open has a place in the ledger of its segments.
+func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
+	_, cfg := world(t, "alpha")
+	cfg.Delivery = pump.Once
+	s, err := pump.NewSender(cfg, pump.SenderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := open(t, nil)
+	pc := cfg
+	pc.Hooks = in.Hooks(pump.Hooks{})
+	p, err := pump.NewProcessor(pc, pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), pump.ProcessorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.ShowProcessor(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := s.Send(ctx, pump.Record{Key: []byte("k"), Body: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Run(ctx)
+		done <- err
+	}()
+	until(t, "it is recorded", func() bool { return value(t, families(t, in), "queuepump_tasks_recorded_total") == 1 })
+	got := families(t, in)
+	for name, want := range map[string]float64{
+		"queuepump_ledger_runs": 1, "queuepump_ledger_runs_used": 1. / control.MaxLiveRuns, "queuepump_ledger_pages_used": 0,
+	} {
+		if v := value(t, got, name, "workload", "test"); v != want {
+			t.Errorf("%s is %v, want %v", name, v, want)
+		}
+	}
+	if v := value(t, got, "queuepump_ledger_bytes_used"); v <= 0 || v > 0.01 {
+		t.Errorf("%v of the bytes are used", v)
+	}
+	if _, err := s.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	<-done
 	checkNames(t, got)
 }
 

@@ -9,6 +9,11 @@ const (
 	tablePerTally = 1.0 / 5
 	// A leader saves a checkpoint and says that it leads: a write a second and one in 5 s.
 	tablePerLeader = 1 + 1.0/5
+	// A distributor beats in the row of its run every 15 s.
+	tablePerRun = 1.0 / 15
+	// In mode once each processor reads every 15 s which runs are prunable, and one of them lists
+	// the runs that live and reads what is recorded, a query for each 64 segments.
+	tablePerPrune = 1.0 / 15
 	// In mode once a processor commits half a time a second, and seven times more for a thousand requests.
 	commitsIdle       = 0.5
 	commitsPerRequest = 0.7 / 100
@@ -37,11 +42,12 @@ func (in *Input) count(p *Plan, got float64) {
 	}
 	members := float64(p.Processors + p.Distributors)
 	idle := members * tablePerMember
-	r.Table = idle + float64(p.Processors)*tablePerTally
+	r.Table = idle + float64(p.Processors)*tablePerTally + float64(p.Distributors)*tablePerRun
 	if in.Elected {
 		r.Table += tablePerLeader
 	}
 	if in.Once {
+		r.Table += float64(p.Processors)*tablePerPrune + (1+math.Ceil(float64(p.Segments)/64))*tablePerPrune
 		r.Table += min(m, float64(p.Processors)*commitsIdle+(r.Get+r.Delete)*commitsPerRequest)
 	}
 	queues := r.Put + r.Get + r.Delete + r.Renew

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Input is what a plan is made for. Zero fields take their defaults (see [Input.Defaults]).
@@ -14,7 +15,7 @@ type Input struct {
 	HandlerCPU     float64 // of these, seconds of a core
 	Sample         Sample  // of the input, measured or assumed
 
-	Concurrency int           // tasks in the handlers of one processor. Default 64
+	Concurrency int           // tasks in the handlers of one processor. Default 256, as of a processor
 	Pack        int           // the most tasks in a message. Default: as many as fit
 	SealAge     time.Duration // how long a task waits for its message to fill. Default 1 s; negative: as long as it takes
 	MaxOpen     int64         // bytes of all open messages of the distributor. Default 96 MiB
@@ -66,7 +67,7 @@ var (
 )
 
 const (
-	defaultConcurrency = 64
+	defaultConcurrency = 256
 	defaultSealAge     = time.Second
 	defaultMaxOpen     = 96 << 20
 	// A put takes 80 to 130 us of CPU over plain TCP and a delete 50 to 100 (the SDK measured over loopback); TLS adds some.
@@ -136,8 +137,11 @@ func (in Input) Defaults() (Input, error) {
 			return in, &pump.ConfigError{Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.value), Fix: fmt.Sprintf("use %v to %v", f.least, f.most)}
 		}
 	}
-	if s := in.Segments; s != 0 && (s < 64 || s > 4096 || s&(s-1) != 0) {
-		return in, &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: "use a power of two from 64 to 4096, or leave it out"}
+	if in.Accounts*in.Queues > shardmap.MaxShards {
+		return in, &pump.ConfigError{Field: "queues", Problem: fmt.Sprintf("%d accounts of %d queues are more than the %d queues that a workload can have", in.Accounts, in.Queues, shardmap.MaxShards), Fix: "use fewer queues of each account, or plan several workloads"}
+	}
+	if s := in.Segments; s != 0 && (s < 64 || s > shardmap.MaxSegments || s&(s-1) != 0) {
+		return in, &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: "use a power of two from 64 to 16384, or leave it out"}
 	}
 	if in.Shared && in.Segments != 0 {
 		return in, &pump.ConfigError{Field: "segments", Problem: "a shared workload has no number of segments of its own", Fix: "leave it out"}

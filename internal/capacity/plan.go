@@ -88,7 +88,7 @@ func Make(in Input) (*Plan, error) {
 		return nil, &pump.ConfigError{Field: "task-bytes", Problem: "nothing says how large tasks are", Fix: "give --task-bytes, or --input and the like"}
 	}
 	var best *Plan
-	for accounts := max(in.Accounts, 1); accounts <= maxAccounts; accounts++ {
+	for accounts := max(in.Accounts, 1); accounts <= maxAccounts && accounts*max(in.Queues, 1) <= shardmap.MaxShards; accounts++ {
 		p := in.withAccounts(accounts)
 		if best == nil || p.worst < 0.999*best.worst {
 			best = p
@@ -111,7 +111,8 @@ func (in *Input) withAccounts(accounts int) *Plan {
 		return in.with(accounts, in.Queues)
 	}
 	var best *Plan
-	for queues := pump.DefaultQueues; queues <= maxQueues; queues++ {
+	most := shardmap.MaxShards / accounts
+	for queues := min(pump.DefaultQueues, most); queues <= min(maxQueues, most); queues++ {
 		p := in.with(accounts, queues)
 		switch {
 		case best == nil, in.enough(p.worst) && !in.enough(best.worst):

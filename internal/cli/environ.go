@@ -49,17 +49,6 @@ func ChildEnv(file *configfile.File, keep []string) []string {
 	})
 }
 
-// Forget takes what ChildEnv leaves out from the process's own environment, once
-// the driver has what it needs: what is started from now on does not see it.
-func Forget(file *configfile.File, keep []string) {
-	left := ChildEnv(file, keep)
-	for _, pair := range os.Environ() {
-		if name, _, _ := strings.Cut(pair, "="); !slices.Contains(left, pair) {
-			_ = os.Unsetenv(name)
-		}
-	}
-}
-
 // Split cuts a command line into words, as a shell would with quotes and
 // backslashes but without doing anything else: no variables, no patterns, no
 // pipes. Whoever wants those writes sh -c '...'.

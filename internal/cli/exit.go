@@ -18,10 +18,11 @@ import (
 )
 
 // The parts of a command's help that say how it ends: ExitCodes of any command,
-// WaitExitCodes of one that may wait until a run's tasks are done.
+// WaitExitCodes of one that may wait until a run's tasks are done, DeleteExitCodes of one that deletes step by step.
 const (
-	ExitCodes     = exitHead + exitTail
-	WaitExitCodes = exitHead + exitWait + exitTail
+	ExitCodes       = exitHead + exitTail
+	WaitExitCodes   = exitHead + exitWait + exitTail
+	DeleteExitCodes = exitHead + exitDelete + exitTail
 
 	exitHead = `Exit status:
   0    done, or stopped by a signal where that is the way to stop
@@ -30,6 +31,8 @@ const (
 `
 	exitWait = `  3    waited: every task is done or in quarantine, and some are in quarantine
   4    waited: stuck, tasks are missing; distributor repair puts them again
+`
+	exitDelete = `  5    stopped half-way; the same command continues
 `
 	exitTail = `  130  ended by SIGINT, 143 by SIGTERM, before the work was complete
 The first signal stops gracefully, a second one at once.`
@@ -41,6 +44,8 @@ const (
 	// ExitQuarantined and ExitStuck are how a run ended that was waited for.
 	ExitQuarantined = 3
 	ExitStuck       = 4
+	// ExitHalfway: what cannot be taken back was begun and not completed; the same command goes on.
+	ExitHalfway = 5
 )
 
 // Status is an outcome of a command that has an exit status of its own.

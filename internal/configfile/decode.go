@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/queuepump/queuepump/internal/shown"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 // decoder walks the parsed file. It notes the line of every field, for errors
@@ -57,6 +59,7 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 			s, _ := d.text(path, n)
 			c.Delivery = pump.Delivery(s)
 		}},
+		{"retention", func(path string, n ast.Node) { c.Retention = d.duration(path, n) }},
 		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
 		{"admin", d.readAdmin},
 	})
@@ -69,6 +72,19 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 		}
 	}
 	return c
+}
+
+// duration reads a length of time such as 168h.
+func (d *decoder) duration(path string, n ast.Node) time.Duration {
+	s, ok := d.text(path, n)
+	if !ok {
+		return 0
+	}
+	t, err := time.ParseDuration(s)
+	if err != nil {
+		d.fail(line(n), path, fmt.Sprintf("%q is no length of time", s), "write it as 168h, 36h or 90m")
+	}
+	return t
 }
 
 func (d *decoder) account(path string, n ast.Node) pump.Account {
@@ -91,6 +107,14 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 			} else {
 				a.Weight = v
 			}
+		}},
+		{"serviceVersion", func(path string, n ast.Node) {
+			s, ok := d.text(path, n)
+			if err := azure.CheckServiceVersion(s); ok && (err != nil || s == "") {
+				d.fail(line(n), path, fmt.Sprintf("%s is no version that can be used", shown.Quoted(s)), "write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest")
+				return
+			}
+			a.ServiceVersion = s
 		}},
 		{"allowHTTP", func(path string, n ast.Node) { a.AllowHTTP, _ = d.boolean(path, n) }},
 	})
@@ -118,7 +142,7 @@ func (d *decoder) segments(path string, n ast.Node) int {
 	case ok && v == 0:
 		return pump.Shared
 	case ok && v < 0:
-		d.fail(line(n), path, fmt.Sprintf("%d is not a possible number of segments", v), "use a power of two from 64 to 4096, 0 for a shared workload, or leave it out")
+		d.fail(line(n), path, fmt.Sprintf("%d is not a possible number of segments", v), "use a power of two from 64 to 16384, 0 for a shared workload, or leave it out")
 		return 0
 	}
 	return v

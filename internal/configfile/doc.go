@@ -10,15 +10,17 @@
 //	workload: thumbnails            # required
 //	accounts:                       # required, at least one
 //	  - connectionString: ${ACCOUNT_1}
-//	    queues: 8                   # default 8
+//	    queues: 8                   # default 8, fewer of more than 128 accounts
 //	    weight: 1                   # default 1
 //	  - endpoint: https://account2.queue.core.windows.net
 //	    tableEndpoint: https://account2.table.core.windows.net
 //	    name: account2              # default: the account's own name
+//	    serviceVersion: 2019-07-07  # for clouds that do not know the newest
 //	    allowHTTP: false            # plain http to a host that is not loopback
 //	control: account1               # default: the first account
-//	segments: 256                   # default: 32 a queue, 64 to 4096; 0: shared
+//	segments: 256                   # to 16384; default: 32 a queue, 64 to 4096; 0: shared
 //	delivery: at-least-once
+//	retention: 168h                 # how long rows of runs that are done with are kept; the default
 //	budget:                         # of all processes together; default: the published limits
 //	  account: 20000                # messages a second
 //	  queue: 2000

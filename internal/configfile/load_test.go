@@ -38,6 +38,7 @@ accounts:
     tableEndpoint: https://beta.table.core.windows.net
     name: beta
     queues: ${QUEUES}
+    serviceVersion: 2019-07-07
     allowHTTP: true
 control: beta
 segments: 1_024
@@ -52,7 +53,7 @@ admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 		Workload: "thumbnails",
 		Accounts: []pump.Account{
 			{ConnectionString: connection, Queues: 4, Weight: 2.5},
-			{Endpoint: "https://beta.queue.core.windows.net?sig=a#b", TableEndpoint: "https://beta.table.core.windows.net", Name: "beta", Queues: 12, AllowHTTP: true},
+			{Endpoint: "https://beta.queue.core.windows.net?sig=a#b", TableEndpoint: "https://beta.table.core.windows.net", Name: "beta", Queues: 12, ServiceVersion: "2019-07-07", AllowHTTP: true},
 		},
 		Control:  "beta",
 		Segments: 1024,
@@ -113,7 +114,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"misspelt field", ok + "    quues: 4\n", "pump.yaml:4: accounts[0].quues: is not a field; did you mean queues?"},
 		{"wrong case", ok + "    allowHttp: true\n", "pump.yaml:4: accounts[0].allowHttp: is not a field; did you mean allowHTTP?"},
-		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, budget, admin"},
+		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, retention, budget, admin"},
 		{"several at once, by line", "workloads: a\n" + ok + "segmants: 4\n", "pump.yaml:1: workloads: is not a field; did you mean workload?\npump.yaml:5: segmants: is not a field; did you mean segments?"},
 		{"text for a number", ok + "    queues: many\n", `pump.yaml:4: accounts[0].queues: "many" is not a whole number; write it as digits without quotes, as in 8`},
 		{"quoted number", ok + "    queues: \"8\"\n", `pump.yaml:4: accounts[0].queues: "8" is not a whole number; write it as digits without quotes, as in 8`},
@@ -123,7 +124,9 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"weight 0", ok + "    weight: 0\n", "pump.yaml:4: accounts[0].weight: 0 is out of range; use 0.01 to 100, or leave it out for 1"},
 		{"weight not a number", ok + "    weight: .nan\n", `pump.yaml:4: accounts[0].weight: ".nan" is not a number; write it as digits without quotes, as in 1.5`},
 		{"boolean", ok + "    allowHTTP: yes\n", `pump.yaml:4: accounts[0].allowHTTP: "yes" is neither true nor false; write true or false without quotes`},
-		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is not a possible number of segments; use a power of two from 64 to 4096, 0 for a shared workload, or leave it out"},
+		{"service version", ok + "    serviceVersion: 2019-7-7\n", `pump.yaml:4: accounts[0].serviceVersion: "2019-7-7" is no version that can be used; write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest`},
+		{"service version too old", ok + "    serviceVersion: 2009-09-19\n", `pump.yaml:4: accounts[0].serviceVersion: "2009-09-19" is no version that can be used; write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest`},
+		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is not a possible number of segments; use a power of two from 64 to 16384, 0 for a shared workload, or leave it out"},
 		{"get cost", ok + "budget:\n  getCost: bytes\n", `pump.yaml:5: budget.getCost: "bytes" is no way to count a get; use messages (each message counts) or request (a get counts as one)`},
 		{"budget 0", ok + "budget:\n  queue: 0\n", "pump.yaml:5: budget.queue: 0 is out of range; use 1 to 1e9 messages a second, or leave it out for the published limit"},
 		{"admin port", ok + "admin: {listen: 9090}\n", "pump.yaml:4: admin.listen: is not an address; write host:port, as in 127.0.0.1:9090, or off"},

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/group"
 )
 
 // maxAnswer bounds one line that a child prints, or the whole of what a
@@ -20,21 +22,21 @@ const maxAnswer = 1 << 20
 // endPatience is how long a process that was told to end may take before it is killed.
 const endPatience = 2 * time.Second
 
-// running holds the *os.Process of every child of this process.
+// running holds the *group.Group of every child of this process.
 var running sync.Map
 
 // KillChildren kills all children with their process groups at once, for a
 // process that is about to end without closing its handlers.
 func KillChildren() {
 	running.Range(func(p, _ any) bool {
-		killGroup(p.(*os.Process))
+		p.(*group.Group).Kill()
 		return true
 	})
 }
 
 // child is one running child process of a pool, used by one goroutine at a time.
 type child struct {
-	cmd    *exec.Cmd
+	group  *group.Group
 	in     *os.File // we write
 	out    *os.File // we read
 	answer *bufio.Reader
@@ -53,7 +55,7 @@ type child struct {
 func startChild(argv, env []string, stderr *lineLog) (*child, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = env
-	ownGroup(cmd)
+	group.Own(cmd)
 
 	var all []*os.File
 	pipe := func() (r, w *os.File, err error) {
@@ -82,15 +84,15 @@ func startChild(argv, env []string, stderr *lineLog) (*child, error) {
 	}
 
 	c := &child{
-		cmd: cmd, in: inW, out: outR, stderr: stderr, exited: make(chan struct{}),
+		group: group.New(cmd), in: inW, out: outR, stderr: stderr, exited: make(chan struct{}),
 		answer: bufio.NewReaderSize(outR, 64<<10),
 	}
-	running.Store(cmd.Process, true)
+	running.Store(c.group, true)
 	var logged sync.WaitGroup
 	logged.Go(func() { stderr.copy(errR) })
 	go func() {
-		c.status = cmd.Wait()
-		running.Delete(cmd.Process)
+		c.status = c.group.Wait(true, cmd.Wait) // and what it may have left behind is killed
+		running.Delete(c.group)
 		// What it said last explains its end; a grandchild that keeps the pipe must not hold us.
 		_ = errR.SetReadDeadline(time.Now().Add(endPatience))
 		logged.Wait()
@@ -119,13 +121,13 @@ func (c *child) stop(patience time.Duration) {
 	select {
 	case <-c.exited:
 	default:
-		terminateGroup(c.cmd.Process)
+		c.group.Terminate()
 		select {
 		case <-c.exited:
 		case <-time.After(endPatience):
 		}
 	}
-	killGroup(c.cmd.Process) // what it may have left behind too
+	c.group.Kill()
 	<-c.exited
 }
 

@@ -223,7 +223,7 @@ func (e *Exec) start(ctx context.Context) (*child, error) {
 // replace ends a child that gave no outcome to t. Blamed says that it is its own fault.
 func (e *Exec) replace(s *slot, t *pump.Task, blamed bool, why error) {
 	if blamed {
-		e.opts.Log.Warn("a child is replaced", "pid", s.child.cmd.Process.Pid, "why", why)
+		e.opts.Log.Warn("a child is replaced", "pid", s.child.group.Pid(), "why", why)
 		s.backOff()
 		e.health.dies(t, why)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/queuepump/queuepump/internal/group"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -112,14 +113,17 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	limited, cancel := context.WithTimeoutCause(ctx, e.opts.Timeout, fmt.Errorf("not ended within %v", e.opts.Timeout))
 	defer cancel()
 	cmd := exec.CommandContext(limited, e.opts.Argv[0], e.opts.Argv[1:]...)
-	ownGroup(cmd)
+	group.Own(cmd)
 	cmd.Env = append(e.opts.Env[:len(e.opts.Env):len(e.opts.Env)], taskEnv(t)...)
 	cmd.Stdin = bytes.NewReader(t.Body)
 	var out, said head
 	out.max, said.max = maxAnswer, 64<<10
 	cmd.Stdout, cmd.Stderr = &out, &said
+	var all *group.Group
+	started := make(chan struct{}) // all is set
 	cmd.Cancel = func() error {
-		terminateGroup(cmd.Process)
+		<-started
+		all.Terminate()
 		return nil
 	}
 	cmd.WaitDelay = endPatience // then it is killed, and its pipes are closed
@@ -127,10 +131,11 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	if err := startTied(cmd); err != nil {
 		return nil, &startError{err}
 	}
-	running.Store(cmd.Process, true)
-	err := cmd.Wait()
-	running.Delete(cmd.Process)
-	killGroup(cmd.Process) // what it may have left behind
+	all = group.New(cmd)
+	close(started)
+	running.Store(all, true)
+	err := all.Wait(true, cmd.Wait) // what it may have left behind is killed
+	running.Delete(all)
 	e.stderr.copy(bytes.NewReader(said.b))
 	if limited.Err() != nil {
 		return nil, context.Cause(limited)

@@ -7,27 +7,21 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"time"
 
+	"github.com/queuepump/queuepump/internal/sparing"
 	"github.com/queuepump/queuepump/pump"
 )
 
-// noteEvery is how often failures are logged while they go on. The first one is
-// logged at once: whoever has just started a processor looks at its log.
-const noteEvery = 10 * time.Second
-
-// Noted is a worker whose failures are logged: how many, and what the last one
+// Noted is a worker whose failures are logged, sparingly: how many, and what the last one
 // said. It never shows a task's body, but what the worker itself says of a failure
 // is shown as it is.
 type Noted struct {
 	worker Worker
 	log    *slog.Logger
+	lines  sparing.Lines
 
-	mu    sync.Mutex // guards what follows
-	count int        // since the last line of the log
-	last  error
-	at    time.Time // of the last line
-	first []string  // different failures, see First
+	mu    sync.Mutex // guards first
+	first []string   // different failures, see First
 }
 
 // maxFirst is how many failures First gives.
@@ -55,33 +49,25 @@ func (n *Noted) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error)
 }
 
 func (n *Noted) note(err error) {
+	n.notice(err)
+	n.lines.Add(1, func(failures, _ int) {
+		n.log.Warn("tasks fail", "failures", failures, "last", shorten(err.Error(), maxCause))
+	})
+}
+
+// notice keeps what First gives.
+func (n *Noted) notice(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.count++
-	n.last = err
 	if len(n.first) < maxFirst {
 		if said := shorten(err.Error(), maxCause); !slices.Contains(n.first, said) {
 			n.first = append(n.first, said)
 		}
 	}
-	if now := time.Now(); n.at.IsZero() || now.Sub(n.at) >= noteEvery {
-		n.at = now
-		n.print()
-	}
-}
-
-// print is called with mu held.
-func (n *Noted) print() {
-	n.log.Warn("tasks fail", "failures", n.count, "last", shorten(n.last.Error(), maxCause))
-	n.count = 0
 }
 
 // Close logs what was not logged yet.
 func (n *Noted) Close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.count > 0 {
-		n.print()
-	}
+	n.lines.Flush()
 	return nil
 }

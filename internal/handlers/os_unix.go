@@ -5,7 +5,6 @@ package handlers
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"syscall"
 )
 
@@ -30,11 +29,3 @@ func syncDir(path string) error {
 	defer d.Close()
 	return d.Sync()
 }
-
-// ownGroup puts a child in a process group of its own: it can be ended with
-// all its children, and Ctrl-C at the terminal reaches only us, who then let it finish.
-func ownGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
-
-func terminateGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGTERM) }
-
-func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/sparing"
 )
 
 // The pauses between attempts to reach what cannot be reached.
@@ -63,7 +65,7 @@ func (o *outage) begin(why error) {
 		o.back, o.tries = make(chan struct{}), 0
 		o.next = now.Add(o.pause())
 	}
-	if o.said.IsZero() || now.Sub(o.said) >= noteEvery {
+	if o.said.IsZero() || now.Sub(o.said) >= sparing.Every {
 		o.said = now
 		o.log.Error("the endpoint cannot be reached; tasks wait until it can, and lose no attempt", "error", why)
 	}

@@ -2,6 +2,7 @@ package processtest
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -21,8 +22,8 @@ import (
 )
 
 var (
-	chaosFor   = flag.Duration("chaos.for", time.Minute, "for how long TestChaos kills and stops processes")
-	chaosTasks = flag.Int("chaos.tasks", 40_000, "how many tasks it sends at least in that time")
+	chaosFor   = flag.Duration("chaos.for", 40*time.Second, "for how long TestChaos kills and stops processes")
+	chaosTasks = flag.Int("chaos.tasks", 10_000, "how many tasks it sends at least in that time")
 	chaosSeed  = flag.Uint64("chaos.seed", uint64(time.Now().UnixNano()), "what decides its blows")
 )
 
@@ -35,8 +36,10 @@ var (
 // TestChaos is the promise of `once` put to real processes: while distributors and processors
 // are killed (kill -9) and stopped (SIGSTOP, often beyond their leases) at random,
 // and the service loses requests and answers, throttles and goes dark, tasks are
-// counted and summed by key. In the end nothing is lost, and no effect happened twice: count and
-// sum of each key are those of the tasks of all sealed runs.
+// counted and summed by key, and an operator redrives, drops, and takes an account away and brings it back
+// (chaos_operator_test.go). In the end nothing is lost, and no effect happened twice: count and
+// sum of each key are those of the tasks of all sealed runs, but for those that are no tasks to be counted, which
+// were in quarantine until they were dropped.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	length, tasks := *chaosFor, *chaosTasks
@@ -44,11 +47,17 @@ func TestChaos(t *testing.T) {
 		length, tasks = min(length, 20*time.Second), min(tasks, 4000)
 	}
 	c := newChaos(t, length, tasks)
+	o := c.newOperator()
+	t.Cleanup(o.end)
 	c.rage()
+	o.end()
 	c.calm()
 	c.requireComplete()
 	c.requireState()
+	o.requireDone()
+	c.requireOneWorkload()
 	t.Log(c)
+	t.Logf("operator's commands that succeeded: %v of %v, killed: %v", o.did, o.tried, o.killed)
 }
 
 // chaos is a workload under blows.
@@ -61,11 +70,18 @@ type chaos struct {
 	tasks  int // to be sent in all, at least
 	each   int // of one run
 	input  string
+	// configs are one configuration written in two ways: processes start with either. Without
+	// any, each keeps the one it has.
+	configs []string
+	// astray is one that expects the workload in another account: accounts in another order, and no
+	// control. Whoever starts with it is refused and leaves no second workload (A8).
+	astray string
 
 	parts []*part
 	rules []*azsim.Injection
 
 	kills, stops, dark map[string]int // by role, by account
+	refused            int            // starts with the configuration that goes astray
 	took               time.Duration  // from the last blow until all was done
 	sealed             []control.Run
 }
@@ -78,16 +94,30 @@ type part struct {
 	// until when it is stopped, or not started again.
 	until   time.Time
 	stopped bool
+	astray  bool // it was started with such a configuration
 }
+
+// wholeChaos is from which length on TestChaos shows all: it waits for what is hidden, and an account has
+// the time to go.
+const wholeChaos = 3 * time.Minute
+
+// chaosQueues is the number of queues of each account; one of so many tasks cannot be counted.
+const (
+	chaosQueues  = 4
+	chaosRejects = 400
+)
 
 func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 	c := &chaos{
-		world: newWorldOf(t, azsim.Config{Seed: *chaosSeed, Limits: azsim.NoLimits(), Latency: 2 * time.Millisecond}, 2, 4), length: length, tasks: tasks,
+		world: newWorldOf(t, azsim.Config{Seed: *chaosSeed, Limits: azsim.NoLimits(), Latency: 2 * time.Millisecond}, 3, chaosQueues), length: length, tasks: tasks,
 		random: rand.New(rand.NewPCG(*chaosSeed, 1)), each: max(tasks/16, 1000), // a run takes 2 s at least, because some put of it is delayed so long
 		kills: map[string]int{}, stops: map[string]int{}, dark: map[string]int{},
 	}
 	t.Logf("-chaos.seed %d", *chaosSeed)
-	appendText(t, c.config, "delivery: once\n")
+	appendText(t, c.config, "delivery: once\ncontrol: account1\n")
+	c.configs = []string{c.config, reordered(t, c.world)}
+	c.astray = c.path("astray.yaml")
+	writeText(t, c.astray, strings.Replace(readText(t, c.configs[1]), "control: account1\n", "", 1))
 	account, err := azure.Open(azure.Options{ConnectionString: c.server.ConnectionString("account1")})
 	if err != nil {
 		t.Fatal(err)
@@ -96,6 +126,7 @@ func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 	c.runs = control.NewRuns(c.table, "test")
 	c.input = c.path("tasks.jsonl")
 	writeTasks(t, c.input, c.each)
+	c.spoil()
 	for i := range 5 {
 		p := &part{role: "processor", args: append([]string{"run", "--config", c.config, "--count-by", "city", "--sum", "n", "--visibility", chaosVisibility, "--quiet"}, chaosLease...)}
 		if i < 2 {
@@ -108,7 +139,28 @@ func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 	return c
 }
 
+// spoil makes some tasks such that they cannot be counted, and are rejected.
+func (c *chaos) spoil() {
+	lines := strings.SplitAfter(readText(c.t, c.input), "\n")
+	for i := chaosRejects / 2; i < len(lines)-1; i += chaosRejects {
+		lines[i] = strings.Replace(lines[i], `"n":`, `"n":"no number","was":`, 1)
+	}
+	writeText(c.t, c.input, strings.Join(lines, ""))
+}
+
 func (c *chaos) start(p *part) {
+	// A process that is started again may find its configuration written anew.
+	p.astray = false
+	if len(c.configs) > 0 {
+		c.startWith(p, c.configs[c.random.IntN(len(c.configs))])
+		return
+	}
+	p.process = start(c.t, p.role, p.args...)
+}
+
+func (c *chaos) startWith(p *part, config string) {
+	p.args[slices.Index(p.args, "--config")+1] = config
+	p.astray = config == c.astray
 	p.process = start(c.t, p.role, p.args...)
 }
 
@@ -199,11 +251,44 @@ func (c *chaos) blow() {
 	}
 }
 
-// revive lets go on what has been stopped, and starts what has been killed, when their time is over.
+// revive lets go on what has been stopped, and starts what has been killed, when their time is over:
+// now and then with the configuration that goes astray, until that is refused.
 func (c *chaos) revive() {
 	for _, p := range c.parts {
-		if !p.until.IsZero() && time.Now().After(p.until) {
+		switch due := !p.until.IsZero() && time.Now().After(p.until); {
+		case due && !p.stopped && c.astray != "" && c.random.IntN(4) == 0:
+			p.until = time.Time{}
+			c.startWith(p, c.astray)
+		case due:
 			c.up(p)
+		case p.astray && p.until.IsZero() && p.ended():
+			c.requireRefused(p.process)
+			c.start(p)
+		}
+	}
+}
+
+// requireRefused checks that a process which went astray was told where the workload is.
+func (c *chaos) requireRefused(p *process) {
+	c.t.Helper()
+	c.refused++
+	if text := p.log.String(); p.cmd.ProcessState.ExitCode() == 0 || !strings.Contains(text, "is in account account1, and not in account3") {
+		c.t.Errorf("a %s that expects the workload in another account: %v: %s", p.name, p.cmd.ProcessState, tail(text))
+	}
+}
+
+// requireOneWorkload checks that nothing was made beside the workload, and that what goes astray
+// is refused when nothing disturbs it.
+func (c *chaos) requireOneWorkload() {
+	c.t.Helper()
+	for _, p := range []*part{c.parts[0], c.parts[len(c.parts)-1]} {
+		c.startWith(p, c.astray)
+		p.wait()
+		c.requireRefused(p.process)
+	}
+	for _, name := range c.names[1:] {
+		if _, err := control.LoadWorkload(c.t.Context(), c.account(name).Table(control.TableName), "test"); !errors.Is(err, control.ErrNoWorkload) && !storage.Is(err, storage.Missing) {
+			c.t.Errorf("in %s: %v, want no workload", name, err)
 		}
 	}
 }
@@ -229,6 +314,10 @@ func (c *chaos) calm() {
 	}
 	var send []*part
 	for _, p := range c.parts {
+		if p.astray { // whether it was refused by now or not
+			p.kill()
+			p.astray, p.stopped, p.until = false, false, time.Now()
+		}
 		killed := !p.until.IsZero() && !p.stopped
 		switch {
 		case p.role == "distributor" && killed: // started again, it might be told to stop before it listens to signals
@@ -248,6 +337,7 @@ func (c *chaos) calm() {
 	}
 	args := slices.Clone(c.parts[0].args)
 	args[slices.Index(args, "1s")] = "1h"
+	args[slices.Index(args, "--config")+1] = c.configs[0] // and not the one that goes astray
 	last := start(c.t, "distributor", append(args, "--json")...)
 	last.until("no run is open", func() bool {
 		c.sealed = c.list()
@@ -256,7 +346,22 @@ func (c *chaos) calm() {
 	})
 	last.signal(syscall.SIGTERM)
 	last.succeeds()
-	c.eventually("every task of every run is recorded", c.complete)
+	c.emptyQuarantine()
+	if c.length < wholeChaos {
+		c.sim.SetClockOffset(5 * time.Minute) // what a killed command had taken is there again
+	}
+	looked := time.Now()
+	hidden := time.Now().Add(5 * time.Minute) // what a killed command had taken
+	for !c.complete() || c.inQuarantine()+c.leftovers() > 0 {
+		if time.Now().After(hidden.Add(patience)) {
+			c.t.Fatalf("not every task of every run is recorded, or %d messages are in quarantine and %d in work queues", c.inQuarantine(), c.leftovers())
+		}
+		time.Sleep(100 * time.Millisecond)
+		if time.Since(looked) > 2*time.Second {
+			c.emptyQuarantine()
+			looked = time.Now()
+		}
+	}
 	c.took = time.Since(began)
 	for _, p := range c.parts {
 		if p.role == "processor" {
@@ -296,7 +401,7 @@ func (c *chaos) complete() bool {
 	return true
 }
 
-// requireComplete checks that no run broke and nothing was quarantined.
+// requireComplete checks that no run broke and nothing is left in quarantine.
 func (c *chaos) requireComplete() {
 	c.t.Helper()
 	for _, r := range c.sealed {
@@ -304,15 +409,26 @@ func (c *chaos) requireComplete() {
 			c.t.Errorf("run %v is %s with %d tasks, want %d: %s", r.ID, r.State, r.Tasks, c.each, r.Note)
 		}
 	}
+	if n := c.inQuarantine(); n != 0 {
+		c.t.Errorf("%d messages are in quarantine", n)
+	}
+}
+
+// inQuarantine counts what is in quarantine, in all accounts.
+func (c *chaos) inQuarantine() (all int64) {
+	c.t.Helper()
 	for _, name := range c.names {
 		account, err := azure.Open(azure.Options{ConnectionString: c.server.ConnectionString(name)})
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if n, err := account.Queue("test-poison").Count(c.t.Context()); err != nil || n != 0 {
-			c.t.Errorf("%d messages are in quarantine in %s, %v", n, name, err)
+		n, err := account.Queue("test-poison").Count(c.t.Context())
+		if err != nil && !storage.Is(err, storage.Missing) {
+			c.t.Fatal(err)
 		}
+		all += n
 	}
+	return all
 }
 
 // counted is a line of `distributor state --json`.
@@ -329,13 +445,17 @@ func (c *chaos) requireState() {
 	for line := range strings.Lines(readText(c.t, c.input)) {
 		var task struct {
 			City string
-			N    int64
+			N    any
 		}
 		if err := json.Unmarshal([]byte(line), &task); err != nil {
 			c.t.Fatal(err)
 		}
+		n, is := task.N.(float64)
+		if !is {
+			continue
+		}
 		v, runs := want[task.City], int64(len(c.sealed))
-		want[task.City] = [2]int64{v[0] + runs, v[1] + runs*task.N}
+		want[task.City] = [2]int64{v[0] + runs, v[1] + runs*int64(n)}
 	}
 	out, err := exec.Command(filepath.Join(bin, "distributor"), "state", "--config", c.config, "--json").Output()
 	if err != nil {
@@ -370,7 +490,7 @@ func (c *chaos) String() string {
 	for _, r := range c.sealed {
 		total += int(r.Tasks)
 	}
-	fmt.Fprintf(&b, "%d tasks in %d runs, %v of blows: kill -9 %v, SIGSTOP %v, accounts dark %v\n", total, len(c.sealed), c.length, c.kills, c.stops, c.dark)
+	fmt.Fprintf(&b, "%d tasks in %d runs, %v of blows: kill -9 %v, SIGSTOP %v, accounts dark %v; %d starts with a configuration that expects the workload elsewhere, all refused\n", total, len(c.sealed), c.length, c.kills, c.stops, c.dark, c.refused)
 	fmt.Fprintf(&b, "requests that went wrong: %v; puts %d, gets %d, transactions %d\n", st.Faults, st.Count("", "PutMessage"), st.Count("", "GetMessages"), st.Count("", "Batch"))
 	fmt.Fprintf(&b, "lost 0, double effects 0; all done %v after the last blow", c.took.Round(100*time.Millisecond))
 	return b.String()

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 )
 
@@ -65,6 +66,14 @@ func distributeAndProcess(t *testing.T, env []string, dir, config string, accoun
 	}
 	if puts < s.Envelopes {
 		t.Errorf("%d messages with %d puts: %v", s.Envelopes, puts, s.Requests)
+	}
+
+	show := startEnv(t, env, "distributor", "workload", "show", "--config", config, "--json")
+	show.succeeds()
+	var shown pump.WorkloadInfo
+	show.summary(&shown)
+	if shown.Control != accounts[0] || shown.Queues != 2*len(accounts) || shown.Runs["sealed"] != 1 || len(shown.Rivals)+len(shown.Unseen) != 0 {
+		t.Errorf("workload show: %+v", shown)
 	}
 
 	p := startEnv(t, env, "processor", "run", "--config", config, "--out", out, "--until-idle", "2s", "--json")

@@ -303,6 +303,7 @@ func (c *chaos) until(done func() bool, blows int) {
 	deadline := time.Now().Add(4*patience + time.Duration(*countTasks)*time.Millisecond)
 	for ; !done(); blows-- {
 		if time.Now().After(deadline) {
+			c.explain()
 			c.t.Fatal("waited in vain until everything was done")
 		}
 		time.Sleep(time.Duration(200+c.random.IntN(1500)) * time.Millisecond)
@@ -319,6 +320,22 @@ func (c *chaos) until(done func() bool, blows int) {
 		if blows > 0 {
 			c.blow()
 		}
+	}
+}
+
+// explain shows what is left to be done, as an operator sees it, and then where each process stands.
+func (c *chaos) explain() {
+	for _, args := range [][]string{{"status", "--json"}, {"runs", "list"}, {"quarantine", "list"}} {
+		p := start(c.t, "distributor", append(args, "--config", c.world.config)...)
+		p.wait()
+		c.t.Logf("distributor %v:\n%s\n%s", args, p.out.String(), p.log.String())
+	}
+	for _, p := range c.parts {
+		before := len(p.log.String())
+		p.signal(syscall.SIGCONT)
+		p.signal(syscall.SIGQUIT)
+		p.wait()
+		c.t.Logf("a %s:\n%s", p.role, p.log.String()[before:])
 	}
 }
 

@@ -131,6 +131,16 @@ func (p *process) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// ended reports whether the process has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // succeeds waits for the end of the process, which must be a good one.
 func (p *process) succeeds() {
 	p.t.Helper()

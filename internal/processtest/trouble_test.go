@@ -53,7 +53,7 @@ func TestMistakesOfUseEndWithStatus2(t *testing.T) {
 		{"no such flag", "unknown flag: --onec", []string{"distributor", "run", "--onec"}},
 		{"no such command", `unknown command "rum"`, []string{"processor", "rum"}},
 		{"two modes", "--once and --every exclude each other", []string{"distributor", "run", "--once", "--every", "1s", "--input", "x.jsonl"}},
-		{"input that cannot be read again", "standard input can be read only once", []string{"distributor", "run", "--every", "1s", "--input", "-"}},
+		{"input that cannot be read again", "standard input, which can be read only once", []string{"distributor", "run", "--every", "1s", "--input", "-"}},
 		{"nothing to read", "nothing says what to read", []string{"distributor", "run", "--config", config}},
 		{"nothing to do", "nothing says what to do with a task", []string{"processor", "run", "--config", config}},
 		{"no time to be idle", "--until-idle: 0s is out of range", []string{"processor", "run", "--config", config, "--discard", "--until-idle", "0s"}},
@@ -124,7 +124,17 @@ func TestAnAccountThatRefusesTheKeyIsNamed(t *testing.T) {
 	writeTasks(t, w.path("tasks.jsonl"), 10)
 	connection := strings.Replace(w.server.ConnectionString("account2"), "AccountKey=", "AccountKey=AAAA", 1)
 	config := writeConfig(t, t.TempDir(), 1, w.server.ConnectionString("account1"), connection)
-	fails(t, 1, []string{"account2", "403"}, "distributor", "run", "--config", config, "--input", w.path("tasks.jsonl"))
+	args := []string{"run", "--config", config, "--input", w.path("tasks.jsonl")}
+	// The workload may be in the account that cannot be looked into.
+	unsure := start(t, "distributor", args...)
+	if status := unsure.wait(); status != 2 {
+		t.Errorf("exit status %d, want 2", status)
+	}
+	for _, said := range []string{"account2", "403", "control: account1"} {
+		unsure.says(said)
+	}
+	appendText(t, config, "control: account1\n")
+	fails(t, 1, []string{"account2", "403"}, "distributor", args...)
 }
 
 // TestAnAccountThatLosesItsRightsDoesNotStopTheOthers: a 403 in mid-run is

@@ -237,14 +237,17 @@ func (p *plan) is(kinds ...FaultKind) bool {
 func (s *Sim) plan(instance string, r *request, op *operation) plan {
 	var p plan
 	rules := s.faults.load()
-	if len(rules) == 0 && s.config.Latency == 0 && !s.config.Ordered {
+	if r.spared {
+		rules = nil
+	}
+	if len(rules) == 0 && s.latency(r.service) == 0 && !s.config.Ordered {
 		return p
 	}
 	o := occasion{instance, op.name, r.account.name, op.object}
 	h := mix(s.config.Seed, o.hash(), s.tally.next(o))
 	r.id = guid(h, requestWord).String()
-	if l := s.config.Latency; l > 0 {
-		p.before, p.after = s.leg(mix(h, 1)), s.leg(mix(h, 2))
+	if l := s.latency(r.service); l > 0 {
+		p.before, p.after = leg(l, mix(h, 1)), leg(l, mix(h, 2))
 	}
 	p.mischief.hash = mix(h, 3)
 	for _, i := range rules {
@@ -255,9 +258,17 @@ func (s *Sim) plan(instance string, r *request, op *operation) plan {
 	return p
 }
 
+// latency is that of the service.
+func (s *Sim) latency(of service) time.Duration {
+	if of == tableService && s.config.TableLatency > 0 {
+		return s.config.TableLatency
+	}
+	return s.config.Latency
+}
+
 // leg is the time one way: half the latency and up to a quarter more of it.
-func (s *Sim) leg(h uint64) time.Duration {
-	half := s.config.Latency / 2
+func leg(latency time.Duration, h uint64) time.Duration {
+	half := latency / 2
 	return half + time.Duration(h%uint64(max(half/2, 1000)))
 }
 

@@ -295,6 +295,24 @@ func TestABlackoutRefusesConnectionsAndLosesAnswersUnderWay(t *testing.T) {
 	})
 }
 
+// Who arranges a test knows what each of its requests has done.
+func TestSparedRequestsMeetNoRuleAndNoBlackout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newRaw(t, Config{Accounts: []Account{{Name: "acct"}}})
+		w.create("queue")
+		lost := s.Inject(Rule{Fault: AnswerLost})
+		spared := w
+		spared.tr = s.Transport().Spared()
+		s.Blackout("acct", true)
+		if a, err := spared.try("POST", "/queue/messages", text("x")); err != nil || a.status != 201 {
+			t.Errorf("%v, %v", a, err)
+		}
+		if s.Stats().Blackouts["acct"] != 0 || lost.Hits() != 0 {
+			t.Error("a spared request was hit")
+		}
+	})
+}
+
 // P9: each hop has its own nanoseconds, the same for the same seed.
 func TestLatencyIsTheSameForTheSameSeedAndNeverTies(t *testing.T) {
 	took := func(seed uint64) (all []time.Duration) {

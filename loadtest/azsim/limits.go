@@ -29,8 +29,9 @@ type Limits struct {
 	// "messages per second" and leaves it open.
 	GetCost int
 
-	// QueryCost is what a table query that answers 1,000 entities costs: 1
-	// (the request counts; the default) or 1000 (each entity counts).
+	// QueryCost is what a table query that looks at 1,000 entities costs: 1
+	// (the request counts; the default) or 1000 (each entity counts, on the
+	// partition where it lies, also one that the filter then leaves out).
 	QueryCost int
 
 	// Burst is how much unused rate may be caught up at once: at 2,000/s and
@@ -363,16 +364,42 @@ func (s *Sim) admit(r *request, op *operation) (charge, *reply) {
 }
 
 // settle charges what an operation turned out to serve beyond the one unit
-// that admit took.
-func (s *Sim) settle(c charge, r *request, rep *reply) {
-	perItem := s.limits.GetCost > 1
+// that admit took. It may refuse a query after all.
+func (s *Sim) settle(c charge, r *request, op *operation, rep *reply) *reply {
 	if r.service == tableService {
-		perItem = s.limits.QueryCost > 1
+		return s.settleTable(c, r, op, rep)
 	}
-	if perItem && rep.served > 1 {
+	if s.limits.GetCost > 1 && rep.served > 1 {
 		c.partition.owe(rep.served - 1)
 		c.account.owe(rep.served - 1)
 	}
+	return nil
+}
+
+// settleTable charges the entities that a query looked at to their partitions.
+// It refuses a query that came upon a partition with nothing left.
+func (s *Sim) settleTable(c charge, r *request, op *operation, rep *reply) *reply {
+	if s.limits.QueryCost > 1 {
+		now, total := time.Now().UnixNano(), 0
+		for _, l := range rep.looked {
+			total += l.n
+			name := partitionName(op.object, l.partition)
+			if name == op.partition {
+				c.partition.owe(l.n - 1) // admit took one
+				continue
+			}
+			b := r.account.tableLimits.partition(name, s.limits.TablePartition, s.limits.Burst, now)
+			if !b.take(now, l.n) {
+				refusal := s.refuse(r, op, true)
+				return &refusal
+			}
+		}
+		c.account.owe(max(total-1, 0))
+	}
+	if s.config.CountPartitions {
+		s.loads.add(r.account.name, op, rep)
+	}
+	return nil
 }
 
 func (s *Sim) refuse(r *request, op *operation, partition bool) reply {

@@ -26,6 +26,7 @@ type call struct {
 	from     netip.Addr
 	secure   bool   // came by https
 	instance string // which client, for rules and for P9
+	spared   bool   // by rules and darkness
 }
 
 // delivery is what becomes of an answer on its way to the client.
@@ -69,6 +70,7 @@ func (s *Sim) serve(ctx context.Context, c *call) outcome {
 	case err != nil, !s.enter(ctx, c, r):
 		out.delivery = gaveUp
 	default:
+		r.spared = c.spared
 		if out, dark = s.dark(ctx, r); dark {
 			break
 		}
@@ -102,7 +104,7 @@ func (s *Sim) read(c *call, r *request) (*operation, reply, error) {
 // turnAway answers a request that asks for no operation. It takes its time all
 // the same: a client that asks again at once must not stop virtual time.
 func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
-	if !sleep(ctx, s.config.Latency) {
+	if !sleep(ctx, s.latency(r.service)) {
 		return outcome{delivery: gaveUp}
 	}
 	return s.answer(r, nil, rep)
@@ -145,7 +147,7 @@ func (s *Sim) travel(ctx context.Context, c *call, r *request, op *operation, p 
 	}
 	if !s.pass(ctx, p.after, mix(p.mischief.hash, 8)) {
 		out.delivery = gaveUp
-	} else if darkness(r.account.dark.Load()) != lit {
+	} else if !r.spared && darkness(r.account.dark.Load()) != lit {
 		out.delivery = lost // it went dark while the answer was on its way
 	}
 	return out
@@ -162,7 +164,10 @@ func (s *Sim) act(c *call, r *request, op *operation) reply {
 		return *refusal
 	}
 	rep := op.run()
-	s.settle(ch, r, &rep)
+	if refusal := s.settle(ch, r, op, &rep); refusal != nil {
+		s.stats.throttled.Add(1)
+		return *refusal
+	}
 	return rep
 }
 
@@ -248,6 +253,9 @@ func (s *Sim) route(r *request) (*operation, reply) {
 
 // dark is what a request meets at an account that is blacked out.
 func (s *Sim) dark(ctx context.Context, r *request) (outcome, bool) {
+	if r.spared {
+		return outcome{}, false
+	}
 	switch darkness(r.account.dark.Load()) {
 	case refused:
 		count(&s.stats.blackouts, r.account.name)

@@ -54,6 +54,7 @@ type request struct {
 	// addressed rows (operation.keys) are checked by the core.
 	keyRange keyRange
 
+	spared    bool // by rules and by darkness
 	secondary bool // the account's read-only secondary endpoint was addressed
 
 	mischief mischief // what an injected fault wants the queue service to do wrong
@@ -67,7 +68,14 @@ type reply struct {
 	header http.Header // may be nil; canonical keys; the core takes it over
 	body   []byte      // the core takes it over: it is handed to the client as is
 	code   string      // error code, "" on success; request.fail fills it in
-	served int         // messages or entities in the answer, for limits that charge them (Limits.GetCost)
+	served int         // messages in the answer, for limits that charge them (Limits.GetCost)
+	looked []looked    // entities that a query looked at, for limits that charge them (Limits.QueryCost)
+}
+
+// looked is how many entities of one partition a query looked at.
+type looked struct {
+	partition string
+	n         int
 }
 
 // operation is what a request asks for. It is found before the request is

@@ -45,6 +45,13 @@ type Config struct {
 	// MessageNotFound.
 	PopReceiptMismatch bool
 
+	// TableLatency stands in the place of Latency for the Table service, which
+	// can be slow for minutes while queues are not. 0: Latency.
+	TableLatency time.Duration
+
+	// CountPartitions has PartitionLoads count the entities of every partition.
+	CountPartitions bool
+
 	// Tables are rare behaviours of the Table service.
 	Tables TableOptions
 
@@ -78,6 +85,7 @@ type Sim struct {
 	order    order
 	faults   faults
 	stats    counters
+	loads    loads
 }
 
 // New makes a simulator. It panics on a configuration that can never work (an

@@ -261,11 +261,11 @@ func (s *tableStore) runBatch(r *request, b *batch) reply {
 	}
 	id := hashString(r.id)
 	out := batchWriter{boundary: "batchresponse_" + guid(id).String()}
-	var served int
+	var seen []looked
 	if b.query != nil {
 		b.query.now, b.query.keyRange = r.now, r.keyRange
 		a := s.runQueryPart(b.query, b.target)
-		served = a.served
+		seen = a.looked
 		out.part(a, "3.0;")
 	} else {
 		set := batchWriter{boundary: "changesetresponse_" + guid(id, 1).String()}
@@ -277,7 +277,7 @@ func (s *tableStore) runBatch(r *request, b *batch) reply {
 	}
 	h := http.Header{"Cache-Control": {"no-cache"}, "X-Content-Type-Options": {"nosniff"}}
 	h.Set("Content-Type", "multipart/mixed; boundary="+out.boundary)
-	return reply{status: http.StatusAccepted, header: h, body: out.close(), served: served}
+	return reply{status: http.StatusAccepted, header: h, body: out.close(), looked: seen}
 }
 
 func (s *tableStore) runQueryPart(sub *request, t tableTarget) reply {

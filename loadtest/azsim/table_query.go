@@ -134,7 +134,7 @@ func (s *tableStore) getEntity(r *request, t tableTarget, separator string) repl
 	h.Set("Content-Type", contentType(level, separator))
 	h.Set("ETag", formatETag(found.ticks))
 	body := s.appendEntity(nil, r, level, tab, found, entityQuery{sel: sel}.context(r, tab, "/@Element"), sel)
-	return reply{status: http.StatusOK, header: h, body: body, served: 1}
+	return reply{status: http.StatusOK, header: h, body: body}
 }
 
 // queryEntities answers Query Entities with one page.
@@ -174,7 +174,7 @@ func (s *tableStore) queryEntities(r *request, name string, q entityQuery, separ
 		}
 		b = s.appendEntity(b, r, level, t, e, "", q.sel)
 	}
-	return reply{status: http.StatusOK, header: h, body: append(b, "]}"...), served: len(p.page)}
+	return reply{status: http.StatusOK, header: h, body: append(b, "]}"...), looked: p.looked}
 }
 
 // pager finds one page of a query.
@@ -189,6 +189,7 @@ type pager struct {
 	resumed bool // by a token
 
 	page     []*entity
+	looked   []looked
 	next     *entity // where the next page begins, nil if there is none
 	boundary bool    // next begins another partition and the token says only that
 }
@@ -273,6 +274,7 @@ func (p *pager) read(t *table) *tableError {
 			p.next = e
 			return nil
 		}
+		p.look(e.pk)
 		if i > 0 && p.crossed(window[i-1], e) {
 			return nil
 		}
@@ -284,6 +286,15 @@ func (p *pager) read(t *table) *tableError {
 		p.crossed(window[n-1], next)
 	}
 	return nil
+}
+
+// look counts a row that the query looks at.
+func (p *pager) look(partition string) {
+	if n := len(p.looked); n > 0 && p.looked[n-1].partition == partition {
+		p.looked[n-1].n++
+		return
+	}
+	p.looked = append(p.looked, looked{partition, 1})
 }
 
 // crossed ends the page between two rows of different partitions, if pages end

@@ -274,7 +274,7 @@ func (s *tableStore) queryTables(r *request) reply {
 		b = s.appendTable(b, r, level, name)
 		b = append(b, '}')
 	}
-	return reply{status: http.StatusOK, header: h, body: append(b, "]}"...), served: n}
+	return reply{status: http.StatusOK, header: h, body: append(b, "]}"...)}
 }
 
 // tableProperties is what a filter sees of a table.

@@ -160,7 +160,8 @@ func (t *table) write(changes []*change, now time.Time) ([]*entity, *tableError)
 		// the clock stands: an ETag seen once never comes back.
 		if current != nil {
 			ticks = max(ticks, current.ticks+1)
-		} else if last, ok := t.graves[c.key]; ok {
+		}
+		if last, ok := t.graves[c.key]; ok {
 			ticks = max(ticks, last+1)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 type Transport struct {
 	sim      *Sim
 	instance string
+	spared   bool
 	from     netip.Addr
 }
 
@@ -32,6 +33,14 @@ func (s *Sim) Transport() *Transport {
 func (t *Transport) As(instance string) *Transport {
 	c := *t
 	c.instance = instance
+	return &c
+}
+
+// Spared returns a Transport whose requests no rule hits and no blackout stops: somebody who
+// arranges a test, or judges it, knows what each of them has done.
+func (t *Transport) Spared() *Transport {
+	c := *t
+	c.spared = true
 	return &c
 }
 
@@ -106,6 +115,7 @@ func (t *Transport) call(req *http.Request) *call {
 		from:     t.from,
 		secure:   req.URL.Scheme == "https",
 		instance: t.instance,
+		spared:   t.spared,
 	}
 }
 

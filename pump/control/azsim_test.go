@@ -35,7 +35,7 @@ func overTheWire(t *testing.T, sim *azsim.Sim, instance string) storage.Table {
 }
 
 func TestOverTheWireNothingIsDoneTwiceOrForgottenWhateverAnswerIsLost(t *testing.T) {
-	operations := []string{"InsertEntity", "MergeEntity", "UpdateEntity", "GetEntity", "InsertOrReplaceEntity", "QueryEntities", "CreateTable"}
+	operations := []string{"InsertEntity", "MergeEntity", "UpdateEntity", "GetEntity", "InsertOrReplaceEntity", "QueryEntities", "CreateTable", "Batch"}
 	faults := []azsim.Rule{
 		{Fault: azsim.AnswerLost},
 		{Fault: azsim.FailBefore},
@@ -211,10 +211,11 @@ func TestOverTheWireTheRowsAreReadable(t *testing.T) {
 			got = append(got, e.Partition+"/"+key+": "+strings.Join(names, " "))
 		}
 		want := []string{
-			"city/workload: Delivery Format Map MapVersion Nonce Segments Shared",
+			"city/workload: Delivery Format Incarnation Made Map MapVersion Nonce Segments Shared",
 			"city.election/clock: Format",
 			"city.election/election: Beat Beats Checkpoint0 Epoch Every Format Leader Lease Margin Nonce Phase Run",
 			"city.runs/" + runID(1).String() + ": Ended Fingerprint Format Instance Mode Nonce Note Sealed Started State Tasks",
+			"city.runs/live." + runID(1).String() + ": Beat Beats Drop Epoch Format Instance Mode Over Rest State Tasks",
 			"city.runs/t....: Format Run",
 		}
 		if !slices.Equal(got, want) {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -25,13 +26,20 @@ type Tally struct {
 	Retried     uint64 // put back for later
 	Quarantined uint64 // put into a poison queue
 	Duplicates  uint64 // recognised as done before
+	Dropped     uint64 // not handled, because the run was ended so
+	// Met is how often something of the run was met that is not counted above, or not yet: old
+	// messages, leases that were renewed, what was put back for later.
+	Met uint64
+	// Hides is for how long something of it may be hidden from when this was written.
+	Hides time.Duration
 }
 
 // Add gives the sum of two tallies.
 func (t Tally) Add(o Tally) Tally {
 	return Tally{
 		t.Handled + o.Handled, t.Failed + o.Failed, t.Retried + o.Retried,
-		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates,
+		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates, t.Dropped + o.Dropped,
+		t.Met + o.Met, max(t.Hides, o.Hides),
 	}
 }
 
@@ -46,7 +54,7 @@ func NoteTally(ctx context.Context, t storage.Table, workload string, run codec.
 	if err := checkWorkloadName(workload); err != nil {
 		return err
 	}
-	props := map[string]any{formatProperty: int64(format), "Instance": printable(instance)}
+	props := map[string]any{formatProperty: int64(format), "Instance": printable(instance), "Hides": int64(tally.Hides)}
 	for _, p := range tally.properties() {
 		props[p.name] = int64(min(*p.count, math.MaxInt64))
 	}
@@ -118,6 +126,7 @@ func decodeTally(e storage.Entity, first string) (instance string, tally Tally, 
 	for _, p := range tally.properties() {
 		*p.count = f.count(p.name)
 	}
+	tally.Hides = f.duration("Hides")
 	if f.err == nil && (!strings.HasPrefix(e.Row, first) || e.Row[len(first):] != instanceKey(instance)) {
 		f.fail("Instance", "is not the one of the row's key")
 	}
@@ -136,6 +145,8 @@ func (t *Tally) properties() []tallyProperty {
 		{"Retried", &t.Retried},
 		{"Quarantined", &t.Quarantined},
 		{"Duplicates", &t.Duplicates},
+		{"Dropped", &t.Dropped},
+		{"Met", &t.Met},
 	}
 }
 

@@ -93,22 +93,16 @@ func (r viewReader) read(ctx context.Context, before *View) (*View, error) {
 
 // query gives the rows in key order.
 func (r viewReader) query(ctx context.Context) ([]storage.Entity, error) {
-	queries := []storage.Query{{Partition: r.workload, From: ownerPrefix, To: afterView}}
-	if planted == membersFirst {
-		queries = []storage.Query{{Partition: r.workload, From: memberPrefix, To: afterView}, {Partition: r.workload, From: ownerPrefix, To: memberPrefix}}
-	}
+	q := storage.Query{Partition: r.workload, From: ownerPrefix, To: afterView}
 	var rows []storage.Entity
-	for _, q := range queries {
-		for e, err := range r.table.Query(ctx, q) {
-			if err != nil {
-				return nil, err
-			}
-			if rows = append(rows, e); len(rows) > maxViewRows {
-				return nil, fmt.Errorf("%w: partition %s of table %s has more than %d rows between %s and %s", ErrCorrupt, r.workload, r.table.Name(), maxViewRows, ownerPrefix, afterView)
-			}
+	for e, err := range r.table.Query(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		if rows = append(rows, e); len(rows) > maxViewRows {
+			return nil, fmt.Errorf("%w: partition %s of table %s has more than %d rows between %s and %s", ErrCorrupt, r.workload, r.table.Name(), maxViewRows, ownerPrefix, afterView)
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b storage.Entity) int { return strings.Compare(a.Row, b.Row) })
 	return rows, nil
 }
 
@@ -133,7 +127,10 @@ func parsed[T any](r row[T], e storage.Entity, v *View, before version[T]) (vers
 
 func (r viewReader) readWorkload(v, before *View, rows []storage.Entity) error {
 	e, ok := find(rows, workloadKey)
-	if !ok {
+	switch {
+	case !ok && before.Workload != nil:
+		return before.Workload.Deleted()
+	case !ok:
 		return ErrNoWorkload
 	}
 	now, err := parsed(workloadRowOf(r.table, r.workload), e, v, before.workload)
@@ -196,7 +193,7 @@ func (r viewReader) readMembers(v, before *View, rows []storage.Entity) {
 			err = fmt.Errorf("row %s/%s: %w: %w", r.workload, e.Row, ErrCorrupt, CheckInstance(instance))
 		}
 		if err != nil {
-			m = Member{Instance: instance, Err: err}
+			m = Member{Instance: instance, Every: m.Every, Dead: m.Dead, Err: err}
 			v.Damaged = append(v.Damaged, err)
 		}
 		m.Beat = e.Modified

@@ -4,9 +4,10 @@
 // interface over it (row.go): read a row; try an optimistic write.
 //
 //	row            partition          row key           what it is
-//	owners         NAME               owner.NNNN        who owns segments NNNN to NNNN+511, and each one's epoch
+//	owners         NAME               owner.NNNN        who owns segments NNNN to NNNN+511, and each one's epoch (xNNNNN from 10,000 on)
 //	member         NAME               present.INSTANCE  a process that takes part: its beat, what it holds and wants
 //	spill          NAME               spill             which choices of which segments are marked (P6.3)
+//	anchor         NAME               anchor            in each account: who last set about making the workload (Maker)
 //	workload       NAME               workload          shard map, number of segments, delivery; pinned when created
 //	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1, pump/DESIGN.md)
 //	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
@@ -16,7 +17,7 @@
 //	id range       NAME.ids           the range's name  the next number that nobody has
 //	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
-//	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose epoch (PP = SSSS/64)
+//	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose epoch (PP = SSSS/64; xSSSSS from 10,000 on)
 //	ledger page    NAME.ledger.PP     page.SSSS.NNNNNN  more of it; never changed, only replaced
 //
 // # Ambiguous answers
@@ -88,9 +89,10 @@
 //   - The leader is paused (stopped process, frozen machine) and wakes as a
 //     zombie: its trust has ended, Save returns [ErrDeposed], and were a Save
 //     already on its way, the row's ETag refuses it. Puts into queues cannot be
-//     fenced; a zombie's are duplicates of tasks with identities. (While a
-//     whole machine is suspended some monotonic clocks stand still; then the
-//     ETag alone is what stops it.)
+//     fenced; a zombie's are duplicates of tasks with identities.
+//   - Its machine is suspended: some monotonic clocks stand still then. Trust ends
+//     by the monotonic clock or by the wall clock, whichever says so first; so a wall
+//     clock that is set forward by more than what is left of trust ends a term too.
 //   - The control plane is dark: the leader goes on until its trust ends and
 //     then stops. When the table answers again, the old leader claims its own
 //     row at once with epoch + 1; the others would first have to watch a lease.
@@ -167,6 +169,22 @@
 // A beat acknowledged after trust had ended restores nothing: everything held
 // is claimed again with another epoch, because an observer may be about to claim.
 //
+// # Why no two members commit under the same epoch
+//
+// Trust says who should write a segment's ledger; its head alone says who does. A
+// [Ledger.Fence] writes owner and epoch into the head, on the condition of the ETag that it
+// read and only over a lower epoch, or an equal one of its own process. A commit is written on the
+// condition of the ETag that the fence, or the commit before, has left. So in one history of a head epochs only
+// grow, each epoch has one owner, and whatever an owner commits after another's fence is refused.
+//
+// Rows may be those of some time ago: an account that failed over, a table restored in parts, a
+// row that somebody removed. Then two members may be told the same epoch by the owner rows. One
+// of them fences first; the other's fence is refused, and if its entry still names it, it claims again
+// above the head's epoch ([Presence.Raise]). If the head itself is of some time ago, its owner learns it from its
+// next write, or from [Ledger.Check], and claims and fences it above every epoch that it had. What was
+// recorded since is gone, whoever recorded it: mode once cannot know those tasks as done. They are done again when a copy of
+// them comes, or when distributor repair puts them; a reducer's state lacks them until then.
+//
 // # What happens to the cluster when
 //
 //   - A member dies: 23 to 28 s after its last beat the first in order evicts it
@@ -175,6 +193,11 @@
 //   - A member is paused and goes on: its trust is over by its own clock before it
 //     does anything. Its beat, claims and hand-overs fail on ETags; it finds its row
 //     gone and joins again. With BestEffort handlers may go on until then.
+//   - Its machine is suspended, or its wall clock is set forward: trust is over as soon
+//     as either clock says so. The next beat, a few seconds later, is a late one: what is
+//     held is void and claimed again with another epoch, which is one write an owner row.
+//     That is all that a clock which steps costs, at most once a beat. A wall clock that
+//     is set back, or stepped by less than what is left of trust, changes nothing.
 //   - The control plane is dark for everybody: trust ends everywhere after 17 s.
 //     Nobody can be declared dead, for time without reads does not count; nobody
 //     claims or gives up. With BestEffort everybody goes on with what it has.
@@ -190,16 +213,19 @@
 //     the first in order first; after two it is an alarm.
 //   - A process starts under the name of one that died: it waits for the other's
 //     row to be dead like everybody else. Under the name of one that lives: an error.
-//   - A row is damaged: it is named in the log and left as it is. A damaged member
-//     keeps what it owns; a damaged row of owners changes no more, so what is held
-//     of it stays held; everything else goes on.
+//   - A row is damaged, or of a newer program: it is named in the log and left as
+//     it is. Such a member lives, and keeps what it owns, as long as its row changes.
+//     Its silence is judged by the ETag alone, over the lease that the row states
+//     where this program would, else over the longest that any member states; then
+//     it is evicted like any other. A damaged row of owners changes no more, so what
+//     is held of it stays held; everything else goes on.
 //   - A member leaves and the table is dark: it drains, tries to remove its row for
 //     as long as it may, and is evicted later if it could not.
 //
 // # What it costs
 //
 // One write and one query a beat for each of up to 32 members. Of more, four
-// look in each beat and sixteen others in turn, because what a look costs grows
+// look in each beat and sixteen others in turn, of either role, because what a look costs grows
 // with the number of members. The four are the first by a hash of the names, so that
 // they do not stand on one host; should all four die at once, others take their
 // places a lease later, and only then begin to watch. Who waits for a segment, or for one

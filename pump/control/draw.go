@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/awake"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -19,15 +20,35 @@ type Draw func(operation, object string) uint64
 // jitter and nonces from draw instead of the system's random source, so that a
 // simulation has the same history for the same seed (P9, pump/DESIGN.md). It must be
 // the outermost wrapper of the table that is handed to this package.
-func Seeded(t storage.Table, draw Draw) storage.Table { return seededTable{t, draw} }
+func Seeded(t storage.Table, draw Draw) storage.Table { return seededTable{Table: t, draw: draw} }
 
 type seededTable struct {
 	storage.Table
-	draw Draw
+	draw  Draw // nil: by chance
+	clock awake.Clock
+}
+
+// Suspended gives a handle of the same table for a process on a machine that a
+// simulation suspends: by how much its wall clock has moved on more than its
+// monotonic clock, at a time. Of a Seeded table it keeps the draw; like that it must
+// be the outermost wrapper.
+func Suspended(t storage.Table, ahead func(at time.Time) time.Duration) storage.Table {
+	s, ok := t.(seededTable)
+	if !ok {
+		s.Table = t
+	}
+	s.clock.Ahead = ahead
+	return s
+}
+
+// clockOf is by which trust is judged of who reaches rows through the table.
+func clockOf(t storage.Table) awake.Clock {
+	s, _ := t.(seededTable)
+	return s.clock
 }
 
 func drawOf(t storage.Table) Draw {
-	if s, ok := t.(seededTable); ok {
+	if s, ok := t.(seededTable); ok && s.draw != nil {
 		return s.draw
 	}
 	return func(string, string) uint64 {

@@ -178,11 +178,6 @@ func (e *Election) win(ctx context.Context, v version[electionRow], why string) 
 	// A win that is learned of after its trust has ended is void.
 	bounded, cancel := context.WithTimeout(ctx, o.trust())
 	defer cancel()
-	if planted == leadWithoutETag {
-		if now, err := e.row.read(bounded); err == nil {
-			v.etag = now.etag
-		}
-	}
 	won, err := e.row.tryWrite(bounded, v, next)
 	if errors.Is(err, errLost) {
 		return nil, nil
@@ -190,7 +185,7 @@ func (e *Election) win(ctx context.Context, v version[electionRow], why string) 
 	if err != nil {
 		return nil, err
 	}
-	if time.Since(won.sent) >= o.trust() {
+	if clockOf(e.row.table).Since(won.sent) >= o.trust() {
 		o.Log.Warn("election won too late to be trusted", "epoch", next.epoch)
 		return nil, nil
 	}

@@ -23,8 +23,8 @@ const (
 	// checkpointPart is what one binary property holds; a property takes 64 KiB.
 	checkpointPart  = 60 << 10
 	checkpointParts = 4
-	// MaxCheckpoint is the largest checkpoint, in bytes: 4,096 counters of at
-	// most 40 KiB and a cursor, with room.
+	// MaxCheckpoint is the largest checkpoint, in bytes: 16,384 counters of at
+	// most 160 KiB and a cursor, with room.
 	MaxCheckpoint = checkpointPart * checkpointParts
 )
 

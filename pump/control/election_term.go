@@ -55,6 +55,7 @@ type Term struct {
 
 	// mu guards what follows. It is never held over a request.
 	mu        sync.Mutex
+	trusts    time.Time // the beat by which this term trusts was sent then
 	trustEnds time.Time
 	alarm     *time.Timer // fires at trustEnds
 }
@@ -74,7 +75,7 @@ func newTerm(r row[electionRow], o ElectionOptions, draw Draw, won version[elect
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.work, t.cancelWork = context.WithCancelCause(t.ctx)
-	t.trustEnds = won.sent.Add(o.trust())
+	t.trusts, t.trustEnds = won.sent, won.sent.Add(o.trust())
 	t.mu.Lock() // the alarm may fire at once
 	t.alarm = time.AfterFunc(time.Until(t.trustEnds), t.expire)
 	t.mu.Unlock()
@@ -277,7 +278,7 @@ func (t *Term) renew(sent time.Time) bool {
 	if !t.checkLocked() {
 		return false
 	}
-	t.trustEnds = sent.Add(t.options.trust())
+	t.trusts, t.trustEnds = sent, sent.Add(t.options.trust())
 	t.alarm.Reset(time.Until(t.trustEnds))
 	return true
 }
@@ -294,11 +295,12 @@ func (t *Term) expire() { t.trusted() }
 
 // checkLocked ends the term if its trust is over. The time is looked at rather
 // than the alarm: of a process that was stopped and goes on, either may be first.
+// Of a machine that was suspended the wall clock counts as well.
 func (t *Term) checkLocked() bool {
 	if t.ctx.Err() != nil {
 		return false
 	}
-	if time.Now().Before(t.trustEnds) || planted == leaderNeverEnds {
+	if time.Now().Before(t.trustEnds) && clockOf(t.row.table).Since(t.trusts) < t.options.trust() {
 		return true
 	}
 	t.end(ErrTrustEnded)

@@ -149,8 +149,28 @@ func (c *fakeClient) Create(ctx context.Context) error {
 
 func (c *fakeClient) Drop(context.Context) error { return errors.ErrUnsupported }
 
-func (c *fakeClient) Transact(context.Context, []storage.Write) ([]storage.ETag, error) {
-	return nil, errors.ErrUnsupported
+// Transact is one write to faults and calls: that of its first row.
+func (c *fakeClient) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
+	key := writes[0].Entity.Partition + "/" + writes[0].Entity.Row
+	etags := make([]storage.ETag, len(writes))
+	err := c.do(ctx, "write", key, writes[0], func() (err error) {
+		c.mu.Lock()
+		before, version := maps.Clone(c.rows), c.version
+		c.mu.Unlock()
+		for i, w := range writes {
+			if etags[i], err = c.apply(w.Entity.Partition+"/"+w.Entity.Row, w); err != nil {
+				c.mu.Lock()
+				c.rows, c.version = before, version
+				c.mu.Unlock()
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return etags, nil
 }
 
 func (c *fakeClient) Read(ctx context.Context, partition, row string) (e storage.Entity, err error) {

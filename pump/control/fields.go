@@ -45,6 +45,31 @@ func (f *fields) moment(name string) time.Time {
 	return property[time.Time](f, name)
 }
 
+// parts is a binary value that is spread over up to `most` properties; nil if the first is not there.
+func (f *fields) parts(name string, most int) []byte {
+	all := f.binary(name)
+	for i := 1; i < most && all != nil; i++ {
+		all = append(all[:len(all):len(all)], f.binary(partName(name, i))...)
+	}
+	return all
+}
+
+// putParts is the way back: the first property has the name itself, as if there were no others.
+func putParts(props map[string]any, name string, size int, value []byte) {
+	for i := 0; i == 0 || len(value) > 0; i++ {
+		part := value[:min(len(value), size)]
+		props[partName(name, i)] = part
+		value = value[len(part):]
+	}
+}
+
+func partName(name string, i int) string {
+	if i == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s%d", name, i)
+}
+
 // count is an integer that cannot be negative.
 func (f *fields) count(name string) uint64 {
 	n := f.integer(name)

@@ -148,11 +148,13 @@ func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 	return first, nil
 }
 
+const idsPart = ".ids"
+
 // The counter is stored as text, because the greatest integer that a table
 // stores is 2^63 - 1 and a number that went through a float is another one.
 func idRowOf(t storage.Table, workload, name string) row[uint64] {
 	return row[uint64]{
-		table: t, partition: workload + ".ids", key: name, timeout: requestTimeout,
+		table: t, partition: workload + idsPart, key: name, timeout: requestTimeout,
 		encode: func(next uint64) map[string]any { return map[string]any{"Next": strconv.FormatUint(next, 10)} },
 		decode: func(f *fields) uint64 {
 			text := f.text("Next")

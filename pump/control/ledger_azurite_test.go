@@ -41,12 +41,12 @@ func TestOnAzuriteTheLedgerRecordsAndFences(t *testing.T) {
 	if !errors.Is(es[0].Err, ErrFenced) || es[1].Err != nil {
 		t.Error(es[0].Err, es[1].Err)
 	}
-	if err := b.Prune(t.Context(), b.LiveRuns()); err != nil {
+	if err := b.Prune(t.Context(), nil, b.LiveRuns()...); err != nil {
 		t.Error(err)
 	}
 	r := recordOf(t, table, 3)
 	want(t, "what is left", []any{len(r.Runs()), string(r.State()), r.Epoch, len(r.image.layout.all())}, []any{0, "10 tasks, 45", uint64(2), 1})
-	progress, err := ReadProgress(t.Context(), table, "city", 128)
+	progress, err := ReadProgress(t.Context(), table, "city", 128, runID(1))
 	if err != nil || progress[runID(1)].Done[5] != 1001 || progress[runID(1)].Quarantined[63] != 3 {
 		t.Error(progress, err)
 	}
@@ -59,7 +59,7 @@ func TestOnAzuriteTheLedgerRecordsAndFences(t *testing.T) {
 				if l.t = t; l.token == b.token {
 					epoch++
 				}
-				if _, err := l.Fence(t.Context(), holdsOf(epoch, 70)); err != nil && !errors.Is(err, ErrFenced) {
+				if _, err := fenceAll(t.Context(), l, holdsOf(epoch, 70)); err != nil && !errors.Is(err, ErrFenced) {
 					t.Error(err)
 				}
 				e := &Entry{Segment: 70, Epoch: epoch, Run: runID(1), Done: ns(epoch, epoch+1), Contributions: sums(epoch, epoch+1)}

@@ -14,7 +14,7 @@ func BenchmarkLedgerEnvelope(b *testing.B) {
 	for s := range uint32(64) {
 		all = append(all, s)
 	}
-	if _, err := l.Fence(context.Background(), holdsOf(1, all...)); err != nil {
+	if _, err := fenceAll(context.Background(), l, holdsOf(1, all...)); err != nil {
 		b.Fatal(err)
 	}
 	entries := make([]*Entry, 64)
@@ -42,7 +42,7 @@ func BenchmarkLedgerBegin(b *testing.B) {
 	for _, records := range []string{"in order", "scattered"} {
 		b.Run(records, func(b *testing.B) {
 			l := OpenLedger(newMemTable(), ledgerWorkload(64), LedgerOptions{Instance: "a", Record: true})
-			if _, err := l.Fence(context.Background(), holdsOf(1, 7)); err != nil {
+			if _, err := fenceAll(context.Background(), l, holdsOf(1, 7)); err != nil {
 				b.Fatal(err)
 			}
 			e := &Entry{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(0, 100_000)}
@@ -77,7 +77,7 @@ func BenchmarkLedgerCommit(b *testing.B) {
 			for s := range uint32(64) {
 				all = append(all, s)
 			}
-			if _, err := l.Fence(context.Background(), holdsOf(1, all...)); err != nil {
+			if _, err := fenceAll(context.Background(), l, holdsOf(1, all...)); err != nil {
 				b.Fatal(err)
 			}
 			state := noise(1, stateSize)

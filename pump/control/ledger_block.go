@@ -181,10 +181,13 @@ func readDirectory(b []byte) (next uint64, pages []*ledgerPage, err error) {
 	return next, pages, nil
 }
 
-// The counts: of each run, in order, its id, how many are done, how many in quarantine.
+// The counts: of each live run, in order, its id, how many are done, how many in quarantine.
 
 func appendRunCounts(b []byte, runs map[codec.RunID]*runBook) []byte {
 	for _, id := range sortedRuns(runs) {
+		if runs[id].rest > 0 {
+			continue
+		}
 		b = append(b, id[:]...)
 		b = binary.AppendUvarint(b, runs[id].done)
 		b = binary.AppendUvarint(b, runs[id].quarantined)
@@ -217,6 +220,50 @@ func readRunCounts(b []byte, visit func(id codec.RunID, done, quarantined uint64
 		last = id
 	}
 	return nil
+}
+
+// The rests: of each closed run that has tasks in quarantine here, in order, its id, in which hour it
+// became a rest, and how many there are. A program of before writes heads without them, and
+// its counts have those runs again; the closer makes rests of them once more.
+
+// restCount is what a head says of a rest.
+type restCount struct {
+	run               codec.RunID
+	hour, quarantined uint64
+}
+
+func appendRests(b []byte, runs map[codec.RunID]*runBook) []byte {
+	for _, id := range sortedRuns(runs) {
+		if r := runs[id]; r.rest > 0 {
+			b = append(b, id[:]...)
+			b = binary.AppendUvarint(binary.AppendUvarint(b, r.rest), r.quarantined)
+		}
+	}
+	return b
+}
+
+var errRests = errors.New("the rests cannot be read")
+
+func readRests(b []byte) (rests []restCount, err error) {
+	for len(b) > 0 {
+		var r restCount
+		if len(b) < len(r.run) {
+			return nil, errRests
+		}
+		b = b[copy(r.run[:], b):]
+		for _, n := range []*uint64{&r.hour, &r.quarantined} {
+			size := 0
+			if *n, size = binary.Uvarint(b); size <= 0 || *n == 0 || *n > math.MaxInt64 {
+				return nil, errRests
+			}
+			b = b[size:]
+		}
+		if len(rests) > 0 && compareRuns(rests[len(rests)-1].run, r.run) >= 0 {
+			return nil, errRests
+		}
+		rests = append(rests, r)
+	}
+	return rests, nil
 }
 
 func compareRuns(a, b codec.RunID) int { return strings.Compare(string(a[:]), string(b[:])) }

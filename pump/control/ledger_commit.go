@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -36,21 +38,39 @@ func (l *Ledger) Commit(ctx context.Context, entries []*Entry) {
 	}
 }
 
-// Prune takes what is recorded of closed runs out of the segments that are fenced. It
-// comes after the run row says that they are closed: from then on their tasks are
-// recognised by that (P1.3, P3.7). An error means that some are still there.
-func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID) error {
-	commits := make([]commit, len(l.partitions))
-	for i := range l.segments {
-		s := &l.segments[i]
-		s.mu.Lock()
-		has := s.image != nil && slices.ContainsFunc(closed, func(id codec.RunID) bool { return s.image.runs[id] != nil })
-		s.mu.Unlock()
-		if has {
-			c := &commits[l.Partition(s.number)]
-			c.jobs = append(c.jobs, &job{s: s, closed: closed})
+// doneWith names runs that are done with.
+type doneWith struct {
+	closed, over []codec.RunID
+	hour         uint64 // now
+}
+
+func (w *doneWith) touches(m *image) bool {
+	for _, id := range w.closed {
+		if b := m.runs[id]; b != nil && b.rest == 0 && (b.quarantined == 0 || m.rests < restsMost) {
+			return true
 		}
 	}
+	return slices.ContainsFunc(w.over, func(id codec.RunID) bool { return m.runs[id] != nil })
+}
+
+// Prune takes what is recorded of runs that are done with out of the segments that are fenced. It
+// comes after the run row says so: from then on their tasks are
+// recognised by that (P1.3, P3.7). Of closed runs the tasks in quarantine stay, as a rest, which counts as no
+// live run; of those that are over nothing stays. An error means that some are still there.
+func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID, over ...codec.RunID) error {
+	with := &doneWith{closed: closed, over: over, hour: uint64(max(1, time.Now().Unix()/3600))}
+	return l.commitWith(ctx, with, "pruning", func(s *ledgerSegment) bool { return with.touches(s.image) })
+}
+
+// commitWith commits what goes, and no entries, in the fenced segments that it concerns.
+func (l *Ledger) commitWith(ctx context.Context, with *doneWith, what string, concerns func(s *ledgerSegment) bool) error {
+	commits := make([]commit, len(l.partitions))
+	l.eachImage(func(s *ledgerSegment) {
+		if concerns(s) {
+			c := &commits[l.Partition(s.number)]
+			c.jobs = append(c.jobs, &job{s: s, with: with})
+		}
+	})
 	var errs []error
 	for partition, c := range commits {
 		if len(c.jobs) == 0 {
@@ -61,7 +81,7 @@ func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID) error {
 		c.run(ctx)
 		for _, j := range jobs {
 			if j.err != nil {
-				errs = append(errs, fmt.Errorf("pruning segment %d: %w", j.s.number, j.err))
+				errs = append(errs, fmt.Errorf("%s of segment %d: %w", what, j.s.number, j.err))
 			}
 		}
 	}
@@ -76,6 +96,7 @@ type commit struct {
 	lost      int // transactions in a row that had no effect
 	jobs      []*job
 
+	old    []uint32 // segments whose rows are those of some time ago
 	others []uint32 // segments whose heads turned out to be another's
 	owner  string   // of the last of them
 }
@@ -84,10 +105,11 @@ type commit struct {
 type job struct {
 	s       *ledgerSegment
 	entries []*Entry
-	closed  []codec.RunID
+	with    *doneWith // nil: it is about the entries
 	image   *image
-	draft   *draft // of the first so many of the entries
-	err     error  // of a job without entries
+	draft   *draft   // of the first so many of the entries
+	deleted []string // names of foreign messages that go with it
+	err     error    // of a job without entries
 }
 
 func (c *commit) add(e *Entry) {
@@ -111,16 +133,17 @@ func (j *job) ends(err error) {
 	for _, e := range j.entries {
 		e.Err = err
 	}
-	j.entries, j.closed, j.draft, j.err = nil, nil, nil, err
+	j.entries, j.with, j.draft, j.err = nil, nil, nil, err
 }
 
-func (j *job) over() bool { return len(j.entries) == 0 && j.closed == nil }
+func (j *job) over() bool { return len(j.entries) == 0 && j.with == nil }
 
 func (c *commit) run(ctx context.Context) {
 	err := c.l.lock(ctx, c.partition)
 	if err == nil {
 		defer c.l.unlock(c.partition)
 		defer c.tellOthers()
+		defer func() { c.l.tellOld(c.old) }()
 	}
 	for err == nil {
 		for _, j := range c.jobs {
@@ -154,8 +177,11 @@ func (c *commit) prepare(ctx context.Context, j *job) {
 		return
 	}
 	c.stale(j)
+	j.s.mu.Lock()
+	j.deleted = slices.Sorted(maps.Keys(j.s.deleted)) // in an order that no map's decides (P9)
+	j.s.mu.Unlock()
 	for n := len(j.entries); !j.over(); {
-		d, err := c.l.draft(j.s.number, j.image, j.entries[:n], j.closed)
+		d, err := c.l.draft(j.s.number, j.image, j.entries[:n], j.with, j.deleted...)
 		switch {
 		case err == nil && d.rows == 0:
 			c.recorded(j, d, "")
@@ -204,6 +230,9 @@ func (c *commit) adopt(ctx context.Context, j *job, r headRead) bool {
 		return false
 	}
 	h := r.head
+	if c.l.sees(j.s, h) {
+		c.old = append(c.old, j.s.number)
+	}
 	if h.etag == "" || h.owner != c.l.token {
 		j.s.lost()
 		c.others, c.owner = append(c.others, j.s.number), h.owner
@@ -218,8 +247,9 @@ func (c *commit) adopt(ctx context.Context, j *job, r headRead) bool {
 	j.s.mu.Lock()
 	// The fence of a later hold may have landed after it was given up.
 	j.s.epoch = max(j.s.epoch, h.epoch)
-	if j.s.image != nil {
-		j.s.image = m
+	m.head.epoch = j.s.epoch // of rows of some time ago it may be less
+	if j.s.written {
+		j.s.head, j.s.image = nil, m // which also ends the waiting for its pages
 	}
 	j.s.mu.Unlock()
 	j.image, j.draft = m, nil
@@ -281,9 +311,7 @@ func (c *commit) transact(ctx context.Context) error {
 func (c *commit) conclude(ctx context.Context, j *job, t *transaction, o *outcome) {
 	r, read := o.read[j.s.number]
 	if !o.landed {
-		if read && planted == blindRetryAfter412 && r.head != nil {
-			j.image.head.etag = r.head.etag
-		} else if read {
+		if read {
 			c.adopt(ctx, j, r)
 		}
 		return
@@ -292,7 +320,7 @@ func (c *commit) conclude(ctx context.Context, j *job, t *transaction, o *outcom
 	j.draft = nil
 	etag := o.etag(t, j.s.number)
 	c.recorded(j, d, etag)
-	if etag == "" && planted != ledgerNoReadBack {
+	if etag == "" {
 		// Recorded, and then written by somebody else: whose it is now tells the head.
 		c.adopt(ctx, j, r)
 	}
@@ -304,6 +332,10 @@ func (c *commit) recorded(j *job, d *draft, etag storage.ETag) {
 	defer j.s.mu.Unlock()
 	if d.rows > 0 {
 		d.landed(etag)
+		j.s.top, j.s.commits = max(j.s.top, d.head.epoch), d.head.commits
+		for _, name := range j.deleted {
+			delete(j.s.deleted, name)
+		}
 	}
 	for _, e := range d.entries {
 		e.Err = nil
@@ -315,5 +347,5 @@ func (c *commit) recorded(j *job, d *draft, etag storage.ETag) {
 		j.s.end(e.Epoch, e.Run, e.Quarantined)
 	}
 	j.entries = j.entries[len(d.entries):]
-	j.closed = nil
+	j.with = nil
 }

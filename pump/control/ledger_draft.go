@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -47,6 +48,7 @@ type draft struct {
 	head    ledgerHead
 	runs    map[codec.RunID]*runBook
 	gone    []codec.RunID
+	rested  bool          // runs became rests
 	foreign *foreignDraft // nil: unchanged
 	booked  int
 	raw     []byte
@@ -68,11 +70,13 @@ const (
 // travels is not less than what so many bytes take in base64.
 func travels(n int) int { return n/3*4 + 8 }
 
-// draft records entries, or takes out closed runs. It is ErrLedgerFull if the
+// draft records entries, or takes out runs that are done with; with either the names of foreign messages go
+// that are deleted. It is ErrLedgerFull if the
 // result does not fit; other errors are the State's.
-func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, closed []codec.RunID) (*draft, error) {
+func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, with *doneWith, deleted ...string) (*draft, error) {
 	d := &draft{image: m, entries: entries, runs: map[codec.RunID]*runBook{}, raw: m.raw, state: m.state, booked: m.booked}
 	changes := block{}
+	d.forgetForeign(deleted, l.agedBefore(), changes)
 	for _, e := range entries {
 		if err := d.record(l, e, changes); err != nil {
 			return nil, err
@@ -81,7 +85,7 @@ func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, closed []code
 	if err := d.books(segment, changes); err != nil {
 		return nil, err
 	}
-	d.prune(closed, changes)
+	d.prune(with, changes)
 	if err := d.countRuns(segment); err != nil {
 		return nil, err
 	}
@@ -93,7 +97,7 @@ func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, closed []code
 			return nil, err
 		}
 	}
-	if len(changes) == 0 {
+	if len(changes) == 0 && !d.rested {
 		return d, nil
 	}
 	next, added, removed, fits := m.layout.with(changes)
@@ -101,6 +105,7 @@ func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, closed []code
 		return nil, fmt.Errorf("segment %d: %w: its records take more than %d pages", segment, ErrLedgerFull, maxPages)
 	}
 	d.head = m.head
+	d.head.commits++
 	d.head.layout, d.added, d.removed = *next, added, removed
 	d.measure()
 	return d, nil
@@ -144,7 +149,7 @@ func (d *draft) recordForeign(l *Ledger, e *Entry, changes block) error {
 		if d.foreign == nil {
 			d.foreign = d.image.foreign.draft()
 		}
-		if !d.foreign.add(foreignName(e.Foreign), changes) {
+		if !d.foreign.add(foreignName(e.Foreign), time.Now(), changes) {
 			return nil
 		}
 	}
@@ -205,25 +210,62 @@ func (d *draft) books(segment uint32, changes block) error {
 	return nil
 }
 
-// prune takes closed runs out.
-func (d *draft) prune(closed []codec.RunID, changes block) {
-	for _, id := range closed {
+// prune takes out what is done with: of closed runs all but what is in quarantine, which becomes a
+// rest; of those that are over everything; and rests that these entries have emptied.
+func (d *draft) prune(with *doneWith, changes block) {
+	for _, id := range sortedRuns(d.runs) {
+		if b := d.runs[id]; b.rest > 0 && b.quarantined == 0 {
+			d.remove(id, changes)
+		}
+	}
+	if with == nil {
+		return
+	}
+	for _, id := range with.over {
+		d.remove(id, changes)
+	}
+	rests := d.image.rests
+	for _, id := range with.closed {
 		b := d.image.runs[id]
-		if b == nil || slices.Contains(d.gone, id) {
-			continue
+		switch {
+		case b == nil || b.rest > 0:
+		case b.quarantined == 0:
+			d.remove(id, changes)
+		case rests < restsMost:
+			rests++
+			b = b.draft()
+			b.rest, b.own, b.dirty = with.hour, nil, nil
+			d.runs[id], d.rested = b, true
 		}
-		delete(d.runs, id)
-		d.gone = append(d.gone, id)
-		changes[runKey(id)] = nil
-		for index := range b.chunks {
-			changes[chunkKey(id, index)] = nil
+	}
+}
+
+func (d *draft) remove(id codec.RunID, changes block) {
+	b := d.image.runs[id]
+	delete(d.runs, id)
+	if b == nil || slices.Contains(d.gone, id) {
+		return
+	}
+	d.gone = append(d.gone, id)
+	for key := range changes {
+		if len(key) >= runKeySize && key[0] == runKind && key[1:runKeySize] == string(id[:]) {
+			delete(changes, key)
 		}
+	}
+	changes[runKey(id)] = nil
+	for index := range b.chunks {
+		changes[chunkKey(id, index)] = nil
 	}
 }
 
 // countRuns makes sure that the counts fit their property.
 func (d *draft) countRuns(segment uint32) error {
-	n := len(d.image.runs) - len(d.gone)
+	n := d.image.live()
+	for _, id := range d.gone {
+		if d.image.runs[id].rest == 0 {
+			n--
+		}
+	}
 	for _, id := range sortedRuns(d.runs) {
 		if d.image.runs[id] == nil {
 			if n++; n > maxLiveRuns {
@@ -268,7 +310,7 @@ func (d *draft) store(segment uint32, s State, changes block) error {
 	parts, ok := d.image.stateChanges(raw)
 	if !ok {
 		return fmt.Errorf("segment %d: %w: the reducer's state has %d bytes, more than %d even when compressed, or than %d; keep less of each key, or use more segments",
-			segment, ErrLedgerFull, len(raw), maxState, maxRawState)
+			segment, ErrStateFull, len(raw), maxState, maxRawState)
 	}
 	for key, value := range parts {
 		changes[key] = value
@@ -281,7 +323,7 @@ func (d *draft) store(segment uint32, s State, changes block) error {
 func (d *draft) measure() {
 	d.rows = 1 + len(d.added) + len(d.removed)
 	directory := (1 + len(d.head.layout.pages)) * (chunkKeySize + 11)
-	counts := (len(d.image.runs) + len(d.runs)) * (16 + 20)
+	counts := (len(d.image.runs) + len(d.runs)) * (16 + 20) // or of rests
 	d.size = d.rows*rowOverhead + travels(d.head.layout.hot.size()) + travels(directory) + travels(counts)
 	for _, p := range d.added {
 		d.size += travels(p.block.size())
@@ -300,7 +342,7 @@ func (d *draft) write(t *transaction, partition string, segment uint32) {
 		d.apply(runs)
 	}
 	head := storage.Write{Mode: storage.Replace, Entity: storage.Entity{
-		Partition: partition, Row: headKey(segment), ETag: d.image.head.etag, Properties: headProperties(&d.head, runs),
+		Partition: partition, Row: headKey(segment), ETag: d.image.head.etag, Properties: headProperties(&d.head, runs, d.booked),
 	}}
 	if head.Entity.ETag == "" {
 		head.Mode = storage.Insert
@@ -334,8 +376,17 @@ func (d *draft) landed(etag storage.ETag) {
 	if d.foreign != nil {
 		d.foreign.landed()
 	}
+	if len(d.gone) > 0 || d.rested {
+		m.rests = 0
+		for _, b := range m.runs {
+			if b.rest > 0 {
+				m.rests++
+			}
+		}
+	}
 	m.booked = d.booked
 	if d.folded {
 		m.raw, m.state, m.loaded = d.raw, d.state, true
+		m.used = m.stateUse()
 	}
 }

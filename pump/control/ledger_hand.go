@@ -28,6 +28,16 @@ type Begun struct {
 // fresh again if its generation is above the recorded one (P4.4). It is ErrFenced if the segment
 // is not fenced under the epoch, and ErrLedgerFull if a fresh task could not be recorded.
 func (l *Ledger) Begin(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet) (Begun, error) {
+	return l.begins(segment, epoch, run, generation, ns, true)
+}
+
+// BeginClosed is Begin for tasks of a closed run that had tasks in quarantine: only those of which
+// the ledger still says so are fresh; the others are done.
+func (l *Ledger) BeginClosed(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet) (Begun, error) {
+	return l.begins(segment, epoch, run, generation, ns, false)
+}
+
+func (l *Ledger) begins(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet, live bool) (Begun, error) {
 	s, err := l.segment(segment)
 	if err != nil {
 		return Begun{}, err
@@ -41,6 +51,9 @@ func (l *Ledger) Begin(segment uint32, epoch uint64, run codec.RunID, generation
 		return Begun{Fresh: ns}, nil
 	}
 	book, marks := s.image.runs[run], s.hand.runs[run]
+	if book == nil && !live {
+		return Begun{Recorded: ns}, nil // its last task in quarantine was done or dropped
+	}
 	recorded, rest := book.divide(ns, generation)
 	var inHand, fresh nspans
 	for _, sp := range rest {
@@ -70,7 +83,7 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 		return nil
 	}
 	if book == nil && len(s.hand.runs[run]) == 0 {
-		runs := len(s.image.runs)
+		runs := s.image.live()
 		for id := range s.hand.runs {
 			if s.image.runs[id] == nil {
 				runs++
@@ -94,39 +107,11 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 }
 
 func tooManyRuns(segment uint32, run codec.RunID) error {
-	return fmt.Errorf("segment %d, run %s: %w: %d runs are neither closed nor pruned; let runs end before so many others begin", segment, run, ErrLedgerFull, maxLiveRuns)
+	return fmt.Errorf("segment %d, run %s: %w: %d runs are all that it may have, and tasks of further runs wait until others have ended; end runs that nobody continues with: distributor runs end RUN", segment, run, ErrTooManyRuns, maxLiveRuns)
 }
 
 func tooScattered(segment uint32, run codec.RunID) error {
 	return fmt.Errorf("segment %d, run %s: %w: what is done of it is too scattered to be kept; let what was begun before be finished first, or use more segments", segment, run, ErrLedgerFull)
-}
-
-// BeginForeign is Begin for a message that no distributor made, by its identity (P1.4).
-// Neither recorded nor in hand: it is now in hand. The last 8,000 of a segment are recognised.
-func (l *Ledger) BeginForeign(segment uint32, epoch uint64, id string) (recorded, inHand bool, err error) {
-	s, err := l.segment(segment)
-	if err != nil {
-		return false, false, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.fencedAs(epoch) {
-		return false, false, fencedOff(segment, fmt.Sprintf("it is not fenced under epoch %d", epoch))
-	}
-	name := foreignName(id)
-	switch {
-	case !l.options.Record:
-		return false, false, nil
-	case s.image.foreign.known[name]:
-		return true, false, nil
-	case s.hand.foreign[name]:
-		return false, true, nil
-	}
-	if s.hand.foreign == nil {
-		s.hand.foreign = map[string]bool{}
-	}
-	s.hand.foreign[name] = true
-	return false, false, nil
 }
 
 // End takes tasks out of hand that will not be recorded now: they failed, were not
@@ -137,15 +122,6 @@ func (l *Ledger) End(segment uint32, epoch uint64, run codec.RunID, ns codec.NSe
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.end(epoch, run, ns)
-	}
-}
-
-// EndForeign is End for a foreign message.
-func (l *Ledger) EndForeign(segment uint32, epoch uint64, id string) {
-	if s, err := l.segment(segment); err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.endForeign(epoch, foreignName(id))
 	}
 }
 
@@ -167,10 +143,4 @@ func (s *ledgerSegment) end(epoch uint64, run codec.RunID, ns codec.NSet) {
 		return
 	}
 	s.hand.runs[run] = marks
-}
-
-func (s *ledgerSegment) endForeign(epoch uint64, name string) {
-	if s.mine(epoch) {
-		delete(s.hand.foreign, name)
-	}
 }

@@ -129,7 +129,7 @@ func TestNoTaskIsInTwoHands(t *testing.T) {
 				if me == 1 && i%50 == 0 { // the hold ends and comes back, while the others go on
 					a.Drop([]uint32{7})
 					runtime.Gosched()
-					if _, err := a.Fence(context.Background(), holdsOf(epoch.Load()+1, 7)); err != nil {
+					if _, err := fenceAll(context.Background(), a, holdsOf(epoch.Load()+1, 7)); err != nil {
 						t.Error(err)
 					}
 					epoch.Add(1)

@@ -86,7 +86,7 @@ func (a *arena) fight(ctx context.Context, l *Ledger, name string, seed uint64) 
 	for ctx.Err() == nil {
 		if holds := a.claim(draw); draw.IntN(4) == 0 {
 			call, cancel := context.WithTimeout(ctx, time.Duration(1+draw.IntN(30))*time.Second)
-			fenced, _ := l.Fence(call, holds)
+			fenced, _ := fenceAll(call, l, holds)
 			cancel()
 			for _, h := range holds {
 				if slices.Contains(fenced, h.Segment) {

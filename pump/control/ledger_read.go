@@ -2,11 +2,14 @@ package control
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -17,19 +20,112 @@ type RunProgress struct {
 	Done, Quarantined []uint64
 }
 
-// ReadProgress reads how far every live run of a workload is: a query for each 64
+// ReadProgress reads how far some runs of a workload are: a query for each 64
 // segments, of a small column. A run that nothing is recorded of, or that was pruned, is not
-// in it. Segments whose heads are damaged are counted as 0 and named in the error, which
+// in it; of one that was closed with tasks in quarantine there are only those. Segments whose heads are
+// damaged are counted as 0 and named in the error, which
 // comes with the others' progress; without progress nothing could be read. It is no snapshot of all
 // segments, but of each of them, and the number of tasks done gets no less while a run is live.
-func ReadProgress(ctx context.Context, t storage.Table, workload string, segments int) (map[codec.RunID]*RunProgress, error) {
+// Each run takes 16 bytes a segment; for all that live see [ReadSums].
+func ReadProgress(ctx context.Context, t storage.Table, workload string, segments int, wanted ...codec.RunID) (map[codec.RunID]*RunProgress, error) {
+	runs := map[codec.RunID]*RunProgress{}
+	of := func(id codec.RunID) *RunProgress {
+		p := runs[id]
+		if p == nil && slices.Contains(wanted, id) {
+			p = &RunProgress{Done: make([]uint64, segments), Quarantined: make([]uint64, segments)}
+			runs[id] = p
+		}
+		return p
+	}
+	damage, err := readCountsOf(ctx, t, workload, segments, func(segment int, c *headCounts) {
+		_ = readRunCounts(c.counts, func(id codec.RunID, done, quarantined uint64) {
+			if p := of(id); p != nil {
+				p.Done[segment], p.Quarantined[segment] = done, quarantined
+			}
+		})
+		for _, r := range c.rests {
+			if p := of(r.run); p != nil {
+				p.Quarantined[segment] = r.quarantined
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return runs, errors.Join(damage...)
+}
+
+// RunSum is how many tasks of a run are recorded in all segments.
+type RunSum struct {
+	Done, Quarantined uint64
+	// Print is that of the numbers by segment; see [PrintOf].
+	Print uint64
+}
+
+// Sums is what the ledger has of all live runs.
+type Sums struct {
+	Runs map[codec.RunID]RunSum
+	// Use is that of the segment nearest to a bound.
+	Use LedgerUse
+}
+
+// PrintOf is a hash of how many tasks are settled in each segment. Two runs of other numbers have
+// the same one by chance once in 2^64 times.
+func PrintOf(settled []uint64) (sum uint64) {
+	for segment, n := range settled {
+		sum += printOf(segment, n)
+	}
+	return sum
+}
+
+func printOf(segment int, n uint64) uint64 {
+	if n == 0 {
+		return 0
+	}
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(segment))
+	binary.LittleEndian.PutUint64(b[8:], n)
+	return xxhash.Sum64(b[:])
+}
+
+// ReadSums is ReadProgress for every live run. It adds up while it reads, so a run takes some fifty bytes, however
+// many segments there are.
+func ReadSums(ctx context.Context, t storage.Table, workload string, segments int) (*Sums, error) {
+	sums := &Sums{Runs: map[codec.RunID]RunSum{}}
+	damage, err := readCountsOf(ctx, t, workload, segments, func(segment int, c *headCounts) {
+		use := LedgerUse{Segment: uint32(segment), Pages: c.pages, Bytes: int(c.booked)}
+		_ = readRunCounts(c.counts, func(id codec.RunID, done, quarantined uint64) {
+			use.Runs++
+			s := sums.Runs[id]
+			s.Done, s.Quarantined = s.Done+done, s.Quarantined+quarantined
+			s.Print += printOf(segment, done+quarantined)
+			sums.Runs[id] = s
+		})
+		if use.Fullest() > sums.Use.Fullest() {
+			sums.Use = use
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sums, errors.Join(damage...)
+}
+
+// headCounts is what the small columns of a head say.
+type headCounts struct {
+	counts []byte // they can be read
+	rests  []restCount
+	pages  int
+	booked uint64
+}
+
+// readCountsOf visits the small columns of all heads, in order; damage names those that cannot be read.
+func readCountsOf(ctx context.Context, t storage.Table, workload string, segments int, visit func(segment int, c *headCounts)) (damage []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	runs := map[codec.RunID]*RunProgress{}
-	var damage []error
 	for first := 0; first < segments; first += partitionSegments {
 		count := min(partitionSegments, segments-first)
-		rows, err := headRows(ctx, t, ledgerPartition(workload, first/partitionSegments), formatProperty, countsProperty)
+		rows, err := headRows(ctx, t, ledgerPartition(workload, first/partitionSegments), formatProperty, countsProperty, restsProperty, pagesProperty, bookedProperty)
 		if err != nil {
 			return nil, fmt.Errorf("reading the progress of %s: %w", workload, err)
 		}
@@ -39,25 +135,32 @@ func ReadProgress(ctx context.Context, t storage.Table, workload string, segment
 				continue
 			}
 			f := &fields{props: e.Properties}
-			stored := readFormat(f, func(f *fields) []byte { return f.binary(countsProperty) })
-			if err := readRunCounts(stored, func(codec.RunID, uint64, uint64) {}); err != nil {
-				f.fail(countsProperty, err.Error())
-			}
+			c := readFormat(f, readHeadCounts)
 			if f.err != nil {
 				damage = append(damage, damaged(t, e.Partition, e.Row, f.err))
 				continue
 			}
-			_ = readRunCounts(stored, func(id codec.RunID, done, quarantined uint64) {
-				p := runs[id]
-				if p == nil {
-					p = &RunProgress{Done: make([]uint64, segments), Quarantined: make([]uint64, segments)}
-					runs[id] = p
-				}
-				p.Done[segment], p.Quarantined[segment] = done, quarantined
-			})
+			visit(segment, &c)
 		}
 	}
-	return runs, errors.Join(damage...)
+	return damage, nil
+}
+
+func readHeadCounts(f *fields) headCounts {
+	c := headCounts{counts: f.binary(countsProperty), booked: f.count(bookedProperty)}
+	if err := readRunCounts(c.counts, func(codec.RunID, uint64, uint64) {}); err != nil {
+		f.fail(countsProperty, err.Error())
+	}
+	var err error
+	if c.rests, err = readRests(f.binary(restsProperty)); err != nil {
+		f.fail(restsProperty, err.Error())
+	}
+	_, pages, err := readDirectory(f.binary(pagesProperty))
+	if err != nil {
+		f.fail(pagesProperty, err.Error())
+	}
+	c.pages = len(pages)
+	return c
 }
 
 // headRows reads all heads of a partition; only some properties, or all if none is named.
@@ -105,6 +208,14 @@ func (r *SegmentRecord) Counts(run codec.RunID) (done, quarantined uint64) {
 		return b.done, b.quarantined
 	}
 	return 0, 0
+}
+
+// Rests gives the runs of which only what is in quarantine is kept, because they are closed, sorted.
+func (r *SegmentRecord) Rests() (runs []codec.RunID) {
+	for _, rest := range r.image.head.rests {
+		runs = append(runs, rest.run)
+	}
+	return runs
 }
 
 // Runs gives the runs of which something is recorded, sorted.

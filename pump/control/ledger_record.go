@@ -31,6 +31,9 @@ type runBook struct {
 	chunks map[uint64]*chunk
 	// How many are done, and in quarantine.
 	done, quarantined uint64
+	// rest is the hour (since 1970) in which it became the rest of a closed run, whose tasks are all done
+	// or in quarantine; 0: the run lives.
+	rest uint64
 
 	// Of a draft only: which chunks are its own copies, and which changed.
 	own, dirty map[uint64]bool
@@ -203,7 +206,7 @@ func (b *runBook) draft() *runBook {
 		d.chunks = map[uint64]*chunk{}
 		return d
 	}
-	d.floor, d.done, d.quarantined = b.floor, b.done, b.quarantined
+	d.floor, d.done, d.quarantined, d.rest = b.floor, b.done, b.quarantined, b.rest
 	d.chunks = maps.Clone(b.chunks)
 	return d
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -25,18 +26,34 @@ const (
 	epochProperty   = "Epoch"
 	ownerProperty   = "Owner"
 	countsProperty  = "Counts"
+	restsProperty   = "Rests"
 	pagesProperty   = "Pages"
 	recordsProperty = "Records"
+	// commitsProperty counts the commits, so that their owner knows rows of some time ago when it sees
+	// them. Rows of the version before have none, and it leaves it out.
+	commitsProperty = "Commits"
+	// bookedProperty is how many bytes the records of runs and foreign messages have, for who reads no
+	// pages. Rows of the version before have none.
+	bookedProperty = "Booked"
 )
 
 func ledgerPartition(workload string, partition int) string {
 	return fmt.Sprintf("%s.ledger.%02d", workload, partition)
 }
 
-func headKey(segment uint32) string { return fmt.Sprintf("%s%04d", headPrefix, segment) }
+// segmentKey is a segment as a part of keys. Those from 10,000 on have a letter before them, so that
+// the order of keys is that of segments, which queries over several rely on.
+func segmentKey(segment uint32) string {
+	if segment >= 10_000 {
+		return fmt.Sprintf("x%d", segment)
+	}
+	return fmt.Sprintf("%04d", segment)
+}
+
+func headKey(segment uint32) string { return headPrefix + segmentKey(segment) }
 
 func pageKey(segment uint32, id uint64) string {
-	return fmt.Sprintf("%s%04d.%06d", pagePrefix, segment, id)
+	return fmt.Sprintf("%s%06d", pagesOf(segment), id)
 }
 
 // ledgerHead is what the head row of a segment says.
@@ -45,20 +62,28 @@ type ledgerHead struct {
 	epoch        uint64
 	owner        string
 	fence, nonce string
+	commits      uint64
 	layout       layout // the pages without their records
+	rests        []restCount
+}
+
+// readShortHead reads whose a head is, and nothing else.
+func readShortHead(f *fields) *ledgerHead {
+	return &ledgerHead{epoch: f.upTo(epochProperty, maxEpoch), owner: f.line(ownerProperty), commits: f.count(commitsProperty)}
 }
 
 func readHead(f *fields) *ledgerHead {
-	h := &ledgerHead{
-		epoch: f.upTo(epochProperty, maxEpoch), owner: f.line(ownerProperty),
-		fence: f.line(fenceProperty), nonce: f.line(nonceProperty),
-	}
+	h := readShortHead(f)
+	h.fence, h.nonce = f.line(fenceProperty), f.line(nonceProperty)
 	var err error
 	if h.layout.next, h.layout.pages, err = readDirectory(f.binary(pagesProperty)); err != nil {
 		f.fail(pagesProperty, err.Error())
 	}
 	if h.layout.hot, err = readBlock(f.binary(recordsProperty)); err != nil {
 		f.fail(recordsProperty, err.Error())
+	}
+	if h.rests, err = readRests(f.binary(restsProperty)); err != nil {
+		f.fail(restsProperty, err.Error())
 	}
 	return h
 }
@@ -103,9 +128,11 @@ type image struct {
 	head    ledgerHead // with the pages' records
 	layout  *layout    // head.layout
 	runs    map[codec.RunID]*runBook
+	rests   int // of runs, how many are rests
 	foreign *foreignBook
-	booked  int    // bytes of what is neither state nor overhead
-	raw     []byte // the reducer's state as stored, before it is parted; nil: none
+	booked  int     // bytes of what is neither state nor overhead
+	raw     []byte  // the reducer's state as stored, before it is parted; nil: none
+	used    float64 // the part of its bounds that the state takes
 
 	// The reducer's state, of no concern but to who holds the partition's lock. Not loaded: raw is
 	// what counts, because contributions were folded into a state that was not stored then.
@@ -118,6 +145,7 @@ func newImage(h *ledgerHead) (*image, error) {
 	m := &image{head: *h, runs: map[codec.RunID]*runBook{}, foreign: newForeignBook()}
 	m.layout = &m.head.layout
 	records := m.layout.all()
+	now := time.Now()
 	parts := 0
 	for _, key := range sortedKeys(records) {
 		value := records[key]
@@ -136,7 +164,7 @@ func newImage(h *ledgerHead) (*image, error) {
 			parts++
 		case key[0] == foreignKind:
 			m.booked += blockRecordMost + len(value)
-			err = m.foreign.read(binary.BigEndian.Uint32([]byte(key[1:])), value)
+			err = m.foreign.read(binary.BigEndian.Uint32([]byte(key[1:])), value, now)
 		default:
 			m.booked += blockRecordMost + len(value)
 			err = m.readRun(key, value)
@@ -149,6 +177,15 @@ func newImage(h *ledgerHead) (*image, error) {
 		if !b.count() {
 			return nil, fmt.Errorf("%w: run %s counts more tasks than there can be", ErrCorrupt, id)
 		}
+	}
+	m.used = m.stateUse()
+	for _, r := range m.head.rests {
+		b := m.runs[r.run]
+		if b == nil {
+			return nil, fmt.Errorf("%w: of run %s there is a rest without a record", ErrCorrupt, r.run)
+		}
+		b.rest = r.hour
+		m.rests++
 	}
 	return m, nil
 }
@@ -182,12 +219,16 @@ func (m *image) readRun(key string, value []byte) error {
 }
 
 // headProperties are what the head's row says when all else is.
-func headProperties(h *ledgerHead, runs map[codec.RunID]*runBook) map[string]any {
+func headProperties(h *ledgerHead, runs map[codec.RunID]*runBook, booked int) map[string]any {
 	props := map[string]any{
 		formatProperty: int64(format), epochProperty: int64(h.epoch), ownerProperty: h.owner, fenceProperty: h.fence, nonceProperty: h.nonce,
+		commitsProperty: int64(h.commits), bookedProperty: int64(booked),
 	}
-	if len(runs) > 0 {
-		props[countsProperty] = appendRunCounts(nil, runs)
+	if counts := appendRunCounts(nil, runs); len(counts) > 0 {
+		props[countsProperty] = counts
+	}
+	if rests := appendRests(nil, runs); len(rests) > 0 {
+		props[restsProperty] = rests
 	}
 	if h.layout.next > 0 {
 		props[pagesProperty] = appendDirectory(nil, h.layout.next, h.layout.pages)

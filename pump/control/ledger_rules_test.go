@@ -41,7 +41,7 @@ func TestP32AnEpochIsNeverWrittenOverAForeignOneAtOrAboveIt(t *testing.T) {
 		a, b := openBook(t, overTheWire(t, sim, "a"), "a"), openBook(t, overTheWire(t, sim, "b"), "b")
 		b.mustFence(5, 7)
 		for _, epoch := range []uint64{1, 4, 5} {
-			fenced, err := a.Fence(t.Context(), append(holdsOf(epoch, 7), holdsOf(1, 8+uint32(epoch))...))
+			fenced, err := fenceAll(t.Context(), a, append(holdsOf(epoch, 7), holdsOf(1, 8+uint32(epoch))...))
 			if !errors.Is(err, ErrFenced) || !slices.Equal(fenced, []uint32{8 + uint32(epoch)}) {
 				t.Errorf("epoch %d: fenced %v, %v", epoch, fenced, err)
 			}
@@ -62,7 +62,7 @@ func TestP32AFenceThatLosesTheRaceReadsAndFencesAgain(t *testing.T) {
 		i := sim.Inject(azsim.Rule{Instance: "b", Operations: []string{"Batch"}, Fault: azsim.DelayBefore, Delay: time.Second, First: 1})
 		fenced := make(chan error)
 		go func() {
-			_, err := b.Fence(t.Context(), holdsOf(2, 7, 8))
+			_, err := fenceAll(t.Context(), b, holdsOf(2, 7, 8))
 			fenced <- err
 		}()
 		time.Sleep(500 * time.Millisecond)
@@ -94,7 +94,7 @@ func TestP34AForeignMessageDoesNotRunTwice(t *testing.T) {
 		a.mustFence(1, 7)
 		ask := func(id string, wantRecorded, wantInHand bool) {
 			t.Helper()
-			recorded, inHand, err := a.BeginForeign(7, 1, id)
+			recorded, inHand, err := a.BeginForeign(7, 1, id, false)
 			if recorded != wantRecorded || inHand != wantInHand || err != nil {
 				t.Errorf("%s: recorded %v, in hand %v, %v", id, recorded, inHand, err)
 			}
@@ -203,7 +203,7 @@ func TestAFenceThatLandsAfterItWasGivenUpIsAdopted(t *testing.T) {
 	a.begin(3, 1, runID(1), 0, ns(0, 10))
 	ctx, cancel := context.WithCancel(t.Context())
 	table.keep, table.after = 1, cancel
-	fenced, err := a.Fence(ctx, holdsOf(5, 3, 4, 9))
+	fenced, err := fenceAll(ctx, a, holdsOf(5, 3, 4, 9))
 	if len(fenced) > 0 || err == nil || errors.Is(err, ErrFenced) || strings.Count(err.Error(), "fencing") != 1 {
 		t.Fatalf("%v, %v", fenced, err)
 	}
@@ -334,7 +334,7 @@ func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
 			Entry{Segment: 5, Epoch: 1, Run: runID(1), Done: ns(0, 100)}, Entry{Segment: 70, Epoch: 1, Run: runID(1), Done: ns(0, 7), Quarantined: ns(7, 9)},
 			Entry{Segment: 5, Epoch: 1, Run: runID(2), Done: scattered},
 		)
-		progress, err := ReadProgress(t.Context(), table, "city", 128)
+		progress, err := ReadProgress(t.Context(), table, "city", 128, runID(1), runID(2))
 		if err != nil || len(progress) != 2 {
 			t.Fatalf("%v, %v", progress, err)
 		}
@@ -345,7 +345,7 @@ func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, "live", a.LiveRuns(), []codec.RunID{runID(1)})
-		progress, err = ReadProgress(t.Context(), table, "city", 128)
+		progress, err = ReadProgress(t.Context(), table, "city", 128, runID(1), runID(2))
 		if err != nil || len(progress) != 1 {
 			t.Fatalf("%v, %v", progress, err)
 		}
@@ -371,7 +371,7 @@ func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 		if err := runs.Seal(t.Context(), runID(1), []uint64{3, 4}); err != nil {
 			t.Fatal(err)
 		}
-		i := sim.Inject(azsim.Rule{Operations: []string{"MergeEntity", "UpdateEntity"}, Fault: azsim.AnswerLost, First: 1})
+		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, First: 1})
 		for range 2 {
 			if err := runs.Close(t.Context(), runID(1)); err != nil {
 				t.Error(err)
@@ -456,7 +456,7 @@ func TestFencingAgainUnderTheSameEpochIsFree(t *testing.T) {
 		before := requests(sim)
 		a.mustFence(3, 5, 6, 70)
 		want(t, "requests", requests(sim)-before, 0)
-		if fenced, err := a.Fence(t.Context(), holdsOf(2, 5)); !errors.Is(err, ErrFenced) || len(fenced) > 0 || !a.Fenced(5, 3) {
+		if fenced, err := fenceAll(t.Context(), a, holdsOf(2, 5)); !errors.Is(err, ErrFenced) || len(fenced) > 0 || !a.Fenced(5, 3) {
 			t.Errorf("an older hold: %v, %v", fenced, err)
 		}
 		a.Drop([]uint32{5})

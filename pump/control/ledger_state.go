@@ -2,11 +2,8 @@ package control
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/flate"
@@ -104,104 +101,31 @@ func (m *image) stateChanges(raw []byte) (changes block, ok bool) {
 	return changes, true
 }
 
-// The identities of foreign messages that were done last, in buckets, as hashes
-// (P1.4). A bucket that is full is written no more, and the oldest go.
-const (
-	foreignHash    = 16
-	foreignPer     = 128 // in a bucket
-	foreignBuckets = 64
-)
-
-// foreignBook is which foreign messages are done.
-type foreignBook struct {
-	first, next uint32 // the buckets there are: first <= bucket < next
-	buckets     map[uint32][]byte
-	known       map[string]bool
-}
-
-func newForeignBook() *foreignBook {
-	return &foreignBook{buckets: map[uint32][]byte{}, known: map[string]bool{}}
-}
-
-// foreignName is the identity as it is kept. Two messages of one hash would mean a
-// task that is never done, so it is one for which nobody can find such a pair.
-func foreignName(id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return string(sum[:foreignHash])
-}
-
-// foreignDraft is messages to be added to a book.
-type foreignDraft struct {
-	book        *foreignBook
-	first, next uint32
-	buckets     map[uint32][]byte // that changed; nil: gone
-	added       map[string]bool
-}
-
-func (f *foreignBook) draft() *foreignDraft {
-	return &foreignDraft{book: f, first: f.first, next: f.next, buckets: map[uint32][]byte{}, added: map[string]bool{}}
-}
-
-func (d *foreignDraft) bucket(number uint32) []byte {
-	if names, changed := d.buckets[number]; changed {
-		return names
-	}
-	return d.book.buckets[number]
-}
-
-// add records a message as done and notes what changed. It is false if it was recorded before.
-func (d *foreignDraft) add(name string, changes block) bool {
-	if d.book.known[name] || d.added[name] {
-		return false
-	}
-	d.added[name] = true
-	if d.next == d.first || len(d.bucket(d.next-1)) >= foreignPer*foreignHash {
-		d.next++
-	}
-	names := d.bucket(d.next - 1)
-	names = append(slices.Clip(names), name...)
-	d.buckets[d.next-1] = names
-	changes[foreignKey(d.next-1)] = names
-	for d.next-d.first > foreignBuckets {
-		d.buckets[d.first] = nil
-		changes[foreignKey(d.first)] = nil
-		d.first++
-	}
-	return true
-}
-
-// landed makes the draft the book.
-func (d *foreignDraft) landed() {
-	f := d.book
-	for name := range d.added {
-		f.known[name] = true
-	}
-	for number, names := range d.buckets {
-		if names != nil {
-			f.buckets[number] = names
+// stateUse is the part of what may be stored of a state that is stored: of 1 MiB compressed or
+// of 16 MiB before, whichever is more.
+func (m *image) stateUse() float64 {
+	stored := 0
+	for number := 0; ; number++ {
+		part := m.layout.get(stateKey(number))
+		if part == nil {
+			break
 		}
+		stored += len(part)
 	}
-	for ; f.first < d.first; f.first++ {
-		for old := f.buckets[f.first]; len(old) > 0; old = old[foreignHash:] {
-			delete(f.known, string(old[:foreignHash]))
-		}
-		delete(f.buckets, f.first)
-	}
-	f.next = d.next
+	return max(float64(stored)/maxState, float64(len(m.raw))/maxRawState)
 }
 
-// read takes over a stored bucket; they come in order.
-func (f *foreignBook) read(bucket uint32, stored []byte) error {
-	if len(stored) == 0 || len(stored)%foreignHash != 0 || len(stored) > foreignPer*foreignHash || f.next > f.first && bucket != f.next || bucket == 1<<32-1 {
-		return fmt.Errorf("foreign messages %d cannot be read", bucket)
+// StateUse is the part of its bounds that the state of a segment takes as it was last
+// recorded, from 0 to 1; 0 of a segment that this process has not fenced. It is quick.
+func (l *Ledger) StateUse(segment uint32) float64 {
+	s, err := l.segment(segment)
+	if err != nil {
+		return 0
 	}
-	if f.next == f.first {
-		f.first = bucket
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.image == nil {
+		return 0
 	}
-	f.next = bucket + 1
-	f.buckets[bucket] = stored
-	for ; len(stored) > 0; stored = stored[foreignHash:] {
-		f.known[string(stored[:foreignHash])] = true
-	}
-	return nil
+	return s.image.used
 }

@@ -43,9 +43,26 @@ func holdsOf(epoch uint64, segments ...uint32) []Hold {
 	return holds
 }
 
+// fenceAll fences and loads, as a processor does, and gives what is fenced then.
+func fenceAll(ctx context.Context, l interface {
+	Fence(context.Context, []Hold) ([]uint32, error)
+	Load(context.Context, []Hold, func(uint32)) error
+	Fenced(uint32, uint64) bool
+}, holds []Hold,
+) (fenced []uint32, err error) {
+	_, err = l.Fence(ctx, holds)
+	err = errors.Join(err, l.Load(ctx, holds, nil))
+	for _, h := range holds {
+		if l.Fenced(h.Segment, h.Epoch) {
+			fenced = append(fenced, h.Segment)
+		}
+	}
+	return fenced, err
+}
+
 func (b book) mustFence(epoch uint64, segments ...uint32) {
 	b.t.Helper()
-	fenced, err := b.Fence(b.t.Context(), holdsOf(epoch, segments...))
+	fenced, err := fenceAll(b.t.Context(), b, holdsOf(epoch, segments...))
 	if err != nil || len(fenced) != len(segments) {
 		b.t.Fatalf("fenced %v of %v: %v", fenced, segments, err)
 	}
@@ -135,7 +152,7 @@ func TestWhatIsCommittedIsRecognisedByTheNextOwner(t *testing.T) {
 		b := openBook(t, overTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 3, 65)
 		want(t, "next owner", b.begin(3, 2, runID(1), 0, ns(0, 2001)), [3]string{"1000-2000", "0-999", ""})
-		if recorded, inHand, err := b.BeginForeign(65, 2, "city-00/17"); !recorded || inHand || err != nil {
+		if recorded, inHand, err := b.BeginForeign(65, 2, "city-00/17", false); !recorded || inHand || err != nil {
 			t.Error(recorded, inHand, err)
 		}
 		if err := a.commit(Entry{Segment: 3, Epoch: 1, Run: runID(1), Done: ns(1000, 1600)}); !errors.Is(err, ErrFenced) {

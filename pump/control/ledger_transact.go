@@ -62,9 +62,6 @@ func (l *Ledger) send(ctx context.Context, t *transaction) (outcome, error) {
 		switch code := storage.CodeOf(err); {
 		case storage.Ambiguous(err):
 			doubt = true
-			if planted == ledgerNoReadBack {
-				return outcome{landed: true}, nil
-			}
 		case code == storage.Precondition || code == storage.Exists || code == storage.Gone:
 			return l.learn(ctx, t, doubt, err)
 		case code == storage.TooLarge:
@@ -138,13 +135,22 @@ func (l *Ledger) insist(ctx context.Context, object string, request func(context
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil && (mayRetry(err) || storage.Is(err, storage.Auth)) {
-			l.draw.pause(ctx, object, attempt, requestTimeout/5, err)
-		}
-		if ctx.Err() != nil || !mayRetry(err) && !storage.Is(err, storage.Auth) {
-			return fmt.Errorf("rows %s: %w", object, err)
+		if err := l.retry(ctx, object, attempt, err); err != nil {
+			return err
 		}
 	}
+}
+
+// retry waits until a request that failed may be made again. It gives the error of one that must not.
+func (l *Ledger) retry(ctx context.Context, object string, attempt int, err error) error {
+	again := mayRetry(err) || storage.Is(err, storage.Auth)
+	if again && ctx.Err() == nil {
+		l.draw.pause(ctx, object, attempt, requestTimeout/5, err)
+	}
+	if again && ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("rows %s: %w", object, err)
 }
 
 // headRead is a head as it was read: one of no row has no ETag; of a damaged one there is only the error.
@@ -157,25 +163,20 @@ type headRead struct {
 func (l *Ledger) readHeads(ctx context.Context, partition int, segments []uint32) (map[uint32]headRead, error) {
 	name := ledgerPartition(l.workload, partition)
 	rows := map[string]storage.Entity{}
-	err := l.insist(ctx, name, func(ctx context.Context) error {
-		clear(rows)
-		if len(segments) == 1 {
+	var err error
+	if len(segments) == 1 {
+		err = l.insist(ctx, name, func(ctx context.Context) error {
 			e, err := l.table.Read(ctx, name, headKey(segments[0]))
 			if storage.Is(err, storage.Gone) {
 				return nil
 			}
 			rows[headKey(segments[0])] = e
 			return err
-		}
+		})
+	} else {
 		q := storage.Query{Partition: name, From: headKey(segments[0]), To: headKey(segments[len(segments)-1]) + "~"}
-		for e, err := range l.table.Query(ctx, q) {
-			if err != nil {
-				return err
-			}
-			rows[e.Row] = e
-		}
-		return nil
-	})
+		err = l.rows(ctx, q, func(e storage.Entity) { rows[e.Row] = e })
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -198,16 +199,8 @@ func (l *Ledger) load(ctx context.Context, segment uint32, h *ledgerHead) (*imag
 	partition := ledgerPartition(l.workload, l.Partition(segment))
 	if len(h.layout.pages) > 0 {
 		rows := map[string]storage.Entity{}
-		err := l.insist(ctx, partition, func(ctx context.Context) error {
-			prefix := pageKey(segment, 0)[:len(pagePrefix)+5]
-			for e, err := range l.table.Query(ctx, storage.Query{Partition: partition, From: prefix, To: prefix + "~"}) {
-				if err != nil {
-					return err
-				}
-				rows[e.Row] = e
-			}
-			return nil
-		})
+		prefix := pagesOf(segment)
+		err := l.rows(ctx, storage.Query{Partition: partition, From: prefix, To: prefix + "~"}, func(e storage.Entity) { rows[e.Row] = e })
 		if err != nil {
 			return nil, err
 		}
@@ -215,14 +208,7 @@ func (l *Ledger) load(ctx context.Context, segment uint32, h *ledgerHead) (*imag
 			return nil, err
 		}
 	}
-	m, err := newImage(h)
-	if err == nil && l.options.State != nil {
-		err = m.loadState(l.options.State)
-	}
-	if err != nil {
-		return nil, damaged(l.table, partition, headKey(segment), err)
-	}
-	return m, nil
+	return l.imageOf(l.Partition(segment), segment, h)
 }
 
 // fill puts the records of the pages' rows into the pages.

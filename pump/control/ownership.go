@@ -24,6 +24,7 @@ type verdicts struct {
 	changes []change // to be written, by segment
 	lost    []uint32 // held, void or not, and another's now
 	drain   []uint32 // held, and planned for another: the hand-over begins
+	raised  int      // of the changes, claims of what the ledger says is behind it
 	pending bool     // there is something to wait for, so look again soon
 }
 
@@ -43,19 +44,16 @@ func (p *Presence) judge(v *View) verdicts {
 			continue // nobody can change it, so what is held stays held
 		}
 		entry, h := v.Owners[s], p.holds[s]
-		mine := entry.Instance == me.Instance && (entry.Incarnation == me.Incarnation || planted == keepWhenEvicted)
+		mine := entry.Instance == me.Instance && entry.Incarnation == me.Incarnation
 		forMe := rank >= 0 && planned == rank
 		if h != nil && !h.void {
 			p.judgeHeld(&out, uint32(s), entry, h, mine, forMe)
 			continue
 		}
-		claim := change{uint32(s), entry, Owner{me.Instance, me.Incarnation, entry.Epoch + 1}}
-		if planted == epochNotRaised {
-			claim.to.Epoch = max(entry.Epoch, 1)
-		}
+		claim := change{uint32(s), entry, Owner{me.Instance, me.Incarnation, max(entry.Epoch, p.above[s]) + 1}}
 		gone := v.alive(entry) < 0
 		switch {
-		case entry.Epoch < maxEpoch &&
+		case claim.to.Epoch <= maxEpoch &&
 			(mine && forMe || // an answer was lost, or trust: adopted with another epoch
 				gone && forMe ||
 				rank >= 0 && !mine && p.loop.observer.forAnyone(v, uint32(s))):
@@ -81,6 +79,10 @@ func (p *Presence) judgeHeld(out *verdicts, s uint32, entry Owner, h *holding, m
 		out.lost = append(out.lost, s)
 	case forMe:
 		h.draining = time.Time{} // the plan may have turned back
+		if above := p.above[s]; h.epoch <= above && above < maxEpoch {
+			out.changes = append(out.changes, change{s, entry, Owner{entry.Instance, entry.Incarnation, above + 1}})
+			out.raised++
+		}
 	default:
 		out.pending = true
 		if h.draining.IsZero() {
@@ -100,10 +102,11 @@ func (p *Presence) attend(v *View) (pending bool) {
 	}
 	p.drained(append(todo.lost, todo.drain...))
 	ready := p.readyToGive(v)
-	if planted != releaseBeforeEnd {
-		// Before the entries are written: at no instant may this member trust
-		// what another can claim.
-		p.end(segmentsOf(ready), errHandedOver)
+	// Before the entries are written: at no instant may this member trust
+	// what another can claim.
+	p.end(segmentsOf(ready), errHandedOver)
+	if todo.raised > 0 {
+		p.options.Log.Warn("segments are claimed again above epochs that their ledgers had: rows of the control account are those of some time ago, as after a fail-over, in a restored table or where rows were removed", "segments", todo.raised)
 	}
 	changes := append(todo.changes, ready...)
 	if len(changes) == 0 {
@@ -119,9 +122,6 @@ func (p *Presence) attend(v *View) (pending bool) {
 		if len(row) > 0 {
 			v = p.changeRow(ctx, v, i, row)
 		}
-	}
-	if planted == releaseBeforeEnd {
-		p.end(segmentsOf(ready), errHandedOver)
 	}
 	return true
 }
@@ -147,7 +147,7 @@ func (p *Presence) readyToGive(v *View) []change {
 		if since.IsZero() || v.bad[ownerRowIndex(s)] {
 			continue
 		}
-		busy := p.options.InHand != nil && planted != noDrainWait && p.options.InHand(uint32(s))
+		busy := p.options.InHand != nil && p.options.InHand(uint32(s))
 		if busy && time.Since(since) < most {
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 
 const (
 	// ownersPerRow is how many segments stand in one owner row (P5.4): one write
-	// claims a whole share, and 4,096 segments are 8 rows.
+	// claims a whole share, and 16,384 segments are 32 rows.
 	ownersPerRow = 512
 	// ownersPart is what one binary property holds; a property takes 64 KiB. 512
 	// different owners with the longest names take a bit over 120 KiB.
@@ -58,7 +58,7 @@ func ownerRowOf(t storage.Table, workload string, first, segments int, timeout t
 	}
 }
 
-func ownerKey(first int) string     { return fmt.Sprintf("%s%04d", ownerPrefix, first) }
+func ownerKey(first int) string     { return ownerPrefix + segmentKey(uint32(first)) }
 func ownersName(part int) string    { return fmt.Sprintf("Owners%d", part) }
 func ownerRows(segments int) int    { return (segments + ownersPerRow - 1) / ownersPerRow }
 func ownerRowIndex(segment int) int { return segment / ownersPerRow }

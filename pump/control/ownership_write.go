@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
-
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // changeRow brings changes into an owner row by compare-and-swap and gives the
@@ -47,7 +44,7 @@ func (p *Presence) writeChanges(ctx context.Context, r row[[]Owner], base versio
 		if len(done) == 0 {
 			return now, nil, nil
 		}
-		now, err = p.writeOwners(ctx, r, base, next)
+		now, err = r.tryWrite(ctx, base, next)
 		if !errors.Is(err, errLost) || attempt == claimAttempts {
 			return now, done, err
 		}
@@ -56,26 +53,6 @@ func (p *Presence) writeChanges(ctx context.Context, r row[[]Owner], base versio
 			return now, nil, err
 		}
 	}
-}
-
-func (p *Presence) writeOwners(ctx context.Context, r row[[]Owner], base version[[]Owner], next []Owner) (version[[]Owner], error) {
-	switch planted {
-	case claimWithoutETag:
-		now, err := r.read(ctx)
-		if err != nil {
-			return now, err
-		}
-		now.value = base.value
-		base = now
-	case noReadBack:
-		sent := time.Now()
-		etag, err := r.send(ctx, r.prepare(base, next, p.draw.nonce(r.object())))
-		if err == nil || storage.Ambiguous(err) {
-			return version[[]Owner]{value: next, etag: etag, sent: sent, received: time.Now()}, nil
-		}
-		return version[[]Owner]{}, errLost
-	}
-	return r.tryWrite(ctx, base, next)
 }
 
 // conclude draws the conclusions of changes that are stored.

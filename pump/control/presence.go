@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/awake"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -55,6 +56,10 @@ type PresenceOptions struct {
 	// Changed is called after each look at the cluster and each change of what is
 	// held. It must return quickly and must not wait for the Presence.
 	Changed func(v *View)
+	// Lost is called once, when a look shows that the workload is no more: its row was
+	// deleted, or made again (see [Lost]). Nothing is held any more then, nor will be. It must
+	// return at once, and should bring about that Leave is called.
+	Lost func(err error)
 	// Nudge should make these members look at the cluster now; it must return at
 	// once. It is a hint: if it is lost they look later. nil: none.
 	Nudge func(to []Member)
@@ -99,6 +104,7 @@ type Presence struct {
 	workload string
 	times    times
 	draw     Draw
+	clock    awake.Clock
 	row      row[memberRow]
 	reader   viewReader
 	started  time.Time // by the wall clock
@@ -117,6 +123,7 @@ type Presence struct {
 	trustEnds   time.Time
 	alarm       *time.Timer // fires at trustEnds
 	holds       []*holding  // by segment; nil: not held. Empty if the workload is shared
+	above       []uint64    // by segment: epochs of its holds must be greater, as Raise said
 	speak, look bool        // a beat, a look at the cluster was asked for
 	leaving     bool
 	drainBy     time.Time // when leaving: what is not settled then is given up all the same
@@ -142,20 +149,20 @@ func Join(ctx context.Context, w *Workload, o PresenceOptions) (*Presence, error
 	o.Log = o.Log.With("workload", w.Name, "instance", o.Instance)
 	t := times{o.Beat, o.Lease, o.Margin}
 	p := &Presence{
-		options: o, table: w.table, workload: w.Name, times: t, draw: drawOf(w.table),
+		options: o, table: w.table, workload: w.Name, times: t, draw: drawOf(w.table), clock: clockOf(w.table),
 		row:     memberRowOf(w.table, w.Name, o.Instance, t.timeout()),
 		reader:  viewReader{table: w.table, workload: w.Name, timeout: t.timeout()},
 		started: o.wall(),
 		wake:    make(chan struct{}, 1), done: make(chan struct{}), leave: make(chan struct{}),
 	}
 	if !w.Shared {
-		p.holds = make([]*holding, w.Map.Segments)
+		p.holds, p.above = make([]*holding, w.Map.Segments), make([]uint64, w.Map.Segments)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.mu.Lock() // the alarm may fire at once
 	p.alarm = time.AfterFunc(0, p.expire)
 	p.mu.Unlock()
-	p.loop.observer = newObserver(o.Instance, t, o.wall, len(p.holds))
+	p.loop.observer = newObserver(o.Instance, t, len(p.holds))
 	if err := p.join(ctx, w); err != nil {
 		p.alarm.Stop()
 		p.cancel()
@@ -194,7 +201,7 @@ func (p *Presence) join(ctx context.Context, w *Workload) error {
 
 // newIncarnation tells this membership from an earlier one under the same name.
 func (p *Presence) newIncarnation() string {
-	if _, seeded := p.table.(seededTable); seeded {
+	if s, ok := p.table.(seededTable); ok && s.draw != nil {
 		return fmt.Sprintf("%016x", p.draw("incarnation", p.options.Instance))
 	}
 	var b [8]byte
@@ -212,6 +219,24 @@ func (p *Presence) Look() {
 	p.speak, p.look = true, true
 	p.mu.Unlock()
 	p.poke()
+}
+
+// Raise says that a hold of this segment is good for nothing unless its epoch is greater than
+// above, because the segment's ledger has been under that one: the owner rows say
+// less than was true once, as after a fail-over of the account, a table restored in parts, or a
+// removed row. At its next look, which comes at once, the member claims the segment again above it if it still owns
+// it. Where another has the segment, nothing comes of it.
+func (p *Presence) Raise(segment uint32, above uint64) {
+	p.mu.Lock()
+	news := int(segment) < len(p.above) && p.above[segment] < above
+	if news {
+		p.above[segment] = above
+		p.look = true
+	}
+	p.mu.Unlock()
+	if news {
+		p.poke()
+	}
 }
 
 // Settle says that the last work in hand of a segment that is being handed

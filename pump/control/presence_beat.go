@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // alarmEvery is how often the same trouble is told.
@@ -114,7 +112,15 @@ func (p *Presence) rejoin(cause error) bool {
 			p.endAll(cause)
 			return false
 		}
-		err := p.enter(p.ctx)
+		// A row that is gone may have gone with all others of the workload: a member of
+		// that must not become one of the workload that was made in its place.
+		_, err := p.View().Workload.Refresh(p.ctx)
+		if Lost(err) {
+			p.lost(err)
+			p.pause(p.ctx, p.times.beat)
+			continue
+		}
+		err = p.enter(p.ctx)
 		if p.ctx.Err() != nil {
 			return false
 		}
@@ -161,6 +167,9 @@ func (p *Presence) enter(ctx context.Context) error {
 			}
 		}
 		now, err := p.row.read(ctx)
+		if errors.Is(err, ErrCorrupt) && !now.absent() {
+			err = nil // damaged, or of a newer program: dead when it is silent, like any other
+		}
 		if err == nil && !there.absent() && now.etag != there.etag {
 			beats++ // the first may have been under way when its process died
 		}
@@ -217,10 +226,6 @@ func (p *Presence) pause(ctx context.Context, most time.Duration) {
 // was observed.
 func (p *Presence) remove(ctx context.Context, v *View, i int) error {
 	r := memberRowOf(p.table, p.workload, v.Members[i].Instance, p.times.timeout())
-	if planted == evictWithoutETag {
-		_, err := p.table.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition, Row: r.key}})
-		return err
-	}
 	return r.tryRemove(ctx, v.present[i])
 }
 

@@ -29,6 +29,7 @@ type loopState struct {
 
 	mute  ordeal // beats are not acknowledged
 	blind ordeal // looks at the cluster fail
+	lost  bool   // the workload is no more, and that was told
 	late  bool   // the last beat was answered too late, and that was told
 }
 
@@ -150,6 +151,11 @@ func (p *Presence) lookAround() {
 	}
 	l.unseen = 0
 	v, err := p.reader.read(p.ctx, p.View())
+	if Lost(err) {
+		p.lost(err)
+		l.lookDue = time.Now().Add(p.times.lease) // until then Leave has been called
+		return
+	}
 	if err != nil {
 		// Nobody claims, gives up or evicts on what it cannot see (P5.6).
 		if p.ctx.Err() == nil {
@@ -160,6 +166,21 @@ func (p *Presence) lookAround() {
 	}
 	l.blind.over(p.options.Log, "the cluster could be looked at again")
 	p.consider(v)
+}
+
+// lost notes that the workload is no more. What was held belongs to nobody, or by the
+// rows of another workload to others, and the half is told once.
+func (p *Presence) lost(err error) {
+	if p.loop.lost {
+		return
+	}
+	p.loop.lost = true
+	p.voidAll(err)
+	p.endAll(err) // what voidAll leaves to at-least-once delivery too
+	p.options.Log.Error("the workload is no more", "error", err)
+	if p.options.Lost != nil {
+		p.options.Lost(err)
+	}
 }
 
 // consider attends to a view and decides when the next look is due.
@@ -202,10 +223,8 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	}
 	watching := l.observer.watches(v)
 	if !watching && !stops {
+		// Distributors too: their map, which must not get old (P6.5), they read by itself.
 		l.every = crowd
-		if p.options.Role == RoleDistributor { // whose map must not get old (P6.5)
-			l.every = max(1, min(crowd, int(MapMaxAge/2/p.times.beat)))
-		}
 	}
 	if !pending {
 		l.pending = time.Time{}

@@ -28,7 +28,7 @@ const (
 // Bounds of what a member row says. What a member says of itself beyond them is cut.
 const (
 	maxLine     = 250    // bytes of a short text
-	maxAccounts = 1024   // names, as many as a map can have
+	maxAccounts = 1024   // names; of 24 bytes 960 fit maxNames, and 440 with their demand
 	maxNames    = 24_000 // bytes of a list of accounts, which as UTF-16 must fit 64 KiB
 	maxDemand   = 1e9    // requests a second
 	maxBeat     = 10 * time.Minute
@@ -61,6 +61,10 @@ type Report struct {
 	Pace float64
 	// Hides is for how many seconds it hides the messages that it gets now; 0: it gets none, or does not say.
 	Hides float64
+	// Unread is for how many seconds messages may wait, visible and not delivered, in the queue that
+	// it has read least far of those it polls, UnreadQueue; 0: it does not say.
+	Unread      float64
+	UnreadQueue string
 	// Throttled counts the requests that were refused as too many, in all and by
 	// account; of the latter those at zero are left out.
 	Throttled uint64
@@ -85,15 +89,16 @@ type Member struct {
 	Holds SegmentSet
 	Report
 	// Err is not nil if the row cannot be read: damaged, or written by a newer
-	// program. Then nothing else is known but Instance and Beat. Such a member
-	// keeps what it owns and is given nothing.
+	// program. Then nothing else is known but Instance and Beat, and perhaps Every
+	// and Dead. Such a member lives as long as its row changes; it keeps what it
+	// owns and is given nothing.
 	Err error
 }
 
 // Silent reports whether at a time of the server's clock its last beat was longer
 // ago than it is good for. That is for people: members judge by what they observe
-// themselves (P5.3). Of a row that cannot be read it is never said.
-func (m *Member) Silent(now time.Time) bool { return m.Err == nil && now.Sub(m.Beat) > m.Dead }
+// themselves (P5.3). Of a row that does not tell its lease it is never said.
+func (m *Member) Silent(now time.Time) bool { return m.Dead > 0 && now.Sub(m.Beat) > m.Dead }
 
 // SegmentSet is a set of segments: segment s is bit s%8 of byte s/8, and zero
 // bytes at the end are left out.
@@ -145,9 +150,21 @@ type memberRow struct {
 func memberRowOf(t storage.Table, workload, instance string, timeout time.Duration) row[memberRow] {
 	return row[memberRow]{
 		table: t, partition: workload, key: memberPrefix + instance, timeout: timeout,
-		encode: encodeMember,
-		decode: func(f *fields) memberRow { return decodeMember(f, instance) },
+		encode:  encodeMember,
+		decode:  func(f *fields) memberRow { return decodeMember(f, instance) },
+		salvage: salvageMember,
 	}
+}
+
+// salvageMember reads for how long a beat is good of a row that cannot be read,
+// because others go by that: zero if the row does not say it as this program would.
+func salvageMember(props map[string]any) memberRow {
+	f := fields{props: props}
+	t := times{f.duration("Beat"), f.duration("Lease"), f.duration("Margin")}
+	if f.err != nil || t.check() != nil {
+		return memberRow{}
+	}
+	return memberRow{times: t}
 }
 
 // encodeMember never fails: of what a process says of itself beyond the bounds,
@@ -161,6 +178,7 @@ func encodeMember(m memberRow) map[string]any {
 		"Admin": clip(m.Admin), "Waiting": clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
 		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand), "Guessed": m.Guessed, "Throttles": encodeAmounts(amounts(m.Throttles)),
 		"Tasks": count63(m.Tasks), "Rate": finite(m.Rate), "Seconds": finite(m.Seconds), "Pace": finite(m.Pace), "Hides": finite(m.Hides),
+		"Unread": finite(m.Unread), "UnreadQueue": clip(m.UnreadQueue),
 		"Throttled": count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": clip(m.Trouble),
 	}
 	// A clock may show anything, but the service keeps no time outside these.
@@ -179,6 +197,7 @@ func decodeMember(f *fields, instance string) memberRow {
 				Admin: f.line("Admin"), Waiting: f.line("Waiting"), Draining: f.flag("Draining"), Reads: int(f.upTo("Reads", math.MaxInt32)),
 				Accounts: strings.Fields(f.text("Accounts")), Demand: decodeAmounts(f, "Demand"), Guessed: f.flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
 				Tasks: f.count("Tasks"), Rate: f.number("Rate"), Seconds: f.number("Seconds"), Pace: f.number("Pace"), Hides: f.number("Hides"),
+				Unread: f.number("Unread"), UnreadQueue: f.line("UnreadQueue"),
 				Throttled: f.count("Throttled"), Queues: int(f.upTo("Queues", math.MaxInt32)), Trouble: f.line("Trouble"),
 			},
 		},

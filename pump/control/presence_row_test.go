@@ -168,7 +168,7 @@ func TestWhateverAMemberSaysOfItselfItsRowIsSmallAndCanBeRead(t *testing.T) {
 func TestADamagedMemberIsRefused(t *testing.T) {
 	for property, value := range map[string]any{
 		"Instance": "b", "Incarnation": "", "Role": "king", "Lease": int64(48 * time.Hour), "Margin": int64(-1), "Beat": int64(0),
-		"Holds": make([]byte, 513), "Accounts": strings.Repeat("a ", 1025), "Demand": "{", "Rate": math.NaN(), "Seconds": -1.0,
+		"Holds": make([]byte, shardmap.MaxSegments/8+1), "Accounts": strings.Repeat("a ", 1025), "Demand": "{", "Rate": math.NaN(), "Seconds": -1.0,
 		"Tasks": int64(-1), "Queues": int64(1 << 40), "Reads": "one", "Host": strings.Repeat("h", 300), "Draining": "yes",
 	} {
 		props := maps.Clone(encodeMember(someMember()))

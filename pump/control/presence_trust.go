@@ -80,8 +80,11 @@ func (p *Presence) Trusted(segment uint32) bool {
 func (p *Presence) trustsLocked(h *holding) bool { return h != nil && !h.void && p.trustedLocked() }
 
 // trustedLocked looks at the time rather than at the alarm: of a process that
-// was stopped and goes on, either may be first.
-func (p *Presence) trustedLocked() bool { return time.Now().Before(p.trustEnds) }
+// was stopped and goes on, either may be first. Of a machine that was suspended the
+// monotonic clock may have stood still, so the wall clock counts as well.
+func (p *Presence) trustedLocked() bool {
+	return time.Now().Before(p.trustEnds) && p.clock.Since(p.beaten) < p.times.trust()
+}
 
 // renew moves the end of trust after a beat was acknowledged. If trust had
 // ended before the answer came, every holding is void (P5.2): an observer may
@@ -92,13 +95,10 @@ func (p *Presence) renew(beat version[memberRow]) (late bool) {
 	p.mu.Lock()
 	late = !p.trustedLocked()
 	var ended []uint32
-	if late && planted != lateBeatRestores && planted != keepWhenEvicted {
+	if late {
 		ended = p.voidLocked(errExpired)
 	}
 	p.beaten, p.trustEnds = beat.sent, beat.sent.Add(p.times.trust())
-	if planted == noTrustMargin {
-		p.trustEnds = beat.received.Add(p.times.lease)
-	}
 	p.alarm.Reset(time.Until(p.trustEnds))
 	p.mu.Unlock()
 	p.drained(ended)
@@ -110,7 +110,7 @@ func (p *Presence) renew(beat version[memberRow]) (late bool) {
 func (p *Presence) expire() {
 	p.mu.Lock()
 	var ended []uint32
-	if !p.trustedLocked() && planted != lateBeatRestores && planted != keepWhenEvicted {
+	if !p.trustedLocked() {
 		ended = p.voidLocked(errExpired)
 	}
 	p.mu.Unlock()
@@ -119,9 +119,6 @@ func (p *Presence) expire() {
 
 // voidAll ends the trust in every holding, and trust itself.
 func (p *Presence) voidAll(cause error) {
-	if planted == keepWhenEvicted {
-		return
-	}
 	p.mu.Lock()
 	p.trustEnds = time.Time{}
 	ended := p.voidLocked(cause)

@@ -41,9 +41,9 @@ func (v *View) LookBeats() int {
 type observer struct {
 	self  string
 	times times
-	wall  func() time.Time
 
 	last    time.Time // when the last successful read was sent
+	longest times     // of all whose times are known, as of that read
 	members map[string]*sighting
 	entries []entrySighting // by segment
 	wait    time.Duration   // stagger, as of the last view
@@ -72,14 +72,18 @@ type entrySighting struct {
 	unowned time.Time
 }
 
-func newObserver(self string, t times, wall func() time.Time, segments int) *observer {
-	return &observer{self: self, times: t, wall: wall, members: map[string]*sighting{}, entries: make([]entrySighting, segments)}
+func newObserver(self string, t times, segments int) *observer {
+	return &observer{self: self, times: t, members: map[string]*sighting{}, entries: make([]entrySighting, segments)}
 }
 
 // see notes a successful read.
 func (o *observer) see(v *View) {
-	gap := v.received.Sub(o.last) > 2*o.times.beat && planted != silenceCounted
+	gap := v.received.Sub(o.last) > 2*o.times.beat
 	o.last = v.Read
+	o.longest = o.times
+	for i := range v.present {
+		o.longest = longer(o.longest, v.present[i].value.times)
+	}
 	seen := make(map[string]*sighting, len(v.Members))
 	for i, m := range v.Members {
 		s := o.members[m.Instance]
@@ -98,20 +102,12 @@ func (o *observer) see(v *View) {
 
 func (s *sighting) see(v *View, i int, o *observer) {
 	now := v.present[i]
-	s.times = o.times
-	if v.Members[i].Err == nil {
+	if now.value.times == (times{}) { // unreadable: silence is judged by the ETag alone
+		s.times = longer(o.longest, s.times)
+	} else {
 		s.times = longer(o.times, now.value.times)
 	}
-	if planted == noTrustMargin {
-		s.times.margin = 0
-	}
-	if planted == silenceCounted {
-		s.watch.last = v.received
-	}
 	s.alive = s.watch.look(now.etag, v.Read, v.received, s.times)
-	if planted == wallClockExpiry {
-		s.alive = o.wall().Sub(v.Members[i].Beat) < s.times.dead()
-	}
 	if now.etag != s.etag {
 		s.etag, s.changed = now.etag, v.received
 	}
@@ -137,7 +133,7 @@ func (e *entrySighting) see(v *View, segment uint32, gap bool) {
 	}
 	begin(&e.vacant, i < 0)
 	begin(&e.unowned, i < 0)
-	begin(&e.unlisted, i >= 0 && v.Members[i].Err == nil && (!v.Members[i].Holds.Has(segment) || planted == listIgnored))
+	begin(&e.unlisted, i >= 0 && v.Members[i].Err == nil && !v.Members[i].Holds.Has(segment))
 }
 
 // claimed notes that this member owns a segment now.
@@ -205,12 +201,12 @@ func (o *observer) watches(v *View) bool {
 func (o *observer) dead(v *View) (now []int, next time.Time) {
 	for i, m := range v.Members {
 		s := o.members[m.Instance]
-		if m.Instance == o.self || m.Err != nil {
+		if m.Instance == o.self {
 			continue
 		}
 		at := s.watch.since.Add(s.times.dead() + o.wait)
 		switch {
-		case !s.alive && (!v.Read.Before(at) || planted == wallClockExpiry):
+		case !s.alive && !v.Read.Before(at):
 			now = append(now, i)
 		case next.IsZero() || at.Before(next):
 			next = at

@@ -23,7 +23,8 @@ type crowd struct {
 	t       *testing.T
 	sim     *azsim.Sim
 	members map[string]*testMember
-	options func(*PresenceOptions) // applied to each member
+	options func(*PresenceOptions)            // applied to each member
+	wrap    func(storage.Table) storage.Table // of the members; nil: none
 
 	mu     sync.Mutex
 	log    bytes.Buffer
@@ -201,7 +202,11 @@ func (c *crowd) join(name string, change ...func(*PresenceOptions)) *testMember 
 }
 
 func (c *crowd) tryJoin(name string, change ...func(*PresenceOptions)) (*testMember, error) {
-	w, err := LoadWorkload(c.t.Context(), c.table(name), "city")
+	table := c.table(name)
+	if c.wrap != nil {
+		table = c.wrap(table)
+	}
+	w, err := LoadWorkload(c.t.Context(), table, "city")
 	if err != nil {
 		return nil, err
 	}

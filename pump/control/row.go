@@ -40,6 +40,11 @@ type row[T any] struct {
 	timeout        time.Duration // of one request; the longest pause between two is a fifth of it
 	encode         func(T) map[string]any
 	decode         func(*fields) T
+	// beside are writes of the same partition that are made with each write of the row, in one
+	// transaction. They must have no condition.
+	beside []storage.Write
+	// salvage gives what can be relied on of a row that cannot be read; nil: nothing.
+	salvage func(props map[string]any) T
 }
 
 // version is what a row holds at one ETag.
@@ -83,13 +88,16 @@ func (r row[T]) readWithNonce(ctx context.Context) (v version[T], nonce string, 
 }
 
 // parse fills in what an entity of this row says, as a read or a query gave it.
-// Of one that cannot be read only the version is known.
+// Of one that cannot be read only the version is known, and what salvage gives.
 func (r row[T]) parse(e storage.Entity, v *version[T]) (nonce string, err error) {
 	f := &fields{props: e.Properties}
 	v.etag, v.modified = e.ETag, e.Modified
 	v.value = readFormat(f, r.decode)
 	nonce = f.text(nonceProperty)
 	if f.err != nil {
+		if r.salvage != nil {
+			v.value = r.salvage(e.Properties)
+		}
 		return "", fmt.Errorf("row %s of table %s: %w", r.object(), r.table.Name(), f.err)
 	}
 	return nonce, nil
@@ -218,7 +226,14 @@ func (r row[T]) unknown(ctx context.Context, doubt, readBack error) error {
 func (r row[T]) send(ctx context.Context, w storage.Write) (storage.ETag, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	return r.table.Write(ctx, w)
+	if len(r.beside) == 0 {
+		return r.table.Write(ctx, w)
+	}
+	etags, err := r.table.Transact(ctx, append([]storage.Write{w}, r.beside...))
+	if err != nil {
+		return "", err
+	}
+	return etags[0], nil
 }
 
 // prepare makes the write. Of a row that is there only the properties that

@@ -49,11 +49,12 @@ func fuzzedRows(t testing.TB) []fuzzedRow {
 	}
 	owners := make([]Owner, 64)
 	owners[3], owners[4] = Owner{"a-1", "0a", 7}, Owner{"b-1", "0b", maxEpoch}
-	tally := Tally{1, 2, 3, 4, 5}
+	tally := Tally{1, 2, 3, 4, 5, 6, 7, time.Minute}
 	tallied := map[string]any{formatProperty: int64(format), "Instance": "a-1"}
 	for _, p := range tally.properties() {
 		tallied[p.name] = int64(*p.count)
 	}
+	tallied["Hides"] = int64(tally.Hides)
 	return []fuzzedRow{
 		fuzzed("member", memberRowOf(table, "work", "a-1", time.Second), memberRow{
 			Member: Member{
@@ -61,6 +62,7 @@ func fuzzedRows(t testing.TB) []fuzzedRow {
 				Report: Report{
 					Admin: "host:1", Accounts: []string{"alpha", "beta"}, Reads: 1, Demand: map[string]float64{"alpha": 1.5}, Tasks: 7, Rate: 1, Seconds: 0.5,
 					Throttled: 3, Throttles: map[string]uint64{"beta": 3}, Queues: 2, Trouble: "none",
+					Unread: 1.5, UnreadQueue: "alpha/work-00",
 				},
 			},
 			times: times{beat: 5 * time.Second, lease: 20 * time.Second, margin: time.Second}, beats: 9,

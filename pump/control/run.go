@@ -12,19 +12,29 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // RunState is how far a run has come.
 type RunState string
 
-// The states of a run (P1.1, pump/DESIGN.md). A run begins open and ends closed or
-// broken; a broken one can be mended, which seals it.
+// The states of a run (P1.1, and "The life of a run" in pump/DESIGN.md). A run begins open and
+// ends closed or ended. Until it has ended, a broken or abandoned one can be mended, which seals it.
 const (
 	RunOpen   RunState = "open"   // tasks may still be added
 	RunSealed RunState = "sealed" // all tasks were put; how many there are of each segment is known
-	RunClosed RunState = "closed" // all tasks are done
+	RunClosed RunState = "closed" // all tasks are done, or in quarantine (Run.Rest)
 	RunBroken RunState = "broken" // it could not be continued; Note says why and where
+	// RunAbandoned: its client beats no more. What was put of it is done as before; a client that
+	// comes back goes on.
+	RunAbandoned RunState = "abandoned"
+	// RunEnded: nothing of it is started any more. A task that is met later goes to quarantine,
+	// or is dropped (Run.Drop).
+	RunEnded RunState = "ended"
 )
+
+// Live reports whether tasks of a run in this state are started.
+func (s RunState) Live() bool { return s != RunClosed && s != RunEnded }
 
 // Errors about runs, wrapped with detail.
 var (
@@ -37,9 +47,11 @@ var (
 const (
 	// maxText bounds the texts of a run row, in bytes.
 	maxText = 8 << 10
-	// maxSegments bounds the counters of a run: 4,096 of at most ten bytes are
-	// 40 KiB, which a property of 64 KiB always holds.
-	maxSegments = 4096
+	// sealedPart is what one property holds of the counters of a run, and sealedParts how many
+	// properties there are: 16,384 counters of at most ten bytes are 160 KiB. All of 4,096
+	// segments fit the first.
+	sealedPart  = 60 << 10
+	sealedParts = 3
 )
 
 // Run is one distribution: a source read from start to end.
@@ -58,8 +70,23 @@ type Run struct {
 	// Started and Ended are by the clocks of the instances that wrote them, to
 	// the millisecond. They are for people; nothing is decided by them.
 	Started, Ended time.Time
-	// Instance is who created the run; Note is why it broke, at most 8 KiB.
+	// Instance is who created the run; Note is why it broke or ended, at most 8 KiB.
 	Instance, Note string
+	// Epoch is the term of the leader that distributes it, 0 for a client's run. Seal and Break of
+	// an earlier term are refused; see [Runs.By].
+	Epoch uint64
+	// Beat is how often its client or leader promises to call [Runs.Beat]; 0: it does not.
+	Beat time.Duration
+	// Rest is how many tasks were in quarantine when the run was closed.
+	Rest uint64
+	// Drop, of an ended run: its tasks are dropped when they are met, not quarantined.
+	Drop bool
+	// Over: nothing of an ended run was met for a quiet time, or what the ledger keeps of a closed one
+	// was given up. What the ledger has of it goes. A task that was redriven is done under the identity
+	// of a foreign message.
+	Over bool
+	// Changed is the server's time of the last change; only Get and List give it.
+	Changed time.Time
 }
 
 // Runs is the run rows of one workload. Its methods may be called from many
@@ -68,10 +95,22 @@ type Run struct {
 type Runs struct {
 	table    storage.Table
 	workload string
+	epoch    uint64
+	beats    *beats
 }
 
 // NewRuns gives a handle; it makes no request.
-func NewRuns(t storage.Table, workload string) *Runs { return &Runs{t, workload} }
+func NewRuns(t storage.Table, workload string) *Runs {
+	return &Runs{table: t, workload: workload, beats: newBeats()}
+}
+
+// By gives a handle for the leader of a term. What it creates or takes over belongs to that
+// term, and Seal and Break by an earlier one, or by none, are refused with ErrRunState.
+func (r *Runs) By(epoch uint64) *Runs {
+	by := *r
+	by.epoch = epoch
+	return &by
+}
 
 // Create adds the row of an open run. It comes before the run's first Put.
 // Started is now if it is zero. Creating a run that this call, or the same call
@@ -89,6 +128,7 @@ func (r *Runs) Create(ctx context.Context, run Run) error {
 		return fmt.Errorf("run %s: %w", run.ID, err)
 	}
 	row := r.row(run.ID)
+	row.beside = []storage.Write{r.live(run)}
 	_, err = row.tryWrite(ctx, version[Run]{}, run)
 	if errors.Is(err, errLost) {
 		var v version[Run]
@@ -121,6 +161,7 @@ func (r *Runs) complete(run Run) (Run, error) {
 	return Run{
 		ID: run.ID, Workload: r.workload, Mode: printable(run.Mode), Fingerprint: run.Fingerprint, State: RunOpen,
 		Started: milliseconds(run.Started), Instance: printable(run.Instance), Note: printable(run.Note),
+		Epoch: r.epoch, Beat: max(run.Beat, 0),
 	}, nil
 }
 
@@ -139,31 +180,60 @@ func (r *Runs) Get(ctx context.Context, id codec.RunID) (Run, error) {
 	if err != nil {
 		return Run{}, fmt.Errorf("run %s: %w", id, err)
 	}
+	v.value.Changed = v.modified
 	return v.value, nil
 }
 
+// Take makes an open run that of this handle's term, so that an earlier leader can neither seal
+// nor break it any more. It gives the run as it is then, whatever its state. A run of a later term
+// is ErrRunState.
+func (r *Runs) Take(ctx context.Context, id codec.RunID) (Run, error) {
+	var taken Run
+	err := r.change(ctx, "taking over", id, func(run *Run) (done bool, err error) {
+		if err := r.mine(run); err != nil {
+			return false, err
+		}
+		done = run.State != RunOpen && run.State != RunAbandoned || run.Epoch == r.epoch && run.State == RunOpen
+		if !done {
+			run.State, run.Epoch = RunOpen, r.epoch
+		}
+		taken = *run
+		return done, nil
+	})
+	return taken, err
+}
+
+// mine refuses what a leader does who was deposed.
+func (r *Runs) mine(run *Run) error {
+	if run.Epoch > r.epoch {
+		return fmt.Errorf("%w: the leader of term %d continues it, and this is term %d", ErrRunState, run.Epoch, r.epoch)
+	}
+	return nil
+}
+
 // Seal records that the run is complete with counts[i] tasks of segment i, one
-// count for each of the 1 to 4,096 segments. It comes after the last
+// count for each of the 1 to 16,384 segments. It comes after the last
 // acknowledgement (P2.2). Sealing again with the same counts is success, with
-// others, or sealing a broken run, is ErrRunState.
+// others, or sealing a broken or ended run or that of a later term, is ErrRunState.
 func (r *Runs) Seal(ctx context.Context, id codec.RunID, counts []uint64) error {
 	return r.seal(ctx, id, counts, func(run *Run) error {
 		if run.State == RunBroken {
 			return fmt.Errorf("%w: it is broken: %s", ErrRunState, run.Note)
 		}
-		return nil
+		return r.mine(run)
 	})
 }
 
-// Mend is Seal for whoever has put all tasks of the run again, from its source and with
-// their identities: also a broken run is sealed then, and keeps its note.
+// Mend is Seal for who has put all tasks of the run again, from its source and with
+// their identities: also a broken run, or that of any term, is sealed then, and keeps its note. An ended
+// one is not.
 func (r *Runs) Mend(ctx context.Context, id codec.RunID, counts []uint64) error {
 	return r.seal(ctx, id, counts, func(*Run) error { return nil })
 }
 
 func (r *Runs) seal(ctx context.Context, id codec.RunID, counts []uint64, allowed func(*Run) error) error {
-	if len(counts) < 1 || len(counts) > maxSegments {
-		return fmt.Errorf("sealing run %s: %d counts, want 1 to %d", id, len(counts), maxSegments)
+	if len(counts) < 1 || len(counts) > shardmap.MaxSegments {
+		return fmt.Errorf("sealing run %s: %d counts, want 1 to %d", id, len(counts), shardmap.MaxSegments)
 	}
 	total, ok := sum(counts)
 	if !ok {
@@ -175,7 +245,9 @@ func (r *Runs) seal(ctx context.Context, id codec.RunID, counts []uint64, allowe
 			return false, err
 		}
 		switch {
-		case run.State == RunOpen || run.State == RunBroken:
+		case run.State == RunEnded:
+			return false, fmt.Errorf("%w: it has ended: %s", ErrRunState, run.Note)
+		case run.State == RunOpen || run.State == RunBroken || run.State == RunAbandoned:
 			run.State, run.Sealed, run.Tasks, run.Ended = RunSealed, counts, total, milliseconds(time.Now())
 			return false, nil
 		case !slices.Equal(run.Sealed, counts):
@@ -187,11 +259,15 @@ func (r *Runs) seal(ctx context.Context, id codec.RunID, counts []uint64, allowe
 }
 
 // Break records that an open run cannot be continued, and why. Breaking a broken
-// run is success and keeps the first note; a sealed or closed one is ErrRunState.
+// run is success and keeps the first note; a sealed, closed or ended one, or that of a later
+// term, is ErrRunState.
 func (r *Runs) Break(ctx context.Context, id codec.RunID, note string) error {
 	return r.change(ctx, "breaking", id, func(run *Run) (done bool, err error) {
+		if err := r.mine(run); err != nil {
+			return false, err
+		}
 		switch run.State {
-		case RunOpen:
+		case RunOpen, RunAbandoned:
 			run.State, run.Note, run.Ended = RunBroken, printable(note), milliseconds(time.Now())
 			return false, nil
 		case RunBroken:
@@ -203,17 +279,99 @@ func (r *Runs) Break(ctx context.Context, id codec.RunID, note string) error {
 
 // Close records that all tasks of a sealed run are done (P3.7); what is recorded of them can
 // be pruned then, because a copy of one is recognised by the run's state. Closing a closed run
-// is success, an open or broken one is ErrRunState.
+// is success, one in another state is ErrRunState.
 func (r *Runs) Close(ctx context.Context, id codec.RunID) error {
+	return r.closeWith(ctx, id, 0, func(*Run) error { return nil })
+}
+
+// ErrOverfull is a ledger that knows tasks that the run does not have.
+var ErrOverfull = errors.New("more tasks are recorded than the run has")
+
+// CloseSummed is Close for a run of which some tasks may be in quarantine, by what the ledger has of it: if
+// that is all of it in every segment; else it is ErrOverfull. Of the tasks in quarantine the ledger keeps the numbers.
+func (r *Runs) CloseSummed(ctx context.Context, id codec.RunID, sum RunSum) error {
+	return r.closeWith(ctx, id, sum.Quarantined, func(run *Run) error {
+		if run.Tasks != sum.Done+sum.Quarantined || PrintOf(run.Sealed) != sum.Print {
+			return fmt.Errorf("%w: %d are recorded and it was sealed with %d, or they are divided differently among the segments",
+				ErrOverfull, sum.Done+sum.Quarantined, run.Tasks)
+		}
+		return nil
+	})
+}
+
+func (r *Runs) closeWith(ctx context.Context, id codec.RunID, rest uint64, check func(*Run) error) error {
 	return r.change(ctx, "closing", id, func(run *Run) (done bool, err error) {
-		switch run.State {
-		case RunSealed:
-			run.State = RunClosed
+		switch {
+		case run.State == RunSealed && rest <= run.Tasks:
+			if err := check(run); err != nil {
+				return false, err
+			}
+			run.State, run.Rest = RunClosed, rest
 			return false, nil
-		case RunClosed:
+		case run.State == RunClosed:
 			return true, nil
 		}
 		return false, fmt.Errorf("%w: it is %s", ErrRunState, run.State)
+	})
+}
+
+// Abandon records that the client or leader of an open run beats no more. In any other state nothing
+// happens. A beat that comes later opens it again.
+func (r *Runs) Abandon(ctx context.Context, id codec.RunID, note string) error {
+	return r.change(ctx, "abandoning", id, func(run *Run) (done bool, err error) {
+		if run.State != RunOpen {
+			return true, nil
+		}
+		run.State, run.Note, run.Ended = RunAbandoned, printable(note), milliseconds(time.Now())
+		return false, nil
+	})
+}
+
+// End ends a run that is not closed: nothing of it is started any more, and what is met later goes
+// to quarantine, or with drop is dropped. Ending an ended run keeps its note; drop can be added. A closed
+// run is ErrRunState: nothing of it is left.
+func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) error {
+	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {
+		switch {
+		case run.State == RunClosed:
+			return false, fmt.Errorf("%w: it is closed, so nothing of it is left to be done", ErrRunState)
+		case run.State == RunEnded && (run.Drop || !drop):
+			return true, nil
+		case run.State == RunEnded:
+			run.Drop = true
+			return false, nil
+		}
+		if run.Ended.IsZero() {
+			run.Ended = milliseconds(time.Now())
+		}
+		if run.Note != "" {
+			note += ": " + run.Note
+		}
+		run.State, run.Note, run.Drop = RunEnded, printable(note), drop
+		return false, nil
+	})
+}
+
+// Over records that a broken, abandoned or ended run is over, or that what the ledger keeps of
+// a closed one is given up; see [Run.Over]. Other runs are ErrRunState.
+func (r *Runs) Over(ctx context.Context, id codec.RunID, note string) error {
+	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {
+		switch run.State {
+		case RunBroken, RunAbandoned, RunEnded, RunClosed:
+		default:
+			return false, fmt.Errorf("%w: it is %s", ErrRunState, run.State)
+		}
+		if run.Over {
+			return true, nil
+		}
+		if run.State == RunBroken || run.State == RunAbandoned {
+			if run.Note != "" {
+				note = run.Note + "; " + note
+			}
+			run.State, run.Note = RunEnded, printable(note)
+		}
+		run.Over = true
+		return false, nil
 	})
 }
 
@@ -233,6 +391,8 @@ func (r *Runs) change(ctx context.Context, doing string, id codec.RunID, apply f
 			done, err = apply(&next)
 		}
 		if err == nil && !done {
+			// One transaction: who lists what lives sees each change.
+			row.beside = []storage.Write{r.live(next)}
 			_, err = row.tryWrite(ctx, v, next)
 		}
 		if errors.Is(err, errLost) {
@@ -256,8 +416,27 @@ func (r *Runs) row(id codec.RunID) row[Run] {
 			if !run.Ended.IsZero() {
 				props["Ended"] = run.Ended
 			}
+			if run.Epoch > 0 {
+				props["Epoch"] = int64(run.Epoch)
+			}
+			if run.Beat > 0 {
+				props["Beat"] = int64(run.Beat) // ns
+			}
+			// Programs of before know no rest: for them the run is sealed, and they ask the ledger.
+			if run.Rest > 0 {
+				props["Rest"] = int64(run.Rest)
+				if run.State == RunClosed {
+					props["State"] = string(RunSealed)
+				}
+			}
+			if run.Drop {
+				props["Drop"] = true
+			}
+			if run.Over {
+				props["Over"] = true
+			}
 			if run.Sealed != nil {
-				props["Sealed"] = appendCounts(nil, run.Sealed)
+				putParts(props, "Sealed", sealedPart, appendCounts(nil, run.Sealed))
 			}
 			return props
 		},
@@ -266,18 +445,23 @@ func (r *Runs) row(id codec.RunID) row[Run] {
 				ID: id, Workload: r.workload, Mode: f.text("Mode"), Fingerprint: f.text("Fingerprint"),
 				State: RunState(f.text("State")), Started: f.moment("Started").UTC(), Ended: f.moment("Ended").UTC(),
 				Instance: f.text("Instance"), Note: f.text("Note"), Tasks: f.count("Tasks"),
+				Epoch: f.upTo("Epoch", maxEpoch), Beat: f.duration("Beat"), Rest: f.count("Rest"), Drop: f.flag("Drop"), Over: f.flag("Over"),
 			}
-			if stored := f.binary("Sealed"); stored != nil {
+			if run.State == RunSealed && run.Rest > 0 {
+				run.State = RunClosed
+			}
+			if stored := f.parts("Sealed", sealedParts); stored != nil {
 				var err error
 				if run.Sealed, err = readCounts(stored); err != nil {
 					f.fail("Sealed", err.Error())
 				}
 			}
 			total, ok := sum(run.Sealed)
-			switch sealed := run.State == RunSealed || run.State == RunClosed; {
-			case !sealed && run.State != RunOpen && run.State != RunBroken:
+			sealed := run.State == RunSealed || run.State == RunClosed
+			switch {
+			case !sealed && run.State != RunOpen && run.State != RunBroken && run.State != RunAbandoned && run.State != RunEnded:
 				f.fail("State", fmt.Sprintf("is %q", run.State))
-			case sealed != (run.Sealed != nil) || !ok || total != run.Tasks:
+			case sealed != (run.Sealed != nil) && run.State != RunEnded || !ok || total != run.Tasks || run.Rest > run.Tasks:
 				f.fail("Sealed", "does not agree with State and Tasks")
 			}
 			return run

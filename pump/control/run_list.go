@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Run rows are found by id, and the ids are random, so their order says nothing;
@@ -32,13 +34,20 @@ func (r *Runs) timeKey(run Run) string {
 // note writes the row by time. Writing it again changes nothing, so an
 // ambiguous answer is simply followed by another attempt.
 func (r *Runs) note(ctx context.Context, run Run) error {
-	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: r.partition(), Row: r.timeKey(run),
-		Properties: map[string]any{formatProperty: int64(format), "Run": run.ID.String()},
-	}}
+	return r.insist(ctx, func(ctx context.Context) error {
+		_, err := r.table.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+			Partition: r.partition(), Row: r.timeKey(run),
+			Properties: map[string]any{formatProperty: int64(format), "Run": run.ID.String()},
+		}})
+		return err
+	})
+}
+
+// insist makes a request that may be made twice until it is answered.
+func (r *Runs) insist(ctx context.Context, request func(context.Context) error) error {
 	for attempt := 1; ; attempt++ {
 		call, cancel := context.WithTimeout(ctx, requestTimeout)
-		_, err := r.table.Write(call, w)
+		err := request(call)
 		cancel()
 		if err == nil || ctx.Err() != nil || !mayRetry(err) {
 			return err
@@ -132,7 +141,7 @@ func appendCounts(b []byte, counts []uint64) []byte {
 func readCounts(b []byte) ([]uint64, error) {
 	n, size := binary.Uvarint(b)
 	// Every count takes a byte at least.
-	if size <= 0 || n < 1 || n > maxSegments || n > uint64(len(b)-size) {
+	if size <= 0 || n < 1 || n > shardmap.MaxSegments || n > uint64(len(b)-size) {
 		return nil, errors.New("has no number of segments")
 	}
 	b = b[size:]
@@ -147,4 +156,44 @@ func readCounts(b []byte) ([]uint64, error) {
 		return nil, fmt.Errorf("has %d bytes after its last count", len(b))
 	}
 	return counts, nil
+}
+
+// Find gives the first runs by id, at most so many, whose ids begin with these lower-case hexadecimal
+// digits, whatever state they are in.
+func (r *Runs) Find(ctx context.Context, prefix string, most int) ([]codec.RunID, error) {
+	if prefix == "" || len(prefix) > 32 || strings.Trim(prefix, "0123456789abcdef") != "" {
+		return nil, fmt.Errorf("%q is no beginning of a run's id, which is of 0-9 and a-f", prefix)
+	}
+	q := storage.Query{Partition: r.partition(), From: prefix, To: prefix + "g", Select: []string{"State"}}
+	rows, err := mustFindRows(ctx, r.table, q, most)
+	if err != nil {
+		return nil, fmt.Errorf("looking for run %s: %w", prefix, err)
+	}
+	var found []codec.RunID
+	for _, e := range rows {
+		if id, err := codec.ParseRunID(e.Row); err == nil {
+			found = append(found, id)
+		}
+	}
+	return found, nil
+}
+
+// countedMost bounds how many runs are counted: a request for each thousand.
+const countedMost = 100_000
+
+// CountStates counts the runs by state, up to a hundred thousand; all says whether those were all. It
+// gives up after a minute.
+func (r *Runs) CountStates(ctx context.Context) (counts map[RunState]int, all bool, err error) {
+	// Of all keys of the partition only ids begin with a hexadecimal digit.
+	q := storage.Query{Partition: r.partition(), From: "0", To: "g", Select: []string{"State"}}
+	rows, err := mustFindRows(ctx, r.table, q, countedMost)
+	if err != nil {
+		return nil, false, fmt.Errorf("counting runs of %s: %w", r.workload, err)
+	}
+	counts = map[RunState]int{}
+	for _, e := range rows {
+		state, _ := e.Properties["State"].(string)
+		counts[RunState(state)]++
+	}
+	return counts, len(rows) < countedMost, nil
 }

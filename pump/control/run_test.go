@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 func runID(n byte) codec.RunID { return codec.RunID{15: n, 0: n * 83} }
@@ -37,6 +38,10 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if got.Changed.IsZero() {
+			t.Error("when it changed is not told")
+		}
+		want.Changed = got.Changed
 		// Two requests of 10 ms each have passed before it was read.
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b time.Time) bool { return a.Sub(b).Abs() < 100*time.Millisecond })); diff != "" {
 			t.Error(diff)
@@ -199,7 +204,7 @@ func TestAWrongRunIsRefused(t *testing.T) {
 				t.Errorf("%s: accepted", name)
 			}
 		}
-		for name, counts := range map[string][]uint64{"none": nil, "too many": make([]uint64, 4097), "too large": {math.MaxInt64, 1}} {
+		for name, counts := range map[string][]uint64{"none": nil, "too many": make([]uint64, shardmap.MaxSegments+1), "too large": {math.MaxInt64, 1}} {
 			if err := runs.Seal(t.Context(), runID(1), counts); err == nil {
 				t.Errorf("%s: sealed", name)
 			}

@@ -16,9 +16,11 @@ import (
 var (
 	// ErrNoWorkload: the workload has no row. A distributor creates it.
 	ErrNoWorkload = errors.New("the workload does not exist")
-	// ErrReplaced: the row is not the one that was read before: something that
-	// is pinned changed, or the map went back in time. Restart the process.
-	ErrReplaced = errors.New("the workload was deleted and created again")
+	// ErrDeleting: somebody deletes the workload, or has begun to.
+	ErrDeleting = errors.New("the workload is being deleted: distributor workload delete has marked it, and no process takes part in it any more")
+	// ErrReplaced: the row is not the one that was read before: it was deleted and
+	// made again, or the map went back in time. Restart the process.
+	ErrReplaced = errors.New("the workload was deleted and made again while this process was running, and this process does not touch the new one; restart it")
 )
 
 // MapMaxAge is how long after it was read a map may be used for Puts (P6.5,
@@ -43,8 +45,13 @@ type WorkloadSpec struct {
 	// Shards are the queues. They make the map of a new workload; of one that
 	// exists, only which queues they are is compared.
 	Shards []shardmap.Shard
+	// Guessed are the accounts whose number of queues is a default: of a workload that exists
+	// it is not compared.
+	Guessed map[string]bool
 	// Delivery is DeliverAtLeastOnce or DeliverOnce.
 	Delivery string
+	// Maker, if set, sees to it that the workload is made in one account only.
+	Maker *Maker
 }
 
 // Workload is a workload's row as it was read at one moment. It never changes;
@@ -54,11 +61,19 @@ type Workload struct {
 	Map      *shardmap.Map
 	Delivery string
 	Shared   bool
+	// Incarnation tells a workload from an earlier one of its name. It is random, and
+	// empty for a workload that was made by a version without it.
+	Incarnation string
 	// Reducer names what folds the tasks into states; empty if nothing does. See PinReducer.
 	Reducer string
+	// Made is when it was made, by the clock of the distributor that made it, for people;
+	// zero if that was a version that did not write it.
+	Made time.Time
 	// Changed is the row's last write, which is the last change of its map, by the
 	// server's clock; zero if it was written by this process just now.
 	Changed time.Time
+	// Deleting is when its deletion was begun, by the clock of who did; zero if it was not.
+	Deleting time.Time
 	// Extra are the accounts of the spec that the map does not use, sorted;
 	// only EnsureWorkload sets it.
 	Extra []string
@@ -70,7 +85,10 @@ type Workload struct {
 
 // Age is how long ago the row was read, counted from the moment the request was
 // sent. The map is good for Puts while it is below MapMaxAge.
-func (w *Workload) Age() time.Duration { return time.Since(w.read) }
+// By the wall clock it is if that says more: the other one stands still with a suspended machine.
+func (w *Workload) Age() time.Duration {
+	return max(time.Since(w.read), time.Now().Round(0).Sub(w.read.Round(0)))
+}
 
 // EnsureWorkload makes the table and the workload's row if they are not there,
 // and otherwise checks that the row agrees with the spec. What is pinned and
@@ -88,22 +106,18 @@ func EnsureWorkload(ctx context.Context, t storage.Table, spec WorkloadSpec) (*W
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	r := workloadRowOf(t, spec.Name)
-	for {
-		v, err := r.mustRead(ctx)
-		if storage.Is(err, storage.Missing) {
-			if err := createTable(ctx, t); err != nil {
-				return nil, err
-			}
-			v, err = r.mustRead(ctx)
-		}
+	for lost := 0; ; {
+		v, err := r.mustReadOrCreate(ctx)
 		if err == nil && v.absent() {
-			// To place the segments on a thousand queues takes a second, so only who finds no row does it.
-			first, wrong := spec.first()
-			if wrong != nil {
-				return nil, wrong
+			if lost > 0 && spec.Maker != nil {
+				err = spec.Maker.stepAside(ctx, anchorRowOf(t, spec.Name), lost)
 			}
-			// Whoever inserts first makes the map; losing is reading the winner's.
-			if v, err = r.tryWrite(ctx, v, first); errors.Is(err, errLost) {
+			if err == nil {
+				// Who inserts first makes the map; losing is reading the winner's.
+				v, err = spec.makeRow(ctx, r)
+			}
+			if errors.Is(err, errLost) {
+				lost++
 				continue
 			}
 		}
@@ -112,11 +126,15 @@ func EnsureWorkload(ctx context.Context, t storage.Table, spec WorkloadSpec) (*W
 		}
 		w := workloadFrom(t, spec.Name, v)
 		w.Extra = spec.Extra(w)
+		if err := w.standing(); err != nil {
+			return w, err
+		}
 		return w, spec.Check(w)
 	}
 }
 
-// LoadWorkload reads the workload's row. It is ErrNoWorkload if there is none.
+// LoadWorkload reads the workload's row. It is ErrNoWorkload if there is none. Of a workload that is
+// being deleted it is ErrDeleting beside the workload.
 func LoadWorkload(ctx context.Context, t storage.Table, name string) (*Workload, error) {
 	if err := checkWorkloadName(name); err != nil {
 		return nil, err
@@ -131,22 +149,43 @@ func LoadWorkload(ctx context.Context, t storage.Table, name string) (*Workload,
 	if v.absent() {
 		return nil, fmt.Errorf("workload %q: %w", name, ErrNoWorkload)
 	}
-	return workloadFrom(t, name, v), nil
+	w := workloadFrom(t, name, v)
+	return w, w.standing()
+}
+
+// standing is nil for a workload that is not being deleted.
+func (w *Workload) standing() error {
+	if w.Deleting.IsZero() {
+		return nil
+	}
+	return fmt.Errorf("workload %q: %w", w.Name, ErrDeleting)
 }
 
 // Refresh reads the row once more and gives what it says now, with the same Map
 // if that did not change. It is one request, tried again only by the caller:
 // while it fails, the old map ages. It is ErrReplaced or ErrNoWorkload if the
-// row is no later version of the same workload.
+// row is no later version of the same workload; see [Lost].
 func (w *Workload) Refresh(ctx context.Context) (*Workload, error) {
 	v, err := workloadRowOf(w.table, w.Name).read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("workload %q: %w", w.Name, err)
 	}
 	if v.absent() {
-		return nil, fmt.Errorf("workload %q: %w", w.Name, ErrNoWorkload)
+		return nil, w.Deleted()
 	}
 	return w.later(workloadFrom(w.table, w.Name, v))
+}
+
+// Lost reports whether an error of a look at a workload says that the workload which a
+// process has begun with is no more: its row is marked, was deleted, or made again. No waiting mends it.
+func Lost(err error) bool {
+	return errors.Is(err, ErrReplaced) || errors.Is(err, ErrNoWorkload) || errors.Is(err, ErrDeleting)
+}
+
+// Deleted is the error for a process that has read the workload and finds its row gone:
+// an ErrNoWorkload that says what to do.
+func (w *Workload) Deleted() error {
+	return fmt.Errorf("workload %q: %w any more: it was deleted while this process was running; restart the process if the workload shall exist again", w.Name, ErrNoWorkload)
 }
 
 // later gives now, unless it is no later version of the same workload.
@@ -155,13 +194,23 @@ func (w *Workload) later(now *Workload) (*Workload, error) {
 		now.Map = w.Map
 		return now, nil
 	}
+	return now, w.Replaced(now)
+}
+
+// Replaced compares with a reading of the row that was made later. It is nil if that
+// is the same workload, an [ErrDeleting] if that goes, and else an [ErrReplaced] that says how it shows. Only the
+// incarnation shows all of it: a workload that was made again may have the same queues and the
+// same version of its map.
+func (w *Workload) Replaced(now *Workload) error {
 	switch {
+	case now.Incarnation != w.Incarnation:
+		return fmt.Errorf("workload %q: %w (its incarnation is %q, not %q)", w.Name, ErrReplaced, now.Incarnation, w.Incarnation)
 	case now.Map.Segments != w.Map.Segments || now.Delivery != w.Delivery || now.Shared != w.Shared:
-		return nil, fmt.Errorf("workload %q: %w: segments, delivery or sharing differ", w.Name, ErrReplaced)
+		return fmt.Errorf("workload %q: %w (segments, delivery or sharing differ)", w.Name, ErrReplaced)
 	case now.Map.Version < w.Map.Version:
-		return nil, fmt.Errorf("workload %q: %w: its map has version %d after %d", w.Name, ErrReplaced, now.Map.Version, w.Map.Version)
+		return fmt.Errorf("workload %q: %w (its map has version %d after %d)", w.Name, ErrReplaced, now.Map.Version, w.Map.Version)
 	}
-	return now, nil
+	return now.standing()
 }
 
 // createTable waits for an older table of that name to be gone (about 40 s).
@@ -186,15 +235,25 @@ type workloadRow struct {
 	delivery string
 	shared   bool
 	reducer  string
-	changes  []string // ids of the map's last changes, oldest first; see ChangeMap
+	// incarnation is drawn when the row is made, and never changes.
+	incarnation string
+	made        time.Time
+	deleting    time.Time
+	changes     []string // ids of the map's last changes, oldest first; see ChangeMap
 }
 
 func workloadFrom(t storage.Table, name string, v version[workloadRow]) *Workload {
 	return &Workload{
-		Name: name, Map: v.value.shards, Delivery: v.value.delivery, Shared: v.value.shared, Reducer: v.value.reducer, Changed: v.modified,
+		Name: name, Map: v.value.shards, Delivery: v.value.delivery, Shared: v.value.shared, Reducer: v.value.reducer, Incarnation: v.value.incarnation, Made: v.value.made, Changed: v.modified, Deleting: v.value.deleting,
 		table: t, etag: v.etag, read: v.sent,
 	}
 }
+
+// A map is stored in properties of mapPart bytes, a small one in the first alone.
+const (
+	mapPart  = 60 << 10
+	mapParts = shardmap.MaxBytes / mapPart
+)
 
 func workloadRowOf(t storage.Table, name string) row[workloadRow] {
 	return row[workloadRow]{
@@ -204,10 +263,20 @@ func workloadRowOf(t storage.Table, name string) row[workloadRow] {
 			stored, _ := w.shards.MarshalBinary()
 			props := map[string]any{
 				"Segments": int64(w.shards.Segments), "Delivery": w.delivery, "Shared": w.shared,
-				"Map": stored, "MapVersion": fmt.Sprint(w.shards.Version),
+				"MapVersion": fmt.Sprint(w.shards.Version),
 			}
+			putParts(props, "Map", mapPart, stored)
 			if w.reducer != "" {
 				props["Reducer"] = w.reducer
+			}
+			if w.incarnation != "" {
+				props["Incarnation"] = w.incarnation
+			}
+			if !w.made.IsZero() {
+				props["Made"] = w.made
+			}
+			if !w.deleting.IsZero() {
+				props["Deleting"] = w.deleting
 			}
 			if len(w.changes) > 0 {
 				props["Changes"] = strings.Join(w.changes, " ")
@@ -215,8 +284,11 @@ func workloadRowOf(t storage.Table, name string) row[workloadRow] {
 			return props
 		},
 		decode: func(f *fields) workloadRow {
-			w := workloadRow{shards: new(shardmap.Map), delivery: f.text("Delivery"), shared: f.flag("Shared"), reducer: f.text("Reducer"), changes: strings.Fields(f.text("Changes"))}
-			if err := w.shards.UnmarshalBinary(f.binary("Map")); err != nil {
+			w := workloadRow{
+				shards: new(shardmap.Map), delivery: f.text("Delivery"), shared: f.flag("Shared"), reducer: f.text("Reducer"),
+				incarnation: f.text("Incarnation"), made: f.moment("Made"), deleting: f.moment("Deleting"), changes: strings.Fields(f.text("Changes")),
+			}
+			if err := w.shards.UnmarshalBinary(f.parts("Map", mapParts)); err != nil {
 				f.fail("Map", err.Error())
 			}
 			// Pinned twice on purpose: a map of another S must never get in.

@@ -41,6 +41,9 @@ func ChangeMap(ctx context.Context, t storage.Table, workload string, change fun
 		if err == nil && v.absent() {
 			err = ErrNoWorkload
 		}
+		if err == nil && !v.value.deleting.IsZero() {
+			err = ErrDeleting
+		}
 		if err == nil && !slices.Contains(v.value.changes, id) {
 			v, err = applyChange(ctx, r, v, id, change)
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -45,12 +46,13 @@ func (s WorkloadSpec) segments() int {
 }
 
 // first is the row that the spec creates.
-func (s WorkloadSpec) first() (workloadRow, error) {
+func (s WorkloadSpec) first(draw Draw) (workloadRow, error) {
 	m, err := shardmap.New(s.segments(), s.Shards)
 	if err != nil {
 		return workloadRow{}, fmt.Errorf("workload %q: %w", s.Name, err)
 	}
-	return workloadRow{shards: m, delivery: s.Delivery, shared: s.Shared}, nil
+	incarnation := fmt.Sprintf("%016x", draw("incarnation", s.Name+"/workload"))
+	return workloadRow{shards: m, delivery: s.Delivery, shared: s.Shared, incarnation: incarnation, made: milliseconds(time.Now())}, nil
 }
 
 // Check compares the spec with what the row says, as [EnsureWorkload] does; nil if they agree.
@@ -75,7 +77,7 @@ func (s WorkloadSpec) Check(w *Workload) error {
 	for _, a := range slices.Sorted(maps.Keys(config)) {
 		ours, theirs := config[a], row[a]
 		switch {
-		case theirs == nil || slices.Equal(ours, theirs): // unused ones are Extra
+		case theirs == nil || slices.Equal(ours, theirs) || s.Guessed[a]: // unused ones are Extra
 		case len(ours) != len(theirs):
 			disagree("accounts", fmt.Sprintf("account %q has %d queues, but the workload uses %d of it", a, len(ours), len(theirs)), fmt.Sprintf("set its queues: %d", len(theirs))+beside)
 		default:

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/xml"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -54,6 +56,11 @@ type Options struct {
 	// driver itself, which costs a client half as much; they are the same.
 	SDK bool
 
+	// ServiceVersion is the version of the services that requests are written for
+	// (x-ms-version), such as 2019-07-07, from 2017-07-29 on. Default: what azqueue and
+	// aztables ask for. A cloud of its own or an Azure Stack may know only older ones.
+	ServiceVersion string
+
 	// AllowHTTP permits plain http to any host. It is otherwise permitted to
 	// this machine only, because a SAS or token would travel in the clear.
 	AllowHTTP bool
@@ -84,6 +91,9 @@ func Open(o Options) (storage.Account, error) {
 		return nil, fmt.Errorf("azure storage: %w", err)
 	}
 	a := &account{name: where.name, hide: where.secrets()}
+	if err := CheckServiceVersion(o.ServiceVersion); err != nil {
+		return nil, fmt.Errorf("azure storage: serviceVersion: %w", err)
+	}
 	transport := o.Transport
 	if transport == nil {
 		transport = defaultTransport()
@@ -109,6 +119,8 @@ type account struct {
 	tables   *aztables.ServiceClient
 	tableURL string // without SAS; batches name their rows by full address
 	noTables error  // why tables cannot be reached, nil if they can
+
+	tableVersion string // x-ms-version of what a batch holds
 }
 
 // connect makes the two service clients.
@@ -137,6 +149,9 @@ func (a *account) connect(o Options, where location, w wire) error {
 			Transport:       w,
 			PerCallPolicies: []policy.Policy{carrier{}},
 		}
+		if o.ServiceVersion != "" {
+			c.PerCallPolicies = append(c.PerCallPolicies, speaks(o.ServiceVersion))
+		}
 		c.PerRetryPolicies = []policy.Policy{catcher{}} // and then the one that signs
 		if auth != nil {
 			c.PerRetryPolicies = append(c.PerRetryPolicies, auth)
@@ -145,7 +160,7 @@ func (a *account) connect(o Options, where location, w wire) error {
 	}
 	queueOptions := &azqueue.ClientOptions{ClientOptions: options()}
 	tableOptions := &aztables.ClientOptions{ClientOptions: options()}
-	a.tableURL, a.noTables = where.table, where.noTable
+	a.tableURL, a.noTables, a.tableVersion = where.table, where.noTable, cmp.Or(o.ServiceVersion, sdkTableVersion)
 	if err := a.connectClients(where, queueOptions, tableOptions); err != nil {
 		return err
 	}
@@ -222,6 +237,12 @@ func withSAS(endpoint, sas string) string {
 }
 
 func (a *account) Name() string { return a.name }
+
+// Place is the address of the account's queue service without scheme, credentials and case: two
+// handles with the same place are of one account.
+func (a *account) Place() string {
+	return strings.ToLower(a.queueURL.Host + strings.TrimSuffix(a.queueURL.Path, "/"))
+}
 
 func (a *account) Queue(name string) storage.Queue {
 	q := &queue{account: a, name: name}

@@ -102,7 +102,7 @@ func (t *table) batchBody(writes []storage.Write) (body []byte, index int, err e
 		}
 		fmt.Fprintf(&b, "--%s\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n", changeBoundary)
 		fmt.Fprintf(&b, "%s %s HTTP/1.1\r\n", method, address)
-		b.WriteString("Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\nx-ms-version: 2019-02-02\r\n")
+		fmt.Fprintf(&b, "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\nx-ms-version: %s\r\n", t.account.tableVersion)
 		switch w.Mode {
 		case storage.Insert:
 			b.WriteString("Prefer: return-no-content\r\n")

@@ -18,6 +18,9 @@ import (
 // refused makes the error of an answer other than the wanted one.
 func (a *account) refused(op, object string, x *exchange) error {
 	service, message := serviceError(x.header, x.answer)
+	if service == "InvalidHeaderValue" && perhapsVersion(x.answer) {
+		message += unknownVersion
+	}
 	e := a.failure(op, object, x.status, service, message, x.row)
 	e.RetryAfter = retryAfter(x.header)
 	if id := x.header.Get("x-ms-request-id"); within(id, 1, 64, func(c byte) bool { return letter(c) || digit(c) || c == '-' }) {

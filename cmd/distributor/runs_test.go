@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// C12: status shows 12 digits of a run's id; so each command takes what was read there.
+func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
+	d := newDesk(t)
+	text, err := os.ReadFile(d.three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(d.three, append(text, "delivery: once\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tasks := filepath.Join(t.TempDir(), "tasks.txt")
+	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var sent struct{ Run string }
+	if err := json.Unmarshal([]byte(d.ok("run", "--input", tasks, "--quiet", "--json")), &sent); err != nil {
+		t.Fatal(err)
+	}
+	short := strings.ToUpper(sent.Run[:5])
+	if got := d.ok("runs", "show", short); !strings.Contains(got, sent.Run) {
+		t.Errorf("runs show: %s", got)
+	}
+	if got := d.ok("repair", short, "--input", tasks, "--dry-run", "--quiet"); !strings.Contains(got, "run "+sent.Run) {
+		t.Errorf("repair: %s", got)
+	}
+	if got := d.ok("quarantine", "list", "--run", short); !strings.Contains(got, "nothing is in quarantine") {
+		t.Errorf("quarantine: %s", got)
+	}
+	if got := d.ok("runs", "end", short, "--drop"); !strings.Contains(got, "ended by") {
+		t.Errorf("runs end: %s", got)
+	}
+	d.fails(false, "ended", "wait", short)
+
+	// another run whose id begins in the same way
+	table, err := pump.ControlTable(configOf(t, d.three))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id, twin pump.RunID
+	if err := id.UnmarshalText([]byte(sent.Run)); err != nil {
+		t.Fatal(err)
+	}
+	twin = id
+	twin[15]++
+	if err := control.NewRuns(table, "test").Create(t.Context(), control.Run{ID: twin}); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"runs", "show", short},
+		{"runs", "end", short},
+		{"wait", short},
+		{"repair", short, "--input", tasks},
+		{"quarantine", "list", "--run", short},
+		{"quarantine", "drop", "--run", short, "--yes"},
+		{"quarantine", "redrive", "--run", short},
+	} {
+		d.fails(true, sent.Run, args...)
+		d.fails(true, twin.String(), args...)
+		name := "RUN: the ids"
+		if args[0] == "quarantine" {
+			name = "--run: the ids"
+		}
+		d.fails(true, name, args...)
+	}
+	d.fails(true, "too short", "wait", short[:3])
+	d.fails(true, "not the id of a run", "repair", "tasks.jsonl", "--input", tasks)
+}
+
+func configOf(t *testing.T, path string) pump.Config {
+	t.Helper()
+	f, err := configfile.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Config
+}

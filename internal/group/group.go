@@ -1,0 +1,61 @@
+// Package group ends child processes together with what they started.
+//
+// A process group has the id of the child that leads it, and keeps it as long as the child was
+// not waited for. After that the id may be another's. So a group is only signalled under a lock
+// that the reaping takes too, and what a child left behind is killed when it has ended and before
+// it is reaped; where the system cannot tell these two apart, it is left alone.
+package group
+
+import (
+	"os"
+	"os/exec"
+	"sync"
+)
+
+// Group is a running child with its group. Its methods may be called from any goroutine.
+type Group struct {
+	process *os.Process
+
+	mu     sync.Mutex // guards what follows, and is held while the group is signalled
+	reaped bool       // or about to be
+	alone  bool       // it may be reaped at any time, and only os.Process knows when
+}
+
+// Own puts a child in a process group of its own, before it is started.
+func Own(c *exec.Cmd) { own(c) }
+
+// New is the group of a child that was started after [Own].
+func New(c *exec.Cmd) *Group { return &Group{process: c.Process} }
+
+// Pid is the id of the child, and of its group.
+func (g *Group) Pid() int { return g.process.Pid }
+
+// Terminate asks the whole group to end. Of a child that was reaped it does nothing.
+func (g *Group) Terminate() { g.signal(terminate) }
+
+// Kill kills the whole group. Of a child that was reaped it does nothing.
+func (g *Group) Kill() { g.signal(kill) }
+
+func (g *Group) signal(send func(*os.Process)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.alone:
+		_ = g.process.Kill() // which is safe at any time, and of the child alone
+	case !g.reaped:
+		send(g.process)
+	}
+}
+
+// Wait waits until the child has ended, kills what is left of its group if rest says so, and reaps
+// the child by wait, which is the command's Wait and whose error it gives. It must be called once.
+func (g *Group) Wait(rest bool, wait func() error) error {
+	known := ended(g.process)
+	g.mu.Lock()
+	if known && rest {
+		kill(g.process)
+	}
+	g.reaped, g.alone = known, !known
+	g.mu.Unlock()
+	return wait()
+}

@@ -1,0 +1,16 @@
+//go:build unix
+
+package group
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// own keeps Ctrl-C at the terminal from the child as well.
+func own(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+func terminate(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGTERM) }
+
+func kill(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }

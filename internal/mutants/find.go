@@ -1,0 +1,189 @@
+package mutants
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var (
+	seedsFlag = flag.Int("mutants.seeds", 0, "how many seeds may be played to find a mutant; 0: as many as the package says")
+	onlyFlag  = flag.String("mutants.only", "", "play only the mutants with these names, separated by commas")
+	byFlag    = flag.String("mutants.by", "", "search in this way, whatever the list says; nothing is written")
+	writeFlag = flag.Bool("mutants.write", false, "count the seeds anew and write MUTANTS.md")
+)
+
+// Hunt says how a package searches for its mutants.
+type Hunt struct {
+	Head  string // of its report MUTANTS.md, up to the table
+	Seeds int    // how many may be played to find a mutant
+
+	// Ways are what plays one seed, by the name that the list has after "found by". They return what
+	// was wrong first, or "". Those of several seeds run at the same time.
+	Ways map[string]func(t *testing.T, seed uint64) (wrong string)
+
+	// Kinds are those of Ways that play only a part of what there is, and the report says which.
+	Kinds map[string]string
+
+	// Files are what plays a file of testdata, by the ending of its name.
+	Files map[string]func(t *testing.T, text string) (wrong string)
+}
+
+// report is the name of a package's report.
+const report = "MUTANTS.md"
+
+// Find plays each mutant that the list of the package under test has, and fails if something is not found. It skips
+// in a build without mutants. It calls t.Run and must not run beside other tests. Unless -mutants.write is set, the
+// seed that found a mutant for the report is played first.
+func Find(t *testing.T, h Hunt) {
+	if !built {
+		t.Skip("the mutants are not in this build: make mutants")
+	}
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := filepath.Rel(root, here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := Read(root, filepath.ToSlash(folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *seedsFlag > 0 {
+		h.Seeds = *seedsFlag
+	}
+	p := readPage()
+	for i := range list {
+		m := &list[i]
+		if *onlyFlag != "" && !slices.Contains(strings.Split(*onlyFlag, ","), m.Name) {
+			continue
+		}
+		if *byFlag != "" {
+			m.FoundBy = *byFlag
+		}
+		by, wrong := h.search(t, m, p.seed(m))
+		if wrong == "" {
+			t.Errorf("%s: %s: not found by %s", m, m.What, by)
+			continue
+		}
+		t.Logf("%-24s %-30s %.200s", m.Name, by, wrong)
+		p.rows[m.What] = [2]string{by, strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf("%.160s", wrong), "|", "/"), "\n", " ")}
+	}
+	if *writeFlag && *byFlag == "" {
+		p.write(t, h.Head, list)
+	}
+}
+
+// search plays what must find a mutant, and tells what was wrong first. No seed at all is tried before the one
+// that is known to find it.
+func (h *Hunt) search(t *testing.T, m *Mutant, known uint64) (by, wrong string) {
+	if play := h.Files[path.Ext(m.FoundBy)]; play != nil {
+		text, err := os.ReadFile(filepath.Join("testdata", m.FoundBy))
+		if err != nil {
+			t.Fatalf("%s: %v", m, err)
+		}
+		plant(m.Name)
+		defer plant("")
+		return m.FoundBy, play(t, string(text))
+	}
+	if strings.HasPrefix(m.FoundBy, "Test") {
+		return fmt.Sprintf("`%s`", m.FoundBy), ownTest(t, m)
+	}
+	play := h.Ways[m.FoundBy]
+	if play == nil {
+		t.Fatalf("%s is found by %q: this package has only %q, files of testdata and tests", m, m.FoundBy, slices.Sorted(maps.Keys(h.Ways)))
+	}
+	plant(m.Name)
+	defer plant("")
+	if known > 0 && !*writeFlag && known <= uint64(h.Seeds) {
+		if wrong := playSeeds(t, m.Name, known-1, 1, play); wrong[known-1] != "" && innocent(t, m, known-1, play) {
+			return h.took(m, known-1), wrong[known-1]
+		}
+	}
+	batch := uint64(runtime.GOMAXPROCS(0))
+	for from := uint64(0); from < uint64(h.Seeds); from += batch {
+		wrong := playSeeds(t, m.Name, from, batch, play)
+		for _, seed := range slices.Sorted(maps.Keys(wrong)) {
+			if innocent(t, m, seed, play) {
+				return h.took(m, seed), wrong[seed]
+			}
+		}
+	}
+	return fmt.Sprintf("%d seeds of %s", h.Seeds, m.FoundBy), ""
+}
+
+// took tells that a seed found a mutant.
+func (h *Hunt) took(m *Mutant, seed uint64) string {
+	if kind, ok := h.Kinds[m.FoundBy]; ok {
+		return fmt.Sprintf("%d of %s", seed+1, kind)
+	}
+	return fmt.Sprint(seed + 1)
+}
+
+// innocent reports whether a seed shows nothing wrong without the mutant; else it has found something else.
+func innocent(t *testing.T, m *Mutant, seed uint64, play func(*testing.T, uint64) string) bool {
+	plant("")
+	defer plant(m.Name)
+	wrong := playSeeds(t, m.Name+", not built in", seed, 1, play)[seed]
+	if wrong != "" {
+		t.Logf("seed %d of %s shows something wrong without any mutant: %.200s", seed, m.FoundBy, wrong)
+	}
+	return wrong == ""
+}
+
+// playSeeds plays several seeds at once and gives what was wrong, by seed.
+func playSeeds(t *testing.T, name string, from, n uint64, play func(*testing.T, uint64) string) map[uint64]string {
+	var mu sync.Mutex
+	wrong := map[uint64]string{}
+	t.Run(name, func(t *testing.T) {
+		for seed := from; seed < from+n; seed++ {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				if first := play(t, seed); first != "" {
+					mu.Lock()
+					defer mu.Unlock()
+					wrong[seed] = first
+				}
+			})
+		}
+	})
+	return wrong
+}
+
+// ownTest runs a test of this binary in a process of its own in which the mutant is at work, and gives the first thing that it
+// said when it failed.
+func ownTest(t *testing.T, m *Mutant) (wrong string) {
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run", "^"+m.FoundBy+"$", "-test.count", "1", "-test.timeout", "5m")
+	cmd.Env = append(os.Environ(), environment+"="+m.Name)
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "no tests to run") {
+		t.Fatalf("%s: there is no test %s", m, m.FoundBy)
+	}
+	if err == nil {
+		return ""
+	}
+	if first := regexp.MustCompile(`(?m)^(?:\s+\S+_test\.go:\d+: |panic: )(.+)$`).FindSubmatch(out); first != nil {
+		return string(first[1])
+	}
+	return err.Error()
+}

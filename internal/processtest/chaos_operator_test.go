@@ -1,0 +1,190 @@
+package processtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// operator gives the commands of a person, one after the other, while the processes are killed: with what is in
+// quarantine, and with the second account, which is drained, removed and added again. At times
+// the command is killed too.
+type operator struct {
+	*chaos
+	random *rand.Rand
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+
+	mu      sync.Mutex
+	did     map[string]int // commands that succeeded
+	tried   map[string]int
+	killed  map[string]int
+	refused map[string]string // the last word of those that did not succeed
+}
+
+// newOperator begins an operator's work; end ends it.
+func (c *chaos) newOperator() *operator {
+	o := &operator{
+		chaos: c, random: rand.New(rand.NewPCG(*chaosSeed, 2)),
+		did: map[string]int{}, tried: map[string]int{}, killed: map[string]int{}, refused: map[string]string{},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	o.stop = stop
+	o.ended.Go(func() { o.quarantine(ctx) })
+	o.ended.Go(func() { o.accounts(ctx) })
+	return o
+}
+
+func (o *operator) end() {
+	o.stop()
+	o.ended.Wait()
+}
+
+func (o *operator) roll(n int) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.random.IntN(n)
+}
+
+func (o *operator) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// quarantine redrives what is there, which fails again, and drops it.
+func (o *operator) quarantine(ctx context.Context) {
+	for ctx.Err() == nil {
+		if o.roll(3) > 0 {
+			o.command(ctx, 20*time.Second, "quarantine", "redrive")
+		} else {
+			o.command(ctx, 20*time.Second, "quarantine", "drop", "--yes")
+		}
+		o.pause(ctx, time.Duration(o.roll(3000))*time.Millisecond)
+	}
+}
+
+// accounts takes an account away and brings it back. It is removed half a minute after it was
+// drained at the earliest, and only when somebody has emptied its quarantine.
+func (o *operator) accounts(ctx context.Context) {
+	name := o.names[1]
+	for ctx.Err() == nil {
+		drained := o.command(ctx, 20*time.Second, "accounts", "drain", name, "--yes")
+		for removed := !drained; !removed && ctx.Err() == nil; {
+			removed = o.command(ctx, 80*time.Second, "accounts", "remove", name, "--yes", "--wait")
+			o.pause(ctx, time.Second)
+		}
+		o.pause(ctx, time.Duration(o.roll(4000))*time.Millisecond)
+		o.command(ctx, 20*time.Second, "accounts", "add", name)
+		o.pause(ctx, time.Duration(o.roll(4000))*time.Millisecond)
+	}
+}
+
+// command runs a command of the distributor, which is killed now and then, and says whether it succeeded.
+func (o *operator) command(ctx context.Context, most time.Duration, args ...string) bool {
+	what := strings.Join(args[:2], " ")
+	if o.roll(6) == 0 {
+		most = time.Duration(o.roll(3000)) * time.Millisecond
+	}
+	if args[0] == "quarantine" {
+		ctx = context.WithoutCancel(ctx) // the last one is let finish, or what it has taken is hidden when all is judged
+	}
+	limited, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	cmd := exec.CommandContext(limited, filepath.Join(bin, "distributor"), append(args, "--config", o.configs[o.roll(len(o.configs))])...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGKILL) }
+	out, err := cmd.CombinedOutput()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tried[what]++
+	switch {
+	case err == nil:
+		o.did[what]++
+	case limited.Err() != nil:
+		o.killed[what]++
+	default:
+		o.refused[what] = fmt.Sprintf("%v: %s", err, tail(string(out)))
+	}
+	return err == nil
+}
+
+// fewTries are too few in the short form to say anything: beside other tests a command may be tried once, be killed
+// or come before the workload is made.
+const fewTries = 4
+
+// requireDone checks that the operator's work was some: a command that never succeeds tests nothing.
+func (o *operator) requireDone() {
+	o.t.Helper()
+	for _, what := range []string{"quarantine redrive", "quarantine drop", "accounts drain"} {
+		if o.did[what] == 0 && (o.length >= wholeChaos || o.tried[what] >= fewTries) {
+			o.t.Errorf("no %q of %d succeeded: %s", what, o.tried[what], o.refused[what])
+		}
+	}
+	// A removal takes half a minute without a change of the map, and as long as
+	// blows let messages lie.
+	if o.length >= wholeChaos && o.did["accounts remove"] == 0 {
+		o.t.Errorf("no removal of %d succeeded: %s", o.tried["accounts remove"], o.refused["accounts remove"])
+	}
+}
+
+// emptyQuarantine drops what is left in quarantine, as somebody does who has seen enough of it.
+func (c *chaos) emptyQuarantine() {
+	out, err := exec.Command(filepath.Join(bin, "distributor"), "quarantine", "drop", "--yes", "--config", c.config).CombinedOutput()
+	if err != nil {
+		c.t.Logf("quarantine drop: %v: %s", err, tail(string(out)))
+	}
+}
+
+// leftovers counts what is in the work queues of all accounts, in use or removed: copies that
+// are recognised and deleted, if nothing is wrong.
+func (c *chaos) leftovers() (all int64) {
+	c.t.Helper()
+	for _, name := range c.names {
+		account, err := azure.Open(azure.Options{ConnectionString: c.server.ConnectionString(name)})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for i := range chaosQueues {
+			n, err := account.Queue(fmt.Sprintf("test-%02d", i)).Count(c.t.Context())
+			if err != nil && !storage.Is(err, storage.Missing) {
+				c.t.Fatal(err)
+			}
+			all += n
+		}
+	}
+	return all
+}
+
+// reordered writes the same configuration with its accounts in another order.
+func reordered(t *testing.T, w *world) string {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(readText(t, w.config)), "\n")
+	first := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "  - ") })
+	last := first
+	for last < len(lines) && strings.HasPrefix(lines[last], "  ") {
+		last++
+	}
+	var accounts [][]string
+	for _, l := range lines[first:last] {
+		if strings.HasPrefix(l, "  - ") {
+			accounts = append(accounts, nil)
+		}
+		accounts[len(accounts)-1] = append(accounts[len(accounts)-1], l)
+	}
+	slices.Reverse(accounts)
+	path := w.path("reordered.yaml")
+	writeText(t, path, strings.Join(slices.Concat(lines[:first], slices.Concat(accounts...), lines[last:]), "\n")+"\n")
+	return path
+}

@@ -1,0 +1,150 @@
+package azsim
+
+import "slices"
+
+// Snapshot is what a partition of a table, or a whole table, held at one
+// moment. It is made by Sim.Snapshot and never changes.
+type Snapshot struct {
+	table     *table
+	partition string
+	whole     bool
+	rows      []*entity
+}
+
+// Snapshot remembers one partition of a table, so that Restore can bring it
+// back: what a fail-over to another region and a restore from a copy do. nil
+// if there is no such account or table; a partition without rows is a snapshot
+// like any other.
+func (s *Sim) Snapshot(account, tableName, partition string) *Snapshot {
+	return s.snapshot(account, tableName, partition, false)
+}
+
+// SnapshotTable remembers all partitions of a table.
+func (s *Sim) SnapshotTable(account, tableName string) *Snapshot {
+	return s.snapshot(account, tableName, "", true)
+}
+
+func (s *Sim) snapshot(account, tableName, partition string, whole bool) *Snapshot {
+	t := s.table(account, tableName)
+	if t == nil {
+		return nil
+	}
+	p := &Snapshot{table: t, partition: partition, whole: whole}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	p.rows = t.within(p.holds)
+	return p
+}
+
+// holds tells whether a row lies in what was remembered.
+func (p *Snapshot) holds(e *entity) bool { return p.whole || e.pk == p.partition }
+
+// Restore brings back what was remembered, in one moment: rows that changed are
+// as they were, with the ETag and timestamp they had, rows made since are gone,
+// rows removed since are there again. It returns how many rows differ from
+// before. Whatever else the table holds stays. The table's rows may be written
+// at the same time; a table deleted since stays deleted (0).
+func (p *Snapshot) Restore() int {
+	t := p.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.gone {
+		return 0
+	}
+	before := make(map[rowKey]*entity)
+	for _, e := range t.within(p.holds) {
+		before[rowKey{e.pk, e.rk}] = e
+	}
+	n := 0
+	for _, e := range p.rows {
+		k := rowKey{e.pk, e.rk}
+		if now := before[k]; now != e {
+			if now != nil {
+				t.graves[k] = max(t.graves[k], now.ticks)
+			}
+			t.rows.put(e)
+			n++
+		}
+		delete(before, k)
+	}
+	for k, e := range before {
+		t.bury(k, e)
+		n++
+	}
+	return n
+}
+
+// DropRows takes rows out of a partition of a table as no client does: those
+// whose row key `which` is true of, or all of them if it is nil. It returns
+// how many. Which is not called concurrently.
+func (s *Sim) DropRows(account, tableName, partition string, which func(rowKey string) bool) int {
+	t := s.table(account, tableName)
+	if t == nil {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, e := range t.within(func(e *entity) bool { return e.pk == partition }) {
+		if which == nil || which(e.rk) {
+			t.bury(rowKey{e.pk, e.rk}, e)
+			n++
+		}
+	}
+	return n
+}
+
+// PartitionKeys returns the partition keys of a table's rows, sorted; nil if
+// there is no such account or table.
+func (s *Sim) PartitionKeys(account, tableName string) []string {
+	t := s.table(account, tableName)
+	if t == nil {
+		return nil
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var keys []string
+	for _, c := range t.rows.chunks {
+		for _, e := range c {
+			keys = append(keys, e.pk)
+		}
+	}
+	return slices.Compact(keys) // they lie in order
+}
+
+// Tables returns the names of an account's tables, as they were created and in
+// order; nil if there is no such account.
+func (s *Sim) Tables(account string) []string {
+	a := s.accounts[account]
+	if a == nil {
+		return nil
+	}
+	return a.tables.(*tableStore).list("")
+}
+
+func (s *Sim) table(account, name string) *table {
+	a := s.accounts[account]
+	if a == nil {
+		return nil
+	}
+	return a.tables.(*tableStore).find(name)
+}
+
+// within returns the rows for which in is true; t.mu is held.
+func (t *table) within(in func(*entity) bool) []*entity {
+	var rows []*entity
+	for _, c := range t.rows.chunks {
+		for _, e := range c {
+			if in(e) {
+				rows = append(rows, e)
+			}
+		}
+	}
+	return rows
+}
+
+// bury removes a row whose timestamp is not to come back; t.mu is held.
+func (t *table) bury(k rowKey, e *entity) {
+	t.rows.remove(k)
+	t.graves[k] = max(t.graves[k], e.ticks)
+}

@@ -1,5 +1,0 @@
-//go:build !planted
-
-package control
-
-const planted mistake = ""

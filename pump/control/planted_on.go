@@ -1,5 +1,0 @@
-//go:build planted
-
-package control
-
-var planted mistake

@@ -1,0 +1,259 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Each run that is not done with has a row beside its own, in the same partition, so that
+// who ends runs lists what lives and not what there ever was. It is written in one transaction
+// with each change of the run's row, says what that says, but for the counters, and goes when the ledger
+// keeps nothing of the run any more. The run's client or leader beats in it.
+
+const (
+	livePrefix = "live."
+	// afterLive is the first key past all that begin with livePrefix.
+	afterLive = "live~"
+)
+
+// LiveRun is what the row of a run says that is not done with.
+type LiveRun struct {
+	ID             codec.RunID
+	State          RunState
+	Mode, Instance string
+	Tasks, Rest    uint64 // as in Run
+	Drop, Over     bool
+	Beat           time.Duration
+	Epoch          uint64
+	// Version is another one after each beat and each change of the run.
+	Version storage.ETag
+	// Err is why the row cannot be read; then only ID and Version are known.
+	Err error
+}
+
+func liveKey(id codec.RunID) string { return livePrefix + id.String() }
+
+// live is the write of a run's row among those that live.
+func (r *Runs) live(run Run) storage.Write {
+	return storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: r.partition(), Row: liveKey(run.ID), Properties: liveProperties(run),
+	}}
+}
+
+func liveProperties(run Run) map[string]any {
+	return map[string]any{
+		formatProperty: int64(format), "State": string(run.State), "Mode": run.Mode, "Instance": run.Instance,
+		"Tasks": int64(run.Tasks), "Rest": int64(run.Rest), "Drop": run.Drop, "Over": run.Over,
+		"Beat": int64(run.Beat), "Epoch": int64(run.Epoch), "Beats": int64(0),
+	}
+}
+
+func readLive(f *fields) LiveRun {
+	return LiveRun{
+		State: RunState(f.text("State")), Mode: f.text("Mode"), Instance: f.text("Instance"), Tasks: f.count("Tasks"), Rest: f.count("Rest"),
+		Drop: f.flag("Drop"), Over: f.flag("Over"), Beat: f.duration("Beat"), Epoch: f.count("Epoch"),
+	}
+}
+
+// Live gives the runs that are not done with, by id: a request for each thousand. A run that a
+// program of before made is not among them until [Runs.Adopt] has put it there.
+func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var found []LiveRun
+	err := r.insist(ctx, func(ctx context.Context) error {
+		found = found[:0]
+		for e, err := range r.table.Query(ctx, storage.Query{Partition: r.partition(), From: livePrefix, To: afterLive}) {
+			if err != nil {
+				return err
+			}
+			id, err := codec.ParseRunID(e.Row[len(livePrefix):])
+			if err != nil {
+				continue // no row of ours
+			}
+			f := &fields{props: e.Properties}
+			l := readFormat(f, readLive)
+			l.ID, l.Version = id, e.ETag
+			if f.err != nil {
+				l.Err = damaged(r.table, e.Partition, e.Row, f.err)
+			}
+			found = append(found, l)
+		}
+		return nil
+	})
+	if storage.Is(err, storage.Missing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing what lives of %s: %w", r.workload, err)
+	}
+	return found, nil
+}
+
+// Adopt puts a run among those that live which is not: a program of before made it, or the
+// ledger knows it after it was done with. It is ErrNoRun if there is no such run.
+func (r *Runs) Adopt(ctx context.Context, id codec.RunID) (Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	run, err := r.Get(ctx, id)
+	if err != nil {
+		return run, err
+	}
+	w := r.live(run)
+	w.Mode = storage.Insert
+	err = r.insist(ctx, func(ctx context.Context) error {
+		_, err := r.table.Write(ctx, w)
+		return err
+	})
+	if err != nil && !storage.Is(err, storage.Exists) {
+		return run, fmt.Errorf("run %s: %w", id, err)
+	}
+	return run, nil
+}
+
+// Correct makes the row of a run among those that live, as it was listed, say what the run's own
+// says: a program of before changes only that. Without the run's own row it goes.
+func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	run, err := r.Get(ctx, l.ID)
+	switch {
+	case errors.Is(err, ErrNoRun):
+		return r.Forget(ctx, []LiveRun{l})
+	case err != nil || l.Err != nil || run.State == l.State && run.Over == l.Over:
+		return err
+	}
+	w := storage.Write{Mode: storage.Merge, Entity: storage.Entity{
+		Partition: r.partition(), Row: liveKey(l.ID), ETag: l.Version, Properties: liveProperties(run),
+	}}
+	err = r.insist(ctx, func(ctx context.Context) error {
+		_, err := r.table.Write(ctx, w)
+		return err
+	})
+	if storage.Is(err, storage.Gone) || storage.Is(err, storage.Precondition) {
+		return nil // it has changed meanwhile
+	}
+	return err
+}
+
+// Forget takes runs, as they were listed, from those that live: the ledger keeps nothing of them. One
+// that has changed since stays.
+func (r *Runs) Forget(ctx context.Context, runs []LiveRun) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	rows := make([]storage.Entity, len(runs))
+	for i, l := range runs {
+		rows[i] = storage.Entity{Partition: r.partition(), Row: liveKey(l.ID), ETag: l.Version}
+	}
+	return r.removeRows(ctx, rows)
+}
+
+// removeAll makes removals together, or, if one of them keeps the others back, each by itself.
+// That a row is gone, or another version by now, is no error.
+func (r *Runs) removeAll(ctx context.Context, writes []storage.Write) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	err := r.insist(ctx, func(ctx context.Context) error {
+		_, err := r.table.Transact(ctx, writes)
+		return err
+	})
+	if code := storage.CodeOf(err); err == nil || code != storage.Gone && code != storage.Precondition {
+		return err
+	}
+	var errs []error
+	for _, w := range writes {
+		err := r.insist(ctx, func(ctx context.Context) error {
+			_, err := r.table.Write(ctx, w)
+			return err
+		})
+		if !storage.Is(err, storage.Gone) && !storage.Is(err, storage.Precondition) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// beats are the rows that a handle beats in, as they were written last.
+type beats struct {
+	mu   sync.Mutex
+	rows map[codec.RunID]version[liveBeat]
+}
+
+func newBeats() *beats { return &beats{rows: map[codec.RunID]version[liveBeat]{}} }
+
+// liveBeat is what a beat changes of a row.
+type liveBeat struct {
+	state RunState
+	beats uint64
+	beat  time.Duration
+}
+
+func (r *Runs) beatRow(id codec.RunID) row[liveBeat] {
+	return row[liveBeat]{
+		table: r.table, partition: r.partition(), key: liveKey(id), timeout: requestTimeout,
+		encode: func(b liveBeat) map[string]any { return map[string]any{"Beats": int64(b.beats), "Beat": int64(b.beat)} },
+		decode: func(f *fields) liveBeat {
+			return liveBeat{state: RunState(f.text("State")), beats: f.count("Beats"), beat: f.duration("Beat")}
+		},
+	}
+}
+
+// Beat says that the client or leader of an open run is there, and that it will say so again every
+// so long: one small write. An abandoned run is open again. ErrRunState says that the run is
+// open no more: it was ended, broken, or belongs to a later term, and nothing more of it should be put;
+// ErrNoRun, that its row is gone. Any other error is no reason to stop.
+func (r *Runs) Beat(ctx context.Context, id codec.RunID, every time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	row := r.beatRow(id)
+	r.beats.mu.Lock()
+	v := r.beats.rows[id]
+	r.beats.mu.Unlock()
+	for {
+		next := v.value
+		next.beats, next.beat = next.beats+1, every
+		err := errLost
+		if !v.absent() {
+			v, err = row.tryWrite(ctx, v, next)
+		}
+		if errors.Is(err, errLost) {
+			v, err = r.beatAgain(ctx, id)
+			if err == nil {
+				continue
+			}
+		}
+		r.beats.mu.Lock()
+		defer r.beats.mu.Unlock()
+		if err != nil {
+			delete(r.beats.rows, id)
+			return fmt.Errorf("beat of run %s: %w", id, err)
+		}
+		r.beats.rows[id] = v
+		return nil
+	}
+}
+
+// beatAgain finds out, from the run's row, whether there is still something to beat for.
+func (r *Runs) beatAgain(ctx context.Context, id codec.RunID) (version[liveBeat], error) {
+	run, err := r.Take(ctx, id)
+	switch {
+	case err != nil:
+		return version[liveBeat]{}, err
+	case run.State != RunOpen:
+		return version[liveBeat]{}, fmt.Errorf("%w: it is %s: %s", ErrRunState, run.State, run.Note)
+	}
+	v, err := r.beatRow(id).mustRead(ctx)
+	if err == nil && v.absent() { // a program of before made it
+		if _, err = r.Adopt(ctx, id); err == nil {
+			v, err = r.beatRow(id).mustRead(ctx)
+		}
+	}
+	return v, err
+}

@@ -1,0 +1,112 @@
+package control
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// sleeper is a machine whose wall clock a test moves on while its monotonic clock
+// stands still.
+type sleeper struct{ at, by atomic.Int64 }
+
+func (s *sleeper) sleep(d time.Duration) { s.by.Store(int64(d)); s.at.Store(time.Now().UnixNano()) }
+
+func (s *sleeper) ahead(at time.Time) time.Duration {
+	if began := s.at.Load(); began == 0 || at.UnixNano() < began {
+		return 0
+	}
+	return time.Duration(s.by.Load())
+}
+
+func TestAMemberWhoseMachineWasSuspendedTrustsNothingUntilItHasClaimedAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		slept time.Duration
+		void  bool
+	}{
+		"a suspended machine":            {time.Minute, true},
+		"a clock set forward an hour":    {time.Hour, true},
+		"a clock stepped by a second":    {time.Second, false},
+		"a clock set back by an hour":    {-time.Hour, false},
+		"suspended for less than trust":  {5 * time.Second, false},
+		"suspended for more than a beat": {18 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCrowd(t, 8, 64, func(t *testing.T, cr *crowd) {
+				var s sleeper
+				cr.wrap = func(table storage.Table) storage.Table { return Suspended(table, s.ahead) }
+				a := cr.join("a")
+				cr.settle(5 * time.Second)
+				time.Sleep(7 * time.Second)
+				s.sleep(c.slept)
+				if got := a.trusted() == 0; got != c.void {
+					t.Fatalf("right after it trusts %d", a.trusted())
+				}
+				if _, ok := a.Hold(0); ok && !a.options.BestEffort && c.void {
+					t.Error("it holds a segment")
+				}
+				time.Sleep(12 * time.Second) // a beat, and a look
+				epoch := uint64(1)
+				if c.void {
+					epoch = 2
+				}
+				for segment, owner := range cr.load().Owners {
+					if owner.Epoch != epoch || !a.Trusted(uint32(segment)) {
+						t.Fatalf("segment %d: owner %+v, trusted %v; want epoch %d", segment, owner, a.Trusted(uint32(segment)), epoch)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A wall clock that steps again and again costs a claim round each time, and
+// nothing else: no member is evicted, nothing is without an owner for long.
+func TestAWallClockThatStepsCostsAClaimRoundABeatAtMost(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, cr *crowd) {
+		began := time.Now()
+		steps := func(at time.Time) time.Duration { return at.Sub(began) / time.Second * time.Minute } // a minute in each second
+		a := cr.join("a")
+		cr.wrap = func(table storage.Table) storage.Table { return Suspended(table, steps) }
+		b := cr.join("b")
+		cr.wrap = nil
+		time.Sleep(5 * time.Minute)
+		v := cr.load()
+		if len(v.Members) != 2 || a.trusted() == 0 {
+			t.Errorf("%d members, a trusts %d, b %d", len(v.Members), a.trusted(), b.trusted())
+		}
+		for _, owner := range v.Owners {
+			if owner.Epoch > 5*60*16/(15*5)+5 { // beats of 15/16 of 5 s
+				t.Errorf("in five minutes a segment came to epoch %d", owner.Epoch)
+				break
+			}
+		}
+	})
+}
+
+func TestALeaderWhoseMachineWasSuspendedIsDeposedByItsOwnClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sleeper
+		server := newFakeServer()
+		client := server.client("a")
+		term := standFor(t, candidate(Suspended(client, s.ahead), "a"), time.Second)
+		if err := term.Begin(t.Context(), codec.NewRunID()); err != nil {
+			t.Fatal(err)
+		}
+		s.sleep(30 * time.Second)
+		before := client.writes(electionKey)
+		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {
+			t.Errorf("saved: %v", err)
+			term.Abandon(t.Context()) // or it leads for ever
+		}
+		<-term.done
+		if n := client.writes(electionKey) - before; n != 0 {
+			t.Errorf("%d writes by a leader that others may have followed", n)
+		}
+	})
+}

@@ -1,5 +1,0 @@
-//go:build !planted
-
-package pump
-
-const planted mistake = ""

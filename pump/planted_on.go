@@ -1,5 +1,0 @@
-//go:build planted
-
-package pump
-
-var planted mistake

@@ -1,0 +1,117 @@
+package pump
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/control"
+)
+
+// simRoll is a partition of the ledger that came back as it was.
+type simRoll struct {
+	rows *azsim.Snapshot
+	from uint32          // the first of its segments; there are 64
+	done map[simKey]bool // what had an effect in it by then
+}
+
+// rollBack does to rows what a fail-over to another region or a restore does.
+func (w *simWorld) rollBack(s simStep) {
+	account := w.sim.Accounts()[0]
+	switch s.verb {
+	case "keep":
+		w.kept[s.who] = w.sim.Snapshot(account, control.TableName, s.who)
+	case "back":
+		kept := w.kept[s.who]
+		if kept == nil {
+			return
+		}
+		w.countAll("rows that rolled back", kept.Restore())
+		var partition uint32
+		if _, number, is := strings.Cut(s.who, ".ledger."); is {
+			if _, err := fmt.Sscanf(number, "%d", &partition); err != nil {
+				panic(err) // the plan's own
+			}
+			w.rolled(kept, 64*partition)
+		}
+	case "lose":
+		n := w.sim.DropRows(account, control.TableName, "work", func(row string) bool { return strings.HasPrefix(row, s.who) })
+		w.countAll("rows that were lost", n)
+	}
+}
+
+func (w *simWorld) rolled(rows *azsim.Snapshot, from uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := &simRoll{rows, from, map[simKey]bool{}}
+	for key, task := range w.tasks {
+		if task.effects > 0 && key.segment >= from && key.segment < from+64 {
+			r.done[key] = true
+		}
+	}
+	w.rolls = append(w.rolls, r)
+}
+
+// remembers has what the ledger forgot put again: a repair is what people are told to run then.
+func (w *simWorld) remembers(ctx context.Context) bool {
+	if len(w.rolls) == 0 {
+		return true
+	}
+	waitFor(ctx, simClosing) // what is in hand is recorded, or is not
+	w.start("x97", "repair")
+	recovery := w.recovery
+	defer func() { w.recovery = recovery }()
+	return w.recovers(ctx)
+}
+
+// findForgotten learns which tasks the ledger forgot: those that were done when rows came back, and that these rows do
+// not have. It is the end of the world's ledger, of which everything else has been read.
+func (w *simWorld) findForgotten(ctx context.Context, v *simVerdict) {
+	v.forgotten = map[simKey]bool{}
+	for _, roll := range w.rolls {
+		roll.rows.Restore()
+		for r, err := range control.ReadRecord(ctx, w.openTable(), "work", w.plan.segments) {
+			if err != nil {
+				w.wrongf("the rows that came back cannot be read: %v", err)
+				return
+			}
+			for key := range roll.done {
+				if key.segment == r.Segment && !r.Settled(key.run, key.n) {
+					v.forgotten[key] = true
+				}
+			}
+		}
+	}
+	w.countAll("tasks that the ledger forgot", len(v.forgotten))
+}
+
+// again is how often tasks were done again that the ledger had forgotten.
+func (w *simWorld) again(v *simVerdict) (n int) {
+	for key := range v.forgotten {
+		n += max(0, w.tasks[key].effects-1)
+	}
+	return n
+}
+
+// sameSums compares the state of a segment with what its tasks come to, of which some may be in it: those of closed runs that
+// the ledger has forgotten.
+func sameSums(got, want simSums, maybe map[string][]int64) bool {
+	for key := range got {
+		if _, is := want[key]; !is {
+			return false
+		}
+	}
+	for key, all := range want {
+		lack := simAmount{all.Count - got[key].Count, all.Sum - got[key].Sum}
+		var least, most int64
+		for _, sum := range maybe[key] {
+			least, most = least+min(sum, 0), most+max(sum, 0)
+		}
+		switch {
+		case lack.Count < 0 || lack.Count > int64(len(maybe[key])), lack.Sum < least || lack.Sum > most, lack.Count == 0 && lack.Sum != 0:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,245 @@
+package pump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// A workload lives where its rows are: in one account. A configuration that names another
+// one, or that names none and lists the accounts in another order, finds no rows there; were the
+// workload made then, two clusters would work on the same queues, each without the runs of
+// the other. So a workload that is not where it should be is looked for in every other configured
+// account before it is made, and before a command says that it does not exist. Of those who make it
+// at the same time in different accounts one succeeds ([control.Maker]).
+
+// elsewhere looks for the workload in the configured accounts other than the control account. It
+// is nil if none of them has it. It is a [*ConfigError] if one has it, or if an account does
+// not let itself be looked into and the configuration does not say which one is the
+// control account; and a storage error if an account does not answer, so that it may be there.
+func (c *Config) elsewhere(ctx context.Context, announcing *control.Maker) error {
+	var mu sync.Mutex
+	var found, refused []string
+	var unanswered, cause error
+	var stranger *ConfigError
+	waits := c.sayWhoIsSlow()
+	defer waits.stop()
+	var g errgroup.Group
+	g.SetLimit(queuesAtOnce)
+	for _, a := range c.Accounts {
+		if a.Name == c.Control {
+			continue
+		}
+		g.Go(func() error {
+			waits.begin(a.Name)
+			var there bool
+			var err error
+			if announcing != nil {
+				err = c.announce(ctx, announcing, a)
+			}
+			if err == nil {
+				there, err = hasWorkload(ctx, a, c)
+			}
+			waits.end(a.Name)
+			mu.Lock()
+			defer mu.Unlock()
+			strange, ok := errors.AsType[*ConfigError](err)
+			switch {
+			case ok:
+				stranger = strange
+			case there:
+				found = append(found, a.Name)
+			case err != nil && !storage.Ambiguous(err) && !storage.Is(err, storage.Canceled):
+				refused = append(refused, a.Name)
+				cause = err
+			case err != nil:
+				unanswered = fmt.Errorf("account %s does not answer, so nobody can say whether workload %q is there: %w", a.Name, c.Workload, err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	slices.Sort(found)
+	slices.Sort(refused)
+	switch {
+	case len(found) > 0:
+		return &ConfigError{
+			Field: "control", Problem: fmt.Sprintf("workload %q is in account %s, and not in %s, where this configuration expects it", c.Workload, strings.Join(found, " and "), c.Control),
+			Fix: "set control: " + found[0] + " (without it the first account listed is meant, so their order counts)",
+		}
+	case stranger != nil:
+		return stranger
+	case unanswered != nil:
+		return unanswered
+	case len(refused) > 0 && !c.controlGiven:
+		return &ConfigError{
+			Field: "control", Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with the credentials given: %v", c.Workload, c.Control, someOf(refused, 4), cause),
+			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " + c.Control,
+		}
+	}
+	return nil
+}
+
+// slowAccounts says, once, which accounts have not answered for as long as controlSlow.
+type slowAccounts struct {
+	timer *time.Timer
+
+	mu    sync.Mutex // guards what follows
+	asked map[string]bool
+}
+
+func (c *Config) sayWhoIsSlow() *slowAccounts {
+	s := &slowAccounts{asked: map[string]bool{}}
+	s.timer = time.AfterFunc(controlSlow, func() {
+		s.mu.Lock()
+		names := slices.Sorted(maps.Keys(s.asked))
+		s.mu.Unlock()
+		if len(names) > 0 {
+			c.Log.Warn("waiting for accounts to answer, because the workload may be there", "accounts", someOf(names, 10))
+		}
+	})
+	return s
+}
+
+func (s *slowAccounts) begin(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[name] = true
+}
+
+func (s *slowAccounts) end(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.asked, name)
+}
+
+func (s *slowAccounts) stop() { s.timer.Stop() }
+
+// hasWorkload looks into one account. A row that cannot be read is one all the same.
+func hasWorkload(ctx context.Context, a Account, c *Config) (there bool, err error) {
+	_, err = lookInto(ctx, a, c)
+	switch {
+	case err == nil, errors.Is(err, control.ErrCorrupt), errors.Is(err, control.ErrDeleting):
+		return true, nil
+	case errors.Is(err, control.ErrNoWorkload):
+		return false, nil
+	}
+	return false, err
+}
+
+// lookInto reads the row that the workload would have in an account.
+func lookInto(ctx context.Context, a Account, c *Config) (w *control.Workload, err error) {
+	err = within(ctx, func(ctx context.Context) (err error) {
+		w, err = control.LoadWorkload(ctx, c.tableIn(a), c.Workload)
+		return err
+	})
+	return w, err
+}
+
+// tableIn gives the table in which an account would have the workload's rows.
+func (c *Config) tableIn(a Account) storage.Table {
+	table := a.Storage.Table(control.TableName)
+	if draw := c.seeding.draw; draw != nil {
+		table = control.Seeded(table, draw)
+	}
+	return table
+}
+
+// announce changes the anchor in another account, which a maker has done before it looks there.
+func (c *Config) announce(ctx context.Context, m *control.Maker, a Account) error {
+	return within(ctx, func(ctx context.Context) error { return m.Announce(ctx, c.tableIn(a), c.Workload) })
+}
+
+// maker is by what the workload is made where the configuration expects it, and nowhere else.
+// asking is told each time that other accounts are asked, and gives what is called afterwards.
+func (c *Config) maker(asking func() (asked func())) *control.Maker {
+	m := &control.Maker{Account: c.Control, Known: c.known}
+	m.Absent = func(ctx context.Context, announce bool) error {
+		defer asking()()
+		if announce {
+			return c.beforeMaking(ctx, m)
+		}
+		return c.beforeMaking(ctx, nil)
+	}
+	return m
+}
+
+// known is nil for a configured account. Another one is named in an anchor by who makes, or has
+// made, the workload with a configuration of accounts that are partly others.
+func (c *Config) known(account string) error {
+	if slices.ContainsFunc(c.Accounts, func(a Account) bool { return a.Name == account }) {
+		return nil
+	}
+	return &ConfigError{
+		Field:   "accounts",
+		Problem: fmt.Sprintf("an account of it takes part in workload %q of account %s, which is not among them, so that workload cannot be looked for", c.Workload, account),
+		Fix: fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or use another workload name; "+
+			"or if that account is gone for good, remove what is left: distributor workload delete", account, account),
+	}
+}
+
+// beforeMaking finds that nothing is made that is elsewhere or may be. It
+// waits for an account that does not answer until ctx ends, which is a minute for the row of
+// a workload.
+func (c *Config) beforeMaking(ctx context.Context, m *control.Maker) error {
+	j := jitter(c.Instance)
+	for n := uint64(0); ; n++ {
+		err := c.elsewhere(ctx, m)
+		if err == nil {
+			return nil
+		}
+		wait := j.around(doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere", c.Workload, n)
+		if _, found := errors.AsType[*ConfigError](err); found || !storage.Ambiguous(err) || !waitFor(ctx, wait) {
+			return fmt.Errorf("the workload was not made: %w", err)
+		}
+		if n == 0 {
+			c.Log.Warn("waiting for an account before the workload is made", "error", err)
+		}
+	}
+}
+
+// rivalPatience is how long a start waits for accounts that may have another workload of the same name.
+const rivalPatience = 2 * time.Second
+
+// unrivalled refuses to start where another account has a workload of the same name: two over the same
+// queues take each other's messages for their own. An account that does not answer
+// keeps no process from starting.
+func (c *Config) unrivalled(ctx context.Context, w *control.Workload) error {
+	ctx, cancel := context.WithTimeout(ctx, rivalPatience)
+	defer cancel()
+	found, _ := c.rivals(ctx, w)
+	if len(found) == 0 {
+		return nil
+	}
+	other := found[0].Account
+	return &ConfigError{
+		Field:   "control",
+		Problem: fmt.Sprintf("workload %q is in account %s, and another one of that name is in account %s", c.Workload, c.Control, other),
+		Fix: fmt.Sprintf("see which one is meant (distributor workload show, with control: %s and with control: %s), stop all processes of the other one, "+
+			"and delete it with its account as control: distributor workload delete (queues that both use stay)", c.Control, other),
+	}
+}
+
+// withAdvice tells what to do about a workload that is not there.
+func withAdvice(ctx context.Context, cfg *Config, err error) error {
+	switch {
+	case errors.Is(err, control.ErrNoWorkload):
+		if there, ok := errors.AsType[*ConfigError](cfg.elsewhere(ctx, nil)); ok && strings.Contains(there.Problem, "is in account") {
+			return there
+		}
+		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration", err, cfg.Control)
+	case err != nil:
+		return fmt.Errorf("control account %s: %w", cfg.Control, err)
+	}
+	return nil
+}
