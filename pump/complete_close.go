@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -71,6 +72,8 @@ type closer struct {
 	far     func(context.Context) (horizon, error)
 	horizon horizon
 	waits   waits
+	// unfinished is how many runs wait for their ends, for whoever looks at this process.
+	unfinished *atomic.Int64
 	// absent are runs that the ledger knows and that have no row, since when.
 	absent map[RunID]time.Time
 }
@@ -94,7 +97,7 @@ type observed struct {
 func newCloser(cfg *Config, f *fleet, w *control.Workload) *closer {
 	return &closer{
 		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == control.DeliverOnce, retain: cfg.Retention,
-		fleet: f, runs: control.NewRuns(f.control, cfg.Workload), log: cfg.Log, known: map[RunID]*observed{}, absent: map[RunID]time.Time{},
+		fleet: f, runs: control.NewRuns(f.control, cfg.Workload), log: cfg.Log, known: map[RunID]*observed{}, absent: map[RunID]time.Time{}, unfinished: new(atomic.Int64),
 	}
 }
 
@@ -121,9 +124,14 @@ func (c *closer) pass(ctx context.Context) (more bool, err error) {
 	}
 	w := &closing{c: c, damaged: damage != nil}
 	c.observe(live, gap)
+	wait := 0
 	for i := range live {
 		w.judge(&live[i])
+		if c.once && waitsForEnd(live[i].State, live[i].Over) {
+			wait++
+		}
 	}
+	c.unfinished.Store(int64(wait))
 	c.tellWaits()
 	w.strangers()
 	more, err = w.carryOut(ctx)
@@ -173,7 +181,9 @@ func useAttrs(use control.LedgerUse) []any {
 }
 
 // pressed reports whether a segment is near a bound.
-func (c *closer) pressed() bool { return c.use.Fullest() >= pressure }
+func (c *closer) pressed() bool { return pressed(c.use) }
+
+func pressed(use control.LedgerUse) bool { return use.Fullest() >= pressure }
 
 // observe notes what is the same as in the last look.
 func (c *closer) observe(live []control.LiveRun, gap time.Duration) {
@@ -238,8 +248,10 @@ func (c *closer) patience(l *control.LiveRun) time.Duration {
 }
 
 // quietFor is how long nothing of a run must happen until it is over.
-func (c *closer) quietFor() time.Duration {
-	if c.pressed() {
+func (c *closer) quietFor() time.Duration { return quietFor(c.use) }
+
+func quietFor(use control.LedgerUse) time.Duration {
+	if pressed(use) {
 		return overPressed
 	}
 	return overAfter
@@ -254,6 +266,7 @@ func (c *closer) keep(ctx context.Context, j jitter, mine func(context.Context) 
 			clear(c.known) // what others see meanwhile is not observed here
 			c.wrote = false
 			c.looked = time.Time{}
+			c.unfinished.Store(0)
 			continue
 		}
 		more, err := c.pass(ctx)

@@ -62,6 +62,7 @@ func (c *closer) tellRetired(removed int) {
 // That two believe so for a while costs some reads.
 func (r *processing) closeRuns(ctx context.Context) {
 	c := newCloser(r.cfg, r.fleet, r.workload)
+	c.unfinished = &r.unfinished
 	c.horizonBy(func(context.Context) (*control.View, error) { return r.member.Load().view(), nil })
 	c.keep(ctx, r.jitter, func(context.Context) bool {
 		m := r.member.Load()

@@ -128,6 +128,8 @@ type processing struct {
 	hand  *hand // messages in hand
 	began time.Time
 
+	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
+
 	// endRun ends Run's own context, with the error that Run returns then.
 	endRun context.CancelCauseFunc
 	// Three contexts that end one after the other: Run's own ends getting; work

@@ -41,6 +41,9 @@ type ProcessorState struct {
 	StatesFull int     `json:"statesFull"`
 	// Ledger is what the fullest of its segments uses of its ledger's bounds; zeros without a ledger.
 	Ledger LedgerStatus `json:"ledger"`
+	// RunsUnfinished is how many runs nobody continues and are not over yet. The processor of rank 0 knows, which
+	// ends them; others say 0.
+	RunsUnfinished int `json:"runsUnfinished"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment keeps as many
 	// names of done ones as it may (mode once): their deletes were not acknowledged.
 	ForeignWaits int `json:"foreignWaits"`
@@ -125,6 +128,7 @@ func (p *Processor) State() ProcessorState {
 	_, retry := r.terms.backoff(0)
 	s.Latency = r.latency.lately()
 	s.Handlers = r.o.Concurrency
+	s.RunsUnfinished = int(r.unfinished.Load())
 	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.lease().Seconds(), r.terms.task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:

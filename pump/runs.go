@@ -31,6 +31,9 @@ type RunInfo struct {
 	Quarantined *uint64 `json:"quarantined"`
 	// Drop: it was ended, and what is met of it is dropped.
 	Drop bool `json:"drop"`
+	// WaitsFor says, for people, when it ends and what holds that back. Empty of a run that somebody continues or
+	// that is over, and in a list.
+	WaitsFor string `json:"waitsFor"`
 }
 
 // RunStates are the states that a run may be in.
@@ -228,5 +231,7 @@ func (o *openedRuns) show(ctx context.Context, id RunID) (RunInfo, error) {
 		p := progressOf(&run, done, quarantined)
 		i.Done, i.Quarantined = &p.Done, &p.Quarantined
 	}
-	return i, damage
+	waits, err := o.endOf(ctx, &run)
+	i.WaitsFor = waits
+	return i, errors.Join(err, damage)
 }

@@ -32,6 +32,8 @@ type Status struct {
 	Unowned []uint32 `json:"unowned"`
 	// Spilled is how many segments have messages in another queue than their home (P6.3).
 	Spilled int `json:"spilled"`
+	// Ends is what holds back the ends of runs that nobody continues.
+	Ends EndsStatus `json:"ends"`
 	// Ledger is what the fullest segment uses of its ledger's bounds. Null in delivery mode at-least-once, and if the
 	// ledger could not be read.
 	Ledger *LedgerStatus `json:"ledger"`

@@ -54,6 +54,8 @@ type statusReader struct {
 	runs          []control.Run
 	tallies       map[RunID]control.Tally
 	recorded      *control.Sums // nil: not known
+	waiting       int           // runs that wait for their ends
+	endings       []unended     // the first of them
 	gates         []control.GateState
 	claims        []control.ClaimState
 	accounts      []AccountStatus
@@ -88,6 +90,7 @@ func (r *statusReader) read(ctx context.Context) (*Status, error) {
 		part("the server's time", r.readTime)
 		part("the election", r.readElection)
 		part("the runs", r.readRuns)
+		part("the ends of runs", r.readEnds)
 		part("the gates", r.readGates)
 		part("the claims", r.readClaims)
 	}
@@ -231,6 +234,7 @@ func (r *statusReader) status() *Status {
 		s.Ledger = &use
 	}
 	r.runStatuses(s)
+	r.ends(s)
 	for _, k := range r.claims {
 		s.Keys = append(s.Keys, keyStatus(k))
 	}

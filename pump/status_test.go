@@ -449,7 +449,7 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 // TestTheNamesOfTheStatusAsJSONStay: scripts read them.
 func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
 	full := Status{
-		Ledger: &LedgerStatus{}, Runs: []RunStatus{{Exact: &RunProgress{}}}, Instances: []InstanceStatus{{Demand: map[string]float64{}}}, Accounts: []AccountStatus{{ByQueue: []QueueStatus{{}}}},
+		Ends: EndsStatus{Runs: []RunEnd{{}}}, Ledger: &LedgerStatus{}, Runs: []RunStatus{{Exact: &RunProgress{}}}, Instances: []InstanceStatus{{Demand: map[string]float64{}}}, Accounts: []AccountStatus{{ByQueue: []QueueStatus{{}}}},
 		Gates: []GateStatus{{}}, Keys: []KeyStatus{{}}, Unowned: []uint32{}, Problems: []string{},
 	}
 	text, err := json.Marshal(full)

@@ -77,7 +77,8 @@ func runLine(r *pump.RunInfo) string {
 }
 
 func runsShow() *cobra.Command {
-	return runCommand("show RUN", "Show a run", `Show a run: its state, how far it is, and who made it. RUN is its id,
+	return runCommand("show RUN", "Show a run", `Show a run: its state, how far it is, who made it, and of one that nobody
+continues when it ends and what that waits for. RUN is its id,
 or the beginning of it that no other has: 4 digits or more.`,
 		`  distributor runs show 0123456789ab --config pump.yaml`, nil,
 		func(ctx context.Context, cfg pump.Config, id string) (pump.RunInfo, error) {
@@ -151,6 +152,7 @@ func printRun(out io.Writer, r *pump.RunInfo) error {
 		line("what is met", "is dropped")
 	}
 	line("note", plain(r.Note))
+	line("waits for", plain(r.WaitsFor))
 	_, err := io.WriteString(out, b.String())
 	return err
 }

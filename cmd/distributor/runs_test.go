@@ -43,6 +43,9 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	if got := d.ok("runs", "end", short, "--drop"); !strings.Contains(got, "ended by") {
 		t.Errorf("runs end: %s", got)
 	}
+	if got := d.ok("runs", "show", short); !strings.Contains(got, "waits for") || !strings.Contains(got, "segment 0, which no processor holds") {
+		t.Errorf("runs show of an ended run: %s", got)
+	}
 	d.fails(false, "ended", "wait", short)
 
 	// another run whose id begins in the same way

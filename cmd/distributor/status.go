@@ -42,6 +42,9 @@ process is asked, and an account that does not answer is shown as dark.
   IN FLIGHT  hidden messages together, and shows 32 of the visible ones. Where
              more are visible, only bounds are known: at least ≥ are visible,
              at most ≤ are in flight, which is being handled, or put back for later
+  ENDING     runs that nobody continues, with delivery: once: until each ends it takes
+             room in the ledger. It ends when the queues are read beyond the LAST SIGN
+             of it and then nothing of it is met for a quiet time, NOT BEFORE a time
   OLDEST     age of the oldest visible message that was shown
   BUDGET     what all processes would ask of the account now, as a part of its limit;
              without those that wait at a gate or have only just come

@@ -29,6 +29,7 @@ func (c screen) draw(w io.Writer, s *pump.Status) {
 		c.wrap(w, "! ", plain(p))
 	}
 	c.runs(w, s, now)
+	c.ends(w, s, now)
 	c.instances(w, s)
 	c.accounts(w, s)
 	c.gates(w, s, now)
@@ -148,6 +149,30 @@ func (c screen) runs(w io.Writer, s *pump.Status, now time.Time) {
 		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, handled, done, left, percent, note)
 	}
 	c.section(w, &t)
+}
+
+// ends are runs that nobody continues, and what holds their ends back: the queue that is read least far
+// is one for all of them.
+func (c screen) ends(w io.Writer, s *pump.Status, now time.Time) {
+	t := table{columns: []column{{title: "ENDING"}, {title: "STATE"}, {title: "LAST SIGN"}, {title: "NOT BEFORE"}, {title: "WAITS FOR", shrink: 8}}}
+	for _, e := range s.Ends.Runs {
+		waits := "a quiet time"
+		if e.WaitsFor == "reading" {
+			waits = "the queues to be read"
+		}
+		t.add(shortRun(e.ID), plain(e.State), timeText(e.LastSign, now), timeText(e.NotBefore, now), waits)
+	}
+	c.section(w, &t)
+	if rest := s.Ends.Waiting - len(s.Ends.Runs); rest > 0 {
+		c.wrap(w, "", fmt.Sprintf("and %s more", cli.Plural(int64(rest), "run")))
+	}
+	if s.Ends.HeldBackBy != "" {
+		text := "held back by " + plain(s.Ends.HeldBackBy)
+		if s.Ends.BehindSeconds != nil {
+			text += ": messages may wait there for " + ageText(*s.Ends.BehindSeconds)
+		}
+		c.wrap(w, "", text+"; distributor runs end RUN ends a run now")
+	}
 }
 
 // exactCells is how far a run is where that is known: then what the processors have

@@ -115,6 +115,10 @@ func exact() *pump.Status {
 		{ID: "11111111111111111111111111111111", Mode: "once", State: "closed", Started: noon.Add(-30 * time.Hour), Sent: new(uint64(5000)), Handled: 5000, Exact: of(5000, 5000, 0)},
 		{ID: "00000000000000000000000000000001", Mode: "once", State: "broken", Started: noon.Add(-31 * time.Hour), Exact: &pump.RunProgress{Done: 17}, Note: "read 20 tasks, acknowledged 17 of them (3 envelopes by this process): stopped before the end of the source"},
 	}
+	s.Ends = pump.EndsStatus{Waiting: 14, HeldBackBy: "queue simulated2/test-01, which desk-5-0a0b0c0e reads", BehindSeconds: new(7321.), Runs: []pump.RunEnd{
+		{ID: "00000000000000000000000000000001", State: "broken", LastSign: noon.Add(-31 * time.Hour), WaitsFor: "quiet", NotBefore: noon.Add(-30 * time.Hour)},
+		{ID: "44444444444444444444444444444444", State: "abandoned", LastSign: noon.Add(-time.Hour), WaitsFor: "reading", NotBefore: noon.Add(time.Hour)},
+	}}
 	return s
 }
 

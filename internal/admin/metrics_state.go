@@ -63,6 +63,7 @@ var processorSamples = []sample[pump.ProcessorState]{
 	gauge("ledger_runs_used", "The part of the live runs that it may have, from 0 to 1; from 0.5 on runs that nobody continues end sooner, at 1 tasks of further runs wait.", func(s pump.ProcessorState) float64 { return part(s.Ledger.Runs, s.Ledger.RunsMost) }),
 	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.", func(s pump.ProcessorState) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
 	gauge("ledger_bytes_used", "The part of the bytes of records that it may have, from 0; at 1 nothing more is begun that needs another record.", func(s pump.ProcessorState) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
+	gauge("runs_unfinished", "Runs that nobody continues and that are not over yet; the processor of rank 0 knows, which ends them, others say 0.", func(s pump.ProcessorState) float64 { return float64(s.RunsUnfinished) }),
 	gauge("foreign_waits", "Segments in which foreign messages have lately waited, because deletes of done ones were not acknowledged.", func(s pump.ProcessorState) float64 { return float64(s.ForeignWaits) }),
 	counter("messages_received_total", "Messages received.", func(s pump.ProcessorState) float64 { return float64(s.Done.Envelopes) }),
 	counter("messages_foreign_total", "Messages received that no distributor made.", func(s pump.ProcessorState) float64 { return float64(s.Done.Foreign) }),

@@ -73,30 +73,43 @@ func NoteTally(ctx context.Context, t storage.Table, workload string, run codec.
 // cannot be read are part of the error, and the others are given all the same. It
 // gives up after a minute.
 func Tallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (map[string]Tally, error) {
+	found, _, err := readTallies(ctx, t, workload, run)
+	return found, err
+}
+
+func readTallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (found map[string]Tally, last time.Time, err error) {
 	if err := checkWorkloadName(workload); err != nil {
-		return nil, err
+		return nil, last, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		found, bad, err := findTallies(ctx, t, workload, run)
+		found, last, bad, err := findTallies(ctx, t, workload, run)
 		if storage.Is(err, storage.Missing) {
-			return nil, nil // without the table there is none either
+			return nil, last, nil // without the table there is none either
 		}
 		if err == nil {
 			err = errors.Join(bad...)
 		}
 		if err == nil {
-			return found, nil
+			return found, last, nil
 		}
 		if ctx.Err() != nil || !mayRetry(err) {
-			return found, fmt.Errorf("tallies of run %s: %w", run, err)
+			return found, last, fmt.Errorf("tallies of run %s: %w", run, err)
 		}
 		drawOf(t).pause(ctx, tallyPartition(workload), attempt, requestTimeout/5, err)
 	}
 }
 
-func findTallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (found map[string]Tally, bad []error, err error) {
+// LastNoted is when something of a run was noted last, or until when something of it is hidden, by the
+// server's clock; zero if nothing was. Rows that cannot be read are part of the error, beside
+// what the others say. It gives up after a minute.
+func LastNoted(ctx context.Context, t storage.Table, workload string, run codec.RunID) (last time.Time, err error) {
+	_, last, err = readTallies(ctx, t, workload, run)
+	return last, err
+}
+
+func findTallies(ctx context.Context, t storage.Table, workload string, run codec.RunID) (found map[string]Tally, last time.Time, bad []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout) // a request a thousand rows
 	defer cancel()
 	found = map[string]Tally{}
@@ -104,19 +117,22 @@ func findTallies(ctx context.Context, t storage.Table, workload string, run code
 	q := storage.Query{Partition: tallyPartition(workload), From: first, To: run.String() + "~"} // '.' < '~'
 	for e, err := range t.Query(ctx, q) {
 		if err != nil {
-			return nil, nil, err
+			return nil, last, nil, err
 		}
 		instance, tally, err := decodeTally(e, first)
 		if err != nil {
 			bad = append(bad, fmt.Errorf("row %s/%s: %w", e.Partition, e.Row, err))
 		} else {
 			found[instance] = tally
+			if at := e.Modified.Add(tally.Hides); at.After(last) {
+				last = at
+			}
 		}
 		if len(found)+len(bad) > maxTallies {
-			return nil, nil, errors.New("more rows than any run has instances")
+			return nil, last, nil, errors.New("more rows than any run has instances")
 		}
 	}
-	return found, bad, nil
+	return found, last, bad, nil
 }
 
 // decodeTally reads a row whose key begins with first.

@@ -31,8 +31,10 @@ type LiveRun struct {
 	Drop, Over     bool
 	Beat           time.Duration
 	Epoch          uint64
-	// Version is another one after each beat and each change of the run.
+	// Version is another one after each beat and each change of the run, and Changed when that was, by
+	// the server's clock.
 	Version storage.ETag
+	Changed time.Time
 	// Err is why the row cannot be read; then only ID and Version are known.
 	Err error
 }
@@ -79,7 +81,7 @@ func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 			}
 			f := &fields{props: e.Properties}
 			l := readFormat(f, readLive)
-			l.ID, l.Version = id, e.ETag
+			l.ID, l.Version, l.Changed = id, e.ETag, e.Modified
 			if f.err != nil {
 				l.Err = damaged(r.table, e.Partition, e.Row, f.err)
 			}
