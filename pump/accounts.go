@@ -163,8 +163,12 @@ func AddAccount(ctx context.Context, cfg Config, name string) (AccountChange, er
 		}
 		return shards, hasRoom(m, name, shards)
 	})
-	if err != nil || !c.Changed {
+	if err != nil {
 		return c, err
+	}
+	o.placeAnchor(ctx, name)
+	if !c.Changed {
+		return c, nil
 	}
 	return c, o.stillKnownToAll(ctx, name)
 }

@@ -50,7 +50,8 @@ func (p RemoveProgress) Messages() (n int64) {
 // enough and every queue of it, quarantine included, is empty; else it is an
 // [*AccountError] that names what is left, or waits for that. Its queues stay where they
 // are. The control account cannot be removed. To remove an account that the workload does
-// not use is success.
+// not use is success. An error beside a change is that the account is out of the workload, and that its
+// anchor may be left (P6.7): made again, the removal finishes that.
 func RemoveAccount(ctx context.Context, cfg Config, name string, opts RemoveOptions) (AccountChange, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {
@@ -66,7 +67,13 @@ func RemoveAccount(ctx context.Context, cfg Config, name string, opts RemoveOpti
 	if err != nil {
 		return AccountChange{}, err
 	}
-	return o.remove(ctx, name, version)
+	// Noted before the change: who adds the account after it changes the anchor, which then stays.
+	anchor := o.noteAnchor(ctx, name)
+	change, err := o.remove(ctx, name, version)
+	if err == nil {
+		err = anchor.remove(ctx)
+	}
+	return change, err
 }
 
 // WaitDrained waits until an account that drains may be removed, as long as ctx lasts;

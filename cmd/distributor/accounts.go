@@ -152,8 +152,9 @@ func accountsRemove() *cobra.Command {
 		Short: "Take an account that is drained out of the workload",
 		Long: `Take an account out of the workload. It must have been draining for 40 seconds, and
 every queue of it must be empty, that of quarantined messages too; otherwise the
-command says what is left, or waits with --wait. The queues themselves stay where they are.
-Only then take it out of the configuration. The control account, which
+command says what is left, or waits with --wait. The queues themselves stay where they are,
+the workload's anchor goes; if the account's table does not answer, the command says so and
+is run again. Only then take it out of the configuration. The control account, which
 holds the workload's rows, cannot be removed.`,
 		Example: `  distributor accounts remove acct02 --config pump.yaml
   distributor accounts remove acct02 --config pump.yaml --wait --yes`,

@@ -192,6 +192,42 @@ func (m *Maker) Announce(ctx context.Context, t storage.Table, workload string) 
 	}
 }
 
+// PlaceAnchor changes the anchor in an account that a workload was given after it was made, so that it
+// says the same there as elsewhere: the workload is in the account of this name. An anchor that names
+// another account stays.
+func PlaceAnchor(ctx context.Context, t storage.Table, workload, account string) error {
+	r := anchorRowOf(t, workload)
+	for {
+		v, err := r.mustReadOrCreate(ctx)
+		if err == nil && (v.absent() || v.value.account == account) {
+			_, err = r.tryWrite(ctx, v, anchorRow{account})
+		}
+		if !errors.Is(err, errLost) {
+			return err
+		}
+	}
+}
+
+// NoteAnchor reads the anchor in an account that a workload will use no more, and gives what removes it if it
+// is still as it was read: not after [PlaceAnchor]. An anchor that names another account than the one
+// that the workload is in stays. That there is none is no error.
+func NoteAnchor(ctx context.Context, t storage.Table, workload, account string) (remove func(context.Context) error, err error) {
+	r := anchorRowOf(t, workload)
+	v, err := r.mustRead(ctx)
+	if storage.Is(err, storage.Missing) || err == nil && v.value.account != account {
+		return func(context.Context) error { return nil }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		if err := r.tryRemove(ctx, v); !errors.Is(err, errLost) {
+			return err
+		}
+		return nil
+	}, nil
+}
+
 const anchorKey = "anchor"
 
 // anchorRow names the account of the maker that wrote it last.
