@@ -34,7 +34,7 @@ test: azurite ## run all tests: units, conformance on the simulator and on Azuri
 
 # Tests that count what large clusters do in virtual time: ten times as slow under
 # the race detector, and the smaller clusters beside them run the same code.
-COUNTING = ^Test(WhatIsStoredOf|ASegmentWithAll|AnIdleFleet|P82AnIdle|P82ALarge|P7WhatADeadOwner|Limits|APlanIsWhat|APlateauIs)
+COUNTING = ^Test(AThousand|WhatIsStoredOf|ASegmentWithAll|AnIdleFleet|P82AnIdle|P82ALarge|P7WhatADeadOwner|Limits|APlanIsWhat|APlateauIs)
 
 test-race: azurite ## run all tests under the race detector
 	$(GO) test -timeout 60m -race -skip '$(COUNTING)' ./...

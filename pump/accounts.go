@@ -334,13 +334,37 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 			without = append(without, m.Instance)
 		}
 	}
+	senders, err := o.senders(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range senders {
+		if !slices.Contains(l.Accounts, name) {
+			without = append(without, l.Instance)
+		}
+	}
 	if len(without) == 0 {
 		return nil
 	}
 	return &AccountError{
-		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members), someOf(without, 10)),
+		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members)+len(senders), someOf(without, 10)),
 		Fix: "add it to their configuration and restart them, one after another, then try again (one that is dead leaves the list a lease after its last beat)",
 	}
+}
+
+// senders are the runs of live processes that are no members.
+func (o *accountsOf) senders(ctx context.Context) ([]control.LiveRun, error) {
+	live, err := control.NewRuns(o.fleet.control, o.cfg.Workload).Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	server, _, err := control.ServerTime(ctx, o.fleet.control, o.cfg.Workload)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(live, func(l control.LiveRun) bool {
+		return l.State != control.RunOpen || len(l.Accounts) == 0 || l.Silent(server, silentBeats)
+	}), nil
 }
 
 // someOf names the first of many.

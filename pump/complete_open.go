@@ -36,7 +36,11 @@ func atWork(ctx context.Context, cfg *Config, f *fleet, run *control.Run, lease 
 	if i >= 0 && !v.Members[i].Silent(now) {
 		return run.Instance, nil
 	}
-	return "", nil
+	l, ok, err := control.NewRuns(f.control, cfg.Workload).LiveOf(ctx, run.ID)
+	if err == nil && ok && run.Mode == modeClient && !l.Silent(now, silentBeats) {
+		return run.Instance, nil
+	}
+	return "", err
 }
 
 // orphanLook is how often who waits for an open run asks whether anybody still sends it.

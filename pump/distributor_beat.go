@@ -32,7 +32,7 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 	g.Go(func() {
 		j := jitter(r.d.cfg.Instance)
 		for n := uint64(0); waitFor(ctx, j.around(every, "beat", name, n)); n++ {
-			err := r.runs.Beat(ctx, r.id, every)
+			err := r.runs.Beat(ctx, r.id, r.pulse(every))
 			switch {
 			case ctx.Err() != nil || err == nil:
 			case errors.Is(err, control.ErrRunState), errors.Is(err, control.ErrNoRun):
@@ -47,4 +47,13 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 		cancel()
 		g.Wait()
 	}
+}
+
+// pulse is what a beat says. A guest of the cluster has no other row to say it in.
+func (r *distribution) pulse(every time.Duration) control.Pulse {
+	p := control.Pulse{Every: every, Put: uint64(r.count.acked.Load())}
+	if s := r.d.running.Load(); s != nil && s.guest() {
+		p.Accounts = r.d.fleet.names
+	}
+	return p
 }

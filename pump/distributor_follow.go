@@ -115,10 +115,14 @@ func (r *distribution) markWanted(ctx context.Context) (marked int, err error) {
 			continue
 		}
 		s := r.d.running.Load()
-		if s == nil || s.member.Load() == nil {
+		if s == nil {
 			return marked, errOutside
 		}
-		if err := s.member.Load().markSpill(ctx, segments, choice); err != nil {
+		m := s.member.Load()
+		if m == nil {
+			return marked, errOutside // a guest whose queues are in trouble joins
+		}
+		if err := m.markSpill(ctx, segments, choice); err != nil {
 			return marked, err
 		}
 		r.d.router.marked(segments, choice)

@@ -17,16 +17,24 @@ import (
 // which is its part in the cluster. A distributor is a member for its share of
 // the budgets (P8.1), for marks (P6.3), for nudges (P8.2) and to be seen, and does
 // without all that as long as it cannot join: thousands of clients may distribute
-// by themselves (origins H6), and none of them shall wait for a row.
+// by themselves (origins H6), and none of them shall wait for a row. A sender joins only
+// while it needs to (sender_guest.go).
 type sending struct {
 	d      *Distributor
 	member atomic.Pointer[member] // nil until joined
 	tasks  atomic.Uint64          // acknowledged
 
-	ctx    context.Context // its end is the end of joining
-	stop   context.CancelFunc
-	once   sync.Once
-	joined chan struct{} // closed when it is a member, or will not be one any more
+	visits bool                         // a guest until it needs to be a member
+	seen   atomic.Pointer[control.View] // a guest's last look
+	put    atomic.Bool                  // something since then
+	nudges *nudger                      // a guest's
+
+	ctx     context.Context // its end is the end of joining
+	stop    context.CancelFunc
+	once    sync.Once
+	wg      sync.WaitGroup // what joins
+	arrive  sync.Once
+	arrives chan struct{} // closed when the cluster was seen, or will not be any more
 
 	mu     sync.Mutex  // guards waiting
 	unsaid []unsaidPut // acknowledged before it was known whom that concerns
@@ -49,7 +57,7 @@ const (
 )
 
 func newSending(d *Distributor) *sending {
-	s := &sending{d: d, joined: make(chan struct{})}
+	s := &sending{d: d, visits: d.mode == modeClient, arrives: make(chan struct{}), nudges: newNudger(context.Background(), &d.cfg)}
 	s.ctx, s.stop = context.WithCancel(context.Background()) // its end is end's business, not that of Run's context
 	return s
 }
@@ -58,12 +66,18 @@ func newSending(d *Distributor) *sending {
 // cluster's rows can be reached.
 func (s *sending) join() {
 	s.once.Do(func() {
-		go func() {
-			defer close(s.joined)
-			s.enter()
-		}()
+		s.wg.Go(func() {
+			defer s.arrived()
+			if s.visits {
+				s.visit()
+			} else {
+				s.enter()
+			}
+		})
 	})
 }
+
+func (s *sending) arrived() { s.arrive.Do(func() { close(s.arrives) }) }
 
 func (s *sending) enter() {
 	d := s.d
@@ -83,17 +97,28 @@ func (s *sending) enter() {
 // changed takes a look at the cluster. The first tells whom the puts before it concern.
 func (s *sending) changed(v *control.View) {
 	s.d.router.see(v)
-	m := s.member.Load()
-	if m == nil {
-		return
+	if s.member.Load() != nil {
+		s.sayAll(v)
 	}
+}
+
+// sayAll tells whom the puts before a look concern.
+func (s *sending) sayAll(v *control.View) {
 	s.mu.Lock()
 	unsaid := s.unsaid
 	s.unsaid = nil
 	s.mu.Unlock()
 	for _, u := range unsaid {
-		s.say(m, v, u)
+		s.say(v, u)
 	}
+}
+
+// view is what is known of the cluster; nil: nothing.
+func (s *sending) view() *control.View {
+	if m := s.member.Load(); m != nil {
+		return m.view()
+	}
+	return s.seen.Load()
 }
 
 const (
@@ -107,7 +132,7 @@ const (
 
 // end ends the membership. Ctx is Run's.
 func (s *sending) end(ctx context.Context) {
-	s.once.Do(func() { close(s.joined) }) // it never began to
+	s.once.Do(s.arrived) // it never began to join
 	s.mu.Lock()
 	unsaid := len(s.unsaid) > 0
 	s.mu.Unlock()
@@ -115,13 +140,19 @@ func (s *sending) end(ctx context.Context) {
 		last := time.NewTimer(sayLast)
 		defer last.Stop()
 		select {
-		case <-s.joined:
+		case <-s.arrives:
 		case <-last.C:
 		}
 	}
 	s.stop()
-	<-s.joined
-	if m := s.member.Load(); m != nil {
+	s.wg.Wait()
+	s.leave(ctx)
+	s.nudges.close()
+}
+
+// leave ends the membership if there is one.
+func (s *sending) leave(ctx context.Context) {
+	if m := s.member.Swap(nil); m != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveSlow)
 		defer cancel()
 		m.leave(ctx)
@@ -132,11 +163,10 @@ func (s *sending) end(ctx context.Context) {
 func (s *sending) landed(c *parcel) {
 	s.tasks.Add(uint64(c.tasks))
 	u := unsaidPut{c.box, c.segment}
-	if m := s.member.Load(); m != nil {
-		if v := m.view(); v != nil {
-			s.say(m, v, u)
-			return
-		}
+	s.put.Store(true)
+	if v := s.view(); v != nil {
+		s.say(v, u)
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,14 +177,19 @@ func (s *sending) landed(c *parcel) {
 
 // say tells the owner of a segment of a message in a queue, unless it has had
 // another there from this process just before.
-func (s *sending) say(m *member, v *control.View, u unsaidPut) {
+func (s *sending) say(v *control.View, u unsaidPut) {
 	owner := ""
 	if by, ok := v.OwnerOf(u.segment); ok {
 		owner = by.Instance
 	}
-	if u.box.quiet(owner) {
-		m.nudgeOwner(u.box.shard, u.segment)
+	if !u.box.quiet(owner) {
+		return
 	}
+	nudges := s.nudges
+	if m := s.member.Load(); m != nil {
+		nudges = m.nudges
+	}
+	nudges.nudgeOwner(v, s.d.cfg.Instance, u.box.shard, u.segment)
 }
 
 // report is what a distributor says of itself in each beat.
@@ -217,13 +252,7 @@ func (r *router) see(v *control.View) {
 	if v.Read.Before(r.viewed) {
 		return
 	}
-	r.viewed = v.Read
-	r.reads.Store(commonFormat(v))
-	if limits := envelopeLimits(v); limits != nil {
-		r.limits.Store(&limits)
-	} else {
-		r.limits.Store(nil)
-	}
+	r.heed(v)
 	same := slices.Equal(r.spills, v.Spills)
 	r.spills = v.Spills
 	for m, at := range r.own {
@@ -235,4 +264,33 @@ func (r *router) see(v *control.View) {
 	if !r.take(v.Workload) && !same {
 		r.remake()
 	}
+}
+
+// heed takes what processors say of themselves; r.mu is held.
+func (r *router) heed(v *control.View) {
+	r.viewed = v.Read
+	r.reads.Store(commonFormat(v))
+	if limits := envelopeLimits(v); limits != nil {
+		r.limits.Store(&limits)
+	} else {
+		r.limits.Store(nil)
+	}
+}
+
+// glance takes what a guest has read of the cluster, without the marks: it looks too seldom to
+// know which of them stand.
+func (r *router) glance(v *control.View) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heed(v)
+	r.take(v.Workload)
+}
+
+// alone says that nobody learns any more which marks stand.
+func (r *router) alone() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spills = nil
+	clear(r.own)
+	r.remake()
 }

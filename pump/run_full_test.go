@@ -20,7 +20,7 @@ func (w *world) crowd(segment uint32, most int) (ids []RunID, alive *sync.Map) {
 	var entries []*control.Entry
 	for range most {
 		id := w.manyRun()
-		if err := w.allRuns().Beat(w.t.Context(), id, beat); err != nil {
+		if err := w.allRuns().Beat(w.t.Context(), id, control.Pulse{Every: beat}); err != nil {
 			w.t.Fatal(err)
 		}
 		entries = append(entries, &control.Entry{Segment: segment, Epoch: 1, Run: id, Done: codec.MakeNSet(0)})
@@ -37,7 +37,7 @@ func (w *world) crowd(segment uint32, most int) (ids []RunID, alive *sync.Map) {
 	go func() {
 		for waitFor(w.t.Context(), beat) {
 			alive.Range(func(id, _ any) bool {
-				if runs.Beat(w.t.Context(), id.(RunID), beat) != nil {
+				if runs.Beat(w.t.Context(), id.(RunID), control.Pulse{Every: beat}) != nil {
 					alive.Delete(id)
 				}
 				return true
@@ -84,7 +84,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		w.within(2*overPressed, "both have room, one after the other", func() bool { return h.tasks() == 4 && w.left() == 0 })
 
 		last := w.manyRun() // fills it again
-		if err := w.allRuns().Beat(t.Context(), last, time.Minute); err != nil {
+		if err := w.allRuns().Beat(t.Context(), last, control.Pulse{Every: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		alive.Store(last, true)

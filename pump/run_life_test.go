@@ -125,7 +125,7 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 		c := w.closer("c")
 		after := func(d time.Duration) control.RunState {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closeEvery) {
-				if err := runs.Beat(t.Context(), there, 15*time.Second); err != nil {
+				if err := runs.Beat(t.Context(), there, control.Pulse{Every: 15 * time.Second}); err != nil {
 					t.Error(err)
 				}
 				c.mustPass(t)

@@ -24,6 +24,9 @@ type SenderOptions struct {
 	Pack int
 }
 
+// modeClient is the mode of a run that a sender made.
+const modeClient = "client"
+
 const defaultLinger = 10 * time.Millisecond
 
 // Sender sends tasks as they come up in a program, many small sends in one run (P1.1): the
@@ -61,7 +64,7 @@ func NewSender(cfg Config, o SenderOptions) (*Sender, error) {
 	if s.d, err = NewDistributor(cfg, nil, DistributorOptions{SealAge: o.Linger, Pack: o.Pack}); err != nil {
 		return nil, err
 	}
-	s.d.mode = "client"
+	s.d.mode = modeClient
 	return s, nil
 }
 

@@ -53,9 +53,10 @@ type statusReader struct {
 	electionKnown bool
 	runs          []control.Run
 	tallies       map[RunID]control.Tally
-	recorded      *control.Sums // nil: not known
-	waiting       int           // runs that wait for their ends
-	endings       []unended     // the first of them
+	clients       map[RunID]control.LiveRun // open runs of senders
+	recorded      *control.Sums             // nil: not known
+	waiting       int                       // runs that wait for their ends
+	endings       []unended                 // the first of them
 	gates         []control.GateState
 	claims        []control.ClaimState
 	accounts      []AccountStatus
@@ -139,6 +140,9 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 		return err
 	}
 	r.readRests(ctx)
+	if err := r.readClients(ctx); err != nil {
+		return err
+	}
 	r.tallies = map[RunID]control.Tally{}
 	var bad []error
 	for _, run := range r.runs {
@@ -156,6 +160,25 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 		r.tallies[run.ID] = sum
 	}
 	return errors.Join(bad...)
+}
+
+// readClients reads what senders say of their runs, which need no member row.
+func (r *statusReader) readClients(ctx context.Context) error {
+	r.clients = map[RunID]control.LiveRun{}
+	rows := control.NewRuns(r.table, r.cfg.Workload)
+	for _, run := range r.runs {
+		if run.State != control.RunOpen || run.Mode != modeClient {
+			continue
+		}
+		l, ok, err := rows.LiveOf(ctx, run.ID)
+		if err != nil {
+			return err
+		}
+		if ok && l.Err == nil {
+			r.clients[run.ID] = l
+		}
+	}
+	return nil
 }
 
 // readRecorded reads what the ledger knows of all runs. A damaged segment makes every run
@@ -403,8 +426,12 @@ func (r *statusReader) sentSoFar(run control.Run) (uint64, bool) {
 		}
 		return 0, false
 	}
+	if run.Mode == modeClient {
+		l, ok := r.clients[run.ID]
+		return l.Put, ok
+	}
 	for _, m := range r.view.Members {
-		if (run.Mode == "once" || run.Mode == "client") && m.Role == control.RoleDistributor && m.Instance == run.Instance {
+		if run.Mode == "once" && m.Role == control.RoleDistributor && m.Instance == run.Instance {
 			return m.Tasks, true
 		}
 	}

@@ -59,6 +59,9 @@ func (v *View) Stamp() (newest time.Time) {
 	return newest
 }
 
+// Rows is about how many rows a look at the cluster costs the table.
+func (v *View) Rows() int { return len(v.Members) + ownerRows(len(v.Owners)) + 2 }
+
 // Rank is the rank of an instance among the Processors, -1 if it is none.
 func (v *View) Rank(instance string) int {
 	if i, ok := slices.BinarySearch(v.Processors(), instance); ok {

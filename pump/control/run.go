@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -97,11 +98,12 @@ type Runs struct {
 	workload string
 	epoch    uint64
 	beats    *beats
+	crowd    *atomic.Int64 // how many lived when they were listed last
 }
 
 // NewRuns gives a handle; it makes no request.
 func NewRuns(t storage.Table, workload string) *Runs {
-	return &Runs{table: t, workload: workload, beats: newBeats()}
+	return &Runs{table: t, workload: workload, beats: newBeats(), crowd: new(atomic.Int64)}
 }
 
 // By gives a handle for the leader of a term. What it creates or takes over belongs to that

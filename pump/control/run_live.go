@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,9 @@ type LiveRun struct {
 	Drop, Over     bool
 	Beat           time.Duration
 	Epoch          uint64
+	// Accounts and Put are what the last beat said; see Pulse.
+	Accounts []string
+	Put      uint64
 	// Version is another one after each beat and each change of the run, and Changed when that was, by
 	// the server's clock.
 	Version storage.ETag
@@ -52,7 +56,7 @@ func liveProperties(run Run) map[string]any {
 	return map[string]any{
 		formatProperty: int64(format), "State": string(run.State), "Mode": run.Mode, "Instance": run.Instance,
 		"Tasks": int64(run.Tasks), "Rest": int64(run.Rest), "Drop": run.Drop, "Over": run.Over,
-		"Beat": int64(run.Beat), "Epoch": int64(run.Epoch), "Beats": int64(0),
+		"Beat": int64(run.Beat), "Epoch": int64(run.Epoch), "Beats": int64(0), "Accounts": "", "Put": int64(0),
 	}
 }
 
@@ -60,42 +64,111 @@ func readLive(f *fields) LiveRun {
 	return LiveRun{
 		State: RunState(f.text("State")), Mode: f.text("Mode"), Instance: f.text("Instance"), Tasks: f.count("Tasks"), Rest: f.count("Rest"),
 		Drop: f.flag("Drop"), Over: f.flag("Over"), Beat: f.duration("Beat"), Epoch: f.count("Epoch"),
+		Accounts: strings.Fields(f.text("Accounts")), Put: f.count("Put"),
 	}
 }
 
-// Live gives the runs that are not done with, by id: a request for each thousand. A run that a
+// Live gives the runs that are not done with, by id: a request for each thousand, and where it found
+// hundreds before at least sixteen. A run that a
 // program of before made is not among them until [Runs.Adopt] has put it there.
 func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var found []LiveRun
+	from, parts := livePrefix, r.liveParts()
+	for i, to := range parts {
+		before := len(found)
+		var err error
+		found, err = r.liveBetween(ctx, found, from, to)
+		if storage.Is(err, storage.Missing) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing what lives of %s: %w", r.workload, err)
+		}
+		from = to
+		if i+1 < len(parts) {
+			select {
+			case <-time.After(min(time.Duration(len(found)-before)*liveEach, livePause)):
+			case <-ctx.Done():
+			}
+		}
+	}
+	r.crowd.Store(int64(len(found)))
+	return found, nil
+}
+
+// Where many runs live they are listed in parts, with pauses: a partition gives 2,000 rows a second,
+// and what is taken of that at one stroke the beats of these runs do not get.
+const (
+	liveMany  = 200
+	liveEach  = 2 * time.Millisecond
+	livePause = 150 * time.Millisecond
+)
+
+// liveParts are the ends of the parts in which what lives is listed, by the first digit of the id.
+func (r *Runs) liveParts() []string {
+	if r.crowd.Load() < liveMany {
+		return []string{afterLive}
+	}
+	var ends []string
+	for _, digit := range "123456789abcdef" {
+		ends = append(ends, livePrefix+string(digit))
+	}
+	return append(ends, afterLive)
+}
+
+// liveBetween adds the runs of a part. After a failure it goes on where it was: begun anew,
+// a list of more than a page would never end while the partition is busy.
+func (r *Runs) liveBetween(ctx context.Context, found []LiveRun, from, to string) ([]LiveRun, error) {
 	err := r.insist(ctx, func(ctx context.Context) error {
-		found = found[:0]
-		for e, err := range r.table.Query(ctx, storage.Query{Partition: r.partition(), From: livePrefix, To: afterLive}) {
+		for e, err := range r.table.Query(ctx, storage.Query{Partition: r.partition(), From: from, To: to}) {
 			if err != nil {
 				return err
 			}
+			from = e.Row + "!" // the next key that there can be
 			id, err := codec.ParseRunID(e.Row[len(livePrefix):])
 			if err != nil {
 				continue // no row of ours
 			}
-			f := &fields{props: e.Properties}
-			l := readFormat(f, readLive)
-			l.ID, l.Version, l.Changed = id, e.ETag, e.Modified
-			if f.err != nil {
-				l.Err = damaged(r.table, e.Partition, e.Row, f.err)
-			}
-			found = append(found, l)
+			found = append(found, r.liveFrom(id, e))
 		}
 		return nil
 	})
-	if storage.Is(err, storage.Missing) {
-		return nil, nil
+	return found, err
+}
+
+func (r *Runs) liveFrom(id codec.RunID, e storage.Entity) LiveRun {
+	f := &fields{props: e.Properties}
+	l := readFormat(f, readLive)
+	l.ID, l.Version, l.Changed = id, e.ETag, e.Modified
+	if f.err != nil {
+		l.Err = damaged(r.table, e.Partition, e.Row, f.err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("listing what lives of %s: %w", r.workload, err)
-	}
-	return found, nil
+	return l
+}
+
+// LiveOf gives one run as Live would; false if it is not among those that live.
+func (r *Runs) LiveOf(ctx context.Context, id codec.RunID) (l LiveRun, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = r.insist(ctx, func(ctx context.Context) error {
+		e, err := r.table.Read(ctx, r.partition(), liveKey(id))
+		if storage.Is(err, storage.Gone) {
+			return nil
+		}
+		if err == nil {
+			l, ok = r.liveFrom(id, e), true
+		}
+		return err
+	})
+	return l, ok, err
+}
+
+// Silent reports whether at a time of the server's clock the client or leader of the run has
+// missed so many beats. Of a run that promised none it is always said.
+func (l *LiveRun) Silent(now time.Time, beats int) bool {
+	return l.Beat <= 0 || now.Sub(l.Changed) > time.Duration(beats)*l.Beat
 }
 
 // Adopt puts a run among those that live which is not: a program of before made it, or the
@@ -194,24 +267,35 @@ func newBeats() *beats { return &beats{rows: map[codec.RunID]version[liveBeat]{}
 type liveBeat struct {
 	state RunState
 	beats uint64
-	beat  time.Duration
+	Pulse
+}
+
+// Pulse is what the client or leader of a run says in each beat.
+type Pulse struct {
+	// Every is after how long it will say so again.
+	Every time.Duration
+	// Accounts are those that it has credentials for, if no member row says so.
+	Accounts []string
+	// Put is how many tasks it has put.
+	Put uint64
 }
 
 func (r *Runs) beatRow(id codec.RunID) row[liveBeat] {
 	return row[liveBeat]{
 		table: r.table, partition: r.partition(), key: liveKey(id), timeout: requestTimeout,
-		encode: func(b liveBeat) map[string]any { return map[string]any{"Beats": int64(b.beats), "Beat": int64(b.beat)} },
-		decode: func(f *fields) liveBeat {
-			return liveBeat{state: RunState(f.text("State")), beats: f.count("Beats"), beat: f.duration("Beat")}
+		encode: func(b liveBeat) map[string]any {
+			return map[string]any{
+				"Beats": int64(b.beats), "Beat": int64(b.Every), "Accounts": strings.Join(b.Accounts, " "), "Put": int64(b.Put),
+			}
 		},
+		decode: func(f *fields) liveBeat { return liveBeat{state: RunState(f.text("State")), beats: f.count("Beats")} },
 	}
 }
 
-// Beat says that the client or leader of an open run is there, and that it will say so again every
-// so long: one small write. An abandoned run is open again. ErrRunState says that the run is
+// Beat says that the client or leader of an open run is there: one small write. An abandoned run is open again. ErrRunState says that the run is
 // open no more: it was ended, broken, or belongs to a later term, and nothing more of it should be put;
 // ErrNoRun, that its row is gone. Any other error is no reason to stop.
-func (r *Runs) Beat(ctx context.Context, id codec.RunID, every time.Duration) error {
+func (r *Runs) Beat(ctx context.Context, id codec.RunID, said Pulse) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	row := r.beatRow(id)
@@ -220,7 +304,7 @@ func (r *Runs) Beat(ctx context.Context, id codec.RunID, every time.Duration) er
 	r.beats.mu.Unlock()
 	for {
 		next := v.value
-		next.beats, next.beat = next.beats+1, every
+		next.beats, next.Pulse = next.beats+1, said
 		err := errLost
 		if !v.absent() {
 			v, err = row.tryWrite(ctx, v, next)

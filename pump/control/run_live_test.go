@@ -26,7 +26,7 @@ func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 		}
 		for what, err := range map[string]error{
 			"break": old.Break(t.Context(), id, "the source changed"), "seal": old.Seal(t.Context(), id, []uint64{1}),
-			"break by nobody": runs.Break(t.Context(), id, "x"), "beat": old.Beat(t.Context(), id, time.Second),
+			"break by nobody": runs.Break(t.Context(), id, "x"), "beat": old.Beat(t.Context(), id, Pulse{Every: time.Second}),
 		} {
 			if !errors.Is(err, ErrRunState) {
 				t.Errorf("%s: %v", what, err)
@@ -38,7 +38,7 @@ func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
 			t.Errorf("%+v, %v", run, err)
 		}
-		if err := errors.Join(next.Beat(t.Context(), id, time.Second), next.Seal(t.Context(), id, []uint64{3})); err != nil {
+		if err := errors.Join(next.Beat(t.Context(), id, Pulse{Every: time.Second}), next.Seal(t.Context(), id, []uint64{3})); err != nil {
 			t.Error(err)
 		}
 	})
@@ -76,7 +76,7 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 			t.Errorf("%+v", before)
 		}
 		if err := errors.Join(
-			runs.Beat(t.Context(), runID(1), 2*time.Second), runs.Seal(t.Context(), runID(2), []uint64{4, 5}),
+			runs.Beat(t.Context(), runID(1), Pulse{Every: 2 * time.Second}), runs.Seal(t.Context(), runID(2), []uint64{4, 5}),
 			runs.closeWith(t.Context(), runID(2), 2, anyRun), runs.Break(t.Context(), runID(3), "why"),
 		); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 		if err := runs.Create(t.Context(), Run{ID: id, Beat: time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		beat := func() error { return runs.Beat(t.Context(), id, time.Second) }
+		beat := func() error { return runs.Beat(t.Context(), id, Pulse{Every: time.Second}) }
 		if err := beat(); err != nil {
 			t.Fatal(err)
 		}
