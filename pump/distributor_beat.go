@@ -35,6 +35,7 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 			err := r.runs.Beat(ctx, r.id, r.pulse(every))
 			switch {
 			case ctx.Err() != nil || err == nil:
+			case errors.Is(err, control.ErrNoRun) && r.putBack(ctx):
 			case errors.Is(err, control.ErrRunState), errors.Is(err, control.ErrNoRun):
 				r.over.Store(true)
 				end(fmt.Errorf("%w: %w", errRunOver, err))
@@ -56,4 +57,37 @@ func (r *distribution) pulse(every time.Duration) control.Pulse {
 		p.Accounts = r.d.fleet.names
 	}
 	return p
+}
+
+// putBack makes the row of a run again that is gone, and reports whether it is there: its account
+// failed over, or the table was restored, to a time before the run. What was put of the run would go to
+// quarantine, as that of a run that never was. In a workload that is no more nothing is made.
+func (r *distribution) putBack(ctx context.Context) bool {
+	if _, err := refresh(ctx, r.d.router.now().workload); control.Lost(err) {
+		return false
+	}
+	row := r.row
+	row.State, row.Note, row.Ended = "", "", time.Time{}
+	if err := r.runs.Create(ctx, row); err != nil {
+		r.log.Error("the row of the run is gone, and cannot be made again", "error", err)
+		return false
+	}
+	r.log.Error("the row of the run was gone, and is made again: its account failed over, or the table was restored; " +
+		"tasks of the run that are in quarantine as those of an unknown run can be redriven")
+	return true
+}
+
+// rowLost is the note of a run whose row was gone when the next leader wanted to continue it.
+const rowLost = "its row was gone when another leader took it over: the account failed over, or the table was restored; another run reads the source anew"
+
+// bringBack makes the row of such a run again, as a broken one, so that what was put of it is done. It
+// cannot be continued: what source it was made from, nobody knows any more (P2.3).
+func (l *leadership) bringBack(ctx context.Context, id RunID) error {
+	runs := l.d.runs.By(l.term.Epoch)
+	l.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
+	err := runs.Create(ctx, control.Run{ID: id, Workload: l.d.cfg.Workload, Mode: modeEvery, Instance: l.d.cfg.Instance, Beat: l.d.runBeat()})
+	if err != nil {
+		return err
+	}
+	return runs.Break(ctx, id, rowLost)
 }

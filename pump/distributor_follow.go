@@ -2,6 +2,7 @@ package pump
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -60,6 +61,8 @@ func (r *distribution) follow(ctx context.Context) {
 		case control.Lost(err):
 			ways.lost(err)
 			return
+		case errors.Is(err, control.ErrRolledBack):
+			r.log.Error("the shard map has gone back", "error", err)
 		}
 		if now := time.Now(); !ways.now().fresh() && now.Sub(alarmed) >= alarmEvery && ctx.Err() == nil {
 			alarmed = now

@@ -87,7 +87,8 @@ func (d *Distributor) create(ctx context.Context, r *distribution, mode string) 
 	}
 	r.id = d.cfg.seeding.newRun(d.cfg.Workload)
 	r.log = d.cfg.Log.With("run", r.id.String())
-	return r.runs.Create(ctx, control.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()})
+	r.row = control.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()}
+	return r.runs.Create(ctx, r.row)
 }
 
 // errBroken is a distribution that was told to stop and that nobody continues.
@@ -116,7 +117,11 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 		d.breakRun(rows, r, err.Error())
 		return err
 	case how == endOfSource:
-		if err := r.runs.Seal(rows, r.id, r.read.counts); err != nil {
+		err := r.runs.Seal(rows, r.id, r.read.counts)
+		if errors.Is(err, control.ErrNoRun) && r.putBack(rows) {
+			err = r.runs.Seal(rows, r.id, r.read.counts)
+		}
+		if err != nil {
 			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
 		}
 		d.closeEmpty(rows, r)
@@ -426,14 +431,14 @@ func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distr
 	run, err := d.runs.By(l.term.Epoch).Take(ctx, from.Run)
 	switch {
 	case errors.Is(err, control.ErrNoRun):
-		return nil, false, nil // it never had a put (P1.1)
+		return nil, false, l.bringBack(ctx, from.Run)
 	case err != nil:
 		return nil, false, err
 	case run.State != control.RunOpen:
 		return nil, true, nil
 	}
 	r = l.begin()
-	r.id, r.log = run.ID, d.cfg.Log.With("run", run.ID.String())
+	r.id, r.row, r.log = run.ID, run, d.cfg.Log.With("run", run.ID.String())
 	r.from = &checkpoint{counts: make([]uint64, d.router.now().workload.Map.Segments)}
 	if from.Checkpoint != nil {
 		saved, err := decodeCheckpoint(from.Checkpoint, d.router.now().workload.Map.Segments)

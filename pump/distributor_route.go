@@ -149,7 +149,9 @@ func (r *router) take(w *control.Workload) bool {
 		return false
 	}
 	if old != nil {
-		if err := old.workload.Replaced(w); err != nil {
+		if err := old.workload.Replaced(w); errors.Is(err, control.ErrRolledBack) {
+			return false // who looks puts the newer map back
+		} else if err != nil {
 			next := *old
 			next.fatal = err
 			r.put(&next)

@@ -30,6 +30,7 @@ type distribution struct {
 	d      *Distributor
 	id     RunID
 	runs   *control.Runs // of this distribution's term
+	row    control.Run   // of the run, as this process made or found it
 	from   *checkpoint   // where to begin; nil: at the start
 	source Source        // what is read: the distributor's, as it was looked up
 	print  string        // the source's fingerprint

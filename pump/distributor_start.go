@@ -84,9 +84,25 @@ func (d *Distributor) workload(ctx context.Context, asking func() (asked func())
 	case err != nil:
 		return nil, err
 	}
+	if errors.Is(t.workload.Replaced(w), control.ErrRolledBack) {
+		if w, err = d.putBack(ctx, t.workload); err != nil {
+			return nil, err
+		}
+	}
 	spec := d.cfg.spec()
 	w.Extra = spec.Extra(w)
 	return w, errors.Join(t.workload.Replaced(w), spec.Check(w))
+}
+
+// putBack has the map of a workload put back whose row came back with an older one.
+func (d *Distributor) putBack(ctx context.Context, before *control.Workload) (w *control.Workload, err error) {
+	for range 2 { // the first look puts it back
+		if w, err = refresh(ctx, before); !errors.Is(err, control.ErrRolledBack) {
+			return w, err
+		}
+		d.cfg.Log.Error("the shard map has gone back", "error", err)
+	}
+	return nil, err
 }
 
 // createSlow is for how long a distribution waits for queues to be made before

@@ -63,6 +63,7 @@ type member struct {
 
 	mu      sync.Mutex // guards what follows
 	sharing sharing
+	backs   uint64    // the version of a map that was put back and said to be
 	looked  time.Time // when a grown demand was last made known out of turn
 }
 
@@ -264,6 +265,11 @@ func (m *member) leave(ctx context.Context) {
 func (m *member) see(v *control.View) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if w := v.Workload; w.PutBack() && m.backs != w.Map.Version {
+		m.backs = w.Map.Version
+		m.log.Error("the shard map had gone back, because the control account failed over or its table was restored, and was put back by a process that knew it; "+
+			"changes of accounts in between are undone: see distributor accounts list", "version", w.Map.Version)
+	}
 	m.sharing.see(v)
 	m.sharing.settle(time.Now())
 	m.fleet.retarget(m.sharing.targets())

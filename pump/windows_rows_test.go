@@ -211,6 +211,17 @@ var windowRows = []windowRow{
 		play: []func(*testing.T){TestP32LostOwnerRowsAndALedgerPartitionOfAMinuteAgoHealThemselvesLoudly},
 	},
 	{
+		number: "36c", window: "the rows of a run come back as they were before it, or are gone",
+		done:  "its distributor makes them again, loudly; without it the next leader makes the run again as broken, and begins another. What processors met meanwhile is in quarantine as that of an unknown run, to be redriven",
+		play:  []func(*testing.T){TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly},
+		tests: []string{"pump.TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins"},
+	},
+	{
+		number: "36d", window: "the workload's row comes back with an older map",
+		done: "a process that has read the newer one puts it back under a version that none had, loudly; a change by an operator in between is undone. Without such a process the queues that only the newer map had are not read until their account is added again",
+		play: []func(*testing.T){TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer},
+	},
+	{
 		number: "37", window: "messages come out of order", done: "no order is relied upon",
 		plan: `2s fault 20s reorder GetMessages first=12`,
 	},

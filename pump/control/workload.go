@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +19,10 @@ var (
 	ErrNoWorkload = errors.New("the workload does not exist")
 	// ErrDeleting: somebody deletes the workload, or has begun to.
 	ErrDeleting = errors.New("the workload is being deleted: distributor workload delete has marked it, and no process takes part in it any more")
+	// ErrRolledBack: the row is an older version of the one that was read before.
+	ErrRolledBack = errors.New("the workload's row came back as it was some time ago: its account failed over, or the table was restored")
 	// ErrReplaced: the row is not the one that was read before: it was deleted and
-	// made again, or the map went back in time. Restart the process.
+	// made again. Restart the process.
 	ErrReplaced = errors.New("the workload was deleted and made again while this process was running, and this process does not touch the new one; restart it")
 )
 
@@ -78,10 +81,14 @@ type Workload struct {
 	// only EnsureWorkload sets it.
 	Extra []string
 
-	table storage.Table
-	etag  storage.ETag
-	read  time.Time // when the read was sent
+	table  storage.Table
+	etag   storage.ETag
+	read   time.Time // when the read was sent
+	origin uint64    // see workloadRow
 }
+
+// PutBack reports whether the map had gone back and was put back by a process that knew it.
+func (w *Workload) PutBack() bool { return w.origin > 0 && w.origin < w.Map.Version }
 
 // Age is how long ago the row was read, counted from the moment the request was
 // sent. The map is good for Puts while it is below MapMaxAge.
@@ -194,7 +201,11 @@ func (w *Workload) later(now *Workload) (*Workload, error) {
 		now.Map = w.Map
 		return now, nil
 	}
-	return now, w.Replaced(now)
+	err := w.Replaced(now)
+	if errors.Is(err, ErrRolledBack) {
+		err = w.putBack(err)
+	}
+	return now, err
 }
 
 // Replaced compares with a reading of the row that was made later. It is nil if that
@@ -207,8 +218,11 @@ func (w *Workload) Replaced(now *Workload) error {
 		return fmt.Errorf("workload %q: %w (its incarnation is %q, not %q)", w.Name, ErrReplaced, now.Incarnation, w.Incarnation)
 	case now.Map.Segments != w.Map.Segments || now.Delivery != w.Delivery || now.Shared != w.Shared:
 		return fmt.Errorf("workload %q: %w (segments, delivery or sharing differ)", w.Name, ErrReplaced)
-	case now.Map.Version < w.Map.Version:
-		return fmt.Errorf("workload %q: %w (its map has version %d after %d)", w.Name, ErrReplaced, now.Map.Version, w.Map.Version)
+	case now.origin < w.origin:
+		return fmt.Errorf("workload %q: %w (its map is that of version %d, and was that of version %d)", w.Name, ErrRolledBack, now.origin, w.origin)
+	case now.etag != w.etag && now.Map.Version == w.Map.Version && !sameMap(now.Map, w.Map):
+		return fmt.Errorf("workload %q: %w (its row came back as it was some time ago and was changed then: its map has version %d as before, and other queues)",
+			w.Name, ErrReplaced, now.Map.Version)
 	}
 	return now.standing()
 }
@@ -239,12 +253,19 @@ type workloadRow struct {
 	incarnation string
 	made        time.Time
 	deleting    time.Time
-	changes     []string // ids of the map's last changes, oldest first; see ChangeMap
+	// origin is the version with which the map was made: a map that was put back has a version
+	// that none had before, and its origin. 0: its version.
+	origin  uint64
+	changes []string // ids of the map's last changes, oldest first; see ChangeMap
 }
 
 func workloadFrom(t storage.Table, name string, v version[workloadRow]) *Workload {
+	origin := v.value.origin
+	if origin == 0 && v.value.shards != nil {
+		origin = v.value.shards.Version
+	}
 	return &Workload{
-		Name: name, Map: v.value.shards, Delivery: v.value.delivery, Shared: v.value.shared, Reducer: v.value.reducer, Incarnation: v.value.incarnation, Made: v.value.made, Changed: v.modified, Deleting: v.value.deleting,
+		Name: name, origin: origin, Map: v.value.shards, Delivery: v.value.delivery, Shared: v.value.shared, Reducer: v.value.reducer, Incarnation: v.value.incarnation, Made: v.value.made, Changed: v.modified, Deleting: v.value.deleting,
 		table: t, etag: v.etag, read: v.sent,
 	}
 }
@@ -278,6 +299,9 @@ func workloadRowOf(t storage.Table, name string) row[workloadRow] {
 			if !w.deleting.IsZero() {
 				props["Deleting"] = w.deleting
 			}
+			if w.origin > 0 {
+				props["MapOrigin"] = fmt.Sprint(w.origin)
+			}
 			if len(w.changes) > 0 {
 				props["Changes"] = strings.Join(w.changes, " ")
 			}
@@ -287,6 +311,12 @@ func workloadRowOf(t storage.Table, name string) row[workloadRow] {
 			w := workloadRow{
 				shards: new(shardmap.Map), delivery: f.text("Delivery"), shared: f.flag("Shared"), reducer: f.text("Reducer"),
 				incarnation: f.text("Incarnation"), made: f.moment("Made"), deleting: f.moment("Deleting"), changes: strings.Fields(f.text("Changes")),
+			}
+			if of := f.text("MapOrigin"); of != "" {
+				var err error
+				if w.origin, err = strconv.ParseUint(of, 10, 64); err != nil {
+					f.fail("MapOrigin", err.Error())
+				}
 			}
 			if err := w.shards.UnmarshalBinary(f.parts("Map", mapParts)); err != nil {
 				f.fail("Map", err.Error())

@@ -68,6 +68,7 @@ func applyChange(ctx context.Context, r row[workloadRow], v version[workloadRow]
 	if next.shards, err = v.value.shards.Change(shards); err != nil {
 		return v, err
 	}
+	next.origin = 0
 	next.changes = append(slices.Clone(v.value.changes), id)
 	next.changes = next.changes[max(0, len(next.changes)-keptChanges):]
 	return r.tryWrite(ctx, v, next)
