@@ -215,7 +215,7 @@ func TestOverTheWireTheRowsAreReadable(t *testing.T) {
 			"city.election/clock: Format",
 			"city.election/election: Beat Beats Checkpoint0 Epoch Every Format Leader Lease Margin Nonce Phase Run",
 			"city.runs/" + runID(1).String() + ": Ended Fingerprint Format Instance Mode Nonce Note Sealed Started State Tasks",
-			"city.runs/live." + runID(1).String() + ": Beat Beats Drop Epoch Format Instance Mode Over Rest State Tasks",
+			"city.runs/live." + runID(1).String() + ": Accounts Beat Beats Drop Epoch Format Instance Mode Over Put Rest State Tasks",
 			"city.runs/t....: Format Run",
 		}
 		if !slices.Equal(got, want) {
