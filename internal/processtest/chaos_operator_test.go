@@ -18,8 +18,8 @@ import (
 )
 
 // operator gives the commands of a person, one after the other, while the processes are killed: with what is in
-// quarantine, and with the second account, which is drained, removed and added again. At times
-// the command is killed too.
+// quarantine, with the second account, which is drained, removed and added again, and with small
+// runs of clients, which are ended. At times the command is killed too.
 type operator struct {
 	*chaos
 	random *rand.Rand
@@ -31,6 +31,11 @@ type operator struct {
 	tried   map[string]int
 	killed  map[string]int
 	refused map[string]string // the last word of those that did not succeed
+
+	sides []*sideRun // of sideRuns alone until that has ended
+	// ends is how many side runs came to which end, and endsLeft how many of their tasks were not done.
+	ends     map[string]int
+	endsLeft map[string]uint64
 }
 
 // newOperator begins an operator's work; end ends it.
@@ -38,11 +43,13 @@ func (c *chaos) newOperator() *operator {
 	o := &operator{
 		chaos: c, random: rand.New(rand.NewPCG(*chaosSeed, 2)),
 		did: map[string]int{}, tried: map[string]int{}, killed: map[string]int{}, refused: map[string]string{},
+		ends: map[string]int{}, endsLeft: map[string]uint64{},
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	o.stop = stop
 	o.ended.Go(func() { o.quarantine(ctx) })
 	o.ended.Go(func() { o.accounts(ctx) })
+	o.ended.Go(func() { o.sideRuns(ctx) })
 	return o
 }
 
@@ -64,13 +71,18 @@ func (o *operator) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// quarantine redrives what is there, which fails again, and drops it.
+// quarantine redrives what is there, which fails again, and drops it. What is there because its run was ended is only
+// dropped: redriven, it is done under the identity of a foreign message, which is forgotten when that is deleted, so the
+// other copy that a killed command leaves would be done again.
 func (o *operator) quarantine(ctx context.Context) {
 	for ctx.Err() == nil {
-		if o.roll(3) > 0 {
-			o.command(ctx, 20*time.Second, "quarantine", "redrive")
-		} else {
+		switch o.roll(4) {
+		case 0:
 			o.command(ctx, 20*time.Second, "quarantine", "drop", "--yes")
+		case 1: // or the second account would hardly ever be empty
+			o.command(ctx, 20*time.Second, "quarantine", "drop", "--yes", "--cause", "run-ended")
+		default:
+			o.command(ctx, 20*time.Second, "quarantine", "redrive", "--cause", "rejected")
 		}
 		o.pause(ctx, time.Duration(o.roll(3000))*time.Millisecond)
 	}
@@ -127,7 +139,7 @@ const fewTries = 4
 // requireDone checks that the operator's work was some: a command that never succeeds tests nothing.
 func (o *operator) requireDone() {
 	o.t.Helper()
-	for _, what := range []string{"quarantine redrive", "quarantine drop", "accounts drain"} {
+	for _, what := range []string{"quarantine redrive", "quarantine drop", "accounts drain", "runs end"} {
 		if o.did[what] == 0 && (o.length >= wholeChaos || o.tried[what] >= fewTries) {
 			o.t.Errorf("no %q of %d succeeded: %s", what, o.tried[what], o.refused[what])
 		}

@@ -37,7 +37,7 @@ var (
 // are killed (kill -9) and stopped (SIGSTOP, often beyond their leases) at random,
 // and the service loses requests and answers, throttles and goes dark, tasks are
 // counted and summed by key, and an operator redrives, drops, and takes an account away and brings it back
-// (chaos_operator_test.go). In the end nothing is lost, and no effect happened twice: count and
+// (chaos_operator_test.go), and ends small runs of clients (chaos_runs_test.go). In the end nothing is lost, and no effect happened twice: count and
 // sum of each key are those of the tasks of all sealed runs, but for those that are no tasks to be counted, which
 // were in quarantine until they were dropped.
 func TestChaos(t *testing.T) {
@@ -54,10 +54,11 @@ func TestChaos(t *testing.T) {
 	c.calm()
 	c.requireComplete()
 	c.requireState()
+	o.requireSides()
 	o.requireDone()
 	c.requireOneWorkload()
 	t.Log(c)
-	t.Logf("operator's commands that succeeded: %v of %v, killed: %v", o.did, o.tried, o.killed)
+	t.Logf("operator's commands that succeeded: %v of %v, killed: %v; runs of clients by their ends: %v, tasks of them that were not done: %v", o.did, o.tried, o.killed, o.ends, o.endsLeft)
 }
 
 // chaos is a workload under blows.
@@ -213,7 +214,7 @@ func (c *chaos) sent() (n int) {
 	return n
 }
 
-// list gives the runs, but for those whose leaders were killed between making their rows and beginning
+// list gives the runs that are counted: not those that the operator ends, nor those whose leaders were killed between making their rows and beginning
 // them: nothing of these was sent, and the next leader ends them.
 func (c *chaos) list() []control.Run {
 	c.t.Helper()
@@ -222,7 +223,7 @@ func (c *chaos) list() []control.Run {
 		c.t.Fatal(err)
 	}
 	return slices.DeleteFunc(runs, func(r control.Run) bool {
-		return r.State == control.RunBroken && r.Tasks == 0 && strings.Contains(r.Note, "nothing of it was sent")
+		return isSide(r) || r.State == control.RunBroken && r.Tasks == 0 && strings.Contains(r.Note, "nothing of it was sent")
 	})
 }
 
@@ -457,6 +458,21 @@ func (c *chaos) requireState() {
 		v, runs := want[task.City], int64(len(c.sealed))
 		want[task.City] = [2]int64{v[0] + runs, v[1] + runs*int64(n)}
 	}
+	have := c.state()
+	maps.DeleteFunc(have, func(city string, _ [2]int64) bool { return isSideCity(city) })
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if have[key] != want[key] {
+			c.t.Errorf("%s has count and sum %d, want %d: lost, or done twice", key, have[key], want[key])
+		}
+	}
+	if len(have) != len(want) {
+		c.t.Errorf("there are %d keys, want %d", len(have), len(want))
+	}
+}
+
+// state is what the reducer has: count and sum by city.
+func (c *chaos) state() map[string][2]int64 {
+	c.t.Helper()
 	out, err := exec.Command(filepath.Join(bin, "distributor"), "state", "--config", c.config, "--json").Output()
 	if err != nil {
 		c.t.Fatal(err)
@@ -473,14 +489,7 @@ func (c *chaos) requireState() {
 		}
 		have[s.Key] = [2]int64{s.Count, sum}
 	}
-	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if have[key] != want[key] {
-			c.t.Errorf("%s has count and sum %d, want %d: lost, or done twice", key, have[key], want[key])
-		}
-	}
-	if len(have) != len(want) {
-		c.t.Errorf("there are %d keys, want %d", len(have), len(want))
-	}
+	return have
 }
 
 func (c *chaos) String() string {
