@@ -91,3 +91,40 @@ func (l *leadership) bringBack(ctx context.Context, id RunID) error {
 	}
 	return runs.Break(ctx, id, rowLost)
 }
+
+// sealedKept is for how long a distributor that stands by looks whether the run that it sealed is still so.
+const sealedKept = 10 * time.Minute
+
+// keepSealed seals the last run again if its row came back as it was before that: nobody else knows
+// how many tasks it has. It closes a run again that was closed, as the ledger may know it no more.
+func (d *Distributor) keepSealed(ctx context.Context) {
+	r := d.sealed
+	if r == nil || time.Since(d.sealedAt) > min(sealedKept, d.cfg.Retention/2) {
+		d.sealed = nil
+		return
+	}
+	var run control.Run
+	err := within(ctx, func(ctx context.Context) (err error) {
+		run, err = r.runs.Get(ctx, r.id)
+		return err
+	})
+	switch gone := errors.Is(err, control.ErrNoRun); {
+	case err != nil && !gone, gone && !r.putBack(ctx):
+		return
+	case run.State == control.RunClosed:
+		d.closed = true
+		return
+	case run.State == control.RunSealed && !d.closed:
+		return
+	case !gone && run.State != control.RunOpen && run.State != control.RunAbandoned && run.State != control.RunSealed:
+		return // somebody has ended or broken it
+	}
+	if err = r.runs.Seal(ctx, r.id, r.read.counts); err == nil && d.closed {
+		err = r.runs.Close(ctx, r.id)
+	}
+	if err != nil {
+		r.log.Error("the row of the run came back as it was before the run's end, which cannot be written again yet", "error", err)
+		return
+	}
+	r.log.Error("the row of the run had come back as it was before the run's end, and is as it was again: its account failed over, or the table was restored")
+}

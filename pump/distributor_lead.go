@@ -124,6 +124,7 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 		if err != nil {
 			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
 		}
+		d.sealed, d.sealedAt, d.closed = r, time.Now(), false
 		d.closeEmpty(rows, r)
 		r.log.Info("distributed", "tasks", r.count.tasks.Load(), "envelopes", r.count.envelopes.Load())
 		return nil
@@ -211,6 +212,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 		if err := d.standBy(ctx, wait); err != nil {
 			return last, err
 		}
+		d.keepSealed(ctx)
 	}
 	return last, nil
 }

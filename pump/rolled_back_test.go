@@ -95,6 +95,42 @@ func TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins(t *testing.
 	})
 }
 
+// The rows come back as they were before the run was sealed, or closed.
+func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		h := &seen{}
+		p := w.join("p", h, ProcessorOptions{})
+		w.settled(1)
+		s := &listSource{print: "a", n: 3000, pace: 10 * time.Millisecond}
+		d := w.startDistributor(w.distributor("d", s, DistributorOptions{SealAge: time.Second, Every: time.Hour}))
+		time.Sleep(20 * time.Second)
+		before := w.rowsOf("work.runs")
+		id := w.elected()[0].ID
+		time.Sleep(75 * time.Second)
+		if run := w.runRow(id); run.State != control.RunClosed {
+			t.Fatalf("%+v", run)
+		}
+		time.Sleep(90 * time.Second)
+		before.Restore()
+		if run := w.runRow(id); run.State != control.RunOpen {
+			t.Fatalf("%+v", run)
+		}
+		time.Sleep(2 * time.Minute)
+		if run := w.runRow(id); run.State != control.RunClosed || run.Tasks != 3000 {
+			t.Errorf("%+v", run)
+		}
+		if w.logged("the row of the run had come back as it was before the run's end") != 1 {
+			t.Error("it is not said once")
+		}
+		if n := h.deliveries(); n != 3000 {
+			t.Errorf("%d of 3000 tasks were handled", n)
+		}
+		d.cancel()
+		<-d.done
+		p.end()
+	})
+}
+
 // The workload's row comes back with an older map: who has read the newer one puts it back, and what is in
 // the queues that only that has is read.
 func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
