@@ -39,6 +39,9 @@ COUNTING = ^Test(AThousand|WhatIsStoredOf|ASegmentWithAll|AnIdleFleet|P82AnIdle|
 test-race: azurite ## run all tests under the race detector
 	$(GO) test -timeout 60m -race -skip '$(COUNTING)' ./...
 
+members: ## 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
+	$(GO) test ./pump/control -count 1 -v -timeout 3h -run '^TestWhatManyMembersReadAndWriteIsBounded$$' -presence.members 1000
+
 SEEDS ?= 5000
 FROM ?= 0
 cluster: ## play SEEDS (5000) seeded histories of a cluster, FROM a seed on; or the one that SCRIPT=file holds

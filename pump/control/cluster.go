@@ -21,7 +21,8 @@ type View struct {
 	// Spills has for each segment bit 1 or bit 2 set if its choice 1 or 2 of
 	// [shardmap.Map.Choices] is marked (P6.3, pump/DESIGN.md); nil: none is.
 	Spills []uint8
-	// Read is when the query was sent, by the local monotonic clock.
+	// Read is when the query was sent, by the local monotonic clock. Of a view that is made of a
+	// muster it is a time before that: when this member sent the newest beat that the view shows.
 	Read time.Time
 	// Damaged says which rows could not be read. The owners of a damaged owner
 	// row are those that were read last, none in a first view; they change only
@@ -29,6 +30,7 @@ type View struct {
 	Damaged []error
 
 	received time.Time            // when the answer was here
+	muster   bool                 // it is made of a muster: the members were read before the owners
 	owners   []version[[]Owner]   // the owner rows; those that are damaged have an unreadable
 	bad      []bool               // by owner row: it is damaged
 	present  []version[memberRow] // by member
@@ -170,7 +172,7 @@ func (v *View) index(instance string) int {
 func (v *View) withOwners(index int, now version[[]Owner]) *View {
 	next := &View{
 		Workload: v.Workload, Members: v.Members, Owners: slices.Clone(v.Owners), Spills: v.Spills, Read: v.Read, Damaged: v.Damaged,
-		received: v.received, owners: slices.Clone(v.owners), bad: v.bad, present: v.present, spill: v.spill, workload: v.workload,
+		received: v.received, muster: v.muster, owners: slices.Clone(v.owners), bad: v.bad, present: v.present, spill: v.spill, workload: v.workload,
 	}
 	next.owners[index] = now
 	copy(next.Owners[ownerRowFirst(index):], now.value)

@@ -113,7 +113,7 @@ func (w *clusterWorld) look() {
 		}
 		if l != nil {
 			w.judge.unowned[s], w.judge.owner[s] = now, l.machine.name
-		} else if now-since > clusterUnowned {
+		} else if now-since > w.script.unownedFor() {
 			w.once(fmt.Sprint("unowned", w.judge.calm), "segment %d has had no owner for %v, last was %s", s, now-since, w.judge.owner[s])
 		}
 	}
@@ -365,4 +365,13 @@ func (w *clusterWorld) unmoved() {
 	if n := j.evictions - j.evicted; n > 0 {
 		w.wrongLocked("%d members were declared dead", n)
 	}
+}
+
+// unownedFor is clusterUnowned, and what it takes until a member has looked that reads musters:
+// what the watchers saw it knows with its next look.
+func (s *clusterScript) unownedFor() time.Duration {
+	if s.many == 0 {
+		return clusterUnowned
+	}
+	return clusterUnowned + everyLookOfMany*clusterBeat
 }

@@ -162,7 +162,7 @@ func (l *clusterLife) live() {
 		Beat: m.shows(clusterBeat), Lease: m.shows(clusterLease), Margin: m.shows(clusterMargin),
 		Report: l.report, InHand: l.busy, Drain: l.drain, Changed: l.changed, Nudge: l.nudge,
 		BestEffort: m.world.script.seed%3 == 0,
-		wall:       m.clock,
+		wall:       m.clock, many: m.world.script.many,
 	}
 	if l.watches {
 		o.Role = RoleDistributor

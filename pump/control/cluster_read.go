@@ -69,6 +69,12 @@ func (r viewReader) mustRead(ctx context.Context) (*View, error) {
 
 // read asks once, after before was read, which is nil for the first time.
 func (r viewReader) read(ctx context.Context, before *View) (*View, error) {
+	v, _, err := r.readRows(ctx, before)
+	return v, err
+}
+
+// readRows is read, and gives the rows too.
+func (r viewReader) readRows(ctx context.Context, before *View) (*View, []storage.Entity, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	if before == nil {
@@ -77,18 +83,26 @@ func (r viewReader) read(ctx context.Context, before *View) (*View, error) {
 	v := &View{Read: time.Now()}
 	rows, err := r.query(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v.received = time.Now()
+	if err := r.fill(v, before, rows); err != nil {
+		return nil, nil, err
+	}
+	return v, rows, nil
+}
+
+// fill makes a view of rows in key order.
+func (r viewReader) fill(v, before *View, rows []storage.Entity) error {
 	if err := r.readWorkload(v, before, rows); err != nil {
-		return nil, err
+		return err
 	}
 	if !v.Workload.Shared {
 		r.readOwners(v, before, rows)
 	}
 	r.readMembers(v, before, rows)
 	r.readSpill(v, before, rows)
-	return v, nil
+	return nil
 }
 
 // query gives the rows in key order.

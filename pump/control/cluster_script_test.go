@@ -18,6 +18,7 @@ import (
 //	accounts 2      storage accounts acct01, acct02, ... of the map
 //	queues 4        queues of each
 //	segments 64
+//	many 2          of more than so many members two look for all, and the others read what those write down
 //	pages 3         a table query ends its page after so many rows looked at, so that a view is no one moment's
 //	work 5s         handlers still have work of a segment in hand for up to so long when it is handed over
 //	nudges off      nobody tells anybody to look
@@ -50,6 +51,7 @@ type clusterScript struct {
 	pages                      int
 	work                       time.Duration
 	quiet                      bool // nudges off
+	many                       int  // beyond so many members they read musters; 0: as it is
 	steps                      []clusterStep
 }
 
@@ -144,6 +146,8 @@ func (s *clusterScript) setting(name string, args []string) (err error) {
 		within(&s.queues, 16)
 	case "segments":
 		within(&s.segments, 4096)
+	case "many":
+		within(&s.many, 1000)
 	case "pages":
 		within(&s.pages, 1000)
 	case "work":
@@ -263,6 +267,9 @@ func (s clusterStep) String() string {
 func (s *clusterScript) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d\naccounts %d\nqueues %d\nsegments %d\n", s.seed, s.accounts, s.queues, s.segments)
+	if s.many > 0 {
+		fmt.Fprintf(&b, "many %d\n", s.many)
+	}
 	if s.pages > 0 {
 		fmt.Fprintf(&b, "pages %d\n", s.pages)
 	}

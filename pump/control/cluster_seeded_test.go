@@ -17,6 +17,7 @@ func clusterScriptOf(seed uint64) *clusterScript {
 	}
 	s.work = []time.Duration{0, 2 * time.Second, 8 * time.Second, 30 * time.Second}[g.roll(4)]
 	s.quiet = g.roll(4) == 0
+	s.many = []int{0, 2, 3}[hash(seed, "many", 0)%3]
 	g.begin()
 	for range 5 + g.roll(6) {
 		g.event()

@@ -224,12 +224,12 @@
 //
 // # What it costs
 //
-// One write and one query a beat for each of up to 32 members. Of more, four
-// look in each beat and sixteen others in turn, of either role, because what a look costs grows
-// with the number of members. The four are the first by a hash of the names, so that
-// they do not stand on one host; should all four die at once, others take their
-// places a lease later, and only then begin to watch. Who waits for a segment, or for one
-// to be handed over, looks four times a beat.
+// One write and one query a beat for each of up to 32 members. Of more, two read all rows in each
+// beat, because what a look costs grows with the number of members, and write down what they read
+// in one row, the muster. The others read that row in every third beat or more seldom. The two are the
+// first by a hash of the names, so that they do not stand on one host; should both die at once, the
+// next stands in four beats later. A member that waits for a segment, or for one to be handed over,
+// looks up to four times a beat.
 package control
 
 // TableName is the table, in the control account, that holds the rows of every

@@ -108,12 +108,12 @@ func (p *Presence) attend(v *View) (pending bool) {
 	if todo.raised > 0 {
 		p.options.Log.Warn("segments are claimed again above epochs that their ledgers had: rows of the control account are those of some time ago, as after a fail-over, in a restored table or where rows were removed", "segments", todo.raised)
 	}
-	changes := append(todo.changes, ready...)
-	if len(changes) == 0 {
+	if len(todo.changes)+len(ready) == 0 {
 		return todo.pending
 	}
 	ctx, cancel := p.beforeBeat()
 	defer cancel()
+	changes := append(p.confirm(ctx, v, todo.changes), ready...)
 	byRow := make([][]change, len(v.owners))
 	for _, c := range changes {
 		byRow[ownerRowIndex(int(c.segment))] = append(byRow[ownerRowIndex(int(c.segment))], c)

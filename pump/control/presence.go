@@ -71,6 +71,7 @@ type PresenceOptions struct {
 	Log *slog.Logger
 
 	wall func() time.Time // for Started only; tests of wrong clocks set it
+	many int              // in place of manyMembers; tests of small clusters with musters set it
 }
 
 func (o PresenceOptions) withDefaults() (PresenceOptions, error) {
@@ -85,6 +86,9 @@ func (o PresenceOptions) withDefaults() (PresenceOptions, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.many == 0 {
+		o.many = manyMembers
 	}
 	if o.wall == nil {
 		o.wall = time.Now
@@ -163,6 +167,7 @@ func Join(ctx context.Context, w *Workload, o PresenceOptions) (*Presence, error
 	p.alarm = time.AfterFunc(0, p.expire)
 	p.mu.Unlock()
 	p.loop.observer = newObserver(o.Instance, t, len(p.holds))
+	p.loop.observer.many = o.many
 	if err := p.join(ctx, w); err != nil {
 		p.alarm.Stop()
 		p.cancel()
@@ -178,7 +183,7 @@ func (p *Presence) join(ctx context.Context, w *Workload) error {
 	if err := p.enter(ctx); err != nil {
 		return err
 	}
-	v, err := p.reader.mustRead(ctx)
+	v, err := p.firstView(ctx)
 	if err == nil {
 		// Another number of segments than w's has no place in what was made for w.
 		v.Workload, err = w.later(v.Workload)
@@ -194,7 +199,7 @@ func (p *Presence) join(ctx context.Context, w *Workload) error {
 	}
 	p.loop.first = v
 	p.view.Store(v)
-	p.sees(v, 1)
+	p.sees(v.received, 1)
 	p.nudgeAll(v)
 	return nil
 }
@@ -352,7 +357,7 @@ func (p *Presence) nudgeOwners(segments []uint32) {
 // own what is planned for others, those for whom something is planned, and those
 // who look for all.
 func (p *Presence) nudgeAll(v *View) {
-	if len(v.Members) <= manyMembers {
+	if len(v.Members) <= p.loop.observer.many {
 		p.nudge(v, func(int, *Member) bool { return true })
 		return
 	}
@@ -366,7 +371,6 @@ func (p *Presence) nudgeAll(v *View) {
 			involved[owner.Instance], involved[to] = true, true
 		}
 	}
-	watchers := p.loop.observer.order(v)
-	watchers = watchers[:min(watchersOfMany, len(watchers))]
+	watchers := p.loop.observer.watchers(v)
 	p.nudge(v, func(_ int, m *Member) bool { return involved[m.Instance] || slices.Contains(watchers, m.Instance) })
 }

@@ -51,7 +51,7 @@ func (p *Presence) compose(beats uint64) memberRow {
 			Instance: p.options.Instance, Incarnation: p.incarnation, Host: p.options.Host, Version: p.options.Version,
 			Role: p.options.Role, Started: p.started, Holds: holds, Report: r,
 		},
-		times: p.times, beats: beats,
+		times: p.times, beats: beats, musters: true,
 	}
 }
 
@@ -85,6 +85,7 @@ func (p *Presence) beat() bool {
 func (p *Presence) acknowledged(v version[memberRow]) {
 	l := &p.loop
 	l.self, l.beatFailed = v, false
+	l.signs.note(v)
 	if v.value.Draining {
 		l.every, l.lookGap = 1, p.shortest()
 	}

@@ -25,7 +25,7 @@ func (c *crowd) joinMany(n int) {
 
 // watchersOf are those who look for all while nobody is quiet.
 func watchersOf(v *View) []string {
-	return newObserver("nobody", times{}, 0).order(v)[:watchersOfMany]
+	return newObserver("nobody", times{}, 0).watchers(v)
 }
 
 // takenOver is how long it takes until each segment has a live owner that is none of the dead.

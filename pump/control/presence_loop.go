@@ -2,7 +2,10 @@ package control
 
 import (
 	"errors"
+	"slices"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // loopState is what only the loop knows.
@@ -19,7 +22,11 @@ type loopState struct {
 	lookDue   time.Time     // when the next one is due, beside those that go with beats
 	lookGap   time.Duration // between two that somebody asked for, at least
 	every     int           // with every how-many-th beat there is a look
-	unseen    int           // beats since the last look
+	unseen    int           // beats since the last look, of those that bring one
+	news      time.Time     // when the last view was here that was newer than the one before
+	signs     signs         // own beats, by which a muster proves to be fresh
+	standsIn  bool          // this member reads all rows for watchers who are silent
+	muster    storage.ETag  // of the last muster that was read or written
 	hinted    time.Time     // when the last look was begun that somebody asked for
 	announce  bool          // members came or went by this one's doing; whom it concerns the next look shows
 
@@ -27,10 +34,11 @@ type loopState struct {
 	alarmed time.Time // when rows that are damaged were told of last
 	alone   time.Time // when segments without an owner were
 
-	mute  ordeal // beats are not acknowledged
-	blind ordeal // looks at the cluster fail
-	lost  bool   // the workload is no more, and that was told
-	late  bool   // the last beat was answered too late, and that was told
+	mute    ordeal // beats are not acknowledged
+	blind   ordeal // looks at the cluster fail
+	crowded ordeal // the cluster is too large for a muster
+	lost    bool   // the workload is no more, and that was told
+	late    bool   // the last beat was answered too late, and that was told
 }
 
 // run is the presence's one goroutine. It alone writes the member row and the
@@ -50,7 +58,10 @@ func (p *Presence) run() {
 			p.goAway()
 			return
 		case !now.Before(p.nextBeat(w)):
-			if p.beat() {
+			// A beat out of turn brings no look where looks are dear: a member that is hinted at
+			// all the time would read all rows with each. nextLook says when hints bring one.
+			brings := !now.Before(p.loop.beatDue) || p.loop.lookGap <= p.shortest()
+			if p.beat() && (brings || p.loop.self.value.Draining) {
 				p.loop.unseen++
 			}
 		case !now.Before(p.nextLook(w)) || p.loop.unseen >= p.loop.every:
@@ -150,7 +161,7 @@ func (p *Presence) lookAround() {
 		l.hinted = l.lookTried
 	}
 	l.unseen = 0
-	v, err := p.reader.read(p.ctx, p.View())
+	v, err := p.lookAt()
 	if Lost(err) {
 		p.lost(err)
 		l.lookDue = time.Now().Add(p.times.lease) // until then Leave has been called
@@ -165,7 +176,19 @@ func (p *Presence) lookAround() {
 		return
 	}
 	l.blind.over(p.options.Log, "the cluster could be looked at again")
+	if v == nil {
+		p.noNews()
+		return
+	}
 	p.consider(v)
+}
+
+// noNews attends to the view that is there: what this member holds may have changed since, as
+// when a segment is settled. What was judged of an entry stays true while the entry is the same.
+func (p *Presence) noNews() {
+	v := p.View()
+	pending := p.attend(v)
+	p.schedule(p.View(), false, pending, time.Time{})
 }
 
 // lost notes that the workload is no more. What was held belongs to nobody, or by the
@@ -193,15 +216,21 @@ func (p *Presence) consider(v *View) {
 		l.lookDue = time.Now()
 		return
 	}
+	came := len(v.Members) > l.observer.many && !slices.Equal(p.View().Processors(), v.Processors())
+	l.news = time.Now()
 	l.observer.see(v)
-	if l.announce {
+	if l.announce || came && l.observer.watches(v) {
 		l.announce = false
 		p.nudgeAll(v)
 	}
 	p.publish(v)
 	p.noteUnowned(v)
 	p.alarmDamaged(v)
-	evicted, next := p.evict(v)
+	var evicted bool
+	var next time.Time
+	if !v.muster { // what another saw is enough to plan by, and not to judge who is dead
+		evicted, next = p.evict(v)
+	}
 	pending := evicted || p.attend(v)
 	p.schedule(v, evicted, pending, next)
 }
@@ -211,20 +240,17 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	l, now := &p.loop, time.Now()
 	jittered := func(d time.Duration) time.Duration { return p.draw.jitter("look", p.row.object(), d) }
 	n := len(v.Members)
-	crowd := v.LookBeats()
 	l.every, l.lookGap = 1, p.shortest()
 	// Who stops looks in each beat, and soon when something was settled: it gives up
 	// what it holds at a look only, others wait for that, and it is soon gone.
 	stops := l.self.value.Draining
-	if n > manyMembers && !stops {
-		// All of n looking within n squared milliseconds is 1,000 rows a second,
-		// half of what a partition of the table gives.
-		l.lookGap = max(l.lookGap, jittered(time.Duration(n*n)*time.Millisecond))
+	watching := l.standsIn || l.observer.watches(v)
+	if !stops {
+		l.lookGap = max(l.lookGap, jittered(l.observer.hintGap(n)))
 	}
-	watching := l.observer.watches(v)
 	if !watching && !stops {
 		// Distributors too: their map, which must not get old (P6.5), they read by itself.
-		l.every = crowd
+		l.every = everyLook(n, p.times)
 	}
 	if !pending {
 		l.pending = time.Time{}
@@ -241,23 +267,25 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	case evicted:
 		earlier(now)
 	case pending && now.Sub(l.pending) < 2*p.times.lease:
-		pace := p.times.beat / 4
-		if n > manyMembers && !stops {
-			pace *= time.Duration(crowd)
+		earlier(l.lookTried.Add(max(jittered(p.times.beat/4*time.Duration(l.every)), l.lookGap)))
+	}
+	if watching {
+		earlier(l.lookTried.Add(p.times.beat)) // however often beats out of turn put off the one that is due
+		if !nextEviction.IsZero() {
+			earlier(nextEviction)
 		}
-		earlier(l.lookTried.Add(jittered(pace)))
 	}
-	if watching && !nextEviction.IsZero() {
-		earlier(nextEviction)
+	if !watching {
+		earlier(l.news.Add(l.observer.turn(v)))
 	}
-	p.sees(v, l.every)
+	p.sees(l.lookTried, l.every)
 }
 
 // sees notes a successful look after which the next comes in so many beats; see Dark.
-func (p *Presence) sees(v *View, beats int) {
+func (p *Presence) sees(at time.Time, beats int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen, p.blind = v.Read, v.Read.Add(time.Duration(beats+1)*p.times.beat)
+	p.seen, p.blind = at, at.Add(time.Duration(beats+1)*p.times.beat)
 }
 
 // shown reports whether a view shows this member as it is.

@@ -144,7 +144,8 @@ func (b SegmentSet) with(segment uint32) SegmentSet {
 type memberRow struct {
 	Member
 	times
-	beats uint64
+	beats   uint64
+	musters bool // it reads and writes musters, as older programs do not
 }
 
 func memberRowOf(t storage.Table, workload, instance string, timeout time.Duration) row[memberRow] {
@@ -180,6 +181,7 @@ func encodeMember(m memberRow) map[string]any {
 		"Tasks": count63(m.Tasks), "Rate": finite(m.Rate), "Seconds": finite(m.Seconds), "Pace": finite(m.Pace), "Hides": finite(m.Hides),
 		"Unread": finite(m.Unread), "UnreadQueue": clip(m.UnreadQueue),
 		"Throttled": count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": clip(m.Trouble),
+		"Musters": m.musters,
 	}
 	// A clock may show anything, but the service keeps no time outside these.
 	if y := m.Started.UTC().Year(); y >= 1900 && y < 9999 {
@@ -202,7 +204,7 @@ func decodeMember(f *fields, instance string) memberRow {
 			},
 		},
 		times: times{f.duration("Beat"), f.duration("Lease"), f.duration("Margin")},
-		beats: f.count("Beats"),
+		beats: f.count("Beats"), musters: f.flag("Musters"),
 	}
 	switch {
 	case f.err != nil:

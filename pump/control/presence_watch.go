@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,11 +15,13 @@ import (
 const (
 	// manyMembers is how many members look at the cluster in each beat, all of
 	// them. A look costs the table as many rows as there are members, so that of
-	// more members all looks together would cost their square: then a few look in
-	// each beat for all, and the others less often.
+	// more members all looks together would cost their square: then two look in
+	// each beat for all, and the others read what those wrote down; see muster.
 	manyMembers    = 32
-	watchersOfMany = 4
-	// looksInBeat is how many of the others look in one beat.
+	watchersOfMany = 2
+	// everyLookOfMany: with every how-many-th beat the others look, at most.
+	everyLookOfMany = 3
+	// looksInBeat is how many of the others look in one beat where there are no musters.
 	looksInBeat = 16
 	// longestStagger bounds, in quarters of a beat, how long those of higher rank
 	// let those of lower rank go first.
@@ -28,10 +31,32 @@ const (
 // LookBeats is within how many beats every member of a cluster of this size has
 // looked at it again: 1, but in a large one most look less often.
 func (v *View) LookBeats() int {
-	if n := len(v.Members); n > manyMembers {
-		return (n + looksInBeat - 1) / looksInBeat
+	switch n := len(v.Members); {
+	case n <= manyMembers:
+		return 1
+	case len(v.present) < n || slices.ContainsFunc(v.present, func(m version[memberRow]) bool { return !m.value.musters }):
+		return crowdBeats(n)
+	default:
+		quickest := slices.MinFunc(v.present, func(a, b version[memberRow]) int { return cmp.Compare(a.value.beat, b.value.beat) })
+		return everyLook(n, quickest.value.times) + musterAge
 	}
-	return 1
+}
+
+// hintGap is how long after a look the next is at least that somebody asks for. All of n members
+// looking within n squared milliseconds read 1,000 rows a second; in a large cluster only two do.
+func (o *observer) hintGap(n int) time.Duration {
+	if n <= o.many {
+		return time.Duration(n*n) * time.Millisecond
+	}
+	return time.Duration(n) * time.Second / entitiesForHints
+}
+
+// crowdBeats is within how many beats all members look that read all rows.
+func crowdBeats(n int) int { return (n + looksInBeat - 1) / looksInBeat }
+
+// everyLook is with every how-many-th beat one of n members looks that reads the muster.
+func everyLook(n int, t times) int {
+	return max(everyLookOfMany, int(math.Ceil(float64(n*rowsOfLook)/entitiesForLooks/t.beat.Seconds())))
 }
 
 // observer is what a member remembers of what it saw, by which it judges what
@@ -41,6 +66,7 @@ func (v *View) LookBeats() int {
 type observer struct {
 	self  string
 	times times
+	many  int // manyMembers
 
 	last    time.Time // when the last successful read was sent
 	longest times     // of all whose times are known, as of that read
@@ -73,13 +99,15 @@ type entrySighting struct {
 }
 
 func newObserver(self string, t times, segments int) *observer {
-	return &observer{self: self, times: t, members: map[string]*sighting{}, entries: make([]entrySighting, segments)}
+	return &observer{self: self, times: t, many: manyMembers, members: map[string]*sighting{}, entries: make([]entrySighting, segments)}
 }
 
 // see notes a successful read.
 func (o *observer) see(v *View) {
 	gap := v.received.Sub(o.last) > 2*o.times.beat
-	o.last = v.Read
+	if !v.muster {
+		o.last = v.Read
+	}
 	o.longest = o.times
 	for i := range v.present {
 		o.longest = longer(o.longest, v.present[i].value.times)
@@ -96,7 +124,8 @@ func (o *observer) see(v *View) {
 	o.members = seen
 	o.wait = o.stagger(v)
 	for s := range v.Owners {
-		o.entries[s].see(v, uint32(s), gap)
+		// By what another saw no time is counted that anyone may act on.
+		o.entries[s].see(v, uint32(s), gap || v.muster)
 	}
 }
 
@@ -107,7 +136,9 @@ func (s *sighting) see(v *View, i int, o *observer) {
 	} else {
 		s.times = longer(o.times, now.value.times)
 	}
-	s.alive = s.watch.look(now.etag, v.Read, v.received, s.times)
+	if !v.muster {
+		s.alive = s.watch.look(now.etag, v.Read, v.received, s.times)
+	}
 	if now.etag != s.etag {
 		s.etag, s.changed = now.etag, v.received
 	}
@@ -192,8 +223,28 @@ func (o *observer) stagger(v *View) time.Duration {
 
 // watches reports whether this member is one of those who look for all.
 func (o *observer) watches(v *View) bool {
-	i := slices.Index(o.order(v), o.self)
-	return len(v.Members) <= manyMembers || i >= 0 && i < watchersOfMany
+	return len(v.Members) <= o.many || slices.Contains(o.watchers(v), o.self)
+}
+
+// watchers are those who look for all in a large cluster.
+func (o *observer) watchers(v *View) []string {
+	list := o.mustering(v)
+	return list[:min(watchersOfMany, len(list))]
+}
+
+// mustering are, in their order, those who can write a muster: all but older programs.
+func (o *observer) mustering(v *View) []string {
+	return slices.DeleteFunc(o.order(v), func(name string) bool { return !v.present[v.index(name)].value.musters })
+}
+
+// turn is after how long without news from a muster this member reads all rows, and writes the
+// muster: one after the other by rank, so that the first helps those who come after, and within
+// a bound, because each view must be renewed in the end.
+func (o *observer) turn(v *View) time.Duration {
+	n := len(v.Members)
+	rank := max(0, slices.Index(o.mustering(v), o.self))
+	after := min(time.Duration(rank)*o.times.beat/2, time.Duration(crowdBeats(n))*o.times.beat)
+	return musterAge*o.times.beat + after
 }
 
 // dead lists the members, as indices, that this one may evict now, and says
@@ -221,6 +272,9 @@ func (o *observer) dead(v *View) (now []int, next time.Time) {
 // of its own, acknowledged while trusted, is listed in each later beat.
 func (o *observer) forAnyone(v *View, segment uint32) bool {
 	e, wait := o.entries[segment], o.wait
+	if v.muster {
+		return false
+	}
 	if !e.vacant.IsZero() {
 		return v.Read.Sub(e.vacant) >= o.times.lease+wait
 	}

@@ -26,9 +26,10 @@ type crowd struct {
 	options func(*PresenceOptions)            // applied to each member
 	wrap    func(storage.Table) storage.Table // of the members; nil: none
 
-	mu     sync.Mutex
-	log    bytes.Buffer
-	tamper tampering
+	mu      sync.Mutex
+	log     bytes.Buffer
+	tamper  tampering
+	rewrite func(storage.Write) storage.Write // nil: nothing
 }
 
 // testMember is a member and what its callbacks saw.
@@ -102,8 +103,11 @@ var errNoAnswer = &storage.Error{Code: storage.MaybeDone, Op: "write", Account: 
 
 func (t tampered) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
 	t.crowd.mu.Lock()
-	tamper := t.crowd.tamper
+	tamper, rewrite := t.crowd.tamper, t.crowd.rewrite
 	t.crowd.mu.Unlock()
+	if rewrite != nil {
+		w = rewrite(w)
+	}
 	if tamper != nil {
 		if err := tamper(ctx, t.name, w, false); err != nil {
 			return "", err
@@ -120,6 +124,13 @@ func (c *crowd) setTamper(f tampering) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tamper = f
+}
+
+// rewriteWrites changes what members write from now on.
+func (c *crowd) rewriteWrites(f func(storage.Write) storage.Write) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rewrite = f
 }
 
 // set changes an owner entry as nobody but a test would: whatever is there.
