@@ -204,13 +204,11 @@ type Distributor struct {
 	router  *router                 // where tasks go; it outlives Run
 	running atomic.Pointer[sending] // of Run; nil outside of it
 
-	saidExtra bool          // that accounts of the configuration are not in use
-	alone     bool          // no other workload of its name was found
-	unread    uint64        // how often in a row this process could not read the source when it led
-	sealed    *distribution // the last that this process sealed, when, and whether it was seen closed
-	sealedAt  time.Time
-	closed    bool
-	led       uint64 // the epoch in which Run began a run last; 0: none, or who knows
+	saidExtra bool       // that accounts of the configuration are not in use
+	alone     bool       // no other workload of its name was found
+	unread    uint64     // how often in a row this process could not read the source when it led
+	sealed    *sealedRun // the last that this process sealed as an elected leader
+	led       uint64     // the epoch in which Run began a run last; 0: none, or who knows
 }
 
 // NewDistributor checks the configuration; it makes no request.

@@ -95,14 +95,23 @@ func (l *leadership) bringBack(ctx context.Context, id RunID) error {
 // sealedKept is for how long a distributor that stands by looks whether the run that it sealed is still so.
 const sealedKept = 10 * time.Minute
 
+// sealedRun is what is kept of a distribution whose run is sealed: none of its buffers.
+type sealedRun struct {
+	of     *distribution
+	counts []uint64
+	at     time.Time
+	closed bool // it was seen closed
+}
+
 // keepSealed seals the last run again if its row came back as it was before that: nobody else knows
 // how many tasks it has. It closes a run again that was closed, as the ledger may know it no more.
 func (d *Distributor) keepSealed(ctx context.Context) {
-	r := d.sealed
-	if r == nil || time.Since(d.sealedAt) > min(sealedKept, d.cfg.Retention/2) {
+	last := d.sealed
+	if last == nil || time.Since(last.at) > min(sealedKept, d.cfg.Retention/2) {
 		d.sealed = nil
 		return
 	}
+	r := last.of
 	var run control.Run
 	err := within(ctx, func(ctx context.Context) (err error) {
 		run, err = r.runs.Get(ctx, r.id)
@@ -112,14 +121,14 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 	case err != nil && !gone, gone && !r.putBack(ctx):
 		return
 	case run.State == control.RunClosed:
-		d.closed = true
+		last.closed = true
 		return
-	case run.State == control.RunSealed && !d.closed:
+	case run.State == control.RunSealed && !last.closed:
 		return
 	case !gone && run.State != control.RunOpen && run.State != control.RunAbandoned && run.State != control.RunSealed:
 		return // somebody has ended or broken it
 	}
-	if err = r.runs.Seal(ctx, r.id, r.read.counts); err == nil && d.closed {
+	if err = r.runs.Seal(ctx, r.id, last.counts); err == nil && last.closed {
 		err = r.runs.Close(ctx, r.id)
 	}
 	if err != nil {

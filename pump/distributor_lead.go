@@ -124,7 +124,9 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 		if err != nil {
 			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
 		}
-		d.sealed, d.sealedAt, d.closed = r, time.Now(), false
+		if r.leads != nil {
+			d.sealed = &sealedRun{of: &distribution{d: d, id: r.id, runs: r.runs, row: r.row, log: r.log}, counts: r.read.counts, at: time.Now()}
+		}
 		d.closeEmpty(rows, r)
 		r.log.Info("distributed", "tasks", r.count.tasks.Load(), "envelopes", r.count.envelopes.Load())
 		return nil
