@@ -43,7 +43,7 @@ RACE     = $(GO) test -timeout 80m -race -skip '$(COUNTING)'
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
 BUBBLES  = ./pump/control ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
 test-race: azurite ## run all tests under the race detector
-	$(MAKE) -j 2 --output-sync=target race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
+	$(MAKE) -k -j 2 --output-sync=target race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
 
 race-pump-p-to-z:
 	$(RACE) -cpu 1 -run '^(Test[P-Z]|Fuzz|Example)' ./pump
