@@ -55,14 +55,20 @@ type viewReader struct {
 
 // mustRead reads a first view for as long as that may succeed.
 func (r viewReader) mustRead(ctx context.Context) (*View, error) {
+	v, _, err := r.mustReadRows(ctx)
+	return v, err
+}
+
+// mustReadRows is mustRead, and gives the rows too.
+func (r viewReader) mustReadRows(ctx context.Context) (*View, []storage.Entity, error) {
 	for attempt := 1; ; attempt++ {
-		v, err := r.read(ctx, nil)
+		v, rows, err := r.readRows(ctx, nil)
 		if err == nil || ctx.Err() != nil || !mayRetry(err) {
-			return v, err
+			return v, rows, err
 		}
 		drawOf(r.table).pause(ctx, r.workload+"/view", attempt, r.timeout/5, err)
 		if ctx.Err() != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }

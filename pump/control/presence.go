@@ -200,7 +200,9 @@ func (p *Presence) join(ctx context.Context, w *Workload) error {
 	p.loop.first = v
 	p.view.Store(v)
 	p.sees(v.received, 1)
-	p.nudgeAll(v)
+	if !v.muster { // else the watchers have seen this member, and nudge those whom it concerns
+		p.nudgeAll(v)
+	}
 	return nil
 }
 

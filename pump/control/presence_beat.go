@@ -51,7 +51,9 @@ func (p *Presence) compose(beats uint64) memberRow {
 			Instance: p.options.Instance, Incarnation: p.incarnation, Host: p.options.Host, Version: p.options.Version,
 			Role: p.options.Role, Started: p.started, Holds: holds, Report: r,
 		},
-		times: p.times, beats: beats, musters: true,
+		times: p.times, beats: beats,
+		// Who waits for its first view cannot be a watcher: it may wait for the watchers' muster.
+		musters: p.View() != nil,
 	}
 }
 

@@ -25,6 +25,7 @@ type loopState struct {
 	unseen    int           // beats since the last look, of those that bring one
 	news      time.Time     // when the last view was here that was newer than the one before
 	signs     signs         // own beats, by which a muster proves to be fresh
+	watched   bool          // this member was a watcher by the last view
 	standsIn  bool          // this member reads all rows for watchers who are silent
 	muster    storage.ETag  // of the last muster that was read or written
 	hinted    time.Time     // when the last look was begun that somebody asked for
@@ -216,10 +217,15 @@ func (p *Presence) consider(v *View) {
 		l.lookDue = time.Now()
 		return
 	}
-	came := len(v.Members) > l.observer.many && !slices.Equal(p.View().Processors(), v.Processors())
+	came := !slices.Equal(p.View().Processors(), v.Processors())
 	l.news = time.Now()
 	l.observer.see(v)
-	if l.announce || came && l.observer.watches(v) {
+	// A watcher goes on until its successor has written a muster: that one may not know yet.
+	watches := l.observer.watches(v)
+	large := len(v.Members) > l.observer.many
+	l.standsIn = large && !v.muster && !watches && (l.standsIn || l.watched)
+	l.watched = large && watches
+	if l.announce || large && came && watches {
 		l.announce = false
 		p.nudgeAll(v)
 	}

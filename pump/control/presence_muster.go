@@ -27,6 +27,8 @@ const (
 	// partition gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
 	entitiesForLooks = 150
 	entitiesForHints = 250
+	// musterAttempts is how often a muster is written that was refused.
+	musterAttempts = 5
 	// rowsOfLook is what a look by the muster reads at least: muster, workload, an owner row.
 	rowsOfLook = 3
 )
@@ -69,7 +71,6 @@ func (p *Presence) lookAt() (*View, error) {
 	if large && !l.observer.watches(before) {
 		v, err := p.byMuster(p.ctx, before)
 		if v != nil || err != nil {
-			l.standsIn = l.standsIn && v == nil
 			return v, err
 		}
 		if !l.standsIn && time.Since(l.news) < l.observer.turn(before) {
@@ -80,7 +81,8 @@ func (p *Presence) lookAt() (*View, error) {
 		p.options.Log.Debug("the muster brings no news: reading all rows", "since", time.Since(l.news))
 	}
 	v, rows, err := p.reader.readRows(p.ctx, before)
-	if err == nil && large { // the one that says that it is large no more is the last
+	// The muster that says that the cluster is large no more is the last.
+	if err == nil && (large || len(v.Members) > l.observer.many && l.observer.watches(v)) {
 		p.writeMuster(v, rows)
 	}
 	return v, err
@@ -107,7 +109,11 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 	l.muster = now.etag
 	m := now.value
 	at := l.signs.shownBy(m, p.options.Instance)
-	if !at.After(before.Read) || time.Since(at) > musterAge*p.times.beat || before.Workload != nil && m.Incarnation != before.Workload.Incarnation {
+	if at.IsZero() || time.Since(at) > musterAge*p.times.beat || before.Workload != nil && m.Incarnation != before.Workload.Incarnation {
+		return nil, nil
+	}
+	l.standsIn = false // another keeps it up
+	if !at.After(before.Read) {
 		return nil, nil
 	}
 	rows, err := p.rowsOf(ctx, m, before)
@@ -166,8 +172,9 @@ func (p *Presence) readRow(ctx context.Context, key string) (storage.Entity, err
 	return e, err
 }
 
-// writeMuster writes down for the others what this member has read. It is tried once: the next
-// look makes the next one, and of two that write at once either will do.
+// writeMuster writes down for the others what this member has read. Of two that write at once
+// either will do. It tries again what was refused, as a partition may refuse what comes right
+// after so large a query; the next look makes the next muster at the latest.
 func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	props := encodeMuster(musterOf(v, rows))
 	if props == nil {
@@ -178,45 +185,57 @@ func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 	ctx, cancel := p.beforeBeat()
 	defer cancel()
 	w := storage.Write{Mode: storage.Replace, Entity: storage.Entity{Partition: p.workload, Row: musterKey, Properties: props}}
-	etag, err := p.table.Write(ctx, w)
-	if storage.Is(err, storage.Gone) {
-		w.Mode = storage.Insert
-		etag, err = p.table.Write(ctx, w)
+	for attempt := 1; ; attempt++ {
+		etag, err := p.table.Write(ctx, w)
+		if err == nil {
+			p.loop.muster = etag
+			return
+		}
+		switch {
+		case storage.Is(err, storage.Gone):
+			w.Mode = storage.Insert
+		case attempt == musterAttempts || !mayRetry(err):
+			p.options.Log.Debug("the muster could not be written", "err", err)
+			return
+		}
+		p.draw.pause(ctx, musterKey, attempt, p.times.beat/4, err)
 	}
-	if err != nil {
-		p.options.Log.Debug("the muster could not be written", "err", err)
-		return
-	}
-	p.loop.muster = etag
 }
 
 // firstView reads the cluster for a member that has just come. Many that come to a large cluster
 // at once wait for the next muster, which shows them: would each read all rows, it were the square
 // of their number. Where there is no muster that is kept up, all rows are read.
 func (p *Presence) firstView(ctx context.Context) (*View, error) {
-	if p.mustered(ctx) {
-		for end := time.Now().Add(2 * p.times.beat); time.Now().Before(end); {
-			p.pause(ctx, p.times.beat/4)
-			if p.leaves() || ctx.Err() != nil {
-				break
-			}
-			if v, err := p.byMuster(ctx, &View{}); v != nil || Lost(err) {
-				return v, err
-			}
+	mustered := true
+	for end := time.Now().Add(2 * p.times.beat); mustered && time.Now().Before(end); {
+		if is, err := p.mustered(ctx); err == nil && !is {
+			mustered = false
+			break
+		}
+		p.pause(ctx, p.times.beat/4)
+		if p.leaves() || ctx.Err() != nil {
+			break
+		}
+		if v, err := p.byMuster(ctx, &View{}); v != nil || Lost(err) {
+			return v, err
 		}
 	}
-	return p.reader.mustRead(ctx)
+	v, rows, err := p.reader.mustReadRows(ctx)
+	if err == nil && !mustered && len(v.Members) > p.loop.observer.many {
+		p.writeMuster(v, rows) // for those who come next: the watchers may not know yet that they are
+	}
+	return v, err
 }
 
 // mustered reports whether there is a muster that is kept up: by the stamps of the service it is
 // hardly older than the row that this member has just written.
-func (p *Presence) mustered(ctx context.Context) bool {
+func (p *Presence) mustered(ctx context.Context) (bool, error) {
 	e, err := p.readRow(ctx, musterKey)
 	if err != nil || e.Row == "" {
-		return false
+		return false, err
 	}
 	self, err := p.readRow(ctx, p.row.key)
-	return err == nil && self.Row != "" && self.Modified.Sub(e.Modified) <= musterAge*p.times.beat
+	return self.Row != "" && self.Modified.Sub(e.Modified) <= musterAge*p.times.beat, err
 }
 
 // confirm drops those of the changes that claim what may belong to a member that a muster does

@@ -145,7 +145,7 @@ type memberRow struct {
 	Member
 	times
 	beats   uint64
-	musters bool // it reads and writes musters, as older programs do not
+	musters bool // it can write musters: it has read the cluster, and is no older program
 }
 
 func memberRowOf(t storage.Table, workload, instance string, timeout time.Duration) row[memberRow] {
