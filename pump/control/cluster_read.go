@@ -111,19 +111,39 @@ func (r viewReader) fill(v, before *View, rows []storage.Entity) error {
 	return nil
 }
 
-// query gives the rows in key order.
+// query gives the rows in key order. A page that is refused is asked for again from the row on
+// that came last: after a page of 1,000 rows a partition may refuse the next, and a query that
+// began anew each time would never end. What is read later is newer, as owners before members want.
 func (r viewReader) query(ctx context.Context) ([]storage.Entity, error) {
-	q := storage.Query{Partition: r.workload, From: ownerPrefix, To: afterView}
 	var rows []storage.Entity
-	for e, err := range r.table.Query(ctx, q) {
-		if err != nil {
-			return nil, err
+	for attempt := 1; ; attempt++ {
+		before := len(rows)
+		err := r.queryOn(ctx, &rows)
+		if err == nil || before == len(rows) || ctx.Err() != nil || !mayRetry(err) {
+			return rows, err
 		}
-		if rows = append(rows, e); len(rows) > maxViewRows {
-			return nil, fmt.Errorf("%w: partition %s of table %s has more than %d rows between %s and %s", ErrCorrupt, r.workload, r.table.Name(), maxViewRows, ownerPrefix, afterView)
+		drawOf(r.table).pause(ctx, r.workload+"/view", attempt, r.timeout/5, err)
+		if ctx.Err() != nil {
+			return rows, err
 		}
 	}
-	return rows, nil
+}
+
+// queryOn goes on after the rows that are there.
+func (r viewReader) queryOn(ctx context.Context, rows *[]storage.Entity) error {
+	q := storage.Query{Partition: r.workload, From: ownerPrefix, To: afterView}
+	if n := len(*rows); n > 0 {
+		q.From = (*rows)[n-1].Row + "-" // the first of the characters that keys have: no key is between the two
+	}
+	for e, err := range r.table.Query(ctx, q) {
+		if err != nil {
+			return err
+		}
+		if *rows = append(*rows, e); len(*rows) > maxViewRows {
+			return fmt.Errorf("%w: partition %s of table %s has more than %d rows between %s and %s", ErrCorrupt, r.workload, r.table.Name(), maxViewRows, ownerPrefix, afterView)
+		}
+	}
+	return nil
 }
 
 func find(rows []storage.Entity, key string) (storage.Entity, bool) {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,6 +28,8 @@ const (
 	// partition gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
 	entitiesForLooks = 150
 	entitiesForHints = 250
+	// firstMusterBeats is for how many beats a member that comes waits for a muster that shows it.
+	firstMusterBeats = 6
 	// musterAttempts is how often a muster is written that was refused.
 	musterAttempts = 5
 	// rowsOfLook is what a look by the muster reads at least: muster, workload, an owner row.
@@ -118,6 +121,7 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 	}
 	rows, err := p.rowsOf(ctx, m, before)
 	if err != nil {
+		l.muster = "" // the next look tries this one again
 		return nil, err
 	}
 	v := &View{Read: at, received: time.Now(), muster: true}
@@ -207,14 +211,17 @@ func (p *Presence) writeMuster(v *View, rows []storage.Entity) {
 // of their number. Where there is no muster that is kept up, all rows are read.
 func (p *Presence) firstView(ctx context.Context) (*View, error) {
 	mustered := true
-	for end := time.Now().Add(2 * p.times.beat); mustered && time.Now().Before(end); {
+	for end := time.Now().Add(firstMusterBeats * p.times.beat); mustered && time.Now().Before(end); {
 		if is, err := p.mustered(ctx); err == nil && !is {
 			mustered = false
 			break
 		}
-		p.pause(ctx, p.times.beat/4)
+		p.pause(ctx, p.times.beat/2)
 		if p.leaves() || ctx.Err() != nil {
 			break
+		}
+		if err := p.beatWaiting(ctx); err != nil {
+			return nil, err
 		}
 		if v, err := p.byMuster(ctx, &View{}); v != nil || Lost(err) {
 			return v, err
@@ -225,6 +232,23 @@ func (p *Presence) firstView(ctx context.Context) (*View, error) {
 		p.writeMuster(v, rows) // for those who come next: the watchers may not know yet that they are
 	}
 	return v, err
+}
+
+// beatWaiting is a beat of a member that waits for its first view. Nothing is concluded of one
+// that fails: the next may not.
+func (p *Presence) beatWaiting(ctx context.Context) error {
+	l := &p.loop
+	if time.Now().Before(l.beatDue) {
+		return nil
+	}
+	v, err := p.row.tryWrite(ctx, l.self, p.compose(l.self.value.beats+1))
+	switch {
+	case err == nil:
+		p.acknowledged(v)
+	case errors.Is(err, errLost):
+		return ErrEvicted
+	}
+	return nil
 }
 
 // mustered reports whether there is a muster that is kept up: by the stamps of the service it is
