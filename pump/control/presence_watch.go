@@ -17,7 +17,9 @@ const (
 	// them. A look costs the table as many rows as there are members, so that of
 	// more members all looks together would cost their square: then two look in
 	// each beat for all, and the others read what those wrote down; see muster.
-	manyMembers    = 32
+	manyMembers = 32
+	// fewMembers look as often as anybody asks for it.
+	fewMembers     = 16
 	watchersOfMany = 2
 	// everyLookOfMany: with every how-many-th beat the others look, at most.
 	everyLookOfMany = 3
@@ -45,7 +47,10 @@ func (v *View) LookBeats() int {
 // hintGap is how long after a look the next is at least that somebody asks for. All of n members
 // looking once in 2 x n squared milliseconds read 500 rows a second; in a large cluster only two do.
 func (o *observer) hintGap(n int) time.Duration {
-	if n <= o.many {
+	switch {
+	case n <= fewMembers:
+		return 0
+	case n <= o.many:
 		return time.Duration(2*n*n) * time.Millisecond
 	}
 	return time.Duration(n) * time.Second / entitiesForHints

@@ -77,10 +77,20 @@ func applyChange(ctx context.Context, r row[workloadRow], v version[workloadRow]
 // ServerTime is a moment of the clock by which the workload's row and its members'
 // are stamped, and a local moment that is not before it. It writes a row and reads it
 // back, which is how a time of the server is learned without asking any machine's clock.
+// It tries again for up to a minute.
 func ServerTime(ctx context.Context, t storage.Table, workload string) (server, local time.Time, err error) {
 	// The row is outside of what a View reads: "clock" comes before "owner.".
 	c := serverClock{table: t, partition: workload, timeout: requestTimeout}
-	if server, local, err = c.read(ctx); err == nil && server.IsZero() {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		server, local, err = c.read(ctx)
+		if err == nil || ctx.Err() != nil || !mayRetry(err) {
+			break
+		}
+		drawOf(t).pause(ctx, workload+"/"+clockKey, attempt, requestTimeout/5, err)
+	}
+	if err == nil && server.IsZero() {
 		err = fmt.Errorf("workload %q: the clock row has no time", workload)
 	}
 	return server, local, err
