@@ -227,14 +227,14 @@ func TestP13ARunRowIsReadOnceAndAgainWhenItIsOld(t *testing.T) {
 		p := w.start(w.processor(h, ProcessorOptions{}))
 		time.Sleep(10 * time.Second)
 		h.expect(t, tasks, tasks)
-		if n := reads() - before; n != 2 { // the workload's row and the run's
+		if n := reads() - before; n != 3 { // the workload's row, whether there is a muster, and the run's row
 			t.Errorf("%d reads of the table for 40 messages of one run", n)
 		}
 		time.Sleep(runKnownFor)
 		w.spread(1, 1)
 		time.Sleep(10 * time.Second)
 		// One of the run's row, and one of the clock, for the rows that may go by their age.
-		if n := reads() - before; n != 4 {
+		if n := reads() - before; n != 5 {
 			t.Errorf("%d reads of the table after %v", n, runKnownFor)
 		}
 		p.end()

@@ -275,11 +275,11 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	case pending && now.Sub(l.pending) < 2*p.times.lease:
 		earlier(l.lookTried.Add(max(jittered(p.times.beat/4*time.Duration(l.every)), l.lookGap)))
 	}
-	if watching {
+	if watching && n > l.observer.many {
 		earlier(l.lookTried.Add(p.times.beat)) // however often beats out of turn put off the one that is due
-		if !nextEviction.IsZero() {
-			earlier(nextEviction)
-		}
+	}
+	if watching && !nextEviction.IsZero() {
+		earlier(nextEviction)
 	}
 	if !watching {
 		earlier(l.news.Add(l.observer.turn(v)))

@@ -30,6 +30,8 @@ const (
 	entitiesForHints = 250
 	// firstMusterBeats is for how many beats a member that comes waits for a muster that shows it.
 	firstMusterBeats = 6
+	// firstReadAll: up to so many members one that comes reads all rows, and starts at once.
+	firstReadAll = 2 * manyMembers
 	// musterAttempts is how often a muster is written that was refused.
 	musterAttempts = 5
 	// rowsOfLook is what a look by the muster reads at least: muster, workload, an owner row.
@@ -251,15 +253,18 @@ func (p *Presence) beatWaiting(ctx context.Context) error {
 	return nil
 }
 
-// mustered reports whether there is a muster that is kept up: by the stamps of the service it is
-// hardly older than the row that this member has just written.
+// mustered reports whether there is a muster that is worth waiting for: it has many members, and
+// is kept up, for by the stamps of the service it is hardly older than this member's own row.
 func (p *Presence) mustered(ctx context.Context) (bool, error) {
-	e, err := p.readRow(ctx, musterKey)
-	if err != nil || e.Row == "" {
+	there, err := musterRowOf(p.table, p.workload, p.times.timeout()).read(ctx)
+	switch {
+	case err != nil && there.absent():
 		return false, err
+	case err != nil || there.absent() || len(there.value.Members) <= firstReadAll && p.options.many == manyMembers:
+		return false, nil
 	}
 	self, err := p.readRow(ctx, p.row.key)
-	return self.Row != "" && self.Modified.Sub(e.Modified) <= musterAge*p.times.beat, err
+	return self.Row != "" && self.Modified.Sub(there.modified) <= musterAge*p.times.beat, err
 }
 
 // confirm drops those of the changes that claim what may belong to a member that a muster does
