@@ -73,13 +73,7 @@ func (r viewReader) mustReadRows(ctx context.Context) (*View, []storage.Entity, 
 	}
 }
 
-// read asks once, after before was read, which is nil for the first time.
-func (r viewReader) read(ctx context.Context, before *View) (*View, error) {
-	v, _, err := r.readRows(ctx, before)
-	return v, err
-}
-
-// readRows is read, and gives the rows too.
+// readRows asks once, after before was read, which is nil for the first time.
 func (r viewReader) readRows(ctx context.Context, before *View) (*View, []storage.Entity, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()

@@ -174,7 +174,7 @@ func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 		a := c.join("a")
 		b := c.join("b")
 		c.settle(20 * time.Second)
-		v := *c.load()
+		v := c.load()
 		owner := Owner{Instance: "b", Incarnation: b.loop.self.value.Incarnation, Epoch: 3}
 		claims := []change{
 			{1, owner, Owner{"a", "x", 4}},
@@ -198,6 +198,34 @@ func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 			t.Error("claimed though the former owner's row could not be asked for")
 		}
 		heal()
+	})
+}
+
+// Musters show what another saw: that a row is in them unchanged proves nobody's silence.
+func TestSilenceInMustersIsNotCounted(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		a := c.join("a")
+		c.join("b")
+		c.settle(20 * time.Second)
+		o := newObserver("a", a.times, 64)
+		seen := c.load()
+		at := func(d time.Duration, muster bool) *View {
+			return &View{
+				Workload: seen.Workload, Owners: seen.Owners, Members: seen.Members, present: seen.present,
+				Read: seen.Read.Add(d), received: seen.received.Add(d), muster: muster,
+			}
+		}
+		o.see(at(0, false))
+		d := time.Duration(0)
+		for d < 4*a.times.dead() {
+			d += a.times.beat
+			o.see(at(d, true))
+		}
+		v := at(d+a.times.beat, false)
+		o.see(v)
+		if dead, _ := o.dead(v); len(dead) != 0 {
+			t.Errorf("member %s is dead by what musters did not show", v.Members[dead[0]].Instance)
+		}
 	})
 }
 
