@@ -39,13 +39,30 @@ func (w *world) removed(keep func(row string) bool) {
 // remade makes the workload's row again, of other queues.
 func (w *world) remade(segments, queues int) {
 	w.t.Helper()
-	spec := control.WorkloadSpec{Name: w.cfg.Workload, Segments: segments, Delivery: string(w.cfg.Delivery)}
+	var shards []shardmap.Shard
 	for i := range queues {
-		spec.Shards = append(spec.Shards, shardmap.Shard{Account: "accounta", Queue: fmt.Sprintf("other-%02d", i), Weight: 1})
-		if err := w.queue("accounta", spec.Shards[i].Queue).Create(w.t.Context()); err != nil {
+		shards = append(shards, shardmap.Shard{Account: "accounta", Queue: fmt.Sprintf("other-%02d", i), Weight: 1})
+		if err := w.queue("accounta", shards[i].Queue).Create(w.t.Context()); err != nil {
 			w.t.Fatal(err)
 		}
 	}
+	w.remadeOf(segments, shards)
+}
+
+// remadeAlike removes the workload and makes it again of the same queues.
+func (w *world) remadeAlike() {
+	w.t.Helper()
+	was, err := control.LoadWorkload(w.t.Context(), w.table(), w.cfg.Workload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.removed(nil)
+	w.remadeOf(was.Map.Segments, was.Map.Shards)
+}
+
+func (w *world) remadeOf(segments int, shards []shardmap.Shard) {
+	w.t.Helper()
+	spec := control.WorkloadSpec{Name: w.cfg.Workload, Segments: segments, Delivery: string(w.cfg.Delivery), Shards: shards}
 	if _, err := control.EnsureWorkload(w.t.Context(), w.table(), spec); err != nil {
 		w.t.Fatal(err)
 	}
@@ -56,6 +73,7 @@ func (w *world) remade(segments, queues int) {
 func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"of equal size": func(w *world) { w.removed(nil); w.remade(128, 4) },
+		"alike":         (*world).remadeAlike,
 		"larger":        func(w *world) { w.removed(nil); w.remade(1024, 4) },
 		"its row alone": func(w *world) {
 			w.removed(func(row string) bool { return row != "workload" })
