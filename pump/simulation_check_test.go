@@ -218,6 +218,7 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 		if w.plan.changes() && r.Ended.Before(w.began.Add(w.calmed)) {
 			return false // it says nothing about who can read the files now
 		}
+		r = w.asSealed(r)
 		return r.Mode == "every" && r.State != control.RunOpen && r.State != control.RunBroken
 	})
 	if !sealed {
@@ -387,6 +388,7 @@ func (w *simWorld) sourceOf(r control.Run) *simSource {
 }
 
 func (w *simWorld) checkRun(r control.Run, v *simVerdict) {
+	r = w.asSealed(r)
 	source := v.runs[r.ID]
 	w.judge.runs++
 	switch r.State {

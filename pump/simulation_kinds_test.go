@@ -37,8 +37,7 @@ var simKinds = []simKind{
 	{name: "sources", share: 8, write: (*simSeeded).sources},
 	{name: "newer versions", share: 8, write: (*simSeeded).newerVersions},
 	{name: "removals", share: 4, write: (*simSeeded).removals},
-	// The checker wants one more run then, which is due after a year.
-	{name: "lost runs", off: "a run that was sealed is open again for good if its leader died: only its distributor knows its tasks", write: (*simSeeded).lostRuns},
+	{name: "lost runs", off: "seeds 35 and 49 of 60: tasks are in hand at the end, and a state misses a task", write: (*simSeeded).lostRuns},
 }
 
 const (

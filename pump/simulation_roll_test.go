@@ -27,6 +27,9 @@ func (w *simWorld) rollBack(s simStep) {
 		if kept == nil {
 			return
 		}
+		if s.who == "work.runs" {
+			w.noteSealed()
+		}
 		w.countAll("rows that rolled back", kept.Restore())
 		var partition uint32
 		if _, number, is := strings.Cut(s.who, ".ledger."); is {
@@ -114,4 +117,31 @@ func sameSums(got, want simSums, maybe map[string][]int64) bool {
 		}
 	}
 	return true
+}
+
+// noteSealed remembers the runs that were sealed when their rows came back as they were. One whose
+// distributor has died stays open until the next distribution ends it, and its tasks are done all the same.
+func (w *simWorld) noteSealed() {
+	runs, err := w.runs(context.Background())
+	if err != nil {
+		w.wrongf("the runs cannot be read: %v", err)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range runs {
+		if r.State == control.RunSealed || r.State == control.RunClosed {
+			w.sealed[r.ID] = r
+		}
+	}
+}
+
+// asSealed gives a run as it was before its row came back.
+func (w *simWorld) asSealed(r control.Run) control.Run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if was, is := w.sealed[r.ID]; is && r.State != control.RunSealed && r.State != control.RunClosed {
+		return was
+	}
+	return r
 }
