@@ -111,9 +111,8 @@ func (r viewReader) fill(v, before *View, rows []storage.Entity) error {
 func (r viewReader) query(ctx context.Context) ([]storage.Entity, error) {
 	var rows []storage.Entity
 	for attempt := 1; ; attempt++ {
-		before := len(rows)
 		err := r.queryOn(ctx, &rows)
-		if err == nil || before == len(rows) || ctx.Err() != nil || !mayRetry(err) {
+		if err == nil || len(rows) == 0 || ctx.Err() != nil || !mayRetry(err) {
 			return rows, err
 		}
 		drawOf(r.table).pause(ctx, r.workload+"/view", attempt, r.timeout/5, err)

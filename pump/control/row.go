@@ -165,7 +165,9 @@ func (r row[T]) tryWrite(ctx context.Context, base version[T], next T) (version[
 		default:
 			return version[T]{}, err
 		}
-		if doubt != nil {
+		// A partition that refuses is not asked twice for one write: if an earlier attempt landed, the
+		// next says that the row is another, and then it is read back.
+		if doubt != nil && !storage.Is(err, storage.Throttled) {
 			now, found, err := r.readBack(ctx)
 			switch {
 			case err != nil:

@@ -46,7 +46,7 @@ func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 		"the answer of a change is lost":             {fault: only("write", key, 1, lostAnswer), won: true, stored: 2, writes: 1},
 		"the request of an insert is lost":           {absent: true, fault: only("write", key, 1, lostRequest), won: true, stored: 2, writes: 2},
 		"the request of a change is lost":            {fault: only("write", key, 1, lostRequest), won: true, stored: 2, writes: 2},
-		"throttled, but it acted":                    {fault: only("write", key, 1, fault{fail: true, act: true, code: storage.Throttled}), won: true, stored: 2, writes: 1},
+		"throttled, but it acted":                    {fault: only("write", key, 1, fault{fail: true, act: true, code: storage.Throttled}), won: true, stored: 2, writes: 2},
 		"the request is lost and another is quicker": {fault: only("write", key, 1, lostRequest), rival: 12 * time.Millisecond, lost: true, stored: 99, writes: 1},
 		"no answer at all, and it acted":             {fault: only("write", key, 1, fault{hang: true, act: true}), won: true, stored: 2, writes: 1},
 		"no answer at all, and it did not act":       {fault: only("write", key, 1, fault{hang: true}), won: true, stored: 2, writes: 2},
