@@ -96,7 +96,20 @@ func (p *simProcess) empties(ctx context.Context, cfg Config, what string) error
 		return q.Drop(ctx, filter, QuarantineOptions{}, seen)
 	}
 	filter.Reasons = append(filter.Reasons, ReasonEndsProcess, ReasonRunEnded)
-	return q.Redrive(ctx, filter, QuarantineOptions{}, seen)
+	if err := q.Redrive(ctx, filter, QuarantineOptions{}, seen); err != nil || !p.world.runsWentBack {
+		return err
+	}
+	return p.redrivesUnknown(ctx, cfg, q, seen)
+}
+
+// redrivesUnknown redrives what is in quarantine as of an unknown run, of each run whose row is there again.
+func (p *simProcess) redrivesUnknown(ctx context.Context, cfg Config, q *Quarantine, seen func(QuarantineOutcome) bool) error {
+	runs, err := operatedRuns(ctx, cfg)
+	for _, r := range runs {
+		filter := QuarantineFilter{Reasons: []string{ReasonUnknownRun}, Run: r.ID}
+		err = errors.Join(err, q.Redrive(ctx, filter, QuarantineOptions{}, seen))
+	}
+	return err
 }
 
 // takes notes what an operator is about to redrive or drop: from here on that may be done, whatever it says.

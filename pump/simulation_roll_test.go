@@ -29,6 +29,7 @@ func (w *simWorld) rollBack(s simStep) {
 		}
 		if s.who == "work.runs" {
 			w.noteSealed()
+			w.runsWentBack = true
 		}
 		w.countAll("rows that rolled back", kept.Restore())
 		var partition uint32
@@ -56,13 +57,18 @@ func (w *simWorld) rolled(rows *azsim.Snapshot, from uint32) {
 	w.rolls = append(w.rolls, r)
 }
 
-// remembers has what the ledger forgot put again: a repair is what people are told to run then.
+// remembers has put again what was forgotten, by what people are told to do then: a repair if the ledger
+// forgot it, and a redrive of what is in quarantine as of unknown runs if the rows of these were gone.
 func (w *simWorld) remembers(ctx context.Context) bool {
-	if len(w.rolls) == 0 {
+	order := "repair"
+	switch {
+	case w.runsWentBack:
+		order = "redrive"
+	case len(w.rolls) == 0:
 		return true
 	}
 	waitFor(ctx, simClosing) // what is in hand is recorded, or is not
-	w.start("x97", "repair")
+	w.start("x97", order)
 	recovery := w.recovery
 	defer func() { w.recovery = recovery }()
 	return w.recovers(ctx)

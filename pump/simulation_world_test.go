@@ -60,10 +60,11 @@ type simWorld struct {
 	deliveries int             // of messages to processors
 	messages   map[string]bool // that were delivered
 
-	kept    map[string]*azsim.Snapshot  // by partition
-	sealed  map[codec.RunID]control.Run // as they were when their rows came back
-	put     map[simKey]bool             // tasks that a queue has taken of who distributes
-	touched map[simKey]string           // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
+	kept         map[string]*azsim.Snapshot  // by partition
+	sealed       map[codec.RunID]control.Run // as they were when their rows came back
+	runsWentBack bool                        // rows of runs came back as they were
+	put          map[simKey]bool             // tasks that a queue has taken of who distributes
+	touched      map[simKey]string           // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
 	// leftInQuarantine is how many messages are, in the end, by account.
 	leftInQuarantine map[string]int
 
