@@ -64,26 +64,28 @@ func (r *processing) notNow(d *delivery, delay time.Duration) *wholly {
 	return &wholly{ours: true, delay: r.jitter.around(delay, "not now", d.id, uint64(max(d.dequeued, 1)))}
 }
 
-// add takes a message, or says how it is to be settled if there is no room.
-func (l *lobby) add(d *delivery) (refused *wholly) {
+// add takes a message, or says by d.whole how it is to be settled if there is no room. One that is
+// taken is the lobby's: it may go on, or be put back, before add returns.
+func (l *lobby) add(d *delivery) (taken bool) {
 	r := l.r
 	l.mu.Lock()
-	switch size := int64(len(d.text)); {
+	switch {
 	case l.closed:
-		refused = &wholly{pass: true}
+		d.whole = &wholly{pass: true}
 	case l.fullLocked():
-		refused = r.notNow(d, lobbyAgain)
+		d.whole = r.notNow(d, lobbyAgain)
 	default:
+		taken = true
 		l.list = append(l.list, d)
-		l.bytes += size
+		l.bytes += int64(len(d.text))
 		r.backlog.weigh(d)
 	}
 	l.mu.Unlock()
 	// The lease may have ended while the message was on its way here.
-	if refused == nil && r.backlog.isWithdrawn(d) {
+	if taken && r.backlog.isWithdrawn(d) {
 		l.leave(d)
 	}
-	return refused
+	return taken
 }
 
 // full reports whether nothing more should be got that may have to wait here.
@@ -158,10 +160,8 @@ func (l *lobby) goOn(ds []*delivery) {
 	work := make([]*delivery, 0, len(ds))
 	for _, d := range ds {
 		r.backlog.unweigh(d)
-		if d.whole, d.waits = r.judge(d); d.waits {
-			if d.whole = l.add(d); d.whole == nil {
-				continue
-			}
+		if d.whole, d.waits = r.judge(d); d.waits && l.add(d) {
+			continue
 		}
 		if d.passes() {
 			d.whole.delay = 0 // its next owner has waited for this

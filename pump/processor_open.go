@@ -139,11 +139,9 @@ func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, 
 		if !d.passes() {
 			own++
 		}
-		if d.waits {
-			if d.whole = r.lobby.add(d); d.whole == nil {
-				waiting = true
-				continue
-			}
+		if d.waits && r.lobby.add(d) {
+			waiting = true
+			continue
 		}
 		if r.take(d, len(msgs) < limit) {
 			work = append(work, d)
