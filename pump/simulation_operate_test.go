@@ -96,7 +96,7 @@ func (p *simProcess) empties(ctx context.Context, cfg Config, what string) error
 		return q.Drop(ctx, filter, QuarantineOptions{}, seen)
 	}
 	filter.Reasons = append(filter.Reasons, ReasonEndsProcess, ReasonRunEnded)
-	if err := q.Redrive(ctx, filter, QuarantineOptions{}, seen); err != nil || !p.world.runsWentBack {
+	if err := q.Redrive(ctx, filter, QuarantineOptions{}, seen); err != nil || !p.world.runsAreBack() {
 		return err
 	}
 	return p.redrivesUnknown(ctx, cfg, q, seen)

@@ -29,7 +29,6 @@ func (w *simWorld) rollBack(s simStep) {
 		}
 		if s.who == "work.runs" {
 			w.noteSealed()
-			w.runsWentBack = true
 		}
 		w.countAll("rows that rolled back", kept.Restore())
 		var partition uint32
@@ -62,7 +61,7 @@ func (w *simWorld) rolled(rows *azsim.Snapshot, from uint32) {
 func (w *simWorld) remembers(ctx context.Context) bool {
 	order := "repair"
 	switch {
-	case w.runsWentBack:
+	case w.runsAreBack():
 		order = "redrive"
 	case len(w.rolls) == 0:
 		return true
@@ -135,11 +134,18 @@ func (w *simWorld) noteSealed() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.runsWentBack = true
 	for _, r := range runs {
 		if r.State == control.RunSealed || r.State == control.RunClosed {
 			w.sealed[r.ID] = r
 		}
 	}
+}
+
+func (w *simWorld) runsAreBack() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.runsWentBack
 }
 
 // asSealed gives a run as it was before its row came back.

@@ -28,7 +28,9 @@
 // the write on, and it may still land, so the same bytes go out again with the
 // same condition and the same nonce (P3.5); anything else, and another won.
 // The same holds for a 409 or 412 that follows an ambiguous attempt: it may be
-// my own write that I ran into (window 20).
+// my own write that I ran into (window 20). After a 503 for too many requests the
+// same bytes go out again without reading, which spares a busy partition a request
+// each time: if the refused write landed, the next is answered by a 412.
 //
 // # The election
 //
