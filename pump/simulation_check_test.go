@@ -214,7 +214,7 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 	if err != nil {
 		return err.Error()
 	}
-	sealed := slices.ContainsFunc(runs, func(r control.Run) bool {
+	sealed := slices.ContainsFunc(w.withGone(runs), func(r control.Run) bool {
 		if w.plan.changes() && r.Ended.Before(w.began.Add(w.calmed)) {
 			return false // it says nothing about who can read the files now
 		}
@@ -285,6 +285,7 @@ func (w *simWorld) queues() (all []storage.Queue) {
 type simVerdict struct {
 	runs    map[codec.RunID]*simSource
 	ended   map[codec.RunID]bool
+	gone    map[codec.RunID]bool // whose rows are
 	poison  map[simKey][]string // for what each task is in quarantine
 	bad     map[string]int      // how often each bad record is
 	records []*control.SegmentRecord
@@ -303,7 +304,7 @@ func (w *simWorld) check(ctx context.Context) {
 	if !w.ends(ctx) {
 		return
 	}
-	v := &simVerdict{runs: map[codec.RunID]*simSource{}, ended: map[codec.RunID]bool{}}
+	v := &simVerdict{runs: map[codec.RunID]*simSource{}, ended: map[codec.RunID]bool{}, gone: map[codec.RunID]bool{}}
 	if v.poison, v.bad, err = w.poison(ctx); err != nil {
 		w.wrongf("the poison queues cannot be read: %v", err)
 		return
@@ -314,6 +315,11 @@ func (w *simWorld) check(ctx context.Context) {
 	if runs, err = w.runs(ctx); err != nil {
 		w.wrongf("the runs cannot be read: %v", err)
 		return
+	}
+	there := len(runs)
+	runs = w.withGone(runs)
+	for _, r := range runs[there:] {
+		v.gone[r.ID] = true
 	}
 	for _, r := range runs {
 		v.runs[r.ID], v.ended[r.ID] = w.sourceOf(r), r.State == control.RunEnded
@@ -408,6 +414,10 @@ func (w *simWorld) checkRun(r control.Run, v *simVerdict) {
 		}
 		for n, record := range records {
 			key := simKey{r.ID, uint32(segment), uint64(n)}
+			if poison := v.poison[key]; v.gone[r.ID] && len(poison) > 0 && !slices.ContainsFunc(poison, func(reason string) bool { return reason != ReasonUnknownRun }) {
+				w.count("tasks in quarantine whose run has no row any more")
+				continue // people decide, for it may have been done
+			}
 			w.checkTask(key, record >= 0 && source.condemned(record), v.poison[key])
 			if w.plan.delivery == Once {
 				w.checkRecord(r, key, v)

@@ -160,6 +160,7 @@ func (w *simWorld) checkStates(runs []control.Run, v *simVerdict) {
 // which nobody has done again.
 func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r control.Run, segment uint32, v *simVerdict) {
 	source := v.runs[r.ID]
+	r = w.asSealed(r) // its ledger may have been forgotten since
 	for n, i := range w.tasksOf(source, simKey{r.ID, segment, 0}, 0) {
 		if i < 0 {
 			continue // said already

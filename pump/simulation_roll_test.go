@@ -3,6 +3,7 @@ package pump
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -28,7 +29,7 @@ func (w *simWorld) rollBack(s simStep) {
 			return
 		}
 		if s.who == "work.runs" {
-			w.noteSealed()
+			w.noteRuns()
 		}
 		w.countAll("rows that rolled back", kept.Restore())
 		var partition uint32
@@ -124,9 +125,10 @@ func sameSums(got, want simSums, maybe map[string][]int64) bool {
 	return true
 }
 
-// noteSealed remembers the runs that were sealed when their rows came back as they were. One whose
-// distributor has died stays open until the next distribution ends it, and its tasks are done all the same.
-func (w *simWorld) noteSealed() {
+// noteRuns remembers the runs as they were when their rows came back as they had been. One whose
+// distributor has died stays open until the next distribution ends it, and its tasks are done all the
+// same; one that was made since is gone.
+func (w *simWorld) noteRuns() {
 	runs, err := w.runs(context.Background())
 	if err != nil {
 		w.wrongf("the runs cannot be read: %v", err)
@@ -136,10 +138,22 @@ func (w *simWorld) noteSealed() {
 	defer w.mu.Unlock()
 	w.runsWentBack = true
 	for _, r := range runs {
-		if r.State == control.RunSealed || r.State == control.RunClosed {
-			w.sealed[r.ID] = r
+		if was := w.before[r.ID]; was.State != control.RunClosed && (was.State != control.RunSealed || r.State == control.RunClosed) {
+			w.before[r.ID] = r
 		}
 	}
+}
+
+// withGone adds the runs whose rows are gone.
+func (w *simWorld) withGone(runs []control.Run) []control.Run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, was := range w.before {
+		if !slices.ContainsFunc(runs, func(r control.Run) bool { return r.ID == id }) {
+			runs = append(runs, was)
+		}
+	}
+	return runs
 }
 
 func (w *simWorld) runsAreBack() bool {
@@ -148,11 +162,13 @@ func (w *simWorld) runsAreBack() bool {
 	return w.runsWentBack
 }
 
-// asSealed gives a run as it was before its row came back.
+// asSealed gives a run as it was before its row came back. Of one that was closed the ledger may have
+// forgotten everything, whatever the row says now.
 func (w *simWorld) asSealed(r control.Run) control.Run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if was, is := w.sealed[r.ID]; is && r.State != control.RunSealed && r.State != control.RunClosed {
+	over := func(r control.Run) bool { return r.State == control.RunSealed || r.State == control.RunClosed }
+	if was := w.before[r.ID]; was.State == control.RunClosed || over(was) && !over(r) {
 		return was
 	}
 	return r

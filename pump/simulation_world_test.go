@@ -61,7 +61,7 @@ type simWorld struct {
 	messages   map[string]bool // that were delivered
 
 	kept         map[string]*azsim.Snapshot  // by partition
-	sealed       map[codec.RunID]control.Run // as they were when their rows came back
+	before       map[codec.RunID]control.Run // as they were when their rows came back
 	runsWentBack bool                        // rows of runs came back as they were
 	put          map[simKey]bool             // tasks that a queue has taken of who distributes
 	touched      map[simKey]string           // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
@@ -121,7 +121,7 @@ func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 	w := &simWorld{
 		plan: plan, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
 		messages: map[string]bool{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: newTurns(plan.seed),
-		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, sealed: map[codec.RunID]control.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
+		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]control.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
 		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}},
 	}
 	for _, c := range change {

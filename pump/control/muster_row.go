@@ -27,21 +27,30 @@ const (
 )
 
 // muster is the cluster as a watcher has read it, for those who do not read it themselves: the
-// rows of the members as they were, and of what is larger the versions only.
+// rows of the owners and of the members as they were, and of the spill marks the version only.
 type muster struct {
 	// Members are the member rows, in key order.
 	Members []musterMember
-	// Owners has the version of each owner row, empty where there is none; Spill that of the marks.
-	Owners []storage.ETag
+	// Owners are the owner rows by their number, with no version where there is none; Spill is
+	// the version of the marks.
+	Owners []rowCopy
 	Spill  storage.ETag
+	// Took is how long the watcher read: the owner rows, which come first, are that much older
+	// than the member rows at most.
+	Took time.Duration
 	// Incarnation is the workload's.
 	Incarnation string
 }
 
-// musterMember is a member row. Its properties are kept by type and not by meaning, so that each
-// reader judges for itself which rows it can read.
+// musterMember is a member row.
 type musterMember struct {
 	Instance string
+	rowCopy
+}
+
+// rowCopy is a row. Its properties are kept by type and not by meaning, so that each reader
+// judges for itself which rows it can read.
+type rowCopy struct {
 	ETag     storage.ETag
 	Modified time.Time
 	Texts    map[string]string    `json:",omitempty"`
@@ -54,21 +63,22 @@ type musterMember struct {
 
 // musterOf makes the muster of what a query gave.
 func musterOf(v *View, rows []storage.Entity) *muster {
-	m := &muster{Spill: v.spill.etag, Incarnation: v.Workload.Incarnation}
+	m := &muster{Spill: v.spill.etag, Took: v.received.Sub(v.Read), Incarnation: v.Workload.Incarnation}
 	for i := range v.owners {
-		m.Owners = append(m.Owners, v.owners[i].etag)
+		e, _ := find(rows, ownerKey(ownerRowFirst(i)))
+		m.Owners = append(m.Owners, copyOf(e))
 	}
 	for _, e := range rows {
 		if instance, ok := strings.CutPrefix(e.Row, memberPrefix); ok {
-			m.Members = append(m.Members, musterMemberOf(instance, e))
+			m.Members = append(m.Members, musterMember{instance, copyOf(e)})
 		}
 	}
 	return m
 }
 
-func musterMemberOf(instance string, e storage.Entity) musterMember {
-	m := musterMember{
-		Instance: instance, ETag: e.ETag, Modified: e.Modified, Texts: map[string]string{}, Bytes: map[string][]byte{},
+func copyOf(e storage.Entity) rowCopy {
+	m := rowCopy{
+		ETag: e.ETag, Modified: e.Modified, Texts: map[string]string{}, Bytes: map[string][]byte{},
 		Ints: map[string]int64{}, Numbers: map[string]float64{}, Flags: map[string]bool{}, Moments: map[string]time.Time{},
 	}
 	for name, value := range e.Properties {
@@ -90,8 +100,8 @@ func musterMemberOf(instance string, e storage.Entity) musterMember {
 	return m
 }
 
-// entity is the member row again.
-func (m *musterMember) entity(partition string) storage.Entity {
+// entity is the row again.
+func (m *rowCopy) entity(partition, key string) storage.Entity {
 	props := map[string]any{}
 	put(props, m.Texts)
 	put(props, m.Bytes)
@@ -99,7 +109,7 @@ func (m *musterMember) entity(partition string) storage.Entity {
 	put(props, m.Numbers)
 	put(props, m.Flags)
 	put(props, m.Moments)
-	return storage.Entity{Partition: partition, Row: memberPrefix + m.Instance, ETag: m.ETag, Modified: m.Modified, Properties: props}
+	return storage.Entity{Partition: partition, Row: key, ETag: m.ETag, Modified: m.Modified, Properties: props}
 }
 
 func put[T any](props map[string]any, of map[string]T) {

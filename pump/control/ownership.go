@@ -1,6 +1,10 @@
 package control
 
-import "time"
+import (
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // claimAttempts is how often a member tries to get its change into an owner row
 // against other writers before it looks at the cluster again.
@@ -101,25 +105,30 @@ func (p *Presence) attend(v *View) (pending bool) {
 		p.options.Log.Warn("segments are another's now", "segments", len(todo.lost))
 	}
 	p.drained(append(todo.lost, todo.drain...))
-	ready := p.readyToGive(v)
-	// Before the entries are written: at no instant may this member trust
-	// what another can claim.
-	p.end(segmentsOf(ready), errHandedOver)
 	if todo.raised > 0 {
 		p.options.Log.Warn("segments are claimed again above epochs that their ledgers had: rows of the control account are those of some time ago, as after a fail-over, in a restored table or where rows were removed", "segments", todo.raised)
 	}
-	if len(todo.changes)+len(ready) == 0 {
+	if len(todo.changes)+len(p.readyToGive(v)) == 0 {
 		return todo.pending
 	}
 	ctx, cancel := p.beforeBeat()
 	defer cancel()
+	p.giveWay(ctx, p.row.object(), 0, 0)
+	ready := p.readyToGive(v)
+	// Before the entries are written: at no instant may this member trust
+	// what another can claim.
+	p.end(segmentsOf(ready), errHandedOver)
 	changes := append(p.confirm(ctx, v, todo.changes), ready...)
 	byRow := make([][]change, len(v.owners))
 	for _, c := range changes {
 		byRow[ownerRowIndex(int(c.segment))] = append(byRow[ownerRowIndex(int(c.segment))], c)
 	}
-	for i, row := range byRow {
-		if len(row) > 0 {
+	// Each member begins with a row of its own: those that the same news tells to claim would
+	// meet at one row after the other, where all but one of them lose.
+	first := int(xxhash.Sum64String(p.options.Instance) % uint64(len(byRow)))
+	for k := range byRow {
+		i := (first + k) % len(byRow)
+		if row := byRow[i]; len(row) > 0 {
 			v = p.changeRow(ctx, v, i, row)
 		}
 	}

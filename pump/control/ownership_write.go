@@ -4,14 +4,26 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
+
+// giveWayFor is over how much time, for each member, a large cluster spreads its changes: 4 s of
+// 1,000 members.
+const giveWayFor = 4 * time.Millisecond
 
 // changeRow brings changes into an owner row by compare-and-swap and gives the
 // view as it is then.
 func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []change) *View {
 	first := ownerRowFirst(index)
 	r := ownerRowOf(p.table, p.workload, first, len(v.Owners), p.times.timeout())
-	now, done, err := p.writeChanges(ctx, r, v.owners[index], first, min(ownersPerRow, len(v.Owners)-first), changes)
+	base, err := v.owners[index], error(nil)
+	if v.muster { // it is seconds old, and a row that many change is another by now
+		base, err = r.read(ctx)
+	}
+	now, done := base, []change(nil)
+	if err == nil {
+		now, done, err = p.writeChanges(ctx, r, base, first, min(ownersPerRow, len(v.Owners)-first), changes)
+	}
 	switch {
 	case errors.Is(err, errLost):
 		p.options.Log.Debug("others change the owners too", "row", r.object())
@@ -22,6 +34,12 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 	case len(done) > 0:
 		next := v.withOwners(index, now)
 		p.conclude(next, done)
+		p.publish(next)
+		return next
+	case v.muster && now.etag != v.owners[index].etag:
+		// The muster is behind. Without this the next look, by the same muster, would try the
+		// same again; what a later owner row may lack of members, confirm asks for.
+		next := v.withOwners(index, now)
 		p.publish(next)
 		return next
 	}
@@ -42,16 +60,31 @@ func (p *Presence) writeChanges(ctx context.Context, r row[[]Owner], base versio
 			}
 		}
 		if len(done) == 0 {
-			return now, nil, nil
+			return base, nil, nil
 		}
 		now, err = r.tryWrite(ctx, base, next)
 		if !errors.Is(err, errLost) || attempt == claimAttempts {
 			return now, done, err
 		}
-		p.draw.pause(ctx, r.object(), attempt, r.longestPause(), nil)
+		p.giveWay(ctx, r.object(), attempt, r.longestPause())
+		if ctx.Err() != nil {
+			return now, nil, errLost
+		}
 		if base, err = r.read(ctx); err != nil {
 			return now, nil, err
 		}
+	}
+}
+
+// giveWay waits before a change is tried that others may be trying to bring into the same row: after
+// one that lost, and in a large cluster before the first too, for there the same news has dozens
+// change 16 rows. Reading and writing one takes some 50 ms in which another's write undoes it, so
+// they spread over a time that grows with their number. The watchers do not wait: all go by them.
+func (p *Presence) giveWay(ctx context.Context, object string, attempt int, longest time.Duration) {
+	if v := p.View(); !p.loop.observer.watches(v) {
+		p.pause(ctx, p.draw.spread("give way", object, time.Duration(len(v.Members))*giveWayFor))
+	} else if attempt > 0 {
+		p.draw.pause(ctx, object, attempt, longest, nil)
 	}
 }
 
@@ -75,8 +108,12 @@ func (p *Presence) conclude(v *View, done []change) {
 	}
 }
 
-// nudgePlanned hints to those for whom the given-up segments are planned.
+// nudgePlanned hints to those for whom the given-up segments are planned. In a large cluster the
+// watchers do: before the next muster the others would see nothing.
 func (p *Presence) nudgePlanned(v *View, done []change) {
+	if len(v.Members) > p.loop.observer.many {
+		return
+	}
 	planned := map[string]bool{}
 	for _, c := range done {
 		if i := v.Plan()[c.segment]; !c.claims() && i >= 0 {

@@ -354,25 +354,24 @@ func (p *Presence) nudgeOwners(segments []uint32) {
 	p.nudge(v, func(_ int, m *Member) bool { return owners[m.Instance] })
 }
 
-// nudgeAll hints to everybody in a small cluster. In a large one, where a
-// look costs the table many rows, to those who have something to do: those who
-// own what is planned for others, those for whom something is planned, and those
-// who look for all.
+// nudgeAll hints to everybody in a small cluster. In a large one, where a look costs the table
+// many rows, to those who look for all; and those hint to the ones for whom something is planned
+// that nobody owns. Hand-overs can wait for the looks that come anyway.
 func (p *Presence) nudgeAll(v *View) {
 	if len(v.Members) <= p.loop.observer.many {
 		p.nudge(v, func(int, *Member) bool { return true })
 		return
 	}
+	watchers := p.loop.observer.watchers(v)
+	if !slices.Contains(watchers, p.options.Instance) {
+		p.nudge(v, func(_ int, m *Member) bool { return slices.Contains(watchers, m.Instance) })
+		return
+	}
 	involved := map[string]bool{}
 	for s, planned := range v.Plan() {
-		to := ""
-		if planned >= 0 {
-			to = v.candidates[planned]
-		}
-		if owner := v.Owners[s]; v.alive(owner) < 0 || owner.Instance != to {
-			involved[owner.Instance], involved[to] = true, true
+		if planned >= 0 && v.alive(v.Owners[s]) < 0 {
+			involved[v.candidates[planned]] = true
 		}
 	}
-	watchers := p.loop.observer.watchers(v)
-	p.nudge(v, func(_ int, m *Member) bool { return involved[m.Instance] || slices.Contains(watchers, m.Instance) })
+	p.nudge(v, func(_ int, m *Member) bool { return involved[m.Instance] })
 }

@@ -2,7 +2,6 @@ package control
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -217,7 +216,6 @@ func (p *Presence) consider(v *View) {
 		l.lookDue = time.Now()
 		return
 	}
-	came := !slices.Equal(p.View().Processors(), v.Processors())
 	l.news = time.Now()
 	l.observer.see(v)
 	// A watcher goes on until its successor has written a muster: that one may not know yet.
@@ -225,7 +223,7 @@ func (p *Presence) consider(v *View) {
 	large := len(v.Members) > l.observer.many
 	l.standsIn = large && !v.muster && !watches && (l.standsIn || l.watched)
 	l.watched = large && watches
-	if l.announce || large && came && watches {
+	if l.announce || large && watches {
 		l.announce = false
 		p.nudgeAll(v)
 	}
@@ -272,8 +270,10 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	switch {
 	case evicted:
 		earlier(now)
-	case pending && now.Sub(l.pending) < 2*p.times.lease:
-		earlier(l.lookTried.Add(max(jittered(p.times.beat/4*time.Duration(l.every)), l.lookGap)))
+	case pending && (watching || stops) && now.Sub(l.pending) < 2*p.times.lease:
+		// The others of a large cluster would see no more until the next muster, and what
+		// concerns them the watchers tell them.
+		earlier(l.lookTried.Add(max(jittered(p.times.beat/4), l.lookGap)))
 	}
 	if watching && n > l.observer.many {
 		earlier(l.lookTried.Add(p.times.beat)) // however often beats out of turn put off the one that is due

@@ -121,7 +121,7 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 	if !at.After(before.Read) {
 		return nil, nil
 	}
-	rows, err := p.rowsOf(ctx, m, before)
+	rows, err := p.rowsOf(ctx, m, before, at.Add(-m.Took))
 	if err != nil {
 		l.muster = "" // the next look tries this one again
 		return nil, err
@@ -130,9 +130,10 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 	return v, p.reader.fill(v, before, rows)
 }
 
-// rowsOf gives the rows that a muster stands for, in key order. What has the version that the
-// view before knows is not read again.
-func (p *Presence) rowsOf(ctx context.Context, m *muster, before *View) ([]storage.Entity, error) {
+// rowsOf gives the rows that a muster stands for, in key order; none of its copies is older than
+// since. An owner row that this member has read or written after that is read by itself: by an
+// older copy this member would give up what it has just claimed.
+func (p *Presence) rowsOf(ctx context.Context, m *muster, before *View, since time.Time) ([]storage.Entity, error) {
 	var rows []storage.Entity
 	add := func(key string, is, was storage.ETag, modified time.Time) error {
 		if is == was && was != "" {
@@ -148,17 +149,22 @@ func (p *Presence) rowsOf(ctx context.Context, m *muster, before *View) ([]stora
 		}
 		return err
 	}
-	for i, etag := range m.Owners {
+	for i := range m.Owners {
+		now, key := &m.Owners[i], ownerKey(ownerRowFirst(i))
 		var was version[[]Owner]
 		if i < len(before.owners) && !before.bad[i] {
 			was = before.owners[i]
 		}
-		if err := add(ownerKey(ownerRowFirst(i)), etag, was.etag, was.modified); err != nil {
+		if now.ETag != "" && now.ETag != was.etag && since.After(was.received) {
+			rows = append(rows, now.entity(p.workload, key))
+			continue
+		}
+		if err := add(key, now.ETag, was.etag, was.modified); err != nil {
 			return nil, err
 		}
 	}
 	for i := range m.Members {
-		rows = append(rows, m.Members[i].entity(p.workload))
+		rows = append(rows, m.Members[i].entity(p.workload, memberPrefix+m.Members[i].Instance))
 	}
 	if err := add(spillKey, m.Spill, before.spill.etag, before.spill.modified); err != nil {
 		return nil, err

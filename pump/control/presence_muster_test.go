@@ -103,7 +103,7 @@ var badMusters = map[string]map[string]any{
 	"damaged":       {"Muster": []byte("no deflate"), formatProperty: int64(format)},
 	"newer":         {"Muster": []byte{}, formatProperty: int64(format + 1)},
 	"another's":     encodeMuster(&muster{Incarnation: "0000000000000000"}),
-	"out of order":  encodeMuster(&muster{Members: []musterMember{{Instance: "b", ETag: "1"}, {Instance: "a", ETag: "1"}}}),
+	"out of order":  encodeMuster(&muster{Members: []musterMember{{"b", rowCopy{ETag: "1"}}, {"a", rowCopy{ETag: "1"}}}}),
 	"without a tag": encodeMuster(&muster{Members: []musterMember{{Instance: "a"}}}),
 }
 
@@ -144,7 +144,7 @@ func TestAMusterThatIsBadIsNoNews(t *testing.T) {
 func TestACrowdTooLargeForOneRowReadsAllRowsSeldom(t *testing.T) {
 	m := &muster{}
 	for i := range maxViewRows {
-		m.Members = append(m.Members, musterMember{Instance: fmt.Sprintf("m%05d", i), ETag: "1", Bytes: map[string][]byte{"Holds": incompressible(i)}})
+		m.Members = append(m.Members, musterMember{Instance: fmt.Sprintf("m%05d", i), rowCopy: rowCopy{ETag: "1", Bytes: map[string][]byte{"Holds": incompressible(i)}}})
 	}
 	if encodeMuster(m) != nil {
 		t.Error("a muster of 10,000 members with 512 bytes of noise each is stored")
@@ -237,7 +237,7 @@ func TestAnOldMusterIsNoNews(t *testing.T) {
 		s.note(version[memberRow]{etag: storage.ETag(fmt.Sprint(i)), sent: now.Add(time.Duration(i) * time.Second)})
 	}
 	m := func(etag string) *muster {
-		return &muster{Members: []musterMember{{Instance: "a", ETag: "1"}, {Instance: "b", ETag: storage.ETag(etag)}}}
+		return &muster{Members: []musterMember{{"a", rowCopy{ETag: "1"}}, {"b", rowCopy{ETag: storage.ETag(etag)}}}}
 	}
 	last := fmt.Sprint(2*signsKept - 1)
 	if at := s.shownBy(m(last), "b"); !at.Equal(now.Add((2*signsKept - 1) * time.Second)) {
