@@ -286,8 +286,8 @@ type simVerdict struct {
 	runs    map[codec.RunID]*simSource
 	ended   map[codec.RunID]bool
 	gone    map[codec.RunID]bool // whose rows are
-	poison  map[simKey][]string // for what each task is in quarantine
-	bad     map[string]int      // how often each bad record is
+	poison  map[simKey][]string  // for what each task is in quarantine
+	bad     map[string]int       // how often each bad record is
 	records []*control.SegmentRecord
 	// forgotten are tasks that were done and whose records were rolled back.
 	forgotten map[simKey]bool
