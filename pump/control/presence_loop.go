@@ -270,10 +270,12 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 	switch {
 	case evicted:
 		earlier(now)
-	case pending && (watching || stops) && now.Sub(l.pending) < 2*p.times.lease:
-		// The others of a large cluster would see no more until the next muster, and what
-		// concerns them the watchers tell them.
-		earlier(l.lookTried.Add(max(jittered(p.times.beat/4), l.lookGap)))
+	case pending && now.Sub(l.pending) < 2*p.times.lease:
+		gap := max(jittered(p.times.beat/4*time.Duration(l.every)), l.lookGap)
+		if !watching && !stops {
+			gap = max(gap, time.Duration(n)*pendingLook) // all at once may wait for something
+		}
+		earlier(l.lookTried.Add(gap))
 	}
 	if watching && n > l.observer.many {
 		earlier(l.lookTried.Add(p.times.beat)) // however often beats out of turn put off the one that is due
