@@ -231,7 +231,7 @@
 // in one row, the muster. The others read that row in every third beat or more seldom. The two are the
 // first by a hash of the names, so that they do not stand on one host; should both die at once, the
 // next stands in four beats later. A member that waits for a segment, or for one to be handed over,
-// looks up to four times as often, all together 50 times a second.
+// looks up to four times as often, all together 25 times a second.
 package control
 
 // TableName is the table, in the control account, that holds the rows of every

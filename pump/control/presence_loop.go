@@ -117,7 +117,11 @@ func (p *Presence) wanted() wishes {
 // soon if it does not say what it should or somebody asks for it.
 func (p *Presence) nextBeat(w wishes) time.Time {
 	l := &p.loop
-	if soon := l.beatTried.Add(p.shortest()); (w.speak || w.unsaid) && !l.beatFailed && soon.Before(l.beatDue) {
+	gap := p.shortest()
+	if len(p.View().Members) > l.observer.many && !w.speak && w.drainBy.IsZero() {
+		gap = p.times.beat / 4 // one beat says what several changes of holds have come to
+	}
+	if soon := l.beatTried.Add(gap); (w.speak || w.unsaid) && !l.beatFailed && soon.Before(l.beatDue) {
 		return soon
 	}
 	return l.beatDue

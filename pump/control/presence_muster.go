@@ -23,11 +23,11 @@ const (
 	// signsKept is of how many own beats the versions are kept; older ones prove nothing fresh.
 	signsKept = 4 * musterAge
 	// entitiesForLooks is how many rows a second the looks of all but the watchers may cost, and
-	// entitiesForHints how many those of a watcher that is asked to look all the time: a quarter
-	// of the 1,000 that a cluster of any size should stay below, which is half of what a
-	// partition gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
+	// entitiesForHints how many those of a watcher that is asked to look all the time: there are two,
+	// and a cluster of any size should stay below 1,000 in all, which is half of what a partition
+	// gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
 	entitiesForLooks = 150
-	entitiesForHints = 250
+	entitiesForHints = 200
 	// firstMusterBeats is for how many beats a member that comes waits for a muster that shows it.
 	firstMusterBeats = 6
 	// firstReadAll: up to so many members one that comes reads all rows, and starts at once.

@@ -24,8 +24,8 @@ const (
 	// everyLookOfMany: with every how-many-th beat the others look, at most.
 	everyLookOfMany = 3
 	// pendingLook times the number of members is how long they wait at least between two looks at
-	// the muster when they wait for something: of any number, 50 looks a second.
-	pendingLook = 20 * time.Millisecond
+	// the muster when they wait for something: of any number, 25 looks a second.
+	pendingLook = 40 * time.Millisecond
 	// looksInBeat is how many of the others look in one beat where there are no musters.
 	looksInBeat = 16
 	// longestStagger bounds, in quarters of a beat, how long those of higher rank
