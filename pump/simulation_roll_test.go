@@ -134,13 +134,14 @@ func (w *simWorld) noteRuns() {
 		w.wrongf("the runs cannot be read: %v", err)
 		return
 	}
+	for i, r := range runs {
+		runs[i] = w.asSealed(r) // they may have come back before
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.runsWentBack = true
 	for _, r := range runs {
-		if was := w.before[r.ID]; was.State != control.RunClosed && (was.State != control.RunSealed || r.State == control.RunClosed) {
-			w.before[r.ID] = r
-		}
+		w.before[r.ID] = r
 	}
 }
 

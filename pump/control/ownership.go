@@ -113,8 +113,8 @@ func (p *Presence) attend(v *View) (pending bool) {
 	}
 	ctx, cancel := p.beforeBeat()
 	defer cancel()
-	p.giveWay(ctx, p.row.object(), 0, 0)
-	ready := p.readyToGive(v)
+	p.giveWay(ctx, p.row.object())
+	ready := p.readyToGive(v) // more may be by now
 	// Before the entries are written: at no instant may this member trust
 	// what another can claim.
 	p.end(segmentsOf(ready), errHandedOver)

@@ -31,15 +31,11 @@ func (p *Presence) changeRow(ctx context.Context, v *View, index int, changes []
 		// A claim that lands all the same names this member, which does not hold
 		// it: it is adopted or released when it is seen.
 		p.options.Log.Warn("owners could not be changed", "row", r.object(), "err", err)
-	case len(done) > 0:
+	case len(done) > 0 || v.muster && now.etag != v.owners[index].etag:
+		// If nothing was done, the muster is behind, and the next look, by the same one, would try
+		// the same again; what a later owner row may lack of members, confirm asks for.
 		next := v.withOwners(index, now)
 		p.conclude(next, done)
-		p.publish(next)
-		return next
-	case v.muster && now.etag != v.owners[index].etag:
-		// The muster is behind. Without this the next look, by the same muster, would try the
-		// same again; what a later owner row may lack of members, confirm asks for.
-		next := v.withOwners(index, now)
 		p.publish(next)
 		return next
 	}
@@ -66,7 +62,9 @@ func (p *Presence) writeChanges(ctx context.Context, r row[[]Owner], base versio
 		if !errors.Is(err, errLost) || attempt == claimAttempts {
 			return now, done, err
 		}
-		p.giveWay(ctx, r.object(), attempt, r.longestPause())
+		if !p.giveWay(ctx, r.object()) {
+			p.draw.pause(ctx, r.object(), attempt, r.longestPause(), nil)
+		}
 		if ctx.Err() != nil {
 			return now, nil, errLost
 		}
@@ -76,16 +74,17 @@ func (p *Presence) writeChanges(ctx context.Context, r row[[]Owner], base versio
 	}
 }
 
-// giveWay waits before a change is tried that others may be trying to bring into the same row: after
-// one that lost, and in a large cluster before the first too, for there the same news has dozens
-// change 16 rows. Reading and writing one takes some 50 ms in which another's write undoes it, so
-// they spread over a time that grows with their number. The watchers do not wait: all go by them.
-func (p *Presence) giveWay(ctx context.Context, object string, attempt int, longest time.Duration) {
-	if v := p.View(); !p.loop.observer.watches(v) {
-		p.pause(ctx, p.draw.spread("give way", object, time.Duration(len(v.Members))*giveWayFor))
-	} else if attempt > 0 {
-		p.draw.pause(ctx, object, attempt, longest, nil)
+// giveWay waits before a change is tried in a large cluster, where the same news has dozens change 16
+// rows; of a small one, and for a watcher, by whom all go, it does not, and is false. Reading and
+// writing a row takes some 50 ms in which another's write undoes it, so members spread over a time
+// that grows with their number.
+func (p *Presence) giveWay(ctx context.Context, object string) bool {
+	v := p.View()
+	if !p.loop.observer.large(v) || p.loop.watched {
+		return false
 	}
+	p.pause(ctx, p.draw.spread("give way", object, time.Duration(len(v.Members))*giveWayFor))
+	return true
 }
 
 // conclude draws the conclusions of changes that are stored.
@@ -111,7 +110,7 @@ func (p *Presence) conclude(v *View, done []change) {
 // nudgePlanned hints to those for whom the given-up segments are planned. In a large cluster the
 // watchers do: before the next muster the others would see nothing.
 func (p *Presence) nudgePlanned(v *View, done []change) {
-	if len(v.Members) > p.loop.observer.many {
+	if p.loop.observer.large(v) {
 		return
 	}
 	planned := map[string]bool{}

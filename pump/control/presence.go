@@ -358,7 +358,7 @@ func (p *Presence) nudgeOwners(segments []uint32) {
 // many rows, to those who look for all; and those hint to the ones for whom something is planned
 // that nobody owns. Hand-overs can wait for the looks that come anyway.
 func (p *Presence) nudgeAll(v *View) {
-	if len(v.Members) <= p.loop.observer.many {
+	if !p.loop.observer.large(v) {
 		p.nudge(v, func(int, *Member) bool { return true })
 		return
 	}

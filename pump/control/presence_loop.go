@@ -118,7 +118,7 @@ func (p *Presence) wanted() wishes {
 func (p *Presence) nextBeat(w wishes) time.Time {
 	l := &p.loop
 	gap := p.shortest()
-	if len(p.View().Members) > l.observer.many && !w.speak && w.drainBy.IsZero() {
+	if l.observer.large(p.View()) && !w.speak && w.drainBy.IsZero() {
 		gap = p.times.beat / 4 // one beat says what several changes of holds have come to
 	}
 	if soon := l.beatTried.Add(gap); (w.speak || w.unsaid) && !l.beatFailed && soon.Before(l.beatDue) {
@@ -224,7 +224,7 @@ func (p *Presence) consider(v *View) {
 	l.observer.see(v)
 	// A watcher goes on until its successor has written a muster: that one may not know yet.
 	watches := l.observer.watches(v)
-	large := len(v.Members) > l.observer.many
+	large := l.observer.large(v)
 	l.standsIn = large && !v.muster && !watches && (l.standsIn || l.watched)
 	l.watched = large && watches
 	if l.announce || large && watches {
@@ -281,7 +281,7 @@ func (p *Presence) schedule(v *View, evicted, pending bool, nextEviction time.Ti
 		}
 		earlier(l.lookTried.Add(gap))
 	}
-	if watching && n > l.observer.many {
+	if watching && l.observer.large(v) {
 		earlier(l.lookTried.Add(p.times.beat)) // however often beats out of turn put off the one that is due
 	}
 	if watching && !nextEviction.IsZero() {

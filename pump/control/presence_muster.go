@@ -72,7 +72,7 @@ func (s *signs) shownBy(m *muster, instance string) time.Time {
 // error says that there is no news and that it is not this member's turn to read all rows.
 func (p *Presence) lookAt() (*View, error) {
 	before, l := p.View(), &p.loop
-	large := len(before.Members) > l.observer.many
+	large := l.observer.large(before)
 	if large && !l.observer.watches(before) {
 		v, err := p.byMuster(p.ctx, before)
 		if v != nil || err != nil {
@@ -87,7 +87,7 @@ func (p *Presence) lookAt() (*View, error) {
 	}
 	v, rows, err := p.reader.readRows(p.ctx, before)
 	// The muster that says that the cluster is large no more is the last.
-	if err == nil && (large || len(v.Members) > l.observer.many && l.observer.watches(v)) {
+	if err == nil && (large || l.observer.large(v) && l.observer.watches(v)) {
 		p.writeMuster(v, rows)
 	}
 	return v, err
@@ -236,7 +236,7 @@ func (p *Presence) firstView(ctx context.Context) (*View, error) {
 		}
 	}
 	v, rows, err := p.reader.mustReadRows(ctx)
-	if err == nil && !mustered && len(v.Members) > p.loop.observer.many {
+	if err == nil && !mustered && p.loop.observer.large(v) {
 		p.writeMuster(v, rows) // for those who come next: the watchers may not know yet that they are
 	}
 	return v, err

@@ -229,9 +229,12 @@ func (o *observer) stagger(v *View) time.Duration {
 	return time.Duration(min(rank, longestStagger)) * o.times.beat / 4
 }
 
+// large reports whether two look for all, and the others read what those write down.
+func (o *observer) large(v *View) bool { return len(v.Members) > o.many }
+
 // watches reports whether this member is one of those who look for all.
 func (o *observer) watches(v *View) bool {
-	return len(v.Members) <= o.many || slices.Contains(o.watchers(v), o.self)
+	return !o.large(v) || slices.Contains(o.watchers(v), o.self)
 }
 
 // watchers are those who look for all in a large cluster.
