@@ -491,7 +491,7 @@ func (w *simWorld) troubleLocked() (n int) {
 		n += int(dark)
 	}
 	for what, times := range w.counts {
-		if strings.HasPrefix(what, "crash ") || what == "pause" || what == "clock jump" || what == "stop" || strings.HasPrefix(what, "operate ") {
+		if strings.HasPrefix(what, "crash ") || what == "pause" || what == "clock jump" || what == "stop" || strings.HasPrefix(what, "suspended ") || strings.HasPrefix(what, "operate ") {
 			n += times
 		}
 	}

@@ -38,6 +38,7 @@ var simKinds = []simKind{
 	{name: "newer versions", share: 8, write: (*simSeeded).newerVersions},
 	{name: "removals", share: 4, write: (*simSeeded).removals},
 	{name: "lost runs", share: 4, write: (*simSeeded).lostRuns},
+	{name: "suspended", share: 6, write: (*simSeeded).suspended},
 }
 
 const (
@@ -238,6 +239,19 @@ func (g *simSeeded) lostRuns() {
 	if g.roll(2) == 0 {
 		g.rows = append(g.rows, g.rows...)
 	}
+}
+
+// suspended are machines that sleep, one or all of them, for less than a lease or for more. In all they sleep for
+// less than five minutes: a request of which the service's clock says that it is 15 minutes old is refused.
+func (g *simSeeded) suspended() {
+	longest := 120
+	for range 1 + g.roll(4) {
+		s := simStep{verb: "suspend", who: []string{"all", "p1", "p2", "d1"}[g.roll(4)]}
+		s.span = []time.Duration{g.seconds(1, 6), g.seconds(6, 60), g.seconds(6, 60), g.seconds(59, longest)}[g.roll(4)]
+		longest = 60
+		g.rows = append(g.rows, s)
+	}
+	g.events = len(g.rows) + 2 + g.roll(8)
 }
 
 // rolledBack is a partition of the ledger that comes back as it was. What once promises then is that of a

@@ -57,6 +57,7 @@ import (
 //	9s restart p1                    crash, unless it is gone, and start
 //	9s pause p1 40s                  a stopped process: what it was about to send is sent when it goes on
 //	9s clock +30s                    the service's clock jumps
+//	9s suspend p1 40s                or "all": its machine sleeps, so that the monotonic clock misses what passes
 //	9s stray accountb                a message of a run that nobody has begun is put into a queue
 //	9s copy accountb                 messages of a queue are put into it again, long after their run was closed
 //	9s dark accountb 20s             nothing reaches the account; "hang": nobody answers
@@ -269,6 +270,12 @@ func (s *simStep) parse(args []string, accounts int) (err error) {
 			s.span, err = simSpan(args[1])
 			err = cmp.Or(checkSimName(s.who), err)
 		}
+	case "suspend":
+		if want(2) {
+			if s.span, err = simSpan(args[1]); err == nil && s.who != "all" {
+				err = checkSimName(s.who)
+			}
+		}
 	case "clock":
 		if s.who = ""; want(1) {
 			s.span, err = time.ParseDuration(args[0])
@@ -403,7 +410,7 @@ func (s simStep) String() string {
 		}
 	case "clock":
 		words = append(words, fmt.Sprintf("%+.3fs", s.span.Seconds()))
-	case "pause", "dark", "hang", "unread":
+	case "pause", "dark", "hang", "unread", "suspend":
 		words = append(words, s.span.String())
 	case "operate":
 		words = append(words, s.order...)
@@ -435,6 +442,11 @@ func simProperties(r azsim.Rule) (words []string) {
 	add("first", strconv.Itoa(r.First))
 	add("probability", strconv.FormatFloat(r.Probability, 'g', -1, 64))
 	return words
+}
+
+// suspends says that machines sleep in the plan.
+func (p *simPlan) suspends() bool {
+	return slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb == "suspend" })
 }
 
 // lease is the lease of all processes.
@@ -486,6 +498,8 @@ func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
 		"1s crash p1 before put":               "crash needs 4 arguments",
 		"1s pause p1":                          "pause needs 2 arguments",
 		"1s pause p1 -4s":                      "above 0",
+		"1s suspend all":                       "suspend needs 2 arguments",
+		"1s suspend accounta 9s":               `"accounta" is no process`,
 		"accounts 2\n1s dark accountc 3s":      `"accountc" is no account`,
 		"1s clock fast":                        "invalid duration",
 		"1s source burn":                       `"burn" is none of grow`,

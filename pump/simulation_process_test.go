@@ -43,6 +43,7 @@ type simProcess struct {
 	err      error // of Run
 	did      ProcessorSummary
 	pausedTo time.Time
+	slept    []simSleep
 	calls    map[string]int
 	points   []*simPoint
 	hands    int    // handlers at work
@@ -72,6 +73,24 @@ func (p *simProcess) roll(n uint64, what, object string, times int) uint64 {
 }
 
 func (p *simProcess) over() bool { return p.alive.Err() != nil }
+
+// simSleep is a time that the process's monotonic clock has missed.
+type simSleep struct {
+	woke time.Time
+	span time.Duration
+}
+
+// ahead is how much the process's monotonic clock has missed at a time.
+func (p *simProcess) ahead(at time.Time) (missed time.Duration) {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	for _, s := range p.slept {
+		if !at.Before(s.woke) {
+			missed += s.span
+		}
+	}
+	return missed
+}
 
 // stopped waits while the process is stopped, and says whether it was. Whatever
 // shows outside the process calls it first: timers may have fired
@@ -235,6 +254,9 @@ func (p *simProcess) config() Config {
 	c := Config{
 		Workload: "work", Instance: p.name, Segments: w.plan.segments, Delivery: w.plan.delivery, Log: w.log(p.String()),
 		Admin: p.name + ":80", Nudge: p.nudge, seeding: w.turns.of(p.String()),
+	}
+	if w.plan.suspends() {
+		c.seeding.ahead = p.ahead
 	}
 	for _, name := range w.sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(p.name)})

@@ -167,6 +167,7 @@ func simWindows() []simWindow {
 		{"22, 23", "another distributor goes on with a run", []string{simTakenOver}},
 		{"23, 24", "a process is stopped for longer than its lease in the cluster", []string{simLongPause}},
 		{"25", "the service's clock jumps", []string{"clock jump"}},
+		{"25", "machines sleep, so that monotonic clocks miss some time", []string{"suspended machine", "suspended machines, all"}},
 		{"26, 27", "a request is refused as one too many", []string{"throttled by limits", "fault answer any"}},
 		{"28", "worlds in which queries begin with an empty page", []string{"worlds with empty pages"}},
 		{"35", "a process is told to stop", []string{"stop"}},

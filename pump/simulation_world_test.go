@@ -243,12 +243,9 @@ func (w *simWorld) do(s simStep) {
 		w.start(s.who)
 	case "clock":
 		w.count("clock jump")
-		w.mu.Lock()
-		w.judge.offset += s.span
-		w.judge.back += max(-s.span, 0)
-		offset := w.judge.offset
-		w.mu.Unlock()
-		w.sim.SetClockOffset(offset)
+		w.jump(s.span)
+	case "suspend":
+		w.suspend(s)
 	case "dark", "hang":
 		w.darken(s)
 	case "fault":
@@ -272,6 +269,31 @@ func (w *simWorld) do(s simStep) {
 	case "stop", "crash", "pause":
 		if here {
 			p.suffer(s)
+		}
+	}
+}
+
+// jump sets the service's clock forward, or back.
+func (w *simWorld) jump(by time.Duration) {
+	w.mu.Lock()
+	w.judge.offset += by
+	w.judge.back += max(-by, 0)
+	offset := w.judge.offset
+	w.mu.Unlock()
+	w.sim.SetClockOffset(offset)
+}
+
+// suspend lets a machine sleep, or all of them. A sleep takes no virtual time, as no monotonic
+// clock of those who sleep goes on: the service's clock jumps, and when they wake their wall
+// clocks have too. If only one sleeps, the others see what they see of a clock that jumps.
+func (w *simWorld) suspend(s simStep) {
+	w.count("suspended " + map[bool]string{false: "machine", true: "machines, all"}[s.who == "all"])
+	w.jump(s.span)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.latest {
+		if s.who == "all" || s.who == p.name {
+			p.slept = append(p.slept, simSleep{time.Now(), s.span})
 		}
 	}
 }
