@@ -46,6 +46,7 @@ type backlog struct {
 	width      int    // handlers that may be at work at once
 	batch      bool   // an envelope is started as a whole
 	paced      bool   // one start after the other; see goOn
+	discards   bool   // nothing is opened, or started
 	wake       func() // the poller, which was refused a get
 
 	mu         sync.Mutex // guards what follows and what delivery says it guards
@@ -96,14 +97,17 @@ type reservation struct {
 func newBacklog(o *ProcessorOptions, batch bool, wake func()) *backlog {
 	b := &backlog{
 		width: o.Concurrency, visibility: cmp.Or(o.Visibility, firstLease), maxBytes: o.MaxBytes,
-		batch: batch, paced: o.MaxRate > 0, wake: wake, perMessage: firstPerMessage, text: storage.MaxText, measured: time.Now(), busy: o.Concurrency,
+		batch: batch, paced: o.MaxRate > 0, discards: o.Discard, wake: wake, perMessage: firstPerMessage, text: storage.MaxText, measured: time.Now(), busy: o.Concurrency,
 	}
 	b.some.L, b.openable.L, b.calm.L = &b.mu, &b.mu, &b.mu
 	return b
 }
 
-// limit is how many tasks may wait.
+// limit is how many tasks may wait. What is discarded waits for no handler: there the bytes alone bound it.
 func (b *backlog) limit(now time.Time) int {
+	if b.discards {
+		return math.MaxInt32
+	}
 	if now.Sub(b.measured) >= rateEvery {
 		// Each rateEvery counts for half of all before it, also when nobody asked
 		// for a while: a rate of long ago must not fetch for handlers that hang now.

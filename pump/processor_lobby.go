@@ -157,10 +157,14 @@ func (l *lobby) look() {
 // goOn takes up messages that waited where their get would have.
 func (l *lobby) goOn(ds []*delivery) {
 	r := l.r
-	work := make([]*delivery, 0, len(ds))
 	for _, d := range ds {
 		r.backlog.unweigh(d)
-		if d.whole, d.waits = r.judge(d); d.waits && l.add(d) {
+		d.whole, d.waits = r.judge(d)
+	}
+	r.runs.ahead(r.wire, runsOf(ds))
+	work := make([]*delivery, 0, len(ds))
+	for _, d := range ds {
+		if d.waits && l.add(d) {
 			continue
 		}
 		if d.passes() {

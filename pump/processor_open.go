@@ -132,10 +132,14 @@ func (d *delivery) at(k int) int {
 // of the messages were this process's to work on. Lease is what the get asked for.
 func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, lease time.Duration, limit int, room reservation) (own int) {
 	r.hand.add(len(msgs))
+	delivered := make([]*delivery, len(msgs))
+	for i := range msgs {
+		delivered[i] = r.deliver(q, &msgs[i], sent, lease)
+	}
+	r.runs.ahead(r.wire, runsOf(delivered))
 	work := make([]*delivery, 0, len(msgs))
 	waiting := false
-	for i := range msgs {
-		d := r.deliver(q, &msgs[i], sent, lease)
+	for _, d := range delivered {
 		if !d.passes() {
 			own++
 		}
@@ -155,6 +159,19 @@ func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, 
 		d.settler.add(d)
 	}
 	return own
+}
+
+// runsOf are the runs of messages that are to be worked on now, each once if its messages
+// stand side by side, as they mostly do.
+func runsOf(delivered []*delivery) (runs []RunID) {
+	for _, d := range delivered {
+		id := d.header.Run
+		if d.whole != nil || d.waits || id == (RunID{}) || len(runs) > 0 && runs[len(runs)-1] == id {
+			continue
+		}
+		runs = append(runs, id)
+	}
+	return runs
 }
 
 // take reports whether a message is to be worked on. Any other it has settled; hint says
