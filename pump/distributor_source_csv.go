@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/queuepump/queuepump/internal/jsonline"
 )
 
 var (
@@ -50,7 +52,7 @@ func (f *csvRows) start(c *cutter) error {
 			return fmt.Errorf("the header row names column %q twice", name)
 		}
 		f.header = append(f.header, name)
-		f.names = append(f.names, append(appendQuoted(nil, []byte(name)), ':'))
+		f.names = append(f.names, append(jsonline.AppendQuoted(nil, []byte(name)), ':'))
 	}
 	var err error
 	if f.key, err = f.column(f.keyName); err != nil {
@@ -83,7 +85,7 @@ func (f *csvRows) next(c *cutter, rec *Record) error {
 		if i < len(f.names) {
 			f.body = append(f.body, f.names[i]...)
 		}
-		f.body = appendQuoted(f.body, f.text[field.from:field.to])
+		f.body = jsonline.AppendQuoted(f.body, f.text[field.from:field.to])
 	}
 	f.body = append(f.body, '}')
 	if len(f.fields) != len(f.header) {

@@ -1,156 +1,11 @@
 package pump
 
-import (
-	"errors"
-	"fmt"
-	"strconv"
-	"unicode/utf16"
-	"unicode/utf8"
-)
-
-// The fields of a JSON line are found in one pass that also checks the whole
-// line, without decoding it into maps: on 130-byte lines several times faster
-// than encoding/json, which would otherwise cost more than the compression does. What counts
-// as valid JSON is exactly what encoding/json says (fuzzed against it).
-
-// jsonDepth is encoding/json's own limit of nesting.
-const jsonDepth = 10_000
-
-var errJSONEnd = errors.New("invalid JSON: it ends too early")
-
-// jsonField is a field that is looked for, and where it was found.
-type jsonField struct {
-	name  string   // as the user wrote it
-	path  []string // the names of the objects around it, then its own
-	value []byte   // as it stands in the line; nil if there is none
-	plain bool     // the value is a string that stands for itself
-}
-
-// newJSONField reads a field's name: "city", or "a.b" for b inside of a. A
-// backslash keeps the next character as it is, so that `a\.b` names the field "a.b".
-func newJSONField(name string) *jsonField {
-	f := &jsonField{name: name, path: []string{""}}
-	for i := 0; i < len(name); i++ {
-		switch last := &f.path[len(f.path)-1]; {
-		case name[i] == '.':
-			f.path = append(f.path, "")
-		case name[i] == '\\' && i+1 < len(name):
-			i++
-			*last += name[i : i+1]
-		default:
-			*last += name[i : i+1]
-		}
-	}
-	return f
-}
-
-// text gives the found value as a key or an id: a string without its quotes and
-// escapes, a number or boolean as it is written. It may alias the line or use
-// dst, which it returns for the next time.
-func (f *jsonField) text(dst []byte) (text, scratch []byte, err error) {
-	switch {
-	case f.value == nil:
-		return nil, dst, fmt.Errorf("there is no field %q", f.name)
-	case f.value[0] == 'n':
-		return nil, dst, fmt.Errorf("field %q is null", f.name)
-	case f.value[0] == '{' || f.value[0] == '[':
-		return nil, dst, fmt.Errorf("field %q is not a string, a number or a boolean", f.name)
-	case f.value[0] == '"':
-		if f.plain {
-			return f.value[1 : len(f.value)-1], dst, nil
-		}
-		dst = appendUnquoted(dst[:0], f.value)
-		return dst, dst, nil
-	}
-	return f.value, dst, nil
-}
-
-// appendUnquoted appends what a valid JSON string stands for. Half a surrogate
-// pair becomes U+FFFD, as in encoding/json.
-func appendUnquoted(dst, quoted []byte) []byte {
-	in := quoted[1 : len(quoted)-1]
-	for i := 0; i < len(in); i++ {
-		if in[i] != '\\' {
-			dst = append(dst, in[i])
-			continue
-		}
-		i++
-		switch in[i] {
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		case 'u':
-			r := hexRune(in[i+1 : i+5])
-			i += 4
-			if utf16.IsSurrogate(r) {
-				pair := rune(utf8.RuneError)
-				if len(in) >= i+7 && in[i+1] == '\\' && in[i+2] == 'u' {
-					pair = utf16.DecodeRune(r, hexRune(in[i+3:i+7]))
-				}
-				if pair != utf8.RuneError {
-					i += 6
-				}
-				r = pair
-			}
-			dst = utf8.AppendRune(dst, r)
-		default: // a quote, a backslash or a slash
-			dst = append(dst, in[i])
-		}
-	}
-	return dst
-}
-
-func isHex(b byte) bool {
-	return b >= '0' && b <= '9' || b >= 'a' && b <= 'f' || b >= 'A' && b <= 'F'
-}
-
-func hexRune(digits []byte) rune {
-	n, _ := strconv.ParseUint(string(digits), 16, 32) // scanned before
-	return rune(n)
-}
-
-// appendQuoted appends s as a JSON string. What is not UTF-8 becomes U+FFFD,
-// because JSON cannot hold it.
-func appendQuoted(dst []byte, s []byte) []byte {
-	const hex = "0123456789abcdef"
-	dst = append(dst, '"')
-	for i := 0; i < len(s); {
-		b := s[i]
-		switch {
-		case b >= utf8.RuneSelf:
-			r, size := utf8.DecodeRune(s[i:])
-			dst = utf8.AppendRune(dst, r)
-			i += size
-			continue
-		case b == '"' || b == '\\':
-			dst = append(dst, '\\', b)
-		case b == '\n':
-			dst = append(dst, '\\', 'n')
-		case b == '\r':
-			dst = append(dst, '\\', 'r')
-		case b == '\t':
-			dst = append(dst, '\\', 't')
-		case b < 0x20:
-			dst = append(dst, '\\', 'u', '0', '0', hex[b>>4], hex[b&15])
-		default:
-			dst = append(dst, b)
-		}
-		i++
-	}
-	return append(dst, '"')
-}
+import "github.com/queuepump/queuepump/internal/jsonline"
 
 // jsonLines is the format of JSON Lines: the body is the line as it stands.
 type jsonLines struct {
-	scanner jsonScanner
-	key, id *jsonField
+	scanner *jsonline.Scanner
+	key, id *jsonline.Field
 	keyBuf  []byte
 	idBuf   []byte
 	ids     idStrings
@@ -158,14 +13,16 @@ type jsonLines struct {
 
 func newJSONLines(key, id string) *jsonLines {
 	f := &jsonLines{}
+	var fields []*jsonline.Field
 	if key != "" {
-		f.key = newJSONField(key)
-		f.scanner.fields = append(f.scanner.fields, f.key)
+		f.key = jsonline.NewField(key)
+		fields = append(fields, f.key)
 	}
 	if id != "" {
-		f.id = newJSONField(id)
-		f.scanner.fields = append(f.scanner.fields, f.id)
+		f.id = jsonline.NewField(id)
+		fields = append(fields, f.id)
 	}
+	f.scanner = jsonline.NewScanner(fields...)
 	return f
 }
 
@@ -183,19 +40,19 @@ func (f *jsonLines) next(c *cutter, rec *Record) error {
 }
 
 func (f *jsonLines) record(line []byte, rec *Record) (err error) {
-	if err := f.scanner.scan(line); err != nil {
+	if err := f.scanner.Scan(line); err != nil {
 		return err
 	}
 	rec.Key, rec.ID, rec.Body = line, "", line
 	if f.key != nil {
-		if rec.Key, f.keyBuf, err = f.key.text(f.keyBuf); err != nil {
+		if rec.Key, f.keyBuf, err = f.key.Text(f.keyBuf); err != nil {
 			return err
 		}
 	}
 	// An id is for people to find a task by: a line without one is no bad line.
-	if f.id != nil && f.id.value != nil && f.id.value[0] != 'n' {
+	if f.id != nil && f.id.Given() {
 		var id []byte
-		if id, f.idBuf, err = f.id.text(f.idBuf); err != nil {
+		if id, f.idBuf, err = f.id.Text(f.idBuf); err != nil {
 			return err
 		}
 		rec.ID = f.ids.make(id)

@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/shopspring/decimal"
+
+	"github.com/queuepump/queuepump/internal/jsonline"
 )
 
 const (
@@ -56,8 +58,8 @@ type counting struct {
 
 // countScanner is for one task at a time.
 type countScanner struct {
-	jsonScanner
-	key, number *jsonField
+	*jsonline.Scanner
+	key, number *jsonline.Field
 	buf         []byte
 }
 
@@ -85,12 +87,13 @@ func (c *counting) scanner() *countScanner {
 	if s, ok := c.scanners.Get().(*countScanner); ok {
 		return s
 	}
-	s := &countScanner{key: newJSONField(c.field)}
-	s.fields = []*jsonField{s.key}
+	s := &countScanner{key: jsonline.NewField(c.field)}
+	fields := []*jsonline.Field{s.key}
 	if c.sum != "" {
-		s.number = newJSONField(c.sum)
-		s.fields = append(s.fields, s.number)
+		s.number = jsonline.NewField(c.sum)
+		fields = append(fields, s.number)
 	}
+	s.Scanner = jsonline.NewScanner(fields...)
 	return s
 }
 
@@ -107,25 +110,25 @@ func (c *counting) count(_ context.Context, t *Task) (keyCount, error) {
 // read gives what a task contributes.
 func (s *countScanner) read(body []byte) (out keyCount, err error) {
 	out.count = 1
-	if err := s.scan(body); err != nil {
-		return out, fmt.Errorf("the body has no field %q to count by: %w", s.key.name, err)
+	if err := s.Scan(body); err != nil {
+		return out, fmt.Errorf("the body has no field %q to count by: %w", s.key.Name, err)
 	}
 	var text []byte
-	if text, s.buf, err = s.key.text(s.buf); err != nil {
+	if text, s.buf, err = s.key.Text(s.buf); err != nil {
 		return out, fmt.Errorf("nothing to count by: %w", err)
 	}
 	if len(text) > maxCountKey {
-		return out, fmt.Errorf("field %q has %d bytes, of which it is not counted by more than %d", s.key.name, len(text), maxCountKey)
+		return out, fmt.Errorf("field %q has %d bytes, of which it is not counted by more than %d", s.key.Name, len(text), maxCountKey)
 	}
 	out.key = string(text)
 	if s.number == nil {
 		return out, nil
 	}
-	if text, s.buf, err = s.number.text(s.buf); err != nil {
+	if text, s.buf, err = s.number.Text(s.buf); err != nil {
 		return out, fmt.Errorf("nothing to sum: %w", err)
 	}
 	if out.sum, err = parseNumber(text); err != nil {
-		return out, fmt.Errorf("field %q is %.120q, %w", s.number.name, text, err)
+		return out, fmt.Errorf("field %q is %.120q, %w", s.number.Name, text, err)
 	}
 	return out, nil
 }
@@ -137,11 +140,10 @@ var (
 
 // parseNumber reads a number as JSON writes it.
 func parseNumber(text []byte) (d decimal.Decimal, err error) {
-	s := jsonScanner{data: text}
 	switch {
 	case len(text) > maxNumber:
 		return d, errBigNumber
-	case len(text) == 0 || s.number() != nil || s.pos < len(text):
+	case !jsonline.ValidNumber(text):
 		return d, errNoNumber
 	}
 	if d, err = decimal.NewFromString(string(text)); err != nil {

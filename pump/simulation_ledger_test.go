@@ -156,6 +156,16 @@ func (w *simWorld) checkStates(runs []control.Run, v *simVerdict) {
 	}
 }
 
+// letGo reports whether the ledger of a segment says nothing of a run any more.
+func (v *simVerdict) letGo(id codec.RunID, segment uint32) bool {
+	record := v.records[segment]
+	if record == nil {
+		return true
+	}
+	done, quarantined := record.Counts(id)
+	return done+quarantined == 0
+}
+
 // addDone adds what the tasks of a run that are done come to, and to maybe those of a closed run that were forgotten,
 // which nobody has done again.
 func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r control.Run, segment uint32, v *simVerdict) {
@@ -171,13 +181,16 @@ func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r control.Run
 		if record := v.records[segment]; w.plan.delivery == Once && record != nil && r.State != control.RunClosed {
 			done = record.Done(r.ID, uint64(n)) && !source.condemned(i) // a dropped one is done, and nothing came of it
 		}
-		if t := w.tasks[key]; r.State == control.RunEnded && w.touched[key] == "redrive" && t != nil && t.effects > 0 {
+		t := w.tasks[key]
+		had := r.State == control.RunEnded && t != nil && t.effects > 0
+		if had && w.touched[key] == "redrive" {
 			done = len(v.poison[key]) == 0 // under the identity of a foreign message
 		}
-		if done {
+		over := had && !done && len(v.poison[key]) == 0 && v.letGo(r.ID, segment) // it ended hours ago
+		if done || over {
 			s := sums[source.key(i)]
 			sums[source.key(i)] = simAmount{s.Count + 1, s.Sum + source.sum(i)}
-			if r.State == control.RunClosed && v.forgotten[key] {
+			if over || r.State == control.RunClosed && v.forgotten[key] {
 				maybe[source.key(i)] = append(maybe[source.key(i)], source.sum(i))
 			}
 		}

@@ -1,4 +1,4 @@
-package pump
+package jsonline
 
 import (
 	"encoding/binary"
@@ -7,21 +7,42 @@ import (
 	"math/bits"
 )
 
-// jsonScanner reads one line.
-type jsonScanner struct {
+// Scanner checks lines and finds fields in them. One goroutine at a time may use it.
+type Scanner struct {
 	data   []byte
 	pos    int
-	fields []*jsonField // at most 8, for the bits of a mask
-	name   []byte       // scratch: a member's name without its escapes
-	sizes  uint64       // a bit for each length that a name in a path has, see size; 0: not known yet
+	fields []*Field // at most 8, for the bits of a mask
+	name   []byte   // scratch: a member's name without its escapes
+	sizes  uint64   // a bit for each length that a name in a path has, see size; 0: not known yet
+}
+
+// NewScanner makes a scanner that looks for at most eight fields; it checks lines only if there are none.
+func NewScanner(fields ...*Field) *Scanner {
+	if len(fields) > 8 {
+		panic(fmt.Sprintf("jsonline: %d fields of at most 8", len(fields)))
+	}
+	return &Scanner{fields: fields}
+}
+
+// Valid reports whether data is one JSON value, exactly as encoding/json's Valid does.
+func Valid(data []byte) bool {
+	var s Scanner
+	return s.Scan(data) == nil
+}
+
+// ValidNumber reports whether text is a JSON number, without any space around it.
+func ValidNumber(text []byte) bool {
+	s := Scanner{data: text}
+	return len(text) > 0 && s.number() == nil && s.pos == len(text)
 }
 
 // size is the bit of a name's length; all that are long share one.
 func size(name int) uint64 { return 1 << min(name, 63) }
 
-// scan checks that line is one JSON value and finds the fields in it. If a name
-// comes twice in an object, the last one counts, as in encoding/json.
-func (s *jsonScanner) scan(line []byte) error {
+// Scan checks that line is one JSON value and finds the fields in it. If a name
+// comes twice in an object, the last one counts, as in encoding/json. The error says what is
+// wrong with the line, and at which byte.
+func (s *Scanner) Scan(line []byte) error {
 	s.data, s.pos = line, 0
 	if s.sizes == 0 {
 		for _, f := range s.fields {
@@ -44,20 +65,20 @@ func (s *jsonScanner) scan(line []byte) error {
 	return nil
 }
 
-func (s *jsonScanner) unexpected(where string) error {
+func (s *Scanner) unexpected(where string) error {
 	if s.pos >= len(s.data) {
-		return errJSONEnd
+		return errEnd
 	}
 	return fmt.Errorf("invalid JSON: unexpected %q %s (byte %d)", s.data[s.pos], where, s.pos+1)
 }
 
-func (s *jsonScanner) space() { s.pos = spaced(s.data, s.pos) }
+func (s *Scanner) space() { s.pos = spaced(s.data, s.pos) }
 
 // value reads one value at the given depth; live has the bit of each field
 // whose path so far is the way here.
-func (s *jsonScanner) value(depth int, live uint) error {
+func (s *Scanner) value(depth int, live uint) error {
 	if s.pos >= len(s.data) {
-		return errJSONEnd
+		return errEnd
 	}
 	switch b := s.data[s.pos]; {
 	case b == '{':
@@ -82,8 +103,8 @@ func (s *jsonScanner) value(depth int, live uint) error {
 // object reads an object. It is where the time goes, so what most lines consist of, members without
 // space around their parts, whose names and strings have no escapes, is read here, with the place at
 // hand.
-func (s *jsonScanner) object(depth int, live uint) error {
-	if depth >= jsonDepth {
+func (s *Scanner) object(depth int, live uint) error {
+	if depth >= maxDepth {
 		return errors.New("invalid JSON: nested too deeply")
 	}
 	data, pos := s.data, spaced(s.data, s.pos+1)
@@ -134,7 +155,7 @@ func (s *jsonScanner) object(depth int, live uint) error {
 
 // memberName reads the name at pos and the colon, and gives the place of the value. On an
 // error the scanner is where that is.
-func (s *jsonScanner) memberName(pos, depth int, live uint) (value int, inside, ends uint, err error) {
+func (s *Scanner) memberName(pos, depth int, live uint) (value int, inside, ends uint, err error) {
 	data := s.data
 	if pos >= len(data) || data[pos] != '"' {
 		s.pos = pos
@@ -171,7 +192,7 @@ func spacedSlow(data []byte, pos int) int {
 
 // stringAt reads the string at pos and says where it ends, and whether it stands for itself.
 // On an error the scanner is where that is.
-func (s *jsonScanner) stringAt(pos int) (end int, plain bool, err error) {
+func (s *Scanner) stringAt(pos int) (end int, plain bool, err error) {
 	data := s.data
 	for end = pos + 1; end+8 <= len(data); end += 8 {
 		if found := special(binary.LittleEndian.Uint64(data[end:])); found != 0 {
@@ -188,7 +209,7 @@ func (s *jsonScanner) stringAt(pos int) (end int, plain bool, err error) {
 
 // match says which live fields go on inside the member of that name, and which
 // are the member itself. What an earlier member of the same name gave is forgotten.
-func (s *jsonScanner) match(quoted []byte, plain bool, depth int, live uint) (inside, ends uint) {
+func (s *Scanner) match(quoted []byte, plain bool, depth int, live uint) (inside, ends uint) {
 	name := quoted[1 : len(quoted)-1]
 	if !plain {
 		s.name = appendUnquoted(s.name[:0], quoted)
@@ -208,8 +229,8 @@ func (s *jsonScanner) match(quoted []byte, plain bool, depth int, live uint) (in
 	return inside, ends
 }
 
-func (s *jsonScanner) array(depth int) error {
-	if depth >= jsonDepth {
+func (s *Scanner) array(depth int) error {
+	if depth >= maxDepth {
 		return errors.New("invalid JSON: nested too deeply")
 	}
 	s.pos++
@@ -239,12 +260,12 @@ func (s *jsonScanner) array(depth int) error {
 // string reads a string with its quotes, and says whether it stands for itself,
 // without an escape in it. Bytes above 0x7f are not looked at: what is not UTF-8
 // stays as it is.
-func (s *jsonScanner) string() (plain bool, err error) {
+func (s *Scanner) string() (plain bool, err error) {
 	s.pos++
 	for plain = true; ; {
 		s.pos = ordinary(s.data, s.pos)
 		if s.pos >= len(s.data) {
-			return plain, errJSONEnd
+			return plain, errEnd
 		}
 		switch s.data[s.pos] {
 		case '"':
@@ -289,10 +310,10 @@ func special(w uint64) uint64 {
 	return ((low-ones*0x21)&^low | (backslash-ones)&^backslash) & high
 }
 
-func (s *jsonScanner) escape() error {
+func (s *Scanner) escape() error {
 	s.pos++
 	if s.pos >= len(s.data) {
-		return errJSONEnd
+		return errEnd
 	}
 	switch s.data[s.pos] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
@@ -313,7 +334,7 @@ func (s *jsonScanner) escape() error {
 
 // numberAt reads the number at pos, which does not begin with a zero or a sign, and says where it
 // ends. On an error the scanner is where that is.
-func (s *jsonScanner) numberAt(pos int) (end int, err error) {
+func (s *Scanner) numberAt(pos int) (end int, err error) {
 	for end = pos + 1; end < len(s.data) && s.data[end]-'0' <= 9; end++ {
 	}
 	if end < len(s.data) && (s.data[end] == ',' || s.data[end] == '}') {
@@ -324,7 +345,7 @@ func (s *jsonScanner) numberAt(pos int) (end int, err error) {
 	return s.pos, err
 }
 
-func (s *jsonScanner) number() error {
+func (s *Scanner) number() error {
 	if s.data[s.pos] == '-' {
 		s.pos++
 	}
@@ -351,7 +372,7 @@ func (s *jsonScanner) number() error {
 	return nil
 }
 
-func (s *jsonScanner) digits() bool {
+func (s *Scanner) digits() bool {
 	data, pos := s.data, s.pos
 	for pos < len(data) && data[pos]-'0' <= 9 {
 		pos++
@@ -361,7 +382,7 @@ func (s *jsonScanner) digits() bool {
 	return pos > begin
 }
 
-func (s *jsonScanner) literal(word string) error {
+func (s *Scanner) literal(word string) error {
 	for i := range len(word) {
 		if s.pos >= len(s.data) || s.data[s.pos] != word[i] {
 			return s.unexpected("in a literal")
