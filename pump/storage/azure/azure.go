@@ -51,11 +51,6 @@ type Options struct {
 	// the whole process. A transport must not retry and must not follow redirects.
 	Transport policy.Transporter
 
-	// SDK sends and signs everything through azqueue and aztables. Otherwise the requests to
-	// messages that an account key or a shared access signature admits are made by the
-	// driver itself, which costs a client half as much; they are the same.
-	SDK bool
-
 	// ServiceVersion is the version of the services that requests are written for
 	// (x-ms-version), such as 2019-07-07, from 2017-07-29 on. Default: what azqueue and
 	// aztables ask for. A cloud of its own or an Azure Stack may know only older ones.
@@ -113,8 +108,6 @@ type account struct {
 	queues    *azqueue.ServiceClient
 	queueURL  *url.URL // with the SAS, if that is the credential
 	templates templates
-	lean      *lean // nil: requests go through the SDK's policies
-	wire      wire
 
 	tables   *aztables.ServiceClient
 	tableURL string // without SAS; batches name their rows by full address
@@ -171,18 +164,6 @@ func (a *account) connect(o Options, where location, w wire) error {
 		return a.hide.error(err)
 	}
 	a.templates.put(t)
-	a.wire = w
-	switch {
-	case o.SDK || a.bearer:
-	case where.key != "":
-		key, err := newSharedKey(where.signer, where.key)
-		if err != nil {
-			return err
-		}
-		a.lean = newLean(t.Raw(), key)
-	default:
-		a.lean = newLean(t.Raw(), nil)
-	}
 	return nil
 }
 

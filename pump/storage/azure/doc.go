@@ -4,13 +4,12 @@
 // # What the SDK does here and what it does not
 //
 // The SDK makes the requests, signs them (shared key, SAS or bearer token) and
-// names itself; the driver carries the bytes. Only the requests that a message's life consists of are
-// not the SDK's: with [Options.SDK] its policies still sign and send them. Each call travels with an
+// names itself; the driver carries the bytes. Only the requests that a message's life consists of
+// are copies of one that the SDK made, which its policies sign and send. Each call travels with an
 // exchange in its context:
 //
 //	queue.go, table.go    check the arguments, make the body, call the SDK
 //	request.go            what a message's life consists of: copies of a request that the SDK made
-//	sign.go               their signature, where an account key or a shared access signature admits them
 //	lines.go              connections without goroutines, for servers that no proxy stands before
 //	document.go           the body of a put or replacement, read from the caller's text
 //	exchange.go           the carrier policy puts other bodies into the SDK's request before it is signed

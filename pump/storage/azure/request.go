@@ -92,12 +92,6 @@ func (r *request) query() string {
 func (q *queue) send(ctx context.Context, r request) error {
 	a := q.account
 	u := q.address(r.message, r.query())
-	if a.lean != nil {
-		req := a.lean.like.WithContext(ctx)
-		a.lean.fill(req, &r, u)
-		_, err := a.wire.Do(req)
-		return err
-	}
 	t, err := a.templates.take()
 	if err != nil {
 		return err

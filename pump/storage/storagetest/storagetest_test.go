@@ -72,17 +72,6 @@ func TestSimulatorInProcess(t *testing.T) {
 	storagetest.Run(t, storagetest.Harness{Open: simulated, Virtual: true})
 }
 
-// Also with every request signed and sent by the SDK's policies.
-func TestSimulatorThroughTheSDK(t *testing.T) {
-	storagetest.Run(t, storagetest.Harness{
-		Virtual: true,
-		Open: func(t testing.TB, via func(storagetest.Doer) storagetest.Doer) storage.Account {
-			sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "conformance"}}, Latency: 5 * time.Millisecond, Limits: azsim.NoLimits()})
-			return open(t, azure.Options{ConnectionString: sim.ConnectionString("conformance"), SDK: true}, sim.Transport(), via)
-		},
-	})
-}
-
 // Azure is documented to answer 404 or 400 to a superseded receipt; a caller must not notice which.
 func TestSimulatorWithPopReceiptMismatch(t *testing.T) {
 	storagetest.Run(t, storagetest.Harness{
