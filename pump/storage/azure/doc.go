@@ -10,8 +10,7 @@
 //
 //	queue.go, table.go    check the arguments, make the body, call the SDK
 //	request.go            what a message's life consists of: copies of a request that the SDK made
-//	lines.go              connections without goroutines, for servers that no proxy stands before
-//	document.go           the body of a put or replacement, read from the caller's text
+//	document.go           the body of a put or replacement
 //	exchange.go           the carrier policy puts other bodies into the SDK's request before it is signed
 //	transport.go          the wire sends it, reads the whole answer within a bound
 //	exchange.go           the carrier ends the SDK's call there: the SDK never decodes an answer

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -114,13 +113,9 @@ func TestBodyOfAPutIsTheText(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.Rune().Filter(legal), 0, 300, -1).Draw(t, "text")
-		d, err := newDocument([]byte(text))
+		body, err := document([]byte(text))
 		if err != nil {
 			t.Fatal(err)
-		}
-		body, err := io.ReadAll(d)
-		if err != nil || int64(len(body)) != d.size() {
-			t.Fatalf("%d bytes of %d: %v", len(body), d.size(), err)
 		}
 		var doc struct {
 			XMLName xml.Name `xml:"QueueMessage"`

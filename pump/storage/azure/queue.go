@@ -32,9 +32,7 @@ func (q *queue) Name() string { return q.name }
 
 // exchange makes one request of a message's life (request.go).
 func (q *queue) exchange(ctx context.Context, op string, x *exchange, r request) error {
-	if r.text != nil {
-		defer func() { r.text.release(x.status == x.want) }()
-	}
+	x.body = r.text
 	return q.do(ctx, op, x, func(ctx context.Context) error { return q.send(ctx, r) })
 }
 
@@ -155,7 +153,7 @@ func (q *queue) Replace(ctx context.Context, r storage.Receipt, text []byte, vis
 	return q.update(ctx, "replace", r, visibility, body)
 }
 
-func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibility time.Duration, text *document) (storage.Receipt, error) {
+func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibility time.Duration, text []byte) (storage.Receipt, error) {
 	hidden, err := q.seconds(op, visibility, 0)
 	if err != nil {
 		return storage.Receipt{}, err
@@ -210,11 +208,11 @@ func (q *queue) Clear(ctx context.Context) error {
 }
 
 // document checks text and wraps it.
-func (q *queue) document(op string, text []byte) (*document, error) {
+func (q *queue) document(op string, text []byte) ([]byte, error) {
 	if len(text) > storage.MaxText {
 		return nil, q.account.invalid(storage.TooLarge, op, q.name, fmt.Errorf("%d bytes of text; a message holds %d", len(text), storage.MaxText))
 	}
-	d, err := newDocument(text)
+	d, err := document(text)
 	if err != nil {
 		return nil, q.account.invalid(storage.Invalid, op, q.name, err)
 	}

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 )
 
@@ -66,7 +68,7 @@ type request struct {
 	method  string
 	message string   // id of the message; empty: the queue's
 	params  [2]param // in the order of their names, which are lower-case; a SAS is added
-	text    *document
+	text    []byte   // the body
 }
 
 // param is a parameter of a request; none if it has no name.
@@ -101,7 +103,7 @@ func (q *queue) send(ctx context.Context, r request) error {
 	raw := req.Raw()
 	raw.Method, raw.URL, raw.Header = r.method, u, raw.Header.Clone()
 	if r.text != nil {
-		if err := req.SetBody(r.text, "application/xml"); err != nil {
+		if err := req.SetBody(streaming.NopCloser(bytes.NewReader(r.text)), "application/xml"); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
@@ -141,41 +140,6 @@ func TestRequestsOfManyGoroutinesAreTheirOwn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// A body can be read in any pieces, again from any place, and after the call nothing of it
-// is the caller's any more.
-func TestDocumentIsReadFromItsParts(t *testing.T) {
-	t.Parallel()
-	text := []byte("a text of some length, of which each byte is at a place of its own")
-	d, err := newDocument(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := documentHead + string(text) + documentTail
-	if err := iotest.TestReader(d, []byte(want)); err != nil {
-		t.Error(err)
-	}
-	for at := range len(want) + 2 {
-		if _, err := d.Seek(int64(at), io.SeekStart); err != nil {
-			t.Fatal(err)
-		}
-		rest, err := io.ReadAll(iotest.OneByteReader(d))
-		if err != nil || string(rest) != want[min(at, len(want)):] {
-			t.Errorf("from %d: %q, %v", at, rest, err)
-		}
-	}
-	if _, err := d.Seek(-1, io.SeekStart); err == nil {
-		t.Error("a place before the beginning")
-	}
-	d.release(true)
-	clear(text)
-	if _, err := d.Seek(0, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
-	if rest, err := io.ReadAll(d); err != nil || strings.Contains(string(rest), "\x00") {
-		t.Errorf("read after the call: %q, %v", rest, err)
-	}
 }
 
 // A message's life costs the requests that it consists of; this is what they may allocate,

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -80,7 +81,7 @@ func NewTransport(concurrency int) *http.Client {
 		MaxResponseHeaderBytes: maxHeader,
 	}
 	return &http.Client{
-		Transport: once{t, directLines(t)},
+		Transport: once{t},
 		// A redirect would carry the signature to another host and turn a POST
 		// into a GET. Storage never redirects; whoever does is not Storage.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -100,18 +101,7 @@ func onlyLoopback(_, address string, _ syscall.RawConn) error {
 // once sends every request once. net/http sends a GET again when a reused
 // connection breaks before the answer, and a Get of messages that arrived has
 // hidden 32 of them. It does so only for a request without a body.
-type once struct {
-	*http.Transport
-	lines *lines // for servers that are reached without a proxy; nil: for none
-}
-
-// CloseIdleConnections closes what no request uses.
-func (o once) CloseIdleConnections() {
-	o.Transport.CloseIdleConnections()
-	if o.lines != nil {
-		o.lines.closeIdle()
-	}
-}
+type once struct{ *http.Transport }
 
 // noBody is an empty body that net/http does not know to be empty.
 type noBody struct{}
@@ -120,15 +110,6 @@ func (noBody) Read([]byte) (int, error) { return 0, io.EOF }
 func (noBody) Close() error             { return nil }
 
 func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
-	if o.lines != nil {
-		h, err := o.lines.host(req)
-		if err != nil {
-			return nil, err
-		}
-		if h != nil {
-			return o.lines.roundTrip(h, req)
-		}
-	}
 	if req.Method == http.MethodGet && req.Body == nil {
 		r := *req
 		r.Body = noBody{}
@@ -189,6 +170,11 @@ func (w wire) Do(req *http.Request) (*http.Response, error) {
 	x.status = 0
 	if err := req.Context().Err(); err != nil {
 		return nil, err
+	}
+	if x.body != nil {
+		// A body that net/http knows to be in memory is written together with the head; as the SDK
+		// wraps it, it would be a second write.
+		req.Body = io.NopCloser(bytes.NewReader(x.body))
 	}
 	x.sent = true
 	resp, err := w.inner.Do(req)

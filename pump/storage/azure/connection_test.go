@@ -1,5 +1,3 @@
-//go:build unix
-
 package azure
 
 import (
@@ -16,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -60,47 +59,6 @@ func requestOf(r *bufio.Reader) bool {
 
 const deleted = "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"
 
-// A server may close a connection that is idle. The next request finds that out before it is
-// sent, so it is not "maybe done".
-func TestConnectionThatTheServerClosedIsNotUsed(t *testing.T) {
-	t.Parallel()
-	closed := make(chan struct{}, 1)
-	a, connections := rawServer(t, func(conn net.Conn, r *bufio.Reader, _ int64) {
-		if requestOf(r) {
-			fmt.Fprint(conn, deleted)
-		}
-		conn.Close()
-		closed <- struct{}{}
-	})
-	for range 20 {
-		if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
-			t.Fatal(err)
-		}
-		<-closed
-	}
-	if n := connections.Load(); n != 20 {
-		t.Errorf("%d connections for 20 requests", n)
-	}
-}
-
-// What a server says unasked, or too much of, is not the next request's answer.
-func TestWhatWasNotAskedForAnswersNothing(t *testing.T) {
-	t.Parallel()
-	a, connections := rawServer(t, func(conn net.Conn, r *bufio.Reader, _ int64) {
-		for requestOf(r) {
-			fmt.Fprint(conn, deleted+"HTTP/1.1 404 Not Found\r\nx-ms-error-code: MessageNotFound\r\nContent-Length: 0\r\n\r\n")
-		}
-	})
-	for range 10 {
-		if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := connections.Load(); n != 10 {
-		t.Errorf("%d connections for 10 requests", n)
-	}
-}
-
 // The late answer of a request that was given up is not the next one's.
 func TestConnectionOfARequestThatWasGivenUpIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
@@ -138,43 +96,6 @@ func TestDeadlineEndsARequestOverTCP(t *testing.T) {
 	defer cancel()
 	if err := a.Queue("queue").Delete(ctx, testReceipt); !storage.Is(err, storage.MaybeDone) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
-	}
-}
-
-// Each form that HTTP has for an answer is understood, and the connection is used again if
-// the form allows that.
-func TestAnswersInEveryFormOfHTTP(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		answer string
-		kept   bool
-	}{
-		"of a known length":       {fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(emptyList), emptyList), true},
-		"in pieces":               {fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", emptyList[:5], len(emptyList)-5, emptyList[5:]), true},
-		"until the end":           {"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + emptyList, false},
-		"of HTTP/1.0":             {"HTTP/1.0 200 OK\r\n\r\n" + emptyList, false},
-		"after interim ones":      {fmt.Sprintf("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(emptyList), emptyList), true},
-		"with a wish to close it": {fmt.Sprintf("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(emptyList), emptyList), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a, connections := rawServer(t, func(conn net.Conn, r *bufio.Reader, _ int64) {
-				for requestOf(r) {
-					fmt.Fprint(conn, c.answer)
-					if !c.kept {
-						return
-					}
-				}
-			})
-			for range 5 {
-				if ms, err := a.Queue("queue").Get(t.Context(), 32, time.Minute); err != nil || len(ms) != 0 {
-					t.Fatalf("%d messages, %v", len(ms), err)
-				}
-			}
-			if n := connections.Load(); (n == 1) != c.kept {
-				t.Errorf("%d connections for 5 requests", n)
-			}
-		})
 	}
 }
 
@@ -261,51 +182,31 @@ func TestConnectionsAreKeptOverTLS(t *testing.T) {
 // What has been idle for too long is closed from this side.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	t.Cleanup(server.Close)
-	client := NewTransport(4)
-	a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=" + server.URL + "/acct", Transport: client})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
-		t.Fatal(err)
-	}
-	l := client.Transport.(once).lines
-	idle := func() (n int) {
-		for _, h := range l.hosts {
-			n += len(h.idle)
+	synctest.Test(t, func(t *testing.T) {
+		var ended sync.WaitGroup
+		client := NewTransport(4)
+		client.Transport.(once).DialContext = func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			ended.Go(func() {
+				for r := bufio.NewReader(theirs); requestOf(r); {
+					fmt.Fprint(theirs, deleted)
+				}
+			})
+			return ours, nil
 		}
-		return n
-	}
-	l.reap()
-	if idle() != 1 {
-		t.Fatalf("%d idle connections after one request", idle())
-	}
-	for _, h := range l.hosts {
-		h.idle[0].since = time.Now().Add(-l.idleFor)
-	}
-	l.reap()
-	if idle() != 0 || l.reaping {
-		t.Errorf("%d idle connections, and more to reap: %v", idle(), l.reaping)
-	}
-}
-
-// What goes through a proxy is net/http's matter.
-func TestProxiesAreLeftToNetHTTP(t *testing.T) {
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy"} {
-		t.Setenv(name, "http://proxy.example:3128")
-	}
-	l := NewTransport(1).Transport.(once).lines
-	for address, direct := range map[string]bool{"https://acct.queue.core.windows.net/": false, "https://127.0.0.1/": true} {
-		req, err := http.NewRequest(http.MethodGet, address, nil)
+		a, err := Open(Options{ConnectionString: "AccountName=acct;AccountKey=" + testKey + ";QueueEndpoint=http://127.0.0.1:10001/acct", Transport: client})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h, err := l.host(req); err != nil || (h != nil) != direct {
-			t.Errorf("%s: %+v, %v", address, h, err)
+		if err := a.Queue("queue").Delete(t.Context(), testReceipt); err != nil {
+			t.Fatal(err)
 		}
-	}
+		from := time.Now()
+		ended.Wait()
+		if d := time.Since(from); d != 60*time.Second {
+			t.Errorf("closed after %v", d)
+		}
+	})
 }
 
 // A small request is one write to its connection, its head and its body together.
@@ -320,9 +221,9 @@ func TestSmallRequestsAreOneWrite(t *testing.T) {
 	t.Cleanup(server.Close)
 	client := NewTransport(4)
 	t.Cleanup(client.CloseIdleConnections)
-	l := client.Transport.(once).lines
-	dial := l.dial
-	l.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+	transport := client.Transport.(once)
+	dial := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		return countedWrites{conn, &writes}, err
 	}
