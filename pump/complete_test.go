@@ -245,7 +245,7 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 			t.Fatalf("%+v, %v", runs, err)
 		}
 		tally := control.Tally{Handled: 310, Retried: 10, Duplicates: 4}
-		if err := control.NoteTally(t.Context(), f.control, "work", runs[0].ID, "p.x", tally); err != nil {
+		if err := control.NoteTallies(t.Context(), f.control, "work", "p.x", control.RunTally{Run: runs[0].ID, Tally: tally}); err != nil {
 			t.Fatal(err)
 		}
 		s.record(runs[0].ID, below(runs[0].Sealed), nil)

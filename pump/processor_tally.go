@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 const (
-	// talliesAtOnce is how many runs are written of in one beat; the others follow with the next.
-	talliesAtOnce = 32
-	// talliesKept bounds the memory: of more runs than that, what was written and has
-	// not changed for the longest time is forgotten.
+	// talliesAtOnce is how many requests are made in one beat, each of up to storage.MaxBatch runs; the other
+	// runs follow with the next. With a beat of 5 s that is 320 runs a second. At 32 runs a beat, what was
+	// not written grew for as long as 10 runs a second were made.
+	talliesAtOnce = 16
+	// talliesKept bounds the memory: of more runs than that, those that have not changed for the
+	// longest time are forgotten, first those that were written.
 	talliesKept = 4096
 	// lastTallies is how long a processor that stops takes to write its last ones.
 	lastTallies = 2 * time.Second
@@ -26,7 +29,7 @@ const (
 // closer, which ends no run of which something was met of late. What could not be
 // written is written with the next beat, or never.
 type tallies struct {
-	write func(ctx context.Context, run RunID, t control.Tally) error
+	write func(ctx context.Context, tallies []control.RunTally) error
 
 	mu   sync.Mutex // guards what follows
 	runs map[RunID]*runTally
@@ -41,7 +44,7 @@ type runTally struct {
 	hidden  time.Time // until when something of it may be hidden
 }
 
-func newTallies(write func(context.Context, RunID, control.Tally) error) *tallies {
+func newTallies(write func(context.Context, []control.RunTally) error) *tallies {
 	return &tallies{write: write, runs: map[RunID]*runTally{}}
 }
 
@@ -68,10 +71,13 @@ func (t *tallies) add(run RunID, done control.Tally) {
 	r.now = r.now.Add(done)
 }
 
-// forget makes room for half as many as are kept, so that it is not called for each run.
+// forget makes room for half as many as are kept, so that it is not called for each run. Runs of which
+// nothing could be written go too, if they are so many: of those that only live for a while few are
+// missed, and the rest would fill the memory as long as the control plane is dark.
 func (t *tallies) forget() {
-	all := t.sorted(func(r *runTally) bool { return r.now == r.written })
-	for _, r := range all[:min(len(all), talliesKept/2)] {
+	written := t.sorted(func(r *runTally) bool { return r.now == r.written })
+	unwritten := t.sorted(func(r *runTally) bool { return r.now != r.written })
+	for _, r := range append(written, unwritten...)[:talliesKept/2] {
 		delete(t.runs, r.run)
 	}
 }
@@ -90,26 +96,38 @@ func (t *tallies) sorted(want func(*runTally) bool) (all []*runTally) {
 	return all
 }
 
-// flush writes what has changed, a few runs at most, until the first that fails.
+// flush writes what has changed, until the first request that fails, or as many as one beat may make.
 func (t *tallies) flush(ctx context.Context) {
 	t.mu.Lock()
 	changed := t.sorted(func(r *runTally) bool { return r.now != r.written })
-	changed = changed[:min(len(changed), talliesAtOnce)]
-	values := make([]control.Tally, len(changed))
-	for i, r := range changed {
-		values[i] = r.now
+	t.mu.Unlock()
+	changed = changed[:min(len(changed), talliesAtOnce*storage.MaxBatch)]
+	for some := range slices.Chunk(changed, storage.MaxBatch) {
+		if t.flushSome(ctx, some) != nil {
+			return
+		}
+	}
+}
+
+// flushSome writes what is known of some runs, with one request.
+func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
+	values := make([]control.RunTally, len(runs))
+	t.mu.Lock()
+	for i, r := range runs {
+		values[i] = control.RunTally{Run: r.run, Tally: r.now}
 		values[i].Hides = max(0, time.Until(r.hidden))
 	}
 	t.mu.Unlock()
-	for i, r := range changed {
-		if t.write(ctx, r.run, values[i]) != nil {
-			return
-		}
-		t.mu.Lock()
-		r.written = values[i]
-		r.written.Hides = 0
-		t.mu.Unlock()
+	if err := t.write(ctx, values); err != nil {
+		return err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, r := range runs {
+		r.written = values[i].Tally
+		r.written.Hides = 0
+	}
+	return nil
 }
 
 // keep flushes with every beat until ctx ends.
@@ -135,8 +153,8 @@ func (r *processing) tallyRow() string {
 
 func (r *processing) newTallies() *tallies {
 	row := r.tallyRow()
-	return newTallies(func(ctx context.Context, run RunID, t control.Tally) error {
-		return control.NoteTally(ctx, r.fleet.control, r.cfg.Workload, run, row, t)
+	return newTallies(func(ctx context.Context, tallies []control.RunTally) error {
+		return control.NoteTallies(ctx, r.fleet.control, r.cfg.Workload, row, tallies...)
 	})
 }
 

@@ -69,7 +69,12 @@ func TestTalliesSayWhatWasDoneOfARun(t *testing.T) {
 // TestWhatHasNotChangedIsNotWrittenAgain, or an idle cluster would not be one.
 func TestWhatHasNotChangedIsNotWrittenAgain(t *testing.T) {
 	wrote := map[RunID]int{}
-	ts := newTallies(func(_ context.Context, run RunID, _ control.Tally) error { wrote[run]++; return nil })
+	ts := newTallies(func(_ context.Context, tallies []control.RunTally) error {
+		for _, t := range tallies {
+			wrote[t.Run]++
+		}
+		return nil
+	})
 	a, b := RunID{1}, RunID{2}
 	ts.add(a, control.Tally{Handled: 1})
 	ts.add(b, control.Tally{Handled: 1})
@@ -87,38 +92,40 @@ func TestWhatHasNotChangedIsNotWrittenAgain(t *testing.T) {
 
 // TestATallyThatCannotBeWrittenIsWrittenLater, and costs one request a beat until then.
 func TestATallyThatCannotBeWrittenIsWrittenLater(t *testing.T) {
-	var tries int
+	var requests, written int
 	broken := true
 	var last control.Tally
-	ts := newTallies(func(_ context.Context, _ RunID, t control.Tally) error {
-		tries++
+	ts := newTallies(func(_ context.Context, tallies []control.RunTally) error {
+		requests++
 		if broken {
 			return errors.New("dark")
 		}
-		last = t
+		written += len(tallies)
+		last = tallies[len(tallies)-1].Tally
 		return nil
 	})
-	for i := range byte(100) {
-		ts.add(RunID{i + 1}, control.Tally{Handled: 1})
+	for i := range 300 {
+		ts.add(RunID{byte(i), byte(i >> 8), 1}, control.Tally{Handled: 1})
 	}
 	ts.flush(t.Context())
 	ts.flush(t.Context())
-	if tries != 2 {
-		t.Errorf("%d requests in two beats", tries)
+	if requests != 2 {
+		t.Errorf("%d requests in two beats", requests)
 	}
-	broken, tries = false, 0
-	ts.add(RunID{1}, control.Tally{Handled: 1}) // changes last, so it comes last
+	broken, requests = false, 0
+	ts.add(RunID{0, 0, 1}, control.Tally{Handled: 1}) // changes last, so it comes last
 	for range 5 {
 		ts.flush(t.Context())
 	}
-	if tries != 100 || last.Handled != 2 {
-		t.Errorf("%d were written, the last: %+v", tries, last)
+	if requests != 3 || written != 300 || last.Handled != 2 {
+		t.Errorf("%d were written in %d requests, the last: %+v", written, requests, last)
 	}
 }
 
-// TestOfManyRunsTheOldAreForgotten, once they are written.
+// TestOfManyRunsTheOldAreForgotten: first those that are written, then the others, or a control plane that is
+// dark would let them fill the memory.
 func TestOfManyRunsTheOldAreForgotten(t *testing.T) {
-	ts := newTallies(func(context.Context, RunID, control.Tally) error { return nil })
+	ts := newTallies(func(context.Context, []control.RunTally) error { return nil })
 	unwritten := codec.NewRunID()
 	for i := range 3 * talliesKept {
 		run := RunID{byte(i >> 8), byte(i), 1}
@@ -130,6 +137,28 @@ func TestOfManyRunsTheOldAreForgotten(t *testing.T) {
 	}
 	if n := len(ts.runs); n > talliesKept+1 || n < talliesKept/2 || ts.runs[unwritten] == nil {
 		t.Errorf("%d are kept, what was not written: %v", n, ts.runs[unwritten])
+	}
+	for i := range 3 * talliesKept {
+		ts.add(RunID{byte(i >> 8), byte(i), 2}, control.Tally{Handled: 1})
+	}
+	if n := len(ts.runs); n > talliesKept+1 || n < talliesKept/2 {
+		t.Errorf("%d are kept of which nothing was written", n)
+	}
+}
+
+// TestTalliesKeepUpWithTheRuns (A1): 100 runs a second are written of as fast as they are made.
+func TestTalliesKeepUpWithTheRuns(t *testing.T) {
+	written := 0
+	ts := newTallies(func(_ context.Context, tallies []control.RunTally) error { written += len(tallies); return nil })
+	const aBeat = 100 * int(defaultBeat/time.Second)
+	for beat := range 200 {
+		for i := range aBeat {
+			ts.add(RunID{byte(i), byte(i >> 8), byte(beat), 1}, control.Tally{Handled: 1})
+		}
+		ts.flush(t.Context())
+		if made := (beat + 1) * aBeat; written != made || len(ts.runs) > talliesKept+1 {
+			t.Fatalf("after %d beats %d of %d are written, %d kept", beat+1, written, made, len(ts.runs))
+		}
 	}
 }
 

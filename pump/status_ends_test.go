@@ -127,7 +127,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 		}
 		// What was noted of a run is a sign of it, and what is hidden is one later.
 		noted := time.Now()
-		if err := control.NoteTally(t.Context(), w.table(), "work", all[1], "p", control.Tally{Met: 1, Hides: time.Hour}); err != nil {
+		if err := control.NoteTallies(t.Context(), w.table(), "work", "p", control.RunTally{Run: all[1], Tally: control.Tally{Met: 1, Hides: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
 		ends := w.status(StatusOptions{}).Ends

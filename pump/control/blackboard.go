@@ -47,26 +47,46 @@ func (t Tally) Add(o Tally) Tally {
 // part in it.
 const maxTallies = 20_000
 
-// NoteTally writes what an instance has done of a run over what it wrote before. It
-// is one request, never tried again: the next one says more. After an ambiguous failure an
-// older tally may be there for a while.
-func NoteTally(ctx context.Context, t storage.Table, workload string, run codec.RunID, instance string, tally Tally) error {
+// RunTally is what an instance has done of one run.
+type RunTally struct {
+	Run codec.RunID
+	Tally
+}
+
+// NoteTallies writes what an instance has done of 1 to [storage.MaxBatch] different runs over what it wrote
+// before. It is one request, never tried again: the next one says more. After an ambiguous failure
+// older tallies may be there for a while.
+func NoteTallies(ctx context.Context, t storage.Table, workload, instance string, tallies ...RunTally) error {
 	if err := checkWorkloadName(workload); err != nil {
 		return err
 	}
-	props := map[string]any{formatProperty: int64(format), "Instance": printable(instance), "Hides": int64(tally.Hides)}
-	for _, p := range tally.properties() {
-		props[p.name] = int64(min(*p.count, math.MaxInt64))
+	writes := make([]storage.Write, len(tallies))
+	for i := range tallies {
+		writes[i] = tallies[i].write(workload, instance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := t.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: tallyPartition(workload), Row: run.String() + "." + instanceKey(instance), Properties: props,
-	}})
+	var err error
+	if len(writes) == 1 { // a transaction is several times as dear
+		_, err = t.Write(ctx, writes[0])
+	} else {
+		_, err = t.Transact(ctx, writes)
+	}
 	if err != nil {
-		return fmt.Errorf("tally of run %s: %w", run, err)
+		return fmt.Errorf("tallies of %d runs, the first of run %s: %w", len(tallies), tallies[0].Run, err)
 	}
 	return nil
+}
+
+// write is what puts the instance's row of the run.
+func (t *RunTally) write(workload, instance string) storage.Write {
+	props := map[string]any{formatProperty: int64(format), "Instance": printable(instance), "Hides": int64(t.Hides)}
+	for _, p := range t.properties() {
+		props[p.name] = int64(min(*p.count, math.MaxInt64))
+	}
+	return storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: tallyPartition(workload), Row: t.Run.String() + "." + instanceKey(instance), Properties: props,
+	}}
 }
 
 // Tallies gives what each instance has noted of a run; none is no error. Rows that

@@ -30,12 +30,12 @@ func TestTheTalliesOfARunAreThoseOfItsInstancesOnly(t *testing.T) {
 		}
 		for instance, tally := range want {
 			for _, tally := range []Tally{{Handled: 77, Failed: 77}, tally} { // the last one counts
-				if err := NoteTally(t.Context(), table, "city", runID(1), instance, tally); err != nil {
+				if err := NoteTallies(t.Context(), table, "city", instance, RunTally{Run: runID(1), Tally: tally}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if err := NoteTally(t.Context(), table, "city", runID(2), "host-1-aa", Tally{Handled: 100}); err != nil {
+		if err := NoteTallies(t.Context(), table, "city", "host-1-aa", RunTally{Run: runID(2), Tally: Tally{Handled: 100}}); err != nil {
 			t.Fatal(err)
 		}
 		injected := sim.Inject(azsim.Rule{Service: "table", Operations: []string{"QueryEntities"}, Fault: azsim.AnswerLost, First: 1})
@@ -66,7 +66,7 @@ func TestADamagedTallyNamesItsRowAndTheOthersAreGiven(t *testing.T) {
 				}
 				good := map[string]Tally{"b": {Handled: 7}, "c": {Retried: 1}}
 				for instance, tally := range good {
-					if err := NoteTally(t.Context(), client, "city", runID(1), instance, tally); err != nil {
+					if err := NoteTallies(t.Context(), client, "city", instance, RunTally{Run: runID(1), Tally: tally}); err != nil {
 						t.Fatal(err)
 					}
 				}
