@@ -43,8 +43,9 @@ type File struct {
 	opts    FileOptions
 	retry   time.Duration // pause between failing writes
 
-	mu   sync.Mutex // guards next
-	next *commit
+	mu    sync.Mutex // guards next and spare
+	next  *commit
+	spare []byte // the lines of a commit that is on disk, for those of a later one
 	wake chan struct{} // holds a token if next may have lines
 	stop chan struct{}
 	done chan struct{} // closed when the committer has ended
@@ -100,27 +101,52 @@ func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File
 	}
 	out := &File{
 		path: path, f: f, size: size, regular: regular, opts: o, retry: time.Second,
-		next: newCommit(), wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		next: newCommit(nil), wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		broken: make(chan struct{}),
 	}
 	go out.run()
 	return out
 }
 
-func newCommit() *commit { return &commit{written: make(chan struct{})} }
+// newCommit makes a commit whose lines use the memory of buffer.
+func newCommit(buffer []byte) *commit {
+	return &commit{lines: buffer[:0], written: make(chan struct{})}
+}
+
+// linesKept is the most memory of a commit that is used again. A commit is mostly what some
+// envelopes hold, which is up to a few hundred KiB each.
+const linesKept = 4 << 20
+
+// lineBuffers are where handlers write their lines until they are given to a commit.
+var lineBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // Handle writes one task; see [pump.Handler].
 func (f *File) Handle(ctx context.Context, t *pump.Task) error {
-	return f.append(ctx, appendTask(nil, t))
+	b := lineBuffers.Get().(*[]byte)
+	*b = appendTask((*b)[:0], t)
+	c := f.add(*b)
+	keepLines(b)
+	return f.await(ctx, c)
+}
+
+// keepLines gives a buffer back, unless a rare large line has made it large.
+func keepLines(b *[]byte) {
+	if cap(*b) <= linesKept {
+		lineBuffers.Put(b)
+	}
 }
 
 // HandleBatch writes all tasks of an envelope together; see [pump.BatchHandler].
 func (f *File) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
-	var lines []byte
+	b := lineBuffers.Get().(*[]byte)
+	lines := (*b)[:0]
 	for _, t := range tasks {
 		lines = appendTask(lines, t)
 	}
-	err := f.append(ctx, lines)
+	c := f.add(lines)
+	*b = lines
+	keepLines(b)
+	err := f.await(ctx, c)
 	if err == nil {
 		return nil
 	}
@@ -131,15 +157,22 @@ func (f *File) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
 	return errs
 }
 
-// append gives whole lines to the next commit and waits until they are on
-// disk. When the context ends first they may be written nevertheless: that
-// task is done twice at worst.
-func (f *File) append(ctx context.Context, lines []byte) error {
+// append gives whole lines to the next commit and waits until they are on disk.
+func (f *File) append(ctx context.Context, lines []byte) error { return f.await(ctx, f.add(lines)) }
+
+// add copies whole lines into the next commit.
+func (f *File) add(lines []byte) *commit {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	c := f.next
 	c.lines = append(c.lines, lines...)
 	c.waiting++
-	f.mu.Unlock()
+	return c
+}
+
+// await waits until a commit is on disk. When the context ends first it may be written
+// nevertheless: its tasks are done twice at worst.
+func (f *File) await(ctx context.Context, c *commit) error {
 	select {
 	case f.wake <- struct{}{}:
 	default:
@@ -196,11 +229,13 @@ func (f *File) run() {
 func (f *File) flush() (usable bool) {
 	f.mu.Lock()
 	c := f.next
-	f.next = newCommit()
-	f.mu.Unlock()
 	if len(c.lines) == 0 {
+		f.mu.Unlock()
 		return true
 	}
+	f.next = newCommit(f.spare)
+	f.spare = nil
+	f.mu.Unlock()
 	var since time.Time
 	for {
 		err := f.write(c.lines)
@@ -209,6 +244,7 @@ func (f *File) flush() (usable bool) {
 				f.opts.Log.Info("writing works again", "file", f.path)
 			}
 			close(c.written)
+			f.reuse(c.lines)
 			return true
 		}
 		err = fmt.Errorf("%s cannot be written: %w", f.path, cause(err))
@@ -233,6 +269,16 @@ func (f *File) flush() (usable bool) {
 			return true
 		}
 	}
+}
+
+// reuse keeps the memory of lines that are on disk.
+func (f *File) reuse(lines []byte) {
+	if cap(lines) > linesKept {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.spare = lines
 }
 
 // write writes and syncs whole lines, or leaves the file as it was. What

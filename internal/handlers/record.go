@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/queuepump/queuepump/internal/jsonline"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -70,8 +71,8 @@ func appendIdentity(dst []byte, t *pump.Task) []byte {
 
 // appendBody appends the body as JSON if it is JSON, else as a string, else as bodyBase64.
 func appendBody(dst, body []byte) []byte {
-	// json.Valid lets invalid UTF-8 inside strings pass; a line of ours must not hold it.
-	if utf8.Valid(body) && json.Valid(body) {
+	// Valid JSON may hold invalid UTF-8 inside strings; a line of ours must not.
+	if utf8.Valid(body) && jsonline.Valid(body) {
 		return appendLine(append(dst, `"body":`...), body)
 	}
 	return appendText(dst, "body", body)
@@ -118,7 +119,7 @@ func asResult(out []byte) json.RawMessage {
 	switch {
 	case len(out) == 0:
 		return nil
-	case utf8.Valid(out) && json.Valid(out):
+	case utf8.Valid(out) && jsonline.Valid(out):
 		return bytes.Clone(out)
 	case utf8.Valid(out):
 		return appendString(nil, out)
