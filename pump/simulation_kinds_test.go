@@ -2,7 +2,6 @@ package pump
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +14,8 @@ import (
 // 200 seeds in a row have each kind in its share.
 type simKind struct {
 	name  string
-	share int    // of 200 seeds
-	every int    // of seeds that are its share only one of so many is; 0: each
-	off   string // why seeds do not write it, such as a finding that is open; "" is that they do
+	share int // of 200 seeds
+	every int // of seeds that are its share only one of so many is; 0: each
 	write func(g *simSeeded)
 }
 
@@ -54,9 +52,6 @@ func simKindOf(seed uint64) *simKind {
 		if slot -= k.share; slot < 0 {
 			if k.every > 0 && seed/simKindsOf%uint64(k.every) > 0 {
 				continue // it is one of the next kind, which has no share of its own
-			}
-			if k.off != "" && !slices.Contains(strings.Split(*simWith, ","), k.name) {
-				break
 			}
 			return k
 		}
@@ -377,7 +372,7 @@ func TestEachKindOfWorldHasItsShareOfTheSeeds(t *testing.T) {
 	}
 	rest := simKindsOf
 	for _, k := range simKinds {
-		if k.off == "" && k.every == 0 && k.share > 0 {
+		if k.every == 0 && k.share > 0 {
 			rest -= k.share
 			if have[k.name] != k.share {
 				t.Errorf("%d of %d worlds are of kind %q, want %d", have[k.name], simKindsOf, k.name, k.share)

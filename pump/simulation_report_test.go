@@ -222,18 +222,13 @@ Of 10,000 seeds so many are of each kind ([simulation_kinds_test.go](simulation_
 	return []byte(b.String())
 }
 
-// kinds says what was played of each kind, and which kinds no seed writes.
+// kinds says what was played of each kind.
 func (sum *simSum) kinds(b *strings.Builder) {
 	fmt.Fprint(b, "\n## Kinds of worlds\n\nSeconds are of worlds played beside each other.\n\n")
 	fmt.Fprint(b, "| kind | worlds | with something wrong | tasks | requests | virtual hours | seconds a world |\n|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, name := range slices.Sorted(maps.Keys(sum.Kinds)) {
 		k := sum.Kinds[name]
 		fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %.1f | %.2f |\n", name, k.Worlds, k.Wrong, k.Tasks, k.Requests, k.Virtual.Hours(), k.Took.Seconds()/float64(k.Worlds))
-	}
-	for _, k := range simKinds {
-		if k.off != "" && sum.Kinds[k.name] == nil {
-			fmt.Fprintf(b, "\nNo seed writes worlds of kind %q: %s.\n", k.name, k.off)
-		}
 	}
 }
 

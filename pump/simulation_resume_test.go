@@ -18,7 +18,7 @@ func resumeSim(t *testing.T) (sum *simSum, keep func()) {
 		return sum, func() {}
 	}
 	name := *simKept
-	sum.Commit = simCommit() + " " + *simKindOnly + " " + *simWith
+	sum.Commit = simCommit() + " " + *simKindOnly
 	text, err := os.ReadFile(name)
 	if err == nil {
 		before := newSimSum()
@@ -87,8 +87,8 @@ func TestAPlayOfSimulatedWorldsThatWasInterruptedGoesOn(t *testing.T) {
 	if worlds != 3 {
 		t.Errorf("%d worlds are of a kind, want 3", worlds)
 	}
-	*simWith = "none of these"
-	defer func() { *simWith = "" }()
+	*simKindOnly = "another"
+	defer func() { *simKindOnly = "" }()
 	if other, _ := resumeSim(t); other.Worlds != 0 {
 		t.Error("a play of other kinds of worlds goes on with these")
 	}

@@ -16,7 +16,6 @@ var (
 	simPlays    = flag.String("simulate.plan", "", "play the fault plan of this file, or of this seed, and print its history")
 	simSame     = flag.Int("simulate.same", 6, "of how many seeds two histories are compared")
 	simKindOnly = flag.String("simulate.kind", "", "play worlds of this kind only, whether seeds write it or not")
-	simWith     = flag.String("simulate.with", "", "kinds that are off and are played all the same, with commas")
 	simKept     = flag.String("simulate.state", "", "keep what was played in this file, and go on with what it says")
 	simReport   = flag.String("simulate.report", "", "write what was played to this file")
 )
