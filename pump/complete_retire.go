@@ -45,7 +45,7 @@ func (c *closer) retire(ctx context.Context) error {
 			break
 		}
 	}
-	_, c.retired.claims, err = c.runs.RetireClaims(ctx, c.retired.part, before, c.retired.claims)
+	_, c.retired.claims, err = control.RetireClaims(ctx, c.fleet.control, c.workload, c.retired.part, before, c.retired.claims)
 	if err == nil && c.retired.claims == "" {
 		c.retired.part++
 	}

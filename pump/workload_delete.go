@@ -173,8 +173,8 @@ func (d *deletion) plan(ctx context.Context) error {
 	if err := d.countQueues(ctx); err != nil {
 		return err
 	}
-	for _, g := range w.RowGroups() {
-		n, err := w.CountRows(ctx, g)
+	for _, g := range control.RowGroups(w) {
+		n, err := control.CountRows(ctx, w, g)
 		if err != nil {
 			return err
 		}
@@ -390,8 +390,8 @@ func (d *deletion) dropQueues(ctx context.Context) error {
 
 func (d *deletion) removeRows(ctx context.Context) error {
 	done, total := 0, d.found.AllRows()
-	for _, g := range d.workload.RowGroups() {
-		err := d.workload.RemoveRows(ctx, g, func(n int) {
+	for _, g := range control.RowGroups(d.workload) {
+		err := control.RemoveRows(ctx, d.workload, g, func(n int) {
 			done += n
 			d.say(DeleteProgress{Step: "rows", Done: min(done, total), Total: total})
 		})

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -62,6 +63,14 @@ func drawOf(t storage.Table) Draw {
 // earlier process of the same name, whose rows it must not take for its own.
 func tokenOf(t storage.Table, instance string) string {
 	return fmt.Sprintf("%s#%016x", instance, drawOf(t)("incarnation", instance))
+}
+
+// instanceOf is the instance of a leader's token.
+func instanceOf(token string) string {
+	if i := strings.LastIndexByte(token, '#'); i >= 0 {
+		return token[:i]
+	}
+	return token
 }
 
 // nonce is 128 bits: two writers who ever drew the same one would each believe

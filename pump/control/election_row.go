@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
@@ -79,11 +78,3 @@ func decodeElection(f *fields) electionRow {
 }
 
 func checkpointName(part int) string { return fmt.Sprintf("Checkpoint%d", part) }
-
-// instanceOf is the instance of a leader's token.
-func instanceOf(token string) string {
-	if i := strings.LastIndexByte(token, '#'); i >= 0 {
-		return token[:i]
-	}
-	return token
-}

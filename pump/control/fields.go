@@ -3,9 +3,24 @@ package control
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Bounds of what fields hold.
+const (
+	maxLine   = 250 // bytes of a short text
+	maxDemand = 1e9 // of measured quantities, such as requests a second
+
+	// maxEpoch is what epochs never reach: a thousand claims a second for 285,000
+	// years. A row beyond it is damaged; at it, nobody claims any more, as nobody
+	// could read that row.
+	maxEpoch = 1 << 53
 )
 
 // ErrCorrupt is a row that holds what no version of this program writes. It is
@@ -130,4 +145,37 @@ func runText(id codec.RunID) string {
 		return ""
 	}
 	return id.String()
+}
+
+// clip cuts a text for people to maxLine bytes of one line of valid UTF-8.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) <= maxLine {
+		return s
+	}
+	cut := maxLine
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut]
+}
+
+func finite(x float64) float64 {
+	if !(x > 0) { // so written that NaN fails too
+		return 0
+	}
+	return min(x, maxDemand)
+}
+
+func count63(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// damaged says which row an error is about.
+func damaged(table storage.Table, partition, row string, err error) error {
+	return fmt.Errorf("row %s/%s of table %s: %w", partition, row, table.Name(), err)
 }

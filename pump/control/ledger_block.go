@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/queuepump/queuepump/codec"
 )
@@ -265,8 +264,6 @@ func readRests(b []byte) (rests []restCount, err error) {
 	}
 	return rests, nil
 }
-
-func compareRuns(a, b codec.RunID) int { return strings.Compare(string(a[:]), string(b[:])) }
 
 func sortedRuns[V any](runs map[codec.RunID]V) []codec.RunID {
 	ids := make([]codec.RunID, 0, len(runs))

@@ -2,14 +2,11 @@ package control
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -55,37 +52,11 @@ func ReadProgress(ctx context.Context, t storage.Table, workload string, segment
 	return runs, errors.Join(damage...)
 }
 
-// RunSum is how many tasks of a run are recorded in all segments.
-type RunSum struct {
-	Done, Quarantined uint64
-	// Print is that of the numbers by segment; see [PrintOf].
-	Print uint64
-}
-
 // Sums is what the ledger has of all live runs.
 type Sums struct {
 	Runs map[codec.RunID]RunSum
 	// Use is that of the segment nearest to a bound.
 	Use LedgerUse
-}
-
-// PrintOf is a hash of how many tasks are settled in each segment. Two runs of other numbers have
-// the same one by chance once in 2^64 times.
-func PrintOf(settled []uint64) (sum uint64) {
-	for segment, n := range settled {
-		sum += printOf(segment, n)
-	}
-	return sum
-}
-
-func printOf(segment int, n uint64) uint64 {
-	if n == 0 {
-		return 0
-	}
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:], uint64(segment))
-	binary.LittleEndian.PutUint64(b[8:], n)
-	return xxhash.Sum64(b[:])
 }
 
 // ReadSums is ReadProgress for every live run. It adds up while it reads, so a run takes some fifty bytes, however
@@ -98,7 +69,7 @@ func ReadSums(ctx context.Context, t storage.Table, workload string, segments in
 			use.Runs++
 			s := sums.Runs[id]
 			s.Done, s.Quarantined = s.Done+done, s.Quarantined+quarantined
-			s.Print += printOf(segment, done+quarantined)
+			s.Print += printOfSegment(segment, done+quarantined)
 			sums.Runs[id] = s
 		})
 		if use.Fullest() > sums.Use.Fullest() {

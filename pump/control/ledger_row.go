@@ -41,15 +41,6 @@ func ledgerPartition(workload string, partition int) string {
 	return fmt.Sprintf("%s.ledger.%02d", workload, partition)
 }
 
-// segmentKey is a segment as a part of keys. Those from 10,000 on have a letter before them, so that
-// the order of keys is that of segments, which queries over several rely on.
-func segmentKey(segment uint32) string {
-	if segment >= 10_000 {
-		return fmt.Sprintf("x%d", segment)
-	}
-	return fmt.Sprintf("%04d", segment)
-}
-
 func headKey(segment uint32) string { return headPrefix + segmentKey(segment) }
 
 func pageKey(segment uint32, id uint64) string {
@@ -96,10 +87,6 @@ func headOf(table storage.Table, e storage.Entity) (*ledgerHead, error) {
 	}
 	h.etag = e.ETag
 	return h, nil
-}
-
-func damaged(table storage.Table, partition, row string, err error) error {
-	return fmt.Errorf("row %s/%s of table %s: %w", partition, row, table.Name(), err)
 }
 
 // pageOf gives the records of a page's row.

@@ -18,11 +18,6 @@ const (
 	ownersPart  = 60 << 10
 	ownersParts = 3
 
-	// maxEpoch is what epochs never reach: a thousand claims a second for 285,000
-	// years. A row beyond it is damaged; at it, nobody claims any more, as nobody
-	// could read that row.
-	maxEpoch = 1 << 53
-
 	maxInstance    = 200 // bytes of an instance's name
 	maxIncarnation = 32
 )
@@ -180,4 +175,13 @@ func (d *unpacker) text(most int) string {
 	s := string(d.rest[:n])
 	d.rest = d.rest[n:]
 	return s
+}
+
+// segmentKey is a segment as a part of keys. Those from 10,000 on have a letter before them, so that
+// the order of keys is that of segments, which queries over several rely on.
+func segmentKey(segment uint32) string {
+	if segment >= 10_000 {
+		return fmt.Sprintf("x%d", segment)
+	}
+	return fmt.Sprintf("%04d", segment)
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -27,10 +26,8 @@ const (
 
 // Bounds of what a member row says. What a member says of itself beyond them is cut.
 const (
-	maxLine     = 250    // bytes of a short text
 	maxAccounts = 1024   // names; of 24 bytes 960 fit maxNames, and 440 with their demand
 	maxNames    = 24_000 // bytes of a list of accounts, which as UTF-16 must fit 64 KiB
-	maxDemand   = 1e9    // requests a second
 	maxBeat     = 10 * time.Minute
 	maxLease    = time.Hour
 )
@@ -307,31 +304,3 @@ func fitting(names []string, extra int) []string {
 	}
 	return kept
 }
-
-// clip cuts a text for people to maxLine bytes of one line of valid UTF-8.
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' {
-			return ' '
-		}
-		return r
-	}, s)
-	if len(s) <= maxLine {
-		return s
-	}
-	cut := maxLine
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut]
-}
-
-func finite(x float64) float64 {
-	if !(x > 0) { // so written that NaN fails too
-		return 0
-	}
-	return min(x, maxDemand)
-}
-
-func count63(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

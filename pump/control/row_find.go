@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -18,6 +19,9 @@ func (r row[T]) mustReadOrCreate(ctx context.Context) (version[T], error) {
 	}
 	return v, err
 }
+
+// rowsPage is how many rows are read at once, to be counted, looked through or removed: a page of a query.
+const rowsPage = 1000
 
 // mustFindRows gives the first rows of a query, at most `most`, trying until there
 // is an answer or patience is over. Without the table there are none.
@@ -50,4 +54,20 @@ func findRows(ctx context.Context, t storage.Table, q storage.Query, most int) (
 		}
 	}
 	return found, nil
+}
+
+// createTable waits for an older table of that name to be gone (about 40 s).
+func createTable(ctx context.Context, t storage.Table) error {
+	for attempt := 1; ; attempt++ {
+		call, cancel := context.WithTimeout(ctx, requestTimeout)
+		err := t.Create(call)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !mayRetry(err) && !storage.Is(err, storage.Missing) {
+			return fmt.Errorf("creating table %s: %w", t.Name(), err)
+		}
+		drawOf(t).pause(ctx, t.Name(), attempt, requestTimeout/5, err)
+	}
 }

@@ -34,26 +34,13 @@ func (r *Runs) timeKey(run Run) string {
 // note writes the row by time. Writing it again changes nothing, so an
 // ambiguous answer is simply followed by another attempt.
 func (r *Runs) note(ctx context.Context, run Run) error {
-	return r.insist(ctx, func(ctx context.Context) error {
+	return insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
 		_, err := r.table.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 			Partition: r.partition(), Row: r.timeKey(run),
 			Properties: map[string]any{formatProperty: int64(format), "Run": run.ID.String()},
 		}})
 		return err
 	})
-}
-
-// insist makes a request that may be made twice until it is answered.
-func (r *Runs) insist(ctx context.Context, request func(context.Context) error) error {
-	for attempt := 1; ; attempt++ {
-		call, cancel := context.WithTimeout(ctx, requestTimeout)
-		err := request(call)
-		cancel()
-		if err == nil || ctx.Err() != nil || !mayRetry(err) {
-			return err
-		}
-		drawOf(r.table).pause(ctx, r.partition(), attempt, requestTimeout/5, err)
-	}
 }
 
 // List gives up to limit runs, the last started first, by the clocks of the

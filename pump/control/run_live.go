@@ -121,7 +121,7 @@ func (r *Runs) liveParts() []string {
 // liveBetween adds the runs of a part. After a failure it goes on where it was: begun anew,
 // a list of more than a page would never end while the partition is busy.
 func (r *Runs) liveBetween(ctx context.Context, found []LiveRun, from, to string) ([]LiveRun, error) {
-	err := r.insist(ctx, func(ctx context.Context) error {
+	err := insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
 		for e, err := range r.table.Query(ctx, storage.Query{Partition: r.partition(), From: from, To: to}) {
 			if err != nil {
 				return err
@@ -152,7 +152,7 @@ func (r *Runs) liveFrom(id codec.RunID, e storage.Entity) LiveRun {
 func (r *Runs) LiveOf(ctx context.Context, id codec.RunID) (l LiveRun, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = r.insist(ctx, func(ctx context.Context) error {
+	err = insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
 		e, err := r.table.Read(ctx, r.partition(), liveKey(id))
 		if storage.Is(err, storage.Gone) {
 			return nil
@@ -182,7 +182,7 @@ func (r *Runs) Adopt(ctx context.Context, id codec.RunID) (Run, error) {
 	}
 	w := r.live(run)
 	w.Mode = storage.Insert
-	err = r.insist(ctx, func(ctx context.Context) error {
+	err = insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
 		_, err := r.table.Write(ctx, w)
 		return err
 	})
@@ -207,7 +207,7 @@ func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
 	w := storage.Write{Mode: storage.Merge, Entity: storage.Entity{
 		Partition: r.partition(), Row: liveKey(l.ID), ETag: l.Version, Properties: liveProperties(run),
 	}}
-	err = r.insist(ctx, func(ctx context.Context) error {
+	err = insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
 		_, err := r.table.Write(ctx, w)
 		return err
 	})
@@ -226,33 +226,7 @@ func (r *Runs) Forget(ctx context.Context, runs []LiveRun) error {
 	for i, l := range runs {
 		rows[i] = storage.Entity{Partition: r.partition(), Row: liveKey(l.ID), ETag: l.Version}
 	}
-	return r.removeRows(ctx, rows)
-}
-
-// removeAll makes removals together, or, if one of them keeps the others back, each by itself.
-// That a row is gone, or another version by now, is no error.
-func (r *Runs) removeAll(ctx context.Context, writes []storage.Write) error {
-	if len(writes) == 0 {
-		return nil
-	}
-	err := r.insist(ctx, func(ctx context.Context) error {
-		_, err := r.table.Transact(ctx, writes)
-		return err
-	})
-	if code := storage.CodeOf(err); err == nil || code != storage.Gone && code != storage.Precondition {
-		return err
-	}
-	var errs []error
-	for _, w := range writes {
-		err := r.insist(ctx, func(ctx context.Context) error {
-			_, err := r.table.Write(ctx, w)
-			return err
-		})
-		if !storage.Is(err, storage.Gone) && !storage.Is(err, storage.Precondition) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return removeRows(ctx, r.table, rows)
 }
 
 // beats are the rows that a handle beats in, as they were written last.

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -78,7 +77,7 @@ func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted
 	writes := []storage.Write{{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.key}}}
 	switch run := v.value; {
 	case v.absent() || r.timeKey(run) != n.key: // left by a Create that did not get further, or was made again
-		return true, r.removeAll(ctx, writes)
+		return true, removeAll(ctx, r.table, writes)
 	case !run.doneWith(counted), !v.modified.Before(before):
 		return false, nil
 	}
@@ -90,11 +89,11 @@ func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted
 	if !counted && met {
 		return false, nil
 	}
-	if err := r.removeRows(ctx, tallies); err != nil {
+	if err := removeRows(ctx, r.table, tallies); err != nil {
 		return false, err
 	}
 	writes = append(writes, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.run.String(), ETag: v.etag}})
-	return true, r.removeAll(ctx, writes)
+	return true, removeAll(ctx, r.table, writes)
 }
 
 // doneWith reports whether a run's rows may go when they are old enough. Those of a run that an operator has ended say what
@@ -109,42 +108,4 @@ func (run *Run) doneWith(counted bool) bool {
 func (r *Runs) tallyRows(ctx context.Context, id codec.RunID) ([]storage.Entity, error) {
 	q := storage.Query{Partition: tallyPartition(r.workload), From: id.String() + ".", To: id.String() + "~", Select: []string{"Instance"}}
 	return mustFindRows(ctx, r.table, q, -1)
-}
-
-// removeRows removes rows of one partition, as far as they are still of the version given. A
-// batch that fails keeps no other back.
-func (r *Runs) removeRows(ctx context.Context, rows []storage.Entity) error {
-	var errs []error
-	for batch := range slices.Chunk(rows, storage.MaxBatch) {
-		writes := make([]storage.Write, len(batch))
-		for i, e := range batch {
-			writes[i] = storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: e.Partition, Row: e.Row, ETag: e.ETag}}
-		}
-		errs = append(errs, r.removeAll(ctx, writes))
-	}
-	return errors.Join(errs...)
-}
-
-// RetireClaims removes claims that were written before a moment of the server's clock, and whose interval was
-// over then too. It looks at up to a thousand claims of one of the parts (0 to 15), those from a key on, and gives
-// the key to go on from, "" at the end.
-func (r *Runs) RetireClaims(ctx context.Context, part int, before time.Time, from string) (removed int, next string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	found, err := mustFindRows(ctx, r.table, storage.Query{Partition: claimsPartition(r.workload, part%claimParts), From: from}, retireMost)
-	if err != nil {
-		return 0, from, fmt.Errorf("looking for old claims of %s: %w", r.workload, err)
-	}
-	if len(found) == retireMost {
-		next = found[len(found)-1].Row + "-"
-	}
-	var old []storage.Entity
-	for _, e := range found {
-		f := &fields{props: e.Properties}
-		c := readFormat(f, decodeClaim)
-		if f.err == nil && e.Modified.Add(c.interval).Before(before) {
-			old = append(old, e)
-		}
-	}
-	return len(old), next, r.removeRows(ctx, old)
 }

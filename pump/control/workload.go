@@ -227,22 +227,6 @@ func (w *Workload) Replaced(now *Workload) error {
 	return now.standing()
 }
 
-// createTable waits for an older table of that name to be gone (about 40 s).
-func createTable(ctx context.Context, t storage.Table) error {
-	for attempt := 1; ; attempt++ {
-		call, cancel := context.WithTimeout(ctx, requestTimeout)
-		err := t.Create(call)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil || !mayRetry(err) && !storage.Is(err, storage.Missing) {
-			return fmt.Errorf("creating table %s: %w", t.Name(), err)
-		}
-		drawOf(t).pause(ctx, t.Name(), attempt, requestTimeout/5, err)
-	}
-}
-
 // workloadRow is the row's content.
 type workloadRow struct {
 	shards   *shardmap.Map

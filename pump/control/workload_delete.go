@@ -10,89 +10,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// RowGroup is rows of a workload that are deleted together.
-type RowGroup struct {
-	What      string // "ledger", "runs", ...
-	partition string
-}
-
-// RowGroups are all rows of a workload but the one of [EnsureWorkload], in the order in which they
-// are deleted. What processes read when they start comes last.
-func (w *Workload) RowGroups() []RowGroup {
-	var groups []RowGroup
-	add := func(what, partition string) { groups = append(groups, RowGroup{what, partition}) }
-	if w.Delivery == DeliverOnce {
-		for n := range (w.Map.Segments + partitionSegments - 1) / partitionSegments {
-			add("ledger", ledgerPartition(w.Name, n))
-		}
-	}
-	for n := range claimParts {
-		add("claims", claimsPartition(w.Name, n))
-	}
-	add("progress", tallyPartition(w.Name))
-	add("runs", NewRuns(w.table, w.Name).partition())
-	add("gates", w.Name+gatesPart)
-	add("ranges of ids", w.Name+idsPart)
-	add("election", electionRowOf(w.table, w.Name, requestTimeout).partition)
-	add("cluster", w.Name)
-	return groups
-}
-
-// deletePage is how many rows are read at once, to be counted or removed.
-const deletePage = 1000
-
-// comeBack is how often rows may be there again after what was there was removed.
-const comeBack = 20
-
-// query finds rows of the group from a key on.
-func (g RowGroup) query(w *Workload, from string) storage.Query {
-	q := storage.Query{Partition: g.partition, From: from, Select: []string{formatProperty}}
-	if g.partition == w.Name {
-		q.To = workloadKey
-	}
-	return q
-}
-
-// CountRows counts the rows of a group.
-func (w *Workload) CountRows(ctx context.Context, g RowGroup) (n int, err error) {
-	for from := ""; ; {
-		rows, err := mustFindRows(ctx, w.table, g.query(w, from), deletePage)
-		n += len(rows)
-		if err != nil || len(rows) < deletePage {
-			return n, err
-		}
-		from = rows[len(rows)-1].Row + "!" // the next key that may be
-	}
-}
-
-// RemoveRows removes the rows of a group, of whatever version they are, and says after each
-// thousand how many. It may be called again after whatever happened to it.
-func (w *Workload) RemoveRows(ctx context.Context, g RowGroup, removed func(n int)) error {
-	runs := NewRuns(w.table, w.Name)
-	for again := 0; ; {
-		rows, err := mustFindRows(ctx, w.table, g.query(w, ""), deletePage)
-		if err != nil || len(rows) == 0 {
-			return err
-		}
-		if len(rows) < deletePage {
-			again++
-		}
-		if again > comeBack {
-			return fmt.Errorf("rows of %s come back as fast as they are removed: some process still writes them", g.partition)
-		}
-		for i := range rows {
-			rows[i].ETag = ""
-		}
-		page, cancel := context.WithTimeout(ctx, patience)
-		err = runs.removeRows(page, rows)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("removing rows of %s: %w", g.partition, err)
-		}
-		removed(len(rows))
-	}
-}
-
 // MarkDeleting begins the deletion of the workload: from now on no process starts, and those that are
 // at work end when they look next. There is no way back. Changed of its result is when it was marked.
 func (w *Workload) MarkDeleting(ctx context.Context) (*Workload, error) {
@@ -158,7 +75,7 @@ func (r *Runs) Unfinished(ctx context.Context, sealed bool, most int) ([]codec.R
 	var ids []codec.RunID
 	for from := "0"; ; {
 		q := storage.Query{Partition: r.partition(), From: from, To: "g", Select: []string{"State"}}
-		rows, err := mustFindRows(ctx, r.table, q, deletePage)
+		rows, err := mustFindRows(ctx, r.table, q, rowsPage)
 		if err != nil {
 			return nil, fmt.Errorf("looking for runs of %s that are not finished: %w", r.workload, err)
 		}
@@ -169,7 +86,7 @@ func (r *Runs) Unfinished(ctx context.Context, sealed bool, most int) ([]codec.R
 				ids = append(ids, id)
 			}
 		}
-		if len(rows) < deletePage || len(ids) >= most {
+		if len(rows) < rowsPage || len(ids) >= most {
 			return ids[:min(len(ids), most)], nil
 		}
 		from = rows[len(rows)-1].Row + "!"
