@@ -105,9 +105,8 @@ type account struct {
 	bearer bool // a request that was not sent failed for want of a token
 	hide   redactor
 
-	queues    *azqueue.ServiceClient
-	queueURL  *url.URL // with the SAS, if that is the credential
-	templates templates
+	queues   *azqueue.ServiceClient
+	queueURL *url.URL // with the SAS, if that is the credential
 
 	tables   *aztables.ServiceClient
 	tableURL string // without SAS; batches name their rows by full address
@@ -145,26 +144,15 @@ func (a *account) connect(o Options, where location, w wire) error {
 		if o.ServiceVersion != "" {
 			c.PerCallPolicies = append(c.PerCallPolicies, speaks(o.ServiceVersion))
 		}
-		c.PerRetryPolicies = []policy.Policy{catcher{}} // and then the one that signs
 		if auth != nil {
-			c.PerRetryPolicies = append(c.PerRetryPolicies, auth)
+			c.PerRetryPolicies = []policy.Policy{auth}
 		}
 		return c
 	}
 	queueOptions := &azqueue.ClientOptions{ClientOptions: options()}
 	tableOptions := &aztables.ClientOptions{ClientOptions: options()}
 	a.tableURL, a.noTables, a.tableVersion = where.table, where.noTable, cmp.Or(o.ServiceVersion, sdkTableVersion)
-	if err := a.connectClients(where, queueOptions, tableOptions); err != nil {
-		return err
-	}
-	a.templates.client = a.queues
-	// The first template is made now, so that an SDK which gives none is no surprise later.
-	t, err := a.templates.take()
-	if err != nil {
-		return a.hide.error(err)
-	}
-	a.templates.put(t)
-	return nil
+	return a.connectClients(where, queueOptions, tableOptions)
 }
 
 func (a *account) connectClients(where location, queueOptions *azqueue.ClientOptions, tableOptions *aztables.ClientOptions) error {

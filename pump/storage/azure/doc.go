@@ -3,13 +3,11 @@
 //
 // # What the SDK does here and what it does not
 //
-// The SDK makes the requests, signs them (shared key, SAS or bearer token) and
-// names itself; the driver carries the bytes. Only the requests that a message's life consists of
-// are copies of one that the SDK made, which its policies sign and send. Each call travels with an
+// The SDK makes every request, signs it (shared key, SAS or bearer token) and
+// names itself; policies of the driver carry the bytes. Each call travels with an
 // exchange in its context:
 //
 //	queue.go, table.go    check the arguments, make the body, call the SDK
-//	request.go            what a message's life consists of: copies of a request that the SDK made
 //	document.go           the body of a put or replacement
 //	exchange.go           the carrier policy puts other bodies into the SDK's request before it is signed
 //	transport.go          the wire sends it, reads the whole answer within a bound

@@ -25,6 +25,7 @@ type exchange struct {
 	// What the carrier puts into the SDK's request.
 	body        []byte // instead of the SDK's body, if not nil
 	contentType string
+	bare        bool   // without the SDK's body
 	method      string // instead of the SDK's, if not empty
 	quiet       bool   // ask for an answer without the row that was sent
 
@@ -63,6 +64,12 @@ func (carrier) Do(req *policy.Request) (*http.Response, error) {
 		if err := req.SetBody(streaming.NopCloser(bytes.NewReader(x.body)), x.contentType); err != nil {
 			return nil, err
 		}
+	}
+	if x.bare {
+		if err := req.SetBody(nil, ""); err != nil {
+			return nil, err
+		}
+		req.Raw().GetBody = nil
 	}
 	if x.method != "" {
 		// aztables takes any address with "localhost" and "8902" in it, so also

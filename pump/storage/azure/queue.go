@@ -20,6 +20,9 @@ type queue struct {
 	client  *azqueue.QueueClient // nil if the name cannot be a queue's
 }
 
+// xmlBody is the type of a message's document, as azqueue names it.
+const xmlBody = "application/xml"
+
 // validQueueName keeps a name from being read as another path. The service
 // refuses further ones (two dashes in a row).
 func validQueueName(s string) bool {
@@ -29,12 +32,6 @@ func validQueueName(s string) bool {
 var errQueueName = errors.New("the name of a queue is 3 to 63 lower-case letters, digits and dashes")
 
 func (q *queue) Name() string { return q.name }
-
-// exchange makes one request of a message's life (request.go).
-func (q *queue) exchange(ctx context.Context, op string, x *exchange, r request) error {
-	x.body = r.text
-	return q.do(ctx, op, x, func(ctx context.Context) error { return q.send(ctx, r) })
-}
 
 // do makes one request of the queue.
 func (q *queue) do(ctx context.Context, op string, x *exchange, call func(context.Context) error) error {
@@ -73,14 +70,18 @@ func (q *queue) Put(ctx context.Context, text []byte, delay time.Duration) (stor
 	if err != nil {
 		return storage.Receipt{}, err
 	}
-	// The default time to live is 7 days, after which the service drops a message without a trace.
-	params := [2]param{{"messagettl", "-1"}}
-	if hidden > 0 {
-		params[1] = param{"visibilitytimeout", decimal(hidden)}
-	}
-	x := &exchange{want: http.StatusCreated, limit: smallAnswer, pool: true}
+	x := &exchange{body: body, contentType: xmlBody, want: http.StatusCreated, limit: smallAnswer, pool: true}
 	defer x.release()
-	if err := q.exchange(ctx, "put", x, request{method: http.MethodPost, params: params, text: body}); err != nil {
+	err = q.do(ctx, "put", x, func(ctx context.Context) error {
+		// The default time to live is 7 days, after which the service drops a message without a trace.
+		o := &azqueue.EnqueueMessageOptions{TimeToLive: new(int32(-1))}
+		if hidden > 0 {
+			o.VisibilityTimeout = &hidden
+		}
+		_, err := q.client.EnqueueMessage(ctx, "", o)
+		return err
+	})
+	if err != nil {
 		return storage.Receipt{}, err
 	}
 	ms, err := readMessages(x.answer, 1, hasID|hasReceipt)
@@ -104,8 +105,12 @@ func (q *queue) Get(ctx context.Context, most int, visibility time.Duration) ([]
 	}
 	x := &exchange{want: http.StatusOK, limit: messagesAnswer, pool: true}
 	defer x.release()
-	params := [2]param{{"numofmessages", decimal(n)}, {"visibilitytimeout", decimal(hidden)}}
-	if err := q.exchange(ctx, "get", x, request{method: http.MethodGet, params: params}); err != nil {
+	err = q.do(ctx, "get", x, func(ctx context.Context) error {
+		o := &azqueue.DequeueMessagesOptions{NumberOfMessages: &n, VisibilityTimeout: &hidden}
+		_, err := q.client.DequeueMessages(ctx, o)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	ms, err := readMessages(x.answer, most, hasID|hasReceipt|hasText)
@@ -142,7 +147,8 @@ func (q *queue) Peek(ctx context.Context, most int) ([]storage.Message, error) {
 func (q *queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (storage.Receipt, error) {
 	// Without a body the service keeps the text. The SDK's method always sends one,
 	// and an empty text erases the message (azsim/AZURE.md D2).
-	return q.update(ctx, "renew", r, visibility, nil)
+	x := &exchange{bare: true}
+	return q.update(ctx, "renew", r, visibility, x)
 }
 
 func (q *queue) Replace(ctx context.Context, r storage.Receipt, text []byte, visibility time.Duration) (storage.Receipt, error) {
@@ -150,10 +156,14 @@ func (q *queue) Replace(ctx context.Context, r storage.Receipt, text []byte, vis
 	if err != nil {
 		return storage.Receipt{}, err
 	}
-	return q.update(ctx, "replace", r, visibility, body)
+	x := &exchange{body: body, contentType: xmlBody}
+	return q.update(ctx, "replace", r, visibility, x)
 }
 
-func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibility time.Duration, text []byte) (storage.Receipt, error) {
+// update makes the request of which x has the body.
+func (q *queue) update(
+	ctx context.Context, op string, r storage.Receipt, visibility time.Duration, x *exchange,
+) (storage.Receipt, error) {
 	hidden, err := q.seconds(op, visibility, 0)
 	if err != nil {
 		return storage.Receipt{}, err
@@ -161,10 +171,14 @@ func (q *queue) update(ctx context.Context, op string, r storage.Receipt, visibi
 	if err := q.check(op, r); err != nil {
 		return storage.Receipt{}, err
 	}
-	params := [2]param{{"popreceipt", r.PopReceipt}, {"visibilitytimeout", decimal(hidden)}}
-	x := &exchange{want: http.StatusNoContent, limit: smallAnswer, pool: true}
+	x.want, x.limit, x.pool = http.StatusNoContent, smallAnswer, true
 	defer x.release()
-	if err := q.exchange(ctx, op, x, request{method: http.MethodPut, message: r.ID, params: params, text: text}); err != nil {
+	err = q.do(ctx, op, x, func(ctx context.Context) error {
+		o := &azqueue.UpdateMessageOptions{VisibilityTimeout: &hidden}
+		_, err := q.client.UpdateMessage(ctx, r.ID, r.PopReceipt, "", o)
+		return err
+	})
+	if err != nil {
 		return storage.Receipt{}, err
 	}
 	pop := x.header.Get("x-ms-popreceipt")
@@ -181,7 +195,10 @@ func (q *queue) Delete(ctx context.Context, r storage.Receipt) error {
 	}
 	x := &exchange{want: http.StatusNoContent, limit: smallAnswer, pool: true}
 	defer x.release()
-	return q.exchange(ctx, "delete", x, request{method: http.MethodDelete, message: r.ID, params: [2]param{{"popreceipt", r.PopReceipt}}})
+	return q.do(ctx, "delete", x, func(ctx context.Context) error {
+		_, err := q.client.DeleteMessage(ctx, r.ID, r.PopReceipt, nil)
+		return err
+	})
 }
 
 func (q *queue) Count(ctx context.Context) (int64, error) {
@@ -254,5 +271,3 @@ func serviceCode(err error) string {
 	}
 	return ""
 }
-
-func decimal(n int32) string { return strconv.FormatInt(int64(n), 10) }

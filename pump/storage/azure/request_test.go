@@ -19,8 +19,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// The requests of a message's life, which the SDK's methods do not make, are those that
-// they would make: to the same address with the same parameters, headers, signature and body.
+// The requests of a message's life are those that the SDK makes by itself: to the same address
+// with the same parameters, headers, signature and body. Only a renewal has no body, with which
+// it would erase the text.
 func TestRequestsAreTheSDKs(t *testing.T) {
 	t.Parallel()
 	for _, connection := range []string{
@@ -36,9 +37,6 @@ func TestRequestsAreTheSDKs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for op, ask := range askSDK {
-			if ask == nil {
-				continue
-			}
 			// Ours is sent before the SDK's and after it: where the date is the same in both,
 			// all are of that second, and their signatures can be compared.
 			send := func() (date string) {
@@ -57,6 +55,11 @@ func TestRequestsAreTheSDKs(t *testing.T) {
 				}
 			}
 			mine, its := essence(ours), essence(theirs)
+			if op == "renew" {
+				its["body"] = ""
+				delete(its, "Content-Length")
+				delete(its, "content-type")
+			}
 			if ours.sent != theirs.sent { // an XML declaration, which the service does not need, counts for the length
 				delete(mine, "authorization")
 				delete(its, "authorization")
@@ -79,7 +82,10 @@ var askSDK = map[string]func(ctx context.Context, c *azqueue.QueueClient){
 	"replace": func(ctx context.Context, c *azqueue.QueueClient) {
 		_, _ = c.UpdateMessage(ctx, testReceipt.ID, testReceipt.PopReceipt, "text", &azqueue.UpdateMessageOptions{VisibilityTimeout: new(int32(0))})
 	},
-	"renew": nil, // the SDK has none without a text
+	"renew": func(ctx context.Context, c *azqueue.QueueClient) {
+		o := &azqueue.UpdateMessageOptions{VisibilityTimeout: new(int32(60))}
+		_, _ = c.UpdateMessage(ctx, testReceipt.ID, testReceipt.PopReceipt, "", o)
+	},
 	"delete": func(ctx context.Context, c *azqueue.QueueClient) {
 		_, _ = c.DeleteMessage(ctx, testReceipt.ID, testReceipt.PopReceipt, nil)
 	},
@@ -153,7 +159,7 @@ func TestRequestsAllocateLittle(t *testing.T) {
 		"delete": func(q storage.Queue) error { return q.Delete(t.Context(), testReceipt) },
 		"renew":  func(q storage.Queue) error { _, err := q.Renew(t.Context(), testReceipt, time.Minute); return err },
 	}
-	most := map[string]float64{"put": 74, "delete": 62, "renew": 68} // the SDK's methods: 186, 85, 120
+	most := map[string]float64{"put": 126, "delete": 98, "renew": 124} // the SDK alone: 186, 85, 120
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		status, body := 204, ""
 		if name == "put" {
