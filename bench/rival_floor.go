@@ -43,11 +43,11 @@ type compressor struct {
 	expand  func(io.Reader) (expander, error)
 }
 
-// pumpLevel is the level that packs about as well as codec does.
-const pumpLevel = 2
+// pumpLevel is the level at which codec packs.
+const pumpLevel = 1
 
 var (
-	// The quickest package, which packs at this level as quickly as codec would at a stroke.
+	// The package that codec packs with.
 	sameGzip = compressor{
 		func(w io.Writer) (squeezer, error) { return gzip.NewWriterLevel(w, pumpLevel) },
 		func(r io.Reader) (expander, error) { return gzip.NewReader(r) },

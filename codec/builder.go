@@ -22,22 +22,20 @@ const (
 	maxTasks = 1 << 15
 )
 
-// tailLen is what follows the DEFLATE stream: the CRC-32 and the size of the records.
-const tailLen = 8
-
-// Windows and chunks, chosen by BenchmarkBuilder. Together they stay below 32 KiB, the memory that
-// an open envelope has beside its stream.
+// streamEnd is an empty final DEFLATE block, tailLen the size of what follows the chunks:
+// that block, the CRC-32 and the size of the records.
 const (
-	maxWindow = 4 << 10
-	minWindow = 1 << 10
-	// maxWaiting is how many bytes of records wait at most, but for a single one.
-	maxWaiting = 26 << 10
+	streamEnd = "\x03\x00"
+	tailLen   = len(streamEnd) + 8
 )
 
-// windowFor is how much of the records before it a chunk of n bytes is given to
-// find repetitions in. More finds more, but all of it is hashed again for every
-// chunk, and the chunks get small towards the end of an envelope.
-func windowFor(n int) int { return min(maxWindow, max(minWindow, 2*n)) }
+// maxWaiting is how many bytes of records wait at most, but for a single one. With the window
+// before them they fill a buffer of 32 KiB.
+const maxWaiting = 30 << 10
+
+// A builder of the default limit does not compress a chunk to use the last 1/spareShare of it:
+// that would be every third of its chunks, for 1 % of the tasks.
+const spareShare = 32
 
 var (
 	errNotReset = errors.New("codec: builder not reset since it was sealed")
@@ -45,31 +43,33 @@ var (
 )
 
 // Builder fills one envelope at a time. It says of every task whether it still
-// fits, exactly, although each task is compressed only once: records wait
-// uncompressed while even storing them as they are would fit, and are
+// fits, and what it took surely fits, although each task is compressed only once:
+// records wait uncompressed while even storing them as they are would fit, and are
 // compressed as one chunk when it would not. So the decision needs no
 // compression as long as it is clear, and towards the end the chunks get
-// smaller until a single task is compressed and its size seen. What is refused
-// would have made the text too long behind the chunks that are there; its bytes
-// are the only ones compressed in vain.
+// smaller. With a limit of the caller's that goes on until a single task is
+// compressed and its size seen, and a task is refused only if it would have made
+// the text too long behind the chunks that are there. With the default limit it
+// ends when less than 1/32 of the text is free.
 //
-// Between calls a Builder holds no compressor, only the waiting records, 4 KiB
-// of those before them, the compressed chunks and the codes of the last of them, in
-// pooled buffers; a sealed or new one holds nothing. The same tasks in the same order make the same text. A
+// Between calls a Builder holds no compressor, only the waiting records, 2 KiB
+// of those before them and the compressed chunks, in pooled buffers; a sealed or
+// new one holds nothing. The same tasks in the same order make the same text. A
 // Builder is not safe for concurrent use.
 type Builder struct {
 	// What adding a task takes as long as it is clear that it fits. A distributor has a
 	// thousand builders, and finds what it touches of one in no cache.
 	easy int    // bytes of records that surely fit, behind each other; 0: see Add
 	next uint64 // n of the task that continues the last span, whose end in spans is out of date
-	// buf[:start] are records that are in the stream already and serve as the
-	// window of the next chunk; buf[start:] wait.
+	// buf[:start] are records that are in chunks already and serve as the
+	// window of the next one; buf[start:] wait.
 	buf    []byte
 	tasks  int
 	rawLen int
 	held   int
 
 	limit int // size of the gzip member in bytes
+	spare int // room that is not worth compressing a chunk for
 	head  Header
 	err   error // what makes the builder unusable until Reset
 
@@ -79,22 +79,26 @@ type Builder struct {
 
 	start  int
 	raw    *slab // whose buffer buf is
-	stream deflation
+	chunks *slab // nil: there are none
 
 	crc uint32
 	sum xxhash.Digest
 
-	compressed, primed int // bytes that went through the compressor, for tests
+	// How often records went through the compressor, and how many bytes, for tests.
+	estimates, compressed int
 }
 
 // NewBuilder makes a builder of envelopes whose text has at most textLimit
-// characters: at most, and if 0 is given, 64 KiB; then less [DefaultHeadroom].
-// It must be Reset before use.
+// characters: at most, and if 0 is given, 64 KiB; then less [DefaultHeadroom],
+// and it need not be filled to the last task. It must be Reset before use.
 func NewBuilder(textLimit int) *Builder {
+	b := &Builder{err: errNotReset}
 	if textLimit <= 0 {
 		textLimit = maxText - DefaultHeadroom
+		b.spare = textLimit / 4 * 3 / spareShare
 	}
-	return &Builder{limit: min(textLimit, maxText) / 4 * 3, err: errNotReset}
+	b.limit = min(textLimit, maxText) / 4 * 3
+	return b
 }
 
 // Reset begins an empty envelope with the identity of h: Version, Workload, Run,
@@ -117,7 +121,7 @@ func (b *Builder) Reset(h Header) {
 	}
 	b.fixed = h.fieldsSize()
 	b.spans, b.done, b.tasks = b.spans[:0], 0, 0
-	b.rawLen, b.crc, b.compressed, b.primed = 0, 0, 0, 0
+	b.rawLen, b.crc, b.estimates, b.compressed = 0, 0, 0, 0
 	b.sum.Reset()
 	b.measure()
 }
@@ -131,8 +135,8 @@ func (b *Builder) free() {
 		b.raw.b = b.buf
 		b.raw.free()
 	}
-	b.stream.free()
-	b.raw, b.buf, b.start, b.easy = nil, nil, 0, 0
+	b.chunks.free()
+	b.raw, b.chunks, b.buf, b.start, b.easy = nil, nil, nil, 0, 0
 	if cap(b.spans) > 64 {
 		b.spans = nil
 	}
@@ -146,11 +150,8 @@ func (b *Builder) Held() int { return b.held }
 
 func (b *Builder) measure() {
 	b.held = int(unsafe.Sizeof(*b)) + cap(b.spans)*int(unsafe.Sizeof(span{})) + cap(b.buf)
-	if b.stream.out != nil {
-		b.held += cap(b.stream.out.b)
-	}
-	if b.stream.codes != nil {
-		b.held += int(unsafe.Sizeof(codes{}))
+	if b.chunks != nil {
+		b.held += cap(b.chunks.b)
 	}
 }
 
@@ -188,13 +189,12 @@ func (b *Builder) add(t *Task, size int) (fits bool, err error) {
 		return false, nil
 	}
 	defer b.measure()
-	room := b.room(t.N, size)
-	if waiting := b.waiting(); waiting > 0 && (waiting+size > maxWaiting || b.stream.stored(waiting+size) > room) {
-		b.flush()
-		room = b.room(t.N, size)
+	room := b.makeRoom(t.N, size)
+	if b.tasks > 0 && room < b.spare && storedSize(b.waiting()+size) > room {
+		return false, nil
 	}
 	b.push(t, size)
-	if b.stream.stored(b.waiting()) > room && !b.try(room) {
+	if storedSize(b.waiting()) > room && !b.try(room) {
 		b.buf = b.buf[:len(b.buf)-size]
 		b.easy = 0
 		if b.tasks == 0 {
@@ -205,6 +205,18 @@ func (b *Builder) add(t *Task, size int) (fits bool, err error) {
 	b.count(t.N, size)
 	b.easy = b.sure()
 	return true, nil
+}
+
+// makeRoom makes a chunk of what waits if a task n whose record has size bytes cannot wait
+// with it, unless that is not worth it any more. It says how much room there is then.
+func (b *Builder) makeRoom(n uint64, size int) int {
+	waiting, room := b.waiting(), b.room(n, size)
+	due := waiting+size > maxWaiting || storedSize(waiting+size) > room
+	if waiting == 0 || !due || room < b.spare {
+		return room
+	}
+	b.flush()
+	return b.room(n, size)
 }
 
 // endSpan brings the last span up to date.
@@ -225,17 +237,25 @@ func (b *Builder) sure() int {
 		return 0 // n may come to their end
 	}
 	waiting := b.waiting()
-	sure := (b.room(b.next, 0)-b.stream.stored(waiting+1))/8 - sureSlack
+	sure := b.room(b.next, 0) - waiting - sureSlack
 	// A task more takes three bytes at least.
-	return max(0, min(sure, maxWaiting-waiting, cap(b.buf)-len(b.buf), maxRaw-b.rawLen, minRecord*(maxTasks-b.tasks)))
+	sure = min(sure, maxRaw-b.rawLen, minRecord*(maxTasks-b.tasks))
+	return max(0, min(sure, maxWaiting-waiting, cap(b.buf)-len(b.buf)))
 }
 
-// room is by how many bits the stream may grow, together with a task n whose record has
-// size bytes, for the envelope to stay within its limit; what ends the block that is
-// open then comes on top.
+// room is how many bytes the records that wait may take, together with a task n whose record
+// has size bytes, for the envelope to stay within its limit.
 func (b *Builder) room(n uint64, size int) int {
 	head := headSize(b.fixed + uvarintLen(uint64(b.rawLen+size)) + b.setSize(n))
-	return 8*(b.limit-head-tailLen) - b.stream.used() - endBits
+	return b.limit - head - tailLen - b.packed()
+}
+
+// packed is the size of the chunks.
+func (b *Builder) packed() int {
+	if b.chunks == nil {
+		return 0
+	}
+	return len(b.chunks.b)
 }
 
 // setSize is the encoded size of the n-set with n added.
@@ -264,7 +284,7 @@ func (b *Builder) waiting() int { return len(b.buf) - b.start }
 
 // push puts a record behind those that wait.
 func (b *Builder) push(t *Task, size int) {
-	if drop := b.start - maxWindow; drop > 0 && cap(b.buf)-len(b.buf) < size {
+	if drop := b.start - window; drop > 0 && cap(b.buf)-len(b.buf) < size {
 		// Only what later chunks may refer to is kept.
 		b.buf = b.buf[:copy(b.buf, b.buf[drop:])]
 		b.start -= drop
@@ -292,20 +312,22 @@ func (b *Builder) count(n uint64, size int) {
 // flush makes a chunk of the waiting records.
 func (b *Builder) flush() { b.try(math.MaxInt) }
 
-// try makes a chunk of the waiting records if the stream grows by no more than room.
+// try makes a chunk of the waiting records if it takes no more than room.
 func (b *Builder) try(room int) bool {
-	d := deflaters.Get().(*deflater)
-	defer d.release()
+	d := deflaters.get()
+	defer deflaters.put(d)
 	records := b.buf[b.start:]
-	from := min(b.start, windowFor(len(records)))
+	b.estimates++
 	b.compressed += len(records)
-	b.primed += from / windowStep
-	src := b.buf[b.start-from:]
-	how := d.plan(&b.stream, src, from)
-	if how.grows+how.ends > room {
+	chunk := d.chunk(b.buf[max(0, b.start-window):b.start], records)
+	if len(chunk) > room {
 		return false
 	}
-	d.write(&b.stream, how, src, from)
+	if b.chunks == nil {
+		b.chunks = newSlab(len(chunk))
+	}
+	b.chunks = b.chunks.grow(len(chunk))
+	b.chunks.b = append(b.chunks.b, chunk...)
 	b.sums(records)
 	b.start = len(b.buf)
 	return true
@@ -325,8 +347,8 @@ const storeBelow = 512
 // they would have been compressed.
 func (b *Builder) store() {
 	records := b.buf[b.start:]
-	b.stream.grow(b.stream.stored(len(records)))
-	b.stream.store(records)
+	b.chunks = newSlab(storedSize(len(records)))
+	b.chunks.b = appendStored(b.chunks.b, records)
 	b.sums(records)
 }
 
@@ -343,7 +365,7 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	}
 	switch {
 	case b.waiting() == 0:
-	case b.stream.out == nil && b.waiting() <= storeBelow:
+	case b.chunks == nil && b.waiting() <= storeBelow:
 		b.store()
 	default:
 		b.flush()
@@ -355,12 +377,11 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	h.Checksum = b.sum.Sum64()
 	h.Sealed = b.stamp()
 
-	b.stream.finish()
-	out := b.stream.out.grow(tailLen)
-	out.b = binary.LittleEndian.AppendUint32(out.b, b.crc)
-	out.b = binary.LittleEndian.AppendUint32(out.b, uint32(b.rawLen))
-	b.stream.out = out
-	body := out.b
+	b.chunks = b.chunks.grow(tailLen)
+	body := append(b.chunks.b, streamEnd...)
+	body = binary.LittleEndian.AppendUint32(body, b.crc)
+	body = binary.LittleEndian.AppendUint32(body, uint32(b.rawLen))
+	b.chunks.b = body
 
 	dst = slices.Grow(dst, base64.StdEncoding.EncodedLen(headSize(b.fixed+uvarintLen(h.RawLen)+h.Tasks.size())+len(body)))
 	dst = appendText(dst, &h, body)

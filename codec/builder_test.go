@@ -20,16 +20,13 @@ import (
 func clone(b *Builder) *Builder {
 	c := *b
 	c.spans = slices.Clone(b.spans)
-	c.raw, c.stream.out = nil, nil
+	c.raw, c.chunks = nil, nil
 	if b.raw != nil {
 		c.raw = &slab{bytes.Clone(b.buf)}
 		c.buf, c.easy = c.raw.b, 0
 	}
-	if b.stream.out != nil {
-		c.stream.out = &slab{bytes.Clone(b.stream.out.b)}
-	}
-	if b.stream.codes != nil && b.stream.codes != fixedCodes() {
-		c.stream.codes = newCodes(b.stream.codes)
+	if b.chunks != nil {
+		c.chunks = &slab{bytes.Clone(b.chunks.b)}
 	}
 	return &c
 }
@@ -139,26 +136,56 @@ func TestOneMoreFitsIffSealingWithItWouldFit(t *testing.T) {
 }
 
 func TestEachTaskIsCompressedOnce(t *testing.T) {
-	tasks := jsonTasks(1, 20_000)
-	b := NewBuilder(0)
-	envelopes, raw, compressed, primed := 0, 0, 0, 0
-	for rest := tasks; len(rest) > 0; envelopes++ {
-		b.Reset(testHeader())
-		rest = rest[fill(t, b, rest):]
-		if _, _, err := b.Seal(nil); err != nil {
-			t.Fatal(err)
+	for name, limit := range map[string]int{"default": 0, "filled up": maxText} {
+		envelopes, raw, compressed, estimates := 0, 0, 0, 0
+		b := NewBuilder(limit)
+		for rest := jsonTasks(1, 20_000); len(rest) > 0; envelopes++ {
+			b.Reset(testHeader())
+			rest = rest[fill(t, b, rest):]
+			if _, _, err := b.Seal(nil); err != nil {
+				t.Fatal(err)
+			}
+			raw += b.rawLen
+			compressed += b.compressed
+			estimates += b.estimates
 		}
-		raw += b.rawLen
-		compressed += b.compressed
-		primed += b.primed
+		each := float64(estimates) / float64(envelopes)
+		t.Logf("%s: %d envelopes, compressed %.3f x raw in %.1f chunks each", name, envelopes, float64(compressed)/float64(raw), each)
+		if compressed*100 > raw*101 {
+			t.Errorf("%s: compressed %d bytes of %d", name, compressed, raw)
+		}
+		if limit == 0 && each > 12 {
+			t.Errorf("%s: %.1f chunks in an envelope", name, each)
+		}
 	}
-	t.Logf("%d envelopes, compressed %.3f x raw, window hashed %.2f x raw", envelopes, float64(compressed)/float64(raw), float64(primed)/float64(raw))
-	if compressed*100 > raw*101 {
-		t.Errorf("compressed %d bytes of %d", compressed, raw)
-	}
-	if primed*100 > raw*30 {
-		t.Errorf("hashed %d bytes of windows for %d", primed, raw)
-	}
+}
+
+func TestAnEnvelopeOfTheDefaultLimitIsAsGoodAsFull(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const limit = maxText - DefaultHeadroom
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contents"), 0))
+		most := rapid.SampledFrom([]int{10, 200, 3000}).Draw(t, "size")
+		b := NewBuilder(0)
+		b.Reset(testHeader())
+		for n := uint64(0); ; n++ {
+			fits, err := b.Add(Task{N: n, Body: bytesOf(r, r.IntN(3), r.IntN(most))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !fits {
+				break
+			}
+		}
+		tasks := b.Len()
+		text, _, err := b.Seal(nil)
+		if err != nil || len(text) > limit {
+			t.Fatalf("%d characters of %d, %v", len(text), limit, err)
+		}
+		// What is free is less than a spare share, and a task of stored size may not have fitted.
+		if free := limit - len(text); tasks < maxTasks && free > limit/spareShare+most*4/3+20 {
+			t.Fatalf("%d characters are free with %d tasks", free, tasks)
+		}
+	})
 }
 
 func TestPackingInChunksCostsLittleAgainstOneStream(t *testing.T) {
@@ -174,7 +201,7 @@ func TestPackingInChunksCostsLittleAgainstOneStream(t *testing.T) {
 			records = appendRecord(records, &tasks[i])
 		}
 		var out bytes.Buffer
-		w, err := flate.NewWriter(&out, 2)
+		w, err := flate.NewWriter(&out, level)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,11 +352,11 @@ func TestABuilderWithAHugeOrNoLimitKeepsWithinAMessage(t *testing.T) {
 		b.Reset(testHeader())
 		fill(t, b, jsonTasks(1, 3000))
 		text, _, err := b.Seal(nil)
-		want := maxText
+		want, free := maxText, 200
 		if limit <= 0 {
-			want -= DefaultHeadroom
+			want, free = want-DefaultHeadroom, want/spareShare
 		}
-		if err != nil || len(text) > want || len(text) < want-200 {
+		if err != nil || len(text) > want || len(text) < want-free {
 			t.Errorf("limit %d: %d characters, want nearly %d; %v", limit, len(text), want, err)
 		}
 	}

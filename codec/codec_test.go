@@ -106,7 +106,7 @@ func TestAFullEnvelopeOpensToTheSameTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d tasks, %d of %d characters, %d raw bytes, compressed %d, primed %d", n, len(text), maxText-DefaultHeadroom, h.RawLen, b.compressed, b.primed)
+	t.Logf("%d tasks, %d of %d characters, %d raw bytes in %d chunks", n, len(text), maxText-DefaultHeadroom, h.RawLen, b.estimates)
 	e := open(t, text)
 	defer e.Release()
 	sameTasks(t, e.Tasks, tasks[:n])

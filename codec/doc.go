@@ -68,6 +68,12 @@
 // The records are as many as the n-set has n, in its order and without gaps
 // between them. A record is three strings: key, id, body; any bytes.
 //
+// # Compression
+//
+// The stream is made by github.com/klauspost/compress at level 1, in ten to twenty chunks. A
+// writer of this package's own took 0.1 to 0.4 us less CPU time a task, for about as many
+// messages: too little for 800 lines to keep right.
+//
 // # Versions
 //
 // A reader of version n reads all versions up to n. What the table says of the
