@@ -70,9 +70,9 @@
 //
 // # Compression
 //
-// The stream is made by github.com/klauspost/compress at level 1, in ten to twenty chunks. A
-// writer of this package's own took 0.1 to 0.4 us less CPU time a task, for about as many
-// messages: too little for 800 lines to keep right.
+// The stream is made by github.com/klauspost/compress at level 1, in ten to twenty chunks, and
+// read by it. A writer and a reader of this package's own took 0.1 to 0.4 us less CPU time a task
+// each, for about as many messages: too little for 1,400 lines to keep right.
 //
 // # Versions
 //

@@ -73,12 +73,12 @@ type memory struct {
 // decoder is what opening borrows.
 type decoder struct {
 	packed []byte
-	inf    inflater
+	inf    *inflater
 }
 
 var (
 	memories = sync.Pool{New: func() any { return new(memory) }}
-	decoders = sync.Pool{New: func() any { return new(decoder) }}
+	decoders = sync.Pool{New: func() any { return &decoder{inf: newInflater()} }}
 )
 
 // keptTasks is the longest task list that goes back to the pool; a longer one
