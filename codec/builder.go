@@ -404,7 +404,7 @@ func (b *Builder) stamp() time.Time {
 func appendText(dst []byte, h *Header, body []byte) []byte {
 	head := newSlab(0)
 	head.b = appendHead(head.b, h, len(body))
-	dst = appendBase64(dst, head.b)
+	dst = base64.StdEncoding.AppendEncode(dst, head.b)
 	head.free()
-	return appendBase64(dst, body)
+	return base64.StdEncoding.AppendEncode(dst, body)
 }

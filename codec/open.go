@@ -140,7 +140,7 @@ func (m *memory) fill(fr *frame) error {
 	d := decoders.Get().(*decoder)
 	defer decoders.Put(d)
 	var err error
-	d.packed, err = appendDecoded(d.packed[:0], fr.body)
+	d.packed, err = strict.AppendDecode(d.packed[:0], fr.body)
 	if err != nil || len(d.packed) != fr.packed {
 		return corrupt("body is not the base64 of %d bytes", fr.packed)
 	}
