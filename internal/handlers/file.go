@@ -45,10 +45,10 @@ type File struct {
 
 	mu    sync.Mutex // guards next and spare
 	next  *commit
-	spare []byte // the lines of a commit that is on disk, for those of a later one
-	wake chan struct{} // holds a token if next may have lines
-	stop chan struct{}
-	done chan struct{} // closed when the committer has ended
+	spare []byte        // the lines of a commit that is on disk, for those of a later one
+	wake  chan struct{} // holds a token if next may have lines
+	stop  chan struct{}
+	done  chan struct{} // closed when the committer has ended
 	// broken is closed when nothing more will be written, after Patience.
 	broken chan struct{}
 
