@@ -21,6 +21,9 @@ const (
 type deflater struct {
 	w   *flate.Writer
 	out []byte
+	// huffman looks for no repetitions; nil until records had none. The other one stores these as
+	// they are, though a text in base64 takes a quarter less in codes of its letters.
+	huffman *flate.Writer
 }
 
 // deflaterPool lends deflaters. Each takes 0.8 MB, so there are as many as are at work at once,
@@ -45,12 +48,17 @@ func (p *deflaterPool) get() *deflater {
 		return d
 	}
 	d := &deflater{}
+	d.w = d.writer(level)
+	return d
+}
+
+// writer makes a compressor that writes into d.
+func (d *deflater) writer(level int) *flate.Writer {
 	w, err := flate.NewWriter(d, level)
 	if err != nil {
-		panic(err) // level is a constant that flate knows
+		panic(err) // the levels are constants that flate knows
 	}
-	d.w = w
-	return d
+	return w
 }
 
 // maxKeptOut is the largest output buffer that stays in the pool. Only a task of hundreds of
@@ -82,10 +90,24 @@ func (d *deflater) chunk(before, records []byte) []byte {
 	// Neither fails, because d.Write does not.
 	d.w.Write(records)
 	d.w.Flush()
+	if len(d.out) >= len(records) {
+		d.codeOnly(records)
+	}
 	if len(d.out) > storedSize(len(records)) {
 		d.out = appendStored(d.out[:0], records)
 	}
 	return d.out
+}
+
+// codeOnly packs records in which nothing repeats.
+func (d *deflater) codeOnly(records []byte) {
+	if d.huffman == nil {
+		d.huffman = d.writer(flate.HuffmanOnly)
+	}
+	d.out = d.out[:0]
+	d.huffman.Reset(d)
+	d.huffman.Write(records)
+	d.huffman.Flush()
 }
 
 const (
