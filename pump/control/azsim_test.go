@@ -11,28 +11,14 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // The control plane over the driver that ships and the simulated service: what
 // the fake table of the other tests leaves out is how properties, stamps, ETags
 // and failures really travel.
-
-func simulated() *azsim.Sim {
-	return azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "north"}}, Seed: 1, Latency: 10 * time.Millisecond})
-}
-
-// overTheWire is the table as one process reaches it.
-func overTheWire(t *testing.T, sim *azsim.Sim, instance string) storage.Table {
-	t.Helper()
-	account, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport().As(instance)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return account.Table(TableName)
-}
 
 func TestOverTheWireNothingIsDoneTwiceOrForgottenWhateverAnswerIsLost(t *testing.T) {
 	operations := []string{"InsertEntity", "MergeEntity", "UpdateEntity", "GetEntity", "InsertOrReplaceEntity", "QueryEntities", "CreateTable", "Batch"}
@@ -55,9 +41,9 @@ func TestOverTheWireNothingIsDoneTwiceOrForgottenWhateverAnswerIsLost(t *testing
 			rule.Service, rule.Operations, rule.First = "table", []string{op}, 2
 			t.Run(fmt.Sprintf("%s %s %s", op, f.Fault, f.Code), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					sim := simulated()
+					sim := faketable.Simulated()
 					injected := sim.Inject(rule)
-					distribute(t, overTheWire(t, sim, "a"), 8, 64)
+					distribute(t, faketable.OverTheWire(t, sim, "a"), 8, 64)
 					if injected.Hits() == 0 {
 						t.Error("nothing went wrong")
 					}
@@ -130,15 +116,15 @@ func TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff(t *testing.T
 	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		t.Run(offset.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sim := simulated()
+				sim := faketable.Simulated()
 				sim.SetClockOffset(offset)
-				table := overTheWire(t, sim, "setup")
+				table := faketable.OverTheWire(t, sim, "setup")
 				if err := table.Create(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				first := standFor(t, candidate(overTheWire(t, sim, "a"), "a"), time.Second)
+				first := standFor(t, candidate(faketable.OverTheWire(t, sim, "a"), "a"), time.Second)
 				if err := first.Begin(ctx, runID(1)); err != nil {
 					t.Fatal(err)
 				}
@@ -148,7 +134,7 @@ func TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff(t *testing.T
 				var wg sync.WaitGroup
 				for _, name := range []string{"b", "c"} {
 					wg.Go(func() {
-						if term := stand(ctx, candidate(overTheWire(t, sim, name), name)); term != nil {
+						if term := stand(ctx, candidate(faketable.OverTheWire(t, sim, name), name)); term != nil {
 							mu.Lock()
 							wins = append(wins, term)
 							mu.Unlock()
@@ -191,8 +177,8 @@ func TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff(t *testing.T
 func TestOverTheWireTheRowsAreReadable(t *testing.T) {
 	// What an operator sees in a table browser, and what nothing may rename.
 	synctest.Test(t, func(t *testing.T) {
-		sim := simulated()
-		table := overTheWire(t, sim, "a")
+		sim := faketable.Simulated()
+		table := faketable.OverTheWire(t, sim, "a")
 		distribute(t, table, 100, 4096)
 		var got []string
 		for e, err := range table.Query(t.Context(), storage.Query{}) {

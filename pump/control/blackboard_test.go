@@ -8,13 +8,14 @@ import (
 	"testing/synctest"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func TestTheTalliesOfARunAreThoseOfItsInstancesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := simulated()
-		table := overTheWire(t, sim, "a")
+		sim := faketable.Simulated()
+		table := faketable.OverTheWire(t, sim, "a")
 		if got, err := Tallies(t.Context(), table, "city", runID(1)); err != nil || len(got) != 0 {
 			t.Errorf("without a table: %v, %v", got, err)
 		}
@@ -58,7 +59,7 @@ func TestADamagedTallyNamesItsRowAndTheOthersAreGiven(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := newFakeServer().client("me")
+				client := faketable.NewServer().Client("me")
 				if _, err := client.Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 					Partition: "city.progress", Row: runID(1).String() + ".a", Properties: props,
 				}}); err != nil {

@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 )
 
 func TestOfTenThatRaceForAKeyOneIsGrantedAnInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := simulated()
+		sim := faketable.Simulated()
 		for _, rule := range []azsim.Rule{
 			{Fault: azsim.AnswerLost, Probability: 0.1},
 			{Fault: azsim.FailBefore, Probability: 0.1},
@@ -33,7 +34,7 @@ func TestOfTenThatRaceForAKeyOneIsGrantedAnInterval(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 10 {
 			name := fmt.Sprint("p", i)
-			c := claimsOf(overTheWire(t, sim, name), name, time.Hour)
+			c := claimsOf(faketable.OverTheWire(t, sim, name), name, time.Hour)
 			wg.Go(func() {
 				for round := range intervals {
 					time.Sleep(time.Until(began.Add(time.Duration(round) * (time.Hour + time.Minute))))
@@ -94,10 +95,10 @@ type claimWorld struct {
 func (w *claimWorld) process(t *testing.T, p int) {
 	for life := 0; time.Now().Before(w.end); life++ {
 		name := fmt.Sprintf("p%d.%d", p, life)
-		client := w.server.client(name)
-		client.setFault(w.fault)
+		client := w.server.Client(name)
+		client.SetFault(w.fault)
 		offset := time.Duration(w.roll(1200, name+" clock", 0))*time.Second - 10*time.Minute
-		c := NewClaims(Seeded(skewed{client, offset}, seededDraw(w.seed, name)), "city", w.interval, name)
+		c := NewClaims(Seeded(faketable.Skewed{Table: client, By: offset}, faketable.SeededDraw(w.seed, name)), "city", w.interval, name)
 		alive, die := context.WithTimeout(t.Context(), time.Duration(w.roll(uint64(4*w.interval), name+" dies", 0)))
 		var hands sync.WaitGroup
 		for hand := range 2 {
@@ -179,8 +180,8 @@ func TestWhateverHappensAKeyHasOneOwnerAndItsInterval(t *testing.T) {
 	total, retries := 0, 0
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &claimWorld{chaos: chaos{seed: seed, server: newFakeServer()}, interval: 2 * time.Minute}
-			w.server.offset = time.Duration(w.roll(1200, "server clock", 0))*time.Second - 10*time.Minute
+			w := &claimWorld{chaos: chaos{seed: seed, server: faketable.NewServer()}, interval: 2 * time.Minute}
+			w.server.Offset = time.Duration(w.roll(1200, "server clock", 0))*time.Second - 10*time.Minute
 			w.end = time.Now().Add(time.Hour)
 			w.quiet = w.end
 			var wg sync.WaitGroup
@@ -200,7 +201,7 @@ func TestWhateverHappensAKeyHasOneOwnerAndItsInterval(t *testing.T) {
 }
 
 func TestClaimsAreSpreadOverPartitions(t *testing.T) {
-	client := newFakeServer().client("a")
+	client := faketable.NewServer().Client("a")
 	used := map[string]int{}
 	for i := range 1600 {
 		r, part := claimRowOf(client, "city", fmt.Append(nil, "key ", i))
@@ -221,7 +222,7 @@ func TestClaimsAreSpreadOverPartitions(t *testing.T) {
 
 func TestAFewRequestsAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("a")
+		client := faketable.NewServer().Client("a")
 		c := claimsOf(client, "a", time.Minute)
 		for i := range 1000 {
 			claim, _, _, err := c.Claim(t.Context(), fmt.Append(nil, "key ", i), taskRef(uint64(i)))
@@ -235,7 +236,7 @@ func TestAFewRequestsAKey(t *testing.T) {
 		}
 		// A read and two writes, and a read of the second claim; a clock of two
 		// requests in each partition, which is good for ten minutes.
-		if n := len(client.sent()); n != 4*1000+2*claimParts {
+		if n := len(client.Sent()); n != 4*1000+2*claimParts {
 			t.Errorf("%d requests for 1,000 keys that were claimed twice", n)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -24,7 +25,7 @@ func taskRef(n uint64) TaskRef { return TaskRef{Run: runID(1), Segment: 7, N: n}
 
 // claims is what one process has of the workload's claims.
 func claimsOf(table storage.Table, name string, interval time.Duration) *Claims {
-	return NewClaims(Seeded(table, seededDraw(1, name)), "city", interval, name)
+	return NewClaims(Seeded(table, faketable.SeededDraw(1, name)), "city", interval, name)
 }
 
 // mustClaim claims and wants that verdict; the time until the key may be claimed is
@@ -67,10 +68,10 @@ func TestAKeyIsDoneOnceAnInterval(t *testing.T) { // origins B2, B3
 	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		t.Run(offset.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				server.offset = offset
-				server.exists = false // the table too is made
-				a, b := claimsOf(server.client("a"), "a", eightHours), claimsOf(server.client("b"), "b", eightHours)
+				server := faketable.NewServer()
+				server.Offset = offset
+				server.Exists = false // the table too is made
+				a, b := claimsOf(server.Client("a"), "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 				claim := mustClaim(t, a, "Bern", taskRef(1), Granted, 0)
 				start := time.Now()
 				mustClaim(t, b, "Basel", taskRef(2), Granted, 0) // another key
@@ -82,7 +83,7 @@ func TestAKeyIsDoneOnceAnInterval(t *testing.T) { // origins B2, B3
 					mustClaim(t, c, "Bern", taskRef(4), Fresh, 6*time.Hour)
 					mustClaim(t, c, "Bern", taskRef(1), Fresh, 6*time.Hour) // a copy of what is done
 				}
-				v := claimRowNow(t, server.client("reader"), "Bern")
+				v := claimRowNow(t, server.Client("reader"), "Bern")
 				if got := v.value.started(v.modified); got.Before(start.Add(offset-50*time.Millisecond)) || got.After(start.Add(offset+10*time.Second)) {
 					t.Errorf("start %v, want %v by the server's clock", got, start.Add(offset))
 				}
@@ -105,8 +106,8 @@ func TestAKeyIsDoneOnceAnInterval(t *testing.T) { // origins B2, B3
 
 func TestARetryOfTheSameTaskIsNoNewTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		a, b := claimsOf(server.client("a"), "a", eightHours), claimsOf(server.client("b"), "b", eightHours)
+		server := faketable.NewServer()
+		a, b := claimsOf(server.Client("a"), "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		mustEnd(t, mustClaim(t, a, "Bern", taskRef(1), Granted, 0), true)
 		time.Sleep(time.Hour)
 		mustClaim(t, b, "Bern", taskRef(2), Fresh, 7*time.Hour) // another task has to wait all the same
@@ -121,13 +122,13 @@ func TestALockOfADeadProcessIsTakenOverAfterTheIntervalAndNotBefore(t *testing.T
 	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		t.Run(offset.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sim := simulated()
+				sim := faketable.Simulated()
 				sim.SetClockOffset(offset)
-				dead := claimsOf(overTheWire(t, sim, "dead"), "dead", eightHours)
+				dead := claimsOf(faketable.OverTheWire(t, sim, "dead"), "dead", eightHours)
 				abandoned := mustClaim(t, dead, "Bern", taskRef(1), Granted, 0)
 				start := time.Now()
 				// Another machine, whose clock is off by as much the other way.
-				b := claimsOf(skewed{overTheWire(t, sim, "b"), -offset}, "b", eightHours)
+				b := claimsOf(faketable.Skewed{Table: faketable.OverTheWire(t, sim, "b"), By: -offset}, "b", eightHours)
 				mustClaim(t, b, "Bern", taskRef(1), Busy, eightHours)
 				mustClaim(t, b, "Bern", taskRef(2), Fresh, eightHours)
 				for {
@@ -136,7 +137,7 @@ func TestALockOfADeadProcessIsTakenOverAfterTheIntervalAndNotBefore(t *testing.T
 						t.Fatal(err)
 					}
 					if verdict == Granted {
-						mustClaim(t, claimsOf(overTheWire(t, sim, "c"), "c", eightHours), "Bern", taskRef(1), Busy, eightHours)
+						mustClaim(t, claimsOf(faketable.OverTheWire(t, sim, "c"), "c", eightHours), "Bern", taskRef(1), Busy, eightHours)
 						if err := abandoned.Done(t.Context(), false); !errors.Is(err, ErrClaimTaken) {
 							t.Errorf("the dead one ends it: %v", err)
 						}
@@ -159,8 +160,8 @@ func TestALockOfADeadProcessIsTakenOverAfterTheIntervalAndNotBefore(t *testing.T
 
 func TestARunningClaimIsGoodForTheLongerInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		long, short := claimsOf(server.client("long"), "long", eightHours), claimsOf(server.client("short"), "short", time.Hour)
+		server := faketable.NewServer()
+		long, short := claimsOf(server.Client("long"), "long", eightHours), claimsOf(server.Client("short"), "short", time.Hour)
 		claim := mustClaim(t, long, "Bern", taskRef(1), Granted, 0)
 		time.Sleep(2 * time.Hour)
 		mustClaim(t, short, "Bern", taskRef(2), Fresh, 6*time.Hour)
@@ -172,13 +173,13 @@ func TestARunningClaimIsGoodForTheLongerInterval(t *testing.T) {
 
 func TestAnAnswerThatComesAfterTheIntervalGrantsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		c := claimsOf(client, "me", time.Second)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
-		client.setFault(only("write", r.key, 1, fault{delayed: 2 * time.Second}))
+		client.SetFault(faketable.FaultOn("write", r.key, 1, faketable.Fault{Delayed: 2 * time.Second}))
 		claim := mustClaim(t, c, "Bern", taskRef(1), Granted, 0)
-		if n := client.writes(r.object()); n != 2 || !time.Now().Before(claim.Until) {
+		if n := client.Writes(r.object()); n != 2 || !time.Now().Before(claim.Until) {
 			t.Errorf("%d writes, good for %v", n, time.Until(claim.Until))
 		}
 	})
@@ -186,25 +187,25 @@ func TestAnAnswerThatComesAfterTheIntervalGrantsNothing(t *testing.T) {
 
 func TestAClaimOfUnknownOutcomeIsTheSameTasksOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
-		a, b := claimsOf(client, "a", eightHours), claimsOf(server.client("b"), "b", eightHours)
+		server := faketable.NewServer()
+		client := server.Client("a")
+		a, b := claimsOf(client, "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
-		client.setFault(func(c call) fault {
+		client.SetFault(func(c faketable.Call) faketable.Fault {
 			switch {
-			case c.op == "write" && strings.HasSuffix(c.row, r.key):
-				return lostAnswer
-			case c.op == "read" && c.n > 1:
-				return lostRequest
+			case c.Op == "write" && strings.HasSuffix(c.Row, r.key):
+				return faketable.LostAnswer
+			case c.Op == "read" && c.N > 1:
+				return faketable.LostRequest
 			}
-			return fault{}
+			return faketable.Fault{}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		if claim, verdict, _, err := a.Claim(ctx, []byte("Bern"), taskRef(1)); !storage.Ambiguous(err) || claim != nil || verdict != 0 {
 			t.Fatalf("%v, %v", verdict, err)
 		}
-		client.setFault(nil)
+		client.SetFault(nil)
 		mustClaim(t, b, "Bern", taskRef(1), Busy, eightHours-5*time.Second)
 		mustClaim(t, a, "Bern", taskRef(2), Fresh, eightHours-5*time.Second)
 		claim := mustClaim(t, a, "Bern", taskRef(1), Granted, 0) // nobody else of this process works on it
@@ -217,16 +218,16 @@ func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 	for name, failed := range map[string]bool{"success": false, "failure": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("a")
+				server := faketable.NewServer()
+				client := server.Client("a")
 				a := claimsOf(client, "a", eightHours)
 				claim := mustClaim(t, a, "Bern", taskRef(1), Granted, 0)
-				client.setFault(func(call) fault { return lostRequest })
+				client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
 				began := time.Now()
 				if err := claim.Done(t.Context(), failed); !storage.Ambiguous(err) || time.Since(began) > patience+time.Second {
 					t.Fatalf("%v after %v", err, time.Since(began))
 				}
-				client.setFault(nil)
+				client.SetFault(nil)
 				mustClaim(t, a, "Bern", taskRef(2), Fresh, eightHours-patience)
 				if failed {
 					mustClaim(t, a, "Bern", taskRef(1), Granted, 0)
@@ -248,18 +249,18 @@ func TestASuccessThatCannotBeRecordedIsNotDoneAgain(t *testing.T) {
 // does not remember every claim that went wrong.
 func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		a := claimsOf(client, "a", eightHours)
 		inHand := func() int { a.hands.mu.Lock(); defer a.hands.mu.Unlock(); return len(a.hands.rows) }
 		claim := mustClaim(t, a, "Bern", taskRef(1), Granted, 0)
-		client.setFault(func(call) fault { return lostRequest })
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
 		for range 2 {
 			if err := claim.Done(t.Context(), false); !storage.Ambiguous(err) {
 				t.Fatal(err)
 			}
 		}
-		client.setFault(nil)
+		client.SetFault(nil)
 		time.Sleep(eightHours)
 		if n := inHand(); n != 1 {
 			t.Errorf("%d in hand for as long as it matters", n)
@@ -278,19 +279,19 @@ func TestASuccessThatIsNeverRecordedIsForgottenInTime(t *testing.T) {
 
 func TestDoneMayBeMadeAgainAndFindItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		a := claimsOf(client, "a", eightHours)
 		claim := mustClaim(t, a, "Bern", taskRef(1), Granted, 0)
 		r, _ := claimRowOf(client, "city", []byte("Bern"))
-		client.setFault(only("write", r.key, 2, landsLate(10*time.Second)))
-		client.setLatency(func(c call) time.Duration { return map[bool]time.Duration{true: time.Minute}[c.op == "read"] }) // nothing is read back
+		client.SetFault(faketable.FaultOn("write", r.key, 2, faketable.LandsLate(10*time.Second)))
+		client.SetLatency(func(c faketable.Call) time.Duration { return map[bool]time.Duration{true: time.Minute}[c.Op == "read"] }) // nothing is read back
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		if err := claim.Done(ctx, false); !storage.Ambiguous(err) {
 			t.Fatalf("%v", err)
 		}
-		client.setLatency(nil)
+		client.SetLatency(nil)
 		time.Sleep(10 * time.Second)
 		mustEnd(t, claim, false)
 		mustClaim(t, a, "Bern", taskRef(1), Fresh, eightHours-15*time.Second)
@@ -316,9 +317,9 @@ func TestOverTheWireClaimsHoldWhateverAnswerIsLost(t *testing.T) {
 				rule.Service, rule.Operations, rule.First, rule.Skip = "table", []string{op}, 2, skip
 				t.Run(rule.String(), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						sim := simulated()
+						sim := faketable.Simulated()
 						sim.Inject(rule)
-						a, b := claimsOf(overTheWire(t, sim, "a"), "a", eightHours), claimsOf(overTheWire(t, sim, "b"), "b", eightHours)
+						a, b := claimsOf(faketable.OverTheWire(t, sim, "a"), "a", eightHours), claimsOf(faketable.OverTheWire(t, sim, "b"), "b", eightHours)
 						began := time.Now()
 						first := stubborn(t, a, "Bern", taskRef(1), Granted)
 						stubborn(t, b, "Bern", taskRef(1), Busy)
@@ -371,17 +372,17 @@ func TestADamagedClaimIsNamedAndLeftAsItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("a")
+				server := faketable.NewServer()
+				client := server.Client("a")
 				r, _ := claimRowOf(client, "city", []byte("Bern"))
 				props := good()
 				damage(props)
-				server.put(t, r.partition, r.key, props)
+				putRow(t, server, r.partition, r.key, props)
 				c := claimsOf(client, "a", eightHours)
 				if _, _, _, err := c.Claim(t.Context(), []byte("Bern"), taskRef(1)); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), r.object()) {
 					t.Errorf("%v", err)
 				}
-				if n := client.writes(r.object()); n != 0 {
+				if n := client.Writes(r.object()); n != 0 {
 					t.Error("it was overwritten")
 				}
 				mustClaim(t, c, "Basel", taskRef(2), Granted, 0)
@@ -396,13 +397,13 @@ func TestADamagedClaimIsNamedAndLeftAsItIs(t *testing.T) {
 
 func TestTheListHasRunningClaimsFirstThenTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		server.offset = -3 * time.Minute
-		a, b := claimsOf(server.client("a"), "a", eightHours), claimsOf(server.client("b"), "b", eightHours)
+		server := faketable.NewServer()
+		server.Offset = -3 * time.Minute
+		a, b := claimsOf(server.Client("a"), "a", eightHours), claimsOf(server.Client("b"), "b", eightHours)
 		if list, all, err := a.List(t.Context(), 10); err != nil || len(list) != 0 || !all {
 			t.Errorf("%+v, %v, %v", list, all, err)
 		}
-		began := time.Now().Add(server.offset)
+		began := time.Now().Add(server.Offset)
 		for i := range 40 {
 			claim := mustClaim(t, a, fmt.Sprintf("key %02d", i), taskRef(uint64(i)), Granted, 0)
 			time.Sleep(time.Minute)
@@ -437,11 +438,11 @@ func TestTheListHasRunningClaimsFirstThenTheNewest(t *testing.T) {
 
 func TestTheListOfManyKeysIsBoundedAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
+		server := faketable.NewServer()
 		for i := range scannedClaims + 1 {
-			server.put(t, "city.claims.0", fmt.Sprintf("%064x", i), encodeClaim(claimRow{key: fmt.Sprint(i), task: "x", owner: "a#1", interval: 1}))
+			putRow(t, server, "city.claims.0", fmt.Sprintf("%064x", i), encodeClaim(claimRow{key: fmt.Sprint(i), task: "x", owner: "a#1", interval: 1}))
 		}
-		list, all, err := claimsOf(server.client("a"), "a", eightHours).List(t.Context(), scannedClaims*2)
+		list, all, err := claimsOf(server.Client("a"), "a", eightHours).List(t.Context(), scannedClaims*2)
 		if err != nil || all || len(list) != scannedClaims {
 			t.Errorf("%d, %v, %v", len(list), all, err)
 		}
@@ -476,7 +477,7 @@ func TestAnyKeyAndTaskCanBeShown(t *testing.T) {
 }
 
 func TestClaimsThatCannotWorkAreReported(t *testing.T) {
-	client := newFakeServer().client("a")
+	client := faketable.NewServer().Client("a")
 	for _, c := range []*Claims{NewClaims(client, "city", 0, "a"), NewClaims(client, "city", -time.Hour, "a"), NewClaims(client, "a city", time.Hour, "a")} {
 		if _, verdict, _, err := c.Claim(t.Context(), []byte("Bern"), taskRef(1)); err == nil || verdict != 0 {
 			t.Errorf("%v, %v", verdict, err)
@@ -485,7 +486,7 @@ func TestClaimsThatCannotWorkAreReported(t *testing.T) {
 			t.Error("listed")
 		}
 	}
-	if len(client.sent()) != 0 {
+	if len(client.Sent()) != 0 {
 		t.Error("requests were made")
 	}
 }

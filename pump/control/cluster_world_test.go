@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
@@ -93,8 +94,8 @@ func (w *clusterWorld) play(ctx context.Context) {
 	for a := range w.script.accounts {
 		spec.Shards = append(spec.Shards, w.queues(fmt.Sprintf("acct%02d", a+1))...)
 	}
-	w.observer = Seeded(w.driver("observer"), seededDraw(w.script.seed, "observer"))
-	w.operator = Seeded(w.driver("operator"), seededDraw(w.script.seed, "operator"))
+	w.observer = Seeded(w.driver("observer"), faketable.SeededDraw(w.script.seed, "observer"))
+	w.operator = Seeded(w.driver("operator"), faketable.SeededDraw(w.script.seed, "operator"))
 	if _, err := EnsureWorkload(ctx, w.observer, spec); err != nil {
 		w.wrongf("setting up: %v", err)
 		return

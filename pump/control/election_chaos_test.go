@@ -14,13 +14,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 )
 
 // chaos is one seeded history of several distributors that crash, are cut off,
 // give up and come back, over a table that loses and delays what it likes.
 type chaos struct {
 	seed   uint64
-	server *fakeServer
+	server *faketable.Server
 	quiet  time.Time // from then on nothing goes wrong
 	end    time.Time
 
@@ -37,26 +38,28 @@ func (c *chaos) errorf(format string, args ...any) {
 }
 
 // roll is a number below n, by what it is for.
-func (c *chaos) roll(n uint64, what string, times int) uint64 { return hash(c.seed, what, times) % n }
+func (c *chaos) roll(n uint64, what string, times int) uint64 {
+	return faketable.Hash(c.seed, what, times) % n
+}
 
-func (c *chaos) fault(this call) fault {
+func (c *chaos) fault(this faketable.Call) faketable.Fault {
 	if time.Now().After(c.quiet) {
-		return fault{}
+		return faketable.Fault{}
 	}
-	d := time.Duration(c.roll(uint64(20*time.Second), this.client+this.op+this.row+"d", this.n))
-	switch p := c.roll(100, this.client+this.op+this.row, this.n); {
+	d := time.Duration(c.roll(uint64(20*time.Second), this.Client+this.Op+this.Row+"d", this.N))
+	switch p := c.roll(100, this.Client+this.Op+this.Row, this.N); {
 	case p < 8:
-		return lostAnswer
+		return faketable.LostAnswer
 	case p < 16:
-		return lostRequest
+		return faketable.LostRequest
 	case p < 20:
-		return landsLate(d)
+		return faketable.LandsLate(d)
 	case p < 22:
-		return fault{hang: true, act: p == 20}
+		return faketable.Fault{Hang: true, Act: p == 20}
 	case p < 26:
-		return fault{delayed: d / 4}
+		return faketable.Fault{Delayed: d / 4}
 	}
-	return fault{}
+	return faketable.Fault{}
 }
 
 // machine starts one process after another until the end.
@@ -69,12 +72,12 @@ func (c *chaos) machine(ctx context.Context, name string) {
 
 // process looks, leads and distributes until it crashes.
 func (c *chaos) process(ctx context.Context, name string) {
-	client := c.server.client(name)
-	client.setFault(c.fault)
-	client.setLatency(func(this call) time.Duration {
-		return time.Millisecond + time.Duration(c.roll(uint64(300*time.Millisecond), name+this.op+this.row+"l", this.n))
+	client := c.server.Client(name)
+	client.SetFault(c.fault)
+	client.SetLatency(func(this faketable.Call) time.Duration {
+		return time.Millisecond + time.Duration(c.roll(uint64(300*time.Millisecond), name+this.Op+this.Row+"l", this.N))
 	})
-	table := Seeded(client, seededDraw(c.seed, name))
+	table := Seeded(client, faketable.SeededDraw(c.seed, name))
 	e := NewElection(table, "city", ElectionOptions{Instance: name})
 	for n := 0; ctx.Err() == nil; n++ {
 		term := stand(ctx, e)
@@ -115,7 +118,7 @@ func checkpointOf(b []byte) uint64 {
 }
 
 // lead distributes: ten saves and then Finish, unless something comes between.
-func (c *chaos) lead(name string, n int, client *fakeClient, term *Term) (crashed bool) {
+func (c *chaos) lead(name string, n int, client *faketable.Client, term *Term) (crashed bool) {
 	ctx := term.Context()
 	defer func() {
 		if !crashed {
@@ -142,13 +145,13 @@ func (c *chaos) lead(name string, n int, client *fakeClient, term *Term) (crashe
 		}
 		switch {
 		case event < 4:
-			client.dies()
+			client.Dies()
 			return true
 		case event < 7: // cut off for longer than a lease, then back
 			back := time.Now().Add(30 * time.Second)
-			client.setFault(func(this call) fault {
+			client.SetFault(func(this faketable.Call) faketable.Fault {
 				if time.Now().Before(back) {
-					return fault{hang: true}
+					return faketable.Fault{Hang: true}
 				}
 				return c.fault(this)
 			})
@@ -182,7 +185,7 @@ func (c *chaos) judge() {
 	var lastAt time.Time
 	idle := true
 	leaders := map[uint64]string{}
-	for _, e := range c.server.written() {
+	for _, e := range c.server.Written() {
 		if e.Row != "election" {
 			continue
 		}
@@ -236,7 +239,7 @@ func TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost(t *testing.T) {
 		machines := rapid.IntRange(2, 4).Draw(rt, "machines")
 		c := &chaos{seed: seed, terms: map[*Term]bool{}, acked: map[codec.RunID]uint64{}}
 		synctest.Test(t, func(t *testing.T) {
-			c.server = newFakeServer()
+			c.server = faketable.NewServer()
 			c.quiet = time.Now().Add(10 * time.Minute)
 			c.end = c.quiet.Add(6 * time.Minute)
 			ctx, cancel := context.WithDeadline(t.Context(), c.end)
@@ -263,7 +266,7 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 		c := &chaos{seed: seed, terms: map[*Term]bool{}, acked: map[codec.RunID]uint64{}}
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			c.server = newFakeServer()
+			c.server = faketable.NewServer()
 			c.quiet = began.Add(10 * time.Minute)
 			ctx, cancel := context.WithDeadline(t.Context(), c.quiet)
 			defer cancel()
@@ -272,7 +275,7 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 				wg.Go(func() { c.machine(ctx, fmt.Sprint("m", i)) })
 			}
 			wg.Wait()
-			for _, e := range c.server.written() {
+			for _, e := range c.server.Written() {
 				all = append(all, fmt.Sprint(e.Modified.Sub(began.Round(0)), " ", e.Row, " ", e.Properties["Leader"], e.Properties["Beats"], e.Properties[nonceProperty]))
 			}
 		})

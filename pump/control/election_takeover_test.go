@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -26,9 +27,9 @@ func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				dying := server.client("a")
-				b := candidate(server.client("b"), "b")
+				server := faketable.NewServer()
+				dying := server.Client("a")
+				b := candidate(server.Client("b"), "b")
 				term := standFor(t, candidate(dying, "a"), time.Second)
 				if c.begin {
 					if err := term.Begin(t.Context(), runID(7)); err != nil {
@@ -40,7 +41,7 @@ func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
 					mustSave(t, term, c.checkpoint)
 				}
 				time.Sleep(time.Minute)
-				dying.dies()
+				dying.Dies()
 				died := time.Now()
 				next := standFor(t, b, time.Minute)
 				// The last beat was up to 5 s before; then lease + margin; then
@@ -76,8 +77,8 @@ func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				sleeper := server.client("a")
+				server := faketable.NewServer()
+				sleeper := server.Client("a")
 				zombie := standFor(t, candidate(sleeper, "a"), time.Second)
 				if err := zombie.Begin(t.Context(), runID(1)); err != nil {
 					t.Fatal(err)
@@ -85,12 +86,12 @@ func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
 				mustSave(t, zombie, "mine")
 				// Its beats do not go out while it sleeps, and its alarm does not ring.
 				thaw := make(chan struct{})
-				sleeper.setLatency(func(call) time.Duration {
+				sleeper.SetLatency(func(faketable.Call) time.Duration {
 					<-thaw
 					return 10 * time.Millisecond
 				})
 				zombie.alarm.Stop()
-				next := standFor(t, candidate(server.client("b"), "b"), time.Minute)
+				next := standFor(t, candidate(server.Client("b"), "b"), time.Minute)
 				if next.Resume == nil || string(next.Resume.Checkpoint) != "mine" {
 					t.Fatalf("resume %+v", next.Resume)
 				}
@@ -113,7 +114,7 @@ func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
 					t.Errorf("finished: %v", err)
 				}
 				zombie.Abandon(t.Context())
-				if s, err := candidate(server.client("c"), "c").Status(t.Context()); err != nil || s.Leader != "b" || s.Epoch != 2 || s.Phase != Running || s.Checkpoint != len("theirs") {
+				if s, err := candidate(server.Client("c"), "c").Status(t.Context()); err != nil || s.Leader != "b" || s.Epoch != 2 || s.Phase != Running || s.Checkpoint != len("theirs") {
 					t.Errorf("%+v, %v", s, err)
 				}
 				mustFinish(t, next)
@@ -126,15 +127,15 @@ func TestADarkControlPlaneMakesNobodyDeclareTheLeaderDead(t *testing.T) {
 	for _, dark := range []time.Duration{8 * time.Second, 12 * time.Second, time.Minute, time.Hour} {
 		t.Run(dark.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
+				server := faketable.NewServer()
 				from := time.Now().Add(20 * time.Second)
-				blackout := func(call) fault {
+				blackout := func(faketable.Call) faketable.Fault {
 					since := time.Since(from)
-					return map[bool]fault{true: lostRequest}[since >= 0 && since < dark]
+					return map[bool]faketable.Fault{true: faketable.LostRequest}[since >= 0 && since < dark]
 				}
 				ctx, cancel := context.WithCancel(t.Context())
-				leader := server.client("a")
-				leader.setFault(blackout)
+				leader := server.Client("a")
+				leader.SetFault(blackout)
 				a := candidate(leader, "a")
 				term := standFor(t, a, time.Second)
 				if err := term.Begin(t.Context(), runID(1)); err != nil {
@@ -142,8 +143,8 @@ func TestADarkControlPlaneMakesNobodyDeclareTheLeaderDead(t *testing.T) {
 				}
 				var wg sync.WaitGroup
 				for _, name := range []string{"b", "c", "d"} {
-					observer := server.client(name)
-					observer.setFault(blackout)
+					observer := server.Client(name)
+					observer.SetFault(blackout)
 					wg.Go(func() {
 						if won := stand(ctx, candidate(observer, name)); won != nil {
 							t.Errorf("%s took over with epoch %d", name, won.Epoch)
@@ -215,10 +216,10 @@ func TestTimeWithoutReadsDoesNotCount(t *testing.T) {
 
 func TestAnObserverWithShorterTimesGivesTheLeaderItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		slow := NewElection(server.client("a"), "city", ElectionOptions{Instance: "a", Beat: 20 * time.Second})
+		server := faketable.NewServer()
+		slow := NewElection(server.Client("a"), "city", ElectionOptions{Instance: "a", Beat: 20 * time.Second})
 		term := standFor(t, slow, time.Second)
-		quick := NewElection(server.client("b"), "city", ElectionOptions{Instance: "b", Beat: time.Second})
+		quick := NewElection(server.Client("b"), "city", ElectionOptions{Instance: "b", Beat: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		if won := stand(ctx, quick); won != nil {
@@ -231,12 +232,12 @@ func TestAnObserverWithShorterTimesGivesTheLeaderItsOwn(t *testing.T) {
 
 func TestAnEarlierProcessOfTheSameNameIsNotTakenForOneself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		killed := server.client("a")
+		server := faketable.NewServer()
+		killed := server.Client("a")
 		old := standFor(t, candidate(killed, "a"), time.Second)
-		killed.dies()
+		killed.Dies()
 		began := time.Now()
-		again := standFor(t, candidate(server.client("a again"), "a"), time.Minute)
+		again := standFor(t, candidate(server.Client("a again"), "a"), time.Minute)
 		if waited := time.Since(began); waited < 23*time.Second {
 			t.Errorf("took the row after %v", waited)
 		}

@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		term := standFor(t, candidate(client, "a"), time.Second)
 		// As after a stop: the time is over, and the alarm has not rung yet.
 		term.alarm.Stop()
 		term.mu.Lock()
 		term.trustEnds = time.Now()
 		term.mu.Unlock()
-		before := client.writes(electionKey)
+		before := client.Writes(electionKey)
 		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {
 			t.Errorf("saved: %v", err)
 		}
@@ -30,7 +31,7 @@ func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.
 			t.Errorf("ended by %v", cause)
 		}
 		<-term.done
-		if n := client.writes(electionKey) - before; n != 0 {
+		if n := client.Writes(electionKey) - before; n != 0 {
 			t.Errorf("%d writes", n)
 		}
 	})
@@ -38,30 +39,30 @@ func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.
 
 func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		term := standFor(t, candidate(client, "a"), time.Second)
 		ctx, cancel := context.WithTimeout(term.Context(), time.Minute)
 		defer cancel()
-		client.setFault(func(call) fault { return fault{fail: true, code: storage.Auth} })
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Fail: true, Code: storage.Auth} })
 		for range 20 {
 			if err := term.Finish(ctx); !storage.Is(err, storage.Auth) {
 				t.Fatalf("finished with %v", err)
 			}
 		}
-		client.setFault(only("write", electionKey, client.writes(electionKey)+1, lostAnswer))
+		client.SetFault(faketable.FaultOn("write", electionKey, client.Writes(electionKey)+1, faketable.LostAnswer))
 		if err := term.Finish(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got := server.rows[electionKey].Properties["Phase"]; got != string(Idle) {
+		if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
 			t.Errorf("phase %v", got)
 		}
-		next := standFor(t, candidate(server.client("b"), "b"), 2*time.Minute)
+		next := standFor(t, candidate(server.Client("b"), "b"), 2*time.Minute)
 		next.Abandon(next.Context())
 		if err := next.Finish(t.Context()); !errors.Is(err, ErrTermOver) {
 			t.Errorf("finished what was abandoned: %v", err)
 		}
-		if got := server.rows[electionKey].Properties["Leader"]; got != "" {
+		if got := server.Rows[electionKey].Properties["Leader"]; got != "" {
 			t.Errorf("leader %v", got)
 		}
 	})
@@ -69,15 +70,15 @@ func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
 
 func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
 		if err := term.Begin(t.Context(), runID(3)); err != nil {
 			t.Fatal(err)
 		}
 		// Every beat lands, no answer and no reading back comes through.
-		client.setFault(func(call) fault { return fault{hang: true, act: true} })
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Hang: true, Act: true} })
 		began := time.Now()
 		<-term.Context().Done()
 		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
@@ -86,7 +87,7 @@ func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 		if held := time.Since(began); held > 17*time.Second {
 			t.Errorf("trusted for %v", held)
 		}
-		client.setFault(nil)
+		client.SetFault(nil)
 		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrDeposed) {
 			t.Errorf("saved: %v", err)
 		}
@@ -105,12 +106,12 @@ func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
 func TestAbandonHandsOverAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin bool
-		fault fault
-	}{"in mid-run": {true, fault{}}, "before a run": {false, fault{}}, "answer lost": {true, lostAnswer}, "request lost": {true, lostRequest}} {
+		fault faketable.Fault
+	}{"in mid-run": {true, faketable.Fault{}}, "before a run": {false, faketable.Fault{}}, "answer lost": {true, faketable.LostAnswer}, "request lost": {true, faketable.LostRequest}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("a")
+				server := faketable.NewServer()
+				client := server.Client("a")
 				term := standFor(t, candidate(client, "a"), time.Second)
 				if c.begin {
 					if err := term.Begin(t.Context(), runID(1)); err != nil {
@@ -118,7 +119,7 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 					}
 					mustSave(t, term, "so far")
 				}
-				client.setFault(only("write", electionKey, client.writes(electionKey)+1, c.fault))
+				client.SetFault(faketable.FaultOn("write", electionKey, client.Writes(electionKey)+1, c.fault))
 				term.Abandon(t.Context())
 				if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
 					t.Errorf("ended by %v", cause)
@@ -126,7 +127,7 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 				if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
 					t.Errorf("saved after it: %v", err)
 				}
-				next, _, err := candidate(server.client("b"), "b").Try(t.Context())
+				next, _, err := candidate(server.Client("b"), "b").Try(t.Context())
 				if err != nil || next == nil {
 					t.Fatalf("not at once: %v", err)
 				}
@@ -141,9 +142,9 @@ func TestAbandonHandsOverAtOnce(t *testing.T) {
 
 func TestAbandonThatCannotBeWrittenEndsTheTermWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("a")
+		client := faketable.NewServer().Client("a")
 		term := standFor(t, candidate(client, "a"), time.Second)
-		client.dies()
+		client.Dies()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began := time.Now()
@@ -155,16 +156,16 @@ func TestAbandonThatCannotBeWrittenEndsTheTermWithItsContext(t *testing.T) {
 }
 
 func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
-	for name, f := range map[string]fault{"nothing lost": {}, "answer lost": lostAnswer, "request lost": lostRequest, "late": landsLate(20 * time.Millisecond)} {
+	for name, f := range map[string]faketable.Fault{"nothing lost": {}, "answer lost": faketable.LostAnswer, "request lost": faketable.LostRequest, "late": faketable.LandsLate(20 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("a")
+				server := faketable.NewServer()
+				client := server.Client("a")
 				term := standFor(t, candidate(client, "a"), time.Second)
-				client.setFault(only("write", electionKey, 2, f))
+				client.SetFault(faketable.FaultOn("write", electionKey, 2, f))
 				mustFinish(t, term)
 				mustFinish(t, term)
-				if got := server.rows[electionKey].Properties["Phase"]; got != string(Idle) {
+				if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
 					t.Errorf("phase %v", got)
 				}
 				if err := term.Begin(t.Context(), runID(1)); !errors.Is(err, ErrTermOver) {
@@ -174,24 +175,24 @@ func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("a")
+		client := faketable.NewServer().Client("a")
 		term := standFor(t, candidate(client, "a"), time.Second)
-		client.setFault(func(call) fault { return fault{fail: true, code: storage.Auth} })
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Fail: true, Code: storage.Auth} })
 		if err := term.Finish(t.Context()); !storage.Is(err, storage.Auth) || !errors.Is(context.Cause(term.Context()), ErrTermOver) {
 			t.Errorf("%v, and the term ended by %v", err, context.Cause(term.Context()))
 		}
 		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
 			t.Errorf("saved after Finish: %v", err)
 		}
-		client.setFault(nil)
+		client.SetFault(nil)
 		mustFinish(t, term)
 	})
 }
 
 func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		e := candidate(client, "a")
 		term := standFor(t, e, time.Second)
 		if err := term.Begin(t.Context(), codec.RunID{}); err == nil {
@@ -220,7 +221,7 @@ func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 		}
 		// A beat sends none of it again.
 		time.Sleep(6 * time.Second)
-		last := client.sent()[len(client.sent())-1].write
+		last := client.Sent()[len(client.Sent())-1].Write
 		if last.Mode != storage.Merge || len(last.Entity.Properties) != 3 {
 			t.Errorf("a beat writes %v", last.Entity.Properties)
 		}
@@ -230,13 +231,13 @@ func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
 
 func TestASlowBeatDoesNotPutOffTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
-		client.setLatency(func(call) time.Duration { return 4 * time.Second })
+		server := faketable.NewServer()
+		client := server.Client("a")
+		client.SetLatency(func(faketable.Call) time.Duration { return 4 * time.Second })
 		term := standFor(t, candidate(client, "a"), 10*time.Second)
 		time.Sleep(time.Minute)
 		mustFinish(t, term)
-		history := server.written()
+		history := server.Written()
 		for i, e := range history[1:] {
 			if gap := e.Modified.Sub(history[i].Modified); gap > 5*time.Second {
 				t.Errorf("%v between two beats", gap)

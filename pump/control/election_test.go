@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -61,13 +62,10 @@ func mustSave(t *testing.T, term *Term, checkpoint string) {
 	}
 }
 
-// dies makes a machine disappear: its beats reach nobody and it hears nothing.
-func (c *fakeClient) dies() { c.setFault(func(call) fault { return fault{hang: true} }) }
-
 func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		a, b := candidate(server.client("a"), "a"), candidate(server.client("b"), "b")
+		server := faketable.NewServer()
+		a, b := candidate(server.Client("a"), "a"), candidate(server.Client("b"), "b")
 		if s, err := a.Status(t.Context()); err != nil || s != (Status{Phase: Idle}) {
 			t.Errorf("before all: %+v, %v", s, err)
 		}
@@ -110,7 +108,7 @@ func TestTheFirstLeadsAtOnceAndFinishMakesTheNextDueAfterEvery(t *testing.T) {
 
 func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
+		server := faketable.NewServer()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		var mu sync.Mutex
@@ -119,9 +117,9 @@ func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 6 {
 			name := fmt.Sprint("d", i)
-			client := server.client(name)
-			client.setLatency(func(c call) time.Duration {
-				return time.Millisecond + time.Duration(hash(1, c.client+c.op+c.row, c.n)%uint64(40*time.Millisecond))
+			client := server.Client(name)
+			client.SetLatency(func(c faketable.Call) time.Duration {
+				return time.Millisecond + time.Duration(faketable.Hash(1, c.Client+c.Op+c.Row, c.N)%uint64(40*time.Millisecond))
 			})
 			e := candidate(client, name)
 			wg.Go(func() {
@@ -158,12 +156,12 @@ func TestExactlyOneOfManyRunsEachDistribution(t *testing.T) {
 }
 
 func TestAWinWhoseAnswerWasLostIsRecognised(t *testing.T) {
-	for name, f := range map[string]fault{"answer lost": lostAnswer, "throttled": {fail: true, act: true, code: storage.Throttled}, "no answer": {hang: true, act: true}, "late": landsLate(15 * time.Millisecond)} {
+	for name, f := range map[string]faketable.Fault{"answer lost": faketable.LostAnswer, "throttled": {Fail: true, Act: true, Code: storage.Throttled}, "no answer": {Hang: true, Act: true}, "late": faketable.LandsLate(15 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("a")
-				client.setFault(only("write", electionKey, 1, f))
+				server := faketable.NewServer()
+				client := server.Client("a")
+				client.SetFault(faketable.FaultOn("write", electionKey, 1, f))
 				began := time.Now()
 				term, _, err := candidate(client, "a").Try(t.Context())
 				if err != nil || term == nil || term.Epoch != 1 {
@@ -182,11 +180,11 @@ func TestAWinWhoseAnswerWasLostIsRecognised(t *testing.T) {
 
 func TestALossWhoseAnswerWasLostIsRecognised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		a, b := server.client("a"), server.client("b")
-		a.setFault(only("write", electionKey, 1, lostRequest))
+		server := faketable.NewServer()
+		a, b := server.Client("a"), server.Client("b")
+		a.SetFault(faketable.FaultOn("write", electionKey, 1, faketable.LostRequest))
 		// b is quicker than the second look of a, and a's first attempt is lost.
-		b.setLatency(func(call) time.Duration { return time.Millisecond })
+		b.SetLatency(func(faketable.Call) time.Duration { return time.Millisecond })
 		var winner *Term
 		time.AfterFunc(12*time.Millisecond, func() { winner, _, _ = candidate(b, "b").Try(context.Background()) })
 		term, wait, err := candidate(a, "a").Try(t.Context())
@@ -203,17 +201,17 @@ func TestALossWhoseAnswerWasLostIsRecognised(t *testing.T) {
 
 func TestAWinThatIsLearnedOfTooLateIsVoidAndClaimedAgainWithAnotherEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		dark := time.Now().Add(18 * time.Second)
-		client.setFault(func(c call) fault {
+		client.SetFault(func(c faketable.Call) faketable.Fault {
 			switch {
-			case c.op == "write" && c.n == 1:
-				return lostAnswer
-			case time.Now().Before(dark) && c.n > 1:
-				return lostRequest
+			case c.Op == "write" && c.N == 1:
+				return faketable.LostAnswer
+			case time.Now().Before(dark) && c.N > 1:
+				return faketable.LostRequest
 			}
-			return fault{}
+			return faketable.Fault{}
 		})
 		e := candidate(client, "a")
 		term, _, err := e.Try(t.Context())
@@ -236,11 +234,11 @@ func TestOptionsThatCannotWorkAreReported(t *testing.T) {
 		"margin eats the lease": {Instance: "a", Margin: 15 * time.Second},
 		"negative margin":       {Instance: "a", Margin: -1},
 	} {
-		if _, _, err := NewElection(newFakeServer().client("a"), "city", o).Try(t.Context()); err == nil {
+		if _, _, err := NewElection(faketable.NewServer().Client("a"), "city", o).Try(t.Context()); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if _, _, err := NewElection(newFakeServer().client("a"), "a.b", ElectionOptions{Instance: "a"}).Try(t.Context()); err == nil {
+	if _, _, err := NewElection(faketable.NewServer().Client("a"), "a.b", ElectionOptions{Instance: "a"}).Try(t.Context()); err == nil {
 		t.Error("a workload name with a dot: accepted")
 	}
 	o, err := ElectionOptions{Instance: "a"}.withDefaults()
@@ -251,37 +249,37 @@ func TestOptionsThatCannotWorkAreReported(t *testing.T) {
 
 func TestADamagedElectionRowElectsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		for property, value := range map[string]any{"Phase": "resting", "Run": "run 7", "Epoch": int64(-1), "Lease": "long", formatProperty: int64(9)} {
-			good := server.rows[electionKey].Properties[property]
-			server.rows[electionKey].Properties[property] = value
+			good := server.Rows[electionKey].Properties[property]
+			server.Rows[electionKey].Properties[property] = value
 			if term, _, err := e.Try(t.Context()); term != nil || !errors.Is(err, ErrCorrupt) {
 				t.Errorf("%s: %v, %v", property, term, err)
 			}
 			if _, err := e.Status(t.Context()); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("status with %s: %v", property, err)
 			}
-			server.rows[electionKey].Properties[property] = good
+			server.Rows[electionKey].Properties[property] = good
 		}
 	})
 }
 
 func TestNobodyIsElectedBeyondTheLastEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		e := candidate(server.client("a"), "a")
+		server := faketable.NewServer()
+		e := candidate(server.Client("a"), "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		time.Sleep(time.Hour)
 		for _, epoch := range []int64{maxEpoch, maxEpoch + 1, math.MaxInt64} {
-			server.rows[electionKey].Properties["Epoch"] = epoch
-			if term, _, err := e.Try(t.Context()); term != nil || !errors.Is(err, ErrCorrupt) || server.rows[electionKey].Properties["Epoch"] != epoch {
+			server.Rows[electionKey].Properties["Epoch"] = epoch
+			if term, _, err := e.Try(t.Context()); term != nil || !errors.Is(err, ErrCorrupt) || server.Rows[electionKey].Properties["Epoch"] != epoch {
 				t.Errorf("epoch %d: %v, %v", epoch, term, err)
 			}
 		}
-		server.rows[electionKey].Properties["Epoch"] = int64(maxEpoch - 1)
+		server.Rows[electionKey].Properties["Epoch"] = int64(maxEpoch - 1)
 		term := standFor(t, e, time.Second)
 		if term.Epoch != maxEpoch {
 			t.Errorf("epoch %d", term.Epoch)
@@ -292,7 +290,7 @@ func TestNobodyIsElectedBeyondTheLastEpoch(t *testing.T) {
 
 func TestTryWhileLeadingIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := candidate(newFakeServer().client("a"), "a")
+		e := candidate(faketable.NewServer().Client("a"), "a")
 		term := standFor(t, e, time.Second)
 		if second, _, err := e.Try(t.Context()); second != nil || err == nil {
 			t.Errorf("%v, %v", second, err)
@@ -317,7 +315,7 @@ func (s *stopped) Write(_ context.Context, w storage.Write) (storage.ETag, error
 
 func TestAWinWhoseAnswerIsSeenAfterItsTrustEndedIsVoid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := candidate(&stopped{newFakeServer().client("a"), 17 * time.Second}, "a")
+		e := candidate(&stopped{faketable.NewServer().Client("a"), 17 * time.Second}, "a")
 		if term, wait, err := e.Try(t.Context()); term != nil || err != nil || wait > 5*time.Second {
 			t.Fatalf("%v, %v, %v", term, wait, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -27,10 +28,10 @@ func mustRelease(t *testing.T, g *Gate) {
 
 func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		server.offset = -10 * time.Minute
-		client := server.client("me")
-		client.exists = false // the table too is made
+		server := faketable.NewServer()
+		server.Offset = -10 * time.Minute
+		client := server.Client("me")
+		client.Exists = false // the table too is made
 		g := NewGate(client, "city", "start")
 		if s, err := g.State(t.Context()); err != nil || s != (GateState{Name: "start"}) {
 			t.Errorf("before all: %+v, %v", s, err)
@@ -39,7 +40,7 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 			t.Errorf("before all: %+v, %v", all, err)
 		}
 		mustRelease(t, g)
-		released := time.Now().Add(server.offset)
+		released := time.Now().Add(server.Offset)
 		time.Sleep(time.Hour)
 		if err := g.Release(t.Context(), "somebody else"); err != nil {
 			t.Error(err)
@@ -48,7 +49,7 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 		if err != nil || !s.Open || s.By != "operator" || s.Since.Sub(released).Abs() > time.Second {
 			t.Errorf("%+v, %v, released at %v", s, err, released)
 		}
-		if n := client.writes(gateKey); n != 1 {
+		if n := client.Writes(gateKey); n != 1 {
 			t.Errorf("%d writes for two releases, want 1", n)
 		}
 		began := time.Now()
@@ -74,12 +75,12 @@ func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
 }
 
 // waiting starts n processes at a gate. The result gives when each has passed.
-func waiting(t *testing.T, server *fakeServer, n int, looks []chan struct{}) (passed func() []time.Time) {
+func waiting(t *testing.T, server *faketable.Server, n int, looks []chan struct{}) (passed func() []time.Time) {
 	times := make([]time.Time, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		name := fmt.Sprintf("p%03d", i)
-		g := NewGate(Seeded(server.client(name), seededDraw(3, name)), "city", "start")
+		g := NewGate(Seeded(server.Client(name), faketable.SeededDraw(3, name)), "city", "start")
 		wg.Go(func() {
 			if err := g.Wait(t.Context(), looks[i]); err != nil {
 				t.Error(err)
@@ -94,14 +95,14 @@ func TestFiftyStartWithinAPollOrAtOnceWhenTold(t *testing.T) {
 	for name, push := range map[string]bool{"push": true, "push is blocked": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
+				server := faketable.NewServer()
 				looks := make([]chan struct{}, 50)
 				for i := range looks {
 					looks[i] = make(chan struct{}, 1)
 				}
 				passed := waiting(t, server, 50, looks)
 				time.Sleep(10*time.Minute + 137*time.Millisecond)
-				mustRelease(t, NewGate(server.client("operator"), "city", "start"))
+				mustRelease(t, NewGate(server.Client("operator"), "city", "start"))
 				released := time.Now()
 				if push {
 					for _, look := range looks {
@@ -127,32 +128,32 @@ func TestFiftyStartWithinAPollOrAtOnceWhenTold(t *testing.T) {
 }
 
 func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
-	for name, f := range map[string]fault{"fine": {}, "lost": lostRequest, "hanging": {hang: true}, "throttled": {fail: true, code: storage.Throttled}, "being deleted": {fail: true, code: storage.Missing}} {
+	for name, f := range map[string]faketable.Fault{"fine": {}, "lost": faketable.LostRequest, "hanging": {Hang: true}, "throttled": {Fail: true, Code: storage.Throttled}, "being deleted": {Fail: true, Code: storage.Missing}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("me")
+				server := faketable.NewServer()
+				client := server.Client("me")
 				var log bytes.Buffer
 				g := NewGate(client, "city", "start")
 				g.Log = slog.New(slog.NewTextHandler(&log, nil))
 				began := time.Now()
 				last := began
 				var longest time.Duration
-				client.setFault(func(c call) fault {
+				client.SetFault(func(c faketable.Call) faketable.Fault {
 					longest, last = max(longest, time.Since(last)), time.Now()
 					if time.Since(began) < time.Minute {
 						return f
 					}
-					return fault{}
+					return faketable.Fault{}
 				})
 				time.AfterFunc(30*time.Second, func() {
-					mustRelease(t, NewGate(server.client("operator"), "city", "start"))
+					mustRelease(t, NewGate(server.Client("operator"), "city", "start"))
 				})
 				if err := g.Wait(t.Context(), nil); err != nil {
 					t.Fatal(err)
 				}
 				want := time.Minute
-				if f == (fault{}) {
+				if f == (faketable.Fault{}) {
 					want = 30 * time.Second
 				}
 				if took := time.Since(began); took < want || took > want+gatePoll+100*time.Millisecond {
@@ -161,10 +162,10 @@ func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 				if longest > gatePoll+10*time.Millisecond {
 					t.Errorf("%v between two looks", longest)
 				}
-				if looks := len(client.sent()); looks > 35 {
+				if looks := len(client.Sent()); looks > 35 {
 					t.Errorf("%d looks in a minute", looks)
 				}
-				if lines := strings.Count(log.String(), "\n"); lines != 1 && f != (fault{}) || lines != 0 && f == (fault{}) {
+				if lines := strings.Count(log.String(), "\n"); lines != 1 && f != (faketable.Fault{}) || lines != 0 && f == (faketable.Fault{}) {
 					t.Errorf("log:\n%s", log.String())
 				}
 			})
@@ -174,8 +175,8 @@ func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
 
 func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		look := make(chan struct{}, 1)
 		ctx, stop := context.WithCancel(t.Context())
 		var hostile sync.WaitGroup
@@ -196,10 +197,10 @@ func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
 			passed <- time.Now()
 		}()
 		time.Sleep(time.Minute)
-		if n := len(client.sent()); n > 150 {
+		if n := len(client.Sent()); n > 150 {
 			t.Errorf("%d looks in a minute by 60,000 hints", n)
 		}
-		mustRelease(t, NewGate(server.client("operator"), "city", "start"))
+		mustRelease(t, NewGate(server.Client("operator"), "city", "start"))
 		released := time.Now()
 		if late := (<-passed).Sub(released); late > time.Second {
 			t.Errorf("passed %v after release", late)
@@ -211,8 +212,8 @@ func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
 
 func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		look := make(chan struct{})
 		close(look)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -220,7 +221,7 @@ func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
 		if err := NewGate(client, "city", "start").Wait(ctx, look); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
-		if n := len(client.sent()); n > 35 {
+		if n := len(client.Sent()); n > 35 {
 			t.Errorf("%d looks in a minute", n)
 		}
 	})
@@ -228,23 +229,23 @@ func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
 
 func TestWhatNobodyWouldWaitForIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		g := NewGate(client, "city", "start")
-		client.setFault(only("read", gateKey, 1, fault{fail: true, code: storage.Auth}))
+		client.SetFault(faketable.FaultOn("read", gateKey, 1, faketable.Fault{Fail: true, Code: storage.Auth}))
 		if err := g.Wait(t.Context(), nil); !storage.Is(err, storage.Auth) {
 			t.Errorf("%v", err)
 		}
 		for name, props := range map[string]map[string]any{"no flag": {"By": "me"}, "no truth": {"Open": "yes"}, "numbers": {"Open": true, "By": int64(5)}} {
-			server.put(t, "city.gates", "start", props)
-			before := len(server.written())
+			putRow(t, server, "city.gates", "start", props)
+			before := len(server.Written())
 			_, state := g.State(t.Context())
 			for op, err := range map[string]error{"wait": g.Wait(t.Context(), nil), "release": g.Release(t.Context(), "me"), "hold": g.Hold(t.Context(), "me"), "state": state} {
 				if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), gateKey) {
 					t.Errorf("%s: %s: %v", name, op, err)
 				}
 			}
-			if len(server.written()) != before {
+			if len(server.Written()) != before {
 				t.Errorf("%s: it was overwritten", name)
 			}
 		}
@@ -267,8 +268,8 @@ func TestReleaseAndHoldAreDoneOnceWhateverAnswerIsLost(t *testing.T) {
 	} {
 		t.Run(rule.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				sim := simulated()
-				table := overTheWire(t, sim, "operator")
+				sim := faketable.Simulated()
+				table := faketable.OverTheWire(t, sim, "operator")
 				g := NewGate(table, "city", "start")
 				for i, open := range []bool{true, false, true} {
 					rule.Service = "table"

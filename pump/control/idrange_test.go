@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -25,27 +26,27 @@ func mustIDRange(t testing.TB, table storage.Table, size int) *IDRange {
 	return r
 }
 
-// put writes a row as no program of ours would.
-func (s *fakeServer) put(t testing.TB, partition, key string, props map[string]any) {
+// putRow writes a row as no program of ours would.
+func putRow(t testing.TB, s *faketable.Server, partition, key string, props map[string]any) {
 	t.Helper()
 	props[formatProperty] = int64(format)
 	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{Partition: partition, Row: key, Properties: props}}
-	if _, err := s.apply(partition+"/"+key, w); err != nil {
+	if _, err := s.Apply(partition+"/"+key, w); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
-		client.exists = false // the table too is made
+		client := faketable.NewServer().Client("me")
+		client.Exists = false // the table too is made
 		r := mustIDRange(t, client, 0)
 		for want := uint64(1); want <= 2001; want++ {
 			if id, err := r.Next(t.Context()); err != nil || id != want {
 				t.Fatalf("%d, %v, want %d", id, err, want)
 			}
 		}
-		if n := client.writes("city.ids/orders"); n != 3 {
+		if n := client.Writes("city.ids/orders"); n != 3 {
 			t.Errorf("%d writes for 2,001 numbers, want 3", n)
 		}
 		if first, err := r.Reserve(t.Context(), 7); err != nil || first != 3001 {
@@ -65,7 +66,7 @@ func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
 
 func TestManyGoroutinesShareOneReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
+		client := faketable.NewServer().Client("me")
 		r := mustIDRange(t, client, 100)
 		var mu sync.Mutex
 		var all []uint64
@@ -86,7 +87,7 @@ func TestManyGoroutinesShareOneReservation(t *testing.T) {
 		if len(slices.Compact(all)) != 100 || all[0] != 1 || all[99] != 100 {
 			t.Errorf("%v", all)
 		}
-		if n := client.writes("city.ids/orders"); n != 1 {
+		if n := client.Writes("city.ids/orders"); n != 1 {
 			t.Errorf("%d writes, want 1", n)
 		}
 	})
@@ -94,7 +95,7 @@ func TestManyGoroutinesShareOneReservation(t *testing.T) {
 
 func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
+		client := faketable.NewServer().Client("me")
 		r := mustIDRange(t, client, 10)
 		impatient, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
@@ -124,7 +125,7 @@ func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 func TestNoNumberIsGivenTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes, each, seed = 32, 10_000, 1
-		sim := simulated()
+		sim := faketable.Simulated()
 		for _, rule := range []azsim.Rule{
 			{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.Answer, Status: 412, Code: "UpdateConditionNotSatisfied", Probability: 0.1},
 			{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.AnswerAfter, Status: 412, Code: "UpdateConditionNotSatisfied", Probability: 0.02},
@@ -143,13 +144,13 @@ func TestNoNumberIsGivenTwice(t *testing.T) {
 		var wg sync.WaitGroup
 		for p := range processes {
 			name := fmt.Sprintf("p%02d", p)
-			table := Seeded(overTheWire(t, sim, name), seededDraw(seed, name))
+			table := Seeded(faketable.OverTheWire(t, sim, name), faketable.SeededDraw(seed, name))
 			wg.Go(func() {
 				for life := 0; len(given[p]) < each; life++ {
 					r := mustIDRange(t, table, 100)
 					// It dies after so many numbers, or so long after it began: in mid-request.
-					alive, die := context.WithTimeout(t.Context(), time.Duration(hash(seed, name+" dies", life)%uint64(5*time.Second)))
-					until := len(given[p]) + int(hash(seed, name, life)%3000) + 1
+					alive, die := context.WithTimeout(t.Context(), time.Duration(faketable.Hash(seed, name+" dies", life)%uint64(5*time.Second)))
+					until := len(given[p]) + int(faketable.Hash(seed, name, life)%3000) + 1
 					for len(given[p]) < min(until, each) {
 						id, err := r.Next(alive)
 						if err != nil {
@@ -174,7 +175,7 @@ func TestNoNumberIsGivenTwice(t *testing.T) {
 				t.Fatalf("%d was given twice (seed %d)", all[i], seed)
 			}
 		}
-		v, err := idRowOf(overTheWire(t, sim, "after"), "city", "orders").mustRead(t.Context())
+		v, err := idRowOf(faketable.OverTheWire(t, sim, "after"), "city", "orders").mustRead(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,15 +200,15 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 		for name, first := range map[string]bool{"insert": true, "change": false} {
 			t.Run(fmt.Sprintf("%s %v", name, late), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					server := newFakeServer()
-					a, b := mustIDRange(t, server.client("a"), 10), server.client("b")
+					server := faketable.NewServer()
+					a, b := mustIDRange(t, server.Client("a"), 10), server.Client("b")
 					n := 1
 					if !first {
 						if _, err := a.Next(t.Context()); err != nil {
 							t.Fatal(err)
 						}
 					}
-					b.setFault(only("write", "city.ids/orders", n, landsLate(late)))
+					b.SetFault(faketable.FaultOn("write", "city.ids/orders", n, faketable.LandsLate(late)))
 					r := mustIDRange(t, b, 10)
 					var all []uint64
 					for range 40 {
@@ -232,19 +233,19 @@ func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
 
 func TestAReservationIsTriedTwentyFiveTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
-		client.setFault(func(c call) fault {
-			return map[bool]fault{true: {fail: true, code: storage.Precondition}}[c.op == "write"]
+		client := faketable.NewServer().Client("me")
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: {Fail: true, Code: storage.Precondition}}[c.Op == "write"]
 		})
 		began := time.Now()
 		_, err := mustIDRange(t, client, 0).Next(t.Context())
 		if !errors.Is(err, errLost) || !strings.Contains(err.Error(), "25 times") {
 			t.Errorf("%v", err)
 		}
-		if n, took := client.writes("city.ids/orders"), time.Since(began); n != 25 || took > patience/2 {
+		if n, took := client.Writes("city.ids/orders"), time.Since(began); n != 25 || took > patience/2 {
 			t.Errorf("%d writes in %v", n, took)
 		}
-		client.setFault(func(c call) fault { return lostRequest })
+		client.SetFault(func(c faketable.Call) faketable.Fault { return faketable.LostRequest })
 		began = time.Now()
 		if _, err := mustIDRange(t, client, 0).Next(t.Context()); !storage.Ambiguous(err) || time.Since(began) > patience+time.Second {
 			t.Errorf("a dark table: %v after %v", err, time.Since(began))
@@ -259,18 +260,18 @@ func TestADamagedCounterIsNamedAndLeftAsItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := newFakeServer().client("me")
+				client := faketable.NewServer().Client("me")
 				props := map[string]any{"Next": next}
 				if next == nil {
 					delete(props, "Next")
 				}
-				client.put(t, "city.ids", "orders", props)
-				before := len(client.written())
+				putRow(t, client.Server, "city.ids", "orders", props)
+				before := len(client.Written())
 				_, err := mustIDRange(t, client, 0).Next(t.Context())
 				if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "city.ids/orders") || !strings.Contains(err.Error(), "Next") {
 					t.Errorf("%v", err)
 				}
-				if len(client.written()) != before {
+				if len(client.Written()) != before {
 					t.Error("it was overwritten")
 				}
 			})
@@ -280,8 +281,8 @@ func TestADamagedCounterIsNamedAndLeftAsItIs(t *testing.T) {
 
 func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sim := simulated()
-		table := overTheWire(t, sim, "me")
+		sim := faketable.Simulated()
+		table := faketable.OverTheWire(t, sim, "me")
 		if err := table.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +315,7 @@ func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
 }
 
 func TestNamesThatCannotBeAreRefused(t *testing.T) {
-	table := newFakeServer().client("me")
+	table := faketable.NewServer().Client("me")
 	for _, name := range []string{"", "a b", "a/b", "Zürich", "'", strings.Repeat("x", 64)} {
 		if _, err := NewIDRange(table, "city", name, 0); err == nil {
 			t.Errorf("id range %q", name)
@@ -336,18 +337,18 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 	if _, err := NewIDRange(table, "city", "A-z_0.9~"+strings.Repeat("x", 55), 5); err != nil {
 		t.Error(err)
 	}
-	if len(table.sent()) != 0 {
+	if len(table.Sent()) != 0 {
 		t.Error("requests were made")
 	}
 }
 
 func TestManyProcessesThatReserveAtOnceAllSucceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
+		server := faketable.NewServer()
 		var wg sync.WaitGroup
 		for p := range 60 {
 			name := fmt.Sprint("p", p)
-			r := mustIDRange(t, Seeded(server.client(name), seededDraw(2, name)), 1)
+			r := mustIDRange(t, Seeded(server.Client(name), faketable.SeededDraw(2, name)), 1)
 			wg.Go(func() {
 				for range 20 {
 					if _, err := r.Next(t.Context()); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -35,7 +36,7 @@ func TestTheLedgerOfTheLastSegmentsIsReadBack(t *testing.T) {
 		table := newMemTable()
 		open := func(instance string) book {
 			o := LedgerOptions{Instance: instance, Record: true}
-			return book{OpenLedger(Seeded(table, seededDraw(1, instance)), ledgerWorkload(shardmap.MaxSegments), o), t}
+			return book{OpenLedger(Seeded(table, faketable.SeededDraw(1, instance)), ledgerWorkload(shardmap.MaxSegments), o), t}
 		}
 		segments := []uint32{9_984, 9_999, 10_000, 10_047, 16_320, 16_383}
 		a := open("a")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 )
 
 // An owner that has nothing to write did not learn that its rows were those of some time ago: it knew everything
@@ -15,7 +16,7 @@ import (
 func TestAnIdleOwnerLearnsThatItsRowsAreThoseOfSomeTimeAgoAndFencesThemAboveItsEpoch(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
 		var told []uint32
-		a := openBook(t, overTheWire(t, sim, "a"), "a", func(o *LedgerOptions) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", func(o *LedgerOptions) {
 			o.Old = func(segments []uint32) { told = append(told, segments...) }
 		})
 		a.mustFence(4, 6, 7, 8)
@@ -51,7 +52,7 @@ func TestAnIdleOwnerLearnsThatItsRowsAreThoseOfSomeTimeAgoAndFencesThemAboveItsE
 // Rows of another history under an epoch and with more commits than this one has would be taken for good.
 func TestACommitThatMeetsRowsOfSomeTimeAgoHasTheSegmentFencedAboveItsEpoch(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, overTheWire(t, sim, "a"), "a"), openBook(t, overTheWire(t, sim, "b"), "b")
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(3, 9)
 		a.mustFence(3, 7)
 		kept := sim.Snapshot("north", TableName, "city.ledger.00")
@@ -77,10 +78,10 @@ func TestACommitThatMeetsRowsOfSomeTimeAgoHasTheSegmentFencedAboveItsEpoch(t *te
 func TestACheckTakesNeitherALaterOwnerNorACommitUnderWayForRowsOfSomeTimeAgo(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
 		var told []uint32
-		a := openBook(t, overTheWire(t, sim, "a"), "a", func(o *LedgerOptions) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", func(o *LedgerOptions) {
 			o.Old = func(segments []uint32) { told = append(told, segments...) }
 		})
-		b := openBook(t, overTheWire(t, sim, "b"), "b")
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 7, 8)
 		sim.Inject(azsim.Rule{Instance: "a", Operations: []string{"QueryEntities"}, Fault: azsim.DelayAfter, Delay: 3 * time.Second, First: 1})
 		checked := make(chan error)

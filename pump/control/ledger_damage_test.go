@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -22,7 +23,7 @@ import (
 func populated(t testing.TB) *memTable {
 	t.Helper()
 	table := newMemTable()
-	l := OpenLedger(Seeded(table, seededDraw(1, "a")), ledgerWorkload(128), LedgerOptions{Instance: "a", Record: true, State: bytesState{}})
+	l := OpenLedger(Seeded(table, faketable.SeededDraw(1, "a")), ledgerWorkload(128), LedgerOptions{Instance: "a", Record: true, State: bytesState{}})
 	if _, err := fenceAll(context.Background(), l, holdsOf(1, 7, 8)); err != nil {
 		t.Fatal(err)
 	}

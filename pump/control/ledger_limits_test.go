@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -193,7 +194,7 @@ func TestAStateThatIsTooLargeIsAClearErrorAndTheLastOneStays(t *testing.T) {
 func TestEverythingAtItsLimitFitsIntoOneTransaction(t *testing.T) {
 	// Of the driver that ships and the service's own limit of 4 MiB.
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a", withBytes)
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withBytes)
 		a.mustFence(1, 7)
 		var errs []error
 		for i := range uint64(4) {
@@ -207,7 +208,7 @@ func TestEverythingAtItsLimitFitsIntoOneTransaction(t *testing.T) {
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
-		b := openBook(t, overTheWire(t, sim, "b"), "b", withBytes)
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b", withBytes)
 		b.mustFence(2, 7)
 		r := recordOf(t, a.table, 7)
 		if !bytes.Equal(r.State(), noise(3, maxState-500)) || len(r.Runs()) != 5 {
@@ -218,7 +219,7 @@ func TestEverythingAtItsLimitFitsIntoOneTransaction(t *testing.T) {
 
 func TestManySegmentsAtTheirLimitAreSeveralTransactions(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a", withBytes)
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withBytes)
 		var all []uint32
 		var entries []Entry
 		for s := range uint32(16) {
@@ -240,7 +241,7 @@ func TestManySegmentsAtTheirLimitAreSeveralTransactions(t *testing.T) {
 
 func TestATransactionThatTheServiceFindsTooLargeIsSplit(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 1, 2, 3, 4)
 		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.Answer, Status: 413, Code: "RequestBodyTooLarge", First: 2})
 		var entries []Entry
@@ -356,7 +357,7 @@ func TestWhatIsCommittedReadsBack(t *testing.T) {
 
 func TestTheTableIsThrottledAndSlowAndEverythingIsRecordedAllTheSame(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 1, 2)
 		i := sim.Inject(azsim.Rule{Service: "table", Fault: azsim.Answer, RetryAfter: time.Second, First: 20})
 		start := time.Now()

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 )
 
 // paged is a ledger of a partition all of whose segments have pages.
 func paged(t *testing.T, sim *azsim.Sim) (segments []uint32) {
 	t.Helper()
-	a := openBook(t, overTheWire(t, sim, "a"), "a")
+	a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 	for s := range uint32(64) {
 		segments = append(segments, s)
 	}
@@ -36,7 +37,7 @@ func TestP32AFenceComesBeforeThePagesAndKeepsWhatItHasWhenItsTimeIsOver(t *testi
 		for _, op := range []string{"QueryEntities", "Batch"} {
 			sim.Inject(azsim.Rule{Operations: []string{op}, Fault: azsim.DelayBefore, Delay: 500 * time.Millisecond})
 		}
-		b := openBook(t, overTheWire(t, sim, "b"), "b")
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		before := requests(sim)
 		fenced, err := b.Fence(t.Context(), holdsOf(2, segments...))
 		if err != nil || len(fenced) != len(segments) || !b.Unloaded(7, 2) || b.Fenced(7, 2) {
@@ -65,7 +66,7 @@ func TestP32APageThatIsMissingDelaysNoOtherSegment(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
 		segments := paged(t, sim)
 		sim.DropRows("north", TableName, "city.ledger.00", func(row string) bool { return strings.HasPrefix(row, "page.0007.") })
-		b := openBook(t, overTheWire(t, sim, "b"), "b")
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		fenced, err := fenceAll(t.Context(), b, holdsOf(2, segments...))
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "page.0007.") || len(fenced) != len(segments)-1 || b.Fenced(7, 2) {
 			t.Errorf("%d are fenced: %v", len(fenced), err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 )
 
 // Owners fight for segments over the driver that ships, while answers are lost, requests are
@@ -240,7 +241,7 @@ func faultsOf(sim *azsim.Sim, seed uint64) {
 func fightOf(t *testing.T, seed uint64) (wrong []string, recorded int) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "north"}}, Seed: seed, Latency: 20 * time.Millisecond})
-		table := overTheWire(t, sim, "setup")
+		table := faketable.OverTheWire(t, sim, "setup")
 		if err := table.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -250,12 +251,12 @@ func fightOf(t *testing.T, seed uint64) (wrong []string, recorded int) {
 		defer cancel()
 		var wg sync.WaitGroup
 		for _, name := range []string{"a", "b", "c"} {
-			l := openBook(t, overTheWire(t, sim, name), name, func(o *LedgerOptions) { o.State = effects{} }).Ledger
+			l := openBook(t, faketable.OverTheWire(t, sim, name), name, func(o *LedgerOptions) { o.State = effects{} }).Ledger
 			wg.Go(func() { a.fight(ctx, l, name, seed) })
 		}
 		wg.Wait()
 		time.Sleep(time.Minute) // what is late has landed
-		wrong = a.judge(t.Context(), openBook(t, overTheWire(t, sim, "judge"), "judge").Ledger)
+		wrong = a.judge(t.Context(), openBook(t, faketable.OverTheWire(t, sim, "judge"), "judge").Ledger)
 		for _, f := range a.fates {
 			if f.err == nil {
 				recorded += f.ns.Len()

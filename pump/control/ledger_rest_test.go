@@ -8,12 +8,13 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 )
 
 // A1: a run that only has quarantine left costs its segment a few bytes and no slot.
 func TestOfAClosedRunOnlyWhatIsInQuarantineStaysAndCountsAsNoLiveRun(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 5, 6)
 		a.mustCommit(
 			Entry{Segment: 5, Epoch: 1, Run: runID(1), Done: ns(0, 50), Quarantined: ns(50, 52)}, Entry{Segment: 6, Epoch: 1, Run: runID(1), Done: ns(0, 9)},
@@ -32,7 +33,7 @@ func TestOfAClosedRunOnlyWhatIsInQuarantineStaysAndCountsAsNoLiveRun(t *testing.
 			t.Errorf("%v, %v", progress, err)
 		}
 		// The next owner, too, knows which tasks may come back, and with which generation.
-		b := openBook(t, overTheWire(t, sim, "b"), "b")
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 5, 6)
 		begin := func(segment uint32, generation uint32, tasks codec.NSet) [3]string {
 			got, err := b.BeginClosed(segment, 2, runID(1), generation, tasks)

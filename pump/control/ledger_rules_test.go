@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -18,7 +19,7 @@ import (
 
 func TestP32AnOldOwnerRecordsNothingAfterTheNextOnesFence(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, overTheWire(t, sim, "a"), "a"), openBook(t, overTheWire(t, sim, "b"), "b")
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 7)
 		a.begin(7, 1, runID(1), 0, ns(0, 10))
 		b.mustFence(2, 7) // before its first get, and so before anything of a's can be delivered to it
@@ -38,7 +39,7 @@ func TestP32AnOldOwnerRecordsNothingAfterTheNextOnesFence(t *testing.T) {
 
 func TestP32AnEpochIsNeverWrittenOverAForeignOneAtOrAboveIt(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, overTheWire(t, sim, "a"), "a"), openBook(t, overTheWire(t, sim, "b"), "b")
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(5, 7)
 		for _, epoch := range []uint64{1, 4, 5} {
 			fenced, err := fenceAll(t.Context(), a, append(holdsOf(epoch, 7), holdsOf(1, 8+uint32(epoch))...))
@@ -56,7 +57,7 @@ func TestP32AnEpochIsNeverWrittenOverAForeignOneAtOrAboveIt(t *testing.T) {
 
 func TestP32AFenceThatLosesTheRaceReadsAndFencesAgain(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, overTheWire(t, sim, "a"), "a"), openBook(t, overTheWire(t, sim, "b"), "b")
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 7, 8)
 		// b's fence is under way while a commits.
 		i := sim.Inject(azsim.Rule{Instance: "b", Operations: []string{"Batch"}, Fault: azsim.DelayBefore, Delay: time.Second, First: 1})
@@ -77,7 +78,7 @@ func TestP32AFenceThatLosesTheRaceReadsAndFencesAgain(t *testing.T) {
 func TestP34CopiesCutDifferentlyDoNotRunTwice(t *testing.T) {
 	// Copies {0} and {0,1} reaching one healthy owner ran twice.
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 7)
 		want(t, "{0}", a.begin(7, 1, runID(1), 0, ns(0, 1)), [3]string{"0", "", ""})
 		want(t, "{0,1}", a.begin(7, 1, runID(1), 0, ns(0, 2)), [3]string{"1", "", "0"})
@@ -90,7 +91,7 @@ func TestP34CopiesCutDifferentlyDoNotRunTwice(t *testing.T) {
 
 func TestP34AForeignMessageDoesNotRunTwice(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 7)
 		ask := func(id string, wantRecorded, wantInHand bool) {
 			t.Helper()
@@ -112,7 +113,7 @@ func TestP34AForeignMessageDoesNotRunTwice(t *testing.T) {
 func TestP35AValueComputedBeforeIsNeverWrittenOverTheNewETag(t *testing.T) {
 	// A retry loop that wrote it erased the other owner's record: lost.
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, overTheWire(t, sim, "a"), "a"), openBook(t, overTheWire(t, sim, "b"), "b")
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 7)
 		a.begin(7, 1, runID(1), 0, ns(0, 5))
 		b.mustFence(2, 7)
@@ -227,7 +228,7 @@ func TestAFenceThatLandsAfterItWasGivenUpIsAdopted(t *testing.T) {
 
 func TestP35AfterAnAmbiguousAnswerTheSameBytesGoAgain(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		seen := &recorder{Table: overTheWire(t, sim, "a")}
+		seen := &recorder{Table: faketable.OverTheWire(t, sim, "a")}
 		a := openBook(t, seen, "a")
 		a.mustFence(1, 7, 8)
 		seen.sent = nil
@@ -255,7 +256,7 @@ func (r *recorder) Transact(ctx context.Context, writes []storage.Write) ([]stor
 func TestP35ACommitThatLandedBeforeTheNextFenceIsKnownAsRecorded(t *testing.T) {
 	// Its answer was lost, and before it could be asked, another owner had fenced.
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, overTheWire(t, sim, "a"), "a"), openBook(t, overTheWire(t, sim, "b"), "b")
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 7)
 		i := sim.Inject(azsim.Rule{Instance: "a", Operations: []string{"Batch"}, Fault: azsim.HangAfter, First: 1})
 		e := &Entry{Segment: 7, Epoch: 1, Run: runID(1), Done: ns(0, 5)}
@@ -279,7 +280,7 @@ func TestP35ACommitThatLandedBeforeTheNextFenceIsKnownAsRecorded(t *testing.T) {
 
 func TestP36SixtyFourSegmentsAreOneTransactionAndNoRead(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		var all []uint32
 		for s := range uint32(64) {
 			all = append(all, s)
@@ -301,7 +302,7 @@ func requests(sim *azsim.Sim) int { return int(sim.Stats().Count("", "")) }
 
 func TestP36TheSegmentThatWasLostIsDroppedAndTheOthersAreSentAgain(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a, b := openBook(t, overTheWire(t, sim, "a"), "a"), openBook(t, overTheWire(t, sim, "b"), "b")
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		a.mustFence(1, 5, 6, 7, 8, 9)
 		b.mustFence(2, 7, 9)
 		var entries []*Entry
@@ -323,7 +324,7 @@ func TestP36TheSegmentThatWasLostIsDroppedAndTheOthersAreSentAgain(t *testing.T)
 
 func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		table := overTheWire(t, sim, "a")
+		table := faketable.OverTheWire(t, sim, "a")
 		a := openBook(t, table, "a")
 		a.mustFence(1, 5, 70)
 		var scattered codec.NSet
@@ -353,7 +354,7 @@ func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
 			t.Errorf("%d records are left", len(r.image.layout.all()))
 		}
 		// The next owner sees nothing of it either.
-		b := openBook(t, overTheWire(t, sim, "b"), "b")
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 5)
 		want(t, "live", b.LiveRuns(), []codec.RunID{runID(1)})
 	})
@@ -361,7 +362,7 @@ func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
 
 func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		runs := NewRuns(overTheWire(t, sim, "a"), "city")
+		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
 		if err := runs.Create(t.Context(), Run{ID: runID(1)}); err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +397,7 @@ func TestP37OnlyASealedRunIsClosed(t *testing.T) {
 func TestP44ARedrivenTaskIsDoneAndNotDroppedAsADuplicate(t *testing.T) {
 	// A redriven task that keeps its identity and is recorded as done was dropped: lost.
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 5)
 		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: runID(1), Done: ns(0, 3), Quarantined: ns(3, 5)})
 		want(t, "a copy of what stands in quarantine", a.begin(5, 1, runID(1), 0, ns(2, 6)), [3]string{"5", "2-4", ""})
@@ -416,7 +417,7 @@ func TestP44ARedrivenTaskIsDoneAndNotDroppedAsADuplicate(t *testing.T) {
 
 func TestResultsOutliveTrust(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a", withSums)
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withSums)
 		a.mustFence(1, 5, 6)
 		a.begin(5, 1, runID(1), 0, ns(0, 20))
 		a.begin(6, 1, runID(1), 0, ns(0, 10))
@@ -437,7 +438,7 @@ func TestResultsOutliveTrust(t *testing.T) {
 		want(t, "states", string(recordOf(t, a.table, 5).State())+"; "+string(recordOf(t, a.table, 6).State()), "10 tasks, 45; 10 tasks, 45")
 		// And once more, but this time another owner was there.
 		a.Drop([]uint32{5})
-		b := openBook(t, overTheWire(t, sim, "b"), "b", withSums)
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b", withSums)
 		b.mustFence(5, 5)
 		a.mustFence(6, 5)
 		if err := a.commit(Entry{Segment: 5, Epoch: 4, Run: runID(1), Done: ns(10, 20)}); !errors.Is(err, ErrFenced) {
@@ -451,7 +452,7 @@ func TestResultsOutliveTrust(t *testing.T) {
 
 func TestFencingAgainUnderTheSameEpochIsFree(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(3, 5, 6, 70)
 		before := requests(sim)
 		a.mustFence(3, 5, 6, 70)
@@ -467,7 +468,7 @@ func TestFencingAgainUnderTheSameEpochIsFree(t *testing.T) {
 
 func TestWithoutARecordEveryContributionCounts(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a", withSums, func(o *LedgerOptions) { o.Record = false })
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withSums, func(o *LedgerOptions) { o.Record = false })
 		a.mustFence(1, 5)
 		for range 2 {
 			want(t, "begin", a.begin(5, 1, runID(1), 0, ns(0, 10)), [3]string{"0-9", "", ""})

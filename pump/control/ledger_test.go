@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -32,7 +33,7 @@ func openBook(t *testing.T, table storage.Table, instance string, change ...func
 	for _, c := range change {
 		c(&o)
 	}
-	return book{OpenLedger(Seeded(table, seededDraw(1, instance)), ledgerWorkload(128), o), t}
+	return book{OpenLedger(Seeded(table, faketable.SeededDraw(1, instance)), ledgerWorkload(128), o), t}
 }
 
 func holdsOf(epoch uint64, segments ...uint32) []Hold {
@@ -116,8 +117,8 @@ func want[T any](t *testing.T, what string, got, want T) {
 func onSim(t *testing.T, test func(t *testing.T, sim *azsim.Sim)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		sim := simulated()
-		if err := overTheWire(t, sim, "setup").Create(t.Context()); err != nil {
+		sim := faketable.Simulated()
+		if err := faketable.OverTheWire(t, sim, "setup").Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		test(t, sim)
@@ -140,7 +141,7 @@ func recordOf(t *testing.T, table storage.Table, segment uint32) *SegmentRecord 
 
 func TestWhatIsCommittedIsRecognisedByTheNextOwner(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 3, 64, 65)
 		want(t, "first", a.begin(3, 1, runID(1), 0, ns(0, 1600)), [3]string{"0-1599", "", ""})
 		want(t, "a copy", a.begin(3, 1, runID(1), 0, ns(1000, 2000)), [3]string{"1600-1999", "", "1000-1599"})
@@ -149,7 +150,7 @@ func TestWhatIsCommittedIsRecognisedByTheNextOwner(t *testing.T) {
 		a.End(3, 1, runID(1), ns(1000, 1600))
 		want(t, "ended", a.begin(3, 1, runID(1), 0, ns(900, 1700)), [3]string{"1000-1599", "900-999", "1600-1699"})
 
-		b := openBook(t, overTheWire(t, sim, "b"), "b")
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(2, 3, 65)
 		want(t, "next owner", b.begin(3, 2, runID(1), 0, ns(0, 2001)), [3]string{"1000-2000", "0-999", ""})
 		if recorded, inHand, err := b.BeginForeign(65, 2, "city-00/17", false); !recorded || inHand || err != nil {
@@ -168,7 +169,7 @@ func TestWhatIsCommittedIsRecognisedByTheNextOwner(t *testing.T) {
 
 func TestALostAnswerOfACommitIsLearnedByTheNonce(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		a := openBook(t, overTheWire(t, sim, "a"), "a")
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
 		a.mustFence(1, 3, 4)
 		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, First: 2})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -163,7 +164,7 @@ func TestACrowdTooLargeForOneRowReadsAllRowsSeldom(t *testing.T) {
 // incompressible does not compress.
 func incompressible(i int) (b []byte) {
 	for k := range 64 {
-		b = fmt.Appendf(b, "%016x", hash(uint64(i), "noise", k))[:8*(k+1)]
+		b = fmt.Appendf(b, "%016x", faketable.Hash(uint64(i), "noise", k))[:8*(k+1)]
 	}
 	return b
 }

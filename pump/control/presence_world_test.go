@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
@@ -47,7 +48,7 @@ type testMember struct {
 func inCrowd(t *testing.T, queues, segments int, test func(t *testing.T, c *crowd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{t: t, sim: simulated(), members: map[string]*testMember{}}
+		c := &crowd{t: t, sim: faketable.Simulated(), members: map[string]*testMember{}}
 		c.ensure(c.table("setup"), WorkloadSpec{Name: "city", Segments: segments, Delivery: DeliverAtLeastOnce, Shards: queuesOf(queues)})
 		test(t, c)
 		for _, m := range c.members {
@@ -85,7 +86,7 @@ func (c *crowd) table(name string) storage.Table {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Seeded(tampered{account.Table(TableName), c, name}, seededDraw(7, name))
+	return Seeded(tampered{account.Table(TableName), c, name}, faketable.SeededDraw(7, name))
 }
 
 // tampered is the table on a machine whose requests go wrong by row. What a rule

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -19,18 +20,11 @@ func numberRow(t storage.Table) row[int64] {
 	}
 }
 
-// writes counts a client's writes of a row.
-func (c *fakeClient) writes(row string) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calls["write"+row]
-}
-
 func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 	const key = "p/number"
 	for name, c := range map[string]struct {
 		absent   bool // the row is not there before
-		fault    func(call) fault
+		fault    func(faketable.Call) faketable.Fault
 		rival    time.Duration // when another writes the row, if not zero
 		deadline time.Duration
 		won      bool
@@ -42,51 +36,55 @@ func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 		"a change":                                   {won: true, stored: 2, writes: 1},
 		"another was first":                          {rival: time.Millisecond, lost: true, stored: 99, writes: 1},
 		"another inserted first":                     {absent: true, rival: time.Millisecond, lost: true, stored: 99, writes: 1},
-		"the answer of an insert is lost":            {absent: true, fault: only("write", key, 1, lostAnswer), won: true, stored: 2, writes: 1},
-		"the answer of a change is lost":             {fault: only("write", key, 1, lostAnswer), won: true, stored: 2, writes: 1},
-		"the request of an insert is lost":           {absent: true, fault: only("write", key, 1, lostRequest), won: true, stored: 2, writes: 2},
-		"the request of a change is lost":            {fault: only("write", key, 1, lostRequest), won: true, stored: 2, writes: 2},
-		"throttled, but it acted":                    {fault: only("write", key, 1, fault{fail: true, act: true, code: storage.Throttled}), won: true, stored: 2, writes: 2},
-		"the request is lost and another is quicker": {fault: only("write", key, 1, lostRequest), rival: 12 * time.Millisecond, lost: true, stored: 99, writes: 1},
-		"no answer at all, and it acted":             {fault: only("write", key, 1, fault{hang: true, act: true}), won: true, stored: 2, writes: 1},
-		"no answer at all, and it did not act":       {fault: only("write", key, 1, fault{hang: true}), won: true, stored: 2, writes: 2},
+		"the answer of an insert is lost":            {absent: true, fault: faketable.FaultOn("write", key, 1, faketable.LostAnswer), won: true, stored: 2, writes: 1},
+		"the answer of a change is lost":             {fault: faketable.FaultOn("write", key, 1, faketable.LostAnswer), won: true, stored: 2, writes: 1},
+		"the request of an insert is lost":           {absent: true, fault: faketable.FaultOn("write", key, 1, faketable.LostRequest), won: true, stored: 2, writes: 2},
+		"the request of a change is lost":            {fault: faketable.FaultOn("write", key, 1, faketable.LostRequest), won: true, stored: 2, writes: 2},
+		"throttled, but it acted":                    {fault: faketable.FaultOn("write", key, 1, faketable.Fault{Fail: true, Act: true, Code: storage.Throttled}), won: true, stored: 2, writes: 2},
+		"the request is lost and another is quicker": {fault: faketable.FaultOn("write", key, 1, faketable.LostRequest), rival: 12 * time.Millisecond, lost: true, stored: 99, writes: 1},
+		"no answer at all, and it acted":             {fault: faketable.FaultOn("write", key, 1, faketable.Fault{Hang: true, Act: true}), won: true, stored: 2, writes: 1},
+		"no answer at all, and it did not act":       {fault: faketable.FaultOn("write", key, 1, faketable.Fault{Hang: true}), won: true, stored: 2, writes: 2},
 		"it lands while the second attempt is on its way": {
 			// Answered ambiguously after 10 ms, read back unchanged at 20 ms,
 			// landing at 22 ms, before the second attempt does: that one gets a
 			// 412, and the nonce says whose doing it is.
-			fault: only("write", key, 1, landsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2,
+			fault: faketable.FaultOn("write", key, 1, faketable.LandsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2,
 		},
-		"an insert lands while the second attempt is on its way": {absent: true, fault: only("write", key, 1, landsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2},
-		"it lands after the second attempt":                      {fault: only("write", key, 1, landsLate(time.Second)), won: true, stored: 2, writes: 2},
-		"ten requests lost":                                      {fault: func(c call) fault { return map[bool]fault{true: lostRequest}[c.op == "write" && c.n <= 10] }, won: true, stored: 2, writes: 11},
-		"reading back fails a few times": {fault: func(c call) fault {
+		"an insert lands while the second attempt is on its way": {absent: true, fault: faketable.FaultOn("write", key, 1, faketable.LandsLate(17*time.Millisecond)), won: true, stored: 2, writes: 2},
+		"it lands after the second attempt":                      {fault: faketable.FaultOn("write", key, 1, faketable.LandsLate(time.Second)), won: true, stored: 2, writes: 2},
+		"ten requests lost": {fault: func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: faketable.LostRequest}[c.Op == "write" && c.N <= 10]
+		}, won: true, stored: 2, writes: 11},
+		"reading back fails a few times": {fault: func(c faketable.Call) faketable.Fault {
 			switch {
-			case c.op == "write" && c.n == 1:
-				return lostAnswer
-			case c.op == "read" && c.n > 1 && c.n < 6:
-				return lostRequest
+			case c.Op == "write" && c.N == 1:
+				return faketable.LostAnswer
+			case c.Op == "read" && c.N > 1 && c.N < 6:
+				return faketable.LostRequest
 			}
-			return fault{}
+			return faketable.Fault{}
 		}, won: true, stored: 2, writes: 1},
-		"nothing answers until the deadline": {fault: func(c call) fault { return map[bool]fault{true: lostRequest}[c.op == "write" || c.n > 1] }, deadline: 3 * time.Second, stored: 1, writes: 1},
-		"refused for good":                   {fault: only("write", key, 1, fault{fail: true, code: storage.Auth}), stored: 1, writes: 1},
+		"nothing answers until the deadline": {fault: func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: faketable.LostRequest}[c.Op == "write" || c.N > 1]
+		}, deadline: 3 * time.Second, stored: 1, writes: 1},
+		"refused for good": {fault: faketable.FaultOn("write", key, 1, faketable.Fault{Fail: true, Code: storage.Auth}), stored: 1, writes: 1},
 		"refused for good after a lost request": {
 			// The refusal says nothing about the first attempt; the row does.
-			fault: func(c call) fault {
+			fault: func(c faketable.Call) faketable.Fault {
 				switch {
-				case c.op == "write" && c.n == 1:
-					return lostRequest
-				case c.op == "write" && c.n == 2:
-					return fault{fail: true, code: storage.Auth}
+				case c.Op == "write" && c.N == 1:
+					return faketable.LostRequest
+				case c.Op == "write" && c.N == 2:
+					return faketable.Fault{Fail: true, Code: storage.Auth}
 				}
-				return fault{}
+				return faketable.Fault{}
 			}, won: true, stored: 2, writes: 3,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client, rival := server.client("me"), server.client("rival")
+				server := faketable.NewServer()
+				client, rival := server.Client("me"), server.Client("rival")
 				r, theirs := numberRow(client), numberRow(rival)
 				if !c.absent {
 					if _, err := theirs.tryWrite(t.Context(), version[int64]{}, 1); err != nil {
@@ -97,9 +95,9 @@ func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				client.setFault(c.fault)
+				client.SetFault(c.fault)
 				if c.rival != 0 {
-					rival.setLatency(func(call) time.Duration { return 0 })
+					rival.SetLatency(func(faketable.Call) time.Duration { return 0 })
 					time.AfterFunc(c.rival, func() {
 						if _, err := theirs.tryWrite(context.Background(), base, 99); err != nil {
 							t.Errorf("the rival: %v", err)
@@ -120,12 +118,12 @@ func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 				if c.deadline != 0 && !storage.Ambiguous(err) {
 					t.Errorf("%v does not say that it may have been written", err)
 				}
-				if n := client.writes(key); n != c.writes {
+				if n := client.Writes(key); n != c.writes {
 					if c.deadline == 0 || n < c.writes {
 						t.Errorf("%d writes, want %d", n, c.writes)
 					}
 				}
-				client.setFault(nil)
+				client.SetFault(nil)
 				time.Sleep(time.Minute)
 				now, err := r.read(t.Context())
 				if err != nil {
@@ -144,26 +142,28 @@ func TestTryWriteIsWonOrLostOrUnknown(t *testing.T) {
 
 func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
+		client := faketable.NewServer().Client("me")
 		r := numberRow(client)
 		base, err := r.tryWrite(t.Context(), version[int64]{}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		client.setFault(func(c call) fault { return map[bool]fault{true: lostRequest}[c.op == "write" && c.n <= 4] })
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: faketable.LostRequest}[c.Op == "write" && c.N <= 4]
+		})
 		if _, err := r.tryWrite(t.Context(), base, 2); err != nil {
 			t.Fatal(err)
 		}
 		var nonces []any
-		for _, c := range client.sent() {
-			if c.op != "write" || c.n == 1 {
+		for _, c := range client.Sent() {
+			if c.Op != "write" || c.N == 1 {
 				continue
 			}
-			nonces = append(nonces, c.write.Entity.Properties[nonceProperty])
-			if c.write.Entity.ETag != base.etag || c.write.Entity.Properties["N"] != int64(2) {
-				t.Errorf("attempt %d: %+v", c.n, c.write)
+			nonces = append(nonces, c.Write.Entity.Properties[nonceProperty])
+			if c.Write.Entity.ETag != base.etag || c.Write.Entity.Properties["N"] != int64(2) {
+				t.Errorf("attempt %d: %+v", c.N, c.Write)
 			}
-			if _, sent := c.write.Entity.Properties["Same"]; sent {
+			if _, sent := c.Write.Entity.Properties["Same"]; sent {
 				t.Error("a property that did not change was sent")
 			}
 		}
@@ -180,8 +180,8 @@ func TestEveryAttemptOfAWriteIsTheSame(t *testing.T) {
 
 func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		r := numberRow(client)
 		for name, props := range map[string]map[string]any{
 			"newer":      {formatProperty: int64(2), "N": int64(1)},
@@ -201,8 +201,8 @@ func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T)
 
 func TestReadingGivesUpAfterAMinuteOrWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
-		client.setFault(func(call) fault { return lostRequest })
+		client := faketable.NewServer().Client("me")
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
 		began := time.Now()
 		if _, err := numberRow(client).mustRead(t.Context()); !storage.Ambiguous(err) {
 			t.Errorf("%v", err)
@@ -221,8 +221,8 @@ func TestReadingGivesUpAfterAMinuteOrWithTheContext(t *testing.T) {
 func TestASeededTableGivesTheSameNoncesAgain(t *testing.T) {
 	nonces := func(seed uint64) (all []string) {
 		synctest.Test(t, func(t *testing.T) {
-			client := newFakeServer().client("me")
-			r := numberRow(Seeded(client, seededDraw(seed, "me")))
+			client := faketable.NewServer().Client("me")
+			r := numberRow(Seeded(client, faketable.SeededDraw(seed, "me")))
 			v := version[int64]{}
 			for i := range 3 {
 				var err error
@@ -230,7 +230,7 @@ func TestASeededTableGivesTheSameNoncesAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, e := range client.written() {
+			for _, e := range client.Written() {
 				all = append(all, e.Properties[nonceProperty].(string))
 			}
 		})

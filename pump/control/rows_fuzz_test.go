@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/allocation"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -39,7 +40,7 @@ func fuzzed[T any](name string, r row[T], value T) fuzzedRow {
 
 // fuzzedRows are the rows that are read by fields, but for the ledger's.
 func fuzzedRows(t testing.TB) []fuzzedRow {
-	table := newFakeServer().client("a")
+	table := faketable.NewServer().Client("a")
 	id := codec.RunID{1, 2, 3}
 	runs := NewRuns(table, "work")
 	started := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)

@@ -9,13 +9,14 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 )
 
 // A18: a leader that was replaced, and does not know it yet, must not end the run that its
 // successor distributes.
 func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := NewRuns(newFakeServer().client("me"), "city")
+		runs := NewRuns(faketable.NewServer().Client("me"), "city")
 		old, next := runs.By(7), runs.By(8)
 		id := runID(1)
 		if err := old.Create(t.Context(), Run{ID: id, Mode: "every"}); err != nil {
@@ -59,7 +60,7 @@ func liveRunsOf(t *testing.T, runs *Runs) map[codec.RunID]LiveRun {
 
 func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 	onSim(t, func(t *testing.T, sim *azsim.Sim) {
-		runs := NewRuns(overTheWire(t, sim, "a"), "city")
+		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
 		if all, err := runs.Live(t.Context()); err != nil || len(all) != 0 {
 			t.Fatalf("%v, %v", all, err)
 		}
@@ -117,9 +118,9 @@ func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
 
 func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
-		runs, others := NewRuns(client, "city"), NewRuns(server.client("other"), "city")
+		server := faketable.NewServer()
+		client := server.Client("me")
+		runs, others := NewRuns(client, "city"), NewRuns(server.Client("other"), "city")
 		id := runID(1)
 		if err := runs.Create(t.Context(), Run{ID: id, Beat: time.Second}); err != nil {
 			t.Fatal(err)
@@ -128,9 +129,9 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 		if err := beat(); err != nil {
 			t.Fatal(err)
 		}
-		requests := len(client.sent())
-		if err := beat(); err != nil || len(client.sent()) != requests+1 {
-			t.Errorf("a beat is %d requests: %v", len(client.sent())-requests, err)
+		requests := len(client.Sent())
+		if err := beat(); err != nil || len(client.Sent()) != requests+1 {
+			t.Errorf("a beat is %d requests: %v", len(client.Sent())-requests, err)
 		}
 		// Who comes back after its run was given up goes on.
 		if err := others.Abandon(t.Context(), id, "silent"); err != nil {
@@ -158,8 +159,8 @@ func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
 // and asks the ledger; the row of an ended run it does not read, and puts its tasks back.
 func TestProgramsOfBeforeLoseNothingOfRunsThatTheyDoNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		runs := NewRuns(server.client("me"), "city")
+		server := faketable.NewServer()
+		runs := NewRuns(server.Client("me"), "city")
 		rest, ended := runID(1), runID(2)
 		for _, id := range []codec.RunID{rest, ended} {
 			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
@@ -169,10 +170,10 @@ func TestProgramsOfBeforeLoseNothingOfRunsThatTheyDoNotKnow(t *testing.T) {
 		if err := errors.Join(runs.Seal(t.Context(), rest, []uint64{3}), runs.closeWith(t.Context(), rest, 1, anyRun), runs.End(t.Context(), ended, false, "x")); err != nil {
 			t.Fatal(err)
 		}
-		if s := server.rows["city.runs/"+rest.String()].Properties["State"]; s != "sealed" {
+		if s := server.Rows["city.runs/"+rest.String()].Properties["State"]; s != "sealed" {
 			t.Errorf("state is stored as %v", s)
 		}
-		if s := server.rows["city.runs/"+ended.String()].Properties["State"]; s != "ended" {
+		if s := server.Rows["city.runs/"+ended.String()].Properties["State"]; s != "ended" {
 			t.Errorf("state is stored as %v", s)
 		}
 		if run, err := runs.Get(t.Context(), rest); err != nil || run.State != RunClosed || run.Rest != 1 {
@@ -183,16 +184,16 @@ func TestProgramsOfBeforeLoseNothingOfRunsThatTheyDoNotKnow(t *testing.T) {
 
 // Whatever is lost on the way, the row among those that live says what the run's row says.
 func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
-	for name, f := range map[string]fault{"answers lost": lostAnswer, "requests lost": lostRequest, "late": landsLate(30 * time.Millisecond)} {
+	for name, f := range map[string]faketable.Fault{"answers lost": faketable.LostAnswer, "requests lost": faketable.LostRequest, "late": faketable.LandsLate(30 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("me")
-				client.setFault(func(this call) fault {
-					if this.op == "write" && this.n%2 == 1 {
+				server := faketable.NewServer()
+				client := server.Client("me")
+				client.SetFault(func(this faketable.Call) faketable.Fault {
+					if this.Op == "write" && this.N%2 == 1 {
 						return f
 					}
-					return fault{}
+					return faketable.Fault{}
 				})
 				runs := NewRuns(client, "city")
 				for i, change := range []func(codec.RunID) error{
@@ -209,7 +210,7 @@ func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
 						t.Fatal(err)
 					}
 					run, err := runs.Get(t.Context(), id)
-					if live := server.rows["city.runs/"+liveKey(id)].Properties["State"]; err != nil || fmt.Sprint(live) != string(run.State) || run.State == RunOpen {
+					if live := server.Rows["city.runs/"+liveKey(id)].Properties["State"]; err != nil || fmt.Sprint(live) != string(run.State) || run.State == RunOpen {
 						t.Errorf("the run is %s, and listed as %v: %v", run.State, live, err)
 					}
 				}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -22,7 +23,7 @@ func runID(n byte) codec.RunID { return codec.RunID{15: n, 0: n * 83} }
 
 func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := NewRuns(newFakeServer().client("me"), "city")
+		runs := NewRuns(faketable.NewServer().Client("me"), "city")
 		id := runID(1)
 		if _, err := runs.Get(t.Context(), id); !errors.Is(err, ErrNoRun) {
 			t.Errorf("before: %v", err)
@@ -77,16 +78,16 @@ func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
 }
 
 func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
-	for name, c := range map[string]fault{"nothing lost": {}, "answers lost": lostAnswer, "requests lost": lostRequest, "late": landsLate(30 * time.Millisecond)} {
+	for name, c := range map[string]faketable.Fault{"nothing lost": {}, "answers lost": faketable.LostAnswer, "requests lost": faketable.LostRequest, "late": faketable.LandsLate(30 * time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("me")
-				client.setFault(func(this call) fault {
-					if this.op == "write" && this.n%2 == 1 { // the first attempt of each
+				server := faketable.NewServer()
+				client := server.Client("me")
+				client.SetFault(func(this faketable.Call) faketable.Fault {
+					if this.Op == "write" && this.N%2 == 1 { // the first attempt of each
 						return c
 					}
-					return fault{}
+					return faketable.Fault{}
 				})
 				runs := NewRuns(client, "city")
 				run, counts := Run{ID: runID(1), Fingerprint: "f", Instance: "me"}, []uint64{1, 2}
@@ -131,15 +132,15 @@ func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
 
 func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
+		server := faketable.NewServer()
 		id := runID(1)
-		if err := NewRuns(server.client("a"), "city").Create(t.Context(), Run{ID: id}); err != nil {
+		if err := NewRuns(server.Client("a"), "city").Create(t.Context(), Run{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 		results := make(chan error)
 		for i, name := range []string{"a", "b"} {
 			go func() {
-				results <- NewRuns(server.client(name), "city").Seal(t.Context(), id, []uint64{uint64(i)})
+				results <- NewRuns(server.Client(name), "city").Seal(t.Context(), id, []uint64{uint64(i)})
 			}()
 		}
 		a, b := <-results, <-results
@@ -152,7 +153,7 @@ func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
 // What broke is mended by who has put all of it again; the rest of Seal's rules stay.
 func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := NewRuns(newFakeServer().client("me"), "city")
+		runs := NewRuns(faketable.NewServer().Client("me"), "city")
 		counts := []uint64{3, 0, 1}
 		for i, before := range []RunState{RunOpen, RunBroken} {
 			id := runID(byte(i + 1))
@@ -191,7 +192,7 @@ func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 
 func TestAWrongRunIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
+		client := faketable.NewServer().Client("me")
 		runs := NewRuns(client, "city")
 		for name, run := range map[string]Run{
 			"no id":                {},
@@ -209,16 +210,16 @@ func TestAWrongRunIsRefused(t *testing.T) {
 				t.Errorf("%s: sealed", name)
 			}
 		}
-		if len(client.sent()) != 0 {
-			t.Errorf("%d requests", len(client.sent()))
+		if len(client.Sent()) != 0 {
+			t.Errorf("%d requests", len(client.Sent()))
 		}
 	})
 }
 
 func TestADamagedRunRowIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		runs := NewRuns(server.client("me"), "city")
+		server := faketable.NewServer()
+		runs := NewRuns(server.Client("me"), "city")
 		id := runID(1)
 		if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
 			t.Fatal(err)
@@ -236,7 +237,7 @@ func TestADamagedRunRowIsAnError(t *testing.T) {
 			"counts that end early": {"Sealed": []byte{2, 0xac, 0x82}},
 			"bytes after them":      {"Sealed": []byte{2, 0xac, 2, 4, 0}},
 		} {
-			before := server.rows["city.runs/"+id.String()]
+			before := server.Rows["city.runs/"+id.String()]
 			broken := before
 			broken.Properties = map[string]any{}
 			for _, props := range []map[string]any{before.Properties, change} {
@@ -244,19 +245,19 @@ func TestADamagedRunRowIsAnError(t *testing.T) {
 					broken.Properties[k] = v
 				}
 			}
-			server.rows["city.runs/"+id.String()] = broken
+			server.Rows["city.runs/"+id.String()] = broken
 			if _, err := runs.Get(t.Context(), id); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("%s: %v", name, err)
 			}
-			server.rows["city.runs/"+id.String()] = before
+			server.Rows["city.runs/"+id.String()] = before
 		}
 	})
 }
 
 func TestRunsAreListedNewestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		runs, others := NewRuns(client, "city"), NewRuns(client, "village")
 		var want []codec.RunID
 		for i := range byte(30) {
@@ -269,13 +270,13 @@ func TestRunsAreListedNewestFirst(t *testing.T) {
 			want = slices.Insert(want, 0, runID(i+1))
 		}
 		// A Create that got no further than its first row leaves no run.
-		client.setFault(func(c call) fault {
-			return map[bool]fault{true: {fail: true, code: storage.Auth}}[c.op == "write" && !strings.Contains(c.row, "/"+byTime)]
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: {Fail: true, Code: storage.Auth}}[c.Op == "write" && !strings.Contains(c.Row, "/"+byTime)]
 		})
 		if err := runs.Create(t.Context(), Run{ID: runID(99)}); !storage.Is(err, storage.Auth) {
 			t.Fatal(err)
 		}
-		client.setFault(only("query", "city.runs", 1, lostAnswer))
+		client.SetFault(faketable.FaultOn("query", "city.runs", 1, faketable.LostAnswer))
 		for _, limit := range []int{-1, 0, 1, 29, 30, 31} {
 			list, err := runs.List(t.Context(), limit)
 			if err != nil {
@@ -298,7 +299,7 @@ func TestCountsOf4096SegmentsFitAPropertyWhateverTheyAre(t *testing.T) {
 		largest := rapid.Uint64().Draw(t, "largest")
 		counts := make([]uint64, n)
 		for i := range counts {
-			counts[i] = largest >> (hash(largest, "", i) % 64)
+			counts[i] = largest >> (faketable.Hash(largest, "", i) % 64)
 		}
 		stored := appendCounts(nil, counts)
 		if len(stored) > storage.MaxProperty {

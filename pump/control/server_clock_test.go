@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -18,8 +19,8 @@ func TestClocksTenMinutesOffChangeNothing(t *testing.T) {
 	// is that of right clocks.
 	schedule := func(server, a, b, c time.Duration) (starts []time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newFakeServer()
-			s.offset = server
+			s := faketable.NewServer()
+			s.Offset = server
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 			defer cancel()
@@ -27,7 +28,7 @@ func TestClocksTenMinutesOffChangeNothing(t *testing.T) {
 			var mu sync.Mutex
 			for i, off := range []time.Duration{a, b, c} {
 				name := fmt.Sprint("m", i)
-				table := Seeded(skewed{s.client(name), off}, seededDraw(5, name))
+				table := Seeded(faketable.Skewed{Table: s.Client(name), By: off}, faketable.SeededDraw(5, name))
 				e := NewElection(table, "city", ElectionOptions{Instance: name, Every: 3 * time.Minute})
 				wg.Go(func() {
 					for {
@@ -74,13 +75,13 @@ func TestACandidateThatStartsAnewKnowsHowMuchOfThePeriodIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				server.offset = -7 * time.Minute
-				old := NewElection(server.client("a"), "city", ElectionOptions{Instance: "a", Every: 24 * time.Hour})
+				server := faketable.NewServer()
+				server.Offset = -7 * time.Minute
+				old := NewElection(server.Client("a"), "city", ElectionOptions{Instance: "a", Every: 24 * time.Hour})
 				mustFinish(t, standFor(t, old, time.Second))
 				time.Sleep(c.started)
 				began := time.Now()
-				e := NewElection(server.client("b"), "city", ElectionOptions{Instance: "b", Every: c.every})
+				e := NewElection(server.Client("b"), "city", ElectionOptions{Instance: "b", Every: c.every})
 				mustFinish(t, standFor(t, e, 25*time.Hour))
 				if waited := time.Since(began); (waited - c.due).Abs() > time.Second {
 					t.Errorf("began after %v, want %v", waited, c.due)
@@ -92,8 +93,8 @@ func TestACandidateThatStartsAnewKnowsHowMuchOfThePeriodIsLeft(t *testing.T) {
 
 func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		e := candidate(client, "a")
 		mustFinish(t, standFor(t, e, time.Second))
 		// The clock row exists from an hour ago. A lost write must not let it speak.
@@ -101,13 +102,13 @@ func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		client.setFault(func(c call) fault {
-			return map[bool]fault{true: lostRequest}[c.op == "write" && strings.HasSuffix(c.row, "/clock")]
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: faketable.LostRequest}[c.Op == "write" && strings.HasSuffix(c.Row, "/clock")]
 		})
 		if term, wait, err := e.Try(t.Context()); term != nil || !storage.Ambiguous(err) || wait > 5*time.Second {
 			t.Errorf("%v, %v, %v", term, wait, err)
 		}
-		client.setFault(nil)
+		client.SetFault(nil)
 		mustFinish(t, standFor(t, e, time.Second))
 	})
 }
@@ -115,9 +116,9 @@ func TestTheServersClockIsOnlyLearnedFromAnAcknowledgedWrite(t *testing.T) {
 func TestTheEstimateOfTheServersTimeIsNeverAheadAndIsLearnedOnceForAll(t *testing.T) {
 	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			server := newFakeServer()
-			server.offset = offset
-			client := server.client("me")
+			server := faketable.NewServer()
+			server.Offset = offset
+			client := server.Client("me")
 			c := serverClock{table: client, partition: "p", timeout: requestTimeout}
 			check := func(ctx context.Context) {
 				now, err := c.atLeast(ctx)
@@ -143,18 +144,18 @@ func TestTheEstimateOfTheServersTimeIsNeverAheadAndIsLearnedOnceForAll(t *testin
 				wg.Go(func() { check(t.Context()) })
 			}
 			wg.Wait()
-			if n := len(client.sent()); n != 1+2 {
+			if n := len(client.Sent()); n != 1+2 {
 				t.Errorf("%d requests, want 3", n)
 			}
 			for range 60 {
 				time.Sleep(time.Minute)
 				check(t.Context())
 			}
-			if n := len(client.sent()); n > 3+2*6 {
+			if n := len(client.Sent()); n > 3+2*6 {
 				t.Errorf("%d requests in an hour", n)
 			}
 			time.Sleep(time.Hour)
-			client.setFault(func(call) fault { return lostRequest })
+			client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
 			if _, err := c.atLeast(t.Context()); !storage.Ambiguous(err) {
 				t.Errorf("an old estimate was used: %v", err)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -95,20 +96,20 @@ func TestAWallClockThatStepsCostsFewClaimRoundsABeat(t *testing.T) {
 func TestALeaderWhoseMachineWasSuspendedIsDeposedByItsOwnClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sleeper
-		server := newFakeServer()
-		client := server.client("a")
+		server := faketable.NewServer()
+		client := server.Client("a")
 		term := standFor(t, candidate(Suspended(client, s.ahead), "a"), time.Second)
 		if err := term.Begin(t.Context(), codec.NewRunID()); err != nil {
 			t.Fatal(err)
 		}
 		s.sleep(30 * time.Second)
-		before := client.writes(electionKey)
+		before := client.Writes(electionKey)
 		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {
 			t.Errorf("saved: %v", err)
 			term.Abandon(t.Context()) // or it leads for ever
 		}
 		<-term.done
-		if n := client.writes(electionKey) - before; n != 0 {
+		if n := client.Writes(electionKey) - before; n != 0 {
 			t.Errorf("%d writes by a leader that others may have followed", n)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -46,7 +47,7 @@ func states(m *shardmap.Map) map[string]shardmap.State {
 
 func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
+		client := faketable.NewServer().Client("me")
 		if _, err := EnsureWorkload(t.Context(), client, citySpec()); err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +65,8 @@ func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
 
 func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !errors.Is(err, ErrNoWorkload) {
 			t.Errorf("no workload: %v", err)
 		}
@@ -84,9 +85,9 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 		if changed.Map.Version != 2 || !slices.Equal(homes(changed.Map), homes(seen.Map)) || seen.Changed.IsZero() {
 			t.Errorf("changed to %v, seen %v", changed.Map, seen.Map)
 		}
-		before := len(server.written())
+		before := len(server.Written())
 		same, err := ChangeMap(t.Context(), client, "city", withAccount("west"))
-		if err != nil || same.Map.Version != 2 || len(server.written()) != before {
+		if err != nil || same.Map.Version != 2 || len(server.Written()) != before {
 			t.Errorf("version %d after no change: %v", same.Map.Version, err)
 		}
 		refusal := errors.New("no")
@@ -113,19 +114,19 @@ func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
 // read back, another change undoes it; made again it would undo that one.
 func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		me, other := server.client("me"), server.client("other")
+		server := faketable.NewServer()
+		me, other := server.Client("me"), server.Client("other")
 		if _, err := EnsureWorkload(t.Context(), me, citySpec()); err != nil {
 			t.Fatal(err)
 		}
-		me.setFault(func(c call) fault {
-			if c.op == "write" {
-				return lostAnswer
+		me.SetFault(func(c faketable.Call) faketable.Fault {
+			if c.Op == "write" {
+				return faketable.LostAnswer
 			}
-			if c.op == "read" && c.n > 2 { // the read-back: the other one comes first
-				return fault{delayed: time.Second}
+			if c.Op == "read" && c.N > 2 { // the read-back: the other one comes first
+				return faketable.Fault{Delayed: time.Second}
 			}
-			return fault{}
+			return faketable.Fault{}
 		})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -150,28 +151,28 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				if _, err := EnsureWorkload(t.Context(), server.client("first"), citySpec()); err != nil {
+				server := faketable.NewServer()
+				if _, err := EnsureWorkload(t.Context(), server.Client("first"), citySpec()); err != nil {
 					t.Fatal(err)
 				}
 				const n = 12
 				var wg sync.WaitGroup
 				for i := range n {
 					wg.Go(func() {
-						client := server.client(fmt.Sprint(i))
-						client.setLatency(func(c call) time.Duration {
-							return time.Duration(1+hash(seed, c.client+c.op+c.row, c.n)%40) * time.Millisecond
+						client := server.Client(fmt.Sprint(i))
+						client.SetLatency(func(c faketable.Call) time.Duration {
+							return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
 						})
-						client.setFault(func(c call) fault {
-							switch hash(seed, "fault"+c.client+c.op, c.n) % 6 {
+						client.SetFault(func(c faketable.Call) faketable.Fault {
+							switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
 							case 0:
-								return lostAnswer
+								return faketable.LostAnswer
 							case 1:
-								return lostRequest
+								return faketable.LostRequest
 							case 2:
-								return landsLate(time.Duration(hash(seed, "late"+c.client, c.n)%500) * time.Millisecond)
+								return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
 							}
-							return fault{}
+							return faketable.Fault{}
 						})
 						// No idempotent change on purpose: twice would be seen.
 						_, err := ChangeMap(t.Context(), client, "city", func(m *shardmap.Map) ([]shardmap.Shard, error) {
@@ -186,7 +187,7 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 				}
 				wg.Wait()
 				time.Sleep(time.Minute) // what lands late has landed
-				w, err := LoadWorkload(t.Context(), server.client("last"), "city")
+				w, err := LoadWorkload(t.Context(), server.Client("last"), "city")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -200,17 +201,17 @@ func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T
 
 func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		if _, err := EnsureWorkload(t.Context(), client, citySpec()); err != nil {
 			t.Fatal(err)
 		}
 		dark := false
-		client.setFault(func(c call) fault {
-			if dark = dark || c.op == "write"; dark {
-				return lostRequest
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			if dark = dark || c.Op == "write"; dark {
+				return faketable.LostRequest
 			}
-			return fault{}
+			return faketable.Fault{}
 		})
 		begun := time.Now()
 		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !storage.Ambiguous(err) || time.Since(begun) > 2*patience {
@@ -221,9 +222,9 @@ func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
 
 func TestTheServersTimeIsNotTheMachines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		server.offset = -10 * time.Minute
-		now, local, err := ServerTime(t.Context(), server.client("me"), "city")
+		server := faketable.NewServer()
+		server.Offset = -10 * time.Minute
+		now, local, err := ServerTime(t.Context(), server.Client("me"), "city")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -16,8 +17,8 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				if _, err := EnsureWorkload(t.Context(), server.client("first"), citySpec()); err != nil {
+				server := faketable.NewServer()
+				if _, err := EnsureWorkload(t.Context(), server.Client("first"), citySpec()); err != nil {
 					t.Fatal(err)
 				}
 				const n = 8
@@ -25,20 +26,20 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 				var wg sync.WaitGroup
 				for i := range n {
 					wg.Go(func() {
-						client := server.client(fmt.Sprint(i))
-						client.setLatency(func(c call) time.Duration {
-							return time.Duration(1+hash(seed, c.client+c.op+c.row, c.n)%40) * time.Millisecond
+						client := server.Client(fmt.Sprint(i))
+						client.SetLatency(func(c faketable.Call) time.Duration {
+							return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
 						})
-						client.setFault(func(c call) fault {
-							switch hash(seed, "fault"+c.client+c.op, c.n) % 6 {
+						client.SetFault(func(c faketable.Call) faketable.Fault {
+							switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
 							case 0:
-								return lostAnswer
+								return faketable.LostAnswer
 							case 1:
-								return lostRequest
+								return faketable.LostRequest
 							case 2:
-								return landsLate(time.Duration(hash(seed, "late"+c.client, c.n)%500) * time.Millisecond)
+								return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
 							}
-							return fault{}
+							return faketable.Fault{}
 						})
 						w, err := LoadWorkload(t.Context(), client, "city")
 						if err == nil {
@@ -48,7 +49,7 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 					})
 					if i == n/2 { // a change of the map between them keeps what is pinned
 						wg.Go(func() {
-							if _, err := ChangeMap(t.Context(), server.client("operator"), "city", withAccount("west")); err != nil {
+							if _, err := ChangeMap(t.Context(), server.Client("operator"), "city", withAccount("west")); err != nil {
 								t.Error(err)
 							}
 						})
@@ -56,7 +57,7 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 				}
 				wg.Wait()
 				time.Sleep(time.Minute) // what lands late has landed
-				w, err := LoadWorkload(t.Context(), server.client("last"), "city")
+				w, err := LoadWorkload(t.Context(), server.Client("last"), "city")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,14 +80,14 @@ func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost
 
 func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
+		client := faketable.NewServer().Client("me")
 		w, err := EnsureWorkload(t.Context(), client, citySpec())
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := len(client.sent())
-		if same, err := w.PinReducer(t.Context(), ""); err != nil || same != w || len(client.sent()) != before {
-			t.Errorf("no reducer is wanted and none is there: %v, %d requests", err, len(client.sent())-before)
+		before := len(client.Sent())
+		if same, err := w.PinReducer(t.Context(), ""); err != nil || same != w || len(client.Sent()) != before {
+			t.Errorf("no reducer is wanted and none is there: %v, %d requests", err, len(client.Sent())-before)
 		}
 		pinned, err := w.PinReducer(t.Context(), "totals/1")
 		if err != nil || pinned.Reducer != "totals/1" {
@@ -95,7 +96,7 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 		if now, err := w.Refresh(t.Context()); err != nil || now.Reducer != "totals/1" {
 			t.Errorf("what others read: %v, %v", now, err)
 		}
-		before = len(client.sent())
+		before = len(client.Sent())
 		if _, err := pinned.PinReducer(t.Context(), "totals/1"); err != nil {
 			t.Error(err)
 		}
@@ -105,7 +106,7 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 				t.Errorf("reducer %q beside totals/1: %v", name, err)
 			}
 		}
-		if n := len(client.sent()) - before; n != 0 {
+		if n := len(client.Sent()) - before; n != 0 {
 			t.Errorf("%d requests to learn what the row said", n)
 		}
 	})
@@ -113,19 +114,19 @@ func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
 
 func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
+		server := faketable.NewServer()
+		client := server.Client("me")
 		w, err := EnsureWorkload(t.Context(), client, citySpec())
 		if err != nil {
 			t.Fatal(err)
 		}
-		server.mu.Lock()
-		delete(server.rows, "city/workload")
-		server.mu.Unlock()
+		server.Mu.Lock()
+		delete(server.Rows, "city/workload")
+		server.Mu.Unlock()
 		if _, err := w.PinReducer(t.Context(), "totals/1"); !errors.Is(err, ErrNoWorkload) {
 			t.Error(err)
 		}
-		client.setFault(func(call) fault { return lostRequest })
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
 		if _, err := w.PinReducer(t.Context(), "totals/1"); !storage.Ambiguous(err) {
 			t.Error(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -34,9 +35,9 @@ func homes(m *shardmap.Map) (all []int) {
 
 func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		server.exists = false
-		client := server.client("me")
+		server := faketable.NewServer()
+		server.Exists = false
+		client := server.Client("me")
 		if _, err := LoadWorkload(t.Context(), client, "city"); !errors.Is(err, ErrNoWorkload) || err.Error() != `workload "city": the workload does not exist` {
 			t.Errorf("no table: %v", err)
 		}
@@ -47,7 +48,7 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 		if made.Name != "city" || made.Map.Segments != 128 || made.Map.Version != 1 || made.Delivery != DeliverAtLeastOnce || made.Shared {
 			t.Errorf("%+v", made)
 		}
-		loaded, err := LoadWorkload(t.Context(), server.client("other"), "city")
+		loaded, err := LoadWorkload(t.Context(), server.Client("other"), "city")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,28 +63,28 @@ func TestEnsureWorkloadCreatesTableAndRowAndLoadWorkloadReadsThem(t *testing.T) 
 
 func TestOfManyWhoCreateAWorkloadAtOnceAllGetTheSameMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		server.exists = false
+		server := faketable.NewServer()
+		server.Exists = false
 		var mu sync.Mutex
 		var maps [][]int
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				client := server.client(fmt.Sprint(i))
-				client.setLatency(func(c call) time.Duration {
-					return time.Duration(hash(7, c.client+c.op+c.row, c.n)%20) * time.Millisecond
+				client := server.Client(fmt.Sprint(i))
+				client.SetLatency(func(c faketable.Call) time.Duration {
+					return time.Duration(faketable.Hash(7, c.Client+c.Op+c.Row, c.N)%20) * time.Millisecond
 				})
-				client.setFault(func(c call) fault {
-					if c.op == "write" && c.n == 1 && i%2 == 0 {
-						return lostAnswer
+				client.SetFault(func(c faketable.Call) faketable.Fault {
+					if c.Op == "write" && c.N == 1 && i%2 == 0 {
+						return faketable.LostAnswer
 					}
-					return fault{}
+					return faketable.Fault{}
 				})
 				// The order of the configuration differs from machine to machine,
 				// and so would the indices of a map that each made for itself.
 				spec := citySpec()
 				slices.SortFunc(spec.Shards, func(a, b shardmap.Shard) int {
-					return int(int64(hash(uint64(i), a.Account+a.Queue, 0)>>1) - int64(hash(uint64(i), b.Account+b.Queue, 0)>>1))
+					return int(int64(faketable.Hash(uint64(i), a.Account+a.Queue, 0)>>1) - int64(faketable.Hash(uint64(i), b.Account+b.Queue, 0)>>1))
 				})
 				w, err := EnsureWorkload(t.Context(), client, spec)
 				if err != nil {
@@ -101,7 +102,7 @@ func TestOfManyWhoCreateAWorkloadAtOnceAllGetTheSameMap(t *testing.T) {
 				t.Fatal("two processes have different maps")
 			}
 		}
-		if n := len(server.written()); n != 1 {
+		if n := len(server.Written()); n != 1 {
 			t.Errorf("the row was written %d times", n)
 		}
 	})
@@ -134,7 +135,7 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := newFakeServer().client("me")
+				client := faketable.NewServer().Client("me")
 				made, err := EnsureWorkload(t.Context(), client, citySpec())
 				if err != nil {
 					t.Fatal(err)
@@ -177,7 +178,7 @@ func TestAConfigurationThatDisagreesWithTheRowIsRefusedNamingFieldAndFix(t *test
 
 func TestAWorkloadThatWasSharedIsNotOpenedAsOwned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
+		client := faketable.NewServer().Client("me")
 		spec := citySpec()
 		spec.Shared = true
 		if _, err := EnsureWorkload(t.Context(), client, spec); err != nil {
@@ -192,7 +193,7 @@ func TestAWorkloadThatWasSharedIsNotOpenedAsOwned(t *testing.T) {
 
 func TestAWrongSpecIsRefusedBeforeAnyRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newFakeServer().client("me")
+		client := faketable.NewServer().Client("me")
 		for name, change := range map[string]func(*WorkloadSpec){
 			"a dot in the name":        func(s *WorkloadSpec) { s.Name = "city.runs" },
 			"no name":                  func(s *WorkloadSpec) { s.Name = "" },
@@ -209,31 +210,31 @@ func TestAWrongSpecIsRefusedBeforeAnyRequest(t *testing.T) {
 		if _, err := LoadWorkload(t.Context(), client, "a/b"); err == nil {
 			t.Error("loaded a name with a slash")
 		}
-		if len(client.sent()) != 0 {
-			t.Errorf("%d requests", len(client.sent()))
+		if len(client.Sent()) != 0 {
+			t.Errorf("%d requests", len(client.Sent()))
 		}
 	})
 }
 
 func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		server.exists = false
-		client := server.client("me")
+		server := faketable.NewServer()
+		server.Exists = false
+		client := server.Client("me")
 		gone := time.Now().Add(40 * time.Second)
-		client.setFault(func(c call) fault {
-			if c.op == "create" && time.Now().Before(gone) {
-				return fault{fail: true, code: storage.Missing}
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			if c.Op == "create" && time.Now().Before(gone) {
+				return faketable.Fault{Fail: true, Code: storage.Missing}
 			}
-			return fault{}
+			return faketable.Fault{}
 		})
 		if _, err := EnsureWorkload(t.Context(), client, citySpec()); err != nil {
 			t.Fatal(err)
 		}
 		// Refused for good is another matter.
-		server.exists = false
-		client.setFault(func(c call) fault {
-			return map[bool]fault{true: {fail: true, code: storage.Auth}}[c.op == "create"]
+		server.Exists = false
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: {Fail: true, Code: storage.Auth}}[c.Op == "create"]
 		})
 		began := time.Now()
 		if _, err := EnsureWorkload(t.Context(), client, citySpec()); !storage.Is(err, storage.Auth) || time.Since(began) > time.Second {
@@ -244,9 +245,9 @@ func TestATableThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 
 func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newFakeServer()
-		client := server.client("me")
-		client.setLatency(func(call) time.Duration { return time.Second })
+		server := faketable.NewServer()
+		client := server.Client("me")
+		client.SetLatency(func(faketable.Call) time.Duration { return time.Second })
 		w, err := EnsureWorkload(t.Context(), client, citySpec())
 		if err != nil {
 			t.Fatal(err)
@@ -287,16 +288,16 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		if newer.Map.Version != 2 || !slices.Equal(homes(newer.Map), homes(next)) {
 			t.Errorf("version %d", newer.Map.Version)
 		}
-		client.setFault(func(call) fault { return lostRequest })
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
 		if _, err := newer.Refresh(t.Context()); !storage.Ambiguous(err) {
 			t.Error(err)
 		}
-		client.setFault(nil)
+		client.SetFault(nil)
 
 		// Deleted and made again with other segments, then not at all.
 		other := citySpec()
 		other.Segments = 64
-		delete(server.rows, "city/workload")
+		delete(server.Rows, "city/workload")
 		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrNoWorkload) {
 			t.Error(err)
 		}
@@ -306,7 +307,7 @@ func TestRefreshSeesANewMapAndItsAgeCountsFromTheRequest(t *testing.T) {
 		if _, err := newer.Refresh(t.Context()); !errors.Is(err, ErrReplaced) {
 			t.Error(err)
 		}
-		delete(server.rows, "city/workload")
+		delete(server.Rows, "city/workload")
 		if _, err := EnsureWorkload(t.Context(), client, citySpec()); err != nil {
 			t.Fatal(err)
 		}
@@ -320,16 +321,16 @@ func TestADamagedWorkloadRowIsAnErrorAndNotOverwritten(t *testing.T) {
 	for property, value := range map[string]any{"Map": []byte("junk"), "Segments": int64(64), "Delivery": "sometimes", "Shared": "no"} {
 		t.Run(property, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := newFakeServer()
-				client := server.client("me")
+				server := faketable.NewServer()
+				client := server.Client("me")
 				if _, err := EnsureWorkload(t.Context(), client, citySpec()); err != nil {
 					t.Fatal(err)
 				}
-				server.rows["city/workload"].Properties[property] = value
+				server.Rows["city/workload"].Properties[property] = value
 				if _, err := EnsureWorkload(t.Context(), client, citySpec()); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), property) {
 					t.Error(err)
 				}
-				if len(server.written()) != 1 {
+				if len(server.Written()) != 1 {
 					t.Error("it was written")
 				}
 			})
