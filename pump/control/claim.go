@@ -47,13 +47,13 @@ type Claims struct {
 // NewClaims gives a handle; it makes no request. Interval is the least time from
 // start to start of a key's work; instance is this process's name. What cannot
 // be is reported by the methods.
-func NewClaims(t storage.Table, workload string, interval time.Duration, instance string) *Claims {
-	c := &Claims{table: t, workload: workload, interval: interval, err: checkWorkloadName(workload), token: tokenOf(t, clip(instance))}
+func NewClaims(t storage.Table, workloadName string, interval time.Duration, instance string) *Claims {
+	c := &Claims{table: t, workload: workloadName, interval: interval, err: checkWorkloadName(workloadName), token: tokenOf(t, clip(instance))}
 	if interval <= 0 {
 		c.err = errors.Join(c.err, fmt.Errorf("claims: an interval of %v", interval))
 	}
 	for part := range c.clocks {
-		c.clocks[part] = serverClock{table: t, partition: claimsPartition(workload, part), timeout: requestTimeout}
+		c.clocks[part] = serverClock{table: t, partition: claimsPartition(workloadName, part), timeout: requestTimeout}
 	}
 	return c
 }

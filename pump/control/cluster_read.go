@@ -28,19 +28,19 @@ const (
 // commands. It is [ErrNoWorkload] if the workload has no row. Damaged rows of
 // owners, members or marks are no error but stand in the view. It tries again
 // for up to a minute.
-func LoadView(ctx context.Context, t storage.Table, workload string) (*View, error) {
-	if err := checkWorkloadName(workload); err != nil {
+func LoadView(ctx context.Context, t storage.Table, workloadName string) (*View, error) {
+	if err := checkWorkloadName(workloadName); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	r := viewReader{table: t, workload: workload, timeout: requestTimeout}
+	r := viewReader{table: t, workload: workloadName, timeout: requestTimeout}
 	v, err := r.mustRead(ctx)
 	if storage.Is(err, storage.Missing) {
 		err = ErrNoWorkload // nor is there a table
 	}
 	if err != nil {
-		return nil, fmt.Errorf("workload %q: %w", workload, err)
+		return nil, fmt.Errorf("workload %q: %w", workloadName, err)
 	}
 	return v, nil
 }
@@ -185,9 +185,9 @@ func (r viewReader) readOwners(v, before *View, rows []storage.Entity) {
 	v.bad = make([]bool, len(v.owners))
 	for i := range v.owners {
 		first := ownerRowFirst(i)
-		row := ownerRowOf(r.table, r.workload, first, segments, r.timeout)
+		owners := ownerRowOf(r.table, r.workload, first, segments, r.timeout)
 		v.owners[i] = version[[]Owner]{sent: v.Read, received: v.received}
-		e, ok := find(rows, row.key)
+		e, ok := find(rows, owners.key)
 		if !ok {
 			continue // nothing of it was ever owned
 		}
@@ -195,7 +195,7 @@ func (r viewReader) readOwners(v, before *View, rows []storage.Entity) {
 		if before.owners != nil && !before.bad[i] {
 			was = before.owners[i]
 		}
-		now, err := parsed(row, e, v, was)
+		now, err := parsed(owners, e, v, was)
 		v.owners[i] = now
 		if err != nil {
 			v.bad[i] = true

@@ -86,15 +86,15 @@ type Election struct {
 
 // NewElection gives a candidate; it makes no request. Options that cannot work
 // are reported by Try.
-func NewElection(t storage.Table, workload string, o ElectionOptions) *Election {
+func NewElection(t storage.Table, workloadName string, o ElectionOptions) *Election {
 	o, err := o.withDefaults()
 	if err == nil {
-		err = checkWorkloadName(workload)
+		err = checkWorkloadName(workloadName)
 	}
 	if err == nil {
-		o.Log = o.Log.With("workload", workload, "instance", o.Instance)
+		o.Log = o.Log.With("workload", workloadName, "instance", o.Instance)
 	}
-	e := &Election{options: o, err: err, draw: drawOf(t), row: electionRowOf(t, workload, o.timeout())}
+	e := &Election{options: o, err: err, draw: drawOf(t), row: electionRowOf(t, workloadName, o.timeout())}
 	e.schedule.clock = serverClock{table: t, partition: e.row.partition, timeout: o.timeout()}
 	e.token = tokenOf(t, o.Instance)
 	return e

@@ -55,10 +55,10 @@ type GateState struct {
 
 // NewGate gives a handle on a workload's gate of that name (1 to 63 of
 // [A-Za-z0-9_.~-]); it makes no request. A name that cannot be is reported by the methods.
-func NewGate(t storage.Table, workload, name string) *Gate {
+func NewGate(t storage.Table, workloadName, name string) *Gate {
 	return &Gate{
-		name: name, err: errors.Join(checkWorkloadName(workload), checkRowName("gate", name)),
-		row: gateRowOf(t, workload, name),
+		name: name, err: errors.Join(checkWorkloadName(workloadName), checkRowName("gate", name)),
+		row: gateRowOf(t, workloadName, name),
 	}
 }
 
@@ -185,19 +185,19 @@ func (g *Gate) log() *slog.Logger {
 // Gates lists the workload's gates that were ever released or held, by name, at
 // most 1,000 of them. A row that cannot be read is part of the error, and the
 // others are listed all the same.
-func Gates(ctx context.Context, t storage.Table, workload string) ([]GateState, error) {
-	if err := checkWorkloadName(workload); err != nil {
+func Gates(ctx context.Context, t storage.Table, workloadName string) ([]GateState, error) {
+	if err := checkWorkloadName(workloadName); err != nil {
 		return nil, err
 	}
-	found, err := mustFindRows(ctx, t, storage.Query{Partition: workload + gatesPart}, maxGates)
+	found, err := mustFindRows(ctx, t, storage.Query{Partition: workloadName + gatesPart}, maxGates)
 	if err != nil {
-		return nil, fmt.Errorf("listing gates of %q: %w", workload, err)
+		return nil, fmt.Errorf("listing gates of %q: %w", workloadName, err)
 	}
 	var gates []GateState
 	var bad []error
 	for _, e := range found {
 		var v version[gateRow]
-		if _, err := gateRowOf(t, workload, e.Row).parse(e, &v); err != nil {
+		if _, err := gateRowOf(t, workloadName, e.Row).parse(e, &v); err != nil {
 			bad = append(bad, err)
 			continue
 		}

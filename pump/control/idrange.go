@@ -42,8 +42,8 @@ type IDRange struct {
 // NewIDRange gives a handle on a workload's range of that name (1 to 63 of
 // [A-Za-z0-9_.~-]); it makes no request. Size is how many numbers are reserved at
 // once, 0 for 1,000; processes may differ in it.
-func NewIDRange(t storage.Table, workload, name string, size int) (*IDRange, error) {
-	if err := errors.Join(checkWorkloadName(workload), checkRowName("id range", name)); err != nil {
+func NewIDRange(t storage.Table, workloadName, name string, size int) (*IDRange, error) {
+	if err := errors.Join(checkWorkloadName(workloadName), checkRowName("id range", name)); err != nil {
 		return nil, err
 	}
 	if size < 0 {
@@ -52,7 +52,7 @@ func NewIDRange(t storage.Table, workload, name string, size int) (*IDRange, err
 	if size == 0 {
 		size = defaultIDs
 	}
-	return &IDRange{row: idRowOf(t, workload, name), size: uint64(size)}, nil
+	return &IDRange{row: idRowOf(t, workloadName, name), size: uint64(size)}, nil
 }
 
 // Next gives a number that nobody else gets. If none is in hand it reserves a

@@ -61,9 +61,9 @@ type Sums struct {
 
 // ReadSums is ReadProgress for every live run. It adds up while it reads, so a run takes some fifty bytes, however
 // many segments there are.
-func ReadSums(ctx context.Context, t storage.Table, workload string, segments int) (*Sums, error) {
+func ReadSums(ctx context.Context, t storage.Table, workloadName string, segments int) (*Sums, error) {
 	sums := &Sums{Runs: map[codec.RunID]RunSum{}}
-	damage, err := readCountsOf(ctx, t, workload, segments, func(segment int, c *headCounts) {
+	damage, err := readCountsOf(ctx, t, workloadName, segments, func(segment int, c *headCounts) {
 		use := LedgerUse{Segment: uint32(segment), Pages: c.pages, Bytes: int(c.booked)}
 		_ = readRunCounts(c.counts, func(id codec.RunID, done, quarantined uint64) {
 			use.Runs++

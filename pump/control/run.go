@@ -129,12 +129,12 @@ func (r *Runs) Create(ctx context.Context, run Run) error {
 	if err := r.note(ctx, run); err != nil {
 		return fmt.Errorf("run %s: %w", run.ID, err)
 	}
-	row := r.row(run.ID)
-	row.beside = []storage.Write{r.live(run)}
-	_, err = row.tryWrite(ctx, version[Run]{}, run)
+	stored := r.row(run.ID)
+	stored.beside = []storage.Write{r.live(run)}
+	_, err = stored.tryWrite(ctx, version[Run]{}, run)
 	if errors.Is(err, errLost) {
 		var v version[Run]
-		v, err = row.mustRead(ctx)
+		v, err = stored.mustRead(ctx)
 		if err == nil && (v.absent() || !sameRun(v.value, run)) {
 			err = fmt.Errorf("%w: it exists with other content", ErrRunState)
 		}
@@ -382,9 +382,9 @@ func (r *Runs) Over(ctx context.Context, id codec.RunID, note string) error {
 func (r *Runs) change(ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	row := r.row(id)
+	stored := r.row(id)
 	for {
-		v, err := row.mustRead(ctx)
+		v, err := stored.mustRead(ctx)
 		if err == nil && v.absent() {
 			err = ErrNoRun
 		}
@@ -394,8 +394,8 @@ func (r *Runs) change(ctx context.Context, doing string, id codec.RunID, apply f
 		}
 		if err == nil && !done {
 			// One transaction: who lists what lives sees each change.
-			row.beside = []storage.Write{r.live(next)}
-			_, err = row.tryWrite(ctx, v, next)
+			stored.beside = []storage.Write{r.live(next)}
+			_, err = stored.tryWrite(ctx, v, next)
 		}
 		if errors.Is(err, errLost) {
 			continue

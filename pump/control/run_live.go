@@ -272,7 +272,7 @@ func (r *Runs) beatRow(id codec.RunID) row[liveBeat] {
 func (r *Runs) Beat(ctx context.Context, id codec.RunID, said Pulse) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	row := r.beatRow(id)
+	mine := r.beatRow(id)
 	r.beats.mu.Lock()
 	v := r.beats.rows[id]
 	r.beats.mu.Unlock()
@@ -281,7 +281,7 @@ func (r *Runs) Beat(ctx context.Context, id codec.RunID, said Pulse) error {
 		next.beats, next.Pulse = next.beats+1, said
 		err := errLost
 		if !v.absent() {
-			v, err = row.tryWrite(ctx, v, next)
+			v, err = mine.tryWrite(ctx, v, next)
 		}
 		if errors.Is(err, errLost) {
 			v, err = r.beatAgain(ctx, id)

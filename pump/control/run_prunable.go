@@ -101,13 +101,13 @@ func (r *Runs) SetPrunable(ctx context.Context, p Prunable) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	p = p.bounded()
-	row := r.prunableRow()
-	v, err := row.mustRead(ctx)
+	stored := r.prunableRow()
+	v, err := stored.mustRead(ctx)
 	if errors.Is(err, ErrCorrupt) {
 		return err
 	}
 	if err == nil && !v.value.Equal(p) {
-		_, err = row.tryWrite(ctx, v, p)
+		_, err = stored.tryWrite(ctx, v, p)
 	}
 	if err != nil && !errors.Is(err, errLost) {
 		return fmt.Errorf("what can be pruned of %s: %w", r.workload, err)
