@@ -68,19 +68,19 @@ else
 endif
 
 chaos: ## kill and stop real processes at random for five minutes while 200,000 tasks are counted and an operator works; nothing lost, nothing twice
-	$(GO) test ./internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestChaos$$' -chaos.for 5m -chaos.tasks 200000
 
 TASKS ?= 1000000
 count: ## count TASKS (1000000) tasks while processes are killed and stopped: exactly in once, and how far off otherwise
-	$(GO) test ./internal/processtest -count 1 -v -timeout 12h -run '^TestCount(Once|AtLeastOnce)' -count.tasks $(TASKS)
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 12h -run '^TestCount(Once|AtLeastOnce)' -count.tasks $(TASKS)
 
 poison: ## one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
-	$(GO) test ./internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
 
 RUNS ?= 2400
 FOR  ?= 10m
 runs: ## send RUNS (2400) runs of one task with one key by real binaries; then a real processor under 100 runs a second FOR 10m: its memory, and what status asks for
-	$(GO) test ./internal/processtest -count 1 -v -timeout 2h -run '^TestRunsOfOneTask|^TestAProcessorOfRankZero' -runs.many $(RUNS) -runs.for $(FOR)
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestRunsOfOneTask|^TestAProcessorOfRankZero' -runs.many $(RUNS) -runs.for $(FOR)
 
 HOURS ?= 24h
 RATE  ?= 10
@@ -108,7 +108,7 @@ limits: ## measure both sides at the published limits of 1 to 100 accounts, and 
 	$(GO) test ./pump -count 1 -v -timeout 6h -run '^TestLimits' -limits
 
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
-	$(GO) test ./pump ./internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
+	$(GO) test ./pump ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
 
 lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
-	"github.com/queuepump/queuepump/pump/control"
+
+	"github.com/queuepump/queuepump/pump"
 )
 
 // Figure is one of the numbers that the pump is held to, or that stand beside them.
@@ -92,7 +93,7 @@ func (r *Results) Figures() (figures []Figure) {
 
 // binaries are the figures of the passages through both binaries.
 func (r *Results) binaries() (figures []Figure) {
-	least, once := r.through(control.DeliverAtLeastOnce), r.through(control.DeliverOnce)
+	least, once := r.through(string(pump.AtLeastOnce)), r.through(string(pump.Once))
 	if len(least) == 0 {
 		return nil
 	}

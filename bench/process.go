@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump"
 )
 
 // Passage is tasks on their whole way through both binaries: distributed first, then
@@ -50,7 +50,7 @@ func (p Passage) Run(ctx context.Context) (r PassageResult, err error) {
 	}
 	s, err := runJSON(ctx, &done, p.Processor, "run", "--config", config, "--out", os.DevNull, "--until-idle", idle.String(), "--json", "--quiet")
 	// At least once: on a machine so busy that leases end, some come again.
-	if err == nil && (done.Handled < int64(p.Lines) || p.Delivery == control.DeliverOnce && done.Recorded != int64(p.Lines)) {
+	if err == nil && (done.Handled < int64(p.Lines) || p.Delivery == string(pump.Once) && done.Recorded != int64(p.Lines)) {
 		err = fmt.Errorf("%d tasks were handled %d times, and %d recorded", p.Lines, done.Handled, done.Recorded)
 	}
 	r.Handled, r.Seconds, r.PeakBytes, r.CPUSeconds = done.Handled, done.Seconds-idle.Seconds(), s.peakBytes, s.cpuSeconds

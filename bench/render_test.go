@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump"
 )
 
 // someResults are two rounds with easy figures.
@@ -29,11 +29,11 @@ func someResults() *Results {
 		add(round+1, TunedSDK, OverTCP, 1000, 50*slow, 40*slow, 2500)
 		add(round+1, PackOne, OverTCP, 1000, 40*slow, 35*slow, 2100)
 	}
-	for _, mode := range []string{control.DeliverAtLeastOnce, control.DeliverOnce} {
+	for _, mode := range []string{string(pump.AtLeastOnce), string(pump.Once)} {
 		t := Through{Delivery: mode}
 		t.Sent = DistributionResult{Tasks: 1000, Seconds: 2, PeakBytes: 100 << 20}
 		t.Handled, t.Requests, t.Seconds, t.CPUSeconds, t.PeakBytes = 1000, 1000, 4, 3, 400<<20
-		if mode == control.DeliverOnce {
+		if mode == string(pump.Once) {
 			t.Requests, t.CPUSeconds = 1010, 6
 		}
 		r.Binaries = append(r.Binaries, t)

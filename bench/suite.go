@@ -8,7 +8,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump"
 )
 
 // Suite says what to measure. All of it is optional.
@@ -99,7 +99,7 @@ func (s Suite) throughBinaries(ctx context.Context, r *Results) error {
 		return err
 	}
 	for range s.BinaryRounds {
-		for _, mode := range []string{control.DeliverAtLeastOnce, control.DeliverOnce} {
+		for _, mode := range []string{string(pump.AtLeastOnce), string(pump.Once)} {
 			p.Delivery = mode
 			result, err := p.Run(ctx)
 			if err != nil {

@@ -11,7 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -72,15 +73,15 @@ type AccountChange struct {
 }
 
 // ListAccounts says how the workload uses each account of its map and of the
-// configuration, by name. It is control.ErrNoWorkload if the workload does not exist. A
-// configuration that says something else than what is pinned is a [*control.MismatchError]
+// configuration, by name. It is workload.ErrNoWorkload if the workload does not exist. A
+// configuration that says something else than what is pinned is a [*workload.MismatchError]
 // beside the list.
 func ListAccounts(ctx context.Context, cfg Config) ([]AccountUse, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, control.TableName)}
+	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, cluster.TableName)}
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}
@@ -217,7 +218,7 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 }
 
 // DrainAccount gives the segments of an account other homes: nothing new is put into
-// its queues once all have noticed, at most control.MapMaxAge later, and what
+// its queues once all have noticed, at most workload.MapMaxAge later, and what
 // is in them is read. It is an [*AccountError] if no other account is active.
 func DrainAccount(ctx context.Context, cfg Config, name string) (AccountChange, error) {
 	o, err := openAccounts(ctx, cfg)
@@ -240,7 +241,7 @@ func DrainAccount(ctx context.Context, cfg Config, name string) (AccountChange, 
 type accountsOf struct {
 	cfg      Config
 	fleet    *fleet
-	workload *control.Workload
+	workload *workload.Workload
 }
 
 func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
@@ -248,7 +249,7 @@ func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, control.TableName)}
+	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, cluster.TableName)}
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}
@@ -262,8 +263,8 @@ func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
 // spec is the workload that the configuration describes. The number of queues of an account for which
 // it gives none is for who makes the workload; of one that is there it would be a claim that the
 // operator did not make, and it depends on how many accounts are listed.
-func (c *Config) spec() control.WorkloadSpec {
-	s := control.WorkloadSpec{
+func (c *Config) spec() workload.Spec {
+	s := workload.Spec{
 		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == Shared, Shards: c.shards(), Delivery: string(c.Delivery),
 		Guessed: map[string]bool{},
 	}
@@ -281,7 +282,7 @@ func warnExtra(log *slog.Logger, extra []string) {
 }
 
 func (o *accountsOf) reload(ctx context.Context) error {
-	w, err := control.LoadWorkload(ctx, o.fleet.control, o.cfg.Workload)
+	w, err := workload.Load(ctx, o.fleet.control, o.cfg.Workload)
 	if err == nil && o.workload != nil {
 		err = o.workload.Replaced(w)
 	}
@@ -324,7 +325,7 @@ func withState(m *shardmap.Map, name string, state shardmap.State) (shards []sha
 
 // knownToAll refuses an account that a live member could not read or write.
 func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
-	v, err := control.LoadView(ctx, o.fleet.control, o.cfg.Workload)
+	v, err := cluster.LoadView(ctx, o.fleet.control, o.cfg.Workload)
 	if err != nil {
 		return err
 	}
@@ -353,17 +354,17 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 }
 
 // senders are the runs of live processes that are no members.
-func (o *accountsOf) senders(ctx context.Context) ([]control.LiveRun, error) {
-	live, err := control.NewRuns(o.fleet.control, o.cfg.Workload).Live(ctx)
+func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
+	live, err := workload.NewRuns(o.fleet.control, o.cfg.Workload).Live(ctx)
 	if err != nil {
 		return nil, err
 	}
-	server, _, err := control.ServerTime(ctx, o.fleet.control, o.cfg.Workload)
+	server, _, err := workload.ServerTime(ctx, o.fleet.control, o.cfg.Workload)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(live, func(l control.LiveRun) bool {
-		return l.State != control.RunOpen || len(l.Accounts) == 0 || l.Silent(server, silentBeats)
+	return slices.DeleteFunc(live, func(l workload.LiveRun) bool {
+		return l.State != workload.RunOpen || len(l.Accounts) == 0 || l.Silent(server, silentBeats)
 	}), nil
 }
 
@@ -399,7 +400,7 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, queues []sha
 func (o *accountsOf) change(ctx context.Context, name, state string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (AccountChange, error) {
 	var before *shardmap.Map // that the change was made from
 	var refused error
-	w, err := control.ChangeMap(ctx, o.fleet.control, o.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+	w, err := workload.ChangeMap(ctx, o.fleet.control, o.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		before = m
 		var shards []shardmap.Shard
 		shards, refused = change(m)
@@ -435,7 +436,7 @@ func moved(from, to *shardmap.Map) (n int) {
 
 // tell nudges all members to look at the cluster's rows. That it fails costs a beat.
 func (o *accountsOf) tell(ctx context.Context) (members, nudged int) {
-	v, err := control.LoadView(ctx, o.fleet.control, o.cfg.Workload)
+	v, err := cluster.LoadView(ctx, o.fleet.control, o.cfg.Workload)
 	if err != nil {
 		o.cfg.Log.Warn("the members could not be told; they see the new map at their next beat", "error", err)
 		return 0, 0

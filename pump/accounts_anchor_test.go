@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // madeOfTwo is a workload "town" of the first two of three accounts, made as a distributor does. It gives a start
@@ -45,7 +46,7 @@ func (w *world) drained(name string) {
 // anchorIn is the account that the anchor in an account names; empty without one.
 func (w *world) anchorIn(i int) string {
 	w.t.Helper()
-	e, err := w.cfg.Accounts[i].Storage.Table(control.TableName).Read(w.t.Context(), "town", "anchor")
+	e, err := w.cfg.Accounts[i].Storage.Table(cluster.TableName).Read(w.t.Context(), "town", "anchor")
 	if err != nil {
 		return ""
 	}
@@ -160,8 +161,8 @@ func TestAnAccountWhoseTableRefusesIsRemovedAndAdded(t *testing.T) {
 func TestTheAnchorOfAnotherMakerStays(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, _ func() error) {
 		w.drained("accountb")
-		maker := &control.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
-		if err := maker.Announce(t.Context(), w.cfg.Accounts[1].Storage.Table(control.TableName), "town"); err != nil {
+		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
+		if err := maker.Announce(t.Context(), w.cfg.Accounts[1].Storage.Table(cluster.TableName), "town"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{}); err != nil || w.anchorIn(1) != "elsewhere" {

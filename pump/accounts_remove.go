@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -19,7 +19,7 @@ import (
 // removeAfter is how long a queue must have been draining before its emptiness means
 // that it stays empty: for so long may a writer use the map from before (P6.5), and then
 // a last put that it has begun may be under way.
-const removeAfter = control.MapMaxAge + requestTimeout
+const removeAfter = workload.MapMaxAge + requestTimeout
 
 // RemoveOptions are the options of [RemoveAccount].
 type RemoveOptions struct {
@@ -143,7 +143,7 @@ func (o *accountsOf) removable(ctx context.Context, name string) (version uint64
 	}
 	// Any change of the map starts the time anew: which of them made the account
 	// drain is not kept, and a minute more does no harm.
-	server, _, err := control.ServerTime(ctx, o.fleet.control, o.cfg.Workload)
+	server, _, err := workload.ServerTime(ctx, o.fleet.control, o.cfg.Workload)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -23,8 +24,8 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 		w.cfg.Workload = "town"
 		two := w.cfg
 		two.Accounts = two.Accounts[:2]
-		f := openFleet(&two, control.TableName)
-		row, err := control.EnsureWorkload(t.Context(), f.control, two.spec())
+		f := openFleet(&two, cluster.TableName)
+		row, err := workload.Ensure(t.Context(), f.control, two.spec())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +46,7 @@ func (w *world) operator() Config {
 }
 
 // joined is a member that does nothing but beat.
-func (w *world) joined(instance string, role control.Role, report control.Report) *control.Presence {
+func (w *world) joined(instance string, role cluster.Role, report cluster.Report) *cluster.Presence {
 	w.t.Helper()
 	c := w.config(instance, w.cfg.Accounts[0].Queues)
 	c.Workload = w.cfg.Workload
@@ -53,13 +54,13 @@ func (w *world) joined(instance string, role control.Role, report control.Report
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	table := openFleet(&cfg, control.TableName).control
-	row, err := control.LoadWorkload(w.t.Context(), table, cfg.Workload)
+	table := openFleet(&cfg, cluster.TableName).control
+	row, err := workload.Load(w.t.Context(), table, cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := control.Join(w.t.Context(), row, control.PresenceOptions{
-		Instance: instance, Host: "host-of-" + instance, Version: "v1", Role: role, Report: func() control.Report { return report },
+	p, err := cluster.Join(w.t.Context(), row, cluster.Options{
+		Instance: instance, Host: "host-of-" + instance, Version: "v1", Role: role, Report: func() cluster.Report { return report },
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -71,7 +72,7 @@ func (w *world) joined(instance string, role control.Role, report control.Report
 // mapNow is the stored map.
 func (w *world) mapNow() *shardmap.Map {
 	w.t.Helper()
-	row, err := control.LoadWorkload(w.t.Context(), openFleet(&w.cfg, control.TableName).control, w.cfg.Workload)
+	row, err := workload.Load(w.t.Context(), openFleet(&w.cfg, cluster.TableName).control, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -274,7 +275,7 @@ func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 		}
 		cfg := w.operator()
 		cfg.Workload = "wrong"
-		if _, err := AddAccount(t.Context(), cfg, "accountb"); !errors.Is(err, control.ErrNoWorkload) || !strings.Contains(err.Error(), "distributor run") {
+		if _, err := AddAccount(t.Context(), cfg, "accountb"); !errors.Is(err, workload.ErrNoWorkload) || !strings.Contains(err.Error(), "distributor run") {
 			t.Error(err)
 		}
 		// What is pinned is checked before anything is done.
@@ -298,9 +299,9 @@ func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 func TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		three := []string{"accounta", "accountb", "accountc"}
-		w.joined("knows", control.RoleProcessor, control.Report{Accounts: three})
-		old := w.joined("old-1", control.RoleProcessor, control.Report{Accounts: three[:2]})
-		w.joined("old-2", control.RoleDistributor, control.Report{Accounts: three[:2]}).Leave(t.Context())
+		w.joined("knows", cluster.RoleProcessor, cluster.Report{Accounts: three})
+		old := w.joined("old-1", cluster.RoleProcessor, cluster.Report{Accounts: three[:2]})
+		w.joined("old-2", cluster.RoleDistributor, cluster.Report{Accounts: three[:2]}).Leave(t.Context())
 		e := refused(t, second(AddAccount(t.Context(), w.operator(), "accountc")), "1 of 2 live processes do not have it in their configuration: old-1;")
 		if strings.Contains(e.Problem, "knows") {
 			t.Error(e)
@@ -318,10 +319,10 @@ func TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded(t *testing.T) {
 func TestMembersAreToldOfANewMap(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		all := []string{"accounta", "accountb", "accountc"}
-		w.joined("p1", control.RoleProcessor, control.Report{Accounts: all, Admin: "10.0.0.1:80"})
-		w.joined("p2", control.RoleProcessor, control.Report{Accounts: all, Admin: "10.0.0.2:80"})
-		w.joined("hangs", control.RoleProcessor, control.Report{Accounts: all, Admin: "10.0.0.3:80"})
-		w.joined("silent", control.RoleDistributor, control.Report{Accounts: all})
+		w.joined("p1", cluster.RoleProcessor, cluster.Report{Accounts: all, Admin: "10.0.0.1:80"})
+		w.joined("p2", cluster.RoleProcessor, cluster.Report{Accounts: all, Admin: "10.0.0.2:80"})
+		w.joined("hangs", cluster.RoleProcessor, cluster.Report{Accounts: all, Admin: "10.0.0.3:80"})
+		w.joined("silent", cluster.RoleDistributor, cluster.Report{Accounts: all})
 		cfg := w.operator()
 		var mu sync.Mutex
 		var told []string

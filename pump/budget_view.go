@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
-// cluster is a view as budgets see it: who is there, and who has what to do where.
-type cluster struct {
-	view     *control.View
+// sharedView is a view as budgets see it: who is there, and who has what to do where.
+type sharedView struct {
+	view     *cluster.View
 	parties  []*party // by the view's members; then this process, if the view lacks it
 	me       int
 	accounts []sharedAccount // those that this process has
@@ -19,8 +19,8 @@ type cluster struct {
 }
 
 // clusterOf reads a view for the process of that instance, with its accounts.
-func clusterOf(v *control.View, instance string, accounts []string) *cluster {
-	c := &cluster{view: v, me: -1, tasks: sharedAccount{name: tasksShare}}
+func clusterOf(v *cluster.View, instance string, accounts []string) *sharedView {
+	c := &sharedView{view: v, me: -1, tasks: sharedAccount{name: tasksShare}}
 	for i, m := range v.Members {
 		c.parties = append(c.parties, &party{name: m.Instance, demand: m.Demand})
 		if m.Instance == instance {
@@ -39,10 +39,10 @@ func clusterOf(v *control.View, instance string, accounts []string) *cluster {
 	var putters []int
 	for i := range c.parties {
 		c.admit(i, index)
-		if i == c.me || v.Members[i].Role == control.RoleProcessor || v.Members[i].Err != nil {
+		if i == c.me || v.Members[i].Role == cluster.RoleProcessor || v.Members[i].Err != nil {
 			c.tasks.members = append(c.tasks.members, i)
 		}
-		if i < len(v.Members) && v.Members[i].Role == control.RoleDistributor {
+		if i < len(v.Members) && v.Members[i].Role == cluster.RoleDistributor {
 			putters = append(putters, i)
 		}
 	}
@@ -51,7 +51,7 @@ func clusterOf(v *control.View, instance string, accounts []string) *cluster {
 }
 
 // admit makes a member one of those who share the accounts that it has.
-func (c *cluster) admit(member int, index map[string]int) {
+func (c *sharedView) admit(member int, index map[string]int) {
 	add := func(account int) {
 		a := &c.accounts[account]
 		if n := len(a.members); n == 0 || a.members[n-1] != member { // a row may name an account twice
@@ -73,7 +73,7 @@ func (c *cluster) admit(member int, index map[string]int) {
 }
 
 // stakes says who has to do with which queue.
-func (c *cluster) stakes(index map[string]int, putters []int) {
+func (c *sharedView) stakes(index map[string]int, putters []int) {
 	m := c.view.Workload.Map
 	readers, loads := c.readers(), m.Loads()
 	owned := make([][]float64, len(c.accounts)) // segments, by account and member
@@ -119,7 +119,7 @@ func (c *cluster) stakes(index map[string]int, putters []int) {
 
 // readers says for each shard of the map how many of its segments each member
 // owns: those at home there, and those that spill into it. They are in no order.
-func (c *cluster) readers() [][]stake {
+func (c *sharedView) readers() [][]stake {
 	v, m := c.view, c.view.Workload.Map
 	out := make([][]stake, len(m.Shards))
 	if v.Owners == nil { // shared: everybody reads everything
@@ -141,7 +141,7 @@ func (c *cluster) readers() [][]stake {
 		}
 		out[shard] = append(out[shard], stake{member: member, segments: segments})
 	}
-	alive := map[control.Owner]int{} // by instance and incarnation; -1 for those who are not
+	alive := map[cluster.Owner]int{} // by instance and incarnation; -1 for those who are not
 	for s, owner := range v.Owners {
 		owner.Epoch = 0
 		at, known := alive[owner]
@@ -178,16 +178,16 @@ func (c *cluster) readers() [][]stake {
 }
 
 // find is the index of a member of the view.
-func (c *cluster) find(instance string) int {
-	i, _ := slices.BinarySearchFunc(c.view.Members, instance, func(m control.Member, name string) int { return strings.Compare(m.Instance, name) })
+func (c *sharedView) find(instance string) int {
+	i, _ := slices.BinarySearchFunc(c.view.Members, instance, func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) })
 	return i
 }
 
 // as gives the parties with the demands of another view; those that it lacks are nil.
-func (c *cluster) as(v *control.View) []*party {
+func (c *sharedView) as(v *cluster.View) []*party {
 	out := make([]*party, len(c.parties))
 	for i, p := range c.parties {
-		j, ok := slices.BinarySearchFunc(v.Members, p.name, func(m control.Member, name string) int { return strings.Compare(m.Instance, name) })
+		j, ok := slices.BinarySearchFunc(v.Members, p.name, func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) })
 		if ok {
 			out[i] = &party{name: p.name, demand: v.Members[j].Demand}
 		}
@@ -204,13 +204,13 @@ type sharing struct {
 	tasks    float64 // the limit of tasks; 0: none
 	beat     time.Duration
 
-	views  []*control.View // by age; the first is the newest that everybody has seen, if there is one
+	views  []*cluster.View // by age; the first is the newest that everybody has seen, if there is one
 	known  bool            // it is, and not the first that this process read
-	latest *cluster
+	latest *sharedView
 }
 
 // see takes a view.
-func (s *sharing) see(v *control.View) {
+func (s *sharing) see(v *cluster.View) {
 	n := len(s.views)
 	if n > 0 && v.Read.Before(s.views[n-1].Read) {
 		return

@@ -9,13 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // crowd is a cluster of processors that own the segments as planned, and of
 // distributors, on so many accounts of so many queues. Everybody asks for demand.
-func crowd(t testing.TB, processors, distributors, accounts, queues int, demand float64) *control.View {
+func crowd(t testing.TB, processors, distributors, accounts, queues int, demand float64) *cluster.View {
 	t.Helper()
 	var shards []shardmap.Shard
 	var names []string
@@ -32,31 +33,31 @@ func crowd(t testing.TB, processors, distributors, accounts, queues int, demand 
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &control.View{Workload: &control.Workload{Name: "work", Map: m}, Read: time.Now()}
-	member := func(name string, role control.Role) {
-		v.Members = append(v.Members, control.Member{
-			Instance: name, Incarnation: "i", Role: role, Report: control.Report{Accounts: names, Demand: maps.Clone(demands)},
+	v := &cluster.View{Workload: &workload.Workload{Name: "work", Map: m}, Read: time.Now()}
+	member := func(name string, role cluster.Role) {
+		v.Members = append(v.Members, cluster.Member{
+			Instance: name, Incarnation: "i", Role: role, Report: cluster.Report{Accounts: names, Demand: maps.Clone(demands)},
 		})
 	}
 	for i := range distributors {
-		member(fmt.Sprintf("d%03d", i), control.RoleDistributor)
+		member(fmt.Sprintf("d%03d", i), cluster.RoleDistributor)
 	}
 	var instances []string
 	for i := range processors {
 		instances = append(instances, fmt.Sprintf("p%03d", i))
-		member(instances[i], control.RoleProcessor)
+		member(instances[i], cluster.RoleProcessor)
 	}
-	v.Owners = make([]control.Owner, m.Segments)
+	v.Owners = make([]cluster.Owner, m.Segments)
 	for s, owner := range m.Plan(instances, slices.Repeat([]int{shardmap.Unowned}, m.Segments)) {
 		if owner >= 0 {
-			v.Owners[s] = control.Owner{Instance: instances[owner], Incarnation: "i", Epoch: 1}
+			v.Owners[s] = cluster.Owner{Instance: instances[owner], Incarnation: "i", Epoch: 1}
 		}
 	}
 	return v
 }
 
 // sharesIn are the targets of all members that have all seen the view for long enough.
-func sharesIn(v *control.View, l limits) map[string]*targets {
+func sharesIn(v *cluster.View, l limits) map[string]*targets {
 	out := map[string]*targets{}
 	for _, m := range v.Members {
 		s := sharing{instance: m.Instance, accounts: m.Accounts, limits: l, beat: testBeat}
@@ -104,7 +105,7 @@ func TestP81AllWhoSeeTheSameViewStayWithinEveryLimit(t *testing.T) {
 func TestP81AnOwnerHasNearlyAllOfAQueueThatNobodyPutsInto(t *testing.T) {
 	v := crowd(t, 16, 1, 8, 4, 2_000)
 	for i := range v.Members {
-		if v.Members[i].Role == control.RoleDistributor {
+		if v.Members[i].Role == cluster.RoleDistributor {
 			v.Members[i].Demand = nil // not the leader, or between two runs
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // idleCluster says how large a cluster is of which it is measured what it costs
@@ -163,7 +163,7 @@ func (c idleCluster) run(t *testing.T) (costs idleCosts) {
 			sc.Accounts = append(sc.Accounts, azsim.Account{Name: fmt.Sprintf("account%02d", i+1)})
 		}
 	}
-	inWorldOf(t, control.WorkloadSpec{Segments: c.segments}, c.accounts, c.queues, names, func(t *testing.T, w *world) {
+	inWorldOf(t, workload.Spec{Segments: c.segments}, c.accounts, c.queues, names, func(t *testing.T, w *world) {
 		board := &switchboard{processors: map[string]*Processor{}}
 		var watch atomic.Pointer[stopwatch] // the one in use
 		board.blocked.Store(true)           // 200 that join in 2 s have nothing to tell each other that the beats do not

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // RunProgress is how far a run is by the ledger (P3): exact, each task counted once
@@ -34,7 +35,7 @@ type SegmentLack struct {
 // It is decided here and nowhere else, and by nothing but what is recorded. A queue that
 // counts as empty proves nothing: its count is approximate, and a message that is gone was
 // done, or lost.
-func complete(sealed []uint64, p *control.RunProgress) bool {
+func complete(sealed []uint64, p *ledger.RunProgress) bool {
 	for s, n := range sealed {
 		if settledOf(p, s) != n {
 			return false
@@ -45,13 +46,13 @@ func complete(sealed []uint64, p *control.RunProgress) bool {
 
 // closable decides that a run can be closed (P3.7): it is complete, and nothing of it is in
 // quarantine, from where a task could come back.
-func closable(sealed []uint64, p *control.RunProgress) bool {
+func closable(sealed []uint64, p *ledger.RunProgress) bool {
 	_, quarantined := recorded(p)
 	return quarantined == 0 && complete(sealed, p)
 }
 
 // lacking gives the segments in which tasks are neither done nor in quarantine.
-func lacking(sealed []uint64, p *control.RunProgress) (lack []SegmentLack) {
+func lacking(sealed []uint64, p *ledger.RunProgress) (lack []SegmentLack) {
 	for s, n := range sealed {
 		if settled := settledOf(p, s); settled < n {
 			lack = append(lack, SegmentLack{uint32(s), n - settled})
@@ -62,7 +63,7 @@ func lacking(sealed []uint64, p *control.RunProgress) (lack []SegmentLack) {
 
 // settledOf is how many tasks of a segment are done or in quarantine. P may be nil:
 // nothing is recorded.
-func settledOf(p *control.RunProgress, segment int) uint64 {
+func settledOf(p *ledger.RunProgress, segment int) uint64 {
 	if p == nil || segment >= len(p.Done) {
 		return 0
 	}
@@ -70,7 +71,7 @@ func settledOf(p *control.RunProgress, segment int) uint64 {
 }
 
 // recorded is how many tasks are done and in quarantine in all segments.
-func recorded(p *control.RunProgress) (done, quarantined uint64) {
+func recorded(p *ledger.RunProgress) (done, quarantined uint64) {
 	if p == nil {
 		return 0, 0
 	}
@@ -83,30 +84,30 @@ func recorded(p *control.RunProgress) (done, quarantined uint64) {
 
 // checkRecorded finds a segment of which more is recorded than was sealed: the sealed
 // counts are not this run's, or the ledger is damaged. Nothing can be concluded of it.
-func checkRecorded(sealed []uint64, p *control.RunProgress) error {
+func checkRecorded(sealed []uint64, p *ledger.RunProgress) error {
 	for s, n := range sealed {
 		if settled := settledOf(p, s); settled > n {
-			return fmt.Errorf("segment %d: %w: %d of %d", s, control.ErrOverfull, settled, n)
+			return fmt.Errorf("segment %d: %w: %d of %d", s, workload.ErrOverfull, settled, n)
 		}
 	}
 	if p != nil && len(p.Done) != len(sealed) {
-		return fmt.Errorf("%w: it was sealed with %d segments, and the workload has %d", control.ErrOverfull, len(sealed), len(p.Done))
+		return fmt.Errorf("%w: it was sealed with %d segments, and the workload has %d", workload.ErrOverfull, len(sealed), len(p.Done))
 	}
 	return nil
 }
 
 // progressOf is what the ledger and the run's row say together. Of a closed run the
 // ledger may know nothing any more: all of it is done.
-func progressOf(run *control.Run, done, quarantined uint64) RunProgress {
+func progressOf(run *workload.Run, done, quarantined uint64) RunProgress {
 	r := RunProgress{Done: done, Quarantined: quarantined}
 	switch run.State {
-	case control.RunClosed:
+	case workload.RunClosed:
 		// Of one that was closed with tasks in quarantine it knows those that still are.
 		if run.Rest == 0 {
 			r.Quarantined = 0
 		}
 		r.Done = run.Tasks - min(run.Tasks, r.Quarantined)
-	case control.RunSealed:
+	case workload.RunSealed:
 	default:
 		return r
 	}

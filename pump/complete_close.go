@@ -12,7 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // How often runs are looked at that may be done with: seldom while nothing is to be done, and until
@@ -55,17 +56,17 @@ type closer struct {
 	once     bool // the ledger records what is done
 	retain   time.Duration
 	fleet    *fleet
-	runs     *control.Runs
+	runs     *workload.Runs
 	log      *slog.Logger
 	retired  retired
 
 	known  map[RunID]*observed // runs that live, or that only the ledger knows
 	looked time.Time           // when the last pass saw what lives
 	summed time.Time           // and the ledger
-	sums   *control.Sums       // nil: it was not read in this pass
-	use    control.LedgerUse   // when it was read last
+	sums   *ledger.Sums        // nil: it was not read in this pass
+	use    ledger.Use          // when it was read last
 	warned time.Time           // of pressure
-	listed control.Prunable    // as this process wrote it last
+	listed workload.Prunable   // as this process wrote it last
 	wrote  bool
 	told   ends
 	// far learns how far the queues are read, horizon is what it said in this pass.
@@ -80,10 +81,10 @@ type closer struct {
 
 // observed is what was seen of a run, look after look.
 type observed struct {
-	live    control.LiveRun
+	live    workload.LiveRun
 	listed  bool // in this pass
-	sum     control.RunSum
-	tally   control.Tally
+	sum     workload.RunSum
+	tally   workload.Tally
 	tallied bool
 	// silent is for how long the row was the same, quiet for how long nothing was met or recorded while the
 	// queues were read beyond the last sign of it, as far as somebody looked.
@@ -94,10 +95,10 @@ type observed struct {
 	refreshed   time.Time
 }
 
-func newCloser(cfg *Config, f *fleet, w *control.Workload) *closer {
+func newCloser(cfg *Config, f *fleet, w *workload.Workload) *closer {
 	return &closer{
-		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == control.DeliverOnce, retain: cfg.Retention,
-		fleet: f, runs: control.NewRuns(f.control, cfg.Workload), log: cfg.Log, known: map[RunID]*observed{}, absent: map[RunID]time.Time{}, unfinished: new(atomic.Int64),
+		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
+		fleet: f, runs: workload.NewRuns(f.control, cfg.Workload), log: cfg.Log, known: map[RunID]*observed{}, absent: map[RunID]time.Time{}, unfinished: new(atomic.Int64),
 	}
 }
 
@@ -144,16 +145,16 @@ func (c *closer) pass(ctx context.Context) (more bool, err error) {
 }
 
 // sum reads the ledger if that is worth it. Damage is about some segments only.
-func (c *closer) sum(ctx context.Context, live []control.LiveRun) (damage, err error) {
+func (c *closer) sum(ctx context.Context, live []workload.LiveRun) (damage, err error) {
 	c.sums = nil
 	worth := c.once && time.Since(c.summed) >= sumsEvery
 	for i := range live {
-		worth = worth || c.once && live[i].State != control.RunOpen
+		worth = worth || c.once && live[i].State != workload.RunOpen
 	}
 	if !worth {
 		return nil, nil
 	}
-	sums, err := control.ReadSums(ctx, c.fleet.control, c.workload, c.segments)
+	sums, err := ledger.ReadSums(ctx, c.fleet.control, c.workload, c.segments)
 	if sums == nil {
 		return nil, err
 	}
@@ -173,20 +174,20 @@ func (c *closer) warn() {
 }
 
 // useAttrs says in the log how much of its bounds a segment uses.
-func useAttrs(use control.LedgerUse) []any {
+func useAttrs(use ledger.Use) []any {
 	return []any{
-		"segment", use.Segment, "runs", use.Runs, "runs_most", control.MaxLiveRuns, "pages", use.Pages, "pages_most", control.MaxPages,
-		"bytes", use.Bytes, "bytes_most", control.MaxBytes, "foreign", use.Foreign, "foreign_most", control.MaxForeign,
+		"segment", use.Segment, "runs", use.Runs, "runs_most", ledger.MaxLiveRuns, "pages", use.Pages, "pages_most", ledger.MaxPages,
+		"bytes", use.Bytes, "bytes_most", ledger.MaxBytes, "foreign", use.Foreign, "foreign_most", ledger.MaxForeign,
 	}
 }
 
 // pressed reports whether a segment is near a bound.
 func (c *closer) pressed() bool { return pressed(c.use) }
 
-func pressed(use control.LedgerUse) bool { return use.Fullest() >= pressure }
+func pressed(use ledger.Use) bool { return use.Fullest() >= pressure }
 
 // observe notes what is the same as in the last look.
-func (c *closer) observe(live []control.LiveRun, gap time.Duration) {
+func (c *closer) observe(live []workload.LiveRun, gap time.Duration) {
 	for _, k := range c.known {
 		k.listed = false
 	}
@@ -237,7 +238,7 @@ func (c *closer) isQuiet(k *observed) bool {
 }
 
 // patience is how long an open run may be without a beat.
-func (c *closer) patience(l *control.LiveRun) time.Duration {
+func (c *closer) patience(l *workload.LiveRun) time.Duration {
 	switch {
 	case c.pressed():
 		return silentBeats*l.Beat + abandonPressed
@@ -250,7 +251,7 @@ func (c *closer) patience(l *control.LiveRun) time.Duration {
 // quietFor is how long nothing of a run must happen until it is over.
 func (c *closer) quietFor() time.Duration { return quietFor(c.use) }
 
-func quietFor(use control.LedgerUse) time.Duration {
+func quietFor(use ledger.Use) time.Duration {
 	if pressed(use) {
 		return overPressed
 	}
@@ -287,8 +288,8 @@ type closing struct {
 	c       *closer
 	damaged bool // what the ledger has is not known of all segments
 	todo    []func(context.Context) error
-	forget  []control.LiveRun
-	list    control.Prunable
+	forget  []workload.LiveRun
+	list    workload.Prunable
 	more    bool
 	mu      sync.Mutex // guards c.absent while things are done
 }
@@ -296,7 +297,7 @@ type closing struct {
 func (w *closing) do(f func(context.Context) error) { w.todo = append(w.todo, f) }
 
 // judge decides what is to be done about a run that lives.
-func (w *closing) judge(l *control.LiveRun) {
+func (w *closing) judge(l *workload.LiveRun) {
 	c, k := w.c, w.c.known[l.ID]
 	if l.Err != nil || time.Since(k.refreshed) >= refreshRuns {
 		k.refreshed = time.Now()
@@ -304,21 +305,21 @@ func (w *closing) judge(l *control.LiveRun) {
 		return
 	}
 	switch {
-	case l.State == control.RunOpen:
+	case l.State == workload.RunOpen:
 		if k.silent >= c.patience(l) {
 			w.do(func(ctx context.Context) error { return c.abandon(ctx, l, k) })
 		}
 	case !c.once:
 		w.forget = append(w.forget, *l) // nobody knows what is done of it
 	case c.sums == nil:
-	case l.State == control.RunSealed:
+	case l.State == workload.RunSealed:
 		if k.sum.Done+k.sum.Quarantined >= l.Tasks {
 			w.do(func(ctx context.Context) error { return c.close(ctx, l, k) })
 		}
-	case l.State == control.RunClosed, l.Over:
+	case l.State == workload.RunClosed, l.Over:
 		w.done(l)
 	default:
-		if l.State == control.RunEnded {
+		if l.State == workload.RunEnded {
 			w.list.Ended = append(w.list.Ended, l.ID)
 		}
 		if !k.tallied || c.isQuiet(k) {
@@ -330,7 +331,7 @@ func (w *closing) judge(l *control.LiveRun) {
 }
 
 // done is for runs that are closed or over: the owners of segments forget them, and then so do we.
-func (w *closing) done(l *control.LiveRun) {
+func (w *closing) done(l *workload.LiveRun) {
 	_, recorded := w.c.sums.Runs[l.ID]
 	switch {
 	case !recorded && !w.damaged:
@@ -371,7 +372,7 @@ func (w *closing) strangers() {
 // adopt puts a run among those that live. One without a row is observed, and said once.
 func (w *closing) adopt(ctx context.Context, id RunID) error {
 	_, err := w.c.runs.Adopt(ctx, id)
-	if errors.Is(err, control.ErrNoRun) {
+	if errors.Is(err, workload.ErrNoRun) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.c.absent[id] = time.Now()
@@ -450,7 +451,7 @@ func (r *endedRuns) tell(log func(string, ...any), what string) {
 }
 
 // write tells the owners of segments which runs are done with.
-func (c *closer) write(ctx context.Context, list control.Prunable) error {
+func (c *closer) write(ctx context.Context, list workload.Prunable) error {
 	if c.wrote && list.Equal(c.listed) {
 		return nil
 	}
@@ -461,7 +462,7 @@ func (c *closer) write(ctx context.Context, list control.Prunable) error {
 	return err
 }
 
-func (c *closer) abandon(ctx context.Context, l *control.LiveRun, k *observed) error {
+func (c *closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) error {
 	const note = "its client beats no more; what was put of it is done as ever, and its source can be sent to the end with: distributor repair"
 	if err := c.runs.Abandon(ctx, l.ID, note); err != nil {
 		return err
@@ -472,10 +473,10 @@ func (c *closer) abandon(ctx context.Context, l *control.LiveRun, k *observed) e
 }
 
 // close closes a run of which enough is done.
-func (c *closer) close(ctx context.Context, l *control.LiveRun, k *observed) error {
+func (c *closer) close(ctx context.Context, l *workload.LiveRun, k *observed) error {
 	err := c.runs.CloseSummed(ctx, l.ID, k.sum)
 	switch {
-	case errors.Is(err, control.ErrRunState):
+	case errors.Is(err, workload.ErrRunState):
 		return nil // it is closed by now, or ended
 	case err != nil:
 		return err
@@ -486,12 +487,12 @@ func (c *closer) close(ctx context.Context, l *control.LiveRun, k *observed) err
 }
 
 // over ends a run of which nothing was met for long enough.
-func (c *closer) over(ctx context.Context, l *control.LiveRun, k *observed) error {
-	tallies, err := control.Tallies(ctx, c.fleet.control, c.workload, l.ID)
+func (c *closer) over(ctx context.Context, l *workload.LiveRun, k *observed) error {
+	tallies, err := workload.Tallies(ctx, c.fleet.control, c.workload, l.ID)
 	if err != nil {
 		return err
 	}
-	var sum control.Tally
+	var sum workload.Tally
 	for _, t := range tallies {
 		sum = sum.Add(t)
 	}
@@ -502,7 +503,7 @@ func (c *closer) over(ctx context.Context, l *control.LiveRun, k *observed) erro
 	}
 	note := "nothing of it was met or recorded for " + k.quiet.Round(time.Second).String()
 	switch err := c.runs.Over(ctx, l.ID, note); {
-	case errors.Is(err, control.ErrRunState):
+	case errors.Is(err, workload.ErrRunState):
 		return nil
 	case err != nil:
 		return err

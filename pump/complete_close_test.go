@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 func (w *world) closer(instance string) *closer {
@@ -15,8 +16,8 @@ func (w *world) closer(instance string) *closer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := openFleet(&cfg, control.TableName)
-	row, err := control.LoadWorkload(w.t.Context(), f.control, cfg.Workload)
+	f := openFleet(&cfg, cluster.TableName)
+	row, err := workload.Load(w.t.Context(), f.control, cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -34,13 +35,13 @@ func (c *closer) mustPass(t *testing.T) (more bool) {
 }
 
 // sealedRun makes the row of a sealed run with so many tasks in each of the first segments.
-func (w *world) sealedRun(tasks ...uint64) control.Run {
+func (w *world) sealedRun(tasks ...uint64) workload.Run {
 	w.t.Helper()
 	id := w.newRun()
 	counts := make([]uint64, w.segments())
 	copy(counts, tasks)
-	f := openFleet(&w.cfg, control.TableName)
-	if err := control.NewRuns(f.control, w.cfg.Workload).Seal(w.t.Context(), id, counts); err != nil {
+	f := openFleet(&w.cfg, cluster.TableName)
+	if err := workload.NewRuns(f.control, w.cfg.Workload).Seal(w.t.Context(), id, counts); err != nil {
 		w.t.Fatal(err)
 	}
 	return w.runRow(id)
@@ -61,8 +62,8 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		if _, err := c.pass(t.Context()); err == nil {
 			t.Error("nothing is said of the run of which more is recorded than it has")
 		}
-		for what, want := range map[RunID]control.RunState{
-			done.ID: control.RunClosed, poisoned.ID: control.RunClosed, behind.ID: control.RunSealed, divided.ID: control.RunSealed, open: control.RunOpen,
+		for what, want := range map[RunID]workload.RunState{
+			done.ID: workload.RunClosed, poisoned.ID: workload.RunClosed, behind.ID: workload.RunSealed, divided.ID: workload.RunSealed, open: workload.RunOpen,
 		} {
 			if row := w.runRow(what); row.State != want {
 				t.Errorf("a run is %s, want %s", row.State, want)
@@ -70,15 +71,15 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		}
 		// What was missing is done, and what was open is sealed.
 		s.record(behind.ID, sets(3, 2), nil)
-		f := openFleet(&w.cfg, control.TableName)
+		f := openFleet(&w.cfg, cluster.TableName)
 		counts := make([]uint64, w.segments())
 		counts[0], counts[1] = 3, 2
-		if err := control.NewRuns(f.control, "work").Seal(t.Context(), open, counts); err != nil {
+		if err := workload.NewRuns(f.control, "work").Seal(t.Context(), open, counts); err != nil {
 			t.Fatal(err)
 		}
 		_, _ = c.pass(t.Context())
 		for _, id := range []RunID{behind.ID, open} {
-			if row := w.runRow(id); row.State != control.RunClosed {
+			if row := w.runRow(id); row.State != workload.RunClosed {
 				t.Errorf("a run is %s", row.State)
 			}
 		}
@@ -104,7 +105,7 @@ func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
 			t.Error("what was closed is still in the ledger, and nothing more is said to be done")
 		}
 		for _, id := range ids {
-			if row := w.runRow(id); row.State != control.RunClosed {
+			if row := w.runRow(id); row.State != workload.RunClosed {
 				t.Fatalf("a run is %s after one pass", row.State)
 			}
 		}
@@ -148,7 +149,7 @@ func TestRunsOfProgramsOfBeforeAreClosedToo(t *testing.T) {
 			c.mustPass(t)
 			time.Sleep(sumsEvery)
 		}
-		if row := w.runRow(run.ID); row.State != control.RunClosed {
+		if row := w.runRow(run.ID); row.State != workload.RunClosed {
 			t.Errorf("it is %s", row.State)
 		}
 	})
@@ -156,12 +157,12 @@ func TestRunsOfProgramsOfBeforeAreClosedToo(t *testing.T) {
 
 func TestARunWithoutTasksIsClosedAtOnce(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		if row := w.distributed(0); row.State != control.RunClosed {
+		if row := w.distributed(0); row.State != workload.RunClosed {
 			t.Errorf("it is %s", row.State)
 		}
 	})
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		if row := w.distributed(0); row.State != control.RunSealed {
+		if row := w.distributed(0); row.State != workload.RunSealed {
 			t.Errorf("at-least-once: it is %s, and nobody knows what is done", row.State)
 		}
 	})
@@ -180,7 +181,7 @@ func TestTheLeaderClosesRunsWhileItHasNothingToDistribute(t *testing.T) {
 		row := w.runRow(run.Run)
 		s.record(run.Run, below(row.Sealed), nil)
 		time.Sleep(3 * closeEvery)
-		if row = w.runRow(run.Run); row.State != control.RunClosed {
+		if row = w.runRow(run.Run); row.State != workload.RunClosed {
 			t.Errorf("the run is %s", row.State)
 		}
 		for _, d := range all {
@@ -202,7 +203,7 @@ func TestTheFirstProcessorClosesRuns(t *testing.T) {
 			all = append(all, w.start(w.processorOf(fmt.Sprintf("p%d", i), &h, ProcessorOptions{})))
 		}
 		time.Sleep(3 * closeEvery)
-		if row := w.runRow(run.ID); row.State != control.RunClosed {
+		if row := w.runRow(run.ID); row.State != workload.RunClosed {
 			t.Errorf("the run is %s", row.State)
 		}
 		for _, s := range all {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // horizonSlack is what the ages of rows may be wrong by, which the closer learns from stamps of the service.
@@ -28,7 +28,7 @@ type horizons struct {
 
 // look gives the horizon by a view of the cluster. A segment counts from when it was last seen with a processor
 // that says how far it reads: one that has no owner, or one of an older version, holds the horizon back.
-func (h *horizons) look(v *control.View, segments int) horizon {
+func (h *horizons) look(v *cluster.View, segments int) horizon {
 	shared := v.Workload != nil && v.Workload.Shared
 	if shared {
 		segments = 1
@@ -42,7 +42,7 @@ func (h *horizons) look(v *control.View, segments int) horizon {
 	for i := range v.Members {
 		m := &v.Members[i]
 		switch {
-		case m.Role != control.RoleProcessor && m.Err == nil || m.Silent(stamp):
+		case m.Role != cluster.RoleProcessor && m.Err == nil || m.Silent(stamp):
 			continue
 		case m.Err != nil || m.Unread == 0:
 			silent = m.Instance
@@ -86,7 +86,7 @@ func (h *horizons) look(v *control.View, segments int) horizon {
 const neverRead = 1e8
 
 // horizonBy makes the way in which a closer learns the horizon.
-func (c *closer) horizonBy(view func(context.Context) (*control.View, error)) {
+func (c *closer) horizonBy(view func(context.Context) (*cluster.View, error)) {
 	h := &horizons{}
 	c.far = func(ctx context.Context) (horizon, error) {
 		v, err := view(ctx)

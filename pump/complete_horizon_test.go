@@ -7,7 +7,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -21,7 +22,7 @@ func (c *closer) readAll() *closer {
 func (w *world) lonely(id byte, segment uint32) RunID {
 	w.t.Helper()
 	run := RunID{0xab, 15: id}
-	if err := w.allRuns().Create(w.t.Context(), control.Run{ID: run, Mode: "client", Beat: 15 * time.Second}); err != nil {
+	if err := w.allRuns().Create(w.t.Context(), workload.Run{ID: run, Mode: "client", Beat: 15 * time.Second}); err != nil {
 		w.t.Fatal(err)
 	}
 	account, queue := w.home(segment)
@@ -42,9 +43,9 @@ func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.lonely(1, 7)
 		c := w.closer("c")
-		c.horizonBy(func(context.Context) (*control.View, error) { return w.look(), nil })
+		c.horizonBy(func(context.Context) (*cluster.View, error) { return w.look(), nil })
 		w.closesFor(c, 3*time.Hour)
-		if row := w.runRow(run); row.State != control.RunAbandoned {
+		if row := w.runRow(run); row.State != workload.RunAbandoned {
 			t.Errorf("after three hours without a processor it is %s: %s", row.State, row.Note)
 		}
 		if w.logged("do not end yet") == 0 {
@@ -54,11 +55,11 @@ func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
 		p := w.start(w.processor(h, ProcessorOptions{}))
 		w.within(time.Minute, "the task is handled", func() bool { return h.tasks() == 1 })
 		w.closesFor(c, 30*time.Minute)
-		if row := w.runRow(run); row.State != control.RunAbandoned {
+		if row := w.runRow(run); row.State != workload.RunAbandoned {
 			t.Errorf("half an hour after its task was handled it is %s", row.State)
 		}
 		w.closesFor(c, 2*time.Hour)
-		if row := w.runRow(run); row.State != control.RunEnded || !row.Over {
+		if row := w.runRow(run); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("two and a half hours after its last task was handled it is %s", row.State)
 		}
 		p.end()
@@ -81,7 +82,7 @@ func TestARunIsNotOverWhileItsTasksWaitInADeepBacklog(t *testing.T) {
 		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, time.Minute) }}
 		p := w.start(w.processor(h, ProcessorOptions{Concurrency: 1}))
 		w.within(before*time.Minute+time.Hour, "all are handled", func() bool { return h.tasks() == before+1 })
-		if row := w.runRow(run); row.State != control.RunAbandoned {
+		if row := w.runRow(run); row.State != workload.RunAbandoned {
 			t.Errorf("when its task is handled it is %s", row.State)
 		}
 		time.Sleep(150 * time.Minute)
@@ -89,7 +90,7 @@ func TestARunIsNotOverWhileItsTasksWaitInADeepBacklog(t *testing.T) {
 		if n := len(w.poisoned("accounta")); n > 0 {
 			t.Errorf("%d messages are in quarantine", n)
 		}
-		if row := w.runRow(run); row.State != control.RunEnded || !row.Over {
+		if row := w.runRow(run); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("two and a half hours later it is %s", row.State)
 		}
 	})
@@ -107,7 +108,7 @@ func TestARunIsNotOverWhileItsTaskIsPutBackForHours(t *testing.T) {
 		}}
 		p := w.start(w.processor(h, ProcessorOptions{}))
 		w.within(4*time.Hour, "it is handled again", func() bool { return h.deliveries() == 2 })
-		if row := w.runRow(run); row.State != control.RunAbandoned {
+		if row := w.runRow(run); row.State != workload.RunAbandoned {
 			t.Errorf("when its task comes back it is %s", row.State)
 		}
 		p.end()
@@ -126,7 +127,7 @@ func TestARunIsNotOverWhileItsQueueIsDark(t *testing.T) {
 		h := &seen{}
 		p := w.start(w.processor(h, ProcessorOptions{}))
 		time.Sleep(3 * time.Hour)
-		if row := w.runRow(run); row.State != control.RunAbandoned {
+		if row := w.runRow(run); row.State != workload.RunAbandoned {
 			t.Errorf("while its queue is dark it is %s", row.State)
 		}
 		if w.logged("queue "+account+"/"+queue+", which p reads") == 0 {
@@ -135,7 +136,7 @@ func TestARunIsNotOverWhileItsQueueIsDark(t *testing.T) {
 		dark.Remove()
 		w.within(time.Minute, "its task is handled", func() bool { return h.tasks() == 1 })
 		time.Sleep(150 * time.Minute) // what was noted of it is looked at after the first quiet hour
-		if row := w.runRow(run); row.State != control.RunEnded || !row.Over {
+		if row := w.runRow(run); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("two and a half hours later it is %s", row.State)
 		}
 		p.end()
@@ -147,15 +148,15 @@ func TestARunIsNotOverWhileItsQueueIsDark(t *testing.T) {
 func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 	start := time.Now()
 	stamp := time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC)
-	processor := func(name string, unread float64, holds byte) control.Member {
-		return control.Member{
-			Instance: name, Role: control.RoleProcessor, Beat: stamp, Dead: time.Minute, Holds: control.SegmentSet{holds},
-			Report: control.Report{Queues: 1, Unread: unread, UnreadQueue: "a/" + name},
+	processor := func(name string, unread float64, holds byte) cluster.Member {
+		return cluster.Member{
+			Instance: name, Role: cluster.RoleProcessor, Beat: stamp, Dead: time.Minute, Holds: cluster.SegmentSet{holds},
+			Report: cluster.Report{Queues: 1, Unread: unread, UnreadQueue: "a/" + name},
 		}
 	}
 	var h horizons
-	look := func(after time.Duration, members ...control.Member) (behind time.Duration, by string) {
-		found := h.look(&control.View{Members: members, Read: start.Add(after)}, 8)
+	look := func(after time.Duration, members ...cluster.Member) (behind time.Duration, by string) {
+		found := h.look(&cluster.View{Members: members, Read: start.Add(after)}, 8)
 		if found.at.IsZero() {
 			return -1, found.by
 		}
@@ -171,21 +172,21 @@ func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		after   time.Duration
-		members []control.Member
+		members []cluster.Member
 		behind  time.Duration
 		by      string
 	}{
-		{"half of the segments were never held", 0, []control.Member{one}, -1, "segment 4, which no processor holds"},
-		{"all are read", time.Minute, []control.Member{one, two}, 30 * time.Second, "queue a/two, which two reads"},
-		{"a beat is old", time.Minute, []control.Member{one, late}, 40 * time.Second, "queue a/two, which two reads"},
-		{"a queue was never read", time.Minute, []control.Member{one, never}, -1, "queue a/two, which two reads"},
-		{"a processor is dead", time.Hour, []control.Member{one, gone}, 59 * time.Minute, "segment 4, which no processor holds"},
+		{"half of the segments were never held", 0, []cluster.Member{one}, -1, "segment 4, which no processor holds"},
+		{"all are read", time.Minute, []cluster.Member{one, two}, 30 * time.Second, "queue a/two, which two reads"},
+		{"a beat is old", time.Minute, []cluster.Member{one, late}, 40 * time.Second, "queue a/two, which two reads"},
+		{"a queue was never read", time.Minute, []cluster.Member{one, never}, -1, "queue a/two, which two reads"},
+		{"a processor is dead", time.Hour, []cluster.Member{one, gone}, 59 * time.Minute, "segment 4, which no processor holds"},
 		{
 			"a processor of before", 2 * time.Hour,
-			[]control.Member{one, before},
+			[]cluster.Member{one, before},
 			119 * time.Minute, "segment 4, which no processor of this version holds; two has another",
 		},
-		{"all are read again", 3 * time.Hour, []control.Member{one, two}, 30 * time.Second, "queue a/two, which two reads"},
+		{"all are read again", 3 * time.Hour, []cluster.Member{one, two}, 30 * time.Second, "queue a/two, which two reads"},
 		{"nobody is there", 4 * time.Hour, nil, time.Hour, "segment 0, which no processor holds"},
 	} {
 		if behind, by := look(c.after, c.members...); behind != c.behind || by != c.by {
@@ -199,17 +200,17 @@ func TestTheHorizonOfAWorkloadWithoutOwnersIsThatOfTheProcessorsThatPoll(t *test
 	start := time.Now()
 	stamp := time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC)
 	var h horizons
-	look := func(after time.Duration, members ...control.Member) (behind time.Duration) {
-		v := &control.View{Members: members, Read: start.Add(after), Workload: &control.Workload{Shared: true}}
+	look := func(after time.Duration, members ...cluster.Member) (behind time.Duration) {
+		v := &cluster.View{Members: members, Read: start.Add(after), Workload: &workload.Workload{Shared: true}}
 		found := h.look(v, 8)
 		if found.at.IsZero() {
 			return -1
 		}
 		return start.Add(after - horizonSlack).Sub(found.at)
 	}
-	polls := control.Member{
-		Instance: "p", Role: control.RoleProcessor, Beat: stamp, Dead: time.Minute,
-		Report: control.Report{Queues: 2, Unread: 5, UnreadQueue: "a/q"},
+	polls := cluster.Member{
+		Instance: "p", Role: cluster.RoleProcessor, Beat: stamp, Dead: time.Minute,
+		Report: cluster.Report{Queues: 2, Unread: 5, UnreadQueue: "a/q"},
 	}
 	if behind := look(0); behind != -1 {
 		t.Errorf("without a processor it is %v behind, and should not be known", behind)

@@ -5,38 +5,40 @@ import (
 	"slices"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // atWork names the distributor of an open run if it seems to be alive: by the stamps of
 // one server's clock, which is good enough, because nothing is lost by a mistake. Were a
 // live one overlooked, two would put the same tasks under the same identities and seal with
 // the same counts.
-func atWork(ctx context.Context, cfg *Config, f *fleet, run *control.Run, lease time.Duration) (instance string, err error) {
-	v, err := control.LoadView(ctx, f.control, cfg.Workload)
+func atWork(ctx context.Context, cfg *Config, f *fleet, run *workload.Run, lease time.Duration) (instance string, err error) {
+	v, err := cluster.LoadView(ctx, f.control, cfg.Workload)
 	if err != nil {
 		return "", err
 	}
-	server, local, err := control.ServerTime(ctx, f.control, cfg.Workload)
+	server, local, err := workload.ServerTime(ctx, f.control, cfg.Workload)
 	if err != nil {
 		return "", err
 	}
 	now := server.Add(time.Since(local))
-	e, err := control.NewElection(f.control, cfg.Workload, control.ElectionOptions{Instance: cfg.Instance}).Status(ctx)
+	e, err := election.New(f.control, cfg.Workload, election.Options{Instance: cfg.Instance}).Status(ctx)
 	if err != nil {
 		return "", err
 	}
 	if e.Run == run.ID {
-		if e.Phase == control.Running && e.Leader != "" && now.Sub(e.Changed) <= lease*5/4 {
+		if e.Phase == election.Running && e.Leader != "" && now.Sub(e.Changed) <= lease*5/4 {
 			return e.Leader, nil
 		}
 		return "", nil
 	}
-	i := slices.IndexFunc(v.Members, func(m control.Member) bool { return m.Instance == run.Instance && m.Role == control.RoleDistributor })
+	i := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Instance == run.Instance && m.Role == cluster.RoleDistributor })
 	if i >= 0 && !v.Members[i].Silent(now) {
 		return run.Instance, nil
 	}
-	l, ok, err := control.NewRuns(f.control, cfg.Workload).LiveOf(ctx, run.ID)
+	l, ok, err := workload.NewRuns(f.control, cfg.Workload).LiveOf(ctx, run.ID)
 	if err == nil && ok && run.Mode == modeClient && !l.Silent(now, silentBeats) {
 		return run.Instance, nil
 	}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // How often it is looked for rows that are older than the retention.
@@ -27,7 +30,7 @@ func (c *closer) retire(ctx context.Context) error {
 	if time.Since(c.retired.at) < min(retireEvery, max(retireLeast, c.retain/20)) {
 		return nil
 	}
-	server, local, err := control.ServerTime(ctx, c.fleet.control, c.workload)
+	server, local, err := workload.ServerTime(ctx, c.fleet.control, c.workload)
 	if err != nil || server.IsZero() {
 		return err
 	}
@@ -45,7 +48,7 @@ func (c *closer) retire(ctx context.Context) error {
 			break
 		}
 	}
-	_, c.retired.claims, err = control.RetireClaims(ctx, c.fleet.control, c.workload, c.retired.part, before, c.retired.claims)
+	_, c.retired.claims, err = coordination.RetireClaims(ctx, c.fleet.control, c.workload, c.retired.part, before, c.retired.claims)
 	if err == nil && c.retired.claims == "" {
 		c.retired.part++
 	}
@@ -63,7 +66,7 @@ func (c *closer) tellRetired(removed int) {
 func (r *processing) closeRuns(ctx context.Context) {
 	c := newCloser(r.cfg, r.fleet, r.workload)
 	c.unfinished = &r.unfinished
-	c.horizonBy(func(context.Context) (*control.View, error) { return r.member.Load().view(), nil })
+	c.horizonBy(func(context.Context) (*cluster.View, error) { return r.member.Load().view(), nil })
 	c.keep(ctx, r.jitter, func(context.Context) bool {
 		m := r.member.Load()
 		if m == nil {
@@ -78,20 +81,20 @@ func (r *processing) closeRuns(ctx context.Context) {
 // does: it has nothing else to do, and where no processor runs nobody else does it.
 func (d *Distributor) closeRuns(ctx context.Context) {
 	w := d.router.now().workload
-	e := control.NewElection(d.fleet.control, d.cfg.Workload, control.ElectionOptions{Instance: d.cfg.Instance})
+	e := election.New(d.fleet.control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})
 	c := newCloser(&d.cfg, d.fleet, w)
-	c.horizonBy(func(ctx context.Context) (*control.View, error) {
-		return control.LoadView(ctx, d.fleet.control, d.cfg.Workload)
+	c.horizonBy(func(ctx context.Context) (*cluster.View, error) {
+		return cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)
 	})
 	c.keep(ctx, jitter(d.cfg.Instance), func(ctx context.Context) bool {
 		s, err := e.Status(ctx)
-		return err == nil && s.Phase == control.Idle && s.Leader == d.cfg.Instance
+		return err == nil && s.Phase == election.Idle && s.Leader == d.cfg.Instance
 	})
 }
 
 // closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
 func (d *Distributor) closeEmpty(ctx context.Context, r *distribution) {
-	if d.router.now().workload.Delivery != control.DeliverOnce || r.count.tasks.Load() > 0 {
+	if d.router.now().workload.Delivery != workload.DeliverOnce || r.count.tasks.Load() > 0 {
 		return
 	}
 	if err := r.runs.Close(ctx, r.id); err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // idleness finds out that a run is stuck: something is missing and nothing that could
@@ -82,7 +82,7 @@ func (i *idleness) tell(messages int64, err error) {
 // count counts the messages in all queues that a task of the run may be in: all that the
 // map names, because it may have spilled, or lie in a queue that drains.
 func (i *idleness) count(ctx context.Context) (messages int64, err error) {
-	w, err := control.LoadWorkload(ctx, i.fleet.control, i.cfg.Workload)
+	w, err := workload.Load(ctx, i.fleet.control, i.cfg.Workload)
 	if err != nil {
 		return 0, err
 	}

@@ -12,14 +12,16 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // scribe writes a workload's ledger as the owner of all segments would, without
 // any processor, so that a test says exactly what is recorded when.
 type scribe struct {
 	w      *world
-	ledger *control.Ledger
+	ledger *ledger.Ledger
 }
 
 func (w *world) scribe() *scribe {
@@ -28,15 +30,15 @@ func (w *world) scribe() *scribe {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := openFleet(&cfg, control.TableName)
-	workload, err := control.LoadWorkload(w.t.Context(), f.control, cfg.Workload)
+	f := openFleet(&cfg, cluster.TableName)
+	workload, err := workload.Load(w.t.Context(), f.control, cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := &scribe{w, control.OpenLedger(f.control, workload, control.LedgerOptions{Instance: "scribe", Record: true})}
-	holds := make([]control.Hold, workload.Map.Segments)
+	s := &scribe{w, ledger.Open(f.control, workload, ledger.Options{Instance: "scribe", Record: true})}
+	holds := make([]cluster.Hold, workload.Map.Segments)
 	for i := range holds {
-		holds[i] = control.Hold{Segment: uint32(i), Epoch: 1}
+		holds[i] = cluster.Hold{Segment: uint32(i), Epoch: 1}
 	}
 	if _, err := s.ledger.Fence(w.t.Context(), holds); err != nil {
 		w.t.Fatal(err)
@@ -47,9 +49,9 @@ func (w *world) scribe() *scribe {
 // record records tasks of a run by segment, as done or in quarantine.
 func (s *scribe) record(run RunID, done, quarantined map[uint32]codec.NSet) {
 	s.w.t.Helper()
-	byPartition := map[int][]*control.Entry{}
+	byPartition := map[int][]*ledger.Entry{}
 	for segment := range uint32(s.w.segments()) {
-		e := &control.Entry{Segment: segment, Epoch: 1, Run: run, Done: done[segment], Quarantined: quarantined[segment]}
+		e := &ledger.Entry{Segment: segment, Epoch: 1, Run: run, Done: done[segment], Quarantined: quarantined[segment]}
 		if e.Done.Len()+e.Quarantined.Len() > 0 {
 			p := s.ledger.Partition(segment)
 			byPartition[p] = append(byPartition[p], e)
@@ -89,7 +91,7 @@ func fullSegment(t *testing.T, sealed []uint64, tasks uint64) uint32 {
 }
 
 // distributed is a run of n tasks in a world of mode once, sealed, and nothing done yet.
-func (w *world) distributed(n int) control.Run {
+func (w *world) distributed(n int) workload.Run {
 	w.t.Helper()
 	summary, err := w.distributor("d", &listSource{print: "a", n: n}, DistributorOptions{}).Run(w.t.Context())
 	if err != nil {
@@ -146,9 +148,9 @@ func TestARunIsCompleteWhenInEverySegmentWhatIsRecordedIsWhatWasSealed(t *testin
 		"nothing was in it":     {[]uint64{0, 0, 0}, nil, nil, true, true},
 		"all are in quarantine": {[]uint64{1, 0, 0}, []uint64{0, 0, 0}, []uint64{1, 0, 0}, true, false},
 	} {
-		var p *control.RunProgress
+		var p *ledger.RunProgress
 		if c.done != nil {
-			p = &control.RunProgress{Done: c.done, Quarantined: c.quarantined}
+			p = &ledger.RunProgress{Done: c.done, Quarantined: c.quarantined}
 		}
 		if got := complete(c.sealed, p); got != c.complete {
 			t.Errorf("%s: complete %v", name, got)
@@ -189,7 +191,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 		if c := g.Completion; c.State != CompletionDone || c.Tasks != 1000 || c.Done != 1000 || c.Quarantined != 0 || !c.Closed || len(c.Lacking) != 0 {
 			t.Errorf("%+v", c)
 		}
-		if row := w.runRow(run.ID); row.State != control.RunClosed {
+		if row := w.runRow(run.ID); row.State != workload.RunClosed {
 			t.Errorf("the run is %s", row.State)
 		}
 		end := g.progress[len(g.progress)-1]
@@ -222,7 +224,7 @@ func TestTasksInQuarantineEndTheWaitingAndAreReportedApart(t *testing.T) {
 		if c := g.Completion; g.err != nil || c.State != CompletionQuarantined || c.Done != 498 || c.Quarantined != 2 || c.Closed {
 			t.Errorf("%+v, %v", c, g.err)
 		}
-		if row := w.runRow(run.ID); row.State != control.RunSealed {
+		if row := w.runRow(run.ID); row.State != workload.RunSealed {
 			t.Errorf("the run is %s, and a task may still come back from quarantine", row.State)
 		}
 	})
@@ -239,13 +241,13 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 			t.Fatalf("it did not wait: %v", d.err)
 		default:
 		}
-		f := openFleet(&w.cfg, control.TableName)
-		runs, err := control.NewRuns(f.control, "work").List(t.Context(), 1)
-		if err != nil || runs[0].State != control.RunSealed {
+		f := openFleet(&w.cfg, cluster.TableName)
+		runs, err := workload.NewRuns(f.control, "work").List(t.Context(), 1)
+		if err != nil || runs[0].State != workload.RunSealed {
 			t.Fatalf("%+v, %v", runs, err)
 		}
-		tally := control.Tally{Handled: 310, Retried: 10, Duplicates: 4}
-		if err := control.NoteTallies(t.Context(), f.control, "work", "p.x", control.RunTally{Run: runs[0].ID, Tally: tally}); err != nil {
+		tally := workload.Tally{Handled: 310, Retried: 10, Duplicates: 4}
+		if err := workload.NoteTallies(t.Context(), f.control, "work", "p.x", workload.RunTally{Run: runs[0].ID, Tally: tally}); err != nil {
 			t.Fatal(err)
 		}
 		s.record(runs[0].ID, below(runs[0].Sealed), nil)
@@ -282,7 +284,7 @@ func TestWaitingNeedsDeliveryModeOnce(t *testing.T) {
 
 func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, control.TableName)
+		f := openFleet(&w.cfg, cluster.TableName)
 		g := w.wait(t.Context(), w.run, WaitOptions{StuckAfter: time.Second})
 		time.Sleep(time.Hour)
 		if g.over() {
@@ -291,13 +293,13 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if n := w.logged("no distributor seems to be at work on it"); n < 50 || n > 60 {
 			t.Errorf("in an hour it was said %d times that nobody sends the run", n)
 		}
-		if err := control.NewRuns(f.control, "work").Break(t.Context(), w.run, "because"); err != nil {
+		if err := workload.NewRuns(f.control, "work").Break(t.Context(), w.run, "because"); err != nil {
 			t.Fatal(err)
 		}
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor repair "+w.run.String()) {
 			t.Errorf("got %v", g.err)
 		}
-		if _, err := Wait(t.Context(), w.config("x", 2), codec.NewRunID(), WaitOptions{}); !errors.Is(err, control.ErrNoRun) {
+		if _, err := Wait(t.Context(), w.config("x", 2), codec.NewRunID(), WaitOptions{}); !errors.Is(err, workload.ErrNoRun) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -70,7 +73,7 @@ type RunReport struct {
 	Duplicates  uint64 `json:"duplicates"` // recognised, and not handled
 }
 
-func reportOf(t control.Tally) RunReport {
+func reportOf(t workload.Tally) RunReport {
 	return RunReport{Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates}
 }
 
@@ -93,7 +96,7 @@ func (e *StuckError) Error() string {
 // answer is waited for.
 //
 // An error is a [*StuckError], that the run is broken or not there
-// ([control.ErrRunState], [control.ErrNoRun]), a damaged row, or that ctx ended; the Completion
+// ([workload.ErrRunState], [workload.ErrNoRun]), a damaged row, or that ctx ended; the Completion
 // says how far it was then.
 func Wait(ctx context.Context, cfg Config, run RunID, o WaitOptions) (Completion, error) {
 	cfg, err := cfg.withDefaults()
@@ -103,8 +106,8 @@ func Wait(ctx context.Context, cfg Config, run RunID, o WaitOptions) (Completion
 	if o, err = o.withDefaults(); err != nil {
 		return Completion{}, err
 	}
-	f := openFleet(&cfg, control.TableName)
-	w, err := control.LoadWorkload(ctx, f.control, cfg.Workload)
+	f := openFleet(&cfg, cluster.TableName)
+	w, err := workload.Load(ctx, f.control, cfg.Workload)
 	if err != nil {
 		return Completion{}, withAdvice(ctx, &cfg, err)
 	}
@@ -121,12 +124,12 @@ type waiter struct {
 	segments int
 	id       RunID
 	o        WaitOptions
-	runs     *control.Runs
+	runs     *workload.Runs
 	began    time.Time
 
-	run      control.Run
-	recorded *control.RunProgress // nil: nothing is
-	shown    uint64               // settled, when progress was reported last
+	run      workload.Run
+	recorded *ledger.RunProgress // nil: nothing is
+	shown    uint64              // settled, when progress was reported last
 	idle     idleness
 	// askedOpen is when it was asked last whether anybody sends the run.
 	askedOpen time.Time
@@ -134,7 +137,7 @@ type waiter struct {
 
 func newWaiter(cfg *Config, f *fleet, segments int, run RunID, o WaitOptions) *waiter {
 	return &waiter{
-		cfg: cfg, fleet: f, segments: segments, id: run, o: o, runs: control.NewRuns(f.control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
+		cfg: cfg, fleet: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
 		idle: idleness{cfg: cfg, fleet: f, run: run, after: o.StuckAfter},
 	}
 }
@@ -173,7 +176,7 @@ func lasting(err error) bool {
 	if _, config := errors.AsType[*ConfigError](err); config {
 		return true
 	}
-	for _, e := range []error{control.ErrNoRun, control.ErrRunState, control.ErrCorrupt, control.ErrOverfull} {
+	for _, e := range []error{workload.ErrNoRun, workload.ErrRunState, row.ErrCorrupt, workload.ErrOverfull} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -185,12 +188,12 @@ func lasting(err error) bool {
 // row: if that says "sealed", nothing had been pruned when the record was read, and
 // if it says "closed", all is done, whatever the record still knew.
 func (w *waiter) look(ctx context.Context) (over bool, err error) {
-	all, err := control.ReadProgress(ctx, w.fleet.control, w.cfg.Workload, w.segments, w.id)
+	all, err := ledger.ReadProgress(ctx, w.fleet.control, w.cfg.Workload, w.segments, w.id)
 	if err != nil {
 		return false, err
 	}
 	w.recorded = all[w.id]
-	if w.run.State == control.RunSealed && complete(w.run.Sealed, w.recorded) { // what was sealed never changes
+	if w.run.State == workload.RunSealed && complete(w.run.Sealed, w.recorded) { // what was sealed never changes
 		return true, nil
 	}
 	run, err := w.runs.Get(ctx, w.id)
@@ -200,15 +203,15 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	w.run = run
 	w.tell()
 	switch w.run.State {
-	case control.RunClosed:
+	case workload.RunClosed:
 		return true, nil
-	case control.RunBroken:
-		return false, fmt.Errorf("run %s: %w: it is broken: %s; its source can be sent to the end with: distributor repair %[1]s", w.id, control.ErrRunState, w.run.Note)
-	case control.RunAbandoned:
-		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, control.ErrRunState, w.run.Note)
-	case control.RunEnded:
-		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, control.ErrRunState, w.run.Note)
-	case control.RunOpen:
+	case workload.RunBroken:
+		return false, fmt.Errorf("run %s: %w: it is broken: %s; its source can be sent to the end with: distributor repair %[1]s", w.id, workload.ErrRunState, w.run.Note)
+	case workload.RunAbandoned:
+		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, workload.ErrRunState, w.run.Note)
+	case workload.RunEnded:
+		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, workload.ErrRunState, w.run.Note)
+	case workload.RunOpen:
 		w.orphaned(ctx)
 		return false, nil
 	}
@@ -242,7 +245,7 @@ func (w *waiter) sofar(state string) Completion {
 	p := w.progress()
 	c := Completion{
 		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []SegmentLack{}, Seconds: time.Since(w.began).Seconds(),
-		Closed: w.run.State == control.RunClosed,
+		Closed: w.run.State == workload.RunClosed,
 	}
 	if p.Total != nil {
 		c.Tasks = *p.Total
@@ -264,12 +267,12 @@ func (w *waiter) completed(ctx context.Context) Completion {
 	if w.o.Progress != nil {
 		w.o.Progress(w.progress())
 	}
-	if w.run.State != control.RunClosed && closable(w.run.Sealed, w.recorded) {
+	if w.run.State != workload.RunClosed && closable(w.run.Sealed, w.recorded) {
 		if err := w.runs.Close(ctx, w.id); err != nil {
 			// A processor or the leader does it some other time.
 			w.cfg.Log.Warn("the run is done, but it could not be closed yet", "run", w.id.String(), "error", err)
 		} else {
-			w.run.State = control.RunClosed
+			w.run.State = workload.RunClosed
 		}
 	}
 	c := w.sofar(CompletionDone)
@@ -288,9 +291,9 @@ const reportPatience = 6 * time.Second
 // reportPatience. Nothing depends on them.
 func (w *waiter) report(ctx context.Context, handled uint64) (r RunReport) {
 	for began := time.Now(); ; {
-		tallies, err := control.Tallies(ctx, w.fleet.control, w.cfg.Workload, w.id)
+		tallies, err := workload.Tallies(ctx, w.fleet.control, w.cfg.Workload, w.id)
 		if err == nil {
-			var sum control.Tally
+			var sum workload.Tally
 			for _, t := range tallies {
 				sum = sum.Add(t)
 			}

@@ -15,7 +15,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
 	"github.com/queuepump/queuepump/internal/shown"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
@@ -44,7 +45,7 @@ type Config struct {
 	// turns up later is quarantined.
 	Retention time.Duration
 	// Instance is this process's unique name in logs, rows and quarantined
-	// messages; see [control.CheckInstance]. Default: host name, process id and a random part.
+	// messages; see [cluster.CheckInstance]. Default: host name, process id and a random part.
 	Instance string
 	// Admin is where other processes reach this one's admin port, host:port; it is
 	// published in the process's row. Empty: nowhere, so nobody can nudge it (P8.2).
@@ -74,12 +75,12 @@ type Delivery string
 // The delivery modes (P3.8).
 const (
 	// AtLeastOnce delivers each task once or, after a failure, more often.
-	AtLeastOnce Delivery = control.DeliverAtLeastOnce
+	AtLeastOnce Delivery = workload.DeliverAtLeastOnce
 	// Once records the completion of each task exactly once in a ledger (P3): a copy
 	// of a task that is done is recognised and not handled. A handler that was interrupted
 	// before its task was recorded runs again, so an effect outside must still bear repetition; an effect
 	// on a reducer's state happens exactly once.
-	Once Delivery = control.DeliverOnce
+	Once Delivery = workload.DeliverOnce
 )
 
 // Account is one storage account and how to reach it: a connection string (with
@@ -179,7 +180,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Instance == "" {
 		c.Instance = newInstance()
 	}
-	if err := control.CheckInstance(c.Instance); err != nil {
+	if err := cluster.CheckInstance(c.Instance); err != nil {
 		return c, &ConfigError{Field: "instance", Problem: shown.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
 	}
 	setDefault(&c.Retention, defaultRetained)

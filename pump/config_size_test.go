@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -81,10 +82,10 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 		w.cfg.Workload = "town"
 		two := w.cfg
 		two.Accounts = two.Accounts[:2]
-		f := openFleet(&two, control.TableName)
+		f := openFleet(&two, cluster.TableName)
 		spec := two.spec()
 		spec.Segments = 4
-		if _, err := control.EnsureWorkload(t.Context(), f.control, spec); err != nil {
+		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {
 			t.Fatal(err)
 		}
 		e := refused(t, second(AddAccount(t.Context(), w.operator(), "accountc")), "with it the workload would have 6 queues, but it has 4 segments")

@@ -9,7 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // BadLine says what becomes of a record that cannot be a task: it does not
@@ -62,7 +63,7 @@ type DistributorOptions struct {
 	// it has read. Default 20 s.
 	Grace time.Duration
 	// Beat and Lease are the times of the election and of the membership in the
-	// cluster; see [control.ElectionOptions] and [control.PresenceOptions].
+	// cluster; see [election.Options] and [cluster.Options].
 	Beat, Lease time.Duration
 	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
 	// it is done or in quarantine; see [Wait]. It needs delivery mode [Once], and
@@ -196,7 +197,7 @@ type Distributor struct {
 	opts   DistributorOptions
 	source Source
 	fleet  *fleet
-	runs   *control.Runs
+	runs   *workload.Runs
 	lanes  int    // packers at work
 	mode   string // of the runs that it makes without an election
 	stage  stage
@@ -231,8 +232,8 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 		}
 	}
 	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once", lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
-	d.fleet = openFleet(&cfg, control.TableName)
-	d.runs = control.NewRuns(d.fleet.control, cfg.Workload)
+	d.fleet = openFleet(&cfg, cluster.TableName)
+	d.runs = workload.NewRuns(d.fleet.control, cfg.Workload)
 	d.router = newRouter(d.fleet, cfg.Log)
 	return d, nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -70,7 +70,7 @@ func TestARefusalThatLastsEndsACommandAfterItsPatience(t *testing.T) {
 		if e, ok := errors.AsType[*storage.Error](err); !ok || e.Code != storage.Auth || !strings.Contains(err.Error(), "Storage Queue Data Contributor") {
 			t.Errorf("got %v", err)
 		}
-		if run := w.runRow(s.Run); run.State != control.RunBroken {
+		if run := w.runRow(s.Run); run.State != workload.RunBroken {
 			t.Errorf("the run is %s", run.State)
 		}
 	})

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // runBeats is how many beats of a member pass between two of a run. Whether a client is gone is
@@ -35,8 +35,8 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 			err := r.runs.Beat(ctx, r.id, r.pulse(every))
 			switch {
 			case ctx.Err() != nil || err == nil:
-			case errors.Is(err, control.ErrNoRun) && r.putBack(ctx):
-			case errors.Is(err, control.ErrRunState), errors.Is(err, control.ErrNoRun):
+			case errors.Is(err, workload.ErrNoRun) && r.putBack(ctx):
+			case errors.Is(err, workload.ErrRunState), errors.Is(err, workload.ErrNoRun):
 				r.over.Store(true)
 				end(fmt.Errorf("%w: %w", errRunOver, err))
 			default:
@@ -51,8 +51,8 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 }
 
 // pulse is what a beat says. A guest of the cluster has no other row to say it in.
-func (r *distribution) pulse(every time.Duration) control.Pulse {
-	p := control.Pulse{Every: every, Put: uint64(r.count.acked.Load())}
+func (r *distribution) pulse(every time.Duration) workload.Pulse {
+	p := workload.Pulse{Every: every, Put: uint64(r.count.acked.Load())}
 	if s := r.d.running.Load(); s != nil && s.guest() {
 		p.Accounts = r.d.fleet.names
 	}
@@ -63,7 +63,7 @@ func (r *distribution) pulse(every time.Duration) control.Pulse {
 // failed over, or the table was restored, to a time before the run. What was put of the run would go to
 // quarantine, as that of a run that never was. In a workload that is no more nothing is made.
 func (r *distribution) putBack(ctx context.Context) bool {
-	if _, err := refresh(ctx, r.d.router.now().workload); control.Lost(err) {
+	if _, err := refresh(ctx, r.d.router.now().workload); workload.Lost(err) {
 		return false
 	}
 	row := r.row
@@ -85,7 +85,7 @@ const rowLost = "its row was gone when another leader took it over: the account 
 func (l *leadership) bringBack(ctx context.Context, id RunID) error {
 	runs := l.d.runs.By(l.term.Epoch)
 	l.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
-	err := runs.Create(ctx, control.Run{ID: id, Workload: l.d.cfg.Workload, Mode: modeEvery, Instance: l.d.cfg.Instance, Beat: l.d.runBeat()})
+	err := runs.Create(ctx, workload.Run{ID: id, Workload: l.d.cfg.Workload, Mode: modeEvery, Instance: l.d.cfg.Instance, Beat: l.d.runBeat()})
 	if err != nil {
 		return err
 	}
@@ -112,20 +112,20 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 		return
 	}
 	r := last.of
-	var run control.Run
+	var run workload.Run
 	err := within(ctx, func(ctx context.Context) (err error) {
 		run, err = r.runs.Get(ctx, r.id)
 		return err
 	})
-	switch gone := errors.Is(err, control.ErrNoRun); {
+	switch gone := errors.Is(err, workload.ErrNoRun); {
 	case err != nil && !gone, gone && !r.putBack(ctx):
 		return
-	case run.State == control.RunClosed:
+	case run.State == workload.RunClosed:
 		last.closed = true
 		return
-	case run.State == control.RunSealed && !last.closed:
+	case run.State == workload.RunSealed && !last.closed:
 		return
-	case !gone && run.State != control.RunOpen && run.State != control.RunAbandoned && run.State != control.RunSealed:
+	case !gone && run.State != workload.RunOpen && run.State != workload.RunAbandoned && run.State != workload.RunSealed:
 		return // somebody has ended or broken it
 	}
 	if err = r.runs.Seal(ctx, r.id, last.counts); err == nil && last.closed {

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/election"
 )
 
 // A checkpoint is where a run can be continued: the source's cursor and the
@@ -36,7 +36,7 @@ const checkpointVersion = 1
 
 // encode writes version, bad lines, counters and cursor, numbers as varints: a
 // JSON array of 16,384 counters would not fit the row. The largest possible is
-// 160 KiB of counters and maxCursor, within [control.MaxCheckpoint].
+// 160 KiB of counters and maxCursor, within [election.MaxCheckpoint].
 func (c *checkpoint) encode() []byte {
 	b := make([]byte, 0, 32+3*len(c.counts)+len(c.cursor))
 	b = append(b, checkpointVersion)
@@ -208,7 +208,7 @@ func (c *checkpointer) run(ctx context.Context, over <-chan struct{}) error {
 		}
 		now := time.Now()
 		if c.pending != nil && !now.Before(retry) {
-			if err := c.saveOnce(ctx); errors.Is(err, control.ErrDeposed) {
+			if err := c.saveOnce(ctx); errors.Is(err, election.ErrDeposed) {
 				return err
 			} else if err != nil {
 				c.log.Warn("the checkpoint could not be saved; trying again", "error", err)

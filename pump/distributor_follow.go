@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 const (
 	// refreshAfter is the age at which the map is read again, if the member's
 	// looks at the cluster, one a beat, have not brought a newer one: it leaves
-	// time for several tries before control.MapMaxAge.
+	// time for several tries before workload.MapMaxAge.
 	refreshAfter   = 10 * time.Second
 	refreshTimeout = 5 * time.Second
 	refreshRetry   = 2 * time.Second
@@ -58,10 +58,10 @@ func (r *distribution) follow(ctx context.Context) {
 		case err == nil:
 			ways.update(w)
 			continue
-		case control.Lost(err):
+		case workload.Lost(err):
 			ways.lost(err)
 			return
-		case errors.Is(err, control.ErrRolledBack):
+		case errors.Is(err, workload.ErrRolledBack):
 			r.log.Error("the shard map has gone back", "error", err)
 		}
 		if now := time.Now(); !ways.now().fresh() && now.Sub(alarmed) >= alarmEvery && ctx.Err() == nil {
@@ -72,7 +72,7 @@ func (r *distribution) follow(ctx context.Context) {
 	}
 }
 
-func refresh(ctx context.Context, w *control.Workload) (*control.Workload, error) {
+func refresh(ctx context.Context, w *workload.Workload) (*workload.Workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
 	return w.Refresh(ctx)

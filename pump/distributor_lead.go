@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // once makes one distribution with a run of its own, without an election: any
@@ -40,7 +41,7 @@ func (d *Distributor) await(ctx context.Context, r *distribution) error {
 	r.log.Info("waiting until every task is done")
 	w := newWaiter(&d.cfg, d.fleet, d.router.now().workload.Map.Segments, r.id, *d.opts.Wait)
 	// What it was sealed with is known here, also to who is told to stop before the first look.
-	w.run = control.Run{ID: r.id, State: control.RunSealed, Sealed: r.read.counts, Tasks: uint64(r.count.tasks.Load())}
+	w.run = workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.counts, Tasks: uint64(r.count.tasks.Load())}
 	c, err := w.wait(ctx)
 	r.completion = &c
 	return err
@@ -87,7 +88,7 @@ func (d *Distributor) create(ctx context.Context, r *distribution, mode string) 
 	}
 	r.id = d.cfg.seeding.newRun(d.cfg.Workload)
 	r.log = d.cfg.Log.With("run", r.id.String())
-	r.row = control.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()}
+	r.row = workload.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()}
 	return r.runs.Create(ctx, r.row)
 }
 
@@ -118,7 +119,7 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 		return err
 	case how == endOfSource:
 		err := r.runs.Seal(rows, r.id, r.read.counts)
-		if errors.Is(err, control.ErrNoRun) && r.putBack(rows) {
+		if errors.Is(err, workload.ErrNoRun) && r.putBack(rows) {
 			err = r.runs.Seal(rows, r.id, r.read.counts)
 		}
 		if err != nil {
@@ -193,7 +194,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	closing.Go(func() { d.closeRuns(idle) })
 	defer closing.Wait()
 	defer stop()
-	e := control.NewElection(d.fleet.control, d.cfg.Workload, control.ElectionOptions{
+	e := election.New(d.fleet.control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease, Log: d.cfg.Log,
 	})
 	for ctx.Err() == nil {
@@ -265,8 +266,8 @@ func final(err error) bool {
 	if _, ok := errors.AsType[*ConfigError](err); ok {
 		return true
 	}
-	_, ok := errors.AsType[*control.MismatchError](err)
-	return ok || control.Lost(err)
+	_, ok := errors.AsType[*workload.MismatchError](err)
+	return ok || workload.Lost(err)
 }
 
 // retryPause is how long an elected distributor that could not even begin waits
@@ -276,7 +277,7 @@ const retryPause = 5 * time.Second
 // leadership is what a distributor does between a won election and giving it up.
 type leadership struct {
 	d    *Distributor
-	term *control.Term
+	term *election.Term
 	last *Summary
 }
 
@@ -355,7 +356,7 @@ func (l *leadership) finish(ctx context.Context) (time.Duration, error) {
 	defer done()
 	for attempt := uint64(0); ; attempt++ {
 		err := within(rows, l.term.Finish)
-		if err == nil || errors.Is(err, control.ErrDeposed) || errors.Is(err, control.ErrTermOver) {
+		if err == nil || errors.Is(err, election.ErrDeposed) || errors.Is(err, election.ErrTermOver) {
 			return 0, nil
 		}
 		l.d.cfg.Log.Warn("the end of the distribution could not be written; trying again", "error", err)
@@ -428,17 +429,17 @@ func (l *leadership) begin() *distribution {
 // settings are still those of the run (P2.3) and the source can be read again (P2.4);
 // otherwise the run is broken, loudly, and nil says that a new one begins. Over
 // means that the run had come to its end and only Finish is missing.
-func (l *leadership) resume(ctx context.Context, from *control.Resume) (r *distribution, over bool, err error) {
+func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *distribution, over bool, err error) {
 	d := l.d
 	// From here on a leader of before, who does not know yet that it was replaced, can neither
 	// seal nor break the run.
 	run, err := d.runs.By(l.term.Epoch).Take(ctx, from.Run)
 	switch {
-	case errors.Is(err, control.ErrNoRun):
+	case errors.Is(err, workload.ErrNoRun):
 		return nil, false, l.bringBack(ctx, from.Run)
 	case err != nil:
 		return nil, false, err
-	case run.State != control.RunOpen:
+	case run.State != workload.RunOpen:
 		return nil, true, nil
 	}
 	r = l.begin()

@@ -13,7 +13,9 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -67,10 +69,10 @@ func (w *world) crash(instance string) *azsim.Injection {
 	return w.sim.Inject(azsim.Rule{Instance: instance, Fault: azsim.FailBefore})
 }
 
-func (w *world) lookRow() control.Status {
+func (w *world) lookRow() election.Status {
 	w.t.Helper()
-	f := openFleet(&w.cfg, control.TableName)
-	s, err := control.NewElection(f.control, w.cfg.Workload, control.ElectionOptions{Instance: "look"}).Status(w.t.Context())
+	f := openFleet(&w.cfg, cluster.TableName)
+	s, err := election.New(f.control, w.cfg.Workload, election.Options{Instance: "look"}).Status(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -100,7 +102,7 @@ func TestOfManyDistributorsOneRunsEachDistribution(t *testing.T) {
 		got := w.collect()
 		for i, r := range runs {
 			got.expect(t, w, r.Run, s, 500, 500)
-			if row := w.runRow(r.Run); r.err != nil || row.State != control.RunSealed || row.Mode != "every" {
+			if row := w.runRow(r.Run); r.err != nil || row.State != workload.RunSealed || row.Mode != "every" {
 				t.Errorf("run %d: %v, row %+v", i, r.err, row)
 			}
 			if i > 0 && r.at.Sub(runs[i-1].at) < time.Minute {
@@ -147,7 +149,7 @@ func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 				if extra := copies - (s.n - len(s.bad)); extra > 400 {
 					t.Errorf("%d tasks were sent again", extra)
 				}
-				if row := w.runRow(r.Run); row.State != control.RunSealed || int(row.Tasks) != s.n-len(s.bad) || row.Instance != "d1" {
+				if row := w.runRow(r.Run); row.State != workload.RunSealed || int(row.Tasks) != s.n-len(s.bad) || row.Instance != "d1" {
 					t.Errorf("the run's row: %+v", row)
 				}
 				one.cancel()
@@ -248,7 +250,7 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 					t.Errorf("refused %+v, then finished %+v", refused, r)
 				}
 				row := w.runRow(refused.Run)
-				if row.State != control.RunBroken || refused.Tasks == 0 || !strings.Contains(row.Note, fmt.Sprintf("read %d tasks, acknowledged %[1]d of them", refused.Tasks)) {
+				if row.State != workload.RunBroken || refused.Tasks == 0 || !strings.Contains(row.Note, fmt.Sprintf("read %d tasks, acknowledged %[1]d of them", refused.Tasks)) {
 					t.Errorf("the broken run's row: %+v", row)
 				}
 				if w.logged("a run cannot be continued") != 1 {
@@ -264,14 +266,14 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 // send: the next one only finishes.
 func TestASealedRunIsOnlyFinished(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, control.TableName)
-		runs := control.NewRuns(f.control, w.cfg.Workload)
-		term, _, err := control.NewElection(f.control, w.cfg.Workload, control.ElectionOptions{Instance: "former"}).Try(t.Context())
+		f := openFleet(&w.cfg, cluster.TableName)
+		runs := workload.NewRuns(f.control, w.cfg.Workload)
+		term, _, err := election.New(f.control, w.cfg.Workload, election.Options{Instance: "former"}).Try(t.Context())
 		if err != nil || term == nil {
 			t.Fatal(err)
 		}
 		id := codec.NewRunID()
-		if err := errors.Join(runs.Create(t.Context(), control.Run{ID: id}), term.Begin(t.Context(), id), runs.Seal(t.Context(), id, make([]uint64, w.segments()))); err != nil {
+		if err := errors.Join(runs.Create(t.Context(), workload.Run{ID: id}), term.Begin(t.Context(), id), runs.Seal(t.Context(), id, make([]uint64, w.segments()))); err != nil {
 			t.Fatal(err)
 		}
 		term.Abandon(t.Context())
@@ -281,7 +283,7 @@ func TestASealedRunIsOnlyFinished(t *testing.T) {
 		if len(e.all()) > 0 || w.left() > 0 {
 			t.Errorf("something was distributed: %+v", e.all())
 		}
-		if s := w.lookRow(); s.Phase != control.Idle {
+		if s := w.lookRow(); s.Phase != election.Idle {
 			t.Errorf("the row: %+v", s)
 		}
 		r := e.until(t, succeeded)
@@ -296,11 +298,11 @@ func TestASealedRunIsOnlyFinished(t *testing.T) {
 // next leader ends it, and neither what another sends without an election nor what was begun.
 func TestARunThatNeverBeganIsEnded(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, control.TableName)
-		runs := control.NewRuns(f.control, w.cfg.Workload)
+		f := openFleet(&w.cfg, cluster.TableName)
+		runs := workload.NewRuns(f.control, w.cfg.Workload)
 		ids := map[string]codec.RunID{"once": codec.NewRunID(), modeEvery: codec.NewRunID()}
 		for mode, id := range ids {
-			if err := runs.Create(t.Context(), control.Run{ID: id, Mode: mode, Instance: "former"}); err != nil {
+			if err := runs.Create(t.Context(), workload.Run{ID: id, Mode: mode, Instance: "former"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -320,13 +322,13 @@ func TestARunThatNeverBeganIsEnded(t *testing.T) {
 		r := second.until(t, succeeded)
 		b.cancel()
 		_ = b.wait()
-		if row := w.runRow(r.Run); !r.Resumed || row.State != control.RunSealed {
+		if row := w.runRow(r.Run); !r.Resumed || row.State != workload.RunSealed {
 			t.Errorf("%+v, the run is %s", r, row.State)
 		}
-		if row := w.runRow(ids["once"]); row.State != control.RunOpen {
+		if row := w.runRow(ids["once"]); row.State != workload.RunOpen {
 			t.Errorf("the run without an election is %s", row.State)
 		}
-		if row := w.runRow(ids[modeEvery]); row.State != control.RunBroken || row.Note != neverBegun {
+		if row := w.runRow(ids[modeEvery]); row.State != workload.RunBroken || row.Note != neverBegun {
 			t.Errorf("the run that never began is %s: %s", row.State, row.Note)
 		}
 	})
@@ -470,7 +472,7 @@ func TestAnElectedRunThatFailsIsBrokenAndTheNextIsDue(t *testing.T) {
 			t.Fatalf("%d runs", len(runs))
 		}
 		for _, r := range runs {
-			if _, ok := errors.AsType[*BadInput](r.err); !ok || w.runRow(r.Run).State != control.RunBroken {
+			if _, ok := errors.AsType[*BadInput](r.err); !ok || w.runRow(r.Run).State != workload.RunBroken {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -495,7 +497,7 @@ func TestACheckpointKeepsWhatIsInIt(t *testing.T) {
 	for i := range full.counts {
 		full.counts[i] = 1 << 61
 	}
-	if n := len(full.encode()); n > control.MaxCheckpoint {
-		t.Errorf("the largest checkpoint has %d bytes, the row holds %d", n, control.MaxCheckpoint)
+	if n := len(full.encode()); n > election.MaxCheckpoint {
+		t.Errorf("the largest checkpoint has %d bytes, the row holds %d", n, election.MaxCheckpoint)
 	}
 }

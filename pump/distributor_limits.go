@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // envelopeFor is how long the tasks of one envelope should be in the handlers at most. That
@@ -17,10 +17,10 @@ const envelopeFor = 5 * time.Second
 // envelopeLimits says, by segment, how many tasks an envelope may hold so that its handling
 // stays within envelopeFor, as far as processors have said how long a task takes (origins W5):
 // a segment's owner, or else the slowest of all. 0: as many as fit. nil: of all segments.
-func envelopeLimits(v *control.View) []int {
+func envelopeLimits(v *cluster.View) []int {
 	slowest := 0.
 	for i := range v.Members {
-		if m := &v.Members[i]; m.Err == nil && m.Role == control.RoleProcessor {
+		if m := &v.Members[i]; m.Err == nil && m.Role == cluster.RoleProcessor {
 			slowest = max(slowest, m.Pace)
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -16,26 +17,26 @@ func TestEnvelopesFollowTheSlownessOfWhoHandlesThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	view := func(paces ...float64) *control.View {
-		v := &control.View{Workload: &control.Workload{Map: m}}
+	view := func(paces ...float64) *cluster.View {
+		v := &cluster.View{Workload: &workload.Workload{Map: m}}
 		for i, p := range paces {
 			name := string(rune('a' + i))
-			v.Members = append(v.Members, control.Member{Instance: name, Incarnation: name, Role: control.RoleProcessor, Report: control.Report{Pace: p}})
+			v.Members = append(v.Members, cluster.Member{Instance: name, Incarnation: name, Role: cluster.RoleProcessor, Report: cluster.Report{Pace: p}})
 		}
-		v.Members = append(v.Members, control.Member{Instance: "z", Role: control.RoleDistributor, Report: control.Report{Pace: 1000}})
+		v.Members = append(v.Members, cluster.Member{Instance: "z", Role: cluster.RoleDistributor, Report: cluster.Report{Pace: 1000}})
 		return v
 	}
-	owned := func(v *control.View) *control.View {
-		v.Owners = make([]control.Owner, 64)
+	owned := func(v *cluster.View) *cluster.View {
+		v.Owners = make([]cluster.Owner, 64)
 		for i := range v.Owners {
 			name := v.Members[i%(len(v.Members)-1)].Instance
-			v.Owners[i] = control.Owner{Instance: name, Incarnation: name, Epoch: 1}
+			v.Owners[i] = cluster.Owner{Instance: name, Incarnation: name, Epoch: 1}
 		}
 		return v
 	}
 	for _, c := range []struct {
 		name string
-		view *control.View
+		view *cluster.View
 		want []int // of the first segments; nil: no limits
 	}{
 		{"nobody there", view(), nil},

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // mount is a listSource that lies on a mount which may be missing or failing on this machine.
@@ -54,8 +54,8 @@ func failing(at string, from int, err error) func(string, int) error {
 }
 
 // elected lists the runs that elected leaders made.
-func (w *world) elected() []control.Run {
-	return slices.DeleteFunc(w.runsOf(), func(r control.Run) bool { return r.Mode != modeEvery })
+func (w *world) elected() []workload.Run {
+	return slices.DeleteFunc(w.runsOf(), func(r workload.Run) bool { return r.Mode != modeEvery })
 }
 
 // A10: a machine that cannot read the source says nothing about the source.
@@ -86,7 +86,7 @@ func TestAStandbyThatCannotReadTheSourceLeavesTheRunToOthers(t *testing.T) {
 					t.Errorf("finished: %+v", r)
 				}
 				for _, run := range w.runsOf() {
-					if run.State == control.RunBroken {
+					if run.State == workload.RunBroken {
 						t.Errorf("a run is broken: %+v", run)
 					}
 				}
@@ -130,7 +130,7 @@ func TestASourceThatCannotBeReadUsesUpNoDistribution(t *testing.T) {
 				}
 				got := w.collect()
 				got.expect(t, w, r.Run, &m.listSource, 100, 100)
-				if runs := w.elected(); len(runs) != 1 || runs[0].State != control.RunSealed && runs[0].State != control.RunClosed {
+				if runs := w.elected(); len(runs) != 1 || runs[0].State != workload.RunSealed && runs[0].State != workload.RunClosed {
 					t.Errorf("%+v", runs)
 				}
 				d.cancel()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // sending is one Run of a Distributor: what lasts over all its distributions,
@@ -25,7 +25,7 @@ type sending struct {
 	tasks  atomic.Uint64          // acknowledged
 
 	visits bool                         // a guest until it needs to be a member
-	seen   atomic.Pointer[control.View] // a guest's last look
+	seen   atomic.Pointer[cluster.View] // a guest's last look
 	put    atomic.Bool                  // something since then
 	nudges *nudger                      // a guest's
 
@@ -82,7 +82,7 @@ func (s *sending) arrived() { s.arrive.Do(func() { close(s.arrives) }) }
 func (s *sending) enter() {
 	d := s.d
 	m, err := joinCluster(s.ctx, &d.cfg, d.fleet, d.router.now().workload, memberOptions{
-		role: control.RoleDistributor, report: s.report, changed: s.changed, lost: d.router.lost, beat: d.opts.Beat, lease: d.opts.Lease, optional: true,
+		role: cluster.RoleDistributor, report: s.report, changed: s.changed, lost: d.router.lost, beat: d.opts.Beat, lease: d.opts.Lease, optional: true,
 	})
 	if err != nil { // never, of an optional membership
 		d.cfg.Log.Error("the cluster cannot be joined", "error", err)
@@ -95,7 +95,7 @@ func (s *sending) enter() {
 }
 
 // changed takes a look at the cluster. The first tells whom the puts before it concern.
-func (s *sending) changed(v *control.View) {
+func (s *sending) changed(v *cluster.View) {
 	s.d.router.see(v)
 	if s.member.Load() != nil {
 		s.sayAll(v)
@@ -103,7 +103,7 @@ func (s *sending) changed(v *control.View) {
 }
 
 // sayAll tells whom the puts before a look concern.
-func (s *sending) sayAll(v *control.View) {
+func (s *sending) sayAll(v *cluster.View) {
 	s.mu.Lock()
 	unsaid := s.unsaid
 	s.unsaid = nil
@@ -114,7 +114,7 @@ func (s *sending) sayAll(v *control.View) {
 }
 
 // view is what is known of the cluster; nil: nothing.
-func (s *sending) view() *control.View {
+func (s *sending) view() *cluster.View {
 	if m := s.member.Load(); m != nil {
 		return m.view()
 	}
@@ -177,7 +177,7 @@ func (s *sending) landed(c *parcel) {
 
 // say tells the owner of a segment of a message in a queue, unless it has had
 // another there from this process just before.
-func (s *sending) say(v *control.View, u unsaidPut) {
+func (s *sending) say(v *cluster.View, u unsaidPut) {
 	owner := ""
 	if by, ok := v.OwnerOf(u.segment); ok {
 		owner = by.Instance
@@ -193,7 +193,7 @@ func (s *sending) say(v *control.View, u unsaidPut) {
 }
 
 // report is what a distributor says of itself in each beat.
-func (s *sending) report(r *control.Report) {
+func (s *sending) report(r *cluster.Report) {
 	now, tasks := time.Now(), s.tasks.Load()
 	r.Tasks = tasks
 	if past := now.Sub(s.reported); !s.reported.IsZero() && past > 0 {
@@ -233,9 +233,9 @@ func (d *Distributor) Nudged(n Nudge) {
 }
 
 // commonFormat is the newest format that all processors of a view read, 0 if it has none.
-func commonFormat(v *control.View) (reads uint32) {
+func commonFormat(v *cluster.View) (reads uint32) {
 	for _, m := range v.Members {
-		if m.Role == control.RoleProcessor {
+		if m.Role == cluster.RoleProcessor {
 			this := uint32(min(max(m.Reads, 1), codec.Version)) // a row may say anything
 			if reads == 0 || this < reads {
 				reads = this
@@ -246,7 +246,7 @@ func commonFormat(v *control.View) (reads uint32) {
 }
 
 // see takes what a member has read of the cluster.
-func (r *router) see(v *control.View) {
+func (r *router) see(v *cluster.View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if v.Read.Before(r.viewed) {
@@ -267,7 +267,7 @@ func (r *router) see(v *control.View) {
 }
 
 // heed takes what processors say of themselves; r.mu is held.
-func (r *router) heed(v *control.View) {
+func (r *router) heed(v *cluster.View) {
 	r.viewed = v.Read
 	r.reads.Store(commonFormat(v))
 	if limits := envelopeLimits(v); limits != nil {
@@ -279,7 +279,7 @@ func (r *router) heed(v *control.View) {
 
 // glance takes what a guest has read of the cluster, without the marks: it looks too seldom to
 // know which of them stand.
-func (r *router) glance(v *control.View) {
+func (r *router) glance(v *cluster.View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.heed(v)

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // nudges records what is sent.
@@ -31,14 +32,14 @@ func (n *nudges) count() int {
 }
 
 // owner joins the cluster as a processor that owns everything.
-func (w *world) owner(instance string) *control.Presence {
+func (w *world) owner(instance string) *cluster.Presence {
 	w.t.Helper()
-	workload, err := control.LoadWorkload(w.t.Context(), w.table(), w.cfg.Workload)
+	workload, err := workload.Load(w.t.Context(), w.table(), w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := control.Join(w.t.Context(), workload, control.PresenceOptions{
-		Instance: instance, Role: control.RoleProcessor, Report: func() control.Report { return control.Report{Admin: "here:1"} },
+	p, err := cluster.Join(w.t.Context(), workload, cluster.Options{
+		Instance: instance, Role: cluster.RoleProcessor, Report: func() cluster.Report { return cluster.Report{Admin: "here:1"} },
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -134,7 +135,7 @@ func TestADistributorIsAMemberWhileItRuns(t *testing.T) {
 			t.Fatalf("members %+v", v.Members)
 		}
 		for i, m := range v.Members {
-			if m.Role != control.RoleDistributor || i == 0 && (m.Rate < 50 || m.Rate > 200 || m.Tasks == 0) {
+			if m.Role != cluster.RoleDistributor || i == 0 && (m.Rate < 50 || m.Rate > 200 || m.Tasks == 0) {
 				t.Errorf("member %+v", m)
 			}
 		}

@@ -3,7 +3,7 @@ package pump
 import (
 	"context"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // A leader makes a run's row before it names the run in the election row (P1.1). One that
@@ -20,7 +20,7 @@ const neverBegun = "its leader was lost before the run began; nothing of it was 
 // orphans lists runs that look never begun. It must be read before this term begins its
 // own run: once Begin is acknowledged, nobody can have led after this term, so who made them cannot
 // begin them any more. A leader whose own last term was the one before need not look.
-func (l *leadership) orphans(ctx context.Context) []control.Run {
+func (l *leadership) orphans(ctx context.Context) []workload.Run {
 	if l.d.led != 0 && l.term.Epoch == l.d.led+1 {
 		return nil
 	}
@@ -29,9 +29,9 @@ func (l *leadership) orphans(ctx context.Context) []control.Run {
 		l.d.cfg.Log.Debug("runs that never began could not be looked for", "error", err)
 		return nil // another leader looks again
 	}
-	var open []control.Run
+	var open []workload.Run
 	for _, run := range runs {
-		if run.State == control.RunOpen && run.Mode == modeEvery && (l.term.Resume == nil || run.ID != l.term.Resume.Run) {
+		if run.State == workload.RunOpen && run.Mode == modeEvery && (l.term.Resume == nil || run.ID != l.term.Resume.Run) {
 			open = append(open, run)
 		}
 	}
@@ -39,7 +39,7 @@ func (l *leadership) orphans(ctx context.Context) []control.Run {
 }
 
 // bury ends runs that were never begun.
-func (l *leadership) bury(ctx context.Context, orphans []control.Run) {
+func (l *leadership) bury(ctx context.Context, orphans []workload.Run) {
 	for _, run := range orphans {
 		if err := l.d.runs.By(l.term.Epoch).Break(ctx, run.ID, neverBegun); err != nil {
 			l.d.cfg.Log.Debug("a run that never began could not be ended", "run", run.ID.String(), "error", err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -43,7 +43,7 @@ type mark struct {
 
 // route is the ways as they are between two changes.
 type route struct {
-	workload *control.Workload
+	workload *workload.Workload
 	read     time.Time // when the map was asked for
 	boxes    []*outbox // by the map's shards
 	poison   map[string]*outbox
@@ -73,7 +73,7 @@ func (r *router) writes() uint8 {
 }
 
 // update takes a newer reading of the workload's row.
-func (r *router) update(w *control.Workload) {
+func (r *router) update(w *workload.Workload) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.take(w)
@@ -142,14 +142,14 @@ func (r *router) marks(segments int) []uint8 {
 
 // take makes a route of a reading of the row, unless there is a newer one. It
 // reports whether it did.
-func (r *router) take(w *control.Workload) bool {
+func (r *router) take(w *workload.Workload) bool {
 	read := time.Now().Add(-w.Age())
 	old := r.route.Load()
 	if old != nil && (old.fatal != nil || read.Before(old.read)) {
 		return false
 	}
 	if old != nil {
-		if err := old.workload.Replaced(w); errors.Is(err, control.ErrRolledBack) {
+		if err := old.workload.Replaced(w); errors.Is(err, workload.ErrRolledBack) {
 			return false // who looks puts the newer map back
 		} else if err != nil {
 			next := *old

@@ -4,7 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // wayNames shows ways as the choices that they are, 0 for the home.
@@ -57,11 +58,11 @@ func TestTheWaysOfASegment(t *testing.T) {
 			{"ccc", "xx", "0", ""}, // when all are at their limit nobody helps
 			{"cdd", "--", "0", ""},
 		} {
-			workload, err := control.LoadWorkload(t.Context(), w.table(), w.cfg.Workload)
+			workload, err := workload.Load(t.Context(), w.table(), w.cfg.Workload)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newRouter(openFleet(&w.cfg, control.TableName), w.cfg.Log)
+			r := newRouter(openFleet(&w.cfg, cluster.TableName), w.cfg.Log)
 			r.update(workload)
 			for i, shard := range workload.Map.Choices(segment) {
 				h := &r.now().boxes[shard].health
@@ -95,7 +96,7 @@ func TestTheWaysOfASegment(t *testing.T) {
 func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		before := w.look()
-		r := newRouter(openFleet(&w.cfg, control.TableName), w.cfg.Log)
+		r := newRouter(openFleet(&w.cfg, cluster.TableName), w.cfg.Log)
 		r.update(before.Workload)
 		time.Sleep(time.Second)
 		r.marked([]uint32{3}, 1)
@@ -114,7 +115,7 @@ func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 // Outboxes of queues that stay keep what is known of them.
 func TestAnOutboxOutlivesMaps(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-		r := newRouter(openFleet(&w.cfg, control.TableName), w.cfg.Log)
+		r := newRouter(openFleet(&w.cfg, cluster.TableName), w.cfg.Log)
 		r.update(w.look().Workload)
 		first := r.now()
 		w.without("accountc")

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -29,13 +29,13 @@ var (
 type distribution struct {
 	d      *Distributor
 	id     RunID
-	runs   *control.Runs // of this distribution's term
-	row    control.Run   // of the run, as this process made or found it
-	from   *checkpoint   // where to begin; nil: at the start
-	source Source        // what is read: the distributor's, as it was looked up
-	print  string        // the source's fingerprint
-	live   bool          // the source cannot be read again
-	reader Reader        // of a source that was looked at and is not read yet; nil: none
+	runs   *workload.Runs // of this distribution's term
+	row    workload.Run   // of the run, as this process made or found it
+	from   *checkpoint    // where to begin; nil: at the start
+	source Source         // what is read: the distributor's, as it was looked up
+	print  string         // the source's fingerprint
+	live   bool           // the source cannot be read again
+	reader Reader         // of a source that was looked at and is not read yet; nil: none
 	first  *firstRecord
 	unread *sourceError // why the source could not be read to its end here
 	broken bool         // the run's row says so

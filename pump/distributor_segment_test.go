@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -22,7 +22,7 @@ func TestBadLines(t *testing.T) {
 			if err == nil || err.Error() != "list:4: flop" {
 				t.Errorf("got %v", err)
 			}
-			if row := w.runRow(summary.Run); row.State != control.RunBroken || !strings.Contains(row.Note, "list:4") {
+			if row := w.runRow(summary.Run); row.State != workload.RunBroken || !strings.Contains(row.Note, "list:4") {
 				t.Errorf("the run's row: %+v", row)
 			}
 		})

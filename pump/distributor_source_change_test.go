@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // numbered is lines of 50 bytes.
@@ -87,10 +87,10 @@ func TestAFileThatChangesWhileItIsReadIsNotSealedAsComplete(t *testing.T) {
 				s, err := w.distributor("d", Lines(path), DistributorOptions{MaxRate: 1000}).Run(t.Context())
 				row := w.runRow(s.Run)
 				if c.tasks == 0 {
-					if !errors.Is(err, ErrSourceChanged) || row.State != control.RunBroken {
+					if !errors.Is(err, ErrSourceChanged) || row.State != workload.RunBroken {
 						t.Errorf("%d tasks of %d, the run is %s: %v", s.Tasks, lines, row.State, err)
 					}
-				} else if err != nil || int(s.Tasks) != c.tasks || row.State != control.RunSealed {
+				} else if err != nil || int(s.Tasks) != c.tasks || row.State != workload.RunSealed {
 					t.Errorf("%d tasks of %d, the run is %s: %v", s.Tasks, c.tasks, row.State, err)
 				}
 			})

@@ -76,7 +76,7 @@ func TestACancelledNextLeavesThePositionBehindTheLastRecord(t *testing.T) {
 				after = nil
 			}
 			rest, _ := readAll(t, s, after)
-			if diff := cmp.Diff(rows[at:], rest, cmp.Transformer("nil", func(r []row) []row { return append([]row{}, r...) })); diff != "" {
+			if diff := cmp.Diff(rows[at:], rest, cmp.Transformer("nil", func(r []sourceRow) []sourceRow { return append([]sourceRow{}, r...) })); diff != "" {
 				t.Fatalf("reopened behind record %d (-want +got):\n%s", at, diff)
 			}
 		}

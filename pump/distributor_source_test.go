@@ -19,8 +19,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// row is a record, or a bad one, as tests compare it.
-type row struct {
+// sourceRow is a record, or a bad one, as tests compare it.
+type sourceRow struct {
 	Key, ID, Body string
 	Bad           string // where
 }
@@ -30,7 +30,7 @@ func readAll(t interface {
 	Helper()
 	Fatalf(string, ...any)
 }, s Source, cursor []byte,
-) (rows []row, cursors [][]byte) {
+) (rows []sourceRow, cursors [][]byte) {
 	t.Helper()
 	r, err := s.Open(context.Background(), cursor)
 	if err != nil {
@@ -40,13 +40,13 @@ func readAll(t interface {
 	for {
 		rec, err := r.Next(context.Background())
 		if bad, ok := errors.AsType[*BadInput](err); ok {
-			rows = append(rows, row{Bad: filepath.Base(bad.Where)})
+			rows = append(rows, sourceRow{Bad: filepath.Base(bad.Where)})
 		} else if err == io.EOF {
 			return rows, cursors
 		} else if err != nil {
 			t.Fatalf("next: %v", err)
 		} else {
-			rows = append(rows, row{Key: string(rec.Key), ID: rec.ID, Body: string(rec.Body)})
+			rows = append(rows, sourceRow{Key: string(rec.Key), ID: rec.ID, Body: string(rec.Body)})
 		}
 		cursors = append(cursors, r.AppendCursor(nil))
 	}
@@ -80,44 +80,44 @@ func TestTextSourceCutsRecords(t *testing.T) {
 		name   string
 		source TextSource
 		text   string
-		want   []row
+		want   []sourceRow
 	}{
-		{"a JSON line's body is the line as it stands", TextSource{Key: "k"}, "{\"k\":\"a\", \"v\": 1}\n", []row{{Key: "a", Body: `{"k":"a", "v": 1}`}}},
-		{"the last line needs no end", TextSource{Key: "k"}, "{\"k\":\"a\"}", []row{{Key: "a", Body: `{"k":"a"}`}}},
-		{"a carriage return belongs to the end of the line", TextSource{Key: "k"}, "{\"k\":\"a\"}\r\n{\"k\":\"b\"}\r\n", []row{{Key: "a", Body: `{"k":"a"}`}, {Key: "b", Body: `{"k":"b"}`}}},
-		{"blank lines and a byte order mark are no tasks", TextSource{Key: "k"}, "\xef\xbb\xbf\n \t\n{\"k\":\"a\"}\n\n", []row{{Key: "a", Body: `{"k":"a"}`}}},
-		{"a nested field", TextSource{Key: "a.b"}, `{"b":"no","a":{"b":"yes"}}`, []row{{Key: "yes", Body: `{"b":"no","a":{"b":"yes"}}`}}},
-		{"a field with a dot in its name", TextSource{Key: `a\.b`}, `{"a":{"b":"no"},"a.b":"yes"}`, []row{{Key: "yes", Body: `{"a":{"b":"no"},"a.b":"yes"}`}}},
-		{"numbers and booleans are keys as they are written", TextSource{Key: "k"}, "{\"k\":1.0}\n{\"k\":true}", []row{{Key: "1.0", Body: `{"k":1.0}`}, {Key: "true", Body: `{"k":true}`}}},
-		{"escapes are decoded, in names too", TextSource{Key: "k"}, `{"\u006b":"a\u00e9\ud83d\ude00\n\""}`, []row{{Key: "aé😀\n\"", Body: `{"\u006b":"a\u00e9\ud83d\ude00\n\""}`}}},
-		{"of a name that comes twice the last counts", TextSource{Key: "k"}, `{"k":1,"k":2}`, []row{{Key: "2", Body: `{"k":1,"k":2}`}}},
-		{"without a key the line is the key", TextSource{}, "{\"k\":1}\n[2]", []row{{Key: `{"k":1}`, Body: `{"k":1}`}, {Key: "[2]", Body: "[2]"}}},
-		{"an id, where there is one", TextSource{Key: "k", ID: "o.id"}, "{\"k\":1,\"o\":{\"id\":\"x\"}}\n{\"k\":1}", []row{{Key: "1", ID: "x", Body: `{"k":1,"o":{"id":"x"}}`}, {Key: "1", Body: `{"k":1}`}}},
+		{"a JSON line's body is the line as it stands", TextSource{Key: "k"}, "{\"k\":\"a\", \"v\": 1}\n", []sourceRow{{Key: "a", Body: `{"k":"a", "v": 1}`}}},
+		{"the last line needs no end", TextSource{Key: "k"}, "{\"k\":\"a\"}", []sourceRow{{Key: "a", Body: `{"k":"a"}`}}},
+		{"a carriage return belongs to the end of the line", TextSource{Key: "k"}, "{\"k\":\"a\"}\r\n{\"k\":\"b\"}\r\n", []sourceRow{{Key: "a", Body: `{"k":"a"}`}, {Key: "b", Body: `{"k":"b"}`}}},
+		{"blank lines and a byte order mark are no tasks", TextSource{Key: "k"}, "\xef\xbb\xbf\n \t\n{\"k\":\"a\"}\n\n", []sourceRow{{Key: "a", Body: `{"k":"a"}`}}},
+		{"a nested field", TextSource{Key: "a.b"}, `{"b":"no","a":{"b":"yes"}}`, []sourceRow{{Key: "yes", Body: `{"b":"no","a":{"b":"yes"}}`}}},
+		{"a field with a dot in its name", TextSource{Key: `a\.b`}, `{"a":{"b":"no"},"a.b":"yes"}`, []sourceRow{{Key: "yes", Body: `{"a":{"b":"no"},"a.b":"yes"}`}}},
+		{"numbers and booleans are keys as they are written", TextSource{Key: "k"}, "{\"k\":1.0}\n{\"k\":true}", []sourceRow{{Key: "1.0", Body: `{"k":1.0}`}, {Key: "true", Body: `{"k":true}`}}},
+		{"escapes are decoded, in names too", TextSource{Key: "k"}, `{"\u006b":"a\u00e9\ud83d\ude00\n\""}`, []sourceRow{{Key: "aé😀\n\"", Body: `{"\u006b":"a\u00e9\ud83d\ude00\n\""}`}}},
+		{"of a name that comes twice the last counts", TextSource{Key: "k"}, `{"k":1,"k":2}`, []sourceRow{{Key: "2", Body: `{"k":1,"k":2}`}}},
+		{"without a key the line is the key", TextSource{}, "{\"k\":1}\n[2]", []sourceRow{{Key: `{"k":1}`, Body: `{"k":1}`}, {Key: "[2]", Body: "[2]"}}},
+		{"an id, where there is one", TextSource{Key: "k", ID: "o.id"}, "{\"k\":1,\"o\":{\"id\":\"x\"}}\n{\"k\":1}", []sourceRow{{Key: "1", ID: "x", Body: `{"k":1,"o":{"id":"x"}}`}, {Key: "1", Body: `{"k":1}`}}},
 		{
 			"bad lines are named and passed",
 			TextSource{Key: "k"},
 			"{\"k\":1}\nnonsense\n{\"x\":1}\n\n{\"k\":null}\n{\"k\":[]}\n7\n{\"k\":2} x\n{\"k\":3}",
-			[]row{{Key: "1", Body: `{"k":1}`}, {Bad: "in:2"}, {Bad: "in:3"}, {Bad: "in:5"}, {Bad: "in:6"}, {Bad: "in:7"}, {Bad: "in:8"}, {Key: "3", Body: `{"k":3}`}},
+			[]sourceRow{{Key: "1", Body: `{"k":1}`}, {Bad: "in:2"}, {Bad: "in:3"}, {Bad: "in:5"}, {Bad: "in:6"}, {Bad: "in:7"}, {Bad: "in:8"}, {Key: "3", Body: `{"k":3}`}},
 		},
-		{"a line of exactly the longest length", TextSource{Key: "k", MaxLine: len(long)}, long + "\r\n" + long, []row{{Key: strings.Repeat("x", 100), Body: long}, {Key: strings.Repeat("x", 100), Body: long}}},
-		{"a longer line is bad and passed", TextSource{Key: "k", MaxLine: len(long) - 1}, "{\"k\":1}\n" + long + "\n{\"k\":2}\n" + long, []row{{Key: "1", Body: `{"k":1}`}, {Bad: "in:2"}, {Key: "2", Body: `{"k":2}`}, {Bad: "in:4"}}},
-		{"plain lines", TextSource{Format: FormatLines}, "a b\n\nc", []row{{Key: "a b", Body: "a b"}, {Key: "c", Body: "c"}}},
-		{"a CSV row becomes a JSON object", TextSource{Format: FormatCSV, Key: "city", ID: "id"}, "id,city,\"the \"\"note\"\"\"\n1,Bern,\n2,\"a,b\",\"x\r\ny\"\n", []row{
+		{"a line of exactly the longest length", TextSource{Key: "k", MaxLine: len(long)}, long + "\r\n" + long, []sourceRow{{Key: strings.Repeat("x", 100), Body: long}, {Key: strings.Repeat("x", 100), Body: long}}},
+		{"a longer line is bad and passed", TextSource{Key: "k", MaxLine: len(long) - 1}, "{\"k\":1}\n" + long + "\n{\"k\":2}\n" + long, []sourceRow{{Key: "1", Body: `{"k":1}`}, {Bad: "in:2"}, {Key: "2", Body: `{"k":2}`}, {Bad: "in:4"}}},
+		{"plain lines", TextSource{Format: FormatLines}, "a b\n\nc", []sourceRow{{Key: "a b", Body: "a b"}, {Key: "c", Body: "c"}}},
+		{"a CSV row becomes a JSON object", TextSource{Format: FormatCSV, Key: "city", ID: "id"}, "id,city,\"the \"\"note\"\"\"\n1,Bern,\n2,\"a,b\",\"x\r\ny\"\n", []sourceRow{
 			{Key: "Bern", ID: "1", Body: `{"id":"1","city":"Bern","the \"note\"":""}`},
 			{Key: "a,b", ID: "2", Body: `{"id":"2","city":"a,b","the \"note\"":"x\ny"}`},
 		}},
-		{"without a key the whole row is it", TextSource{Format: FormatCSV}, "a\n1\n\n2", []row{{Key: `{"a":"1"}`, Body: `{"a":"1"}`}, {Key: `{"a":"2"}`, Body: `{"a":"2"}`}}},
+		{"without a key the whole row is it", TextSource{Format: FormatCSV}, "a\n1\n\n2", []sourceRow{{Key: `{"a":"1"}`, Body: `{"a":"1"}`}, {Key: `{"a":"2"}`, Body: `{"a":"2"}`}}},
 		{
 			"a bad CSV row costs its line, an open quote too",
 			TextSource{Format: FormatCSV, Key: "a"},
 			"a,b\n1,2\n1\n1,2,3\nx\"y,2\n\"x\"y,2\n\"open,2\n3,4\n",
-			[]row{{Key: "1", Body: `{"a":"1","b":"2"}`}, {Bad: "in:3"}, {Bad: "in:4"}, {Bad: "in:5"}, {Bad: "in:6"}, {Bad: "in:7"}, {Key: "3", Body: `{"a":"3","b":"4"}`}},
+			[]sourceRow{{Key: "1", Body: `{"a":"1","b":"2"}`}, {Bad: "in:3"}, {Bad: "in:4"}, {Bad: "in:5"}, {Bad: "in:6"}, {Bad: "in:7"}, {Key: "3", Body: `{"a":"3","b":"4"}`}},
 		},
 		{
 			"lines inside quotes are counted",
 			TextSource{Format: FormatCSV, Key: "a"},
 			"a,b\n\"1\n\n2\",x\nbad\n3,y",
-			[]row{{Key: "1\n\n2", Body: `{"a":"1\n\n2","b":"x"}`}, {Bad: "in:5"}, {Key: "3", Body: `{"a":"3","b":"y"}`}},
+			[]sourceRow{{Key: "1\n\n2", Body: `{"a":"1\n\n2","b":"x"}`}, {Bad: "in:5"}, {Key: "3", Body: `{"a":"3","b":"y"}`}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestTextSourceReadsPatternsInOrder(t *testing.T) {
 	}
 	s := &TextSource{Format: FormatLines, Paths: []string{filepath.Join(dir, "x[1].log"), filepath.Join(dir, "*.txt"), filepath.Join(dir, "c.log")}}
 	got, _ := readAll(t, s, nil)
-	want := []row{{Key: "x[1].log", Body: "x[1].log"}, {Key: "a.txt", Body: "a.txt"}, {Key: "b.txt", Body: "b.txt"}, {Key: "c.log", Body: "c.log"}}
+	want := []sourceRow{{Key: "x[1].log", Body: "x[1].log"}, {Key: "a.txt", Body: "a.txt"}, {Key: "b.txt", Body: "b.txt"}, {Key: "c.log", Body: "c.log"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -187,7 +187,7 @@ func TestCommandOutputIsRead(t *testing.T) {
 	var stderr bytes.Buffer
 	s := &TextSource{Format: FormatLines, Command: []string{"sh", "-c", "echo a; echo warning >&2; echo 'b c'"}, Stderr: &stderr}
 	got, _ := readAll(t, s, nil)
-	if diff := cmp.Diff([]row{{Key: "a", Body: "a"}, {Key: "b c", Body: "b c"}}, got); diff != "" {
+	if diff := cmp.Diff([]sourceRow{{Key: "a", Body: "a"}, {Key: "b c", Body: "b c"}}, got); diff != "" {
 		t.Error(diff)
 	}
 	if stderr.String() != "warning\n" {
@@ -288,7 +288,7 @@ func TestReadingFromAnyCursorGivesTheRest(t *testing.T) {
 		rows, cursors := readAll(t, s, nil)
 		for i, c := range cursors {
 			rest, _ := readAll(t, s, c)
-			if diff := cmp.Diff(rows[i+1:], rest, cmp.Transformer("nil", func(r []row) []row { return append([]row{}, r...) })); diff != "" {
+			if diff := cmp.Diff(rows[i+1:], rest, cmp.Transformer("nil", func(r []sourceRow) []sourceRow { return append([]sourceRow{}, r...) })); diff != "" {
 				t.Fatalf("from the cursor behind record %d of %v (-want +got):\n%s", i, rows, diff)
 			}
 		}

@@ -89,7 +89,7 @@ func TestTreeCursorIsAPathAndNotACount(t *testing.T) {
 			make(p)
 		}
 		now, _ := readAll(t, Files(dir), nil)
-		var want []row
+		var want []sourceRow
 		for _, r := range now {
 			if sortsBehind(r.Key, rows[at].Key) {
 				want = append(want, r)

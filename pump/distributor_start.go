@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -32,7 +32,7 @@ func (d *Distributor) prepare(ctx context.Context) error {
 		return func() { slow.Reset(controlSlow) }
 	})
 	slow.Stop()
-	if control.Lost(err) && d.router.now() != nil {
+	if workload.Lost(err) && d.router.now() != nil {
 		d.router.lost(err)
 		return err
 	}
@@ -67,24 +67,24 @@ func (d *Distributor) prepare(ctx context.Context) error {
 
 // workload reads the workload's row. The first time it is made if it is not there and nowhere
 // else; asking is of Config.maker. Later a row that is gone was deleted, and its deletion is not undone.
-func (d *Distributor) workload(ctx context.Context, asking func() (asked func())) (*control.Workload, error) {
+func (d *Distributor) workload(ctx context.Context, asking func() (asked func())) (*workload.Workload, error) {
 	t := d.router.now()
 	switch {
 	case t == nil:
 		spec := d.cfg.spec()
 		spec.Maker = d.cfg.maker(asking)
-		return control.EnsureWorkload(ctx, d.fleet.control, spec)
+		return workload.Ensure(ctx, d.fleet.control, spec)
 	case t.fatal != nil:
 		return nil, t.fatal
 	}
-	w, err := control.LoadWorkload(ctx, d.fleet.control, d.cfg.Workload)
+	w, err := workload.Load(ctx, d.fleet.control, d.cfg.Workload)
 	switch {
-	case errors.Is(err, control.ErrNoWorkload):
+	case errors.Is(err, workload.ErrNoWorkload):
 		return nil, t.workload.Deleted()
 	case err != nil:
 		return nil, err
 	}
-	if errors.Is(t.workload.Replaced(w), control.ErrRolledBack) {
+	if errors.Is(t.workload.Replaced(w), workload.ErrRolledBack) {
 		if w, err = d.putBack(ctx, t.workload); err != nil {
 			return nil, err
 		}
@@ -95,9 +95,9 @@ func (d *Distributor) workload(ctx context.Context, asking func() (asked func())
 }
 
 // putBack has the map of a workload put back whose row came back with an older one.
-func (d *Distributor) putBack(ctx context.Context, before *control.Workload) (w *control.Workload, err error) {
+func (d *Distributor) putBack(ctx context.Context, before *workload.Workload) (w *workload.Workload, err error) {
 	for range 2 { // the first look puts it back
-		if w, err = refresh(ctx, before); !errors.Is(err, control.ErrRolledBack) {
+		if w, err = refresh(ctx, before); !errors.Is(err, workload.ErrRolledBack) {
 			return w, err
 		}
 		d.cfg.Log.Error("the shard map has gone back", "error", err)

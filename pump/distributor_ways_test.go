@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-func (w *world) table() storage.Table { return openFleet(&w.cfg, control.TableName).control }
+func (w *world) table() storage.Table { return openFleet(&w.cfg, cluster.TableName).control }
 
 // change changes the map as `distributor accounts` does.
 func (w *world) change(shards func(old []shardmap.Shard) []shardmap.Shard) {
 	w.t.Helper()
-	_, err := control.ChangeMap(w.t.Context(), w.table(), w.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+	_, err := workload.ChangeMap(w.t.Context(), w.table(), w.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		return shards(slices.Clone(m.Shards)), nil
 	})
 	if err != nil {
@@ -45,9 +46,9 @@ func (w *world) drainAccount(account string) {
 	})
 }
 
-func (w *world) look() *control.View {
+func (w *world) look() *cluster.View {
 	w.t.Helper()
-	v, err := control.LoadView(w.t.Context(), w.table(), w.cfg.Workload)
+	v, err := cluster.LoadView(w.t.Context(), w.table(), w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func TestADrainingAccountGetsNothingMore(t *testing.T) {
 				d := w.startDistributor(w.distributor("d", s, o))
 				time.Sleep(20 * time.Second)
 				w.drainAccount("accountb")
-				time.Sleep(control.MapMaxAge)
+				time.Sleep(workload.MapMaxAge)
 				before, others := w.in("accountb"), w.in("accounta")
 				if err := d.wait(); err != nil {
 					t.Fatal(err)
@@ -164,7 +165,7 @@ func TestATaskStuckAtAQueueThatDrainsMovesToTheNewHome(t *testing.T) {
 		if err := d.wait(); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > control.MapMaxAge {
+		if took := time.Since(began); took > workload.MapMaxAge {
 			t.Errorf("took %v after the account drained", took)
 		}
 		w.collect().expect(t, w, d.summary.Run, s, s.n, s.n)

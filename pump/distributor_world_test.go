@@ -10,7 +10,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -179,10 +180,10 @@ func (w *world) distributor(instance string, s Source, o DistributorOptions) *Di
 	return d
 }
 
-func (w *world) runRow(id RunID) control.Run {
+func (w *world) runRow(id RunID) workload.Run {
 	w.t.Helper()
-	f := openFleet(&w.cfg, control.TableName)
-	r, err := control.NewRuns(f.control, w.cfg.Workload).Get(w.t.Context(), id)
+	f := openFleet(&w.cfg, cluster.TableName)
+	r, err := workload.NewRuns(f.control, w.cfg.Workload).Get(w.t.Context(), id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func TestOnceEveryTaskIsPutAndTheRunIsSealed(t *testing.T) {
 		}
 		w.collect().expect(t, w, summary.Run, s, s.n, s.n)
 		row := w.runRow(summary.Run)
-		if row.State != control.RunSealed || row.Tasks != 5000 || sum(row.Sealed) != 5000 || row.Mode != "once" {
+		if row.State != workload.RunSealed || row.Tasks != 5000 || sum(row.Sealed) != 5000 || row.Mode != "once" {
 			t.Errorf("the run's row: %+v", row)
 		}
 		if summary.Tasks != 5000 || summary.Envelopes == 0 || summary.BytesIn == 0 || summary.BytesSent == 0 || summary.Resent != 0 || summary.Resumed {
@@ -347,7 +348,7 @@ func TestAQueueThatNeverTakesAMessageIsAnError(t *testing.T) {
 					t.Fatalf("got %v, want an error that names the account", err)
 				}
 				if c.broken {
-					if row := w.runRow(summary.Run); row.State != control.RunBroken || !strings.Contains(row.Note, "accountb") {
+					if row := w.runRow(summary.Run); row.State != workload.RunBroken || !strings.Contains(row.Note, "accountb") {
 						t.Errorf("the run's row: %+v", row)
 					}
 				} else if !summary.Run.IsZero() || w.left() > 0 {
@@ -445,7 +446,7 @@ func TestOnceToldToStopSendsWhatItReadAndBreaksTheRun(t *testing.T) {
 		}
 		w.collect().expect(t, w, s.summary.Run, source, read, read)
 		note := fmt.Sprintf("read %d tasks, acknowledged %[1]d of them (%d envelopes", read, s.summary.Envelopes)
-		if row := w.runRow(s.summary.Run); row.State != control.RunBroken || !strings.Contains(row.Note, note) {
+		if row := w.runRow(s.summary.Run); row.State != workload.RunBroken || !strings.Contains(row.Note, note) {
 			t.Errorf("the run's row: %+v", row)
 		}
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -96,10 +96,10 @@ func openFleet(cfg *Config, controlTable string) *fleet {
 	c := f.accounts[cfg.Control]
 	f.control = &countedTable{Table: c.store.Table(controlTable), account: c, hooks: &f.cfg.Hooks}
 	if draw := cfg.seeding.draw; draw != nil {
-		f.control = control.Seeded(f.control, draw)
+		f.control = row.Seeded(f.control, draw)
 	}
 	if ahead := cfg.seeding.ahead; ahead != nil {
-		f.control = control.Suspended(f.control, ahead)
+		f.control = row.Suspended(f.control, ahead)
 	}
 	return f
 }

@@ -8,7 +8,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -19,7 +21,7 @@ func ControlTable(cfg Config) (storage.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openFleet(&cfg, control.TableName).control, nil
+	return openFleet(&cfg, cluster.TableName).control, nil
 }
 
 // GateChange is what a release or hold of a gate came to.
@@ -49,12 +51,12 @@ func changeGate(ctx context.Context, cfg Config, name string, open bool, by stri
 	if err != nil {
 		return GateChange{}, err
 	}
-	table := openFleet(&cfg, control.TableName).control
+	table := openFleet(&cfg, cluster.TableName).control
 	// Gates need no workload, but a gate of a workload that is misspelt helps nobody.
-	if _, err := control.LoadWorkload(ctx, table, cfg.Workload); err != nil {
+	if _, err := workload.Load(ctx, table, cfg.Workload); err != nil {
 		return GateChange{}, withAdvice(ctx, &cfg, err)
 	}
-	gate := control.NewGate(table, cfg.Workload, name)
+	gate := coordination.NewGate(table, cfg.Workload, name)
 	change := gate.Hold
 	if open {
 		change = gate.Release
@@ -63,7 +65,7 @@ func changeGate(ctx context.Context, cfg Config, name string, open bool, by stri
 		return GateChange{}, err
 	}
 	c := GateChange{Gate: name, Open: open}
-	v, err := control.LoadView(ctx, table, cfg.Workload)
+	v, err := cluster.LoadView(ctx, table, cfg.Workload)
 	if err != nil {
 		cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name, "error", err)
 		return c, nil
@@ -87,19 +89,19 @@ func Gates(ctx context.Context, cfg Config) ([]GateStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := openFleet(&cfg, control.TableName).control
-	v, err := control.LoadView(ctx, table, cfg.Workload)
+	table := openFleet(&cfg, cluster.TableName).control
+	v, err := cluster.LoadView(ctx, table, cfg.Workload)
 	if err != nil {
 		return nil, withAdvice(ctx, &cfg, err)
 	}
-	states, err := control.Gates(ctx, table, cfg.Workload)
+	states, err := coordination.Gates(ctx, table, cfg.Workload)
 	if err != nil {
 		return nil, err
 	}
 	return gateStatuses(states, v.Members), nil
 }
 
-func gateStatuses(states []control.GateState, members []control.Member) []GateStatus {
+func gateStatuses(states []coordination.GateState, members []cluster.Member) []GateStatus {
 	gates := []GateStatus{}
 	for _, g := range states {
 		s := GateStatus{Name: g.Name, Open: g.Open, By: g.By}

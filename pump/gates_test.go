@@ -8,16 +8,17 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 func TestAGateIsOpenedForAllAndToldToThoseWhoWaitAtIt(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		w.joined("waits-1", control.RoleProcessor, control.Report{Waiting: "morning", Admin: "10.0.0.1:1"})
-		w.joined("waits-2", control.RoleProcessor, control.Report{Waiting: "morning", Admin: "10.0.0.2:1"})
-		w.joined("waits-3", control.RoleProcessor, control.Report{Waiting: "morning"})
-		w.joined("elsewhere", control.RoleProcessor, control.Report{Waiting: "evening", Admin: "10.0.0.3:1"})
-		w.joined("works", control.RoleProcessor, control.Report{Admin: "10.0.0.4:1"})
+		w.joined("waits-1", cluster.RoleProcessor, cluster.Report{Waiting: "morning", Admin: "10.0.0.1:1"})
+		w.joined("waits-2", cluster.RoleProcessor, cluster.Report{Waiting: "morning", Admin: "10.0.0.2:1"})
+		w.joined("waits-3", cluster.RoleProcessor, cluster.Report{Waiting: "morning"})
+		w.joined("elsewhere", cluster.RoleProcessor, cluster.Report{Waiting: "evening", Admin: "10.0.0.3:1"})
+		w.joined("works", cluster.RoleProcessor, cluster.Report{Admin: "10.0.0.4:1"})
 		cfg := w.operator()
 		var mu sync.Mutex
 		var told []string
@@ -54,7 +55,7 @@ func TestAGateIsOpenedForAllAndToldToThoseWhoWaitAtIt(t *testing.T) {
 			t.Error(err)
 		}
 		cfg.Workload = "wrong"
-		if _, err := ReleaseGate(t.Context(), cfg, "morning", "me"); !errors.Is(err, control.ErrNoWorkload) {
+		if _, err := ReleaseGate(t.Context(), cfg, "morning", "me"); !errors.Is(err, workload.ErrNoWorkload) {
 			t.Error(err)
 		}
 	})

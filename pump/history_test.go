@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // turns gives every process of a world its seeding: who decides something waits for
@@ -194,7 +194,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 		c.Seed, c.Ordered, c.Log = seed, true, h.log()
 		c.Limits.Queue = 60
 	}
-	spec := control.WorkloadSpec{Shared: kind.shared, Delivery: string(kind.delivery)}
+	spec := workload.Spec{Shared: kind.shared, Delivery: string(kind.delivery)}
 	inWorldOf(t, spec, 2, 3, change, func(t *testing.T, w *world) {
 		w.turns = ts
 		for _, k := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.AnswerAfter, azsim.CutBody, azsim.DeliverTwice, azsim.ReappearEarly, azsim.Reorder} {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -165,9 +165,9 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 				for i, reads := range c.reads {
-					w.joined(fmt.Sprint("p", i), control.RoleProcessor, control.Report{Accounts: []string{"accounta"}, Reads: reads})
+					w.joined(fmt.Sprint("p", i), cluster.RoleProcessor, cluster.Report{Accounts: []string{"accounta"}, Reads: reads})
 				}
-				w.joined("other", control.RoleDistributor, control.Report{Reads: 1}) // reads nothing
+				w.joined("other", cluster.RoleDistributor, cluster.Report{Reads: 1}) // reads nothing
 				cfg := w.cfg
 				cfg.Instance = "d"
 				d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -20,21 +21,21 @@ import (
 // functions may be nil. They are called from the membership's goroutine, perhaps
 // before joinCluster has returned; they must be quick and must not wait for the member.
 type memberOptions struct {
-	role control.Role
+	role cluster.Role
 	// waiting is the gate that it waits at; see member.admit.
 	waiting string
 	// report fills in what the half knows of itself.
-	report func(*control.Report)
-	// inHand, drain and changed are control.PresenceOptions' InHand, Drain and Changed.
+	report func(*cluster.Report)
+	// inHand, drain and changed are cluster.Options' InHand, Drain and Changed.
 	inHand  func(segment uint32) bool
 	drain   func(segments []uint32)
-	changed func(v *control.View)
-	// lost is control.PresenceOptions' Lost. It is also called when the workload turns out
+	changed func(v *cluster.View)
+	// lost is cluster.Options' Lost. It is also called when the workload turns out
 	// to be no more before it was joined.
 	lost func(err error)
-	// beat and lease as in control.PresenceOptions; 0 for the defaults.
+	// beat and lease as in cluster.Options; 0 for the defaults.
 	beat, lease time.Duration
-	// grace is control.PresenceOptions' Grace.
+	// grace is cluster.Options' Grace.
 	grace time.Duration
 	// optional: the half works without a cluster too, with the least of budgets.
 	// joinCluster then does not wait for long, and goes on trying in the background.
@@ -47,7 +48,7 @@ type memberOptions struct {
 type member struct {
 	cfg      *Config
 	fleet    *fleet
-	workload *control.Workload
+	workload *workload.Workload
 	o        memberOptions
 	log      *slog.Logger
 	jitter   jitter
@@ -58,7 +59,7 @@ type member struct {
 	wg     sync.WaitGroup
 
 	entered  chan struct{} // closed when presence is set
-	presence atomic.Pointer[control.Presence]
+	presence atomic.Pointer[cluster.Presence]
 	admitted atomic.Bool // the gate is open
 
 	mu      sync.Mutex // guards what follows
@@ -75,7 +76,7 @@ const joinPatience = 2 * time.Second
 // the first view is there; what fails for now is tried until ctx ends, what no
 // waiting mends is an error. With memberOptions.optional it is never an error and
 // returns after two seconds at the latest.
-func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload, o memberOptions) (*member, error) {
+func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *workload.Workload, o memberOptions) (*member, error) {
 	m := &member{
 		cfg: cfg, fleet: f, workload: w, o: o,
 		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: jitter(cfg.Instance),
@@ -102,7 +103,7 @@ func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload
 	}
 	m.wg.Go(func() {
 		err := m.join(m.ctx)
-		if control.Lost(err) && m.o.lost != nil {
+		if workload.Lost(err) && m.o.lost != nil {
 			m.o.lost(err)
 			return
 		}
@@ -124,7 +125,7 @@ func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *control.Workload
 // join joins, trying again what may be better later.
 func (m *member) join(ctx context.Context) error {
 	for n := uint64(0); ; n++ {
-		p, err := control.Join(ctx, m.workload, m.presenceOptions())
+		p, err := cluster.Join(ctx, m.workload, m.presenceOptions())
 		if err == nil {
 			m.presence.Store(p)
 			close(m.entered)
@@ -149,20 +150,20 @@ func (m *member) join(ctx context.Context) error {
 // the control account did not answer, for a request or for as long as control waits for the row of
 // an earlier process, or this process was declared dead while it was stopped.
 func mayJoinLater(err error) bool {
-	if errors.Is(err, control.ErrEvicted) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, cluster.ErrEvicted) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
 	e, ok := asStorageError(err)
 	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 
-func (m *member) presenceOptions() control.PresenceOptions {
-	return control.PresenceOptions{
+func (m *member) presenceOptions() cluster.Options {
+	return cluster.Options{
 		Instance: m.cfg.Instance, Host: hostName(), Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease, Grace: m.o.grace,
 		Report: m.report, InHand: m.o.inHand, Drain: m.o.drain, Nudge: m.nudgeMembers, Log: m.cfg.Log,
 		Lost:       m.o.lost,
 		BestEffort: m.cfg.Delivery == AtLeastOnce, // a task done twice is the worst (P5.6)
-		Changed: func(v *control.View) {
+		Changed: func(v *cluster.View) {
 			<-m.entered // Join returns right away
 			m.see(v)
 			if m.o.changed != nil {
@@ -173,9 +174,9 @@ func (m *member) presenceOptions() control.PresenceOptions {
 }
 
 // report is what each beat says of this process.
-func (m *member) report() control.Report {
+func (m *member) report() cluster.Report {
 	_, throttled := m.fleet.requests()
-	r := control.Report{
+	r := cluster.Report{
 		Admin: m.cfg.Admin, Accounts: m.fleet.names, Reads: codec.Version,
 		Demand: m.fleet.demand(), Guessed: m.fleet.guessed(), Throttled: uint64(throttled), Throttles: m.fleet.throttles(),
 	}
@@ -199,7 +200,7 @@ func (m *member) admit() {
 func (m *member) joined() bool { return m.presence.Load() != nil }
 
 // view is the latest look at the cluster; nil before the first.
-func (m *member) view() *control.View {
+func (m *member) view() *cluster.View {
 	if p := m.presence.Load(); p != nil {
 		return p.View()
 	}
@@ -208,14 +209,14 @@ func (m *member) view() *control.View {
 
 // hold gives a segment that is this process's to work on. In a shared workload
 // every segment is everybody's, under epoch 0.
-func (m *member) hold(segment uint32) (control.Hold, bool) {
+func (m *member) hold(segment uint32) (cluster.Hold, bool) {
 	if m.workload.Shared {
-		return control.Hold{Segment: segment}, true
+		return cluster.Hold{Segment: segment}, true
 	}
 	if p := m.presence.Load(); p != nil {
 		return p.Hold(segment)
 	}
-	return control.Hold{}, false
+	return cluster.Hold{}, false
 }
 
 // settle says that the last work in hand of a segment may be done.
@@ -234,7 +235,7 @@ func (m *member) look() {
 
 var errOutside = errors.New("this process has not joined the cluster")
 
-// markSpill and clearSpill are control.Presence's MarkSpill and ClearSpill.
+// markSpill and clearSpill are cluster.Presence's MarkSpill and ClearSpill.
 func (m *member) markSpill(ctx context.Context, segments []uint32, choice int) error {
 	if p := m.presence.Load(); p != nil {
 		return p.MarkSpill(ctx, segments, choice)
@@ -262,7 +263,7 @@ func (m *member) leave(ctx context.Context) {
 }
 
 // see takes a view: budgets follow it.
-func (m *member) see(v *control.View) {
+func (m *member) see(v *cluster.View) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := v.Workload; w.PutBack() && m.backs != w.Map.Version {
@@ -337,7 +338,7 @@ func (m *member) nudged(n Nudge) {
 }
 
 // nudgeMembers makes other members look at the cluster.
-func (m *member) nudgeMembers(to []control.Member) {
+func (m *member) nudgeMembers(to []cluster.Member) {
 	for i := range to {
 		m.nudges.nudge("cluster/"+to[i].Instance, nudgeTo(&to[i], Nudge{}))
 	}
@@ -352,7 +353,7 @@ func (m *member) nudgeOwner(s *shard, segment uint32) {
 }
 
 // nudgeOwner does so by a view, on behalf of an instance.
-func (s *nudger) nudgeOwner(v *control.View, by string, queue *shard, segment uint32) {
+func (s *nudger) nudgeOwner(v *cluster.View, by string, queue *shard, segment uint32) {
 	n := Nudge{Queue: queue.String()}
 	if v.Owners != nil {
 		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != by {
@@ -371,7 +372,7 @@ func (s *nudger) nudgeOwner(v *control.View, by string, queue *shard, segment ui
 }
 
 // nudgeTo addresses a nudge to a member.
-func nudgeTo(to *control.Member, n Nudge) Nudge {
+func nudgeTo(to *cluster.Member, n Nudge) Nudge {
 	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host != "" && to.Host == hostName()
 	return n
 }

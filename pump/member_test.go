@@ -15,7 +15,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // shareLimit is what the accounts of these tests allow all processes together.
@@ -52,12 +53,12 @@ func (w *world) sharer(name string, workers int) *sharer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := &sharer{w: w, name: name, fleet: openFleet(&cfg, control.TableName)}
-	workload, err := control.LoadWorkload(w.t.Context(), s.fleet.control, "work")
+	s := &sharer{w: w, name: name, fleet: openFleet(&cfg, cluster.TableName)}
+	workload, err := workload.Load(w.t.Context(), s.fleet.control, "work")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if s.m, err = joinCluster(w.t.Context(), &cfg, s.fleet, workload, memberOptions{role: control.RoleDistributor}); err != nil {
+	if s.m, err = joinCluster(w.t.Context(), &cfg, s.fleet, workload, memberOptions{role: cluster.RoleDistributor}); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -203,17 +204,17 @@ func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
 
 func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		for _, role := range []control.Role{control.RoleProcessor, control.RoleDistributor} {
+		for _, role := range []cluster.Role{cluster.RoleProcessor, cluster.RoleDistributor} {
 			cfg, err := w.config("alone-"+string(role), 2).withDefaults()
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := openFleet(&cfg, control.TableName)
+			f := openFleet(&cfg, cluster.TableName)
 			before, err := f.shard("accounta", "work-00")
 			if err != nil {
 				t.Fatal(err)
 			}
-			workload, err := control.LoadWorkload(t.Context(), f.control, "work")
+			workload, err := workload.Load(t.Context(), f.control, "work")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -236,13 +237,13 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 
 func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		open := func(name string) (Config, *fleet, *control.Workload) {
+		open := func(name string) (Config, *fleet, *workload.Workload) {
 			cfg, err := w.config(name, 2).withDefaults()
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := openFleet(&cfg, control.TableName)
-			workload, err := control.LoadWorkload(t.Context(), f.control, "work")
+			f := openFleet(&cfg, cluster.TableName)
+			workload, err := workload.Load(t.Context(), f.control, "work")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,7 +253,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		pcfg, pf, _ := open("p")
 		w.sim.Blackout("accounta", true)
 		began := time.Now()
-		d, err := joinCluster(t.Context(), &dcfg, df, workload, memberOptions{role: control.RoleDistributor, optional: true})
+		d, err := joinCluster(t.Context(), &dcfg, df, workload, memberOptions{role: cluster.RoleDistributor, optional: true})
 		if err != nil || d.joined() || d.view() != nil {
 			t.Fatalf("joined %v, error %v, though the account is dark", d.joined(), err)
 		}
@@ -264,11 +265,11 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := joinCluster(short, &pcfg, pf, workload, memberOptions{role: control.RoleProcessor}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := joinCluster(short, &pcfg, pf, workload, memberOptions{role: cluster.RoleProcessor}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a processor joined a dark cluster: %v", err)
 		}
 		w.sim.Blackout("accounta", false)
-		p, err := joinCluster(t.Context(), &pcfg, pf, workload, memberOptions{role: control.RoleProcessor})
+		p, err := joinCluster(t.Context(), &pcfg, pf, workload, memberOptions{role: cluster.RoleProcessor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +283,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		}
 		d.leave(t.Context())
 		p.leave(t.Context())
-		v, err := control.LoadView(t.Context(), pf.control, "work")
+		v, err := cluster.LoadView(t.Context(), pf.control, "work")
 		if err != nil || len(v.Members) != 0 {
 			t.Errorf("members are left: %+v, %v", v, err)
 		}
@@ -295,13 +296,13 @@ func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := openFleet(&cfg, control.TableName)
-		workload, err := control.LoadWorkload(t.Context(), f.control, "work")
+		f := openFleet(&cfg, cluster.TableName)
+		workload, err := workload.Load(t.Context(), f.control, "work")
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.sim.Hang("accounta", true)
-		d, err := joinCluster(t.Context(), &cfg, f, workload, memberOptions{role: control.RoleDistributor, optional: true})
+		d, err := joinCluster(t.Context(), &cfg, f, workload, memberOptions{role: cluster.RoleDistributor, optional: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,16 +315,16 @@ func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 }
 
 // joiner makes a process a member; its nudges go into the list.
-func (w *world) joiner(name, workload string, change func(*Config, *memberOptions)) (*member, *nudgedList) {
+func (w *world) joiner(name, named string, change func(*Config, *memberOptions)) (*member, *nudgedList) {
 	w.t.Helper()
 	list := &nudgedList{}
 	cfg := w.config(name, 2)
-	cfg.Workload, cfg.Admin = workload, name+".example:80"
+	cfg.Workload, cfg.Admin = named, name+".example:80"
 	cfg.Nudge = func(_ context.Context, n Nudge) error {
 		list.Nudged(n)
 		return nil
 	}
-	o := memberOptions{role: control.RoleProcessor}
+	o := memberOptions{role: cluster.RoleProcessor}
 	if change != nil {
 		change(&cfg, &o)
 	}
@@ -331,9 +332,9 @@ func (w *world) joiner(name, workload string, change func(*Config, *memberOption
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := openFleet(&cfg, control.TableName)
-	row, err := control.EnsureWorkload(w.t.Context(), f.control, control.WorkloadSpec{
-		Name: workload, Shards: cfg.shards(), Delivery: string(cfg.Delivery), Shared: cfg.Segments == Shared,
+	f := openFleet(&cfg, cluster.TableName)
+	row, err := workload.Ensure(w.t.Context(), f.control, workload.Spec{
+		Name: named, Shards: cfg.shards(), Delivery: string(cfg.Delivery), Shared: cfg.Segments == Shared,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -347,7 +348,7 @@ func (w *world) joiner(name, workload string, change func(*Config, *memberOption
 
 func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		d, sent := w.joiner("d", "work", func(_ *Config, o *memberOptions) { o.role = control.RoleDistributor })
+		d, sent := w.joiner("d", "work", func(_ *Config, o *memberOptions) { o.role = cluster.RoleDistributor })
 		defer d.leave(t.Context())
 		p, _ := w.joiner("p", "work", nil)
 		defer p.leave(t.Context())
@@ -376,7 +377,7 @@ func TestP82InASharedWorkloadNudgesAreSpreadOverTheProcessors(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		shared := func(c *Config, _ *memberOptions) { c.Segments = Shared }
 		d, sent := w.joiner("d", "open", func(c *Config, o *memberOptions) {
-			c.Segments, o.role = Shared, control.RoleDistributor
+			c.Segments, o.role = Shared, cluster.RoleDistributor
 		})
 		defer d.leave(t.Context())
 		for _, name := range []string{"p1", "p2", "p3"} {
@@ -430,7 +431,7 @@ func TestT3WhoWaitsAtAGateHasNoSegmentsUntilItIsAdmitted(t *testing.T) {
 func TestWhatAMemberReports(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		p, _ := w.joiner("p", "work", func(_ *Config, o *memberOptions) {
-			o.report = func(r *control.Report) { r.Tasks, r.Trouble = 7, "none to speak of" }
+			o.report = func(r *cluster.Report) { r.Tasks, r.Trouble = 7, "none to speak of" }
 		})
 		defer p.leave(t.Context())
 		m := p.view().Members[0]

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
 )
 
 // FuzzNudge: what is taken for a nudge is about one thing at most, and comes back as it was sent.
@@ -24,7 +24,7 @@ func FuzzNudge(f *testing.F) {
 			}
 			return
 		}
-		if n.Instance == "" || n.Queue != "" && n.Gate != "" || n.Traffic && n.Queue+n.Gate != "" || n.Gate != "" && control.CheckGate(n.Gate) != nil || strings.ContainsAny(n.Queue, "\r\n\x00 ") || len(query) > maxNudgeQuery {
+		if n.Instance == "" || n.Queue != "" && n.Gate != "" || n.Traffic && n.Queue+n.Gate != "" || n.Gate != "" && coordination.CheckGate(n.Gate) != nil || strings.ContainsAny(n.Queue, "\r\n\x00 ") || len(query) > maxNudgeQuery {
 			t.Fatalf("%q is %+v", query, n)
 		}
 		values := url.Values{"instance": {n.Instance}}

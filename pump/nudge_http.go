@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
 )
 
 // NudgePath is where the admin port takes nudges.
@@ -186,7 +186,7 @@ func parseNudge(query string) (Nudge, error) {
 	case n.Instance == "", len(values["instance"])+len(values["queue"])+len(values["gate"])+len(values["traffic"]) > 2,
 		len(values["traffic"]) > 0 && !n.Traffic,
 		n.Queue != "" && !validQueue.MatchString(n.Queue),
-		n.Gate != "" && control.CheckGate(n.Gate) != nil:
+		n.Gate != "" && coordination.CheckGate(n.Gate) != nil:
 		return Nudge{}, errNudge
 	}
 	return n, nil

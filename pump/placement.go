@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/awake"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -25,7 +25,7 @@ import (
 func elapsed(since time.Time) time.Duration { return awake.Clock{}.Since(since) }
 
 // young reports whether a map that was read then may be used for a put now.
-func young(read time.Time) bool { return elapsed(read) < control.MapMaxAge }
+func young(read time.Time) bool { return elapsed(read) < workload.MapMaxAge }
 
 var errLateAnswer = errors.New("it was answered so late that the queue's account may have been removed before it was put")
 

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/sparing"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -95,7 +96,7 @@ type processing struct {
 	log      *slog.Logger
 	jitter   jitter
 	fleet    *fleet
-	workload *control.Workload
+	workload *workload.Workload
 	runs     *runCache
 	poller   *poller
 	keeper   *keeper
@@ -197,7 +198,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		cfg: &p.cfg, o: &p.o, handler: p.handler,
 		log:    p.cfg.Log.With("workload", p.cfg.Workload, "instance", p.cfg.Instance),
 		jitter: jitter(p.cfg.Instance),
-		fleet:  openFleet(&p.cfg, control.TableName),
+		fleet:  openFleet(&p.cfg, cluster.TableName),
 		gets:   newHand(), hand: newHand(), began: time.Now(),
 		owned: newOwned(), unsettled: map[*account]*unsettled{},
 		alarms: map[string]time.Time{},
@@ -282,7 +283,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 	}
 	for n := uint64(0); ; n++ {
 		try, cancel := context.WithTimeout(ctx, requestTimeout)
-		w, err := control.LoadWorkload(try, r.fleet.control, r.cfg.Workload)
+		w, err := workload.Load(try, r.fleet.control, r.cfg.Workload)
 		cancel()
 		if err == nil {
 			r.workload = w
@@ -291,7 +292,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return stopped()
 		}
-		absent := errors.Is(err, control.ErrNoWorkload)
+		absent := errors.Is(err, workload.ErrNoWorkload)
 		if absent && n%elsewhereEvery == 0 {
 			if there, ok := errors.AsType[*ConfigError](withAdvice(ctx, r.cfg, err)); ok {
 				return there
@@ -306,7 +307,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 			}
 			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
 		}
-		if told == nil || errors.Is(told, control.ErrNoWorkload) != absent {
+		if told == nil || errors.Is(told, workload.ErrNoWorkload) != absent {
 			told = err
 			if absent {
 				waits = "waiting for the workload to be created by its first distributor"
@@ -332,7 +333,7 @@ const elsewhereEvery = 12
 
 // launch starts everything but the poller, which Run is.
 func (r *processing) launch() {
-	r.runs = newRunCache(control.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
+	r.runs = newRunCache(workload.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
 	r.keeper = newKeeper(r.terms, r.jitter)
 	r.keeper.clock = r.cfg.seeding.clock()
 	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.seeding.turn

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // TestAProcessorThatWaitsForTheLeasesOfTheDeadSaysSo once, whether they died long ago or just now.
@@ -44,7 +44,7 @@ func TestAProcessorThatWaitsForTheLeasesOfTheDeadSaysSo(t *testing.T) {
 					t.Errorf("said %d times", n)
 				}
 				time.Sleep(6 * time.Second)
-				if i := slices.IndexFunc(w.view().Members, func(m control.Member) bool { return m.Instance == "p3" }); !strings.Contains(w.view().Members[i].Trouble, "lease of p1, p2") {
+				if i := slices.IndexFunc(w.view().Members, func(m cluster.Member) bool { return m.Instance == "p3" }); !strings.Contains(w.view().Members[i].Trouble, "lease of p1, p2") {
 					t.Errorf("its row says %q", w.view().Members[i].Trouble)
 				}
 				w.settled(1)

@@ -7,7 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 //
 // A task without a key is nobody's other task and is not limited.
 type limiter struct {
-	claims  *control.Claims
+	claims  *coordination.Claims
 	handler Handler
 	batch   BatchHandler // the handler, if it takes batches
 	jitter  jitter
@@ -43,7 +44,7 @@ func (r *processing) limitKeys() {
 		return
 	}
 	l := &limiter{
-		claims:  control.NewClaims(r.fleet.control, r.cfg.Workload, r.o.MinInterval, r.cfg.Instance),
+		claims:  coordination.NewClaims(r.fleet.control, r.cfg.Workload, r.o.MinInterval, r.cfg.Instance),
 		handler: r.handler, batch: r.batch, jitter: r.jitter, log: r.log, alarm: r.alarmOnce,
 	}
 	r.handler = HandlerFunc(l.handle)
@@ -75,7 +76,7 @@ func (b limitedBatch) Handle(ctx context.Context, t *Task) error { return b.l.ha
 func (b limitedBatch) HandleBatch(ctx context.Context, tasks []*Task) []error {
 	l := b.l
 	errs := make([]error, len(tasks))
-	claims := make([]*control.Claim, len(tasks))
+	claims := make([]*coordination.Claim, len(tasks))
 	l.each(tasks, func(i int) { claims[i], errs[i] = l.claim(ctx, tasks[i]) })
 	var granted []*Task
 	var at []int // their places
@@ -140,22 +141,22 @@ func (l *limiter) each(tasks []*Task, f func(i int)) {
 
 // claim gives the claim under which a task may be handled, nil if it needs none;
 // or else, as a handler's error, what becomes of the task.
-func (l *limiter) claim(ctx context.Context, t *Task) (*control.Claim, error) {
+func (l *limiter) claim(ctx context.Context, t *Task) (*coordination.Claim, error) {
 	if len(t.Key) == 0 {
 		return nil, nil
 	}
-	claim, verdict, wait, err := l.claims.Claim(ctx, t.Key, control.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign})
+	claim, verdict, wait, err := l.claims.Claim(ctx, t.Key, coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign})
 	switch {
-	case err == nil && verdict == control.Granted:
+	case err == nil && verdict == coordination.Granted:
 		return claim, nil
-	case err == nil && verdict == control.Fresh:
+	case err == nil && verdict == coordination.Fresh:
 		return nil, &outcome{skip: true}
 	case err == nil: // Busy
 		l.log.Debug("another process began this task and has not ended it; it comes back later", "task", taskRef(t), "after", wait)
 		return nil, &outcome{release: true, after: max(wait, time.Second)}
 	case ctx.Err() != nil:
 		return nil, Release(context.Cause(ctx))
-	case errors.Is(err, control.ErrCorrupt):
+	case errors.Is(err, row.ErrCorrupt):
 		return nil, err // no waiting mends it: the task fails, and its cause names the row
 	}
 	l.alarm("claims", "keys cannot be claimed; their tasks go back for a while", "error", err)
@@ -164,7 +165,7 @@ func (l *limiter) claim(ctx context.Context, t *Task) (*control.Claim, error) {
 
 // done ends a claim. If that cannot be written the key counts as at work until
 // the interval is over, and then as abandoned; the task's outcome stands all the same.
-func (l *limiter) done(ctx context.Context, claim *control.Claim, t *Task, failed bool) {
+func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *Task, failed bool) {
 	if claim == nil {
 		return
 	}
@@ -176,7 +177,7 @@ func (l *limiter) done(ctx context.Context, claim *control.Claim, t *Task, faile
 	defer cancel()
 	switch err := claim.Done(ctx, failed); {
 	case err == nil:
-	case errors.Is(err, control.ErrClaimTaken):
+	case errors.Is(err, coordination.ErrClaimTaken):
 		l.alarm("taken over", "work on a key took longer than the least interval between two, so another began meanwhile; make the interval longer than any work takes", "task", taskRef(t))
 	default:
 		l.alarm("claims", "the end of work on a key could not be written", "task", taskRef(t), "error", err)
@@ -184,5 +185,5 @@ func (l *limiter) done(ctx context.Context, claim *control.Claim, t *Task, faile
 }
 
 func taskRef(t *Task) string {
-	return control.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign}.String()
+	return coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign}.String()
 }

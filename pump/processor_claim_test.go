@@ -9,7 +9,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 const eightHours = 8 * time.Hour
@@ -105,10 +106,10 @@ func TestARetryIsNoSecondBeginning(t *testing.T) {
 func TestWhatADeadProcessorBeganWaitsForTheInterval(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const interval = time.Hour
-		dead := openFleet(&w.cfg, control.TableName)
-		of := control.TaskRef{Run: w.run, Segment: 5, N: w.ns[5]}
+		dead := openFleet(&w.cfg, cluster.TableName)
+		of := coordination.TaskRef{Run: w.run, Segment: 5, N: w.ns[5]}
 		began := time.Now()
-		if _, verdict, _, err := control.NewClaims(dead.control, "work", interval, "dead").Claim(t.Context(), []byte("oslo"), of); err != nil || verdict != control.Granted {
+		if _, verdict, _, err := coordination.NewClaims(dead.control, "work", interval, "dead").Claim(t.Context(), []byte("oslo"), of); err != nil || verdict != coordination.Granted {
 			t.Fatalf("%v, %v", verdict, err)
 		}
 		claimed := time.Now()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -25,10 +25,10 @@ func (r *processing) lease() time.Duration {
 // account if need be, and begins to poll what becomes its own.
 func (r *processing) join(ctx context.Context) error {
 	m, err := joinCluster(ctx, r.cfg, r.fleet, r.workload, memberOptions{
-		role: control.RoleProcessor, waiting: r.o.Gate, beat: r.o.Beat, lease: r.o.Lease,
+		role: cluster.RoleProcessor, waiting: r.o.Gate, beat: r.o.Beat, lease: r.o.Lease,
 		grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
 		report: r.reportTo, inHand: r.owned.has, drain: r.handOver,
-		changed: func(*control.View) { r.follow() },
+		changed: func(*cluster.View) { r.follow() },
 		lost:    func(err error) { r.endRun(err) },
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ type reported struct {
 }
 
 // reportTo says how this process does, for the beat.
-func (r *processing) reportTo(to *control.Report) {
+func (r *processing) reportTo(to *cluster.Report) {
 	now := time.Now()
 	handled := uint64(r.counts.handled.Load())
 	if span := now.Sub(r.reported.at).Seconds(); span > 0 && !r.reported.at.IsZero() {

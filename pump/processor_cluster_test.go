@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -132,7 +133,7 @@ func (w *world) everySegment() (all []uint32) {
 
 func (w *world) shardMap() *shardmap.Map {
 	w.t.Helper()
-	wl, err := control.LoadWorkload(w.t.Context(), w.table(), w.cfg.Workload)
+	wl, err := workload.Load(w.t.Context(), w.table(), w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -140,9 +141,9 @@ func (w *world) shardMap() *shardmap.Map {
 }
 
 // view is the cluster as it is now.
-func (w *world) view() *control.View {
+func (w *world) view() *cluster.View {
 	w.t.Helper()
-	v, err := control.LoadView(w.t.Context(), w.table(), w.cfg.Workload)
+	v, err := cluster.LoadView(w.t.Context(), w.table(), w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func (w *world) view() *control.View {
 }
 
 // settled waits until so many processors share the segments as planned.
-func (w *world) settled(processors int) *control.View {
+func (w *world) settled(processors int) *cluster.View {
 	w.t.Helper()
 	for range 1200 {
 		if v := w.view(); len(v.Processors()) == processors && v.Settled() {
@@ -163,7 +164,7 @@ func (w *world) settled(processors int) *control.View {
 }
 
 // owns lists the segments of an instance.
-func owns(v *control.View, instance string) (segments []uint32) {
+func owns(v *cluster.View, instance string) (segments []uint32) {
 	for s := range v.Owners {
 		if m, ok := v.OwnerOf(uint32(s)); ok && m.Instance == instance {
 			segments = append(segments, uint32(s))

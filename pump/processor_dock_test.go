@@ -10,7 +10,9 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -131,13 +133,13 @@ func (w *world) fenceOff(segment uint32) {
 // fenceAt makes another the writer of a segment's ledger under an epoch.
 func (w *world) fenceAt(segment uint32, epoch uint64) {
 	w.t.Helper()
-	workload, err := control.LoadWorkload(w.t.Context(), w.table(), w.cfg.Workload)
+	workload, err := workload.Load(w.t.Context(), w.table(), w.cfg.Workload)
 	if err != nil {
 		w.t.Error(err)
 		return
 	}
-	l := control.OpenLedger(w.table(), workload, control.LedgerOptions{Instance: "another", Record: true})
-	if _, err := l.Fence(w.t.Context(), []control.Hold{{Segment: segment, Epoch: epoch}}); err != nil {
+	l := ledger.Open(w.table(), workload, ledger.Options{Instance: "another", Record: true})
+	if _, err := l.Fence(w.t.Context(), []cluster.Hold{{Segment: segment, Epoch: epoch}}); err != nil {
 		w.t.Error(err)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -16,7 +17,7 @@ import (
 // request to the table takes so long, and one to a queue 20 ms.
 func inFencedWorld(t *testing.T, segments, queues int, table time.Duration, test func(t *testing.T, w *world)) {
 	t.Helper()
-	spec := control.WorkloadSpec{Delivery: control.DeliverOnce, Segments: segments}
+	spec := workload.Spec{Delivery: workload.DeliverOnce, Segments: segments}
 	change := func(c *azsim.Config) { c.Latency = 20 * time.Millisecond }
 	inWorldOf(t, spec, 2, queues/2, change, func(t *testing.T, w *world) {
 		w.pinned = segments
@@ -175,13 +176,13 @@ func TestP32LostOwnerRowsAndALedgerPartitionOfAMinuteAgoHealThemselvesLoudly(t *
 		done := w.fill(1, 1)
 		w.within(lease, "all is done", func() bool { return h.tasks() == done && w.left() == 0 })
 
-		old := w.sim.Snapshot("accounta", control.TableName, "work.ledger.01")
+		old := w.sim.Snapshot("accounta", cluster.TableName, "work.ledger.01")
 		time.Sleep(time.Minute)
 		done += w.fill(1, 1)
 		w.within(lease, "all is done", func() bool { return h.tasks() == done && w.left() == 0 })
 
 		old.Restore()
-		w.sim.DropRows("accounta", control.TableName, "work", func(row string) bool { return strings.HasPrefix(row, "owner.") })
+		w.sim.DropRows("accounta", cluster.TableName, "work", func(row string) bool { return strings.HasPrefix(row, "owner.") })
 		done += w.fill(1, 1)
 		w.within(2*lease, "all segments are at work again", func() bool { return h.tasks() == done && w.left() == 0 })
 		w.inUse(p, time.Second)

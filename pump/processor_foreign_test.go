@@ -10,7 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -61,9 +61,9 @@ func (w *world) fillNames(names int) {
 	w.t.Helper()
 	s := w.scribe()
 	for n := 0; n < names; n += 1024 {
-		var entries []*control.Entry
+		var entries []*ledger.Entry
 		for i := n; i < min(n+1024, names); i++ {
-			entries = append(entries, &control.Entry{Segment: greeted, Epoch: 1, Foreign: fmt.Sprint("of before/", i)})
+			entries = append(entries, &ledger.Entry{Segment: greeted, Epoch: 1, Foreign: fmt.Sprint("of before/", i)})
 		}
 		s.ledger.Commit(w.t.Context(), entries)
 		for _, e := range entries {
@@ -78,7 +78,7 @@ func (w *world) fillNames(names int) {
 func TestForeignMessagesWaitWhereNamesAreTooManyAndGoOnWhenDeletesAreAcknowledged(t *testing.T) {
 	onceWorld(t, func(t *testing.T, w *world) {
 		const room, all = 20, 40
-		w.fillNames(control.MaxForeign - room)
+		w.fillNames(ledger.MaxForeign - room)
 		account, queue := w.home(greeted)
 		refused := w.fault(azsim.Rule{Fault: azsim.FailBefore}, "DeleteMessage")
 		h := &seen{}
@@ -113,7 +113,7 @@ func TestForeignMessagesWaitWhereNamesAreTooManyAndGoOnWhenDeletesAreAcknowledge
 // A14: names that nobody confirms do not keep foreign messages waiting for ever.
 func TestForeignMessagesGoOnWhenTheOldestNamesAreOldEnough(t *testing.T) {
 	onceWorld(t, func(t *testing.T, w *world) {
-		w.fillNames(control.MaxForeign)
+		w.fillNames(ledger.MaxForeign)
 		account, queue := w.home(greeted)
 		for range 40 {
 			w.putText(account, queue, greeting)
@@ -134,7 +134,7 @@ func TestForeignMessagesGoOnWhenTheOldestNamesAreOldEnough(t *testing.T) {
 // A14: while a queue does not answer, no name goes for its age: its message may be in that queue.
 func TestNoNameGoesForItsAgeWhileAQueueDoesNotAnswer(t *testing.T) {
 	inOnceWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
-		w.fillNames(control.MaxForeign)
+		w.fillNames(ledger.MaxForeign)
 		w.fault(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.HangBefore})
 		for range 3 {
 			w.putText("accounta", "work-00", greeting)

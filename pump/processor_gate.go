@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
 )
 
 // entrance is the gate that a processor waits at before it takes anything: it
@@ -13,14 +13,14 @@ import (
 // the truth; a nudge makes it look at once (origins T4).
 type entrance struct {
 	name string // empty: there is none
-	gate *control.Gate
+	gate *coordination.Gate
 	look chan struct{} // has room for one hint
 }
 
 func (r *processing) newEntrance() *entrance {
 	e := &entrance{name: r.o.Gate, look: make(chan struct{}, 1)}
 	if e.name != "" {
-		e.gate = control.NewGate(r.fleet.control, r.cfg.Workload, e.name)
+		e.gate = coordination.NewGate(r.fleet.control, r.cfg.Workload, e.name)
 		e.gate.Log = r.log
 	}
 	return e
@@ -88,7 +88,7 @@ func checkGate(name string) error {
 	if name == "" {
 		return nil
 	}
-	if err := control.CheckGate(name); err != nil {
+	if err := coordination.CheckGate(name); err != nil {
 		return &ConfigError{Field: "gate", Problem: fmt.Sprintf("%.80q is not the name of a gate", name), Fix: "use 1 to 63 of letters, digits, _ . ~ and -", Err: err}
 	}
 	return nil

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // pushed lets processes nudge each other over a wire that takes 5 ms.
@@ -72,7 +73,7 @@ func beyond(p *Processor, since time.Time) time.Duration {
 
 func (w *world) release() {
 	w.t.Helper()
-	if err := control.NewGate(openFleet(&w.cfg, control.TableName).control, "work", "go").Release(w.t.Context(), "test"); err != nil {
+	if err := coordination.NewGate(openFleet(&w.cfg, cluster.TableName).control, "work", "go").Release(w.t.Context(), "test"); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -88,7 +89,7 @@ func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
 				push := &pushed{}
 				ps, at := w.waiters(n, push)
 				time.Sleep(time.Minute)
-				v, err := control.LoadView(t.Context(), openFleet(&w.cfg, control.TableName).control, "work")
+				v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, cluster.TableName).control, "work")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -190,7 +191,7 @@ func TestWhoIsStoppedAtTheGateLeaves(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Second || s.Handled != 0 {
 			t.Errorf("the end took %v: %+v", took, s)
 		}
-		v, err := control.LoadView(t.Context(), openFleet(&w.cfg, control.TableName).control, "work")
+		v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, cluster.TableName).control, "work")
 		if err != nil || len(v.Members) != 0 {
 			t.Errorf("%d members are left, %v", len(v.Members), err)
 		}

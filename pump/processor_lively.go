@@ -3,7 +3,7 @@ package pump
 import (
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -108,7 +108,7 @@ func (m *member) nudgeTraffic() {
 		return
 	}
 	for i := range v.Members {
-		if to := &v.Members[i]; to.Role == control.RoleProcessor && to.Instance != m.cfg.Instance {
+		if to := &v.Members[i]; to.Role == cluster.RoleProcessor && to.Instance != m.cfg.Instance {
 			m.nudges.nudge("traffic "+to.Instance, nudgeTo(to, Nudge{Traffic: true}))
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -63,7 +63,7 @@ func (c idleCluster) foreign(w *world, watch *stopwatch, of *shardmap.Map, from,
 func TestP82MessagesWithoutNudgesMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
 	c := fleetOf64(0, 0)
 	c.apart = time.Second
-	inWorldOf(t, control.WorkloadSpec{Segments: c.segments}, c.accounts, c.queues, nil, func(t *testing.T, w *world) {
+	inWorldOf(t, workload.Spec{Segments: c.segments}, c.accounts, c.queues, nil, func(t *testing.T, w *world) {
 		board := &switchboard{processors: map[string]*Processor{}}
 		watch := newStopwatch()
 		var in atomic.Pointer[stopwatch]

@@ -11,7 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -273,7 +273,7 @@ func TestP42WhatIsReleasedAgainAndAgainIsNotSplit(t *testing.T) {
 func TestP42FewerAttemptsAfterARestartCondemnNobodyWithoutATrial(t *testing.T) {
 	for name, attempts := range map[string]uint32{"as many as the attempts that it made": 3, "fewer": 5} {
 		t.Run(name, func(t *testing.T) {
-			inWorldOf(t, control.WorkloadSpec{}, 1, 1, nil, func(t *testing.T, w *world) {
+			inWorldOf(t, workload.Spec{}, 1, 1, nil, func(t *testing.T, w *world) {
 				w.putSuspects(someSegment, 1, attempts)
 				s := w.drain(&seen{}, ProcessorOptions{Retry: RetryPolicy{MaxAttempts: 3}})
 				if s.Handled != 1 || s.Quarantined != 0 || w.left() != 0 {

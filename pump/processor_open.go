@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -54,7 +56,7 @@ type delivery struct {
 	// Of mode once: what is to be started according to the ledger, and while the message
 	// is being opened what the ledger said if that was not all.
 	begun codec.NSet
-	split *control.Begun
+	split *ledger.Begun
 	// contributions to the segment's state, by task; with a reducer only.
 	contributions []any
 	// whole is what to do with the message as a whole, without its tasks; nil if
@@ -209,7 +211,7 @@ func (r *processing) discard(d *delivery) {
 	}
 	d.text = nil
 	r.counts.handled.Add(int64(count))
-	r.tallies.add(d.header.Run, control.Tally{Handled: uint64(count)})
+	r.tallies.add(d.header.Run, workload.Tally{Handled: uint64(count)})
 }
 
 // passes reports whether a message is only put back for its owner.
@@ -391,7 +393,7 @@ func (d *delivery) unpacked(tasks []codec.Task) []Task {
 		case foreign:
 			t.Foreign, t.ID = t.ID, ""
 		case d.runless:
-			t.Foreign = control.TaskRef{Run: h.Run, Segment: h.Segment, N: t.N}.String()
+			t.Foreign = coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: t.N}.String()
 		}
 	}
 	return list

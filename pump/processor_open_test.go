@@ -12,7 +12,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // edited changes the bytes of an envelope's gzip file.
@@ -70,7 +71,7 @@ func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
 				if !bytes.Equal(texts[0], bad) {
 					t.Errorf("the text was changed: %q", texts[0])
 				}
-				table := w.cfg.Accounts[0].Storage.Table(control.TableName)
+				table := w.cfg.Accounts[0].Storage.Table(cluster.TableName)
 				row, err := table.Read(t.Context(), "work.quarantine", "accounta.work-00."+id)
 				if err != nil {
 					t.Fatal(err)
@@ -203,7 +204,7 @@ func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Nothing closes runs in this delivery mode, so the cache is told.
-		c := newRunCache(fixedRun{control.Run{State: control.RunClosed}}, r.log)
+		c := newRunCache(fixedRun{workload.Run{State: workload.RunClosed}}, r.log)
 		d := &delivery{count: 5, header: codec.Header{Run: w.run}}
 		r.runs = c
 		if whole := r.beginRun(t.Context(), d); whole == nil || !whole.forget || r.counts.duplicates.Load() != 5 {
@@ -212,9 +213,9 @@ func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
 	})
 }
 
-type fixedRun struct{ run control.Run }
+type fixedRun struct{ run workload.Run }
 
-func (f fixedRun) Get(context.Context, RunID) (control.Run, error) { return f.run, nil }
+func (f fixedRun) Get(context.Context, RunID) (workload.Run, error) { return f.run, nil }
 
 func TestP13ARunRowIsReadOnceAndAgainWhenItIsOld(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

@@ -44,7 +44,7 @@ type ProcessorOptions struct {
 	// others take its segments. Defaults 5 s and 4 beats; equal in all processes
 	// of a workload.
 	Beat, Lease time.Duration
-	// Gate names a gate to wait at before the first task is taken; see [control.Gate].
+	// Gate names a gate to wait at before the first task is taken; see [coordination.Gate].
 	Gate string
 	// MinInterval lets a key be handled at most once in so long: another task of a
 	// key that was begun less than MinInterval ago is settled without being handled,

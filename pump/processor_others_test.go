@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -259,7 +259,7 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 // changeMap changes the shards of the workload as an operator does.
 func (w *world) changeMap(change func(shards []shardmap.Shard) []shardmap.Shard) *shardmap.Map {
 	w.t.Helper()
-	wl, err := control.ChangeMap(w.t.Context(), w.table(), w.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+	wl, err := workload.ChangeMap(w.t.Context(), w.table(), w.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		return change(slices.Clone(m.Shards)), nil
 	})
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -336,8 +337,8 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 			t.Errorf("said %d times that it waits", n)
 		}
 		w.cfg.Workload = "late"
-		f := openFleet(&w.cfg, control.TableName)
-		if _, err := control.EnsureWorkload(t.Context(), f.control, control.WorkloadSpec{Name: "late", Shards: w.cfg.shards(), Delivery: "at-least-once"}); err != nil {
+		f := openFleet(&w.cfg, cluster.TableName)
+		if _, err := workload.Ensure(t.Context(), f.control, workload.Spec{Name: "late", Shards: w.cfg.shards(), Delivery: "at-least-once"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.queue("accounta", "late-00").Create(t.Context()); err != nil {
@@ -361,7 +362,7 @@ func TestWithUntilIdleAMissingWorkloadIsAnError(t *testing.T) {
 		}
 		began := time.Now()
 		_, err = pr.Run(t.Context())
-		if !errors.Is(err, control.ErrNoWorkload) || !strings.HasSuffix(err.Error(), "and no distributor made it within 5s") || time.Since(began) > 6*time.Second {
+		if !errors.Is(err, workload.ErrNoWorkload) || !strings.HasSuffix(err.Error(), "and no distributor made it within 5s") || time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
@@ -411,7 +412,7 @@ func TestAProcessorRefusesAWorkloadThatItHasNoCredentialsFor(t *testing.T) {
 
 // TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing: neither of segments nor of queues.
 func TestAProcessorTakesWhatIsPinnedWhereItsConfigurationSaysNothing(t *testing.T) {
-	inWorldOf(t, control.WorkloadSpec{Segments: 1024}, 2, 2, nil, func(t *testing.T, w *world) {
+	inWorldOf(t, workload.Spec{Segments: 1024}, 2, 2, nil, func(t *testing.T, w *world) {
 		cfg := w.config("p", 0)
 		p, err := NewProcessor(cfg, &seen{}, ProcessorOptions{UntilIdle: time.Second})
 		if err != nil {
@@ -435,7 +436,7 @@ func TestAProcessorThatDoesNotKnowThatSegmentsAreSharedRefusesToStart(t *testing
 			t.Fatal(err)
 		}
 		_, err = p.Run(t.Context())
-		if m, ok := errors.AsType[*control.MismatchError](err); !ok || m.Field != "segments" || !strings.Contains(m.Fix, "set segments: 0") {
+		if m, ok := errors.AsType[*workload.MismatchError](err); !ok || m.Field != "segments" || !strings.Contains(m.Fix, "set segments: 0") {
 			t.Error(err)
 		}
 	})
@@ -471,7 +472,7 @@ func TestAProcessorWhoseConfigurationDisagreesRefusesToStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = pr.Run(t.Context())
-			if me, ok := errors.AsType[*control.MismatchError](err); !ok || me.Field != field || !strings.Contains(me.Fix, "a new workload beside this one") {
+			if me, ok := errors.AsType[*workload.MismatchError](err); !ok || me.Field != field || !strings.Contains(me.Fix, "a new workload beside this one") {
 				t.Errorf("%s: %v", field, err)
 			}
 		}

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // The measures of telling tasks apart.
@@ -33,8 +34,8 @@ const (
 // (processor_record_commit.go), and closed runs are forgotten (processor_record_prune.go).
 type recorder struct {
 	r      *processing
-	ledger *control.Ledger
-	rows   *control.Runs
+	ledger *ledger.Ledger
+	rows   *workload.Runs
 	once   bool // what is done is recorded; else only a reducer's state is kept
 
 	// closing is held for reading while the ledger is asked about a run, and taken
@@ -54,17 +55,17 @@ type recorder struct {
 // newRecorder makes the recorder that the workload and the handler need; nil if
 // they need none. It makes no request.
 func (r *processing) newRecorder() *recorder {
-	once := r.workload.Delivery == control.DeliverOnce
-	var state control.State
+	once := r.workload.Delivery == workload.DeliverOnce
+	var state ledger.State
 	if r.reducer != nil {
 		state = r.reducer.state()
 	}
 	if !once && state == nil {
 		return nil
 	}
-	c := &recorder{r: r, once: once, rows: control.NewRuns(r.fleet.control, r.cfg.Workload)}
+	c := &recorder{r: r, once: once, rows: workload.NewRuns(r.fleet.control, r.cfg.Workload)}
 	c.fencer, c.committer, c.checker = newFencer(c), newCommitter(c), newChecker(c)
-	c.ledger = control.OpenLedger(r.fleet.control, r.workload, control.LedgerOptions{
+	c.ledger = ledger.Open(r.fleet.control, r.workload, ledger.Options{
 		Instance: r.cfg.Instance, Record: once, State: state, Log: r.log, Old: c.checker.old,
 	})
 	return c
@@ -139,12 +140,12 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 }
 
 // beginOpen asks the ledger, unless the run is not known to stand as it did any more.
-func (c *recorder) beginOpen(d *delivery, verdict runVerdict) (b control.Begun, ok bool, err error) {
+func (c *recorder) beginOpen(d *delivery, verdict runVerdict) (b ledger.Begun, ok bool, err error) {
 	h := &d.header
 	c.closing.RLock()
 	defer c.closing.RUnlock()
 	if c.once && !c.r.runs.stands(h.Run, verdict) {
-		return control.Begun{}, false, nil
+		return ledger.Begun{}, false, nil
 	}
 	begin := c.ledger.Begin
 	if verdict == runRest {
@@ -175,16 +176,16 @@ func (c *recorder) copyDelay(d *delivery) time.Duration {
 
 // refused puts a message back that the ledger does not take.
 func (c *recorder) refused(d *delivery, err error) *wholly {
-	if errors.Is(err, control.ErrTooManyRuns) {
+	if errors.Is(err, ledger.ErrTooManyRuns) {
 		// It passes as runs end, a few thousand in a minute; other runs' tasks go on.
 		c.r.alarmOnce("runs", "tasks of further runs wait, because a segment has as many live runs as it may", append(d.attrs(-1), "error", err)...)
 		n := uint64(max(d.dequeued, 1))
 		return &wholly{delay: c.r.jitter.around(doubled(inHandLeast, crowdedMost, n-1), "crowded", d.id, n), ours: true}
 	}
-	if errors.Is(err, control.ErrTooManyForeign) {
+	if errors.Is(err, ledger.ErrTooManyForeign) {
 		return c.crowdedForeign(d, err)
 	}
-	if errors.Is(err, control.ErrLedgerFull) {
+	if errors.Is(err, ledger.ErrLedgerFull) {
 		c.r.alarmOnce("ledger", "the ledger has no room; tasks go back for a while", append(d.attrs(-1), "error", err)...)
 		return &wholly{delay: c.r.jitter.around(fullDelay, "full", d.id, uint64(d.dequeued)), ours: true}
 	}
@@ -308,7 +309,7 @@ var errRunEnded = errors.New("their run has ended; what is redriven is done all 
 // dropped settles a message of a run whose tasks are dropped when they are met.
 func (r *processing) dropped(d *delivery, tasks int) *wholly {
 	r.counts.dropped.Add(int64(tasks))
-	r.tallies.add(d.header.Run, control.Tally{Dropped: uint64(tasks)})
+	r.tallies.add(d.header.Run, workload.Tally{Dropped: uint64(tasks)})
 	return &wholly{forget: true}
 }
 
@@ -333,7 +334,7 @@ func (r *processing) recognised(d *delivery, tasks int) {
 		return
 	}
 	r.counts.duplicates.Add(int64(tasks))
-	r.tallies.add(d.header.Run, control.Tally{Duplicates: uint64(tasks)})
+	r.tallies.add(d.header.Run, workload.Tally{Duplicates: uint64(tasks)})
 }
 
 // unknownRun quarantines a message whose run has no row: it was removed a retention after the run's

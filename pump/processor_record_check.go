@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 const (
@@ -117,12 +117,12 @@ func (k *checker) next(partition int, look *ledgerLook) {
 }
 
 // held are the segments that this process writes, by partition.
-func (k *checker) held() map[int][]control.Hold {
+func (k *checker) held() map[int][]cluster.Hold {
 	m := k.c.r.member.Load()
 	if m == nil {
 		return nil
 	}
-	held := map[int][]control.Hold{}
+	held := map[int][]cluster.Hold{}
 	for s := range uint32(k.c.r.workload.Map.Segments) {
 		if h, ok := m.hold(s); ok && k.c.fencer.ready(h) {
 			held[k.c.ledger.Partition(s)] = append(held[k.c.ledger.Partition(s)], h)
@@ -138,7 +138,7 @@ func (k *checker) isOdd(partition int) bool {
 }
 
 // look reads the heads of a partition. What is odd from then on has it read again.
-func (k *checker) look(ctx context.Context, partition int, holds []control.Hold) {
+func (k *checker) look(ctx context.Context, partition int, holds []cluster.Hold) {
 	k.mu.Lock()
 	delete(k.odd, partition)
 	k.mu.Unlock()

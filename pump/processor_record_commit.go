@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
 // When results are recorded. Each commit is a request, and each delivery costs one
@@ -226,7 +226,7 @@ func (m *committer) commit(p *partition, batch []*delivery) {
 	// Not in the order in which goroutines came, of which contributions or requests
 	// would depend (P9).
 	slices.SortFunc(batch, func(a, b *delivery) int { return strings.Compare(a.id, b.id) })
-	var entries []*control.Entry
+	var entries []*ledger.Entry
 	for _, d := range batch {
 		entries = append(entries, d.settlement.entries...)
 	}
@@ -282,7 +282,7 @@ func (m *committer) outcome(d *delivery) (known bool) {
 		switch {
 		case e.Err == nil:
 			c.r.counts.recorded.Add(int64(tasksOf(e)))
-		case worst == nil || errors.Is(e.Err, control.ErrFenced):
+		case worst == nil || errors.Is(e.Err, ledger.ErrFenced):
 			worst = e.Err
 		}
 	}
@@ -291,7 +291,7 @@ func (m *committer) outcome(d *delivery) (known bool) {
 		s.entries, s.recorded = nil, true
 		c.recordedState(d)
 		return true
-	case errors.Is(worst, control.ErrFenced):
+	case errors.Is(worst, ledger.ErrFenced):
 		// Somebody else does these tasks, or has done them: the results are dropped (P3.5).
 		signal(c.fencer.wake) // or nobody does, for the rows are those of some time ago
 		c.r.log.Info("results came after another owner of their segment; they are dropped", append(d.attrs(-1), "error", worst)...)
@@ -346,7 +346,7 @@ func (c *recorder) endEntries(d *delivery) {
 	}
 }
 
-func tasksOf(e *control.Entry) int {
+func tasksOf(e *ledger.Entry) int {
 	if e.Foreign != "" {
 		return 1
 	}
@@ -359,7 +359,7 @@ func (c *recorder) enter(d *delivery, s *settlement, poison []condemned) {
 	switch w := d.whole; {
 	case !c.once && w != nil: // there is nothing to contribute
 	case w != nil && (w.record || w.reason != "") && d.begun.Len() > 0:
-		e := &control.Entry{Segment: d.header.Segment, Epoch: d.epoch, Run: d.header.Run, Generation: d.header.Generation}
+		e := &ledger.Entry{Segment: d.header.Segment, Epoch: d.epoch, Run: d.header.Run, Generation: d.header.Generation}
 		if w.record {
 			e.Done = d.begun
 		} else {
@@ -402,7 +402,7 @@ func (c *recorder) enterTasks(d *delivery, s *settlement, poison []condemned) {
 	if len(done)+len(poisoned) == 0 {
 		return
 	}
-	e := &control.Entry{
+	e := &ledger.Entry{
 		Segment: d.header.Segment, Epoch: d.epoch, Run: d.header.Run, Generation: d.header.Generation,
 		Done: codec.MakeNSet(done...), Quarantined: codec.MakeNSet(poisoned...), Contributions: d.contributed(),
 	}
@@ -412,10 +412,10 @@ func (c *recorder) enterTasks(d *delivery, s *settlement, poison []condemned) {
 }
 
 // contributed lists what the finished tasks contribute to the reducer's state.
-func (d *delivery) contributed() (list []control.Contribution) {
+func (d *delivery) contributed() (list []ledger.Contribution) {
 	for i := range d.contributions {
 		if d.verdicts[i] == finished {
-			list = append(list, control.Contribution{N: d.tasks[i].N, Value: d.contributions[i]})
+			list = append(list, ledger.Contribution{N: d.tasks[i].N, Value: d.contributions[i]})
 		}
 	}
 	return list
@@ -439,10 +439,10 @@ func (c *recorder) enterForeign(d *delivery, s *settlement) {
 }
 
 // foreignEntry records one task without a run.
-func (c *recorder) foreignEntry(d *delivery, i int) *control.Entry {
-	e := &control.Entry{Segment: d.header.Segment, Epoch: d.epoch, Foreign: d.tasks[i].Foreign}
+func (c *recorder) foreignEntry(d *delivery, i int) *ledger.Entry {
+	e := &ledger.Entry{Segment: d.header.Segment, Epoch: d.epoch, Foreign: d.tasks[i].Foreign}
 	if d.contributions != nil && d.verdicts[i] == finished {
-		e.Contributions = []control.Contribution{{Value: d.contributions[i]}}
+		e.Contributions = []ledger.Contribution{{Value: d.contributions[i]}}
 	}
 	return e
 }
@@ -451,7 +451,7 @@ func (c *recorder) foreignEntry(d *delivery, i int) *control.Entry {
 // is done of it is recorded all the same.
 func (c *recorder) unquarantine(d *delivery) {
 	s := d.settlement
-	s.entries = slices.DeleteFunc(s.entries, func(e *control.Entry) bool {
+	s.entries = slices.DeleteFunc(s.entries, func(e *ledger.Entry) bool {
 		c.end(d, e.Quarantined)
 		e.Quarantined = codec.NSet{}
 		return e.Foreign == "" && e.Done.Len() == 0

@@ -12,7 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // ran notes who handled which task to its end.
@@ -343,9 +343,9 @@ func TestOnceCostsLessThanTwoPercentMoreRequests(t *testing.T) {
 	total := map[bool]int64{}
 	took := map[bool]time.Duration{}
 	for _, once := range []bool{false, true} {
-		spec := control.WorkloadSpec{}
+		spec := workload.Spec{}
 		if once {
-			spec.Delivery = control.DeliverOnce
+			spec.Delivery = workload.DeliverOnce
 		}
 		inWorldOf(t, spec, 1, 8, nil, func(t *testing.T, w *world) {
 			for _, s := range w.cfg.shards() {

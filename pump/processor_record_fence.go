@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 const (
@@ -73,16 +75,16 @@ func newFencer(c *recorder) *fencer {
 // hold gives a segment that this process may take tasks of: it holds it, and if
 // there is a ledger it is the one who writes it (P3.2). What a former owner recorded
 // is known then, and what that one finishes later is refused.
-func (r *processing) hold(segment uint32) (control.Hold, bool) {
+func (r *processing) hold(segment uint32) (cluster.Hold, bool) {
 	h, ok := r.member.Load().hold(segment)
 	if ok && r.recorder != nil && !r.recorder.ready(h) {
-		return control.Hold{}, false
+		return cluster.Hold{}, false
 	}
 	return h, ok
 }
 
 // ready reports whether a segment that is held is fenced, and that is noted.
-func (f *fencer) ready(h control.Hold) bool {
+func (f *fencer) ready(h cluster.Hold) bool {
 	_, ok := f.fencedAt(h.Segment, h.Epoch)
 	return ok && f.c.ledger.Fenced(h.Segment, h.Epoch)
 }
@@ -107,7 +109,7 @@ func (f *fencer) follow(m *member) {
 }
 
 // toFence lists what is held and not ready.
-func (f *fencer) toFence(m *member) (holds []control.Hold) {
+func (f *fencer) toFence(m *member) (holds []cluster.Hold) {
 	for s := range uint32(f.c.r.workload.Map.Segments) {
 		if h, ok := m.hold(s); ok && !f.ready(h) {
 			holds = append(holds, h)
@@ -168,7 +170,7 @@ func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	wait = time.Hour
-	var heads, pages [][]control.Hold // by partition, in order
+	var heads, pages [][]cluster.Hold // by partition, in order
 	damaged, stuck := 0, 0
 	for _, h := range holds {
 		u := f.failed[h.Segment]
@@ -179,7 +181,7 @@ func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 			news = true
 			continue
 		case u == nil:
-		case errors.Is(u.err, control.ErrCorrupt):
+		case errors.Is(u.err, row.ErrCorrupt):
 			damaged++
 		case u.epoch != h.Epoch: // it was claimed again
 			u.epoch, u.after = h.Epoch, time.Time{}
@@ -206,16 +208,16 @@ func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 }
 
 // group adds a hold to those of its partition.
-func (f *fencer) group(groups [][]control.Hold, h control.Hold) [][]control.Hold {
+func (f *fencer) group(groups [][]cluster.Hold, h cluster.Hold) [][]cluster.Hold {
 	if n := len(groups); n > 0 && f.c.ledger.Partition(groups[n-1][0].Segment) == f.c.ledger.Partition(h.Segment) {
 		groups[n-1] = append(groups[n-1], h)
 		return groups
 	}
-	return append(groups, []control.Hold{h})
+	return append(groups, []cluster.Hold{h})
 }
 
 // start has partitions fenced, or their pages loaded, as many as may be at once. The lock is held.
-func (f *fencer) start(ctx context.Context, groups [][]control.Hold, load bool) {
+func (f *fencer) start(ctx context.Context, groups [][]cluster.Hold, load bool) {
 	for _, holds := range groups {
 		partition := f.c.ledger.Partition(holds[0].Segment)
 		if len(f.busy) >= fencesAtOnce {
@@ -230,7 +232,7 @@ func (f *fencer) start(ctx context.Context, groups [][]control.Hold, load bool) 
 }
 
 // one fences segments of one partition, or loads them.
-func (f *fencer) one(ctx context.Context, partition int, holds []control.Hold, load bool) {
+func (f *fencer) one(ctx context.Context, partition int, holds []cluster.Hold, load bool) {
 	f.c.r.cfg.seeding.turn.wait("fencing", strconv.Itoa(partition))
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)
 	var err error
@@ -250,8 +252,8 @@ func (f *fencer) one(ctx context.Context, partition int, holds []control.Hold, l
 }
 
 // conclude notes which of the segments, which are in order, have failed and when they are tried again.
-func (f *fencer) conclude(partition int, holds []control.Hold, err error) {
-	failed, ok := errors.AsType[*control.UnfencedError](err)
+func (f *fencer) conclude(partition int, holds []cluster.Hold, err error) {
+	failed, ok := errors.AsType[*ledger.UnfencedError](err)
 	if !ok {
 		return
 	}
@@ -265,7 +267,7 @@ func (f *fencer) conclude(partition int, holds []control.Hold, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, u := range failed.Segments {
-		i, is := slices.BinarySearchFunc(holds, u.Segment, func(h control.Hold, s uint32) int { return cmp.Compare(h.Segment, s) })
+		i, is := slices.BinarySearchFunc(holds, u.Segment, func(h cluster.Hold, s uint32) int { return cmp.Compare(h.Segment, s) })
 		if !is {
 			continue
 		}
@@ -281,13 +283,13 @@ func (f *fencer) conclude(partition int, holds []control.Hold, err error) {
 }
 
 // tell says once of each reason how many segments it concerns.
-func (f *fencer) tell(failed *control.UnfencedError) {
+func (f *fencer) tell(failed *ledger.UnfencedError) {
 	var foreign, damaged, other int
 	for _, u := range failed.Segments {
 		switch {
-		case errors.Is(u.Err, control.ErrFenced):
+		case errors.Is(u.Err, ledger.ErrFenced):
 			foreign++
-		case errors.Is(u.Err, control.ErrCorrupt):
+		case errors.Is(u.Err, row.ErrCorrupt):
 			damaged++
 		default:
 			other++
@@ -356,7 +358,7 @@ func (f *fencer) isStuck(segment uint32) bool {
 }
 
 func (u *unfencedSegment) isStuck(now time.Time) bool {
-	return errors.Is(u.err, control.ErrCorrupt) || errors.Is(u.err, control.ErrFenced) && now.Sub(u.since) >= fenceSoon
+	return errors.Is(u.err, row.ErrCorrupt) || errors.Is(u.err, ledger.ErrFenced) && now.Sub(u.since) >= fenceSoon
 }
 
 // trouble says, for people, which segments cannot be fenced; empty: none.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
 // A reducer's state that has no room (A13). The ledger refuses the result of a message that would
@@ -199,4 +199,4 @@ func (c *recorder) stateUsed() (used float64) {
 }
 
 // isStateFull reports whether results were refused because a reducer's state has no room.
-func isStateFull(err error) bool { return errors.Is(err, control.ErrStateFull) }
+func isStateFull(err error) bool { return errors.Is(err, ledger.ErrStateFull) }

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
 // Names of done tasks without a run ("Names" in DESIGN.md): when they are forgotten, and what happens
@@ -44,7 +44,7 @@ func (c *recorder) pruneNames(ctx context.Context) error {
 // crowdedForeign puts a message back whose segment keeps as many names as it may.
 func (c *recorder) crowdedForeign(d *delivery, err error) *wholly {
 	c.r.alarmOnce("foreign", "foreign messages wait, because their segment keeps as many names of done ones as it may, whose deletes were not acknowledged: see whether all accounts answer",
-		append(d.attrs(-1), "names_most", control.MaxForeign, "error", err)...)
+		append(d.attrs(-1), "names_most", ledger.MaxForeign, "error", err)...)
 	delay := c.names.refused(d.header.Segment)
 	return &wholly{delay: c.r.jitter.around(delay, "names", d.id, uint64(max(d.dequeued, 1))), ours: true}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // taskCounter counts tasks; some fail at first.
@@ -40,7 +40,7 @@ func (w *world) counted(r *Reducer[uint64, uint64]) (n uint64) {
 func TestP33ContributionsAreCommittedBeforeTheirMessageIsGone(t *testing.T) {
 	for _, delivery := range []Delivery{AtLeastOnce, Once} {
 		t.Run(string(delivery), func(t *testing.T) {
-			inWorldOf(t, control.WorkloadSpec{Delivery: string(delivery)}, 1, 4, nil, func(t *testing.T, w *world) {
+			inWorldOf(t, workload.Spec{Delivery: string(delivery)}, 1, 4, nil, func(t *testing.T, w *world) {
 				r := taskCounter(func(t *Task) bool { return t.N == 3 && t.Attempt == 1 })
 				p := w.join("p", r, ProcessorOptions{})
 				w.settled(1)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -275,7 +275,7 @@ func (w *world) closeRun(segment uint32, tasks uint64) {
 	w.t.Helper()
 	sealed := make([]uint64, w.shardMap().Segments)
 	sealed[segment] = tasks
-	runs := control.NewRuns(w.table(), w.cfg.Workload)
+	runs := workload.NewRuns(w.table(), w.cfg.Workload)
 	if err := errors.Join(runs.Seal(w.t.Context(), w.run, sealed), runs.Close(w.t.Context(), w.run)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestP13ARunIsAskedAboutAgainOnceASegmentIsFenced(t *testing.T) {
 		w.within(time.Minute, "both are done", func() bool { return w.book().done == 2 })
 		sealed := make([]uint64, w.shardMap().Segments)
 		sealed[ofP], sealed[ofQ] = 1, 1
-		runs := control.NewRuns(w.table(), w.cfg.Workload)
+		runs := workload.NewRuns(w.table(), w.cfg.Workload)
 		if err := errors.Join(runs.Seal(t.Context(), w.run, sealed), runs.Close(t.Context(), w.run)); err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -50,14 +50,14 @@ func (w *world) putTasks(segment uint32, ns ...uint64) {
 // book is what the ledger holds of one run.
 type book struct {
 	done, quarantined uint64
-	records           map[uint32]*control.SegmentRecord
+	records           map[uint32]*ledger.SegmentRecord
 }
 
 // book reads what is recorded of the world's run.
 func (w *world) book() book {
 	w.t.Helper()
-	b := book{records: map[uint32]*control.SegmentRecord{}}
-	for r, err := range control.ReadRecord(w.t.Context(), w.table(), w.cfg.Workload, w.shardMap().Segments) {
+	b := book{records: map[uint32]*ledger.SegmentRecord{}}
+	for r, err := range ledger.ReadRecord(w.t.Context(), w.table(), w.cfg.Workload, w.shardMap().Segments) {
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // How long what is known of a run is believed. A run row is inserted before
@@ -48,15 +48,15 @@ const (
 )
 
 // verdictOf is what a run's row says about its messages.
-func verdictOf(run *control.Run) runVerdict {
+func verdictOf(run *workload.Run) runVerdict {
 	switch {
-	case run.State == control.RunClosed && run.Over:
+	case run.State == workload.RunClosed && run.Over:
 		return runSpent
-	case run.State == control.RunClosed && run.Rest > 0:
+	case run.State == workload.RunClosed && run.Rest > 0:
 		return runRest
-	case run.State == control.RunClosed:
+	case run.State == workload.RunClosed:
 		return runClosed
-	case run.State != control.RunEnded:
+	case run.State != workload.RunEnded:
 		return runGoOn
 	case run.Drop:
 		return runDropped
@@ -72,9 +72,9 @@ func (v runVerdict) redriven() bool {
 	return v == runSpent || v == runEnded || v == runOver || v == runDropped || v == runAbsent
 }
 
-// runReader reads run rows; *control.Runs is one.
+// runReader reads run rows; *workload.Runs is one.
 type runReader interface {
-	Get(ctx context.Context, id RunID) (control.Run, error)
+	Get(ctx context.Context, id RunID) (workload.Run, error)
 }
 
 // runCache remembers run rows, and reads each once however many messages ask.
@@ -239,7 +239,7 @@ func (c *runCache) readRow(ctx context.Context, id RunID, e *runEntry) {
 	case err == nil:
 		lasts = runKnownFor
 		e.verdict = verdictOf(&run)
-	case errors.Is(err, control.ErrNoRun):
+	case errors.Is(err, workload.ErrNoRun):
 		e.verdict = runAbsent
 	default:
 		e.unread = true

@@ -11,24 +11,24 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // darkRuns is a control plane that answers or hangs.
 type darkRuns struct {
 	dark  bool
-	state control.RunState
+	state workload.RunState
 	err   error
 	reads int
 }
 
-func (r *darkRuns) Get(ctx context.Context, _ RunID) (control.Run, error) {
+func (r *darkRuns) Get(ctx context.Context, _ RunID) (workload.Run, error) {
 	r.reads++
 	if r.dark {
 		<-ctx.Done()
-		return control.Run{}, ctx.Err()
+		return workload.Run{}, ctx.Err()
 	}
-	return control.Run{State: r.state}, r.err
+	return workload.Run{State: r.state}, r.err
 }
 
 func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
@@ -53,7 +53,7 @@ func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
 		if rows.reads < 100 || rows.reads > 400 {
 			t.Errorf("%d reads in an hour, want one about every %v", rows.reads, runUnknownFor)
 		}
-		rows.dark, rows.state = false, control.RunClosed
+		rows.dark, rows.state = false, workload.RunClosed
 		for range 2 * runUnknownFor / time.Second {
 			c.look(t.Context(), id)
 			time.Sleep(time.Second)
@@ -64,7 +64,7 @@ func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
 
 func TestP13BeforeAMessageIsQuarantinedItsRunIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rows := &darkRuns{err: control.ErrNoRun}
+		rows := &darkRuns{err: workload.ErrNoRun}
 		c := newRunCache(rows, slog.New(slog.DiscardHandler))
 		if got := c.look(t.Context(), codec.RunID{1}); got != runAbsent {
 			t.Errorf("verdict %v", got)
@@ -97,7 +97,7 @@ func TestP13TheRowsOfManyRunsAreReadSideBySide(t *testing.T) {
 				const runs = 128
 				for i := range runs {
 					id := codec.RunID{1, byte(i)}
-					if err := w.allRuns().Create(t.Context(), control.Run{ID: id, Mode: "client"}); err != nil {
+					if err := w.allRuns().Create(t.Context(), workload.Run{ID: id, Mode: "client"}); err != nil {
 						t.Fatal(err)
 					}
 					segment := uint32(i % 64)

@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -158,7 +159,7 @@ const (
 type settlement struct {
 	copies []poisonOrRest // each acknowledged before the next
 	// entries are what the ledger is to record; recorded: it did, or there was nothing.
-	entries  []*control.Entry
+	entries  []*ledger.Entry
 	recorded bool
 	final    step
 	text     []byte        // of stepReplace
@@ -201,7 +202,7 @@ func (r *processing) settle(d *delivery) {
 			return
 		}
 		if s.copies[0].reason != "" {
-			r.tallies.add(d.header.Run, control.Tally{Quarantined: uint64(s.copies[0].tasks)})
+			r.tallies.add(d.header.Run, workload.Tally{Quarantined: uint64(s.copies[0].tasks)})
 		}
 		s.copies = s.copies[1:]
 	}
@@ -228,7 +229,7 @@ func (r *processing) settle(d *delivery) {
 	case err == nil:
 		r.counts.retried.Add(int64(s.retried))
 		r.counts.released.Add(int64(s.released))
-		r.tallies.add(d.header.Run, control.Tally{Retried: uint64(s.retried)})
+		r.tallies.add(d.header.Run, workload.Tally{Retried: uint64(s.retried)})
 		if r.recorder != nil {
 			r.recorder.deleted(d)
 		}

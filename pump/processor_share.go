@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -14,7 +14,7 @@ import (
 // after it was made.
 type share struct {
 	instance string
-	view     *control.View
+	view     *cluster.View
 	of       *shardmap.Map
 	shards   []*shard // of the map, in its order; nil where there are no credentials here
 	index    map[*shard]int
@@ -51,7 +51,7 @@ type spill struct {
 
 // newShare reads a view. held says which segments this process holds; open gives
 // the queue of a shard, nil if it cannot be reached from here.
-func newShare(instance string, v *control.View, held func(uint32) bool, open func(shardmap.Shard) *shard) *share {
+func newShare(instance string, v *cluster.View, held func(uint32) bool, open func(shardmap.Shard) *shard) *share {
 	m := v.Workload.Map
 	s := &share{
 		instance: instance, view: v, of: m,

@@ -7,20 +7,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // viewOf is a view of processors "0", "1", ... where segment s belongs to the
 // one that owner says, "" for nobody.
-func viewOf(m *shardmap.Map, processors int, owner func(segment uint32) string) *control.View {
-	v := &control.View{Workload: &control.Workload{Map: m}, Read: time.Now()}
+func viewOf(m *shardmap.Map, processors int, owner func(segment uint32) string) *cluster.View {
+	v := &cluster.View{Workload: &workload.Workload{Map: m}, Read: time.Now()}
 	for i := range processors {
-		v.Members = append(v.Members, control.Member{Instance: fmt.Sprint(i), Incarnation: "now", Role: control.RoleProcessor})
+		v.Members = append(v.Members, cluster.Member{Instance: fmt.Sprint(i), Incarnation: "now", Role: cluster.RoleProcessor})
 	}
-	slices.SortFunc(v.Members, func(a, b control.Member) int { return cmp.Compare(a.Instance, b.Instance) })
+	slices.SortFunc(v.Members, func(a, b cluster.Member) int { return cmp.Compare(a.Instance, b.Instance) })
 	for s := range uint32(m.Segments) {
-		v.Owners = append(v.Owners, control.Owner{Instance: owner(s), Incarnation: "now", Epoch: 1})
+		v.Owners = append(v.Owners, cluster.Owner{Instance: owner(s), Incarnation: "now", Epoch: 1})
 	}
 	return v
 }
@@ -44,7 +45,7 @@ func mapOf(t *testing.T, accounts, queues int, draining ...int) *shardmap.Map {
 }
 
 // shareOf is an instance's share of a cluster that holds what it owns.
-func shareOf(instance string, v *control.View, shards map[shardmap.Shard]*shard) *share {
+func shareOf(instance string, v *cluster.View, shards map[shardmap.Shard]*shard) *share {
 	return newShare(instance, v, func(s uint32) bool { return v.Owners[s].Instance == instance }, func(s shardmap.Shard) *shard {
 		return shards[s]
 	})

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // When a spill mark is taken back (P6.3).
@@ -18,7 +18,7 @@ const (
 	spillQuiet = time.Minute
 	// spillLeast is the least age of a mark: whoever put by it may have read it, and a
 	// map, as long ago as maps are believed, and a put takes a request's time.
-	spillLeast = control.MapMaxAge + requestTimeout
+	spillLeast = workload.MapMaxAge + requestTimeout
 	// spillEvery is how often that is looked at.
 	spillEvery = 10 * time.Second
 )

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -29,7 +29,7 @@ const (
 // closer, which ends no run of which something was met of late. What could not be
 // written is written with the next beat, or never.
 type tallies struct {
-	write func(ctx context.Context, tallies []control.RunTally) error
+	write func(ctx context.Context, tallies []workload.RunTally) error
 
 	mu   sync.Mutex // guards what follows
 	runs map[RunID]*runTally
@@ -38,19 +38,19 @@ type tallies struct {
 // runTally is what was done of one run.
 type runTally struct {
 	run     RunID
-	now     control.Tally
-	written control.Tally
+	now     workload.Tally
+	written workload.Tally
 	changed time.Time
 	hidden  time.Time // until when something of it may be hidden
 }
 
-func newTallies(write func(context.Context, []control.RunTally) error) *tallies {
+func newTallies(write func(context.Context, []workload.RunTally) error) *tallies {
 	return &tallies{write: write, runs: map[RunID]*runTally{}}
 }
 
 // add counts what was done of a run. What no distributor made belongs to none.
-func (t *tallies) add(run RunID, done control.Tally) {
-	if run == (RunID{}) || done == (control.Tally{}) {
+func (t *tallies) add(run RunID, done workload.Tally) {
+	if run == (RunID{}) || done == (workload.Tally{}) {
 		return
 	}
 	t.mu.Lock()
@@ -111,10 +111,10 @@ func (t *tallies) flush(ctx context.Context) {
 
 // flushSome writes what is known of some runs, with one request.
 func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
-	values := make([]control.RunTally, len(runs))
+	values := make([]workload.RunTally, len(runs))
 	t.mu.Lock()
 	for i, r := range runs {
-		values[i] = control.RunTally{Run: r.run, Tally: r.now}
+		values[i] = workload.RunTally{Run: r.run, Tally: r.now}
 		values[i].Hides = max(0, time.Until(r.hidden))
 	}
 	t.mu.Unlock()
@@ -153,14 +153,14 @@ func (r *processing) tallyRow() string {
 
 func (r *processing) newTallies() *tallies {
 	row := r.tallyRow()
-	return newTallies(func(ctx context.Context, tallies []control.RunTally) error {
-		return control.NoteTallies(ctx, r.fleet.control, r.cfg.Workload, row, tallies...)
+	return newTallies(func(ctx context.Context, tallies []workload.RunTally) error {
+		return workload.NoteTallies(ctx, r.fleet.control, r.cfg.Workload, row, tallies...)
 	})
 }
 
 // tally counts the verdicts on a message's tasks, once for each delivery.
 func (r *processing) tally(d *delivery) {
-	var t control.Tally
+	var t workload.Tally
 	d.mu.Lock()
 	for _, v := range d.verdicts {
 		switch v {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // noted is what all processors have noted of the world's run.
-func (w *world) noted() (sum control.Tally, rows int) {
+func (w *world) noted() (sum workload.Tally, rows int) {
 	w.t.Helper()
-	all, err := control.Tallies(w.t.Context(), openFleet(&w.cfg, control.TableName).control, "work", w.run)
+	all, err := workload.Tallies(w.t.Context(), openFleet(&w.cfg, cluster.TableName).control, "work", w.run)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestTalliesSayWhatWasDoneOfARun(t *testing.T) {
 			t.Errorf("stopped: %+v of %+v", sum, first)
 		}
 		second := w.drain(h, ProcessorOptions{})
-		want := control.Tally{
+		want := workload.Tally{
 			Handled: uint64(first.Handled + second.Handled), Failed: uint64(first.Failed + second.Failed + first.Rejected + second.Rejected),
 			Retried: uint64(first.Retried + second.Retried), Quarantined: uint64(first.Quarantined + second.Quarantined),
 		}
@@ -69,21 +70,21 @@ func TestTalliesSayWhatWasDoneOfARun(t *testing.T) {
 // TestWhatHasNotChangedIsNotWrittenAgain, or an idle cluster would not be one.
 func TestWhatHasNotChangedIsNotWrittenAgain(t *testing.T) {
 	wrote := map[RunID]int{}
-	ts := newTallies(func(_ context.Context, tallies []control.RunTally) error {
+	ts := newTallies(func(_ context.Context, tallies []workload.RunTally) error {
 		for _, t := range tallies {
 			wrote[t.Run]++
 		}
 		return nil
 	})
 	a, b := RunID{1}, RunID{2}
-	ts.add(a, control.Tally{Handled: 1})
-	ts.add(b, control.Tally{Handled: 1})
-	ts.add(RunID{}, control.Tally{Handled: 1}) // foreign
-	ts.add(b, control.Tally{})
+	ts.add(a, workload.Tally{Handled: 1})
+	ts.add(b, workload.Tally{Handled: 1})
+	ts.add(RunID{}, workload.Tally{Handled: 1}) // foreign
+	ts.add(b, workload.Tally{})
 	for range 3 {
 		ts.flush(t.Context())
 	}
-	ts.add(b, control.Tally{Failed: 1})
+	ts.add(b, workload.Tally{Failed: 1})
 	ts.flush(t.Context())
 	if len(wrote) != 2 || wrote[a] != 1 || wrote[b] != 2 {
 		t.Errorf("written: %v", wrote)
@@ -94,8 +95,8 @@ func TestWhatHasNotChangedIsNotWrittenAgain(t *testing.T) {
 func TestATallyThatCannotBeWrittenIsWrittenLater(t *testing.T) {
 	var requests, written int
 	broken := true
-	var last control.Tally
-	ts := newTallies(func(_ context.Context, tallies []control.RunTally) error {
+	var last workload.Tally
+	ts := newTallies(func(_ context.Context, tallies []workload.RunTally) error {
 		requests++
 		if broken {
 			return errors.New("dark")
@@ -105,7 +106,7 @@ func TestATallyThatCannotBeWrittenIsWrittenLater(t *testing.T) {
 		return nil
 	})
 	for i := range 300 {
-		ts.add(RunID{byte(i), byte(i >> 8), 1}, control.Tally{Handled: 1})
+		ts.add(RunID{byte(i), byte(i >> 8), 1}, workload.Tally{Handled: 1})
 	}
 	ts.flush(t.Context())
 	ts.flush(t.Context())
@@ -113,7 +114,7 @@ func TestATallyThatCannotBeWrittenIsWrittenLater(t *testing.T) {
 		t.Errorf("%d requests in two beats", requests)
 	}
 	broken, requests = false, 0
-	ts.add(RunID{0, 0, 1}, control.Tally{Handled: 1}) // changes last, so it comes last
+	ts.add(RunID{0, 0, 1}, workload.Tally{Handled: 1}) // changes last, so it comes last
 	for range 5 {
 		ts.flush(t.Context())
 	}
@@ -125,21 +126,21 @@ func TestATallyThatCannotBeWrittenIsWrittenLater(t *testing.T) {
 // TestOfManyRunsTheOldAreForgotten: first those that are written, then the others, or a control plane that is
 // dark would let them fill the memory.
 func TestOfManyRunsTheOldAreForgotten(t *testing.T) {
-	ts := newTallies(func(context.Context, []control.RunTally) error { return nil })
+	ts := newTallies(func(context.Context, []workload.RunTally) error { return nil })
 	unwritten := codec.NewRunID()
 	for i := range 3 * talliesKept {
 		run := RunID{byte(i >> 8), byte(i), 1}
-		ts.add(run, control.Tally{Handled: 1})
+		ts.add(run, workload.Tally{Handled: 1})
 		ts.runs[run].written = ts.runs[run].now
 		if i == 0 {
-			ts.add(unwritten, control.Tally{Handled: 1})
+			ts.add(unwritten, workload.Tally{Handled: 1})
 		}
 	}
 	if n := len(ts.runs); n > talliesKept+1 || n < talliesKept/2 || ts.runs[unwritten] == nil {
 		t.Errorf("%d are kept, what was not written: %v", n, ts.runs[unwritten])
 	}
 	for i := range 3 * talliesKept {
-		ts.add(RunID{byte(i >> 8), byte(i), 2}, control.Tally{Handled: 1})
+		ts.add(RunID{byte(i >> 8), byte(i), 2}, workload.Tally{Handled: 1})
 	}
 	if n := len(ts.runs); n > talliesKept+1 || n < talliesKept/2 {
 		t.Errorf("%d are kept of which nothing was written", n)
@@ -149,11 +150,11 @@ func TestOfManyRunsTheOldAreForgotten(t *testing.T) {
 // TestTalliesKeepUpWithTheRuns (A1): 100 runs a second are written of as fast as they are made.
 func TestTalliesKeepUpWithTheRuns(t *testing.T) {
 	written := 0
-	ts := newTallies(func(_ context.Context, tallies []control.RunTally) error { written += len(tallies); return nil })
+	ts := newTallies(func(_ context.Context, tallies []workload.RunTally) error { written += len(tallies); return nil })
 	const aBeat = 100 * int(defaultBeat/time.Second)
 	for beat := range 200 {
 		for i := range aBeat {
-			ts.add(RunID{byte(i), byte(i >> 8), byte(beat), 1}, control.Tally{Handled: 1})
+			ts.add(RunID{byte(i), byte(i >> 8), byte(beat), 1}, workload.Tally{Handled: 1})
 		}
 		ts.flush(t.Context())
 		if made := (beat + 1) * aBeat; written != made || len(ts.runs) > talliesKept+1 {

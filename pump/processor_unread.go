@@ -3,7 +3,7 @@ package pump
 import (
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -76,5 +76,5 @@ const metAge = time.Minute
 // meets notes that a message of a run was delivered, is held on, or was put back, and for how long it is
 // hidden. The closer takes a run for over when nothing of it is met for long enough.
 func (r *processing) meets(d *delivery, hidden time.Duration) {
-	r.tallies.add(d.header.Run, control.Tally{Met: 1, Hides: hidden.Round(time.Second)})
+	r.tallies.add(d.header.Run, workload.Tally{Met: 1, Hides: hidden.Round(time.Second)})
 }

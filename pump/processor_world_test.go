@@ -16,7 +16,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
@@ -43,23 +44,23 @@ type world struct {
 // inWorld runs a test in a world. Names of accounts are accounta, accountb, ...
 func inWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
-	inWorldOf(t, control.WorkloadSpec{}, accounts, queues, change, test)
+	inWorldOf(t, workload.Spec{}, accounts, queues, change, test)
 }
 
 // inSharedWorldOf is inWorld with a workload whose segments nobody owns.
 func inSharedWorldOf(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
-	inWorldOf(t, control.WorkloadSpec{Shared: true}, accounts, queues, change, test)
+	inWorldOf(t, workload.Spec{Shared: true}, accounts, queues, change, test)
 }
 
 // inOnceWorld is inWorld with delivery mode once.
 func inOnceWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
-	inWorldOf(t, control.WorkloadSpec{Delivery: control.DeliverOnce}, accounts, queues, change, test)
+	inWorldOf(t, workload.Spec{Delivery: workload.DeliverOnce}, accounts, queues, change, test)
 }
 
 // inWorldOf is inWorld with what spec says of the workload besides its queues.
-func inWorldOf(t *testing.T, spec control.WorkloadSpec, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
+func inWorldOf(t *testing.T, spec workload.Spec, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sc := azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
@@ -78,9 +79,9 @@ func inWorldOf(t *testing.T, spec control.WorkloadSpec, accounts, queues int, ch
 			t.Fatal(err)
 		}
 		w.cfg = cfg
-		f := openFleet(&cfg, control.TableName)
+		f := openFleet(&cfg, cluster.TableName)
 		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, cfg.shards(), string(cfg.Delivery)
-		if _, err := control.EnsureWorkload(t.Context(), f.control, spec); err != nil {
+		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {
 			t.Fatal(err)
 		}
 		var shards []*shard
@@ -110,8 +111,8 @@ func (w *world) newRun() RunID {
 	w.t.Helper()
 	w.runs++ // not a random one: whoever lists runs reads its row (P9)
 	id := RunID{0: 0xf0, 15: w.runs}
-	f := openFleet(&w.cfg, control.TableName)
-	if err := control.NewRuns(f.control, w.cfg.Workload).Create(w.t.Context(), control.Run{ID: id}); err != nil {
+	f := openFleet(&w.cfg, cluster.TableName)
+	if err := workload.NewRuns(f.control, w.cfg.Workload).Create(w.t.Context(), workload.Run{ID: id}); err != nil {
 		w.t.Fatal(err)
 	}
 	return id

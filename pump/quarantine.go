@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -26,9 +27,9 @@ import (
 type Quarantine struct {
 	cfg      Config
 	fleet    *fleet
-	workload *control.Workload
+	workload *workload.Workload
 	read     time.Time // when the workload was, by the local clock
-	runs     *control.Runs
+	runs     *workload.Runs
 	known    map[RunID]runSeen
 	rows     map[string][]causeFound // causes that did not fit, by the hash of their texts
 }
@@ -120,29 +121,29 @@ func (m *QuarantinedMessage) Open() ([]QuarantinedTask, error) {
 	return tasks, nil
 }
 
-// OpenQuarantine reads the workload. It is control.ErrNoWorkload if there is none.
+// OpenQuarantine reads the workload. It is workload.ErrNoWorkload if there is none.
 func OpenQuarantine(ctx context.Context, cfg Config) (*Quarantine, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	q := &Quarantine{cfg: cfg, fleet: openFleet(&cfg, control.TableName), known: map[RunID]runSeen{}}
+	q := &Quarantine{cfg: cfg, fleet: openFleet(&cfg, cluster.TableName), known: map[RunID]runSeen{}}
 	if err := q.reload(ctx); err != nil {
 		return nil, err
 	}
 	if err := cfg.spec().Check(q.workload); err != nil {
 		return nil, err
 	}
-	q.runs = control.NewRuns(q.fleet.control, cfg.Workload)
+	q.runs = workload.NewRuns(q.fleet.control, cfg.Workload)
 	return q, nil
 }
 
 // reload reads the workload's row, whose map says where tasks belong.
 func (q *Quarantine) reload(ctx context.Context) error {
 	sent := time.Now()
-	var w *control.Workload
+	var w *workload.Workload
 	err := within(ctx, func(ctx context.Context) (err error) {
-		w, err = control.LoadWorkload(ctx, q.fleet.control, q.cfg.Workload)
+		w, err = workload.Load(ctx, q.fleet.control, q.cfg.Workload)
 		return err
 	})
 	if err == nil && q.workload != nil {
@@ -158,7 +159,7 @@ func (q *Quarantine) reload(ctx context.Context) error {
 // homeOf gives the queue that a segment's messages are put into, by a map with half of its
 // time left at least (P6.5).
 func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*shard, error) {
-	if elapsed(q.read) >= control.MapMaxAge/2 {
+	if elapsed(q.read) >= workload.MapMaxAge/2 {
 		if err := q.reload(ctx); err != nil {
 			return nil, err
 		}

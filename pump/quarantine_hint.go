@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // hintViewFor is for how long owners are looked up in one view of the cluster. A hint to who
@@ -16,7 +16,7 @@ const hintViewFor = 10 * time.Second
 type redriveHints struct {
 	q      *Quarantine
 	nudges *nudger
-	view   *control.View // nil: it could not be read
+	view   *cluster.View // nil: it could not be read
 	read   time.Time
 }
 
@@ -28,7 +28,7 @@ func (q *Quarantine) hints(ctx context.Context) *redriveHints {
 func (h *redriveHints) put(ctx context.Context, queue *shard, segment uint32) {
 	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
 		err := within(ctx, func(ctx context.Context) (err error) {
-			h.view, err = control.LoadView(ctx, h.q.fleet.control, h.q.cfg.Workload)
+			h.view, err = cluster.LoadView(ctx, h.q.fleet.control, h.q.cfg.Workload)
 			return err
 		})
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // P8.2: who puts tasks back into a queue that may have been idle for long tells their owner; also
@@ -20,14 +20,14 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 		dark     bool
 		told     bool
 	}{
-		{"redriven", control.DeliverAtLeastOnce, (*Quarantine).Redrive, false, true},
-		{"redriven, once", control.DeliverOnce, (*Quarantine).Redrive, false, true},
-		{"dropped", control.DeliverAtLeastOnce, (*Quarantine).Drop, false, false},
-		{"dropped, once", control.DeliverOnce, (*Quarantine).Drop, false, true},
-		{"redriven while the cluster cannot be read", control.DeliverAtLeastOnce, (*Quarantine).Redrive, true, false},
+		{"redriven", workload.DeliverAtLeastOnce, (*Quarantine).Redrive, false, true},
+		{"redriven, once", workload.DeliverOnce, (*Quarantine).Redrive, false, true},
+		{"dropped", workload.DeliverAtLeastOnce, (*Quarantine).Drop, false, false},
+		{"dropped, once", workload.DeliverOnce, (*Quarantine).Drop, false, true},
+		{"redriven while the cluster cannot be read", workload.DeliverAtLeastOnce, (*Quarantine).Redrive, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inWorldOf(t, control.WorkloadSpec{Delivery: c.delivery}, 1, 2, nil, func(t *testing.T, w *world) {
+			inWorldOf(t, workload.Spec{Delivery: c.delivery}, 1, 2, nil, func(t *testing.T, w *world) {
 				p, _ := w.joiner("p", "work", func(cfg *Config, _ *memberOptions) { cfg.Delivery = Delivery(c.delivery) })
 				defer p.leave(t.Context())
 				w.within(time.Minute, "p owns the segment", func() bool { _, ok := p.hold(someSegment); return ok })

@@ -12,7 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -188,12 +188,12 @@ func (q *Quarantine) runState(ctx context.Context, id RunID) runSeen {
 	if ok && s.err == nil {
 		return s
 	}
-	var run control.Run
+	var run workload.Run
 	err := within(ctx, func(ctx context.Context) (err error) {
 		run, err = q.runs.Get(ctx, id)
 		return err
 	})
-	if s = (runSeen{err: err}); errors.Is(err, control.ErrNoRun) {
+	if s = (runSeen{err: err}); errors.Is(err, workload.ErrNoRun) {
 		s.err = nil
 	} else if err == nil {
 		switch v := verdictOf(&run); v {

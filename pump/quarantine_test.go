@@ -14,7 +14,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -137,7 +138,7 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 func TestP44RedriveTriesAgainAsIfForTheFirstTime(t *testing.T) {
 	for _, mode := range []Delivery{AtLeastOnce, Once} {
 		t.Run(string(mode), func(t *testing.T) {
-			inWorldOf(t, control.WorkloadSpec{Delivery: string(mode)}, 2, 2, nil, func(t *testing.T, w *world) {
+			inWorldOf(t, workload.Spec{Delivery: string(mode)}, 2, 2, nil, func(t *testing.T, w *world) {
 				var good atomic.Bool
 				h := &seen{work: func(_ context.Context, task *Task) error {
 					if task.N%10 == 3 && !good.Load() {
@@ -223,7 +224,7 @@ func TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing(t *testing.T) {
 			for _, op := range []string{"PutMessage", "DeleteMessage", "UpdateMessage", "GetMessages"} {
 				for _, first := range []int{1, 100} { // once, or until the command gives up
 					t.Run(fmt.Sprintf("%s, %s %s %d", mode, fault, op, first), func(t *testing.T) {
-						inWorldOf(t, control.WorkloadSpec{Delivery: string(mode)}, 1, 2, nil, func(t *testing.T, w *world) {
+						inWorldOf(t, workload.Spec{Delivery: string(mode)}, 1, 2, nil, func(t *testing.T, w *world) {
 							var good atomic.Bool
 							effects := map[string]int{}
 							h := HandlerFunc(func(_ context.Context, task *Task) error {
@@ -299,7 +300,7 @@ func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
 // recorded is how many tasks of the world's run the ledger has as done and as quarantined.
 func (w *world) recorded() (done, quarantined uint64) {
 	w.t.Helper()
-	all, err := control.ReadProgress(w.t.Context(), w.table(), w.cfg.Workload, w.shardMap().Segments, w.run)
+	all, err := ledger.ReadProgress(w.t.Context(), w.table(), w.cfg.Workload, w.shardMap().Segments, w.run)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
 // Reducer is a [Handler] whose tasks have no effect of their own but contribute to
@@ -64,7 +64,7 @@ type reducing interface {
 	// contribute runs in a slot like Handle, concurrently.
 	contribute(ctx context.Context, t *Task) (any, error)
 	// state is how the ledger keeps its states.
-	state() control.State
+	state() ledger.State
 }
 
 // maxReducerName bounds Reducer.Name, which stands in each state.
@@ -154,7 +154,7 @@ func (r *Reducer[S, D]) contribute(ctx context.Context, t *Task) (any, error) {
 	return r.Map(ctx, t)
 }
 
-func (r *Reducer[S, D]) state() control.State { return stored[S, D]{r} }
+func (r *Reducer[S, D]) state() ledger.State { return stored[S, D]{r} }
 
 // stored makes bytes of a Reducer's states and states of bytes:
 //

@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // States reads the states of all segments that have one, in the order of their
@@ -58,8 +60,8 @@ func readStates(ctx context.Context, cfg Config, can func(reducer string) error)
 			fail(err)
 			return
 		}
-		table := openFleet(&cfg, control.TableName).control
-		w, err := control.LoadWorkload(ctx, table, cfg.Workload)
+		table := openFleet(&cfg, cluster.TableName).control
+		w, err := workload.Load(ctx, table, cfg.Workload)
 		if err != nil {
 			fail(withAdvice(ctx, &cfg, err))
 			return
@@ -72,7 +74,7 @@ func readStates(ctx context.Context, cfg Config, can func(reducer string) error)
 			fail(fmt.Errorf("workload %q: %w", cfg.Workload, err))
 			return
 		}
-		for record, err := range control.ReadRecord(ctx, table, cfg.Workload, w.Map.Segments) {
+		for record, err := range ledger.ReadRecord(ctx, table, cfg.Workload, w.Map.Segments) {
 			if err != nil {
 				fail(withAdvice(ctx, &cfg, err))
 				return

@@ -10,26 +10,28 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // records is a ledger of every segment, as a processor with that reducer has it.
-func (w *world) records(h Handler) *control.Ledger {
+func (w *world) records(h Handler) *ledger.Ledger {
 	w.t.Helper()
 	r := h.(reducing)
-	table := openFleet(&w.cfg, control.TableName).control
-	of, err := control.LoadWorkload(w.t.Context(), table, w.cfg.Workload)
+	table := openFleet(&w.cfg, cluster.TableName).control
+	of, err := workload.Load(w.t.Context(), table, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if of, err = of.PinReducer(w.t.Context(), r.reducer()); err != nil {
 		w.t.Fatal(err)
 	}
-	l := control.OpenLedger(table, of, control.LedgerOptions{Instance: "owner", Record: true, State: r.state()})
+	l := ledger.Open(table, of, ledger.Options{Instance: "owner", Record: true, State: r.state()})
 	for segments := range slices.Chunk(w.everySegment(), 64) {
-		var holds []control.Hold
+		var holds []cluster.Hold
 		for _, s := range segments {
-			holds = append(holds, control.Hold{Segment: s, Epoch: 1})
+			holds = append(holds, cluster.Hold{Segment: s, Epoch: 1})
 		}
 		if _, err := l.Fence(w.t.Context(), holds); err != nil {
 			w.t.Fatal(err)
@@ -39,7 +41,7 @@ func (w *world) records(h Handler) *control.Ledger {
 }
 
 // record has the ledger record a task as done, with what it contributes.
-func (w *world) record(l *control.Ledger, h Handler, t *Task) {
+func (w *world) record(l *ledger.Ledger, h Handler, t *Task) {
 	w.t.Helper()
 	value, err := h.(reducing).contribute(w.t.Context(), t)
 	if err != nil {
@@ -48,11 +50,11 @@ func (w *world) record(l *control.Ledger, h Handler, t *Task) {
 	if _, err := l.Begin(t.Segment, 1, w.run, 0, codec.MakeNSet(t.N)); err != nil {
 		w.t.Fatal(err)
 	}
-	e := &control.Entry{
+	e := &ledger.Entry{
 		Segment: t.Segment, Epoch: 1, Run: w.run, Done: codec.MakeNSet(t.N),
-		Contributions: []control.Contribution{{N: t.N, Value: value}},
+		Contributions: []ledger.Contribution{{N: t.N, Value: value}},
 	}
-	if l.Commit(w.t.Context(), []*control.Entry{e}); e.Err != nil {
+	if l.Commit(w.t.Context(), []*ledger.Entry{e}); e.Err != nil {
 		w.t.Fatal(e.Err)
 	}
 }
@@ -136,7 +138,7 @@ func TestWithoutAReducerThereIsNoStateAndItSaysSo(t *testing.T) {
 			t.Error(err)
 		}
 		w.cfg.Workload = "other"
-		if _, err := w.readCounts(); !errors.Is(err, control.ErrNoWorkload) {
+		if _, err := w.readCounts(); !errors.Is(err, workload.ErrNoWorkload) {
 			t.Error(err)
 		}
 		_ = w.sim.Inject(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed", Service: "table"})

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // RepairOptions are the options of [Distributor.Repair]. The zero value works.
@@ -55,7 +56,7 @@ type RepairSummary struct {
 // a distributor that is gone, is put to the end of its source and sealed, as its
 // distributor would have done; what keeps the source from being read to its end, such as a
 // bad line under [BadLineFail], keeps it from being repaired. An open run whose distributor is at
-// work is refused ([control.ErrRunState]), and so is a run whose source cannot be read again
+// work is refused ([workload.ErrRunState]), and so is a run whose source cannot be read again
 // ([ErrNotReplayable]). Of a closed run nothing is missing.
 //
 // It uses those of the options that say how to read and put. Progress is that of reading twice, of
@@ -81,7 +82,7 @@ type repair struct {
 	o     RepairOptions
 	began time.Time
 
-	run     control.Run
+	run     workload.Run
 	source  Source      // as it was looked up
 	counts  []uint64    // tasks of each segment, by the source
 	missing []gapCursor // by segment
@@ -90,7 +91,7 @@ type repair struct {
 }
 
 func (r *repair) repair(ctx context.Context) error {
-	if err := r.find(ctx); err != nil || r.run.State == control.RunClosed {
+	if err := r.find(ctx); err != nil || r.run.State == workload.RunClosed {
 		return err
 	}
 	if err := r.compare(ctx); err != nil {
@@ -111,7 +112,7 @@ func (r *repair) repair(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.run.State == control.RunSealed {
+	if r.run.State == workload.RunSealed {
 		return nil
 	}
 	if err := r.d.runs.Mend(ctx, r.run.ID, r.counts); err != nil {
@@ -137,18 +138,18 @@ func (r *repair) find(ctx context.Context) error {
 	}
 	r.summary.State = string(r.run.State)
 	switch r.run.State {
-	case control.RunClosed:
+	case workload.RunClosed:
 		r.summary.Tasks, r.summary.Done = r.run.Tasks, r.run.Tasks
 		return nil
-	case control.RunOpen:
+	case workload.RunOpen:
 		by, err := atWork(ctx, &d.cfg, d.fleet, &r.run, d.opts.Lease)
 		if err == nil && by != "" {
-			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended", r.run.ID, control.ErrRunState, by)
+			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended", r.run.ID, workload.ErrRunState, by)
 		}
 		return err
 	}
-	if n := len(r.run.Sealed); r.run.State == control.RunSealed && n != w.Map.Segments {
-		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d", r.run.ID, control.ErrRunState, n, w.Map.Segments)
+	if n := len(r.run.Sealed); r.run.State == workload.RunSealed && n != w.Map.Segments {
+		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d", r.run.ID, workload.ErrRunState, n, w.Map.Segments)
 	}
 	return nil
 }
@@ -230,7 +231,7 @@ func (r *repair) count(ctx context.Context) error {
 	}
 	r.counts = dist.read.counts
 	r.summary.Tasks = uint64(dist.count.tasks.Load())
-	if r.run.State != control.RunSealed {
+	if r.run.State != workload.RunSealed {
 		return nil
 	}
 	for s, n := range r.counts {
@@ -263,7 +264,7 @@ func (r *repair) reading() *distribution {
 func (r *repair) plan(ctx context.Context) error {
 	d := r.d
 	r.missing = make([]gapCursor, len(r.counts))
-	for rec, err := range control.ReadRecord(ctx, d.fleet.control, d.cfg.Workload, len(r.counts)) {
+	for rec, err := range ledger.ReadRecord(ctx, d.fleet.control, d.cfg.Workload, len(r.counts)) {
 		if err != nil {
 			return fmt.Errorf("what is done of the run could not be learned: %w", err)
 		}
@@ -302,7 +303,7 @@ func (r *repair) plan(ctx context.Context) error {
 func (r *repair) put(ctx context.Context) error {
 	dist := r.reading()
 	dist.wanted = func(segment uint32, n uint64) bool { return r.missing[segment].has(n) }
-	if r.run.State == control.RunSealed {
+	if r.run.State == workload.RunSealed {
 		// A run is sealed after its bad lines were put into quarantine (P2.2), where they
 		// would only be twice. Of another one nobody knows which were.
 		dist.onBad = func(bad *BadInput, _ int) error { return r.passOver(dist, bad) }

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // mend repairs a run from a source, by a distributor with these options.
@@ -21,7 +23,7 @@ func (w *world) mend(run RunID, s Source, o RepairOptions, d DistributorOptions)
 
 // unsettled records all tasks of a sealed run but every k-th of each segment, and gives
 // how many those are.
-func (s *scribe) allBut(run control.Run, k uint64) (missing int) {
+func (s *scribe) allBut(run workload.Run, k uint64) (missing int) {
 	done := map[uint32]codec.NSet{}
 	for segment, count := range run.Sealed {
 		var set codec.NSet
@@ -191,7 +193,7 @@ func TestARunThatWasNotSealedIsPutToItsEnd(t *testing.T) {
 				}
 				p.end()
 				h.expect(t, 999, 999)
-				if row := w.runRow(run.ID); row.State != control.RunClosed || row.Tasks != 999 || (row.Note != "") != (name == "broken") {
+				if row := w.runRow(run.ID); row.State != workload.RunClosed || row.Tasks != 999 || (row.Note != "") != (name == "broken") {
 					t.Errorf("%+v", row)
 				}
 			})
@@ -206,14 +208,14 @@ func TestAnOpenRunWhoseDistributorIsAtWorkIsNotRepaired(t *testing.T) {
 				source := &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}
 				d := w.startDistributor(w.distributor("d", source, DistributorOptions{Every: every}))
 				time.Sleep(10 * time.Second)
-				f := openFleet(&w.cfg, control.TableName)
-				runs, err := control.NewRuns(f.control, "work").List(t.Context(), 1)
+				f := openFleet(&w.cfg, cluster.TableName)
+				runs, err := workload.NewRuns(f.control, "work").List(t.Context(), 1)
 				if err != nil {
 					t.Fatal(err)
 				}
 				left := w.left()
 				_, err = w.mend(runs[0].ID, &listSource{print: "a", n: 10_000}, RepairOptions{}, DistributorOptions{})
-				if !errors.Is(err, control.ErrRunState) || !strings.Contains(err.Error(), "d is at work on it") || w.left() != left {
+				if !errors.Is(err, workload.ErrRunState) || !strings.Contains(err.Error(), "d is at work on it") || w.left() != left {
 					t.Errorf("got %v", err)
 				}
 				d.cancel()
@@ -304,7 +306,7 @@ func TestADamagedLedgerIsNotRepairedAround(t *testing.T) {
 		run, s := w.distributed(100), w.scribe()
 		s.record(run.ID, below(run.Sealed), nil)
 		w.damageHead("head.0001")
-		if _, err := w.mend(run.ID, &listSource{print: "a", n: 100}, RepairOptions{}, DistributorOptions{}); !errors.Is(err, control.ErrCorrupt) || !strings.Contains(err.Error(), "head.0001") {
+		if _, err := w.mend(run.ID, &listSource{print: "a", n: 100}, RepairOptions{}, DistributorOptions{}); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "head.0001") {
 			t.Errorf("got %v", err)
 		}
 	})

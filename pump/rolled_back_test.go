@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // rowsOf are a partition of the control table as it is now; Restore brings it back.
 func (w *world) rowsOf(partition string) *azsim.Snapshot {
-	return w.sim.Snapshot("accounta", control.TableName, partition)
+	return w.sim.Snapshot("accounta", cluster.TableName, partition)
 }
 
 // The rows of a run go, in the middle of it, because the partition comes back as it was before.
@@ -30,7 +31,7 @@ func TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly(t *testing.T) {
 		if err := d.wait(); err != nil {
 			t.Fatal(err)
 		}
-		if run := w.runRow(d.summary.Run); run.State != control.RunSealed || run.Tasks != 6000 {
+		if run := w.runRow(d.summary.Run); run.State != workload.RunSealed || run.Tasks != 6000 {
 			t.Errorf("%+v", run)
 		}
 		time.Sleep(time.Minute)
@@ -72,7 +73,7 @@ func TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins(t *testing.
 		before.Restore()
 		e := w.startDistributor(w.distributor("e", s, o))
 		time.Sleep(3 * time.Minute)
-		if run := w.runRow(lost); run.State != control.RunBroken || !strings.Contains(run.Note, "its row was gone") {
+		if run := w.runRow(lost); run.State != workload.RunBroken || !strings.Contains(run.Note, "its row was gone") {
 			t.Errorf("%+v", run)
 		}
 		if w.logged("a run cannot be continued") == 0 {
@@ -80,7 +81,7 @@ func TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins(t *testing.
 		}
 		sealed := 0
 		for _, run := range w.elected() {
-			if run.State != control.RunBroken && run.Tasks == 3000 {
+			if run.State != workload.RunBroken && run.Tasks == 3000 {
 				sealed++
 			}
 		}
@@ -107,16 +108,16 @@ func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
 		before := w.rowsOf("work.runs")
 		id := w.elected()[0].ID
 		time.Sleep(75 * time.Second)
-		if run := w.runRow(id); run.State != control.RunClosed {
+		if run := w.runRow(id); run.State != workload.RunClosed {
 			t.Fatalf("%+v", run)
 		}
 		time.Sleep(90 * time.Second)
 		before.Restore()
-		if run := w.runRow(id); run.State != control.RunOpen {
+		if run := w.runRow(id); run.State != workload.RunOpen {
 			t.Fatalf("%+v", run)
 		}
 		time.Sleep(2 * time.Minute)
-		if run := w.runRow(id); run.State != control.RunClosed || run.Tasks != 3000 {
+		if run := w.runRow(id); run.State != workload.RunClosed || run.Tasks != 3000 {
 			t.Errorf("%+v", run)
 		}
 		if w.logged("the row of the run had come back as it was before the run's end") != 1 {
@@ -150,8 +151,8 @@ func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		f := openFleet(&w.cfg, control.TableName)
-		v, err := control.LoadView(t.Context(), f.control, w.cfg.Workload)
+		f := openFleet(&w.cfg, cluster.TableName)
+		v, err := cluster.LoadView(t.Context(), f.control, w.cfg.Workload)
 		if err != nil || len(v.Workload.Map.Shards) != 6 {
 			t.Fatalf("the map has %d queues, %v", len(v.Workload.Map.Shards), err)
 		}

@@ -16,7 +16,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/report"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -38,7 +39,7 @@ const (
 // day is many runs of one task each, as fast as they are due.
 type day struct {
 	w       *world
-	runs    *control.Runs
+	runs    *workload.Runs
 	homes   []func(text []byte)
 	handled atomic.Int64
 	made    atomic.Int64
@@ -73,7 +74,7 @@ func (d *day) one(ctx context.Context, i int) error {
 		id[k] = byte(r.Uint32())
 	}
 	segment := r.Uint32N(uint32(len(d.homes)))
-	if err := d.runs.Create(ctx, control.Run{ID: id, Mode: "client", Beat: 15 * time.Second}); err != nil {
+	if err := d.runs.Create(ctx, workload.Run{ID: id, Mode: "client", Beat: 15 * time.Second}); err != nil {
 		return err
 	}
 	d.homes[segment](d.w.text(segment, func(h *codec.Header) { h.Run = id }, 0))
@@ -125,7 +126,7 @@ func (d *day) sample(began time.Time) daySample {
 		}
 	})
 	all(w.cfg.Workload+".progress", func(storage.Entity, int) { s.tallyRows++ })
-	for r, err := range control.ReadRecord(w.t.Context(), w.table(), w.cfg.Workload, w.segments()) {
+	for r, err := range ledger.ReadRecord(w.t.Context(), w.table(), w.cfg.Workload, w.segments()) {
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // crowd makes as many runs as a segment may have, each with a client that beats for as long as alive has the run.
@@ -17,13 +18,13 @@ func (w *world) crowd(segment uint32, most int) (ids []RunID, alive *sync.Map) {
 	s := w.scribe()
 	alive = &sync.Map{}
 	const beat = time.Minute
-	var entries []*control.Entry
+	var entries []*ledger.Entry
 	for range most {
 		id := w.manyRun()
-		if err := w.allRuns().Beat(w.t.Context(), id, control.Pulse{Every: beat}); err != nil {
+		if err := w.allRuns().Beat(w.t.Context(), id, workload.Pulse{Every: beat}); err != nil {
 			w.t.Fatal(err)
 		}
-		entries = append(entries, &control.Entry{Segment: segment, Epoch: 1, Run: id, Done: codec.MakeNSet(0)})
+		entries = append(entries, &ledger.Entry{Segment: segment, Epoch: 1, Run: id, Done: codec.MakeNSet(0)})
 		alive.Store(id, true)
 		ids = append(ids, id)
 	}
@@ -37,7 +38,7 @@ func (w *world) crowd(segment uint32, most int) (ids []RunID, alive *sync.Map) {
 	go func() {
 		for waitFor(w.t.Context(), beat) {
 			alive.Range(func(id, _ any) bool {
-				if runs.Beat(w.t.Context(), id.(RunID), control.Pulse{Every: beat}) != nil {
+				if runs.Beat(w.t.Context(), id.(RunID), workload.Pulse{Every: beat}) != nil {
 					alive.Delete(id)
 				}
 				return true
@@ -60,7 +61,7 @@ func (w *world) putOf(run RunID, segment uint32, ns ...uint64) {
 func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		const segment = 3
-		ids, alive := w.crowd(segment, control.MaxLiveRuns)
+		ids, alive := w.crowd(segment, ledger.MaxLiveRuns)
 		h := &seen{}
 		p := w.start(w.processor(h, ProcessorOptions{}))
 		w.oneTask(segment)
@@ -84,7 +85,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		w.within(2*overPressed, "both have room, one after the other", func() bool { return h.tasks() == 4 && w.left() == 0 })
 
 		last := w.manyRun() // fills it again
-		if err := w.allRuns().Beat(t.Context(), last, control.Pulse{Every: time.Minute}); err != nil {
+		if err := w.allRuns().Beat(t.Context(), last, workload.Pulse{Every: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		alive.Store(last, true)
@@ -109,13 +110,13 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 
 func (w *world) saysThatItIsFull(p *started, segment uint32) {
 	w.t.Helper()
-	text := fmt.Sprintf("has %d of %[1]d live runs", control.MaxLiveRuns)
+	text := fmt.Sprintf("has %d of %[1]d live runs", ledger.MaxLiveRuns)
 	s := w.status(StatusOptions{})
 	said := strings.Join(s.Problems, "\n")
 	if !strings.Contains(said, text) || !strings.Contains(said, "distributor runs list") {
 		w.t.Errorf("the status says %q", said)
 	}
-	if s.Ledger == nil || s.Ledger.Used != 1 || s.Ledger.Segment != segment || s.Ledger.Runs != control.MaxLiveRuns {
+	if s.Ledger == nil || s.Ledger.Used != 1 || s.Ledger.Segment != segment || s.Ledger.Runs != ledger.MaxLiveRuns {
 		w.t.Errorf("the status says %+v", s.Ledger)
 	}
 	if l := p.of.State().Ledger; l.Used != 1 || l.Runs != l.RunsMost || l.Segment != segment {
@@ -128,7 +129,7 @@ func (w *world) saysThatItIsFull(p *started, segment uint32) {
 
 // A13 in at-least-once, where only a reducer's state fills a segment's ledger: the same holds.
 func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) {
-	inWorldOf(t, control.WorkloadSpec{Delivery: control.DeliverAtLeastOnce}, 1, 2, nil, func(t *testing.T, w *world) {
+	inWorldOf(t, workload.Spec{Delivery: workload.DeliverAtLeastOnce}, 1, 2, nil, func(t *testing.T, w *world) {
 		w.putTasks(someSegment, 1, 2, 3) // 900 KiB
 		var calls sync.Map
 		p := w.start(w.processor(hoarder(someSegment, &calls), ProcessorOptions{}))

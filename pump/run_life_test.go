@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // fullRuns makes tests of thousands of runs as large as they are meant.
 var fullRuns = flag.Bool("runs.full", false, "thousands of runs in the tests of their life")
 
 // allRuns gives a handle on the run rows.
-func (w *world) allRuns() *control.Runs { return control.NewRuns(w.table(), w.cfg.Workload) }
+func (w *world) allRuns() *workload.Runs { return workload.NewRuns(w.table(), w.cfg.Workload) }
 
 // manyRun makes the row of an open run; there may be thousands.
 func (w *world) manyRun() RunID {
 	w.t.Helper()
 	w.many++
 	id := RunID{0xee, 13: byte(w.many >> 16), 14: byte(w.many >> 8), 15: byte(w.many)}
-	if err := w.allRuns().Create(w.t.Context(), control.Run{ID: id}); err != nil {
+	if err := w.allRuns().Create(w.t.Context(), workload.Run{ID: id}); err != nil {
 		w.t.Fatal(err)
 	}
 	return id
@@ -65,7 +66,7 @@ func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
 		if err != nil || len(live) != 1 { // the world's own
 			t.Errorf("%d runs live, %v", len(live), err)
 		}
-		for r, err := range control.ReadRecord(t.Context(), w.table(), w.cfg.Workload, w.segments()) {
+		for r, err := range ledger.ReadRecord(t.Context(), w.table(), w.cfg.Workload, w.segments()) {
 			if err != nil || len(r.Runs()) > 0 {
 				t.Errorf("segment %d keeps %d runs, %v", r.Segment, len(r.Runs()), err)
 			}
@@ -77,7 +78,7 @@ func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
 func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
-		const each = control.MaxLiveRuns / 4 // open and broken ones, together half of the bound
+		const each = ledger.MaxLiveRuns / 4 // open and broken ones, together half of the bound
 		for i := range 2 * each {
 			id := w.manyRun()
 			s.record(id, map[uint32]codec.NSet{3: codec.MakeNSet(0)}, nil)
@@ -117,35 +118,35 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 		runs := w.allRuns()
 		gone, there := RunID{1}, RunID{2}
 		for _, id := range []RunID{gone, there} {
-			if err := runs.Create(t.Context(), control.Run{ID: id, Mode: "client", Beat: 15 * time.Second}); err != nil {
+			if err := runs.Create(t.Context(), workload.Run{ID: id, Mode: "client", Beat: 15 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 			s.record(id, below([]uint64{1}), nil)
 		}
 		c := w.closer("c")
-		after := func(d time.Duration) control.RunState {
+		after := func(d time.Duration) workload.RunState {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closeEvery) {
-				if err := runs.Beat(t.Context(), there, control.Pulse{Every: 15 * time.Second}); err != nil {
+				if err := runs.Beat(t.Context(), there, workload.Pulse{Every: 15 * time.Second}); err != nil {
 					t.Error(err)
 				}
 				c.mustPass(t)
 			}
 			return w.runRow(gone).State
 		}
-		if state := after(9 * time.Minute); state != control.RunOpen {
+		if state := after(9 * time.Minute); state != workload.RunOpen {
 			t.Errorf("after nine minutes it is %s", state)
 		}
-		if state := after(4 * time.Minute); state != control.RunAbandoned {
+		if state := after(4 * time.Minute); state != workload.RunAbandoned {
 			t.Errorf("after thirteen minutes it is %s", state)
 		}
-		if state := after(50 * time.Minute); state != control.RunAbandoned {
+		if state := after(50 * time.Minute); state != workload.RunAbandoned {
 			t.Errorf("within the quiet time it is %s", state)
 		}
 		after(30 * time.Minute)
-		if row := w.runRow(gone); row.State != control.RunEnded || !row.Over {
+		if row := w.runRow(gone); row.State != workload.RunEnded || !row.Over {
 			t.Errorf("after the quiet time: %+v", row)
 		}
-		if row := w.runRow(there); row.State != control.RunOpen {
+		if row := w.runRow(there); row.State != workload.RunOpen {
 			t.Errorf("the run of a client that beats is %s", row.State)
 		}
 		if list, err := runs.Prunable(t.Context()); err != nil || len(list.Over) != 1 || list.Over[0] != gone {
@@ -232,7 +233,7 @@ func TestARunWithTasksInQuarantineClosesAndTheyAreRedrivenAndDroppedAsBefore(t *
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
-		if row := w.runRow(w.run); row.State != control.RunClosed || row.Rest != 2 {
+		if row := w.runRow(w.run); row.State != workload.RunClosed || row.Rest != 2 {
 			t.Fatalf("%+v", row)
 		}
 		exact := func(done, quarantined uint64) {
@@ -255,7 +256,7 @@ func TestARunWithTasksInQuarantineClosesAndTheyAreRedrivenAndDroppedAsBefore(t *
 		exact(4, 0)
 		p.end()
 		h.expect(t, 4, 5)
-		for r, err := range control.ReadRecord(t.Context(), w.table(), w.cfg.Workload, w.segments()) {
+		for r, err := range ledger.ReadRecord(t.Context(), w.table(), w.cfg.Workload, w.segments()) {
 			if err != nil || len(r.Runs()) > 0 {
 				t.Errorf("segment %d keeps %d runs, %v", r.Segment, len(r.Runs()), err)
 			}
@@ -277,7 +278,7 @@ func TestADistributorWhoseRunIsEndedStops(t *testing.T) {
 		if err := d.wait(); err == nil {
 			t.Error("it goes on")
 		}
-		if row := w.runRow(id); row.State != control.RunEnded || row.Note != "by hand" {
+		if row := w.runRow(id); row.State != workload.RunEnded || row.Note != "by hand" {
 			t.Errorf("%+v", row)
 		}
 	})
@@ -306,7 +307,7 @@ func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		for _, id := range ids {
-			if row := w.runRow(id); row.State != control.RunClosed {
+			if row := w.runRow(id); row.State != workload.RunClosed {
 				t.Errorf("a run is %s", row.State)
 			}
 		}
@@ -315,7 +316,7 @@ func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 		if err != nil || len(all) != 1 {
 			t.Errorf("%d runs are left, %v", len(all), err)
 		}
-		tallies, err := control.Tallies(t.Context(), w.table(), w.cfg.Workload, ids[0])
+		tallies, err := workload.Tallies(t.Context(), w.table(), w.cfg.Workload, ids[0])
 		if err != nil || len(tallies) != 0 {
 			t.Errorf("%v, %v", tallies, err)
 		}
@@ -422,7 +423,7 @@ func TestRowsOfRunsGoInAtLeastOnceDeliveryToo(t *testing.T) {
 		if err != nil || len(all) != 3 || !left[ended] || !left[retried] || left[broken] || left[late] || left[ids[0]] {
 			t.Errorf("%d runs are left: %+v, %v", len(all), all, err)
 		}
-		if tallies, err := control.Tallies(t.Context(), w.table(), w.cfg.Workload, late); err != nil || len(tallies) != 0 {
+		if tallies, err := workload.Tallies(t.Context(), w.table(), w.cfg.Workload, late); err != nil || len(tallies) != 0 {
 			t.Errorf("%v, %v", tallies, err)
 		}
 		if live, err := w.allRuns().Live(t.Context()); err != nil || len(live) != 0 { // the world's own is abandoned

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // RunInfo is what is known of a run.
@@ -39,12 +41,12 @@ type RunInfo struct {
 // RunStates are the states that a run may be in.
 func RunStates() []string {
 	return []string{
-		string(control.RunOpen), string(control.RunSealed), string(control.RunClosed),
-		string(control.RunBroken), string(control.RunAbandoned), string(control.RunEnded),
+		string(workload.RunOpen), string(workload.RunSealed), string(workload.RunClosed),
+		string(workload.RunBroken), string(workload.RunAbandoned), string(workload.RunEnded),
 	}
 }
 
-func infoOf(run *control.Run) RunInfo {
+func infoOf(run *workload.Run) RunInfo {
 	i := RunInfo{
 		ID: run.ID.String(), State: string(run.State), Mode: run.Mode, Instance: run.Instance, Started: run.Started, Note: run.Note, Drop: run.Drop,
 	}
@@ -106,7 +108,7 @@ func ShowRun(ctx context.Context, cfg Config, id string) (RunInfo, error) {
 
 // EndRun ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it is started. What
 // is met of it later goes to quarantine, or with drop is deleted and counted. A run that is closed is
-// [control.ErrRunState]: nothing of it is left.
+// [workload.ErrRunState]: nothing of it is left.
 func EndRun(ctx context.Context, cfg Config, id string, drop bool, note string) (RunInfo, error) {
 	o, err := openRuns(ctx, cfg)
 	if err != nil {
@@ -126,8 +128,8 @@ func EndRun(ctx context.Context, cfg Config, id string, drop bool, note string) 
 type openedRuns struct {
 	cfg      Config
 	fleet    *fleet
-	rows     *control.Runs
-	workload *control.Workload
+	rows     *workload.Runs
+	workload *workload.Workload
 }
 
 // openRuns gives the runs also of a workload that is being deleted, beside the error.
@@ -136,12 +138,12 @@ func openRuns(ctx context.Context, cfg Config) (*openedRuns, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := openFleet(&cfg, control.TableName)
-	w, err := control.LoadWorkload(ctx, f.control, cfg.Workload)
-	if err != nil && !errors.Is(err, control.ErrDeleting) {
+	f := openFleet(&cfg, cluster.TableName)
+	w, err := workload.Load(ctx, f.control, cfg.Workload)
+	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return nil, withAdvice(ctx, &cfg, err)
 	}
-	return &openedRuns{cfg: cfg, fleet: f, rows: control.NewRuns(f.control, cfg.Workload), workload: w}, err
+	return &openedRuns{cfg: cfg, fleet: f, rows: workload.NewRuns(f.control, cfg.Workload), workload: w}, err
 }
 
 const (
@@ -154,7 +156,7 @@ const (
 
 // FindRun gives the run that a user means: by the whole id, which is not looked up, or by its first
 // digits, at least four, if it is the only one that has a row and begins with them. A [ConfigError] of the
-// field "run" says that it is no id, or names the runs that it may mean; [control.ErrNoRun], that there is none.
+// field "run" says that it is no id, or names the runs that it may mean; [workload.ErrNoRun], that there is none.
 func FindRun(ctx context.Context, cfg Config, id string) (RunID, error) {
 	id, whole, err := runDigitsOf(id)
 	if err != nil || !whole.IsZero() {
@@ -198,7 +200,7 @@ func (o *openedRuns) find(ctx context.Context, id string) (RunID, error) {
 	case err != nil:
 		return RunID{}, err
 	case len(found) == 0:
-		return RunID{}, fmt.Errorf("run %s: %w; see: distributor runs list (of a run whose row is gone only the whole id is known)", digits, control.ErrNoRun)
+		return RunID{}, fmt.Errorf("run %s: %w; see: distributor runs list (of a run whose row is gone only the whole id is known)", digits, workload.ErrNoRun)
 	case len(found) == 1:
 		return found[0], nil
 	}
@@ -215,18 +217,18 @@ func (o *openedRuns) find(ctx context.Context, id string) (RunID, error) {
 }
 
 func (o *openedRuns) show(ctx context.Context, id RunID) (RunInfo, error) {
-	var progress map[RunID]*control.RunProgress
+	var progress map[RunID]*ledger.RunProgress
 	var damage error
-	once := o.workload.Delivery == control.DeliverOnce
+	once := o.workload.Delivery == workload.DeliverOnce
 	if once { // before the row: of a run that it says is sealed nothing had been pruned then
-		progress, damage = control.ReadProgress(ctx, o.fleet.control, o.workload.Name, o.workload.Map.Segments, id)
+		progress, damage = ledger.ReadProgress(ctx, o.fleet.control, o.workload.Name, o.workload.Map.Segments, id)
 	}
 	run, err := o.rows.Get(ctx, id)
 	if err != nil {
 		return RunInfo{}, errors.Join(err, damage)
 	}
 	i := infoOf(&run)
-	if once && damage == nil && (!run.Over || run.State == control.RunClosed) {
+	if once && damage == nil && (!run.Over || run.State == workload.RunClosed) {
 		done, quarantined := recorded(progress[id])
 		p := progressOf(&run, done, quarantined)
 		i.Done, i.Quarantined = &p.Done, &p.Quarantined

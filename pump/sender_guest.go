@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // A sender is a guest of the cluster as long as it sends seldom: it has no member row, and the
@@ -106,7 +106,7 @@ func (s *sending) glance() time.Duration {
 	ctx, cancel := context.WithTimeout(s.ctx, requestTimeout)
 	defer cancel()
 	s.put.Store(false)
-	v, err := control.LoadView(ctx, d.fleet.control, d.cfg.Workload)
+	v, err := cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)
 	if err != nil {
 		s.put.Store(true)
 		return guestAnew

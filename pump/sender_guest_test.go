@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // memberNames are the instances that have a member row.
 func (w *world) memberNames() string {
 	w.t.Helper()
-	f := openFleet(&w.cfg, control.TableName)
-	v, err := control.LoadView(w.t.Context(), f.control, w.cfg.Workload)
+	f := openFleet(&w.cfg, cluster.TableName)
+	v, err := cluster.LoadView(w.t.Context(), f.control, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		o := &accountsOf{cfg: w.cfg, fleet: openFleet(&w.cfg, control.TableName)}
+		o := &accountsOf{cfg: w.cfg, fleet: openFleet(&w.cfg, cluster.TableName)}
 		if err := o.knownToAll(t.Context(), "accountb"); err != nil {
 			t.Error(err)
 		}

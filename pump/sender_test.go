@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 func (w *world) sender(o SenderOptions) *Sender {
@@ -28,10 +29,10 @@ func (w *world) sender(o SenderOptions) *Sender {
 func newTask(text string) Record { return Record{Key: []byte(text), Body: []byte(text)} }
 
 // runsOf lists the runs, the last first.
-func (w *world) runsOf() []control.Run {
+func (w *world) runsOf() []workload.Run {
 	w.t.Helper()
-	f := openFleet(&w.cfg, control.TableName)
-	runs, err := control.NewRuns(f.control, w.cfg.Workload).List(w.t.Context(), 100)
+	f := openFleet(&w.cfg, cluster.TableName)
+	runs, err := workload.NewRuns(f.control, w.cfg.Workload).List(w.t.Context(), 100)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -57,14 +58,14 @@ func TestManySmallSendsAreOneRunAndReturnWhenTheyAreInTheQueues(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		runs := w.runsOf()
-		if len(runs) != before+1 || runs[0].State != control.RunOpen || runs[0].Mode != "client" {
+		if len(runs) != before+1 || runs[0].State != workload.RunOpen || runs[0].Mode != "client" {
 			t.Fatalf("%+v", runs)
 		}
 		summary, err := s.Close(t.Context())
 		if err != nil || summary.Tasks != 20 || summary.Run != runs[0].ID {
 			t.Fatalf("%+v, %v", summary, err)
 		}
-		if row := w.runRow(summary.Run); row.State != control.RunSealed || row.Tasks != 20 {
+		if row := w.runRow(summary.Run); row.State != workload.RunSealed || row.Tasks != 20 {
 			t.Errorf("%+v", row)
 		}
 		if err := s.Send(t.Context(), newTask("late")); !errors.Is(err, ErrSenderClosed) {
@@ -225,7 +226,7 @@ func TestARunThatFailsFailsAllSends(t *testing.T) {
 		if _, err := s.Close(t.Context()); err == nil {
 			t.Error("no error")
 		}
-		if run := w.runsOf()[0]; run.State != control.RunBroken {
+		if run := w.runsOf()[0]; run.State != workload.RunBroken {
 			t.Errorf("the run is %s", run.State)
 		}
 	})
@@ -370,7 +371,7 @@ func TestAfterARunThatFailedTheNextSendBeginsAnother(t *testing.T) {
 				states[string(run.State)]++
 			}
 		}
-		if states[string(control.RunSealed)] != 1 || states[string(control.RunBroken)] != 3 || len(w.collect()) != 2 {
+		if states[string(workload.RunSealed)] != 1 || states[string(workload.RunBroken)] != 3 || len(w.collect()) != 2 {
 			t.Errorf("%v", states)
 		}
 	})

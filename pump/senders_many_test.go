@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
 // watchPartitions looks for a while at what each partition of the tables is asked for, and demands
@@ -87,8 +87,8 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		}
 		w.watchPartitions("start", time.Minute, 1000)
 		w.watchPartitions("rest", time.Minute, 1000)
-		f := openFleet(&w.cfg, control.TableName)
-		v, err := control.LoadView(t.Context(), f.control, w.cfg.Workload)
+		f := openFleet(&w.cfg, cluster.TableName)
+		v, err := cluster.LoadView(t.Context(), f.control, w.cfg.Workload)
 		if err != nil || len(v.Members) != len(procs) {
 			t.Errorf("%d members of %d processors and %d senders that send seldom, %v", len(v.Members), len(procs), n, err)
 		}

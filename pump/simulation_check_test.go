@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -214,12 +215,12 @@ func (w *simWorld) unfinished(ctx context.Context) string {
 	if err != nil {
 		return err.Error()
 	}
-	sealed := slices.ContainsFunc(w.withGone(runs), func(r control.Run) bool {
+	sealed := slices.ContainsFunc(w.withGone(runs), func(r workload.Run) bool {
 		if w.plan.changes() && r.Ended.Before(w.began.Add(w.calmed)) {
 			return false // it says nothing about who can read the files now
 		}
 		r = w.asSealed(r)
-		return r.Mode == "every" && r.State != control.RunOpen && r.State != control.RunBroken
+		return r.Mode == "every" && r.State != workload.RunOpen && r.State != workload.RunBroken
 	})
 	if !sealed {
 		return "the elected distributors have not sealed a run"
@@ -288,7 +289,7 @@ type simVerdict struct {
 	gone    map[codec.RunID]bool // whose rows are
 	poison  map[simKey][]string  // for what each task is in quarantine
 	bad     map[string]int       // how often each bad record is
-	records []*control.SegmentRecord
+	records []*ledger.SegmentRecord
 	// forgotten are tasks that were done and whose records were rolled back.
 	forgotten map[simKey]bool
 }
@@ -322,7 +323,7 @@ func (w *simWorld) check(ctx context.Context) {
 		v.gone[r.ID] = true
 	}
 	for _, r := range runs {
-		v.runs[r.ID], v.ended[r.ID] = w.sourceOf(r), r.State == control.RunEnded
+		v.runs[r.ID], v.ended[r.ID] = w.sourceOf(r), r.State == workload.RunEnded
 	}
 	w.findForgotten(ctx, v)
 	for _, r := range runs {
@@ -378,7 +379,7 @@ func (w *simWorld) ends(ctx context.Context) bool {
 }
 
 // sourceOf is what a run is a distribution of.
-func (w *simWorld) sourceOf(r control.Run) *simSource {
+func (w *simWorld) sourceOf(r workload.Run) *simSource {
 	switch {
 	case r.Mode == "every":
 		return w.sources["elected"]
@@ -393,17 +394,17 @@ func (w *simWorld) sourceOf(r control.Run) *simSource {
 	return &simSource{plan: w.plan, name: r.Instance, sent: true} // nothing of it was ever handled
 }
 
-func (w *simWorld) checkRun(r control.Run, v *simVerdict) {
+func (w *simWorld) checkRun(r workload.Run, v *simVerdict) {
 	r = w.asSealed(r)
 	source := v.runs[r.ID]
 	w.judge.runs++
 	switch r.State {
-	case control.RunBroken:
+	case workload.RunBroken:
 		w.judge.broken++
 		return
-	case control.RunOpen, control.RunAbandoned, control.RunEnded: // see checkPut
+	case workload.RunOpen, workload.RunAbandoned, workload.RunEnded: // see checkPut
 		return
-	case control.RunClosed:
+	case workload.RunClosed:
 		w.judge.closed++
 	}
 	w.judge.sealed++

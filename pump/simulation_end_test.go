@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // Runs that an operator ends. What was put of them does not vanish: each task is done, or in quarantine for that, or, if it
@@ -22,18 +22,18 @@ func (p *simProcess) endsRun(ctx context.Context, cfg Config, drop bool) error {
 	if err != nil {
 		return err
 	}
-	runs = slices.DeleteFunc(runs, func(r control.Run) bool { return r.State == control.RunClosed })
+	runs = slices.DeleteFunc(runs, func(r workload.Run) bool { return r.State == workload.RunClosed })
 	if len(runs) == 0 {
 		return nil
 	}
 	r := runs[p.roll(uint64(len(runs)), "ends", "", 0)]
 	info, err := EndRun(ctx, cfg, r.ID.String(), drop, "ended by "+p.name)
-	if errors.Is(err, control.ErrRunState) {
+	if errors.Is(err, workload.ErrRunState) {
 		return nil // it was closed meanwhile
 	}
 	if err == nil && !p.over() {
 		w.count("runs ended as " + string(r.State))
-		if info.State != string(control.RunEnded) || drop && !info.Drop {
+		if info.State != string(workload.RunEnded) || drop && !info.Drop {
 			w.wrongf("%s ended run %v, which is %s then (drop: %v)", p, r.ID, info.State, info.Drop)
 		}
 	}
@@ -58,10 +58,10 @@ func (q *simQueue) puts(text []byte) {
 }
 
 // checkPut judges what became of every task that a queue has taken, of runs in any state.
-func (w *simWorld) checkPut(ctx context.Context, runs []control.Run, v *simVerdict) {
-	ended := map[codec.RunID]control.Run{}
+func (w *simWorld) checkPut(ctx context.Context, runs []workload.Run, v *simVerdict) {
+	ended := map[codec.RunID]workload.Run{}
 	for _, r := range runs {
-		if r.State == control.RunEnded {
+		if r.State == workload.RunEnded {
 			ended[r.ID] = r
 			w.judge.ended++
 		}
@@ -96,12 +96,12 @@ func (w *simWorld) checkDropped(ctx context.Context, id codec.RunID, missing int
 			return
 		}
 	}
-	tallies, err := control.Tallies(ctx, w.openTable(), "work", id)
+	tallies, err := workload.Tallies(ctx, w.openTable(), "work", id)
 	if err != nil {
 		w.wrongf("what became of run %v cannot be read: %v", id, err)
 		return
 	}
-	var sum control.Tally
+	var sum workload.Tally
 	for _, t := range tallies {
 		sum = sum.Add(t)
 	}

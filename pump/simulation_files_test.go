@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -316,7 +316,7 @@ func (r *simFileReader) Next(ctx context.Context) (Record, error) {
 // checkFiles judges the runs of sources that may change. A run that is sealed has all that the files
 // held when it began, and nothing else; one that is broken has a cause that really was one; and of no run is a
 // record two tasks.
-func (w *simWorld) checkFiles(runs []control.Run) {
+func (w *simWorld) checkFiles(runs []workload.Run) {
 	source := w.sources["elected"]
 	if source == nil || source.files == nil {
 		return
@@ -339,11 +339,11 @@ func (w *simWorld) checkFiles(runs []control.Run) {
 	for _, r := range runs {
 		switch {
 		case r.Mode != modeEvery:
-		case r.State == control.RunSealed || r.State == control.RunClosed:
+		case r.State == workload.RunSealed || r.State == workload.RunClosed:
 			if !w.isVersion(r, w.versionOf(source.files, r)) {
 				w.wrongf("lost: run %v is sealed with %d tasks, and when it began the files did not hold just those", r.ID, r.Tasks)
 			}
-		case r.State == control.RunBroken && r.Note != neverBegun:
+		case r.State == workload.RunBroken && r.Note != neverBegun:
 			w.count("runs broken by a change")
 			if !strings.Contains(r.Note, ErrSourceChanged.Error()) || !w.changed(source.files, r) {
 				w.wrongf("run %v was broken, and its source had not changed: %s", r.ID, r.Note)
@@ -353,7 +353,7 @@ func (w *simWorld) checkFiles(runs []control.Run) {
 }
 
 // looked is when who made a run looked the files up for it.
-func (f *simFiles) looked(r control.Run) (at time.Time) {
+func (f *simFiles) looked(r workload.Run) (at time.Time) {
 	for _, t := range f.fixed[r.Instance] {
 		if !t.After(r.Started) {
 			at = t
@@ -363,7 +363,7 @@ func (f *simFiles) looked(r control.Run) (at time.Time) {
 }
 
 // versionOf is what the files held when a run began.
-func (w *simWorld) versionOf(f *simFiles, r control.Run) (v simVersion) {
+func (w *simWorld) versionOf(f *simFiles, r workload.Run) (v simVersion) {
 	looked := f.looked(r)
 	for _, of := range f.versions {
 		if !w.began.Add(of.from).After(looked) {
@@ -374,7 +374,7 @@ func (w *simWorld) versionOf(f *simFiles, r control.Run) (v simVersion) {
 }
 
 // isVersion reports whether a sealed run is what the files held at a moment.
-func (w *simWorld) isVersion(r control.Run, v simVersion) bool {
+func (w *simWorld) isVersion(r workload.Run, v simVersion) bool {
 	for segment, sealed := range r.Sealed {
 		records := v.tasks[uint32(segment)]
 		if int(sealed) != len(records) {
@@ -390,7 +390,7 @@ func (w *simWorld) isVersion(r control.Run, v simVersion) bool {
 }
 
 // changed reports whether the files changed between when who made a run looked them up and its end.
-func (w *simWorld) changed(f *simFiles, r control.Run) bool {
+func (w *simWorld) changed(f *simFiles, r workload.Run) bool {
 	looked := f.looked(r)
 	return slices.ContainsFunc(f.versions, func(v simVersion) bool {
 		at := w.began.Add(v.from)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -112,12 +112,12 @@ func TestAProcessorThatCannotJoinForLongGoesOnTrying(t *testing.T) {
 
 func TestADeathDeclaredWhileJoiningIsNotTheEnd(t *testing.T) {
 	for err, later := range map[error]bool{
-		control.ErrEvicted:                      true,
+		cluster.ErrEvicted:                      true,
 		context.DeadlineExceeded:                true,
 		&storage.Error{Code: storage.MaybeDone}: true,
 		&storage.Error{Code: storage.Throttled}: true,
 		&storage.Error{Code: storage.Auth}:      false,
-		control.ErrNameTaken:                    false,
+		cluster.ErrNameTaken:                    false,
 	} {
 		if got := mayJoinLater(fmt.Errorf("joining: %w", err)); got != later {
 			t.Errorf("%v may be better later: %v", err, got)

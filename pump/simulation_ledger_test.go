@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // readRecords reads the ledger as it stands in the control table.
 func (w *simWorld) readRecords(ctx context.Context, v *simVerdict) bool {
-	v.records = make([]*control.SegmentRecord, w.plan.segments)
-	for r, err := range control.ReadRecord(ctx, w.openTable(), "work", w.plan.segments) {
+	v.records = make([]*ledger.SegmentRecord, w.plan.segments)
+	for r, err := range ledger.ReadRecord(ctx, w.openTable(), "work", w.plan.segments) {
 		if err != nil {
 			w.wrongf("the ledger cannot be read: %v", err)
 			return false
@@ -22,7 +23,7 @@ func (w *simWorld) readRecords(ctx context.Context, v *simVerdict) bool {
 
 // checkHands looks, while the processors still work and nothing is left to do, whether
 // the owner of each segment knows of all tasks that they are recorded, and has none in hand (P3.4).
-func (w *simWorld) checkHands(runs []control.Run) {
+func (w *simWorld) checkHands(runs []workload.Run) {
 	if w.plan.delivery != Once {
 		return
 	}
@@ -35,14 +36,14 @@ func (w *simWorld) checkHands(runs []control.Run) {
 			continue
 		}
 		for _, run := range runs {
-			if run.State == control.RunSealed {
+			if run.State == workload.RunSealed {
 				w.checkHand(p, r, run)
 			}
 		}
 	}
 }
 
-func (w *simWorld) checkHand(p *simProcess, r *processing, run control.Run) {
+func (w *simWorld) checkHand(p *simProcess, r *processing, run workload.Run) {
 	ledger := r.recorder.ledger
 	for segment, n := range run.Sealed {
 		h, held := r.member.Load().hold(uint32(segment))
@@ -65,19 +66,19 @@ func (w *simWorld) checkHand(p *simProcess, r *processing, run control.Run) {
 }
 
 // checkRecord judges what the ledger says of a task of a sealed run. Of a closed run it may have forgotten it.
-func (w *simWorld) checkRecord(r control.Run, key simKey, v *simVerdict) {
+func (w *simWorld) checkRecord(r workload.Run, key simKey, v *simVerdict) {
 	record := v.records[key.segment]
 	if record == nil {
 		w.wrongf("lost: segment %d has no ledger", key.segment)
 		return
 	}
-	if done, quarantined := record.Counts(r.ID); r.State == control.RunClosed && done+quarantined == 0 {
+	if done, quarantined := record.Counts(r.ID); r.State == workload.RunClosed && done+quarantined == 0 {
 		return
 	}
 	task := w.tasks[key]
 	switch {
 	case task == nil: // said already
-	case len(w.rolls) > 0 && r.State == control.RunClosed: // it was forgotten in part, and of a closed run nothing is missing
+	case len(w.rolls) > 0 && r.State == workload.RunClosed: // it was forgotten in part, and of a closed run nothing is missing
 	case !record.Settled(r.ID, key.n):
 		w.wrongf("lost: %v is not recorded; it was begun %d times and done %d times", key, task.begun, task.effects)
 	case record.Done(r.ID, key.n) && w.touched[key] != "": // a copy may have stayed in quarantine
@@ -125,7 +126,7 @@ func (w *simWorld) checkRecords(v *simVerdict) {
 
 // checkStates compares the reducer's states with what they come to when computed directly: by
 // the ledger each task that is done is in it once; without one, once at least.
-func (w *simWorld) checkStates(runs []control.Run, v *simVerdict) {
+func (w *simWorld) checkStates(runs []workload.Run, v *simVerdict) {
 	reducer := (&simProcess{world: w}).reducer().(reducing).state()
 	for segment := range uint32(w.plan.segments) {
 		want, maybe := simSums{}, map[string][]int64{}
@@ -168,21 +169,21 @@ func (v *simVerdict) letGo(id codec.RunID, segment uint32) bool {
 
 // addDone adds what the tasks of a run that are done come to, and to maybe those of a closed run that were forgotten,
 // which nobody has done again.
-func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r control.Run, segment uint32, v *simVerdict) {
+func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r workload.Run, segment uint32, v *simVerdict) {
 	source := v.runs[r.ID]
 	r = w.asSealed(r) // its ledger may have been forgotten since
 	for n, i := range w.tasksOf(source, simKey{r.ID, segment, 0}, 0) {
 		if i < 0 {
 			continue // said already
 		}
-		sealed := r.State == control.RunSealed || r.State == control.RunClosed
+		sealed := r.State == workload.RunSealed || r.State == workload.RunClosed
 		key := simKey{r.ID, segment, uint64(n)}
 		done := sealed && !source.condemned(i) && (len(v.poison[key]) == 0 || w.touched[key] != "")
-		if record := v.records[segment]; w.plan.delivery == Once && record != nil && r.State != control.RunClosed {
+		if record := v.records[segment]; w.plan.delivery == Once && record != nil && r.State != workload.RunClosed {
 			done = record.Done(r.ID, uint64(n)) && !source.condemned(i) // a dropped one is done, and nothing came of it
 		}
 		t := w.tasks[key]
-		had := r.State == control.RunEnded && t != nil && t.effects > 0
+		had := r.State == workload.RunEnded && t != nil && t.effects > 0
 		if had && w.touched[key] == "redrive" {
 			done = len(v.poison[key]) == 0 // under the identity of a foreign message
 		}
@@ -190,7 +191,7 @@ func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r control.Run
 		if done || over {
 			s := sums[source.key(i)]
 			sums[source.key(i)] = simAmount{s.Count + 1, s.Sum + source.sum(i)}
-			if over || r.State == control.RunClosed && v.forgotten[key] {
+			if over || r.State == workload.RunClosed && v.forgotten[key] {
 				maybe[source.key(i)] = append(maybe[source.key(i)], source.sum(i))
 			}
 		}

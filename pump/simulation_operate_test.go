@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -134,12 +134,12 @@ func (p *simProcess) takes(ms []storage.Message) {
 }
 
 // operatedRuns are the runs that an operator's command finds.
-func operatedRuns(ctx context.Context, cfg Config) ([]control.Run, error) {
+func operatedRuns(ctx context.Context, cfg Config) ([]workload.Run, error) {
 	table, err := ControlTable(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return control.NewRuns(table, "work").List(ctx, 1000)
+	return workload.NewRuns(table, "work").List(ctx, 1000)
 }
 
 // repairs puts again what is missing of every run that it finds.
@@ -169,7 +169,7 @@ func (p *simProcess) repairs(ctx context.Context, cfg Config) error {
 // checkAccounts: of an account that was removed nothing is left, in quarantine neither. (That
 // nothing is in the work queues is a matter of recovering.)
 func (w *simWorld) checkAccounts(ctx context.Context) {
-	work, err := control.LoadWorkload(ctx, w.openTable(), "work")
+	work, err := workload.Load(ctx, w.openTable(), "work")
 	if err != nil {
 		w.wrongf("the workload cannot be read: %v", err)
 		return
@@ -200,7 +200,7 @@ func (w *simWorld) runsEnd(ctx context.Context) bool {
 		}
 		left := 0
 		for _, r := range runs {
-			if r.State == control.RunSealed && !w.quarantined(r) {
+			if r.State == workload.RunSealed && !w.quarantined(r) {
 				left++
 			}
 		}
@@ -215,7 +215,7 @@ func (w *simWorld) runsEnd(ctx context.Context) bool {
 }
 
 // quarantined reports whether a task of a run was rejected, or fails always.
-func (w *simWorld) quarantined(r control.Run) bool {
+func (w *simWorld) quarantined(r workload.Run) bool {
 	source := w.sourceOf(r)
 	for segment := range source.tasks {
 		if slices.ContainsFunc(source.tasks[segment], source.condemned) {

@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // simRoll is a partition of the ledger that came back as it was.
@@ -22,7 +24,7 @@ func (w *simWorld) rollBack(s simStep) {
 	account := w.sim.Accounts()[0]
 	switch s.verb {
 	case "keep":
-		w.kept[s.who] = w.sim.Snapshot(account, control.TableName, s.who)
+		w.kept[s.who] = w.sim.Snapshot(account, cluster.TableName, s.who)
 	case "back":
 		kept := w.kept[s.who]
 		if kept == nil {
@@ -40,7 +42,7 @@ func (w *simWorld) rollBack(s simStep) {
 			w.rolled(kept, 64*partition)
 		}
 	case "lose":
-		n := w.sim.DropRows(account, control.TableName, "work", func(row string) bool { return strings.HasPrefix(row, s.who) })
+		n := w.sim.DropRows(account, cluster.TableName, "work", func(row string) bool { return strings.HasPrefix(row, s.who) })
 		w.countAll("rows that were lost", n)
 	}
 }
@@ -80,7 +82,7 @@ func (w *simWorld) findForgotten(ctx context.Context, v *simVerdict) {
 	v.forgotten = map[simKey]bool{}
 	for _, roll := range w.rolls {
 		roll.rows.Restore()
-		for r, err := range control.ReadRecord(ctx, w.openTable(), "work", w.plan.segments) {
+		for r, err := range ledger.ReadRecord(ctx, w.openTable(), "work", w.plan.segments) {
 			if err != nil {
 				w.wrongf("the rows that came back cannot be read: %v", err)
 				return
@@ -146,11 +148,11 @@ func (w *simWorld) noteRuns() {
 }
 
 // withGone adds the runs whose rows are gone.
-func (w *simWorld) withGone(runs []control.Run) []control.Run {
+func (w *simWorld) withGone(runs []workload.Run) []workload.Run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, was := range w.before {
-		if !slices.ContainsFunc(runs, func(r control.Run) bool { return r.ID == id }) {
+		if !slices.ContainsFunc(runs, func(r workload.Run) bool { return r.ID == id }) {
 			runs = append(runs, was)
 		}
 	}
@@ -165,11 +167,11 @@ func (w *simWorld) runsAreBack() bool {
 
 // asSealed gives a run as it was before its row came back. Of one that was closed the ledger may have
 // forgotten everything, whatever the row says now.
-func (w *simWorld) asSealed(r control.Run) control.Run {
+func (w *simWorld) asSealed(r workload.Run) workload.Run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	over := func(r control.Run) bool { return r.State == control.RunSealed || r.State == control.RunClosed }
-	if was := w.before[r.ID]; was.State == control.RunClosed || over(was) && !over(r) {
+	over := func(r workload.Run) bool { return r.State == workload.RunSealed || r.State == workload.RunClosed }
+	if was := w.before[r.ID]; was.State == workload.RunClosed || over(was) && !over(r) {
 		return was
 	}
 	return r

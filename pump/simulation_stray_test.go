@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -81,7 +81,7 @@ func (w *simWorld) copiesAreKnown(ctx context.Context) bool {
 	}
 	w.mu.Lock()
 	for _, r := range runs {
-		if r.State == control.RunClosed {
+		if r.State == workload.RunClosed {
 			w.judge.shut[r.ID] = true
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -225,7 +225,7 @@ func rowRequest(op string, w storage.Write) simRequest {
 	switch {
 	case strings.HasSuffix(r.object, ".election") && has("Checkpoint0"):
 		r.step = "checkpoint"
-	case strings.HasSuffix(r.object, ".runs") && w.Entity.Properties["State"] == string(control.RunSealed):
+	case strings.HasSuffix(r.object, ".runs") && w.Entity.Properties["State"] == string(workload.RunSealed):
 		r.step = "seal"
 	case strings.Contains(r.object, ".ledger.") && has("Counts"):
 		r.step = "commit"

@@ -19,7 +19,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -60,11 +60,11 @@ type simWorld struct {
 	deliveries int             // of messages to processors
 	messages   map[string]bool // that were delivered
 
-	kept         map[string]*azsim.Snapshot  // by partition
-	before       map[codec.RunID]control.Run // as they were when their rows came back
-	runsWentBack bool                        // rows of runs came back as they were
-	put          map[simKey]bool             // tasks that a queue has taken of who distributes
-	touched      map[simKey]string           // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
+	kept         map[string]*azsim.Snapshot   // by partition
+	before       map[codec.RunID]workload.Run // as they were when their rows came back
+	runsWentBack bool                         // rows of runs came back as they were
+	put          map[simKey]bool              // tasks that a queue has taken of who distributes
+	touched      map[simKey]string            // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
 	// leftInQuarantine is how many messages are, in the end, by account.
 	leftInQuarantine map[string]int
 
@@ -121,7 +121,7 @@ func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 	w := &simWorld{
 		plan: plan, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
 		messages: map[string]bool{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: newTurns(plan.seed),
-		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]control.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
+		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]workload.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
 		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}},
 	}
 	for _, c := range change {
@@ -527,8 +527,8 @@ func (w *simWorld) tally() {
 }
 
 // runs reads the newest run rows, which are all: a world has a few, or many.
-func (w *simWorld) runs(ctx context.Context) ([]control.Run, error) {
-	return control.NewRuns(w.openTable(), "work").List(ctx, 1000+w.plan.runs)
+func (w *simWorld) runs(ctx context.Context) ([]workload.Run, error) {
+	return workload.NewRuns(w.openTable(), "work").List(ctx, 1000+w.plan.runs)
 }
 
 // simLog is where logs go when a plan is played by itself.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
 // Status is what can be seen of a workload at one moment, from any machine that has
@@ -102,11 +102,11 @@ type LedgerStatus struct {
 	ForeignMost int `json:"foreignMost"`
 }
 
-func ledgerStatus(use control.LedgerUse) LedgerStatus {
+func ledgerStatus(use ledger.Use) LedgerStatus {
 	return LedgerStatus{
-		Segment: use.Segment, Used: use.Fullest(), Runs: use.Runs, RunsMost: control.MaxLiveRuns,
-		Pages: use.Pages, PagesMost: control.MaxPages, Bytes: use.Bytes, BytesMost: control.MaxBytes,
-		Foreign: use.Foreign, ForeignMost: control.MaxForeign,
+		Segment: use.Segment, Used: use.Fullest(), Runs: use.Runs, RunsMost: ledger.MaxLiveRuns,
+		Pages: use.Pages, PagesMost: ledger.MaxPages, Bytes: use.Bytes, BytesMost: ledger.MaxBytes,
+		Foreign: use.Foreign, ForeignMost: ledger.MaxForeign,
 	}
 }
 

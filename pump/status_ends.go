@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -56,20 +59,20 @@ const endsShown = 5
 const readNear = horizonSlack + 30*time.Second
 
 // waitsForEnd reports whether a run that nobody continues is not over.
-func waitsForEnd(state control.RunState, over bool) bool {
-	return !over && (state == control.RunBroken || state == control.RunAbandoned || state == control.RunEnded)
+func waitsForEnd(state workload.RunState, over bool) bool {
+	return !over && (state == workload.RunBroken || state == workload.RunAbandoned || state == workload.RunEnded)
 }
 
 // unended is a run that waits for its end.
 type unended struct {
 	id    RunID
-	state control.RunState
+	state workload.RunState
 	sign  time.Time // see RunEnd.LastSign
 }
 
 // readEnding learns the last sign of a run by the rows that the closer looks at: its own changed last at a time.
-func readEnding(ctx context.Context, t storage.Table, workload string, id RunID, state control.RunState, changed time.Time) (unended, error) {
-	noted, err := control.LastNoted(ctx, t, workload, id)
+func readEnding(ctx context.Context, t storage.Table, name string, id RunID, state workload.RunState, changed time.Time) (unended, error) {
+	noted, err := workload.LastNoted(ctx, t, name, id)
 	if noted.After(changed) {
 		changed = noted
 	}
@@ -85,8 +88,8 @@ type endsView struct {
 }
 
 // endsBy takes a view that was read at a time of the control account's clock.
-func endsBy(v *control.View, now time.Time, use control.LedgerUse) endsView {
-	seen := &control.View{Workload: v.Workload, Read: v.Read}
+func endsBy(v *cluster.View, now time.Time, use ledger.Use) endsView {
+	seen := &cluster.View{Workload: v.Workload, Read: v.Read}
 	for i := range v.Members {
 		if !v.Members[i].Silent(now) { // as people are told; the closer watches, and is one of those that live
 			seen.Members = append(seen.Members, v.Members[i])
@@ -132,7 +135,7 @@ func (e *endsView) of(r unended) RunEnd {
 func (e *endsView) text(end *RunEnd, passed time.Duration) string {
 	about := func(d time.Duration) string { return max(0, d).Round(time.Second).String() }
 	var b strings.Builder
-	if end.State == string(control.RunEnded) {
+	if end.State == string(workload.RunEnded) {
 		b.WriteString("it has ended, and the ledger forgets it when ")
 	} else {
 		fmt.Fprintf(&b, "it is %s, and ends by itself when ", end.State)
@@ -155,22 +158,22 @@ func (e *endsView) text(end *RunEnd, passed time.Duration) string {
 // readEnds reads which runs wait for their ends, and of the first of them when there was the last
 // sign.
 func (r *statusReader) readEnds(ctx context.Context) error {
-	if r.view.Workload.Delivery != control.DeliverOnce {
+	if r.view.Workload.Delivery != workload.DeliverOnce {
 		return nil // rows of runs go after the retention, and take no room until then
 	}
-	live, err := control.NewRuns(r.table, r.cfg.Workload).Live(ctx)
+	live, err := workload.NewRuns(r.table, r.cfg.Workload).Live(ctx)
 	if err != nil {
 		return err
 	}
-	live = slices.DeleteFunc(live, func(l control.LiveRun) bool { return l.Err != nil || !waitsForEnd(l.State, l.Over) })
-	slices.SortFunc(live, func(a, b control.LiveRun) int { return cmp.Or(a.Changed.Compare(b.Changed), compareRuns(a.ID, b.ID)) })
+	live = slices.DeleteFunc(live, func(l workload.LiveRun) bool { return l.Err != nil || !waitsForEnd(l.State, l.Over) })
+	slices.SortFunc(live, func(a, b workload.LiveRun) int { return cmp.Or(a.Changed.Compare(b.Changed), compareRuns(a.ID, b.ID)) })
 	r.waiting = len(live)
 	var bad []error
 	for _, l := range live[:min(len(live), endsShown)] {
 		e, err := readEnding(ctx, r.table, r.cfg.Workload, l.ID, l.State, l.Changed)
 		if err != nil {
 			bad = append(bad, err)
-			if !errors.Is(err, control.ErrCorrupt) {
+			if !errors.Is(err, row.ErrCorrupt) {
 				break // nor would the next be read
 			}
 		}
@@ -185,7 +188,7 @@ func (r *statusReader) ends(s *Status) {
 	if r.view == nil || r.waiting == 0 {
 		return
 	}
-	var use control.LedgerUse
+	var use ledger.Use
 	if r.recorded != nil {
 		use = r.recorded.Use
 	}
@@ -203,24 +206,24 @@ func (r *statusReader) ends(s *Status) {
 }
 
 // endOf tells what the end of a run waits for; empty if it waits for none.
-func (o *openedRuns) endOf(ctx context.Context, run *control.Run) (string, error) {
-	if o.workload.Delivery != control.DeliverOnce || !waitsForEnd(run.State, run.Over) {
+func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, error) {
+	if o.workload.Delivery != workload.DeliverOnce || !waitsForEnd(run.State, run.Over) {
 		return "", nil
 	}
 	r, err := readEnding(ctx, o.fleet.control, o.workload.Name, run.ID, run.State, run.Changed)
 	if err != nil {
 		return "", err
 	}
-	sums, err := control.ReadSums(ctx, o.fleet.control, o.workload.Name, o.workload.Map.Segments)
+	sums, err := ledger.ReadSums(ctx, o.fleet.control, o.workload.Name, o.workload.Map.Segments)
 	if err != nil {
 		return "", err
 	}
-	v, err := control.LoadView(ctx, o.fleet.control, o.workload.Name)
+	v, err := cluster.LoadView(ctx, o.fleet.control, o.workload.Name)
 	if err != nil {
 		return "", err
 	}
 	now := v.Read
-	server, local, err := control.ServerTime(ctx, o.fleet.control, o.workload.Name)
+	server, local, err := workload.ServerTime(ctx, o.fleet.control, o.workload.Name)
 	switch {
 	case err != nil && !storage.Is(err, storage.Auth): // a credential that may only read is fine for looking
 		return "", err

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // endOf is what status says of the end of a run, and what `runs show` says is the same.
@@ -84,7 +85,7 @@ func TestTheStatusSaysThatNoProcessorReadsForTheEndOfARun(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.lonely(1, 7)
 		c := w.closer("c")
-		c.horizonBy(func(context.Context) (*control.View, error) { return w.look(), nil })
+		c.horizonBy(func(context.Context) (*cluster.View, error) { return w.look(), nil })
 		w.closesFor(c, 3*time.Hour)
 		ends, end := w.endOf(run)
 		const by = "segment 0, which no processor holds"
@@ -114,7 +115,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 		for i := range byte(7) {
 			run := RunID{9 - i, 15: 1}
 			all = append(all, run)
-			if err := w.allRuns().Create(t.Context(), control.Run{ID: run, Mode: "client"}); err != nil {
+			if err := w.allRuns().Create(t.Context(), workload.Run{ID: run, Mode: "client"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.allRuns().Break(t.Context(), run, "so"); err != nil {
@@ -127,7 +128,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 		}
 		// What was noted of a run is a sign of it, and what is hidden is one later.
 		noted := time.Now()
-		if err := control.NoteTallies(t.Context(), w.table(), "work", "p", control.RunTally{Run: all[1], Tally: control.Tally{Met: 1, Hides: time.Hour}}); err != nil {
+		if err := workload.NoteTallies(t.Context(), w.table(), "work", "p", workload.RunTally{Run: all[1], Tally: workload.Tally{Met: 1, Hides: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
 		ends := w.status(StatusOptions{}).Ends
@@ -199,13 +200,13 @@ func TestWhatTheEndOfARunWaitsFor(t *testing.T) {
 		if c.behind < 0 {
 			e.read.at = time.Time{}
 		}
-		got := e.of(unended{RunID{1}, control.RunBroken, now.Add(-c.since)})
+		got := e.of(unended{RunID{1}, workload.RunBroken, now.Add(-c.since)})
 		if got.WaitsFor != c.waits || !got.NotBefore.Equal(now.Add(c.notBefore)) || got.Text != c.text {
 			t.Errorf("%s: it waits for %s, not before %v from now; %s", c.what, got.WaitsFor, got.NotBefore.Sub(now), got.Text)
 		}
 	}
 	e := endsView{now: now, read: horizon{at: now, by: q}, quiet: time.Hour}
-	if got := e.of(unended{RunID{1}, control.RunEnded, now}).Text; !strings.HasPrefix(got, "it has ended, and the ledger forgets it when nothing") {
+	if got := e.of(unended{RunID{1}, workload.RunEnded, now}).Text; !strings.HasPrefix(got, "it has ended, and the ledger forgets it when nothing") {
 		t.Errorf("of an ended run: %s", got)
 	}
 }

@@ -12,14 +12,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // ReadStatus reads what can be seen of a workload. What does not answer is named
 // in Problems and does not keep the rest from being shown; it takes no longer than
 // o.Timeout. If nothing could be learned of the workload itself, its control account being
-// dark, or the workload not existing (control.ErrNoWorkload), there is an error beside
+// dark, or the workload not existing (workload.ErrNoWorkload), there is an error beside
 // what was learned of the accounts. Only a wrong configuration gives no Status at all.
 func ReadStatus(ctx context.Context, cfg Config, o StatusOptions) (*Status, error) {
 	cfg, err := cfg.withDefaults()
@@ -29,7 +34,7 @@ func ReadStatus(ctx context.Context, cfg Config, o StatusOptions) (*Status, erro
 	o = o.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r := &statusReader{cfg: &cfg, options: o, fleet: openFleet(&cfg, control.TableName)}
+	r := &statusReader{cfg: &cfg, options: o, fleet: openFleet(&cfg, cluster.TableName)}
 	r.table = &statusTable{Table: r.fleet.control, made: &r.requests}
 	s, err := r.read(ctx)
 	s.Requests = r.requests.Load()
@@ -45,20 +50,20 @@ type statusReader struct {
 	table    storage.Table
 	requests atomic.Int64
 
-	view          *control.View
-	silent        map[string]bool // of the view's members, by instance; see control.Member
+	view          *cluster.View
+	silent        map[string]bool // of the view's members, by instance; see cluster.Member
 	server        time.Time       // of the server's clock ...
 	local         time.Time       // ... and the local moment that goes with it
-	election      control.Status
+	election      election.Status
 	electionKnown bool
-	runs          []control.Run
-	tallies       map[RunID]control.Tally
-	clients       map[RunID]control.LiveRun // open runs of senders
-	recorded      *control.Sums             // nil: not known
-	waiting       int                       // runs that wait for their ends
-	endings       []unended                 // the first of them
-	gates         []control.GateState
-	claims        []control.ClaimState
+	runs          []workload.Run
+	tallies       map[RunID]workload.Tally
+	clients       map[RunID]workload.LiveRun // open runs of senders
+	recorded      *ledger.Sums               // nil: not known
+	waiting       int                        // runs that wait for their ends
+	endings       []unended                  // the first of them
+	gates         []coordination.GateState
+	claims        []coordination.ClaimState
 	accounts      []AccountStatus
 
 	mu       sync.Mutex
@@ -86,7 +91,7 @@ func (r *statusReader) read(ctx context.Context) (*Status, error) {
 	viewErr = r.readView(ctx)
 	// The queues are those of the map, or, if there is none, of the configuration.
 	rows.Go(func() { r.readAccounts(ctx) })
-	r.electionKnown = errors.Is(viewErr, control.ErrNoWorkload) // there was none
+	r.electionKnown = errors.Is(viewErr, workload.ErrNoWorkload) // there was none
 	if viewErr == nil {
 		part("the server's time", r.readTime)
 		part("the election", r.readElection)
@@ -114,12 +119,12 @@ func half(ctx context.Context) (context.Context, context.CancelFunc) {
 func (r *statusReader) readView(ctx context.Context) (err error) {
 	ctx, cancel := half(ctx)
 	defer cancel()
-	r.view, err = control.LoadView(ctx, r.table, r.cfg.Workload)
+	r.view, err = cluster.LoadView(ctx, r.table, r.cfg.Workload)
 	return withAdvice(ctx, r.cfg, err)
 }
 
 func (r *statusReader) readTime(ctx context.Context) (err error) {
-	r.server, r.local, err = control.ServerTime(ctx, r.table, r.cfg.Workload)
+	r.server, r.local, err = workload.ServerTime(ctx, r.table, r.cfg.Workload)
 	if storage.Is(err, storage.Auth) {
 		return nil // a credential that may only read is fine for looking
 	}
@@ -127,7 +132,7 @@ func (r *statusReader) readTime(ctx context.Context) (err error) {
 }
 
 func (r *statusReader) readElection(ctx context.Context) (err error) {
-	e := control.NewElection(r.table, r.cfg.Workload, control.ElectionOptions{Instance: r.cfg.Instance})
+	e := election.New(r.table, r.cfg.Workload, election.Options{Instance: r.cfg.Instance})
 	r.election, err = e.Status(ctx)
 	r.electionKnown = err == nil
 	return err
@@ -136,24 +141,24 @@ func (r *statusReader) readElection(ctx context.Context) (err error) {
 func (r *statusReader) readRuns(ctx context.Context) (err error) {
 	// Before the rows: of a run whose row says "sealed" afterwards nothing was pruned then.
 	r.readRecorded(ctx)
-	if r.runs, err = control.NewRuns(r.table, r.cfg.Workload).List(ctx, r.options.Runs); err != nil {
+	if r.runs, err = workload.NewRuns(r.table, r.cfg.Workload).List(ctx, r.options.Runs); err != nil {
 		return err
 	}
 	r.readRests(ctx)
 	if err := r.readClients(ctx); err != nil {
 		return err
 	}
-	r.tallies = map[RunID]control.Tally{}
+	r.tallies = map[RunID]workload.Tally{}
 	var bad []error
 	for _, run := range r.runs {
-		tallies, err := control.Tallies(ctx, r.table, r.cfg.Workload, run.ID)
+		tallies, err := workload.Tallies(ctx, r.table, r.cfg.Workload, run.ID)
 		if err != nil {
 			bad = append(bad, err)
-			if !errors.Is(err, control.ErrCorrupt) {
+			if !errors.Is(err, row.ErrCorrupt) {
 				break // nor would the next be read
 			}
 		}
-		var sum control.Tally
+		var sum workload.Tally
 		for _, t := range tallies {
 			sum = sum.Add(t)
 		}
@@ -164,10 +169,10 @@ func (r *statusReader) readRuns(ctx context.Context) (err error) {
 
 // readClients reads what senders say of their runs, which need no member row.
 func (r *statusReader) readClients(ctx context.Context) error {
-	r.clients = map[RunID]control.LiveRun{}
-	rows := control.NewRuns(r.table, r.cfg.Workload)
+	r.clients = map[RunID]workload.LiveRun{}
+	rows := workload.NewRuns(r.table, r.cfg.Workload)
 	for _, run := range r.runs {
-		if run.State != control.RunOpen || run.Mode != modeClient {
+		if run.State != workload.RunOpen || run.Mode != modeClient {
 			continue
 		}
 		l, ok, err := rows.LiveOf(ctx, run.ID)
@@ -185,10 +190,10 @@ func (r *statusReader) readClients(ctx context.Context) error {
 // look less far than it is, so then nothing exact is shown.
 func (r *statusReader) readRecorded(ctx context.Context) {
 	w := r.view.Workload
-	if w.Delivery != control.DeliverOnce {
+	if w.Delivery != workload.DeliverOnce {
 		return
 	}
-	recorded, err := control.ReadSums(ctx, r.table, r.cfg.Workload, w.Map.Segments)
+	recorded, err := ledger.ReadSums(ctx, r.table, r.cfg.Workload, w.Map.Segments)
 	if err != nil {
 		r.problem("the ledger: %v", err)
 		return
@@ -196,7 +201,7 @@ func (r *statusReader) readRecorded(ctx context.Context) {
 	r.recorded = recorded
 	if use := recorded.Use; use.Fullest() >= pressure {
 		r.problem("segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended; see: distributor runs list",
-			use.Segment, use.Runs, control.MaxLiveRuns, use.Pages, control.MaxPages, use.Bytes, control.MaxBytes)
+			use.Segment, use.Runs, ledger.MaxLiveRuns, use.Pages, ledger.MaxPages, use.Bytes, ledger.MaxBytes)
 	}
 }
 
@@ -204,31 +209,31 @@ func (r *statusReader) readRecorded(ctx context.Context) {
 func (r *statusReader) readRests(ctx context.Context) {
 	var ids []RunID
 	for _, run := range r.runs {
-		if run.State == control.RunClosed && run.Rest > 0 {
+		if run.State == workload.RunClosed && run.Rest > 0 {
 			ids = append(ids, run.ID)
 		}
 	}
 	if r.recorded == nil || len(ids) == 0 {
 		return
 	}
-	rests, err := control.ReadProgress(ctx, r.table, r.cfg.Workload, r.view.Workload.Map.Segments, ids...)
+	rests, err := ledger.ReadProgress(ctx, r.table, r.cfg.Workload, r.view.Workload.Map.Segments, ids...)
 	if err != nil {
 		r.problem("the ledger: %v", err)
 	}
 	for id, p := range rests {
 		_, quarantined := recorded(p)
-		r.recorded.Runs[id] = control.RunSum{Quarantined: quarantined}
+		r.recorded.Runs[id] = workload.RunSum{Quarantined: quarantined}
 	}
 }
 
 func (r *statusReader) readGates(ctx context.Context) (err error) {
-	r.gates, err = control.Gates(ctx, r.table, r.cfg.Workload)
+	r.gates, err = coordination.Gates(ctx, r.table, r.cfg.Workload)
 	return err
 }
 
 func (r *statusReader) readClaims(ctx context.Context) error {
 	// The interval is for those who claim.
-	claims, all, err := control.NewClaims(r.table, r.cfg.Workload, time.Hour, r.cfg.Instance).List(ctx, r.options.Keys)
+	claims, all, err := coordination.NewClaims(r.table, r.cfg.Workload, time.Hour, r.cfg.Instance).List(ctx, r.options.Keys)
 	r.claims = claims
 	if err == nil && !all {
 		r.problem("there are more keys than are looked at: some that run may be missing below")
@@ -249,7 +254,7 @@ func (r *statusReader) status() *Status {
 	}
 	if r.view != nil {
 		r.cluster(s)
-		s.Gates = gateStatuses(r.gates, slices.DeleteFunc(slices.Clone(r.view.Members), func(m control.Member) bool { return r.silent[m.Instance] }))
+		s.Gates = gateStatuses(r.gates, slices.DeleteFunc(slices.Clone(r.view.Members), func(m cluster.Member) bool { return r.silent[m.Instance] }))
 	}
 	r.distribution(s)
 	if r.recorded != nil {
@@ -346,7 +351,7 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 	}
 }
 
-func instanceStatus(v *control.View, m *control.Member, seen time.Time) InstanceStatus {
+func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) InstanceStatus {
 	i := InstanceStatus{
 		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
 		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, LeaseSeconds: m.Hides, Throttled: m.Throttled,
@@ -383,7 +388,7 @@ func (r *statusReader) distribution(s *Status) {
 	if !e.Run.IsZero() {
 		d.Run = e.Run.String()
 	}
-	if e.Phase == control.Running {
+	if e.Phase == election.Running {
 		d.BeatAge = new(age(s.Time, e.Changed))
 	}
 	if !e.NextRun.IsZero() {
@@ -401,7 +406,7 @@ func (r *statusReader) runStatuses(s *Status) {
 		if !run.Ended.IsZero() {
 			st.Ended = &run.Ended
 		}
-		if run.State == control.RunSealed || run.State == control.RunClosed {
+		if run.State == workload.RunSealed || run.State == workload.RunClosed {
 			st.Sent = &run.Tasks
 		} else if n, ok := r.sentSoFar(run); ok {
 			st.Sent, st.AtLeast = &n, true
@@ -416,8 +421,8 @@ func (r *statusReader) runStatuses(s *Status) {
 
 // sentSoFar is what is known to have been sent of a run that is not sealed: what its
 // last checkpoint says, or of a process that makes only this run, what that says of itself.
-func (r *statusReader) sentSoFar(run control.Run) (uint64, bool) {
-	if run.State != control.RunOpen || r.view == nil {
+func (r *statusReader) sentSoFar(run workload.Run) (uint64, bool) {
+	if run.State != workload.RunOpen || r.view == nil {
 		return 0, false
 	}
 	if run.ID == r.election.Run && r.election.Saved != "" {
@@ -431,14 +436,14 @@ func (r *statusReader) sentSoFar(run control.Run) (uint64, bool) {
 		return l.Put, ok
 	}
 	for _, m := range r.view.Members {
-		if run.Mode == "once" && m.Role == control.RoleDistributor && m.Instance == run.Instance {
+		if run.Mode == "once" && m.Role == cluster.RoleDistributor && m.Instance == run.Instance {
 			return m.Tasks, true
 		}
 	}
 	return 0, false
 }
 
-func keyStatus(k control.ClaimState) KeyStatus {
+func keyStatus(k coordination.ClaimState) KeyStatus {
 	s := KeyStatus{Key: k.Key, Base64: k.Base64, Task: k.Task, Instance: k.Instance, Start: k.Start.UTC(), Running: k.Running, Failed: k.Failed}
 	if k.KeyBytes > len(k.Key) && !k.Base64 {
 		s.Key += "…"

@@ -17,7 +17,10 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -178,7 +181,7 @@ func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		cfg := w.operator()
 		cfg.Workload = "wrong"
-		if s, err := ReadStatus(t.Context(), cfg, StatusOptions{}); !errors.Is(err, control.ErrNoWorkload) || s == nil || s.Distribution.Phase != "none" {
+		if s, err := ReadStatus(t.Context(), cfg, StatusOptions{}); !errors.Is(err, workload.ErrNoWorkload) || s == nil || s.Distribution.Phase != "none" {
 			t.Errorf("%+v, %v", s, err)
 		}
 		if s, err := ReadStatus(t.Context(), Config{}, StatusOptions{}); s != nil || err == nil {
@@ -189,13 +192,13 @@ func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 
 func TestTheStatusShowsTheInstancesByRankAndWhatTheyAskOfEachAccount(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
-		w.joined("p2", control.RoleProcessor, control.Report{
+		w.joined("p2", cluster.RoleProcessor, cluster.Report{
 			Admin: "10.0.0.2:1", Tasks: 7, Rate: 2.5, Seconds: 0.25, Hides: 45, Queues: 2, Throttled: 3,
 			Demand: map[string]float64{"accounta": 10, "accountb": 5}, Throttles: map[string]uint64{"accountb": 3}, Trouble: "hurts",
 		})
-		w.joined("p1", control.RoleProcessor, control.Report{Demand: map[string]float64{"accounta": 30}, Throttles: map[string]uint64{"accountb": 4}})
-		w.joined("p0", control.RoleProcessor, control.Report{Waiting: "morning"})
-		w.joined("d1", control.RoleDistributor, control.Report{Tasks: 99})
+		w.joined("p1", cluster.RoleProcessor, cluster.Report{Demand: map[string]float64{"accounta": 30}, Throttles: map[string]uint64{"accountb": 4}})
+		w.joined("p0", cluster.RoleProcessor, cluster.Report{Waiting: "morning"})
+		w.joined("d1", cluster.RoleDistributor, cluster.Report{Tasks: 99})
 		time.Sleep(time.Minute)
 		s := w.status(StatusOptions{})
 		var got []string
@@ -235,10 +238,10 @@ func TestADeadClusterIsSilentAndNotSettled(t *testing.T) {
 		w.sim.SetClockOffset(10 * time.Minute) // only the server's clock counts
 		demand := map[string]float64{"accounta": 100}
 		for _, p := range []string{"p1", "p2"} {
-			w.joined(p, control.RoleProcessor, control.Report{Demand: demand, Throttles: map[string]uint64{"accounta": 1}})
+			w.joined(p, cluster.RoleProcessor, cluster.Report{Demand: demand, Throttles: map[string]uint64{"accounta": 1}})
 		}
-		w.joined("d1", control.RoleDistributor, control.Report{Demand: demand, Throttles: map[string]uint64{"accounta": 1}})
-		w.joined("w1", control.RoleProcessor, control.Report{Waiting: "morning"})
+		w.joined("d1", cluster.RoleDistributor, cluster.Report{Demand: demand, Throttles: map[string]uint64{"accounta": 1}})
+		w.joined("w1", cluster.RoleProcessor, cluster.Report{Waiting: "morning"})
 		time.Sleep(time.Minute)
 		kill := func(instances ...string) (revive func()) {
 			var faults []*azsim.Injection
@@ -293,7 +296,7 @@ func TestADeadClusterIsSilentAndNotSettled(t *testing.T) {
 
 func TestAnAccountThatDoesNotAnswerMakesNobodySilent(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
-		w.joined("p1", control.RoleProcessor, control.Report{})
+		w.joined("p1", cluster.RoleProcessor, cluster.Report{})
 		time.Sleep(time.Minute)
 		w.sim.Hang("accountb", true)
 		defer w.sim.Hang("accountb", false)
@@ -308,9 +311,9 @@ func TestAnAccountThatDoesNotAnswerMakesNobodySilent(t *testing.T) {
 func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		demand := map[string]float64{"accounta": 20_000}
-		w.joined("works", control.RoleProcessor, control.Report{Demand: map[string]float64{"accounta": 30}})
-		w.joined("waits", control.RoleProcessor, control.Report{Demand: demand, Waiting: "morning"})
-		w.joined("comes", control.RoleProcessor, control.Report{Demand: demand, Guessed: true})
+		w.joined("works", cluster.RoleProcessor, cluster.Report{Demand: map[string]float64{"accounta": 30}})
+		w.joined("waits", cluster.RoleProcessor, cluster.Report{Demand: demand, Waiting: "morning"})
+		w.joined("comes", cluster.RoleProcessor, cluster.Report{Demand: demand, Guessed: true})
 		s := w.status(StatusOptions{})
 		if d := s.Accounts[0].Demand; d != 30 {
 			t.Errorf("demand %v", d)
@@ -325,7 +328,7 @@ func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
 
 func TestADamagedRowOfAMemberIsNamedAndTheOthersAreShown(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
-		w.joined("p1", control.RoleProcessor, control.Report{})
+		w.joined("p1", cluster.RoleProcessor, cluster.Report{})
 		if _, err := w.table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 			Partition: "town", Row: "present.p2", Properties: map[string]any{"Format": int64(1), "Instance": "p2", "Beat": "x"},
 		}}); err != nil {
@@ -341,12 +344,12 @@ func TestADamagedRowOfAMemberIsNamedAndTheOthersAreShown(t *testing.T) {
 func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		runs := control.NewRuns(w.table(), "town")
+		runs := workload.NewRuns(w.table(), "town")
 		create := func(n byte, mode, instance string) RunID {
 			t.Helper()
 			time.Sleep(time.Second)
 			id := RunID{0: n}
-			if err := runs.Create(ctx, control.Run{ID: id, Mode: mode, Instance: instance}); err != nil {
+			if err := runs.Create(ctx, workload.Run{ID: id, Mode: mode, Instance: instance}); err != nil {
 				t.Fatal(err)
 			}
 			return id
@@ -364,10 +367,10 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 		check(runs.Break(ctx, broken, "the reason"))
 		mine := create(4, "once", "feeder")
 		led := create(5, "every", "leader")
-		check(control.NoteTallies(ctx, w.table(), "town", "p1", control.RunTally{Run: sealed, Tally: control.Tally{Handled: 5, Failed: 1, Quarantined: 1}}))
-		check(control.NoteTallies(ctx, w.table(), "town", "p2", control.RunTally{Run: sealed, Tally: control.Tally{Handled: 1, Retried: 2, Duplicates: 3}}))
-		w.joined("feeder", control.RoleDistributor, control.Report{Tasks: 1234})
-		e := control.NewElection(w.table(), "town", control.ElectionOptions{Instance: "leader"})
+		check(workload.NoteTallies(ctx, w.table(), "town", "p1", workload.RunTally{Run: sealed, Tally: workload.Tally{Handled: 5, Failed: 1, Quarantined: 1}}))
+		check(workload.NoteTallies(ctx, w.table(), "town", "p2", workload.RunTally{Run: sealed, Tally: workload.Tally{Handled: 1, Retried: 2, Duplicates: 3}}))
+		w.joined("feeder", cluster.RoleDistributor, cluster.Report{Tasks: 1234})
+		e := election.New(w.table(), "town", election.Options{Instance: "leader"})
 		term, _, err := e.Try(ctx)
 		check(err)
 		check(term.Begin(ctx, led))
@@ -421,10 +424,10 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 
 func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
-		claims := control.NewClaims(w.table(), "town", time.Hour, "p1")
+		claims := coordination.NewClaims(w.table(), "town", time.Hour, "p1")
 		for i, key := range []string{"Bern", "Oslo", "Rome"} {
-			c, verdict, _, err := claims.Claim(t.Context(), []byte(key), control.TaskRef{Run: codec.RunID{1}, Segment: 3, N: uint64(i)})
-			if err != nil || verdict != control.Granted {
+			c, verdict, _, err := claims.Claim(t.Context(), []byte(key), coordination.TaskRef{Run: codec.RunID{1}, Segment: 3, N: uint64(i)})
+			if err != nil || verdict != coordination.Granted {
 				t.Fatal(verdict, err)
 			}
 			time.Sleep(time.Second)

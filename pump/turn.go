@@ -6,7 +6,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/awake"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 // seeding makes what a process does a function of a seed, in simulations (P9). Its
@@ -14,7 +14,7 @@ import (
 type seeding struct {
 	// draw is what rows' nonces, ids of runs and control's jitter come from. Default:
 	// the system's random source. (The engine's own jitter is a hash already.)
-	draw control.Draw
+	draw row.Draw
 	// turn lets those who come in one instant decide one after another.
 	turn turn
 	// ahead is by how much the process's wall clock has moved on more than its monotonic
@@ -49,5 +49,5 @@ func (s seeding) newRun(workload string) RunID {
 	if s.draw == nil {
 		return codec.NewRunID()
 	}
-	return control.SeededRunID(s.draw, workload)
+	return row.SeededRunID(s.draw, workload)
 }

@@ -12,7 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -21,13 +23,13 @@ import (
 // workload made then, two clusters would work on the same queues, each without the runs of
 // the other. So a workload that is not where it should be is looked for in every other configured
 // account before it is made, and before a command says that it does not exist. Of those who make it
-// at the same time in different accounts one succeeds ([control.Maker]).
+// at the same time in different accounts one succeeds ([workload.Maker]).
 
 // elsewhere looks for the workload in the configured accounts other than the control account. It
 // is nil if none of them has it. It is a [*ConfigError] if one has it, or if an account does
 // not let itself be looked into and the configuration does not say which one is the
 // control account; and a storage error if an account does not answer, so that it may be there.
-func (c *Config) elsewhere(ctx context.Context, announcing *control.Maker) error {
+func (c *Config) elsewhere(ctx context.Context, announcing *workload.Maker) error {
 	var mu sync.Mutex
 	var found, refused []string
 	var unanswered, cause error
@@ -129,18 +131,18 @@ func (s *slowAccounts) stop() { s.timer.Stop() }
 func hasWorkload(ctx context.Context, a Account, c *Config) (there bool, err error) {
 	_, err = lookInto(ctx, a, c)
 	switch {
-	case err == nil, errors.Is(err, control.ErrCorrupt), errors.Is(err, control.ErrDeleting):
+	case err == nil, errors.Is(err, row.ErrCorrupt), errors.Is(err, workload.ErrDeleting):
 		return true, nil
-	case errors.Is(err, control.ErrNoWorkload):
+	case errors.Is(err, workload.ErrNoWorkload):
 		return false, nil
 	}
 	return false, err
 }
 
 // lookInto reads the row that the workload would have in an account.
-func lookInto(ctx context.Context, a Account, c *Config) (w *control.Workload, err error) {
+func lookInto(ctx context.Context, a Account, c *Config) (w *workload.Workload, err error) {
 	err = within(ctx, func(ctx context.Context) (err error) {
-		w, err = control.LoadWorkload(ctx, c.tableIn(a), c.Workload)
+		w, err = workload.Load(ctx, c.tableIn(a), c.Workload)
 		return err
 	})
 	return w, err
@@ -148,22 +150,22 @@ func lookInto(ctx context.Context, a Account, c *Config) (w *control.Workload, e
 
 // tableIn gives the table in which an account would have the workload's rows.
 func (c *Config) tableIn(a Account) storage.Table {
-	table := a.Storage.Table(control.TableName)
+	table := a.Storage.Table(cluster.TableName)
 	if draw := c.seeding.draw; draw != nil {
-		table = control.Seeded(table, draw)
+		table = row.Seeded(table, draw)
 	}
 	return table
 }
 
 // announce changes the anchor in another account, which a maker has done before it looks there.
-func (c *Config) announce(ctx context.Context, m *control.Maker, a Account) error {
+func (c *Config) announce(ctx context.Context, m *workload.Maker, a Account) error {
 	return within(ctx, func(ctx context.Context) error { return m.Announce(ctx, c.tableIn(a), c.Workload) })
 }
 
 // maker is by what the workload is made where the configuration expects it, and nowhere else.
 // asking is told each time that other accounts are asked, and gives what is called afterwards.
-func (c *Config) maker(asking func() (asked func())) *control.Maker {
-	m := &control.Maker{Account: c.Control, Known: c.known}
+func (c *Config) maker(asking func() (asked func())) *workload.Maker {
+	m := &workload.Maker{Account: c.Control, Known: c.known}
 	m.Absent = func(ctx context.Context, announce bool) error {
 		defer asking()()
 		if announce {
@@ -191,7 +193,7 @@ func (c *Config) known(account string) error {
 // beforeMaking finds that nothing is made that is elsewhere or may be. It
 // waits for an account that does not answer until ctx ends, which is a minute for the row of
 // a workload.
-func (c *Config) beforeMaking(ctx context.Context, m *control.Maker) error {
+func (c *Config) beforeMaking(ctx context.Context, m *workload.Maker) error {
 	j := jitter(c.Instance)
 	for n := uint64(0); ; n++ {
 		err := c.elsewhere(ctx, m)
@@ -214,7 +216,7 @@ const rivalPatience = 2 * time.Second
 // unrivalled refuses to start where another account has a workload of the same name: two over the same
 // queues take each other's messages for their own. An account that does not answer
 // keeps no process from starting.
-func (c *Config) unrivalled(ctx context.Context, w *control.Workload) error {
+func (c *Config) unrivalled(ctx context.Context, w *workload.Workload) error {
 	ctx, cancel := context.WithTimeout(ctx, rivalPatience)
 	defer cancel()
 	found, _ := c.rivals(ctx, w)
@@ -233,7 +235,7 @@ func (c *Config) unrivalled(ctx context.Context, w *control.Workload) error {
 // withAdvice tells what to do about a workload that is not there.
 func withAdvice(ctx context.Context, cfg *Config, err error) error {
 	switch {
-	case errors.Is(err, control.ErrNoWorkload):
+	case errors.Is(err, workload.ErrNoWorkload):
 		if there, ok := errors.AsType[*ConfigError](cfg.elsewhere(ctx, nil)); ok && strings.Contains(there.Problem, "is in account") {
 			return there
 		}

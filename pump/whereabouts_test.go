@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -25,8 +26,8 @@ func (w *world) reordered(instance string) Config {
 // hasRow reports whether an account has a row of the workload.
 func (w *world) hasRow(i int) bool {
 	w.t.Helper()
-	_, err := control.LoadWorkload(w.t.Context(), w.cfg.Accounts[i].Storage.Table(control.TableName), w.cfg.Workload)
-	if err != nil && !errors.Is(err, control.ErrNoWorkload) {
+	_, err := workload.Load(w.t.Context(), w.cfg.Accounts[i].Storage.Table(cluster.TableName), w.cfg.Workload)
+	if err != nil && !errors.Is(err, workload.ErrNoWorkload) {
 		w.t.Fatal(err)
 	}
 	return err == nil
@@ -182,7 +183,7 @@ func TestAnAccountIsTakenBackIfAMemberThatCannotReadItJoinsMeanwhile(t *testing.
 		cfg.Accounts[2].Storage = beforeCreate{cfg.Accounts[2].Storage, func() {
 			if !joined {
 				joined = true
-				w.joined("late", control.RoleProcessor, control.Report{Accounts: []string{"accounta", "accountb"}})
+				w.joined("late", cluster.RoleProcessor, cluster.Report{Accounts: []string{"accounta", "accountb"}})
 			}
 		}}
 		e := refused(t, second(AddAccount(t.Context(), cfg, "accountc")), "processes joined meanwhile")

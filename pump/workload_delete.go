@@ -11,7 +11,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/deletion"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -112,19 +114,19 @@ type DeleteOptions struct {
 // DeleteWorkload deletes a workload: its queues, what is in quarantine, and its rows. It is a
 // [*DeletionError] if processes live, or runs are not finished, or if it has
 // stopped half-way; then the same call continues it. It takes at least 40 seconds, in
-// which processes notice. Without a workload it is [control.ErrNoWorkload], unless there are anchors.
+// which processes notice. Without a workload it is [workload.ErrNoWorkload], unless there are anchors.
 func DeleteWorkload(ctx context.Context, cfg Config, opts DeleteOptions) (*Deletion, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	f := openFleet(&cfg, control.TableName)
-	d := &deletion{accountsOf: accountsOf{cfg: cfg, fleet: f}, opts: opts}
-	d.workload, err = control.LoadWorkload(ctx, f.control, cfg.Workload)
+	f := openFleet(&cfg, cluster.TableName)
+	d := &workloadDeletion{accountsOf: accountsOf{cfg: cfg, fleet: f}, opts: opts}
+	d.workload, err = workload.Load(ctx, f.control, cfg.Workload)
 	switch {
-	case errors.Is(err, control.ErrNoWorkload):
+	case errors.Is(err, workload.ErrNoWorkload):
 		return d.leftovers(ctx, err)
-	case errors.Is(err, control.ErrDeleting):
+	case errors.Is(err, workload.ErrDeleting):
 		d.found.Begun = true
 	case err != nil:
 		return nil, withAdvice(ctx, &cfg, err)
@@ -135,25 +137,25 @@ func DeleteWorkload(ctx context.Context, cfg Config, opts DeleteOptions) (*Delet
 	return &d.found, err
 }
 
-// deletion is the deletion of a workload.
-type deletion struct {
+// workloadDeletion is the deletion of a workload.
+type workloadDeletion struct {
 	accountsOf
 	opts  DeleteOptions
 	found Deletion
 }
 
-func (d *deletion) say(p DeleteProgress) {
+func (d *workloadDeletion) say(p DeleteProgress) {
 	if d.opts.Progress != nil {
 		d.opts.Progress(p)
 	}
 }
 
-func (d *deletion) refuse(problem, fix string) error {
+func (d *workloadDeletion) refuse(problem, fix string) error {
 	return &DeletionError{Workload: d.cfg.Workload, Problem: problem, Fix: fix, Begun: d.found.Begun}
 }
 
 // plan learns what goes, and refuses what must not.
-func (d *deletion) plan(ctx context.Context) error {
+func (d *workloadDeletion) plan(ctx context.Context) error {
 	w := d.workload
 	d.found = Deletion{
 		Workload: w.Name, Incarnation: w.Incarnation, Control: d.cfg.Control, Begun: d.found.Begun, Rows: map[string]int{},
@@ -173,8 +175,8 @@ func (d *deletion) plan(ctx context.Context) error {
 	if err := d.countQueues(ctx); err != nil {
 		return err
 	}
-	for _, g := range control.RowGroups(w) {
-		n, err := control.CountRows(ctx, w, g)
+	for _, g := range deletion.Groups(w) {
+		n, err := deletion.Count(ctx, w, g)
 		if err != nil {
 			return err
 		}
@@ -183,10 +185,10 @@ func (d *deletion) plan(ctx context.Context) error {
 		}
 	}
 	d.found.Rows["workload"] = 1
-	runs := control.NewRuns(d.fleet.control, w.Name)
+	runs := workload.NewRuns(d.fleet.control, w.Name)
 	all, quarantined := d.found.Messages()
 	// Where nothing records what is done no run closes; there it is finished when the queues are empty.
-	ids, err := runs.Unfinished(ctx, w.Delivery == control.DeliverOnce || all > quarantined, runsNamed+1)
+	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined, runsNamed+1)
 	for _, id := range ids {
 		d.found.Unfinished = append(d.found.Unfinished, id.String())
 	}
@@ -197,7 +199,7 @@ func (d *deletion) plan(ctx context.Context) error {
 }
 
 // inUse refuses a workload with which somebody is not done.
-func (d *deletion) inUse() error {
+func (d *workloadDeletion) inUse() error {
 	switch f := &d.found; {
 	case len(f.Members) > 0:
 		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members), someOf(f.Members, 10)), "stop them, or give --force: then they end by themselves")
@@ -209,7 +211,7 @@ func (d *deletion) inUse() error {
 }
 
 // learnRivals finds the accounts whose queues must stay.
-func (d *deletion) learnRivals(ctx context.Context) error {
+func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	rivals, unseen := d.cfg.rivals(ctx, d.workload)
 	for _, r := range rivals {
 		if r.Problem != "" {
@@ -227,13 +229,13 @@ func (d *deletion) learnRivals(ctx context.Context) error {
 
 // learnMembers finds the processes that live. The row of one that was killed stays when nobody
 // is there who would remove it.
-func (d *deletion) learnMembers(ctx context.Context) error {
+func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	d.found.Members = []string{}
-	server, _, err := control.ServerTime(ctx, d.fleet.control, d.cfg.Workload)
+	server, _, err := workload.ServerTime(ctx, d.fleet.control, d.cfg.Workload)
 	if err != nil {
 		return err
 	}
-	v, err := control.LoadView(ctx, d.fleet.control, d.cfg.Workload)
+	v, err := cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)
 	if err != nil {
 		return err
 	}
@@ -249,7 +251,7 @@ func (d *deletion) learnMembers(ctx context.Context) error {
 const silentForSure = 5 * time.Minute
 
 // countQueues counts what is in the queues that go. One that is not there does not go.
-func (d *deletion) countQueues(ctx context.Context) error {
+func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	poison := poisonQueue(d.cfg.Workload)
 	queues := map[string][]string{}
 	for _, s := range d.workload.Map.Shards {
@@ -284,7 +286,7 @@ func (d *deletion) countQueues(ctx context.Context) error {
 	return err
 }
 
-func (d *deletion) countOne(ctx context.Context, q storage.Queue) (n int64, there bool, err error) {
+func (d *workloadDeletion) countOne(ctx context.Context, q storage.Queue) (n int64, there bool, err error) {
 	err = d.insist(ctx, q.Name(), func(ctx context.Context) (err error) {
 		n, err = q.Count(ctx)
 		return err
@@ -299,7 +301,7 @@ func (d *deletion) countOne(ctx context.Context, q storage.Queue) (n int64, ther
 const deleteTries = 8
 
 // insist makes a request that may be made twice until it is answered.
-func (d *deletion) insist(ctx context.Context, about string, request func(context.Context) error) error {
+func (d *workloadDeletion) insist(ctx context.Context, about string, request func(context.Context) error) error {
 	for try := uint64(0); ; try++ {
 		err := within(ctx, request)
 		wait := jitter(d.cfg.Instance).around(doubled(250*time.Millisecond, 5*time.Second, try), "delete", about, try)
@@ -310,7 +312,7 @@ func (d *deletion) insist(ctx context.Context, about string, request func(contex
 }
 
 // run deletes. From the mark on each error is one half-way.
-func (d *deletion) run(ctx context.Context) error {
+func (d *workloadDeletion) run(ctx context.Context) error {
 	w, err := d.workload.MarkDeleting(ctx)
 	if err != nil {
 		if storage.Ambiguous(err) {
@@ -333,9 +335,9 @@ func (d *deletion) run(ctx context.Context) error {
 }
 
 // noticed waits until no process puts by a map from before the mark any more (P6.5).
-func (d *deletion) noticed(ctx context.Context) error {
-	w, err := control.LoadWorkload(ctx, d.fleet.control, d.cfg.Workload) // for the time of the mark
-	if !errors.Is(err, control.ErrDeleting) {
+func (d *workloadDeletion) noticed(ctx context.Context) error {
+	w, err := workload.Load(ctx, d.fleet.control, d.cfg.Workload) // for the time of the mark
+	if !errors.Is(err, workload.ErrDeleting) {
 		return err
 	}
 	d.workload = w
@@ -343,7 +345,7 @@ func (d *deletion) noticed(ctx context.Context) error {
 		_, _ = d.tell(ctx)
 	}
 	for {
-		server, _, err := control.ServerTime(ctx, d.fleet.control, w.Name)
+		server, _, err := workload.ServerTime(ctx, d.fleet.control, w.Name)
 		left := removeAfter - server.Sub(w.Changed)
 		if err != nil || left <= 0 {
 			return err
@@ -357,7 +359,7 @@ func (d *deletion) noticed(ctx context.Context) error {
 
 // gone stops where processes live that should have ended: those of a version that does
 // not know the mark.
-func (d *deletion) gone(ctx context.Context) error {
+func (d *workloadDeletion) gone(ctx context.Context) error {
 	if err := d.learnMembers(ctx); err != nil {
 		return err
 	}
@@ -367,7 +369,7 @@ func (d *deletion) gone(ctx context.Context) error {
 	return nil
 }
 
-func (d *deletion) dropQueues(ctx context.Context) error {
+func (d *workloadDeletion) dropQueues(ctx context.Context) error {
 	var mu sync.Mutex
 	done := 0
 	g, ctx := errgroup.WithContext(ctx)
@@ -388,10 +390,10 @@ func (d *deletion) dropQueues(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (d *deletion) removeRows(ctx context.Context) error {
+func (d *workloadDeletion) removeRows(ctx context.Context) error {
 	done, total := 0, d.found.AllRows()
-	for _, g := range control.RowGroups(d.workload) {
-		err := control.RemoveRows(ctx, d.workload, g, func(n int) {
+	for _, g := range deletion.Groups(d.workload) {
+		err := deletion.Remove(ctx, d.workload, g, func(n int) {
 			done += n
 			d.say(DeleteProgress{Step: "rows", Done: min(done, total), Total: total})
 		})
@@ -403,19 +405,19 @@ func (d *deletion) removeRows(ctx context.Context) error {
 }
 
 // removeAnchors removes the anchors in other accounts; the own one went with the rows.
-func (d *deletion) removeAnchors(ctx context.Context) error {
+func (d *workloadDeletion) removeAnchors(ctx context.Context) error {
 	_, err := d.anchors(ctx, false)
 	return err
 }
 
 // anchors removes the anchors of all accounts, or only looks which have one.
-func (d *deletion) anchors(ctx context.Context, look bool) (accounts []string, err error) {
+func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []string, err error) {
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(queuesAtOnce)
 	for _, a := range d.cfg.Accounts {
 		g.Go(func() error {
-			there, err := control.RemoveAnchor(ctx, d.cfg.tableIn(a), d.cfg.Workload, look)
+			there, err := workload.RemoveAnchor(ctx, d.cfg.tableIn(a), d.cfg.Workload, look)
 			mu.Lock()
 			defer mu.Unlock()
 			if there {
@@ -434,7 +436,7 @@ func (d *deletion) anchors(ctx context.Context, look bool) (accounts []string, e
 
 // leftovers removes anchors where no workload is: what a maker has left that
 // died, whose accounts are partly others. They keep such others from making it.
-func (d *deletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
+func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
 	err := d.cfg.elsewhere(ctx, nil)
 	if err != nil {
 		return nil, err

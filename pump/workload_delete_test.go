@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -19,7 +21,7 @@ import (
 func (w *world) leftOf() (left []string) {
 	w.t.Helper()
 	for _, a := range w.cfg.Accounts {
-		for e, err := range a.Storage.Table(control.TableName).Query(w.t.Context(), storage.Query{}) {
+		for e, err := range a.Storage.Table(cluster.TableName).Query(w.t.Context(), storage.Query{}) {
 			if err != nil {
 				if storage.Is(err, storage.Missing) {
 					break
@@ -64,7 +66,7 @@ func (w *world) used() {
 		w.t.Fatal(err)
 	}
 	w.beside()
-	if err := control.NewRuns(w.table(), w.cfg.Workload).End(ctx, w.run, true, "test"); err != nil {
+	if err := workload.NewRuns(w.table(), w.cfg.Workload).End(ctx, w.run, true, "test"); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -76,14 +78,14 @@ func (w *world) beside() {
 	if _, err := ReleaseGate(ctx, w.operator(), "g", "me"); err != nil {
 		w.t.Fatal(err)
 	}
-	ids, err := control.NewIDRange(w.table(), w.cfg.Workload, "ids", 10)
+	ids, err := coordination.NewIDRange(w.table(), w.cfg.Workload, "ids", 10)
 	if err == nil {
 		_, err = ids.Next(ctx)
 	}
-	c := control.NewClaims(w.table(), w.cfg.Workload, time.Minute, "p")
+	c := coordination.NewClaims(w.table(), w.cfg.Workload, time.Minute, "p")
 	for i := range 40 {
 		if err == nil {
-			_, _, _, err = c.Claim(ctx, []byte{byte(i)}, control.TaskRef{Run: w.run, N: uint64(i)})
+			_, _, _, err = c.Claim(ctx, []byte{byte(i)}, coordination.TaskRef{Run: w.run, N: uint64(i)})
 		}
 	}
 	if err != nil {
@@ -134,7 +136,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		if took := time.Since(began); took < removeAfter || took > removeAfter+20*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if _, err := w.deleted("o3", DeleteOptions{}); !errors.Is(err, control.ErrNoWorkload) {
+		if _, err := w.deleted("o3", DeleteOptions{}); !errors.Is(err, workload.ErrNoWorkload) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute) // the names of queues are free again
@@ -166,7 +168,7 @@ func TestAWorkloadInUseIsNotDeleted(t *testing.T) {
 		refusal(t, second(w.deleted("o", DeleteOptions{})), "1 processes of it live: p", "--force")
 		p.stop()
 		<-p.done
-		if err := control.NewRuns(w.table(), w.cfg.Workload).Seal(t.Context(), w.run, make([]uint64, 64)); err != nil {
+		if err := workload.NewRuns(w.table(), w.cfg.Workload).Seal(t.Context(), w.run, make([]uint64, 64)); err != nil {
 			t.Fatal(err)
 		}
 		w.put("accounta", "work-00", 1, 1)
@@ -231,12 +233,12 @@ func TestProcessesOfAWorkloadThatIsDeletedEnd(t *testing.T) {
 			<-p.done
 		}
 		for i, err := range []error{p.err, <-all[0], <-all[1], <-all[2]} {
-			if !control.Lost(err) {
+			if !workload.Lost(err) {
 				t.Errorf("process %d: %v", i, err)
 			}
 		}
 		for range 2 {
-			if err := <-started; !errors.Is(err, control.ErrDeleting) {
+			if err := <-started; !errors.Is(err, workload.ErrDeleting) {
 				t.Errorf("one that was started meanwhile: %v", err)
 			}
 		}
@@ -252,7 +254,7 @@ func TestADeletionStopsWhereProcessesDoNotEnd(t *testing.T) {
 		queues := func() int {
 			return len(slices.DeleteFunc(w.leftOf(), func(l string) bool { return !strings.Contains(l, "queue ") }))
 		}
-		old := w.joined("old", control.RoleProcessor, control.Report{})
+		old := w.joined("old", cluster.RoleProcessor, cluster.Report{})
 		unmarked := w.forgetful("old")
 		_, err := w.deleted("o", DeleteOptions{Force: true})
 		e, ok := errors.AsType[*DeletionError](err)
@@ -307,7 +309,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 				d, err := DeleteWorkload(ctx, w.operator(), DeleteOptions{Force: true})
 				e, half := errors.AsType[*DeletionError](err)
 				marked := true
-				if now, err := control.LoadWorkload(t.Context(), w.table(), w.cfg.Workload); !errors.Is(err, control.ErrNoWorkload) {
+				if now, err := workload.Load(t.Context(), w.table(), w.cfg.Workload); !errors.Is(err, workload.ErrNoWorkload) {
 					marked = !now.Deleting.IsZero()
 				}
 				more = err != nil
@@ -319,7 +321,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 				}
 				dead.Remove()
 				next := w.config("next", 2)
-				if _, err := DeleteWorkload(t.Context(), next, DeleteOptions{Force: true}); err != nil && !errors.Is(err, control.ErrNoWorkload) {
+				if _, err := DeleteWorkload(t.Context(), next, DeleteOptions{Force: true}); err != nil && !errors.Is(err, workload.ErrNoWorkload) {
 					t.Errorf("after %v at request %d: %v", last, at, err)
 				}
 				if left := w.leftOf(); len(left) > 0 {
@@ -359,8 +361,8 @@ func TestADeletionKeepsTheQueuesOfAnotherWorkloadOfTheName(t *testing.T) {
 func TestALeftoverOfWhoDiedMakingAWorkloadIsRemoved(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		w.cfg.Workload = "town"
-		maker := &control.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
-		if err := maker.Announce(t.Context(), w.cfg.Accounts[2].Storage.Table(control.TableName), "town"); err != nil {
+		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
+		if err := maker.Announce(t.Context(), w.cfg.Accounts[2].Storage.Table(cluster.TableName), "town"); err != nil {
 			t.Fatal(err)
 		}
 		r := racer{w: w, config: w.operator()}

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -52,7 +53,7 @@ func (w *world) remade(segments, queues int) {
 // remadeAlike removes the workload and makes it again of the same queues.
 func (w *world) remadeAlike() {
 	w.t.Helper()
-	was, err := control.LoadWorkload(w.t.Context(), w.table(), w.cfg.Workload)
+	was, err := workload.Load(w.t.Context(), w.table(), w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -62,8 +63,8 @@ func (w *world) remadeAlike() {
 
 func (w *world) remadeOf(segments int, shards []shardmap.Shard) {
 	w.t.Helper()
-	spec := control.WorkloadSpec{Name: w.cfg.Workload, Segments: segments, Delivery: string(w.cfg.Delivery), Shards: shards}
-	if _, err := control.EnsureWorkload(w.t.Context(), w.table(), spec); err != nil {
+	spec := workload.Spec{Name: w.cfg.Workload, Segments: segments, Delivery: string(w.cfg.Delivery), Shards: shards}
+	if _, err := workload.Ensure(w.t.Context(), w.table(), spec); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -99,7 +100,7 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 				time.Sleep(20 * time.Second)
 				change(w)
 				changed := time.Now()
-				time.Sleep(control.MapMaxAge)
+				time.Sleep(workload.MapMaxAge)
 				before := w.left()
 				ends.Wait()
 				select {
@@ -109,7 +110,7 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 				}
 				errs = append(errs, p.err)
 				for i, err := range errs {
-					if !control.Lost(err) || !strings.Contains(err.Error(), "restart") {
+					if !workload.Lost(err) || !strings.Contains(err.Error(), "restart") {
 						t.Errorf("process %d ended with: %v", i, err)
 					}
 				}
@@ -117,7 +118,7 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 					t.Errorf("they ended after %v", took)
 				}
 				if now := w.left(); now > before {
-					t.Errorf("%d messages were put %v after the change", now-before, control.MapMaxAge)
+					t.Errorf("%d messages were put %v after the change", now-before, workload.MapMaxAge)
 				}
 				for i := range 4 {
 					if n, err := w.queue("accounta", fmt.Sprintf("other-%02d", i)).Count(t.Context()); n > 0 || err != nil && !storage.Is(err, storage.Missing) {
@@ -130,9 +131,9 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 				if handled.Load() == 0 {
 					t.Error("nothing was handled before")
 				}
-				v, err := control.LoadView(t.Context(), w.table(), w.cfg.Workload)
+				v, err := cluster.LoadView(t.Context(), w.table(), w.cfg.Workload)
 				if name == "not at all" {
-					if !errors.Is(err, control.ErrNoWorkload) {
+					if !errors.Is(err, workload.ErrNoWorkload) {
 						t.Errorf("the deletion was undone: %v", err)
 					}
 				} else if err != nil || len(v.Members) != 0 && name != "its row alone" {
@@ -155,10 +156,10 @@ func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 		}
 		w.removed(nil)
 		w.remade(128, 4)
-		if err := q.reload(t.Context()); !errors.Is(err, control.ErrReplaced) {
+		if err := q.reload(t.Context()); !errors.Is(err, workload.ErrReplaced) {
 			t.Error(err)
 		}
-		if err := o.reload(t.Context()); !errors.Is(err, control.ErrReplaced) {
+		if err := o.reload(t.Context()); !errors.Is(err, workload.ErrReplaced) {
 			t.Error(err)
 		}
 	})

@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // WorkloadInfo is what is known of a workload that exists.
@@ -64,7 +66,7 @@ type WorkloadRival struct {
 // says something else than what is pinned.
 func ShowWorkload(ctx context.Context, cfg Config) (*WorkloadInfo, error) {
 	o, err := openRuns(ctx, cfg)
-	if err != nil && !errors.Is(err, control.ErrDeleting) {
+	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return nil, err
 	}
 	cfg, w := o.cfg, o.workload
@@ -79,12 +81,12 @@ func ShowWorkload(ctx context.Context, cfg Config) (*WorkloadInfo, error) {
 	if !w.Deleting.IsZero() {
 		i.Deleting = &w.Deleting
 	}
-	view, err := control.LoadView(ctx, o.fleet.control, cfg.Workload)
+	view, err := cluster.LoadView(ctx, o.fleet.control, cfg.Workload)
 	if err != nil {
 		return nil, withAdvice(ctx, &cfg, err)
 	}
 	for _, m := range view.Members {
-		if m.Role == control.RoleDistributor {
+		if m.Role == cluster.RoleDistributor {
 			i.Distributors++
 		} else {
 			i.Processors++ // also one whose row cannot be read
@@ -104,7 +106,7 @@ func ShowWorkload(ctx context.Context, cfg Config) (*WorkloadInfo, error) {
 
 // rivals looks for workloads of the same name in the configured accounts other than the control
 // account. Unseen are those that did not answer or may not be looked into.
-func (c *Config) rivals(ctx context.Context, w *control.Workload) (found []WorkloadRival, unseen []string) {
+func (c *Config) rivals(ctx context.Context, w *workload.Workload) (found []WorkloadRival, unseen []string) {
 	found, unseen = []WorkloadRival{}, []string{}
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -118,10 +120,10 @@ func (c *Config) rivals(ctx context.Context, w *control.Workload) (found []Workl
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case err == nil, errors.Is(err, control.ErrDeleting):
+			case err == nil, errors.Is(err, workload.ErrDeleting):
 				found = append(found, WorkloadRival{Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other)})
-			case errors.Is(err, control.ErrNoWorkload):
-			case errors.Is(err, control.ErrCorrupt):
+			case errors.Is(err, workload.ErrNoWorkload):
+			case errors.Is(err, row.ErrCorrupt):
 				found = append(found, WorkloadRival{Account: a.Name, SameQueues: []string{}, Problem: err.Error()})
 			default:
 				unseen = append(unseen, a.Name)
@@ -136,7 +138,7 @@ func (c *Config) rivals(ctx context.Context, w *control.Workload) (found []Workl
 }
 
 // sameQueues gives the accounts of which both workloads use a queue.
-func sameQueues(w, other *control.Workload) []string {
+func sameQueues(w, other *workload.Workload) []string {
 	ours := map[string]bool{}
 	for _, s := range w.Map.Shards {
 		ours[s.Account+"/"+s.Queue] = true

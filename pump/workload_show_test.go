@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
-		w.joined("p", control.RoleProcessor, control.Report{})
-		w.joined("d", control.RoleDistributor, control.Report{})
-		runs := control.NewRuns(w.table(), w.cfg.Workload)
+		w.joined("p", cluster.RoleProcessor, cluster.Report{})
+		w.joined("d", cluster.RoleDistributor, cluster.Report{})
+		runs := workload.NewRuns(w.table(), w.cfg.Workload)
 		for i := range 3 {
-			run := control.Run{ID: RunID{byte(i + 1)}, Mode: "once", Fingerprint: "f", Instance: "d"}
+			run := workload.Run{ID: RunID{byte(i + 1)}, Mode: "once", Fingerprint: "f", Instance: "d"}
 			if err := runs.Create(t.Context(), run); err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +43,7 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 			t.Errorf("made %v, changed %v", got.Made, got.Changed)
 		}
 		cfg.Workload = "village"
-		if _, err := ShowWorkload(t.Context(), cfg); !errors.Is(err, control.ErrNoWorkload) {
+		if _, err := ShowWorkload(t.Context(), cfg); !errors.Is(err, workload.ErrNoWorkload) {
 			t.Error(err)
 		}
 	})
@@ -51,8 +52,8 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 // rival makes a second workload of the same name, with its rows in account i.
 func (w *world) rival(i int, shards []shardmap.Shard) {
 	w.t.Helper()
-	spec := control.WorkloadSpec{Name: w.cfg.Workload, Delivery: string(w.cfg.Delivery), Shards: shards}
-	if _, err := control.EnsureWorkload(w.t.Context(), w.cfg.Accounts[i].Storage.Table(control.TableName), spec); err != nil {
+	spec := workload.Spec{Name: w.cfg.Workload, Delivery: string(w.cfg.Delivery), Shards: shards}
+	if _, err := workload.Ensure(w.t.Context(), w.cfg.Accounts[i].Storage.Table(cluster.TableName), spec); err != nil {
 		w.t.Fatal(err)
 	}
 }

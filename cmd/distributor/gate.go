@@ -10,7 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
 )
 
 func release() *cobra.Command {
@@ -31,7 +31,7 @@ func gateCommand(use, short, long, example string, change func(context.Context, 
 		Use: use, Short: short, Long: long, Example: example,
 		Args: cli.OneArgument,
 		RunE: o.run(func(cmd *cobra.Command, args []string) error {
-			if err := control.CheckGate(args[0]); err != nil {
+			if err := coordination.CheckGate(args[0]); err != nil {
 				return cli.Usage("%w", err)
 			}
 			c, err := change(cmd.Context(), o.cfg, args[0], operator())

@@ -7,7 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/control"
+	"github.com/queuepump/queuepump/pump/coordination"
 )
 
 func ids() *cobra.Command {
@@ -18,7 +18,7 @@ func ids() *cobra.Command {
 		Short: "Take unique numbers from an id range",
 		Long: `Take numbers that nobody else gets, from a range of that name in the workload, which
 begins with 1 and is made by the first who asks. One number is printed as it is,
-several as the first and the last of them. Programs in Go take them with control.IDRange.`,
+several as the first and the last of them. Programs in Go take them with coordination.IDRange.`,
 		Example: `  distributor ids orders --config pump.yaml
   seq $(distributor ids orders --count 100 --config pump.yaml)`,
 		Args: cli.OneArgument,
@@ -34,7 +34,7 @@ several as the first and the last of them. Programs in Go take them with control
 			if err != nil {
 				return err
 			}
-			r, err := control.NewIDRange(t, o.cfg.Workload, args[0], 0)
+			r, err := coordination.NewIDRange(t, o.cfg.Workload, args[0], 0)
 			if err != nil {
 				return cli.Usage("%w", err)
 			}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/control"
 )
 
 // stuckAfter adds the flag that says when a run that is waited for is given up.
@@ -67,7 +66,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	o.Progress = waitProgress(console)
 	c, err := pump.Wait(cmd.Context(), f.cfg, run, o)
 	console.Done()
-	if c.State == "" || errors.Is(err, control.ErrNoRun) { // there is nothing to tell
+	if c.State == "" || errors.Is(err, pump.ErrNoRun) { // there is nothing to tell
 		return err
 	}
 	return errors.Join(outcome(&c, err), f.print(cmd.OutOrStdout(), &c))

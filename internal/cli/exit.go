@@ -14,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/shown"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/control"
 )
 
 // The parts of a command's help that say how it ends: ExitCodes of any command,
@@ -151,7 +150,7 @@ func exitCode(err error) int {
 	}
 	_, usage := errors.AsType[*UsageError](err)
 	_, file := errors.AsType[configfile.Errors](err)
-	_, pinned := errors.AsType[*control.MismatchError](err)
+	_, pinned := errors.AsType[*pump.MismatchError](err)
 	_, address := errors.AsType[*admin.AddressError](err)
 	if usage || file || pinned || address {
 		return exitUsage

@@ -14,12 +14,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 // fakeTable is the name of the table.
@@ -320,21 +317,6 @@ func (c *Client) Writes(row string) (n int) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	return c.calls["write"+row]
-}
-
-// Simulated is a simulated account, of which requests take 10 ms.
-func Simulated() *azsim.Sim {
-	return azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "north"}}, Seed: 1, Latency: 10 * time.Millisecond})
-}
-
-// OverTheWire is the table as one process reaches it.
-func OverTheWire(t *testing.T, sim *azsim.Sim, instance string) storage.Table {
-	t.Helper()
-	account, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport().As(instance)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return account.Table(fakeTable)
 }
 
 // Skewed is the table as a machine sees it whose clock is wrong: what differs

@@ -1,0 +1,289 @@
+package coordination
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+const gateKey = "city.gates/start"
+
+func mustRelease(t *testing.T, g *Gate) {
+	t.Helper()
+	if err := g.Release(t.Context(), "operator"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAGateIsClosedUntilItIsReleasedAndHeldAgainForLateComers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		server.Offset = -10 * time.Minute
+		client := server.Client("me")
+		client.Exists = false // the table too is made
+		g := NewGate(client, "city", "start")
+		if s, err := g.State(t.Context()); err != nil || s != (GateState{Name: "start"}) {
+			t.Errorf("before all: %+v, %v", s, err)
+		}
+		if all, err := Gates(t.Context(), client, "city"); err != nil || len(all) != 0 {
+			t.Errorf("before all: %+v, %v", all, err)
+		}
+		mustRelease(t, g)
+		released := time.Now().Add(server.Offset)
+		time.Sleep(time.Hour)
+		if err := g.Release(t.Context(), "somebody else"); err != nil {
+			t.Error(err)
+		}
+		s, err := g.State(t.Context())
+		if err != nil || !s.Open || s.By != "operator" || s.Since.Sub(released).Abs() > time.Second {
+			t.Errorf("%+v, %v, released at %v", s, err, released)
+		}
+		if n := client.Writes(gateKey); n != 1 {
+			t.Errorf("%d writes for two releases, want 1", n)
+		}
+		began := time.Now()
+		if err := g.Wait(t.Context(), nil); err != nil || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("a late comer: %v after %v", err, time.Since(began))
+		}
+		if err := g.Hold(t.Context(), "night shift"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := g.Wait(ctx, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "start") {
+			t.Errorf("a later one: %v", err)
+		}
+		if err := NewGate(client, "city", "other").Hold(t.Context(), "me"); err != nil {
+			t.Error(err)
+		}
+		all, err := Gates(t.Context(), client, "city")
+		if err != nil || len(all) != 2 || all[0].Name != "other" || all[0].Open || all[1].Name != "start" || all[1].Open || all[1].By != "night shift" {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+}
+
+// waiting starts n processes at a gate. The result gives when each has passed.
+func waiting(t *testing.T, server *faketable.Server, n int, looks []chan struct{}) (passed func() []time.Time) {
+	times := make([]time.Time, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		name := fmt.Sprintf("p%03d", i)
+		g := NewGate(row.Seeded(server.Client(name), faketable.SeededDraw(3, name)), "city", "start")
+		wg.Go(func() {
+			if err := g.Wait(t.Context(), looks[i]); err != nil {
+				t.Error(err)
+			}
+			times[i] = time.Now()
+		})
+	}
+	return func() []time.Time { wg.Wait(); return times }
+}
+
+func TestFiftyStartWithinAPollOrAtOnceWhenTold(t *testing.T) {
+	for name, push := range map[string]bool{"push": true, "push is blocked": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				looks := make([]chan struct{}, 50)
+				for i := range looks {
+					looks[i] = make(chan struct{}, 1)
+				}
+				passed := waiting(t, server, 50, looks)
+				time.Sleep(10*time.Minute + 137*time.Millisecond)
+				mustRelease(t, NewGate(server.Client("operator"), "city", "start"))
+				released := time.Now()
+				if push {
+					for _, look := range looks {
+						look <- struct{}{}
+					}
+				}
+				most := gatePoll + 20*time.Millisecond // and a round trip
+				if push {
+					most = 100 * time.Millisecond
+				}
+				var slowest time.Duration
+				for i, at := range passed() {
+					if late := at.Sub(released); late > most {
+						t.Errorf("process %d started after %v, want at most %v", i, late, most)
+					} else {
+						slowest = max(slowest, late)
+					}
+				}
+				t.Logf("the slowest of 50 started %v after release", slowest)
+			})
+		})
+	}
+}
+
+func TestWaitLooksEveryTwoAndAHalfSecondsWhateverTheTableDoes(t *testing.T) {
+	for name, f := range map[string]faketable.Fault{"fine": {}, "lost": faketable.LostRequest, "hanging": {Hang: true}, "throttled": {Fail: true, Code: storage.Throttled}, "being deleted": {Fail: true, Code: storage.Missing}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				client := server.Client("me")
+				var log bytes.Buffer
+				g := NewGate(client, "city", "start")
+				g.Log = slog.New(slog.NewTextHandler(&log, nil))
+				began := time.Now()
+				last := began
+				var longest time.Duration
+				client.SetFault(func(c faketable.Call) faketable.Fault {
+					longest, last = max(longest, time.Since(last)), time.Now()
+					if time.Since(began) < time.Minute {
+						return f
+					}
+					return faketable.Fault{}
+				})
+				time.AfterFunc(30*time.Second, func() {
+					mustRelease(t, NewGate(server.Client("operator"), "city", "start"))
+				})
+				if err := g.Wait(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+				want := time.Minute
+				if f == (faketable.Fault{}) {
+					want = 30 * time.Second
+				}
+				if took := time.Since(began); took < want || took > want+gatePoll+100*time.Millisecond {
+					t.Errorf("passed after %v, want %v", took, want)
+				}
+				if longest > gatePoll+10*time.Millisecond {
+					t.Errorf("%v between two looks", longest)
+				}
+				if looks := len(client.Sent()); looks > 35 {
+					t.Errorf("%d looks in a minute", looks)
+				}
+				if lines := strings.Count(log.String(), "\n"); lines != 1 && f != (faketable.Fault{}) || lines != 0 && f == (faketable.Fault{}) {
+					t.Errorf("log:\n%s", log.String())
+				}
+			})
+		})
+	}
+}
+
+func TestHostileHintsMakeFewRequestsAndDoNotHinderARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("me")
+		look := make(chan struct{}, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		var hostile sync.WaitGroup
+		hostile.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case look <- struct{}{}:
+				default:
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+		passed := make(chan time.Time)
+		go func() {
+			if err := NewGate(client, "city", "start").Wait(t.Context(), look); err != nil {
+				t.Error(err)
+			}
+			passed <- time.Now()
+		}()
+		time.Sleep(time.Minute)
+		if n := len(client.Sent()); n > 150 {
+			t.Errorf("%d looks in a minute by 60,000 hints", n)
+		}
+		mustRelease(t, NewGate(server.Client("operator"), "city", "start"))
+		released := time.Now()
+		if late := (<-passed).Sub(released); late > time.Second {
+			t.Errorf("passed %v after release", late)
+		}
+		stop()
+		hostile.Wait()
+	})
+}
+
+func TestAClosedChannelOfHintsIsNoHint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("me")
+		look := make(chan struct{})
+		close(look)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := NewGate(client, "city", "start").Wait(ctx, look); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		if n := len(client.Sent()); n > 35 {
+			t.Errorf("%d looks in a minute", n)
+		}
+	})
+}
+
+func TestWhatNobodyWouldWaitForIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("me")
+		g := NewGate(client, "city", "start")
+		client.SetFault(faketable.FaultOn("read", gateKey, 1, faketable.Fault{Fail: true, Code: storage.Auth}))
+		if err := g.Wait(t.Context(), nil); !storage.Is(err, storage.Auth) {
+			t.Errorf("%v", err)
+		}
+		for name, props := range map[string]map[string]any{"no flag": {"By": "me"}, "no truth": {"Open": "yes"}, "numbers": {"Open": true, "By": int64(5)}} {
+			putRow(t, server, "city.gates", "start", props)
+			before := len(server.Written())
+			_, state := g.State(t.Context())
+			for op, err := range map[string]error{"wait": g.Wait(t.Context(), nil), "release": g.Release(t.Context(), "me"), "hold": g.Hold(t.Context(), "me"), "state": state} {
+				if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), gateKey) {
+					t.Errorf("%s: %s: %v", name, op, err)
+				}
+			}
+			if len(server.Written()) != before {
+				t.Errorf("%s: it was overwritten", name)
+			}
+		}
+		mustRelease(t, NewGate(client, "city", "good"))
+		all, err := Gates(t.Context(), client, "city")
+		if len(all) != 1 || all[0].Name != "good" || !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), gateKey) {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+}
+
+func TestReleaseAndHoldAreDoneOnceWhateverAnswerIsLost(t *testing.T) {
+	for _, rule := range []azsim.Rule{
+		{Fault: azsim.AnswerLost, First: 1},
+		{Fault: azsim.FailBefore, First: 2},
+		{Fault: azsim.HangAfter, First: 1},
+		{Fault: azsim.AnswerAfter, First: 1},
+		{Fault: azsim.Answer, First: 3},
+		{Operations: []string{"GetEntity"}, Fault: azsim.CutBody, First: 2},
+	} {
+		t.Run(rule.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sim := faketable.Simulated()
+				table := faketable.OverTheWire(t, sim, "operator")
+				g := NewGate(table, "city", "start")
+				for i, open := range []bool{true, false, true} {
+					rule.Service = "table"
+					injected := sim.Inject(rule)
+					if err := map[bool]func(context.Context, string) error{true: g.Release, false: g.Hold}[open](t.Context(), "me"); err != nil {
+						t.Fatal(err)
+					}
+					injected.Remove()
+					if s, err := g.State(t.Context()); err != nil || s.Open != open || s.Since.IsZero() {
+						t.Errorf("step %d: %+v, %v", i, s, err)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,364 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+func mustIDRange(t testing.TB, table storage.Table, size int) *IDRange {
+	t.Helper()
+	r, err := NewIDRange(table, "city", "orders", size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// putRow writes a row as no program of ours would.
+func putRow(t testing.TB, s *faketable.Server, partition, key string, props map[string]any) {
+	t.Helper()
+	props[row.FormatProperty] = int64(row.Format)
+	w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{Partition: partition, Row: key, Properties: props}}
+	if _, err := s.Apply(partition+"/"+key, w); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNumbersBeginAtOneAndCostARequestAThousand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("me")
+		client.Exists = false // the table too is made
+		r := mustIDRange(t, client, 0)
+		for want := uint64(1); want <= 2001; want++ {
+			if id, err := r.Next(t.Context()); err != nil || id != want {
+				t.Fatalf("%d, %v, want %d", id, err, want)
+			}
+		}
+		if n := client.Writes("city.ids/orders"); n != 3 {
+			t.Errorf("%d writes for 2,001 numbers, want 3", n)
+		}
+		if first, err := r.Reserve(t.Context(), 7); err != nil || first != 3001 {
+			t.Errorf("%d, %v, want 3001", first, err)
+		}
+		if _, err := r.Reserve(t.Context(), 0); err == nil {
+			t.Error("a range of none was given")
+		}
+		other := mustIDRange(t, client, 1)
+		for want := uint64(3008); want < 3011; want++ {
+			if id, err := other.Next(t.Context()); err != nil || id != want {
+				t.Errorf("%d, %v, want %d", id, err, want)
+			}
+		}
+	})
+}
+
+func TestManyGoroutinesShareOneReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("me")
+		r := mustIDRange(t, client, 100)
+		var mu sync.Mutex
+		var all []uint64
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				id, err := r.Next(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, id)
+			})
+		}
+		wg.Wait()
+		slices.Sort(all)
+		if len(slices.Compact(all)) != 100 || all[0] != 1 || all[99] != 100 {
+			t.Errorf("%v", all)
+		}
+		if n := client.Writes("city.ids/orders"); n != 1 {
+			t.Errorf("%d writes, want 1", n)
+		}
+	})
+}
+
+func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("me")
+		r := mustIDRange(t, client, 10)
+		impatient, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := r.Next(impatient); err == nil {
+				t.Error("the first did not give up")
+			}
+		})
+		time.Sleep(time.Millisecond)
+		wg.Go(func() {
+			if _, err := r.Next(impatient); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a waiting one: %v", err)
+			}
+		})
+		wg.Go(func() {
+			if _, err := r.Next(t.Context()); err != nil {
+				t.Errorf("the patient one: %v", err)
+			}
+		})
+		wg.Wait()
+	})
+}
+
+// TestNoNumberIsGivenTwice is origins T1 under all that may happen: 32
+// processes of which each takes 10,000 numbers and now and then dies with some in hand.
+func TestNoNumberIsGivenTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const processes, each, seed = 32, 10_000, 1
+		sim := faketable.Simulated()
+		for _, rule := range []azsim.Rule{
+			{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.Answer, Status: 412, Code: "UpdateConditionNotSatisfied", Probability: 0.1},
+			{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.AnswerAfter, Status: 412, Code: "UpdateConditionNotSatisfied", Probability: 0.02},
+			{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.AnswerLost, Probability: 0.1},
+			{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.AnswerAfter, Probability: 0.05},
+			{Fault: azsim.FailBefore, Probability: 0.03},
+			{Fault: azsim.HangAfter, Probability: 0.01},
+			{Fault: azsim.Answer, Probability: 0.03}, // 503
+		} {
+			rule.Service = "table"
+			sim.Inject(rule)
+		}
+		given := make([][]uint64, processes)
+		var abandoned, died int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for p := range processes {
+			name := fmt.Sprintf("p%02d", p)
+			table := row.Seeded(faketable.OverTheWire(t, sim, name), faketable.SeededDraw(seed, name))
+			wg.Go(func() {
+				for life := 0; len(given[p]) < each; life++ {
+					r := mustIDRange(t, table, 100)
+					// It dies after so many numbers, or so long after it began: in mid-request.
+					alive, die := context.WithTimeout(t.Context(), time.Duration(faketable.Hash(seed, name+" dies", life)%uint64(5*time.Second)))
+					until := len(given[p]) + int(faketable.Hash(seed, name, life)%3000) + 1
+					for len(given[p]) < min(until, each) {
+						id, err := r.Next(alive)
+						if err != nil {
+							mu.Lock()
+							died++
+							mu.Unlock()
+							break
+						}
+						given[p] = append(given[p], id)
+					}
+					die()
+					mu.Lock()
+					abandoned += int(r.end - r.next)
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		all := slices.Sorted(slices.Values(slices.Concat(given...)))
+		for i := 1; i < len(all); i++ {
+			if all[i] == all[i-1] {
+				t.Fatalf("%d was given twice (seed %d)", all[i], seed)
+			}
+		}
+		v, err := idRowOf(faketable.OverTheWire(t, sim, "after"), "city", "orders").MustRead(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		gaps := int(v.Value-1) - len(all)
+		t.Logf("seed %d: %d numbers given by %d processes, the last is %d; %d never given: %d lost by crashes, %d by answers that never came; %d died in mid-request",
+			seed, len(all), processes, all[len(all)-1], gaps, abandoned, gaps-abandoned, died)
+		if len(all) != processes*each || all[0] != 1 {
+			t.Errorf("%d numbers from %d on", len(all), all[0])
+		}
+		if gaps < abandoned || abandoned == 0 || died == 0 {
+			t.Errorf("%d gaps, %d of them by crashes, %d in mid-request", gaps, abandoned, died)
+		}
+		// What is lost is whole ranges of 100 and what was in hand, not more than the faults explain.
+		if lost := gaps - abandoned; lost%100 != 0 || lost > processes*each/10 {
+			t.Errorf("%d numbers were lost by answers", lost)
+		}
+	})
+}
+
+func TestAWriteThatLandsLateGivesNothingTwice(t *testing.T) {
+	for _, late := range []time.Duration{17 * time.Millisecond, 100 * time.Millisecond, time.Second, 90 * time.Second} {
+		for name, first := range map[string]bool{"insert": true, "change": false} {
+			t.Run(fmt.Sprintf("%s %v", name, late), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := faketable.NewServer()
+					a, b := mustIDRange(t, server.Client("a"), 10), server.Client("b")
+					n := 1
+					if !first {
+						if _, err := a.Next(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					b.SetFault(faketable.FaultOn("write", "city.ids/orders", n, faketable.LandsLate(late)))
+					r := mustIDRange(t, b, 10)
+					var all []uint64
+					for range 40 {
+						for _, from := range []*IDRange{r, a} {
+							id, err := from.Next(t.Context())
+							if err != nil {
+								t.Fatal(err)
+							}
+							all = append(all, id)
+						}
+						time.Sleep(late / 30)
+					}
+					slices.Sort(all)
+					if before := len(all); len(slices.Compact(all)) != before {
+						t.Errorf("given twice: %v", all)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestAReservationIsTriedTwentyFiveTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("me")
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: {Fail: true, Code: storage.Precondition}}[c.Op == "write"]
+		})
+		began := time.Now()
+		_, err := mustIDRange(t, client, 0).Next(t.Context())
+		if !errors.Is(err, row.ErrLost) || !strings.Contains(err.Error(), "25 times") {
+			t.Errorf("%v", err)
+		}
+		if n, took := client.Writes("city.ids/orders"), time.Since(began); n != 25 || took > row.Patience/2 {
+			t.Errorf("%d writes in %v", n, took)
+		}
+		client.SetFault(func(c faketable.Call) faketable.Fault { return faketable.LostRequest })
+		began = time.Now()
+		if _, err := mustIDRange(t, client, 0).Next(t.Context()); !storage.Ambiguous(err) || time.Since(began) > row.Patience+time.Second {
+			t.Errorf("a dark table: %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+func TestADamagedCounterIsNamedAndLeftAsItIs(t *testing.T) {
+	for name, next := range map[string]any{
+		"nothing": nil, "empty": "", "words": "many", "negative": "-5", "zero": "0", "a fraction": "1.5", "signed": "+5", "spaces": " 5",
+		"leading zero": "05", "too large": "18446744073709551616", "an integer": int64(5), "bytes": []byte("5"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := faketable.NewServer().Client("me")
+				props := map[string]any{"Next": next}
+				if next == nil {
+					delete(props, "Next")
+				}
+				putRow(t, client.Server, "city.ids", "orders", props)
+				before := len(client.Written())
+				_, err := mustIDRange(t, client, 0).Next(t.Context())
+				if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "city.ids/orders") || !strings.Contains(err.Error(), "Next") {
+					t.Errorf("%v", err)
+				}
+				if len(client.Written()) != before {
+					t.Error("it was overwritten")
+				}
+			})
+		})
+	}
+}
+
+func TestTheCounterIsExactBeyondInt64AndDoesNotOverflow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim := faketable.Simulated()
+		table := faketable.OverTheWire(t, sim, "me")
+		if err := table.Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		const start = math.MaxUint64 - 2500
+		w := storage.Write{Entity: storage.Entity{
+			Partition: "city.ids", Row: "orders",
+			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Next": fmt.Sprint(uint64(start))},
+		}}
+		if _, err := table.Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+		r := mustIDRange(t, table, 0)
+		for i := range uint64(2000) {
+			if id, err := r.Next(t.Context()); err != nil || id != start+i {
+				t.Fatalf("%d, %v, want %d", id, err, start+i)
+			}
+		}
+		for range 2 {
+			if id, err := r.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "left") {
+				t.Errorf("%d, %v", id, err)
+			}
+		}
+		if first, err := r.Reserve(t.Context(), 500); err != nil || first != start+2000 {
+			t.Errorf("%d, %v", first, err)
+		}
+		if _, err := r.Reserve(t.Context(), 1); err == nil {
+			t.Error("the counter wrapped round")
+		}
+	})
+}
+
+func TestNamesThatCannotBeAreRefused(t *testing.T) {
+	table := faketable.NewServer().Client("me")
+	for _, name := range []string{"", "a b", "a/b", "Zürich", "'", strings.Repeat("x", 64)} {
+		if _, err := NewIDRange(table, "city", name, 0); err == nil {
+			t.Errorf("id range %q", name)
+		}
+		g := NewGate(table, "city", name)
+		_, err := g.State(t.Context())
+		for _, err := range []error{err, g.Release(t.Context(), "me"), g.Hold(t.Context(), "me"), g.Wait(t.Context(), nil)} {
+			if err == nil || !strings.Contains(err.Error(), "letters") {
+				t.Errorf("gate %q: %v", name, err)
+			}
+		}
+	}
+	if _, err := NewIDRange(table, "a city", "orders", 0); err == nil {
+		t.Error("a workload's name")
+	}
+	if _, err := NewIDRange(table, "city", "orders", -1); err == nil {
+		t.Error("a negative size")
+	}
+	if _, err := NewIDRange(table, "city", "A-z_0.9~"+strings.Repeat("x", 55), 5); err != nil {
+		t.Error(err)
+	}
+	if len(table.Sent()) != 0 {
+		t.Error("requests were made")
+	}
+}
+
+func TestManyProcessesThatReserveAtOnceAllSucceed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		var wg sync.WaitGroup
+		for p := range 60 {
+			name := fmt.Sprint("p", p)
+			r := mustIDRange(t, row.Seeded(server.Client(name), faketable.SeededDraw(2, name)), 1)
+			wg.Go(func() {
+				for range 20 {
+					if _, err := r.Next(t.Context()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}

@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/mutants"
+)
+
+const mutantsHead = `# Mutants that the tests of the cluster must find
+
+Made by ` + "`" + `make mutants` + "`" + `. Each of these mistakes ([the list](testdata/mutants.txt)) is built in, and histories of one
+seed after the other are played until one breaks a promise; ` + "`" + `make test` + "`" + ` fails if 300 do not. Those of the whole
+pump are [above](../../MUTANTS.md).
+`
+
+// TestMutantsAreFound is the proof of the proof: with each listed mistake, a script of testdata or the history of some
+// seed breaks a promise.
+func TestMutantsAreFound(t *testing.T) {
+	play := func(t *testing.T, s *clusterScript) string {
+		if w := playCluster(t, s); len(w.wrong) > 0 {
+			return w.wrong[0]
+		}
+		return ""
+	}
+	mutants.Find(t, mutants.Hunt{
+		Head: mutantsHead, Seeds: 300,
+		Ways: map[string]func(*testing.T, uint64) string{
+			"cluster": func(t *testing.T, seed uint64) string { return play(t, clusterScriptOf(seed)) },
+		},
+		Files: map[string]func(*testing.T, string) string{
+			".cluster": func(t *testing.T, text string) string {
+				s, err := parseClusterScript(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return play(t, s)
+			},
+		},
+	})
+}

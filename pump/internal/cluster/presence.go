@@ -1,0 +1,379 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/awake"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// ErrNameTaken: another live process is a member under this instance's name.
+var ErrNameTaken = errors.New("another process uses this instance name")
+
+// ErrEvicted is Join's error if the member was declared dead before it had read its first
+// view, because it was stopped or cut off in that moment. It may join again.
+var ErrEvicted = errors.New("the member row was removed by another")
+
+// Options says who joins a workload's cluster, and with which times.
+// Members should have equal times; where they differ, an observer takes the
+// longer of its own and the observed member's.
+type Options struct {
+	// Instance is this process's unique name; see [CheckInstance]. Host is the
+	// machine's name and Version the program's, for people.
+	Instance, Host, Version string
+	Role                    Role
+	// Beat is how often the member's row is written, at most 10 min. Default 5 s.
+	Beat time.Duration
+	// Lease is how long a beat is good for, less Margin for the member, plus
+	// Margin for everybody else; at most 1 h. Default 4 x Beat.
+	Lease time.Duration
+	// Margin covers clocks of different speed and what is under way when trust
+	// ends. Default 3/20 of Lease.
+	Margin time.Duration
+	// Grace is for how long work may stay in hand when this member drains because it
+	// stops (Report.Draining), if that is more than the lease for which it may
+	// otherwise: who stops it says how long its work may take.
+	Grace time.Duration
+	// Report is asked before each beat what to say; nil: nothing. It must return
+	// quickly and must not wait for the Presence.
+	Report func() Report
+	// InHand reports whether work of a segment that is being handed over is still
+	// under way; nil: it never is. It must return quickly; see also Settle.
+	InHand func(segment uint32) bool
+	// Drain tells that the hand-over of these segments, or their loss, begins: no
+	// new work of them may be started, and what was not started should be given
+	// back. [Presence.Hold] is false for them already. It is never called twice at once.
+	Drain func(segments []uint32)
+	// Changed is called after each look at the cluster and each change of what is
+	// held. It must return quickly and must not wait for the Presence.
+	Changed func(v *View)
+	// Lost is called once, when a look shows that the workload is no more: its row was
+	// deleted, or made again (see [workload.Lost]). Nothing is held any more then, nor will be. It must
+	// return at once, and should bring about that Leave is called.
+	Lost func(err error)
+	// Nudge should make these members look at the cluster now; it must return at
+	// once. It is a hint: if it is lost they look later. nil: none.
+	Nudge func(to []Member)
+	// BestEffort lets the context of a Hold outlive trust while the control plane
+	// is dark (P5.6): right for at-least-once delivery, where the worst is a
+	// task done twice.
+	BestEffort bool
+	// Log receives what happens, each line with the workload and the instance. Default: nothing.
+	Log *slog.Logger
+
+	wall func() time.Time // for Started only; tests of wrong clocks set it
+	many int              // in place of manyMembers; tests of small clusters with musters set it
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Beat == 0 {
+		o.Beat = 5 * time.Second
+	}
+	if o.Lease == 0 {
+		o.Lease = 4 * o.Beat
+	}
+	if o.Margin == 0 {
+		o.Margin = o.Lease * 3 / 20
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.many == 0 {
+		o.many = manyMembers
+	}
+	if o.wall == nil {
+		o.wall = time.Now
+	}
+	if o.Role != RoleProcessor && o.Role != RoleDistributor {
+		return o, fmt.Errorf("role %q is neither %q nor %q", o.Role, RoleProcessor, RoleDistributor)
+	}
+	return o, errors.Join(CheckInstance(o.Instance), row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}.Check())
+}
+
+// Presence is this process's membership in a workload's cluster. The package
+// comment tells how. It beats, looks at the cluster, claims and hands over
+// segments by itself until Leave. Its methods may be called from many goroutines at once.
+type Presence struct {
+	options  Options
+	table    storage.Table
+	workload string
+	times    row.Times
+	draw     row.Draw
+	clock    awake.Clock
+	row      row.Row[memberRow]
+	reader   viewReader
+	started  time.Time // by the wall clock
+
+	ctx    context.Context // of all requests; ends when Leave's does
+	cancel context.CancelFunc
+	wake   chan struct{} // holds a token after what the loop must see changed
+	done   chan struct{} // the loop has ended
+	leave  chan struct{} // closed by Leave
+	view   atomic.Pointer[View]
+	drains sync.Mutex // held while Drain is called
+
+	// mu guards what follows. It is never held over a request or a callback.
+	mu          sync.RWMutex
+	incarnation string
+	trustEnds   time.Time
+	alarm       *time.Timer // fires at trustEnds
+	holds       []*holding  // by segment; nil: not held. Empty if the workload is shared
+	above       []uint64    // by segment: epochs of its holds must be greater, as Raise said
+	speak, look bool        // a beat, a look at the cluster was asked for
+	leaving     bool
+	drainBy     time.Time // when leaving: what is not settled then is given up all the same
+	beaten      time.Time // when the last acknowledged beat was sent
+	blind       time.Time // when the view gets old: a look should have succeeded by then
+	seen        time.Time // when the last successful look was sent
+	unowned     int
+	unownedFrom time.Time // the segment longest without an owner has been seen so since
+
+	loop loopState // the loop's alone
+}
+
+// Join makes this process a member of the workload's cluster: it writes the
+// member row, reads the first view and starts the loop. The row of an earlier
+// process of the same name is waited for to be dead (lease + margin), or to have left if it
+// stops; if it is alive the error is [ErrNameTaken]. ctx bounds the call only. It gives up a
+// minute after it could have succeeded at the latest.
+func Join(ctx context.Context, w *workload.Workload, o Options) (*Presence, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("joining the cluster: %w", err)
+	}
+	o.Log = o.Log.With("workload", w.Name, "instance", o.Instance)
+	t := row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}
+	p := &Presence{
+		options: o, table: w.Table, workload: w.Name, times: t, draw: row.DrawOf(w.Table), clock: row.ClockOf(w.Table),
+		row:     memberRowOf(w.Table, w.Name, o.Instance, t.Timeout()),
+		reader:  viewReader{table: w.Table, workload: w.Name, timeout: t.Timeout()},
+		started: o.wall(),
+		wake:    make(chan struct{}, 1), done: make(chan struct{}), leave: make(chan struct{}),
+	}
+	if !w.Shared {
+		p.holds, p.above = make([]*holding, w.Map.Segments), make([]uint64, w.Map.Segments)
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.mu.Lock() // the alarm may fire at once
+	p.alarm = time.AfterFunc(0, p.expire)
+	p.mu.Unlock()
+	p.loop.observer = newObserver(o.Instance, t, len(p.holds))
+	p.loop.observer.many = o.many
+	if err := p.join(ctx, w); err != nil {
+		p.alarm.Stop()
+		p.cancel()
+		return nil, fmt.Errorf("joining the cluster: %w", err)
+	}
+	go p.run()
+	return p, nil
+}
+
+func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
+	ctx, cancel := context.WithTimeout(ctx, row.Patience+2*p.times.Dead())
+	defer cancel()
+	if err := p.enter(ctx); err != nil {
+		return err
+	}
+	v, err := p.firstView(ctx)
+	if err == nil {
+		// Another number of segments than w's has no place in what was made for w.
+		v.Workload, err = w.Later(v.Workload)
+	}
+	if err == nil && !p.shown(v) {
+		err = ErrEvicted
+	}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(p.ctx, p.times.Timeout()) // ctx may be what ended
+		defer cancel()
+		_ = p.row.TryRemove(ctx, p.loop.self) // or it is evicted as dead
+		return err
+	}
+	p.loop.first = v
+	p.view.Store(v)
+	p.sees(v.received, 1)
+	if !v.muster { // else the watchers have seen this member, and nudge those whom it concerns
+		p.nudgeAll(v)
+	}
+	return nil
+}
+
+// newIncarnation tells this membership from an earlier one under the same name.
+func (p *Presence) newIncarnation() string {
+	if s, ok := p.table.(row.SeededTable); ok && s.Draw != nil {
+		return fmt.Sprintf("%016x", p.draw("incarnation", p.options.Instance))
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	return hex.EncodeToString(b[:])
+}
+
+// View is the latest look at the cluster; never nil.
+func (p *Presence) View() *View { return p.view.Load() }
+
+// Look makes the member beat and look at the cluster now, or shortly: looks
+// that come thick and fast are one.
+func (p *Presence) Look() {
+	p.mu.Lock()
+	p.speak, p.look = true, true
+	p.mu.Unlock()
+	p.poke()
+}
+
+// Raise says that a hold of this segment is good for nothing unless its epoch is greater than
+// above, because the segment's ledger has been under that one: the owner rows say
+// less than was true once, as after a fail-over of the account, a table restored in parts, or a
+// removed row. At its next look, which comes at once, the member claims the segment again above it if it still owns
+// it. Where another has the segment, nothing comes of it.
+func (p *Presence) Raise(segment uint32, above uint64) {
+	p.mu.Lock()
+	news := int(segment) < len(p.above) && p.above[segment] < above
+	if news {
+		p.above[segment] = above
+		p.look = true
+	}
+	p.mu.Unlock()
+	if news {
+		p.poke()
+	}
+}
+
+// Settle says that the last work in hand of a segment that is being handed
+// over may be done, so that InHand is asked again at once.
+func (p *Presence) Settle(segment uint32) {
+	p.mu.Lock()
+	drains := int(segment) < len(p.holds) && p.holds[segment] != nil && !p.holds[segment].draining.IsZero()
+	p.look = p.look || drains
+	p.mu.Unlock()
+	if drains {
+		p.poke()
+	}
+}
+
+func (p *Presence) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // the loop has not looked since the last one
+	}
+}
+
+// Dark is how long the control plane has not answered this member as it should;
+// 0: it has. It is counted from the last beat, or the last look at the cluster,
+// that was answered, and not 0 if trust is over or what is known of the cluster is old.
+func (p *Presence) Dark() time.Duration {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	now := time.Now()
+	var dark time.Duration
+	if !p.trustedLocked() || now.Sub(p.beaten) > 2*p.times.Beat {
+		dark = now.Sub(p.beaten)
+	}
+	if now.After(p.blind) {
+		dark = max(dark, now.Sub(p.seen))
+	}
+	return dark
+}
+
+// Unowned is the number of segments that no live member owned at the last look,
+// and how long the longest of them has been seen so.
+func (p *Presence) Unowned() (n int, longest time.Duration) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.unowned == 0 {
+		return 0, 0
+	}
+	return p.unowned, time.Since(p.unownedFrom)
+}
+
+// Leave ends the membership: it drains what is held (for a lease, or three
+// quarters of what ctx leaves, at most), gives it up and removes the member row.
+// While the control plane is dark it tries until ctx ends. When it returns no
+// Hold is alive and the member makes no request any more. Calls after the first
+// wait for it to be done, or their own ctx.
+func (p *Presence) Leave(ctx context.Context) {
+	p.mu.Lock()
+	first := !p.leaving
+	if first {
+		p.leaving = true
+		close(p.leave)
+		p.drainBy = time.Now().Add(p.times.Lease)
+		if deadline, ok := ctx.Deadline(); ok {
+			if by := time.Now().Add(time.Until(deadline) * 3 / 4); by.Before(p.drainBy) {
+				p.drainBy = by
+			}
+		}
+		drainOver := time.AfterFunc(time.Until(p.drainBy), func() { p.endAll(errHandedOver) })
+		defer drainOver.Stop()
+		defer context.AfterFunc(ctx, p.cancel)()
+	}
+	p.mu.Unlock()
+	if first {
+		p.drainAll() // at once, whatever the loop waits for
+		p.poke()
+		<-p.done
+		return
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+	}
+}
+
+// nudge hints to members that they should look.
+func (p *Presence) nudge(v *View, chosen func(i int, m *Member) bool) {
+	if p.options.Nudge == nil {
+		return
+	}
+	var to []Member
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Instance != p.options.Instance && m.Admin != "" && chosen(i, m) {
+			to = append(to, *m)
+		}
+	}
+	if len(to) > 0 {
+		p.options.Nudge(to)
+	}
+}
+
+func (p *Presence) nudgeOwners(segments []uint32) {
+	v := p.View()
+	owners := map[string]bool{}
+	for _, s := range segments {
+		if m, ok := v.OwnerOf(s); ok {
+			owners[m.Instance] = true
+		}
+	}
+	p.nudge(v, func(_ int, m *Member) bool { return owners[m.Instance] })
+}
+
+// nudgeAll hints to everybody in a small cluster. In a large one, where a look costs the table
+// many rows, to those who look for all; and those hint to the ones for whom something is planned
+// that nobody owns. Hand-overs can wait for the looks that come anyway.
+func (p *Presence) nudgeAll(v *View) {
+	if !p.loop.observer.large(v) {
+		p.nudge(v, func(int, *Member) bool { return true })
+		return
+	}
+	watchers := p.loop.observer.watchers(v)
+	if !slices.Contains(watchers, p.options.Instance) {
+		p.nudge(v, func(_ int, m *Member) bool { return slices.Contains(watchers, m.Instance) })
+		return
+	}
+	involved := map[string]bool{}
+	for s, planned := range v.Plan() {
+		if planned >= 0 && v.alive(v.Owners[s]) < 0 {
+			involved[v.candidates[planned]] = true
+		}
+	}
+	p.nudge(v, func(_ int, m *Member) bool { return involved[m.Instance] })
+}

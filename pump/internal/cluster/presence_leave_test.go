@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestLeaveHandsOverAtOnceAndRemovesTheRow(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		a, b := c.join("a"), c.join("b")
+		c.settle(5 * time.Second)
+		time.Sleep(time.Minute)
+		holds := a.held()
+		begun := time.Now()
+		a.Leave(t.Context())
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if len(a.drained()) < 32 || len(a.held()) > 0 || a.trusted() > 0 {
+			t.Errorf("drained %d, held %d, trusted %d", len(a.drained()), len(a.held()), a.trusted())
+		}
+		for _, h := range holds {
+			if !errors.Is(context.Cause(h.Context()), ErrHandedOver) {
+				t.Fatalf("segment %d: %v", h.Segment, context.Cause(h.Context()))
+			}
+		}
+		v := c.settle(2 * time.Second)
+		if got := shares(v); got != "b:64" || v.index("a") >= 0 {
+			t.Errorf("shares %s, members %d", got, len(v.Members))
+		}
+		a.Leave(t.Context()) // once more is nothing
+		if b.trusted() != 64 {
+			t.Errorf("b trusts %d", b.trusted())
+		}
+	})
+}
+
+func TestLeaveEndsWithItsContextWhenTheTableIsDark(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		a := c.join("a", func(o *Options) { o.BestEffort = true })
+		c.settle(5 * time.Second)
+		holds := a.held()
+		for s := range uint32(64) {
+			a.busy(true, s)
+		}
+		c.isolate("a")
+		time.Sleep(7 * time.Second) // a beat hangs
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		begun := time.Now()
+		time.AfterFunc(time.Second, func() {
+			if len(a.drained()) != 64 || len(a.held()) != 0 {
+				t.Errorf("drained %d, held %d while the table hangs", len(a.drained()), len(a.held()))
+			}
+		})
+		a.Leave(ctx)
+		if took := time.Since(begun); took > 8*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if holds[0].Context().Err() == nil || a.trusted() != 0 {
+			t.Error("a hold outlives Leave")
+		}
+	})
+}
+
+func TestLeaveGivesUpWhatIsStillInHandInTimeToSaySo(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		a := c.join("a")
+		c.join("b")
+		c.settle(5 * time.Second)
+		for s := range uint32(64) {
+			a.busy(true, s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		begun := time.Now()
+		a.Leave(ctx)
+		if took := time.Since(begun); took < 6*time.Second || took > 7*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if v := c.settle(time.Second); shares(v) != "b:64" {
+			t.Errorf("shares %s", shares(v))
+		}
+	})
+}

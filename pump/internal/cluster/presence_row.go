@@ -1,0 +1,290 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// Role is which half of the pump a member is.
+type Role string
+
+// The roles. Only processors own segments.
+const (
+	RoleProcessor   Role = "processor"
+	RoleDistributor Role = "distributor"
+)
+
+// Bounds of what a member row says. What a member says of itself beyond them is cut.
+const (
+	maxAccounts = 1024   // names; of 24 bytes 960 fit maxNames, and 440 with their demand
+	maxNames    = 24_000 // bytes of a list of accounts, which as UTF-16 must fit 64 KiB
+)
+
+// Report is what a member says of itself in each beat, besides what it holds.
+type Report struct {
+	// Admin is the host:port of its admin port as others reach it; empty: none.
+	Admin string
+	// Waiting is the gate that it waits at; while it does it is given no segments.
+	Waiting string
+	// Draining: it stops. It is given nothing and gives up what it holds.
+	Draining bool
+	// Accounts are the accounts it has credentials for.
+	Accounts []string
+	// Reads is the newest envelope format it reads.
+	Reads int
+	// Demand is the requests a second it would make, by account.
+	Demand map[string]float64
+	// Guessed: that is not measured yet but what a process may need that has just come.
+	Guessed bool
+	// Tasks counts those handled, or sent, so far; Rate is how many a second lately.
+	Tasks uint64
+	Rate  float64
+	// Seconds is how long a task takes in the handler, lately; 0: not known.
+	Seconds float64
+	// Pace is for how many seconds one task more makes the handling of an envelope longer,
+	// lately: how long a task takes, divided by how many are handled at once; 0: not known.
+	Pace float64
+	// Hides is for how many seconds it hides the messages that it gets now; 0: it gets none, or does not say.
+	Hides float64
+	// Unread is for how many seconds messages may wait, visible and not delivered, in the queue that
+	// it has read least far of those it polls, UnreadQueue; 0: it does not say.
+	Unread      float64
+	UnreadQueue string
+	// Throttled counts the requests that were refused as too many, in all and by
+	// account; of the latter those at zero are left out.
+	Throttled uint64
+	Throttles map[string]uint64
+	// Queues is the number of queues it polls.
+	Queues int
+	// Trouble is one line for people; empty: none.
+	Trouble string
+}
+
+// Member is a process that takes part in a workload, as its row says.
+type Member struct {
+	Instance, Incarnation, Host, Version string
+	Role                                 Role
+	Started                              time.Time // by its own clock, for people
+	// Beat is when the row was last written, by the server's clock, for people.
+	Beat time.Time
+	// Every is the time between its beats, and Dead after how long without one the
+	// others take what it owns: its lease and its margin.
+	Every, Dead time.Duration
+	// Holds are the segments that it held at its last beat.
+	Holds SegmentSet
+	Report
+	// Err is not nil if the row cannot be read: damaged, or written by a newer
+	// program. Then nothing else is known but Instance and Beat, and perhaps Every
+	// and Dead. Such a member lives as long as its row changes; it keeps what it
+	// owns and is given nothing.
+	Err error
+}
+
+// Silent reports whether at a time of the server's clock its last beat was longer
+// ago than it is good for. That is for people: members judge by what they observe
+// themselves (P5.3). Of a row that does not tell its lease it is never said.
+func (m *Member) Silent(now time.Time) bool { return m.Dead > 0 && now.Sub(m.Beat) > m.Dead }
+
+// SegmentSet is a set of segments: segment s is bit s%8 of byte s/8, and zero
+// bytes at the end are left out.
+type SegmentSet []byte
+
+// Has reports whether the set has the segment.
+func (b SegmentSet) Has(segment uint32) bool {
+	i := int(segment / 8)
+	return i < len(b) && b[i]&(1<<(segment%8)) != 0
+}
+
+// Len is the number of segments in the set.
+func (b SegmentSet) Len() int {
+	n := 0
+	for _, x := range b {
+		n += bits.OnesCount8(x)
+	}
+	return n
+}
+
+// All yields the segments in ascending order.
+func (b SegmentSet) All() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for i, x := range b {
+			for ; x != 0; x &= x - 1 {
+				if !yield(uint32(i*8 + bits.TrailingZeros8(x))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (b SegmentSet) with(segment uint32) SegmentSet {
+	for int(segment/8) >= len(b) {
+		b = append(b, 0)
+	}
+	b[segment/8] |= 1 << (segment % 8)
+	return b
+}
+
+// memberRow is the row's content.
+type memberRow struct {
+	Member
+	Times   row.Times
+	beats   uint64
+	musters bool // it can write musters: it has read the cluster, and is no older program
+}
+
+func memberRowOf(t storage.Table, workload, instance string, timeout time.Duration) row.Row[memberRow] {
+	return row.Row[memberRow]{
+		Table: t, Partition: workload, Key: memberPrefix + instance, Timeout: timeout,
+		Encode:  encodeMember,
+		Decode:  func(f *row.Fields) memberRow { return decodeMember(f, instance) },
+		Salvage: salvageMember,
+	}
+}
+
+// salvageMember reads for how long a beat is good of a row that cannot be read,
+// because others go by that: zero if the row does not say it as this program would.
+func salvageMember(props map[string]any) memberRow {
+	f := row.Fields{Props: props}
+	t := row.Times{Beat: f.Duration("Beat"), Lease: f.Duration("Lease"), Margin: f.Duration("Margin")}
+	if f.Err != nil || t.Check() != nil {
+		return memberRow{}
+	}
+	return memberRow{Times: t}
+}
+
+// encodeMember never fails: of what a process says of itself beyond the bounds,
+// some is left out.
+func encodeMember(m memberRow) map[string]any {
+	props := map[string]any{
+		"Instance": m.Instance, "Incarnation": m.Incarnation, "Host": row.Clip(m.Host), "Version": row.Clip(m.Version),
+		"Role": string(m.Role),
+		"Beat": int64(m.Times.Beat), "Lease": int64(m.Times.Lease), "Margin": int64(m.Times.Margin), "Beats": int64(m.beats), // ns
+		"Holds": []byte(m.Holds),
+		"Admin": row.Clip(m.Admin), "Waiting": row.Clip(m.Waiting), "Draining": m.Draining, "Reads": int64(m.Reads),
+		"Accounts": strings.Join(fitting(m.Accounts, 1), " "), "Demand": encodeAmounts(m.Demand), "Guessed": m.Guessed, "Throttles": encodeAmounts(amounts(m.Throttles)),
+		"Tasks": row.Count63(m.Tasks), "Rate": row.Finite(m.Rate), "Seconds": row.Finite(m.Seconds), "Pace": row.Finite(m.Pace), "Hides": row.Finite(m.Hides),
+		"Unread": row.Finite(m.Unread), "UnreadQueue": row.Clip(m.UnreadQueue),
+		"Throttled": row.Count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": row.Clip(m.Trouble),
+		"Musters": m.musters,
+	}
+	// A clock may show anything, but the service keeps no time outside these.
+	if y := m.Started.UTC().Year(); y >= 1900 && y < 9999 {
+		props["Started"] = m.Started.UTC().Truncate(time.Microsecond)
+	}
+	return props
+}
+
+func decodeMember(f *row.Fields, instance string) memberRow {
+	m := memberRow{
+		Member: Member{
+			Instance: f.Text("Instance"), Incarnation: f.Text("Incarnation"), Host: f.Line("Host"), Version: f.Line("Version"),
+			Role: Role(f.Text("Role")), Started: f.Moment("Started"), Holds: f.Binary("Holds"),
+			Report: Report{
+				Admin: f.Line("Admin"), Waiting: f.Line("Waiting"), Draining: f.Flag("Draining"), Reads: int(f.UpTo("Reads", math.MaxInt32)),
+				Accounts: strings.Fields(f.Text("Accounts")), Demand: decodeAmounts(f, "Demand"), Guessed: f.Flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
+				Tasks: f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"), Pace: f.Number("Pace"), Hides: f.Number("Hides"),
+				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"),
+				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
+			},
+		},
+		Times: row.Times{Beat: f.Duration("Beat"), Lease: f.Duration("Lease"), Margin: f.Duration("Margin")},
+		beats: f.Count("Beats"), musters: f.Flag("Musters"),
+	}
+	switch {
+	case f.Err != nil:
+	case m.Instance != instance:
+		f.Fail("Instance", fmt.Sprintf("is %q in the row of %q", m.Instance, instance))
+	case !validInstance.MatchString(m.Incarnation) || len(m.Incarnation) > maxIncarnation:
+		f.Fail("Incarnation", fmt.Sprintf("is %q", m.Incarnation))
+	case m.Role != RoleProcessor && m.Role != RoleDistributor:
+		f.Fail("Role", fmt.Sprintf("is %q", m.Role))
+	case m.Times.Check() != nil:
+		f.Fail("Lease", m.Times.Check().Error())
+	case len(m.Holds) > shardmap.MaxSegments/8:
+		f.Fail("Holds", fmt.Sprintf("has %d bytes", len(m.Holds)))
+	case len(m.Accounts) > maxAccounts:
+		f.Fail("Accounts", fmt.Sprintf("has %d names", len(m.Accounts)))
+	}
+	return m
+}
+
+// encodeAmounts stores a number for each account, those of zero left out.
+func encodeAmounts(of map[string]float64) string {
+	kept := map[string]float64{}
+	for _, name := range fitting(slices.Sorted(maps.Keys(of)), 30) { // "": and a number, of up to 25 bytes
+		if x := row.Finite(of[name]); x > 0 {
+			kept[name] = x
+		}
+	}
+	text, _ := json.Marshal(kept) // keys in order; finite numbers only
+	return string(text)
+}
+
+func decodeAmounts(f *row.Fields, property string) map[string]float64 {
+	text := f.Text(property)
+	if text == "" || f.Err != nil {
+		return nil
+	}
+	var of map[string]float64
+	if err := json.Unmarshal([]byte(text), &of); err != nil {
+		f.Fail(property, "is not an object of numbers")
+		return nil
+	}
+	if len(of) > maxAccounts {
+		f.Fail(property, fmt.Sprintf("has %d accounts", len(of)))
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		if x := of[name]; x < 0 || x > row.MaxDemand {
+			f.Fail(property, fmt.Sprintf("is %v for %q", x, name))
+			return nil
+		}
+	}
+	return of
+}
+
+func amounts(counts map[string]uint64) map[string]float64 {
+	of := map[string]float64{}
+	for name, n := range counts {
+		of[name] = float64(n)
+	}
+	return of
+}
+
+func counts(of map[string]float64) map[string]uint64 {
+	var counts map[string]uint64
+	for name, x := range of {
+		if counts == nil {
+			counts = map[string]uint64{}
+		}
+		counts[name] = uint64(x)
+	}
+	return counts
+}
+
+// fitting gives the names, from the first, that with so many bytes each on top
+// fit a property. Names of accounts have no spaces, nor what JSON must escape.
+func fitting(names []string, extra int) []string {
+	kept, size := make([]string, 0, len(names)), 0
+	for _, n := range names {
+		if size += len(n) + extra; size > maxNames || len(kept) == maxAccounts {
+			break
+		}
+		if n != "" && !strings.ContainsFunc(n, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"\\<>&`, r) }) {
+			kept = append(kept, n)
+		}
+	}
+	return kept
+}

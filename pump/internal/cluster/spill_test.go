@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+)
+
+func TestSpillMarksOfManyAreMergedWhateverAnswersAreLost(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		c.sim.Inject(azsim.Rule{Operations: []string{"MergeEntity", "InsertEntity"}, Fault: azsim.AnswerLost, Probability: 0.2})
+		var members []*testMember
+		for i := range 5 {
+			members = append(members, c.join(fmt.Sprint("m", i)))
+		}
+		var wg sync.WaitGroup
+		for i, m := range members {
+			wg.Go(func() {
+				own := []uint32{uint32(i), uint32(10 + i), 63}
+				if err := m.MarkSpill(t.Context(), own, 1+i%2); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		want := make([]uint8, 64)
+		for i := range 5 {
+			want[i] |= 1 << (1 + i%2)
+			want[10+i] |= 1 << (1 + i%2)
+		}
+		want[63] = 1<<1 | 1<<2
+		if got := c.load().Spills; !slices.Equal(got, want) {
+			t.Errorf("marks %v, want %v", got, want)
+		}
+		time.Sleep(10 * time.Second)
+		if got := members[0].View().Spills; !slices.Equal(got, want) {
+			t.Errorf("a member sees %v", got)
+		}
+		for i := range uint32(64) {
+			for choice := 1; choice <= 2; choice++ {
+				if err := members[i%5].ClearSpill(t.Context(), []uint32{i}, choice); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if got := c.load().Spills; got != nil {
+			t.Errorf("marks %v after all were cleared", got)
+		}
+	})
+}
+
+func TestAMarkThatIsThereCostsNoWriteAndANewOneNudgesTheOwner(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		a := c.join("a")
+		c.settle(5 * time.Second)
+		var nudged atomic.Int64
+		d := c.join("d", func(o *Options) {
+			o.Role = RoleDistributor
+			o.Nudge = func(to []Member) {
+				nudged.Add(int64(len(to)))
+				c.nudge(to)
+			}
+		})
+		time.Sleep(10 * time.Second)
+		nudged.Store(0)
+		if err := d.MarkSpill(t.Context(), []uint32{3}, 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if v := a.View(); v.Spills == nil || v.Spills[3] != 1<<2 || nudged.Load() != 1 {
+			t.Errorf("the owner sees %v after %d nudges", v.Spills, nudged.Load())
+		}
+		before := c.sim.Stats()
+		if err := d.MarkSpill(t.Context(), []uint32{3}, 2); err != nil {
+			t.Fatal(err)
+		}
+		after := c.sim.Stats()
+		if writes := after.Count("", "MergeEntity") - before.Count("", "MergeEntity"); writes != 0 {
+			t.Errorf("%d writes", writes)
+		}
+	})
+}
+
+func TestAWrongMarkIsRefusedAndADamagedRowOfMarksIsNotOverwritten(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		a := c.join("a")
+		for _, choice := range []int{-1, 0, 3} {
+			if err := a.MarkSpill(t.Context(), []uint32{1}, choice); err == nil {
+				t.Errorf("choice %d", choice)
+			}
+		}
+		if err := a.MarkSpill(t.Context(), []uint32{64}, 1); err == nil {
+			t.Error("a segment that is none was marked")
+		}
+		if err := a.MarkSpill(t.Context(), []uint32{1}, 1); err != nil {
+			t.Fatal(err)
+		}
+		c.spoil("spill", "Marks", []byte("short"))
+		if err := a.MarkSpill(t.Context(), []uint32{2}, 1); err == nil || !strings.Contains(err.Error(), "city/spill") {
+			t.Errorf("over a damaged row: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if v := a.View(); len(v.Damaged) != 1 || a.trusted() != 64 {
+			t.Errorf("damaged %v, trusted %d", v.Damaged, a.trusted())
+		}
+	})
+}

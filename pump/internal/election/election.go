@@ -1,0 +1,236 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Options says who stands for election and with which times. Candidates
+// of one workload should have equal times; where they differ, an observer takes
+// the longer of its own and the leader's, and the shorter period decides when a
+// distribution is due.
+type Options struct {
+	// Instance is this process's unique name.
+	Instance string
+	// Every is the pause between the end of a distribution and the next one.
+	// Default 60 s.
+	Every time.Duration
+	// Beat is how often a leader writes the row. Default 5 s: a few requests a
+	// second for ten candidates, three beats lost before trust ends.
+	Beat time.Duration
+	// Lease is how long a beat is good for, less Margin for the leader, plus
+	// Margin for everybody else. Default 4 x Beat.
+	Lease time.Duration
+	// Margin covers clocks of different speed and what is under way when trust
+	// ends. Default 3/20 of Lease.
+	Margin time.Duration
+	// Log receives wins, losses and trouble. Default: nothing.
+	Log *slog.Logger
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Every == 0 {
+		o.Every = time.Minute
+	}
+	if o.Beat == 0 {
+		o.Beat = 5 * time.Second
+	}
+	if o.Lease == 0 {
+		o.Lease = 4 * o.Beat
+	}
+	if o.Margin == 0 {
+		o.Margin = o.Lease * 3 / 20
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.Instance == "":
+		return o, errors.New("election: Instance is empty")
+	case o.Every < 0 || o.Beat < 0 || o.Margin < 0:
+		return o, errors.New("election: Every, Beat and Margin must not be negative")
+	case o.trust() < 2*o.Beat:
+		return o, fmt.Errorf("election: Lease %v less Margin %v must be at least two beats of %v, or one lost beat ends a term", o.Lease, o.Margin, o.Beat)
+	}
+	return o, nil
+}
+
+func (o Options) times() row.Times       { return row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin} }
+func (o Options) trust() time.Duration   { return o.times().Trust() }
+func (o Options) timeout() time.Duration { return o.times().Timeout() }
+
+// longestWait bounds what Try tells its caller to wait: a row may change in
+// unforeseen ways (somebody changes Every, or deletes the row).
+const longestWait = time.Minute
+
+// Election decides which of any number of distributors runs a workload's next
+// distribution. The package documentation tells how.
+type Election struct {
+	options Options
+	err     error  // of the options
+	token   string // Instance and a random part: nobody else, and no earlier process of that name
+	row     row.Row[electionRow]
+	draw    row.Draw
+
+	// What follows belongs to the caller of Try.
+	watch    row.Watch
+	schedule schedule
+	term     *Term
+}
+
+// New gives a candidate; it makes no request. Options that cannot work
+// are reported by Try.
+func New(t storage.Table, workloadName string, o Options) *Election {
+	o, err := o.withDefaults()
+	if err == nil {
+		err = workload.CheckName(workloadName)
+	}
+	if err == nil {
+		o.Log = o.Log.With("workload", workloadName, "instance", o.Instance)
+	}
+	e := &Election{options: o, err: err, draw: row.DrawOf(t), row: electionRowOf(t, workloadName, o.timeout())}
+	e.schedule.clock = row.ServerClock{Table: t, Partition: e.row.Partition, Timeout: o.timeout()}
+	e.token = row.TokenOf(t, o.Instance)
+	return e
+}
+
+// Try looks once and, if a distribution is due or the leader is dead or gone,
+// tries to become the leader. With a term the caller leads; it must end the term
+// by Finish or Abandon and not call Try before it has ended. Without one,
+// another runs or nothing is due: call again after wait, not much later, for a
+// dead leader is recognised only by looking about once a beat. An error tells
+// that the look failed, ambiguously or not; wait is what to wait then.
+//
+// ctx bounds this call and not the term. Try must not be called concurrently
+// with itself.
+func (e *Election) Try(ctx context.Context) (term *Term, wait time.Duration, err error) {
+	if e.err != nil {
+		return nil, longestWait, e.err
+	}
+	if e.term != nil && e.term.ctx.Err() == nil {
+		return nil, e.options.Beat, errors.New("election: this instance leads already")
+	}
+	soon := e.draw.Jitter("look", e.row.Object(), e.options.Beat)
+	v, err := e.row.Read(ctx)
+	if err != nil {
+		return nil, soon, fmt.Errorf("election: %w", err)
+	}
+	why, wait, err := e.judge(ctx, v)
+	if err != nil {
+		return nil, soon, fmt.Errorf("election: %w", err)
+	}
+	if why == "" {
+		return nil, min(max(wait, time.Millisecond), longestWait), nil
+	}
+	term, err = e.win(ctx, v, why)
+	if err != nil {
+		return nil, soon, fmt.Errorf("election: %w", err)
+	}
+	if term == nil { // another was quicker, or the answer took too long
+		return nil, e.draw.Jitter("lost", e.row.Object(), e.options.Beat/2), nil
+	}
+	e.term = term
+	return term, 0, nil
+}
+
+// judge says why this instance may lead now, or after how long to look again.
+func (e *Election) judge(ctx context.Context, v row.Version[electionRow]) (why string, wait time.Duration, err error) {
+	alive := e.watch.Look(v.ETag, v.Sent, v.Received, row.Longer(e.options.times(), row.Times{Beat: v.Value.beat, Lease: v.Value.lease, Margin: v.Value.margin}))
+	switch {
+	case v.Absent():
+		return "there was no leader before", 0, nil
+	case v.Value.phase == Idle:
+		wait, err = e.schedule.untilDue(ctx, v, e.options.Every)
+		if err != nil || wait > 0 {
+			return "", wait, err
+		}
+		return "a distribution is due", 0, nil
+	case v.Value.leader == "":
+		return "the leader left", 0, nil
+	case v.Value.leader == e.token:
+		// A term of this very process, which has ended: nobody else can hold it.
+		return "this instance lost its term and nobody took over", 0, nil
+	case !alive:
+		return "the leader's beat stopped", 0, nil
+	}
+	return "", e.draw.Jitter("look", e.row.Object(), e.options.Beat), nil
+}
+
+// win tries the compare-and-swap with epoch + 1. It gives nil if another won.
+func (e *Election) win(ctx context.Context, v row.Version[electionRow], why string) (*Term, error) {
+	if v.Value.epoch >= row.MaxEpoch {
+		return nil, fmt.Errorf("row %s: %w: no epoch is left", e.row.Object(), row.ErrCorrupt)
+	}
+	o := e.options
+	next := electionRow{
+		leader: e.token, epoch: v.Value.epoch + 1, phase: Running,
+		every: o.Every, beat: o.Beat, lease: o.Lease, margin: o.Margin,
+	}
+	if v.Value.phase == Running && !v.Value.run.IsZero() {
+		next.run, next.checkpoint = v.Value.run, v.Value.checkpoint
+	}
+	// A win that is learned of after its trust has ended is void.
+	bounded, cancel := context.WithTimeout(ctx, o.trust())
+	defer cancel()
+	won, err := e.row.TryWrite(bounded, v, next)
+	if errors.Is(err, row.ErrLost) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if row.ClockOf(e.row.Table).Since(won.Sent) >= o.trust() {
+		o.Log.Warn("election won too late to be trusted", "epoch", next.epoch)
+		return nil, nil
+	}
+	o.Log.Info("leading", "epoch", next.epoch, "because", why, "run", row.RunText(next.run))
+	return newTerm(e.row, o, e.draw, won), nil
+}
+
+// Status is what the election row says, for people.
+type Status struct {
+	// Leader is the instance that leads, or led last; empty if it left.
+	Leader string
+	Epoch  uint64
+	Phase  Phase
+	// Run is the run under way, or the last one.
+	Run codec.RunID
+	// Changed is the last write of the row, a beat while running, by the server's clock.
+	Changed time.Time
+	// NextRun is when the next distribution is due, by the server's clock; zero
+	// while one is running or before the first.
+	NextRun time.Time
+	// Checkpoint is the size of the stored checkpoint in bytes.
+	Checkpoint int
+	// Saved is the stored checkpoint, as it was given to Save.
+	Saved string
+}
+
+// Status reads the election row once. Before the first distribution all is zero
+// but the phase, which is Idle.
+func (e *Election) Status(ctx context.Context) (Status, error) {
+	v, err := e.row.Read(ctx)
+	if err != nil {
+		return Status{}, fmt.Errorf("election: %w", err)
+	}
+	if v.Absent() {
+		return Status{Phase: Idle}, nil
+	}
+	r := v.Value
+	s := Status{
+		Leader: row.InstanceOf(r.leader), Epoch: r.epoch, Phase: r.phase, Run: r.run,
+		Changed: v.Modified, Checkpoint: len(r.checkpoint), Saved: string(r.checkpoint),
+	}
+	if r.phase == Idle {
+		s.NextRun = v.Modified.Add(r.every)
+	}
+	return s, nil
+}

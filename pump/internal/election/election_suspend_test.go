@@ -1,0 +1,34 @@
+package election
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+)
+
+func TestALeaderWhoseMachineWasSuspendedIsDeposedByItsOwnClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s faketable.Sleeper
+		server := faketable.NewServer()
+		client := server.Client("a")
+		term := standFor(t, candidate(row.Suspended(client, s.Ahead), "a"), time.Second)
+		if err := term.Begin(t.Context(), codec.NewRunID()); err != nil {
+			t.Fatal(err)
+		}
+		s.Sleep(30 * time.Second)
+		before := client.Writes(electionKey)
+		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {
+			t.Errorf("saved: %v", err)
+			term.Abandon(t.Context()) // or it leads for ever
+		}
+		<-term.done
+		if n := client.Writes(electionKey) - before; n != 0 {
+			t.Errorf("%d writes by a leader that others may have followed", n)
+		}
+	})
+}

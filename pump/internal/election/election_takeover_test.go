@@ -1,0 +1,249 @@
+package election
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+func TestADeadLeadersRunAndCheckpointAreHandedToTheNext(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin      bool
+		checkpoint string
+		resume     *Resume
+	}{
+		"before it began a run":    {false, "", nil},
+		"before its first save":    {true, "", &Resume{Run: faketable.RunID(7)}},
+		"after it saved":           {true, "line 4711", &Resume{Run: faketable.RunID(7), Checkpoint: []byte("line 4711")}},
+		"after it saved very much": {true, strings.Repeat("0123456789", 20_000), &Resume{Run: faketable.RunID(7), Checkpoint: bytes.Repeat([]byte("0123456789"), 20_000)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				dying := server.Client("a")
+				b := candidate(server.Client("b"), "b")
+				term := standFor(t, candidate(dying, "a"), time.Second)
+				if c.begin {
+					if err := term.Begin(t.Context(), faketable.RunID(7)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.checkpoint != "" {
+					mustSave(t, term, "line 1")
+					mustSave(t, term, c.checkpoint)
+				}
+				time.Sleep(time.Minute)
+				dying.Dies()
+				died := time.Now()
+				next := standFor(t, b, time.Minute)
+				// The last beat was up to 5 s before; then lease + margin; then
+				// the next look, up to 5 s later, and a first look as much later.
+				if after := time.Since(died); after < 18*time.Second || after > 33*time.Second {
+					t.Errorf("taken over after %v", after)
+				}
+				if term.Context().Err() == nil {
+					t.Error("the old leader still trusts")
+				}
+				if next.Epoch != 2 {
+					t.Errorf("epoch %d", next.Epoch)
+				}
+				switch {
+				case (next.Resume == nil) != (c.resume == nil):
+					t.Errorf("resume %v, want %v", next.Resume, c.resume)
+				case c.resume != nil && (next.Resume.Run != c.resume.Run || !bytes.Equal(next.Resume.Checkpoint, c.resume.Checkpoint)):
+					t.Errorf("run %s and %d bytes, want %s and %d", next.Resume.Run, len(next.Resume.Checkpoint), c.resume.Run, len(c.resume.Checkpoint))
+				}
+				mustFinish(t, next)
+				<-term.done
+			})
+		})
+	}
+}
+
+func TestAZombieCannotSaveAndKnowsIt(t *testing.T) {
+	for name, clockStoodStill := range map[string]bool{
+		// A stopped process: on waking, its code may run before its timers do.
+		"stopped beyond its lease": false,
+		// A suspended machine: it does not know that time has passed; the row does.
+		"suspended with its clock": true,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				sleeper := server.Client("a")
+				zombie := standFor(t, candidate(sleeper, "a"), time.Second)
+				if err := zombie.Begin(t.Context(), faketable.RunID(1)); err != nil {
+					t.Fatal(err)
+				}
+				mustSave(t, zombie, "mine")
+				// Its beats do not go out while it sleeps, and its alarm does not ring.
+				thaw := make(chan struct{})
+				sleeper.SetLatency(func(faketable.Call) time.Duration {
+					<-thaw
+					return 10 * time.Millisecond
+				})
+				zombie.alarm.Stop()
+				next := standFor(t, candidate(server.Client("b"), "b"), time.Minute)
+				if next.Resume == nil || string(next.Resume.Checkpoint) != "mine" {
+					t.Fatalf("resume %+v", next.Resume)
+				}
+				mustSave(t, next, "theirs")
+				if clockStoodStill {
+					zombie.mu.Lock()
+					zombie.trustEnds = time.Now().Add(10 * time.Second)
+					zombie.mu.Unlock()
+				}
+				saved := make(chan error)
+				go func() { saved <- zombie.Save(t.Context(), []byte("mine again")) }()
+				close(thaw)
+				if err := <-saved; !errors.Is(err, ErrDeposed) {
+					t.Errorf("saved: %v", err)
+				}
+				if cause := context.Cause(zombie.Context()); !errors.Is(cause, ErrDeposed) {
+					t.Errorf("the term ended by %v", cause)
+				}
+				if err := zombie.Finish(t.Context()); !errors.Is(err, ErrDeposed) {
+					t.Errorf("finished: %v", err)
+				}
+				zombie.Abandon(t.Context())
+				if s, err := candidate(server.Client("c"), "c").Status(t.Context()); err != nil || s.Leader != "b" || s.Epoch != 2 || s.Phase != Running || s.Checkpoint != len("theirs") {
+					t.Errorf("%+v, %v", s, err)
+				}
+				mustFinish(t, next)
+			})
+		})
+	}
+}
+
+func TestADarkControlPlaneMakesNobodyDeclareTheLeaderDead(t *testing.T) {
+	for _, dark := range []time.Duration{8 * time.Second, 12 * time.Second, time.Minute, time.Hour} {
+		t.Run(dark.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				from := time.Now().Add(20 * time.Second)
+				blackout := func(faketable.Call) faketable.Fault {
+					since := time.Since(from)
+					return map[bool]faketable.Fault{true: faketable.LostRequest}[since >= 0 && since < dark]
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				leader := server.Client("a")
+				leader.SetFault(blackout)
+				a := candidate(leader, "a")
+				term := standFor(t, a, time.Second)
+				if err := term.Begin(t.Context(), faketable.RunID(1)); err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				for _, name := range []string{"b", "c", "d"} {
+					observer := server.Client(name)
+					observer.SetFault(blackout)
+					wg.Go(func() {
+						if won := stand(ctx, candidate(observer, name)); won != nil {
+							t.Errorf("%s took over with epoch %d", name, won.Epoch)
+							won.Abandon(t.Context())
+						}
+					})
+				}
+				time.Sleep(time.Until(from)) // they watch for most of a lease already
+				time.Sleep(dark)
+				if survives := dark < 10*time.Second; survives != (term.Context().Err() == nil) && dark != 12*time.Second {
+					t.Errorf("after %v of darkness the term ended by %v", dark, context.Cause(term.Context()))
+				}
+				if term.Context().Err() != nil {
+					// The leader looks again, as a distributor does, once a beat.
+					term = standFor(t, a, 10*time.Second)
+					if term.Resume == nil || term.Resume.Run != faketable.RunID(1) {
+						t.Errorf("resume %v", term.Resume)
+					}
+				}
+				time.Sleep(time.Minute)
+				if term.Context().Err() != nil {
+					t.Error(context.Cause(term.Context()))
+				}
+				cancel()
+				wg.Wait()
+				mustFinish(t, term)
+			})
+		})
+	}
+}
+
+func TestTimeWithoutReadsDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, err := Options{Instance: "x"}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		at := func(etag storage.ETag, seconds float64) row.Version[electionRow] {
+			sent := begin.Add(time.Duration(seconds * float64(time.Second)))
+			return row.Version[electionRow]{ETag: etag, Sent: sent, Received: sent.Add(10 * time.Millisecond)}
+		}
+		for name, reads := range map[string]struct {
+			times []float64
+			alive bool
+		}{
+			"looked at every beat for lease + margin": {[]float64{0, 5, 10, 15, 20, 23.01}, false},
+			"the last look was sent before that":      {[]float64{0, 5, 10, 15, 20, 22.99}, true},
+			"as far apart as two beats":               {[]float64{0, 9.99, 19.98, 29.97}, false},
+			"one gap of more":                         {[]float64{0, 5, 10, 20.1, 25}, true},
+			"the gap was long ago":                    {[]float64{0, 10.1, 15, 20, 25, 30, 33.2}, false},
+			"two looks only":                          {[]float64{0, 3600}, true},
+		} {
+			var w row.Watch
+			alive := true
+			for _, s := range reads.times {
+				v := at("v1", s)
+				alive = w.Look(v.ETag, v.Sent, v.Received, o.times())
+			}
+			if alive != reads.alive {
+				t.Errorf("%s: alive %v", name, alive)
+			}
+			if v := at("v2", reads.times[len(reads.times)-1]+1); !w.Look(v.ETag, v.Sent, v.Received, o.times()) {
+				t.Errorf("%s: dead right after a beat", name)
+			}
+		}
+	})
+}
+
+func TestAnObserverWithShorterTimesGivesTheLeaderItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		slow := New(server.Client("a"), "city", Options{Instance: "a", Beat: 20 * time.Second})
+		term := standFor(t, slow, time.Second)
+		quick := New(server.Client("b"), "city", Options{Instance: "b", Beat: time.Second})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if won := stand(ctx, quick); won != nil {
+			t.Errorf("deposed a leader that beats every 20 s")
+			won.Abandon(t.Context())
+		}
+		mustFinish(t, term)
+	})
+}
+
+func TestAnEarlierProcessOfTheSameNameIsNotTakenForOneself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		killed := server.Client("a")
+		old := standFor(t, candidate(killed, "a"), time.Second)
+		killed.Dies()
+		began := time.Now()
+		again := standFor(t, candidate(server.Client("a again"), "a"), time.Minute)
+		if waited := time.Since(began); waited < 23*time.Second {
+			t.Errorf("took the row after %v", waited)
+		}
+		<-old.Context().Done()
+		mustFinish(t, again)
+		<-old.done
+	})
+}

@@ -1,0 +1,247 @@
+package election
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+func TestALeaderWhoseTrustEndedWritesNothingMoreEvenIfNobodyTookOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("a")
+		term := standFor(t, candidate(client, "a"), time.Second)
+		// As after a stop: the time is over, and the alarm has not rung yet.
+		term.alarm.Stop()
+		term.mu.Lock()
+		term.trustEnds = time.Now()
+		term.mu.Unlock()
+		before := client.Writes(electionKey)
+		if err := term.Save(t.Context(), []byte("x")); !errors.Is(err, ErrTrustEnded) {
+			t.Errorf("saved: %v", err)
+		}
+		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
+			t.Errorf("ended by %v", cause)
+		}
+		<-term.done
+		if n := client.Writes(electionKey) - before; n != 0 {
+			t.Errorf("%d writes", n)
+		}
+	})
+}
+
+func TestFinishWithTheTermsOwnContextStillWaitsForTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("a")
+		term := standFor(t, candidate(client, "a"), time.Second)
+		ctx, cancel := context.WithTimeout(term.Context(), time.Minute)
+		defer cancel()
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Fail: true, Code: storage.Auth} })
+		for range 20 {
+			if err := term.Finish(ctx); !storage.Is(err, storage.Auth) {
+				t.Fatalf("finished with %v", err)
+			}
+		}
+		client.SetFault(faketable.FaultOn("write", electionKey, client.Writes(electionKey)+1, faketable.LostAnswer))
+		if err := term.Finish(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
+			t.Errorf("phase %v", got)
+		}
+		next := standFor(t, candidate(server.Client("b"), "b"), 2*time.Minute)
+		next.Abandon(next.Context())
+		if err := next.Finish(t.Context()); !errors.Is(err, ErrTermOver) {
+			t.Errorf("finished what was abandoned: %v", err)
+		}
+		if got := server.Rows[electionKey].Properties["Leader"]; got != "" {
+			t.Errorf("leader %v", got)
+		}
+	})
+}
+
+func TestABeatAnsweredAfterTrustEndedDoesNotRestoreIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("a")
+		e := candidate(client, "a")
+		term := standFor(t, e, time.Second)
+		if err := term.Begin(t.Context(), faketable.RunID(3)); err != nil {
+			t.Fatal(err)
+		}
+		// Every beat lands, no answer and no reading back comes through.
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Hang: true, Act: true} })
+		began := time.Now()
+		<-term.Context().Done()
+		if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTrustEnded) {
+			t.Errorf("ended by %v", cause)
+		}
+		if held := time.Since(began); held > 17*time.Second {
+			t.Errorf("trusted for %v", held)
+		}
+		client.SetFault(nil)
+		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrDeposed) {
+			t.Errorf("saved: %v", err)
+		}
+		if term.renew(time.Now()) || term.Trusted() {
+			t.Error("trust came back")
+		}
+		// The same process claims its row again at once, with another epoch.
+		again := standFor(t, e, time.Second)
+		if again.Epoch != 2 || again.Resume == nil || again.Resume.Run != faketable.RunID(3) {
+			t.Errorf("epoch %d, resume %v", again.Epoch, again.Resume)
+		}
+		mustFinish(t, again)
+	})
+}
+
+func TestAbandonHandsOverAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin bool
+		fault faketable.Fault
+	}{"in mid-run": {true, faketable.Fault{}}, "before a run": {false, faketable.Fault{}}, "answer lost": {true, faketable.LostAnswer}, "request lost": {true, faketable.LostRequest}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				client := server.Client("a")
+				term := standFor(t, candidate(client, "a"), time.Second)
+				if c.begin {
+					if err := term.Begin(t.Context(), faketable.RunID(1)); err != nil {
+						t.Fatal(err)
+					}
+					mustSave(t, term, "so far")
+				}
+				client.SetFault(faketable.FaultOn("write", electionKey, client.Writes(electionKey)+1, c.fault))
+				term.Abandon(t.Context())
+				if cause := context.Cause(term.Context()); !errors.Is(cause, ErrTermOver) {
+					t.Errorf("ended by %v", cause)
+				}
+				if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
+					t.Errorf("saved after it: %v", err)
+				}
+				next, _, err := candidate(server.Client("b"), "b").Try(t.Context())
+				if err != nil || next == nil {
+					t.Fatalf("not at once: %v", err)
+				}
+				if next.Epoch != 2 || (next.Resume != nil) != c.begin || c.begin && string(next.Resume.Checkpoint) != "so far" {
+					t.Errorf("epoch %d, resume %+v", next.Epoch, next.Resume)
+				}
+				mustFinish(t, next)
+			})
+		})
+	}
+}
+
+func TestAbandonThatCannotBeWrittenEndsTheTermWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("a")
+		term := standFor(t, candidate(client, "a"), time.Second)
+		client.Dies()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		term.Abandon(ctx)
+		if took := time.Since(began); took != 3*time.Second || term.Context().Err() == nil {
+			t.Errorf("after %v: %v", took, context.Cause(term.Context()))
+		}
+	})
+}
+
+func TestFinishIsAmbiguousSafeAndMayBeCalledAgain(t *testing.T) {
+	for name, f := range map[string]faketable.Fault{"nothing lost": {}, "answer lost": faketable.LostAnswer, "request lost": faketable.LostRequest, "late": faketable.LandsLate(20 * time.Millisecond)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				client := server.Client("a")
+				term := standFor(t, candidate(client, "a"), time.Second)
+				client.SetFault(faketable.FaultOn("write", electionKey, 2, f))
+				mustFinish(t, term)
+				mustFinish(t, term)
+				if got := server.Rows[electionKey].Properties["Phase"]; got != string(Idle) {
+					t.Errorf("phase %v", got)
+				}
+				if err := term.Begin(t.Context(), faketable.RunID(1)); !errors.Is(err, ErrTermOver) {
+					t.Errorf("began after the end: %v", err)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("a")
+		term := standFor(t, candidate(client, "a"), time.Second)
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.Fault{Fail: true, Code: storage.Auth} })
+		if err := term.Finish(t.Context()); !storage.Is(err, storage.Auth) || !errors.Is(context.Cause(term.Context()), ErrTermOver) {
+			t.Errorf("%v, and the term ended by %v", err, context.Cause(term.Context()))
+		}
+		if err := term.Save(t.Context(), nil); !errors.Is(err, ErrTermOver) {
+			t.Errorf("saved after Finish: %v", err)
+		}
+		client.SetFault(nil)
+		mustFinish(t, term)
+	})
+}
+
+func TestACheckpointMayShrinkAndGrowAndMustFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("a")
+		e := candidate(client, "a")
+		term := standFor(t, e, time.Second)
+		if err := term.Begin(t.Context(), codec.RunID{}); err == nil {
+			t.Error("began a run without id")
+		}
+		if err := term.Begin(t.Context(), faketable.RunID(1)); err != nil {
+			t.Fatal(err)
+		}
+		r := electionRowOf(client, "city", time.Second)
+		for _, size := range []int{1, checkpointPart, checkpointPart + 1, MaxCheckpoint, 3, 0, 2 * checkpointPart} {
+			want := bytes.Repeat([]byte{byte(size), 1}, size/2+1)[:size]
+			if err := term.Save(t.Context(), want); err != nil {
+				t.Fatal(err)
+			}
+			clear(want) // Save keeps its own
+			v, err := r.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := v.Value.checkpoint; len(got) != size || size > 0 && got[0] != byte(size) {
+				t.Errorf("%d bytes of %d", len(got), size)
+			}
+		}
+		if err := term.Save(t.Context(), make([]byte, MaxCheckpoint+1)); !errors.Is(err, ErrCheckpointTooLarge) || term.Context().Err() != nil {
+			t.Errorf("%v, and the term ended by %v", err, context.Cause(term.Context()))
+		}
+		// A beat sends none of it again.
+		time.Sleep(6 * time.Second)
+		last := client.Sent()[len(client.Sent())-1].Write
+		if last.Mode != storage.Merge || len(last.Entity.Properties) != 3 {
+			t.Errorf("a beat writes %v", last.Entity.Properties)
+		}
+		mustFinish(t, term)
+	})
+}
+
+func TestASlowBeatDoesNotPutOffTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("a")
+		client.SetLatency(func(faketable.Call) time.Duration { return 4 * time.Second })
+		term := standFor(t, candidate(client, "a"), 10*time.Second)
+		time.Sleep(time.Minute)
+		mustFinish(t, term)
+		history := server.Written()
+		for i, e := range history[1:] {
+			if gap := e.Modified.Sub(history[i].Modified); gap > 5*time.Second {
+				t.Errorf("%v between two beats", gap)
+			}
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package ledger
+
+import (
+	"fmt"
+
+	"github.com/queuepump/queuepump/codec"
+)
+
+// hand is what was begun of a segment and is neither recorded nor ended (P3.4). It
+// belongs to an unbroken row of this process's own epochs: when another owner
+// was there it is forgotten, and what is said later by an epoch from before is not
+// about what is in hand now. Within such a row a task is marked once at most, because
+// who finds it in hand does not begin it.
+type hand struct {
+	runs    map[codec.RunID]nspans
+	foreign map[string]bool
+}
+
+// Begun says of the tasks of a delivery what is to be done with each.
+type Begun struct {
+	Fresh    codec.NSet // to be started; now in hand
+	Recorded codec.NSet // duplicates of what is done, or in quarantine
+	InHand   codec.NSet // begun by another delivery, whose outcome is not recorded yet
+}
+
+// Begin asks what is to be done with the tasks of a delivery and takes the fresh ones in
+// hand, until they are recorded by Commit or given back by End. A task in quarantine is
+// fresh again if its generation is above the recorded one (P4.4). It is ErrFenced if the segment
+// is not fenced under the epoch, and ErrLedgerFull if a fresh task could not be recorded.
+func (l *Ledger) Begin(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet) (Begun, error) {
+	return l.begins(segment, epoch, run, generation, ns, true)
+}
+
+// BeginClosed is Begin for tasks of a closed run that had tasks in quarantine: only those of which
+// the ledger still says so are fresh; the others are done.
+func (l *Ledger) BeginClosed(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet) (Begun, error) {
+	return l.begins(segment, epoch, run, generation, ns, false)
+}
+
+func (l *Ledger) begins(segment uint32, epoch uint64, run codec.RunID, generation uint32, ns codec.NSet, live bool) (Begun, error) {
+	s, err := l.segment(segment)
+	if err != nil {
+		return Begun{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.fencedAs(epoch) {
+		return Begun{}, fencedOff(segment, fmt.Sprintf("it is not fenced under epoch %d", epoch))
+	}
+	if !l.options.Record {
+		return Begun{Fresh: ns}, nil
+	}
+	book, marks := s.image.runs[run], s.hand.runs[run]
+	if book == nil && !live {
+		return Begun{Recorded: ns}, nil // its last task in quarantine was done or dropped
+	}
+	recorded, rest := book.divide(ns, generation)
+	var inHand, fresh nspans
+	for _, sp := range rest {
+		marks.divide(sp.from, sp.to, &inHand, &fresh)
+	}
+	if err := s.room(run, book, fresh); err != nil {
+		return Begun{}, err
+	}
+	if len(fresh) > 0 {
+		if s.hand.runs == nil {
+			s.hand.runs = map[codec.RunID]nspans{}
+		}
+		for _, sp := range fresh {
+			marks = marks.add(sp.from, sp.to)
+		}
+		s.hand.runs[run] = marks
+	}
+	if len(recorded) == 0 && len(inHand) == 0 {
+		return Begun{Fresh: ns}, nil
+	}
+	return Begun{Fresh: fresh.set(), Recorded: recorded.set(), InHand: inHand.set()}, nil
+}
+
+// room reports whether what is to be begun can be recorded later.
+func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	if book == nil && len(s.hand.runs[run]) == 0 {
+		runs := s.image.live()
+		for id := range s.hand.runs {
+			if s.image.runs[id] == nil {
+				runs++
+			}
+		}
+		if runs >= maxLiveRuns {
+			return tooManyRuns(s.number, run)
+		}
+	}
+	if s.image.booked <= bookedSoft {
+		return nil
+	}
+	for _, sp := range fresh {
+		for index := sp.from >> chunkBits; index <= (sp.to-1)>>chunkBits; index++ {
+			if book == nil || book.chunks[index] == nil && index > book.floor>>chunkBits {
+				return tooScattered(s.number, run)
+			}
+		}
+	}
+	return nil
+}
+
+func tooManyRuns(segment uint32, run codec.RunID) error {
+	return fmt.Errorf("segment %d, run %s: %w: %d runs are all that it may have, and tasks of further runs wait until others have ended; end runs that nobody continues with: distributor runs end RUN", segment, run, ErrTooManyRuns, maxLiveRuns)
+}
+
+func tooScattered(segment uint32, run codec.RunID) error {
+	return fmt.Errorf("segment %d, run %s: %w: what is done of it is too scattered to be kept; let what was begun before be finished first, or use more segments", segment, run, ErrLedgerFull)
+}
+
+// End takes tasks out of hand that will not be recorded now: they failed, were not
+// finished, or are handed back. epoch is that of their Begin; when another owner was there
+// since, it does nothing.
+func (l *Ledger) End(segment uint32, epoch uint64, run codec.RunID, ns codec.NSet) {
+	if s, err := l.segment(segment); err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.end(epoch, run, ns)
+	}
+}
+
+// mine reports whether an epoch is one of the unbroken row of this process's.
+func (s *ledgerSegment) mine(epoch uint64) bool {
+	return s.since != 0 && epoch >= s.since && epoch <= s.epoch
+}
+
+func (s *ledgerSegment) end(epoch uint64, run codec.RunID, ns codec.NSet) {
+	marks := s.hand.runs[run]
+	if len(marks) == 0 || !s.mine(epoch) {
+		return
+	}
+	for from, to := range ns.Spans() {
+		marks = marks.remove(from, to)
+	}
+	if len(marks) == 0 {
+		delete(s.hand.runs, run)
+		return
+	}
+	s.hand.runs[run] = marks
+}

@@ -1,0 +1,323 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// RunProgress is how many tasks of a run are recorded, for each segment.
+type RunProgress struct {
+	Done, Quarantined []uint64
+}
+
+// ReadProgress reads how far some runs of a workload are: a query for each 64
+// segments, of a small column. A run that nothing is recorded of, or that was pruned, is not
+// in it; of one that was closed with tasks in quarantine there are only those. Segments whose heads are
+// damaged are counted as 0 and named in the error, which
+// comes with the others' progress; without progress nothing could be read. It is no snapshot of all
+// segments, but of each of them, and the number of tasks done gets no less while a run is live.
+// Each run takes 16 bytes a segment; for all that live see [ReadSums].
+func ReadProgress(ctx context.Context, t storage.Table, workload string, segments int, wanted ...codec.RunID) (map[codec.RunID]*RunProgress, error) {
+	runs := map[codec.RunID]*RunProgress{}
+	of := func(id codec.RunID) *RunProgress {
+		p := runs[id]
+		if p == nil && slices.Contains(wanted, id) {
+			p = &RunProgress{Done: make([]uint64, segments), Quarantined: make([]uint64, segments)}
+			runs[id] = p
+		}
+		return p
+	}
+	damage, err := readCountsOf(ctx, t, workload, segments, func(segment int, c *headCounts) {
+		_ = readRunCounts(c.counts, func(id codec.RunID, done, quarantined uint64) {
+			if p := of(id); p != nil {
+				p.Done[segment], p.Quarantined[segment] = done, quarantined
+			}
+		})
+		for _, r := range c.rests {
+			if p := of(r.run); p != nil {
+				p.Quarantined[segment] = r.quarantined
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return runs, errors.Join(damage...)
+}
+
+// Sums is what the ledger has of all live runs.
+type Sums struct {
+	Runs map[codec.RunID]workload.RunSum
+	// Use is that of the segment nearest to a bound.
+	Use Use
+}
+
+// ReadSums is ReadProgress for every live run. It adds up while it reads, so a run takes some fifty bytes, however
+// many segments there are.
+func ReadSums(ctx context.Context, t storage.Table, workloadName string, segments int) (*Sums, error) {
+	sums := &Sums{Runs: map[codec.RunID]workload.RunSum{}}
+	damage, err := readCountsOf(ctx, t, workloadName, segments, func(segment int, c *headCounts) {
+		use := Use{Segment: uint32(segment), Pages: c.pages, Bytes: int(c.booked)}
+		_ = readRunCounts(c.counts, func(id codec.RunID, done, quarantined uint64) {
+			use.Runs++
+			s := sums.Runs[id]
+			s.Done, s.Quarantined = s.Done+done, s.Quarantined+quarantined
+			s.Print += workload.PrintOfSegment(segment, done+quarantined)
+			sums.Runs[id] = s
+		})
+		if use.Fullest() > sums.Use.Fullest() {
+			sums.Use = use
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sums, errors.Join(damage...)
+}
+
+// headCounts is what the small columns of a head say.
+type headCounts struct {
+	counts []byte // they can be read
+	rests  []restCount
+	pages  int
+	booked uint64
+}
+
+// readCountsOf visits the small columns of all heads, in order; damage names those that cannot be read.
+func readCountsOf(ctx context.Context, t storage.Table, workload string, segments int, visit func(segment int, c *headCounts)) (damage []error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	for first := 0; first < segments; first += PartitionSegments {
+		count := min(PartitionSegments, segments-first)
+		rows, err := headRows(ctx, t, Partition(workload, first/PartitionSegments), row.FormatProperty, countsProperty, restsProperty, pagesProperty, bookedProperty)
+		if err != nil {
+			return nil, fmt.Errorf("reading the progress of %s: %w", workload, err)
+		}
+		for segment := first; segment < first+count; segment++ {
+			e, is := rows[headKey(uint32(segment))]
+			if !is {
+				continue
+			}
+			f := &row.Fields{Props: e.Properties}
+			c := row.ReadFormat(f, readHeadCounts)
+			if f.Err != nil {
+				damage = append(damage, row.Damaged(t, e.Partition, e.Row, f.Err))
+				continue
+			}
+			visit(segment, &c)
+		}
+	}
+	return damage, nil
+}
+
+func readHeadCounts(f *row.Fields) headCounts {
+	c := headCounts{counts: f.Binary(countsProperty), booked: f.Count(bookedProperty)}
+	if err := readRunCounts(c.counts, func(codec.RunID, uint64, uint64) {}); err != nil {
+		f.Fail(countsProperty, err.Error())
+	}
+	var err error
+	if c.rests, err = readRests(f.Binary(restsProperty)); err != nil {
+		f.Fail(restsProperty, err.Error())
+	}
+	_, pages, err := readDirectory(f.Binary(pagesProperty))
+	if err != nil {
+		f.Fail(pagesProperty, err.Error())
+	}
+	c.pages = len(pages)
+	return c
+}
+
+// headRows reads all heads of a partition; only some properties, or all if none is named.
+func headRows(ctx context.Context, t storage.Table, partition string, properties ...string) (map[string]storage.Entity, error) {
+	found, err := row.MustFind(ctx, t, storage.Query{Partition: partition, From: headPrefix, To: headPrefix + "~", Select: properties}, -1)
+	rows := make(map[string]storage.Entity, len(found))
+	for _, e := range found {
+		rows[e.Row] = e
+	}
+	return rows, err
+}
+
+// SegmentRecord is everything that is recorded of one segment, as it was at one moment.
+type SegmentRecord struct {
+	Segment uint32
+	// Epoch is under which the segment was fenced last, 0: never. Owner is by whom: an
+	// instance, # and a random number.
+	Epoch uint64
+	Owner string
+
+	image *image
+}
+
+// Done reports whether a task is recorded as done.
+func (r *SegmentRecord) Done(run codec.RunID, n uint64) bool { return r.standing(run, n) == done }
+
+// Settled reports whether a task is recorded, as done or as being in quarantine.
+func (r *SegmentRecord) Settled(run codec.RunID, n uint64) bool {
+	return r.standing(run, n) != unsettled
+}
+
+func (r *SegmentRecord) standing(run codec.RunID, n uint64) standing {
+	b := r.image.runs[run]
+	if b == nil {
+		return unsettled
+	}
+	low := uint32(n & (chunkSize - 1))
+	what, _ := b.run(n>>chunkBits, low, low+1, 0)
+	return what
+}
+
+// Counts says how many tasks of a run are done, and how many in quarantine.
+func (r *SegmentRecord) Counts(run codec.RunID) (done, quarantined uint64) {
+	if b := r.image.runs[run]; b != nil {
+		return b.done, b.quarantined
+	}
+	return 0, 0
+}
+
+// Rests gives the runs of which only what is in quarantine is kept, because they are closed, sorted.
+func (r *SegmentRecord) Rests() (runs []codec.RunID) {
+	for _, rest := range r.image.head.rests {
+		runs = append(runs, rest.run)
+	}
+	return runs
+}
+
+// Runs gives the runs of which something is recorded, sorted.
+func (r *SegmentRecord) Runs() []codec.RunID { return sortedRuns(r.image.runs) }
+
+// Unsettled yields, in ascending order, the spans from <= n < to of the tasks below
+// sealed of a run that are neither done nor in quarantine.
+func (r *SegmentRecord) Unsettled(run codec.RunID, sealed uint64) iter.Seq2[uint64, uint64] {
+	return func(yield func(from, to uint64) bool) {
+		var open nspans
+		b := r.image.runs[run]
+		if b == nil {
+			if sealed > 0 {
+				yield(0, sealed)
+			}
+			return
+		}
+		b.walk(min(b.floor, sealed), sealed, 0, func(index uint64, low, end uint32, what standing) {
+			if what == unsettled {
+				open = open.add(absolute(index, low), absolute(index, end))
+			}
+		})
+		for _, sp := range open {
+			if !yield(sp.from, sp.to) {
+				return
+			}
+		}
+	}
+}
+
+// Quarantined yields the tasks of a run that stand in quarantine, in ascending order,
+// each with the generation with which it was put there.
+func (r *SegmentRecord) Quarantined(run codec.RunID) iter.Seq2[uint64, uint32] {
+	return func(yield func(n uint64, generation uint32) bool) {
+		b := r.image.runs[run]
+		if b == nil {
+			return
+		}
+		for _, index := range sortedIndexes(b.chunks) {
+			c := b.chunks[index]
+			for low := c.nextPoison(0, chunkSize); low < chunkSize; low = c.nextPoison(low+1, chunkSize) {
+				generation, _ := c.quarantined(low)
+				if !yield(absolute(index, low), generation) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// State is the reducer's state as its Store gave it; nil: there is none.
+func (r *SegmentRecord) State() []byte { return r.image.raw }
+
+// readRecordTries is how often a segment is read again because its owner was
+// replacing pages meanwhile.
+const readRecordTries = 8
+
+// ReadRecord reads what is recorded of each segment of a workload, in order; of one that
+// was never fenced the record is empty. It owns nothing and disturbs nobody. A damaged
+// segment is an error that names the row ([row.ErrCorrupt]), and the next one follows; any other
+// error is the last.
+func ReadRecord(ctx context.Context, t storage.Table, workload string, segments int) iter.Seq2[*SegmentRecord, error] {
+	return func(yield func(*SegmentRecord, error) bool) {
+		// As the owner reads it, without ever fencing.
+		l := &Ledger{table: t, workload: workload, draw: row.DrawOf(t)}
+		for first := 0; first < segments; first += PartitionSegments {
+			numbers := make([]uint32, min(PartitionSegments, segments-first))
+			for i := range numbers {
+				numbers[i] = uint32(first + i)
+			}
+			read, err := l.readHeadsFor(ctx, numbers)
+			for _, segment := range numbers {
+				var r *SegmentRecord
+				if err == nil {
+					r, err = l.readRecord(ctx, segment, read[segment])
+				}
+				if !yield(r, err) || err != nil && !errors.Is(err, row.ErrCorrupt) {
+					return
+				}
+				err = nil
+			}
+		}
+	}
+}
+
+func (l *Ledger) readHeadsFor(ctx context.Context, segments []uint32) (map[uint32]headRead, error) {
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	read, err := l.readHeads(ctx, l.Partition(segments[0]), segments)
+	if storage.Is(err, storage.Missing) { // nor is anything recorded
+		read, err = map[uint32]headRead{}, nil
+		for _, segment := range segments {
+			read[segment] = headRead{head: &ledgerHead{}}
+		}
+	}
+	return read, err
+}
+
+func (l *Ledger) readRecord(ctx context.Context, segment uint32, r headRead) (*SegmentRecord, error) {
+	for try := 1; ; try++ {
+		if r.err != nil {
+			return nil, r.err
+		}
+		m, err := l.loadFor(ctx, segment, r.head)
+		if err == nil {
+			return &SegmentRecord{Segment: segment, Epoch: m.head.epoch, Owner: m.head.owner, image: m}, nil
+		}
+		if !errors.Is(err, row.ErrCorrupt) {
+			return nil, err
+		}
+		// A page may be gone because there is another head by now.
+		read, readErr := l.readHeadsFor(ctx, []uint32{segment})
+		if readErr != nil {
+			return nil, readErr
+		}
+		now := read[segment]
+		if now.head != nil && now.head.etag == r.head.etag || try == readRecordTries {
+			return nil, err
+		}
+		r = now
+	}
+}
+
+func (l *Ledger) loadFor(ctx context.Context, segment uint32, h *ledgerHead) (*image, error) {
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	return l.load(ctx, segment, h)
+}
+
+func sortedIndexes(chunks map[uint64]*chunk) []uint64 {
+	return slices.Sorted(maps.Keys(chunks))
+}

@@ -1,0 +1,158 @@
+package ledger
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// A1: a run that only has quarantine left costs its segment a few bytes and no slot.
+func TestOfAClosedRunOnlyWhatIsInQuarantineStaysAndCountsAsNoLiveRun(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+		a.mustFence(1, 5, 6)
+		a.mustCommit(
+			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 50), Quarantined: ns(50, 52)}, Entry{Segment: 6, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 9)},
+			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 3)},
+		)
+		if err := a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(2)})
+		sums, err := ReadSums(t.Context(), a.table, "city", 128)
+		if err != nil || len(sums.Runs) != 1 || sums.Use.Runs != 1 {
+			t.Errorf("%+v, %v", sums, err)
+		}
+		progress, err := ReadProgress(t.Context(), a.table, "city", 128, faketable.RunID(1))
+		if err != nil || progress[faketable.RunID(1)].Quarantined[5] != 2 {
+			t.Errorf("%v, %v", progress, err)
+		}
+		// The next owner, too, knows which tasks may come back, and with which generation.
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		b.mustFence(2, 5, 6)
+		begin := func(segment uint32, generation uint32, tasks codec.NSet) [3]string {
+			got, err := b.BeginClosed(segment, 2, faketable.RunID(1), generation, tasks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return [3]string{got.Fresh.String(), got.Recorded.String(), got.InHand.String()}
+		}
+		want(t, "as it was put there", begin(5, 0, ns(50, 52)), [3]string{"", ns(50, 52).String(), ""})
+		want(t, "redriven", begin(5, 1, ns(49, 51)), [3]string{ns(50, 51).String(), ns(49, 50).String(), ""})
+		want(t, "redriven twice", begin(5, 1, ns(50, 51)), [3]string{"", "", ns(50, 51).String()})
+		want(t, "where nothing is left", begin(6, 1, ns(3, 4)), [3]string{"", ns(3, 4).String(), ""})
+		b.mustCommit(Entry{Segment: 5, Epoch: 2, Run: faketable.RunID(1), Generation: 1, Done: ns(50, 51)})
+		want(t, "of two one is left", begin(5, 2, ns(50, 52)), [3]string{ns(51, 52).String(), ns(50, 51).String(), ""})
+		b.mustCommit(Entry{Segment: 5, Epoch: 2, Run: faketable.RunID(1), Generation: 2, Done: ns(51, 52)})
+		want(t, "it is gone by itself", recordOf(t, a.table, 5).Runs(), []codec.RunID{faketable.RunID(2)})
+		want(t, "a late copy", begin(5, 2, ns(50, 52)), [3]string{"", ns(50, 52).String(), ""})
+	})
+}
+
+func TestOfARunThatIsOverNothingStays(t *testing.T) {
+	table := newMemTable()
+	a := openBook(t, table, "a")
+	a.mustFence(1, 5)
+	a.mustCommit(
+		Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5), Quarantined: ns(5, 7)},
+		Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(2), Done: ns(0, 5), Quarantined: ns(9, 10)},
+	)
+	if err := errors.Join(a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}), a.Prune(t.Context(), nil, faketable.RunID(1), faketable.RunID(2))); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "what is left", len(recordOf(t, table, 5).Runs()), 0)
+}
+
+// A program of before writes a head without the rests: they are live runs again, and nothing is lost.
+func TestARestThatAProgramOfBeforeWroteOverIsALiveRunAgain(t *testing.T) {
+	table := newMemTable()
+	a := openBook(t, table, "a")
+	a.mustFence(1, 5)
+	a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5), Quarantined: ns(5, 7)})
+	before := table.rows["city.ledger.00/head.0005"].Properties
+	if err := a.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}); err != nil {
+		t.Fatal(err)
+	}
+	e := table.rows["city.ledger.00/head.0005"]
+	e.Properties = maps.Clone(e.Properties)
+	delete(e.Properties, restsProperty)
+	e.Properties[countsProperty] = before[countsProperty]
+	table.rows["city.ledger.00/head.0005"] = e
+	b := openBook(t, table, "b")
+	b.mustFence(2, 5)
+	want(t, "live", b.LiveRuns(), []codec.RunID{faketable.RunID(1)})
+	if err := b.Prune(t.Context(), []codec.RunID{faketable.RunID(1)}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "live", len(b.LiveRuns()), 0)
+	want(t, "rests", recordOf(t, table, 5).Rests(), []codec.RunID{faketable.RunID(1)})
+}
+
+// What a segment cannot keep as rests stays live until the oldest have gone.
+func TestRestsAreBoundedAndTheOldestGoFirst(t *testing.T) {
+	table := newMemTable()
+	a := openBook(t, table, "a")
+	a.mustFence(1, 7)
+	id := func(i int) codec.RunID { return codec.RunID{byte(i >> 8), byte(i), 1} }
+	var closed []codec.RunID
+	for i := range restsMost + 5 {
+		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: id(i), Quarantined: ns(0, 1)})
+		closed = append(closed, id(i))
+		if i%500 == 499 || i == restsMost+4 {
+			if err := a.Prune(t.Context(), closed); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want(t, "live", len(a.LiveRuns()), 5)
+	hour := uint64(time.Now().Unix() / 3600)
+	aged, crowded := a.OldRests(hour - 1)
+	want(t, "aged and crowded", [2]int{len(aged), len(crowded)}, [2]int{0, restsMost / 2})
+	aged, _ = a.OldRests(hour + 2)
+	want(t, "aged", len(aged), restsMost)
+	if err := errors.Join(a.Prune(t.Context(), nil, crowded...), a.Prune(t.Context(), closed)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "live", len(a.LiveRuns()), 0)
+	b := openBook(t, table, "b")
+	b.mustFence(2, 7)
+	want(t, "rests", len(recordOf(t, table, 7).Rests()), restsMost/2+5)
+}
+
+// A2: what all live runs have done is summed up while it is read.
+func TestSumsOfManyRunsTakeNoMemoryForTheirSegments(t *testing.T) {
+	table := newMemTable()
+	a := openBook(t, table, "a")
+	var all []uint32
+	for s := range uint32(128) {
+		all = append(all, s)
+	}
+	a.mustFence(1, all...)
+	const runs = 100
+	for i := range byte(runs) {
+		var entries []Entry
+		for _, s := range all {
+			entries = append(entries, Entry{Segment: s, Epoch: 1, Run: faketable.RunID(i + 1), Done: ns(0, uint64(s)+1)})
+		}
+		a.mustCommit(entries...)
+	}
+	sums, err := ReadSums(t.Context(), table, "city", 128)
+	if err != nil || len(sums.Runs) != runs {
+		t.Fatal(len(sums.Runs), err)
+	}
+	settled := make([]uint64, 128)
+	for s := range settled {
+		settled[s] = uint64(s) + 1
+	}
+	want(t, "one of them", sums.Runs[faketable.RunID(7)], workload.RunSum{Done: 128 * 129 / 2, Print: workload.PrintOf(settled)})
+	settled[3], settled[4] = settled[3]+1, settled[4]-1
+	if workload.PrintOf(settled) == sums.Runs[faketable.RunID(7)].Print {
+		t.Error("numbers that are divided differently look the same")
+	}
+}

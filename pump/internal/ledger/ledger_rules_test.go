@@ -1,0 +1,516 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Each test here is a rule of P3 or P4 (pump/DESIGN.md), or the failure that one is there for.
+
+func TestP32AnOldOwnerRecordsNothingAfterTheNextOnesFence(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		a.mustFence(1, 7)
+		a.begin(7, 1, faketable.RunID(1), 0, ns(0, 10))
+		b.mustFence(2, 7) // before its first get, and so before anything of a's can be delivered to it
+		want(t, "b begins", b.begin(7, 2, faketable.RunID(1), 0, ns(0, 10)), [3]string{"0-9", "", ""})
+		if err := a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10)}); !errors.Is(err, ErrFenced) {
+			t.Errorf("a recorded what b has in hand: %v", err)
+		}
+		if a.Fenced(7, 1) || !b.Fenced(7, 2) {
+			t.Error("fenced: a", a.Fenced(7, 1), "b", b.Fenced(7, 2))
+		}
+		if _, err := a.Begin(7, 1, faketable.RunID(1), 0, ns(10, 11)); !errors.Is(err, ErrFenced) {
+			t.Errorf("a begins: %v", err)
+		}
+		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: faketable.RunID(1), Done: ns(0, 10)})
+	})
+}
+
+func TestP32AnEpochIsNeverWrittenOverAForeignOneAtOrAboveIt(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		b.mustFence(5, 7)
+		for _, epoch := range []uint64{1, 4, 5} {
+			fenced, err := fenceAll(t.Context(), a, append(holdsOf(epoch, 7), holdsOf(1, 8+uint32(epoch))...))
+			if !errors.Is(err, ErrFenced) || !slices.Equal(fenced, []uint32{8 + uint32(epoch)}) {
+				t.Errorf("epoch %d: fenced %v, %v", epoch, fenced, err)
+			}
+		}
+		if r := recordOf(t, b.table, 7); r.Epoch != 5 || !strings.HasPrefix(r.Owner, "b#") {
+			t.Errorf("the head says %d of %s", r.Epoch, r.Owner)
+		}
+		b.mustCommit(Entry{Segment: 7, Epoch: 5, Run: faketable.RunID(1), Done: ns(0, 1)}) // its ETag is still good
+		a.mustFence(6, 7)
+	})
+}
+
+func TestP32AFenceThatLosesTheRaceReadsAndFencesAgain(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		a.mustFence(1, 7, 8)
+		// b's fence is under way while a commits.
+		i := sim.Inject(azsim.Rule{Instance: "b", Operations: []string{"Batch"}, Fault: azsim.DelayBefore, Delay: time.Second, First: 1})
+		fenced := make(chan error)
+		go func() {
+			_, err := fenceAll(t.Context(), b, holdsOf(2, 7, 8))
+			fenced <- err
+		}()
+		time.Sleep(500 * time.Millisecond)
+		a.mustCommit(Entry{Segment: 8, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10)})
+		if err := <-fenced; err != nil || i.Hits() != 1 {
+			t.Fatal(err, i)
+		}
+		want(t, "what a recorded meanwhile", b.begin(8, 2, faketable.RunID(1), 0, ns(0, 11)), [3]string{"10", "0-9", ""})
+	})
+}
+
+func TestP34CopiesCutDifferentlyDoNotRunTwice(t *testing.T) {
+	// Copies {0} and {0,1} reaching one healthy owner ran twice.
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+		a.mustFence(1, 7)
+		want(t, "{0}", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 1)), [3]string{"0", "", ""})
+		want(t, "{0,1}", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 2)), [3]string{"1", "", "0"})
+		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 1)})
+		want(t, "{0,1} again", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 2)), [3]string{"", "0", "1"})
+		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(1, 2)})
+		want(t, "{0,1} at last", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 2)), [3]string{"", "0-1", ""})
+	})
+}
+
+func TestP34AForeignMessageDoesNotRunTwice(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+		a.mustFence(1, 7)
+		ask := func(id string, wantRecorded, wantInHand bool) {
+			t.Helper()
+			recorded, inHand, err := a.BeginForeign(7, 1, id, false)
+			if recorded != wantRecorded || inHand != wantInHand || err != nil {
+				t.Errorf("%s: recorded %v, in hand %v, %v", id, recorded, inHand, err)
+			}
+		}
+		ask("q/1", false, false)
+		ask("q/1", false, true)
+		a.EndForeign(7, 1, "q/1")
+		ask("q/1", false, false)
+		a.mustCommit(Entry{Segment: 7, Epoch: 1, Foreign: "q/1"})
+		ask("q/1", true, false)
+		ask("q/2", false, false)
+	})
+}
+
+func TestP35AValueComputedBeforeIsNeverWrittenOverTheNewETag(t *testing.T) {
+	// A retry loop that wrote it erased the other owner's record: lost.
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		a.mustFence(1, 7)
+		a.begin(7, 1, faketable.RunID(1), 0, ns(0, 5))
+		b.mustFence(2, 7)
+		b.mustCommit(Entry{Segment: 7, Epoch: 2, Run: faketable.RunID(1), Done: ns(5, 10)})
+		if err := a.commit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)}); !errors.Is(err, ErrFenced) {
+			t.Error(err)
+		}
+		r := recordOf(t, b.table, 7)
+		if r.Epoch != 2 || r.Done(faketable.RunID(1), 0) || !r.Done(faketable.RunID(1), 5) || !r.Done(faketable.RunID(1), 9) {
+			t.Errorf("epoch %d; 0 done: %v, 5 done: %v", r.Epoch, r.Done(faketable.RunID(1), 0), r.Done(faketable.RunID(1), 5))
+		}
+	})
+}
+
+// lateTable keeps transactions back that it has not answered: they land when the test says so.
+type lateTable struct {
+	*memTable
+	keep  int // so many of the next ones
+	late  [][]storage.Write
+	after func() // is called once one was kept back
+}
+
+func (l *lateTable) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
+	if l.keep == 0 {
+		return l.memTable.Transact(ctx, writes)
+	}
+	l.keep--
+	l.late = append(l.late, writes)
+	if l.after != nil {
+		l.after()
+	}
+	return nil, problem(storage.MaybeDone, -1, "kept back")
+}
+
+// land lets the first that was kept back arrive, and reports whether it had an effect.
+func (l *lateTable) land() bool {
+	writes := l.late[0]
+	l.late = l.late[1:]
+	_, err := l.memTable.Transact(context.Background(), writes)
+	return err == nil
+}
+
+func TestP35ACommitGivenUpThatLandsLateIsAdopted(t *testing.T) {
+	// Its caller gave up, and nobody knew; then it lands, and the next commit runs into it.
+	table := &lateTable{memTable: newMemTable(), keep: 0}
+	a := openBook(t, table, "a", withSums)
+	a.mustFence(1, 7, 8)
+	a.begin(7, 1, faketable.RunID(1), 0, ns(0, 5))
+	ctx, cancel := context.WithCancel(t.Context())
+	table.keep, table.after = 1, cancel
+	late := &Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5), Contributions: sums(0, 5)}
+	a.Commit(ctx, []*Entry{late})
+	if late.Err == nil || errors.Is(late.Err, ErrFenced) {
+		t.Fatal(late.Err)
+	}
+	want(t, "meanwhile", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 5)), [3]string{"", "", "0-4"})
+	if !table.land() {
+		t.Fatal("it did not land")
+	}
+	late.Err = nil
+	a.mustCommit(
+		*late,
+		Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(5, 6), Contributions: sums(5, 6)},
+		Entry{Segment: 8, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 1), Contributions: sums(0, 1)},
+	)
+	want(t, "recorded", a.begin(7, 1, faketable.RunID(1), 0, ns(0, 7)), [3]string{"6", "0-5", ""})
+	want(t, "state", string(recordOf(t, table, 7).State()), "6 tasks, 15")
+}
+
+func TestP35ACommitGivenUpHasNoEffectOnceAnotherOneHas(t *testing.T) {
+	table := &lateTable{memTable: newMemTable()}
+	a := openBook(t, table, "a", withSums)
+	a.mustFence(1, 7)
+	ctx, cancel := context.WithCancel(t.Context())
+	table.keep, table.after = 1, cancel
+	a.Commit(ctx, []*Entry{{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5), Contributions: sums(0, 5)}})
+	a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(3, 7), Contributions: sums(3, 7)})
+	if table.land() {
+		t.Error("the older one landed over the newer")
+	}
+	want(t, "state", string(recordOf(t, table, 7).State()), "4 tasks, 18")
+}
+
+func TestAFenceThatLandsAfterItWasGivenUpIsAdopted(t *testing.T) {
+	table := &lateTable{memTable: newMemTable()}
+	a := openBook(t, table, "a")
+	a.mustFence(1, 3, 4)
+	a.begin(3, 1, faketable.RunID(1), 0, ns(0, 10))
+	ctx, cancel := context.WithCancel(t.Context())
+	table.keep, table.after = 1, cancel
+	fenced, err := fenceAll(ctx, a, holdsOf(5, 3, 4, 9))
+	if len(fenced) > 0 || err == nil || errors.Is(err, ErrFenced) || strings.Count(err.Error(), "fencing") != 1 {
+		t.Fatalf("%v, %v", fenced, err)
+	}
+	if _, err := a.Begin(3, 5, faketable.RunID(1), 0, ns(0, 1)); !errors.Is(err, ErrFenced) {
+		t.Errorf("begun before it is known to be fenced: %v", err)
+	}
+	if !table.land() {
+		t.Fatal("it did not land")
+	}
+	// Results of the former hold run into it, and nobody else was there.
+	a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)})
+	before := table.transactions
+	a.mustFence(5, 3, 4, 9)
+	want(t, "writes", table.transactions-before, 0)
+	want(t, "begin", a.begin(3, 5, faketable.RunID(1), 0, ns(0, 11)), [3]string{"10", "0-4", "5-9"})
+	a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: faketable.RunID(1), Done: ns(5, 10)}, Entry{Segment: 9, Epoch: 5, Run: faketable.RunID(1), Done: ns(0, 1)})
+	if r := recordOf(t, table, 3); r.Epoch != 5 {
+		t.Errorf("epoch %d", r.Epoch)
+	}
+}
+
+func TestP35AfterAnAmbiguousAnswerTheSameBytesGoAgain(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		seen := &recorder{Table: faketable.OverTheWire(t, sim, "a")}
+		a := openBook(t, seen, "a")
+		a.mustFence(1, 7, 8)
+		seen.sent = nil
+		sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.FailBefore, First: 1})
+		sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.Answer, Skip: 1, First: 1, RetryAfter: time.Second})
+		sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, Skip: 2, First: 1})
+		a.mustCommit(Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)}, Entry{Segment: 8, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)})
+		if len(seen.sent) != 4 || slices.ContainsFunc(seen.sent, func(s string) bool { return s != seen.sent[0] }) {
+			t.Errorf("%d transactions:\n%s", len(seen.sent), strings.Join(seen.sent, "\n"))
+		}
+	})
+}
+
+// recorder notes the transactions that are sent.
+type recorder struct {
+	storage.Table
+	sent []string
+}
+
+func (r *recorder) Transact(ctx context.Context, writes []storage.Write) ([]storage.ETag, error) {
+	r.sent = append(r.sent, fmt.Sprint(writes)) // maps are printed in order
+	return r.Table.Transact(ctx, writes)
+}
+
+func TestP35ACommitThatLandedBeforeTheNextFenceIsKnownAsRecorded(t *testing.T) {
+	// Its answer was lost, and before it could be asked, another owner had fenced.
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		a.mustFence(1, 7)
+		i := sim.Inject(azsim.Rule{Instance: "a", Operations: []string{"Batch"}, Fault: azsim.HangAfter, First: 1})
+		e := &Entry{Segment: 7, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)}
+		ended := make(chan struct{})
+		go func() {
+			a.Commit(t.Context(), []*Entry{e})
+			close(ended)
+		}()
+		time.Sleep(time.Second)
+		b.mustFence(2, 7)
+		<-ended
+		if e.Err != nil || i.Hits() != 1 {
+			t.Errorf("%v, %v", e.Err, i)
+		}
+		if a.Fenced(7, 1) {
+			t.Error("a is still fenced")
+		}
+		want(t, "b begins", b.begin(7, 2, faketable.RunID(1), 0, ns(0, 6)), [3]string{"5", "0-4", ""})
+	})
+}
+
+func TestP36SixtyFourSegmentsAreOneTransactionAndNoRead(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+		var all []uint32
+		for s := range uint32(64) {
+			all = append(all, s)
+		}
+		a.mustFence(1, all...)
+		before := requests(sim)
+		for round := range uint64(3) {
+			var entries []Entry
+			for _, s := range all {
+				entries = append(entries, Entry{Segment: s, Epoch: 1, Run: faketable.RunID(1), Done: ns(round*1600, (round+1)*1600)})
+			}
+			a.mustCommit(entries...)
+		}
+		want(t, "requests", requests(sim)-before, 3)
+	})
+}
+
+func requests(sim *azsim.Sim) int { return int(sim.Stats().Count("", "")) }
+
+func TestP36TheSegmentThatWasLostIsDroppedAndTheOthersAreSentAgain(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		a.mustFence(1, 5, 6, 7, 8, 9)
+		b.mustFence(2, 7, 9)
+		var entries []*Entry
+		for s := uint32(5); s < 10; s++ {
+			entries = append(entries, &Entry{Segment: s, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)})
+		}
+		a.Commit(t.Context(), entries)
+		for _, e := range entries {
+			lost := e.Segment == 7 || e.Segment == 9
+			if errors.Is(e.Err, ErrFenced) != lost || !lost && e.Err != nil {
+				t.Errorf("segment %d: %v", e.Segment, e.Err)
+			}
+			if r := recordOf(t, a.table, e.Segment); r.Done(faketable.RunID(1), 4) == lost {
+				t.Errorf("segment %d is recorded: %v", e.Segment, !lost)
+			}
+		}
+	})
+}
+
+func TestP37AClosedRunIsPrunedAndItsCountsGo(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		table := faketable.OverTheWire(t, sim, "a")
+		a := openBook(t, table, "a")
+		a.mustFence(1, 5, 70)
+		var scattered codec.NSet
+		for n := range uint64(40) {
+			scattered.AddRange(n*chunkSize, n*chunkSize+1)
+		}
+		a.mustCommit(
+			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 100)}, Entry{Segment: 70, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 7), Quarantined: ns(7, 9)},
+			Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(2), Done: scattered},
+		)
+		progress, err := ReadProgress(t.Context(), table, "city", 128, faketable.RunID(1), faketable.RunID(2))
+		if err != nil || len(progress) != 2 {
+			t.Fatalf("%v, %v", progress, err)
+		}
+		p := progress[faketable.RunID(1)]
+		want(t, "done and in quarantine", [4]uint64{p.Done[5], p.Done[70], p.Quarantined[70], progress[faketable.RunID(2)].Done[5]}, [4]uint64{100, 7, 2, 40})
+		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(1), faketable.RunID(2)})
+		if err := a.Prune(t.Context(), []codec.RunID{faketable.RunID(2), faketable.RunID(9)}); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "live", a.LiveRuns(), []codec.RunID{faketable.RunID(1)})
+		progress, err = ReadProgress(t.Context(), table, "city", 128, faketable.RunID(1), faketable.RunID(2))
+		if err != nil || len(progress) != 1 {
+			t.Fatalf("%v, %v", progress, err)
+		}
+		if r := recordOf(t, table, 5); len(r.image.layout.all()) != 1 || !r.Done(faketable.RunID(1), 99) {
+			t.Errorf("%d records are left", len(r.image.layout.all()))
+		}
+		// The next owner sees nothing of it either.
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
+		b.mustFence(2, 5)
+		want(t, "live", b.LiveRuns(), []codec.RunID{faketable.RunID(1)})
+	})
+}
+
+func TestP37OnlyASealedRunIsClosed(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := workload.NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
+		if err := runs.Create(t.Context(), workload.Run{ID: faketable.RunID(1)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := runs.Close(t.Context(), faketable.RunID(1)); !errors.Is(err, workload.ErrRunState) {
+			t.Errorf("an open run: %v", err)
+		}
+		if err := runs.Seal(t.Context(), faketable.RunID(1), []uint64{3, 4}); err != nil {
+			t.Fatal(err)
+		}
+		i := sim.Inject(azsim.Rule{Operations: []string{"Batch"}, Fault: azsim.AnswerLost, First: 1})
+		for range 2 {
+			if err := runs.Close(t.Context(), faketable.RunID(1)); err != nil {
+				t.Error(err)
+			}
+		}
+		run, err := runs.Get(t.Context(), faketable.RunID(1))
+		if err != nil || run.State != workload.RunClosed || run.Tasks != 7 || i.Hits() != 1 {
+			t.Errorf("%+v, %v, %v", run, err, i)
+		}
+		if err := runs.Close(t.Context(), faketable.RunID(2)); !errors.Is(err, workload.ErrNoRun) {
+			t.Errorf("no run: %v", err)
+		}
+		if err := runs.Create(t.Context(), workload.Run{ID: faketable.RunID(3)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(runs.Break(t.Context(), faketable.RunID(3), "why"), runs.Close(t.Context(), faketable.RunID(3))); !errors.Is(err, workload.ErrRunState) {
+			t.Errorf("a broken run: %v", err)
+		}
+	})
+}
+
+func TestP44ARedrivenTaskIsDoneAndNotDroppedAsADuplicate(t *testing.T) {
+	// A redriven task that keeps its identity and is recorded as done was dropped: lost.
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+		a.mustFence(1, 5)
+		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 3), Quarantined: ns(3, 5)})
+		want(t, "a copy of what stands in quarantine", a.begin(5, 1, faketable.RunID(1), 0, ns(2, 6)), [3]string{"5", "2-4", ""})
+		want(t, "redriven", a.begin(5, 1, faketable.RunID(1), 1, ns(2, 5)), [3]string{"3-4", "2", ""})
+		want(t, "redriven, a copy", a.begin(5, 1, faketable.RunID(1), 1, ns(3, 4)), [3]string{"", "", "3"})
+		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Generation: 1, Done: ns(3, 4), Quarantined: ns(4, 5)})
+		want(t, "again", a.begin(5, 1, faketable.RunID(1), 1, ns(3, 5)), [3]string{"", "3-4", ""})
+		want(t, "redriven once more", a.begin(5, 1, faketable.RunID(1), 2, ns(3, 5)), [3]string{"4", "3", ""})
+		r := recordOf(t, a.table, 5)
+		finished, quarantined := r.Counts(faketable.RunID(1))
+		want(t, "counts", [2]uint64{finished, quarantined}, [2]uint64{4, 1})
+		for n, generation := range r.Quarantined(faketable.RunID(1)) {
+			want(t, "in quarantine", [2]uint64{n, uint64(generation)}, [2]uint64{4, 1})
+		}
+	})
+}
+
+func TestResultsOutliveTrust(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withSums)
+		a.mustFence(1, 5, 6)
+		a.begin(5, 1, faketable.RunID(1), 0, ns(0, 20))
+		a.begin(6, 1, faketable.RunID(1), 0, ns(0, 10))
+		// Trust is over: the holds ended. Ten handlers had finished, the others were ended.
+		a.Drop([]uint32{5, 6})
+		if _, err := a.Begin(5, 1, faketable.RunID(1), 0, ns(20, 21)); !errors.Is(err, ErrFenced) || a.Fenced(5, 1) {
+			t.Error("something begins in a segment that was dropped")
+		}
+		a.End(5, 1, faketable.RunID(1), ns(10, 20))
+		// The head is still this process's, so what is finished can be recorded even now.
+		a.mustCommit(Entry{Segment: 6, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)})
+		// It claims again: nobody was there in between.
+		a.mustFence(4, 5, 6)
+		want(t, "under the new fence", a.begin(5, 4, faketable.RunID(1), 0, ns(0, 20)), [3]string{"10-19", "", "0-9"})
+		want(t, "recorded", a.begin(6, 4, faketable.RunID(1), 0, ns(0, 10)), [3]string{"", "0-9", ""})
+		a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)})
+		want(t, "recorded", a.begin(5, 4, faketable.RunID(1), 0, ns(0, 20)), [3]string{"", "0-9", "10-19"})
+		want(t, "states", string(recordOf(t, a.table, 5).State())+"; "+string(recordOf(t, a.table, 6).State()), "10 tasks, 45; 10 tasks, 45")
+		// And once more, but this time another owner was there.
+		a.Drop([]uint32{5})
+		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b", withSums)
+		b.mustFence(5, 5)
+		a.mustFence(6, 5)
+		if err := a.commit(Entry{Segment: 5, Epoch: 4, Run: faketable.RunID(1), Done: ns(10, 20)}); !errors.Is(err, ErrFenced) {
+			t.Errorf("results from before another owner: %v", err)
+		}
+		want(t, "after it", a.begin(5, 6, faketable.RunID(1), 0, ns(0, 20)), [3]string{"10-19", "0-9", ""})
+		a.End(5, 4, faketable.RunID(1), ns(10, 20)) // late, of the hold from before
+		want(t, "still in hand", a.begin(5, 6, faketable.RunID(1), 0, ns(10, 20)), [3]string{"", "", "10-19"})
+	})
+}
+
+func TestFencingAgainUnderTheSameEpochIsFree(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a")
+		a.mustFence(3, 5, 6, 70)
+		before := requests(sim)
+		a.mustFence(3, 5, 6, 70)
+		want(t, "requests", requests(sim)-before, 0)
+		if fenced, err := fenceAll(t.Context(), a, holdsOf(2, 5)); !errors.Is(err, ErrFenced) || len(fenced) > 0 || !a.Fenced(5, 3) {
+			t.Errorf("an older hold: %v, %v", fenced, err)
+		}
+		a.Drop([]uint32{5})
+		a.mustFence(3, 5)
+		a.mustCommit(Entry{Segment: 5, Epoch: 3, Run: faketable.RunID(1), Done: ns(0, 1)})
+	})
+}
+
+func TestWithoutARecordEveryContributionCounts(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		a := openBook(t, faketable.OverTheWire(t, sim, "a"), "a", withSums, func(o *Options) { o.Record = false })
+		a.mustFence(1, 5)
+		for range 2 {
+			want(t, "begin", a.begin(5, 1, faketable.RunID(1), 0, ns(0, 10)), [3]string{"0-9", "", ""})
+			a.mustCommit(Entry{Segment: 5, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)}, Entry{Segment: 5, Epoch: 1, Foreign: "q/1", Contributions: sums(100, 101)})
+		}
+		r := recordOf(t, a.table, 5)
+		want(t, "state", string(r.State()), "22 tasks, 290")
+		want(t, "runs", len(r.Runs()), 0)
+	})
+}
+
+// sumState is the state of a simple reducer: how many tasks, and the sum of their numbers.
+type sumState struct{}
+
+type sumOf struct{ tasks, sum int }
+
+func (sumState) Load(stored []byte) (any, error) {
+	s := &sumOf{}
+	if stored == nil {
+		return s, nil
+	}
+	_, err := fmt.Sscanf(string(stored), "%d tasks, %d", &s.tasks, &s.sum)
+	return s, err
+}
+
+func (sumState) Fold(state, contribution any) {
+	s := state.(*sumOf)
+	s.tasks++
+	s.sum += contribution.(int)
+}
+
+func (sumState) Store(state any) ([]byte, error) {
+	s := state.(*sumOf)
+	return fmt.Appendf(nil, "%d tasks, %d", s.tasks, s.sum), nil
+}
+
+func withSums(o *Options) { o.State = sumState{} }
+
+func sums(from, to uint64) (list []Contribution) {
+	for n := from; n < to; n++ {
+		list = append(list, Contribution{n, int(n)})
+	}
+	return list
+}

@@ -1,0 +1,283 @@
+package processtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// hangingChild takes one task, leaves a mark, and waits until whoever started it is gone.
+func hangingChild(mark string) string {
+	return fmt.Sprintf(`sh -c 'read -r task; echo "$task" >>%s; cat >/dev/null'`, mark)
+}
+
+func exists(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Size() > 0
+}
+
+// TestWhatAKilledProcessorHadIsDoneByAnother: kill -9 in mid-work, and after
+// its visibility ends everything is handled.
+func TestWhatAKilledProcessorHadIsDoneByAnother(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	w := newWorld(t, 2, 2)
+	writeTasks(t, w.path("tasks.jsonl"), n)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "10").succeeds()
+
+	mark := w.path("mark")
+	victim := start(t, "processor", "run", "--config", w.config, "--exec", hangingChild(mark), "--children", "4", "--visibility", "3s")
+	victim.until("its children have tasks", func() bool { return exists(mark) })
+	victim.kill()
+
+	out := w.path("done.jsonl")
+	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "6s").succeeds()
+	requireEachOnceNamed(t, readDone(t, out), n)
+}
+
+// slowPuts makes a distribution take long enough to be killed in the middle.
+func (w *world) slowPuts(d time.Duration) *azsim.Injection {
+	return w.sim.Inject(azsim.Rule{Operations: []string{"PutMessage"}, Fault: azsim.DelayBefore, Delay: d})
+}
+
+// distributors are two that share a workload, one of them leading.
+type distributors struct {
+	leader, other *process
+}
+
+// readAhead is more than a distributor reads ahead of what it sends: lines of a
+// 250th of it make a checkpoint stand in the middle of the source, not at its end.
+const readAhead = 512 << 10
+
+// leaderRate bounds how many tasks a second the first leader reads, so that what a test does in the midst of
+// its run finds it there on a machine that has stood still for seconds, too.
+const leaderRate = "500"
+
+// startDistributors starts two on the same tasks and waits until the first leads and has sent some. Their
+// lease is so long that who leads does not lose it on a machine that is busy for seconds.
+func startDistributors(t *testing.T, w *world, tasks, checkpointEvery string) distributors {
+	t.Helper()
+	args := []string{"run", "--config", w.config, "--every", "1h", "--beat", "500ms", "--lease", "10s", "--checkpoint-every", checkpointEvery, "--input", tasks, "--key", "city", "--pack", "5", "--json"}
+	a := start(t, "distributor", append(slices.Clone(args), "--max-rate", leaderRate)...)
+	a.says("msg=leading")
+	b := start(t, "distributor", args...)
+	a.until("it has sent some", func() bool { return w.sim.Stats().Count("", "PutMessage") > 100 })
+	return distributors{a, b}
+}
+
+// untilCheckpoint waits until the leader has saved how far it came: a
+// checkpoint without a cursor and with all counters at zero has a byte for each
+// segment and five more.
+func (ds distributors) untilCheckpoint(t *testing.T, w *world) {
+	t.Helper()
+	account, err := azure.Open(azure.Options{ConnectionString: w.server.ConnectionString("account1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := account.Table(cluster.TableName)
+	workload, err := workload.Load(t.Context(), table, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	election := election.New(table, "test", election.Options{Instance: "observer"})
+	ds.leader.until("a checkpoint is saved", func() bool {
+		st, err := election.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Checkpoint > workload.Map.Segments+8
+	})
+}
+
+// otherFinishes waits until the other has taken over and made the distribution, and stops it.
+func (ds distributors) otherFinishes(t *testing.T) (s sent) {
+	t.Helper()
+	ds.other.says("msg=leading")
+	ds.other.until("its distribution is done", func() bool { return strings.Contains(ds.other.out.String(), "\n") })
+	ds.other.summary(&s)
+	ds.other.signal(syscall.SIGTERM)
+	ds.other.succeeds()
+	return s
+}
+
+// TestAKilledLeadersRunIsContinuedFromItsCheckpoint: kill -9 of the leading
+// distributor; another goes on, every task keeps one identity (P2.1), and the
+// set of handled tasks is complete.
+func TestAKilledLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	const n = 10_000
+	w := newWorld(t, 2, 2)
+	tasks := w.path("tasks.jsonl")
+	writeTasksOf(t, tasks, n, readAhead/250)
+	slow := w.slowPuts(200 * time.Millisecond)
+	ds := startDistributors(t, w, tasks, "100ms")
+	ds.untilCheckpoint(t, w)
+	ds.leader.kill()
+	slow.Remove()
+	s := ds.otherFinishes(t)
+	if !s.Resumed || s.Tasks != n {
+		t.Errorf("the other's summary: %+v", s)
+	}
+	if s.Envelopes >= n/5 {
+		t.Errorf("the other sent %d messages: it began anew", s.Envelopes)
+	}
+
+	out := w.path("done.jsonl")
+	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "2s").succeeds()
+	handled := readDone(t, out)
+	requireEachOnceNamed(t, handled, n)
+	for _, d := range handled {
+		if d.Run != s.Run {
+			t.Fatalf("a task of run %s, want only %s", d.Run, s.Run)
+		}
+	}
+}
+
+// TestALeaderKilledBeforeItsFirstCheckpointIsContinuedFromTheStart, as the same run.
+func TestALeaderKilledBeforeItsFirstCheckpointIsContinuedFromTheStart(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	w := newWorld(t, 2, 2)
+	tasks := w.path("tasks.jsonl")
+	writeTasks(t, tasks, n)
+	slow := w.slowPuts(20 * time.Millisecond)
+	ds := startDistributors(t, w, tasks, "1h")
+	ds.leader.kill()
+	slow.Remove()
+	s := ds.otherFinishes(t)
+	if !s.Resumed || s.Tasks != n || s.Envelopes < n/5 {
+		t.Errorf("the other's summary: %+v", s)
+	}
+	out := w.path("done.jsonl")
+	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "2s").succeeds()
+	if duplicates := requireEachOnceNamed(t, readDone(t, out), n); duplicates < 100 {
+		t.Errorf("%d duplicates: what the dead leader sent is missing", duplicates)
+	}
+}
+
+// TestAChangedSourceIsRefused as P2.3 says: continued on it, tasks would
+// change their identities without a sign.
+func TestAChangedSourceIsRefused(t *testing.T) {
+	t.Parallel()
+	const n = 10_000
+	w := newWorld(t, 2, 2)
+	tasks := w.path("tasks.jsonl")
+	writeTasksOf(t, tasks, n, readAhead/250)
+	changed := w.path("changed.jsonl")
+	writeText(t, changed, `{"city":"Bern","n":-1}`+"\n"+readText(t, tasks))
+	slow := w.slowPuts(200 * time.Millisecond)
+	ds := startDistributors(t, w, tasks, "100ms")
+	ds.untilCheckpoint(t, w)
+	ds.leader.kill()
+	// At once and whole: the other may open it as soon as the lease ends.
+	if err := os.Rename(changed, tasks); err != nil {
+		t.Fatal(err)
+	}
+	slow.Remove()
+	ds.other.says("the source is not the one that the run was begun with")
+	// The next run is a new one, of the file as it is now.
+	ds.other.until("a new run is done", func() bool {
+		return strings.Contains(ds.other.out.String(), fmt.Sprintf(`"tasks":%d`, n+1))
+	})
+	ds.other.signal(syscall.SIGTERM)
+	ds.other.succeeds()
+}
+
+// TestStoppingGivesBackWhatWasNotStarted: another processor has it at once,
+// and not when the visibility ends.
+func TestStoppingGivesBackWhatWasNotStarted(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	w := newWorld(t, 1, 1)
+	writeTasks(t, w.path("tasks.jsonl"), n)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city", "--pack", "1").succeeds()
+	mark := w.path("mark")
+	first := start(t, "processor", "run", "--config", w.config, "--exec", hangingChild(mark), "--children", "2", "--visibility", "1h", "--grace", "200ms")
+	first.until("its children have tasks", func() bool { return exists(mark) })
+	first.signal(syscall.SIGTERM)
+	first.succeeds()
+
+	out := w.path("done.jsonl")
+	start(t, "processor", "run", "--config", w.config, "--out", out, "--until-idle", "1s").succeeds()
+	handled := readDone(t, out)
+	requireEachOnceNamed(t, handled, n)
+	for _, d := range handled {
+		if d.Attempt != 1 {
+			t.Errorf("stopping cost task %s an attempt", d.identity())
+		}
+	}
+}
+
+func TestASecondSignalEndsAtOnceWithItsChildren(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1)
+	writeTasks(t, w.path("tasks.jsonl"), 10)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	pids := w.path("pids")
+	p := start(t, "processor", "run", "--config", w.config, "--exec-each", fmt.Sprintf(`sh -c 'echo $$ >>%s; exec sleep 600'`, pids), "--children", "1", "--grace", "10m")
+	p.until("its child runs", func() bool { return exists(pids) })
+	p.signal(syscall.SIGINT)
+	p.says("msg=") // whatever: the log is there
+	for ended, deadline := false, time.Now().Add(patience); !ended && time.Now().Before(deadline); {
+		p.signal(syscall.SIGINT) // those within an instant of the first count as one with it
+		select {
+		case <-p.done:
+			ended = true
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if code := p.wait(); code != 130 {
+		t.Errorf("exit status %d", code)
+	}
+	text, err := os.ReadFile(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(text), &pid); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("its child lives on")
+		}
+	}
+}
+
+// zombie: dead, but not waited for, where nobody adopts orphans.
+func zombie(pid int) bool {
+	stat, _ := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "stat"))
+	return strings.Contains(string(stat), ") Z ")
+}
+
+func TestAnInterruptedDistributionSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 1)
+	tasks := w.path("tasks.jsonl")
+	const n = 200_000 // far more than wait in memory, a message each
+	writeTasks(t, tasks, n)
+	w.slowPuts(100 * time.Millisecond)
+	d := start(t, "distributor", "run", "--config", w.config, "--input", tasks, "--key", "city", "--pack", "1", "--json", "--grace", "100ms")
+	d.until("it has sent some", func() bool { return w.sim.Stats().Count("", "PutMessage") > 20 })
+	d.signal(syscall.SIGTERM)
+	if code := d.wait(); code != 143 {
+		t.Errorf("exit status %d", code)
+	}
+	var s sent
+	d.summary(&s)
+	if s.Envelopes < 20 || s.Tasks < s.Envelopes || s.Tasks >= n {
+		t.Errorf("the summary of what was sent: %+v", s)
+	}
+	d.says("running the command again is a new run, which sends everything again")
+}

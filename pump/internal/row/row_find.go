@@ -1,0 +1,73 @@
+package row
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// MustReadOrCreate is MustRead for who is about to write: a table that is not
+// there is made.
+func (r Row[T]) MustReadOrCreate(ctx context.Context) (Version[T], error) {
+	v, err := r.MustRead(ctx)
+	if storage.Is(err, storage.Missing) {
+		if err = createTable(ctx, r.Table); err == nil {
+			v, err = r.MustRead(ctx)
+		}
+	}
+	return v, err
+}
+
+// PageSize is how many rows are read at once, to be counted, looked through or removed: a page of a query.
+const PageSize = 1000
+
+// MustFind gives the first rows of a query, at most `most`, trying until there
+// is an answer or patience is over. Without the table there are none.
+func MustFind(ctx context.Context, t storage.Table, q storage.Query, most int) ([]storage.Entity, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		found, err := findRows(ctx, t, q, most)
+		switch {
+		case storage.Is(err, storage.Missing):
+			return nil, nil
+		case err == nil || ctx.Err() != nil || !MayRetry(err):
+			return found, err
+		}
+		DrawOf(t).Pause(ctx, q.Partition, attempt, RequestTimeout/5, err)
+	}
+}
+
+func findRows(ctx context.Context, t storage.Table, q storage.Query, most int) ([]storage.Entity, error) {
+	// A query is a request for each page of a thousand.
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+most/1000)*RequestTimeout)
+	defer cancel()
+	var found []storage.Entity
+	for e, err := range t.Query(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		if found = append(found, e); len(found) == most {
+			break
+		}
+	}
+	return found, nil
+}
+
+// createTable waits for an older table of that name to be gone (about 40 s).
+func createTable(ctx context.Context, t storage.Table) error {
+	for attempt := 1; ; attempt++ {
+		call, cancel := context.WithTimeout(ctx, RequestTimeout)
+		err := t.Create(call)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !MayRetry(err) && !storage.Is(err, storage.Missing) {
+			return fmt.Errorf("creating table %s: %w", t.Name(), err)
+		}
+		DrawOf(t).Pause(ctx, t.Name(), attempt, RequestTimeout/5, err)
+	}
+}

@@ -1,0 +1,62 @@
+package row
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Insist makes a request about something that may be made twice until it is answered.
+func Insist(ctx context.Context, t storage.Table, object string, request func(context.Context) error) error {
+	for attempt := 1; ; attempt++ {
+		call, cancel := context.WithTimeout(ctx, RequestTimeout)
+		err := request(call)
+		cancel()
+		if err == nil || ctx.Err() != nil || !MayRetry(err) {
+			return err
+		}
+		DrawOf(t).Pause(ctx, object, attempt, RequestTimeout/5, err)
+	}
+}
+
+// RemoveFound removes rows of one partition, as far as they are still of the version given. A
+// batch that fails keeps no other back.
+func RemoveFound(ctx context.Context, t storage.Table, rows []storage.Entity) error {
+	var errs []error
+	for batch := range slices.Chunk(rows, storage.MaxBatch) {
+		writes := make([]storage.Write, len(batch))
+		for i, e := range batch {
+			writes[i] = storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: e.Partition, Row: e.Row, ETag: e.ETag}}
+		}
+		errs = append(errs, RemoveAll(ctx, t, writes))
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveAll makes removals together, or, if one of them keeps the others back, each by itself.
+// That a row is gone, or another version by now, is no error.
+func RemoveAll(ctx context.Context, t storage.Table, writes []storage.Write) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	err := Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) error {
+		_, err := t.Transact(ctx, writes)
+		return err
+	})
+	if code := storage.CodeOf(err); err == nil || code != storage.Gone && code != storage.Precondition {
+		return err
+	}
+	var errs []error
+	for _, w := range writes {
+		err := Insist(ctx, t, writes[0].Entity.Partition, func(ctx context.Context) error {
+			_, err := t.Write(ctx, w)
+			return err
+		})
+		if !storage.Is(err, storage.Gone) && !storage.Is(err, storage.Precondition) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,32 @@
+package workload
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+func TestTheCountersOf16384SegmentsAreStoredWhateverTheirSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer().Client("a")
+		runs := NewRuns(server, "city")
+		for i, each := range []uint64{1, 1 << 20, 1 << 48} {
+			run := Run{ID: codec.RunID{byte(i + 1)}, Mode: "once", Fingerprint: "f", Instance: "d"}
+			if err := runs.Create(t.Context(), run); err != nil {
+				t.Fatal(err)
+			}
+			counts := slices.Repeat([]uint64{each}, shardmap.MaxSegments)
+			if err := runs.Seal(t.Context(), run.ID, counts); err != nil {
+				t.Fatal(err)
+			}
+			got, err := runs.Get(t.Context(), run.ID)
+			if err != nil || !slices.Equal(got.Sealed, counts) {
+				t.Errorf("%d tasks a segment: %d counts, %v", each, len(got.Sealed), err)
+			}
+		}
+	})
+}

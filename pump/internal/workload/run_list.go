@@ -1,0 +1,187 @@
+package workload
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// Run rows are found by id, and the ids are random, so their order says nothing;
+// nor can all be scanned for the newest, since they are never removed (one a
+// minute is half a million a year). So each run has a second row whose key
+// begins with its start time counted down, and the newest come first in key
+// order. That row never changes and says nothing but which run it is.
+
+const (
+	byTime = "t."
+	// afterByTime is the first key past all that begin with byTime ('.' < '~').
+	afterByTime = "t~"
+	lastMilli   = 9_999_999_999_999 // in the year 2286
+)
+
+func (r *Runs) timeKey(run Run) string {
+	milli := min(max(run.Started.UnixMilli(), 0), lastMilli)
+	return fmt.Sprintf("%s%013d.%s", byTime, lastMilli-milli, run.ID)
+}
+
+// note writes the row by time. Writing it again changes nothing, so an
+// ambiguous answer is simply followed by another attempt.
+func (r *Runs) note(ctx context.Context, run Run) error {
+	return row.Insist(ctx, r.table, r.partition(), func(ctx context.Context) error {
+		_, err := r.table.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+			Partition: r.partition(), Row: r.timeKey(run),
+			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Run": run.ID.String()},
+		}})
+		return err
+	})
+}
+
+// List gives up to limit runs, the last started first, by the clocks of the
+// instances that started them. It costs one request for the keys of each
+// thousand and one for each run, and gives up after a minute.
+func (r *Runs) List(ctx context.Context, limit int) ([]Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	var runs []Run
+	// More than once round only if rows by time were left without a run.
+	for from := byTime; len(runs) < limit; {
+		noted, err := r.mustFindNoted(ctx, from, limit-len(runs))
+		if err != nil {
+			return nil, fmt.Errorf("listing runs of %s: %w", r.workload, err)
+		}
+		if len(noted) == 0 {
+			break
+		}
+		for _, n := range noted {
+			run, err := r.Get(ctx, n.run)
+			if errors.Is(err, ErrNoRun) || err == nil && r.timeKey(run) != n.key {
+				// Left by a Create that did not get further, or that was made
+				// again at another time.
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, run)
+		}
+		from = noted[len(noted)-1].key + "-" // the first key after it
+	}
+	return runs, nil
+}
+
+// noted is a row by time.
+type noted struct {
+	key string
+	run codec.RunID
+}
+
+// mustFindNoted reads the first `limit` rows by time from a key on, until there
+// is an answer or ctx ends.
+func (r *Runs) mustFindNoted(ctx context.Context, from string, limit int) ([]noted, error) {
+	for attempt := 1; ; attempt++ {
+		found, err := r.findNoted(ctx, from, limit)
+		if err == nil || ctx.Err() != nil || !row.MayRetry(err) {
+			return found, err
+		}
+		row.DrawOf(r.table).Pause(ctx, r.partition(), attempt, row.RequestTimeout/5, err)
+	}
+}
+
+func (r *Runs) findNoted(ctx context.Context, from string, limit int) ([]noted, error) {
+	// A query is a request for each page of a thousand.
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(1+limit/1000)*row.RequestTimeout)
+	defer cancel()
+	var found []noted
+	q := storage.Query{Partition: r.partition(), From: from, To: afterByTime, Select: []string{"Run"}}
+	for e, err := range r.table.Query(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		f := &row.Fields{Props: e.Properties}
+		if found = append(found, noted{e.Row, f.Run("Run")}); f.Err != nil {
+			return nil, fmt.Errorf("row %s/%s: %w", e.Partition, e.Row, f.Err)
+		}
+		if len(found) == limit {
+			break
+		}
+	}
+	return found, nil
+}
+
+// Counts are stored as how many there are and then each one, all varints.
+
+func appendCounts(b []byte, counts []uint64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(counts)))
+	for _, n := range counts {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+func readCounts(b []byte) ([]uint64, error) {
+	n, size := binary.Uvarint(b)
+	// Every count takes a byte at least.
+	if size <= 0 || n < 1 || n > shardmap.MaxSegments || n > uint64(len(b)-size) {
+		return nil, errors.New("has no number of segments")
+	}
+	b = b[size:]
+	counts := make([]uint64, n)
+	for i := range counts {
+		if counts[i], size = binary.Uvarint(b); size <= 0 {
+			return nil, fmt.Errorf("ends in the count of segment %d", i)
+		}
+		b = b[size:]
+	}
+	if len(b) > 0 {
+		return nil, fmt.Errorf("has %d bytes after its last count", len(b))
+	}
+	return counts, nil
+}
+
+// Find gives the first runs by id, at most so many, whose ids begin with these lower-case hexadecimal
+// digits, whatever state they are in.
+func (r *Runs) Find(ctx context.Context, prefix string, most int) ([]codec.RunID, error) {
+	if prefix == "" || len(prefix) > 32 || strings.Trim(prefix, "0123456789abcdef") != "" {
+		return nil, fmt.Errorf("%q is no beginning of a run's id, which is of 0-9 and a-f", prefix)
+	}
+	q := storage.Query{Partition: r.partition(), From: prefix, To: prefix + "g", Select: []string{"State"}}
+	rows, err := row.MustFind(ctx, r.table, q, most)
+	if err != nil {
+		return nil, fmt.Errorf("looking for run %s: %w", prefix, err)
+	}
+	var found []codec.RunID
+	for _, e := range rows {
+		if id, err := codec.ParseRunID(e.Row); err == nil {
+			found = append(found, id)
+		}
+	}
+	return found, nil
+}
+
+// countedMost bounds how many runs are counted: a request for each thousand.
+const countedMost = 100_000
+
+// CountStates counts the runs by state, up to a hundred thousand; all says whether those were all. It
+// gives up after a minute.
+func (r *Runs) CountStates(ctx context.Context) (counts map[RunState]int, all bool, err error) {
+	// Of all keys of the partition only ids begin with a hexadecimal digit.
+	q := storage.Query{Partition: r.partition(), From: "0", To: "g", Select: []string{"State"}}
+	rows, err := row.MustFind(ctx, r.table, q, countedMost)
+	if err != nil {
+		return nil, false, fmt.Errorf("counting runs of %s: %w", r.workload, err)
+	}
+	counts = map[RunState]int{}
+	for _, e := range rows {
+		state, _ := e.Properties["State"].(string)
+		counts[RunState(state)]++
+	}
+	return counts, len(rows) < countedMost, nil
+}

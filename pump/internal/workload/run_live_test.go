@@ -1,0 +1,223 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+)
+
+// A18: a leader that was replaced, and does not know it yet, must not end the run that its
+// successor distributes.
+func TestADeposedLeaderNeitherBreaksNorSealsTheRunOfItsSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := NewRuns(faketable.NewServer().Client("me"), "city")
+		old, next := runs.By(7), runs.By(8)
+		id := faketable.RunID(1)
+		if err := old.Create(t.Context(), Run{ID: id, Mode: "every"}); err != nil {
+			t.Fatal(err)
+		}
+		if run, err := next.Take(t.Context(), id); err != nil || run.Epoch != 8 || run.State != RunOpen {
+			t.Fatalf("%+v, %v", run, err)
+		}
+		for what, err := range map[string]error{
+			"break": old.Break(t.Context(), id, "the source changed"), "seal": old.Seal(t.Context(), id, []uint64{1}),
+			"break by nobody": runs.Break(t.Context(), id, "x"), "beat": old.Beat(t.Context(), id, Pulse{Every: time.Second}),
+		} {
+			if !errors.Is(err, ErrRunState) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := old.Take(t.Context(), id); !errors.Is(err, ErrRunState) {
+			t.Errorf("taken back: %v", err)
+		}
+		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
+			t.Errorf("%+v, %v", run, err)
+		}
+		if err := errors.Join(next.Beat(t.Context(), id, Pulse{Every: time.Second}), next.Seal(t.Context(), id, []uint64{3})); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func liveRunsOf(t *testing.T, runs *Runs) map[codec.RunID]LiveRun {
+	t.Helper()
+	all, err := runs.Live(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID := map[codec.RunID]LiveRun{}
+	for _, l := range all {
+		byID[l.ID] = l
+	}
+	return byID
+}
+
+func TestWhatLivesIsListedWithEachChangeAndNoLonger(t *testing.T) {
+	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
+		runs := NewRuns(faketable.OverTheWire(t, sim, "a"), "city")
+		if all, err := runs.Live(t.Context()); err != nil || len(all) != 0 {
+			t.Fatalf("%v, %v", all, err)
+		}
+		if err := runs.table.Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for n := range byte(3) {
+			if err := runs.Create(t.Context(), Run{ID: faketable.RunID(n + 1), Mode: "client", Instance: "me", Beat: time.Second}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := liveRunsOf(t, runs)
+		if l := before[faketable.RunID(2)]; len(before) != 3 || l.State != RunOpen || l.Mode != "client" || l.Instance != "me" || l.Beat != time.Second || l.Err != nil {
+			t.Errorf("%+v", before)
+		}
+		if err := errors.Join(
+			runs.Beat(t.Context(), faketable.RunID(1), Pulse{Every: 2 * time.Second}), runs.Seal(t.Context(), faketable.RunID(2), []uint64{4, 5}),
+			runs.closeWith(t.Context(), faketable.RunID(2), 2, anyRun), runs.Break(t.Context(), faketable.RunID(3), "why"),
+		); err != nil {
+			t.Fatal(err)
+		}
+		now := liveRunsOf(t, runs)
+		if l := now[faketable.RunID(1)]; l.Version == before[faketable.RunID(1)].Version || l.Beat != 2*time.Second || l.State != RunOpen {
+			t.Errorf("after a beat: %+v", l)
+		}
+		if l := now[faketable.RunID(2)]; l.State != RunClosed || l.Tasks != 9 || l.Rest != 2 {
+			t.Errorf("closed: %+v", l)
+		}
+		if l := now[faketable.RunID(3)]; l.State != RunBroken {
+			t.Errorf("broken: %+v", l)
+		}
+		// As it was listed it is forgotten, and what has changed since stays.
+		if err := runs.End(t.Context(), faketable.RunID(3), true, "by hand"); err != nil {
+			t.Fatal(err)
+		}
+		if err := runs.Forget(t.Context(), []LiveRun{now[faketable.RunID(2)], now[faketable.RunID(3)], {ID: faketable.RunID(9), Version: now[faketable.RunID(2)].Version}}); err != nil {
+			t.Fatal(err)
+		}
+		now = liveRunsOf(t, runs)
+		if l := now[faketable.RunID(3)]; len(now) != 2 || l.State != RunEnded || !l.Drop || l.Over {
+			t.Errorf("%+v", now)
+		}
+		// A run of before is found once, and then listed.
+		if run, err := runs.Adopt(t.Context(), faketable.RunID(2)); err != nil || run.State != RunClosed || run.Rest != 2 {
+			t.Errorf("%+v, %v", run, err)
+		}
+		if l := liveRunsOf(t, runs)[faketable.RunID(2)]; l.State != RunClosed || l.Tasks != 9 {
+			t.Errorf("%+v", l)
+		}
+		if _, err := runs.Adopt(t.Context(), faketable.RunID(9)); !errors.Is(err, ErrNoRun) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestABeatTellsWhetherTheRunMayGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("me")
+		runs, others := NewRuns(client, "city"), NewRuns(server.Client("other"), "city")
+		id := faketable.RunID(1)
+		if err := runs.Create(t.Context(), Run{ID: id, Beat: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		beat := func() error { return runs.Beat(t.Context(), id, Pulse{Every: time.Second}) }
+		if err := beat(); err != nil {
+			t.Fatal(err)
+		}
+		requests := len(client.Sent())
+		if err := beat(); err != nil || len(client.Sent()) != requests+1 {
+			t.Errorf("a beat is %d requests: %v", len(client.Sent())-requests, err)
+		}
+		// Who comes back after its run was given up goes on.
+		if err := others.Abandon(t.Context(), id, "silent"); err != nil {
+			t.Fatal(err)
+		}
+		if err := beat(); err != nil {
+			t.Error(err)
+		}
+		if run, err := runs.Get(t.Context(), id); err != nil || run.State != RunOpen {
+			t.Errorf("%+v, %v", run, err)
+		}
+		if err := others.End(t.Context(), id, false, "by hand"); err != nil {
+			t.Fatal(err)
+		}
+		if err := beat(); !errors.Is(err, ErrRunState) {
+			t.Errorf("an ended run beats: %v", err)
+		}
+		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, ErrRunState) {
+			t.Errorf("an ended run is sealed: %v", err)
+		}
+	})
+}
+
+// A program of before reads the row of a run that has tasks in quarantine left as a sealed one,
+// and asks the ledger; the row of an ended run it does not read, and puts its tasks back.
+func TestProgramsOfBeforeLoseNothingOfRunsThatTheyDoNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		runs := NewRuns(server.Client("me"), "city")
+		rest, ended := faketable.RunID(1), faketable.RunID(2)
+		for _, id := range []codec.RunID{rest, ended} {
+			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(runs.Seal(t.Context(), rest, []uint64{3}), runs.closeWith(t.Context(), rest, 1, anyRun), runs.End(t.Context(), ended, false, "x")); err != nil {
+			t.Fatal(err)
+		}
+		if s := server.Rows["city.runs/"+rest.String()].Properties["State"]; s != "sealed" {
+			t.Errorf("state is stored as %v", s)
+		}
+		if s := server.Rows["city.runs/"+ended.String()].Properties["State"]; s != "ended" {
+			t.Errorf("state is stored as %v", s)
+		}
+		if run, err := runs.Get(t.Context(), rest); err != nil || run.State != RunClosed || run.Rest != 1 {
+			t.Errorf("%+v, %v", run, err)
+		}
+	})
+}
+
+// Whatever is lost on the way, the row among those that live says what the run's row says.
+func TestARunAndItsRowAmongThoseThatLiveChangeTogether(t *testing.T) {
+	for name, f := range map[string]faketable.Fault{"answers lost": faketable.LostAnswer, "requests lost": faketable.LostRequest, "late": faketable.LandsLate(30 * time.Millisecond)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				client := server.Client("me")
+				client.SetFault(func(this faketable.Call) faketable.Fault {
+					if this.Op == "write" && this.N%2 == 1 {
+						return f
+					}
+					return faketable.Fault{}
+				})
+				runs := NewRuns(client, "city")
+				for i, change := range []func(codec.RunID) error{
+					func(id codec.RunID) error { return runs.Seal(t.Context(), id, []uint64{1}) },
+					func(id codec.RunID) error { return runs.Break(t.Context(), id, "x") },
+					func(id codec.RunID) error { return runs.End(t.Context(), id, true, "x") },
+					func(id codec.RunID) error { return runs.Abandon(t.Context(), id, "x") },
+				} {
+					id := faketable.RunID(byte(i + 1))
+					if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
+						t.Fatal(err)
+					}
+					if err := change(id); err != nil {
+						t.Fatal(err)
+					}
+					run, err := runs.Get(t.Context(), id)
+					if live := server.Rows["city.runs/"+liveKey(id)].Properties["State"]; err != nil || fmt.Sprint(live) != string(run.State) || run.State == RunOpen {
+						t.Errorf("the run is %s, and listed as %v: %v", run.State, live, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// anyRun lets a run be closed whatever the ledger has of it.
+func anyRun(*Run) error { return nil }

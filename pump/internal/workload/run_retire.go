@@ -1,0 +1,112 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+const (
+	// retireMost is how many runs one call looks at, and retireTogether how many at once, where
+	// there are more than a few.
+	retireMost     = 1000
+	retireTogether = 16
+	retireAlone    = 8
+)
+
+// Retire removes the rows of runs that were done with before a moment of the server's clock: those that
+// are closed or over and have not changed since. Where nothing records what is done (counted is false: delivery
+// at least once) no run ever closes; there they are those that are sealed, broken or abandoned and have not changed since, and of which
+// no process has met a task since. Their tallies go first, then the run's row and its row by time
+// together. It looks at up to a thousand runs that began before that moment, those from a key on ("" at first), and
+// gives the key to go on from, "" at the end.
+func (r *Runs) Retire(ctx context.Context, before time.Time, from string, counted bool) (removed int, next string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	if from == "" {
+		from = fmt.Sprintf("%s%013d", byTime, min(max(lastMilli-before.UnixMilli(), 0), lastMilli))
+	}
+	noted, err := r.mustFindNoted(ctx, from, retireMost)
+	if storage.Is(err, storage.Missing) {
+		return 0, "", nil
+	}
+	if err != nil {
+		return 0, from, fmt.Errorf("looking for old runs of %s: %w", r.workload, err)
+	}
+	var g errgroup.Group
+	g.SetLimit(1)
+	if len(noted) > retireAlone {
+		g.SetLimit(retireTogether)
+	}
+	var count atomic.Int64
+	for _, n := range noted {
+		g.Go(func() error {
+			gone, err := r.retireOne(ctx, n, before, counted)
+			if err != nil {
+				return fmt.Errorf("removing run %s: %w", n.run, err)
+			}
+			if gone {
+				count.Add(1)
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	removed = int(count.Load())
+	switch {
+	case err != nil:
+		return removed, from, err
+	case len(noted) < retireMost:
+		return removed, "", nil
+	}
+	return removed, noted[len(noted)-1].key + "-", nil // the first key after it
+}
+
+func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted bool) (gone bool, err error) {
+	v, err := r.row(n.run).MustRead(ctx)
+	if err != nil {
+		return false, err
+	}
+	writes := []storage.Write{{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.key}}}
+	switch run := v.Value; {
+	case v.Absent() || r.timeKey(run) != n.key: // left by a Create that did not get further, or was made again
+		return true, row.RemoveAll(ctx, r.table, writes)
+	case !run.doneWith(counted), !v.Modified.Before(before):
+		return false, nil
+	}
+	tallies, err := r.tallyRows(ctx, n.run)
+	if err != nil {
+		return false, err
+	}
+	met := slices.ContainsFunc(tallies, func(e storage.Entity) bool { return !e.Modified.Before(before) })
+	if !counted && met {
+		return false, nil
+	}
+	if err := row.RemoveFound(ctx, r.table, tallies); err != nil {
+		return false, err
+	}
+	writes = append(writes, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: r.partition(), Row: n.run.String(), ETag: v.ETag}})
+	return true, row.RemoveAll(ctx, r.table, writes)
+}
+
+// doneWith reports whether a run's rows may go when they are old enough. Those of a run that an operator has ended say what
+// becomes of its tasks, and stay where the ledger does not say that it is over.
+func (run *Run) doneWith(counted bool) bool {
+	if run.State == RunClosed || run.Over {
+		return true
+	}
+	return !counted && (run.State == RunSealed || run.State == RunBroken || run.State == RunAbandoned)
+}
+
+func (r *Runs) tallyRows(ctx context.Context, id codec.RunID) ([]storage.Entity, error) {
+	q := storage.Query{Partition: TallyPartition(r.workload), From: id.String() + ".", To: id.String() + "~", Select: []string{"Instance"}}
+	return row.MustFind(ctx, r.table, q, -1)
+}

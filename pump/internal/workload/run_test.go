@@ -1,0 +1,332 @@
+package workload
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+func TestARunGoesFromOpenToSealedOrBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := NewRuns(faketable.NewServer().Client("me"), "city")
+		id := faketable.RunID(1)
+		if _, err := runs.Get(t.Context(), id); !errors.Is(err, ErrNoRun) {
+			t.Errorf("before: %v", err)
+		}
+		if err := runs.Seal(t.Context(), id, []uint64{1}); !errors.Is(err, ErrNoRun) {
+			t.Errorf("sealing none: %v", err)
+		}
+		if err := runs.Create(t.Context(), Run{ID: id, Mode: "once", Fingerprint: "jsonl size=7", Instance: "me", Note: "first"}); err != nil {
+			t.Fatal(err)
+		}
+		want := Run{ID: id, Workload: "city", Mode: "once", Fingerprint: "jsonl size=7", State: RunOpen, Started: time.Now().UTC(), Instance: "me", Note: "first"}
+		got, err := runs.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Changed.IsZero() {
+			t.Error("when it changed is not told")
+		}
+		want.Changed = got.Changed
+		// Two requests of 10 ms each have passed before it was read.
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b time.Time) bool { return a.Sub(b).Abs() < 100*time.Millisecond })); diff != "" {
+			t.Error(diff)
+		}
+		counts := []uint64{3, 0, 5, math.MaxInt64 - 8}
+		time.Sleep(time.Hour)
+		if err := runs.Seal(t.Context(), id, counts); err != nil {
+			t.Fatal(err)
+		}
+		got, err = runs.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.State != RunSealed || !slices.Equal(got.Sealed, counts) || got.Tasks != math.MaxInt64 || got.Ended.Sub(got.Started) < time.Hour {
+			t.Errorf("%+v", got)
+		}
+		if err := runs.Break(t.Context(), id, "too late"); !errors.Is(err, ErrRunState) {
+			t.Errorf("breaking a sealed run: %v", err)
+		}
+		if err := runs.Create(t.Context(), Run{ID: faketable.RunID(2)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := runs.Break(t.Context(), faketable.RunID(2), "the source changed\xff at line 7"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err = runs.Get(t.Context(), faketable.RunID(2)); err != nil || got.State != RunBroken || got.Note != "the source changed at line 7" {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if err := runs.Seal(t.Context(), faketable.RunID(2), counts); !errors.Is(err, ErrRunState) || !strings.Contains(err.Error(), "line 7") {
+			t.Errorf("sealing a broken run: %v", err)
+		}
+	})
+}
+
+func TestEachCallOfARunMayBeMadeAgainAndMayBeAmbiguous(t *testing.T) {
+	for name, c := range map[string]faketable.Fault{"nothing lost": {}, "answers lost": faketable.LostAnswer, "requests lost": faketable.LostRequest, "late": faketable.LandsLate(30 * time.Millisecond)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				client := server.Client("me")
+				client.SetFault(func(this faketable.Call) faketable.Fault {
+					if this.Op == "write" && this.N%2 == 1 { // the first attempt of each
+						return c
+					}
+					return faketable.Fault{}
+				})
+				runs := NewRuns(client, "city")
+				run, counts := Run{ID: faketable.RunID(1), Fingerprint: "f", Instance: "me"}, []uint64{1, 2}
+				for range 3 {
+					if err := runs.Create(t.Context(), run); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+				}
+				for range 3 {
+					if err := runs.Seal(t.Context(), run.ID, counts); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := runs.Seal(t.Context(), run.ID, []uint64{2, 1}); !errors.Is(err, ErrRunState) {
+					t.Errorf("sealed again with other counts: %v", err)
+				}
+				if err := runs.Create(t.Context(), run); !errors.Is(err, ErrRunState) {
+					t.Errorf("created again after it was sealed: %v", err)
+				}
+				broken := Run{ID: faketable.RunID(2)}
+				if err := runs.Create(t.Context(), broken); err != nil {
+					t.Fatal(err)
+				}
+				for _, note := range []string{"why", "why again"} {
+					if err := runs.Break(t.Context(), broken.ID, note); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got, err := runs.Get(t.Context(), broken.ID)
+				if err != nil || got.Note != "why" {
+					t.Errorf("%+v, %v", got, err)
+				}
+				all, err := runs.List(t.Context(), 10)
+				if err != nil || len(all) != 2 || all[0].ID != broken.ID || all[1].ID != run.ID {
+					t.Errorf("listed %+v, %v", all, err)
+				}
+			})
+		})
+	}
+}
+
+func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		id := faketable.RunID(1)
+		if err := NewRuns(server.Client("a"), "city").Create(t.Context(), Run{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		results := make(chan error)
+		for i, name := range []string{"a", "b"} {
+			go func() {
+				results <- NewRuns(server.Client(name), "city").Seal(t.Context(), id, []uint64{uint64(i)})
+			}()
+		}
+		a, b := <-results, <-results
+		if (a == nil) == (b == nil) || !errors.Is(errors.Join(a, b), ErrRunState) {
+			t.Errorf("%v and %v", a, b)
+		}
+	})
+}
+
+// What broke is mended by who has put all of it again; the rest of Seal's rules stay.
+func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := NewRuns(faketable.NewServer().Client("me"), "city")
+		counts := []uint64{3, 0, 1}
+		for i, before := range []RunState{RunOpen, RunBroken} {
+			id := faketable.RunID(byte(i + 1))
+			if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
+				t.Fatal(err)
+			}
+			if before == RunBroken {
+				if err := runs.Break(t.Context(), id, "why"); err != nil {
+					t.Fatal(err)
+				}
+				if err := runs.Seal(t.Context(), id, counts); !errors.Is(err, ErrRunState) {
+					t.Errorf("sealing a broken run: %v", err)
+				}
+			}
+			for range 2 {
+				if err := runs.Mend(t.Context(), id, counts); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := runs.Mend(t.Context(), id, []uint64{3, 1, 0}); !errors.Is(err, ErrRunState) {
+				t.Errorf("mended again, otherwise: %v", err)
+			}
+			got, err := runs.Get(t.Context(), id)
+			if err != nil || got.State != RunSealed || got.Tasks != 4 || !slices.Equal(got.Sealed, counts) || (got.Note == "why") != (before == RunBroken) {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if err := runs.Close(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+			if err := runs.Mend(t.Context(), id, counts); err != nil {
+				t.Errorf("mending what is closed by now: %v", err)
+			}
+		}
+	})
+}
+
+func TestAWrongRunIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("me")
+		runs := NewRuns(client, "city")
+		for name, run := range map[string]Run{
+			"no id":                {},
+			"another workload":     {ID: faketable.RunID(1), Workload: "village"},
+			"not open":             {ID: faketable.RunID(1), State: RunSealed},
+			"a huge fingerprint":   {ID: faketable.RunID(1), Fingerprint: strings.Repeat("x", maxText+1)},
+			"a binary fingerprint": {ID: faketable.RunID(1), Fingerprint: "\xff"},
+		} {
+			if err := runs.Create(t.Context(), run); err == nil {
+				t.Errorf("%s: accepted", name)
+			}
+		}
+		for name, counts := range map[string][]uint64{"none": nil, "too many": make([]uint64, shardmap.MaxSegments+1), "too large": {math.MaxInt64, 1}} {
+			if err := runs.Seal(t.Context(), faketable.RunID(1), counts); err == nil {
+				t.Errorf("%s: sealed", name)
+			}
+		}
+		if len(client.Sent()) != 0 {
+			t.Errorf("%d requests", len(client.Sent()))
+		}
+	})
+}
+
+func TestADamagedRunRowIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		runs := NewRuns(server.Client("me"), "city")
+		id := faketable.RunID(1)
+		if err := runs.Create(t.Context(), Run{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		if err := runs.Seal(t.Context(), id, []uint64{300, 4}); err != nil {
+			t.Fatal(err)
+		}
+		for name, change := range map[string]map[string]any{
+			"an unknown state":      {"State": "lost"},
+			"open with counts":      {"State": "open"},
+			"another sum":           {"Tasks": int64(305)},
+			"negative":              {"Tasks": int64(-304)},
+			"no counts":             {"Sealed": []byte{0}},
+			"too many counts":       {"Sealed": binary.AppendUvarint(nil, 1<<40)},
+			"counts that end early": {"Sealed": []byte{2, 0xac, 0x82}},
+			"bytes after them":      {"Sealed": []byte{2, 0xac, 2, 4, 0}},
+		} {
+			before := server.Rows["city.runs/"+id.String()]
+			broken := before
+			broken.Properties = map[string]any{}
+			for _, props := range []map[string]any{before.Properties, change} {
+				for k, v := range props {
+					broken.Properties[k] = v
+				}
+			}
+			server.Rows["city.runs/"+id.String()] = broken
+			if _, err := runs.Get(t.Context(), id); !errors.Is(err, row.ErrCorrupt) {
+				t.Errorf("%s: %v", name, err)
+			}
+			server.Rows["city.runs/"+id.String()] = before
+		}
+	})
+}
+
+func TestRunsAreListedNewestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("me")
+		runs, others := NewRuns(client, "city"), NewRuns(client, "village")
+		var want []codec.RunID
+		for i := range byte(30) {
+			if err := runs.Create(t.Context(), Run{ID: faketable.RunID(i + 1)}); err != nil {
+				t.Fatal(err)
+			}
+			if err := others.Create(t.Context(), Run{ID: faketable.RunID(i + 100)}); err != nil {
+				t.Fatal(err)
+			}
+			want = slices.Insert(want, 0, faketable.RunID(i+1))
+		}
+		// A Create that got no further than its first row leaves no run.
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			return map[bool]faketable.Fault{true: {Fail: true, Code: storage.Auth}}[c.Op == "write" && !strings.Contains(c.Row, "/"+byTime)]
+		})
+		if err := runs.Create(t.Context(), Run{ID: faketable.RunID(99)}); !storage.Is(err, storage.Auth) {
+			t.Fatal(err)
+		}
+		client.SetFault(faketable.FaultOn("query", "city.runs", 1, faketable.LostAnswer))
+		for _, limit := range []int{-1, 0, 1, 29, 30, 31} {
+			list, err := runs.List(t.Context(), limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []codec.RunID
+			for _, r := range list {
+				got = append(got, r.ID)
+			}
+			if !slices.Equal(got, want[:min(max(limit, 0), 30)]) {
+				t.Errorf("limit %d: %v", limit, got)
+			}
+		}
+	})
+}
+
+func TestCountsOf4096SegmentsFitAPropertyWhateverTheyAre(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.SampledFrom([]int{1, 64, 4096}).Draw(t, "segments")
+		largest := rapid.Uint64().Draw(t, "largest")
+		counts := make([]uint64, n)
+		for i := range counts {
+			counts[i] = largest >> (faketable.Hash(largest, "", i) % 64)
+		}
+		stored := appendCounts(nil, counts)
+		if len(stored) > storage.MaxProperty {
+			t.Fatalf("%d bytes", len(stored))
+		}
+		read, err := readCounts(stored)
+		if err != nil || !slices.Equal(read, counts) {
+			t.Fatalf("read back %d counts, %v", len(read), err)
+		}
+	})
+	worst := appendCounts(nil, slices.Repeat([]uint64{math.MaxUint64}, 4096))
+	t.Logf("4,096 counts of 2^64-1 take %d bytes of %d", len(worst), storage.MaxProperty)
+	if len(worst) > storage.MaxProperty {
+		t.Error("too many")
+	}
+}
+
+func FuzzReadCounts(f *testing.F) {
+	f.Add(appendCounts(nil, []uint64{1, 1 << 40, 0}))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		counts, err := readCounts(b)
+		if err != nil {
+			return
+		}
+		again, err := readCounts(appendCounts(nil, counts))
+		if err != nil || !slices.Equal(again, counts) {
+			t.Fatalf("%v, %v", again, err)
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package workload
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// putBackTimeout bounds what a look at the workload may take longer because its row is behind: the
+// loop that looks also beats.
+const putBackTimeout = 3 * time.Second
+
+// putBack writes the map that this process has read into a row that came back with an older one.
+// The queues that only the newer map has may hold messages, and who reads the older map knows
+// nothing of them; every process that has read the newer map does so, one is first. The version is one
+// that no map had before, because the row may be changed anew from the older one. A process that knows a
+// newer map still sees by the origin that this is none, and puts its own back. The error says
+// how it went. The next look reads what is there then.
+func (w *Workload) putBack(found error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), putBackTimeout)
+	defer cancel()
+	r := RowOf(w.Table, w.Name)
+	v, err := r.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("%w; it is not put back yet: %w", found, err)
+	}
+	if v.Absent() {
+		return w.Deleted()
+	}
+	now := FromRow(w.Table, w.Name, v)
+	if now.origin >= w.origin || now.Incarnation != w.Incarnation || !now.Deleting.IsZero() {
+		return found // another was first, or there is nothing left to be put back
+	}
+	next := v.Value
+	next.origin, next.shards = w.origin, new(shardmap.Map)
+	stored, err := w.Map.MarshalBinary()
+	if err == nil {
+		err = next.shards.UnmarshalBinary(stored)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; it cannot be put back: %w", found, err)
+	}
+	next.shards.Version = max(now.Map.Version, w.Map.Version) + 1
+	if next.reducer == "" {
+		next.reducer = w.Reducer
+	}
+	if _, err := r.TryWrite(ctx, v, next); err != nil {
+		return fmt.Errorf("%w; it is not put back yet: %w", found, err)
+	}
+	return fmt.Errorf("%w; this process has put its map back, as version %d",
+		found, next.shards.Version)
+}
+
+// sameMap compares two maps of the same version.
+func sameMap(a, b *shardmap.Map) bool {
+	x, errX := a.MarshalBinary()
+	y, errY := b.MarshalBinary()
+	return errX != nil || errY != nil || bytes.Equal(x, y)
+}

@@ -1,0 +1,98 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// keptChanges is how many ids of changes the workload's row remembers. Changes
+// are made by people, one at a time; that many cannot pass between a write and
+// the next look at it.
+const keptChanges = 32
+
+// ChangeMap changes the shards of a workload by compare-and-swap (P6.6) and
+// gives the workload as it is then. The function is called with the newest map and
+// returns the shards of the next version, nil for no change, or an error, which ends
+// the attempt; it is called again when somebody else was first, so it must only
+// depend on the map that it is given. The change is applied once at most, whatever
+// answers are lost. ChangeMap gives up after a minute; if then a write may have been
+// applied, or may be yet, the error is storage.Ambiguous. It is ErrNoWorkload if the
+// workload does not exist.
+func ChangeMap(ctx context.Context, t storage.Table, workload string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (*Workload, error) {
+	if err := CheckName(workload); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	r := RowOf(t, workload)
+	// The nonce tells only whose the last write is. If the answer is lost and
+	// another change lands before the row is read back, this one looks like a lost
+	// race; the ids in the row tell that it was applied. Else add, answer lost, somebody's
+	// drain, and the add made again would undo the drain.
+	id := row.DrawOf(t).Nonce("change " + r.Object())
+	for {
+		v, err := r.MustRead(ctx)
+		if err == nil && v.Absent() {
+			err = ErrNoWorkload
+		}
+		if err == nil && !v.Value.deleting.IsZero() {
+			err = ErrDeleting
+		}
+		if err == nil && !slices.Contains(v.Value.changes, id) {
+			v, err = applyChange(ctx, r, v, id, change)
+		}
+		switch {
+		case errors.Is(err, row.ErrLost):
+			continue
+		case storage.Is(err, storage.Missing):
+			return nil, fmt.Errorf("workload %q: %w", workload, ErrNoWorkload)
+		case err != nil:
+			return nil, fmt.Errorf("workload %q: %w", workload, err)
+		}
+		return FromRow(t, workload, v), nil
+	}
+}
+
+func applyChange(ctx context.Context, r row.Row[Row], v row.Version[Row], id string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (row.Version[Row], error) {
+	shards, err := change(v.Value.shards)
+	if err != nil || shards == nil {
+		return v, err
+	}
+	next := v.Value
+	if next.shards, err = v.Value.shards.Change(shards); err != nil {
+		return v, err
+	}
+	next.origin = 0
+	next.changes = append(slices.Clone(v.Value.changes), id)
+	next.changes = next.changes[max(0, len(next.changes)-keptChanges):]
+	return r.TryWrite(ctx, v, next)
+}
+
+// ServerTime is a moment of the clock by which the workload's row and its members'
+// are stamped, and a local moment that is not before it. It writes a row and reads it
+// back, which is how a time of the server is learned without asking any machine's clock.
+// It tries again for up to a minute.
+func ServerTime(ctx context.Context, t storage.Table, workload string) (server, local time.Time, err error) {
+	// The row is outside of what a View reads: "clock" comes before "owner.".
+	c := row.ServerClock{Table: t, Partition: workload, Timeout: row.RequestTimeout}
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		server, local, err = c.Read(ctx)
+		if err == nil || ctx.Err() != nil || !row.MayRetry(err) {
+			break
+		}
+		row.DrawOf(t).Pause(ctx, workload+"/"+row.ClockKey, attempt, row.RequestTimeout/5, err)
+	}
+	if err == nil && server.IsZero() {
+		err = fmt.Errorf("workload %q: the clock row has no time", workload)
+	}
+	return server, local, err
+}

@@ -1,0 +1,236 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// withAccount is a change that adds an account's one queue if it is not there.
+func withAccount(name string) func(*shardmap.Map) ([]shardmap.Shard, error) {
+	return func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		if slices.ContainsFunc(m.Shards, func(s shardmap.Shard) bool { return s.Account == name }) {
+			return nil, nil
+		}
+		return append(slices.Clone(m.Shards), queues(name, 1)...), nil
+	}
+}
+
+// drained is a change that sets an account's state, again and again.
+func drained(name string, state shardmap.State) func(*shardmap.Map) ([]shardmap.Shard, error) {
+	return func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		shards := slices.Clone(m.Shards)
+		for i := range shards {
+			if shards[i].Account == name {
+				shards[i].State = state
+			}
+		}
+		return shards, nil
+	}
+}
+
+func states(m *shardmap.Map) map[string]shardmap.State {
+	got := map[string]shardmap.State{}
+	for _, s := range m.Shards {
+		got[s.Account] = s.State
+	}
+	return got
+}
+
+func TestExtraAccountsOfAConfigurationAreNamedAndNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("me")
+		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
+			t.Fatal(err)
+		}
+		spec := citySpec()
+		spec.Shards = append(append(queues("west", 2), spec.Shards...), queues("east", 1)...)
+		w, err := Ensure(t.Context(), client, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(w.Extra, []string{"east", "west"}) || len(w.Map.Shards) != 4 {
+			t.Errorf("extra %v, shards %v", w.Extra, w.Map.Shards)
+		}
+	})
+}
+
+func TestAChangeOfTheMapIsSeenByAllAndNoChangeWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("me")
+		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !errors.Is(err, ErrNoWorkload) {
+			t.Errorf("no workload: %v", err)
+		}
+		w, err := Ensure(t.Context(), client, citySpec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed, err := ChangeMap(t.Context(), client, "city", withAccount("west"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, err := w.Refresh(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed.Map.Version != 2 || !slices.Equal(homes(changed.Map), homes(seen.Map)) || seen.Changed.IsZero() {
+			t.Errorf("changed to %v, seen %v", changed.Map, seen.Map)
+		}
+		before := len(server.Written())
+		same, err := ChangeMap(t.Context(), client, "city", withAccount("west"))
+		if err != nil || same.Map.Version != 2 || len(server.Written()) != before {
+			t.Errorf("version %d after no change: %v", same.Map.Version, err)
+		}
+		refusal := errors.New("no")
+		if _, err := ChangeMap(t.Context(), client, "city", func(*shardmap.Map) ([]shardmap.Shard, error) { return nil, refusal }); !errors.Is(err, refusal) {
+			t.Error(err)
+		}
+		if _, err := ChangeMap(t.Context(), client, "city", drained("none", shardmap.Draining)); err != nil {
+			t.Error(err)
+		}
+		all := func(m *shardmap.Map) ([]shardmap.Shard, error) {
+			shards := slices.Clone(m.Shards)
+			for i := range shards {
+				shards[i].State = shardmap.Draining
+			}
+			return shards, nil
+		}
+		if _, err := ChangeMap(t.Context(), client, "city", all); !errors.Is(err, shardmap.ErrNoActive) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAChangeWhoseAnswerIsLostIsNotAppliedTwice: after it, and before it could be
+// read back, another change undoes it; made again it would undo that one.
+func TestAChangeWhoseAnswerIsLostIsNotAppliedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		me, other := server.Client("me"), server.Client("other")
+		if _, err := Ensure(t.Context(), me, citySpec()); err != nil {
+			t.Fatal(err)
+		}
+		me.SetFault(func(c faketable.Call) faketable.Fault {
+			if c.Op == "write" {
+				return faketable.LostAnswer
+			}
+			if c.Op == "read" && c.N > 2 { // the read-back: the other one comes first
+				return faketable.Fault{Delayed: time.Second}
+			}
+			return faketable.Fault{}
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(100 * time.Millisecond)
+			if _, err := ChangeMap(t.Context(), other, "city", drained("south", shardmap.Active)); err != nil {
+				t.Error(err)
+			}
+		})
+		calls := 0
+		w, err := ChangeMap(t.Context(), me, "city", func(m *shardmap.Map) ([]shardmap.Shard, error) {
+			calls++
+			return drained("south", shardmap.Draining)(m)
+		})
+		wg.Wait()
+		if err != nil || calls != 1 || w.Map.Version != 3 || states(w.Map)["south"] != shardmap.Active {
+			t.Errorf("asked %d times, version %d, %v: %v", calls, w.Map.Version, states(w.Map), err)
+		}
+	})
+}
+
+func TestOfManyChangesAtOnceEachIsAppliedOnceWhateverAnswersAreLost(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				if _, err := Ensure(t.Context(), server.Client("first"), citySpec()); err != nil {
+					t.Fatal(err)
+				}
+				const n = 12
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() {
+						client := server.Client(fmt.Sprint(i))
+						client.SetLatency(func(c faketable.Call) time.Duration {
+							return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
+						})
+						client.SetFault(func(c faketable.Call) faketable.Fault {
+							switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
+							case 0:
+								return faketable.LostAnswer
+							case 1:
+								return faketable.LostRequest
+							case 2:
+								return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
+							}
+							return faketable.Fault{}
+						})
+						// No idempotent change on purpose: twice would be seen.
+						_, err := ChangeMap(t.Context(), client, "city", func(m *shardmap.Map) ([]shardmap.Shard, error) {
+							shards := slices.Clone(m.Shards)
+							shards[0].Weight++
+							return shards, nil
+						})
+						if err != nil {
+							t.Errorf("%d: %v", i, err)
+						}
+					})
+				}
+				wg.Wait()
+				time.Sleep(time.Minute) // what lands late has landed
+				w, err := Load(t.Context(), server.Client("last"), "city")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if w.Map.Version != n+1 || w.Map.Shards[0].Weight != n+1 {
+					t.Errorf("version %d and weight %v after %d changes", w.Map.Version, w.Map.Shards[0].Weight, n)
+				}
+			})
+		})
+	}
+}
+
+func TestAChangeThatCannotBeKnownIsAnAmbiguousError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("me")
+		if _, err := Ensure(t.Context(), client, citySpec()); err != nil {
+			t.Fatal(err)
+		}
+		dark := false
+		client.SetFault(func(c faketable.Call) faketable.Fault {
+			if dark = dark || c.Op == "write"; dark {
+				return faketable.LostRequest
+			}
+			return faketable.Fault{}
+		})
+		begun := time.Now()
+		if _, err := ChangeMap(t.Context(), client, "city", withAccount("west")); !storage.Ambiguous(err) || time.Since(begun) > 2*row.Patience {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+func TestTheServersTimeIsNotTheMachines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		server.Offset = -10 * time.Minute
+		now, local, err := ServerTime(t.Context(), server.Client("me"), "city")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := local.Sub(now); off < 10*time.Minute || off > 10*time.Minute+time.Second {
+			t.Errorf("the server is %v behind", off)
+		}
+	})
+}

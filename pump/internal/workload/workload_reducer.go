@@ -1,0 +1,72 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// PinReducer makes the reducer of that name the workload's, unless it has one, and
+// gives the workload as it is then. Two reducers would fold into the same states what each
+// of them takes for something else, and a processor without one would do tasks that are
+// then in no state; so it is a [*MismatchError] if the workload has another one, or if it
+// has one and name is empty. Only the first processor of a workload with a reducer costs
+// requests. It gives up after a minute, and may be called by any number of processes at once.
+func (w *Workload) PinReducer(ctx context.Context, name string) (*Workload, error) {
+	if w.Reducer == "" && name != "" {
+		var err error
+		if w, err = w.pin(ctx, name); err != nil {
+			return nil, fmt.Errorf("workload %q: %w", w.Name, err)
+		}
+	}
+	switch {
+	case w.Reducer == name:
+		return w, nil
+	case name == "":
+		return nil, &MismatchError{
+			w.Name, "reducer", fmt.Sprintf("its tasks are reduced by %q, and what is done without it would be missing there", w.Reducer),
+			"let this processor use that reducer" + besideReducer,
+		}
+	default:
+		return nil, &MismatchError{
+			w.Name, "reducer", fmt.Sprintf("it is %q, but the workload's states are of reducer %q, and that never changes", name, w.Reducer),
+			"use that one" + besideReducer,
+		}
+	}
+}
+
+const besideReducer = ", or another workload"
+
+// pin gives the workload with a reducer, its own or the one that another was first to pin.
+// An answer that was lost makes no difference: the row is read, and says whose it is.
+func (w *Workload) pin(ctx context.Context, name string) (*Workload, error) {
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	r := RowOf(w.Table, w.Name)
+	for {
+		v, err := r.MustRead(ctx)
+		switch {
+		case storage.Is(err, storage.Missing) || err == nil && v.Absent():
+			return w, ErrNoWorkload
+		case err != nil:
+			return w, err
+		}
+		if v.Value.reducer == "" {
+			next := v.Value
+			next.reducer = name
+			if v, err = r.TryWrite(ctx, v, next); errors.Is(err, row.ErrLost) {
+				continue
+			} else if err != nil {
+				return w, err
+			}
+		}
+		now, err := w.Later(FromRow(w.Table, w.Name, v))
+		if err != nil {
+			return w, err
+		}
+		return now, nil
+	}
+}

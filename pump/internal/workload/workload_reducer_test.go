@@ -1,0 +1,134 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+func TestOfReducersAtOnceOneIsPinnedAndAllOthersAreRefusedWhateverAnswersAreLost(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := faketable.NewServer()
+				if _, err := Ensure(t.Context(), server.Client("first"), citySpec()); err != nil {
+					t.Fatal(err)
+				}
+				const n = 8
+				refused := make([]error, n)
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() {
+						client := server.Client(fmt.Sprint(i))
+						client.SetLatency(func(c faketable.Call) time.Duration {
+							return time.Duration(1+faketable.Hash(seed, c.Client+c.Op+c.Row, c.N)%40) * time.Millisecond
+						})
+						client.SetFault(func(c faketable.Call) faketable.Fault {
+							switch faketable.Hash(seed, "fault"+c.Client+c.Op, c.N) % 6 {
+							case 0:
+								return faketable.LostAnswer
+							case 1:
+								return faketable.LostRequest
+							case 2:
+								return faketable.LandsLate(time.Duration(faketable.Hash(seed, "late"+c.Client, c.N)%500) * time.Millisecond)
+							}
+							return faketable.Fault{}
+						})
+						w, err := Load(t.Context(), client, "city")
+						if err == nil {
+							_, err = w.PinReducer(t.Context(), fmt.Sprint("reducer ", i%2))
+						}
+						refused[i] = err
+					})
+					if i == n/2 { // a change of the map between them keeps what is pinned
+						wg.Go(func() {
+							if _, err := ChangeMap(t.Context(), server.Client("operator"), "city", withAccount("west")); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+				}
+				wg.Wait()
+				time.Sleep(time.Minute) // what lands late has landed
+				w, err := Load(t.Context(), server.Client("last"), "city")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(w.Map.Shards) != 5 {
+					t.Errorf("the map was not changed: %v", w.Map.Shards)
+				}
+				for i, err := range refused {
+					mismatch, is := errors.AsType[*MismatchError](err)
+					switch ours := w.Reducer == fmt.Sprint("reducer ", i%2); {
+					case ours && err != nil:
+						t.Errorf("%d has the pinned reducer: %v", i, err)
+					case !ours && (!is || mismatch.Field != "reducer"):
+						t.Errorf("%d has another reducer than %q: %v", i, w.Reducer, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestAPinnedReducerCostsNoRequestAndIsNotDoneWithout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := faketable.NewServer().Client("me")
+		w, err := Ensure(t.Context(), client, citySpec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := len(client.Sent())
+		if same, err := w.PinReducer(t.Context(), ""); err != nil || same != w || len(client.Sent()) != before {
+			t.Errorf("no reducer is wanted and none is there: %v, %d requests", err, len(client.Sent())-before)
+		}
+		pinned, err := w.PinReducer(t.Context(), "totals/1")
+		if err != nil || pinned.Reducer != "totals/1" {
+			t.Fatal(pinned, err)
+		}
+		if now, err := w.Refresh(t.Context()); err != nil || now.Reducer != "totals/1" {
+			t.Errorf("what others read: %v, %v", now, err)
+		}
+		before = len(client.Sent())
+		if _, err := pinned.PinReducer(t.Context(), "totals/1"); err != nil {
+			t.Error(err)
+		}
+		for _, name := range []string{"", "totals/2"} {
+			_, err := pinned.PinReducer(t.Context(), name)
+			if err == nil || !strings.Contains(err.Error(), `"totals/1"`) {
+				t.Errorf("reducer %q beside totals/1: %v", name, err)
+			}
+		}
+		if n := len(client.Sent()) - before; n != 0 {
+			t.Errorf("%d requests to learn what the row said", n)
+		}
+	})
+}
+
+func TestAReducerOfAWorkloadThatIsGoneIsNotPinned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := faketable.NewServer()
+		client := server.Client("me")
+		w, err := Ensure(t.Context(), client, citySpec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Mu.Lock()
+		delete(server.Rows, "city/workload")
+		server.Mu.Unlock()
+		if _, err := w.PinReducer(t.Context(), "totals/1"); !errors.Is(err, ErrNoWorkload) {
+			t.Error(err)
+		}
+		client.SetFault(func(faketable.Call) faketable.Fault { return faketable.LostRequest })
+		if _, err := w.PinReducer(t.Context(), "totals/1"); !storage.Ambiguous(err) {
+			t.Error(err)
+		}
+	})
+}
