@@ -41,7 +41,8 @@ RACE     = $(GO) test -timeout 80m -race -skip '$(COUNTING)'
 # that fire at once use one context of the detector at the same time, and it crashes (SIGSEGV in
 # __tsan::SlotLock; https://github.com/golang/go/issues/78156). It finds races by order and not by
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
-BUBBLES  = ./pump/control ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
+ROWS     = ./pump/coordination $(addprefix ./pump/internal/,row workload election cluster ledger)
+BUBBLES  = $(ROWS) ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
 test-race: azurite ## run all tests under the race detector
 	$(MAKE) -k -j 2 --output-sync=target race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
 
@@ -56,15 +57,15 @@ race-rest:
 .PHONY: race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
 
 members: ## 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
-	$(GO) test ./pump/control -count 1 -v -timeout 3h -run '^TestWhatManyMembersReadAndWriteIsBounded$$' -presence.members 1000
+	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 3h -run '^TestWhatManyMembersReadAndWriteIsBounded$$' -presence.members 1000
 
 SEEDS ?= 5000
 FROM ?= 0
 cluster: ## play SEEDS (5000) seeded histories of a cluster, FROM a seed on; or the one that SCRIPT=file holds
 ifdef SCRIPT
-	$(GO) test ./pump/control -count 1 -v -run '^TestClusterScripts$$' -cluster.script '$(abspath $(SCRIPT))'
+	$(GO) test ./pump/internal/cluster -count 1 -v -run '^TestClusterScripts$$' -cluster.script '$(abspath $(SCRIPT))'
 else
-	$(GO) test ./pump/control -count 1 -v -timeout 24h -run '^Test(AClusterHas|TheSameSeedGivesTheSameCluster)' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
+	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 24h -run '^Test(AClusterHas|TheSameSeedGivesTheSameCluster)' -cluster.seeds $(SEEDS) -cluster.from $(FROM)
 endif
 
 chaos: ## kill and stop real processes at random for five minutes while 200,000 tasks are counted and an operator works; nothing lost, nothing twice
@@ -96,8 +97,8 @@ else
 endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
-MUTATED = ./pump/control ./pump
-mutants: ## build each of the listed mutants in, see which seed finds it, and write pump/MUTANTS.md and pump/control/MUTANTS.md; ONLY=name,name only those
+MUTATED = $(addprefix ./pump/internal/,workload election cluster ledger) ./pump
+mutants: ## build each of the listed mutants in, see which seed finds it, and write the MUTANTS.md beside each list; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
 

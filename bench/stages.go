@@ -15,7 +15,7 @@ import (
 const module = "github.com/queuepump/queuepump/"
 
 // stagePackages are the parts along the data path.
-var stagePackages = []string{"./codec", "./shardmap", "./pump", "./pump/control", "./pump/storage/azure"}
+var stagePackages = []string{"./codec", "./shardmap", "./pump", "./pump/internal/ledger", "./pump/storage/azure"}
 
 // runStages runs the benchmarks of the parts, each for a time, and reads what they print.
 func runStages(ctx context.Context, each time.Duration) ([]Stage, error) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -81,7 +82,7 @@ func ListAccounts(ctx context.Context, cfg Config) ([]AccountUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, cluster.TableName)}
+	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, row.TableName)}
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}
@@ -249,7 +250,7 @@ func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, cluster.TableName)}
+	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, row.TableName)}
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}

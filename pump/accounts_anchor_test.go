@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -46,7 +46,7 @@ func (w *world) drained(name string) {
 // anchorIn is the account that the anchor in an account names; empty without one.
 func (w *world) anchorIn(i int) string {
 	w.t.Helper()
-	e, err := w.cfg.Accounts[i].Storage.Table(cluster.TableName).Read(w.t.Context(), "town", "anchor")
+	e, err := w.cfg.Accounts[i].Storage.Table(row.TableName).Read(w.t.Context(), "town", "anchor")
 	if err != nil {
 		return ""
 	}
@@ -162,7 +162,7 @@ func TestTheAnchorOfAnotherMakerStays(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, _ func() error) {
 		w.drained("accountb")
 		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
-		if err := maker.Announce(t.Context(), w.cfg.Accounts[1].Storage.Table(cluster.TableName), "town"); err != nil {
+		if err := maker.Announce(t.Context(), w.cfg.Accounts[1].Storage.Table(row.TableName), "town"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{}); err != nil || w.anchorIn(1) != "elsewhere" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -24,7 +25,7 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 		w.cfg.Workload = "town"
 		two := w.cfg
 		two.Accounts = two.Accounts[:2]
-		f := openFleet(&two, cluster.TableName)
+		f := openFleet(&two, row.TableName)
 		row, err := workload.Ensure(t.Context(), f.control, two.spec())
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +55,7 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	table := openFleet(&cfg, cluster.TableName).control
+	table := openFleet(&cfg, row.TableName).control
 	row, err := workload.Load(w.t.Context(), table, cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
@@ -72,7 +73,7 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 // mapNow is the stored map.
 func (w *world) mapNow() *shardmap.Map {
 	w.t.Helper()
-	row, err := workload.Load(w.t.Context(), openFleet(&w.cfg, cluster.TableName).control, w.cfg.Workload)
+	row, err := workload.Load(w.t.Context(), openFleet(&w.cfg, row.TableName).control, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}

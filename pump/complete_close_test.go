@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -16,7 +16,7 @@ func (w *world) closer(instance string) *closer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := openFleet(&cfg, cluster.TableName)
+	f := openFleet(&cfg, row.TableName)
 	row, err := workload.Load(w.t.Context(), f.control, cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
@@ -40,7 +40,7 @@ func (w *world) sealedRun(tasks ...uint64) workload.Run {
 	id := w.newRun()
 	counts := make([]uint64, w.segments())
 	copy(counts, tasks)
-	f := openFleet(&w.cfg, cluster.TableName)
+	f := openFleet(&w.cfg, row.TableName)
 	if err := workload.NewRuns(f.control, w.cfg.Workload).Seal(w.t.Context(), id, counts); err != nil {
 		w.t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		}
 		// What was missing is done, and what was open is sealed.
 		s.record(behind.ID, sets(3, 2), nil)
-		f := openFleet(&w.cfg, cluster.TableName)
+		f := openFleet(&w.cfg, row.TableName)
 		counts := make([]uint64, w.segments())
 		counts[0], counts[1] = 3, 2
 		if err := workload.NewRuns(f.control, "work").Seal(t.Context(), open, counts); err != nil {

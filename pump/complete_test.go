@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -30,7 +31,7 @@ func (w *world) scribe() *scribe {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := openFleet(&cfg, cluster.TableName)
+	f := openFleet(&cfg, row.TableName)
 	workload, err := workload.Load(w.t.Context(), f.control, cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
@@ -241,7 +242,7 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 			t.Fatalf("it did not wait: %v", d.err)
 		default:
 		}
-		f := openFleet(&w.cfg, cluster.TableName)
+		f := openFleet(&w.cfg, row.TableName)
 		runs, err := workload.NewRuns(f.control, "work").List(t.Context(), 1)
 		if err != nil || runs[0].State != workload.RunSealed {
 			t.Fatalf("%+v, %v", runs, err)
@@ -284,7 +285,7 @@ func TestWaitingNeedsDeliveryModeOnce(t *testing.T) {
 
 func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, cluster.TableName)
+		f := openFleet(&w.cfg, row.TableName)
 		g := w.wait(t.Context(), w.run, WaitOptions{StuckAfter: time.Second})
 		time.Sleep(time.Hour)
 		if g.over() {

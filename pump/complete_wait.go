@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -106,7 +105,7 @@ func Wait(ctx context.Context, cfg Config, run RunID, o WaitOptions) (Completion
 	if o, err = o.withDefaults(); err != nil {
 		return Completion{}, err
 	}
-	f := openFleet(&cfg, cluster.TableName)
+	f := openFleet(&cfg, row.TableName)
 	w, err := workload.Load(ctx, f.control, cfg.Workload)
 	if err != nil {
 		return Completion{}, withAdvice(ctx, &cfg, err)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -82,7 +82,7 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 		w.cfg.Workload = "town"
 		two := w.cfg
 		two.Accounts = two.Accounts[:2]
-		f := openFleet(&two, cluster.TableName)
+		f := openFleet(&two, row.TableName)
 		spec := two.spec()
 		spec.Segments = 4
 		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {

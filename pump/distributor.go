@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -232,7 +232,7 @@ func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distribut
 		}
 	}
 	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once", lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
-	d.fleet = openFleet(&cfg, cluster.TableName)
+	d.fleet = openFleet(&cfg, row.TableName)
 	d.runs = workload.NewRuns(d.fleet.control, cfg.Workload)
 	d.router = newRouter(d.fleet, cfg.Log)
 	return d, nil

@@ -13,8 +13,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -71,7 +71,7 @@ func (w *world) crash(instance string) *azsim.Injection {
 
 func (w *world) lookRow() election.Status {
 	w.t.Helper()
-	f := openFleet(&w.cfg, cluster.TableName)
+	f := openFleet(&w.cfg, row.TableName)
 	s, err := election.New(f.control, w.cfg.Workload, election.Options{Instance: "look"}).Status(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
@@ -266,7 +266,7 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 // send: the next one only finishes.
 func TestASealedRunIsOnlyFinished(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, cluster.TableName)
+		f := openFleet(&w.cfg, row.TableName)
 		runs := workload.NewRuns(f.control, w.cfg.Workload)
 		term, _, err := election.New(f.control, w.cfg.Workload, election.Options{Instance: "former"}).Try(t.Context())
 		if err != nil || term == nil {
@@ -298,7 +298,7 @@ func TestASealedRunIsOnlyFinished(t *testing.T) {
 // next leader ends it, and neither what another sends without an election nor what was begun.
 func TestARunThatNeverBeganIsEnded(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, cluster.TableName)
+		f := openFleet(&w.cfg, row.TableName)
 		runs := workload.NewRuns(f.control, w.cfg.Workload)
 		ids := map[string]codec.RunID{"once": codec.NewRunID(), modeEvery: codec.NewRunID()}
 		for mode, id := range ids {

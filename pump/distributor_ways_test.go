@@ -9,12 +9,13 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-func (w *world) table() storage.Table { return openFleet(&w.cfg, cluster.TableName).control }
+func (w *world) table() storage.Table { return openFleet(&w.cfg, row.TableName).control }
 
 // change changes the map as `distributor accounts` does.
 func (w *world) change(shards func(old []shardmap.Shard) []shardmap.Shard) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -182,7 +182,7 @@ func (w *world) distributor(instance string, s Source, o DistributorOptions) *Di
 
 func (w *world) runRow(id RunID) workload.Run {
 	w.t.Helper()
-	f := openFleet(&w.cfg, cluster.TableName)
+	f := openFleet(&w.cfg, row.TableName)
 	r, err := workload.NewRuns(f.control, w.cfg.Workload).Get(w.t.Context(), id)
 	if err != nil {
 		w.t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -21,7 +22,7 @@ func ControlTable(cfg Config) (storage.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openFleet(&cfg, cluster.TableName).control, nil
+	return openFleet(&cfg, row.TableName).control, nil
 }
 
 // GateChange is what a release or hold of a gate came to.
@@ -51,7 +52,7 @@ func changeGate(ctx context.Context, cfg Config, name string, open bool, by stri
 	if err != nil {
 		return GateChange{}, err
 	}
-	table := openFleet(&cfg, cluster.TableName).control
+	table := openFleet(&cfg, row.TableName).control
 	// Gates need no workload, but a gate of a workload that is misspelt helps nobody.
 	if _, err := workload.Load(ctx, table, cfg.Workload); err != nil {
 		return GateChange{}, withAdvice(ctx, &cfg, err)
@@ -89,7 +90,7 @@ func Gates(ctx context.Context, cfg Config) ([]GateStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := openFleet(&cfg, cluster.TableName).control
+	table := openFleet(&cfg, row.TableName).control
 	v, err := cluster.LoadView(ctx, table, cfg.Workload)
 	if err != nil {
 		return nil, withAdvice(ctx, &cfg, err)

@@ -42,7 +42,7 @@ type memberOptions struct {
 	optional bool
 }
 
-// member is this process's part in the cluster: package control's presence bound
+// member is this process's part in the cluster: package cluster's presence bound
 // to the half's work, its budgets (P8.1) and the nudges (P8.2). Its methods may be
 // called from many goroutines at once.
 type member struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -53,7 +54,7 @@ func (w *world) sharer(name string, workers int) *sharer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := &sharer{w: w, name: name, fleet: openFleet(&cfg, cluster.TableName)}
+	s := &sharer{w: w, name: name, fleet: openFleet(&cfg, row.TableName)}
 	workload, err := workload.Load(w.t.Context(), s.fleet.control, "work")
 	if err != nil {
 		w.t.Fatal(err)
@@ -209,7 +210,7 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := openFleet(&cfg, cluster.TableName)
+			f := openFleet(&cfg, row.TableName)
 			before, err := f.shard("accounta", "work-00")
 			if err != nil {
 				t.Fatal(err)
@@ -242,7 +243,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := openFleet(&cfg, cluster.TableName)
+			f := openFleet(&cfg, row.TableName)
 			workload, err := workload.Load(t.Context(), f.control, "work")
 			if err != nil {
 				t.Fatal(err)
@@ -296,7 +297,7 @@ func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := openFleet(&cfg, cluster.TableName)
+		f := openFleet(&cfg, row.TableName)
 		workload, err := workload.Load(t.Context(), f.control, "work")
 		if err != nil {
 			t.Fatal(err)
@@ -332,7 +333,7 @@ func (w *world) joiner(name, named string, change func(*Config, *memberOptions))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := openFleet(&cfg, cluster.TableName)
+	f := openFleet(&cfg, row.TableName)
 	row, err := workload.Ensure(w.t.Context(), f.control, workload.Spec{
 		Name: named, Shards: cfg.shards(), Delivery: string(cfg.Delivery), Shared: cfg.Segments == Shared,
 	})

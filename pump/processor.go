@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/sparing"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -198,7 +198,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		cfg: &p.cfg, o: &p.o, handler: p.handler,
 		log:    p.cfg.Log.With("workload", p.cfg.Workload, "instance", p.cfg.Instance),
 		jitter: jitter(p.cfg.Instance),
-		fleet:  openFleet(&p.cfg, cluster.TableName),
+		fleet:  openFleet(&p.cfg, row.TableName),
 		gets:   newHand(), hand: newHand(), began: time.Now(),
 		owned: newOwned(), unsettled: map[*account]*unsettled{},
 		alarms: map[string]time.Time{},

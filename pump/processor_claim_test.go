@@ -10,7 +10,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 const eightHours = 8 * time.Hour
@@ -106,7 +106,7 @@ func TestARetryIsNoSecondBeginning(t *testing.T) {
 func TestWhatADeadProcessorBeganWaitsForTheInterval(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const interval = time.Hour
-		dead := openFleet(&w.cfg, cluster.TableName)
+		dead := openFleet(&w.cfg, row.TableName)
 		of := coordination.TaskRef{Run: w.run, Segment: 5, N: w.ns[5]}
 		began := time.Now()
 		if _, verdict, _, err := coordination.NewClaims(dead.control, "work", interval, "dead").Claim(t.Context(), []byte("oslo"), of); err != nil || verdict != coordination.Granted {

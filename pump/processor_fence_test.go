@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -176,13 +176,13 @@ func TestP32LostOwnerRowsAndALedgerPartitionOfAMinuteAgoHealThemselvesLoudly(t *
 		done := w.fill(1, 1)
 		w.within(lease, "all is done", func() bool { return h.tasks() == done && w.left() == 0 })
 
-		old := w.sim.Snapshot("accounta", cluster.TableName, "work.ledger.01")
+		old := w.sim.Snapshot("accounta", row.TableName, "work.ledger.01")
 		time.Sleep(time.Minute)
 		done += w.fill(1, 1)
 		w.within(lease, "all is done", func() bool { return h.tasks() == done && w.left() == 0 })
 
 		old.Restore()
-		w.sim.DropRows("accounta", cluster.TableName, "work", func(row string) bool { return strings.HasPrefix(row, "owner.") })
+		w.sim.DropRows("accounta", row.TableName, "work", func(row string) bool { return strings.HasPrefix(row, "owner.") })
 		done += w.fill(1, 1)
 		w.within(2*lease, "all segments are at work again", func() bool { return h.tasks() == done && w.left() == 0 })
 		w.inUse(p, time.Second)

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 // pushed lets processes nudge each other over a wire that takes 5 ms.
@@ -73,7 +74,7 @@ func beyond(p *Processor, since time.Time) time.Duration {
 
 func (w *world) release() {
 	w.t.Helper()
-	if err := coordination.NewGate(openFleet(&w.cfg, cluster.TableName).control, "work", "go").Release(w.t.Context(), "test"); err != nil {
+	if err := coordination.NewGate(openFleet(&w.cfg, row.TableName).control, "work", "go").Release(w.t.Context(), "test"); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -89,7 +90,7 @@ func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
 				push := &pushed{}
 				ps, at := w.waiters(n, push)
 				time.Sleep(time.Minute)
-				v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, cluster.TableName).control, "work")
+				v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, row.TableName).control, "work")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -191,7 +192,7 @@ func TestWhoIsStoppedAtTheGateLeaves(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Second || s.Handled != 0 {
 			t.Errorf("the end took %v: %+v", took, s)
 		}
-		v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, cluster.TableName).control, "work")
+		v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, row.TableName).control, "work")
 		if err != nil || len(v.Members) != 0 {
 			t.Errorf("%d members are left, %v", len(v.Members), err)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -71,7 +71,7 @@ func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
 				if !bytes.Equal(texts[0], bad) {
 					t.Errorf("the text was changed: %q", texts[0])
 				}
-				table := w.cfg.Accounts[0].Storage.Table(cluster.TableName)
+				table := w.cfg.Accounts[0].Storage.Table(row.TableName)
 				row, err := table.Read(t.Context(), "work.quarantine", "accounta.work-00."+id)
 				if err != nil {
 					t.Fatal(err)

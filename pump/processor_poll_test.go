@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -337,7 +337,7 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 			t.Errorf("said %d times that it waits", n)
 		}
 		w.cfg.Workload = "late"
-		f := openFleet(&w.cfg, cluster.TableName)
+		f := openFleet(&w.cfg, row.TableName)
 		if _, err := workload.Ensure(t.Context(), f.control, workload.Spec{Name: "late", Shards: w.cfg.shards(), Delivery: "at-least-once"}); err != nil {
 			t.Fatal(err)
 		}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // noted is what all processors have noted of the world's run.
 func (w *world) noted() (sum workload.Tally, rows int) {
 	w.t.Helper()
-	all, err := workload.Tallies(w.t.Context(), openFleet(&w.cfg, cluster.TableName).control, "work", w.run)
+	all, err := workload.Tallies(w.t.Context(), openFleet(&w.cfg, row.TableName).control, "work", w.run)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -79,7 +79,7 @@ func inWorldOf(t *testing.T, spec workload.Spec, accounts, queues int, change fu
 			t.Fatal(err)
 		}
 		w.cfg = cfg
-		f := openFleet(&cfg, cluster.TableName)
+		f := openFleet(&cfg, row.TableName)
 		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, cfg.shards(), string(cfg.Delivery)
 		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func (w *world) newRun() RunID {
 	w.t.Helper()
 	w.runs++ // not a random one: whoever lists runs reads its row (P9)
 	id := RunID{0: 0xf0, 15: w.runs}
-	f := openFleet(&w.cfg, cluster.TableName)
+	f := openFleet(&w.cfg, row.TableName)
 	if err := workload.NewRuns(f.control, w.cfg.Workload).Create(w.t.Context(), workload.Run{ID: id}); err != nil {
 		w.t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -127,7 +127,7 @@ func OpenQuarantine(ctx context.Context, cfg Config) (*Quarantine, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Quarantine{cfg: cfg, fleet: openFleet(&cfg, cluster.TableName), known: map[RunID]runSeen{}}
+	q := &Quarantine{cfg: cfg, fleet: openFleet(&cfg, row.TableName), known: map[RunID]runSeen{}}
 	if err := q.reload(ctx); err != nil {
 		return nil, err
 	}

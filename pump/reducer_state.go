@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -60,7 +60,7 @@ func readStates(ctx context.Context, cfg Config, can func(reducer string) error)
 			fail(err)
 			return
 		}
-		table := openFleet(&cfg, cluster.TableName).control
+		table := openFleet(&cfg, row.TableName).control
 		w, err := workload.Load(ctx, table, cfg.Workload)
 		if err != nil {
 			fail(withAdvice(ctx, &cfg, err))

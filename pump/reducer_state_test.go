@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -19,7 +20,7 @@ import (
 func (w *world) records(h Handler) *ledger.Ledger {
 	w.t.Helper()
 	r := h.(reducing)
-	table := openFleet(&w.cfg, cluster.TableName).control
+	table := openFleet(&w.cfg, row.TableName).control
 	of, err := workload.Load(w.t.Context(), table, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -208,7 +207,7 @@ func TestAnOpenRunWhoseDistributorIsAtWorkIsNotRepaired(t *testing.T) {
 				source := &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}
 				d := w.startDistributor(w.distributor("d", source, DistributorOptions{Every: every}))
 				time.Sleep(10 * time.Second)
-				f := openFleet(&w.cfg, cluster.TableName)
+				f := openFleet(&w.cfg, row.TableName)
 				runs, err := workload.NewRuns(f.control, "work").List(t.Context(), 1)
 				if err != nil {
 					t.Fatal(err)

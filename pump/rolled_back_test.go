@@ -7,13 +7,14 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // rowsOf are a partition of the control table as it is now; Restore brings it back.
 func (w *world) rowsOf(partition string) *azsim.Snapshot {
-	return w.sim.Snapshot("accounta", cluster.TableName, partition)
+	return w.sim.Snapshot("accounta", row.TableName, partition)
 }
 
 // The rows of a run go, in the middle of it, because the partition comes back as it was before.
@@ -151,7 +152,7 @@ func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		f := openFleet(&w.cfg, cluster.TableName)
+		f := openFleet(&w.cfg, row.TableName)
 		v, err := cluster.LoadView(t.Context(), f.control, w.cfg.Workload)
 		if err != nil || len(v.Workload.Map.Shards) != 6 {
 			t.Fatalf("the map has %d queues, %v", len(v.Workload.Map.Shards), err)

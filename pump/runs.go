@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -138,7 +138,7 @@ func openRuns(ctx context.Context, cfg Config) (*openedRuns, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := openFleet(&cfg, cluster.TableName)
+	f := openFleet(&cfg, row.TableName)
 	w, err := workload.Load(ctx, f.control, cfg.Workload)
 	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return nil, withAdvice(ctx, &cfg, err)

@@ -8,12 +8,13 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 // memberNames are the instances that have a member row.
 func (w *world) memberNames() string {
 	w.t.Helper()
-	f := openFleet(&w.cfg, cluster.TableName)
+	f := openFleet(&w.cfg, row.TableName)
 	v, err := cluster.LoadView(w.t.Context(), f.control, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
@@ -177,7 +178,7 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		o := &accountsOf{cfg: w.cfg, fleet: openFleet(&w.cfg, cluster.TableName)}
+		o := &accountsOf{cfg: w.cfg, fleet: openFleet(&w.cfg, row.TableName)}
 		if err := o.knownToAll(t.Context(), "accountb"); err != nil {
 			t.Error(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -31,7 +31,7 @@ func newTask(text string) Record { return Record{Key: []byte(text), Body: []byte
 // runsOf lists the runs, the last first.
 func (w *world) runsOf() []workload.Run {
 	w.t.Helper()
-	f := openFleet(&w.cfg, cluster.TableName)
+	f := openFleet(&w.cfg, row.TableName)
 	runs, err := workload.NewRuns(f.control, w.cfg.Workload).List(w.t.Context(), 100)
 	if err != nil {
 		w.t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 // watchPartitions looks for a while at what each partition of the tables is asked for, and demands
@@ -87,7 +88,7 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		}
 		w.watchPartitions("start", time.Minute, 1000)
 		w.watchPartitions("rest", time.Minute, 1000)
-		f := openFleet(&w.cfg, cluster.TableName)
+		f := openFleet(&w.cfg, row.TableName)
 		v, err := cluster.LoadView(t.Context(), f.control, w.cfg.Workload)
 		if err != nil || len(v.Members) != len(procs) {
 			t.Errorf("%d members of %d processors and %d senders that send seldom, %v", len(v.Members), len(procs), n, err)

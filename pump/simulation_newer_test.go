@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -72,7 +72,7 @@ func (w *simWorld) newerEnvelopes(s simStep) {
 // newerRow has a row be one of a newer format for so long, unless it is one.
 func (w *simWorld) newerRow(s simStep) {
 	partition, begins, _ := strings.Cut(s.order[0], "/")
-	table, ctx := w.sure(w.sim.Accounts()[0]).Table(cluster.TableName), context.Background()
+	table, ctx := w.sure(w.sim.Accounts()[0]).Table(row.TableName), context.Background()
 	var rows []storage.Entity
 	for e, err := range table.Query(ctx, storage.Query{Partition: partition, From: begins, To: begins + "~"}) {
 		if err != nil {

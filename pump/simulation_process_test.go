@@ -8,7 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -402,7 +402,7 @@ func simPad(p *simPlan) string {
 }
 
 // openTable is the control table for somebody outside the pump.
-func (w *simWorld) openTable() storage.Table { return w.outside().Table(cluster.TableName) }
+func (w *simWorld) openTable() storage.Table { return w.outside().Table(row.TableName) }
 
 func (w *simWorld) outside() storage.Account {
 	return w.account(w.sim.Accounts()[0])

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -24,7 +24,7 @@ func (w *simWorld) rollBack(s simStep) {
 	account := w.sim.Accounts()[0]
 	switch s.verb {
 	case "keep":
-		w.kept[s.who] = w.sim.Snapshot(account, cluster.TableName, s.who)
+		w.kept[s.who] = w.sim.Snapshot(account, row.TableName, s.who)
 	case "back":
 		kept := w.kept[s.who]
 		if kept == nil {
@@ -42,7 +42,7 @@ func (w *simWorld) rollBack(s simStep) {
 			w.rolled(kept, 64*partition)
 		}
 	case "lose":
-		n := w.sim.DropRows(account, cluster.TableName, "work", func(row string) bool { return strings.HasPrefix(row, s.who) })
+		n := w.sim.DropRows(account, row.TableName, "work", func(row string) bool { return strings.HasPrefix(row, s.who) })
 		w.countAll("rows that were lost", n)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -70,11 +70,11 @@ func TestADamagedLedgerIsNamedAndNothingExactIsShown(t *testing.T) {
 }
 
 // damageHead writes a row of the first ledger partition over that makes no sense.
-func (w *world) damageHead(row string) {
+func (w *world) damageHead(head string) {
 	w.t.Helper()
-	f := openFleet(&w.cfg, cluster.TableName)
+	f := openFleet(&w.cfg, row.TableName)
 	_, err := f.control.Write(w.t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: "work.ledger.00", Row: row, Properties: map[string]any{"Format": int64(1), "Counts": []byte{1, 2, 3}, "Records": []byte{9, 9}},
+		Partition: "work.ledger.00", Row: head, Properties: map[string]any{"Format": int64(1), "Counts": []byte{1, 2, 3}, "Records": []byte{9, 9}},
 	}})
 	if err != nil {
 		w.t.Fatal(err)

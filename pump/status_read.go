@@ -34,7 +34,7 @@ func ReadStatus(ctx context.Context, cfg Config, o StatusOptions) (*Status, erro
 	o = o.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r := &statusReader{cfg: &cfg, options: o, fleet: openFleet(&cfg, cluster.TableName)}
+	r := &statusReader{cfg: &cfg, options: o, fleet: openFleet(&cfg, row.TableName)}
 	r.table = &statusTable{Table: r.fleet.control, made: &r.requests}
 	s, err := r.read(ctx)
 	s.Requests = r.requests.Load()

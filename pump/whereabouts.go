@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -150,7 +149,7 @@ func lookInto(ctx context.Context, a Account, c *Config) (w *workload.Workload, 
 
 // tableIn gives the table in which an account would have the workload's rows.
 func (c *Config) tableIn(a Account) storage.Table {
-	table := a.Storage.Table(cluster.TableName)
+	table := a.Storage.Table(row.TableName)
 	if draw := c.seeding.draw; draw != nil {
 		table = row.Seeded(table, draw)
 	}

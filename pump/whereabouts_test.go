@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -26,7 +27,7 @@ func (w *world) reordered(instance string) Config {
 // hasRow reports whether an account has a row of the workload.
 func (w *world) hasRow(i int) bool {
 	w.t.Helper()
-	_, err := workload.Load(w.t.Context(), w.cfg.Accounts[i].Storage.Table(cluster.TableName), w.cfg.Workload)
+	_, err := workload.Load(w.t.Context(), w.cfg.Accounts[i].Storage.Table(row.TableName), w.cfg.Workload)
 	if err != nil && !errors.Is(err, workload.ErrNoWorkload) {
 		w.t.Fatal(err)
 	}

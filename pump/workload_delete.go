@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/deletion"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -120,7 +121,7 @@ func DeleteWorkload(ctx context.Context, cfg Config, opts DeleteOptions) (*Delet
 	if err != nil {
 		return nil, err
 	}
-	f := openFleet(&cfg, cluster.TableName)
+	f := openFleet(&cfg, row.TableName)
 	d := &workloadDeletion{accountsOf: accountsOf{cfg: cfg, fleet: f}, opts: opts}
 	d.workload, err = workload.Load(ctx, f.control, cfg.Workload)
 	switch {

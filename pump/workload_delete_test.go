@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -21,7 +22,7 @@ import (
 func (w *world) leftOf() (left []string) {
 	w.t.Helper()
 	for _, a := range w.cfg.Accounts {
-		for e, err := range a.Storage.Table(cluster.TableName).Query(w.t.Context(), storage.Query{}) {
+		for e, err := range a.Storage.Table(row.TableName).Query(w.t.Context(), storage.Query{}) {
 			if err != nil {
 				if storage.Is(err, storage.Missing) {
 					break
@@ -362,7 +363,7 @@ func TestALeftoverOfWhoDiedMakingAWorkloadIsRemoved(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		w.cfg.Workload = "town"
 		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
-		if err := maker.Announce(t.Context(), w.cfg.Accounts[2].Storage.Table(cluster.TableName), "town"); err != nil {
+		if err := maker.Announce(t.Context(), w.cfg.Accounts[2].Storage.Table(row.TableName), "town"); err != nil {
 			t.Fatal(err)
 		}
 		r := racer{w: w, config: w.operator()}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -53,7 +54,7 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 func (w *world) rival(i int, shards []shardmap.Shard) {
 	w.t.Helper()
 	spec := workload.Spec{Name: w.cfg.Workload, Delivery: string(w.cfg.Delivery), Shards: shards}
-	if _, err := workload.Ensure(w.t.Context(), w.cfg.Accounts[i].Storage.Table(cluster.TableName), spec); err != nil {
+	if _, err := workload.Ensure(w.t.Context(), w.cfg.Accounts[i].Storage.Table(row.TableName), spec); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -16,7 +16,7 @@
 //	in (*recorder).begin
 //	-	verdict := c.look(ctx, h.Run, since)
 //	+	verdict := runGoOn
-//	in pump/control (*Ledger).Begin
+//	in pump/internal/ledger (*Ledger).Begin
 //	 	h := l.head(segment)
 //	-	if h.epoch != epoch {
 //	+	if false {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
@@ -23,7 +23,7 @@ func TestOnAzurite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := account.Table(cluster.TableName)
+	table := account.Table(row.TableName)
 	t.Run("no number is given twice", func(t *testing.T) { numbersOn(t, table) })
 	t.Run("a gate opens for those who wait", func(t *testing.T) { gateOn(t, table) })
 	t.Run("a key is claimed once", func(t *testing.T) { claimsOn(t, table) })

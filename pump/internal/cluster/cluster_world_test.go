@@ -127,7 +127,7 @@ func (w *clusterWorld) driver(client string) storage.Table {
 	if err != nil {
 		panic(err) // the simulator's own connection string
 	}
-	return account.Table(TableName)
+	return account.Table(row.TableName)
 }
 
 // tidy ends every process as a crash does, and waits for what is under way.

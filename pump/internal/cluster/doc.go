@@ -1,109 +1,5 @@
-// Package control is the control plane of a workload: what its processes agree
-// about, kept in one Azure table of one account, the control account. Everything
-// here rests on one atom, the conditional write of a table row, and on one small
-// interface over it (row.go): read a row; try an optimistic write.
-//
-//	row            partition          row key           what it is
-//	owners         NAME               owner.NNNN        who owns segments NNNN to NNNN+511, and each one's epoch (xNNNNN from 10,000 on)
-//	member         NAME               present.INSTANCE  a process that takes part: its beat, what it holds and wants
-//	spill          NAME               spill             which choices of which segments are marked (P6.3)
-//	anchor         NAME               anchor            in each account: who last set about making the workload (Maker)
-//	workload       NAME               workload          shard map, number of segments, delivery; pinned when created
-//	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1, pump/DESIGN.md)
-//	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
-//	election       NAME.election      election          who distributes, until when, and how far it got
-//	clock          several            clock             written only to learn what time the service has
-//	gate           NAME.gates         the gate's name   open or not
-//	id range       NAME.ids           the range's name  the next number that nobody has
-//	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
-//	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
-//	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose epoch (PP = SSSS/64; xSSSSS from 10,000 on)
-//	ledger page    NAME.ledger.PP     page.SSSS.NNNNNN  more of it; never changed, only replaced
-//
-// # Ambiguous answers
-//
-// A timeout, a broken connection or a 5xx means that a write may be done, or
-// may be done later. Every write carries a fresh nonce. After an ambiguous
-// answer the row is read back: my nonce, and it was done; the version I based
-// the write on, and it may still land, so the same bytes go out again with the
-// same condition and the same nonce (P3.5); anything else, and another won.
-// The same holds for a 409 or 412 that follows an ambiguous attempt: it may be
-// my own write that I ran into (window 20). After a 503 for too many requests the
-// same bytes go out again without reading, which spares a busy partition a request
-// each time: if the refused write landed, the next is answered by a 412.
-//
-// # The election
-//
-// One row says who runs the next distribution of a workload, whatever the
-// number of distributors. Each of them calls [election.Election.Try] now and then:
-//
-//	           insert, epoch 1                       Finish
-//	(no row) ------------------> running(me, n) --------------> idle, due at
-//	                              ^   |    ^  |                 Timestamp + Every
-//	                              |   |    |  | Abandon             |
-//	                 beat, Begin, +---+    |  v                     |
-//	                 Save (CAS)            | vacant                 |
-//	                                       |  |  anyone, at once    | when due, anyone
-//	       running(dead, n) ---------------+  |  (continues)        | (a new distribution)
-//	         anyone, after lease + margin     |                     |
-//	         of its own looking (continues)   v                     v
-//	                                    running(me, n+1) by compare-and-swap
-//
-// The winner's [election.Term] beats by itself and ends by Finish, by Abandon, or by
-// itself when leadership is lost. Epochs only grow; each win is one more.
-//
-// # When is a distribution due
-//
-// The idle row is written exactly once, by Finish, and holds the period Every;
-// the service stamps the write with its own clock. So NextTimeToRun is the
-// row's Timestamp + Every, in server time, and no machine's clock went into it.
-// To judge it, a distributor needs the server's time: it writes the clock row
-// and reads it back, and the stamp of that row is a server time not later than
-// the moment of the answer. From there it counts on its own monotonic clock,
-// asking again every ten minutes. So a distributor that starts anew knows how
-// much of a long period is left, and clocks that are minutes off, on any
-// machine, change nothing. A distribution never starts early by more than the
-// service's own clock jumps, and late by at most one round trip.
-//
-// # The trust window
-//
-// A leader trusts its leadership until `beat sent + lease - margin`, on its own
-// monotonic clock, counted from the acknowledged beat's first attempt (P5.2).
-// A beat lands after it was sent, so an observer sees it later still, and calls
-// the leader dead only after it saw the row unchanged for `lease + margin`
-// (P5.3), on its own clock:
-//
-//	leader    sent |------------- trusts: 17 s -------------|
-//	row            . landed
-//	observer        . first seen |----------- unchanged: 23 s, then CAS -----------|
-//
-// (lease 20 s, margin 3 s). The 2 x margin = 6 s between absorb clocks that run
-// at different speeds, and what the leader had under way. A beat that is
-// answered after trust ended does not restore it: the term is over, and the
-// instance must win again with epoch + 1. The 23 s count only while the
-// observer's reads succeed, none further than two beats from the one before:
-// when the control plane is dark for everybody nobody is declared dead by it.
-//
-// # What happens to an election when
-//
-//   - The leader dies: its beat stops, 23 to 28 s later another wins with
-//     epoch + 1 and gets the run and the last checkpoint (Term.Resume).
-//   - The leader is paused (stopped process, frozen machine) and wakes as a
-//     zombie: its trust has ended, Save returns [election.ErrDeposed], and were a Save
-//     already on its way, the row's ETag refuses it. Puts into queues cannot be
-//     fenced; a zombie's are duplicates of tasks with identities.
-//   - Its machine is suspended: some monotonic clocks stand still then. Trust ends
-//     by the monotonic clock or by the wall clock, whichever says so first; so a wall
-//     clock that is set forward by more than what is left of trust ends a term too.
-//   - The control plane is dark: the leader goes on until its trust ends and
-//     then stops. When the table answers again, the old leader claims its own
-//     row at once with epoch + 1; the others would first have to watch a lease.
-//   - An answer of the winning write is lost: read back, as above. If that takes
-//     longer than the trust window the win is void and claimed again.
-//   - The leader leaves in good order in mid-run (Abandon): the row is vacant
-//     and the next who looks continues from the checkpoint.
-//   - The leader dies between sealing the run and Finish: the next one gets the
-//     run as Resume, finds its row sealed, and only has to call Finish.
+// Package cluster makes many processes one machine: who is there, who owns which segments, and
+// which segments' messages may lie in another than their first queue.
 //
 // # The cluster
 //
@@ -171,22 +67,6 @@
 // A beat acknowledged after trust had ended restores nothing: everything held
 // is claimed again with another epoch, because an observer may be about to claim.
 //
-// # Why no two members commit under the same epoch
-//
-// Trust says who should write a segment's ledger; its head alone says who does. A
-// [ledger.Ledger.Fence] writes owner and epoch into the head, on the condition of the ETag that it
-// read and only over a lower epoch, or an equal one of its own process. A commit is written on the
-// condition of the ETag that the fence, or the commit before, has left. So in one history of a head epochs only
-// grow, each epoch has one owner, and whatever an owner commits after another's fence is refused.
-//
-// Rows may be those of some time ago: an account that failed over, a table restored in parts, a
-// row that somebody removed. Then two members may be told the same epoch by the owner rows. One
-// of them fences first; the other's fence is refused, and if its entry still names it, it claims again
-// above the head's epoch ([Presence.Raise]). If the head itself is of some time ago, its owner learns it from its
-// next write, or from [ledger.Ledger.Check], and claims and fences it above every epoch that it had. What was
-// recorded since is gone, whoever recorded it: mode once cannot know those tasks as done. They are done again when a copy of
-// them comes, or when distributor repair puts them; a reducer's state lacks them until then.
-//
 // # What happens to the cluster when
 //
 //   - A member dies: 23 to 28 s after its last beat the first in order evicts it
@@ -228,12 +108,8 @@
 //
 // One write and one query a beat for each of up to 32 members. Of more, two read all rows in each
 // beat, because what a look costs grows with the number of members, and write down what they read
-// in one row, the muster. The others read that row in every third beat or more seldom. The two are the
-// first by a hash of the names, so that they do not stand on one host; should both die at once, the
-// next stands in four beats later. A member that waits for a segment, or for one to be handed over,
-// looks up to four times as often, all together 25 times a second.
+// in one row, the muster. The others read that row in every third beat or more seldom. The two are
+// the first by a hash of the names, so that they do not stand on one host; should both die at once,
+// the next stands in four beats later. A member that waits for a segment, or for one to be handed
+// over, looks up to four times as often, all together 25 times a second.
 package cluster
-
-// TableName is the table, in the control account, that holds the rows of every
-// workload.
-const TableName = "queuepump"

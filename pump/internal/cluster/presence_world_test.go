@@ -88,7 +88,7 @@ func (c *crowd) table(name string) storage.Table {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return row.Seeded(tampered{account.Table(TableName), c, name}, faketable.SeededDraw(7, name))
+	return row.Seeded(tampered{account.Table(row.TableName), c, name}, faketable.SeededDraw(7, name))
 }
 
 // tampered is the table on a machine whose requests go wrong by row. What a rule

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -33,7 +33,7 @@ func TestAThousandCandidatesAskOnePartitionForLittle(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			e := New(a.Table(cluster.TableName), "city", Options{Instance: name})
+			e := New(a.Table(row.TableName), "city", Options{Instance: name})
 			for ctx.Err() == nil {
 				term, wait, _ := e.Try(ctx)
 				if term != nil {
@@ -58,7 +58,7 @@ func TestAThousandCandidatesAskOnePartitionForLittle(t *testing.T) {
 			}
 		}
 		server, _ := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("north"), Transport: sim.Transport().As("setup")})
-		if err := server.Table(cluster.TableName).Create(t.Context()); err != nil {
+		if err := server.Table(row.TableName).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for i := range n {

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 )
@@ -19,7 +19,7 @@ func TestOnAzuriteTheLedgerRecordsAndFences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := account.Table(cluster.TableName)
+	table := account.Table(row.TableName)
 	if err := table.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 // An owner that has nothing to write did not learn that its rows were those of some time ago: it knew everything
@@ -22,7 +22,7 @@ func TestAnIdleOwnerLearnsThatItsRowsAreThoseOfSomeTimeAgoAndFencesThemAboveItsE
 		})
 		a.mustFence(4, 6, 7, 8)
 		a.mustCommit(Entry{Segment: 7, Epoch: 4, Run: faketable.RunID(1), Done: ns(0, 3)})
-		kept := sim.Snapshot("north", cluster.TableName, "city.ledger.00")
+		kept := sim.Snapshot("north", row.TableName, "city.ledger.00")
 		a.mustCommit(Entry{Segment: 7, Epoch: 4, Run: faketable.RunID(1), Done: ns(3, 9)}, Entry{Segment: 8, Epoch: 4, Run: faketable.RunID(1), Done: ns(0, 9)})
 		holds := holdsOf(4, 6, 7, 8)
 		if err := a.Check(t.Context(), holds); err != nil || len(told) > 0 {
@@ -56,7 +56,7 @@ func TestACommitThatMeetsRowsOfSomeTimeAgoHasTheSegmentFencedAboveItsEpoch(t *te
 		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		b.mustFence(3, 9)
 		a.mustFence(3, 7)
-		kept := sim.Snapshot("north", cluster.TableName, "city.ledger.00")
+		kept := sim.Snapshot("north", row.TableName, "city.ledger.00")
 		a.mustFence(4, 9)
 		a.mustCommit(Entry{Segment: 7, Epoch: 3, Run: faketable.RunID(1), Done: ns(0, 3)})
 		a.begin(9, 4, faketable.RunID(1), 0, ns(0, 3))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
@@ -67,7 +66,7 @@ func TestP32AFenceComesBeforeThePagesAndKeepsWhatItHasWhenItsTimeIsOver(t *testi
 func TestP32APageThatIsMissingDelaysNoOtherSegment(t *testing.T) {
 	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		segments := paged(t, sim)
-		sim.DropRows("north", cluster.TableName, "city.ledger.00", func(row string) bool { return strings.HasPrefix(row, "page.0007.") })
+		sim.DropRows("north", row.TableName, "city.ledger.00", func(row string) bool { return strings.HasPrefix(row, "page.0007.") })
 		b := openBook(t, faketable.OverTheWire(t, sim, "b"), "b")
 		fenced, err := fenceAll(t.Context(), b, holdsOf(2, segments...))
 		if !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "page.0007.") || len(fenced) != len(segments)-1 || b.Fenced(7, 2) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -28,7 +28,7 @@ type memTable struct {
 
 func newMemTable() *memTable { return &memTable{rows: map[string]storage.Entity{}} }
 
-func (m *memTable) Name() string                 { return cluster.TableName }
+func (m *memTable) Name() string                 { return row.TableName }
 func (m *memTable) Create(context.Context) error { return nil }
 func (m *memTable) Drop(context.Context) error   { return nil }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -125,7 +126,7 @@ func newChaos(t *testing.T, length time.Duration, tasks int) *chaos {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.table = account.Table(cluster.TableName)
+	c.table = account.Table(row.TableName)
 	c.runs = workload.NewRuns(c.table, "test")
 	c.input = c.path("tasks.jsonl")
 	writeTasks(t, c.input, c.each)
@@ -290,7 +291,7 @@ func (c *chaos) requireOneWorkload() {
 		c.requireRefused(p.process)
 	}
 	for _, name := range c.names[1:] {
-		if _, err := workload.Load(c.t.Context(), c.account(name).Table(cluster.TableName), "test"); !errors.Is(err, workload.ErrNoWorkload) && !storage.Is(err, storage.Missing) {
+		if _, err := workload.Load(c.t.Context(), c.account(name).Table(row.TableName), "test"); !errors.Is(err, workload.ErrNoWorkload) && !storage.Is(err, storage.Missing) {
 			c.t.Errorf("in %s: %v, want no workload", name, err)
 		}
 	}

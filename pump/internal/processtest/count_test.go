@@ -17,7 +17,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -281,7 +281,7 @@ func (w *world) drained(queues int) bool {
 		return a
 	}
 	// A request may meet one of the faults; the next look will tell then.
-	runs, err := workload.NewRuns(open(w.names[0]).Table(cluster.TableName), "test").List(w.t.Context(), 1)
+	runs, err := workload.NewRuns(open(w.names[0]).Table(row.TableName), "test").List(w.t.Context(), 1)
 	switch {
 	case err != nil || len(runs) == 0 || runs[0].State == workload.RunOpen:
 		return false

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -85,7 +85,7 @@ func (ds distributors) untilCheckpoint(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := account.Table(cluster.TableName)
+	table := account.Table(row.TableName)
 	workload, err := workload.Load(t.Context(), table, "test")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -41,7 +42,7 @@ func (w *world) crew(n int, args func(file string) []string) *crew {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := &crew{w: w, table: account.Table(cluster.TableName)}
+	c := &crew{w: w, table: account.Table(row.TableName)}
 	writeText(w.t, w.path("none.jsonl"), "")
 	start(w.t, "distributor", "run", "--config", w.config, "--input", w.path("none.jsonl"), "--quiet").succeeds() // makes the workload
 	dir := w.t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -59,7 +59,7 @@ func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
 	p.until("all are handled", func() bool { return handled() >= *runsMany })
 	t.Logf("%d runs sent in %.1f s (%.0f/s); %d of them handled by then, and all %.1f s after the last", *runsMany,
 		sent.Sub(began).Seconds(), rate(*runsMany, sent.Sub(began)), atOnce, time.Since(sent).Seconds())
-	rows := workload.NewRuns(w.account("account1").Table(cluster.TableName), "test")
+	rows := workload.NewRuns(w.account("account1").Table(row.TableName), "test")
 	p.until("all are closed", func() bool {
 		live, err := rows.Live(t.Context())
 		return err == nil && len(live) == 0
@@ -96,7 +96,7 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 	var makers errgroup.Group
 	makers.Go(func() error { return makeRuns(ctx, cfg, &made) })
 	began := time.Now()
-	table := workload.NewRuns(w.account("account1").Table(cluster.TableName), "test")
+	table := workload.NewRuns(w.account("account1").Table(row.TableName), "test")
 	for i := range 10 {
 		select {
 		case <-time.After(time.Until(began.Add(*runsFor * time.Duration(i+1) / 10))):

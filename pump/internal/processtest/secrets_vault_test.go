@@ -19,7 +19,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -152,7 +152,7 @@ func (e *evidence) rows(sim *azsim.Sim, name string) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	for row, err := range a.Table(cluster.TableName).Query(e.t.Context(), storage.Query{}) {
+	for row, err := range a.Table(row.TableName).Query(e.t.Context(), storage.Query{}) {
 		if storage.Is(err, storage.Missing) {
 			break
 		}

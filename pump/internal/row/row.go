@@ -32,7 +32,7 @@ const (
 var ErrLost = errors.New("another writer changed the row first")
 
 // Row is one row of the control table as a T: the storage behind two methods,
-// read and TryWrite, under everything else in this package. It holds no state
+// Read and TryWrite. It holds no state
 // and may be used from many goroutines at once.
 type Row[T any] struct {
 	Table          storage.Table
