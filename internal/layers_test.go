@@ -1,0 +1,106 @@
+package internal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/queuepump/queuepump/"
+
+// levels are the packages in the order in which they stand on each other: a package imports those of lower levels
+// only. A name that ends in a slash stands for all packages below that folder.
+var levels = map[string]int{
+	"internal": 0, "codec": 0, "shardmap": 0, "pump/storage": 0, "loadtest/azsim": 0,
+	"internal/allocation": 0, "internal/awake": 0, "internal/group": 0, "internal/growing": 0, "internal/jsonline": 0,
+	"internal/mutants": 0, "internal/shown": 0, "internal/sparing": 0,
+	"pump/internal/row": 1, "pump/storage/azure": 1, "pump/storage/storagetest": 1, "internal/mutants/overlay": 1, "loadtest/report": 1,
+	"pump/internal/faketable": 2, "pump/internal/rowtest": 2, "pump/internal/workload": 2,
+	"pump/coordination": 3, "pump/internal/cluster": 3, "pump/internal/election": 3,
+	"pump/internal/ledger":   4,
+	"pump/internal/deletion": 5,
+	"pump":                   6,
+	"internal/admin":         12, "internal/capacity": 12, "internal/configfile": 12, "internal/handlers": 12, "loadtest/scenario": 12,
+	"internal/cli": 13, "pump/internal/processtest": 13,
+	"bench": 14, "bench/measure": 15, "loadtest": 14, "cmd/": 14,
+}
+
+// besides are imports of the same level: who may import what.
+var besides = map[[2]string]bool{}
+
+// TestImportsRunDown holds the walls of the house: the compiler refuses cycles, this test also refuses an import that
+// runs up. See Layout in pump/DESIGN.md.
+func TestImportsRunDown(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "../...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; seen++ {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, problem := range climbs(strings.TrimPrefix(p.ImportPath, module), p.Imports) {
+			t.Error(problem)
+		}
+	}
+	if seen < len(levels)/2 {
+		t.Errorf("only %d packages were looked at", seen)
+	}
+}
+
+// climbs names the imports of a package that do not run down.
+func climbs(from string, imports []string) (problems []string) {
+	level, ok := levelOf(from)
+	if !ok {
+		return []string{from + " has no level: give it one, above all that it imports"}
+	}
+	for _, path := range imports {
+		to, ours := strings.CutPrefix(path, module)
+		if !ours {
+			continue
+		}
+		if under, ok := levelOf(to); ok && under >= level && !besides[[2]string{from, to}] {
+			problems = append(problems, from+" imports "+to+", which does not stand below it")
+		}
+	}
+	return problems
+}
+
+func levelOf(name string) (int, bool) {
+	if level, ok := levels[name]; ok {
+		return level, true
+	}
+	folder, _, _ := strings.Cut(name, "/")
+	level, ok := levels[folder+"/"]
+	return level, ok
+}
+
+// The rule itself: what it refuses.
+func TestAnImportThatRunsUpIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		refused  bool
+	}{
+		{"pump", "pump/internal/ledger", false},
+		{"pump/internal/row", "pump/storage", false},
+		{"pump/internal/row", "pump/internal/workload", true},
+		{"pump/internal/ledger", "pump", true},
+		{"pump/internal/election", "pump/internal/cluster", true},
+		{"loadtest/azsim", "codec", true},
+		{"pump/internal/unheard", "codec", true},
+	} {
+		if got := len(climbs(c.from, []string{"fmt", module + c.to})) > 0; got != c.refused {
+			t.Errorf("%s imports %s: refused %v", c.from, c.to, got)
+		}
+	}
+}
