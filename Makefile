@@ -86,14 +86,14 @@ runs: ## send RUNS (2400) runs of one task with one key by real binaries; then a
 HOURS ?= 24h
 RATE  ?= 10
 KEEP  ?= 2h
-day: ## make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write pump/RUNS.md: what is stored
-	cd pump && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write RUNS.md
+day: ## make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/runs.md: what is stored
+	cd pump && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/runs.md'
 
-simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write pump/SIMULATION.md, going on with what out/simulate.json says; or the one that PLAN=file holds
+simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write docs/simulation.md, going on with what out/simulate.json says; or the one that PLAN=file holds
 ifdef PLAN
 	$(GO) test ./pump -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
 else
-	cd pump && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.state '$(CURDIR)/out/simulate.json' -simulate.report '$(CURDIR)/pump/SIMULATION.md'
+	cd pump && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.state '$(CURDIR)/out/simulate.json' -simulate.report '$(CURDIR)/docs/simulation.md'
 endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
@@ -102,7 +102,7 @@ mutants: ## build each of the listed mutants in, see which seed finds it, and wr
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
 
-windows: ## hit every window of vulnerability and write pump/WINDOWS.md
+windows: ## hit every window of vulnerability and write docs/windows.md
 	$(GO) test ./pump -count 1 -timeout 30m -run '^TestWindows$$' -windows.write
 
 limits: ## measure both sides at the published limits of 1 to 100 accounts, and a tenth of those of 250, in virtual time, and print the table

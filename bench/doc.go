@@ -4,9 +4,9 @@
 // same, and ratios are taken within one run.
 //
 // `make bench` runs it ([Suite]), keeps what was measured in results.json ([Results]), and
-// renders RESULTS.md and the README's table from that. BenchmarkWays is the comparison for those who
-// change something, and `go run ./bench/measure run --help` says how to make parts of it. [Soak]
-// watches the memory of both binaries over time.
+// renders RESULTS.md and the table of docs/performance.md from that. BenchmarkWays is the
+// comparison for those who change something, and `go run ./bench/measure run --help` says how
+// to make parts of it. [Soak] watches the memory of both binaries over time.
 //
 // RESULTS.md holds the figures of named commits with the command, the CPU and the Go
 // version that made them.

@@ -9,7 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Between these lines of README.md stands what [Results.Table] renders.
+// Between these lines of docs/performance.md stands what [Results.Table] renders.
 const (
 	tableBegins = "<!-- make bench -->"
 	tableEnds   = "<!-- end of make bench -->"
@@ -176,10 +176,10 @@ func (r *Results) writeStages(b *strings.Builder) {
 	}
 }
 
-// Table is the part of README.md that shows the results.
+// Table is the part of docs/performance.md that shows the results.
 func (r *Results) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s, %d cores, %s, %s, commit %s, %s", code(r.Command), r.CPU, r.Cores, r.System, r.Go, r.revision(), r.Began.Format("2006-01-02"))
+	fmt.Fprintf(&b, "%s on %s, %d cores, %s, %s,\ncommit %s, %s", code(r.Command), r.CPU, r.Cores, r.System, r.Go, r.revision(), r.Began.Format("2006-01-02"))
 	if r.Load != "" {
 		fmt.Fprintf(&b, ", load average before it %s", r.Load)
 	}
@@ -224,7 +224,7 @@ func (r *Results) InsertEntry(doc string) (string, error) {
 	return doc, nil
 }
 
-// ReplaceTable puts the table of the results into README.md. An error says what the file lacks.
+// ReplaceTable puts the table of the results into docs/performance.md. An error says what the file lacks.
 func (r *Results) ReplaceTable(doc string) (string, error) {
 	return replaceBetween(doc, tableBegins, tableEnds, r.Table())
 }

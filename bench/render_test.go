@@ -229,7 +229,7 @@ func TestTheDocumentsShowWhatWasMeasuredLast(t *testing.T) {
 	if err != nil || r == nil {
 		t.Fatal("results.json cannot be read: ", err)
 	}
-	for file, render := range map[string]func(string) (string, error){"../README.md": r.ReplaceTable, "RESULTS.md": r.InsertEntry} {
+	for file, render := range map[string]func(string) (string, error){"../docs/performance.md": r.ReplaceTable, "RESULTS.md": r.InsertEntry} {
 		doc, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

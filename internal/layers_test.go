@@ -32,7 +32,7 @@ var levels = map[string]int{
 var besides = map[[2]string]bool{}
 
 // TestImportsRunDown holds the walls of the house: the compiler refuses cycles, this test also refuses an import that
-// runs up. See Layout in pump/DESIGN.md.
+// runs up. See Layout in docs/design.md.
 func TestImportsRunDown(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "../...").Output()
 	if err != nil {

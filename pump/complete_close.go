@@ -35,7 +35,7 @@ const (
 	sumsEvery = time.Minute
 )
 
-// When runs end that nobody ends; see "The life of a run" in DESIGN.md.
+// When runs end that nobody ends; see "The life of a run" in docs/design.md.
 const (
 	silentBeats     = 4 // without which a client seems gone
 	abandonAfter    = 10 * time.Minute
@@ -47,7 +47,7 @@ const (
 	pressure = 0.5
 )
 
-// closer ends runs that are done with (P3.7, and "The life of a run" in DESIGN.md), so that what the
+// closer ends runs that are done with (P3.7, and "The life of a run" in docs/design.md), so that what the
 // ledger keeps of them can go. It looks at what lives, however many runs there ever were. Any number
 // of processes may do it at the same time.
 type closer struct {

@@ -19,7 +19,7 @@ type horizon struct {
 }
 
 // horizons finds the horizon of all queues by what the processors say in their beats ("Quiet"
-// in DESIGN.md).
+// in docs/design.md).
 type horizons struct {
 	// held is, by segment, when a processor that says how far it reads was seen to hold it. A workload whose
 	// segments have no owners counts as one segment, which each processor that polls queues holds.

@@ -52,7 +52,7 @@ type DistributorOptions struct {
 	// CheckpointEvery is the time between checkpoints. Default 1 s.
 	CheckpointEvery time.Duration
 	// BarrierAge is how long a checkpoint waits for envelopes to fill before
-	// they are sent as they are (P2.1, DESIGN.md). Default 10 s.
+	// they are sent as they are (P2.1, docs/protocols.md). Default 10 s.
 	BarrierAge time.Duration
 	// MaxUnsaved bounds the tasks read since the last saved checkpoint, which
 	// are those that a takeover distributes again (P2.5); at the bound

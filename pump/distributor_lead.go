@@ -13,7 +13,7 @@ import (
 )
 
 // once makes one distribution with a run of its own, without an election: any
-// number of processes may do that at the same time (origins H6, DESIGN.md).
+// number of processes may do that at the same time (origins H6, docs/protocols.md).
 func (d *Distributor) once(ctx context.Context) (Summary, error) {
 	r := d.begin()
 	defer r.close()
@@ -180,7 +180,7 @@ func noteOf(r *distribution, why string) string {
 }
 
 // elected makes a distribution whenever one is due and this process is elected
-// to, until ctx ends (origins H4, DESIGN.md).
+// to, until ctx ends (origins H4, docs/protocols.md).
 func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	err = d.prepareElected(ctx)
 	switch {

@@ -79,7 +79,7 @@ func (w *world) lookRow() election.Status {
 	return s
 }
 
-// Origins H4 (DESIGN.md): every distributor wakes, and exactly one runs each distribution.
+// Origins H4 (docs/protocols.md): every distributor wakes, and exactly one runs each distribution.
 func TestOfManyDistributorsOneRunsEachDistribution(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		var e ended

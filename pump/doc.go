@@ -37,6 +37,6 @@
 // Every request is made once, under a deadline and within the account's and the
 // queue's budget; a timeout, a broken connection and any 5xx mean "maybe done".
 //
-// DESIGN.md beside this file walks the data path function by function and holds
+// docs/design.md walks the data path function by function, and docs/protocols.md holds
 // the rules (P1 to P9) that comments cite.
 package pump

@@ -13,7 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Each test hits one window of vulnerability (DESIGN.md) on the real code over
+// Each test hits one window of vulnerability (docs/protocols.md) on the real code over
 // the real wire protocol.
 
 func TestWindow3AGetThatIsLostIsMadeAgain(t *testing.T) {

@@ -261,9 +261,9 @@ func (d *day) judge(t *testing.T, samples []daySample) {
 func (d *day) write(t *testing.T, samples []daySample) {
 	svg := strings.TrimSuffix(*dayPage, ".md") + ".svg"
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What is stored of runs\n\nWritten by `make day HOURS=%v RATE=%v KEEP=%v`: so much virtual time, runs a second, and retention. Each run is one task in\none of %d segments. %s.\n",
+	fmt.Fprintf(&b, "# What is stored of runs\n\nWritten by `make day HOURS=%v RATE=%v KEEP=%v`: so much virtual time, so many runs a\nsecond, and so long a retention. Each run is one task in one of %d segments. %s.\n\n",
 		*dayFor, *dayRate, *dayKept, len(d.homes), runtime.Version())
-	fmt.Fprintf(&b, "One run in 200 breaks, one in 200 is left open by its client, and of one in 100 the task is in quarantine. Runs that nobody\ncontinues end %v after their last beat and %v without news. Made: %d runs; handled: %d tasks.\n\n",
+	fmt.Fprintf(&b, "One run in 200 breaks, one in 200 is left open by its client, and of one in 100 the task is in\nquarantine. A run that no process continues ends %v after its last beat and %v without\nnews. Made: %d runs; handled: %d tasks.\n\n",
 		abandonAfter, overAfter, d.made.Load(), d.handled.Load())
 	fmt.Fprintf(&b, "![each as a part of its largest value](%s)\n\n", filepath.Base(svg))
 	b.WriteString("| hours | runs made | ledger rows | ledger bytes | runs in heads | of them rests | run rows | run bytes | runs that live | tallies |\n|---|---|---|---|---|---|---|---|---|---|\n")

@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-var windowsWrite = flag.Bool("windows.write", false, "write WINDOWS.md instead of comparing it")
+var windowsWrite = flag.Bool("windows.write", false, "write docs/windows.md instead of comparing it")
 
-// windowRow is a window of vulnerability (DESIGN.md), a message of origins W1 that is lost,
+// windowRow is a window of vulnerability (docs/protocols.md), a message of origins W1 that is lost,
 // or a crash between two steps, and what hits it.
 type windowRow struct {
 	number string
@@ -74,7 +74,7 @@ func windowHit(t *testing.T, n int) {
 }
 
 // W1 of origins: every window, each message that is lost, and each crash between two steps is
-// hit on the real code; a counter proves it. What was hit is written down in WINDOWS.md.
+// hit on the real code; a counter proves it. What was hit is written down in docs/windows.md.
 func TestWindows(t *testing.T) {
 	var table bytes.Buffer
 	for _, row := range windowRows {
@@ -85,7 +85,7 @@ func TestWindows(t *testing.T) {
 	if t.Failed() || testing.Short() {
 		return
 	}
-	const file = "WINDOWS.md"
+	const file = "../docs/windows.md"
 	made := slices.Concat([]byte(windowsHead), table.Bytes())
 	if *windowsWrite {
 		if err := os.WriteFile(file, made, 0o644); err != nil {
@@ -122,15 +122,24 @@ func (r *windowRow) by() string {
 
 const windowsHead = `# Windows of vulnerability, and what hits them
 
-Made by ` + "`make windows`" + `; ` + "`make test`" + ` fails when it is not what the tests give. The numbers are those of
-[DESIGN.md](DESIGN.md#windows-of-vulnerability); A to D are the four messages of get, process and delete that can be lost (origins W1), then
-come the crashes between any two steps of a distributor and of a processor.
+Made by ` + "`make windows`" + `; ` + "`make test`" + ` fails when it is not what the tests give. The numbers are
+those of [protocols.md](protocols.md#windows-of-vulnerability). A to D are the four messages of get,
+process and delete that can be lost (origins W1). Then come the crashes between any two steps of a
+distributor and of a processor.
 
-` + "`TestWindows/N`" + ` plays a whole pump (two accounts, distributors, processors, 160 tasks) on the real code in which that goes wrong. Afterwards each task of
-the sealed run was done or is in quarantine, nothing was done that no run holds, in delivery mode once each task is recorded once, and all is
-over within a bounded time, or the test fails. Hits are how often the window was met; a test fails when it was not. What came of it are the
-tasks whose effect was repeated and the copies that the ledger recognised, when the table was made. Where a process dies, or loses its lease, with tasks in hand, effects
-outside may be repeated in mode once as well: a world with a reducer is played there, whose state must be exact. The other tests named guard the same window by other means.
+` + "`TestWindows/N`" + ` plays a whole pump (two accounts, distributors, processors, 160 tasks) on the real
+code in which that goes wrong. The test fails unless afterwards
+
+- each task of the sealed run was done or is in quarantine,
+- no task was done that no run holds,
+- in delivery mode once the ledger has each task once,
+- and all is over within a bounded time.
+
+"Hits" are how often the window was met; a test fails when it was not. "What came of it" counts the
+tasks whose effect was repeated and the copies that the ledger recognised, when the table was made.
+Where a process dies, or loses its lease, with tasks in hand, effects outside may be repeated in mode
+once as well: a world with a reducer is played there, whose state must be exact. The other tests
+named guard the same window by other means.
 
 | # | window | what is done | hit by | hits | what came of it |
 |---|---|---|---|---|---|

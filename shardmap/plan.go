@@ -9,7 +9,7 @@ import (
 // shard without a keeper.
 const Unowned = -1
 
-// Plan says which of n instances should own each segment (P5.5, pump/DESIGN.md),
+// Plan says which of n instances should own each segment (P5.5, docs/protocols.md),
 // as indices into instances; all segments are Unowned if there is none.
 // instances are the names of the candidates in ascending order, and current[s]
 // is the index of the one that owns segment s now, or Unowned, which also

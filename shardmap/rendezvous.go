@@ -73,12 +73,12 @@ func negLog2(h uint64) uint64 {
 	return 64<<logBits - log
 }
 
-// maxChoices is how many shards a segment's messages may be put to (P6.3, pump/DESIGN.md).
+// maxChoices is how many shards a segment's messages may be put to (P6.3, docs/protocols.md).
 const maxChoices = 3
 
 // Choices gives the shards that messages of a segment may be put to, best
 // first, as indices into Shards: its home, then the second and third choice
-// for when the home is dark or at its limit (P6.3, pump/DESIGN.md). They are distinct
+// for when the home is dark or at its limit (P6.3, docs/protocols.md). They are distinct
 // active shards; there are fewer than three if there are fewer active shards.
 // The second stands in another account than the home if there is one, since
 // what takes a queue out usually takes its account out; the third in a third

@@ -1,5 +1,5 @@
 // Command measure compares the pump with its rivals, writes what it measured as JSON, and
-// renders bench/RESULTS.md and the table of the README from that.
+// renders bench/RESULTS.md and the table of docs/performance.md from that.
 package main
 
 import (

@@ -19,7 +19,7 @@ import (
 const (
 	resultsFile = "bench/results.json"
 	entriesFile = "bench/RESULTS.md"
-	readmeFile  = "README.md"
+	tableFile   = "docs/performance.md"
 )
 
 func runCommand() *cobra.Command {
@@ -125,8 +125,8 @@ func measure(cmd *cobra.Command, s bench.Suite, file string) error {
 func renderCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "render",
-		Short: "Make the newest entry of bench/RESULTS.md and the table of README.md of bench/results.json",
-		Long: `Make the newest entry of bench/RESULTS.md and the table of README.md of bench/results.json.
+		Short: "Make the newest entry of bench/RESULTS.md and the table of docs/performance.md of bench/results.json",
+		Long: `Make the newest entry of bench/RESULTS.md and the table of docs/performance.md of bench/results.json.
 The status is 1 if a figure misses what it is held to.
 
 ` + cli.ExitCodes,
@@ -139,7 +139,7 @@ The status is 1 if a figure misses what it is held to.
 			if r == nil {
 				return cli.Usage("there is no %s; run make bench in the root of the source tree", resultsFile)
 			}
-			for file, render := range map[string]func(string) (string, error){entriesFile: r.InsertEntry, readmeFile: r.ReplaceTable} {
+			for file, render := range map[string]func(string) (string, error){entriesFile: r.InsertEntry, tableFile: r.ReplaceTable} {
 				if err := rewrite(file, render); err != nil {
 					return fmt.Errorf("%s: %w", file, err)
 				}

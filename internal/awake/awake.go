@@ -4,7 +4,7 @@
 // While a machine is suspended (a laptop's lid, a virtual machine that is paused
 // or moved) the monotonic clock of some systems stands still, Linux among them,
 // and only the wall clock has moved on when it wakes. Who trusts something for so
-// many seconds (P5.2, pump/DESIGN.md) must not trust it then. So the longer of the
+// many seconds (P5.2, docs/protocols.md) must not trust it then. So the longer of the
 // two counts. A wall clock that is set back changes nothing; one that is set
 // forward by more than what is left of trust ends it, which costs as much as one
 // late beat: the next one brings it back.

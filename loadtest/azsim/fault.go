@@ -14,7 +14,7 @@ import (
 type FaultKind string
 
 // The kinds of fault. "Acts" means that the operation is carried out, so that
-// the client's view and the server's differ (the windows of pump/DESIGN.md).
+// the client's view and the server's differ (the windows of docs/protocols.md).
 const (
 	Answer        FaultKind = "answer"         // does not act; answers Status and Code
 	FailBefore    FaultKind = "fail-before"    // does not act; the connection breaks without an answer

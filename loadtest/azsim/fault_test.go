@@ -149,7 +149,7 @@ func TestRulesHitAsOftenAsTheySay(t *testing.T) {
 	}
 }
 
-// P9 (pump/DESIGN.md): a choice depends on the seed and the occasion, not on what
+// P9 (docs/protocols.md): a choice depends on the seed and the occasion, not on what
 // other objects are asked in between.
 func TestTheSameSeedMakesTheSameChoicesWhateverElseGoesOn(t *testing.T) {
 	history := func(seed uint64, noise bool) string {

@@ -94,7 +94,7 @@ func world(t *testing.T, seed uint64, ordered bool) (history []string) {
 	return history
 }
 
-// P9 (pump/DESIGN.md): same seed, same history, to the nanosecond, whatever the
+// P9 (docs/protocols.md): same seed, same history, to the nanosecond, whatever the
 // scheduler does.
 func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	for _, ordered := range []bool{false, true} {

@@ -9,7 +9,7 @@ import (
 )
 
 // Every choice of the simulator is a pure function of the seed and of what the
-// choice is about (P9, pump/DESIGN.md): never a generator shared by arrival order,
+// choice is about (P9, docs/protocols.md): never a generator shared by arrival order,
 // which would make one request's fate depend on another's.
 
 // mix folds words into one well-spread word (splitmix64's finisher between

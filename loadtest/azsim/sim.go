@@ -30,7 +30,7 @@ type Config struct {
 	Latency time.Duration
 
 	// Ordered makes everything in virtual time a function of the seed (P9,
-	// pump/DESIGN.md): requests of one instant, on their way there and back, go on
+	// docs/protocols.md): requests of one instant, on their way there and back, go on
 	// one after another, a nanosecond apart, in an order that the seed decides. Each
 	// waits for up to 2 us more, which only in a bubble of virtual time is what it says.
 	Ordered bool

@@ -21,7 +21,7 @@ type View struct {
 	// Owners has an entry for each segment; nil if the workload is shared.
 	Owners []Owner
 	// Spills has for each segment bit 1 or bit 2 set if its choice 1 or 2 of
-	// [shardmap.Map.Choices] is marked (P6.3, pump/DESIGN.md); nil: none is.
+	// [shardmap.Map.Choices] is marked (P6.3, docs/protocols.md); nil: none is.
 	Spills []uint8
 	// Read is when the query was sent, by the local monotonic clock. Of a view that is made of a
 	// muster it is a time before that: when this member sent the newest beat that the view shows.
@@ -94,7 +94,7 @@ func (v *View) Plan() []int {
 }
 
 // Keeper is the instance that keeps the queue of shard i of the map: it sweeps
-// it for strays (P6.4, pump/DESIGN.md). Empty: nobody does.
+// it for strays (P6.4, docs/protocols.md). Empty: nobody does.
 func (v *View) Keeper(shard int) string {
 	v.kept.Do(func() {
 		v.work()

@@ -334,7 +334,7 @@ func (s Skewed) Read(ctx context.Context, partition, row string) (storage.Entity
 	return e, err
 }
 
-// SeededDraw draws as P9 (pump/DESIGN.md) wants it.
+// SeededDraw draws as P9 (docs/protocols.md) wants it.
 func SeededDraw(seed uint64, instance string) func(operation, object string) uint64 {
 	var mu sync.Mutex
 	times := map[string]int{}

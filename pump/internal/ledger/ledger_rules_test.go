@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Each test here is a rule of P3 or P4 (pump/DESIGN.md), or the failure that one is there for.
+// Each test here is a rule of P3 or P4 (docs/protocols.md), or the failure that one is there for.
 
 func TestP32AnOldOwnerRecordsNothingAfterTheNextOnesFence(t *testing.T) {
 	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {

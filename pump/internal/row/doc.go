@@ -9,7 +9,7 @@
 //	spill          NAME               spill             which choices of which segments are marked (P6.3)
 //	anchor         NAME               anchor            in each account: who last set about making the workload (Maker)
 //	workload       NAME               workload          shard map, number of segments, delivery; pinned when created
-//	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1, pump/DESIGN.md)
+//	run            NAME.runs          32 hex digits     one distribution; never removed by age (P1.1, docs/protocols.md)
 //	run by time    NAME.runs          t.TIME.RUN        makes runs listable newest first
 //	election       NAME.election      election          who distributes, until when, and how far it got
 //	clock          several            clock             written only to learn what time the service has

@@ -19,7 +19,7 @@ type Draw func(operation, object string) uint64
 
 // Seeded gives a handle of the same table on which the control plane takes
 // jitter and nonces from draw instead of the system's random source, so that a
-// simulation has the same history for the same seed (P9, pump/DESIGN.md). It must be
+// simulation has the same history for the same seed (P9, docs/protocols.md). It must be
 // the outermost wrapper of the table that is handed to this package.
 func Seeded(t storage.Table, draw Draw) storage.Table { return SeededTable{Table: t, Draw: draw} }
 

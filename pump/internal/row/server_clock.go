@@ -19,7 +19,7 @@ const (
 )
 
 // ServerClock tells the time by the server's clock, so that two machines' clocks
-// are never compared (P5.3, pump/DESIGN.md). It asks the partition whose rows it
+// are never compared (P5.3, docs/protocols.md). It asks the partition whose rows it
 // is about, because the parts of a service have clocks of their own. Its methods
 // may be called from many goroutines at once.
 type ServerClock struct {

@@ -28,7 +28,7 @@ var (
 )
 
 // MapMaxAge is how long after it was read a map may be used for Puts (P6.5,
-// pump/DESIGN.md): a queue that is being removed waits that long for writers to notice.
+// docs/protocols.md): a queue that is being removed waits that long for writers to notice.
 const MapMaxAge = 30 * time.Second
 
 // The delivery modes (P3.8).

@@ -30,7 +30,7 @@ func (c *C) maybe(fault Fault, what string, call func() error) {
 }
 
 // Cases about calls of which the caller cannot know whether they were done:
-// the windows of vulnerability in pump/DESIGN.md.
+// the windows of vulnerability in docs/protocols.md.
 var ambiguityCases = []testCase{
 	{name: "a put that is lost on the way leaves nothing", run: func(c *C) {
 		q := c.queue()
