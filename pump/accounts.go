@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -86,7 +84,7 @@ func ListAccounts(ctx context.Context, cfg Config) ([]AccountUse, error) {
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}
-	return accountUses(&cfg, o.workload.Map), cfg.spec().Check(o.workload)
+	return accountUses(&cfg, o.workload.Map), specOf(&cfg).Check(o.workload)
 }
 
 func accountUses(cfg *Config, m *shardmap.Map) []AccountUse { return usesOf(cfg, m.Shards, m.Loads()) }
@@ -255,31 +253,10 @@ func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
 		return nil, err
 	}
 	// A configuration that means other queues must not decide what is empty.
-	if err := cfg.spec().Check(o.workload); err != nil {
+	if err := specOf(&cfg).Check(o.workload); err != nil {
 		return nil, err
 	}
 	return o, nil
-}
-
-// spec is the workload that the configuration describes. The number of queues of an account for which
-// it gives none is for who makes the workload; of one that is there it would be a claim that the
-// operator did not make, and it depends on how many accounts are listed.
-func (c *Config) spec() workload.Spec {
-	s := workload.Spec{
-		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == Shared, Shards: c.shards(), Delivery: string(c.Delivery),
-		Guessed: map[string]bool{},
-	}
-	for _, a := range c.Accounts {
-		s.Guessed[a.Name] = a.anyQueues
-	}
-	return s
-}
-
-// warnExtra names accounts of a configuration that the workload does not use.
-func warnExtra(log *slog.Logger, extra []string) {
-	if len(extra) > 0 {
-		log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add", "accounts", strings.Join(extra, " "))
-	}
 }
 
 func (o *accountsOf) reload(ctx context.Context) error {
@@ -369,15 +346,6 @@ func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
 	}), nil
 }
 
-// someOf names the first of many.
-func someOf(names []string, most int) string {
-	list := strings.Join(names[:min(len(names), most)], ", ")
-	if n := len(names) - most; n > 0 {
-		list += fmt.Sprintf(" and %d more", n)
-	}
-	return list
-}
-
 // createQueues makes the account's queues before the map names them: a processor
 // that finds a queue missing stops reading it (window 33).
 func (o *accountsOf) createQueues(ctx context.Context, name string, queues []shardmap.Shard) error {
@@ -447,4 +415,25 @@ func (o *accountsOf) tell(ctx context.Context) (members, nudged int) {
 		nudges = append(nudges, nudgeTo(&v.Members[i], Nudge{}))
 	}
 	return len(v.Members), sendNudges(ctx, &o.cfg, nudges)
+}
+
+// The states of an account in a workload.
+const (
+	AccountActive   = "active"
+	AccountDraining = "draining" // gets nothing new, is still read
+	AccountUnused   = "unused"   // configured, but not in the workload's map
+)
+
+// AccountUse says how a workload uses a storage account.
+type AccountUse struct {
+	Name string `json:"name"`
+	// State is AccountActive, AccountDraining or AccountUnused.
+	State string `json:"state"`
+	// Control: the workload's rows are in this account.
+	Control bool `json:"control"`
+	// Configured: this configuration has credentials for it.
+	Configured bool    `json:"configured"`
+	Queues     int     `json:"queues"`
+	Weight     float64 `json:"weight"`
+	Segments   int     `json:"homes"` // whose home is one of its queues
 }

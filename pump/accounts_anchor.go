@@ -29,7 +29,7 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 func (o *accountsOf) anchorTable(name string) storage.Table {
 	for _, a := range o.cfg.Accounts {
 		if a.Name == name && name != o.cfg.Control {
-			return o.cfg.tableIn(a)
+			return tableIn(&o.cfg, a)
 		}
 	}
 	return nil

@@ -16,11 +16,6 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// removeAfter is how long a queue must have been draining before its emptiness means
-// that it stays empty: for so long may a writer use the map from before (P6.5), and then
-// a last put that it has begun may be under way.
-const removeAfter = workload.MapMaxAge + requestTimeout
-
 // RemoveOptions are the options of [RemoveAccount].
 type RemoveOptions struct {
 	// Wait: wait until the account may be removed, for as long as ctx lasts, rather

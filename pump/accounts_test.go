@@ -26,7 +26,7 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 		two := w.cfg
 		two.Accounts = two.Accounts[:2]
 		f := openFleet(&two, row.TableName)
-		row, err := workload.Ensure(t.Context(), f.control, two.spec())
+		row, err := workload.Ensure(t.Context(), f.control, specOf(&two))
 		if err != nil {
 			t.Fatal(err)
 		}

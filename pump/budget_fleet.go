@@ -64,17 +64,6 @@ func (f *fleet) short(name string, demand float64, t *targets) bool {
 	return min(t.accounts[name], queues) < demand
 }
 
-// BudgetState is what a process may spend on one account or queue, in messages a second.
-type BudgetState struct {
-	Account string  `json:"account"`
-	Queue   string  `json:"queue,omitempty"` // empty: the account itself
-	Limit   float64 `json:"limit"`           // of all processes together, as configured
-	Target  float64 `json:"target"`          // this process's share of it
-	Rate    float64 `json:"rate"`            // what may be spent now: less than the target after a throttle
-	Demand  float64 `json:"demand"`          // what the process would spend, as of the last beat
-	Waiting int     `json:"waiting"`         // requests that wait for it
-}
-
 // budgets shows all budgets: of each account, in the order of the configuration, and of
 // its queues by name.
 func (f *fleet) budgets() []BudgetState {

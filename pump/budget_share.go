@@ -253,3 +253,19 @@ func allowed(me int, limit float64, now, before *portions) float64 {
 
 // inUse is what a member may be using of a limit, whichever reading it acts on.
 func inUse(now, before portion) float64 { return min(max(now.share, before.share), now.want) }
+
+// targets are this process's shares of the limits, as of the last look at the cluster.
+type targets struct {
+	accounts map[string]float64
+	queues   map[string]float64 // by "account/queue"
+	// other is for queues that are in no map: poison, or not known yet.
+	other float64
+	tasks float64 // of the limit of tasks, if there is one
+}
+
+func (t *targets) queue(name string) float64 {
+	if v, ok := t.queues[name]; ok {
+		return v
+	}
+	return t.other
+}

@@ -37,12 +37,11 @@ const (
 
 // When runs end that nobody ends; see "The life of a run" in docs/design.md.
 const (
-	silentBeats     = 4 // without which a client seems gone
-	abandonAfter    = 10 * time.Minute
-	abandonPressed  = time.Minute
-	overAfter       = time.Hour
-	overPressed     = 5 * time.Minute
-	defaultRetained = 7 * 24 * time.Hour
+	silentBeats    = 4 // without which a client seems gone
+	abandonAfter   = 10 * time.Minute
+	abandonPressed = time.Minute
+	overAfter      = time.Hour
+	overPressed    = 5 * time.Minute
 	// pressure is the part of a bound from which on runs are given less time.
 	pressure = 0.5
 )
@@ -512,3 +511,22 @@ func (c *closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 	c.log.Debug("a run that was not finished has ended", "run", l.ID.String(), "state", string(l.State), "done", k.sum.Done, "quarantined", k.sum.Quarantined)
 	return nil
 }
+
+// waitsForEnd reports whether a run that nobody continues is not over.
+func waitsForEnd(state workload.RunState, over bool) bool {
+	return !over && (state == workload.RunBroken || state == workload.RunAbandoned || state == workload.RunEnded)
+}
+
+func ledgerStatus(use ledger.Use) LedgerStatus {
+	return LedgerStatus{
+		Segment: use.Segment, Used: use.Fullest(), Runs: use.Runs, RunsMost: ledger.MaxLiveRuns,
+		Pages: use.Pages, PagesMost: ledger.MaxPages, Bytes: use.Bytes, BytesMost: ledger.MaxBytes,
+		Foreign: use.Foreign, ForeignMost: ledger.MaxForeign,
+	}
+}
+
+// modeEvery is the mode of a run that was made by an elected leader.
+const modeEvery = "every"
+
+// modeClient is the mode of a run that a sender made.
+const modeClient = "client"

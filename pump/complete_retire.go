@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -58,46 +56,5 @@ func (c *closer) retire(ctx context.Context) error {
 func (c *closer) tellRetired(removed int) {
 	if removed > 0 {
 		c.log.Info("rows of runs that were done with are removed", "runs", removed, "after", c.retain)
-	}
-}
-
-// closeRuns ends runs while this processor is the first of those that live, in rank.
-// That two believe so for a while costs some reads.
-func (r *processing) closeRuns(ctx context.Context) {
-	c := newCloser(r.cfg, r.fleet, r.workload)
-	c.unfinished = &r.unfinished
-	c.horizonBy(func(context.Context) (*cluster.View, error) { return r.member.Load().view(), nil })
-	c.keep(ctx, r.jitter, func(context.Context) bool {
-		m := r.member.Load()
-		if m == nil {
-			return false
-		}
-		v := m.view()
-		return v != nil && v.Rank(r.cfg.Instance) == 0
-	})
-}
-
-// closeRuns ends runs while this distributor is the one that distributed last and nobody
-// does: it has nothing else to do, and where no processor runs nobody else does it.
-func (d *Distributor) closeRuns(ctx context.Context) {
-	w := d.router.now().workload
-	e := election.New(d.fleet.control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})
-	c := newCloser(&d.cfg, d.fleet, w)
-	c.horizonBy(func(ctx context.Context) (*cluster.View, error) {
-		return cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)
-	})
-	c.keep(ctx, jitter(d.cfg.Instance), func(ctx context.Context) bool {
-		s, err := e.Status(ctx)
-		return err == nil && s.Phase == election.Idle && s.Leader == d.cfg.Instance
-	})
-}
-
-// closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
-func (d *Distributor) closeEmpty(ctx context.Context, r *distribution) {
-	if d.router.now().workload.Delivery != workload.DeliverOnce || r.count.tasks.Load() > 0 {
-		return
-	}
-	if err := r.runs.Close(ctx, r.id); err != nil {
-		r.log.Warn("the run has no tasks, and could not be closed", "error", err)
 	}
 }

@@ -110,7 +110,7 @@ func Wait(ctx context.Context, cfg Config, run RunID, o WaitOptions) (Completion
 	if err != nil {
 		return Completion{}, withAdvice(ctx, &cfg, err)
 	}
-	if err := errors.Join(needOnce(w.Delivery, "delivery", "waiting"), cfg.spec().Check(w)); err != nil {
+	if err := errors.Join(needOnce(w.Delivery, "delivery", "waiting"), specOf(&cfg).Check(w)); err != nil {
 		return Completion{}, err
 	}
 	return newWaiter(&cfg, f, w.Map.Segments, run, o).wait(ctx)

@@ -322,3 +322,12 @@ func newInstance() string {
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return fmt.Sprintf("%.64s-%d-%s", host, os.Getpid(), hex.EncodeToString(b[:]))
 }
+
+const defaultRetained = 7 * 24 * time.Hour
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

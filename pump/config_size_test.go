@@ -45,7 +45,7 @@ func TestTheDefaultNumberOfQueuesFollowsTheNumberOfAccounts(t *testing.T) {
 		if got := cfg.Accounts[0].Queues; got != c.want {
 			t.Errorf("%d accounts and %d segments: %d queues each, want %d", c.accounts, c.segments, got, c.want)
 		}
-		s := cfg.spec()
+		s := specOf(&cfg)
 		if s.Segments == 0 {
 			s.Segments = shardmap.DefaultSegments(len(s.Shards))
 		}
@@ -83,7 +83,7 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 		two := w.cfg
 		two.Accounts = two.Accounts[:2]
 		f := openFleet(&two, row.TableName)
-		spec := two.spec()
+		spec := specOf(&two)
 		spec.Segments = 4
 		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {
 			t.Fatal(err)

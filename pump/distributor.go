@@ -3,7 +3,6 @@ package pump
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -82,7 +81,6 @@ const (
 	defaultMaxOpen    = 96 << 20
 	defaultMaxUnsaved = 4 << 20
 	liveSealAge       = time.Second
-	defaultBeat       = 5 * time.Second
 )
 
 func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
@@ -179,16 +177,6 @@ type Summary struct {
 	// Completion is how the run ended, with DistributorOptions.Wait; nil if it came to no waiting.
 	Completion *Completion `json:"completion,omitempty"`
 }
-
-// Errors that end a run as broken.
-var (
-	// ErrSourceChanged: the run of a dead distributor cannot be continued,
-	// because source or settings are not what they were (P2.3).
-	ErrSourceChanged = errors.New("the source is not the one that the run was begun with")
-	// ErrNotReplayable: the run of a dead distributor cannot be continued,
-	// because its source can be read only once (P2.4).
-	ErrNotReplayable = errors.New("the source cannot be read again")
-)
 
 // Distributor reads tasks from a source and puts them into the queues of a
 // workload. It makes the queues and the workload's rows if they are not there.

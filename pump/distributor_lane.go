@@ -63,7 +63,7 @@ func (q *laneQueue) reset() {
 // laneItem is a task, its key, id and body one after another in bytes, or a barrier.
 type laneItem struct {
 	n                          uint64 // of the task, or the barrier's number
-	receipt                    *receipt
+	receipt                    Receipt
 	segment, at, key, id, body uint32
 }
 
@@ -85,7 +85,7 @@ func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *Record) e
 	}
 	at := len(q.bytes)
 	q.bytes = append(append(append(q.bytes, r.Key...), r.ID...), r.Body...)
-	q.items = append(q.items, laneItem{n, r.receipt, segment, uint32(at), uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body))})
+	q.items = append(q.items, laneItem{n, r.Receipt, segment, uint32(at), uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body))})
 	return nil
 }
 

@@ -86,7 +86,7 @@ func (d *Distributor) create(ctx context.Context, r *distribution, mode string) 
 	if len(print) > maxFingerprint {
 		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print), maxFingerprint)
 	}
-	r.id = d.cfg.seeding.newRun(d.cfg.Workload)
+	r.id = newRun(d.cfg.seeding, d.cfg.Workload)
 	r.log = d.cfg.Log.With("run", r.id.String())
 	r.row = workload.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()}
 	return r.runs.Create(ctx, r.row)
@@ -368,12 +368,6 @@ func (l *leadership) finish(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-func within(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return f(ctx)
-}
-
 func (l *leadership) abandon(ctx context.Context) {
 	rows, done := outlive(ctx)
 	defer done()
@@ -414,9 +408,6 @@ func (l *leadership) job(ctx context.Context) (*distribution, error) {
 	l.bury(ctx, orphans)
 	return r, nil
 }
-
-// modeEvery is the mode of a run that was made by an elected leader.
-const modeEvery = "every"
 
 func (l *leadership) begin() *distribution {
 	r := l.d.begin()

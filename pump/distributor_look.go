@@ -20,7 +20,7 @@ func (e *sourceError) Unwrap() error { return e.err }
 // about the source.
 func troubled(err error) bool {
 	e, ok := errors.AsType[*sourceError](err)
-	return ok && !ofSource(e.err)
+	return ok && !final(e.err) && !ofSource(e.err)
 }
 
 // fix looks up what r distributes, and fingerprints it.

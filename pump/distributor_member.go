@@ -189,7 +189,7 @@ func (s *sending) say(v *cluster.View, u unsaidPut) {
 	if m := s.member.Load(); m != nil {
 		nudges = m.nudges
 	}
-	nudges.nudgeOwner(v, s.d.cfg.Instance, u.box.shard, u.segment)
+	nudges.nudgeOwner(v, s.d.cfg.Instance, u.box.shard.String(), u.segment)
 }
 
 // report is what a distributor says of itself in each beat.

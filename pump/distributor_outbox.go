@@ -47,13 +47,13 @@ type outbox struct {
 	// (absent) is made before it is put into; one that was made and is missing is gone.
 	made, absent atomic.Bool
 	making       singleflight.Group
+	creation     creation
 
 	mu       sync.Mutex // guards what follows
 	waiting  []*parcel  // for a slot of this queue, which is their home; see putter.line
 	health   health
 	heard    map[string]time.Time // of each owner of its segments: when it last got a message here
 	alarmed  time.Time            // when the log last said that the queue is in trouble
-	deleting time.Time            // since when an older queue of its name is in the way
 	refusing time.Time            // since when it refuses the credential, never having taken anything
 }
 
@@ -123,13 +123,7 @@ func (o *outbox) make(ctx context.Context, changed <-chan struct{}, log *slog.Lo
 			return nil, nil
 		}
 		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		err := o.shard.do(ctx, classPut, 1, opCreate, "", o.shard.queue.Create)
-		if mayNotCreate(err) {
-			// A SAS that may only add messages is a fine thing to give to a
-			// client. If the queue is not there, its first put will say so.
-			log.Warn("the credential does not allow to create queues; assuming that it exists", "queue", o.name)
-			err = nil
-		}
+		err := o.shard.create(ctx, log)
 		if err == nil {
 			o.made.Store(true)
 		}
@@ -145,25 +139,6 @@ func (o *outbox) make(ctx context.Context, changed <-chan struct{}, log *slog.Lo
 
 // errMoved: there may be a better way now.
 var errMoved = errors.New("the ways have changed")
-
-// notMade is what a failed make means: nil says that trying again may help.
-func (o *outbox) notMade(err error, now time.Time) error {
-	switch storage.CodeOf(err) {
-	case storage.Missing:
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.deleting.IsZero() {
-			o.deleting = now
-		}
-		if now.Sub(o.deleting) >= createPatience {
-			return fmt.Errorf("queue %s is not ready after %v: %w", o.name, createPatience, err)
-		}
-		return nil
-	case storage.MaybeDone, storage.Throttled, storage.Canceled:
-		return nil
-	}
-	return fmt.Errorf("queue %s cannot be created: %w", o.name, err)
-}
 
 // authPatience is for how long a queue that has taken nothing yet may refuse the credential
 // before a distribution that nobody continues ends: a new role assignment takes up to ten

@@ -28,8 +28,8 @@ type packer struct {
 	stride      int
 	first, last *openEnvelope // open ones, the oldest first
 	held        int
-	interval    int      // the tasks being added were read in (P2.1)
-	receipt     *receipt // of the task being added; nil: nobody waits for it
+	interval    int     // the tasks being added were read in (P2.1)
+	receipt     Receipt // of the task being added; nil: nobody waits for it
 	spare       *openEnvelope
 }
 

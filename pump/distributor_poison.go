@@ -8,9 +8,6 @@ import (
 	"github.com/queuepump/queuepump/codec"
 )
 
-// ReasonBadLine is the cause of a bad line in quarantine.
-const ReasonBadLine = "bad-line"
-
 // poisonParcel packs a bad line for quarantine. It has no identity in the run:
 // it has no key and so no segment of its own, and a number would make the
 // run's sealed count wrong. So its envelope has a zero run, like a foreign message, and

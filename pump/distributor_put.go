@@ -324,7 +324,7 @@ func (p *putter) acknowledged(c *parcel) {
 		p.count.acked.Add(int64(c.tasks))
 		p.landed(c)
 		for _, r := range c.receipts {
-			r.acknowledge(r.tasks)
+			r.Acknowledge(r.tasks)
 		}
 	} else {
 		p.count.quarantined.Add(1)
@@ -348,7 +348,6 @@ const (
 	putLimit         = 15 * time.Second
 	putStoppedBase   = 5 * time.Second
 	putStoppedLimit  = time.Minute
-	alarmEvery       = time.Minute
 )
 
 // judge decides what follows from a failed request: wait and try again, or, with
@@ -362,7 +361,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.name, c.segment, c.first)
 	_, making := errors.AsType[*makeError](err)
 	if making && !storage.Is(err, storage.Auth) {
-		if err := o.notMade(err, time.Now()); err != nil {
+		if err := o.creation.failed(o.name, err, time.Now()); err != nil {
 			return 0, err
 		}
 	}

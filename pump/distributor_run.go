@@ -14,13 +14,13 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // How a distribution can end before its source does.
 var (
-	errHalted    = errors.New("the distributor was told to stop")
 	errGraceOver = errors.New("the distributor was told to stop, and the time for sending what was read is over")
 )
 
@@ -341,16 +341,10 @@ func (r *distribution) summary() Summary {
 	}
 }
 
-// since is what was asked after the counts in before.
-func (r Requests) since(before Requests) Requests {
-	out := Requests{}
-	for account, ops := range r {
-		out[account] = map[string]int64{}
-		for op, n := range ops {
-			if n -= before[account][op]; n > 0 {
-				out[account][op] = n
-			}
-		}
+// newRun draws the id of a new run.
+func newRun(s seeding, workload string) RunID {
+	if s.draw == nil {
+		return codec.NewRunID()
 	}
-	return out
+	return row.SeededRunID(s.draw, workload)
 }

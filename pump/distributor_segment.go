@@ -109,8 +109,8 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 			continue
 		}
 		if bad, ok := errors.AsType[*BadInput](err); ok {
-			if rec.receipt != nil { // who handed it in is told
-				rec.receipt.refuse(bad.Err)
+			if rec.Receipt != nil { // who handed it in is told
+				rec.Receipt.Refuse(bad.Err)
 				err = nil
 			} else {
 				err = s.setAside(ctx, bad)

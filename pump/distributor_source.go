@@ -46,13 +46,22 @@ type Reader interface {
 // most 160 KiB) in the 240 KiB of its row, and holds any path that Linux can open.
 const maxCursor = 8 << 10
 
+// Receipt is told by the distributor what becomes of tasks, from any goroutine.
+type Receipt interface {
+	// Acknowledge says that so many more of its tasks are in queues.
+	Acknowledge(tasks int64)
+	// Refuse says that one of its tasks cannot be sent, and why.
+	Refuse(err error)
+}
+
 // Record is one task as a source gives it.
 type Record struct {
 	Key  []byte // what the task is segmented by; may be empty
 	ID   string // the user's own name of the task; may be empty
 	Body []byte
 
-	receipt *receipt // of who waits for this task's acknowledgement; nil: nobody does
+	// Receipt is told what becomes of the task. A Sender sets it; nil: nobody waits for it.
+	Receipt Receipt
 }
 
 // BadInput is a record that cannot become a task.
@@ -133,3 +142,15 @@ func (r *seqReader) Close() error {
 	}
 	return nil
 }
+
+// Errors that end a run as broken.
+var (
+	// ErrSourceChanged: the run of a dead distributor cannot be continued,
+	// because source or settings are not what they were (P2.3).
+	ErrSourceChanged = errors.New("the source is not the one that the run was begun with")
+	// ErrNotReplayable: the run of a dead distributor cannot be continued,
+	// because its source can be read only once (P2.4).
+	ErrNotReplayable = errors.New("the source cannot be read again")
+)
+
+var errHalted = errors.New("the distributor was told to stop")

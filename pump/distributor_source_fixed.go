@@ -170,7 +170,10 @@ func ofSource(err error) bool {
 	if _, ok := errors.AsType[*corrupt](err); ok {
 		return true
 	}
-	return final(err) || errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrNotReplayable) || errors.Is(err, errCursor)
+	if _, ok := errors.AsType[*ConfigError](err); ok {
+		return true
+	}
+	return errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrNotReplayable) || errors.Is(err, errCursor)
 }
 
 // corrupt is text that cannot be read by anybody, as a damaged gzip file.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -15,9 +14,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
-
-// controlSlow is after how long an operator is told that the start is waiting.
-const controlSlow = 3 * time.Second
 
 // prepare reads the workload's row, making it if need be, and sees to the
 // queues of its map. It runs before every distribution, because accounts may
@@ -41,7 +37,7 @@ func (d *Distributor) prepare(ctx context.Context) error {
 	}
 	var alone errgroup.Group // beside the making of queues, which waits for dark accounts as long
 	if !d.alone {
-		alone.Go(func() error { return d.cfg.unrivalled(ctx, w) })
+		alone.Go(func() error { return unrivalled(ctx, &d.cfg, w) })
 		defer func() { _ = alone.Wait() }()
 	}
 	d.stage.ready()
@@ -71,8 +67,8 @@ func (d *Distributor) workload(ctx context.Context, asking func() (asked func())
 	t := d.router.now()
 	switch {
 	case t == nil:
-		spec := d.cfg.spec()
-		spec.Maker = d.cfg.maker(asking)
+		spec := specOf(&d.cfg)
+		spec.Maker = maker(&d.cfg, asking)
 		return workload.Ensure(ctx, d.fleet.control, spec)
 	case t.fatal != nil:
 		return nil, t.fatal
@@ -89,7 +85,7 @@ func (d *Distributor) workload(ctx context.Context, asking func() (asked func())
 			return nil, err
 		}
 	}
-	spec := d.cfg.spec()
+	spec := specOf(&d.cfg)
 	w.Extra = spec.Extra(w)
 	return w, errors.Join(t.workload.Replaced(w), spec.Check(w))
 }
@@ -178,53 +174,12 @@ func (d *Distributor) ensureQueue(ctx context.Context, o *outbox) error {
 		}
 		if mayBeGiven(err) {
 			o.alarm(d.cfg.Log, err)
-		} else if err := o.notMade(err, time.Now()); err != nil {
+		} else if err := o.creation.failed(o.name, err, time.Now()); err != nil {
 			return err
 		}
-		waitFor(ctx, jitter(d.cfg.Instance).full(createBase, createLimit, "create", o.name, attempt))
+		createPause(ctx, jitter(d.cfg.Instance), o.name, attempt)
 	}
 	return nil
-}
-
-// createPatience is how long a queue may take to come into being: the name of a
-// deleted one stays taken for at least 30 s, and an account's hiccup is over by then.
-const createPatience = 90 * time.Second
-
-// Back-off between attempts to make a queue.
-const (
-	createBase  = 500 * time.Millisecond
-	createLimit = 5 * time.Second
-)
-
-// createQueue makes a queue, waiting while an older one of its name is still
-// being deleted or the account does not answer.
-func createQueue(ctx context.Context, s *shard, j jitter, log *slog.Logger) error {
-	patience, cancel := context.WithTimeout(ctx, createPatience)
-	defer cancel()
-	o := newOutbox(s, 1)
-	var last error
-	for attempt := uint64(0); ; attempt++ {
-		err := o.make(patience, patience.Done(), log)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case patience.Err() != nil:
-			if last == nil {
-				last = err
-			}
-			return fmt.Errorf("queue %s is not ready after %v: %w", s, createPatience, last)
-		}
-		if err := o.notMade(err, time.Now()); err != nil {
-			return err
-		}
-		last = err
-		if attempt == 0 {
-			log.Warn("waiting for a queue to be created", "queue", s.String(), "error", err)
-		}
-		waitFor(patience, j.full(createBase, createLimit, "create", s.String(), attempt))
-	}
 }
 
 // mayBeGiven tells a right that is missing, and may just have been given, from a key or
@@ -232,17 +187,4 @@ func createQueue(ctx context.Context, s *shard, j jitter, log *slog.Logger) erro
 func mayBeGiven(err error) bool {
 	e, ok := errors.AsType[*storage.Error](err)
 	return ok && e.Code == storage.Auth && e.Service != "AuthenticationFailed"
-}
-
-// mayNotCreate tells a credential that is good for other things from a wrong one.
-func mayNotCreate(err error) bool {
-	e, ok := errors.AsType[*storage.Error](err)
-	if !ok || e.Code != storage.Auth {
-		return false
-	}
-	switch e.Service {
-	case "AuthorizationPermissionMismatch", "AuthorizationResourceTypeMismatch":
-		return true
-	}
-	return false
 }

@@ -2,6 +2,7 @@ package pump
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -19,11 +20,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// requestTimeout bounds one storage request from the moment it may be sent. A
-// request takes 5 to 50 ms; the service itself gives up after 30 s. Ten seconds
-// hold an account's hiccup and stay well under the margin of a lease.
-const requestTimeout = 10 * time.Second
-
 // fleet is the storage of a workload as one process sees it: every request of
 // the data path goes through it, is paid for from a budget, has a deadline and
 // is counted.
@@ -34,22 +30,6 @@ type fleet struct {
 	control  storage.Table
 	targets  atomic.Pointer[targets] // nil: this process has the limits for itself
 	tasks    *budget                 // of the tasks that are started; nil: no limit
-}
-
-// targets are this process's shares of the limits, as of the last look at the cluster.
-type targets struct {
-	accounts map[string]float64
-	queues   map[string]float64 // by "account/queue"
-	// other is for queues that are in no map: poison, or not known yet.
-	other float64
-	tasks float64 // of the limit of tasks, if there is one
-}
-
-func (t *targets) queue(name string) float64 {
-	if v, ok := t.queues[name]; ok {
-		return v
-	}
-	return t.other
 }
 
 // account is one storage account with what this process may spend on it.
@@ -421,3 +401,19 @@ func (t *countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[sto
 		}
 	}
 }
+
+func asStorageError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }
+
+// queuesAtOnce is how many queues of one account are looked at together: a
+// thousand queues of ten accounts are seen in under a second, with a thousandth of the
+// requests that the accounts allow.
+const queuesAtOnce = 8
+
+// notThere tells a queue that does not exist, and so holds nothing, from an account that
+// is disabled or unknown, of whose queues that says nothing.
+func notThere(err error) bool {
+	e, ok := errors.AsType[*storage.Error](err)
+	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"
+}
+
+const alarmEvery = time.Minute

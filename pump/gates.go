@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
+	"time"
 
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -126,31 +124,11 @@ func gateStatuses(states []coordination.GateState, members []cluster.Member) []G
 	return gates
 }
 
-// sendNudges sends nudges at once, a few at a time, and gives the number of those
-// that were taken.
-func sendNudges(ctx context.Context, cfg *Config, nudges []Nudge) int {
-	send := cfg.Nudge
-	if send == nil {
-		send = newNudgeClient().send
-	}
-	var taken atomic.Int64
-	var g errgroup.Group
-	g.SetLimit(nudgesAtOnce)
-	for _, n := range nudges {
-		if n.Address == "" {
-			continue
-		}
-		g.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, nudgeTimeout)
-			defer cancel()
-			if err := send(ctx, n); err != nil {
-				cfg.Log.Debug("a nudge was lost", "instance", n.Instance, "address", n.Address, "error", err)
-				return nil
-			}
-			taken.Add(1)
-			return nil
-		})
-	}
-	_ = g.Wait()
-	return int(taken.Load())
+// GateStatus is one gate (origins T3).
+type GateStatus struct {
+	Name    string     `json:"name"`
+	Open    bool       `json:"open"`
+	By      string     `json:"by"`
+	Since   *time.Time `json:"since"`
+	Waiting int        `json:"waiting"` // instances that say that they wait at it; in a Status without the silent ones
 }

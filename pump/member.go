@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -348,43 +347,9 @@ func (m *member) nudgeMembers(to []cluster.Member) {
 // look into a queue. It returns at once.
 func (m *member) nudgeOwner(s *shard, segment uint32) {
 	if v := m.view(); v != nil {
-		m.nudges.nudgeOwner(v, m.cfg.Instance, s, segment)
+		m.nudges.nudgeOwner(v, m.cfg.Instance, s.String(), segment)
 	}
 }
-
-// nudgeOwner does so by a view, on behalf of an instance.
-func (s *nudger) nudgeOwner(v *cluster.View, by string, queue *shard, segment uint32) {
-	n := Nudge{Queue: queue.String()}
-	if v.Owners != nil {
-		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != by {
-			s.nudge(n.Queue+" "+owner.Instance, nudgeTo(&owner, n))
-		}
-		return
-	}
-	if all := v.Processors(); len(all) > 0 {
-		name := all[s.jitter.pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
-		for i := range v.Members {
-			if v.Members[i].Instance == name {
-				s.nudge(n.Queue, nudgeTo(&v.Members[i], n))
-			}
-		}
-	}
-}
-
-// nudgeTo addresses a nudge to a member.
-func nudgeTo(to *cluster.Member, n Nudge) Nudge {
-	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host != "" && to.Host == hostName()
-	return n
-}
-
-// hostName is this machine's name, empty if it has none.
-var hostName = sync.OnceValue(func() string {
-	host, err := os.Hostname()
-	if err != nil {
-		return ""
-	}
-	return host
-})
 
 // buildVersion is the module's version, or the commit that was built.
 var buildVersion = sync.OnceValue(func() string {
@@ -402,3 +367,35 @@ var buildVersion = sync.OnceValue(func() string {
 	}
 	return "devel"
 })
+
+const defaultBeat = 5 * time.Second
+
+// keeps reports whether a segment is this member's, also while it is being handed over.
+func (m *member) keeps(segment uint32) bool {
+	p := m.presence.Load()
+	if p == nil {
+		return false
+	}
+	_, held := p.Hold(segment)
+	return held || p.Trusted(segment)
+}
+
+// raise says that holds of a segment must be above an epoch.
+func (m *member) raise(segment uint32, above uint64) {
+	if p := m.presence.Load(); p != nil {
+		p.Raise(segment, above)
+	}
+}
+
+// nudgeTraffic tells the other processors that messages come without nudges.
+func (m *member) nudgeTraffic() {
+	v := m.view()
+	if v == nil {
+		return
+	}
+	for i := range v.Members {
+		if to := &v.Members[i]; to.Role == cluster.RoleProcessor && to.Instance != m.cfg.Instance {
+			m.nudges.nudge("traffic "+to.Instance, nudgeTo(to, Nudge{Traffic: true}))
+		}
+	}
+}

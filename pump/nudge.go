@@ -3,24 +3,15 @@ package pump
 import (
 	"context"
 	"log/slog"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
-
-// Nudge is a hint to a process that it should look at something now rather than
-// when its next poll is due (P8.2). It carries no truth: a lost nudge costs
-// time, a false one a request.
-type Nudge struct {
-	Address  string // of the admin port, host:port
-	Instance string // whose it is; another process at that address ignores the nudge
-	Queue    string // "account/queue" to be read; empty: none
-	Gate     string // the gate to look at; empty: none
-	Traffic  bool   // messages come that nobody nudges about: idle queues are worth a look more often for a while
-	// With none of them the cluster's rows are what to look at.
-
-	// Here: the other process runs on this machine, so its address may be a loopback one.
-	Here bool
-}
 
 const (
 	// nudgeTimeout is what a nudge may take. A process that is not reached within it is
@@ -153,3 +144,66 @@ func (s *nudger) close() {
 	late.Stop()
 	s.cancel()
 }
+
+// sendNudges sends nudges at once, a few at a time, and gives the number of those
+// that were taken.
+func sendNudges(ctx context.Context, cfg *Config, nudges []Nudge) int {
+	send := cfg.Nudge
+	if send == nil {
+		send = newNudgeClient().send
+	}
+	var taken atomic.Int64
+	var g errgroup.Group
+	g.SetLimit(nudgesAtOnce)
+	for _, n := range nudges {
+		if n.Address == "" {
+			continue
+		}
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, nudgeTimeout)
+			defer cancel()
+			if err := send(ctx, n); err != nil {
+				cfg.Log.Debug("a nudge was lost", "instance", n.Instance, "address", n.Address, "error", err)
+				return nil
+			}
+			taken.Add(1)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return int(taken.Load())
+}
+
+// nudgeOwner does so by a view, on behalf of an instance.
+func (s *nudger) nudgeOwner(v *cluster.View, by, queue string, segment uint32) {
+	n := Nudge{Queue: queue}
+	if v.Owners != nil {
+		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != by {
+			s.nudge(n.Queue+" "+owner.Instance, nudgeTo(&owner, n))
+		}
+		return
+	}
+	if all := v.Processors(); len(all) > 0 {
+		name := all[s.jitter.pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
+		for i := range v.Members {
+			if v.Members[i].Instance == name {
+				s.nudge(n.Queue, nudgeTo(&v.Members[i], n))
+			}
+		}
+	}
+}
+
+// nudgeTo addresses a nudge to a member.
+func nudgeTo(to *cluster.Member, n Nudge) Nudge {
+	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host != "" && to.Host == hostName()
+	return n
+}
+
+// hostName is this machine's name, empty if it has none.
+var hostName = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return host
+})

@@ -38,3 +38,8 @@ func (s *shard) putBy(ctx context.Context, read time.Time, text []byte, delay ti
 	}
 	return err
 }
+
+// removeAfter is how long a queue must have been draining before its emptiness means
+// that it stays empty: for so long may a writer use the map from before (P6.5), and then
+// a last put that it has begun may be under way.
+const removeAfter = workload.MapMaxAge + requestTimeout

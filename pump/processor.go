@@ -69,7 +69,7 @@ func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error)
 	if h == nil && !o.Discard {
 		return nil, &ConfigError{Field: "handler", Problem: "there is none", Fix: "give a handler, or set Discard"}
 	}
-	if err := checkReducer(h, cfg, o); err != nil {
+	if err := checkReducer(h, &cfg, o.Discard, o.MinInterval); err != nil {
 		return nil, err
 	}
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
@@ -228,7 +228,7 @@ func (r *processing) connect(ctx context.Context) error {
 	}
 	// It would read other queues than those that tasks are put into (P6.6), or
 	// promise another delivery (P3.8).
-	if err := r.cfg.spec().Check(r.workload); err != nil {
+	if err := specOf(r.cfg).Check(r.workload); err != nil {
 		return err
 	}
 	if err := r.alone(ctx); err != nil {
@@ -238,7 +238,7 @@ func (r *processing) connect(ctx context.Context) error {
 		return err
 	}
 	r.recorder = r.newRecorder()
-	warnExtra(r.log, r.cfg.spec().Extra(r.workload))
+	warnExtra(r.log, specOf(r.cfg).Extra(r.workload))
 	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
 		if _, err := r.fleet.shard(s.Account, s.Queue); err != nil {
 			return err
@@ -254,7 +254,7 @@ const rivalSoon = 250 * time.Millisecond
 // alone refuses to start beside another workload of the same name.
 func (r *processing) alone(ctx context.Context) error {
 	found, w := make(chan error, 1), r.workload
-	go func() { found <- r.cfg.unrivalled(ctx, w) }()
+	go func() { found <- unrivalled(ctx, r.cfg, w) }()
 	soon := time.NewTimer(rivalSoon)
 	defer soon.Stop()
 	select {

@@ -3,7 +3,6 @@ package pump
 import (
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -97,19 +96,6 @@ func (p *poller) hurry(now time.Time) {
 			if q.failures == 0 && q.due.Sub(now) > most {
 				q.due = now.Add(time.Duration(p.r.jitter.share("lively", q.shard.String(), q.asked) * float64(most)))
 			}
-		}
-	}
-}
-
-// nudgeTraffic tells the other processors that messages come without nudges.
-func (m *member) nudgeTraffic() {
-	v := m.view()
-	if v == nil {
-		return
-	}
-	for i := range v.Members {
-		if to := &v.Members[i]; to.Role == cluster.RoleProcessor && to.Instance != m.cfg.Instance {
-			m.nudges.nudge("traffic "+to.Instance, nudgeTo(to, Nudge{Traffic: true}))
 		}
 	}
 }

@@ -106,10 +106,3 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 	o.Retry, err = o.Retry.withDefaults()
 	return o, err
 }
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}

@@ -3,8 +3,6 @@ package pump
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 )
 
 // pace keeps all processors of a workload together below a rate of tasks
@@ -50,18 +48,6 @@ func (r *processing) paceTasks(d *delivery, from, to int) bool {
 	}
 	return ok
 }
-
-// checkMaxRate is for either half of the pump.
-func checkMaxRate(rate float64) error {
-	if rate == 0 || rate >= 0.001 && rate <= 1e9 && !math.IsNaN(rate) {
-		return nil
-	}
-	return &ConfigError{Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate), Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit"}
-}
-
-// tasksShare is what the demand for tasks is called among those for accounts, in the beats.
-// No account has that name (storage accounts are letters and digits).
-const tasksShare = "(tasks)"
 
 // newTaskBudget makes the budget of a rate of tasks, which passes one at a time.
 func newTaskBudget(rate float64) *budget {

@@ -12,28 +12,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// The reasons for which tasks and messages are quarantined, as they stand in
-// the cause and in metrics.
-const (
-	ReasonRejected      = "rejected"       // the handler said so
-	ReasonAttempts      = "attempts"       // RetryPolicy.MaxAttempts
-	ReasonAge           = "age"            // RetryPolicy.MaxAge
-	ReasonTruncated     = "truncated"      // the envelope's end is missing
-	ReasonCorrupt       = "corrupt"        // its checksums do not agree
-	ReasonBomb          = "bomb"           // it unpacks to more than the limits allow
-	ReasonUnknownRun    = "unknown-run"    // its run has no row
-	ReasonRunExpired    = "run-expired"    // its run has no row any more, and the message is older than the retention
-	ReasonRunEnded      = "run-ended"      // its run has ended before it was done
-	ReasonOtherWorkload = "other-workload" // it belongs to another workload
-	ReasonStateFull     = "state-full"     // its reducer's state had no room for it, for an hour
-	ReasonEndsProcess   = "ends-process"   // its processes died or vanished while they had it alone, RetryPolicy.MaxAttempts times
-)
-
-// ReasonDropped is the cause that an envelope carries on its way to the owner of its
-// segment, to say that somebody gave its quarantined tasks up. No task is quarantined
-// for it.
-const ReasonDropped = "dropped"
-
 // condemned is a task that will not be tried again.
 type condemned struct {
 	task   int

@@ -458,16 +458,6 @@ func (c *recorder) unquarantine(d *delivery) {
 	})
 }
 
-// made is how many requests to queues this process has made.
-func (f *fleet) made() (n int64) {
-	for _, name := range f.names {
-		for _, op := range [...]operation{opGet, opPut, opDelete, opRenew, opReplace} {
-			n += f.accounts[name].counts.made[op].Load()
-		}
-	}
-	return n
-}
-
 // park takes a message that waits for a commit out of the count of those that wait
 // for a request; unpark goes on with it.
 func (s *settler) park(d *delivery) {

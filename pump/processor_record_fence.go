@@ -319,23 +319,6 @@ func (f *fencer) alarm(now time.Time) {
 	}
 }
 
-// keeps reports whether a segment is this member's, also while it is being handed over.
-func (m *member) keeps(segment uint32) bool {
-	p := m.presence.Load()
-	if p == nil {
-		return false
-	}
-	_, held := p.Hold(segment)
-	return held || p.Trusted(segment)
-}
-
-// raise says that holds of a segment must be above an epoch.
-func (m *member) raise(segment uint32, above uint64) {
-	if p := m.presence.Load(); p != nil {
-		p.Raise(segment, above)
-	}
-}
-
 // damaged is how many segments are held here that cannot be worked on because their
 // rows in the ledger are damaged.
 func (r *processing) damaged() int {

@@ -467,5 +467,3 @@ func (h *hand) wait(ctx context.Context) bool {
 		}
 	}
 }
-
-func asStorageError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }

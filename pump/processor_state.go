@@ -2,7 +2,6 @@ package pump
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -51,30 +50,6 @@ type ProcessorState struct {
 	Cluster  ClusterState     `json:"cluster"`
 	Accounts []AccountState   `json:"accounts"`
 	Done     ProcessorSummary `json:"done"`
-}
-
-// ClusterState is a process's place in the cluster, as of its last look.
-type ClusterState struct {
-	Members        int     `json:"members"`        // processes of the workload; 0: not joined
-	Rank           int     `json:"rank"`           // among the processors that take segments, from 0; -1: not one of them
-	Segments       int     `json:"segments"`       // of the workload; 0 if they have no owners
-	Held           int     `json:"held"`           // segments, by this process
-	Planned        int     `json:"planned"`        // segments that are meant for this process
-	Missing        int     `json:"missing"`        // of those, the ones that it does not hold yet
-	Unowned        int     `json:"unowned"`        // segments without an owner
-	UnownedSeconds float64 `json:"unownedSeconds"` // for how long the longest of those
-	DarkSeconds    float64 `json:"darkSeconds"`    // for how long the control account has not answered; 0: it answers
-	MapVersion     uint64  `json:"mapVersion"`     // of the shard map
-}
-
-// AccountState is what a process may do on one account.
-type AccountState struct {
-	Name         string  `json:"name"`
-	BudgetRate   float64 `json:"budgetRate"`   // messages a second that it may spend now
-	BudgetTarget float64 `json:"budgetTarget"` // what that grows to while nothing is throttled
-	Throttled    int64   `json:"throttled"`    // requests that were refused as too many
-	DownSeconds  float64 `json:"downSeconds"`  // for how long no request was answered; 0: the last one was
-	Refused      bool    `json:"refused"`      // the last answer was that the credential is not good
 }
 
 // phase is where a Run stands. It only grows.
@@ -169,93 +144,6 @@ func (p *Processor) State() ProcessorState {
 	s.Reasons = append(s.Reasons, accountReasons(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
-}
-
-// downAfter is for how long an account may leave requests unanswered before that
-// is news: one lost answer costs a request's deadline, and is none.
-const downAfter = 5 * time.Second
-
-func accountReasons(accounts []AccountState) (reasons []string) {
-	for _, a := range accounts {
-		switch {
-		case a.Refused:
-			reasons = append(reasons, fmt.Sprintf("account %s refuses the credential", a.Name))
-		case a.DownSeconds >= downAfter.Seconds():
-			reasons = append(reasons, fmt.Sprintf("account %s has not answered for %.0f s", a.Name, math.Floor(a.DownSeconds)))
-		}
-	}
-	return reasons
-}
-
-// state is this process's place in the cluster. The member may be nil: it has not joined.
-func (m *member) state() ClusterState {
-	c := ClusterState{Rank: -1}
-	if m == nil {
-		return c
-	}
-	p := m.presence.Load()
-	if p == nil {
-		return c
-	}
-	v := p.View()
-	c.Members, c.Rank, c.MapVersion = len(v.Members), v.Rank(m.cfg.Instance), v.Workload.Map.Version
-	c.DarkSeconds = p.Dark().Seconds()
-	c.Segments = len(v.Owners)
-	plan := v.Plan() // nil if segments have no owners
-	for s := range v.Owners {
-		// Counted in the view, which knows what was claimed since the last look.
-		if _, owned := v.OwnerOf(uint32(s)); !owned {
-			c.Unowned++
-		}
-		_, held := p.Hold(uint32(s))
-		planned := c.Rank >= 0 && s < len(plan) && plan[s] == c.Rank
-		if held {
-			c.Held++
-		}
-		if planned {
-			c.Planned++
-			if !held {
-				c.Missing++
-			}
-		}
-	}
-	if _, longest := p.Unowned(); c.Unowned > 0 {
-		c.UnownedSeconds = longest.Seconds()
-	}
-	return c
-}
-
-// reasons are what is amiss with the process's place in the cluster.
-func (c *ClusterState) reasons() (reasons []string) {
-	switch {
-	case c.Members == 0:
-		return []string{"it has not joined the cluster"}
-	case c.Missing > 0:
-		reasons = append(reasons, fmt.Sprintf("it lacks %d of its %d segments", c.Missing, c.Planned))
-	}
-	if c.DarkSeconds > 0 {
-		reasons = append(reasons, fmt.Sprintf("the control account has not answered for %.0f s", math.Ceil(c.DarkSeconds)))
-	}
-	return reasons
-}
-
-// states says of each account what may be spent on it and whether it answers.
-func (f *fleet) states(now time.Time) []AccountState {
-	out := make([]AccountState, len(f.names))
-	for i, name := range f.names {
-		a := f.accounts[name]
-		rate, target := a.budget.at(now)
-		out[i] = AccountState{Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load()}
-		out[i].DownSeconds, out[i].Refused = a.counts.silence(now)
-	}
-	return out
-}
-
-// at is what may be spent a second at a moment, and what that grows to.
-func (b *budget) at(now time.Time) (rate, target float64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.rateAt(now), b.target
 }
 
 // count is how many are under way.

@@ -131,7 +131,7 @@ func OpenQuarantine(ctx context.Context, cfg Config) (*Quarantine, error) {
 	if err := q.reload(ctx); err != nil {
 		return nil, err
 	}
-	if err := cfg.spec().Check(q.workload); err != nil {
+	if err := specOf(&cfg).Check(q.workload); err != nil {
 		return nil, err
 	}
 	q.runs = workload.NewRuns(q.fleet.control, cfg.Workload)

@@ -38,6 +38,6 @@ func (h *redriveHints) put(ctx context.Context, queue *shard, segment uint32) {
 		h.read = time.Now()
 	}
 	if h.view != nil {
-		h.nudges.nudgeOwner(h.view, h.q.cfg.Instance, queue, segment)
+		h.nudges.nudgeOwner(h.view, h.q.cfg.Instance, queue.String(), segment)
 	}
 }

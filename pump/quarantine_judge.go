@@ -30,6 +30,9 @@ type causeFound struct {
 	used  bool // by a message of this scan
 }
 
+// runsKnown is of how many runs the state is remembered.
+const runsKnown = 4096
+
 // causesMost bounds how many such rows are read. Each is a full text in quarantine.
 const causesMost = 100_000
 
@@ -203,7 +206,7 @@ func (q *Quarantine) runState(ctx context.Context, id RunID) runSeen {
 			s.told = true
 		}
 	}
-	if len(q.known) >= maxRuns {
+	if len(q.known) >= runsKnown {
 		clear(q.known)
 	}
 	q.known[id] = s

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -105,7 +106,7 @@ func (r *Reducer[S, D]) check() error {
 // checkReducer says what is wrong with a reducer, if the handler is one, and with where
 // it is to work: its states belong to the owners of segments, and nothing may stand
 // between the pool and it.
-func checkReducer(h Handler, cfg Config, o ProcessorOptions) error {
+func checkReducer(h Handler, cfg *Config, discard bool, minInterval time.Duration) error {
 	r, is := h.(reducing)
 	if !is {
 		return nil
@@ -119,25 +120,11 @@ func checkReducer(h Handler, cfg Config, o ProcessorOptions) error {
 	switch {
 	case cfg.Segments == Shared:
 		return bad("it needs segments with owners, and segments is 0", "leave segments out in a new workload")
-	case o.MinInterval > 0:
+	case minInterval > 0:
 		return bad("it does not count tasks that min-interval skips", "leave min-interval out")
-	case o.Discard:
+	case discard:
 		return bad("nothing is handled that it could reduce", "do not discard")
 	}
-	return nil
-}
-
-// pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none.
-func (r *processing) pinReducer(ctx context.Context) error {
-	name := ""
-	if reducer, is := r.handler.(reducing); is {
-		name = reducer.reducer()
-	}
-	w, err := r.workload.PinReducer(ctx, name)
-	if err != nil {
-		return err
-	}
-	r.workload = w
 	return nil
 }
 

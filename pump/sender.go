@@ -24,9 +24,6 @@ type SenderOptions struct {
 	Pack int
 }
 
-// modeClient is the mode of a run that a sender made.
-const modeClient = "client"
-
 const defaultLinger = 10 * time.Millisecond
 
 // Sender sends tasks as they come up in a program, many small sends in one run (P1.1): the
@@ -138,7 +135,7 @@ func copied(tasks []Record, r *receipt) []Record {
 	}
 	batch := make([]Record, len(tasks))
 	for i := range tasks {
-		batch[i] = Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), receipt: r}
+		batch[i] = Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Receipt: r}
 	}
 	return batch
 }

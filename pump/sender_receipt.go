@@ -19,7 +19,7 @@ type receipt struct {
 
 // receiptPart is how many of its tasks are in one envelope.
 type receiptPart struct {
-	*receipt
+	Receipt
 	tasks int64
 }
 
@@ -30,29 +30,29 @@ func newReceipt(tasks int) *receipt {
 }
 
 // addReceipt notes that another task of a receipt is in an envelope.
-func addReceipt(parts []receiptPart, r *receipt) []receiptPart {
+func addReceipt(parts []receiptPart, r Receipt) []receiptPart {
 	if r == nil {
 		return parts
 	}
-	if last := len(parts) - 1; last >= 0 && parts[last].receipt == r {
+	if last := len(parts) - 1; last >= 0 && parts[last].Receipt == r {
 		parts[last].tasks++
 		return parts
 	}
 	return append(parts, receiptPart{r, 1})
 }
 
-func (r *receipt) acknowledge(tasks int64) {
+func (r *receipt) Acknowledge(tasks int64) {
 	if r.open.Add(-tasks) == 0 {
 		close(r.done)
 	}
 }
 
-// refuse says that a task cannot be sent.
-func (r *receipt) refuse(err error) {
+// Refuse says that a task cannot be sent.
+func (r *receipt) Refuse(err error) {
 	r.mu.Lock()
 	r.errs = append(r.errs, err)
 	r.mu.Unlock()
-	r.acknowledge(1)
+	r.Acknowledge(1)
 }
 
 // err is why tasks were refused, when all is done.

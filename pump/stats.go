@@ -81,17 +81,3 @@ func (c *requestCounts) snapshot() map[string]int64 {
 	}
 	return out
 }
-
-// Requests counts the storage requests of a process by account and operation.
-type Requests map[string]map[string]int64
-
-// Total is the sum over all accounts and operations.
-func (r Requests) Total() int64 {
-	var n int64
-	for _, ops := range r {
-		for _, c := range ops {
-			n += c
-		}
-	}
-	return n
-}

@@ -3,8 +3,6 @@ package pump
 import (
 	"cmp"
 	"time"
-
-	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
 // Status is what can be seen of a workload at one moment, from any machine that has
@@ -85,31 +83,6 @@ type RunStatus struct {
 	Note        string `json:"note"`    // why it broke
 }
 
-// LedgerStatus is how much of a segment's ledger is used, of the segment that is nearest to a bound. From half of one
-// on runs that nobody continues end sooner; at one, tasks of further runs wait until others have ended.
-type LedgerStatus struct {
-	Segment   uint32  `json:"segment"`
-	Used      float64 `json:"used"` // the largest part of a bound, from 0; 1 is all
-	Runs      int     `json:"runs"` // that live
-	RunsMost  int     `json:"runsMost"`
-	Pages     int     `json:"pages"`
-	PagesMost int     `json:"pagesMost"`
-	Bytes     int     `json:"bytes"` // of records of runs and foreign messages
-	BytesMost int     `json:"bytesMost"`
-	// Foreign are names of done foreign messages that may come again. A processor knows them, the status of the
-	// whole workload does not: 0.
-	Foreign     int `json:"foreign"`
-	ForeignMost int `json:"foreignMost"`
-}
-
-func ledgerStatus(use ledger.Use) LedgerStatus {
-	return LedgerStatus{
-		Segment: use.Segment, Used: use.Fullest(), Runs: use.Runs, RunsMost: ledger.MaxLiveRuns,
-		Pages: use.Pages, PagesMost: ledger.MaxPages, Bytes: use.Bytes, BytesMost: ledger.MaxBytes,
-		Foreign: use.Foreign, ForeignMost: ledger.MaxForeign,
-	}
-}
-
 // InstanceStatus is one process with a row. A process that was killed keeps its row until
 // another one evicts it, so with nobody left until somebody comes: it is Silent then.
 type InstanceStatus struct {
@@ -140,13 +113,6 @@ type InstanceStatus struct {
 	Draining     bool               `json:"draining"`
 	Trouble      string             `json:"trouble"`
 }
-
-// The states of an account in a workload.
-const (
-	AccountActive   = "active"
-	AccountDraining = "draining" // gets nothing new, is still read
-	AccountUnused   = "unused"   // configured, but not in the workload's map
-)
 
 // AccountStatus is one storage account.
 type AccountStatus struct {
@@ -201,15 +167,6 @@ func (d *Depth) add(o Depth) {
 	}
 }
 
-// GateStatus is one gate (origins T3).
-type GateStatus struct {
-	Name    string     `json:"name"`
-	Open    bool       `json:"open"`
-	By      string     `json:"by"`
-	Since   *time.Time `json:"since"`
-	Waiting int        `json:"waiting"` // instances that say that they wait at it; in a Status without the silent ones
-}
-
 // KeyStatus is one key with a claim (origins B1).
 type KeyStatus struct {
 	Key      string     `json:"key"`
@@ -235,18 +192,4 @@ func (o StatusOptions) withDefaults() StatusOptions {
 	o.Keys = cmp.Or(o.Keys, 100)
 	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	return o
-}
-
-// AccountUse says how a workload uses a storage account.
-type AccountUse struct {
-	Name string `json:"name"`
-	// State is AccountActive, AccountDraining or AccountUnused.
-	State string `json:"state"`
-	// Control: the workload's rows are in this account.
-	Control bool `json:"control"`
-	// Configured: this configuration has credentials for it.
-	Configured bool    `json:"configured"`
-	Queues     int     `json:"queues"`
-	Weight     float64 `json:"weight"`
-	Segments   int     `json:"homes"` // whose home is one of its queues
 }

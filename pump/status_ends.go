@@ -1,17 +1,13 @@
 package pump
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -57,11 +53,6 @@ const endsShown = 5
 // readNear is how far a queue is behind at most whose processor reads it to its end: the ages of beats
 // and the slack. It holds nothing back for long.
 const readNear = horizonSlack + 30*time.Second
-
-// waitsForEnd reports whether a run that nobody continues is not over.
-func waitsForEnd(state workload.RunState, over bool) bool {
-	return !over && (state == workload.RunBroken || state == workload.RunAbandoned || state == workload.RunEnded)
-}
 
 // unended is a run that waits for its end.
 type unended struct {
@@ -153,56 +144,6 @@ func (e *endsView) text(end *RunEnd, passed time.Duration) string {
 		}
 	}
 	return b.String()
-}
-
-// readEnds reads which runs wait for their ends, and of the first of them when there was the last
-// sign.
-func (r *statusReader) readEnds(ctx context.Context) error {
-	if r.view.Workload.Delivery != workload.DeliverOnce {
-		return nil // rows of runs go after the retention, and take no room until then
-	}
-	live, err := workload.NewRuns(r.table, r.cfg.Workload).Live(ctx)
-	if err != nil {
-		return err
-	}
-	live = slices.DeleteFunc(live, func(l workload.LiveRun) bool { return l.Err != nil || !waitsForEnd(l.State, l.Over) })
-	slices.SortFunc(live, func(a, b workload.LiveRun) int { return cmp.Or(a.Changed.Compare(b.Changed), compareRuns(a.ID, b.ID)) })
-	r.waiting = len(live)
-	var bad []error
-	for _, l := range live[:min(len(live), endsShown)] {
-		e, err := readEnding(ctx, r.table, r.cfg.Workload, l.ID, l.State, l.Changed)
-		if err != nil {
-			bad = append(bad, err)
-			if !errors.Is(err, row.ErrCorrupt) {
-				break // nor would the next be read
-			}
-		}
-		r.endings = append(r.endings, e)
-	}
-	return errors.Join(bad...)
-}
-
-// ends fills in what holds back the ends of runs.
-func (r *statusReader) ends(s *Status) {
-	s.Ends = EndsStatus{Waiting: r.waiting, Runs: []RunEnd{}}
-	if r.view == nil || r.waiting == 0 {
-		return
-	}
-	var use ledger.Use
-	if r.recorded != nil {
-		use = r.recorded.Use
-	}
-	e := endsBy(r.view, r.seen(), use)
-	for _, run := range r.endings {
-		s.Ends.Runs = append(s.Ends.Runs, e.of(run))
-	}
-	if !slices.ContainsFunc(s.Ends.Runs, func(end RunEnd) bool { return end.WaitsFor == endWaitsForReading }) {
-		return
-	}
-	s.Ends.HeldBackBy = e.read.by
-	if behind, known := e.behind(); known {
-		s.Ends.BehindSeconds = new(seconds(behind))
-	}
 }
 
 // endOf tells what the end of a run waits for; empty if it waits for none.

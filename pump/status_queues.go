@@ -11,11 +11,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// queuesAtOnce is how many queues of one account are looked at together: a
-// thousand queues of ten accounts are seen in under a second, with a thousandth of the
-// requests that the accounts allow.
-const queuesAtOnce = 8
-
 // readAccounts looks at all queues of the map's and the configuration's accounts.
 // Each account has its own few goroutines, so a dark one delays nobody.
 func (r *statusReader) readAccounts(ctx context.Context) {
@@ -128,11 +123,4 @@ func (r *statusReader) readQueue(ctx context.Context, queue storage.Queue, q *Qu
 func (r *statusReader) count(ctx context.Context, queue storage.Queue) (int64, error) {
 	r.requests.Add(1)
 	return queue.Count(ctx)
-}
-
-// notThere tells a queue that does not exist, and so holds nothing, from an account that
-// is disabled or unknown, of whose queues that says nothing.
-func notThere(err error) bool {
-	e, ok := errors.AsType[*storage.Error](err)
-	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"
 }

@@ -510,3 +510,53 @@ func why(err error) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return first
 }
+
+// readEnds reads which runs wait for their ends, and of the first of them when there was the last
+// sign.
+func (r *statusReader) readEnds(ctx context.Context) error {
+	if r.view.Workload.Delivery != workload.DeliverOnce {
+		return nil // rows of runs go after the retention, and take no room until then
+	}
+	live, err := workload.NewRuns(r.table, r.cfg.Workload).Live(ctx)
+	if err != nil {
+		return err
+	}
+	live = slices.DeleteFunc(live, func(l workload.LiveRun) bool { return l.Err != nil || !waitsForEnd(l.State, l.Over) })
+	slices.SortFunc(live, func(a, b workload.LiveRun) int { return cmp.Or(a.Changed.Compare(b.Changed), compareRuns(a.ID, b.ID)) })
+	r.waiting = len(live)
+	var bad []error
+	for _, l := range live[:min(len(live), endsShown)] {
+		e, err := readEnding(ctx, r.table, r.cfg.Workload, l.ID, l.State, l.Changed)
+		if err != nil {
+			bad = append(bad, err)
+			if !errors.Is(err, row.ErrCorrupt) {
+				break // nor would the next be read
+			}
+		}
+		r.endings = append(r.endings, e)
+	}
+	return errors.Join(bad...)
+}
+
+// ends fills in what holds back the ends of runs.
+func (r *statusReader) ends(s *Status) {
+	s.Ends = EndsStatus{Waiting: r.waiting, Runs: []RunEnd{}}
+	if r.view == nil || r.waiting == 0 {
+		return
+	}
+	var use ledger.Use
+	if r.recorded != nil {
+		use = r.recorded.Use
+	}
+	e := endsBy(r.view, r.seen(), use)
+	for _, run := range r.endings {
+		s.Ends.Runs = append(s.Ends.Runs, e.of(run))
+	}
+	if !slices.ContainsFunc(s.Ends.Runs, func(end RunEnd) bool { return end.WaitsFor == endWaitsForReading }) {
+		return
+	}
+	s.Ends.HeldBackBy = e.read.by
+	if behind, known := e.behind(); known {
+		s.Ends.BehindSeconds = new(seconds(behind))
+	}
+}

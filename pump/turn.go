@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/awake"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
@@ -42,12 +41,4 @@ func (t turn) wait(operation string, about ...string) {
 	if t != nil {
 		t(operation, strings.Join(about, " "))
 	}
-}
-
-// newRun draws the id of a new run.
-func (s seeding) newRun(workload string) RunID {
-	if s.draw == nil {
-		return codec.NewRunID()
-	}
-	return row.SeededRunID(s.draw, workload)
 }

@@ -25,3 +25,14 @@ func waitFor(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+func within(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// requestTimeout bounds one storage request from the moment it may be sent. A
+// request takes 5 to 50 ms; the service itself gives up after 30 s. Ten seconds
+// hold an account's hiccup and stay well under the margin of a lease.
+const requestTimeout = 10 * time.Second

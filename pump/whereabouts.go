@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -28,12 +29,12 @@ import (
 // is nil if none of them has it. It is a [*ConfigError] if one has it, or if an account does
 // not let itself be looked into and the configuration does not say which one is the
 // control account; and a storage error if an account does not answer, so that it may be there.
-func (c *Config) elsewhere(ctx context.Context, announcing *workload.Maker) error {
+func elsewhere(ctx context.Context, c *Config, announcing *workload.Maker) error {
 	var mu sync.Mutex
 	var found, refused []string
 	var unanswered, cause error
 	var stranger *ConfigError
-	waits := c.sayWhoIsSlow()
+	waits := sayWhoIsSlow(c)
 	defer waits.stop()
 	var g errgroup.Group
 	g.SetLimit(queuesAtOnce)
@@ -46,7 +47,7 @@ func (c *Config) elsewhere(ctx context.Context, announcing *workload.Maker) erro
 			var there bool
 			var err error
 			if announcing != nil {
-				err = c.announce(ctx, announcing, a)
+				err = announce(ctx, c, announcing, a)
 			}
 			if err == nil {
 				there, err = hasWorkload(ctx, a, c)
@@ -99,7 +100,7 @@ type slowAccounts struct {
 	asked map[string]bool
 }
 
-func (c *Config) sayWhoIsSlow() *slowAccounts {
+func sayWhoIsSlow(c *Config) *slowAccounts {
 	s := &slowAccounts{asked: map[string]bool{}}
 	s.timer = time.AfterFunc(controlSlow, func() {
 		s.mu.Lock()
@@ -141,14 +142,14 @@ func hasWorkload(ctx context.Context, a Account, c *Config) (there bool, err err
 // lookInto reads the row that the workload would have in an account.
 func lookInto(ctx context.Context, a Account, c *Config) (w *workload.Workload, err error) {
 	err = within(ctx, func(ctx context.Context) (err error) {
-		w, err = workload.Load(ctx, c.tableIn(a), c.Workload)
+		w, err = workload.Load(ctx, tableIn(c, a), c.Workload)
 		return err
 	})
 	return w, err
 }
 
 // tableIn gives the table in which an account would have the workload's rows.
-func (c *Config) tableIn(a Account) storage.Table {
+func tableIn(c *Config, a Account) storage.Table {
 	table := a.Storage.Table(row.TableName)
 	if draw := c.seeding.draw; draw != nil {
 		table = row.Seeded(table, draw)
@@ -157,27 +158,27 @@ func (c *Config) tableIn(a Account) storage.Table {
 }
 
 // announce changes the anchor in another account, which a maker has done before it looks there.
-func (c *Config) announce(ctx context.Context, m *workload.Maker, a Account) error {
-	return within(ctx, func(ctx context.Context) error { return m.Announce(ctx, c.tableIn(a), c.Workload) })
+func announce(ctx context.Context, c *Config, m *workload.Maker, a Account) error {
+	return within(ctx, func(ctx context.Context) error { return m.Announce(ctx, tableIn(c, a), c.Workload) })
 }
 
 // maker is by what the workload is made where the configuration expects it, and nowhere else.
 // asking is told each time that other accounts are asked, and gives what is called afterwards.
-func (c *Config) maker(asking func() (asked func())) *workload.Maker {
-	m := &workload.Maker{Account: c.Control, Known: c.known}
+func maker(c *Config, asking func() (asked func())) *workload.Maker {
+	m := &workload.Maker{Account: c.Control, Known: func(account string) error { return isKnown(c, account) }}
 	m.Absent = func(ctx context.Context, announce bool) error {
 		defer asking()()
 		if announce {
-			return c.beforeMaking(ctx, m)
+			return beforeMaking(ctx, c, m)
 		}
-		return c.beforeMaking(ctx, nil)
+		return beforeMaking(ctx, c, nil)
 	}
 	return m
 }
 
-// known is nil for a configured account. Another one is named in an anchor by who makes, or has
+// isKnown is nil for a configured account. Another one is named in an anchor by who makes, or has
 // made, the workload with a configuration of accounts that are partly others.
-func (c *Config) known(account string) error {
+func isKnown(c *Config, account string) error {
 	if slices.ContainsFunc(c.Accounts, func(a Account) bool { return a.Name == account }) {
 		return nil
 	}
@@ -192,10 +193,10 @@ func (c *Config) known(account string) error {
 // beforeMaking finds that nothing is made that is elsewhere or may be. It
 // waits for an account that does not answer until ctx ends, which is a minute for the row of
 // a workload.
-func (c *Config) beforeMaking(ctx context.Context, m *workload.Maker) error {
+func beforeMaking(ctx context.Context, c *Config, m *workload.Maker) error {
 	j := jitter(c.Instance)
 	for n := uint64(0); ; n++ {
-		err := c.elsewhere(ctx, m)
+		err := elsewhere(ctx, c, m)
 		if err == nil {
 			return nil
 		}
@@ -215,10 +216,10 @@ const rivalPatience = 2 * time.Second
 // unrivalled refuses to start where another account has a workload of the same name: two over the same
 // queues take each other's messages for their own. An account that does not answer
 // keeps no process from starting.
-func (c *Config) unrivalled(ctx context.Context, w *workload.Workload) error {
+func unrivalled(ctx context.Context, c *Config, w *workload.Workload) error {
 	ctx, cancel := context.WithTimeout(ctx, rivalPatience)
 	defer cancel()
-	found, _ := c.rivals(ctx, w)
+	found, _ := rivals(ctx, c, w)
 	if len(found) == 0 {
 		return nil
 	}
@@ -235,7 +236,7 @@ func (c *Config) unrivalled(ctx context.Context, w *workload.Workload) error {
 func withAdvice(ctx context.Context, cfg *Config, err error) error {
 	switch {
 	case errors.Is(err, workload.ErrNoWorkload):
-		if there, ok := errors.AsType[*ConfigError](cfg.elsewhere(ctx, nil)); ok && strings.Contains(there.Problem, "is in account") {
+		if there, ok := errors.AsType[*ConfigError](elsewhere(ctx, cfg, nil)); ok && strings.Contains(there.Problem, "is in account") {
 			return there
 		}
 		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration", err, cfg.Control)
@@ -243,4 +244,97 @@ func withAdvice(ctx context.Context, cfg *Config, err error) error {
 		return fmt.Errorf("control account %s: %w", cfg.Control, err)
 	}
 	return nil
+}
+
+// someOf names the first of many.
+func someOf(names []string, most int) string {
+	list := strings.Join(names[:min(len(names), most)], ", ")
+	if n := len(names) - most; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return list
+}
+
+// controlSlow is after how long an operator is told that the start is waiting.
+const controlSlow = 3 * time.Second
+
+// WorkloadRival is another workload of the same name, in the table of another account.
+type WorkloadRival struct {
+	Account     string `json:"account"` // that has its rows
+	Incarnation string `json:"incarnation"`
+	// SameQueues are accounts whose queues both workloads use, so that each takes the
+	// other's messages for its own; never null.
+	SameQueues []string `json:"sameQueues"`
+	// Problem is why its row could not be read; empty if it could.
+	Problem string `json:"problem"`
+}
+
+// rivals looks for workloads of the same name in the configured accounts other than the control
+// account. Unseen are those that did not answer or may not be looked into.
+func rivals(ctx context.Context, c *Config, w *workload.Workload) (found []WorkloadRival, unseen []string) {
+	found, unseen = []WorkloadRival{}, []string{}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(queuesAtOnce)
+	for _, a := range c.Accounts {
+		if a.Name == c.Control {
+			continue
+		}
+		g.Go(func() error {
+			other, err := lookInto(ctx, a, c)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil, errors.Is(err, workload.ErrDeleting):
+				found = append(found, WorkloadRival{Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other)})
+			case errors.Is(err, workload.ErrNoWorkload):
+			case errors.Is(err, row.ErrCorrupt):
+				found = append(found, WorkloadRival{Account: a.Name, SameQueues: []string{}, Problem: err.Error()})
+			default:
+				unseen = append(unseen, a.Name)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	slices.SortFunc(found, func(x, y WorkloadRival) int { return strings.Compare(x.Account, y.Account) })
+	slices.Sort(unseen)
+	return found, unseen
+}
+
+// spec is the workload that the configuration describes. The number of queues of an account for which
+// it gives none is for who makes the workload; of one that is there it would be a claim that the
+// operator did not make, and it depends on how many accounts are listed.
+func specOf(c *Config) workload.Spec {
+	s := workload.Spec{
+		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == Shared, Shards: c.shards(), Delivery: string(c.Delivery),
+		Guessed: map[string]bool{},
+	}
+	for _, a := range c.Accounts {
+		s.Guessed[a.Name] = a.anyQueues
+	}
+	return s
+}
+
+// warnExtra names accounts of a configuration that the workload does not use.
+func warnExtra(log *slog.Logger, extra []string) {
+	if len(extra) > 0 {
+		log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add", "accounts", strings.Join(extra, " "))
+	}
+}
+
+// sameQueues gives the accounts of which both workloads use a queue.
+func sameQueues(w, other *workload.Workload) []string {
+	ours := map[string]bool{}
+	for _, s := range w.Map.Shards {
+		ours[s.Account+"/"+s.Queue] = true
+	}
+	same := []string{}
+	for _, s := range other.Map.Shards {
+		if ours[s.Account+"/"+s.Queue] && !slices.Contains(same, s.Account) {
+			same = append(same, s.Account)
+		}
+	}
+	slices.Sort(same)
+	return same
 }

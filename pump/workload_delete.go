@@ -213,7 +213,7 @@ func (d *workloadDeletion) inUse() error {
 
 // learnRivals finds the accounts whose queues must stay.
 func (d *workloadDeletion) learnRivals(ctx context.Context) error {
-	rivals, unseen := d.cfg.rivals(ctx, d.workload)
+	rivals, unseen := rivals(ctx, &d.cfg, d.workload)
 	for _, r := range rivals {
 		if r.Problem != "" {
 			return d.refuse(fmt.Sprintf("another workload of this name is in account %s, and its row cannot be read, so whose the queues are cannot be told: %s", r.Account, r.Problem), "mend or remove that row, or use a newer program")
@@ -418,7 +418,7 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 	g.SetLimit(queuesAtOnce)
 	for _, a := range d.cfg.Accounts {
 		g.Go(func() error {
-			there, err := workload.RemoveAnchor(ctx, d.cfg.tableIn(a), d.cfg.Workload, look)
+			there, err := workload.RemoveAnchor(ctx, tableIn(&d.cfg, a), d.cfg.Workload, look)
 			mu.Lock()
 			defer mu.Unlock()
 			if there {
@@ -438,7 +438,7 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 // leftovers removes anchors where no workload is: what a maker has left that
 // died, whose accounts are partly others. They keep such others from making it.
 func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
-	err := d.cfg.elsewhere(ctx, nil)
+	err := elsewhere(ctx, &d.cfg, nil)
 	if err != nil {
 		return nil, err
 	}

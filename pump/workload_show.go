@@ -3,15 +3,9 @@ package pump
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -49,17 +43,6 @@ type WorkloadInfo struct {
 	Rivals []WorkloadRival `json:"rivals"`
 	// Unseen are the accounts of the configuration that could not be looked into for one; never null.
 	Unseen []string `json:"unseen"`
-}
-
-// WorkloadRival is another workload of the same name, in the table of another account.
-type WorkloadRival struct {
-	Account     string `json:"account"` // that has its rows
-	Incarnation string `json:"incarnation"`
-	// SameQueues are accounts whose queues both workloads use, so that each takes the
-	// other's messages for its own; never null.
-	SameQueues []string `json:"sameQueues"`
-	// Problem is why its row could not be read; empty if it could.
-	Problem string `json:"problem"`
 }
 
 // ShowWorkload tells of the workload that a configuration means, also if the configuration
@@ -100,55 +83,6 @@ func ShowWorkload(ctx context.Context, cfg Config) (*WorkloadInfo, error) {
 		i.Runs[string(state)] = n
 	}
 	i.AllRuns = all
-	i.Rivals, i.Unseen = cfg.rivals(ctx, w)
+	i.Rivals, i.Unseen = rivals(ctx, &cfg, w)
 	return i, nil
-}
-
-// rivals looks for workloads of the same name in the configured accounts other than the control
-// account. Unseen are those that did not answer or may not be looked into.
-func (c *Config) rivals(ctx context.Context, w *workload.Workload) (found []WorkloadRival, unseen []string) {
-	found, unseen = []WorkloadRival{}, []string{}
-	var mu sync.Mutex
-	var g errgroup.Group
-	g.SetLimit(queuesAtOnce)
-	for _, a := range c.Accounts {
-		if a.Name == c.Control {
-			continue
-		}
-		g.Go(func() error {
-			other, err := lookInto(ctx, a, c)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil, errors.Is(err, workload.ErrDeleting):
-				found = append(found, WorkloadRival{Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other)})
-			case errors.Is(err, workload.ErrNoWorkload):
-			case errors.Is(err, row.ErrCorrupt):
-				found = append(found, WorkloadRival{Account: a.Name, SameQueues: []string{}, Problem: err.Error()})
-			default:
-				unseen = append(unseen, a.Name)
-			}
-			return nil
-		})
-	}
-	_ = g.Wait()
-	slices.SortFunc(found, func(x, y WorkloadRival) int { return strings.Compare(x.Account, y.Account) })
-	slices.Sort(unseen)
-	return found, unseen
-}
-
-// sameQueues gives the accounts of which both workloads use a queue.
-func sameQueues(w, other *workload.Workload) []string {
-	ours := map[string]bool{}
-	for _, s := range w.Map.Shards {
-		ours[s.Account+"/"+s.Queue] = true
-	}
-	same := []string{}
-	for _, s := range other.Map.Shards {
-		if ours[s.Account+"/"+s.Queue] && !slices.Contains(same, s.Account) {
-			same = append(same, s.Account)
-		}
-	}
-	slices.Sort(same)
-	return same
 }

@@ -1,0 +1,16 @@
+package pump
+
+// Nudge is a hint to a process that it should look at something now rather than
+// when its next poll is due (P8.2). It carries no truth: a lost nudge costs
+// time, a false one a request.
+type Nudge struct {
+	Address  string // of the admin port, host:port
+	Instance string // whose it is; another process at that address ignores the nudge
+	Queue    string // "account/queue" to be read; empty: none
+	Gate     string // the gate to look at; empty: none
+	Traffic  bool   // messages come that nobody nudges about: idle queues are worth a look more often for a while
+	// With none of them the cluster's rows are what to look at.
+
+	// Here: the other process runs on this machine, so its address may be a loopback one.
+	Here bool
+}

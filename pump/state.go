@@ -1,0 +1,124 @@
+package pump
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// ClusterState is a process's place in the cluster, as of its last look.
+type ClusterState struct {
+	Members        int     `json:"members"`        // processes of the workload; 0: not joined
+	Rank           int     `json:"rank"`           // among the processors that take segments, from 0; -1: not one of them
+	Segments       int     `json:"segments"`       // of the workload; 0 if they have no owners
+	Held           int     `json:"held"`           // segments, by this process
+	Planned        int     `json:"planned"`        // segments that are meant for this process
+	Missing        int     `json:"missing"`        // of those, the ones that it does not hold yet
+	Unowned        int     `json:"unowned"`        // segments without an owner
+	UnownedSeconds float64 `json:"unownedSeconds"` // for how long the longest of those
+	DarkSeconds    float64 `json:"darkSeconds"`    // for how long the control account has not answered; 0: it answers
+	MapVersion     uint64  `json:"mapVersion"`     // of the shard map
+}
+
+// AccountState is what a process may do on one account.
+type AccountState struct {
+	Name         string  `json:"name"`
+	BudgetRate   float64 `json:"budgetRate"`   // messages a second that it may spend now
+	BudgetTarget float64 `json:"budgetTarget"` // what that grows to while nothing is throttled
+	Throttled    int64   `json:"throttled"`    // requests that were refused as too many
+	DownSeconds  float64 `json:"downSeconds"`  // for how long no request was answered; 0: the last one was
+	Refused      bool    `json:"refused"`      // the last answer was that the credential is not good
+}
+
+// downAfter is for how long an account may leave requests unanswered before that
+// is news: one lost answer costs a request's deadline, and is none.
+const downAfter = 5 * time.Second
+
+func accountReasons(accounts []AccountState) (reasons []string) {
+	for _, a := range accounts {
+		switch {
+		case a.Refused:
+			reasons = append(reasons, fmt.Sprintf("account %s refuses the credential", a.Name))
+		case a.DownSeconds >= downAfter.Seconds():
+			reasons = append(reasons, fmt.Sprintf("account %s has not answered for %.0f s", a.Name, math.Floor(a.DownSeconds)))
+		}
+	}
+	return reasons
+}
+
+// reasons are what is amiss with the process's place in the cluster.
+func (c *ClusterState) reasons() (reasons []string) {
+	switch {
+	case c.Members == 0:
+		return []string{"it has not joined the cluster"}
+	case c.Missing > 0:
+		reasons = append(reasons, fmt.Sprintf("it lacks %d of its %d segments", c.Missing, c.Planned))
+	}
+	if c.DarkSeconds > 0 {
+		reasons = append(reasons, fmt.Sprintf("the control account has not answered for %.0f s", math.Ceil(c.DarkSeconds)))
+	}
+	return reasons
+}
+
+// LedgerStatus is how much of a segment's ledger is used, of the segment that is nearest to a bound. From half of one
+// on runs that nobody continues end sooner; at one, tasks of further runs wait until others have ended.
+type LedgerStatus struct {
+	Segment   uint32  `json:"segment"`
+	Used      float64 `json:"used"` // the largest part of a bound, from 0; 1 is all
+	Runs      int     `json:"runs"` // that live
+	RunsMost  int     `json:"runsMost"`
+	Pages     int     `json:"pages"`
+	PagesMost int     `json:"pagesMost"`
+	Bytes     int     `json:"bytes"` // of records of runs and foreign messages
+	BytesMost int     `json:"bytesMost"`
+	// Foreign are names of done foreign messages that may come again. A processor knows them, the status of the
+	// whole workload does not: 0.
+	Foreign     int `json:"foreign"`
+	ForeignMost int `json:"foreignMost"`
+}
+
+// Requests counts the storage requests of a process by account and operation.
+type Requests map[string]map[string]int64
+
+// Total is the sum over all accounts and operations.
+func (r Requests) Total() int64 {
+	var n int64
+	for _, ops := range r {
+		for _, c := range ops {
+			n += c
+		}
+	}
+	return n
+}
+
+// Latency is how long tasks took from when their message was ready to be put until their
+// handler was started, in seconds: what the distributor's budget, the put, the queue, the
+// wait for the next get, the fetched messages before it and the opening of its own took
+// together. The times are read off a histogram with steps of one per cent, not below a
+// millisecond, so a percentile is at most so much above the truth.
+//
+// Two machines' clocks are in it. Where the sender's is ahead of the service's, a time is not
+// reported shorter than the service's own whole seconds allow.
+type Latency struct {
+	Tasks int64   `json:"tasks"` // that were measured; the others are zero if none was
+	Mean  float64 `json:"mean"`
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p999"`
+	Max   float64 `json:"max"`
+}
+
+// since is what was asked after the counts in before.
+func (r Requests) since(before Requests) Requests {
+	out := Requests{}
+	for account, ops := range r {
+		out[account] = map[string]int64{}
+		for op, n := range ops {
+			if n -= before[account][op]; n > 0 {
+				out[account][op] = n
+			}
+		}
+	}
+	return out
+}
