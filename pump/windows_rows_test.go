@@ -55,7 +55,7 @@ var windowRows = []windowRow{
 		plan: "receipts 400\n2s fault 20s answer-lost DeleteMessage first=8\n4s fault 20s answer-after DeleteMessage first=4",
 	},
 	{
-		number: "10", window: "a lease ends while its handler works, and nobody takes the message", done: "the receipt is still good: deleted with it",
+		number: "10", window: "a lease ends while its handler works, and no other process takes the message", done: "the receipt is still good: deleted with it",
 		plan:  "work 5s\n5s pause p1 18s",
 		hits:  []string{simPausedWithTasks},
 		tests: []string{"pump.TestWindow10AReceiptIsGoodAfterItsLeaseWhileNobodyElseGetsTheMessage"},
@@ -77,7 +77,7 @@ var windowRows = []windowRow{
 		tests: []string{"pump.TestWindow13ARenewalThatIsLostIsMadeAgain"},
 	},
 	{
-		number: "14", window: "the answer of a renewal is lost", done: "nobody knows the receipt any more: the lease counts as lost, nothing is deleted, and it comes back",
+		number: "14", window: "the answer of a renewal is lost", done: "the receipt is unknown: the lease counts as lost, nothing is deleted, and it comes back",
 		plan:  "work 20s\nhandlers 16\n2s fault 60s answer-lost UpdateMessage first=4",
 		tests: []string{"pump.TestWindow14AfterALostAnswerToARenewalTheMessageIsNotDeletedAndComesBack", "pump.TestWindow14HandlersEndAtTheOldDeadlineAfterALostAnswerToARenewal"},
 	},
@@ -97,7 +97,7 @@ var windowRows = []windowRow{
 		tests: []string{"pump.TestWindow17ATaskIsQuarantinedBeforeItsMessageIsDeleted", "pump.TestWindow17AMessageWhosePoisonQueueIsMissingAndMayNotBeMadeIsKept", "pump.TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing"},
 	},
 	{
-		number: "18", window: "a task ends its process", done: "blame by splitting; an attempt is written down before a suspect is opened; the dequeue count alone condemns nobody",
+		number: "18", window: "a task ends its process", done: "blame by splitting; an attempt is written down before a suspect is opened; the dequeue count alone condemns no task",
 		play:  []func(*testing.T){TestWindow18ADequeueCountAloneNeverQuarantines, TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting},
 		many:  true,
 		tests: []string{"pump.TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse"},
@@ -165,7 +165,7 @@ var windowRows = []windowRow{
 		tests: []string{"azure.TestQueryFollowsContinuationsToTheEnd"},
 	},
 	{
-		number: "29", window: "the approximate count is taken for emptiness", done: "done means that the sealed count is recorded; a count is only believed when it is zero and nobody writes there any more",
+		number: "29", window: "the approximate count is taken for emptiness", done: "done means that the sealed count is recorded; a count is only believed when it is zero and no process writes there any more",
 		play:  []func(*testing.T){TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues},
 		tests: []string{"pump.TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething"},
 	},

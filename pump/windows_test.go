@@ -137,9 +137,9 @@ code in which that goes wrong. The test fails unless afterwards
 
 "Hits" are how often the window was met; a test fails when it was not. "What came of it" counts the
 tasks whose effect was repeated and the copies that the ledger recognised, when the table was made.
-Where a process dies, or loses its lease, with tasks in hand, effects outside may be repeated in mode
-once as well: a world with a reducer is played there, whose state must be exact. The other tests
-named guard the same window by other means.
+Where a process dies, or loses its lease, with tasks in hand, effects outside may be repeated in
+mode once as well: a world with a reducer is played there, whose state must be exact. The other
+tests named guard the same window by other means.
 
 | # | window | what is done | hit by | hits | what came of it |
 |---|---|---|---|---|---|
