@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // class orders those who wait for one budget (P8.1): what ends work comes
@@ -50,7 +52,7 @@ const (
 // goroutines at once.
 type budget struct {
 	limit      float64 // of all processes together
-	leastBurst float64
+	leastBurst int
 
 	mu     sync.Mutex // guards what follows; never held across a wait
 	target float64    // this process's share of the limit
@@ -72,22 +74,16 @@ type spender struct {
 
 // newBudget makes a budget of limit messages a second, all of it this process's
 // own until setTarget says otherwise.
-func newBudget(limit float64) *budget {
+func newBudget(limit float64) *budget { return newBudgetOf(limit, leastBurst) }
+
+// newBudgetOf makes a budget whose bursts are never less than that.
+func newBudgetOf(limit float64, leastBurst int) *budget {
 	return &budget{
 		limit: limit, target: limit, leastBurst: leastBurst,
-		bucket: bucket{rate: limit, burst: burst(limit), tokens: burst(limit), at: time.Now()},
+		bucket: newBucket(limit, burstOf(limit, leastBurst)),
 		use:    use{since: time.Now()},
 	}
 }
-
-func (b *budget) burst(target float64) float64 { return max(math.Floor(target/20), b.leastBurst) }
-
-// burst is 50 ms' worth of a share: enough to hide timer granularity, too little
-// to overrun a server's own bucket. A get of 32 may cost more than that: it is paid when
-// the bucket is full, and leaves a debt, as at the server.
-func burst(target float64) float64 { return max(math.Floor(target/20), leastBurst) }
-
-const leastBurst = 8
 
 // setTarget gives the process another share of the limit. A rate that is cut
 // stays cut in proportion: what the throttles said of the limit holds for each share of
@@ -101,7 +97,7 @@ func (b *budget) setTarget(target float64) {
 	now := time.Now()
 	b.cutTo *= target / b.target
 	b.target = target
-	b.bucket.set(now, b.rateAt(now), b.burst(target))
+	b.bucket.set(now, b.rateAt(now), burstOf(target, b.leastBurst))
 	b.grant() // who waits may wait for less long, or longer
 }
 
@@ -157,7 +153,7 @@ func (b *budget) charge(cost int) {
 	defer b.mu.Unlock()
 	b.use.spent += float64(cost)
 	b.spent += float64(cost)
-	b.bucket.owe(time.Now(), float64(cost))
+	b.bucket.owe(time.Now(), cost)
 	if cost < 0 {
 		b.grant()
 	}
@@ -183,7 +179,7 @@ func (b *budget) throttled() {
 	}
 	b.cutTo = max(to, b.target*budgetFloor)
 	b.cutAt, b.spent, b.refused = now, 0, 0
-	b.bucket.set(now, b.cutTo, b.bucket.burst)
+	b.bucket.SetLimitAt(now, rate.Limit(b.cutTo))
 }
 
 // rate is what may be spent a second now.
@@ -216,12 +212,12 @@ func (b *budget) allow(cost int) bool {
 	now := time.Now()
 	if !b.cutAt.IsZero() {
 		r := b.rateAt(now)
-		b.bucket.set(now, r, b.bucket.burst)
+		b.bucket.SetLimitAt(now, rate.Limit(r))
 		if r >= b.target {
 			b.cutAt = time.Time{}
 		}
 	}
-	if !b.bucket.take(now, float64(cost)) {
+	if !b.bucket.take(now, cost) {
 		return false
 	}
 	b.use.spent += float64(cost)
@@ -251,7 +247,7 @@ func (b *budget) schedule() {
 		if len(b.waiting[c]) == 0 {
 			continue
 		}
-		wait := max(b.bucket.wait(time.Now(), float64(b.waiting[c][0].cost)), 50*time.Microsecond)
+		wait := max(b.bucket.wait(time.Now(), b.waiting[c][0].cost), 50*time.Microsecond)
 		if b.timer == nil {
 			b.timer = time.AfterFunc(wait, func() {
 				b.mu.Lock()

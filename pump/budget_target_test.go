@@ -64,7 +64,7 @@ func TestAnotherTargetReachesThoseWhoWait(t *testing.T) {
 func TestTheBurstsOfManyStayUnderTheLimitOfASecond(t *testing.T) {
 	for _, limit := range []float64{2_000, 20_000} {
 		for _, n := range []float64{1, 2, 10, 100, 200} {
-			if sum := n * burst(limit/n); sum > limit {
+			if sum := n * float64(burstOf(limit/n, leastBurst)); sum > limit {
 				t.Errorf("%v members on a limit of %v may spend %v at once", n, limit, sum)
 			}
 		}

@@ -3,6 +3,7 @@ package pump
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // pace keeps all processors of a workload together below a rate of tasks
@@ -49,11 +50,10 @@ func (r *processing) paceTasks(d *delivery, from, to int) bool {
 	return ok
 }
 
-// newTaskBudget makes the budget of a rate of tasks, which passes one at a time.
+// newTaskBudget makes the budget of a rate of tasks, which begins with one: a burst
+// comes with time only.
 func newTaskBudget(rate float64) *budget {
-	b := newBudget(rate)
-	b.leastBurst = 1
-	b.bucket.burst = b.burst(rate)
-	b.bucket.tokens = 1
+	b := newBudgetOf(rate, 1)
+	b.bucket.owe(time.Now(), b.bucket.burst-1)
 	return b
 }
