@@ -17,7 +17,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 )
 
-// TestTheCommandsWorkOnSimulatedAccounts types what the README says.
+// TestTheCommandsWorkOnSimulatedAccounts runs the first commands of the README and looks into what
+// they print and write; TestTheDocumentsCommands types all of them as they stand.
 func TestTheCommandsWorkOnSimulatedAccounts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

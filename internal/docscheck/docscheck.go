@@ -1,0 +1,150 @@
+// Package docscheck reads README.md and docs/*.md for the tests that hold them to their word: its
+// own, which follow links and look commands up, and those of processtest, which type the commands.
+package docscheck
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Document is a file of Markdown.
+type Document struct {
+	Path  string // from the root of the source tree
+	Lines []string
+}
+
+// Read reads README.md and docs/*.md below the root of the source tree.
+func Read(root string) ([]Document, error) {
+	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		return nil, err
+	}
+	var documents []Document
+	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
+		d, err := ReadFile(root, file)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, d)
+	}
+	return documents, nil
+}
+
+// ReadFile reads one file.
+func ReadFile(root, file string) (Document, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Document{}, err
+	}
+	path, err := filepath.Rel(root, file)
+	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	return Document{Path: filepath.ToSlash(path), Lines: lines}, err
+}
+
+// Block is a fenced block of code.
+type Block struct {
+	Line     int // of its fence, from 1
+	Language string
+	Lines    []string
+}
+
+// Text is the block without its fences.
+func (b Block) Text() string { return strings.Join(b.Lines, "\n") + "\n" }
+
+// Blocks are the fenced blocks.
+func (d Document) Blocks() []Block {
+	var blocks []Block
+	inside := false
+	for i, line := range d.Lines {
+		switch language, fence := strings.CutPrefix(strings.TrimSpace(line), "```"); {
+		case fence && !inside:
+			blocks = append(blocks, Block{Line: i + 1, Language: language})
+			inside = true
+		case fence:
+			inside = false
+		case inside:
+			last := &blocks[len(blocks)-1]
+			last.Lines = append(last.Lines, line)
+		}
+	}
+	return blocks
+}
+
+// Prose is a copy of the lines in which those of fenced blocks are empty.
+func (d Document) Prose() []string {
+	lines := slices.Clone(d.Lines)
+	for _, b := range d.Blocks() {
+		clear(lines[b.Line-1 : min(len(lines), b.Line+len(b.Lines)+1)])
+	}
+	return lines
+}
+
+var (
+	heading = regexp.MustCompile(`^#+ +(.*)`)
+	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	noSlug  = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+)
+
+// Anchors are the names of the headings, as GitHub makes them.
+func (d Document) Anchors() map[string]bool {
+	anchors := map[string]bool{}
+	for _, line := range d.Prose() {
+		if m := heading.FindStringSubmatch(line); m != nil {
+			title := strings.ToLower(linked.ReplaceAllString(m[1], "$1"))
+			anchors[strings.ReplaceAll(noSlug.ReplaceAllString(title, ""), " ", "-")] = true
+		}
+	}
+	return anchors
+}
+
+// Command is a command of ours that a document names.
+type Command struct {
+	Line  int
+	Words []string // "distributor", "run", "--config", ...
+}
+
+var (
+	inline = regexp.MustCompile("`[^`]*`")
+	quoted = regexp.MustCompile(`'[^']*'|"(\\.|[^"\\])*"`)
+	// A comment begins a line or follows a blank.
+	comment = regexp.MustCompile(`(^|\s)#.*`)
+	ours    = regexp.MustCompile(`(?:^|[\s(;|&])(?:bin/)?` +
+		`((?:distributor|processor|loadtest|make)(?:[ \t]+[^\n|;&)]*)?)`)
+)
+
+// Commands are the commands of shell blocks, of lines that begin with "$ " in others, and of code
+// within prose that begins with one of them. What is quoted in a command is the word "Q".
+func (d Document) Commands() []Command {
+	var commands []Command
+	add := func(line int, text string) {
+		text = comment.ReplaceAllString(quoted.ReplaceAllString(text, "Q"), "")
+		for _, m := range ours.FindAllStringSubmatch(text, -1) {
+			commands = append(commands, Command{Line: line, Words: strings.Fields(m[1])})
+		}
+	}
+	for _, b := range d.Blocks() {
+		for i := 0; i < len(b.Lines); i++ {
+			line, at := b.Lines[i], b.Line+1+i
+			for strings.HasSuffix(line, `\`) && i+1 < len(b.Lines) {
+				i++
+				line = strings.TrimSuffix(line, `\`) + b.Lines[i]
+			}
+			typed, prompt := strings.CutPrefix(line, "$ ")
+			if prompt || b.Language == "sh" {
+				add(at, typed)
+			}
+		}
+	}
+	for i, line := range d.Prose() {
+		for _, code := range inline.FindAllString(line, -1) {
+			code = strings.Trim(code, "`")
+			if at := ours.FindStringIndex(code); at != nil && at[0] == 0 {
+				add(i+1, code)
+			}
+		}
+	}
+	return commands
+}

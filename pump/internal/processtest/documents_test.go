@@ -1,0 +1,248 @@
+package processtest
+
+import (
+	"compress/gzip"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/docscheck"
+)
+
+// untyped are the blocks of commands in README.md and docs/ that no test types as they stand, each
+// by its document and the beginning of its first line, with the reason.
+var untyped = map[string]string{
+	"README.md: git clone": "needs the network and a minute; " +
+		"TestThePumpIsTried is make run on a small tree",
+	"README.md: make build":               "TestMain builds the same binaries",
+	"README.md: az login":                 "needs Azure",
+	"docs/configuration.md: for i in 1 2": "needs Azure",
+	"docs/configuration.md: { echo":       "needs Azure",
+	"docs/configuration.md: make build": "needs two fixed ports; " +
+		"TestTheCommandsWorkOnAzurite types the commands on ports of its own",
+	"docs/distributor.md: distributor run --config pump.yaml --every": "endless; " +
+		"TestAKilledLeadersRunIsContinuedFromItsCheckpoint runs it",
+	"docs/processor.md: processor run --config pump.yaml --http": "endless; " +
+		"TestTasksArePostedToAnEndpoint runs it",
+	"docs/operations.md: processor run --config pump.yaml --exec": "endless; " +
+		"TestProcessorsStartTogetherWhenTheirGateIsReleased runs it",
+	"docs/operations.md: $ distributor status": "the screen of one moment; " +
+		"cmd/distributor tests screens",
+	"docs/capacity-and-load.md: loadtest run saturate": "minutes of CPU, or real accounts; " +
+		"the tests of loadtest/scenario play each scenario",
+	"docs/capacity-and-load.md: loadtest report": "shows files of load tests of another day; " +
+		"the tests of loadtest/report do",
+}
+
+// prepared are the blocks that need something else than a workload with tasks.
+var prepared = map[string]func(*desk){
+	"README.md: seq 10000":                     func(*desk) {},
+	"docs/processor.md: $ cat orders.jsonl":    func(d *desk) { d.serve() },
+	"docs/operations.md: distributor run":      once,
+	"docs/operations.md: distributor accounts": emptied,
+	"docs/performance.md: awk":                 func(*desk) {},
+}
+
+func sentTo(d *desk) { d.serve(); d.send() }
+
+// once is a workload that records what is done, with a processor at work.
+func once(d *desk) {
+	d.serve()
+	appendText(d.t, d.path("pump.yaml"), "delivery: once\n")
+	d.send()
+	d.start("processor", "run", "--discard")
+}
+
+// emptied is a workload without a task left, so that an account can be removed.
+func emptied(d *desk) {
+	sentTo(d)
+	d.start("processor", "run", "--discard", "--until-idle", "1s").succeeds()
+}
+
+// TestTheDocumentsCommands types the commands of README.md and docs/, block by block, each in a
+// folder of its own that has the files that the text around it speaks of.
+func TestTheDocumentsCommands(t *testing.T) {
+	t.Parallel()
+	docs, err := docscheck.Read("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := ""
+	typed, met := 0, map[string]bool{}
+	for _, doc := range docs {
+		for _, b := range doc.Blocks() {
+			if b.Language == "python" {
+				worker = b.Text()
+			}
+		}
+	}
+	for _, doc := range docs {
+		for _, b := range doc.Blocks() {
+			if b.Language != "sh" && (len(b.Lines) == 0 || !strings.HasPrefix(b.Lines[0], "$ ")) {
+				continue
+			}
+			name := doc.Path + ": " + b.Lines[0]
+			if key, ok := beginningOf(name, untyped); ok {
+				met[key] = true
+				continue
+			}
+			prepare := sentTo
+			if key, ok := beginningOf(name, prepared); ok {
+				met[key], prepare = true, prepared[key]
+			}
+			typed++
+			t.Run(fmt.Sprintf("%s:%d", doc.Path, b.Line), func(t *testing.T) {
+				t.Parallel()
+				d := newDesk(t, worker)
+				prepare(d)
+				d.types(b)
+			})
+		}
+	}
+	for _, key := range append(keys(untyped), keys(prepared)...) {
+		if !met[key] {
+			t.Errorf("no block begins with %q any more", key)
+		}
+	}
+	if typed < 10 {
+		t.Errorf("only %d blocks were typed", typed)
+	}
+}
+
+func keys[V any](m map[string]V) (list []string) {
+	for key := range m {
+		list = append(list, key)
+	}
+	return list
+}
+
+// beginningOf finds the key that a name begins with.
+func beginningOf[V any](name string, m map[string]V) (string, bool) {
+	for key := range m {
+		if strings.HasPrefix(name, key) {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+// desk is the folder in which a reader types.
+type desk struct {
+	t   *testing.T
+	dir string
+	run string // the run that was sent, as $RUN
+}
+
+// newDesk has the files that the documents speak of.
+func newDesk(t *testing.T, worker string) *desk {
+	t.Helper()
+	d := &desk{t: t, dir: t.TempDir()}
+	if err := os.Symlink(bin, d.path("bin")); err != nil {
+		t.Fatal(err)
+	}
+	var tasks strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&tasks, `{"city":"c%d","n":%d,"euros":%d.50}`+"\n", i%100, i, i)
+	}
+	writeText(t, d.path("tasks.jsonl"), tasks.String())
+	writeText(t, d.path("worker.py"), worker)
+	writeText(t, d.path("convert.sh"), "#!/bin/sh\ncat\n")
+	if err := os.Chmod(d.path("convert.sh"), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(d.path("images"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeText(t, d.path("images/a.jpg"), "a")
+	f, err := os.Create(d.path("part-1.csv.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(f)
+	fmt.Fprint(z, "customer,order\nc1,1\nc2,2\n")
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *desk) path(name string) string { return filepath.Join(d.dir, name) }
+
+// start starts a binary in the folder.
+func (d *desk) start(name string, args ...string) *process {
+	d.t.Helper()
+	cmd := exec.Command(filepath.Join(bin, name), args...)
+	cmd.Dir = d.dir
+	return startAs(d.t, name, cmd)
+}
+
+// serve serves four accounts for as long as the test runs.
+func (d *desk) serve() {
+	d.t.Helper()
+	p := d.start("loadtest", "serve", "--accounts", "4", "--queues", "2",
+		"--write-config", "pump.yaml")
+	p.until("the configuration is written", func() bool {
+		_, err := os.Stat(d.path("pump.yaml"))
+		return err == nil
+	})
+}
+
+// send sends the tasks, which makes the workload.
+func (d *desk) send() {
+	d.t.Helper()
+	p := d.start("distributor", "run", "--input", "tasks.jsonl", "--key", "city", "--json")
+	p.succeeds()
+	var s sent
+	p.summary(&s)
+	d.run = s.Run[:12]
+}
+
+// types gives a block to a shell. Of one with prompts the lines between them must come out in
+// their order.
+func (d *desk) types(b docscheck.Block) {
+	d.t.Helper()
+	script, shown := b.Lines, []string(nil)
+	if strings.HasPrefix(b.Lines[0], "$ ") {
+		script = nil
+		for _, line := range b.Lines {
+			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				script = append(script, command)
+			} else {
+				shown = append(shown, line)
+			}
+		}
+	}
+	if file, ok := strings.CutPrefix(script[0], "cat "); ok { // its lines follow
+		var text strings.Builder
+		for _, line := range b.Lines[1:] {
+			if strings.HasPrefix(line, "$ ") {
+				break
+			}
+			text.WriteString(line + "\n")
+		}
+		writeText(d.t, d.path(file), text.String())
+	}
+	// What was started beside the shell ends with it.
+	const atEnd = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
+	cmd := exec.Command("bash", "-e", "-u", "-o", "pipefail", "-c", atEnd+strings.Join(script, "\n"))
+	cmd.Dir = d.dir
+	path := bin + string(os.PathListSeparator) + os.Getenv("PATH")
+	cmd.Env = append(os.Environ(), "PATH="+path, "RUN="+d.run)
+	p := startAs(d.t, "bash", cmd)
+	p.succeeds()
+	out := strings.Split(p.out.String(), "\n")
+	for _, line := range shown {
+		for len(out) > 0 && out[0] != line {
+			out = out[1:]
+		}
+		if len(out) == 0 {
+			d.t.Fatalf("%q does not come out, or not in its place", line)
+		}
+	}
+}
