@@ -37,7 +37,7 @@ func (p *putter) send(c *parcel) error {
 	}
 	p.wg.Add(1)
 	if !p.line(c) {
-		go p.carry(c)
+		p.carry(c)
 	}
 	return nil
 }
@@ -70,10 +70,12 @@ func (o *outbox) long() bool {
 
 // carry sends a parcel, in a goroutine of its own.
 func (p *putter) carry(c *parcel) {
-	defer p.wg.Done()
-	defer p.hold.Release(c.weight)
-	defer p.leave(c)
-	p.deliver(c)
+	p.stages.Go(func() error {
+		defer p.wg.Done()
+		defer p.hold.Release(c.weight)
+		defer p.leave(c)
+		return p.deliver(c)
+	})
 }
 
 // line lets a parcel wait in line at its home, if it can go nowhere else and that has no
@@ -115,7 +117,7 @@ func (p *putter) goOn(o *outbox) {
 		o.mu.Unlock()
 		signal(o.shorter)
 		c.box = o
-		go p.carry(c)
+		p.carry(c)
 	}
 }
 
@@ -134,7 +136,7 @@ func (p *putter) disperse(o *outbox) {
 	o.mu.Unlock()
 	signal(o.shorter)
 	for _, c := range list {
-		go p.carry(c)
+		p.carry(c)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/queuepump/queuepump/pump/storage"
@@ -36,7 +37,7 @@ var texts = sync.Pool{New: func() any { return new([]byte) }}
 // putter sends parcels for one distribution.
 type putter struct {
 	ctx    context.Context // its end is the end of all puts (P5.2)
-	fail   func(error)     // ends the distribution
+	stages *errgroup.Group // of the distribution, which ends with the first that fails
 	log    *slog.Logger
 	hooks  *Hooks
 	jitter jitter
@@ -49,7 +50,7 @@ type putter struct {
 	landed func(c *parcel)
 	// patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
 	patience time.Duration
-	wg       sync.WaitGroup // the parcels under way
+	wg       sync.WaitGroup // the parcels under way, and those in line, which have no goroutine
 }
 
 // crowdLook is how often who waits for room looks whether the queue has become
@@ -205,28 +206,27 @@ func (p *putter) observe(o *outbox, what func(h *health, now time.Time)) {
 	p.router.turned()
 }
 
-// deliver sends a parcel until it is acknowledged or the distribution ends. The
-// bytes are the same each time, so that copies are recognised by their tasks'
+// deliver sends a parcel until it is acknowledged or the distribution ends; an error ends
+// that. The bytes are the same each time, so that copies are recognised by their tasks'
 // identities (P1.2), and acknowledged by any queue is acknowledged: each attempt
 // asks anew where the segment's messages go.
-func (p *putter) deliver(c *parcel) {
+func (p *putter) deliver(c *parcel) error {
 	for attempt := uint64(0); ; attempt++ {
 		made, err := p.attempt(c)
 		if err == nil {
 			p.acknowledged(c)
-			return
+			return nil
 		}
 		if p.ctx.Err() != nil {
-			return
+			return context.Cause(p.ctx)
 		}
 		delay, err := p.judge(c, err, made, attempt)
 		if err != nil {
-			p.fail(err)
-			return
+			return err
 		}
 		p.endProbe(c)
 		if !p.pause(c, delay) {
-			return
+			return context.Cause(p.ctx)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
@@ -73,13 +74,13 @@ const (
 
 // run moves the source's tasks into the queues.
 //
-// The goroutines: this one reads; the lanes pack; each parcel is put by one of
-// its own; the checkpointer saves. Who may block whom: a full outbox blocks the
-// lane, a full lane the reader. Nothing blocks puts and checkpoints.
+// The stages: this goroutine reads; the lanes pack; each parcel is put by one of its own;
+// the checkpointer saves. Who may block whom: a full outbox blocks the lane, a full lane the
+// reader. Nothing blocks puts and checkpoints. The first stage that fails ends all.
 //
-// Two contexts end them. reading ends when ctx does, softly: no more records,
-// but what was read is packed and put. all ends everything at once: after the
-// grace, when leadership is lost (P5.2) or when something failed.
+// Three contexts end them. reading ends when ctx does, softly: no more records,
+// but what was read is packed and put. work ends every stage at once, when one has
+// failed or all ends: after the grace, when leadership is lost (P5.2), or when reading failed.
 func (r *distribution) run(ctx context.Context) (ending, error) {
 	source, err := r.open(ctx)
 	if err != nil {
@@ -92,7 +93,8 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	if r.leads != nil {
 		defer context.AfterFunc(r.leads, func() { end(context.Cause(r.leads)) })()
 	}
-	reading, stop := context.WithCancelCause(all)
+	stages, work := errgroup.WithContext(all)
+	reading, stop := context.WithCancelCause(work)
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() {
 		stop(errHalted)
@@ -100,22 +102,18 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 		context.AfterFunc(all, func() { grace.Stop() })
 	})()
 
-	check := r.assemble(all, end, source)
-	var lanes, checking sync.WaitGroup
+	check := r.assemble(stages, work, source)
+	var packing sync.WaitGroup // the lanes
 	for _, l := range r.read.lanes {
-		lanes.Go(func() {
-			if err := l.run(all); err != nil {
-				end(err)
-			}
+		packing.Add(1)
+		stages.Go(func() error {
+			defer packing.Done()
+			return l.run(work)
 		})
 	}
 	acknowledged := make(chan struct{}) // everything that was read
 	if check != nil {
-		checking.Go(func() {
-			if err := check.run(all, acknowledged); err != nil {
-				end(err)
-			}
-		})
+		stages.Go(func() error { return check.run(work, acknowledged) })
 	}
 	var ways sync.WaitGroup
 	ways.Go(r.put.keepLines)
@@ -125,24 +123,20 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	defer r.keepWays(all)()
 	defer r.keepBeating(all, end)()
 
-	err = r.read.read(all, reading)
-	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
-	stopped := err != nil && reading.Err() != nil && (errors.Is(err, errHalted) || errors.Is(err, context.Canceled))
-	if !stopped && check != nil && !r.live && troubled(err) {
-		// Another, or this one later, reads on where this ends.
-		r.unread, _ = errors.AsType[*sourceError](err)
-		stopped = true
-	}
-	if err != nil && !stopped {
+	stopped, err := r.readOn(work, reading, check != nil)
+	if err != nil {
 		end(err) // what is open is not sent: the run is broken, or another continues it
 	}
 	for _, l := range r.read.lanes {
 		l.close()
 	}
-	lanes.Wait()
+	packing.Wait()
 	r.put.wg.Wait() // after the lanes, which add to it
 	close(acknowledged)
-	checking.Wait()
+	if err = stages.Wait(); err != nil {
+		// What ended the work came first; what a stage gave after that may follow from it.
+		return r.cutShort(context.Cause(work), check)
+	}
 	if cause := context.Cause(all); cause != nil {
 		return r.cutShort(cause, check)
 	}
@@ -155,6 +149,22 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 		r.flush(check, r.read.snapshot())
 	}
 	return endStopped, nil
+}
+
+// readOn reads the source to its end, or until it is stopped there.
+func (r *distribution) readOn(work, reading context.Context, saves bool) (stopped bool, err error) {
+	err = r.read.read(work, reading)
+	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
+	stopped = err != nil && reading.Err() != nil && (errors.Is(err, errHalted) || errors.Is(err, context.Canceled))
+	if !stopped && saves && !r.live && troubled(err) {
+		// Another, or this one later, reads on where this ends.
+		r.unread, _ = errors.AsType[*sourceError](err)
+		stopped = true
+	}
+	if stopped {
+		return true, nil
+	}
+	return false, err
 }
 
 // cutShort saves what can still be saved after a hard end.
@@ -198,11 +208,11 @@ func (r *distribution) open(ctx context.Context) (Reader, error) {
 }
 
 // assemble builds the stages from the source to the outboxes.
-func (r *distribution) assemble(all context.Context, end context.CancelCauseFunc, source Reader) *checkpointer {
+func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source Reader) *checkpointer {
 	d, w := r.d, r.d.router.now().workload
 	track := newTracker(d.lanes)
 	r.put = &putter{
-		ctx: all, fail: end, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance), turn: d.cfg.seeding.turn,
+		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance), turn: d.cfg.seeding.turn,
 		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
 	}
 	if r.leads == nil {
