@@ -7,6 +7,13 @@ import (
 
 // Flight lets one of many goroutines make the request that all of them need.
 // Its zero value is ready.
+//
+// A singleflight.Group would be less code, but gives up what the callers rely on. Its Do does
+// not let one who waits go when its own context ends. Its DoChan makes the call in another
+// goroutine: the call may outlive the caller whose context it runs under, and a panic of it
+// ends the process, where here it stays with its caller, whose handler's panic is recovered.
+// Neither tells a failure of the request, which is everybody's, from the end of the context
+// that it was made under, which is one caller's.
 type Flight struct {
 	mu    sync.Mutex
 	under *attempt // nil: none is under way
