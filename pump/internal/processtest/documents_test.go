@@ -27,6 +27,7 @@ var untyped = map[string]string{
 		"TestAKilledLeadersRunIsContinuedFromItsCheckpoint runs it",
 	"docs/processor.md: processor run --config pump.yaml --http": "endless; " +
 		"TestTasksArePostedToAnEndpoint runs it",
+	"docs/processor.md: make run": "needs the source tree; TestATrialOfOnesOwnTasks runs it",
 	"docs/operations.md: processor run --config pump.yaml --exec": "endless; " +
 		"TestProcessorsStartTogetherWhenTheirGateIsReleased runs it",
 	"docs/operations.md: $ distributor status": "the screen of one moment; " +
@@ -66,19 +67,8 @@ func emptied(d *desk) {
 // folder of its own that has the files that the text around it speaks of.
 func TestTheDocumentsCommands(t *testing.T) {
 	t.Parallel()
-	docs, err := docscheck.Read("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	worker := ""
+	docs, worker := documents(t)
 	typed, met := 0, map[string]bool{}
-	for _, doc := range docs {
-		for _, b := range doc.Blocks() {
-			if b.Language == "python" {
-				worker = b.Text()
-			}
-		}
-	}
 	for _, doc := range docs {
 		for _, b := range doc.Blocks() {
 			if b.Language != "sh" && (len(b.Lines) == 0 || !strings.HasPrefix(b.Lines[0], "$ ")) {
@@ -109,6 +99,36 @@ func TestTheDocumentsCommands(t *testing.T) {
 	}
 	if typed < 10 {
 		t.Errorf("only %d blocks were typed", typed)
+	}
+}
+
+// documents are README.md and docs/*.md, and the worker that they show.
+func documents(t *testing.T) (docs []docscheck.Document, worker string) {
+	t.Helper()
+	docs, err := docscheck.Read("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range docs {
+		for _, b := range doc.Blocks() {
+			if b.Language == "python" {
+				worker = b.Text()
+			}
+		}
+	}
+	return docs, worker
+}
+
+// TestATrialOfOnesOwnTasks is `make run INPUT=... KEY=... EXEC=...` with the documents' worker.
+func TestATrialOfOnesOwnTasks(t *testing.T) {
+	t.Parallel()
+	_, worker := documents(t)
+	d := newDesk(t, worker)
+	p := d.start("loadtest", "try", "--out", "out", "--input", "tasks.jsonl", "--key", "city",
+		"--exec", "python3 worker.py")
+	p.succeeds()
+	if !strings.Contains(p.out.String(), "1,000 handled, 0 lost") {
+		t.Errorf("the report:\n%s", p.out.String())
 	}
 }
 
