@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -57,10 +56,10 @@ type shard struct {
 	turn    turn
 	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
 
-	silent        atomic.Int32 // requests since the last answer that ended without one
-	puts          quickest
-	gets, settles lag
-	brought       atomic.Int32 // messages, by the last get that was answered
+	silent  atomic.Int32 // requests since the last answer that ended without one
+	brought atomic.Int32 // messages, by the last get that was answered
+
+	puts, gets, settles quickest
 }
 
 // openFleet makes the handles; it makes no request. The configuration must have
@@ -141,24 +140,6 @@ func (f *fleet) throttles() map[string]uint64 {
 		}
 	}
 	return of
-}
-
-// createQueues makes the given queues and every account's poison queue. Only a
-// distributor does that: a processor that met a deleted queue and made it
-// again would hide the loss (window 33).
-func (f *fleet) createQueues(ctx context.Context, shards []*shard) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	all := append([]*shard{}, shards...)
-	for _, name := range f.names {
-		all = append(all, f.accounts[name].poison)
-	}
-	for _, s := range all {
-		g.Go(func() error {
-			return createQueue(ctx, s, jitter(f.cfg.Instance), f.cfg.Log)
-		})
-	}
-	return g.Wait()
 }
 
 // do pays for one request from the queue's and the account's budget, makes it

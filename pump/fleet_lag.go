@@ -2,47 +2,13 @@ package pump
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// lag is how long the requests of one kind to one queue take, lately: of those that
-// succeeded, each new one counts for a sixteenth. It may be used from many goroutines.
-type lag struct{ ns atomic.Int64 }
-
 // lagFirst is what a request is thought to take before one has succeeded.
 const lagFirst = 10 * time.Millisecond
-
-func (l *lag) add(took time.Duration) {
-	for {
-		old := l.ns.Load()
-		next := int64(took)
-		if old > 0 {
-			next = old + (int64(took)-old)/16
-		}
-		if l.ns.CompareAndSwap(old, max(next, 1)) {
-			return
-		}
-	}
-}
-
-func (l *lag) takes() time.Duration {
-	if ns := l.ns.Load(); ns > 0 {
-		return time.Duration(ns)
-	}
-	return lagFirst
-}
-
-// ahead is how many requests should be under way at once so that so many a second can
-// be made although each takes as long as it does, from least to most.
-func (l *lag) ahead(rate float64, least, most int) int { return ahead(rate, l.takes(), least, most) }
-
-// ahead is Little's law, and as much again.
-func ahead(rate float64, takes time.Duration, least, most int) int {
-	return int(min(max(2*rate*takes.Seconds(), float64(least)), float64(most)))
-}
 
 // quickest is how long the quickest of the last requests of one kind to one queue took,
 // which is what the way and the service need. What the others took longer, they waited here: for a connection
@@ -84,8 +50,11 @@ func (q *quickest) takes() time.Duration {
 	return min(q.now, q.before)
 }
 
+// ahead is how many requests should be under way at once so that so many a second can
+// be made although each takes as long as it does, from least to most: Little's law, and as
+// much again.
 func (q *quickest) ahead(rate float64, least, most int) int {
-	return ahead(rate, q.takes(), least, most)
+	return int(min(max(2*rate*q.takes().Seconds(), float64(least)), float64(most)))
 }
 
 // A queue whose last silentAfter requests all ended without an answer gets the next ones

@@ -16,7 +16,7 @@ import (
 const (
 	// settlersPerQueue is how many messages of one queue are settled at the same
 	// time: at 15 ms a delete, a queue's published 2,000 a second. As many more, up to
-	// settlersMost, as a delete takes longer than that (lag.ahead). Queues do not share
+	// settlersMost, as a delete takes longer than that (quickest.ahead). Queues do not share
 	// them: the requests to one that hangs or is throttled would take them all.
 	settlersPerQueue = 32
 	settlersMost     = 256

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -84,15 +86,23 @@ func inWorldOf(t *testing.T, spec workload.Spec, accounts, queues int, change fu
 		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {
 			t.Fatal(err)
 		}
-		var shards []*shard
+		var queues []*shard
 		for _, s := range cfg.shards() {
 			sh, err := f.shard(s.Account, s.Queue)
 			if err != nil {
 				t.Fatal(err)
 			}
-			shards = append(shards, sh)
+			queues = append(queues, sh)
 		}
-		if err := f.createQueues(t.Context(), shards); err != nil {
+		for _, name := range f.names {
+			queues = append(queues, f.accounts[name].poison)
+		}
+		g, ctx := errgroup.WithContext(t.Context())
+		g.SetLimit(16)
+		for _, q := range queues {
+			g.Go(func() error { return createQueue(ctx, q, jitter(cfg.Instance), cfg.Log) })
+		}
+		if err := g.Wait(); err != nil {
 			t.Fatal(err)
 		}
 		w.run = w.newRun()
