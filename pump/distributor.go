@@ -40,24 +40,11 @@ type DistributorOptions struct {
 	// may be silent for long; without bound for others, which do not stand
 	// still. Negative: without bound.
 	SealAge time.Duration
-	// MaxOpen bounds the memory of all open envelopes together, in bytes; over
-	// it the oldest is sent half full. Default 96 MiB: 24 KiB for each of 4,096
-	// segments, and 6 KiB for each of 16,384, where a full envelope holds about 60 KiB. Half of it packs less, twice of it
-	// does not fit into 512 MiB with what the garbage collector adds.
-	MaxOpen int64
 	// MaxRate is how many tasks a second are read from the source at most. It is of one
 	// distribution: of those that are elected one runs at a time. Default 0: no limit.
 	MaxRate float64
 	// CheckpointEvery is the time between checkpoints. Default 1 s.
 	CheckpointEvery time.Duration
-	// BarrierAge is how long a checkpoint waits for envelopes to fill before
-	// they are sent as they are (P2.1, docs/protocols.md). Default 10 s.
-	BarrierAge time.Duration
-	// MaxUnsaved bounds the tasks read since the last saved checkpoint, which
-	// are those that a takeover distributes again (P2.5); at the bound
-	// the distributor waits for the control plane. Default 4,194,304: some ten
-	// seconds of a fast machine.
-	MaxUnsaved int64
 	// Grace is how long a distributor that is told to stop goes on sending what
 	// it has read. Default 20 s.
 	Grace time.Duration
@@ -75,12 +62,28 @@ type DistributorOptions struct {
 	// with the error that ended it, if any. With Every the errors of single
 	// distributions are seen here and in the log only.
 	OnRun func(Summary, error)
+
+	// For tests, which meet the bounds with less:
+	maxOpen    int64
+	barrierAge time.Duration
+	maxUnsaved int64
 }
 
 const (
-	defaultMaxOpen    = 96 << 20
+	// defaultMaxOpen bounds the memory of all open envelopes together, in bytes; over it
+	// the oldest is sent half full. It is 24 KiB for each of 4,096 segments, and 6 KiB for
+	// each of 16,384, where a full envelope holds about 60 KiB. Half of it packs less,
+	// twice of it does not fit into 512 MiB with what the garbage collector adds.
+	defaultMaxOpen = 96 << 20
+	// defaultBarrierAge is how long a checkpoint waits for envelopes to fill before
+	// they are sent as they are (P2.1, docs/protocols.md).
+	defaultBarrierAge = 10 * time.Second
+	// defaultMaxUnsaved bounds the tasks read since the last saved checkpoint, which are
+	// those that a takeover distributes again (P2.5); at the bound the distributor waits
+	// for the control plane. It is some ten seconds of a fast machine.
 	defaultMaxUnsaved = 4 << 20
-	liveSealAge       = time.Second
+
+	liveSealAge = time.Second
 )
 
 func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
@@ -98,7 +101,6 @@ func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
 	}{
 		{"every", &o.Every, 0},
 		{"checkpoint-every", &o.CheckpointEvery, time.Second},
-		{"barrier-age", &o.BarrierAge, 10 * time.Second},
 		{"grace", &o.Grace, 20 * time.Second},
 		{"beat", &o.Beat, defaultBeat},
 		{"lease", &o.Lease, 4 * cmp.Or(o.Beat, defaultBeat)},
@@ -129,18 +131,9 @@ func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
 	if o.Pack < 0 {
 		return o, &ConfigError{Field: "pack", Problem: "it is negative", Fix: "use 1 or more, or leave it out"}
 	}
-	if o.MaxOpen == 0 {
-		o.MaxOpen = defaultMaxOpen
-	}
-	if o.MaxOpen < 1<<20 {
-		return o, &ConfigError{Field: "max-open", Problem: fmt.Sprintf("%d bytes are too few", o.MaxOpen), Fix: "use 1 MiB or more"}
-	}
-	if o.MaxUnsaved == 0 {
-		o.MaxUnsaved = defaultMaxUnsaved
-	}
-	if o.MaxUnsaved < 1 {
-		return o, &ConfigError{Field: "max-unsaved", Problem: "it is negative", Fix: "use 1 or more"}
-	}
+	setDefault(&o.maxOpen, defaultMaxOpen)
+	setDefault(&o.barrierAge, defaultBarrierAge)
+	setDefault(&o.maxUnsaved, defaultMaxUnsaved)
 	return o, nil
 }
 

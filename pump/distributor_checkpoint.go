@@ -105,7 +105,7 @@ type checkpointer struct {
 	turn    turn
 
 	every, age time.Duration
-	max        int64 // DistributorOptions.MaxUnsaved
+	max        int64 // DistributorOptions.maxUnsaved
 
 	want  atomic.Bool   // the reader shall take a barrier
 	saved chan struct{} // capacity 1: savedTasks grew

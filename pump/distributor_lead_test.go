@@ -120,7 +120,7 @@ func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
 				s := &listSource{print: "a", n: 4000, pace: 10 * time.Millisecond}
-				o := DistributorOptions{Every: time.Hour, BarrierAge: 2 * time.Second}
+				o := DistributorOptions{Every: time.Hour, barrierAge: 2 * time.Second}
 				if quarantine {
 					o.OnBadLine, s.bad = BadLineQuarantine, map[int]bool{}
 					for i := 0; i < s.n; i += 100 {
@@ -166,7 +166,7 @@ func TestAZombieAddsNothingButDuplicates(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		var e ended
 		s := &listSource{print: "a", n: 6000, pace: 10 * time.Millisecond}
-		o := DistributorOptions{Every: time.Hour, BarrierAge: time.Second, OnRun: e.by("d")}
+		o := DistributorOptions{Every: time.Hour, barrierAge: time.Second, OnRun: e.by("d")}
 		one := w.startDistributor(w.distributor("d1", s, o))
 		time.Sleep(time.Second)
 		two := w.startDistributor(w.distributor("d2", s, o))
@@ -232,7 +232,7 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
 				c.before.pace = 10 * time.Millisecond
-				o := DistributorOptions{Every: time.Hour, BarrierAge: time.Second, OnRun: e.by("d1")}
+				o := DistributorOptions{Every: time.Hour, barrierAge: time.Second, OnRun: e.by("d1")}
 				one := w.startDistributor(w.distributor("d1", c.before, o))
 				time.Sleep(10 * time.Second)
 				w.crash("d1")
@@ -340,7 +340,7 @@ func TestUnsavedWorkIsCapped(t *testing.T) {
 		var mu sync.Mutex
 		var p Progress
 		s := &listSource{print: "a", n: 3000, pace: time.Millisecond}
-		o := DistributorOptions{Every: time.Hour, MaxUnsaved: 200, CheckpointEvery: 100 * time.Millisecond, BarrierAge: time.Second, Progress: func(now Progress) {
+		o := DistributorOptions{Every: time.Hour, maxUnsaved: 200, CheckpointEvery: 100 * time.Millisecond, barrierAge: time.Second, Progress: func(now Progress) {
 			mu.Lock()
 			defer mu.Unlock()
 			p = now

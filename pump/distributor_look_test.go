@@ -70,7 +70,7 @@ func TestAStandbyThatCannotReadTheSourceLeavesTheRunToOthers(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
 				s := listSource{print: "a", n: 2000, pace: 10 * time.Millisecond}
-				o := DistributorOptions{Every: time.Hour, BarrierAge: time.Second, OnRun: e.by("d1")}
+				o := DistributorOptions{Every: time.Hour, barrierAge: time.Second, OnRun: e.by("d1")}
 				one := w.startDistributor(w.distributor("d1", &s, o))
 				time.Sleep(8 * time.Second)
 				o.OnRun = e.by("blind")

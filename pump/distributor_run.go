@@ -226,7 +226,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	lanes := make([]*lane, d.lanes)
 	for i := range lanes {
 		lanes[i] = newLane(&packer{
-			head: head, most: d.opts.Pack, maxHeld: int(d.opts.MaxOpen) / d.lanes,
+			head: head, most: d.opts.Pack, maxHeld: int(d.opts.maxOpen) / d.lanes,
 			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.lanes+1), stride: d.lanes,
 			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
 		})
@@ -258,7 +258,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	}
 	check := &checkpointer{
 		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.seeding.turn,
-		every: d.opts.CheckpointEvery, age: d.opts.BarrierAge, max: d.opts.MaxUnsaved, saved: make(chan struct{}, 1),
+		every: d.opts.CheckpointEvery, age: d.opts.barrierAge, max: d.opts.maxUnsaved, saved: make(chan struct{}, 1),
 	}
 	check.savedTasks.Store(r.count.tasks.Load())
 	r.read.check = check

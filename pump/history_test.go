@@ -237,7 +237,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 		var ds []*working
 		for _, name := range []string{"d1", "d2"} {
 			at(100*time.Millisecond, name)
-			ds = append(ds, w.startDistributor(w.distributor(name, source, DistributorOptions{Every: time.Minute, Pack: 8, BarrierAge: 3 * time.Second})))
+			ds = append(ds, w.startDistributor(w.distributor(name, source, DistributorOptions{Every: time.Minute, Pack: 8, barrierAge: 3 * time.Second})))
 		}
 		at(8*time.Second, "stop")
 		ps[0].end()

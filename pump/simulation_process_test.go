@@ -200,8 +200,8 @@ func (p *simProcess) processorOptions() ProcessorOptions {
 func (p *simProcess) newDistributor(source *simSource) (*Distributor, error) {
 	w := p.world
 	o := DistributorOptions{
-		Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, BarrierAge: 3 * time.Second, Grace: simGrace,
-		CheckpointEvery: time.Second, MaxUnsaved: w.maxUnsaved(), Beat: w.plan.beat, Lease: w.plan.lease(),
+		Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, barrierAge: 3 * time.Second, Grace: simGrace,
+		CheckpointEvery: time.Second, maxUnsaved: w.maxUnsaved(), Beat: w.plan.beat, Lease: w.plan.lease(),
 	}
 	o.OnRun = func(s Summary, _ error) {
 		if s.Resumed && !p.over() {

@@ -250,5 +250,5 @@ func (f *planFlags) sample(ctx context.Context, changed func(string) bool) (meas
 }
 
 // fileSealAge is how long a message of an input that can be read again is filled at most: until a
-// checkpoint has waited for it for its 10 s (pump.DistributorOptions.BarrierAge).
+// checkpoint has waited for it for its 10 s.
 const fileSealAge = 10 * time.Second

@@ -265,7 +265,7 @@ const (
 	fullText = 64<<10 - codec.DefaultHeadroom // characters that a message is packed up to
 	maxRaw   = 4 << 20                        // bytes of records in it (codec's bounds)
 	maxTasks = 1 << 15
-	// fullHeld is what an envelope holds that is nearly full, as pump.DistributorOptions.MaxOpen says.
+	// fullHeld is what an open envelope holds that is nearly full.
 	fullHeld = 60 << 10
 )
 
