@@ -41,7 +41,7 @@ RACE     = $(GO) test -timeout 80m -race -skip '$(COUNTING)'
 # that fire at once use one context of the detector at the same time, and it crashes (SIGSEGV in
 # __tsan::SlotLock; https://github.com/golang/go/issues/78156). It finds races by order and not by
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
-ROWS     = ./pump/coordination $(addprefix ./pump/internal/,row workload election cluster ledger)
+ROWS     = ./pump/coordination $(addprefix ./pump/internal/,backoff row workload election cluster ledger quota)
 BUBBLES  = $(ROWS) ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
 test-race: azurite ## run all tests under the race detector
 	$(MAKE) -k -j 2 --output-sync=target race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -360,7 +361,7 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, queues []sha
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for _, s := range all {
-		g.Go(func() error { return createQueue(ctx, s, jitter(o.cfg.Instance), o.cfg.Log) })
+		g.Go(func() error { return createQueue(ctx, s, backoff.Jitter(o.cfg.Instance), o.cfg.Log) })
 	}
 	return g.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -18,7 +19,7 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 	if t == nil {
 		return
 	}
-	err := within(ctx, func(ctx context.Context) error { return workload.PlaceAnchor(ctx, t, o.cfg.Workload, o.cfg.Control) })
+	err := backoff.Within(ctx, func(ctx context.Context) error { return workload.PlaceAnchor(ctx, t, o.cfg.Workload, o.cfg.Control) })
 	if err != nil && !storage.Is(err, storage.Auth) { // it may be given the rights to use queues only
 		o.cfg.Log.Warn("the account is added, but its anchor could not be written, so a second workload of the name is not refused there", "account", name, "error", err)
 	}
@@ -46,7 +47,7 @@ type notedAnchor struct {
 func (o *accountsOf) noteAnchor(ctx context.Context, name string) notedAnchor {
 	n := notedAnchor{of: o, name: name, drop: func(context.Context) error { return nil }}
 	if t := o.anchorTable(name); t != nil {
-		n.err = within(ctx, func(ctx context.Context) (err error) {
+		n.err = backoff.Within(ctx, func(ctx context.Context) (err error) {
 			n.drop, err = workload.NoteAnchor(ctx, t, o.cfg.Workload, o.cfg.Control)
 			return err
 		})
@@ -58,7 +59,7 @@ func (o *accountsOf) noteAnchor(ctx context.Context, name string) notedAnchor {
 func (n notedAnchor) remove(ctx context.Context) error {
 	err := n.err
 	if err == nil {
-		err = within(ctx, n.drop)
+		err = backoff.Within(ctx, n.drop)
 	}
 	if err == nil || storage.Is(err, storage.Auth) { // nor could one be written there
 		return nil

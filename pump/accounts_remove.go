@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -101,7 +102,7 @@ func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts Remove
 		case opts.Progress != nil:
 			opts.Progress(*progress)
 		}
-		if !waitFor(ctx, removeLook) {
+		if !backoff.Wait(ctx, removeLook) {
 			return 0, context.Cause(ctx)
 		}
 		if err := o.reload(ctx); err != nil && !storage.Ambiguous(err) {
@@ -200,7 +201,7 @@ const countTries = 3
 
 func (o *accountsOf) count(ctx context.Context, q storage.Queue) (n int64, err error) {
 	for try := range uint64(countTries) {
-		err = within(ctx, func(ctx context.Context) (err error) {
+		err = backoff.Within(ctx, func(ctx context.Context) (err error) {
 			n, err = q.Count(ctx)
 			return err
 		})
@@ -212,7 +213,7 @@ func (o *accountsOf) count(ctx context.Context, q storage.Queue) (n int64, err e
 		case !storage.Ambiguous(err):
 			return 0, err
 		}
-		waitFor(ctx, jitter(o.cfg.Instance).around(time.Second, "count", q.Name(), try))
+		backoff.Wait(ctx, backoff.Jitter(o.cfg.Instance).Around(time.Second, "count", q.Name(), try))
 	}
 	return 0, err
 }

@@ -1,21 +1,25 @@
 package pump
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/queuepump/queuepump/pump/internal/quota"
+)
 
 // retarget gives the budgets other shares of the limits. It is called by one
 // goroutine at a time.
-func (f *fleet) retarget(t *targets) {
+func (f *fleet) retarget(t *quota.Targets) {
 	f.targets.Store(t) // first, so that a queue opened meanwhile has its share
 	if f.tasks != nil {
-		f.tasks.setTarget(t.tasks)
+		f.tasks.SetTarget(t.Tasks)
 	}
 	for _, name := range f.names {
 		a := f.accounts[name]
-		if v, ok := t.accounts[name]; ok {
-			a.budget.setTarget(v)
+		if v, ok := t.Accounts[name]; ok {
+			a.budget.SetTarget(v)
 		}
 		for _, s := range a.opened() {
-			s.budget.setTarget(t.queue(s.String()))
+			s.budget.SetTarget(t.Queue(s.String()))
 		}
 	}
 }
@@ -29,12 +33,12 @@ func (f *fleet) demand() map[string]float64 {
 		a := f.accounts[name]
 		queues := 0.
 		for _, s := range a.opened() {
-			queues += s.budget.demand()
+			queues += s.budget.Demand()
 		}
-		out[name] = min(max(a.budget.demand(), queues), a.budget.limit)
+		out[name] = min(max(a.budget.Demand(), queues), a.budget.Limit)
 	}
 	if f.tasks != nil {
-		out[tasksShare] = f.tasks.demand()
+		out[quota.TasksShare] = f.tasks.Demand()
 	}
 	return out
 }
@@ -42,37 +46,37 @@ func (f *fleet) demand() map[string]float64 {
 // expect says that this process is about to work.
 func (f *fleet) expect() {
 	for _, name := range f.names {
-		f.accounts[name].budget.expect()
+		f.accounts[name].budget.Expect()
 	}
 	if f.tasks != nil {
-		f.tasks.expect()
+		f.tasks.Expect()
 	}
 }
 
 // guessed reports whether of some account the demand is not measured yet.
 func (f *fleet) guessed() bool {
-	return slices.ContainsFunc(f.names, func(name string) bool { return f.accounts[name].budget.guessed() })
+	return slices.ContainsFunc(f.names, func(name string) bool { return f.accounts[name].budget.Guessed() })
 }
 
 // short reports whether an account's budget, or those of its queues together, are
 // less than a demand.
-func (f *fleet) short(name string, demand float64, t *targets) bool {
+func (f *fleet) short(name string, demand float64, t *quota.Targets) bool {
 	queues := 0.
 	for _, s := range f.accounts[name].opened() {
-		queues += t.queue(s.String())
+		queues += t.Queue(s.String())
 	}
-	return min(t.accounts[name], queues) < demand
+	return min(t.Accounts[name], queues) < demand
 }
 
 // budgets shows all budgets: of each account, in the order of the configuration, and of
 // its queues by name.
-func (f *fleet) budgets() []BudgetState {
-	var out []BudgetState
+func (f *fleet) budgets() []quota.BudgetState {
+	var out []quota.BudgetState
 	for _, name := range f.names {
 		a := f.accounts[name]
-		out = append(out, a.budget.show(name, ""))
+		out = append(out, a.budget.Show(name, ""))
 		for _, s := range a.opened() {
-			out = append(out, s.budget.show(name, s.name))
+			out = append(out, s.budget.Show(name, s.name))
 		}
 	}
 	return out

@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // drained is a budget whose burst has been spent.
-func drained(target float64) *budget {
-	b := newBudget(target)
-	for b.trySpend(classPut, 1) {
+func drained(target float64) *quota.Budget {
+	b := quota.New(target)
+	for b.TrySpend(quota.ClassPut, 1) {
 		continue
 	}
 	return b
@@ -32,7 +33,7 @@ func TestABudgetLetsItsTargetThroughAndNoMore(t *testing.T) {
 			var mu sync.Mutex
 			for range 4 {
 				wg.Go(func() {
-					for b.spend(ctx, classPut, 1) == nil {
+					for b.Spend(ctx, quota.ClassPut, 1) == nil {
 						mu.Lock()
 						n++
 						mu.Unlock()
@@ -52,12 +53,12 @@ func TestP81SettlingGoesBeforeRenewingBeforePuttingBeforeGetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := drained(100)
 		var mu sync.Mutex
-		var order []class
+		var order []quota.Class
 		var wg sync.WaitGroup
 		for range 5 {
-			for _, c := range []class{classGet, classPut, classRenew, classSettle} {
+			for _, c := range []quota.Class{quota.ClassGet, quota.ClassPut, quota.ClassRenew, quota.ClassSettle} {
 				wg.Go(func() {
-					if err := b.spend(t.Context(), c, 1); err != nil {
+					if err := b.Spend(t.Context(), c, 1); err != nil {
 						t.Error(err)
 					}
 					mu.Lock()
@@ -79,23 +80,23 @@ func TestANewcomerDoesNotOvertakeWhoWaitsInItsClassOrAbove(t *testing.T) {
 		b := drained(10)
 		waiting := make(chan time.Time, 1)
 		go func() {
-			_ = b.spend(t.Context(), classPut, 32)
+			_ = b.Spend(t.Context(), quota.ClassPut, 32)
 			waiting <- time.Now()
 		}()
 		time.Sleep(time.Second) // 10 of the 32 have come together
 		began := time.Now()
-		if err := b.spend(t.Context(), classPut, 1); err != nil {
+		if err := b.Spend(t.Context(), quota.ClassPut, 1); err != nil {
 			t.Fatal(err)
 		}
 		if first := <-waiting; time.Since(began) < 2*time.Second || first.After(time.Now()) {
 			t.Errorf("a request for 1 came through after %v, before the one for 32 that waited", time.Since(began))
 		}
 		// The more important one does overtake.
-		b.charge(10)
-		go func() { _ = b.spend(t.Context(), classGet, 32) }()
+		b.Charge(10)
+		go func() { _ = b.Spend(t.Context(), quota.ClassGet, 32) }()
 		time.Sleep(time.Second)
 		began = time.Now()
-		if err := b.spend(t.Context(), classSettle, 1); err != nil || time.Since(began) > 200*time.Millisecond {
+		if err := b.Spend(t.Context(), quota.ClassSettle, 1); err != nil || time.Since(began) > 200*time.Millisecond {
 			t.Errorf("settling waited %v behind a get (%v)", time.Since(began), err)
 		}
 		time.Sleep(time.Minute)
@@ -104,38 +105,38 @@ func TestANewcomerDoesNotOvertakeWhoWaitsInItsClassOrAbove(t *testing.T) {
 
 func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(1000)
-		b.throttled()
-		if r := b.rate(); math.Abs(r-900) > 1 {
+		b := quota.New(1000)
+		b.Throttled()
+		if r := b.Rate(); math.Abs(r-900) > 1 {
 			t.Errorf("after one throttle %v, want 900", r)
 		}
 		for range 100 { // answers to requests that were sent together
-			b.throttled()
+			b.Throttled()
 		}
-		if r := b.rate(); math.Abs(r-900) > 1 {
+		if r := b.Rate(); math.Abs(r-900) > 1 {
 			t.Errorf("a burst of throttles is one piece of news: %v, want 900", r)
 		}
 		time.Sleep(2 * time.Second)
-		if r := b.rate(); math.Abs(r-948) > 1 {
+		if r := b.Rate(); math.Abs(r-948) > 1 {
 			t.Errorf("after two seconds %v, want 948", r)
 		}
-		b.throttled()
-		if r := b.rate(); math.Abs(r-853.2) > 1 {
+		b.Throttled()
+		if r := b.Rate(); math.Abs(r-853.2) > 1 {
 			t.Errorf("the next cut is from what the rate was then: %v, want 853", r)
 		}
 		time.Sleep(4 * time.Second)
-		if r := b.rate(); math.Abs(r-965.2) > 1 {
+		if r := b.Rate(); math.Abs(r-965.2) > 1 {
 			t.Errorf("after 4 s %v, want 965", r)
 		}
 		time.Sleep(2 * time.Second)
-		if r := b.rate(); r != 1000 {
+		if r := b.Rate(); r != 1000 {
 			t.Errorf("after 6 s %v, want the target", r)
 		}
 		for range 1000 {
-			b.throttled()
-			time.Sleep(budgetCutEvery)
+			b.Throttled()
+			time.Sleep(quota.CutEvery)
 		}
-		if r := b.rate(); r < 10 || r > 70 {
+		if r := b.Rate(); r < 10 || r > 70 {
 			t.Errorf("after a storm %v, want little, and never nothing", r)
 		}
 	})
@@ -146,18 +147,18 @@ func TestAThrottleCutsTheRateAndItComesBack(t *testing.T) {
 func TestThrottlesThatGoOnCutTheRateToWhatIsLetThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, left := range []float64{20, 300, 700} {
-			b, service := newBudget(1000), newBudget(left)
+			b, service := quota.New(1000), quota.New(left)
 			until := time.Now().Add(4 * time.Second)
 			for time.Now().Before(until) {
-				if err := b.spend(t.Context(), classPut, 1); err != nil {
+				if err := b.Spend(t.Context(), quota.ClassPut, 1); err != nil {
 					t.Fatal(err)
 				}
-				if !service.trySpend(classPut, 1) {
-					b.throttled()
+				if !service.TrySpend(quota.ClassPut, 1) {
+					b.Throttled()
 				}
 			}
 			// It rises by 20 a second until it meets the limit again.
-			if r := b.rate(); r < 0.85*left-10 || r > 1.05*left+60 {
+			if r := b.Rate(); r < 0.85*left-10 || r > 1.05*left+60 {
 				t.Errorf("where %v a second are left the rate is %v", left, r)
 			}
 		}
@@ -193,10 +194,10 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := &account{name: "a", budget: newBudget(limits.Account)}
+				a := &account{name: "a", budget: quota.New(limits.Account)}
 				var queues [2]*shard
 				for i := range queues {
-					queues[i] = &shard{account: a, budget: newBudget(limits.Queue), hooks: &Hooks{}}
+					queues[i] = &shard{account: a, budget: quota.New(limits.Queue), hooks: &Hooks{}}
 				}
 				for _, th := range c.throttles {
 					time.Sleep(th.after)
@@ -206,10 +207,10 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 				}
 				for _, b := range []struct {
 					name string
-					b    *budget
+					b    *quota.Budget
 					cut  bool
 				}{{"first queue", queues[0].budget, c.first}, {"second queue", queues[1].budget, c.second}, {"account", a.budget, c.shared}} {
-					if s := b.b.show("", ""); s.Rate < s.Target != b.cut {
+					if s := b.b.Show("", ""); s.Rate < s.Target != b.cut {
 						cut := !b.cut
 						t.Errorf("the budget of the %s: cut %v, want %v", b.name, cut, b.cut)
 					}
@@ -222,11 +223,11 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 func TestWhatIsSpentFollowsTheCutRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := drained(1000)
-		b.throttled()
+		b.Throttled()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		n := 0
-		for b.spend(ctx, classPut, 1) == nil {
+		for b.Spend(ctx, quota.ClassPut, 1) == nil {
 			n++
 		}
 		// 900/s rising by 20/s each second reaches 1,000/s after 5 s.
@@ -239,9 +240,9 @@ func TestWhatIsSpentFollowsTheCutRate(t *testing.T) {
 func TestAChargeAfterTheFactDelaysTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := drained(100)
-		b.charge(500) // more than the burst
+		b.Charge(500) // more than the burst
 		began := time.Now()
-		if err := b.spend(t.Context(), classSettle, 1); err != nil {
+		if err := b.Spend(t.Context(), quota.ClassSettle, 1); err != nil {
 			t.Fatal(err)
 		}
 		if d := time.Since(began); d < 5*time.Second || d > 5200*time.Millisecond {
@@ -257,7 +258,7 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if err := b.spend(ctx, classSettle, 10); !errors.Is(err, errFlop) {
+				if err := b.Spend(ctx, quota.ClassSettle, 10); !errors.Is(err, errFlop) {
 					t.Errorf("the context's cause is %v", err)
 				}
 			})
@@ -265,7 +266,7 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		began := time.Now()
 		wg.Go(func() {
-			if err := b.spend(t.Context(), classGet, 1); err != nil {
+			if err := b.Spend(t.Context(), quota.ClassGet, 1); err != nil {
 				t.Error(err)
 			}
 			if d := time.Since(began); d > 200*time.Millisecond {
@@ -291,7 +292,7 @@ func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = s.do(ctx, classPut, 1, opPut, "", func(context.Context) error {
+		err = s.do(ctx, quota.ClassPut, 1, opPut, "", func(context.Context) error {
 			t.Error("the request was made")
 			return nil
 		})
@@ -316,33 +317,33 @@ func (noStorage) Queues(context.Context, string) ([]string, error) { return nil,
 // limiter has no documented way to take that back; all that was paid is there again.
 func TestWhatIsGivenBackIsThereAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(1) // a burst of 8
+		b := quota.New(1) // a burst of 8
 		atOnce := func(what string, want int) {
 			t.Helper()
 			n := 0
-			for b.trySpend(classPut, 1) {
+			for b.TrySpend(quota.ClassPut, 1) {
 				n++
 			}
 			if n != want {
 				t.Errorf("%s: %d at once, want %d", what, n, want)
 			}
 		}
-		if !b.trySpend(classGet, 32) {
+		if !b.TrySpend(quota.ClassGet, 32) {
 			t.Fatal("a get found no room in a full bucket")
 		}
 		time.Sleep(5 * time.Second) // 8 - 32 + 5
-		b.charge(-31)
+		b.Charge(-31)
 		atOnce("31 of 32 given back", 8)
-		b.charge(32)
-		b.charge(-20)
+		b.Charge(32)
+		b.Charge(-20)
 		atOnce("20 of a debt of 32 given back", 0)
-		b.charge(-15)
+		b.Charge(-15)
 		atOnce("the rest, and 3 that were paid before", 3)
-		b.charge(-1000)
+		b.Charge(-1000)
 		time.Sleep(time.Minute)
 		atOnce("never more than a burst", 8)
-		b.charge(-1000)
-		b.setTarget(0.5)
+		b.Charge(-1000)
+		b.SetTarget(0.5)
 		atOnce("nor after a change of the share", 8)
 	})
 }
@@ -354,13 +355,13 @@ func TestLookingHowLongAWaitWillBeSpendsNothing(t *testing.T) {
 		b := drained(100)
 		for range 1000 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
-			if err := b.spend(ctx, classGet, 5); err == nil {
+			if err := b.Spend(ctx, quota.ClassGet, 5); err == nil {
 				t.Fatal("5 of nothing were granted")
 			}
 			cancel()
 		}
 		began := time.Now() // 1 ms later, in which a tenth of one has come
-		if err := b.spend(t.Context(), classPut, 5); err != nil {
+		if err := b.Spend(t.Context(), quota.ClassPut, 5); err != nil {
 			t.Fatal(err)
 		}
 		if d := time.Since(began); d < 45*time.Millisecond || d > 50*time.Millisecond {
@@ -372,7 +373,7 @@ func TestLookingHowLongAWaitWillBeSpendsNothing(t *testing.T) {
 // What costs more than the burst is granted when the burst is there, not never, and it is owed.
 func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(1)
+		b := quota.New(1)
 		began := time.Now()
 		waited := func(least time.Duration) {
 			t.Helper()
@@ -382,7 +383,7 @@ func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 		}
 		spend := func(cost int) {
 			t.Helper()
-			if err := b.spend(t.Context(), classGet, cost); err != nil {
+			if err := b.Spend(t.Context(), quota.ClassGet, cost); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -392,7 +393,7 @@ func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 		waited(25 * time.Second)
 		spend(storage.MaxGet)
 		waited(33 * time.Second)
-		b.charge(-storage.MaxGet) // it brought nothing
+		b.Charge(-storage.MaxGet) // it brought nothing
 		spend(8)
 		waited(33 * time.Second)
 		spend(1)

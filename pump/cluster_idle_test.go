@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -45,7 +46,7 @@ func (s *switchboard) carry(ctx context.Context, n Nudge) error {
 	if s.blocked.Load() {
 		return errFlop
 	}
-	if !waitFor(ctx, nudgeLatency) {
+	if !backoff.Wait(ctx, nudgeLatency) {
 		return context.Cause(ctx)
 	}
 	s.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -258,9 +259,9 @@ func quietFor(use ledger.Use) time.Duration {
 }
 
 // keep makes passes until ctx ends, each if this process is the one to make it.
-func (c *closer) keep(ctx context.Context, j jitter, mine func(context.Context) bool) {
+func (c *closer) keep(ctx context.Context, j backoff.Jitter, mine func(context.Context) bool) {
 	wait := closeEvery
-	for n := uint64(0); waitFor(ctx, j.around(wait, "close", c.workload, n)); n++ {
+	for n := uint64(0); backoff.Wait(ctx, j.Around(wait, "close", c.workload, n)); n++ {
 		wait = closeEvery
 		if !mine(ctx) {
 			clear(c.known) // what others see meanwhile is not observed here

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -95,7 +96,7 @@ func (i *idleness) count(ctx context.Context) (messages int64, err error) {
 			return 0, errors.Join(err, g.Wait())
 		}
 		g.Go(func() error {
-			err := within(ctx, func(ctx context.Context) (err error) {
+			err := backoff.Within(ctx, func(ctx context.Context) (err error) {
 				counts[n], err = queue.queue.Count(ctx)
 				return err
 			})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -162,7 +163,7 @@ func (w *waiter) wait(ctx context.Context) (Completion, error) {
 		default:
 			w.cfg.Log.Warn("how far the run is could not be learned; trying again", "run", w.id.String(), "error", err)
 		}
-		waitFor(ctx, jitter(w.cfg.Instance).around(look, "wait", w.id.String(), n))
+		backoff.Wait(ctx, backoff.Jitter(w.cfg.Instance).Around(look, "wait", w.id.String(), n))
 		look = min(look*5/4, waitLookMax)
 	}
 }
@@ -298,7 +299,7 @@ func (w *waiter) report(ctx context.Context, handled uint64) (r RunReport) {
 			}
 			r = reportOf(sum)
 		}
-		if r.Handled >= handled || time.Since(began) >= reportPatience || !waitFor(ctx, waitLook) {
+		if r.Handled >= handled || time.Since(began) >= reportPatience || !backoff.Wait(ctx, waitLook) {
 			return r
 		}
 	}

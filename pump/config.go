@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
 	"github.com/queuepump/queuepump/internal/shown"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -61,8 +62,8 @@ type Config struct {
 	// Hooks observes the engine; see [Hooks].
 	Hooks Hooks
 
-	seeding      seeding // of a simulation
-	controlGiven bool    // Control was not left out
+	seeding      backoff.Seeding // of a simulation
+	controlGiven bool            // Control was not left out
 }
 
 // Shared as Config.Segments means that no segment has an owner: any processor

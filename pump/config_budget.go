@@ -1,6 +1,9 @@
 package pump
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Budget bounds what all processes of a workload together ask of the accounts. Zero fields take the
 // published limits (azure/storage/queues/scalability-targets).
@@ -34,4 +37,12 @@ func (b Budget) withDefaults() (Budget, error) {
 		}
 	}
 	return b, nil
+}
+
+// checkMaxRate is for either half of the pump.
+func checkMaxRate(rate float64) error {
+	if rate == 0 || rate >= 0.001 && rate <= 1e9 && !math.IsNaN(rate) {
+		return nil
+	}
+	return &ConfigError{Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate), Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit"}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -30,8 +31,8 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 	every, name := r.d.runBeat(), r.id.String()
 	var g sync.WaitGroup
 	g.Go(func() {
-		j := jitter(r.d.cfg.Instance)
-		for n := uint64(0); waitFor(ctx, j.around(every, "beat", name, n)); n++ {
+		j := backoff.Jitter(r.d.cfg.Instance)
+		for n := uint64(0); backoff.Wait(ctx, j.Around(every, "beat", name, n)); n++ {
 			err := r.runs.Beat(ctx, r.id, r.pulse(every))
 			switch {
 			case ctx.Err() != nil || err == nil:
@@ -113,7 +114,7 @@ func (d *Distributor) keepSealed(ctx context.Context) {
 	}
 	r := last.of
 	var run workload.Run
-	err := within(ctx, func(ctx context.Context) (err error) {
+	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
 		run, err = r.runs.Get(ctx, r.id)
 		return err
 	})

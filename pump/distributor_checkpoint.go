@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/election"
 )
 
@@ -63,7 +64,7 @@ func (t *tracker) done(i int) {
 	for len(t.waiting) > 0 && t.waiting[0].number <= t.base {
 		t.complete = t.waiting[0]
 		t.waiting = t.waiting[1:]
-		signal(t.ready)
+		backoff.Signal(t.ready)
 	}
 }
 
@@ -78,7 +79,7 @@ func (t *tracker) take(b *barrier) {
 	b.number = t.base + len(t.counts)
 	t.counts = append(t.counts, t.lanes)
 	t.waiting = append(t.waiting, b)
-	signal(t.ready)
+	backoff.Signal(t.ready)
 }
 
 // fetch gives the newest complete barrier, once, and the oldest and newest that wait.
@@ -102,7 +103,7 @@ type checkpointer struct {
 	save    func(ctx context.Context, checkpoint []byte) error // nil: there is no election, nothing is saved
 	lanes   []*lane
 	log     *slog.Logger
-	turn    turn
+	turn    backoff.Step
 
 	every, age time.Duration
 	max        int64 // DistributorOptions.maxUnsaved
@@ -122,7 +123,7 @@ func (c *checkpointer) run(ctx context.Context, over <-chan struct{}) error {
 	next := time.Now().Add(c.every)
 	retry := time.Time{} // not before: after a failed save
 	for {
-		c.turn.wait("checkpoint")
+		c.turn.Wait("checkpoint")
 		select {
 		case <-over: // and not now and then, whichever of two is seen first (P9)
 			return nil
@@ -170,14 +171,14 @@ func (c *checkpointer) force(b *barrier) {
 }
 
 func (c *checkpointer) saveOnce(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
 	defer cancel()
 	if err := c.save(ctx, c.pending.at.encode()); err != nil {
 		return err
 	}
 	c.savedTasks.Store(c.pending.tasks)
 	c.pending = nil
-	signal(c.saved)
+	backoff.Signal(c.saved)
 	return nil
 }
 

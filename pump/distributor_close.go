@@ -3,6 +3,7 @@ package pump
 import (
 	"context"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -17,7 +18,7 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 	c.horizonBy(func(ctx context.Context) (*cluster.View, error) {
 		return cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)
 	})
-	c.keep(ctx, jitter(d.cfg.Instance), func(ctx context.Context) bool {
+	c.keep(ctx, backoff.Jitter(d.cfg.Instance), func(ctx context.Context) bool {
 		s, err := e.Status(ctx)
 		return err == nil && s.Phase == election.Idle && s.Leader == d.cfg.Instance
 	})

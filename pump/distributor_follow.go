@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -38,7 +39,7 @@ func (r *distribution) keepWays(all context.Context) (finish func()) {
 
 // follow keeps the map young enough for puts (P6.5).
 func (r *distribution) follow(ctx context.Context) {
-	ways, j := r.d.router, jitter(r.d.cfg.Instance)
+	ways, j := r.d.router, backoff.Jitter(r.d.cfg.Instance)
 	var alarmed time.Time
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		t := ways.now()
@@ -49,8 +50,8 @@ func (r *distribution) follow(ctx context.Context) {
 			alarmed = time.Time{}
 			r.log.Info("the shard map can be read again; putting goes on")
 		}
-		if young := j.around(refreshAfter, "map", t.workload.Name, n) - time.Since(t.read); young > 0 {
-			waitFor(ctx, young)
+		if young := j.Around(refreshAfter, "map", t.workload.Name, n) - time.Since(t.read); young > 0 {
+			backoff.Wait(ctx, young)
 			continue
 		}
 		w, err := refresh(ctx, t.workload)
@@ -68,7 +69,7 @@ func (r *distribution) follow(ctx context.Context) {
 			alarmed = now
 			r.log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
 		}
-		waitFor(ctx, j.around(refreshRetry, "map again", t.workload.Name, n))
+		backoff.Wait(ctx, j.Around(refreshRetry, "map again", t.workload.Name, n))
 	}
 }
 
@@ -90,7 +91,7 @@ func (r *distribution) markSpills(ctx context.Context) {
 			return
 		}
 		for again := true; again; {
-			if !waitFor(ctx, markGather) {
+			if !backoff.Wait(ctx, markGather) {
 				return
 			}
 			marked, err := r.markWanted(ctx)
@@ -105,7 +106,7 @@ func (r *distribution) markSpills(ctx context.Context) {
 				alarmed = now
 				r.log.Warn("the tasks of queues in trouble wait, because it cannot be marked that others take them", "error", err)
 			}
-			waitFor(ctx, jitter(r.d.cfg.Instance).full(markBase, markLimit, "mark", r.d.cfg.Workload, failures))
+			backoff.Wait(ctx, backoff.Jitter(r.d.cfg.Instance).Full(markBase, markLimit, "mark", r.d.cfg.Workload, failures))
 			failures++
 		}
 	}

@@ -1,6 +1,10 @@
 package pump
 
-import "time"
+import (
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+)
 
 // health is what puts have shown of one queue. It decides when the queue's
 // segments may be put elsewhere (P6.3) and when they come home:
@@ -133,8 +137,8 @@ func (h *health) darken(now time.Time) {
 }
 
 // probe reports whether a probe of a dark queue is due, and begins it.
-func (h *health) probe(now time.Time, j jitter, name string) bool {
-	if !h.dark || h.probing || now.Sub(h.probed) < j.around(probeEvery, "probe", name, h.probes) {
+func (h *health) probe(now time.Time, j backoff.Jitter, name string) bool {
+	if !h.dark || h.probing || now.Sub(h.probed) < j.Around(probeEvery, "probe", name, h.probes) {
 		return false
 	}
 	h.probing = true

@@ -3,6 +3,8 @@ package pump
 import (
 	"context"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // What is sealed and not acknowledged takes holdBytes at most, of which each parcel has
@@ -27,7 +29,7 @@ const (
 
 // send takes a parcel over, waiting while too many are under way.
 func (p *putter) send(c *parcel) error {
-	p.turn.wait("hold", c.name(p.turn))
+	p.turn.Wait("hold", c.name(p.turn))
 	if err := p.awaitLine(c); err != nil {
 		return err
 	}
@@ -65,7 +67,7 @@ func (o *outbox) long() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := len(o.waiting)
-	return n >= lineLeast && float64(n) >= o.shard.budget.rate()*lineFor.Seconds()
+	return n >= lineLeast && float64(n) >= o.shard.budget.Rate()*lineFor.Seconds()
 }
 
 // carry sends a parcel, in a goroutine of its own.
@@ -115,7 +117,7 @@ func (p *putter) goOn(o *outbox) {
 		o.waiting[0] = nil
 		o.waiting = o.waiting[1:]
 		o.mu.Unlock()
-		signal(o.shorter)
+		backoff.Signal(o.shorter)
 		c.box = o
 		p.carry(c)
 	}
@@ -134,7 +136,7 @@ func (p *putter) disperse(o *outbox) {
 	list := o.waiting
 	o.waiting = nil
 	o.mu.Unlock()
-	signal(o.shorter)
+	backoff.Signal(o.shorter)
 	for _, c := range list {
 		p.carry(c)
 	}
@@ -151,7 +153,7 @@ func (p *putter) keepLines() {
 		case <-t.changed:
 		case <-p.ctx.Done():
 		}
-		p.turn.wait("lines")
+		p.turn.Wait("lines")
 		old := t
 		t = p.router.now()
 		over := p.ctx.Err() != nil
@@ -165,7 +167,7 @@ func (p *putter) keepLines() {
 			}
 		}
 		if troubled {
-			signal(p.router.wake) // those who help may be pressed by now
+			backoff.Signal(p.router.wake) // those who help may be pressed by now
 		}
 		if over {
 			return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // slowLimit is what a queue takes in these tests, and all that a process asks of it.
@@ -110,7 +111,7 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 		}
 		w.sim.Hang("accounta", true)
 		for range silentAfter {
-			if d := takes(); d != requestTimeout {
+			if d := takes(); d != backoff.RequestTimeout {
 				t.Errorf("given up after %v", d)
 			}
 		}
@@ -120,7 +121,7 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 		w.sim.Hang("accounta", false)
 		takes()
 		w.sim.Hang("accounta", true)
-		if d := takes(); d != requestTimeout {
+		if d := takes(); d != backoff.RequestTimeout {
 			t.Errorf("given up after %v, though the one before was answered", d)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // Packing is compression, which is most of a distributor's work, so it is done
@@ -28,7 +29,7 @@ const (
 type lane struct {
 	packer  *packer
 	sealAge time.Duration // 0: none
-	turn    turn
+	turn    backoff.Step
 	name    string            // for its turn
 	passed  func(barrier int) // the lane has packed all tasks from before that barrier
 	force   atomic.Int64      // seal what holds tasks from before this barrier
@@ -108,7 +109,7 @@ func (l *lane) swapIn(ctx context.Context) error {
 	}
 	l.filling, l.waiting = l.waiting, l.filling
 	l.mu.Unlock()
-	signal(l.wake)
+	backoff.Signal(l.wake)
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (l *lane) tryHandOver() bool {
 	}
 	l.mu.Unlock()
 	if room {
-		signal(l.wake)
+		backoff.Signal(l.wake)
 	}
 	return room
 }
@@ -160,13 +161,13 @@ func (l *lane) close() {
 	l.appendFilling()
 	l.closed = true
 	l.mu.Unlock()
-	signal(l.wake)
+	backoff.Signal(l.wake)
 }
 
 // forceBefore makes the lane seal what holds tasks from before a barrier.
 func (l *lane) forceBefore(barrier int) {
 	l.force.Store(int64(barrier)) // only the checkpointer calls it, and barriers grow
-	signal(l.wake)
+	backoff.Signal(l.wake)
 }
 
 // run packs until the lane is closed and empty, then seals everything.
@@ -183,7 +184,7 @@ func (l *lane) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		l.turn.wait("pack", l.name)
+		l.turn.Wait("pack", l.name)
 		select { // what has woken it until now is taken now
 		case <-l.wake:
 		default:
@@ -257,7 +258,7 @@ func (l *lane) swap(q *laneQueue) (closed bool) {
 	*q, l.waiting = l.waiting, *q
 	closed = l.closed
 	l.mu.Unlock()
-	signal(l.space)
+	backoff.Signal(l.space)
 	return closed
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -256,7 +257,7 @@ func (d *Distributor) prepareElected(ctx context.Context) error {
 		default:
 			return err
 		}
-		waitFor(ctx, jitter(d.cfg.Instance).around(retryPause, "prepare", d.cfg.Workload, attempt))
+		backoff.Wait(ctx, backoff.Jitter(d.cfg.Instance).Around(retryPause, "prepare", d.cfg.Workload, attempt))
 	}
 }
 
@@ -338,7 +339,7 @@ func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 // What is due stays due: nothing was distributed.
 func (l *leadership) stepBack(ctx context.Context, err error) time.Duration {
 	d := l.d
-	pause := jitter(d.cfg.Instance).around(doubled(2*retryPause, unreadPause, d.unread), "step back", d.cfg.Workload, d.unread)
+	pause := backoff.Jitter(d.cfg.Instance).Around(backoff.Doubled(2*retryPause, unreadPause, d.unread), "step back", d.cfg.Workload, d.unread)
 	d.unread++
 	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may lead, or this one again later", "error", err, "pause", pause.Round(time.Second))
 	l.abandon(ctx)
@@ -355,12 +356,12 @@ func (l *leadership) finish(ctx context.Context) (time.Duration, error) {
 	rows, done := outlive(ctx)
 	defer done()
 	for attempt := uint64(0); ; attempt++ {
-		err := within(rows, l.term.Finish)
+		err := backoff.Within(rows, l.term.Finish)
 		if err == nil || errors.Is(err, election.ErrDeposed) || errors.Is(err, election.ErrTermOver) {
 			return 0, nil
 		}
 		l.d.cfg.Log.Warn("the end of the distribution could not be written; trying again", "error", err)
-		if !waitFor(ctx, jitter(l.d.cfg.Instance).full(500*time.Millisecond, 5*time.Second, "finish", l.d.cfg.Workload, attempt)) {
+		if !backoff.Wait(ctx, backoff.Jitter(l.d.cfg.Instance).Full(500*time.Millisecond, 5*time.Second, "finish", l.d.cfg.Workload, attempt)) {
 			// Stopped: the next leader finds the run at its end and only finishes.
 			l.abandon(ctx)
 			return 0, nil
@@ -371,7 +372,7 @@ func (l *leadership) finish(ctx context.Context) (time.Duration, error) {
 func (l *leadership) abandon(ctx context.Context) {
 	rows, done := outlive(ctx)
 	defer done()
-	_ = within(rows, func(ctx context.Context) error {
+	_ = backoff.Within(rows, func(ctx context.Context) error {
 		l.term.Abandon(ctx)
 		return nil
 	})
@@ -401,7 +402,7 @@ func (l *leadership) job(ctx context.Context) (*distribution, error) {
 	}
 	// If the answer is lost, the row may hold the run: whoever leads next then
 	// continues it from its start.
-	if err := within(ctx, func(ctx context.Context) error { return l.term.Begin(ctx, r.id) }); err != nil {
+	if err := backoff.Within(ctx, func(ctx context.Context) error { return l.term.Begin(ctx, r.id) }); err != nil {
 		return r, err
 	}
 	d.led = l.term.Epoch

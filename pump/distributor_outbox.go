@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -90,7 +91,7 @@ func (o *outbox) fit() (opened bool) {
 	if cap(o.slots) < outboxMost { // for poison: they are few
 		return false
 	}
-	want := int64(o.shard.puts.ahead(o.shard.budget.rate(), outboxLeast, outboxMost))
+	want := int64(o.shard.puts.ahead(o.shard.budget.Rate(), outboxLeast, outboxMost))
 	switch now := o.width.Load(); {
 	case want > now && o.width.CompareAndSwap(now, now+1):
 		<-o.slots // a closed one: closed and taken are the same to the others
@@ -185,7 +186,7 @@ func (o *outbox) dark() bool {
 }
 
 // probe gives one caller at a time leave to try whether a dark queue takes messages again.
-func (o *outbox) probe(j jitter) (leave bool) {
+func (o *outbox) probe(j backoff.Jitter) (leave bool) {
 	o.observe(func(h *health, now time.Time) { leave = h.probe(now, j, o.name) })
 	return leave
 }

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -40,8 +42,8 @@ type putter struct {
 	stages *errgroup.Group // of the distribution, which ends with the first that fails
 	log    *slog.Logger
 	hooks  *Hooks
-	jitter jitter
-	turn   turn
+	jitter backoff.Jitter
+	turn   backoff.Step
 	router *router
 	count  *tally
 	acked  func(interval int)
@@ -63,7 +65,7 @@ const crowdLook = time.Second
 // parcels want to change places would wait for each other for ever.
 func (p *putter) place(c *parcel) error {
 	for {
-		p.turn.wait("place", c.name(p.turn))
+		p.turn.Wait("place", c.name(p.turn))
 		var buffer [3]*outbox
 		t := p.router.now()
 		home, ways, err := p.ways(t, c, &buffer)
@@ -161,7 +163,7 @@ func (p *putter) await(t *route, c *parcel, ways []*outbox) error {
 }
 
 // name tells a parcel from others of its distribution, for its turn.
-func (c *parcel) name(t turn) string {
+func (c *parcel) name(t backoff.Step) string {
 	if t == nil {
 		return ""
 	}
@@ -255,7 +257,7 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 			}
 		}
 		about := o.shard.digest(c.text)
-		if err := o.shard.pay(p.ctx, classPut, 1, opPut, about); err != nil {
+		if err := o.shard.pay(p.ctx, quota.ClassPut, 1, opPut, about); err != nil {
 			return false, err
 		}
 		// The budget may have kept it waiting for long.
@@ -378,7 +380,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 				p.count.resent.Add(1)
 			}
 		}
-		return asked + j.full(putThrottledBase, putLimit, "put", object, attempt), nil
+		return asked + j.Full(putThrottledBase, putLimit, "put", object, attempt), nil
 	case storage.MaybeDone:
 		// A timeout, a 5xx, a broken connection: it may be in the queue. A second
 		// copy is harmless, a missing one is a lost task.
@@ -387,7 +389,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 			p.count.resent.Add(1)
 		}
 		o.alarm(p.log, err)
-		return j.full(putBase, putLimit, "put", object, attempt), nil
+		return j.Full(putBase, putLimit, "put", object, attempt), nil
 	case storage.Missing, storage.Auth:
 		p.observe(o, (*health).answered)
 		switch {
@@ -397,7 +399,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 			}
 		case making: // an older queue of that name is being deleted
 			o.alarm(p.log, err)
-			return j.full(putBase, putLimit/3, "put", object, attempt), nil
+			return j.Full(putBase, putLimit/3, "put", object, attempt), nil
 		case !made && storage.Is(err, storage.Missing):
 			o.missing()
 			return 0, nil
@@ -405,10 +407,10 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 			return 0, fmt.Errorf("queue %s takes no messages: %w", o.name, err)
 		}
 		o.alarm(p.log, err)
-		return j.full(putStoppedBase, putStoppedLimit, "put", object, attempt), nil
+		return j.Full(putStoppedBase, putStoppedLimit, "put", object, attempt), nil
 	case storage.Canceled:
 		// Not by our own context, or deliver would not have asked. Nothing was sent.
-		return j.full(putBase, putLimit, "put", object, attempt), nil
+		return j.Full(putBase, putLimit, "put", object, attempt), nil
 	default:
 		// Invalid, TooLarge, or an answer that a put cannot have: the same bytes
 		// would fail every time.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -124,7 +125,7 @@ func (r *router) put(next *route) {
 	if old := r.route.Swap(next); old != nil {
 		close(old.changed)
 	}
-	signal(r.wake)
+	backoff.Signal(r.wake)
 }
 
 // marks joins what the view shows with what was acknowledged since.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
@@ -212,7 +213,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	d, w := r.d, r.d.router.now().workload
 	track := newTracker(d.lanes)
 	r.put = &putter{
-		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: jitter(d.cfg.Instance), turn: d.cfg.seeding.turn,
+		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.seeding.Turn,
 		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
 	}
 	if r.leads == nil {
@@ -231,7 +232,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
 		})
 		lanes[i].sealAge = max(age, 0)
-		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.seeding.turn, strconv.Itoa(i)
+		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.seeding.Turn, strconv.Itoa(i)
 	}
 	r.read = &segmenter{
 		source: source, counts: make([]uint64, w.Map.Segments), lanes: lanes, tracker: track, count: &r.count,
@@ -257,7 +258,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 		return nil
 	}
 	check := &checkpointer{
-		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.seeding.turn,
+		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.seeding.Turn,
 		every: d.opts.CheckpointEvery, age: d.opts.barrierAge, max: d.opts.maxUnsaved, saved: make(chan struct{}, 1),
 	}
 	check.savedTasks.Store(r.count.tasks.Load())
@@ -352,9 +353,9 @@ func (r *distribution) summary() Summary {
 }
 
 // newRun draws the id of a new run.
-func newRun(s seeding, workload string) RunID {
-	if s.draw == nil {
+func newRun(s backoff.Seeding, workload string) RunID {
+	if s.Draw == nil {
 		return codec.NewRunID()
 	}
-	return row.SeededRunID(s.draw, workload)
+	return row.SeededRunID(s.Draw, workload)
 }

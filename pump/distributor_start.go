@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -177,7 +178,7 @@ func (d *Distributor) ensureQueue(ctx context.Context, o *outbox) error {
 		} else if err := o.creation.failed(o.name, err, time.Now()); err != nil {
 			return err
 		}
-		createPause(ctx, jitter(d.cfg.Instance), o.name, attempt)
+		createPause(ctx, backoff.Jitter(d.cfg.Instance), o.name, attempt)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -42,7 +43,7 @@ type listReader struct {
 }
 
 func (r *listReader) Next(ctx context.Context) (Record, error) {
-	if r.s.pace > 0 && !waitFor(ctx, r.s.pace) {
+	if r.s.pace > 0 && !backoff.Wait(ctx, r.s.pace) {
 		return Record{}, ctx.Err()
 	}
 	i := r.next
@@ -486,7 +487,7 @@ func TestAStopDoesNotWaitForADarkControlAccount(t *testing.T) {
 				_ = s.wait()
 				// What was read is sent in less than a second. Then the rows are tried:
 				// the run's, or the checkpoint and the election's; a save may be under way.
-				if took := time.Since(began); took > requestTimeout+2*lastWords+time.Second {
+				if took := time.Since(began); took > backoff.RequestTimeout+2*lastWords+time.Second {
 					t.Errorf("stopping took %v", took)
 				}
 				w.collect().expect(t, w, s.summary.Run, &listSource{n: 10_000}, int(s.summary.Tasks), int(s.summary.Tasks))

@@ -15,6 +15,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -27,15 +29,15 @@ type fleet struct {
 	accounts map[string]*account
 	names    []string // of the accounts, in the order of the configuration
 	control  storage.Table
-	targets  atomic.Pointer[targets] // nil: this process has the limits for itself
-	tasks    *budget                 // of the tasks that are started; nil: no limit
+	targets  atomic.Pointer[quota.Targets] // nil: this process has the limits for itself
+	tasks    *quota.Budget                 // of the tasks that are started; nil: no limit
 }
 
 // account is one storage account with what this process may spend on it.
 type account struct {
 	name   string
 	store  storage.Account
-	budget *budget
+	budget *quota.Budget
 	counts requestCounts
 	poison *shard
 
@@ -50,10 +52,10 @@ type shard struct {
 	account *account
 	name    string
 	queue   storage.Queue
-	budget  *budget
+	budget  *quota.Budget
 	hooks   *Hooks
 	log     *slog.Logger
-	turn    turn
+	turn    backoff.Step
 	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
 
 	silent  atomic.Int32 // requests since the last answer that ended without one
@@ -67,17 +69,17 @@ type shard struct {
 func openFleet(cfg *Config, controlTable string) *fleet {
 	f := &fleet{cfg: *cfg, accounts: map[string]*account{}}
 	for _, a := range cfg.Accounts {
-		acct := &account{name: a.Name, store: a.Storage, budget: newBudget(cfg.Budget.Account), shards: map[string]*shard{}}
+		acct := &account{name: a.Name, store: a.Storage, budget: quota.New(cfg.Budget.Account), shards: map[string]*shard{}}
 		f.accounts[a.Name] = acct
 		f.names = append(f.names, a.Name)
 		acct.poison = f.open(acct, poisonQueue(cfg.Workload))
 	}
 	c := f.accounts[cfg.Control]
 	f.control = &countedTable{Table: c.store.Table(controlTable), account: c, hooks: &f.cfg.Hooks}
-	if draw := cfg.seeding.draw; draw != nil {
+	if draw := cfg.seeding.Draw; draw != nil {
 		f.control = row.Seeded(f.control, draw)
 	}
-	if ahead := cfg.seeding.ahead; ahead != nil {
+	if ahead := cfg.seeding.Ahead; ahead != nil {
 		f.control = row.Suspended(f.control, ahead)
 	}
 	return f
@@ -91,12 +93,12 @@ func (f *fleet) open(a *account, queue string) *shard {
 	s := a.shards[queue]
 	if s == nil {
 		s = &shard{
-			account: a, name: queue, queue: a.store.Queue(queue), budget: newBudget(f.cfg.Budget.Queue),
-			hooks: &f.cfg.Hooks, log: f.cfg.Log, turn: f.cfg.seeding.turn, perMsg: *f.cfg.Budget.GetCostsMessages,
+			account: a, name: queue, queue: a.store.Queue(queue), budget: quota.New(f.cfg.Budget.Queue),
+			hooks: &f.cfg.Hooks, log: f.cfg.Log, turn: f.cfg.seeding.Turn, perMsg: *f.cfg.Budget.GetCostsMessages,
 		}
 		a.shards[queue] = s
 		if t := f.targets.Load(); t != nil {
-			s.budget.setTarget(t.queue(s.String()))
+			s.budget.SetTarget(t.Queue(s.String()))
 		}
 	}
 	return s
@@ -145,7 +147,7 @@ func (f *fleet) throttles() map[string]uint64 {
 // do pays for one request from the queue's and the account's budget, makes it
 // under a deadline, counts it, and lets a throttle reach the budgets. About is which
 // of several of its kind it is (turn).
-func (s *shard) do(ctx context.Context, c class, cost int, op operation, about string, call func(context.Context) error) error {
+func (s *shard) do(ctx context.Context, c quota.Class, cost int, op operation, about string, call func(context.Context) error) error {
 	if err := s.pay(ctx, c, cost, op, about); err != nil {
 		return err
 	}
@@ -156,19 +158,19 @@ func (s *shard) do(ctx context.Context, c class, cost int, op operation, about s
 // the other would be sent together once that can pay, and be more than the service forgives of the
 // first: where others use a part of an account's limit, its queues were throttled without end.
 // So who has to wait for one takes back what the other had. Its error says that nothing was sent.
-func (s *shard) pay(ctx context.Context, c class, cost int, op operation, about string) error {
+func (s *shard) pay(ctx context.Context, c quota.Class, cost int, op operation, about string) error {
 	myTurn := func() bool {
-		s.turn.wait("pay", op.String(), s.account.name, s.name, about)
+		s.turn.Wait("pay", op.String(), s.account.name, s.name, about)
 		return ctx.Err() == nil
 	}
 	for one, other := s.budget, s.account.budget; ; one, other = other, one {
-		if !myTurn() || one.spend(ctx, c, cost) != nil {
+		if !myTurn() || one.Spend(ctx, c, cost) != nil {
 			return storage.NotSent(ctx, op.String(), s.account.name, s.name)
 		}
-		if myTurn() && other.trySpend(c, cost) {
+		if myTurn() && other.TrySpend(c, cost) {
 			return nil
 		}
-		one.charge(-cost)
+		one.Charge(-cost)
 	}
 }
 
@@ -181,7 +183,7 @@ func (s *shard) send(ctx context.Context, op operation, about string, call func(
 	err := call(ctx)
 	took := time.Since(start)
 	if ctx.Err() != nil {
-		s.turn.wait("give up", op.String(), s.account.name, s.name, about)
+		s.turn.Wait("give up", op.String(), s.account.name, s.name, about)
 	}
 	s.heard(op, took, err)
 	s.account.counts.add(op, err)
@@ -204,17 +206,17 @@ const busyTogether = time.Second
 // slow down all others to a hundredth.
 func (s *shard) throttled(err error) {
 	if strings.Contains(err.Error(), "over the account limit") {
-		s.account.budget.throttled()
+		s.account.budget.Throttled()
 		return
 	}
-	s.budget.throttled()
+	s.budget.Throttled()
 	a, now := s.account, time.Now()
 	a.mu.Lock()
 	both := a.busy != nil && a.busy != s && now.Sub(a.busyFrom) <= busyTogether
 	a.busy, a.busyFrom = s, now
 	a.mu.Unlock()
 	if both {
-		a.budget.throttled()
+		a.budget.Throttled()
 	}
 }
 
@@ -228,7 +230,7 @@ func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error
 	if s != s.account.poison || !storage.Is(err, storage.Missing) {
 		return err
 	}
-	if err := s.do(ctx, classPut, 1, opCreate, about, s.queue.Create); err != nil {
+	if err := s.do(ctx, quota.ClassPut, 1, opCreate, about, s.queue.Create); err != nil {
 		return err
 	}
 	s.log.Warn("the poison queue was missing and has been made", "queue", s.String())
@@ -236,7 +238,7 @@ func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error
 }
 
 func (s *shard) putOnce(ctx context.Context, text []byte, delay time.Duration, about string) error {
-	if err := s.pay(ctx, classPut, 1, opPut, about); err != nil {
+	if err := s.pay(ctx, quota.ClassPut, 1, opPut, about); err != nil {
 		return err
 	}
 	return s.sendPut(ctx, text, delay, about)
@@ -272,7 +274,7 @@ func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Durati
 	if s.perMsg {
 		paid = max(min(limit, int(s.brought.Load())), 1)
 	}
-	if err := s.pay(wait, classGet, paid, opGet, ""); err != nil {
+	if err := s.pay(wait, quota.ClassGet, paid, opGet, ""); err != nil {
 		return nil, time.Time{}, err
 	}
 	err = s.send(ctx, opGet, "", func(ctx context.Context) error {
@@ -288,15 +290,15 @@ func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Durati
 		s.brought.Store(int32(len(msgs)))
 	}
 	if more := max(len(msgs), 1) - paid; more != 0 {
-		s.budget.charge(more)
-		s.account.budget.charge(more)
+		s.budget.Charge(more)
+		s.account.budget.Charge(more)
 	}
 	return msgs, sent, err
 }
 
 // renew also says when the request was sent, as get does.
 func (s *shard) renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (next storage.Receipt, sent time.Time, err error) {
-	err = s.do(ctx, classRenew, 1, opRenew, r.ID, func(ctx context.Context) error {
+	err = s.do(ctx, quota.ClassRenew, 1, opRenew, r.ID, func(ctx context.Context) error {
 		sent = time.Now()
 		var err error
 		next, err = s.queue.Renew(ctx, r, visibility)
@@ -307,21 +309,21 @@ func (s *shard) renew(ctx context.Context, r storage.Receipt, visibility time.Du
 
 // release makes a message visible again; it settles, so it goes before renewals.
 func (s *shard) release(ctx context.Context, r storage.Receipt, delay time.Duration) error {
-	return s.do(ctx, classSettle, 1, opRenew, r.ID, func(ctx context.Context) error {
+	return s.do(ctx, quota.ClassSettle, 1, opRenew, r.ID, func(ctx context.Context) error {
 		_, err := s.queue.Renew(ctx, r, delay)
 		return err
 	})
 }
 
 func (s *shard) replace(ctx context.Context, r storage.Receipt, text []byte, delay time.Duration) error {
-	return s.do(ctx, classSettle, 1, opReplace, r.ID, func(ctx context.Context) error {
+	return s.do(ctx, quota.ClassSettle, 1, opReplace, r.ID, func(ctx context.Context) error {
 		_, err := s.queue.Replace(ctx, r, text, delay)
 		return err
 	})
 }
 
 func (s *shard) delete(ctx context.Context, r storage.Receipt) error {
-	return s.do(ctx, classSettle, 1, opDelete, r.ID, func(ctx context.Context) error {
+	return s.do(ctx, quota.ClassSettle, 1, opDelete, r.ID, func(ctx context.Context) error {
 		return s.queue.Delete(ctx, r)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -22,13 +24,13 @@ const (
 )
 
 // createPause waits between two attempts to make a queue.
-func createPause(ctx context.Context, j jitter, queue string, attempt uint64) {
-	waitFor(ctx, j.full(createBase, createLimit, "create", queue, attempt))
+func createPause(ctx context.Context, j backoff.Jitter, queue string, attempt uint64) {
+	backoff.Wait(ctx, j.Full(createBase, createLimit, "create", queue, attempt))
 }
 
 // createQueue makes a queue, waiting while an older one of its name is still
 // being deleted or the account does not answer.
-func createQueue(ctx context.Context, s *shard, j jitter, log *slog.Logger) error {
+func createQueue(ctx context.Context, s *shard, j backoff.Jitter, log *slog.Logger) error {
 	patience, cancel := context.WithTimeout(ctx, createPatience)
 	defer cancel()
 	var c creation
@@ -59,7 +61,7 @@ func createQueue(ctx context.Context, s *shard, j jitter, log *slog.Logger) erro
 
 // create asks once for the queue to be made.
 func (s *shard) create(ctx context.Context, log *slog.Logger) error {
-	err := s.do(ctx, classPut, 1, opCreate, "", s.queue.Create)
+	err := s.do(ctx, quota.ClassPut, 1, opCreate, "", s.queue.Create)
 	if mayNotCreate(err) {
 		// A SAS that may only add messages is a fine thing to give to a
 		// client. If the queue is not there, its first put will say so.

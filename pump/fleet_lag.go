@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -72,7 +73,7 @@ func (s *shard) timeout() time.Duration {
 	if s.silent.Load() >= silentAfter {
 		return troubledTimeout
 	}
-	return requestTimeout
+	return backoff.RequestTimeout
 }
 
 // heard notes how a request ended.

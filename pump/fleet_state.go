@@ -7,7 +7,7 @@ func (f *fleet) states(now time.Time) []AccountState {
 	out := make([]AccountState, len(f.names))
 	for i, name := range f.names {
 		a := f.accounts[name]
-		rate, target := a.budget.at(now)
+		rate, target := a.budget.At(now)
 		out[i] = AccountState{Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load()}
 		out[i].DownSeconds, out[i].Refused = a.counts.silence(now)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -58,16 +59,16 @@ func newTurns(seed uint64) *turns {
 }
 
 // of is the seeding of one process, or of one life of it.
-func (ts *turns) of(instance string) seeding {
-	return seeding{
-		draw: func(operation, object string) uint64 {
+func (ts *turns) of(instance string) backoff.Seeding {
+	return backoff.Seeding{
+		Draw: func(operation, object string) uint64 {
 			key := instance + "\x00" + operation + "\x00" + object
 			ts.mu.Lock()
 			defer ts.mu.Unlock()
 			ts.drawn[key]++
 			return simHash(ts.seed, "draw", key, ts.drawn[key])
 		},
-		turn: func(operation, about string) {
+		Turn: func(operation, about string) {
 			if ts.trace != nil {
 				ts.trace(instance, operation, about)
 			}
@@ -208,7 +209,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 			return time.Duration(simHash(seed, what, about, 0) % n)
 		}
 		handler := func(name string) Handler {
-			turn := ts.of(name).turn
+			turn := ts.of(name).Turn
 			return HandlerFunc(func(ctx context.Context, task *Task) error {
 				id := identity(task)
 				err := pause(ctx, roll(uint64(50*time.Millisecond), "work", id))
@@ -301,8 +302,8 @@ func TestATurnOfNobodyIsFree(t *testing.T) {
 	s := &shard{account: &account{name: "north"}, name: "work-00"}
 	c := &parcel{text: []byte("text")}
 	if n := testing.AllocsPerRun(1000, func() {
-		s.turn.wait("place", c.name(s.turn))
-		s.turn.wait("pay", opPut.String(), s.account.name, s.name, s.digest(c.text))
+		s.turn.Wait("place", c.name(s.turn))
+		s.turn.Wait("pay", opPut.String(), s.account.name, s.name, s.digest(c.text))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -273,8 +274,8 @@ func (w *limitsWorld) eat(ctx context.Context, account string, perSecond float64
 			w.t.Fatal(err)
 		}
 		go func() {
-			waitFor(ctx, time.Duration(i)*7919*time.Microsecond) // not all in one nanosecond
-			for waitFor(ctx, time.Duration(clients/perSecond*float64(time.Second))) {
+			backoff.Wait(ctx, time.Duration(i)*7919*time.Microsecond) // not all in one nanosecond
+			for backoff.Wait(ctx, time.Duration(clients/perSecond*float64(time.Second))) {
 				go func() {
 					if _, err := q.Count(ctx); err == nil {
 						served.Add(1)

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -50,7 +52,7 @@ type member struct {
 	workload *workload.Workload
 	o        memberOptions
 	log      *slog.Logger
-	jitter   jitter
+	jitter   backoff.Jitter
 	nudges   *nudger
 
 	ctx    context.Context // of what goes on in the background
@@ -62,7 +64,7 @@ type member struct {
 	admitted atomic.Bool // the gate is open
 
 	mu      sync.Mutex // guards what follows
-	sharing sharing
+	sharing quota.Sharing
 	backs   uint64    // the version of a map that was put back and said to be
 	looked  time.Time // when a grown demand was last made known out of turn
 }
@@ -78,19 +80,19 @@ const joinPatience = 2 * time.Second
 func joinCluster(ctx context.Context, cfg *Config, f *fleet, w *workload.Workload, o memberOptions) (*member, error) {
 	m := &member{
 		cfg: cfg, fleet: f, workload: w, o: o,
-		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: jitter(cfg.Instance),
+		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: backoff.Jitter(cfg.Instance),
 		entered: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.nudges = newNudger(context.WithoutCancel(ctx), cfg)
 	beat := o.beat
 	setDefault(&beat, defaultBeat)
-	l := limits{account: cfg.Budget.Account, queue: cfg.Budget.Queue}
-	m.sharing = sharing{instance: cfg.Instance, accounts: f.names, limits: l, beat: beat}
+	l := quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue}
+	m.sharing = quota.Sharing{Instance: cfg.Instance, Accounts: f.names, Limits: l, Beat: beat}
 	if f.tasks != nil {
-		m.sharing.tasks = f.tasks.limit
+		m.sharing.Tasks = f.tasks.Limit
 	}
-	f.retarget(unjoined(l, m.sharing.tasks, f.names))
+	f.retarget(quota.Unjoined(l, m.sharing.Tasks, f.names))
 	f.expect()
 	if !o.optional {
 		if err := m.join(ctx); err != nil {
@@ -139,7 +141,7 @@ func (m *member) join(ctx context.Context) error {
 			return fmt.Errorf("workload %q in account %q: %w", m.cfg.Workload, m.cfg.Control, err)
 		}
 		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control, "error", err)
-		if !waitFor(ctx, m.jitter.around(doubled(time.Second, 15*time.Second, n), "join", m.workload.Name, n)) {
+		if !backoff.Wait(ctx, m.jitter.Around(backoff.Doubled(time.Second, 15*time.Second, n), "join", m.workload.Name, n)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -270,9 +272,9 @@ func (m *member) see(v *cluster.View) {
 		m.log.Error("the shard map had gone back, because the control account failed over or its table was restored, and was put back by a process that knew it; "+
 			"changes of accounts in between are undone: see distributor accounts list", "version", w.Map.Version)
 	}
-	m.sharing.see(v)
-	m.sharing.settle(time.Now())
-	m.fleet.retarget(m.sharing.targets())
+	m.sharing.See(v)
+	m.sharing.Settle(time.Now())
+	m.fleet.retarget(m.sharing.Targets())
 }
 
 // shareEvery is how often a process looks whether its shares, or what it needs,
@@ -284,21 +286,21 @@ const shareEvery = time.Second
 func (m *member) watchDemand() {
 	next := time.Duration(0)
 	for n := uint64(0); ; n++ {
-		wait := m.jitter.around(shareEvery, "share", m.workload.Name, n)
+		wait := m.jitter.Around(shareEvery, "share", m.workload.Name, n)
 		if next > 0 {
 			wait = min(wait, next)
 		}
-		if !waitFor(m.ctx, wait) {
+		if !backoff.Wait(m.ctx, wait) {
 			return
 		}
 		var changed bool
 		demand := m.fleet.demand()
 		m.mu.Lock()
 		now := time.Now()
-		if changed, next = m.sharing.settle(now); changed {
-			m.fleet.retarget(m.sharing.targets())
+		if changed, next = m.sharing.Settle(now); changed {
+			m.fleet.retarget(m.sharing.Targets())
 		}
-		grown := now.Sub(m.looked) >= m.sharing.beat && m.grown(demand)
+		grown := now.Sub(m.looked) >= m.sharing.Beat && m.grown(demand)
 		if grown {
 			m.looked = now
 		}
@@ -315,10 +317,10 @@ const demandGrown = 1.5
 
 // grown compares a demand with what the last beat said of it. m.mu is held.
 func (m *member) grown(demand map[string]float64) bool {
-	c := m.sharing.latest
-	known := c.parties[c.me].demand
+	c := m.sharing.Latest
+	known := c.Parties[c.Me].Demand
 	targets := m.fleet.targets.Load()
-	if d := demand[tasksShare]; d > demandGrown*known[tasksShare] && targets.tasks < d {
+	if d := demand[quota.TasksShare]; d > demandGrown*known[quota.TasksShare] && targets.Tasks < d {
 		return true
 	}
 	for _, name := range m.fleet.names {

@@ -15,7 +15,9 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -72,7 +74,7 @@ func (w *world) sharer(name string, workers int) *sharer {
 		s.wg.Go(func() {
 			for ctx.Err() == nil {
 				if s.idle.Load() {
-					waitFor(ctx, 100*time.Millisecond)
+					backoff.Wait(ctx, 100*time.Millisecond)
 					continue
 				}
 				switch err := sh.put(ctx, []byte("text"), 0); {
@@ -80,7 +82,7 @@ func (w *world) sharer(name string, workers int) *sharer {
 					s.sent.Add(1)
 				case ctx.Err() == nil:
 					s.refused.Add(1)
-					waitFor(ctx, 100*time.Millisecond)
+					backoff.Wait(ctx, 100*time.Millisecond)
 				}
 			}
 		})
@@ -154,7 +156,7 @@ func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 		// said twice that it needs less and they have read it.
 		b.idle.Store(true)
 		time.Sleep(3*testBeat + shareEvery)
-		left := shareLimit * (1 - floorPart/3) / 2
+		left := shareLimit * (1 - quota.FloorPart/3) / 2
 		targets("three beats after one has become idle", map[*sharer]float64{a: left, c: left})
 		_, sum = rates(2*testBeat, a, c)
 		near("two and an idle one", sum, 2*left, 2)
@@ -227,7 +229,7 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.accounts["accounta"].budget.rate() != 20_000 || before.budget.rate() != 2_000 || after.budget.rate() != 2_000 {
+			if f.accounts["accounta"].budget.Rate() != 20_000 || before.budget.Rate() != 2_000 || after.budget.Rate() != 2_000 {
 				t.Errorf("%s: %+v", role, f.budgets())
 			}
 			m.leave(t.Context())
@@ -261,7 +263,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		if took := time.Since(began); took != joinPatience {
 			t.Errorf("waited %v, want %v", took, joinPatience)
 		}
-		if r := df.accounts["accounta"].budget.rate(); r != 5_000 {
+		if r := df.accounts["accounta"].budget.Rate(); r != 5_000 {
 			t.Errorf("has %v of 20000 while it knows of nobody, want a quarter", r)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -278,7 +280,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		if !d.joined() || len(p.view().Members) != 2 {
 			t.Errorf("the distributor has not joined a minute after the account is back")
 		}
-		sum := df.accounts["accounta"].budget.rate() + pf.accounts["accounta"].budget.rate()
+		sum := df.accounts["accounta"].budget.Rate() + pf.accounts["accounta"].budget.Rate()
 		if math.Abs(sum-20_000) > 1 {
 			t.Errorf("the two have %v together", sum)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
@@ -34,7 +35,7 @@ const (
 type nudger struct {
 	send   func(ctx context.Context, n Nudge) error
 	log    *slog.Logger
-	jitter jitter
+	jitter backoff.Jitter
 	ctx    context.Context // its end is the end of all nudges
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -58,7 +59,7 @@ func newNudger(ctx context.Context, cfg *Config) *nudger {
 		send = newNudgeClient().send
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &nudger{send: send, log: cfg.Log, jitter: jitter(cfg.Instance), ctx: ctx, cancel: cancel, recent: map[string]*recentNudge{}}
+	return &nudger{send: send, log: cfg.Log, jitter: backoff.Jitter(cfg.Instance), ctx: ctx, cancel: cancel, recent: map[string]*recentNudge{}}
 }
 
 // nudge sends one, unless one about the same thing was sent just now.
@@ -102,9 +103,9 @@ func (s *nudger) start(about string, n Nudge) {
 		s.sending++
 		// By what it is about and when: counting them would make it depend on who of
 		// the same instant comes first.
-		late := time.Duration(s.jitter.share("nudge", about, uint64(time.Now().UnixNano())) * float64(nudgeSpread))
+		late := time.Duration(s.jitter.Float("nudge", about, uint64(time.Now().UnixNano())) * float64(nudgeSpread))
 		s.wg.Go(func() {
-			waitFor(s.ctx, late)
+			backoff.Wait(s.ctx, late)
 			s.sendFrom(n)
 		})
 	case len(s.queue) < nudgesWaiting:
@@ -184,7 +185,7 @@ func (s *nudger) nudgeOwner(v *cluster.View, by, queue string, segment uint32) {
 		return
 	}
 	if all := v.Processors(); len(all) > 0 {
-		name := all[s.jitter.pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
+		name := all[s.jitter.Pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
 		for i := range v.Members {
 			if v.Members[i].Instance == name {
 				s.nudge(n.Queue, nudgeTo(&v.Members[i], n))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/awake"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -42,4 +43,4 @@ func (s *shard) putBy(ctx context.Context, read time.Time, text []byte, delay ti
 // removeAfter is how long a queue must have been draining before its emptiness means
 // that it stays empty: for so long may a writer use the map from before (P6.5), and then
 // a last put that it has begun may be under way.
-const removeAfter = workload.MapMaxAge + requestTimeout
+const removeAfter = workload.MapMaxAge + backoff.RequestTimeout

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -94,7 +95,7 @@ type processing struct {
 	reducer  reducing     // the handler, if it contributes to a state
 	recorder *recorder    // nil: nothing is recorded
 	log      *slog.Logger
-	jitter   jitter
+	jitter   backoff.Jitter
 	fleet    *fleet
 	workload *workload.Workload
 	runs     *runCache
@@ -197,7 +198,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r := &processing{
 		cfg: &p.cfg, o: &p.o, handler: p.handler,
 		log:    p.cfg.Log.With("workload", p.cfg.Workload, "instance", p.cfg.Instance),
-		jitter: jitter(p.cfg.Instance),
+		jitter: backoff.Jitter(p.cfg.Instance),
 		fleet:  openFleet(&p.cfg, row.TableName),
 		gets:   newHand(), hand: newHand(), began: time.Now(),
 		owned: newOwned(), unsettled: map[*account]*unsettled{},
@@ -214,7 +215,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		r.fleet.tasks = newTaskBudget(r.o.MaxRate)
 		r.pace = newPace(r.fleet.tasks)
 	}
-	r.backlog = newBacklog(r.o, r.batch != nil, func() { signal(r.poller.wake) })
+	r.backlog = newBacklog(r.o, r.batch != nil, func() { backoff.Signal(r.poller.wake) })
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	return r
@@ -282,7 +283,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	for n := uint64(0); ; n++ {
-		try, cancel := context.WithTimeout(ctx, requestTimeout)
+		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
 		w, err := workload.Load(try, r.fleet.control, r.cfg.Workload)
 		cancel()
 		if err == nil {
@@ -317,11 +318,11 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 				r.log.Warn(waits, "control", r.cfg.Control, "error", err)
 			}
 		}
-		wait := r.jitter.around(doubled(250*time.Millisecond, 5*time.Second, n), "load", r.cfg.Workload, n)
+		wait := r.jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "load", r.cfg.Workload, n)
 		if idle := r.o.UntilIdle; idle > 0 {
 			wait = min(wait, max(idle-time.Since(r.began), time.Millisecond))
 		}
-		if !waitFor(ctx, wait) {
+		if !backoff.Wait(ctx, wait) {
 			return stopped()
 		}
 	}
@@ -335,8 +336,8 @@ const elsewhereEvery = 12
 func (r *processing) launch() {
 	r.runs = newRunCache(workload.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
 	r.keeper = newKeeper(r.terms, r.jitter)
-	r.keeper.clock = r.cfg.seeding.clock()
-	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.seeding.turn
+	r.keeper.clock = r.cfg.seeding.Clock()
+	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.seeding.Turn
 	r.keeper.goesOn = r.meets
 	r.pool = newPool(r)
 
@@ -360,7 +361,7 @@ func (r *processing) launch() {
 
 // openers is how many messages are opened at once: unpacking is work for a processor.
 func (r *processing) openers() int {
-	if r.cfg.seeding.turn != nil {
+	if r.cfg.seeding.Turn != nil {
 		return 2 // on every machine
 	}
 	return max(2, runtime.GOMAXPROCS(0))
@@ -378,7 +379,7 @@ func (r *processing) stop() {
 	// is given up as soon as nothing of it is in hand.
 	r.stopping.Store(true)
 	if r.recorder != nil {
-		signal(r.recorder.committer.wake) // results wait for no others any more
+		backoff.Signal(r.recorder.committer.wake) // results wait for no others any more
 	}
 	if m := r.member.Load(); m != nil {
 		m.look()
@@ -418,7 +419,7 @@ func (r *processing) stop() {
 	}
 	// 5. What is still held is given up, and this process leaves the cluster.
 	r.tallies.last(r.wire)
-	r.cfg.seeding.turn.wait("leave")
+	r.cfg.seeding.Turn.Wait("leave")
 	r.leaveCluster()
 	// 6. No request is made any more. What waited for one ends.
 	r.cutWire()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -33,7 +34,7 @@ type limiter struct {
 	claims  *coordination.Claims
 	handler Handler
 	batch   BatchHandler // the handler, if it takes batches
-	jitter  jitter
+	jitter  backoff.Jitter
 	log     *slog.Logger
 	alarm   func(kind, msg string, attrs ...any)
 }
@@ -160,7 +161,7 @@ func (l *limiter) claim(ctx context.Context, t *Task) (*coordination.Claim, erro
 		return nil, err // no waiting mends it: the task fails, and its cause names the row
 	}
 	l.alarm("claims", "keys cannot be claimed; their tasks go back for a while", "error", err)
-	return nil, &outcome{release: true, after: l.jitter.around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)), err: err}
+	return nil, &outcome{release: true, after: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)), err: err}
 }
 
 // done ends a claim. If that cannot be written the key counts as at work until
@@ -169,7 +170,7 @@ func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *Task, 
 	if claim == nil {
 		return
 	}
-	patience := requestTimeout
+	patience := backoff.RequestTimeout
 	if ctx.Err() != nil {
 		patience = claimLastWords
 	}

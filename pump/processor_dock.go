@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // The dock is where single tasks wait that may have ended their processes (P4.2). A
@@ -28,7 +30,7 @@ const (
 	soloPatience = 15 * time.Minute
 	// recordMost is for how long a trial lasts after its task is done, until that is recorded.
 	// The control plane may be dark, and then the next one need not wait for it.
-	recordMost = 2 * requestTimeout
+	recordMost = 2 * backoff.RequestTimeout
 	// holdMost is for how long a process starts nothing because of a message to be split,
 	// which takes a few requests: its account may be dark.
 	holdMost = 5 * time.Second
@@ -126,14 +128,14 @@ func (k *dock) refuse(d *delivery, err error) {
 	k.r.lines.Of("unmarked").Add(d.count, func(messages, _ int) {
 		k.r.log.Warn("a task that may have ended its processes could not be marked; it is put back for a while", append(attrs, "messages", messages)...)
 	})
-	d.whole = &wholly{delay: k.r.jitter.around(markAgain, "mark", d.id, uint64(d.dequeued))}
+	d.whole = &wholly{delay: k.r.jitter.Around(markAgain, "mark", d.id, uint64(d.dequeued))}
 	k.letGo(d)
 }
 
 // try marks a message and has it opened.
 func (k *dock) try(d *delivery, alone bool) {
 	r := k.r
-	r.cfg.seeding.turn.wait("try", d.shard.account.name, d.id)
+	r.cfg.seeding.Turn.Wait("try", d.shard.account.name, d.id)
 	if alone {
 		d.started.Store(true) // whoever else got it would wait as well
 		patience := r.o.Timeout + hungAfter

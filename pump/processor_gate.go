@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // entrance is the gate that a processor waits at before it takes anything: it
@@ -29,7 +30,7 @@ func (r *processing) newEntrance() *entrance {
 // hint makes the one who waits look at the gate.
 func (e *entrance) hint(gate string) {
 	if gate == e.name && gate != "" {
-		signal(e.look)
+		backoff.Signal(e.look)
 	}
 }
 

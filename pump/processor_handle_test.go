@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 func TestAPanicIsAFailureOfThatTaskOnly(t *testing.T) {
@@ -490,9 +491,9 @@ func TestAForeignMessageTooFullToBeRewrittenIsQuarantinedInTheEnd(t *testing.T) 
 func incompressible(n int) []byte {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%()*+,-./:;=?@[]^_`{|}~"
 	out := make([]byte, n)
-	j := jitter("incompressible")
+	j := backoff.Jitter("incompressible")
 	for i := range out {
-		out[i] = letters[int(j.share("letter", "", uint64(i))*float64(len(letters)))]
+		out[i] = letters[int(j.Float("letter", "", uint64(i))*float64(len(letters)))]
 	}
 	return out
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // unreachable is how long, at least, a queue must have failed before a
@@ -71,7 +73,7 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 					silent = append(silent, fmt.Sprintf("%v (%v)", q.shard, q.trouble))
 				}
 			case q.flying > 0:
-				again = min(again, requestTimeout) // its answer wakes the poller
+				again = min(again, backoff.RequestTimeout) // its answer wakes the poller
 			case q.hidden.After(now):
 				again = min(again, q.hidden.Sub(now))
 			case !q.emptyAt.Before(since.Add(d)) && !q.emptyAt.Before(q.hidden): // empty

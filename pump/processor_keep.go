@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/awake"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -69,7 +70,7 @@ type lease struct {
 // the margin, because the message is certainly hidden until then.
 type keeper struct {
 	terms  *terms
-	jitter jitter
+	jitter backoff.Jitter
 	// lost is called, without the lock, when no further task of the delivery
 	// should be started; cause is set if handlers that run must end, too.
 	lost func(d *delivery, cause error)
@@ -78,7 +79,7 @@ type keeper struct {
 	stale func(d *delivery)
 	// goesOn is called, without the lock, for a message whose lease was renewed for so long.
 	goesOn func(d *delivery, length time.Duration)
-	turn   turn
+	turn   backoff.Step
 	clock  awake.Clock
 
 	mu     sync.Mutex // guards what follows and what lease says
@@ -91,7 +92,7 @@ type keeper struct {
 // it sees that the machine was suspended, while the service's clock went on.
 const longestRound = 2 * time.Second
 
-func newKeeper(t *terms, j jitter) *keeper {
+func newKeeper(t *terms, j backoff.Jitter) *keeper {
 	return &keeper{terms: t, jitter: j, looked: time.Now(), wake: make(chan struct{}, 1)}
 }
 
@@ -102,13 +103,13 @@ func (l *lease) patience() time.Duration { return l.length / patiencePart }
 // that the messages of one get are not renewed in one burst.
 func (k *keeper) interval(l *lease) time.Duration {
 	third := l.length / renewPart
-	return third - third/5 + time.Duration(k.jitter.share("renew", l.receipt.ID, l.tries)*float64(third)/5)
+	return third - third/5 + time.Duration(k.jitter.Float("renew", l.receipt.ID, l.tries)*float64(third)/5)
 }
 
 // backoff is the time from a failed renewal to the next try.
 func (k *keeper) backoff(l *lease) time.Duration {
-	limit := doubled(l.length/60, l.patience(), l.failed)
-	return time.Duration(k.jitter.share("renew again", l.receipt.ID, l.tries) * float64(limit))
+	limit := backoff.Doubled(l.length/60, l.patience(), l.failed)
+	return time.Duration(k.jitter.Float("renew again", l.receipt.ID, l.tries) * float64(limit))
 }
 
 // keep begins to hold a message whose get was sent at the given time (windows 11, 12)
@@ -201,7 +202,7 @@ func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		k.turn.wait("keep")
+		k.turn.Wait("keep")
 		timer.Reset(k.round(ctx))
 		select {
 		case <-ctx.Done():
@@ -366,7 +367,7 @@ func (k *keeper) push(d *delivery) {
 	}
 	heap.Push(&k.heap, d)
 	if l.index == 0 {
-		signal(k.wake)
+		backoff.Signal(k.wake)
 	}
 }
 

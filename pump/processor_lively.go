@@ -3,6 +3,7 @@ package pump
 import (
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -84,7 +85,7 @@ func (p *poller) enlivened() {
 	now := time.Now()
 	p.lively.told = now // those who told this one have told all
 	p.enliven(now)
-	signal(p.wake)
+	backoff.Signal(p.wake)
 }
 
 // hurry makes idle queues due within what is their longest back-off from now on. One in
@@ -94,7 +95,7 @@ func (p *poller) hurry(now time.Time) {
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			if q.failures == 0 && q.due.Sub(now) > most {
-				q.due = now.Add(time.Duration(p.r.jitter.share("lively", q.shard.String(), q.asked) * float64(most)))
+				q.due = now.Add(time.Duration(p.r.jitter.Float("lively", q.shard.String(), q.asked) * float64(most)))
 			}
 		}
 	}

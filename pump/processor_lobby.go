@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // The lobby is where messages wait whose segment is this process's but not to be worked on: it is
@@ -61,7 +63,7 @@ func (r *processing) mine(segment uint32) bool {
 
 // notNow puts a message of this process's own back for a while, which is no reason to suspect it.
 func (r *processing) notNow(d *delivery, delay time.Duration) *wholly {
-	return &wholly{ours: true, delay: r.jitter.around(delay, "not now", d.id, uint64(max(d.dequeued, 1)))}
+	return &wholly{ours: true, delay: r.jitter.Around(delay, "not now", d.id, uint64(max(d.dequeued, 1)))}
 }
 
 // add takes a message, or says by d.whole how it is to be settled if there is no room. One that is
@@ -150,7 +152,7 @@ func (l *lobby) look() {
 		l.goOn(out)
 	}
 	if calm {
-		signal(l.r.poller.wake)
+		backoff.Signal(l.r.poller.wake)
 	}
 }
 

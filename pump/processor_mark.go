@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -54,7 +56,7 @@ func (r *processing) mark(d *delivery, alone bool) error {
 	}
 	var sent time.Time
 	length := r.keeper.length(d)
-	err = d.shard.do(r.wire, classRenew, 1, opReplace, d.id, func(ctx context.Context) (err error) {
+	err = d.shard.do(r.wire, quota.ClassRenew, 1, opReplace, d.id, func(ctx context.Context) (err error) {
 		sent = time.Now()
 		receipt, err = d.shard.queue.Replace(ctx, receipt, text, length)
 		return err
@@ -122,7 +124,7 @@ func (r *processing) readAttempts(d *delivery) error {
 	if _, ok := r.markedText(d, true); ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
+	ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 	defer cancel()
 	partition, row := r.attemptsKey(d)
 	e, err := r.fleet.control.Read(ctx, partition, row)
@@ -160,7 +162,7 @@ func (r *processing) markRow(d *delivery, alone bool) error {
 }
 
 func (r *processing) writeAttempts(d *delivery, n uint32, alone int) error {
-	ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
+	ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 	defer cancel()
 	partition, row := r.attemptsKey(d)
 	_, err := r.fleet.control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
@@ -182,7 +184,7 @@ func (r *processing) endAttempts(d *delivery) {
 	var err error
 	switch final := d.settlement.final; {
 	case final == stepDelete:
-		ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
+		ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 		defer cancel()
 		partition, row := r.attemptsKey(d)
 		_, err = r.fleet.control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})

@@ -238,7 +238,7 @@ func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, leas
 		// Somebody writes what this process cannot read. That is no fault of the
 		// message, so it waits, for ever if need be (P4.6).
 		r.alarmOnce("version", "message of a newer format; this processor must be upgraded", "message", d.String(), "error", err)
-		d.whole = &wholly{delay: r.jitter.around(newerDelay, "newer", m.ID, uint64(m.Dequeued))}
+		d.whole = &wholly{delay: r.jitter.Around(newerDelay, "newer", m.ID, uint64(m.Dequeued))}
 	case err != nil:
 		d.whole = unreadable(err)
 	case d.header.Workload != r.cfg.Workload:
@@ -290,7 +290,7 @@ func unreadable(err error) *wholly {
 // openAll opens messages until there will be no more.
 func (r *processing) openAll(ctx context.Context) {
 	for {
-		r.cfg.seeding.turn.wait("open")
+		r.cfg.seeding.Turn.Wait("open")
 		if d := r.backlog.toOpen(); d != nil {
 			r.open(ctx, d)
 		} else if !r.backlog.awaitOpenable() {
@@ -315,7 +315,7 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 		d.settler.add(d)
 		return
 	}
-	r.cfg.seeding.turn.wait("opened", d.shard.account.name, d.id)
+	r.cfg.seeding.Turn.Wait("opened", d.shard.account.name, d.id)
 	r.backlog.hold(d, false)
 	if d.verdicts == nil {
 		d.verdicts = make([]verdict, d.count)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -64,7 +65,7 @@ var errNotHome = errors.New("pump: the shard map that says where the message bel
 // it waiting for long, so where it belongs is asked again in the last moment.
 func (r *processing) bringHome(d *delivery, c *poisonOrRest) error {
 	about := c.shard.digest(c.text)
-	if err := c.shard.pay(r.wire, classPut, 1, opPut, about); err != nil {
+	if err := c.shard.pay(r.wire, quota.ClassPut, 1, opPut, about); err != nil {
 		return err
 	}
 	s := r.share.Load()

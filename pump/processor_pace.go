@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/quota"
 )
 
 // pace keeps all processors of a workload together below a rate of tasks
@@ -11,7 +13,7 @@ import (
 // (P8.1), but of tasks. One slot at a time has a task and waits for its turn
 // (backlog.paced): what stood in all of them would be out of the reach of whoever stops.
 type pace struct {
-	budget *budget
+	budget *quota.Budget
 	over   context.Context // ends when nothing is started any more
 	end    context.CancelFunc
 }
@@ -19,7 +21,7 @@ type pace struct {
 // errUnpaced is why a task was not started whose turn did not come.
 var errUnpaced = errors.New("pump: its turn did not come while it could be started")
 
-func newPace(b *budget) *pace {
+func newPace(b *quota.Budget) *pace {
 	p := &pace{budget: b}
 	p.over, p.end = context.WithCancel(context.Background())
 	return p
@@ -30,7 +32,7 @@ func (p *pace) wait(d *delivery, tasks int) bool {
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
 	defer context.AfterFunc(p.over, cancel)()
-	return p.budget.spend(ctx, classGet, tasks) == nil
+	return p.budget.Spend(ctx, quota.ClassGet, tasks) == nil
 }
 
 // paceTasks waits until tasks may be started that the backlog has given; false: they have
@@ -52,8 +54,8 @@ func (r *processing) paceTasks(d *delivery, from, to int) bool {
 
 // newTaskBudget makes the budget of a rate of tasks, which begins with one: a burst
 // comes with time only.
-func newTaskBudget(rate float64) *budget {
-	b := newBudgetOf(rate, 1)
-	b.bucket.owe(time.Now(), b.bucket.burst-1)
+func newTaskBudget(rate float64) *quota.Budget {
+	b := quota.NewWithBurst(rate, 1)
+	b.Bucket.Owe(time.Now(), b.Bucket.Burst-1)
 	return b
 }

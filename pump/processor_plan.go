@@ -87,7 +87,7 @@ func (r *processing) planTasks(d *delivery) (s *settlement, poison []condemned) 
 // after n attempts before it.
 func (r *processing) backoff(d *delivery, n uint64) time.Duration {
 	least, most := r.terms.backoff(n)
-	return least + time.Duration(r.jitter.share("retry", d.id, n)*float64(most-least))
+	return least + time.Duration(r.jitter.Float("retry", d.id, n)*float64(most-least))
 }
 
 // planWhole settles a message without looking at its tasks.

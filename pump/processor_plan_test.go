@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -56,36 +57,36 @@ func TestTogetherLosesNoTaskAndMakesNoneEarly(t *testing.T) {
 }
 
 func TestJitterIsAFunctionOfWhoWhatAndHowOften(t *testing.T) {
-	a, b := jitter("a"), jitter("b")
-	if a.share("x", "y", 1) != a.share("x", "y", 1) {
+	a, b := backoff.Jitter("a"), backoff.Jitter("b")
+	if a.Float("x", "y", 1) != a.Float("x", "y", 1) {
 		t.Error("not a function")
 	}
-	for _, other := range []float64{b.share("x", "y", 1), a.share("z", "y", 1), a.share("x", "z", 1), a.share("x", "y", 2), a.share("xy", "", 1)} {
-		if other == a.share("x", "y", 1) {
+	for _, other := range []float64{b.Float("x", "y", 1), a.Float("z", "y", 1), a.Float("x", "z", 1), a.Float("x", "y", 2), a.Float("xy", "", 1)} {
+		if other == a.Float("x", "y", 1) {
 			t.Error("another occasion draws the same")
 		}
 	}
 	sum := 0.0
 	for n := range uint64(10_000) {
-		s := a.share("x", "y", n)
+		s := a.Float("x", "y", n)
 		if s < 0 || s >= 1 {
 			t.Fatalf("%v", s)
 		}
 		sum += s
-		if d := a.around(time.Second, "x", "y", n); d < 750*time.Millisecond || d > 1250*time.Millisecond {
+		if d := a.Around(time.Second, "x", "y", n); d < 750*time.Millisecond || d > 1250*time.Millisecond {
 			t.Fatalf("around a second: %v", d)
 		}
-		if d := a.full(time.Second, time.Minute, "x", "y", n); d < 0 || d >= time.Minute {
+		if d := a.Full(time.Second, time.Minute, "x", "y", n); d < 0 || d >= time.Minute {
 			t.Fatalf("at most a minute: %v", d)
 		}
 	}
 	if sum < 4900 || sum > 5100 {
 		t.Errorf("the mean of 10,000 draws is %v", sum/10_000)
 	}
-	if d := doubled(time.Second, time.Minute, 1<<40); d != time.Minute {
+	if d := backoff.Doubled(time.Second, time.Minute, 1<<40); d != time.Minute {
 		t.Errorf("doubled often: %v", d)
 	}
-	if d := doubled(0, time.Minute, 1<<40); d != 0 {
+	if d := backoff.Doubled(0, time.Minute, 1<<40); d != 0 {
 		t.Errorf("nothing doubled: %v", d)
 	}
 }

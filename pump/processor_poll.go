@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -165,7 +166,7 @@ func (p *poller) follow(shards []*shard, idleMost time.Duration) {
 	for _, a := range p.accounts {
 		a.turn %= max(len(a.queues), 1)
 	}
-	signal(p.wake)
+	backoff.Signal(p.wake)
 }
 
 // leave notes which queues, by shard, are the homes of segments that are not ready: while the lobby
@@ -178,7 +179,7 @@ func (p *poller) leave(s *share, unready []bool) {
 			polled.unready = unready[i]
 		}
 	}
-	signal(p.wake)
+	backoff.Signal(p.wake)
 }
 
 // nudge makes a queue due, if it is one that this process polls (P8.2). A queue in trouble
@@ -192,7 +193,7 @@ func (p *poller) nudge(queue string) {
 			if q.shard.String() == queue && q.failures == 0 {
 				q.hinted = now
 				q.hint(now)
-				signal(p.wake)
+				backoff.Signal(p.wake)
 				return
 			}
 		}
@@ -220,7 +221,7 @@ func (p *poller) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		p.r.cfg.seeding.turn.wait("poll")
+		p.r.cfg.seeding.Turn.Wait("poll")
 		select { // what has woken it until now is looked at now
 		case <-p.wake:
 		default:
@@ -359,7 +360,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		if len(msgs) == limit { // our own may be behind them
 			most = pollBehind
 		}
-		q.due = now.Add(p.r.jitter.around(doubled(pollBase, most, q.empties), "poll", q.shard.String(), q.asked))
+		q.due = now.Add(p.r.jitter.Around(backoff.Doubled(pollBase, most, q.empties), "poll", q.shard.String(), q.asked))
 		q.empties++
 		if q.hinted.After(sent) { // the message may have come after this get looked
 			q.hint(now)
@@ -374,8 +375,8 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		// There is more where that came from. Where most of it is others', more gets
 		// would only take it out of their reach.
 		if len(msgs) == limit && 2*own >= limit {
-			q.width = min(q.flying+2, q.shard.gets.ahead(q.shard.budget.rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
-			a.width = q.shard.gets.ahead(a.account.budget.rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
+			q.width = min(q.flying+2, q.shard.gets.ahead(q.shard.budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
+			a.width = q.shard.gets.ahead(a.account.budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
 		}
 	}
 	p.mu.Unlock()
@@ -383,7 +384,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		m.nudgeTraffic()
 	}
 	p.r.gets.done(1, true)
-	signal(p.wake)
+	backoff.Signal(p.wake)
 }
 
 func (p *poller) tooSlow(a *polledAccount, q *polled, room reservation) {
@@ -392,7 +393,7 @@ func (p *poller) tooSlow(a *polledAccount, q *polled, room reservation) {
 	a.flying--
 	p.mu.Unlock()
 	p.r.backlog.giveBack(room)
-	signal(p.wake) // another queue of the account may have its turn
+	backoff.Signal(p.wake) // another queue of the account may have its turn
 }
 
 func (p *poller) answered(q *polled, sent time.Time) {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -14,8 +15,8 @@ func (p *poller) failed(q *polled, err error, now time.Time) {
 	q.width = 1
 	full := func(base, limit time.Duration) time.Duration {
 		// At least half of it, so that nothing comes back at once by chance.
-		d := doubled(base, limit, q.failures)
-		return d/2 + time.Duration(p.r.jitter.share("poll", q.shard.String(), q.asked)*float64(d/2))
+		d := backoff.Doubled(base, limit, q.failures)
+		return d/2 + time.Duration(p.r.jitter.Float("poll", q.shard.String(), q.asked)*float64(d/2))
 	}
 	var wait time.Duration
 	switch storage.CodeOf(err) {

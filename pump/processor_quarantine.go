@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -120,7 +121,7 @@ type causeRow struct {
 // writeCause writes the row that says why a message is in the poison queue.
 // Writing it again after a lost answer writes the same row.
 func (r *processing) writeCause(c *causeRow) error {
-	ctx, cancel := context.WithTimeout(r.wire, requestTimeout)
+	ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 	defer cancel()
 	_, err := r.fleet.control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: causePartition(r.cfg.Workload),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -80,7 +81,7 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 	if !ok {
 		return &wholly{} // handed over, or lost: somebody else's now
 	}
-	c.r.cfg.seeding.turn.wait("begin", d.id)
+	c.r.cfg.seeding.Turn.Wait("begin", d.id)
 	verdict := c.look(ctx, h.Run, since)
 	if w, over := c.r.beyond(d, verdict); over {
 		return w
@@ -93,7 +94,7 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 	case runUnread:
 		// In mode once nobody may go on without the row: a copy of a task of a closed
 		// run, of which nothing is recorded any more, would be done again.
-		return &wholly{delay: c.r.jitter.around(runAgain, "run", d.id, uint64(d.dequeued)), ours: true}
+		return &wholly{delay: c.r.jitter.Around(runAgain, "run", d.id, uint64(d.dequeued)), ours: true}
 	}
 	gate := c.gate(d)
 	if gate != nil && gate.reason == "" {
@@ -171,7 +172,7 @@ func (c *recorder) wait(d *delivery) *wholly { return &wholly{delay: c.copyDelay
 
 func (c *recorder) copyDelay(d *delivery) time.Duration {
 	n := uint64(max(d.dequeued, 1))
-	return c.r.jitter.around(doubled(inHandLeast, inHandMost, n-1), "copy", d.id, n)
+	return c.r.jitter.Around(backoff.Doubled(inHandLeast, inHandMost, n-1), "copy", d.id, n)
 }
 
 // refused puts a message back that the ledger does not take.
@@ -180,14 +181,14 @@ func (c *recorder) refused(d *delivery, err error) *wholly {
 		// It passes as runs end, a few thousand in a minute; other runs' tasks go on.
 		c.r.alarmOnce("runs", "tasks of further runs wait, because a segment has as many live runs as it may", append(d.attrs(-1), "error", err)...)
 		n := uint64(max(d.dequeued, 1))
-		return &wholly{delay: c.r.jitter.around(doubled(inHandLeast, crowdedMost, n-1), "crowded", d.id, n), ours: true}
+		return &wholly{delay: c.r.jitter.Around(backoff.Doubled(inHandLeast, crowdedMost, n-1), "crowded", d.id, n), ours: true}
 	}
 	if errors.Is(err, ledger.ErrTooManyForeign) {
 		return c.crowdedForeign(d, err)
 	}
 	if errors.Is(err, ledger.ErrLedgerFull) {
 		c.r.alarmOnce("ledger", "the ledger has no room; tasks go back for a while", append(d.attrs(-1), "error", err)...)
-		return &wholly{delay: c.r.jitter.around(fullDelay, "full", d.id, uint64(d.dequeued)), ours: true}
+		return &wholly{delay: c.r.jitter.Around(fullDelay, "full", d.id, uint64(d.dequeued)), ours: true}
 	}
 	return &wholly{}
 }

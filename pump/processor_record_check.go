@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
@@ -52,7 +53,7 @@ func (k *checker) doubt(segment uint32) {
 	defer k.mu.Unlock()
 	if !k.odd[partition] {
 		k.odd[partition] = true
-		signal(k.wake)
+		backoff.Signal(k.wake)
 	}
 }
 
@@ -61,7 +62,7 @@ func (k *checker) old(segments []uint32) {
 	for _, s := range segments {
 		k.doubt(s)
 	}
-	signal(k.c.fencer.wake)
+	backoff.Signal(k.c.fencer.wake)
 }
 
 // check looks until ctx ends.
@@ -69,7 +70,7 @@ func (k *checker) check(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		k.c.r.cfg.seeding.turn.wait("check")
+		k.c.r.cfg.seeding.Turn.Wait("check")
 		timer.Reset(k.round(ctx))
 		select {
 		case <-ctx.Done():
@@ -112,7 +113,7 @@ func (k *checker) round(ctx context.Context) (wait time.Duration) {
 
 // next says when a partition is to be looked at again.
 func (k *checker) next(partition int, look *ledgerLook) {
-	look.due = look.last.Add(k.c.r.jitter.around(checkEvery, "check", strconv.Itoa(partition), look.n))
+	look.due = look.last.Add(k.c.r.jitter.Around(checkEvery, "check", strconv.Itoa(partition), look.n))
 	look.n++
 }
 

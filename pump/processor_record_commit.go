@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
@@ -114,7 +115,7 @@ func (m *committer) add(d *delivery) {
 	q.waiting++
 	q.bytes += int64(d.held)
 	q.came = time.Now()
-	signal(m.wake)
+	backoff.Signal(m.wake)
 }
 
 // hurry has the results of some segments recorded now.
@@ -125,7 +126,7 @@ func (m *committer) hurry(segments []uint32) {
 	for _, p := range q.partitions {
 		p.hurried = p.hurried || slices.ContainsFunc(p.waiting, func(d *delivery) bool { return slices.Contains(segments, d.header.Segment) })
 	}
-	signal(m.wake)
+	backoff.Signal(m.wake)
 }
 
 // full reports whether so many results wait that nothing more should be got (P5.6).
@@ -151,7 +152,7 @@ func (m *committer) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		m.c.r.cfg.seeding.turn.wait("commit")
+		m.c.r.cfg.seeding.Turn.Wait("commit")
 		timer.Reset(m.round())
 		select {
 		case <-ctx.Done():
@@ -222,7 +223,7 @@ func (m *committer) due(now time.Time, inHand int) (next *partition) {
 
 // commit records a batch and hands its deliveries back.
 func (m *committer) commit(p *partition, batch []*delivery) {
-	m.c.r.cfg.seeding.turn.wait("record", fmt.Sprint(p.number))
+	m.c.r.cfg.seeding.Turn.Wait("record", fmt.Sprint(p.number))
 	// Not in the order in which goroutines came, of which contributions or requests
 	// would depend (P9).
 	slices.SortFunc(batch, func(a, b *delivery) int { return strings.Compare(a.id, b.id) })
@@ -256,7 +257,7 @@ func (m *committer) leave(p *partition, batch, again []*delivery) {
 	if len(again) > 0 {
 		p.fails++
 		p.waiting, p.since = append(again, p.waiting...), time.Now()
-		p.after = p.since.Add(m.c.r.jitter.around(doubled(fenceBase, fenceMost, p.fails), "commit", fmt.Sprint(p.number), p.fails))
+		p.after = p.since.Add(m.c.r.jitter.Around(backoff.Doubled(fenceBase, fenceMost, p.fails), "commit", fmt.Sprint(p.number), p.fails))
 	} else {
 		p.fails = 0
 	}
@@ -267,9 +268,9 @@ func (m *committer) leave(p *partition, batch, again []*delivery) {
 	}
 	calm := wasFull && !m.fullLocked()
 	q.Unlock()
-	signal(m.wake)
+	backoff.Signal(m.wake)
 	if calm {
-		signal(m.c.r.poller.wake)
+		backoff.Signal(m.c.r.poller.wake)
 	}
 }
 
@@ -293,7 +294,7 @@ func (m *committer) outcome(d *delivery) (known bool) {
 		return true
 	case errors.Is(worst, ledger.ErrFenced):
 		// Somebody else does these tasks, or has done them: the results are dropped (P3.5).
-		signal(c.fencer.wake) // or nobody does, for the rows are those of some time ago
+		backoff.Signal(c.fencer.wake) // or nobody does, for the rows are those of some time ago
 		c.r.log.Info("results came after another owner of their segment; they are dropped", append(d.attrs(-1), "error", worst)...)
 		s.putBack(d, 0)
 	case isStateFull(worst):
@@ -302,7 +303,7 @@ func (m *committer) outcome(d *delivery) (known bool) {
 	case !mayPass(worst):
 		c.r.alarmOnce("ledger", "results cannot be recorded; their messages go back for a while", append(d.attrs(-1), "error", worst)...)
 		c.endEntries(d)
-		s.putBack(d, c.r.jitter.around(fullDelay, "full", d.id, s.tries))
+		s.putBack(d, c.r.jitter.Around(fullDelay, "full", d.id, s.tries))
 	case m.patience.Err() == nil && c.r.member.Load().keeps(d.header.Segment):
 		return false
 	default:

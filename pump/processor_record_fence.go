@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -104,7 +105,7 @@ func (f *fencer) fencedAt(segment uint32, epoch uint64) (at time.Time, ok bool) 
 func (f *fencer) follow(m *member) {
 	f.c.ledger.Drop(f.ended(m))
 	if len(f.toFence(m)) > 0 {
-		signal(f.wake)
+		backoff.Signal(f.wake)
 	}
 }
 
@@ -139,7 +140,7 @@ func (f *fencer) fence(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		f.c.r.cfg.seeding.turn.wait("fence")
+		f.c.r.cfg.seeding.Turn.Wait("fence")
 		wait, news := f.round(ctx)
 		if news { // what was not polled is, and what waits in the lobby goes on
 			f.c.r.follow()
@@ -233,11 +234,11 @@ func (f *fencer) start(ctx context.Context, groups [][]cluster.Hold, load bool) 
 
 // one fences segments of one partition, or loads them.
 func (f *fencer) one(ctx context.Context, partition int, holds []cluster.Hold, load bool) {
-	f.c.r.cfg.seeding.turn.wait("fencing", strconv.Itoa(partition))
+	f.c.r.cfg.seeding.Turn.Wait("fencing", strconv.Itoa(partition))
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)
 	var err error
 	if load {
-		err = f.c.ledger.Load(try, holds, func(uint32) { signal(f.wake) })
+		err = f.c.ledger.Load(try, holds, func(uint32) { backoff.Signal(f.wake) })
 	} else {
 		_, err = f.c.ledger.Fence(try, holds)
 	}
@@ -248,7 +249,7 @@ func (f *fencer) one(ctx context.Context, partition int, holds []cluster.Hold, l
 	f.mu.Lock()
 	delete(f.busy, partition)
 	f.mu.Unlock()
-	signal(f.wake)
+	backoff.Signal(f.wake)
 }
 
 // conclude notes which of the segments, which are in order, have failed and when they are tried again.
@@ -277,7 +278,7 @@ func (f *fencer) conclude(partition int, holds []cluster.Hold, err error) {
 			f.failed[u.Segment] = was
 		}
 		was.epoch, was.err = holds[i].Epoch, u.Err
-		was.after = now.Add(f.c.r.jitter.around(doubled(fenceBase, fenceMost, was.trials), "fence", strconv.Itoa(partition), was.trials))
+		was.after = now.Add(f.c.r.jitter.Around(backoff.Doubled(fenceBase, fenceMost, was.trials), "fence", strconv.Itoa(partition), was.trials))
 		was.trials++
 	}
 }

@@ -144,7 +144,7 @@ func (c *recorder) gate(d *delivery) *wholly {
 			detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v", d.header.Segment, statePatience),
 		}
 	case delay > 0:
-		return &wholly{delay: c.r.jitter.around(delay, "state", d.id, uint64(d.dequeued)), ours: true}
+		return &wholly{delay: c.r.jitter.Around(delay, "state", d.id, uint64(d.dequeued)), ours: true}
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (c *recorder) refusedState(d *delivery, err error) (delay time.Duration) {
 	}
 	c.r.alarmOnce("state", "a reducer's state is full; tasks of its segment wait, and go into quarantine when it stays full: keep less of each key, or use more segments",
 		append(d.attrs(-1), "full_since", since, "quarantine_after", statePatience, "error", err)...)
-	return c.r.jitter.around(delay, "state", d.id, uint64(d.dequeued))
+	return c.r.jitter.Around(delay, "state", d.id, uint64(d.dequeued))
 }
 
 // recordedState notes that a message's results are recorded, and warns when that has filled half of

@@ -46,7 +46,7 @@ func (c *recorder) crowdedForeign(d *delivery, err error) *wholly {
 	c.r.alarmOnce("foreign", "foreign messages wait, because their segment keeps as many names of done ones as it may, whose deletes were not acknowledged: see whether all accounts answer",
 		append(d.attrs(-1), "names_most", ledger.MaxForeign, "error", err)...)
 	delay := c.names.refused(d.header.Segment)
-	return &wholly{delay: c.r.jitter.around(delay, "names", d.id, uint64(max(d.dequeued, 1))), ours: true}
+	return &wholly{delay: c.r.jitter.Around(delay, "names", d.id, uint64(max(d.dequeued, 1))), ours: true}
 }
 
 // fullNames are the segments in which foreign messages have lately waited for room.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // How often it is looked at whether the ledger has something of runs that are done with: seldom, and soon
@@ -24,7 +26,7 @@ func (c *recorder) prune(ctx context.Context) {
 	}
 	wait := pruneEvery
 	var rests time.Time
-	for n := uint64(0); waitFor(ctx, c.r.jitter.around(wait, "prune", c.r.cfg.Workload, n)); n++ {
+	for n := uint64(0); backoff.Wait(ctx, c.r.jitter.Around(wait, "prune", c.r.cfg.Workload, n)); n++ {
 		wait = pruneEvery * time.Duration(max(1, c.crowd()/pruneCrowd))
 		switch pruned, err := c.pruneListed(ctx); {
 		case err != nil && ctx.Err() == nil:

@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -92,7 +94,7 @@ func (s *settler) holds(d *delivery, bytes int) {
 	d.held = bytes
 	now, most := s.account.bytes.Add(more), s.account.mostBytes
 	if now < most && now-more >= most {
-		signal(s.r.poller.wake)
+		backoff.Signal(s.r.poller.wake)
 	}
 }
 
@@ -107,7 +109,7 @@ func (s *settler) resume(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, d)
-	if s.running < s.shard.settles.ahead(s.shard.budget.rate(), settlersPerQueue, settlersMost) {
+	if s.running < s.shard.settles.ahead(s.shard.budget.Rate(), settlersPerQueue, settlersMost) {
 		s.running++
 		go s.run()
 	}
@@ -127,7 +129,7 @@ func (s *settler) run() {
 		s.queue = s.queue[1:]
 		s.mu.Unlock()
 		// The handler that gave the last verdict goes on at the same time.
-		s.r.cfg.seeding.turn.wait("settle", s.shard.account.name, d.id)
+		s.r.cfg.seeding.Turn.Wait("settle", s.shard.account.name, d.id)
 		s.r.settle(d)
 		s.r.dock.over(d)
 	}
@@ -139,9 +141,9 @@ func (s *settler) full() bool {
 		s.account.bytes.Load() >= s.account.mostBytes
 }
 
-func (s *settler) tooMany(waiting *atomic.Int64, b *budget) bool {
+func (s *settler) tooMany(waiting *atomic.Int64, b *quota.Budget) bool {
 	n := waiting.Load()
-	return n >= unsettledLeast && n >= min(int64(b.rate()*s.r.terms.lease().Seconds()/4), unsettledMost)
+	return n >= unsettledLeast && n >= min(int64(b.Rate()*s.r.terms.lease().Seconds()/4), unsettledMost)
 }
 
 // step is the request that ends a delivery.
@@ -352,7 +354,7 @@ func (r *processing) settleLater(d *delivery, err error) {
 		r.alarmOnce("forward", "messages cannot be brought to the queues that are their homes; they stay for a while", append(d.attrs(-1), "home", s.copies[0].shard.String(), "error", err)...)
 		s.copies, s.final, s.delay = nil, stepRelease, poisonDelay
 	}
-	wait := r.jitter.full(settleBase, settleLimit, "settle again", d.id, s.tries)
+	wait := r.jitter.Full(settleBase, settleLimit, "settle again", d.id, s.tries)
 	if e, ok := asStorageError(err); ok {
 		wait += e.RetryAfter        // and the jitter, or all who were told the same come back together
 		if e.Code == storage.Auth { // a new credential takes a while (window 38)
@@ -409,7 +411,7 @@ func (r *processing) settled(d *delivery) {
 	wasFull := d.settler.full()
 	d.settler.done(d)
 	if calm := r.hand.done(1, !d.passes()); calm || wasFull {
-		signal(r.poller.wake)
+		backoff.Signal(r.poller.wake)
 	}
 }
 
@@ -441,7 +443,7 @@ func (h *hand) done(n int, work bool) (calm bool) {
 	if h.n > 0 {
 		return false
 	}
-	signal(h.empty)
+	backoff.Signal(h.empty)
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -240,7 +241,7 @@ const (
 
 // pass is how long to hide a message of a segment that others own, or nobody,
 // after so many deliveries. The service counts whole seconds.
-func (s *share) pass(j jitter, at *shard, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
+func (s *share) pass(j backoff.Jitter, at *shard, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
 	deliveries = max(deliveries, 1)
 	_, live := s.view.OwnerOf(segment)
 	// Nobody's: for moments in good times, and after a crash for a lease.
@@ -256,6 +257,6 @@ func (s *share) pass(j jitter, at *shard, segment uint32, id string, deliveries 
 		// It doubles whenever each owner might have had it once more.
 		limit, n = passMost, (deliveries-1)/owners-passOwners
 	}
-	d := doubled(passLeast, max(limit, passLeast), uint64(n))
-	return d/2 + time.Duration(j.share("pass", id, uint64(deliveries))*float64(d/2))
+	d := backoff.Doubled(passLeast, max(limit, passLeast), uint64(n))
+	return d/2 + time.Duration(j.Float("pass", id, uint64(deliveries))*float64(d/2))
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -18,7 +19,7 @@ const (
 	spillQuiet = time.Minute
 	// spillLeast is the least age of a mark: whoever put by it may have read it, and a
 	// map, as long ago as maps are believed, and a put takes a request's time.
-	spillLeast = workload.MapMaxAge + requestTimeout
+	spillLeast = workload.MapMaxAge + backoff.RequestTimeout
 	// spillEvery is how often that is looked at.
 	spillEvery = 10 * time.Second
 )
@@ -128,7 +129,7 @@ func (w *spillWatch) clear(ctx context.Context, now time.Time) {
 		if len(segments) == 0 || w.r.stopping.Load() {
 			continue
 		}
-		try, cancel := context.WithTimeout(ctx, requestTimeout)
+		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
 		err := w.r.member.Load().clearSpill(try, segments, choice)
 		cancel()
 		if err != nil {

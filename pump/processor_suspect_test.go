@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // mortals are processors that a guilty task kills, and that are started again, each time
@@ -41,7 +42,7 @@ func (m *mortals) start(name string) {
 	m.all.Go(func() {
 		for life := 1; m.ctx.Err() == nil; life++ {
 			m.live(fmt.Sprintf("%s-%d", name, life))
-			waitFor(m.ctx, 2*time.Second)
+			backoff.Wait(m.ctx, 2*time.Second)
 		}
 	})
 }

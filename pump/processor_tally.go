@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -131,8 +132,8 @@ func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
 }
 
 // keep flushes with every beat until ctx ends.
-func (t *tallies) keep(ctx context.Context, beat time.Duration, j jitter) {
-	for n := uint64(0); waitFor(ctx, j.around(beat, "tally", "", n)); n++ {
+func (t *tallies) keep(ctx context.Context, beat time.Duration, j backoff.Jitter) {
+	for n := uint64(0); backoff.Wait(ctx, j.Around(beat, "tally", "", n)); n++ {
 		t.flush(ctx)
 	}
 }

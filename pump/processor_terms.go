@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
 // The terms on which messages are taken and put back, where the user fixes none
@@ -102,14 +104,14 @@ func (t *terms) task() time.Duration {
 // one. It is drawn from in between.
 func (t *terms) backoff(n uint64) (least, most time.Duration) {
 	if base := t.retry.Base; base > 0 {
-		return 0, doubled(base, t.retry.Max, n)
+		return 0, backoff.Doubled(base, t.retry.Max, n)
 	}
 	took := t.task()
 	least = min(took, t.retry.Max/2)
 	if n == 0 && took < firstRetry/2 {
 		return least, min(firstRetry, t.retry.Max)
 	}
-	return least, doubled(max(secondRetry, 2*took), t.retry.Max, n)
+	return least, backoff.Doubled(max(secondRetry, 2*took), t.retry.Max, n)
 }
 
 // spans is how durations are distributed, of late: a histogram whose counts fade

@@ -18,6 +18,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -100,7 +101,7 @@ func inWorldOf(t *testing.T, spec workload.Spec, accounts, queues int, change fu
 		g, ctx := errgroup.WithContext(t.Context())
 		g.SetLimit(16)
 		for _, q := range queues {
-			g.Go(func() error { return createQueue(ctx, q, jitter(cfg.Instance), cfg.Log) })
+			g.Go(func() error { return createQueue(ctx, q, backoff.Jitter(cfg.Instance), cfg.Log) })
 		}
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)

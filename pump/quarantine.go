@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -142,7 +143,7 @@ func OpenQuarantine(ctx context.Context, cfg Config) (*Quarantine, error) {
 func (q *Quarantine) reload(ctx context.Context) error {
 	sent := time.Now()
 	var w *workload.Workload
-	err := within(ctx, func(ctx context.Context) (err error) {
+	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
 		w, err = workload.Load(ctx, q.fleet.control, q.cfg.Workload)
 		return err
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
@@ -27,7 +28,7 @@ func (q *Quarantine) hints(ctx context.Context) *redriveHints {
 // put says that something was put into a queue. It never fails: owners look by themselves, later.
 func (h *redriveHints) put(ctx context.Context, queue *shard, segment uint32) {
 	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
-		err := within(ctx, func(ctx context.Context) (err error) {
+		err := backoff.Within(ctx, func(ctx context.Context) (err error) {
 			h.view, err = cluster.LoadView(ctx, h.q.fleet.control, h.q.cfg.Workload)
 			return err
 		})

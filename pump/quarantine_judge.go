@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -192,7 +193,7 @@ func (q *Quarantine) runState(ctx context.Context, id RunID) runSeen {
 		return s
 	}
 	var run workload.Run
-	err := within(ctx, func(ctx context.Context) (err error) {
+	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
 		run, err = q.runs.Get(ctx, id)
 		return err
 	})
@@ -219,7 +220,7 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 	if c == nil {
 		return
 	}
-	err := within(ctx, func(ctx context.Context) error {
+	err := backoff.Within(ctx, func(ctx context.Context) error {
 		_, err := q.fleet.control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: causePartition(q.cfg.Workload), Row: c.row}})
 		return err
 	})

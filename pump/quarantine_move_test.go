@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -243,16 +244,16 @@ func (m *moving) moveAccounts(ctx context.Context) {
 		cfg := m.w.config("accounts", 1)
 		_, err := DrainAccount(ctx, cfg, name)
 		for tries := 0; err == nil && tries < 30 && ctx.Err() == nil; tries++ {
-			waitFor(ctx, m.seconds(5))
+			backoff.Wait(ctx, m.seconds(5))
 			if _, err := RemoveAccount(ctx, cfg, name, RemoveOptions{}); err == nil {
 				break
 			}
 		}
-		waitFor(ctx, m.seconds(120))
+		backoff.Wait(ctx, m.seconds(120))
 		if m.draw(2) == 0 {
 			_, _ = AddAccount(ctx, cfg, name)
 		}
-		waitFor(ctx, m.seconds(20))
+		backoff.Wait(ctx, m.seconds(20))
 	}
 }
 

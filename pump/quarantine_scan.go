@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -156,11 +157,11 @@ func (q *Quarantine) trying(ctx context.Context, s *shard, operation, object str
 
 // pauseAfter waits before a request that failed is made again; false: ctx has ended.
 func (q *Quarantine) pauseAfter(ctx context.Context, err error, operation, object string, try uint64) bool {
-	wait := jitter(q.cfg.Instance).full(time.Second, 5*time.Second, operation, object, try)
+	wait := backoff.Jitter(q.cfg.Instance).Full(time.Second, 5*time.Second, operation, object, try)
 	if e, ok := asStorageError(err); ok {
 		wait += e.RetryAfter
 	}
-	return waitFor(ctx, wait)
+	return backoff.Wait(ctx, wait)
 }
 
 // scanAccount visits the messages of one account.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -143,7 +144,7 @@ func (q *Quarantine) putHome(ctx context.Context, object string, text []byte, se
 	for try := uint64(0); ; try++ {
 		if home, err = q.homeOf(ctx, segment); err == nil {
 			about := home.digest(text)
-			if err = home.pay(ctx, classPut, 1, opPut, about); err != nil {
+			if err = home.pay(ctx, quota.ClassPut, 1, opPut, about); err != nil {
 				return nil, err
 			}
 			if !young(q.read) { // the budget has kept it waiting for so long

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -36,7 +37,7 @@ func (w *world) crowd(segment uint32, most int) (ids []RunID, alive *sync.Map) {
 	}
 	runs := w.allRuns()
 	go func() {
-		for waitFor(w.t.Context(), beat) {
+		for backoff.Wait(w.t.Context(), beat) {
 			alive.Range(func(id, _ any) bool {
 				if runs.Beat(w.t.Context(), id.(RunID), workload.Pulse{Every: beat}) != nil {
 					alive.Delete(id)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -157,7 +158,7 @@ func (s *Sender) current() *intake {
 		if s.failed++; s.now.summary.Envelopes > 0 {
 			s.failed = 1
 		}
-		pause = jitter(s.d.cfg.Instance).around(doubled(sendAgain, retryPause, s.failed-1), "send again", s.d.cfg.Workload, s.failed)
+		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause, s.failed-1), "send again", s.d.cfg.Workload, s.failed)
 	}
 	in := &intake{batches: make(chan []Record), closing: s.closing, over: make(chan struct{}), before: before}
 	in.ctx, in.stop = context.WithCancelCause(context.Background())
@@ -173,7 +174,7 @@ const sendAgain = 500 * time.Millisecond
 // run is one of the sender's runs; the one before it is over.
 func (s *Sender) run(in *intake, pause time.Duration) {
 	defer close(in.over)
-	if !waitFor(in.ctx, pause) {
+	if !backoff.Wait(in.ctx, pause) {
 		in.err = context.Cause(in.ctx)
 		return
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/quota"
 )
 
 // A sender is a guest of the cluster as long as it sends seldom: it has no member row, and the
@@ -42,13 +44,13 @@ func (s *sending) visit() {
 
 // beGuest returns when this process needs to be a member; false: it ends.
 func (s *sending) beGuest() bool {
-	d, j := s.d, jitter(s.d.cfg.Instance)
-	d.fleet.retarget(unjoined(limits{account: d.cfg.Budget.Account, queue: d.cfg.Budget.Queue}, 0, d.fleet.names))
+	d, j := s.d, backoff.Jitter(s.d.cfg.Instance)
+	d.fleet.retarget(quota.Unjoined(quota.Limits{Account: d.cfg.Budget.Account, Queue: d.cfg.Budget.Queue}, 0, d.fleet.names))
 	var due, busy time.Time
 	for n := uint64(0); s.ctx.Err() == nil; n++ {
 		now := time.Now()
 		if !now.Before(due) && (s.seen.Load() == nil || s.put.Load()) {
-			due = now.Add(j.around(s.glance(), "glance", d.cfg.Workload, n))
+			due = now.Add(j.Around(s.glance(), "glance", d.cfg.Workload, n))
 			s.arrived()
 		}
 		switch held, needs := s.needs(); {
@@ -61,16 +63,16 @@ func (s *sending) beGuest() bool {
 		case now.Sub(busy) >= guestBursts:
 			return true
 		}
-		waitFor(s.ctx, j.around(guestTick, "guest", d.cfg.Workload, n))
+		backoff.Wait(s.ctx, j.Around(guestTick, "guest", d.cfg.Workload, n))
 	}
 	return false
 }
 
 // whileNeeded returns when the membership has not been needed for a while; false: it ends.
 func (s *sending) whileNeeded() bool {
-	j := jitter(s.d.cfg.Instance)
+	j := backoff.Jitter(s.d.cfg.Instance)
 	last := time.Now()
-	for n := uint64(0); waitFor(s.ctx, j.around(guestTick, "stays", s.d.cfg.Workload, n)); n++ {
+	for n := uint64(0); backoff.Wait(s.ctx, j.Around(guestTick, "stays", s.d.cfg.Workload, n)); n++ {
 		held, needs := s.needs()
 		switch now := time.Now(); {
 		case held || needs:
@@ -103,7 +105,7 @@ func (s *sending) needs() (held, more bool) {
 // glance looks at the cluster without being seen there, and says after how long to look again.
 func (s *sending) glance() time.Duration {
 	d := s.d
-	ctx, cancel := context.WithTimeout(s.ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, backoff.RequestTimeout)
 	defer cancel()
 	s.put.Store(false)
 	v, err := cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)

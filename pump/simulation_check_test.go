@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -504,9 +505,9 @@ func (w *simWorld) troubleLocked() (n int) {
 func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad map[string]int, err error) {
 	tasks, bad = map[simKey][]string{}, map[string]int{}
 	if len(w.touched) > 0 {
-		waitFor(ctx, quarantineLease) // an operator who died has hidden some
+		backoff.Wait(ctx, quarantineLease) // an operator who died has hidden some
 	}
-	waitFor(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
+	backoff.Wait(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
 	for _, name := range w.sim.Accounts() {
 		q := w.account(name).Queue(poisonQueue("work"))
 		for {

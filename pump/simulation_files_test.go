@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -294,7 +295,7 @@ func (r *simFileReader) Next(ctx context.Context) (Record, error) {
 	s := r.source
 	if r.read%burst == 0 {
 		d := s.plan.pace * burst / time.Duration(s.plan.tasks)
-		if !waitFor(ctx, d/2+time.Duration(s.roll(uint64(d)+1, "pace", r.read))) {
+		if !backoff.Wait(ctx, d/2+time.Duration(s.roll(uint64(d)+1, "pace", r.read))) {
 			return Record{}, context.Cause(ctx)
 		}
 		if err := r.trouble("read"); err != nil {

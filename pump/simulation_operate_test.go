@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -192,7 +193,7 @@ func (w *simWorld) runsEnd(ctx context.Context) bool {
 		return true
 	}
 	for end := time.Now().Add(simClosing); ; {
-		waitFor(ctx, w.looks("runs end", int(w.now()/time.Second)))
+		backoff.Wait(ctx, w.looks("runs end", int(w.now()/time.Second)))
 		runs, err := w.runs(ctx)
 		if err != nil {
 			w.wrongf("the runs cannot be read: %v", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -105,7 +106,7 @@ func (p *simProcess) stopped(what string) (was bool) {
 		}
 		was = true
 		// Not all of it goes on in the same nanosecond: what does so has no order.
-		waitFor(p.alive, d+time.Duration(p.roll(uint64(100*time.Microsecond), "goes on", what, int(d))))
+		backoff.Wait(p.alive, d+time.Duration(p.roll(uint64(100*time.Microsecond), "goes on", what, int(d))))
 	}
 }
 
@@ -256,7 +257,7 @@ func (p *simProcess) config() Config {
 		Admin: p.name + ":80", Nudge: p.nudge, seeding: w.turns.of(p.String()),
 	}
 	if w.plan.suspends() {
-		c.seeding.ahead = p.ahead
+		c.seeding.Ahead = p.ahead
 	}
 	for _, name := range w.sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(p.name)})
@@ -324,7 +325,7 @@ func (p *simProcess) handle(ctx context.Context, t *Task) (*simTask, error) {
 	}
 	defer w.returns(p, task)
 	waitAny(ctx, p.alive, w.works(task, t))
-	w.turns.of(p.String()).turn("handled", task.String()) // two that end in one nanosecond have no order
+	w.turns.of(p.String()).Turn("handled", task.String()) // two that end in one nanosecond have no order
 	p.stopped("handle " + task.String())
 	switch {
 	case p.over():

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -69,7 +70,7 @@ func (w *simWorld) remembers(ctx context.Context) bool {
 	case len(w.rolls) == 0:
 		return true
 	}
-	waitFor(ctx, simClosing) // what is in hand is recorded, or is not
+	backoff.Wait(ctx, simClosing) // what is in hand is recorded, or is not
 	w.start("x97", order)
 	recovery := w.recovery
 	defer func() { w.recovery = recovery }()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -22,7 +23,7 @@ func (p *simProcess) sends(ctx context.Context) error {
 	for next := 0; next < source.n && ctx.Err() == nil; {
 		size := min(1+int(p.roll(6, "batch", "", next)), source.n-next)
 		d := w.plan.pace * time.Duration(size) / time.Duration(source.n)
-		if !waitFor(ctx, d/2+time.Duration(p.roll(uint64(d)+1, "pace", "", next))) {
+		if !backoff.Wait(ctx, d/2+time.Duration(p.roll(uint64(d)+1, "pace", "", next))) {
 			break
 		}
 		p.stopped("sends")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -143,7 +144,7 @@ func (r *simReader) Next(ctx context.Context) (Record, error) {
 		if r.brief {
 			d = min(d, r.plan.every/4)
 		}
-		if !waitFor(ctx, d/2+time.Duration(r.roll(uint64(d)+1, "pace", r.next))) {
+		if !backoff.Wait(ctx, d/2+time.Duration(r.roll(uint64(d)+1, "pace", r.next))) {
 			return Record{}, context.Cause(ctx)
 		}
 		r.by.stopped("reads")

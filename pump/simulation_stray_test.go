@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -73,7 +74,7 @@ func (w *simWorld) copiesAreKnown(ctx context.Context) bool {
 	if len(copies) == 0 || w.plan.delivery != Once {
 		return true
 	}
-	waitFor(ctx, simClosing)
+	backoff.Wait(ctx, simClosing)
 	runs, err := w.runs(ctx)
 	if err != nil {
 		w.wrongf("the runs cannot be read: %v", err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -169,14 +170,14 @@ func (w *simWorld) play(ctx context.Context) {
 	begun := make(chan struct{})
 	w.goes.Go(func() { w.manyRuns(); close(begun) })
 	for _, s := range w.plan.steps {
-		waitFor(ctx, time.Until(w.began.Add(s.at)))
+		backoff.Wait(ctx, time.Until(w.began.Add(s.at)))
 		w.note("plan", s.String())
 		w.do(s)
 	}
 	w.mu.Lock()
 	busy := w.busyTo
 	w.mu.Unlock()
-	waitFor(ctx, time.Until(busy)+time.Millisecond)
+	backoff.Wait(ctx, time.Until(busy)+time.Millisecond)
 	<-begun
 	w.calm()
 	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) {
@@ -418,7 +419,7 @@ func (w *simWorld) recovers(ctx context.Context) bool {
 	began := w.now()
 	bound := w.bound()
 	for n := 1; ; n++ {
-		waitFor(ctx, w.looks("recovers", n))
+		backoff.Wait(ctx, w.looks("recovers", n))
 		what := w.unfinished(ctx)
 		if what == "" {
 			break

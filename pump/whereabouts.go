@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -141,7 +142,7 @@ func hasWorkload(ctx context.Context, a Account, c *Config) (there bool, err err
 
 // lookInto reads the row that the workload would have in an account.
 func lookInto(ctx context.Context, a Account, c *Config) (w *workload.Workload, err error) {
-	err = within(ctx, func(ctx context.Context) (err error) {
+	err = backoff.Within(ctx, func(ctx context.Context) (err error) {
 		w, err = workload.Load(ctx, tableIn(c, a), c.Workload)
 		return err
 	})
@@ -151,7 +152,7 @@ func lookInto(ctx context.Context, a Account, c *Config) (w *workload.Workload, 
 // tableIn gives the table in which an account would have the workload's rows.
 func tableIn(c *Config, a Account) storage.Table {
 	table := a.Storage.Table(row.TableName)
-	if draw := c.seeding.draw; draw != nil {
+	if draw := c.seeding.Draw; draw != nil {
 		table = row.Seeded(table, draw)
 	}
 	return table
@@ -159,7 +160,7 @@ func tableIn(c *Config, a Account) storage.Table {
 
 // announce changes the anchor in another account, which a maker has done before it looks there.
 func announce(ctx context.Context, c *Config, m *workload.Maker, a Account) error {
-	return within(ctx, func(ctx context.Context) error { return m.Announce(ctx, tableIn(c, a), c.Workload) })
+	return backoff.Within(ctx, func(ctx context.Context) error { return m.Announce(ctx, tableIn(c, a), c.Workload) })
 }
 
 // maker is by what the workload is made where the configuration expects it, and nowhere else.
@@ -194,14 +195,14 @@ func isKnown(c *Config, account string) error {
 // waits for an account that does not answer until ctx ends, which is a minute for the row of
 // a workload.
 func beforeMaking(ctx context.Context, c *Config, m *workload.Maker) error {
-	j := jitter(c.Instance)
+	j := backoff.Jitter(c.Instance)
 	for n := uint64(0); ; n++ {
 		err := elsewhere(ctx, c, m)
 		if err == nil {
 			return nil
 		}
-		wait := j.around(doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere", c.Workload, n)
-		if _, found := errors.AsType[*ConfigError](err); found || !storage.Ambiguous(err) || !waitFor(ctx, wait) {
+		wait := j.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere", c.Workload, n)
+		if _, found := errors.AsType[*ConfigError](err); found || !storage.Ambiguous(err) || !backoff.Wait(ctx, wait) {
 			return fmt.Errorf("the workload was not made: %w", err)
 		}
 		if n == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/deletion"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -304,9 +305,9 @@ const deleteTries = 8
 // insist makes a request that may be made twice until it is answered.
 func (d *workloadDeletion) insist(ctx context.Context, about string, request func(context.Context) error) error {
 	for try := uint64(0); ; try++ {
-		err := within(ctx, request)
-		wait := jitter(d.cfg.Instance).around(doubled(250*time.Millisecond, 5*time.Second, try), "delete", about, try)
-		if err == nil || !storage.Ambiguous(err) || try == deleteTries || !waitFor(ctx, wait) {
+		err := backoff.Within(ctx, request)
+		wait := backoff.Jitter(d.cfg.Instance).Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, try), "delete", about, try)
+		if err == nil || !storage.Ambiguous(err) || try == deleteTries || !backoff.Wait(ctx, wait) {
 			return err
 		}
 	}
@@ -352,7 +353,7 @@ func (d *workloadDeletion) noticed(ctx context.Context) error {
 			return err
 		}
 		d.say(DeleteProgress{Step: "noticing", Left: left})
-		if !waitFor(ctx, min(left, removeLook)) {
+		if !backoff.Wait(ctx, min(left, removeLook)) {
 			return context.Cause(ctx)
 		}
 	}

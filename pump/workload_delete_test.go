@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -282,7 +283,7 @@ func (w *world) forgetful(instance string) (stop func()) {
 	}
 	go func() {
 		defer close(done)
-		for waitFor(ctx, 5*time.Second) {
+		for backoff.Wait(ctx, 5*time.Second) {
 			row.ETag = ""
 			_, _ = w.table().Write(ctx, storage.Write{Mode: storage.Upsert, Entity: row})
 		}
@@ -303,7 +304,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 				defer die()
 				go func() {
 					for dead.Hits() == 0 && ctx.Err() == nil {
-						waitFor(ctx, 100*time.Millisecond)
+						backoff.Wait(ctx, 100*time.Millisecond)
 					}
 					die()
 				}()

@@ -1,4 +1,4 @@
-package pump
+package quota
 
 import (
 	"fmt"
@@ -13,6 +13,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
+
+// viewBeat is how often members beat in these tests.
+const viewBeat = 5 * time.Second
 
 // crowd is a cluster of processors that own the segments as planned, and of
 // distributors, on so many accounts of so many queues. Everybody asks for demand.
@@ -57,19 +60,19 @@ func crowd(t testing.TB, processors, distributors, accounts, queues int, demand 
 }
 
 // sharesIn are the targets of all members that have all seen the view for long enough.
-func sharesIn(v *cluster.View, l limits) map[string]*targets {
-	out := map[string]*targets{}
+func sharesIn(v *cluster.View, l Limits) map[string]*Targets {
+	out := map[string]*Targets{}
 	for _, m := range v.Members {
-		s := sharing{instance: m.Instance, accounts: m.Accounts, limits: l, beat: testBeat}
-		s.see(v)
-		s.settle(v.Read.Add(time.Hour))
-		out[m.Instance] = s.targets()
+		s := Sharing{Instance: m.Instance, Accounts: m.Accounts, Limits: l, Beat: viewBeat}
+		s.See(v)
+		s.Settle(v.Read.Add(time.Hour))
+		out[m.Instance] = s.Targets()
 	}
 	return out
 }
 
 func TestP81AllWhoSeeTheSameViewStayWithinEveryLimit(t *testing.T) {
-	l := limits{account: 20_000, queue: 2_000}
+	l := Limits{Account: 20_000, Queue: 2_000}
 	for _, c := range []struct{ processors, distributors, accounts, queues int }{
 		{1, 0, 1, 1}, {0, 1, 2, 8}, {1, 1, 2, 8}, {16, 1, 1, 1}, {16, 2, 8, 4}, {40, 3, 2, 3},
 	} {
@@ -78,7 +81,7 @@ func TestP81AllWhoSeeTheSameViewStayWithinEveryLimit(t *testing.T) {
 			all := sharesIn(v, l)
 			accounts, queues := map[string]float64{}, map[string]float64{}
 			for _, name := range slices.Sorted(maps.Keys(all)) {
-				for a, x := range all[name].accounts {
+				for a, x := range all[name].Accounts {
 					accounts[a] += x
 				}
 				for q, x := range all[name].queues {
@@ -86,12 +89,12 @@ func TestP81AllWhoSeeTheSameViewStayWithinEveryLimit(t *testing.T) {
 				}
 			}
 			for a, x := range accounts {
-				if math.Abs(x-l.account) > l.account*tiny {
+				if math.Abs(x-l.Account) > l.Account*tiny {
 					t.Errorf("%+v, demand %v: %v of account %s is shared out", c, demand, x, a)
 				}
 			}
 			for q, x := range queues {
-				if math.Abs(x-l.queue) > l.queue*tiny {
+				if math.Abs(x-l.Queue) > l.Queue*tiny {
 					t.Errorf("%+v, demand %v: %v of queue %s is shared out", c, demand, x, q)
 				}
 			}
@@ -109,7 +112,7 @@ func TestP81AnOwnerHasNearlyAllOfAQueueThatNobodyPutsInto(t *testing.T) {
 			v.Members[i].Demand = nil // not the leader, or between two runs
 		}
 	}
-	all := sharesIn(v, limits{account: 20_000, queue: 2_000})
+	all := sharesIn(v, Limits{Account: 20_000, Queue: 2_000})
 	for i, s := range v.Workload.Map.Shards {
 		name := s.Account + "/" + s.Queue
 		best := 0.
@@ -128,7 +131,7 @@ func TestP81AnOwnerHasAShareOfWhereItsSegmentsSpill(t *testing.T) {
 	v := crowd(t, 2, 0, 2, 1, 1_000)
 	at := func(instance string, shard int) float64 {
 		s := v.Workload.Map.Shards[shard]
-		return sharesIn(v, limits{account: 20_000, queue: 2_000})[instance].queues[s.Account+"/"+s.Queue]
+		return sharesIn(v, Limits{Account: 20_000, Queue: 2_000})[instance].queues[s.Account+"/"+s.Queue]
 	}
 	owner, _ := v.OwnerOf(0)
 	home := v.Workload.Map.Home(0)
@@ -146,8 +149,8 @@ func TestP81AnOwnerHasAShareOfWhereItsSegmentsSpill(t *testing.T) {
 func TestP81ASharedWorkloadsProcessorsShareEveryQueue(t *testing.T) {
 	v := crowd(t, 4, 0, 1, 2, 0)
 	v.Owners = nil
-	for name, x := range sharesIn(v, limits{account: 20_000, queue: 2_000}) {
-		if x.accounts["account000"] != 5_000 || math.Abs(x.queues["account000/work-00"]-500) > 1e-6 {
+	for name, x := range sharesIn(v, Limits{Account: 20_000, Queue: 2_000}) {
+		if x.Accounts["account000"] != 5_000 || math.Abs(x.queues["account000/work-00"]-500) > 1e-6 {
 			t.Errorf("%s has %+v", name, x)
 		}
 	}
@@ -158,9 +161,9 @@ func BenchmarkSharesOf200ProcessorsOn1000Queues(b *testing.B) {
 	v := crowd(b, 200, 2, 125, 8, 5_000)
 	accounts := v.Members[0].Accounts
 	for b.Loop() {
-		s := sharing{instance: "p100", accounts: accounts, limits: limits{account: 20_000, queue: 2_000}, beat: testBeat}
-		s.see(v)
-		if t := s.targets(); len(t.queues) != 1000 {
+		s := Sharing{Instance: "p100", Accounts: accounts, Limits: Limits{Account: 20_000, Queue: 2_000}, Beat: viewBeat}
+		s.See(v)
+		if t := s.Targets(); len(t.queues) != 1000 {
 			b.Fatal(len(t.queues))
 		}
 	}
@@ -168,38 +171,38 @@ func BenchmarkSharesOf200ProcessorsOn1000Queues(b *testing.B) {
 
 func TestP81AShareGrowsWhenAllHaveLookedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sharing{instance: "p000", accounts: []string{"account000"}, limits: limits{account: 1_000, queue: 10_000}, beat: testBeat}
+		s := Sharing{Instance: "p000", Accounts: []string{"account000"}, Limits: Limits{Account: 1_000, Queue: 10_000}, Beat: viewBeat}
 		read := func(demands ...float64) {
 			v := crowd(t, len(demands), 0, 1, 1, 0)
 			for i, d := range demands {
 				v.Members[i].Demand = map[string]float64{"account000": d}
 			}
-			s.see(v)
+			s.See(v)
 		}
 		expect := func(when string, want float64) {
 			t.Helper()
-			if got := s.targets().accounts["account000"]; math.Abs(got-want) > 1 {
+			if got := s.Targets().Accounts["account000"]; math.Abs(got-want) > 1 {
 				t.Errorf("%s: %.1f, want %.1f", when, got, want)
 			}
 		}
 		read(1_000, 1_000)
-		s.settle(time.Now())
+		s.Settle(time.Now())
 		expect("just joined, the other knows nothing of it", 125)
-		time.Sleep(testBeat)
-		s.settle(time.Now())
+		time.Sleep(viewBeat)
+		s.Settle(time.Now())
 		expect("the other has looked", 500)
 		read(1_000, 1_000, 1_000)
-		s.settle(time.Now())
+		s.Settle(time.Now())
 		expect("a third has come: less at once", 1000./3)
-		time.Sleep(testBeat)
+		time.Sleep(viewBeat)
 		read(1_000, 0, 1_000)
-		s.settle(time.Now())
+		s.Settle(time.Now())
 		expect("one needs nothing any more, but the third may take all of its share", 1000./3+125)
-		time.Sleep(testBeat - time.Millisecond)
-		s.settle(time.Now())
+		time.Sleep(viewBeat - time.Millisecond)
+		s.Settle(time.Now())
 		expect("not everybody has looked", 1000./3+125)
 		time.Sleep(time.Millisecond)
-		if changed, _ := s.settle(time.Now()); !changed {
+		if changed, _ := s.Settle(time.Now()); !changed {
 			t.Error("everybody has looked, and nothing has changed")
 		}
 		expect("everybody has looked", (1000-1000./12)/2)

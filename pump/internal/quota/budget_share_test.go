@@ -1,4 +1,4 @@
-package pump
+package quota
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 )
 
 // drawnAccount draws an account with its queues, and the parties of a cluster.
-func drawnAccount(t *rapid.T) (*sharedAccount, []*party, limits) {
+func drawnAccount(t *rapid.T) (*sharedAccount, []*party, Limits) {
 	a := &sharedAccount{name: "a"}
 	n := rapid.IntRange(1, 24).Draw(t, "members")
 	var parties []*party
 	puts := make([]bool, n)
 	for m := range n {
 		demand := rapid.OneOf(rapid.Just(0.), rapid.Just(20_000.), rapid.Float64Range(0, 20_000)).Draw(t, "demand")
-		parties = append(parties, &party{name: fmt.Sprintf("p%02d", m), demand: map[string]float64{"a": demand}})
+		parties = append(parties, &party{name: fmt.Sprintf("p%02d", m), Demand: map[string]float64{"a": demand}})
 		puts[m] = rapid.Bool().Draw(t, "puts")
 		if rapid.IntRange(0, 9).Draw(t, "without credentials") > 0 || m == 0 {
 			a.members = append(a.members, m)
@@ -33,7 +33,7 @@ func drawnAccount(t *rapid.T) (*sharedAccount, []*party, limits) {
 		}
 		a.queues = append(a.queues, q)
 	}
-	return a, parties, limits{account: rapid.Float64Range(1, 1e6).Draw(t, "account"), queue: rapid.Float64Range(1, 1e5).Draw(t, "queue")}
+	return a, parties, Limits{Account: rapid.Float64Range(1, 1e6).Draw(t, "account"), Queue: rapid.Float64Range(1, 1e5).Draw(t, "queue")}
 }
 
 const tiny = 1e-9 // of a limit: what adding up may lose
@@ -43,9 +43,9 @@ func TestP81TheSharesOfAllComeToTheLimitAndNeverMore(t *testing.T) {
 		a, parties, l := drawnAccount(t)
 		got := a.portions(parties, l)
 		for i, c := range append([]portions{got.account}, got.queues...) {
-			limit, floor := l.queue, strangerPart*l.queue/float64(len(a.members))
+			limit, floor := l.Queue, strangerPart*l.Queue/float64(len(a.members))
 			if i == 0 {
-				limit, floor = l.account, floorPart*l.account/float64(len(a.members))
+				limit, floor = l.Account, FloorPart*l.Account/float64(len(a.members))
 			}
 			sum := 0.
 			for _, m := range a.members {
@@ -98,12 +98,12 @@ func TestP81WhoIsAloneHasTheLimitAndNotALittleLess(t *testing.T) {
 		}
 		now := a.portions(parties, l)
 		before := a.portions(make([]*party, len(parties)), l) // the others knew of nobody
-		if got := allowed(0, l.account, &now.account, &before.account); got != l.account {
-			t.Errorf("%v of %v", got, l.account)
+		if got := allowed(0, l.Account, &now.account, &before.account); got != l.Account {
+			t.Errorf("%v of %v", got, l.Account)
 		}
 		for i := range now.queues {
-			if got := allowed(0, l.queue, &now.queues[i], &before.queues[i]); got != l.queue {
-				t.Errorf("%v of %v", got, l.queue)
+			if got := allowed(0, l.Queue, &now.queues[i], &before.queues[i]); got != l.Queue {
+				t.Errorf("%v of %v", got, l.Queue)
 			}
 		}
 	})
@@ -131,11 +131,11 @@ func TestP9TheSharesDoNotDependOnTheOrderOfTheMembers(t *testing.T) {
 		slices.Reverse(other)
 		x, y := a.portions(parties, l), turned.portions(other, l)
 		for _, m := range a.members {
-			if s, u := x.account.of(m).share, y.account.of(mirror(m)).share; math.Abs(s-u) > l.account*tiny {
+			if s, u := x.account.of(m).share, y.account.of(mirror(m)).share; math.Abs(s-u) > l.Account*tiny {
 				t.Errorf("%v or %v of the account", s, u)
 			}
 			for i := range x.queues {
-				if s, u := x.queues[i].of(m).share, y.queues[i].of(mirror(m)).share; math.Abs(s-u) > l.queue*tiny {
+				if s, u := x.queues[i].of(m).share, y.queues[i].of(mirror(m)).share; math.Abs(s-u) > l.Queue*tiny {
 					t.Errorf("%v or %v of a queue", s, u)
 				}
 			}
@@ -155,7 +155,7 @@ func TestP81NobodyTakesWhatAnotherMayStillBeUsing(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "known before") == 0 {
 				continue
 			}
-			before[m] = &party{name: now[m].name, demand: map[string]float64{"a": rapid.Float64Range(0, 20_000).Draw(t, "demand before")}}
+			before[m] = &party{name: now[m].name, Demand: map[string]float64{"a": rapid.Float64Range(0, 20_000).Draw(t, "demand before")}}
 		}
 		for _, m := range a.members {
 			if before[m] != nil {
@@ -168,12 +168,12 @@ func TestP81NobodyTakesWhatAnotherMayStillBeUsing(t *testing.T) {
 			if before[m] != nil && rapid.Bool().Draw(t, "has not looked") {
 				sum += min(y.account.of(m).share, x.account.of(m).want)
 			} else {
-				sum += min(allowed(m, l.account, &x.account, &y.account), x.account.of(m).want)
+				sum += min(allowed(m, l.Account, &x.account, &y.account), x.account.of(m).want)
 			}
 			floors += x.account.of(m).floor
 		}
-		if sum > l.account+floors+l.account*tiny {
-			t.Errorf("in use at once: %v of %v, %d of %d members known before", sum, l.account, len(old), len(a.members))
+		if sum > l.Account+floors+l.Account*tiny {
+			t.Errorf("in use at once: %v of %v, %d of %d members known before", sum, l.Account, len(old), len(a.members))
 		}
 	})
 }
@@ -182,7 +182,7 @@ func TestP81WhoIsIdleLeavesItsShareToTheOthers(t *testing.T) {
 	a := &sharedAccount{name: "a", members: []int{0, 1, 2}}
 	demands := func(ds ...float64) (ps []*party) {
 		for i, d := range ds {
-			ps = append(ps, &party{name: fmt.Sprint(i), demand: map[string]float64{"a": d}})
+			ps = append(ps, &party{name: fmt.Sprint(i), Demand: map[string]float64{"a": d}})
 		}
 		return ps
 	}
@@ -193,7 +193,7 @@ func TestP81WhoIsIdleLeavesItsShareToTheOthers(t *testing.T) {
 		{[]float64{300, 40, 300}, []float64{125, 50, 125}}, // 40 and a little more
 		{[]float64{40, 0, 0}, []float64{150, 75, 75}},
 	} {
-		got := a.portions(demands(c.demands...), limits{account: 300, queue: 300})
+		got := a.portions(demands(c.demands...), Limits{Account: 300, Queue: 300})
 		for m, want := range c.want {
 			if s := got.account.of(m).share; math.Abs(s-want) > 1e-6 {
 				t.Errorf("of 300 with demands %v member %d has %v, want %v", c.demands, m, s, want)
@@ -209,9 +209,9 @@ func TestP81AQueueBelongsToItsOwnersBySegmentsAndToWhoPuts(t *testing.T) {
 	shares := func(ds ...float64) (out []float64) {
 		var ps []*party
 		for i, d := range ds {
-			ps = append(ps, &party{name: fmt.Sprint(i), demand: map[string]float64{"a": d}})
+			ps = append(ps, &party{name: fmt.Sprint(i), Demand: map[string]float64{"a": d}})
 		}
-		got := a.portions(ps, limits{account: 20_000, queue: 1600})
+		got := a.portions(ps, Limits{Account: 20_000, Queue: 1600})
 		for m := range 4 {
 			out = append(out, math.Round(got.queues[0].of(m).share))
 		}

@@ -1,4 +1,4 @@
-package pump
+package quota
 
 import (
 	"math"
@@ -90,36 +90,36 @@ func (u *use) look(now time.Time, limit float64) {
 
 func (u *use) demand() float64 { return max(u.measured, u.guess) }
 
-// demand is what this process would spend a second if it might, at most the
+// Demand is what this process would spend a second if it might, at most the
 // limit. Measured when asked, over the time since it was asked before.
-func (b *budget) demand() float64 {
+func (b *Budget) Demand() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.use.look(time.Now(), b.limit)
+	b.use.look(time.Now(), b.Limit)
 	return b.use.demand()
 }
 
-// guessed reports whether the demand is none that was measured. A guess that is below
+// Guessed reports whether the demand is none that was measured. A guess that is below
 // a hundredth of the limit, after 7 s, is none that anybody would notice.
-func (b *budget) guessed() bool {
+func (b *Budget) Guessed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.use.guess > max(b.use.measured, b.limit/100)
+	return b.use.guess > max(b.use.measured, b.Limit/100)
 }
 
-// expect sets the demand of a process that has just come, of which nobody knows yet what
+// Expect sets the demand of a process that has just come, of which nobody knows yet what
 // it needs: it counts as one that can use its whole share until that is measured.
-func (b *budget) expect() {
+func (b *Budget) Expect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.use.since, b.use.spent, b.use.waited, b.use.measured, b.use.guess = time.Now(), 0, 0, 0, b.limit
+	b.use.since, b.use.spent, b.use.waited, b.use.measured, b.use.guess = time.Now(), 0, 0, 0, b.Limit
 }
 
-// show is the budget as others see it.
-func (b *budget) show(account, queue string) BudgetState {
+// Show is the budget as others see it.
+func (b *Budget) Show(account, queue string) BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := BudgetState{Account: account, Queue: queue, Limit: b.limit, Target: b.target, Rate: b.rateAt(time.Now()), Demand: b.use.demand()}
+	s := BudgetState{Account: account, Queue: queue, Limit: b.Limit, Target: b.target, Rate: b.rateAt(time.Now()), Demand: b.use.demand()}
 	for _, w := range b.waiting {
 		s.Waiting += len(w)
 	}

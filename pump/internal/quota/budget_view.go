@@ -1,4 +1,4 @@
-package pump
+package quota
 
 import (
 	"cmp"
@@ -12,24 +12,24 @@ import (
 // sharedView is a view as budgets see it: who is there, and who has what to do where.
 type sharedView struct {
 	view     *cluster.View
-	parties  []*party // by the view's members; then this process, if the view lacks it
-	me       int
+	Parties  []*party // by the view's members; then this process, if the view lacks it
+	Me       int
 	accounts []sharedAccount // those that this process has
 	tasks    sharedAccount   // the limit of tasks, as far as it is like an account's
 }
 
 // clusterOf reads a view for the process of that instance, with its accounts.
 func clusterOf(v *cluster.View, instance string, accounts []string) *sharedView {
-	c := &sharedView{view: v, me: -1, tasks: sharedAccount{name: tasksShare}}
+	c := &sharedView{view: v, Me: -1, tasks: sharedAccount{name: TasksShare}}
 	for i, m := range v.Members {
-		c.parties = append(c.parties, &party{name: m.Instance, demand: m.Demand})
+		c.Parties = append(c.Parties, &party{name: m.Instance, Demand: m.Demand})
 		if m.Instance == instance {
-			c.me = i
+			c.Me = i
 		}
 	}
-	if c.me < 0 { // evicted after a pause, and about to come back
-		c.me = len(c.parties)
-		c.parties = append(c.parties, &party{name: instance})
+	if c.Me < 0 { // evicted after a pause, and about to come back
+		c.Me = len(c.Parties)
+		c.Parties = append(c.Parties, &party{name: instance})
 	}
 	index := map[string]int{}
 	for i, name := range accounts {
@@ -37,9 +37,9 @@ func clusterOf(v *cluster.View, instance string, accounts []string) *sharedView 
 		c.accounts = append(c.accounts, sharedAccount{name: name})
 	}
 	var putters []int
-	for i := range c.parties {
+	for i := range c.Parties {
 		c.admit(i, index)
-		if i == c.me || v.Members[i].Role == cluster.RoleProcessor || v.Members[i].Err != nil {
+		if i == c.Me || v.Members[i].Role == cluster.RoleProcessor || v.Members[i].Err != nil {
 			c.tasks.members = append(c.tasks.members, i)
 		}
 		if i < len(v.Members) && v.Members[i].Role == cluster.RoleDistributor {
@@ -58,7 +58,7 @@ func (c *sharedView) admit(member int, index map[string]int) {
 			a.members = append(a.members, member)
 		}
 	}
-	if member == c.me || c.view.Members[member].Err != nil {
+	if member == c.Me || c.view.Members[member].Err != nil {
 		// Of a member whose row cannot be read nothing is known but that it is there.
 		for account := range c.accounts {
 			add(account)
@@ -79,7 +79,7 @@ func (c *sharedView) stakes(index map[string]int, putters []int) {
 	owned := make([][]float64, len(c.accounts)) // segments, by account and member
 	homes := make([]float64, len(c.accounts))
 	for i := range owned {
-		owned[i] = make([]float64, len(c.parties))
+		owned[i] = make([]float64, len(c.Parties))
 	}
 	for i, s := range m.Shards {
 		account, ok := index[s.Account]
@@ -185,37 +185,37 @@ func (c *sharedView) find(instance string) int {
 
 // as gives the parties with the demands of another view; those that it lacks are nil.
 func (c *sharedView) as(v *cluster.View) []*party {
-	out := make([]*party, len(c.parties))
-	for i, p := range c.parties {
+	out := make([]*party, len(c.Parties))
+	for i, p := range c.Parties {
 		j, ok := slices.BinarySearchFunc(v.Members, p.name, func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) })
 		if ok {
-			out[i] = &party{name: p.name, demand: v.Members[j].Demand}
+			out[i] = &party{name: p.name, Demand: v.Members[j].Demand}
 		}
 	}
 	return out
 }
 
-// sharing keeps what the shares of this process follow from: the newest view, and
+// Sharing keeps what the shares of this process follow from: the newest view, and
 // an older one that all others have surely seen. It is for one goroutine at a time.
-type sharing struct {
-	instance string
-	accounts []string
-	limits   limits
-	tasks    float64 // the limit of tasks; 0: none
-	beat     time.Duration
+type Sharing struct {
+	Instance string
+	Accounts []string
+	Limits   Limits
+	Tasks    float64 // the limit of tasks; 0: none
+	Beat     time.Duration
 
 	views  []*cluster.View // by age; the first is the newest that everybody has seen, if there is one
 	known  bool            // it is, and not the first that this process read
-	latest *sharedView
+	Latest *sharedView
 }
 
-// see takes a view.
-func (s *sharing) see(v *cluster.View) {
+// See takes a view.
+func (s *Sharing) See(v *cluster.View) {
 	n := len(s.views)
 	if n > 0 && v.Read.Before(s.views[n-1].Read) {
 		return
 	}
-	s.latest = clusterOf(v, s.instance, s.accounts)
+	s.Latest = clusterOf(v, s.Instance, s.Accounts)
 	if n > 0 && s.views[n-1].Read.Equal(v.Read) {
 		s.views[n-1] = v // the same look; what it says of owners has changed since
 		return
@@ -230,12 +230,12 @@ func (s *sharing) see(v *cluster.View) {
 // and all have looked once after a beat, or after some beats in a large cluster.
 const mostViews = 64
 
-// settle forgets views older than one that everybody has seen, and reports whether
+// Settle forgets views older than one that everybody has seen, and reports whether
 // that is another than before, and when the next one will be; 0: when there is another view.
-func (s *sharing) settle(now time.Time) (changed bool, next time.Duration) {
+func (s *Sharing) Settle(now time.Time) (changed bool, next time.Duration) {
 	settled := -1
 	for i, v := range s.views {
-		left := time.Duration(v.LookBeats())*s.beat - now.Sub(v.Read)
+		left := time.Duration(v.LookBeats())*s.Beat - now.Sub(v.Read)
 		if left > 0 {
 			next = left
 			break
@@ -249,41 +249,41 @@ func (s *sharing) settle(now time.Time) (changed bool, next time.Duration) {
 	return true, next
 }
 
-// targets are this process's shares.
-func (s *sharing) targets() *targets {
-	c := s.latest
+// Targets are this process's shares.
+func (s *Sharing) Targets() *Targets {
+	c := s.Latest
 	before := c.as(s.views[0])
 	if !s.known {
-		before[c.me] = nil // who looked before this process joined
+		before[c.Me] = nil // who looked before this process joined
 	}
-	t := &targets{accounts: map[string]float64{}, queues: map[string]float64{}, other: s.limits.queue / float64(len(c.parties))}
+	t := &Targets{Accounts: map[string]float64{}, queues: map[string]float64{}, other: s.Limits.Queue / float64(len(c.Parties))}
 	for i := range c.accounts {
 		a := &c.accounts[i]
-		x, y := a.portions(c.parties, s.limits), a.portions(before, s.limits)
-		t.accounts[a.name] = allowed(c.me, s.limits.account, &x.account, &y.account)
+		x, y := a.portions(c.Parties, s.Limits), a.portions(before, s.Limits)
+		t.Accounts[a.name] = allowed(c.Me, s.Limits.Account, &x.account, &y.account)
 		for j, q := range a.queues {
-			t.queues[a.name+"/"+q.name] = allowed(c.me, s.limits.queue, &x.queues[j], &y.queues[j])
+			t.queues[a.name+"/"+q.name] = allowed(c.Me, s.Limits.Queue, &x.queues[j], &y.queues[j])
 		}
 	}
-	if s.tasks > 0 {
-		l := limits{account: s.tasks}
-		x, y := c.tasks.portions(c.parties, l), c.tasks.portions(before, l)
+	if s.Tasks > 0 {
+		l := Limits{Account: s.Tasks}
+		x, y := c.tasks.portions(c.Parties, l), c.tasks.portions(before, l)
 		// Here nobody refuses what is too much. So each may use all of its share at
 		// any moment, whatever it has said that it needs.
 		for i := range x.account.list {
-			x.account.list[i].want = s.tasks
+			x.account.list[i].want = s.Tasks
 		}
-		t.tasks = allowed(c.me, s.tasks, &x.account, &y.account)
+		t.Tasks = allowed(c.Me, s.Tasks, &x.account, &y.account)
 	}
 	return t
 }
 
-// unjoined are the targets of a process that does not know yet who else is there:
+// Unjoined are the targets of a process that does not know yet who else is there:
 // the floor of one that is alone, as others leave no less to one who joins (P8.1).
-func unjoined(l limits, tasks float64, accounts []string) *targets {
-	t := &targets{accounts: map[string]float64{}, other: l.queue * floorPart, tasks: tasks * floorPart}
+func Unjoined(l Limits, tasks float64, accounts []string) *Targets {
+	t := &Targets{Accounts: map[string]float64{}, other: l.Queue * FloorPart, Tasks: tasks * FloorPart}
 	for _, name := range accounts {
-		t.accounts[name] = l.account * floorPart
+		t.Accounts[name] = l.Account * FloorPart
 	}
 	return t
 }

@@ -1,4 +1,4 @@
-package pump
+package quota
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 // (P8.1). Everything here is pure: the same cluster gives the same shares, in
 // every process and in any order, so nobody has to agree with anybody.
 const (
-	// floorPart of a limit is kept for floors: each of n members has 1/(4n) of an
+	// FloorPart of a limit is kept for floors: each of n members has 1/(4n) of an
 	// account, whatever it asked for, until its next beat says what it needs.
-	floorPart = 1. / 4
+	FloorPart = 1. / 4
 	// strangerPart of a queue's limit is kept for the members that have no business
 	// with it, to bring an end to what they have of it: 1/(16n) each. They are
 	// most of a large cluster, so the floor of an account would cost each queue a
@@ -78,7 +78,7 @@ func divide(limit float64, claims []claim) []float64 {
 // party is a member of the cluster, as far as budgets are concerned.
 type party struct {
 	name   string
-	demand map[string]float64 // requests a second, by account
+	Demand map[string]float64 // requests a second, by account
 }
 
 // stake is what a member has to do with one queue.
@@ -106,8 +106,8 @@ type sharedAccount struct {
 	queues  []sharedQueue
 }
 
-// limits are the service's for each account and each queue.
-type limits struct{ account, queue float64 }
+// Limits are the service's for each account and each queue.
+type Limits struct{ Account, Queue float64 }
 
 // portion is what one member has of a limit: its share, the floor under it, and
 // what it would use at most, if it might, until its next beat.
@@ -150,7 +150,7 @@ type accountPortions struct {
 
 // portions gives every member its part of an account and its queues. A party that
 // is nil does not exist.
-func (a *sharedAccount) portions(parties []*party, l limits) accountPortions {
+func (a *sharedAccount) portions(parties []*party, l Limits) accountPortions {
 	var present []int
 	for _, m := range a.members {
 		if parties[m] != nil {
@@ -161,7 +161,7 @@ func (a *sharedAccount) portions(parties []*party, l limits) accountPortions {
 	through := make([]float64, len(parties)) // what each one's shares of the queues let through, beside everywhere
 	everywhere := 0.
 	for i := range a.queues {
-		q := a.queues[i].portions(a.name, parties, len(present), l.queue)
+		q := a.queues[i].portions(a.name, parties, len(present), l.Queue)
 		everywhere += q.stranger.share
 		for _, p := range q.list {
 			through[p.member] += p.share - q.stranger.share
@@ -170,13 +170,13 @@ func (a *sharedAccount) portions(parties []*party, l limits) accountPortions {
 	}
 	claims := make([]claim, len(present))
 	for i, m := range present {
-		claims[i] = claim{floor: floorPart * l.account / float64(len(present)), weight: 1, demand: parties[m].demand[a.name] * headroom}
+		claims[i] = claim{floor: FloorPart * l.Account / float64(len(present)), weight: 1, demand: parties[m].Demand[a.name] * headroom}
 		if len(a.queues) > 0 {
 			// A process that its queues hold back asks for more than it can use here.
 			claims[i].demand = min(claims[i].demand, everywhere+through[m])
 		}
 	}
-	out.account = portions{list: portioned(l.account, present, claims), members: len(present)}
+	out.account = portions{list: portioned(l.Account, present, claims), members: len(present)}
 	return out
 }
 
@@ -186,7 +186,7 @@ func (q *sharedQueue) portions(account string, parties []*party, n int, limit fl
 	var segments, putters, weights float64
 	for _, s := range q.stakes {
 		switch m := parties[s.member]; {
-		case m == nil || s.puts && m.demand[account] == 0: // with nothing to put: a stranger until it has
+		case m == nil || s.puts && m.Demand[account] == 0: // with nothing to put: a stranger until it has
 			continue
 		case s.puts:
 			putters++
@@ -213,10 +213,10 @@ func (q *sharedQueue) portions(account string, parties []*party, n int, limit fl
 		}
 		weights += weight
 		who[i] = s.member
-		claims[i] = claim{weight: weight, demand: parties[s.member].demand[account] * s.part * headroom}
+		claims[i] = claim{weight: weight, demand: parties[s.member].Demand[account] * s.part * headroom}
 	}
 	for i := range claims {
-		claims[i].floor = floorPart * limit * claims[i].weight / weights
+		claims[i].floor = FloorPart * limit * claims[i].weight / weights
 	}
 	p.list = portioned(limit, who, claims)
 	return p
@@ -254,16 +254,16 @@ func allowed(me int, limit float64, now, before *portions) float64 {
 // inUse is what a member may be using of a limit, whichever reading it acts on.
 func inUse(now, before portion) float64 { return min(max(now.share, before.share), now.want) }
 
-// targets are this process's shares of the limits, as of the last look at the cluster.
-type targets struct {
-	accounts map[string]float64
+// Targets are this process's shares of the limits, as of the last look at the cluster.
+type Targets struct {
+	Accounts map[string]float64
 	queues   map[string]float64 // by "account/queue"
 	// other is for queues that are in no map: poison, or not known yet.
 	other float64
-	tasks float64 // of the limit of tasks, if there is one
+	Tasks float64 // of the limit of tasks, if there is one
 }
 
-func (t *targets) queue(name string) float64 {
+func (t *Targets) Queue(name string) float64 {
 	if v, ok := t.queues[name]; ok {
 		return v
 	}

@@ -1,4 +1,4 @@
-package pump
+package backoff
 
 import (
 	"strings"
@@ -8,23 +8,23 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
-// seeding makes what a process does a function of a seed, in simulations (P9). Its
+// Seeding makes what a process does a function of a seed, in simulations (P9). Its
 // zero value is what every other process has.
-type seeding struct {
-	// draw is what rows' nonces, ids of runs and control's jitter come from. Default:
+type Seeding struct {
+	// Draw is what rows' nonces, ids of runs and control's jitter come from. Default:
 	// the system's random source. (The engine's own jitter is a hash already.)
-	draw row.Draw
-	// turn lets those who come in one instant decide one after another.
-	turn turn
-	// ahead is by how much the process's wall clock has moved on more than its monotonic
+	Draw row.Draw
+	// Turn lets those who come in one instant decide one after another.
+	Turn Step
+	// Ahead is by how much the process's wall clock has moved on more than its monotonic
 	// clock at a time, because its machine was suspended or its clock was set. nil: not at all.
-	ahead func(at time.Time) time.Duration
+	Ahead func(at time.Time) time.Duration
 }
 
-// clock is by which the process judges how long it may trust something.
-func (s *seeding) clock() awake.Clock { return awake.Clock{Ahead: s.ahead} }
+// Clock is by which the process judges how long it may trust something.
+func (s *Seeding) Clock() awake.Clock { return awake.Clock{Ahead: s.Ahead} }
 
-// turn waits until it is the turn of whoever wants to do something that many
+// Step waits until it is the turn of whoever wants to do something that many
 // goroutines may want in the same instant: spend from a budget, take a slot, look at
 // what has arrived. In virtual time much happens in the same nanosecond, and which
 // goroutine comes first in it is the scheduler's choice; a simulation's turn gives
@@ -35,9 +35,10 @@ func (s *seeding) clock() awake.Clock { return awake.Clock{Ahead: s.ahead} }
 // nil, outside of simulations, waits for nobody: there the scheduler's choice is as
 // good as any. It must not be waited for with a lock held, which is no waiting that
 // virtual time knows of.
-type turn func(operation, about string)
+type Step func(operation, about string)
 
-func (t turn) wait(operation string, about ...string) {
+// Wait waits for the turn; see [Step].
+func (t Step) Wait(operation string, about ...string) {
 	if t != nil {
 		t(operation, strings.Join(about, " "))
 	}

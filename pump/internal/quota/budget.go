@@ -1,30 +1,28 @@
-package pump
+package quota
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 )
 
-// class orders those who wait for one budget (P8.1): what ends work comes
+// Class orders those who wait for one budget (P8.1): what ends work comes
 // before what keeps it, and both before what brings new work. Otherwise gets
 // eat the budget that deletes need, and every lease runs out (window 27).
-type class uint8
+type Class uint8
 
 const (
-	classSettle class = iota
-	classRenew
-	classPut
-	classGet
+	ClassSettle Class = iota
+	ClassRenew
+	ClassPut
+	ClassGet
 	classes
 )
 
 // The back-off of a throttled budget. A throttle cuts the rate, but at most once per
-// budgetCutEvery, because a burst of answers to requests sent together is one piece of
+// CutEvery, because a burst of answers to requests sent together is one piece of
 // news: to budgetTouch of what it is, for a limit that was only just reached; when
 // throttles go on within budgetSoon of a cut, to a little less than what the service has
 // let through since, but at least to budgetMost of the rate, because what is under way is
@@ -36,27 +34,27 @@ const (
 // refused, the quicker it grows, in each budgetHaste by as much more: the target is
 // reached within 8 s of a limit that was a third lower for a while, and in 18 s from next to nothing.
 const (
-	budgetTouch    = 0.9
-	budgetAgain    = 0.95
-	budgetMost     = 0.5
-	budgetSoon     = time.Second
-	budgetCutEvery = 250 * time.Millisecond
-	budgetRaise    = 0.02
-	budgetHaste    = 10 * time.Second
-	budgetFloor    = 0.01 // of the target: never quite silent, or recovery would not be noticed
+	budgetTouch = 0.9
+	budgetAgain = 0.95
+	budgetMost  = 0.5
+	budgetSoon  = time.Second
+	CutEvery    = 250 * time.Millisecond
+	budgetRaise = 0.02
+	budgetHaste = 10 * time.Second
+	budgetFloor = 0.01 // of the target: never quite silent, or recovery would not be noticed
 )
 
-// budget is the rate at which this process may spend on one account or queue:
+// Budget is the rate at which this process may spend on one account or queue:
 // its target, the share of a limit that all processes keep together
 // (budget_share.go), lowered while the service throttles. It may be used from many
 // goroutines at once.
-type budget struct {
-	limit      float64 // of all processes together
+type Budget struct {
+	Limit      float64 // of all processes together
 	leastBurst int
 
 	mu     sync.Mutex // guards what follows; never held across a wait
 	target float64    // this process's share of the limit
-	bucket bucket
+	Bucket bucket
 	cutAt  time.Time // of the last cut; zero while the rate is at its target
 	cutTo  float64
 	// Since the last cut; at the service's limit each request that is refused costs nothing.
@@ -72,23 +70,23 @@ type spender struct {
 	granted chan struct{} // closed under the budget's mutex
 }
 
-// newBudget makes a budget of limit messages a second, all of it this process's
-// own until setTarget says otherwise.
-func newBudget(limit float64) *budget { return newBudgetOf(limit, leastBurst) }
+// New makes a budget of limit messages a second, all of it this process's
+// own until SetTarget says otherwise.
+func New(limit float64) *Budget { return NewWithBurst(limit, leastBurst) }
 
-// newBudgetOf makes a budget whose bursts are never less than that.
-func newBudgetOf(limit float64, leastBurst int) *budget {
-	return &budget{
-		limit: limit, target: limit, leastBurst: leastBurst,
-		bucket: newBucket(limit, burstOf(limit, leastBurst)),
+// NewWithBurst makes a budget whose bursts are never less than that.
+func NewWithBurst(limit float64, leastBurst int) *Budget {
+	return &Budget{
+		Limit: limit, target: limit, leastBurst: leastBurst,
+		Bucket: newBucket(limit, burstOf(limit, leastBurst)),
 		use:    use{since: time.Now()},
 	}
 }
 
-// setTarget gives the process another share of the limit. A rate that is cut
+// SetTarget gives the process another share of the limit. A rate that is cut
 // stays cut in proportion: what the throttles said of the limit holds for each share of
 // it.
-func (b *budget) setTarget(target float64) {
+func (b *Budget) SetTarget(target float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if target == b.target {
@@ -97,22 +95,22 @@ func (b *budget) setTarget(target float64) {
 	now := time.Now()
 	b.cutTo *= target / b.target
 	b.target = target
-	b.bucket.set(now, b.rateAt(now), burstOf(target, b.leastBurst))
+	b.Bucket.set(now, b.rateAt(now), burstOf(target, b.leastBurst))
 	b.grant() // who waits may wait for less long, or longer
 }
 
-// trySpend spends cost if that needs no waiting.
-func (b *budget) trySpend(c class, cost int) bool {
+// TrySpend spends cost if that needs no waiting.
+func (b *Budget) TrySpend(c Class, cost int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.passes(c, cost)
 }
 
 // passes spends cost if it is there and nobody goes before. The lock is held.
-func (b *budget) passes(c class, cost int) bool { return !b.anyWaiting(c) && b.allow(cost) }
+func (b *Budget) passes(c Class, cost int) bool { return !b.anyWaiting(c) && b.allow(cost) }
 
-// spend waits until cost may be spent, or the context ends.
-func (b *budget) spend(ctx context.Context, c class, cost int) error {
+// Spend waits until cost may be spent, or the context ends.
+func (b *Budget) Spend(ctx context.Context, c Class, cost int) error {
 	b.mu.Lock()
 	if b.passes(c, cost) {
 		b.mu.Unlock()
@@ -146,21 +144,21 @@ func (b *budget) spend(ctx context.Context, c class, cost int) error {
 	return context.Cause(ctx)
 }
 
-// charge spends what turned out to be due after the fact, without waiting; the next ones wait for it.
+// Charge spends what turned out to be due after the fact, without waiting; the next ones wait for it.
 // A negative cost gives back what was paid and is not due.
-func (b *budget) charge(cost int) {
+func (b *Budget) Charge(cost int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.use.spent += float64(cost)
 	b.spent += float64(cost)
-	b.bucket.owe(time.Now(), cost)
+	b.Bucket.Owe(time.Now(), cost)
 	if cost < 0 {
 		b.grant()
 	}
 }
 
-// throttled lowers the rate: multiplicative decrease, additive increase.
-func (b *budget) throttled() {
+// Throttled lowers the rate: multiplicative decrease, additive increase.
+func (b *Budget) Throttled() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -169,7 +167,7 @@ func (b *budget) throttled() {
 	if !b.cutAt.IsZero() {
 		since := now.Sub(b.cutAt)
 		b.refused++
-		if since < budgetCutEvery {
+		if since < CutEvery {
 			return
 		}
 		if since < budgetSoon {
@@ -179,17 +177,17 @@ func (b *budget) throttled() {
 	}
 	b.cutTo = max(to, b.target*budgetFloor)
 	b.cutAt, b.spent, b.refused = now, 0, 0
-	b.bucket.SetLimitAt(now, rate.Limit(b.cutTo))
+	b.Bucket.SetLimitAt(now, rate.Limit(b.cutTo))
 }
 
-// rate is what may be spent a second now.
-func (b *budget) rate() float64 {
+// Rate is what may be spent a second now.
+func (b *Budget) Rate() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rateAt(time.Now())
 }
 
-func (b *budget) rateAt(now time.Time) float64 {
+func (b *Budget) rateAt(now time.Time) float64 {
 	if b.cutAt.IsZero() {
 		return b.target
 	}
@@ -198,7 +196,7 @@ func (b *budget) rateAt(now time.Time) float64 {
 }
 
 // anyWaiting reports whether someone waits who goes before a newcomer of class c.
-func (b *budget) anyWaiting(c class) bool {
+func (b *Budget) anyWaiting(c Class) bool {
 	for w := range c + 1 {
 		if len(b.waiting[w]) > 0 {
 			return true
@@ -208,16 +206,16 @@ func (b *budget) anyWaiting(c class) bool {
 }
 
 // allow spends cost if it is there, after raising the rate by what has become due.
-func (b *budget) allow(cost int) bool {
+func (b *Budget) allow(cost int) bool {
 	now := time.Now()
 	if !b.cutAt.IsZero() {
 		r := b.rateAt(now)
-		b.bucket.SetLimitAt(now, rate.Limit(r))
+		b.Bucket.SetLimitAt(now, rate.Limit(r))
 		if r >= b.target {
 			b.cutAt = time.Time{}
 		}
 	}
-	if !b.bucket.take(now, cost) {
+	if !b.Bucket.take(now, cost) {
 		return false
 	}
 	b.use.spent += float64(cost)
@@ -226,7 +224,7 @@ func (b *budget) allow(cost int) bool {
 }
 
 // grant lets those go who can be paid for, in the order of their classes.
-func (b *budget) grant() {
+func (b *Budget) grant() {
 	for c := range b.waiting {
 		for len(b.waiting[c]) > 0 {
 			if !b.allow(b.waiting[c][0].cost) {
@@ -242,12 +240,12 @@ func (b *budget) grant() {
 }
 
 // schedule arms the timer for when the first in order can be paid for.
-func (b *budget) schedule() {
+func (b *Budget) schedule() {
 	for c := range b.waiting {
 		if len(b.waiting[c]) == 0 {
 			continue
 		}
-		wait := max(b.bucket.wait(time.Now(), b.waiting[c][0].cost), 50*time.Microsecond)
+		wait := max(b.Bucket.wait(time.Now(), b.waiting[c][0].cost), 50*time.Microsecond)
 		if b.timer == nil {
 			b.timer = time.AfterFunc(wait, func() {
 				b.mu.Lock()
@@ -261,20 +259,12 @@ func (b *budget) schedule() {
 	}
 }
 
-// checkMaxRate is for either half of the pump.
-func checkMaxRate(rate float64) error {
-	if rate == 0 || rate >= 0.001 && rate <= 1e9 && !math.IsNaN(rate) {
-		return nil
-	}
-	return &ConfigError{Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate), Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit"}
-}
-
-// tasksShare is what the demand for tasks is called among those for accounts, in the beats.
+// TasksShare is what the demand for tasks is called among those for accounts, in the beats.
 // No account has that name (storage accounts are letters and digits).
-const tasksShare = "(tasks)"
+const TasksShare = "(tasks)"
 
-// at is what may be spent a second at a moment, and what that grows to.
-func (b *budget) at(now time.Time) (rate, target float64) {
+// At is what may be spent a second at a moment, and what that grows to.
+func (b *Budget) At(now time.Time) (rate, target float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rateAt(now), b.target

@@ -1,4 +1,4 @@
-package pump
+package quota
 
 import (
 	"math"
@@ -17,7 +17,7 @@ import (
 // The budget's mutex keeps calls that belong together apart from others.
 type bucket struct {
 	*rate.Limiter
-	burst int // the limiter's, without its lock
+	Burst int // the limiter's, without its lock
 }
 
 // newBucket is full.
@@ -29,23 +29,23 @@ func newBucket(perSecond float64, burst int) bucket {
 func (b *bucket) set(now time.Time, perSecond float64, burst int) {
 	b.SetLimitAt(now, rate.Limit(perSecond))
 	b.SetBurstAt(now, burst)
-	b.burst = burst
+	b.Burst = burst
 }
 
 // take spends cost if it is there, or if the bucket is full.
 func (b *bucket) take(now time.Time, cost int) bool {
-	atOnce := min(cost, b.burst)
+	atOnce := min(cost, b.Burst)
 	if !b.AllowN(now, atOnce) {
 		return false
 	}
-	b.owe(now, cost-atOnce)
+	b.Owe(now, cost-atOnce)
 	return true
 }
 
-// owe spends cost whatever is there; a negative one is given back.
-func (b *bucket) owe(now time.Time, cost int) {
+// Owe spends cost whatever is there; a negative one is given back.
+func (b *bucket) Owe(now time.Time, cost int) {
 	for cost != 0 {
-		part := min(cost, b.burst)
+		part := min(cost, b.Burst)
 		b.ReserveN(now, part)
 		cost -= part
 	}
@@ -53,7 +53,7 @@ func (b *bucket) owe(now time.Time, cost int) {
 
 // wait is how long it will be until take succeeds, if nobody spends meanwhile.
 func (b *bucket) wait(now time.Time, cost int) time.Duration {
-	r := b.ReserveN(now, min(cost, b.burst))
+	r := b.ReserveN(now, min(cost, b.Burst))
 	defer r.CancelAt(now)
 	return r.DelayFrom(now)
 }
