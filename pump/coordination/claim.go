@@ -76,6 +76,7 @@ const (
 	Busy
 )
 
+// String is the verdict in a word.
 func (v Verdict) String() string {
 	switch v {
 	case Granted:

@@ -26,6 +26,7 @@ func Wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Within gives one request [RequestTimeout].
 func Within(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()

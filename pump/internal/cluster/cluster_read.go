@@ -18,8 +18,9 @@ const (
 	ownerPrefix  = "owner."
 	memberPrefix = "present."
 	spillKey     = "spill"
-	WorkloadKey  = "workload"
-	afterView    = "workload~"
+	// WorkloadKey is the workload's own row, behind all others.
+	WorkloadKey = "workload"
+	afterView   = "workload~"
 
 	// maxViewRows bounds what one query may bring: rows that no program of ours
 	// wrote must not fill the memory.

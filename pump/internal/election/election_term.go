@@ -284,6 +284,7 @@ func (t *Term) renew(sent time.Time) bool {
 	return true
 }
 
+// Trusted reports whether leadership is still trusted, now, by the clocks of this machine.
 func (t *Term) Trusted() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

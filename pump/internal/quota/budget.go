@@ -13,6 +13,7 @@ import (
 // eat the budget that deletes need, and every lease runs out (window 27).
 type Class uint8
 
+// The classes, the first that is served first.
 const (
 	ClassSettle Class = iota
 	ClassRenew

@@ -263,6 +263,7 @@ type Targets struct {
 	Tasks float64 // of the limit of tasks, if there is one
 }
 
+// Queue is the target of a queue, named account/queue, in messages a second.
 func (t *Targets) Queue(name string) float64 {
 	if v, ok := t.queues[name]; ok {
 		return v

@@ -23,6 +23,7 @@ type Draw func(operation, object string) uint64
 // the outermost wrapper of the table that is handed to this package.
 func Seeded(t storage.Table, draw Draw) storage.Table { return SeededTable{Table: t, Draw: draw} }
 
+// SeededTable is a table with a source of draws and a clock of its own: see [Seeded] and [Suspended].
 type SeededTable struct {
 	storage.Table
 	Draw  Draw // nil: by chance
@@ -48,6 +49,7 @@ func ClockOf(t storage.Table) awake.Clock {
 	return s.clock
 }
 
+// DrawOf is what the draws of a table come from: its own source, or the system's random source.
 func DrawOf(t storage.Table) Draw {
 	if s, ok := t.(SeededTable); ok && s.Draw != nil {
 		return s.Draw

@@ -29,12 +29,13 @@ var ErrCorrupt = errors.New("the row is damaged")
 
 // Fields reads the properties of a row. A property that is not there is its
 // zero value, because the service drops nulls; one of another type is an error,
-// and so is what fail is called for. After the first error all is zero.
+// and so is what Fail is called for. After the first error all is zero.
 type Fields struct {
 	Props map[string]any
 	Err   error
 }
 
+// Fail says what is wrong with a property, as [ErrCorrupt]. The first problem stays.
 func (f *Fields) Fail(name, problem string) {
 	if f.Err == nil {
 		f.Err = fmt.Errorf("%w: %s %s", ErrCorrupt, name, problem)
@@ -52,10 +53,19 @@ func property[T any](f *Fields, name string) (value T) {
 	return value
 }
 
-func (f *Fields) Text(name string) string   { return property[string](f, name) }
+// Text is a property of text.
+func (f *Fields) Text(name string) string { return property[string](f, name) }
+
+// Integer is a property of 64 bits, of either sign.
 func (f *Fields) Integer(name string) int64 { return property[int64](f, name) }
-func (f *Fields) Flag(name string) bool     { return property[bool](f, name) }
+
+// Flag is a property that is true or false.
+func (f *Fields) Flag(name string) bool { return property[bool](f, name) }
+
+// Binary is a property of bytes, which are not copied.
 func (f *Fields) Binary(name string) []byte { return property[[]byte](f, name) }
+
+// Moment is a property of a time.
 func (f *Fields) Moment(name string) time.Time {
 	return property[time.Time](f, name)
 }
@@ -125,6 +135,7 @@ func (f *Fields) Line(name string) string {
 	return s
 }
 
+// Duration is a span of nanoseconds that is not negative.
 func (f *Fields) Duration(name string) time.Duration { return time.Duration(f.Count(name)) }
 
 // Run is the id of a run, zero if the text is empty.
@@ -140,6 +151,7 @@ func (f *Fields) Run(name string) codec.RunID {
 	return id
 }
 
+// RunText is a run's id as a property has it: empty for none.
 func RunText(id codec.RunID) string {
 	if id.IsZero() {
 		return ""
@@ -166,6 +178,7 @@ func Clip(s string) string {
 	return s[:cut]
 }
 
+// Finite is an amount that fits a row: from 0 to [MaxDemand], and 0 for what is no number.
 func Finite(x float64) float64 {
 	if !(x > 0) { // so written that NaN fails too
 		return 0
@@ -173,6 +186,7 @@ func Finite(x float64) float64 {
 	return min(x, MaxDemand)
 }
 
+// Count63 is a count as a table stores integers: at most 2^63 - 1.
 func Count63(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // Damaged says which row an error is about.

@@ -19,6 +19,7 @@ const (
 	// longer than a table of the same name takes to be deleted (about 40 s).
 	Patience = time.Minute
 
+	// NonceProperty and FormatProperty are in every row: which write it is of, and the version of its layout.
 	NonceProperty  = "Nonce"
 	FormatProperty = "Format"
 	// Format is the version of every row's layout. A reader refuses newer ones.
@@ -59,10 +60,13 @@ type Version[T any] struct {
 	Sent, Received time.Time
 }
 
+// Absent reports whether there is no such row.
 func (v Version[T]) Absent() bool { return v.ETag == "" }
 
+// Object names the row in errors and draws: partition/key.
 func (r Row[T]) Object() string { return r.Partition + "/" + r.Key }
 
+// LongestPause is the longest pause between two attempts of a request.
 func (r Row[T]) LongestPause() time.Duration { return r.Timeout / 5 }
 
 // Read asks once for the row. That there is none is no error but an absent version.
@@ -103,6 +107,7 @@ func (r Row[T]) Parse(e storage.Entity, v *Version[T]) (nonce string, err error)
 	return nonce, nil
 }
 
+// ReadFormat decodes a row of this version's layout. A newer one is an error that names the fix.
 func ReadFormat[T any](f *Fields, decode func(*Fields) T) (zero T) {
 	if n := f.Integer(FormatProperty); f.Err == nil && n != Format {
 		f.Fail(FormatProperty, fmt.Sprintf("is %d: this program reads %d; use a newer one", n, Format))
@@ -121,6 +126,7 @@ func (r Row[T]) MustRead(ctx context.Context) (Version[T], error) {
 	return v, err
 }
 
+// ReadBack reads until there is an answer or ctx ends, and gives the nonce of the write that the row holds.
 func (r Row[T]) ReadBack(ctx context.Context) (Version[T], string, error) {
 	for attempt := 1; ; attempt++ {
 		v, nonce, err := r.readWithNonce(ctx)
@@ -272,4 +278,5 @@ func MayRetry(err error) bool {
 	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 
+// StorageError is the error of the storage contract in err, if there is one.
 func StorageError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }

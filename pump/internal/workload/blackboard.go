@@ -187,6 +187,7 @@ func (t *Tally) properties() []tallyProperty {
 	}
 }
 
+// TallyPartition is the partition with the tallies of a workload's runs.
 func TallyPartition(workload string) string { return workload + ".progress" }
 
 var plainInstance = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,200}$`)

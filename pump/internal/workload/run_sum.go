@@ -25,6 +25,7 @@ func PrintOf(settled []uint64) (sum uint64) {
 	return sum
 }
 
+// PrintOfSegment is what a segment with n settled tasks adds to the print of a run: see [PrintOf].
 func PrintOfSegment(segment int, n uint64) uint64 {
 	if n == 0 {
 		return 0

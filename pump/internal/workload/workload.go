@@ -244,6 +244,7 @@ type Row struct {
 	changes []string // ids of the map's last changes, oldest first; see ChangeMap
 }
 
+// FromRow is the workload that a row holds.
 func FromRow(t storage.Table, name string, v row.Version[Row]) *Workload {
 	origin := v.Value.origin
 	if origin == 0 && v.Value.shards != nil {
@@ -261,6 +262,7 @@ const (
 	mapParts = shardmap.MaxBytes / mapPart
 )
 
+// RowOf is the row of a workload, in the table of any account.
 func RowOf(t storage.Table, name string) row.Row[Row] {
 	return row.Row[Row]{
 		Table: t, Partition: name, Key: "workload", Timeout: row.RequestTimeout,
@@ -321,6 +323,7 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 // Dots separate the parts of a partition key, so a name has none.
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
+// CheckName says what is wrong with a workload's name; nil: nothing.
 func CheckName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("workload name %q: use 1 to 63 of letters, digits, - and _", name)
