@@ -21,10 +21,10 @@ quote = '$(subst ','\'',$(1))'
 
 run: build ## try the whole pump on simulated accounts; or on your data: INPUT=file.jsonl KEY=field EXEC='cmd'
 ifdef INPUT
-	bin/loadtest try --out out --input $(call quote,$(INPUT)) $(if $(KEY),--key $(call quote,$(KEY))) $(if $(EXEC),--exec $(call quote,$(EXEC))) $(if $(EXEC_EACH),--exec-each $(call quote,$(EXEC_EACH)))
+	bin/loadtest demo --out out --input $(call quote,$(INPUT)) $(if $(KEY),--key $(call quote,$(KEY))) $(if $(EXEC),--exec $(call quote,$(EXEC))) $(if $(EXEC_EACH),--exec-each $(call quote,$(EXEC_EACH)))
 else
 	$(if $(KEY)$(EXEC)$(EXEC_EACH),$(error KEY, EXEC and EXEC_EACH need INPUT: make run INPUT=tasks.jsonl KEY=field EXEC='cmd'))
-	bin/loadtest try --out out --files "$$($(GO) env GOROOT)/src"
+	bin/loadtest demo --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
 test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries, mutants

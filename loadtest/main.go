@@ -19,6 +19,6 @@ other programs, and tries the whole pump on them.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(runCommand(), reportCommand(), serveCommand(), tryCommand(), sha256Worker(), cli.Version())
+	root.AddCommand(runCommand(), reportCommand(), serveCommand(), demoCommand(), sha256Worker(), cli.Version(), cli.Renamed("try", "demo"))
 	cli.Main(root, killProcesses)
 }

@@ -13,16 +13,28 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 )
 
-func release() *cobra.Command {
-	return gateCommand("release NAME", "Open a gate, and tell those who wait at it", `Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
-work at once if they can be told, and otherwise within 2.5 seconds. Those that are
-started later find it open.`, `  processor run --config pump.yaml --gate morning --exec ./work &
-  distributor release morning --config pump.yaml`, pump.ReleaseGate)
+func gate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gate",
+		Short: "Open, close or list the gates of a workload",
+		Long: `A gate makes processors begin together: those that are started with ` + "`--gate NAME`" + `
+wait at it until somebody opens it. A gate that was never opened is closed.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.AddCommand(gateOpen(), gateClose(), gateList())
+	return cmd
 }
 
-func hold() *cobra.Command {
-	return gateCommand("hold NAME", "Close a gate for those who come later", `Close a gate: processors that are started with `+"`--gate NAME`"+` from now on wait at it.
-Those that passed it go on working.`, `  distributor hold morning --config pump.yaml`, pump.HoldGate)
+func gateOpen() *cobra.Command {
+	return gateCommand("open NAME", "Open a gate, and tell those who wait at it", `Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
+work at once if they can be told, and otherwise within 2.5 seconds. Those that are
+started later find it open.`, `  processor run --config pump.yaml --gate morning --exec ./work &
+  distributor gate open morning --config pump.yaml`, pump.ReleaseGate)
+}
+
+func gateClose() *cobra.Command {
+	return gateCommand("close NAME", "Close a gate for those who come later", `Close a gate: processors that are started with `+"`--gate NAME`"+` from now on wait at it.
+Those that passed it go on working.`, `  distributor gate close morning --config pump.yaml`, pump.HoldGate)
 }
 
 func gateCommand(use, short, long, example string, change func(context.Context, pump.Config, string, string) (pump.GateChange, error)) *cobra.Command {
@@ -53,15 +65,15 @@ func gateText(c pump.GateChange) string {
 	name := plain(c.Gate)
 	switch {
 	case !c.Open && c.Waiting > 0:
-		return fmt.Sprintf("gate %s is held; %s at it", name, waiting(c.Waiting))
+		return fmt.Sprintf("gate %s is closed; %s at it", name, waiting(c.Waiting))
 	case !c.Open:
-		return fmt.Sprintf("gate %s is held", name)
+		return fmt.Sprintf("gate %s is closed", name)
 	case c.Waiting == 0:
-		return fmt.Sprintf("gate %s is released; nobody waits at it", name)
+		return fmt.Sprintf("gate %s is open; nobody waits at it", name)
 	case c.Nudged == c.Waiting:
-		return fmt.Sprintf("gate %s is released; %s at it, and %s told", name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
+		return fmt.Sprintf("gate %s is open; %s at it, and %s told", name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
 	}
-	return fmt.Sprintf("gate %s is released; %s at it, %d of them could be told, the others look within 2.5 s", name, waiting(c.Waiting), c.Nudged)
+	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, the others look within 2.5 s", name, waiting(c.Waiting), c.Nudged)
 }
 
 func waiting(n int) string {
@@ -71,12 +83,12 @@ func waiting(n int) string {
 	return humanize.Comma(int64(n)) + " processes wait"
 }
 
-func gates() *cobra.Command {
+func gateList() *cobra.Command {
 	var o operation
 	cmd := &cobra.Command{
-		Use:     "gates",
+		Use:     "list",
 		Short:   "List the gates of the workload",
-		Example: `  distributor gates --config pump.yaml`,
+		Example: `  distributor gate list --config pump.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
 			list, err := pump.Gates(cmd.Context(), o.cfg)
@@ -90,7 +102,7 @@ func gates() *cobra.Command {
 				}{o.cfg.Workload, list})
 			}
 			if len(list) == 0 {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever released or held, and nobody waits at one")
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever opened or closed, and nobody waits at one")
 				return err
 			}
 			t := table{columns: gateColumns}

@@ -11,16 +11,34 @@ import (
 )
 
 func ids() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ids",
+		Short: "Take unique numbers from an id range",
+		Args:  cobra.ArbitraryArgs,
+		// Numbers were taken with `ids NAME` before there was another command below it.
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return cli.Usage("numbers are taken with: distributor ids next %s", plain(args[0]))
+		},
+	}
+	cmd.AddCommand(idsNext())
+	return cmd
+}
+
+func idsNext() *cobra.Command {
 	var o operation
 	var count uint64
 	cmd := &cobra.Command{
-		Use:   "ids NAME",
-		Short: "Take unique numbers from an id range",
+		Use:   "next NAME",
+		Short: "Take the next numbers of an id range",
 		Long: `Take numbers that nobody else gets, from a range of that name in the workload, which
 begins with 1 and is made by the first who asks. One number is printed as it is,
 several as the first and the last of them. Programs in Go take them with coordination.IDRange.`,
-		Example: `  distributor ids orders --config pump.yaml
-  seq $(distributor ids orders --count 100 --config pump.yaml)`,
+		Example: `  distributor ids next orders --config pump.yaml
+  seq $(distributor ids next orders --count 100 --config pump.yaml)`,
 		Args: cli.OneArgument,
 		RunE: o.run(func(cmd *cobra.Command, args []string) error {
 			if count == 0 {

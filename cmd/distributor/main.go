@@ -19,6 +19,9 @@ its storage accounts, where any number of processors do them.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(run(), plan(), wait(), runs(), repair(), status(), workload(), accounts(), release(), hold(), gates(), ids(), state(), quarantine(), cli.Version())
+	root.AddCommand(run(), plan(), wait(), runs(), repair(), status(), workload(), accounts(), gate(), ids(), counts(), quarantine(), cli.Version())
+	root.AddCommand(
+		cli.Renamed("release", "gate open"), cli.Renamed("hold", "gate close"), cli.Renamed("gates", "gate list"), cli.Renamed("state", "counts"),
+	)
 	return root
 }

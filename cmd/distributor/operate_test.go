@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -161,24 +162,24 @@ func TestAccountsAreAddedAndDrainedByCommands(t *testing.T) {
 
 func TestGatesAndNumbersByCommands(t *testing.T) {
 	d := made(t)
-	d.says("no gate was ever released or held, and nobody waits at one\n", "gates")
-	d.says("gate morning is held\n", "hold", "morning")
-	d.says("gate morning is released; nobody waits at it\n", "release", "morning")
+	d.says("no gate was ever opened or closed, and nobody waits at one\n", "gate", "list")
+	d.says("gate morning is closed\n", "gate", "close", "morning")
+	d.says("gate morning is open; nobody waits at it\n", "gate", "open", "morning")
 	var g struct{ Gates []pump.GateStatus }
-	if err := json.Unmarshal([]byte(d.ok("gates", "--json")), &g); err != nil || len(g.Gates) != 1 || !g.Gates[0].Open || g.Gates[0].By == "" || g.Gates[0].Since == nil {
+	if err := json.Unmarshal([]byte(d.ok("gate", "list", "--json")), &g); err != nil || len(g.Gates) != 1 || !g.Gates[0].Open || g.Gates[0].By == "" || g.Gates[0].Since == nil {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if got := d.ok("gates"); !strings.HasPrefix(got, "GATE     STATE     SINCE") || !strings.Contains(got, "morning  released") {
+	if got := d.ok("gate", "list"); !strings.HasPrefix(got, "GATE     STATE  SINCE") || !strings.Contains(got, "morning  open") {
 		t.Errorf("printed\n%s", got)
 	}
-	d.fails(true, `"a b"`, "release", "a b")
+	d.fails(true, `"a b"`, "gate", "open", "a b")
 
-	d.says("1\n", "ids", "orders")
-	d.says("2 101\n", "ids", "orders", "--count", "100")
-	d.says(`{"first":"102","last":"103","name":"orders"}`+"\n", "ids", "orders", "--count", "2", "--json")
-	d.says("1\n", "ids", "bills")
-	d.fails(true, "--count: 0", "ids", "orders", "--count", "0")
-	d.fails(true, "id range name", "ids", "a/b")
+	d.says("1\n", "ids", "next", "orders")
+	d.says("2 101\n", "ids", "next", "orders", "--count", "100")
+	d.says(`{"first":"102","last":"103","name":"orders"}`+"\n", "ids", "next", "orders", "--count", "2", "--json")
+	d.says("1\n", "ids", "next", "bills")
+	d.fails(true, "--count: 0", "ids", "next", "orders", "--count", "0")
+	d.fails(true, "id range name", "ids", "next", "a/b")
 }
 
 func TestTheStatusByCommand(t *testing.T) {
@@ -219,7 +220,7 @@ func TestTheStatusByCommand(t *testing.T) {
 
 func TestOfAWorkloadThatIsNotThereTheCommandsSayWhatMakesIt(t *testing.T) {
 	d := newDesk(t)
-	for _, args := range []string{"status", "workload show", "workload delete --yes test", "accounts list", "accounts add acct02", "accounts drain acct02 --yes", "accounts remove acct02 --yes", "release a", "hold a", "gates", "ids a"} {
+	for _, args := range []string{"status", "workload show", "workload delete --yes test", "accounts list", "accounts add acct02", "accounts drain acct02 --yes", "accounts remove acct02 --yes", "gate open a", "gate close a", "gate list", "ids next a"} {
 		d.fails(false, "the first `distributor run` makes it", strings.Fields(args)...)
 	}
 }
@@ -230,7 +231,7 @@ func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
 		for _, c := range cmd.Commands() {
 			walk(c)
 		}
-		if cmd.RunE == nil || slices.Contains([]string{"version", "help", "run"}, cmd.Name()) {
+		if cmd.RunE == nil || cmd.Hidden || cmd.HasSubCommands() || slices.Contains([]string{"version", "help", "run"}, cmd.Name()) {
 			return
 		}
 		if cmd.Example == "" || cmd.Short == "" || cmd.Flags().Lookup("config") == nil {
@@ -245,14 +246,34 @@ func TestEveryCommandHasAConfigurationAndExamples(t *testing.T) {
 	walk(root())
 }
 
+// What a command was called before it is refused with the name of now, whatever stands behind it.
+func TestAFormerNameOfACommandIsRefusedWithTheNewOne(t *testing.T) {
+	for args, want := range map[string]string{
+		"release morning":        "distributor gate open",
+		"hold morning --json":    "distributor gate close",
+		"gates":                  "distributor gate list",
+		"state --top 3":          "distributor counts",
+		"ids orders":             "distributor ids next orders",
+		"ids orders --count 100": "distributor ids next orders",
+	} {
+		cmd := root()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(strings.Fields(args))
+		err := cmd.Execute()
+		if _, usage := errors.AsType[*cli.UsageError](err); !usage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
 func TestAMissingArgumentIsNamedWithTheUsage(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"hold"}, "NAME is missing\nusage: distributor hold NAME [flags]"},
-		{[]string{"release"}, "NAME is missing\nusage: distributor release NAME [flags]"},
-		{[]string{"ids", "--count", "3"}, "NAME is missing\nusage: distributor ids NAME [flags]"},
+		{[]string{"gate", "close"}, "NAME is missing\nusage: distributor gate close NAME [flags]"},
+		{[]string{"gate", "open"}, "NAME is missing\nusage: distributor gate open NAME [flags]"},
+		{[]string{"ids", "next", "--count", "3"}, "NAME is missing\nusage: distributor ids next NAME [flags]"},
 		{[]string{"accounts", "add"}, "NAME is missing\nusage: distributor accounts add NAME [flags]"},
 		{[]string{"accounts", "drain", "a", "b"}, "there is one NAME, not 2\nusage: distributor accounts drain NAME [flags]"},
 	} {
@@ -270,10 +291,10 @@ func TestWhoWasToldIsSaid(t *testing.T) {
 		change pump.GateChange
 		want   string
 	}{
-		{pump.GateChange{Gate: "g", Waiting: 1}, "gate g is held; 1 process waits at it"},
-		{pump.GateChange{Gate: "g\x1b", Open: true, Waiting: 1, Nudged: 1}, "gate g\ufffd is released; 1 process waits at it, and was told"},
-		{pump.GateChange{Gate: "g", Open: true, Waiting: 1200, Nudged: 1200}, "gate g is released; 1,200 processes wait at it, and were told"},
-		{pump.GateChange{Gate: "g", Open: true, Waiting: 3, Nudged: 1}, "gate g is released; 3 processes wait at it, 1 of them could be told, the others look within 2.5 s"},
+		{pump.GateChange{Gate: "g", Waiting: 1}, "gate g is closed; 1 process waits at it"},
+		{pump.GateChange{Gate: "g\x1b", Open: true, Waiting: 1, Nudged: 1}, "gate g\ufffd is open; 1 process waits at it, and was told"},
+		{pump.GateChange{Gate: "g", Open: true, Waiting: 1200, Nudged: 1200}, "gate g is open; 1,200 processes wait at it, and were told"},
+		{pump.GateChange{Gate: "g", Open: true, Waiting: 3, Nudged: 1}, "gate g is open; 3 processes wait at it, 1 of them could be told, the others look within 2.5 s"},
 	} {
 		if got := gateText(tt.change); got != tt.want {
 			t.Errorf("%+v: %s", tt.change, got)

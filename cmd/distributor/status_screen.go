@@ -352,9 +352,9 @@ func (c screen) gates(w io.Writer, s *pump.Status, now time.Time) {
 var gateColumns = []column{{title: "GATE", shrink: 8}, {title: "STATE"}, {title: "SINCE"}, {title: "BY", shrink: 8, cut: cutMiddle}, {title: "WAITING", right: true}}
 
 func gateCells(g pump.GateStatus, now time.Time) []string {
-	state, since := "held", ""
+	state, since := "closed", ""
 	if g.Open {
-		state = "released"
+		state = "open"
 	}
 	if g.Since != nil {
 		since = timeText(*g.Since, now)

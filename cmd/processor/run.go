@@ -52,7 +52,7 @@ be longer than --retry-max and than what the work asks for by "retry". A failed
 task is tried 8 times within about 2 minutes (--max-attempts, --retry-base).
 
 With --gate the processor starts, joins the others and waits until somebody says
-"distributor release NAME"; one that comes later finds the gate open. With
+"distributor gate open NAME"; one that comes later finds the gate open. With
 --min-interval a key is handled at most once in so long: other tasks of it are
 settled without being handled and counted as skipped, and a key that a killed
 processor had begun is free again when the interval is over.
@@ -76,7 +76,7 @@ what to look at; without one it finds that out by polling, later.
 
   # sums by city, each task exactly once if the configuration says "delivery: once"
   processor run --config pump.yaml --count-by city --sum amount --until-idle 5s
-  distributor state --config pump.yaml --json
+  distributor counts --config pump.yaml --json
 
   # started now, at work when the gate is opened; no city more often than every eight hours
   processor run --config pump.yaml --exec ./fetch-city --gate morning --min-interval 8h

@@ -67,7 +67,7 @@ attempt, or with a command or URL its result in the place of the body. A
 message is only settled when its lines are on disk.
 
 --count-by FIELD counts tasks by a field of their bodies, which are JSON (rows of
-CSV are), and with --sum FIELD adds up another one; "distributor state" shows
+CSV are), and with --sum FIELD adds up another one; "distributor counts" shows
 what it came to. Fields are named as in "distributor run --key". A value is
 counted as it is written, up to 1 KiB, and is a text, a number or a boolean. What is
 summed is a number or a text that is one, and sums are exact: no digit is
@@ -116,7 +116,7 @@ func (f *workFlags) check() error {
 	case f.discard && f.out != "":
 		return cli.Usage("--discard has nothing to write to --out")
 	case f.countBy != "" && f.out != "":
-		return cli.Usage("--count-by has nothing to write to --out; `distributor state` shows what was counted")
+		return cli.Usage("--count-by has nothing to write to --out; `distributor counts` shows what was counted")
 	case f.children < 1 || f.children > 10_000:
 		return cli.Usage("--children: %d is out of range; use 1 to 10000", f.children)
 	case f.timeout <= 0:

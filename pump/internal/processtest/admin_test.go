@@ -147,7 +147,7 @@ func TestAGateHoldsProcessorsUntilItIsReleased(t *testing.T) {
 	if count := len(readDone(t, outs...)); count != 0 {
 		t.Errorf("%d tasks were handled before the gate was released", count)
 	}
-	release := start(t, "distributor", "release", "go", "--config", w.config, "--json")
+	release := start(t, "distributor", "gate", "open", "go", "--config", w.config, "--json")
 	release.succeeds()
 	var change struct{ Waiting, Nudged int }
 	release.summary(&change)

@@ -435,7 +435,7 @@ func (c *chaos) inQuarantine() (all int64) {
 	return all
 }
 
-// counted is a line of `distributor state --json`.
+// counted is a line of `distributor counts --json`.
 type counted struct {
 	Key   string
 	Count int64
@@ -476,7 +476,7 @@ func (c *chaos) requireState() {
 // state is what the reducer has: count and sum by city.
 func (c *chaos) state() map[string][2]int64 {
 	c.t.Helper()
-	out, err := exec.Command(filepath.Join(bin, "distributor"), "state", "--config", c.config, "--json").Output()
+	out, err := exec.Command(filepath.Join(bin, "distributor"), "counts", "--config", c.config, "--json").Output()
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -204,8 +204,8 @@ func TestThePumpIsTried(t *testing.T) {
 		writeText(t, filepath.Join(dir, fmt.Sprintf("file %d'", i)), fmt.Sprint(i))
 	}
 	out := t.TempDir()
-	try := start(t, "loadtest", "try", "--files", dir, "--out", out, "--distributor", filepath.Join(bin, "distributor"), "--processor", filepath.Join(bin, "processor"))
-	try.succeeds()
+	demo := start(t, "loadtest", "demo", "--files", dir, "--out", out, "--distributor", filepath.Join(bin, "distributor"), "--processor", filepath.Join(bin, "processor"))
+	demo.succeeds()
 	text, err := os.ReadFile(filepath.Join(out, "run.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -222,9 +222,9 @@ func TestATrialShowsWhyAProcessFailed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeText(t, filepath.Join(dir, "tasks.jsonl"), "{\"a\":1}\nnot JSON\n")
-	try := start(t, "loadtest", "try", "--input", filepath.Join(dir, "tasks.jsonl"), "--out", t.TempDir(),
+	demo := start(t, "loadtest", "demo", "--input", filepath.Join(dir, "tasks.jsonl"), "--out", t.TempDir(),
 		"--distributor", filepath.Join(bin, "distributor"), "--processor", filepath.Join(bin, "processor"))
-	if code := try.wait(); code != 1 || !strings.Contains(try.log.String(), "tasks.jsonl:2") {
-		t.Errorf("exit status %d: %s", code, try.log.String())
+	if code := demo.wait(); code != 1 || !strings.Contains(demo.log.String(), "tasks.jsonl:2") {
+		t.Errorf("exit status %d: %s", code, demo.log.String())
 	}
 }

@@ -33,7 +33,7 @@ var (
 // state asks what has been counted.
 func (w *world) state(args ...string) (lines []counted) {
 	w.t.Helper()
-	p := start(w.t, "distributor", append([]string{"state", "--config", w.config, "--json"}, args...)...)
+	p := start(w.t, "distributor", append([]string{"counts", "--config", w.config, "--json"}, args...)...)
 	p.succeeds()
 	for line := range strings.Lines(p.out.String()) {
 		var c counted
@@ -82,7 +82,7 @@ func TestCountsAndSumsAreThoseOfTheTasksAndCauseIsGivenForTheRest(t *testing.T) 
 	if got := w.state("--top", "2"); !slices.Equal(got, []counted{want[2], want[0]}) {
 		t.Errorf("the two with most: %v", got)
 	}
-	table := start(t, "distributor", "state", "--config", w.config)
+	table := start(t, "distributor", "counts", "--config", w.config)
 	table.succeeds()
 	if got := table.out.String(); !strings.Contains(got, "100                117.5  Oslo\n") || !strings.HasSuffix(got, "3 keys, 200 tasks\n") {
 		t.Errorf("for people:\n%s", got)

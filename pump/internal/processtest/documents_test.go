@@ -124,7 +124,7 @@ func TestATrialOfOnesOwnTasks(t *testing.T) {
 	t.Parallel()
 	_, worker := documents(t)
 	d := newDesk(t, worker)
-	p := d.start("loadtest", "try", "--out", "out", "--input", "tasks.jsonl", "--key", "city",
+	p := d.start("loadtest", "demo", "--out", "out", "--input", "tasks.jsonl", "--key", "city",
 		"--exec", "python3 worker.py")
 	p.succeeds()
 	if !strings.Contains(p.out.String(), "1,000 handled, 0 lost") {

@@ -252,14 +252,14 @@ func TestProcessorsStartTogetherWhenTheirGateIsReleased(t *testing.T) {
 	}
 	var list struct{ Gates []pump.GateStatus }
 	w.eventually("both wait", func() bool {
-		w.operate(&list, "gates")
+		w.operate(&list, "gate", "list")
 		return len(list.Gates) == 1 && list.Gates[0].Waiting == 2
 	})
 	if got := doneSoFar(t, outs...); len(got) != 0 {
 		t.Fatalf("%d tasks were handled before the gate was released", len(got))
 	}
 	var c pump.GateChange
-	w.operate(&c, "release", "morning")
+	w.operate(&c, "gate", "open", "morning")
 	if !c.Open || c.Waiting != 2 || c.Nudged == 0 { // a busy machine may miss a nudge
 		t.Errorf("%+v", c)
 	}
@@ -272,10 +272,10 @@ func TestProcessorsStartTogetherWhenTheirGateIsReleased(t *testing.T) {
 	start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", outs[2], "--until-idle", "2s").succeeds()
 	w.handled(again.Run, n, outs...)
 
-	w.operate(&c, "hold", "morning")
+	w.operate(&c, "gate", "close", "morning")
 	late := start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", w.path("d.jsonl"))
 	w.eventually("it waits at the gate that is held again", func() bool {
-		w.operate(&list, "gates")
+		w.operate(&list, "gate", "list")
 		return list.Gates[0].Waiting == 1 && !list.Gates[0].Open
 	})
 	late.signal(syscall.SIGTERM)
@@ -293,7 +293,7 @@ func TestNumbersAreTakenOnceByAnyNumberOfProcesses(t *testing.T) {
 	w.sends(w.config, w.path("tasks.jsonl"))
 	var all []*process
 	for range processes {
-		all = append(all, start(t, "distributor", "ids", "orders", "--count", strconv.Itoa(each), "--config", w.config))
+		all = append(all, start(t, "distributor", "ids", "next", "orders", "--count", strconv.Itoa(each), "--config", w.config))
 	}
 	seen := map[uint64]bool{}
 	for _, p := range all {

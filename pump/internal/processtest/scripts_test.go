@@ -55,10 +55,10 @@ func (s *scriptsWorld) play() {
 	appendText(t, s.path("tasks.jsonl"), "{\"no city\":1}\n")
 	send := []string{"run", "--input", s.path("tasks.jsonl"), "--key", "city", "--pack", "5", "--on-bad-line", "quarantine"}
 	run := s.run("distributor", send...)
-	s.run("distributor", "release", "morning")
-	s.run("distributor", "hold", "evening")
-	s.run("distributor", "gates")
-	s.run("distributor", "ids", "orders")
+	s.run("distributor", "gate", "open", "morning")
+	s.run("distributor", "gate", "close", "evening")
+	s.run("distributor", "gate", "list")
+	s.run("distributor", "ids", "next", "orders")
 	// A handler that refuses some, so that there is something in quarantine; and a processor that stays to be seen.
 	s.run("processor", "run", "--exec-each", `grep -v '"n":7,'`, "--max-attempts", "1", "--until-idle", "2s")
 	stays := start(t, "processor", "run", "--config", s.config, "--count-by", "city", "--admin", "127.0.0.1:0")
@@ -96,7 +96,7 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "quarantine", "drop", "--yes")
 	s.run("distributor", "accounts", "drain", "account2", "--yes")
 	s.run("distributor", "plan", "--rate", "1000", "--handler-seconds", "0.1", "--task-bytes", "200")
-	s.run("distributor", "state")
+	s.run("distributor", "counts")
 }
 
 // run runs a command to its end, whatever its status is, and notes the keys of the JSON that it prints.

@@ -16,18 +16,18 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// stateFlags are the flags of `distributor state`.
-type stateFlags struct {
+// countsFlags are the flags of `distributor counts`.
+type countsFlags struct {
 	operation
 	key string
 	one bool // --key is given; the key may be empty
 	top int
 }
 
-func state() *cobra.Command {
-	var f stateFlags
+func counts() *cobra.Command {
+	var f countsFlags
 	cmd := &cobra.Command{
-		Use:   "state",
+		Use:   "counts",
 		Short: "Show what processors with --count-by have counted",
 		Long: `Show what the processors of a workload have counted ("processor run --count-by"):
 a line for each key, sorted by key, with how many tasks had it and, with --sum,
@@ -41,10 +41,10 @@ was delivered twice is counted twice.
 With --json a line is {"key":"Oslo","count":3,"sum":42.5}; "sum" is only there if
 there is something summed, and may have more digits than a float keeps. A
 key that is not UTF-8 is in "keyBase64".`,
-		Example: `  distributor state --config pump.yaml
-  distributor state --config pump.yaml --top 10
-  distributor state --config pump.yaml --key Oslo --json
-  distributor state --config pump.yaml --json | jq -s 'map(.count) | add'`,
+		Example: `  distributor counts --config pump.yaml
+  distributor counts --config pump.yaml --top 10
+  distributor counts --config pump.yaml --key Oslo --json
+  distributor counts --config pump.yaml --json | jq -s 'map(.count) | add'`,
 		Args: cobra.NoArgs,
 		RunE: f.run(func(cmd *cobra.Command, _ []string) error { return f.show(cmd) }),
 	}
@@ -56,7 +56,7 @@ key that is not UTF-8 is in "keyBase64".`,
 	return cmd
 }
 
-func (f *stateFlags) show(cmd *cobra.Command) error {
+func (f *countsFlags) show(cmd *cobra.Command) error {
 	f.one = cmd.Flags().Changed("key")
 	switch {
 	case cmd.Flags().Changed("top") && (f.top < 1 || f.top > 1_000_000):
@@ -105,7 +105,7 @@ type keyLine struct {
 
 // line prints a key. For people numbers come first and have a fixed place, so that a
 // million keys need not be looked at before the first is printed.
-func (f *stateFlags) line(w io.Writer, first bool, k pump.KeyCount) error {
+func (f *countsFlags) line(w io.Writer, first bool, k pump.KeyCount) error {
 	if f.json {
 		line := keyLine{Count: k.Count, Sum: k.Sum}
 		if utf8.ValidString(k.Key) {

@@ -42,7 +42,7 @@ func TestAKeyIsPrintedSoThatNoTerminalObeysIt(t *testing.T) {
 		{pump.KeyCount{Key: "\xff", Count: 3}, `{"keyBase64":"/w==","count":3}`, "           3  \ufffd"},
 		{pump.KeyCount{Key: "a", Count: 1 << 63, Sum: "123456789012345678901234567890"}, `{"key":"a","count":9223372036854775808,"sum":123456789012345678901234567890}`, "9223372036854775808 123456789012345678901234567890  a"},
 	} {
-		for text, f := range map[string]stateFlags{c.json: {operation: operation{json: true}}, c.human: {}} {
+		for text, f := range map[string]countsFlags{c.json: {operation: operation{json: true}}, c.human: {}} {
 			var b bytes.Buffer
 			if err := f.line(&b, false, c.key); err != nil || b.String() != text+"\n" {
 				t.Errorf("%q is %q, want %q; %v", c.key.Key, b.String(), text, err)
@@ -58,9 +58,9 @@ func TestStateOfAWorkloadThatCountsNothingIsAnError(t *testing.T) {
 		says  string
 		usage bool
 	}{
-		{[]string{"state"}, "no processor with a reducer has worked on it", false},
-		{[]string{"state", "--top", "0"}, "--top: 0 is out of range", true},
-		{[]string{"state", "--top", "3", "--key", ""}, "only one of --key and --top", true},
+		{[]string{"counts"}, "no processor with a reducer has worked on it", false},
+		{[]string{"counts", "--top", "0"}, "--top: 0 is out of range", true},
+		{[]string{"counts", "--top", "3", "--key", ""}, "only one of --key and --top", true},
 	} {
 		out, err := d.typed(c.args...)
 		if err == nil || !strings.Contains(err.Error(), c.says) || cli.IsMistake(err) != c.usage || out != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 )
 
-// tryFlags are the flags of `loadtest try`.
-type tryFlags struct {
+// demoFlags are the flags of `loadtest demo`.
+type demoFlags struct {
 	simulate               simulateFlags
 	files                  string
 	input, key, exec, each string
@@ -29,10 +29,10 @@ type tryFlags struct {
 	console                cli.ConsoleFlags
 }
 
-func tryCommand() *cobra.Command {
-	var f tryFlags
+func demoCommand() *cobra.Command {
+	var f demoFlags
 	cmd := &cobra.Command{
-		Use:   "try",
+		Use:   "demo",
 		Short: "Try the whole pump on simulated accounts and check the result",
 		Long: `Try the whole pump: simulated accounts are served, and one distributor and
 several processors run on them as separate processes, the binaries that a user
@@ -49,8 +49,8 @@ configuration and the processors' results. The status is 0 only if every task
 was handled: none was lost, none quarantined, and no result is wrong.
 
 ` + cli.ExitCodes,
-		Example: `  loadtest try --files "$(go env GOROOT)/src"
-  loadtest try --input tasks.jsonl --key city --exec 'python3 worker.py'`,
+		Example: `  loadtest demo --files "$(go env GOROOT)/src"
+  loadtest demo --input tasks.jsonl --key city --exec 'python3 worker.py'`,
 		Args: cobra.NoArgs,
 		RunE: cli.Command(f.run),
 	}
@@ -71,7 +71,7 @@ was handled: none was lost, none quarantined, and no result is wrong.
 	return cmd
 }
 
-func (f *tryFlags) check() error {
+func (f *demoFlags) check() error {
 	switch {
 	case (f.files == "") == (f.input == ""):
 		return cli.Usage("give either --files or --input")
@@ -85,7 +85,7 @@ func (f *tryFlags) check() error {
 	return f.simulate.check()
 }
 
-func (f *tryFlags) run(cmd *cobra.Command) error {
+func (f *demoFlags) run(cmd *cobra.Command) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func remove(path string) error {
 
 // trial is one run of the whole pump.
 type trial struct {
-	flags   *tryFlags
+	flags   *demoFlags
 	console *cli.Console
 	work    string // what is done with a task, in words
 

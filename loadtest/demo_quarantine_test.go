@@ -129,7 +129,7 @@ func TestLostIsCountedByIdentity(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := &trial{
-				flags: &tryFlags{input: "x"}, results: newResults(), quarantine: inQuarantine(tt.quarantined...),
+				flags: &demoFlags{input: "x"}, results: newResults(), quarantine: inQuarantine(tt.quarantined...),
 				summary: distributorSummary{Run: "r", Tasks: 3}, summaries: []processorSummary{{Quarantined: 3}},
 			}
 			tr.quarantine.unreadable = tt.unreadable
@@ -164,7 +164,7 @@ func TestAFailedTrialLeavesNoReportOfAnEarlierOne(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"tasks":1,"lost":0}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := tryCommand()
+	cmd := demoCommand()
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs([]string{"--files", out, "--out", out, "--distributor", filepath.Join(out, "missing")})
 	failed := cmd.ExecuteContext(t.Context())
@@ -186,7 +186,7 @@ func TestAFailedTrialLeavesNoReportOfAnEarlierOne(t *testing.T) {
 
 func TestATrialThatStalledFails(t *testing.T) {
 	tr := &trial{
-		flags: &tryFlags{input: "x"}, results: newResults(), quarantine: inQuarantine(),
+		flags: &demoFlags{input: "x"}, results: newResults(), quarantine: inQuarantine(),
 		summary: distributorSummary{Run: "r"}, unfinished: errStalled,
 	}
 	r, err := tr.report()

@@ -190,7 +190,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 
 func TestTheReportAddsUpWhatAllProcessesDid(t *testing.T) {
 	tr := &trial{
-		flags: &tryFlags{input: "x.jsonl"}, results: newResults(), quarantine: inQuarantine(identity{"r", 1, 8}), took: 2e9,
+		flags: &demoFlags{input: "x.jsonl"}, results: newResults(), quarantine: inQuarantine(identity{"r", 1, 8}), took: 2e9,
 		summary: distributorSummary{Run: "r", Tasks: 10, Envelopes: 2, Requests: pump.Requests{"a": {"put": 2}}, Throttled: 1},
 		summaries: []processorSummary{
 			{Requests: pump.Requests{"a": {"get": 3, "delete": 1}, "b": {"get": 1}}},
@@ -236,7 +236,7 @@ func TestATrialThatQuarantinesFails(t *testing.T) {
 		t.Errorf("relayed:\n%s", log.String())
 	}
 	tr := &trial{
-		flags: &tryFlags{input: "x.jsonl"}, results: newResults(), quarantine: inQuarantine(), processors: []*process{p, p},
+		flags: &demoFlags{input: "x.jsonl"}, results: newResults(), quarantine: inQuarantine(), processors: []*process{p, p},
 		summary: distributorSummary{Run: "r", Tasks: 8}, summaries: []processorSummary{{Quarantined: 4}, {Quarantined: 4}},
 	}
 	for n := range 8 {
