@@ -336,7 +336,7 @@ func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) erro
 		{s.Quarantined, "quarantined"},
 		{s.Duplicates, "recognised as done before"},
 		{s.Foreign, "put by another program"},
-		{s.Passed, "messages passed on to their segments' owners"},
+		{s.Passed, "messages released to their owners"},
 		{s.Forwarded, "messages forwarded to their segments' queues"},
 		{s.Lost, "messages whose lease was lost"},
 	} {
