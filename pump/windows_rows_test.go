@@ -111,14 +111,14 @@ var windowRows = []windowRow{
 		number: "20", window: "one's own write looks like a lost race", done: "every row carries the nonce of its write and is read back",
 		plan: "2s fault 60s answer-lost MergeEntity first=6\n3s fault 60s answer-lost UpdateEntity first=3",
 		tests: []string{
-			"control.TestTryWriteIsWonOrLostOrUnknown", "control.TestOverTheWireNothingIsDoneTwiceOrForgottenWhateverAnswerIsLost",
-			"control.TestALostAnswerOfACommitIsLearnedByTheNonce",
+			"row.TestTryWriteIsWonOrLostOrUnknown", "election.TestOverTheWireNothingIsDoneTwiceOrForgottenWhateverAnswerIsLost",
+			"ledger.TestALostAnswerOfACommitIsLearnedByTheNonce",
 		},
 	},
 	{
 		number: "20b", window: "a ledger's transaction looks like a lost race", done: "as 20; unchanged and ambiguous: the same bytes go again under the same ETag",
 		plan: "2s fault 60s answer-lost Batch first=4\n4s fault 60s hang-after Batch first=2", onlyOnce: true,
-		tests: []string{"control.TestP35AfterAnAmbiguousAnswerTheSameBytesGoAgain", "control.TestP35AValueComputedBeforeIsNeverWrittenOverTheNewETag"},
+		tests: []string{"ledger.TestP35AfterAnAmbiguousAnswerTheSameBytesGoAgain", "ledger.TestP35AValueComputedBeforeIsNeverWrittenOverTheNewETag"},
 	},
 	{
 		number: "21", window: "any 5xx or timeout", done: "\"maybe done\"",
@@ -134,19 +134,19 @@ var windowRows = []windowRow{
 		number: "23", window: "two distributors: the old leader was only paused", done: "the election row's epoch and ETag stop its writes; its late Puts are recognised copies",
 		plan:  "2.1s start d2\n4s pause d1 60s",
 		hits:  []string{simLongPause, simTakenOver},
-		tests: []string{"pump.TestAZombieAddsNothingButDuplicates", "control.TestAZombieCannotSaveAndKnowsIt"},
+		tests: []string{"pump.TestAZombieAddsNothingButDuplicates", "election.TestAZombieCannotSaveAndKnowsIt"},
 	},
 	{
 		open: true, number: "24", window: "a pause between a check and the act", done: "the write itself is conditional",
 		plan: "work 5s\n0.3s start p2\n5.05s pause p1 50s\n9s pause d1 45s",
 		hits: []string{simSentLate}, many: true,
-		tests: []string{"control.TestP35ACommitGivenUpThatLandsLateIsAdopted"},
+		tests: []string{"ledger.TestP35ACommitGivenUpThatLandsLateIsAdopted"},
 	},
 	{
 		number: "25", window: "clocks of machines differ, and jump", done: "no decision compares two machines' clocks",
 		plan:  "3s clock -40s\n5s clock +65s\n7s clock +600s",
 		hits:  []string{"clock jump"},
-		tests: []string{"control.TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff", "control.TestClusterScripts"},
+		tests: []string{"election.TestOverTheWireADeadLeaderIsReplacedAndTheServersClockMayBeOff", "cluster.TestClusterScripts"},
 	},
 	{
 		number: "26", window: "throttling", done: "each throttle lowers the budget of queue and account; the others go on",
@@ -173,12 +173,12 @@ var windowRows = []windowRow{
 		number: "30", window: "a copy arrives when the ledger has forgotten its run", done: "entries go when the run is closed, and tasks of closed runs are duplicates",
 		plan: "work 3s\n4s copy accounta\n5s copy accountb\n6s copy accounta", onlyOnce: true,
 		hits: []string{"copy of a closed run's message"}, many: true,
-		tests: []string{"pump.TestP13AClosedRunIsADuplicateAndDeleted", "control.TestP37AClosedRunIsPrunedAndItsCountsGo"},
+		tests: []string{"pump.TestP13AClosedRunIsADuplicateAndDeleted", "ledger.TestP37AClosedRunIsPrunedAndItsCountsGo"},
 	},
 	{
 		number: "31", window: "keys collide, or all fall on one partition of the ledger", done: "identity is (run, segment, n), never the key's hash; commits are grouped",
 		plan: "keys 1\n2s fault 20s answer Batch first=2", onlyOnce: true,
-		tests: []string{"control.TestP36SixtyFourSegmentsAreOneTransactionAndNoRead", "control.TestTheTableIsThrottledAndSlowAndEverythingIsRecordedAllTheSame"},
+		tests: []string{"ledger.TestP36SixtyFourSegmentsAreOneTransactionAndNoRead", "ledger.TestTheTableIsThrottledAndSlowAndEverythingIsRecordedAllTheSame"},
 	},
 	{
 		number: "32", window: "text is altered or cut on the way", done: "base64, length and checksum; quarantine with its cause",

@@ -268,7 +268,7 @@ func testName(test func(*testing.T)) string {
 
 // testFolders is where the tests of a package are.
 var testFolders = map[string]string{
-	"pump": ".", "control": "control", "codec": "../codec", "azure": "storage/azure", "storagetest": "storage/storagetest", "azsim": "../loadtest/azsim",
+	"pump": ".", "row": "internal/row", "election": "internal/election", "cluster": "internal/cluster", "ledger": "internal/ledger", "codec": "../codec", "azure": "storage/azure", "storagetest": "storage/storagetest", "azsim": "../loadtest/azsim",
 }
 
 // requireTest makes sure that a test that is named is there.
