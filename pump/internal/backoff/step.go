@@ -11,7 +11,7 @@ import (
 // Seeding makes what a process does a function of a seed, in simulations (P9). Its
 // zero value is what every other process has.
 type Seeding struct {
-	// Draw is what rows' nonces, ids of runs and control's jitter come from. Default:
+	// Draw is what rows' nonces, ids of runs and the jitter of rows come from. Default:
 	// the system's random source. (The engine's own jitter is a hash already.)
 	Draw row.Draw
 	// Turn lets those who come in one instant decide one after another.
