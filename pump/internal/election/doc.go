@@ -4,7 +4,7 @@
 // # The election
 //
 // One row says who runs the next distribution of a workload, whatever the
-// number of distributors. Each of them calls [election.Election.Try] now and then:
+// number of distributors. Each of them calls [Election.Try] now and then:
 //
 //	           insert, epoch 1                       Finish
 //	(no row) ------------------> running(me, n) --------------> idle, due at
@@ -18,7 +18,7 @@
 //	         of its own looking (continues)   v                     v
 //	                                    running(me, n+1) by compare-and-swap
 //
-// The winner's [election.Term] beats by itself and ends by Finish, by Abandon, or by
+// The winner's [Term] beats by itself and ends by Finish, by Abandon, or by
 // itself when leadership is lost. Epochs only grow; each win is one more.
 //
 // # When is a distribution due
@@ -58,7 +58,7 @@
 //   - The leader dies: its beat stops, 23 to 28 s later another wins with
 //     epoch + 1 and gets the run and the last checkpoint (Term.Resume).
 //   - The leader is paused (stopped process, frozen machine) and wakes as a
-//     zombie: its trust has ended, Save returns [election.ErrDeposed], and were a Save
+//     zombie: its trust has ended, Save returns [ErrDeposed], and were a Save
 //     already on its way, the row's ETag refuses it. Puts into queues cannot be
 //     fenced; a zombie's are duplicates of tasks with identities.
 //   - Its machine is suspended: some monotonic clocks stand still then. Trust ends
