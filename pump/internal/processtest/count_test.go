@@ -64,7 +64,8 @@ func TestCountsAndSumsAreThoseOfTheTasksAndCauseIsGivenForTheRest(t *testing.T) 
 	start(t, "distributor", "run", "--config", w.config, "--input", tasks, "--id", "id", "--pack", "7", "--json").succeeds()
 	counts := []string{"--count-by", "shop.city", "--sum", "price"}
 	processor := func(args ...string) *process {
-		return start(t, "processor", append([]string{"run", "--config", w.config, "--until-idle", "2s"}, args...)...)
+		// Longer than a message that met a segment's ledger too early stays away.
+		return start(t, "processor", append([]string{"run", "--config", w.config, "--until-idle", "5s"}, args...)...)
 	}
 	first := processor(counts...)
 	first.succeeds()

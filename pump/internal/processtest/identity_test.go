@@ -214,6 +214,7 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		{command: "distributor accounts remove", args: []string{"account2", "--yes"}, code: 1, says: `account "account2":`}, // it drains, or is not empty yet
 		{command: "distributor accounts add", args: []string{"account2"}},
 		{command: "distributor plan", args: []string{"--rate", "100", "--handler-seconds", "0.1", "--task-bytes", "100"}, local: true},
+		{command: "distributor ids", local: true}, // tells what it has
 		{command: "distributor version", local: true},
 		{command: "processor version", local: true},
 	} {
