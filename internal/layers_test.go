@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -18,14 +19,15 @@ var levels = map[string]int{
 	"internal/allocation": 0, "internal/awake": 0, "internal/docscheck": 0, "internal/group": 0, "internal/growing": 0, "internal/jsonline": 0,
 	"internal/mutants": 0, "internal/shown": 0, "internal/sparing": 0,
 	"pump/internal/row": 1, "pump/storage/azure": 1, "pump/storage/storagetest": 1, "internal/mutants/overlay": 1, "loadtest/report": 1,
-	"pump/internal/backoff": 2, "pump/internal/faketable": 2, "pump/internal/rowtest": 2, "pump/internal/workload": 2,
+	"loadtest/report/drawing": 2,
+	"pump/internal/backoff":   2, "pump/internal/faketable": 2, "pump/internal/rowtest": 2, "pump/internal/workload": 2,
 	"pump/coordination": 3, "pump/internal/cluster": 3, "pump/internal/election": 3,
 	"pump/internal/ledger": 4, "pump/internal/quota": 4,
 	"pump/internal/deletion": 5,
 	"pump":                   6,
 	"internal/admin":         12, "internal/capacity": 12, "internal/configfile": 12, "internal/handlers": 12, "loadtest/scenario": 12,
 	"internal/cli": 13, "pump/internal/processtest": 13,
-	"bench": 14, "bench/measure": 15, "loadtest": 14, "cmd/": 14,
+	"bench": 14, "bench/measure": 15, "loadtest": 14, "loadtest/plot": 14, "cmd/": 14,
 }
 
 // besides are imports of the same level: who may import what.
@@ -103,4 +105,34 @@ func TestAnImportThatRunsUpIsRefused(t *testing.T) {
 			t.Errorf("%s imports %s: refused %v", c.from, c.to, got)
 		}
 	}
+}
+
+// drawn is a package for plots, pictures, fonts, PDF or formulas, by a word of its path.
+var drawn = regexp.MustCompile(`(^|[/._-])(plot|plotter|charts?|vg|svgo?|gg|f?pdf|fonts?|liberation|freetype|latex|image)($|[/._-])`)
+
+// TestTheBinariesAreBuiltWithoutDrawing holds what a first `make run` waits for: plots are of a
+// command of their own, loadtest/plot.
+func TestTheBinariesAreBuiltWithoutDrawing(t *testing.T) {
+	if found := drawing(t, "../cmd/...", "../loadtest"); len(found) > 0 {
+		t.Errorf("the binaries are built with %s", strings.Join(found, ", "))
+	}
+	if found := drawing(t, "../loadtest/plot"); len(found) < 20 {
+		t.Errorf("of what loadtest/plot is built with, only %q is found", found)
+	}
+}
+
+// drawing lists the packages for drawing, not of the standard library, that packages are built with.
+func drawing(t *testing.T, packages ...string) (found []string) {
+	t.Helper()
+	args := append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, packages...)
+	out, err := exec.Command("go", args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range strings.Lines(string(out)) {
+		if path = strings.TrimSpace(path); drawn.MatchString(path) {
+			found = append(found, path)
+		}
+	}
+	return found
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +11,6 @@ import (
 
 // reportFlags are the flags of `loadtest report`.
 type reportFlags struct {
-	html string
 	json bool
 }
 
@@ -23,19 +19,17 @@ func reportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report FILE [FILE]",
 		Short: "Show a saved load test, or compare two",
-		Long: `Show a load test that "loadtest run" saved: as text, as JSON, or as a page with plots
-that needs nothing but itself, to be mailed or attached as it is.
+		Long: `Show a load test that "loadtest run" saved, as text or as JSON. A page with plots of it
+is written by a command of its own, in the folder of the source: go run ./loadtest/plot FILE
 
 Of two files of one scenario the second is compared with the first, figure by figure;
 settings that are not the same are listed.
 
 ` + cli.ExitCodes,
 		Example: `  loadtest report out/loadtest-saturate-20260102-150405.json
-  loadtest report out/loadtest-ramp-20260102-150405.json --html ramp.html
 
   # before and after a change
-  loadtest report before.json after.json
-  loadtest report before.json after.json --html compared.html`,
+  loadtest report before.json after.json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return cli.Usage("give one saved report, or two to compare them, not %d\nusage: %s", len(args), cmd.UseLine())
@@ -48,7 +42,6 @@ settings that are not the same are listed.
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.html, "html", "", "write a page to `FILE` instead")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object instead")
 	return cmd
 }
@@ -56,18 +49,14 @@ settings that are not the same are listed.
 // rendered is a result or a comparison.
 type rendered interface {
 	Text(io.Writer) error
-	HTML(io.Writer) error
 }
 
 func (f *reportFlags) run(out io.Writer, paths []string) error {
-	if f.html != "" && f.json {
-		return cli.Usage("--html and --json exclude each other")
-	}
 	var results []*report.Result
 	for _, path := range paths {
-		r, err := readResult(path)
+		r, err := report.ReadFile(path)
 		if err != nil {
-			return err
+			return cli.Usage("%w", err)
 		}
 		results = append(results, r)
 	}
@@ -79,33 +68,8 @@ func (f *reportFlags) run(out io.Writer, paths []string) error {
 		}
 		shown = c
 	}
-	switch {
-	case f.json:
+	if f.json {
 		return cli.JSON(out, shown)
-	case f.html == "":
-		return shown.Text(out)
 	}
-	var page bytes.Buffer
-	if err := shown.HTML(&page); err != nil {
-		return err
-	}
-	if err := writeFile(f.html, page.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	fmt.Fprintf(out, "%s is written\n", f.html)
-	return nil
-}
-
-// readResult reads a saved report; one that cannot be read is a mistake of the command line.
-func readResult(path string) (*report.Result, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, cli.Usage("%w", err)
-	}
-	defer file.Close()
-	r, err := report.Read(file)
-	if err != nil {
-		return nil, cli.Usage("%s: %w", path, err)
-	}
-	return r, nil
+	return shown.Text(out)
 }

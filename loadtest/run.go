@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/kballard/go-shellquote"
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
@@ -63,8 +64,8 @@ messages. With --pack 0 messages are filled as the pump does it by default; then
 mostly this machine that is measured. Rates are even, and a task is due when the
 schedule says so, whatever became of those before it.
 
-The report is printed, and saved as JSON and as a page in the --out directory:
-"loadtest report" renders and compares what was saved. The status is 0 if every task
+The report is printed, and saved as JSON in the --out directory: "loadtest report" shows and
+compares what was saved, "go run ./loadtest/plot" writes it as a page with plots. The status is 0 if every task
 was handled, however fast.
 
 ` + cli.ExitCodes,
@@ -220,7 +221,7 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	} else {
 		err = errors.Join(err, r.Text(cmd.OutOrStdout()))
 		if saveErr == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s and %s\n", saved, strings.TrimSuffix(saved, ".json")+".html")
+			fmt.Fprintf(cmd.OutOrStdout(), "the report is in %s; as a page with plots, in the folder of the source: %s\n", saved, plotted(saved))
 		}
 	}
 	return f.explain(ctx, errors.Join(err, saveErr), w.file)
@@ -246,14 +247,17 @@ func (f *runFlags) explain(ctx context.Context, err error, file *configfile.File
 	return err
 }
 
-// save writes the report and its page, under a name that no earlier one has.
+// plotted is the command that writes a saved report as a page with plots.
+func plotted(saved string) string { return "go run ./loadtest/plot " + shellquote.Join(saved) }
+
+// save writes the report under a name that no earlier one has.
 func (f *runFlags) save(r *report.Result) (path string, err error) {
-	base := filepath.Join(f.out, fmt.Sprintf("loadtest-%s-%s", r.Scenario, r.Started.Format("20060102-150405")))
-	var text, page bytes.Buffer
-	if err := errors.Join(r.Write(&text), r.HTML(&page)); err != nil {
+	path = filepath.Join(f.out, fmt.Sprintf("loadtest-%s-%s.json", r.Scenario, r.Started.Format("20060102-150405")))
+	var text bytes.Buffer
+	if err := r.Write(&text); err != nil {
 		return "", err
 	}
-	return base + ".json", errors.Join(writeFile(base+".json", text.Bytes(), 0o644), writeFile(base+".html", page.Bytes(), 0o644))
+	return path, writeFile(path, text.Bytes(), 0o644)
 }
 
 // show shows the progress, until the function that it gives is called. It stays outside of

@@ -16,6 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/report"
+	"github.com/queuepump/queuepump/loadtest/report/drawing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -270,21 +271,24 @@ func (d *day) write(t *testing.T, samples []daySample) {
 	for _, s := range samples {
 		fmt.Fprintf(&b, "| %.2f | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n", s.hours, s.made, s.ledgerRows, s.ledgerBytes, s.heads, s.rests, s.runRows, s.runBytes, s.live, s.tallyRows)
 	}
-	line := func(name string, of func(daySample) int) report.Plotted {
-		l := report.Plotted{Name: name}
+	chart := report.Chart{X: "virtual hours", Y: "part of the largest value", AtZero: true}
+	line := func(name string, of func(daySample) int) {
+		l := report.Trace{Name: name, Colour: report.Colours[len(chart.Traces)]}
 		most := 1
 		for _, s := range samples {
 			most = max(most, of(s))
 		}
 		for _, s := range samples {
-			l.X, l.Y = append(l.X, s.hours), append(l.Y, float64(of(s))/float64(most))
+			l.X, l.Y = append(l.X, s.hours), append(l.Y, new(float64(of(s))/float64(most)))
 		}
-		return l
+		chart.Traces = append(chart.Traces, l)
 	}
-	picture, err := report.DrawLines("virtual hours", "part of the largest value",
-		line("ledger rows", func(s daySample) int { return s.ledgerRows }), line("ledger bytes", func(s daySample) int { return s.ledgerBytes }),
-		line("run rows", func(s daySample) int { return s.runRows }), line("run bytes", func(s daySample) int { return s.runBytes }),
-		line("runs that live", func(s daySample) int { return s.live }))
+	line("ledger rows", func(s daySample) int { return s.ledgerRows })
+	line("ledger bytes", func(s daySample) int { return s.ledgerBytes })
+	line("run rows", func(s daySample) int { return s.runRows })
+	line("run bytes", func(s daySample) int { return s.runBytes })
+	line("runs that live", func(s daySample) int { return s.live })
+	picture, err := drawing.Document(&chart)
 	if err != nil {
 		t.Fatal(err)
 	}

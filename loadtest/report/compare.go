@@ -181,7 +181,7 @@ func (c *Comparison) Text(w io.Writer) error {
 }
 
 // HTML writes the comparison as one page, like [Result.HTML].
-func (c *Comparison) HTML(w io.Writer) error {
+func (c *Comparison) HTML(w io.Writer, draw Draw) error {
 	d := pageData{Title: "Two load tests: " + c.Before.Scenario, Intro: c.words(), Sentence: "Lines of the plots: before is dashed"}
 	if len(c.Differing) > 0 {
 		d.Sections = append(d.Sections, sectionOf("Not the same", c.differing()))
@@ -202,7 +202,7 @@ func (c *Comparison) HTML(w io.Writer) error {
 			s := &c.results[i].Series
 			ch.curves = append(ch.curves, curve{name: name, xs: s.ends(), ys: of.values(s), dashed: i == 0})
 		}
-		f, err := ch.draw()
+		f, err := ch.draw(draw)
 		if err != nil {
 			return err
 		}

@@ -1,20 +1,17 @@
 package report
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // figures draws everything that there is to be seen of a result.
-func (r *Result) figures() ([]figure, error) {
+func (r *Result) figures(draw Draw) ([]figure, error) {
 	var out []figure
 	for _, c := range []*chart{r.rates(), r.units(), r.latencies(), r.curveChart(), r.use(), r.refusals(), r.memory()} {
 		if c == nil {
 			continue
 		}
-		f, err := c.draw()
+		f, err := c.draw(draw)
 		if err != nil {
-			return nil, fmt.Errorf("drawing %s: %w", c.title, err)
+			return nil, err
 		}
 		if f.SVG != "" {
 			out = append(out, f)

@@ -1,17 +1,20 @@
-package report
+package report_test
 
 import (
 	"bytes"
 	"errors"
 	"io"
 	"testing"
+
+	"github.com/queuepump/queuepump/loadtest/report"
+	"github.com/queuepump/queuepump/loadtest/report/drawing"
 )
 
 // A file may come from anybody: what is read can be shown and compared, whatever is in it.
 func FuzzWhatIsReadCanBeShown(f *testing.F) {
-	for _, scenario := range []string{"soak", hostile} {
+	for _, scenario := range []string{"soak", report.Hostile} {
 		var b bytes.Buffer
-		if err := sample(scenario, 1).Write(&b); err != nil {
+		if err := report.Sample(scenario, 1).Write(&b); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b.Bytes())
@@ -22,15 +25,15 @@ func FuzzWhatIsReadCanBeShown(f *testing.F) {
 		`"putPerSecond":[0,0],"takenPerSecond":[0,0],"throttledPerSecond":[0,0],"failedPerSecond":[0,0],"fromScheduleP50":[-1,1e308],"fromScheduleP99":[null,0],` +
 		`"fromSendP50":[null,1],"fromSendP99":[1e-300,null],"memoryBytes":[-1,1e308]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r, err := Read(bytes.NewReader(text))
+		r, err := report.Read(bytes.NewReader(text))
 		if err != nil {
 			return
 		}
-		c, err := Compare(r, r)
+		c, err := report.Compare(r, r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard), r.Write(io.Discard), c.Text(io.Discard), c.HTML(io.Discard)); err != nil {
+		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard, drawing.Element), r.Write(io.Discard), c.Text(io.Discard), c.HTML(io.Discard, drawing.Element)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -46,9 +46,10 @@ func sectionOf(title string, t table) pageSection {
 }
 
 // HTML writes the result as one page. It refers to nothing outside itself, needs no
-// script, and every name in it is escaped.
-func (r *Result) HTML(w io.Writer) error {
-	figures, err := r.figures()
+// script, and every name in it is escaped. Another package draws its plots, drawing, as
+// most that use this one need none.
+func (r *Result) HTML(w io.Writer, draw Draw) error {
+	figures, err := r.figures(draw)
 	if err != nil {
 		return err
 	}

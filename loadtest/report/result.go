@@ -6,7 +6,7 @@
 //	text.go      for the terminal
 //	explain.go   what each figure means, in one place for text and page
 //	compare.go   two results, figure by figure
-//	page.go      the page; plot.go draws what is in it
+//	page.go      the page; figures.go says what is drawn in it, package drawing draws it
 package report
 
 import (
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"time"
 )
@@ -243,6 +244,20 @@ func Read(from io.Reader) (*Result, error) {
 		return nil, fmt.Errorf("is no result of a load test: %w", err)
 	}
 	return &r, r.check()
+}
+
+// ReadFile reads a file that Write wrote; every error names it.
+func ReadFile(path string) (*Result, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	r, err := Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
 }
 
 // check finds what would make nonsense of a plot or a table.
