@@ -39,7 +39,7 @@ const (
 // task takes longer, nothing is fetched until a handler is free: handlers that
 // began together end together, so what waits may wait for as long as a task
 // takes, and would be given back before its turn came. In bytes it counts the
-// text of each message and the size of each opened envelope.
+// text of each message and what each opened envelope takes (delivery.unpacks).
 type backlog struct {
 	visibility time.Duration // the user's; or what it would be, whatever leases have grown to by slow tasks: those must not be hoarded
 	maxBytes   int64
@@ -262,9 +262,9 @@ func (b *backlog) toOpen() *delivery {
 	b.inbox[0] = nil
 	b.inbox = b.inbox[1:]
 	d.place = opening
-	raw := int64(min(d.header.RawLen, maxOpened))
-	d.weight += raw
-	b.bytes += raw
+	opened := d.unpacks()
+	d.weight += opened
+	b.bytes += opened
 	d.opened = true
 	b.opened++
 	return d
@@ -282,7 +282,7 @@ func (b *backlog) mayOpen() bool {
 	if b.readyTasks > 2*b.width+int(b.rate*openAhead.Seconds()) {
 		return false
 	}
-	return b.opened == 0 || b.bytes+int64(min(b.inbox[0].header.RawLen, maxOpened)) <= b.maxBytes
+	return b.opened == 0 || b.bytes+b.inbox[0].unpacks() <= b.maxBytes
 }
 
 // open makes the tasks of an opened message startable. It reports false if the

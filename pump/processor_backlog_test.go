@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -198,6 +199,59 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	}
 	if b.promised != 0 || b.bytes != 0 {
 		t.Errorf("%d bytes promised and %d held at the end", b.promised, b.bytes)
+	}
+}
+
+// What an opened message takes counts as a whole: of small tasks the lists are more than the records.
+func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
+	builder := codec.NewBuilder(0)
+	builder.Reset(codec.Header{Workload: "w", Run: RunID{1}})
+	for n := range uint64(2000) {
+		if _, err := builder.Add(codec.Task{N: n, Key: []byte("key"), Body: []byte("a small task")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, _, err := builder.Seal(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := ProcessorOptions{MaxBytes: 4 << 20}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBacklog(&o, true, func() {})
+	b.rate = 1e9
+	taken := 0
+	for range 64 {
+		d := &delivery{text: text}
+		if d.header, err = codec.ReadHeader(text); err != nil {
+			t.Fatal(err)
+		}
+		d.count = d.header.Tasks.Len()
+		if refused := b.add([]*delivery{d}, reservation{}); len(refused) > 0 {
+			t.Fatal("refused")
+		}
+		taken += len(text)
+	}
+	opened := 0
+	for d := b.toOpen(); d != nil; d = b.toOpen() {
+		env, err := codec.Open(text, codec.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := d.unpacked(env.Tasks)
+		for i := range env.Tasks {
+			taken += len(env.Tasks[i].Key) + len(env.Tasks[i].Body)
+		}
+		taken += len(env.Tasks)*int(unsafe.Sizeof(env.Tasks[0])) + len(list)*int(unsafe.Sizeof(list[0]))
+		opened++
+		if !b.open(d) {
+			t.Fatal("not taken")
+		}
+		d.env, d.tasks = env, list
+	}
+	if opened < 4 || int64(taken) > o.MaxBytes {
+		t.Errorf("%d were opened, and take %d bytes with what waits; %d are allowed", opened, taken, o.MaxBytes)
 	}
 }
 

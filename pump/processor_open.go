@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/coordination"
@@ -20,6 +22,9 @@ import (
 // maxOpened is the most that codec.Open unpacks by default. What a header
 // declares beyond it will be refused, so no room is kept for it.
 const maxOpened = 4 << 20
+
+// maxTasks is the most tasks that codec.Open unpacks by default.
+const maxTasks = 1 << 15
 
 // newerDelay is for how long a message of a newer format is released. Whoever
 // reads it is probably being rolled out right now.
@@ -110,6 +115,14 @@ type wholly struct {
 	hint           bool           // of a pass: its owner should look when it is visible
 	pieces         []poisonOrRest // else put these, which are all of its tasks, and delete
 	delay          time.Duration  // else release, with this delay
+}
+
+// unpacks is what opening a message takes, in bytes: its records, in a buffer whose size is a power
+// of two mostly, and its tasks in two lists.
+func (d *delivery) unpacks() int64 {
+	const aTask = int64(unsafe.Sizeof(codec.Task{}) + unsafe.Sizeof(Task{}))
+	records := min(d.header.RawLen, maxOpened)
+	return int64(1)<<bits.Len64(max(records, 1)-1) + aTask*int64(min(d.count, maxTasks))
 }
 
 func (d *delivery) String() string { return d.shard.String() + "/" + d.id }

@@ -183,11 +183,16 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT says
-// otherwise. Some 200 MiB are in use at most: MaxBytes of messages and tasks, and the results of as many; the collector
-// lets that double and more: --out took up to 608 MiB for ten million tasks. With the goal it takes 415, and five percent more
-// CPU. It is no bound: a process that needs more gets it.
-const memoryGoal = 400 << 20
+const (
+	// maxBytes is the room for messages and their tasks: some hundred thousand tasks in hand, of 120
+	// bytes each, and the messages of as many.
+	maxBytes = 64 << 20
+	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT says otherwise.
+	// Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector lets that
+	// double. With the goal --out takes 165 to 175 MiB, and a machine of 512 MiB will do. It is
+	// no bound: a process that needs more gets it.
+	memoryGoal = 160 << 20
+)
 
 func limitMemory() {
 	if os.Getenv("GOMEMLIMIT") == "" {
@@ -224,7 +229,7 @@ func (f *runFlags) warnInexact(log *slog.Logger, delivery pump.Delivery) {
 // processor is what the flags ask for, without what suits the handler.
 func (f *runFlags) processor() pump.ProcessorOptions {
 	o := f.options
-	o.Discard = f.work.discard
+	o.Discard, o.MaxBytes = f.work.discard, maxBytes
 	// The handlers bound the time of a task themselves, from when its work
 	// begins: one that waits for a child or for a disk has not begun.
 	o.Timeout = -1

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -31,7 +32,8 @@ type FileOptions struct {
 // All lines that wait go out in one write and one fsync (group commit): an
 // fsync takes 1 to 20 ms, so with one a task a disk would bound the processor
 // at some hundred tasks a second; with one for all that came meanwhile, the
-// rate grows with the number of tasks in handlers.
+// rate grows with the number of tasks in handlers. What waits is bounded (commitMost): a disk
+// that is slower than the tasks come holds the handlers up, not the memory.
 //
 // A write or fsync that fails is undone by truncating to the last good length,
 // then tried again with the same lines. The fsync too: after it failed the kernel
@@ -42,6 +44,10 @@ type File struct {
 	regular bool
 	opts    FileOptions
 	retry   time.Duration // pause between failing writes
+
+	// buffers are where handlers write their lines before they are given to a commit: as many as
+	// there are processors, for more handlers than that get no more done.
+	buffers chan []byte
 
 	mu    sync.Mutex // guards next and spare
 	next  *commit
@@ -68,6 +74,7 @@ type sink interface {
 type commit struct {
 	lines   []byte
 	waiting int           // how many callers still want to know; guarded by File.mu
+	taken   chan struct{} // closed when it gets no more lines
 	written chan struct{} // closed when the lines are on disk
 }
 
@@ -102,7 +109,10 @@ func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File
 	out := &File{
 		path: path, f: f, size: size, regular: regular, opts: o, retry: time.Second,
 		next: newCommit(nil), wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		broken: make(chan struct{}),
+		broken: make(chan struct{}), buffers: make(chan []byte, runtime.GOMAXPROCS(0)),
+	}
+	for range cap(out.buffers) {
+		out.buffers <- nil
 	}
 	go out.run()
 	return out
@@ -110,43 +120,30 @@ func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File
 
 // newCommit makes a commit whose lines use the memory of buffer.
 func newCommit(buffer []byte) *commit {
-	return &commit{lines: buffer[:0], written: make(chan struct{})}
+	return &commit{lines: buffer[:0], taken: make(chan struct{}), written: make(chan struct{})}
 }
 
-// linesKept is the most memory of a commit that is used again. A commit is mostly what some
-// envelopes hold, which is up to a few hundred KiB each.
-const linesKept = 4 << 20
+// commitMost is how many bytes of lines a commit has before it gets no more. Two are in memory, one
+// that is written and one that comes next; a disk that takes 10 ms for one takes 400 MB a second.
+const commitMost = 4 << 20
 
-// lineBuffers are where handlers write their lines until they are given to a commit.
-var lineBuffers = sync.Pool{New: func() any { return new([]byte) }}
+// linesKept is the largest memory for lines that is used again: what a commit grows to by what an
+// envelope holds, up to a few hundred KiB mostly.
+const linesKept = 2 * commitMost
 
 // Handle writes one task; see [pump.Handler].
 func (f *File) Handle(ctx context.Context, t *pump.Task) error {
-	b := lineBuffers.Get().(*[]byte)
-	*b = appendTask((*b)[:0], t)
-	c := f.add(*b)
-	keepLines(b)
-	return f.await(ctx, c)
-}
-
-// keepLines gives a buffer back, unless a rare large line has made it large.
-func keepLines(b *[]byte) {
-	if cap(*b) <= linesKept {
-		lineBuffers.Put(b)
-	}
+	return f.put(ctx, func(lines []byte) []byte { return appendTask(lines, t) })
 }
 
 // HandleBatch writes all tasks of an envelope together; see [pump.BatchHandler].
 func (f *File) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
-	b := lineBuffers.Get().(*[]byte)
-	lines := (*b)[:0]
-	for _, t := range tasks {
-		lines = appendTask(lines, t)
-	}
-	c := f.add(lines)
-	*b = lines
-	keepLines(b)
-	err := f.await(ctx, c)
+	err := f.put(ctx, func(lines []byte) []byte {
+		for _, t := range tasks {
+			lines = appendTask(lines, t)
+		}
+		return lines
+	})
 	if err == nil {
 		return nil
 	}
@@ -157,33 +154,68 @@ func (f *File) HandleBatch(ctx context.Context, tasks []*pump.Task) []error {
 	return errs
 }
 
-// append gives whole lines to the next commit and waits until they are on disk.
-func (f *File) append(ctx context.Context, lines []byte) error { return f.await(ctx, f.add(lines)) }
+// put writes lines, made in memory that is used again, and waits until they are on disk.
+func (f *File) put(ctx context.Context, write func([]byte) []byte) error {
+	b, err := wait(ctx, f, f.buffers)
+	if err != nil {
+		return err
+	}
+	lines := write(b[:0])
+	c, err := f.add(ctx, lines)
+	if cap(lines) > linesKept { // a rare large line has made it large
+		lines = nil
+	}
+	f.buffers <- lines
+	if err != nil {
+		return err
+	}
+	return f.await(ctx, c)
+}
 
-// add copies whole lines into the next commit.
-func (f *File) add(lines []byte) *commit {
+// append gives whole lines to the next commit and waits until they are on disk.
+func (f *File) append(ctx context.Context, lines []byte) error {
+	c, err := f.add(ctx, lines)
+	if err != nil {
+		return err
+	}
+	return f.await(ctx, c)
+}
+
+// add copies whole lines into the next commit, once that has room.
+func (f *File) add(ctx context.Context, lines []byte) (*commit, error) {
+	for {
+		c, added := f.tryAdd(lines)
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+		if added {
+			return c, nil
+		}
+		if _, err := wait(ctx, f, c.taken); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (f *File) tryAdd(lines []byte) (c *commit, added bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := f.next
+	c = f.next
+	if len(c.lines) >= commitMost {
+		return c, false
+	}
 	c.lines = append(c.lines, lines...)
 	c.waiting++
-	return c
+	return c, true
 }
 
 // await waits until a commit is on disk. When the context ends first it may be written
 // nevertheless: its tasks are done twice at worst.
 func (f *File) await(ctx context.Context, c *commit) error {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-	select {
-	case <-c.written:
+	_, err := wait(ctx, f, c.written)
+	if err == nil {
 		return nil
-	case <-f.broken: // its lines will not be written any more
-		return giveBack(ctx, errBrokenFile)
-	case <-ctx.Done():
-	case <-f.done:
 	}
 	f.mu.Lock()
 	c.waiting--
@@ -192,11 +224,22 @@ func (f *File) await(ctx context.Context, c *commit) error {
 	case <-c.written:
 		return nil
 	default:
-	}
-	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	return fmt.Errorf("%s is closed", f.path)
+}
+
+// wait takes what a channel gives, or says why that is no longer to be waited for.
+func wait[T any](ctx context.Context, f *File, from <-chan T) (got T, err error) {
+	select {
+	case got = <-from:
+		return got, nil
+	case <-f.broken: // nothing will be written any more
+		return got, giveBack(ctx, errBrokenFile)
+	case <-ctx.Done():
+		return got, context.Cause(ctx)
+	case <-f.done:
+		return got, fmt.Errorf("%s is closed", f.path)
+	}
 }
 
 var errBrokenFile = errors.New("--out cannot be written")
@@ -236,6 +279,7 @@ func (f *File) flush() (usable bool) {
 	f.next = newCommit(f.spare)
 	f.spare = nil
 	f.mu.Unlock()
+	close(c.taken)
 	var since time.Time
 	for {
 		err := f.write(c.lines)

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -208,6 +209,75 @@ func TestOneFsyncIsForAllThatWaits(t *testing.T) {
 		}
 		if n := strings.Count(d.text(), "\n"); n != 100 {
 			t.Errorf("%d lines", n)
+		}
+		_ = f.Close()
+	})
+}
+
+func TestASlowDiskHoldsHandlersUpAndNotMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{room: -1, syncTakes: time.Second}
+		f := newFile("x", d, 0, true, FileOptions{})
+		const handlers, each = 256, 500
+		body := bytes.Repeat([]byte("0123456789"), 50)
+		tasks := make([]*pump.Task, each)
+		for i := range tasks {
+			tasks[i] = &pump.Task{N: uint64(i), Body: body}
+		}
+		var all sync.WaitGroup
+		for range handlers {
+			all.Go(func() {
+				if errs := f.HandleBatch(t.Context(), tasks); errs != nil {
+					t.Error(errs[0])
+				}
+			})
+		}
+		line := len(appendTask(nil, tasks[each-1]))
+		most := 0
+		for range 5 {
+			synctest.Wait() // the disk is at work, and all others wait
+			f.mu.Lock()
+			most = max(most, len(f.next.lines))
+			f.mu.Unlock()
+			time.Sleep(time.Second)
+		}
+		if most < commitMost || most > commitMost+each*line {
+			t.Errorf("%d bytes of lines wait, want %d and at most one batch more", most, commitMost)
+		}
+		all.Wait()
+		if n := strings.Count(d.text(), "\n"); n != handlers*each {
+			t.Errorf("%d lines, want %d", n, handlers*each)
+		}
+		_ = f.Close()
+	})
+}
+
+func TestHandlersThatWaitForRoomGiveUpWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{room: 0}
+		f := newFile("x", d, 0, true, FileOptions{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		full := append(bytes.Repeat([]byte("x"), commitMost), '\n')
+		done := make(chan error)
+		for range 2 { // one that the disk refuses, and one that fills the next commit
+			go func() { done <- f.append(ctx, full) }()
+			synctest.Wait()
+		}
+		const handlers = 64
+		for range handlers {
+			go func() { done <- f.Handle(ctx, &pump.Task{}) }()
+		}
+		synctest.Wait()
+		cancel(errors.New("stopped"))
+		for range handlers + 2 {
+			if err := <-done; err == nil || err.Error() != "stopped" {
+				t.Errorf("got %v", err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		d.set(func() { d.room = -1 })
+		if err := f.Handle(t.Context(), &pump.Task{}); err != nil { // the buffers are all there
+			t.Error(err)
 		}
 		_ = f.Close()
 	})
