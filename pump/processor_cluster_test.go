@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -208,6 +209,7 @@ func TestS1EachTaskIsHandledByTheOwnerOfItsSegment(t *testing.T) {
 }
 
 func TestJoiningAndLeavingInMidRunHandsOverWithoutDoingAnythingTwice(t *testing.T) {
+	verify.Only(t)
 	for i := range 8 {
 		seed, queues := uint64(i), 1+i%2*3
 		t.Run(fmt.Sprintf("%d queues, seed %d", 2*queues, seed), func(t *testing.T) {

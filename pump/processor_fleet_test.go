@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -35,6 +36,7 @@ func TestUntilIdleWaitsForSegmentsThatAreOnTheirWay(t *testing.T) {
 }
 
 func TestUntilIdleAProcessorWithoutSegmentsLeaves(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		p := w.join("p", &seen{}, ProcessorOptions{})
 		w.settled(1)
@@ -107,6 +109,7 @@ func TestP82ANudgeMakesAQueueDueAndCostsLittleHoweverManyArrive(t *testing.T) {
 }
 
 func TestAnIdleFleetCostsABoundedNumberOfGetsTogether(t *testing.T) {
+	verify.Only(t)
 	for _, c := range []struct{ accounts, queues, processors int }{{8, 4, 10}, {1, 1, 16}, {1, 4, 40}} {
 		t.Run(fmt.Sprintf("%d queues, %d processors", c.accounts*c.queues, c.processors), func(t *testing.T) {
 			inWorld(t, c.accounts, c.queues, nil, func(t *testing.T, w *world) {

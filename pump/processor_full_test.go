@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 )
 
 // hoarder is a reducer that keeps 300 KiB that do not compress of each task of one segment, and 8 bytes of any other.
@@ -38,6 +39,7 @@ func hoarder(segment uint32, calls *sync.Map) *Reducer[[]byte, []byte] {
 // A13: what does not fit into a state is refused before the handler, less and less often, is no
 // suspect, and stands in quarantine with a cause of its own when the state has been full for an hour. What fits goes on.
 func TestTasksThatAStateHasNoRoomForAreTriedSeldomAndThenQuarantined(t *testing.T) {
+	verify.Only(t)
 	const tasks = 8
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.putTasks(someSegment, 1, 2, 3) // 900 KiB

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
@@ -257,6 +258,7 @@ func TestTheFirstRetryComesSoonHoweverOftenTheMessageWasDelivered(t *testing.T) 
 }
 
 func TestRetryAfterIsNeverEarlyAndAtMostTwiceAsLate(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.put("accounta", "work-00", 1, 40)
 		first := map[uint64]time.Time{}
@@ -462,6 +464,7 @@ func TestAForeignMessageIsOneTaskWithAnIdentityOfItsOwn(t *testing.T) {
 // A text without room for an envelope's header around it cannot carry its attempts. It comes back more
 // and more slowly, and once that is suspicious they are counted in a row (P4.2).
 func TestAForeignMessageTooFullToBeRewrittenIsQuarantinedInTheEnd(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		text := incompressible(64 << 10)
 		id := w.putText("accounta", "work-00", text)

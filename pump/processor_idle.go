@@ -13,6 +13,21 @@ import (
 // processor that waits to be idle leaves without an answer from it.
 const unreachable = 30 * time.Second
 
+// soonBack is the longest delay of a message that this processor put back undone, and still waits
+// for when it is to leave once idle: a little more than a message waits for its segment
+// (lobbyAgain). Delays that grow pass it after a few deliveries, so that the wait has an end.
+const soonBack = 7 * time.Second
+
+// isSoonHere reports whether a message that was put back is this processor's to do in a moment: its
+// tasks have not failed, and its segment is this processor's, or not yet anybody's.
+func (r *processing) isSoonHere(d *delivery, delay time.Duration) bool {
+	if d.whole == nil || delay <= 0 || delay > soonBack {
+		return false
+	}
+	owner, live := r.share.Load().view.OwnerOf(d.header.Segment)
+	return !live || owner.Instance == r.cfg.Instance
+}
+
 // farewell says what is left in the queues because it was put back for later
 // than UntilIdle waits.
 func (p *poller) farewell() {
@@ -27,7 +42,8 @@ func (p *poller) farewell() {
 // process has then answered "empty" once more, or when to look again: an answer from
 // before may be older than a retry that was put back for less than d. It is not idle
 // while segments are on their way to it, or may be, and begins to be when they are there. What this process may
-// have hidden by a request without an answer is waited for as well. A queue that keeps
+// have hidden by a request without an answer is waited for as well, and what it put back for a moment
+// because it could not take it yet. A queue that keeps
 // failing is waited for no longer than d or half a minute, and named in the error.
 func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
 	// Under this lock no get is between bringing messages and saying so.

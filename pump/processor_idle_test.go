@@ -163,3 +163,20 @@ func TestUntilIdleNamesTheQueuesThatItHasNoCredentialsFor(t *testing.T) {
 		}
 	})
 }
+
+// What the processor put back for a moment, here a copy of what it has in hand, is its own to settle
+// when that comes back. It left without it when it was to leave after less than that moment.
+func TestUntilIdleWaitsForWhatTheProcessorPutBackForAMoment(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		text := w.envelope(7, 3)
+		for range 2 {
+			w.putText("accounta", "work-00", text)
+		}
+		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 100*time.Millisecond) }}
+		s := w.drain(h, ProcessorOptions{UntilIdle: 500 * time.Millisecond})
+		h.expect(t, 3, 3)
+		if w.left() != 0 || s.Duplicates != 3 {
+			t.Errorf("%d messages left, %+v", w.left(), s)
+		}
+	})
+}

@@ -119,11 +119,15 @@ func (h *ownerHints) later(d *delivery, delay time.Duration) {
 	}
 	h.waits[key] = true
 	segment := d.header.Segment
-	// The service counts whole seconds, rounded up.
-	time.AfterFunc((delay + time.Second - 1).Truncate(time.Second), func() {
+	time.AfterFunc(inWholeSeconds(delay), func() {
 		h.mu.Lock()
 		delete(h.waits, key)
 		h.mu.Unlock()
 		h.r.member.Load().nudgeOwner(d.shard, segment)
 	})
+}
+
+// inWholeSeconds rounds a delay up to the service's unit: it hides a message for whole seconds.
+func inWholeSeconds(delay time.Duration) time.Duration {
+	return (delay + time.Second - 1).Truncate(time.Second)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -33,6 +34,7 @@ func (w *world) joinNudged(instance string, h Handler, o ProcessorOptions, all *
 }
 
 func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
+	verify.Only(t)
 	for _, owners := range []int{2, 4, 16} {
 		t.Run(fmt.Sprintf("%d owners", owners), func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {

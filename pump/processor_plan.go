@@ -140,7 +140,7 @@ func together(rest []again) []again {
 	for i := range out {
 		slices.Sort(out[i].tasks)
 		// The service counts whole seconds; earlier than asked would be too early.
-		out[i].delay = min((out[i].delay + time.Second - 1).Truncate(time.Second), storage.MaxVisibility)
+		out[i].delay = min(inWholeSeconds(out[i].delay), storage.MaxVisibility)
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -54,6 +55,7 @@ func TestTasksOfAllQueuesGoOnTogetherUnderOneSchedule(t *testing.T) {
 }
 
 func TestIdleQueuesCostABoundedNumberOfGets(t *testing.T) {
+	verify.Only(t)
 	for _, c := range []struct {
 		accounts, queues int
 		most             float64 // gets a second
@@ -76,6 +78,7 @@ func TestIdleQueuesCostABoundedNumberOfGets(t *testing.T) {
 }
 
 func TestOneTaskInAnIdleQueueIsFoundWithinTheBackOff(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
 		var at []time.Duration
 		var put time.Time
@@ -272,6 +275,7 @@ func TestAnAccountInTroubleDoesNotStallTheOthers(t *testing.T) {
 }
 
 func TestAQueueInTroubleDoesNotStallTheOthersOfItsAccount(t *testing.T) {
+	verify.Only(t)
 	for _, c := range []struct {
 		name    string
 		trouble func(w *world)

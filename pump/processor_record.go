@@ -100,7 +100,7 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 	if gate != nil && gate.reason == "" {
 		return gate
 	}
-	b, ok, err := c.beginOpen(d, verdict)
+	b, ok, err := c.beginStanding(ctx, d, verdict, since)
 	switch {
 	case err != nil:
 		return c.refused(d, err)
@@ -138,6 +138,24 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 		return &wholly{forget: true, record: true}
 	}
 	return gate
+}
+
+// lookAgain is how often a message looks at its run's row before it goes back because the row is
+// being read anew. Once is the rule: another segment was fenced later, and asks for a newer row.
+const lookAgain = 3
+
+// beginStanding is beginOpen, and looks again when the row is being read anew in this moment: to
+// put the message back for that would cost it two seconds.
+func (c *recorder) beginStanding(ctx context.Context, d *delivery, verdict runVerdict, since time.Time) (b ledger.Begun, ok bool, err error) {
+	for range lookAgain {
+		if b, ok, err = c.beginOpen(d, verdict); ok || err != nil {
+			break
+		}
+		if c.look(ctx, d.header.Run, since) != verdict {
+			break
+		}
+	}
+	return b, ok, err
 }
 
 // beginOpen asks the ledger, unless the run is not known to stand as it did any more.

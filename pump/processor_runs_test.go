@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,4 +130,42 @@ func TestP13TheRowsOfManyRunsAreReadSideBySide(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowRuns takes a second for a row.
+type slowRuns struct{ runReader }
+
+func (r slowRuns) Get(ctx context.Context, id RunID) (workload.Run, error) {
+	time.Sleep(time.Second)
+	return r.runReader.Get(ctx, id)
+}
+
+// In mode once a row is read anew for a segment that was fenced after it was read. A message of
+// another segment that has its verdict by then was put back for two seconds, and a processor that
+// leaves once it was idle for one left without it.
+func TestP13AMessageWaitsForItsRunsRowThatIsReadAnewInTheSameMoment(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		p := w.start(w.processor(&seen{}, ProcessorOptions{}))
+		w.settled(1)
+		r := p.of.running.Load()
+		r.runs = newRunCache(slowRuns{fixedRun{workload.Run{State: workload.RunSealed}}}, r.log)
+		hold, _ := r.hold(0)
+		d := &delivery{count: 3, header: codec.Header{Run: w.run, Tasks: codec.MakeNSet(0, 1, 2)}, epoch: hold.Epoch}
+		since, ok := r.recorder.fencedAt(d.header.Segment, d.epoch)
+		if !ok {
+			t.Fatal("segment 0 is not fenced")
+		}
+		verdict := r.recorder.look(t.Context(), w.run, since)
+		time.Sleep(time.Second)
+		var other sync.WaitGroup
+		other.Go(func() { r.recorder.look(t.Context(), w.run, time.Now()) })
+		synctest.Wait() // the row is being read
+		b, ok, err := r.recorder.beginStanding(t.Context(), d, verdict, since)
+		if err != nil || !ok || b.Fresh.Len() != 3 {
+			t.Errorf("%+v, %v, %v, want three fresh tasks", b, ok, err)
+		}
+		r.recorder.end(d, b.Fresh)
+		other.Wait()
+		p.end()
+	})
 }

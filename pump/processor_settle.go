@@ -242,6 +242,9 @@ func (r *processing) settle(d *delivery) {
 			r.meets(d, s.delay)
 			r.poller.comesBack(time.Now().Add(s.delay))
 		}
+		if r.isSoonHere(d, s.delay) {
+			r.poller.hides(d.shard, time.Now().Add(inWholeSeconds(s.delay)))
+		}
 	case storage.Is(err, storage.Gone):
 		// After a delete of what was done, or after a request of ours that was
 		// not answered, that is what success looks like (window 9). Otherwise

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
@@ -141,6 +142,7 @@ func (w *world) condemned() map[string]codec.Cause {
 
 // P4.2, window 18: a task that kills its process among a thousand ends in quarantine, alone.
 func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
+	verify.Only(t)
 	for _, c := range []struct {
 		name                                           string
 		accounts, queues, processors, perMessage, most int
@@ -192,6 +194,7 @@ func TestP42TheOneTaskThatKillsItsProcessIsFoundBySplitting(t *testing.T) {
 // Several guilty tasks that take their time to kill: every death finds many innocent ones
 // at work, of which none is condemned, whatever company they were in.
 func TestP42OfSeveralGuiltyTasksEachIsFoundAndNobodyElse(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		segments := w.everySegment()
 		const each = 20

@@ -89,7 +89,7 @@ func (t *terms) longer(lease, held time.Duration) time.Duration {
 // leaseFor is the shortest lease that needs no renewal for what is held so long.
 func leaseFor(held time.Duration) time.Duration {
 	lease := min(held, mostLease) * leasePart / leaseOf
-	lease = (lease + time.Second - 1).Truncate(time.Second) // the service's unit
+	lease = inWholeSeconds(lease) // the service's unit
 	return min(max(lease, leastLease), mostLease)
 }
 

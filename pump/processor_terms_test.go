@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
+
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -133,6 +135,7 @@ func TestDelaysFollowHowLongATaskTakes(t *testing.T) {
 // origins W5: most messages need no renewal, whatever their tasks take, and the
 // requests that this saves are shown beside those of a lease of a minute.
 func TestW5RenewalsAreRareWhateverTasksTake(t *testing.T) {
+	verify.Only(t)
 	const messages = 40
 	for _, c := range []struct {
 		work    time.Duration

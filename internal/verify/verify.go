@@ -1,0 +1,16 @@
+// Package verify marks the tests that cost so much that `make test` leaves them to `make verify`.
+//
+// A test belongs here when it takes some five seconds of a core or more. `make test` is what an
+// engineer waits for: all of it takes five minutes on two cores.
+package verify
+
+import "testing"
+
+// Only skips t under -short, which `make test` and `make test-race` set. The race detector makes
+// a test ten times as slow, and smaller tests beside these run the same code under it.
+func Only(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("costs seconds of a core: make verify runs it")
+	}
+}
