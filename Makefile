@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint fmt vuln fuzz bench soak cover azurite clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint fmt vuln fuzz bench soak cover azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,23 +27,36 @@ else
 	bin/loadtest demo --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
-test: azurite ## run all tests: units, conformance on the simulator and on Azurite, the real binaries, mutants
-	$(GO) test -timeout 30m ./...
+test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (five minutes)
+	$(GO) test -short -timeout 30m ./...
+
+# What make test leaves out, each part by itself: `make -k verify` runs them all. A part that fails
+# names its goal. The race detector's part is the longest.
+verify: verify-long verify-worlds verify-mutants verify-chaos test-race ## run the rest: long tests, mutants, 1,000 worlds, two minutes of chaos, the race detector (50 minutes)
+
+# The packages with tests that internal/verify marks; their short ones run again beside them.
+LONG = ./pump ./pump/internal/... ./internal/capacity ./loadtest/...
+verify-long: azurite
+	$(GO) test -timeout 60m -skip '^TestSimulationNothing' $(LONG)
+
+verify-worlds:
+	cd pump && GOGC=400 $(GO) test -timeout 60m -run '^TestSimulationNothing' -simulate.seeds 1000
+
+verify-mutants:
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test -timeout 30m -overlay out/mutants/overlay.json -run '^TestMutants' $(MUTATED)
 
-# Tests that count what large clusters do in virtual time: ten times as slow under
-# the race detector, and the smaller clusters beside them run the same code.
-COUNTING = ^Test(AThousand|WhatManyMembers|AMusterThatIsBad|WhatIsStoredOf|ASegmentWithAll|AnIdleFleet|P82AnIdle|P82ALarge|P7WhatADeadOwner|Limits|APlanIsWhat|APlateauIs)
-RACE     = $(GO) test -timeout 80m -race -skip '$(COUNTING)'
+verify-chaos:
+	$(GO) test ./pump/internal/processtest -count 1 -timeout 1h -run '^TestChaos$$' -chaos.for 2m -chaos.tasks 60000
 
 # Tests in virtual time run on one processor under the race detector: on two, timers of a bubble
 # that fire at once use one context of the detector at the same time, and it crashes (SIGSEGV in
 # __tsan::SlotLock; https://github.com/golang/go/issues/78156). It finds races by order and not by
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
+RACE     = $(GO) test -short -timeout 80m -race
 ROWS     = ./pump/coordination $(addprefix ./pump/internal/,backoff row workload election cluster ledger quota)
 BUBBLES  = $(ROWS) ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
-test-race: azurite ## run all tests under the race detector
+test-race: azurite ## run the tests of make test under the race detector
 	$(MAKE) -k -j 2 --output-sync=target race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
 
 race-pump-p-to-z:
@@ -54,7 +67,7 @@ race-bubbles:
 	$(RACE) -cpu 1 -p 1 $(BUBBLES)
 race-rest:
 	$(RACE) -p 1 $$($(GO) list ./... | grep -vxF -e "$$($(GO) list ./pump)" -e "$$($(GO) list $(BUBBLES))")
-.PHONY: race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
+.PHONY: race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest verify-long verify-worlds verify-mutants verify-chaos
 
 members: ## 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
 	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 3h -run '^TestWhatManyMembersReadAndWriteIsBounded$$' -presence.members 1000

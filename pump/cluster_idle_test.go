@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -310,6 +311,7 @@ func (costs idleCosts) check(t *testing.T, c idleCluster) {
 }
 
 func TestP82AnIdleClusterCostsLittleAndBeginsAtOnce(t *testing.T) {
+	verify.Only(t)
 	c := idleCluster{
 		accounts: 8, queues: 4, segments: 64, processors: 10,
 		settle: 2 * time.Minute, measure: 5 * time.Minute, nudged: 200, silent: 60, apart: 5 * time.Second,

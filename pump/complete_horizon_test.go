@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -40,6 +41,7 @@ func (w *world) closesFor(c *closer, d time.Duration) {
 
 // A run is not over while its tasks wait in queues that nobody reads.
 func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.lonely(1, 7)
 		c := w.closer("c")
@@ -72,6 +74,7 @@ func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
 
 // Nor while they wait behind hours of other work.
 func TestARunIsNotOverWhileItsTasksWaitInADeepBacklog(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const before = 150
 		account, queue := w.home(7)
@@ -98,6 +101,7 @@ func TestARunIsNotOverWhileItsTasksWaitInADeepBacklog(t *testing.T) {
 
 // Nor while a task of it is hidden because it was put back for hours.
 func TestARunIsNotOverWhileItsTaskIsPutBackForHours(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.lonely(1, 7)
 		h := &seen{work: func(_ context.Context, task *Task) error {
@@ -120,6 +124,7 @@ func TestARunIsNotOverWhileItsTaskIsPutBackForHours(t *testing.T) {
 
 // Nor while its queue does not answer; and that is said.
 func TestARunIsNotOverWhileItsQueueIsDark(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		account, queue := w.home(7)
 		dark := w.fault(azsim.Rule{Account: account, Object: queue, Fault: azsim.Answer}, "GetMessages")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
@@ -31,6 +32,7 @@ func (w *world) slowDistributor(s Source, o DistributorOptions) *Distributor {
 
 // What stands in line when a distributor is told to stop is sent before its grace is over.
 func TestALineIsNoLongerThanAStopWaits(t *testing.T) {
+	verify.Only(t)
 	slowWorld(t, 2, func(t *testing.T, w *world) {
 		s := &listSource{print: "a", n: 1 << 30}
 		d := w.startDistributor(w.slowDistributor(s, DistributorOptions{Pack: 10, Every: time.Hour}))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -370,6 +371,7 @@ func TestAQueueOfADarkAccountIsMadeWhenItIsNeeded(t *testing.T) {
 // P6.3: what a queue at its limit has no room for goes elsewhere; it goes on
 // taking what it can, and nothing flaps.
 func TestAThrottledHomeIsHelpedAndDoesNotFlap(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		m := w.look().Workload.Map
 		w.fault(azsim.Rule{Account: "accountb", Object: "work-00", Fault: azsim.Answer, Instance: "d", Probability: 0.9}, "PutMessage")

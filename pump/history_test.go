@@ -269,7 +269,7 @@ func TestTheSameSeedGivesTheWholePumpTheSameHistory(t *testing.T) {
 	seeds := *histSeeds
 	if seeds == 0 {
 		seeds = 2
-		if raceDetector { // a world takes ten seconds
+		if testing.Short() { // a world takes four seconds, and ten under the race detector
 			seeds = 1
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -196,6 +197,7 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 // A loaded fleet: tasks come all the time, and the time from put to handler start is that of the
 // gets and of what is in hand, not of any pause.
 func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
 		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 20*time.Millisecond) }}
 		// Half of what four processors can do: 4 x 4 / 20 ms = 800 tasks a second. For so long

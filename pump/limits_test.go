@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
 )
 
 var limitsTable = flag.Bool("limits", false, "measure all numbers of accounts at the published limits, and print a table")
@@ -47,6 +49,7 @@ const limitsSettle = 4 * time.Second
 // Virtual time at published limits: uniform keys reach the summed limits of any number of accounts, either
 // side, with hardly a refusal.
 func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
+	verify.Only(t)
 	small := []limitsOf{{1, 1, 0, 0, 0}, {1, 1, limitFar, 0, 0}, {3, 1, 0, 0, 0}, {1, 10, 0, 0.2, 0}}
 	if *limitsTable {
 		small = []limitsOf{
@@ -100,6 +103,7 @@ func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 // With clients that nobody knows eating three tenths of one account's limit, or of one
 // queue's, what they leave is used, and little is refused.
 func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
+	verify.Only(t)
 	// A tenth of the limits is cut in coarse steps, of which a single one takes a tenth from 20 s: it is measured for longer.
 	small, length := []limitsOf{{1, 1, 0, 0.2, 0}, {4, 1, 0, 0.1, 0}, {1, 10, 0, 0.1, 0}}, time.Minute
 	if *limitsTable {
@@ -140,6 +144,7 @@ func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
 // One account of ten is dark for a minute: the others go on at their limits, it is at its own soon after,
 // and nothing is lost.
 func TestLimitsWithADarkAccountTheOthersGoOn(t *testing.T) {
+	verify.Only(t)
 	of, kinds := limitsOf{10, 1, 0, 0.05, 0}, []string{"hangs"}
 	if *limitsTable {
 		of.part, kinds = 1, []string{"refuses", "hangs"}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -185,6 +186,7 @@ func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 
 // Processes that were stopped all the same, or cannot say that they leave, count until they are evicted.
 func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
+	verify.Only(t)
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		a, b := w.sharer("a", 8), w.sharer("b", 8)
 		defer a.leave()

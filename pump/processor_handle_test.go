@@ -259,6 +259,7 @@ func TestTheFirstRetryComesSoonHoweverOftenTheMessageWasDelivered(t *testing.T) 
 
 func TestRetryAfterIsNeverEarlyAndAtMostTwiceAsLate(t *testing.T) {
 	verify.Only(t)
+	verify.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.put("accounta", "work-00", 1, 40)
 		first := map[uint64]time.Time{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -199,6 +200,7 @@ func TestP56ResultsOutliveADarkControlPlane(t *testing.T) {
 }
 
 func TestP36AHandOverUnderLoadRecordsEachTaskOnce(t *testing.T) {
+	verify.Only(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inOnceWorld(t, 2, 3, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {
@@ -339,6 +341,7 @@ func (b *slowBatch) HandleBatch(ctx context.Context, tasks []*Task) []error {
 
 // What once costs at full envelopes: less than two percent more requests.
 func TestOnceCostsLessThanTwoPercentMoreRequests(t *testing.T) {
+	verify.Only(t)
 	const envelopes, each = 500, 200
 	total := map[bool]int64{}
 	took := map[bool]time.Duration{}

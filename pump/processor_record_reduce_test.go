@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -38,6 +39,7 @@ func (w *world) counted(r *Reducer[uint64, uint64]) (n uint64) {
 // P3.3 holds for contributions in both modes: committed, and then the message goes. A
 // message that is delivered again counts again at least once, and is recognised in once.
 func TestP33ContributionsAreCommittedBeforeTheirMessageIsGone(t *testing.T) {
+	verify.Only(t)
 	for _, delivery := range []Delivery{AtLeastOnce, Once} {
 		t.Run(string(delivery), func(t *testing.T) {
 			inWorldOf(t, workload.Spec{Delivery: string(delivery)}, 1, 4, nil, func(t *testing.T, w *world) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -283,6 +284,7 @@ func (w *world) closeRun(segment uint32, tasks uint64) {
 
 // P1.3: an owner that knows a run as open from before it owned the segment must not go by that.
 func TestP13ARunIsAskedAboutAgainOnceASegmentIsFenced(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
 		// q knows the run as open from a segment of its own; p owns another, finishes the
 		// run there, and it is closed and pruned. Then p leaves, and q inherits it.

@@ -3,11 +3,14 @@ package pump
 import (
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
 )
 
 // Somebody else may need a mark again in the moment after it was taken back: that
 // is a new one, and as good for as long as any.
 func TestP63AMarkThatIsSetAgainAtOnceStays(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
 		p := w.join("p", &seen{}, ProcessorOptions{})
 		v := w.settled(1)

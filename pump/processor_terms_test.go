@@ -11,10 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/verify"
-
 	"pgregory.net/rapid"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -255,6 +254,7 @@ func TestW5WhatADeadProcessorHadComesBackInProportionToTheWork(t *testing.T) {
 
 // A task that fails is tried again when about as much time has passed as it takes.
 func TestW5ATaskIsTriedAgainAtItsOwnPace(t *testing.T) {
+	verify.Only(t)
 	for _, c := range []struct{ work, least, most time.Duration }{
 		{0, 0, 3 * time.Second}, // whole seconds, and the next poll
 		{time.Minute, time.Minute, 3 * time.Minute},

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -114,6 +115,7 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 // Redrive and drop at any moment of other operators' commands, over an account's whole way out
 // and back in, with puts that fail, hang, land unanswered and stand still: no task is lost.
 func TestRedriveAndDropLoseNothingWhileAccountsAreDrainedAndRemoved(t *testing.T) {
+	verify.Only(t)
 	for seed := range uint64(*moveSeeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inOnceWorld(t, 4, 1, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/report/drawing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
@@ -155,6 +156,7 @@ func sizeOf(e storage.Entity) int {
 // What is stored of runs is bounded by the retention, however long runs are made, broken, abandoned, and left
 // with tasks in quarantine (A1). At the size that issue 11 speaks of: make day.
 func TestWhatIsStoredOfRunsStopsGrowingAfterTheRetention(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.cfg.Retention = *dayKept
 		d := &day{w: w, runs: w.allRuns()}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -60,6 +61,7 @@ func (w *world) putOf(run RunID, segment uint32, ns ...uint64) {
 // segments go on, and the log and the status say what to do. `runs end` makes room for one; when the
 // clients are gone it heals by itself.
 func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		const segment = 3
 		ids, alive := w.crowd(segment, ledger.MaxLiveRuns)
@@ -130,6 +132,7 @@ func (w *world) saysThatItIsFull(p *started, segment uint32) {
 
 // A13 in at-least-once, where only a reducer's state fills a segment's ledger: the same holds.
 func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) {
+	verify.Only(t)
 	inWorldOf(t, workload.Spec{Delivery: workload.DeliverAtLeastOnce}, 1, 2, nil, func(t *testing.T, w *world) {
 		w.putTasks(someSegment, 1, 2, 3) // 900 KiB
 		var calls sync.Map

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -47,6 +48,7 @@ func (w *world) oneTask(segment uint32) RunID {
 // A1: 2,400 runs of one task with one key, as fast as they come: every task is handled within a minute of
 // the last, because what is done with makes room.
 func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		h := &seen{}
 		p := w.start(w.processor(h, ProcessorOptions{}))
@@ -76,6 +78,7 @@ func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
 
 // A1: runs that nobody continues never fill a segment for good: under pressure they end within minutes.
 func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
 		const each = ledger.MaxLiveRuns / 4 // open and broken ones, together half of the bound
@@ -157,6 +160,7 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 
 // What comes of a run after it has ended is nowhere lost: it is in quarantine, and redriven it is done, once.
 func TestALateTaskOfAnEndedRunIsQuarantinedAndDoneOnceWhenItIsRedriven(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		h := &seen{}
 		p := w.start(w.processor(h, ProcessorOptions{}))
@@ -296,6 +300,7 @@ func (w *world) newest() RunID {
 
 // Rows, tallies and rests go after the retention, by the server's clock, and then a copy has a defined end.
 func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.cfg.Retention = 2 * time.Hour
 		h := &seen{}
@@ -393,6 +398,7 @@ func TestABeginningThatSeveralRunsShareNamesThem(t *testing.T) {
 // Where nothing records what is done no run closes; rows of sealed and broken runs go all the same when nothing
 // of them has been met for the retention, and what comes later is done.
 func TestRowsOfRunsGoInAtLeastOnceDeliveryToo(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.cfg.Retention = 2 * time.Hour
 		h := &seen{}

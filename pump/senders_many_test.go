@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -45,6 +46,7 @@ func (w *world) watchPartitions(phase string, d time.Duration, most int64) {
 // A thousand programs that each hold a sender and send once a minute, as a web service's
 // instances do: no partition is asked for more than half of what it gives.
 func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
+	verify.Only(t)
 	const n = 1000
 	inWorld(t, 1, 4, func(c *azsim.Config) {
 		c.Limits = azsim.PublishedLimits()

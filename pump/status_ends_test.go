@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -34,6 +35,7 @@ func (w *world) endOf(run RunID) (*EndsStatus, RunEnd) {
 }
 
 func TestTheStatusSaysWhichQueueHoldsBackTheEndOfARun(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		account, queue := w.home(7)
 		dark := w.fault(azsim.Rule{Account: account, Object: queue, Fault: azsim.Answer}, "GetMessages")

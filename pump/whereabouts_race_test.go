@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 )
 
@@ -94,6 +95,7 @@ func (w *world) trouble(chance *rand.Rand) {
 
 // A8: two that look at the same time both find nothing.
 func TestOfDistributorsWithAccountsInAnotherOrderAtTheSameTimeOneMakesTheWorkload(t *testing.T) {
+	verify.Only(t)
 	t.Parallel()
 	seeds := uint64(300)
 	if testing.Short() {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/queuepump/queuepump/internal/verify"
 )
 
 var windowsWrite = flag.Bool("windows.write", false, "write docs/windows.md instead of comparing it")
@@ -76,13 +78,14 @@ func windowHit(t *testing.T, n int) {
 // W1 of origins: every window, each message that is lost, and each crash between two steps is
 // hit on the real code; a counter proves it. What was hit is written down in docs/windows.md.
 func TestWindows(t *testing.T) {
+	verify.Only(t)
 	var table bytes.Buffer
 	for _, row := range windowRows {
 		var hits, came []string
 		t.Run(row.number, func(t *testing.T) { hits, came = row.run(t) })
 		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s | %s |\n", row.number, row.window, row.done, row.by(), strings.Join(hits, ", "), strings.Join(came, "; "))
 	}
-	if t.Failed() || testing.Short() {
+	if t.Failed() {
 		return
 	}
 	const file = "../docs/windows.md"
@@ -122,7 +125,7 @@ func (r *windowRow) by() string {
 
 const windowsHead = `# Windows of vulnerability, and what hits them
 
-Made by ` + "`make windows`" + `; ` + "`make test`" + ` fails when it is not what the tests give. The numbers are
+Made by ` + "`make windows`" + `; ` + "`make verify`" + ` fails when it is not what the tests give. The numbers are
 those of [protocols.md](protocols.md#windows-of-vulnerability). A to D are the four messages of get,
 process and delete that can be lost (origins W1). Then come the crashes between any two steps of a
 distributor and of a processor.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
@@ -293,6 +294,7 @@ func (w *world) forgetful(instance string) (stop func()) {
 
 // Whatever request a deletion dies at, the same command finishes it.
 func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
+	verify.Only(t)
 	t.Parallel()
 	for _, last := range []azsim.FaultKind{azsim.FailBefore, azsim.AnswerLost} {
 		for at, more := 0, true; more; at++ {

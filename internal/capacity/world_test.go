@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -224,6 +225,7 @@ func within(t *testing.T, what string, planned, measured float64) {
 }
 
 func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
+	verify.Only(t)
 	for _, c := range []struct {
 		name string
 		in   Input
@@ -283,6 +285,7 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 // Up to what a plan says is the most, all that is fed is done, and not much beyond: the plateau of
 // origins H2 is where it says, and so is what it names as the reason.
 func TestAPlateauIsWhereThePlanSaysThatItIs(t *testing.T) {
+	verify.Only(t)
 	for _, c := range []struct {
 		name string
 		in   Input

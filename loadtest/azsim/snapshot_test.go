@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
 )
 
 // upsert writes a row with one property and returns its ETag.
@@ -105,6 +107,7 @@ func TestATableIsRolledBackAndItsRowsAreDropped(t *testing.T) {
 // tables/scalability-targets: "Target throughput for a single table partition
 // (1 KiB-entities): Up to 2,000 entities per second".
 func TestAQueryIsChargedForTheEntitiesItLooksAtOnTheirPartitions(t *testing.T) {
+	verify.Only(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := PublishedLimits()
 		l.QueryCost = 1000

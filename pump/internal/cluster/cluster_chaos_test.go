@@ -89,15 +89,12 @@ func failOn(t *testing.T, w *clusterWorld) {
 // dark all own what they owned, and nobody was declared dead (P5.3, P5.6).
 func TestAClusterHasOneOwnerForEachSegmentWhateverGoesWrong(t *testing.T) {
 	seeds := *clusterSeeds
-	switch {
-	case raceDetector:
-		seeds = min(seeds, 40)
-	case testing.Short():
-		seeds = min(seeds, 60)
+	if testing.Short() {
+		seeds = min(seeds, 25) // a second of a core each
 	}
 	sum := &clusterSum{}
 	t.Cleanup(func() { t.Log(sum) })
-	const together = 25
+	const together = 5
 	for first := *clusterFrom; first < *clusterFrom+uint64(seeds); first += together {
 		last := min(first+together, *clusterFrom+uint64(seeds)) - 1
 		t.Run(fmt.Sprintf("seeds %d to %d", first, last), func(t *testing.T) {
@@ -112,7 +109,11 @@ func TestAClusterHasOneOwnerForEachSegmentWhateverGoesWrong(t *testing.T) {
 }
 
 func TestTheSameSeedGivesTheSameClusterHistory(t *testing.T) {
-	for seed := range uint64(12) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			seed := *clusterFrom + seed*41

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -46,6 +47,7 @@ func (c *crowd) takenOver(dead ...string) time.Duration {
 }
 
 func TestOfManyMembersOneThatStopsOrDiesIsMissedByThoseWhomItConcerns(t *testing.T) {
+	verify.Only(t)
 	inCrowd(t, 8, 256, func(t *testing.T, c *crowd) {
 		c.joinMany(40)
 		begun := time.Now()
@@ -66,6 +68,7 @@ func TestOfManyMembersOneThatStopsOrDiesIsMissedByThoseWhomItConcerns(t *testing
 }
 
 func TestWhenAllWhoLookForTheOthersDieTheNextNoticeAtOneLook(t *testing.T) {
+	verify.Only(t)
 	inCrowd(t, 8, 256, func(t *testing.T, c *crowd) {
 		c.joinMany(40)
 		dead := watchersOf(c.load())

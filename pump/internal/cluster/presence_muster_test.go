@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -46,6 +47,7 @@ func (m *meter) rate() float64 {
 // What members of any kind read and write together stays within what half a partition gives,
 // also while they come, in whatever number up to 1,000 (make members).
 func TestWhatManyMembersReadAndWriteIsBounded(t *testing.T) {
+	verify.Only(t)
 	n := *presenceMembers
 	for kind, role := range map[string]func(i int) Role{
 		"processors":   func(int) Role { return RoleProcessor },
@@ -111,6 +113,7 @@ var badMusters = map[string]map[string]any{
 }
 
 func TestAMusterThatIsBadIsNoNews(t *testing.T) {
+	verify.Only(t)
 	for name, props := range badMusters {
 		t.Run(name, func(t *testing.T) {
 			inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
@@ -258,6 +261,7 @@ func TestAnOldMusterIsNoNews(t *testing.T) {
 
 // Programs that know no musters are no watchers; they read as they did, and the others go by them.
 func TestMembersOfOlderProgramsWriteNoMuster(t *testing.T) {
+	verify.Only(t)
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		older := map[string]bool{}
 		c.rewriteWrites(func(w storage.Write) storage.Write {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
@@ -268,6 +269,7 @@ func fightOf(t *testing.T, seed uint64) (wrong []string, recorded int) {
 }
 
 func TestFightingOwnersRecordATaskOnceAndWhatTheySayIsRecordedIs(t *testing.T) {
+	verify.Only(t)
 	for seed := range uint64(*ledgerSeeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			wrong, recorded := fightOf(t, seed)

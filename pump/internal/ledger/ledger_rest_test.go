@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -96,6 +97,7 @@ func TestARestThatAProgramOfBeforeWroteOverIsALiveRunAgain(t *testing.T) {
 
 // What a segment cannot keep as rests stays live until the oldest have gone.
 func TestRestsAreBoundedAndTheOldestGoFirst(t *testing.T) {
+	verify.Only(t)
 	table := newMemTable()
 	a := openBook(t, table, "a")
 	a.mustFence(1, 7)

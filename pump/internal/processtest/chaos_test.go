@@ -46,7 +46,7 @@ var (
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	length, tasks := *chaosFor, *chaosTasks
-	if raceEnabled { // processes are ten times as slow
+	if testing.Short() {
 		length, tasks = min(length, 20*time.Second), min(tasks, 4000)
 	}
 	c := newChaos(t, length, tasks)

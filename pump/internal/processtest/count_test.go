@@ -157,7 +157,7 @@ func TestCountAtLeastOnceIsOffButNeverLow(t *testing.T) {
 func countUnderFire(t *testing.T, once bool) (off int64) {
 	const queues = 4
 	n := *countTasks
-	if raceEnabled { // processes are ten times as slow
+	if testing.Short() {
 		n = min(n, 4000)
 	}
 	// What paces it is the budget, not the machine: the work must outlast some faults, and
