@@ -30,30 +30,31 @@ endif
 test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (five minutes)
 	$(MAKE) -k -j 2 test-pump test-rest
 
-# A core each. The engine's tests are the longest: begun last, as go test ./... does, they end alone.
-# They leave much garbage and little behind, so that a collection seldom pays.
+# The engine's tests are the longest: begun last, as go test ./... does, they would end alone. They
+# leave much garbage and little behind, so that a collection seldom pays.
 ENGINE = ./pump ./pump/internal/cluster
 test-pump:
 	GOGC=400 $(GO) test -short -p 1 -timeout 30m $(ENGINE)
 test-rest:
-	$(GO) test -short -p 1 -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ENGINE))")
+	$(GO) test -short -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ENGINE))")
 
-# What make test leaves out, each part by itself: `make -k verify` runs them all. A part that fails
-# names its goal. The race detector's part is the longest.
-verify: verify-long verify-worlds verify-mutants verify-chaos test-race ## run the rest: long tests, mutants, 1,000 worlds, two minutes of chaos, the race detector (50 minutes)
+# What make test leaves out, in parts of a core each, two at a time; a part that fails names its goal.
+# The tests that internal/verify marks, and those that do less under -short, are found by name.
+MARKED = $(shell grep -rhB 1 'verify[.]Only(t)' --include='*_test.go' pump internal loadtest | sed -n 's/^func \(Test[A-Za-z0-9]*\).*/\1/p' | paste -s -d '|' -)
+LONG   = $(GO) test -cpu 1 -p 1 -timeout 80m -run '^($(MARKED)|TestCountOnce.*|TestAClusterHas.*|TestTheSameSeed.*|TestSimulationTheSame.*)$$'
+WORLDS ?= 1000
+verify: azurite ## run the rest: long tests, mutants, 1,000 worlds, two minutes of chaos, the race detector (50 minutes)
+	$(MAKE) -k -j 2 --output-sync=target $(RACES) verify-engine verify-rest verify-mutants verify-worlds verify-chaos
 
-# The packages with tests that internal/verify marks; their short ones run again beside them.
-LONG = ./pump ./pump/internal/... ./internal/capacity ./loadtest/...
-verify-long: azurite
-	$(GO) test -timeout 60m -skip '^TestSimulationNothing' $(LONG)
-
+verify-engine:
+	GOGC=400 $(LONG) ./pump
+verify-rest:
+	$(LONG) $$($(GO) list ./pump/... ./internal/... ./loadtest/... | grep -vxF "$$($(GO) list ./pump)")
 verify-worlds:
-	cd pump && GOGC=400 $(GO) test -timeout 60m -run '^TestSimulationNothing' -simulate.seeds 1000
-
+	cd pump && GOGC=400 $(GO) test -cpu 1 -timeout 80m -run '^TestSimulationNothing' -simulate.seeds $(WORLDS)
 verify-mutants:
 	$(GO) run ./internal/mutants/overlay -o out/mutants
-	$(GO) test -timeout 30m -overlay out/mutants/overlay.json -run '^TestMutants' $(MUTATED)
-
+	$(GO) test -p 1 -timeout 30m -overlay out/mutants/overlay.json -run '^TestMutants' $(MUTATED)
 verify-chaos:
 	$(GO) test ./pump/internal/processtest -count 1 -timeout 1h -run '^TestChaos$$' -chaos.for 2m -chaos.tasks 60000
 
@@ -61,11 +62,12 @@ verify-chaos:
 # that fire at once use one context of the detector at the same time, and it crashes (SIGSEGV in
 # __tsan::SlotLock; https://github.com/golang/go/issues/78156). It finds races by order and not by
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
+RACES    = race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
 RACE     = $(GO) test -short -timeout 80m -race
 ROWS     = ./pump/coordination $(addprefix ./pump/internal/,backoff row workload election cluster ledger quota)
 BUBBLES  = $(ROWS) ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
 test-race: azurite ## run the tests of make test under the race detector
-	$(MAKE) -k -j 2 --output-sync=target race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
+	$(MAKE) -k -j 2 --output-sync=target $(RACES)
 
 race-pump-p-to-z:
 	$(RACE) -cpu 1 -run '^(Test[P-Z]|Fuzz|Example)' ./pump
@@ -75,7 +77,7 @@ race-bubbles:
 	$(RACE) -cpu 1 -p 1 $(BUBBLES)
 race-rest:
 	$(RACE) -p 1 $$($(GO) list ./... | grep -vxF -e "$$($(GO) list ./pump)" -e "$$($(GO) list $(BUBBLES))")
-.PHONY: test-pump test-rest race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest verify-long verify-worlds verify-mutants verify-chaos
+.PHONY: test-pump test-rest $(RACES) verify-engine verify-rest verify-worlds verify-mutants verify-chaos
 
 members: ## 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
 	$(GO) test ./pump/internal/cluster -count 1 -v -timeout 3h -run '^TestWhatManyMembersReadAndWriteIsBounded$$' -presence.members 1000

@@ -119,6 +119,7 @@ const testBeat = 5 * time.Second // the default
 func (s *sharer) target() float64 { return s.fleet.budgets()[0].Target }
 
 func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
+	verify.Only(t)
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		near := func(what string, got, want, percent float64) {
 			t.Helper()

@@ -89,6 +89,7 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 }
 
 func TestP7OneSilentOwnerDoesNotStarveTheOthers(t *testing.T) {
+	verify.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		var hs handlings
 		// A member that holds its segments and never reads a queue.

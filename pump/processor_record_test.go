@@ -243,6 +243,7 @@ func TestP14AForeignMessageThatIsDeliveredTwiceIsHandledOnce(t *testing.T) {
 }
 
 func TestP13AnUnknownRunIsQuarantinedAndAClosedOneIsADuplicate(t *testing.T) {
+	verify.Only(t)
 	onceWorld(t, func(t *testing.T, w *world) {
 		account, queue := w.home(someSegment)
 		w.putText(account, queue, w.text(someSegment, func(h *codec.Header) { h.Run = codec.RunID{7} }, 0, 1))

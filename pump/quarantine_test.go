@@ -269,6 +269,7 @@ func TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing(t *testing.T) {
 // P4.4: the owner is told before the message is deleted. Whatever is lost between the
 // two, dropping again ends with every task recorded as done, and none in quarantine for ever.
 func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
+	verify.Only(t)
 	for _, fault := range []azsim.FaultKind{azsim.FailBefore, azsim.AnswerLost} {
 		for _, op := range []string{"PutMessage", "DeleteMessage", "UpdateMessage"} {
 			t.Run(fmt.Sprintf("%s %s", fault, op), func(t *testing.T) {

@@ -100,6 +100,7 @@ func TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins(t *testing.
 
 // The rows come back as they were before the run was sealed, or closed.
 func TestARunThatIsOpenAgainIsSealedAndClosedAgain(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		h := &seen{}
 		p := w.join("p", h, ProcessorOptions{})

@@ -116,6 +116,7 @@ func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 // The life cycle, seen by the closer: a client that is silent for its patience is taken for gone,
 // and after a quiet time its run is over; one that beats is not.
 func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
+	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
 		runs := w.allRuns()

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -124,6 +125,7 @@ func TestWhoseContextEndsDoesNotFailTheOthers(t *testing.T) {
 // TestNoNumberIsGivenTwice is origins T1 under all that may happen: 32
 // processes of which each takes 10,000 numbers and now and then dies with some in hand.
 func TestNoNumberIsGivenTwice(t *testing.T) {
+	verify.Only(t)
 	synctest.Test(t, func(t *testing.T) {
 		const processes, each, seed = 32, 10_000, 1
 		sim := faketable.Simulated()

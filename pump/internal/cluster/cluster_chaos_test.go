@@ -90,7 +90,7 @@ func failOn(t *testing.T, w *clusterWorld) {
 func TestAClusterHasOneOwnerForEachSegmentWhateverGoesWrong(t *testing.T) {
 	seeds := *clusterSeeds
 	if testing.Short() {
-		seeds = min(seeds, 25) // a second of a core each
+		seeds = min(seeds, 10) // a second of a core each
 	}
 	sum := &clusterSum{}
 	t.Cleanup(func() { t.Log(sum) })
@@ -111,7 +111,7 @@ func TestAClusterHasOneOwnerForEachSegmentWhateverGoesWrong(t *testing.T) {
 func TestTheSameSeedGivesTheSameClusterHistory(t *testing.T) {
 	seeds := uint64(12)
 	if testing.Short() {
-		seeds = 3
+		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -14,6 +15,7 @@ import (
 
 // A workload of 250 accounts of 10 queues is made, read and changed; and so are its owners and marks.
 func TestAWorkloadOf2500QueuesIsMadeAndRead(t *testing.T) {
+	verify.Only(t)
 	synctest.Test(t, func(t *testing.T) {
 		table := faketable.NewServer().Client("a")
 		spec := workload.Spec{Name: "city", Segments: shardmap.MaxSegments, Delivery: workload.DeliverOnce}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
 )
 
 var adminAddress = regexp.MustCompile(`msg="admin port".* address=(\S+)`)
@@ -171,6 +173,7 @@ func TestAGateHoldsProcessorsUntilItIsReleased(t *testing.T) {
 // TestWhatAKilledProcessorBeganIsFreeAfterTheInterval, and not before (origins
 // B4); other tasks of its key are skipped until then.
 func TestWhatAKilledProcessorBeganIsFreeAfterTheInterval(t *testing.T) {
+	verify.Only(t)
 	t.Parallel()
 	const interval = 25 * time.Second
 	w := newWorld(t, 1, 1)

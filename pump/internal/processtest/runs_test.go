@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -32,6 +33,7 @@ var (
 // TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome, sent by real binaries, eight at a time (A1). How long it
 // takes is printed, and judged by who reads it: make runs.
 func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
+	verify.Only(t)
 	t.Parallel()
 	w := newWorld(t, 2, 2)
 	w.once()

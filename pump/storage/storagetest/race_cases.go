@@ -105,9 +105,15 @@ var raceCases = []testCase{
 	}},
 	{name: "of sixteen getters no two get one message", run: func(c *C) {
 		q := c.queue()
+		// Over a network a put may go without an answer, and its message may be there or not.
+		var doubtful atomic.Int64
 		race(func(i int) {
 			for n := range 20 {
-				if _, err := q.Put(c.ctx, fmt.Appendf(nil, "%d.%d", i, n), 0); err != nil {
+				_, err := q.Put(c.ctx, fmt.Appendf(nil, "%d.%d", i, n), 0)
+				switch {
+				case storage.Ambiguous(err):
+					doubtful.Add(1)
+				case err != nil:
 					c.Errorf("%v", err)
 				}
 			}
@@ -134,8 +140,8 @@ var raceCases = []testCase{
 				mu.Unlock()
 			}
 		})
-		if len(seen) != racers*20 {
-			c.Errorf("%d of %d messages were delivered", len(seen), racers*20)
+		if lost := racers*20 - len(seen); lost > int(doubtful.Load()) || lost > racers {
+			c.Errorf("%d of %d messages were delivered, %d puts had no answer", len(seen), racers*20, doubtful.Load())
 		}
 	}},
 	{name: "of sixteen deletes with one receipt exactly one wins", run: func(c *C) {
