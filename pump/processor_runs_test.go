@@ -132,14 +132,6 @@ func TestP13TheRowsOfManyRunsAreReadSideBySide(t *testing.T) {
 	}
 }
 
-// slowRuns takes a second for a row.
-type slowRuns struct{ runReader }
-
-func (r slowRuns) Get(ctx context.Context, id RunID) (workload.Run, error) {
-	time.Sleep(time.Second)
-	return r.runReader.Get(ctx, id)
-}
-
 // In mode once a row is read anew for a segment that was fenced after it was read. A message of
 // another segment that has its verdict by then was put back for two seconds, and a processor that
 // leaves once it was idle for one left without it.
@@ -148,7 +140,7 @@ func TestP13AMessageWaitsForItsRunsRowThatIsReadAnewInTheSameMoment(t *testing.T
 		p := w.start(w.processor(&seen{}, ProcessorOptions{}))
 		w.settled(1)
 		r := p.of.running.Load()
-		r.runs = newRunCache(slowRuns{fixedRun{workload.Run{State: workload.RunSealed}}}, r.log)
+		w.sim.Inject(azsim.Rule{Operations: []string{"GetEntity"}, Fault: azsim.DelayBefore, Delay: time.Second})
 		hold, _ := r.hold(0)
 		d := &delivery{count: 3, header: codec.Header{Run: w.run, Tasks: codec.MakeNSet(0, 1, 2)}, epoch: hold.Epoch}
 		since, ok := r.recorder.fencedAt(d.header.Segment, d.epoch)
