@@ -27,7 +27,7 @@ else
 	bin/loadtest demo --out out --files "$$($(GO) env GOROOT)/src"
 endif
 
-test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (five minutes)
+test: azurite ## run the tests: units, conformance on the simulator and on Azurite, the real binaries, 200 worlds (seven minutes)
 	$(MAKE) -k -j 2 test-pump test-rest
 
 # The engine's tests are the longest: begun last, as go test ./... does, they would end alone. They

@@ -1,7 +1,7 @@
 // Package verify marks the tests that cost so much that `make test` leaves them to `make verify`.
 //
 // A test belongs here when it takes some five seconds of a core or more. `make test` is what an
-// engineer waits for: all of it takes five minutes on two cores.
+// engineer waits for: five minutes on two cores are the aim.
 package verify
 
 import "testing"

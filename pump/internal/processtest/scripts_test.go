@@ -144,7 +144,8 @@ func (s *scriptsWorld) walk(what, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
-			if named.MatchString(key) || strings.HasSuffix(path, ".requests.*") {
+			// Counts by operation and by state have those that there were by then.
+			if named.MatchString(key) || strings.HasSuffix(path, ".requests.*") || what == "distributor workload show" && path == ".runs" {
 				key = "*"
 			}
 			s.note(what, path+"."+key)
