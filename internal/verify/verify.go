@@ -1,6 +1,6 @@
 // Package verify marks the tests that cost so much that `make test` leaves them to `make verify`.
 //
-// A test belongs here when it takes some five seconds of a core or more. `make test` is what an
+// A test belongs here when it takes some two seconds of a core or more. `make test` is what an
 // engineer waits for: five minutes on two cores are the aim.
 package verify
 
@@ -11,6 +11,6 @@ import "testing"
 func Only(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("costs seconds of a core: make verify runs it")
+		t.Skip("costs seconds of a core; make verify runs it")
 	}
 }
