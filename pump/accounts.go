@@ -77,7 +77,7 @@ type AccountChange struct {
 // configuration that says something else than what is pinned is a [*workload.MismatchError]
 // beside the list.
 func ListAccounts(ctx context.Context, cfg Config) ([]AccountUse, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func AddAccount(ctx context.Context, cfg Config, name string) (AccountChange, er
 		return AccountChange{}, err
 	}
 	var queues []shardmap.Shard
-	for _, s := range o.cfg.shards() {
+	for _, s := range shardsOf(o.cfg) {
 		if s.Account == name {
 			queues = append(queues, s)
 		}
@@ -245,7 +245,7 @@ type accountsOf struct {
 }
 
 func openAccounts(ctx context.Context, cfg Config) (*accountsOf, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}

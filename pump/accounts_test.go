@@ -51,7 +51,7 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 	w.t.Helper()
 	c := w.config(instance, w.cfg.Accounts[0].Queues)
 	c.Workload = w.cfg.Workload
-	cfg, err := c.withDefaults()
+	cfg, err := withDefaults(c)
 	if err != nil {
 		w.t.Fatal(err)
 	}

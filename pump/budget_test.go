@@ -190,7 +190,7 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limits, err := Budget{}.withDefaults()
+				limits, err := budgetWithDefaults(Budget{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -281,7 +281,7 @@ func TestGivingUpWhileWaitingSpendsNothingAndHoldsUpNobody(t *testing.T) {
 
 func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := Config{Workload: "work", Accounts: []Account{{Storage: noStorage{}}}}.withDefaults()
+		cfg, err := withDefaults(Config{Workload: "work", Accounts: []Account{{Storage: noStorage{}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 func (w *world) closer(instance string) *closer {
 	w.t.Helper()
-	cfg, err := w.config(instance, w.cfg.Accounts[0].Queues).withDefaults()
+	cfg, err := withDefaults(w.config(instance, w.cfg.Accounts[0].Queues))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // empty takes everything out of the work queues for good, as an account does that loses its data.
 func (w *world) empty() {
 	w.t.Helper()
-	for _, s := range w.cfg.shards() {
+	for _, s := range shardsOf(w.cfg) {
 		q := w.queue(s.Account, s.Queue)
 		for {
 			ms, err := q.Get(w.t.Context(), storage.MaxGet, time.Minute)

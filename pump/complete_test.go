@@ -27,7 +27,7 @@ type scribe struct {
 
 func (w *world) scribe() *scribe {
 	w.t.Helper()
-	cfg, err := w.config("scribe", w.cfg.Accounts[0].Queues).withDefaults()
+	cfg, err := withDefaults(w.config("scribe", w.cfg.Accounts[0].Queues))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func (e *StuckError) Error() string {
 // ([workload.ErrRunState], [workload.ErrNoRun]), a damaged row, or that ctx ended; the Completion
 // says how far it was then.
 func Wait(ctx context.Context, cfg Config, run RunID, o WaitOptions) (Completion, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return Completion{}, err
 	}

@@ -37,7 +37,7 @@ func TestTheDefaultNumberOfQueuesFollowsTheNumberOfAccounts(t *testing.T) {
 		{1000, 0, 1},
 		{250, Shared, 4},
 	} {
-		cfg, err := accountsOfQueues(c.accounts, 0, c.segments).withDefaults()
+		cfg, err := withDefaults(accountsOfQueues(c.accounts, 0, c.segments))
 		if err != nil {
 			t.Errorf("%d accounts: %v", c.accounts, err)
 			continue
@@ -69,7 +69,7 @@ func TestMoreQueuesThanSegmentsAreRefusedWithTheReasonAndTheFix(t *testing.T) {
 		{410, 10, 16384, "accounts", "they have 4100 queues in all, and a workload has at most 4096; use up to 9 queues of each"},
 		{1, 1, 32768, "segments", "use a power of two from 64 to 16384"},
 	} {
-		_, err := accountsOfQueues(c.accounts, c.queues, c.segments).withDefaults()
+		_, err := withDefaults(accountsOfQueues(c.accounts, c.queues, c.segments))
 		e, ok := errors.AsType[*ConfigError](err)
 		if c.field == "" && err != nil || c.field != "" && (!ok || e.Field != c.field || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%d accounts of %d queues, %d segments: %v", c.accounts, c.queues, c.segments, err)

@@ -20,7 +20,7 @@ func twoAccounts() Config {
 }
 
 func TestTheZeroValueOfEveryOptionalFieldWorks(t *testing.T) {
-	c, err := twoAccounts().withDefaults()
+	c, err := withDefaults(twoAccounts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +33,14 @@ func TestTheZeroValueOfEveryOptionalFieldWorks(t *testing.T) {
 	if a := c.Accounts[0]; a.Name != "accounta" || a.Queues != DefaultQueues || a.Weight != 1 || a.Storage == nil {
 		t.Errorf("%+v", a)
 	}
-	if again, err := c.withDefaults(); err != nil || again.Instance != c.Instance {
+	if again, err := withDefaults(c); err != nil || again.Instance != c.Instance {
 		t.Errorf("defaults change what has its defaults: %+v, %v", again, err)
 	}
 }
 
 func TestDefaultsDoNotTouchTheCallersAccounts(t *testing.T) {
 	mine := twoAccounts()
-	if _, err := mine.withDefaults(); err != nil {
+	if _, err := withDefaults(mine); err != nil {
 		t.Fatal(err)
 	}
 	if mine.Accounts[0].Queues != 0 || mine.Accounts[0].Storage != nil {
@@ -49,11 +49,11 @@ func TestDefaultsDoNotTouchTheCallersAccounts(t *testing.T) {
 }
 
 func TestTheShardsOfAConfigurationMakeAMap(t *testing.T) {
-	c, err := twoAccounts().withDefaults()
+	c, err := withDefaults(twoAccounts())
 	if err != nil {
 		t.Fatal(err)
 	}
-	shards := c.shards()
+	shards := shardsOf(c)
 	if len(shards) != 10 || shards[0].Queue != "cities-00" || shards[9].Account != "accountb" || shards[9].Queue != "cities-01" {
 		t.Errorf("%+v", shards)
 	}
@@ -102,7 +102,7 @@ func TestAWrongConfigurationNamesFieldProblemAndFix(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := twoAccounts()
 			c.change(&cfg)
-			_, err := cfg.withDefaults()
+			_, err := withDefaults(cfg)
 			var ce *ConfigError
 			if !errors.As(err, &ce) {
 				t.Fatalf("%v", err)

@@ -195,7 +195,7 @@ type Distributor struct {
 
 // NewDistributor checks the configuration; it makes no request.
 func NewDistributor(cfg Config, source Source, o DistributorOptions) (*Distributor, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}

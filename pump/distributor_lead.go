@@ -87,7 +87,7 @@ func (d *Distributor) create(ctx context.Context, r *distribution, mode string) 
 	if len(print) > maxFingerprint {
 		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print), maxFingerprint)
 	}
-	r.id = newRun(d.cfg.seeding, d.cfg.Workload)
+	r.id = newRun(d.cfg.Private.Seeding, d.cfg.Workload)
 	r.log = d.cfg.Log.With("run", r.id.String())
 	r.row = workload.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()}
 	return r.runs.Create(ctx, r.row)

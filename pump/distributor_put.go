@@ -330,7 +330,7 @@ func (p *putter) acknowledged(c *parcel) {
 		}
 	} else {
 		p.count.quarantined.Add(1)
-		p.hooks.quarantine(o.shard.account.name, ReasonBadLine, 1)
+		hookQuarantine(p.hooks, o.shard.account.name, ReasonBadLine, 1)
 	}
 	texts.Put(&c.text)
 	p.acked(c.interval)

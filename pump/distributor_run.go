@@ -213,7 +213,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	d, w := r.d, r.d.router.now().workload
 	track := newTracker(d.lanes)
 	r.put = &putter{
-		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.seeding.Turn,
+		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.Private.Seeding.Turn,
 		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
 	}
 	if r.leads == nil {
@@ -232,7 +232,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
 		})
 		lanes[i].sealAge = max(age, 0)
-		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.seeding.Turn, strconv.Itoa(i)
+		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)
 	}
 	r.read = &segmenter{
 		source: source, counts: make([]uint64, w.Map.Segments), lanes: lanes, tracker: track, count: &r.count,
@@ -258,7 +258,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 		return nil
 	}
 	check := &checkpointer{
-		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.seeding.Turn,
+		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.Private.Seeding.Turn,
 		every: d.opts.CheckpointEvery, age: d.opts.barrierAge, max: d.opts.maxUnsaved, saved: make(chan struct{}, 1),
 	}
 	check.savedTasks.Store(r.count.tasks.Load())
@@ -346,7 +346,7 @@ func (r *distribution) summary() Summary {
 	}
 	return Summary{
 		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
-		Requests: total.since(r.before), Throttled: throttled - r.beforeThrottled, Seconds: took.Seconds(),
+		Requests: requestsSince(total, r.before), Throttled: throttled - r.beforeThrottled, Seconds: took.Seconds(),
 		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Resent: c.resent.Load(), Resumed: r.from != nil,
 		Completion: r.completion,
 	}

@@ -139,7 +139,7 @@ func (d *Distributor) State() DistributorState {
 	if of := d.running.Load(); of != nil {
 		if m := of.member.Load(); m != nil && m.joined() { // it can do without, so it is not missed
 			s.Cluster = m.state()
-			s.Reasons = append(s.Reasons, s.Cluster.reasons()...)
+			s.Reasons = append(s.Reasons, clusterReasons(&s.Cluster)...)
 		}
 	}
 	if t := d.router.now(); t != nil {

@@ -59,7 +59,7 @@ func (w *world) look() *cluster.View {
 
 // in is how many messages lie in an account's work queues.
 func (w *world) in(account string) (n int) {
-	for _, s := range w.cfg.shards() {
+	for _, s := range shardsOf(w.cfg) {
 		if s.Account == account {
 			n += w.count(s.Account, s.Queue)
 		}
@@ -91,7 +91,7 @@ func TestAnAccountAddedInMidRunTakesItsShare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-				for _, s := range w.cfg.shards() { // so that the distributor has to make them
+				for _, s := range shardsOf(w.cfg) { // so that the distributor has to make them
 					if s.Account == "accountc" {
 						if err := w.queue(s.Account, s.Queue).Drop(t.Context()); err != nil {
 							t.Fatal(err)
@@ -104,7 +104,7 @@ func TestAnAccountAddedInMidRunTakesItsShare(t *testing.T) {
 				d := w.startDistributor(w.distributor("d", s, o))
 				time.Sleep(20 * time.Second)
 				w.change(func(old []shardmap.Shard) []shardmap.Shard {
-					return append(old, w.cfg.shards()[4:]...)
+					return append(old, shardsOf(w.cfg)[4:]...)
 				})
 				if err := d.wait(); err != nil {
 					t.Fatal(err)
@@ -227,7 +227,7 @@ func TestAnAccountWithoutCredentialsIsAnErrorWhenATaskMustGoThere(t *testing.T) 
 		}
 		d := w.startDistributor(dist)
 		time.Sleep(5 * time.Second)
-		w.change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, w.cfg.shards()[4:]...) })
+		w.change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, shardsOf(w.cfg)[4:]...) })
 		time.Sleep(20 * time.Second)
 		select {
 		case <-d.done:
@@ -256,7 +256,7 @@ func TestADarkHomesTasksGoToTheSecondChoiceOnceThatIsMarked(t *testing.T) {
 		unmarked := w.fault(azsim.Rule{Fault: azsim.FailBefore, Instance: "d", Service: "table"}, "InsertEntity", "UpdateEntity", "MergeEntity", "DeleteEntity")
 		w.sim.Blackout("accountb", true)
 		time.Sleep(12 * time.Second)
-		got, lay := w.takeFrom(w.cfg.shards()[:2])
+		got, lay := w.takeFrom(shardsOf(w.cfg)[:2])
 		if n, strays := byChoice(m, lay); n[1] > 0 || n[2] > 0 || strays > 0 || n[0] == 0 {
 			t.Errorf("%v messages by choice, %d elsewhere, while nothing could be marked", n, strays)
 		}

@@ -89,7 +89,7 @@ type found struct {
 // take takes everything out of the work queues, and tells where it lay.
 func (w *world) take() (delivered, []found) {
 	w.t.Helper()
-	return w.takeFrom(w.cfg.shards())
+	return w.takeFrom(shardsOf(w.cfg))
 }
 
 func (w *world) takeFrom(shards []shardmap.Shard) (got delivered, lay []found) {
@@ -129,7 +129,7 @@ func (w *world) takeFrom(shards []shardmap.Shard) (got delivered, lay []found) {
 	return got, lay
 }
 
-func (w *world) segments() int { return shardmap.DefaultSegments(len(w.cfg.shards())) }
+func (w *world) segments() int { return shardmap.DefaultSegments(len(shardsOf(w.cfg))) }
 
 // expect checks that each of the source's tasks lies there under exactly the
 // identity that reading in order gives it, and how many copies there are in all;

@@ -1,10 +1,10 @@
 package pump
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -33,42 +33,16 @@ func (e *ConfigError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Field,
 
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// outcome is a handler's wish for one task, carried as an error.
-type outcome struct {
-	after   time.Duration // of a retry, and of a release that is not to come back at once
-	reject  bool
-	release bool
-	skip    bool // it is settled without having been done
-	err     error
-}
-
-func (o *outcome) Error() string {
-	switch {
-	case o.err != nil:
-		return o.err.Error()
-	case o.reject:
-		return "rejected"
-	case o.release:
-		return "put back untried"
-	case o.skip:
-		return "skipped"
-	default:
-		return fmt.Sprintf("retry after %v", o.after)
-	}
-}
-
-func (o *outcome) Unwrap() error { return o.err }
-
 // RetryAfter as a handler's error asks that the task be delivered again not
 // before d from now (0 to 7 days; more is cut to that), counting as an attempt. The cause may be nil.
 func RetryAfter(d time.Duration, cause error) error {
-	return &outcome{after: max(d, 0), err: cause}
+	return &outcome.Wish{After: max(d, 0), Err: cause}
 }
 
 // Reject as a handler's error says that the task will never succeed: it is
 // quarantined at once, with the cause.
 func Reject(cause error) error {
-	return &outcome{reject: true, err: cause}
+	return &outcome.Wish{Reject: true, Err: cause}
 }
 
 // Release as a handler's error says that the task was not tried: it is put back
@@ -77,10 +51,5 @@ func Reject(cause error) error {
 // the task again immediately, and should rather hold it until it can be tried. The
 // cause may be nil.
 func Release(cause error) error {
-	return &outcome{release: true, err: cause}
-}
-
-// wish finds what a handler asked for in the error it returned.
-func wish(err error) (o *outcome, ok bool) {
-	return errors.AsType[*outcome](err)
+	return &outcome.Wish{Release: true, Err: cause}
 }

@@ -76,10 +76,10 @@ func openFleet(cfg *Config, controlTable string) *fleet {
 	}
 	c := f.accounts[cfg.Control]
 	f.control = &countedTable{Table: c.store.Table(controlTable), account: c, hooks: &f.cfg.Hooks}
-	if draw := cfg.seeding.Draw; draw != nil {
+	if draw := cfg.Private.Seeding.Draw; draw != nil {
 		f.control = row.Seeded(f.control, draw)
 	}
-	if ahead := cfg.seeding.Ahead; ahead != nil {
+	if ahead := cfg.Private.Seeding.Ahead; ahead != nil {
 		f.control = row.Suspended(f.control, ahead)
 	}
 	return f
@@ -94,7 +94,7 @@ func (f *fleet) open(a *account, queue string) *shard {
 	if s == nil {
 		s = &shard{
 			account: a, name: queue, queue: a.store.Queue(queue), budget: quota.New(f.cfg.Budget.Queue),
-			hooks: &f.cfg.Hooks, log: f.cfg.Log, turn: f.cfg.seeding.Turn, perMsg: *f.cfg.Budget.GetCostsMessages,
+			hooks: &f.cfg.Hooks, log: f.cfg.Log, turn: f.cfg.Private.Seeding.Turn, perMsg: *f.cfg.Budget.GetCostsMessages,
 		}
 		a.shards[queue] = s
 		if t := f.targets.Load(); t != nil {
@@ -187,7 +187,7 @@ func (s *shard) send(ctx context.Context, op operation, about string, call func(
 	}
 	s.heard(op, took, err)
 	s.account.counts.add(op, err)
-	s.hooks.request(s.account.name, s.name, op.String(), took, err)
+	hookRequest(s.hooks, s.account.name, s.name, op.String(), took, err)
 	if err != nil && storage.Is(err, storage.Throttled) {
 		s.throttled(err)
 	}
@@ -340,7 +340,7 @@ type countedTable struct {
 
 func (t *countedTable) note(op operation, start time.Time, err error) {
 	t.account.counts.add(op, err)
-	t.hooks.request(t.account.name, t.Name(), op.String(), time.Since(start), err)
+	hookRequest(t.hooks, t.account.name, t.Name(), op.String(), time.Since(start), err)
 }
 
 func (t *countedTable) Create(ctx context.Context) error {

@@ -16,7 +16,7 @@ import (
 // ControlTable is the table of the workload's rows, for those who use what package
 // control has by itself: id ranges, gates, claims, tallies. It makes no request.
 func ControlTable(cfg Config) (storage.Table, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func HoldGate(ctx context.Context, cfg Config, name, by string) (GateChange, err
 }
 
 func changeGate(ctx context.Context, cfg Config, name string, open bool, by string) (GateChange, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return GateChange{}, err
 	}
@@ -84,7 +84,7 @@ func changeGate(ctx context.Context, cfg Config, name string, open bool, by stri
 
 // Gates gives the workload's gates, by name, with those that are only waited at.
 func Gates(ctx context.Context, cfg Config) ([]GateStatus, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -16,21 +16,3 @@ type Hooks struct {
 	// if that is not known to the second by the service's own.
 	Started func(tasks int, age time.Duration)
 }
-
-func (h *Hooks) request(account, object, operation string, took time.Duration, err error) {
-	if h.Request != nil {
-		h.Request(account, object, operation, took, err)
-	}
-}
-
-func (h *Hooks) quarantine(account, reason string, tasks int) {
-	if h.Quarantine != nil {
-		h.Quarantine(account, reason, tasks)
-	}
-}
-
-func (h *Hooks) started(tasks int, age time.Duration) {
-	if h.Started != nil {
-		h.Started(tasks, age)
-	}
-}

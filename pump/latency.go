@@ -120,5 +120,5 @@ func (r *processing) begins(d *delivery, slot, tasks int, now time.Time) {
 	if d.exact && d.header.Attempt == 0 && d.header.Generation == 0 {
 		r.latency.add(slot, tasks, took, now)
 	}
-	r.cfg.Hooks.started(tasks, took)
+	hookStarted(&r.cfg.Hooks, tasks, took)
 }

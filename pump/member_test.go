@@ -53,7 +53,7 @@ func (w *world) sharer(name string, workers int) *sharer {
 	w.t.Helper()
 	cfg := w.config(name, 2)
 	cfg.Budget = Budget{Account: shareLimit}
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
 func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		for _, role := range []cluster.Role{cluster.RoleProcessor, cluster.RoleDistributor} {
-			cfg, err := w.config("alone-"+string(role), 2).withDefaults()
+			cfg, err := withDefaults(w.config("alone-"+string(role), 2))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,7 +244,7 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
 		open := func(name string) (Config, *fleet, *workload.Workload) {
-			cfg, err := w.config(name, 2).withDefaults()
+			cfg, err := withDefaults(w.config(name, 2))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,7 +298,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 
 func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		cfg, err := w.config("d", 2).withDefaults()
+		cfg, err := withDefaults(w.config("d", 2))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,13 +334,13 @@ func (w *world) joiner(name, named string, change func(*Config, *memberOptions))
 	if change != nil {
 		change(&cfg, &o)
 	}
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	f := openFleet(&cfg, row.TableName)
 	row, err := workload.Ensure(w.t.Context(), f.control, workload.Spec{
-		Name: named, Shards: cfg.shards(), Delivery: string(cfg.Delivery), Shared: cfg.Segments == Shared,
+		Name: named, Shards: shardsOf(cfg), Delivery: string(cfg.Delivery), Shared: cfg.Segments == Shared,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -60,7 +60,7 @@ type Processor struct {
 // NewProcessor makes a processor; no request is made. The handler may be nil
 // with ProcessorOptions.Discard. An error is a [*ConfigError].
 func NewProcessor(cfg Config, h Handler, o ProcessorOptions) (*Processor, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -336,8 +336,8 @@ const elsewhereEvery = 12
 func (r *processing) launch() {
 	r.runs = newRunCache(workload.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
 	r.keeper = newKeeper(r.terms, r.jitter)
-	r.keeper.clock = r.cfg.seeding.Clock()
-	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.seeding.Turn
+	r.keeper.clock = r.cfg.Private.Seeding.Clock()
+	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.Private.Seeding.Turn
 	r.keeper.goesOn = r.meets
 	r.pool = newPool(r)
 
@@ -361,7 +361,7 @@ func (r *processing) launch() {
 
 // openers is how many messages are opened at once: unpacking is work for a processor.
 func (r *processing) openers() int {
-	if r.cfg.seeding.Turn != nil {
+	if r.cfg.Private.Seeding.Turn != nil {
 		return 2 // on every machine
 	}
 	return max(2, runtime.GOMAXPROCS(0))
@@ -419,7 +419,7 @@ func (r *processing) stop() {
 	}
 	// 5. What is still held is given up, and this process leaves the cluster.
 	r.tallies.last(r.wire)
-	r.cfg.seeding.Turn.Wait("leave")
+	r.cfg.Private.Seeding.Turn.Wait("leave")
 	r.leaveCluster()
 	// 6. No request is made any more. What waited for one ends.
 	r.cutWire()

@@ -111,7 +111,7 @@ func TestMemoryForWhatWaitsToBeSettledIsBounded(t *testing.T) {
 			inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
 				text := c.text(w)
 				for range 50 {
-					for _, s := range w.cfg.shards() {
+					for _, s := range shardsOf(w.cfg) {
 						w.putText(s.Account, s.Queue, text)
 					}
 				}
@@ -133,7 +133,7 @@ func TestWhatOneAccountCannotSettleLeavesMemoryForTheOthers(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		text := incompressible(40 << 10)
 		for range 60 {
-			for _, s := range w.cfg.shards() {
+			for _, s := range shardsOf(w.cfg) {
 				w.putText(s.Account, s.Queue, text)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -151,17 +152,17 @@ func (l *limiter) claim(ctx context.Context, t *Task) (*coordination.Claim, erro
 	case err == nil && verdict == coordination.Granted:
 		return claim, nil
 	case err == nil && verdict == coordination.Fresh:
-		return nil, &outcome{skip: true}
+		return nil, &outcome.Wish{Skip: true}
 	case err == nil: // Busy
 		l.log.Debug("another process began this task and has not ended it; it comes back later", "task", taskRef(t), "after", wait)
-		return nil, &outcome{release: true, after: max(wait, time.Second)}
+		return nil, &outcome.Wish{Release: true, After: max(wait, time.Second)}
 	case ctx.Err() != nil:
 		return nil, Release(context.Cause(ctx))
 	case errors.Is(err, row.ErrCorrupt):
 		return nil, err // no waiting mends it: the task fails, and its cause names the row
 	}
 	l.alarm("claims", "keys cannot be claimed; their tasks go back for a while", "error", err)
-	return nil, &outcome{release: true, after: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)), err: err}
+	return nil, &outcome.Wish{Release: true, After: l.jitter.Around(claimAgain, "claim", taskRef(t), uint64(t.Attempt)), Err: err}
 }
 
 // done ends a claim. If that cannot be written the key counts as at work until

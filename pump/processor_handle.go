@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/outcome"
 )
 
 // verdict is what became of one task in one delivery.
@@ -238,18 +240,18 @@ func judge(ctx context.Context, err error) (v verdict, after time.Duration) {
 	if err == nil {
 		return finished, 0
 	}
-	if w, ok := wish(err); ok {
+	if w, ok := outcome.Of(err); ok {
 		switch {
-		case w.reject:
+		case w.Reject:
 			return rejected, 0
-		case w.skip:
+		case w.Skip:
 			return skipped, 0
-		case w.release && w.after > 0:
-			return postponed, w.after
-		case w.release:
+		case w.Release && w.After > 0:
+			return postponed, w.After
+		case w.Release:
 			return unfinished, 0
 		default:
-			return retry, w.after
+			return retry, w.After
 		}
 	}
 	// A handler whose context ended for reasons that are not its task's cannot

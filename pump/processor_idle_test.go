@@ -148,7 +148,7 @@ func TestUntilIdleNamesTheQueuesThatItHasNoCredentialsFor(t *testing.T) {
 		}
 		p := w.start(pr)
 		w.settled(1)
-		w.changeMap(func(shards []shardmap.Shard) []shardmap.Shard { return append(shards, w.cfg.shards()[1:]...) })
+		w.changeMap(func(shards []shardmap.Shard) []shardmap.Shard { return append(shards, shardsOf(w.cfg)[1:]...) })
 		w.putHome(w.everySegment(), 1)
 		time.Sleep(13 * time.Second)
 		if s := pr.State(); s.Ready || !slices.ContainsFunc(s.Reasons, func(r string) bool { return strings.Contains(r, "accountb/work-00") }) {

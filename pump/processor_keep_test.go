@@ -66,7 +66,7 @@ func TestLeasesInHandAreOverWhenTheMachineWasSuspendedForLonger(t *testing.T) {
 				w.put("accounta", "work-00", 8, 1)
 				wakes := time.Now().Add(30 * time.Second)
 				cfg := w.config("p", 1)
-				cfg.seeding.Ahead = func(at time.Time) time.Duration {
+				cfg.Private.Seeding.Ahead = func(at time.Time) time.Duration {
 					if at.Before(wakes) {
 						return 0
 					}

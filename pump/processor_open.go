@@ -303,7 +303,7 @@ func unreadable(err error) *wholly {
 // openAll opens messages until there will be no more.
 func (r *processing) openAll(ctx context.Context) {
 	for {
-		r.cfg.seeding.Turn.Wait("open")
+		r.cfg.Private.Seeding.Turn.Wait("open")
 		if d := r.backlog.toOpen(); d != nil {
 			r.open(ctx, d)
 		} else if !r.backlog.awaitOpenable() {
@@ -328,7 +328,7 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 		d.settler.add(d)
 		return
 	}
-	r.cfg.seeding.Turn.Wait("opened", d.shard.account.name, d.id)
+	r.cfg.Private.Seeding.Turn.Wait("opened", d.shard.account.name, d.id)
 	r.backlog.hold(d, false)
 	if d.verdicts == nil {
 		d.verdicts = make([]verdict, d.count)

@@ -103,6 +103,6 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 		return o, err
 	}
 	var err error
-	o.Retry, err = o.Retry.withDefaults()
+	o.Retry, err = retryWithDefaults(o.Retry)
 	return o, err
 }

@@ -344,7 +344,7 @@ func TestAnAddedAccountIsReadByWhoHasItsCredentials(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		h.expect(t, tasks, tasks)
 		w.changeMap(func(shards []shardmap.Shard) []shardmap.Shard {
-			return append(shards, w.cfg.shards()[2:]...)
+			return append(shards, shardsOf(w.cfg)[2:]...)
 		})
 		w.settled(2)
 		time.Sleep(10 * time.Second)

@@ -221,7 +221,7 @@ func (p *poller) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		p.r.cfg.seeding.Turn.Wait("poll")
+		p.r.cfg.Private.Seeding.Turn.Wait("poll")
 		select { // what has woken it until now is looked at now
 		case <-p.wake:
 		default:

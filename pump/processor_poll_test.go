@@ -169,7 +169,7 @@ func TestNoMoreIsFetchedThanHandlersCanStart(t *testing.T) {
 		// 2 tasks a second: one envelope takes 100 s.
 		time.Sleep(90 * time.Second)
 		taken := 0
-		for _, s := range w.cfg.shards() {
+		for _, s := range shardsOf(w.cfg) {
 			taken += 30 - w.visible(s.Account, s.Queue)
 		}
 		if taken > 2 {
@@ -182,7 +182,7 @@ func TestNoMoreIsFetchedThanHandlersCanStart(t *testing.T) {
 func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 	inWorld(t, 2, 4, func(c *azsim.Config) { c.Limits = azsim.NoLimits() }, func(t *testing.T, w *world) {
 		for range 20 {
-			for _, s := range w.cfg.shards() {
+			for _, s := range shardsOf(w.cfg) {
 				w.putText(s.Account, s.Queue, incompressible(60<<10))
 			}
 		}
@@ -223,7 +223,7 @@ func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 func rateBeside(t *testing.T, trouble func(w *world)) (tasks int) {
 	inWorld(t, 3, 4, nil, func(t *testing.T, w *world) {
 		h := &seen{work: func(ctx context.Context, _ *Task) error { return pause(ctx, 20*time.Millisecond) }}
-		for _, s := range w.cfg.shards() {
+		for _, s := range shardsOf(w.cfg) {
 			w.put(s.Account, s.Queue, 100, 10)
 		}
 		trouble(w)
@@ -231,7 +231,7 @@ func rateBeside(t *testing.T, trouble func(w *world)) (tasks int) {
 		time.Sleep(10 * time.Second) // 5,000 tasks of 12,000
 		h.mu.Lock()
 		healthy := map[uint32]bool{}
-		for _, s := range w.cfg.shards() {
+		for _, s := range shardsOf(w.cfg) {
 			if s.Account != "accountb" {
 				healthy[shardmap.Segment([]byte(s.Account+s.Queue), 64)] = true
 			}
@@ -342,7 +342,7 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 		}
 		w.cfg.Workload = "late"
 		f := openFleet(&w.cfg, row.TableName)
-		if _, err := workload.Ensure(t.Context(), f.control, workload.Spec{Name: "late", Shards: w.cfg.shards(), Delivery: "at-least-once"}); err != nil {
+		if _, err := workload.Ensure(t.Context(), f.control, workload.Spec{Name: "late", Shards: shardsOf(w.cfg), Delivery: "at-least-once"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.queue("accounta", "late-00").Create(t.Context()); err != nil {

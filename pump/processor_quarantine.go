@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -54,7 +55,7 @@ func detailOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	if o, ok := wish(err); ok && o.err == nil {
+	if o, ok := outcome.Of(err); ok && o.Err == nil {
 		return ""
 	}
 	return err.Error()

@@ -81,7 +81,7 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 	if !ok {
 		return &wholly{} // handed over, or lost: somebody else's now
 	}
-	c.r.cfg.seeding.Turn.Wait("begin", d.id)
+	c.r.cfg.Private.Seeding.Turn.Wait("begin", d.id)
 	verdict := c.look(ctx, h.Run, since)
 	if w, over := c.r.beyond(d, verdict); over {
 		return w

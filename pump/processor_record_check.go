@@ -70,7 +70,7 @@ func (k *checker) check(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		k.c.r.cfg.seeding.Turn.Wait("check")
+		k.c.r.cfg.Private.Seeding.Turn.Wait("check")
 		timer.Reset(k.round(ctx))
 		select {
 		case <-ctx.Done():

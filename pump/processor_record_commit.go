@@ -152,7 +152,7 @@ func (m *committer) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		m.c.r.cfg.seeding.Turn.Wait("commit")
+		m.c.r.cfg.Private.Seeding.Turn.Wait("commit")
 		timer.Reset(m.round())
 		select {
 		case <-ctx.Done():
@@ -223,7 +223,7 @@ func (m *committer) due(now time.Time, inHand int) (next *partition) {
 
 // commit records a batch and hands its deliveries back.
 func (m *committer) commit(p *partition, batch []*delivery) {
-	m.c.r.cfg.seeding.Turn.Wait("record", fmt.Sprint(p.number))
+	m.c.r.cfg.Private.Seeding.Turn.Wait("record", fmt.Sprint(p.number))
 	// Not in the order in which goroutines came, of which contributions or requests
 	// would depend (P9).
 	slices.SortFunc(batch, func(a, b *delivery) int { return strings.Compare(a.id, b.id) })

@@ -351,7 +351,7 @@ func TestOnceCostsLessThanTwoPercentMoreRequests(t *testing.T) {
 			spec.Delivery = workload.DeliverOnce
 		}
 		inWorldOf(t, spec, 1, 8, nil, func(t *testing.T, w *world) {
-			for _, s := range w.cfg.shards() {
+			for _, s := range shardsOf(w.cfg) {
 				w.put(s.Account, s.Queue, envelopes, each)
 			}
 			h := &slowBatch{}

@@ -140,7 +140,7 @@ func (f *fencer) fence(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		f.c.r.cfg.seeding.Turn.Wait("fence")
+		f.c.r.cfg.Private.Seeding.Turn.Wait("fence")
 		wait, news := f.round(ctx)
 		if news { // what was not polled is, and what waits in the lobby goes on
 			f.c.r.follow()
@@ -234,7 +234,7 @@ func (f *fencer) start(ctx context.Context, groups [][]cluster.Hold, load bool) 
 
 // one fences segments of one partition, or loads them.
 func (f *fencer) one(ctx context.Context, partition int, holds []cluster.Hold, load bool) {
-	f.c.r.cfg.seeding.Turn.Wait("fencing", strconv.Itoa(partition))
+	f.c.r.cfg.Private.Seeding.Turn.Wait("fencing", strconv.Itoa(partition))
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)
 	var err error
 	if load {

@@ -129,7 +129,7 @@ func (s *settler) run() {
 		s.queue = s.queue[1:]
 		s.mu.Unlock()
 		// The handler that gave the last verdict goes on at the same time.
-		s.r.cfg.seeding.Turn.Wait("settle", s.shard.account.name, d.id)
+		s.r.cfg.Private.Seeding.Turn.Wait("settle", s.shard.account.name, d.id)
 		s.r.settle(d)
 		s.r.dock.over(d)
 	}
@@ -314,7 +314,7 @@ func (r *processing) putCopy(d *delivery, c *poisonOrRest) error {
 	}
 	if c.reason != "" {
 		r.counts.quarantined.Add(int64(c.tasks))
-		r.cfg.Hooks.quarantine(c.shard.account.name, c.reason, c.tasks)
+		hookQuarantine(&r.cfg.Hooks, c.shard.account.name, c.reason, c.tasks)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (p *Processor) State() ProcessorState {
 		s.Reasons = append(s.Reasons, "it is stopping")
 	}
 	if now > phaseStarting {
-		s.Reasons = append(s.Reasons, s.Cluster.reasons()...)
+		s.Reasons = append(s.Reasons, clusterReasons(&s.Cluster)...)
 		if c := r.recorder; c != nil {
 			s.Uncommitted, s.Unfenced = c.uncommitted(), len(c.toFence(r.member.Load()))
 			if s.Unfenced > 0 {

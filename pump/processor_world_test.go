@@ -77,18 +77,18 @@ func inWorldOf(t *testing.T, spec workload.Spec, accounts, queues int, change fu
 		if spec.Shared {
 			w.pinned = Shared
 		}
-		cfg, err := w.config("putter", queues).withDefaults()
+		cfg, err := withDefaults(w.config("putter", queues))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.cfg = cfg
 		f := openFleet(&cfg, row.TableName)
-		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, cfg.shards(), string(cfg.Delivery)
+		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, shardsOf(cfg), string(cfg.Delivery)
 		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {
 			t.Fatal(err)
 		}
 		var queues []*shard
-		for _, s := range cfg.shards() {
+		for _, s := range shardsOf(cfg) {
 			sh, err := f.shard(s.Account, s.Queue)
 			if err != nil {
 				t.Fatal(err)
@@ -133,7 +133,7 @@ func (w *world) newRun() RunID {
 func (w *world) config(instance string, queues int) Config {
 	c := Config{Workload: "work", Instance: instance, Segments: w.pinned, Delivery: w.delivery, Retention: w.cfg.Retention, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if w.turns != nil {
-		c.seeding = w.turns.of(instance)
+		c.Private.Seeding = w.turns.of(instance)
 	}
 	for _, name := range w.sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(instance)})
@@ -209,7 +209,7 @@ func (w *world) putText(account, queue string, text []byte) string {
 // spread puts envelopes of n tasks each into every queue and says how many tasks that is.
 func (w *world) spread(envelopes, n int) (tasks int) {
 	w.t.Helper()
-	for _, s := range w.cfg.shards() {
+	for _, s := range shardsOf(w.cfg) {
 		w.put(s.Account, s.Queue, envelopes, n)
 		tasks += envelopes * n
 	}
@@ -229,7 +229,7 @@ func (w *world) count(account, queue string) int {
 // left is how many messages all work queues hold.
 func (w *world) left() (n int) {
 	w.t.Helper()
-	for _, s := range w.cfg.shards() {
+	for _, s := range shardsOf(w.cfg) {
 		n += w.count(s.Account, s.Queue)
 	}
 	return n

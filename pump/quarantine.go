@@ -124,7 +124,7 @@ func (m *QuarantinedMessage) Open() ([]QuarantinedTask, error) {
 
 // OpenQuarantine reads the workload. It is workload.ErrNoWorkload if there is none.
 func OpenQuarantine(ctx context.Context, cfg Config) (*Quarantine, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/pump/internal/outcome"
 )
 
 // countOf folds bodies as a processor does, and gives what each key came to.
@@ -97,8 +99,8 @@ func TestATaskWithoutFieldOrNumberIsRejectedWithACauseThatNamesTheField(t *testi
 		{`["Oslo"]`, `there is no field "city"`},
 	} {
 		_, err := CountBy("city", "people").(reducing).contribute(t.Context(), &Task{Body: []byte(c.body)})
-		w, is := wish(err)
-		if !is || !w.reject || !strings.Contains(err.Error(), c.cause) || len(err.Error()) > 400 {
+		w, is := outcome.Of(err)
+		if !is || !w.Reject || !strings.Contains(err.Error(), c.cause) || len(err.Error()) > 400 {
 			t.Errorf("%.80s: %v; want it rejected because %s", c.body, err, c.cause)
 		}
 	}

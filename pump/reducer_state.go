@@ -55,7 +55,7 @@ type segmentState struct {
 func readStates(ctx context.Context, cfg Config, can func(reducer string) error) iter.Seq2[segmentState, error] {
 	return func(yield func(segmentState, error) bool) {
 		fail := func(err error) { yield(segmentState{}, err) }
-		cfg, err := cfg.withDefaults()
+		cfg, err := withDefaults(cfg)
 		if err != nil {
 			fail(err)
 			return

@@ -72,7 +72,7 @@ func (d *Distributor) Repair(ctx context.Context, run RunID, o RepairOptions) (R
 	before, throttled := d.fleet.requests()
 	err := r.repair(ctx)
 	all, now := d.fleet.requests()
-	r.summary.Requests, r.summary.Throttled, r.summary.Seconds = all.since(before), now-throttled, time.Since(r.began).Seconds()
+	r.summary.Requests, r.summary.Throttled, r.summary.Seconds = requestsSince(all, before), now-throttled, time.Since(r.began).Seconds()
 	return r.summary, err
 }
 

@@ -80,7 +80,7 @@ func TestRepairPutsWhatIsMissingUnderItsIdentityAndNothingElse(t *testing.T) {
 func (w *world) hidden() int { return w.left() - w.shown() }
 
 func (w *world) shown() (n int) {
-	for _, s := range w.cfg.shards() {
+	for _, s := range shardsOf(w.cfg) {
 		n += w.visible(s.Account, s.Queue)
 	}
 	return n

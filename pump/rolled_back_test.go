@@ -148,7 +148,7 @@ func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 		d := w.startDistributor(w.distributor("d", s, DistributorOptions{SealAge: time.Second}))
 		time.Sleep(time.Minute)
 		before := w.rowsOf("work")
-		w.change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, w.cfg.shards()[4:]...) })
+		w.change(func(old []shardmap.Shard) []shardmap.Shard { return append(old, shardsOf(w.cfg)[4:]...) })
 		time.Sleep(40 * time.Second)
 		before.Restore()
 		if err := d.wait(); err != nil {

@@ -134,7 +134,7 @@ type openedRuns struct {
 
 // openRuns gives the runs also of a workload that is being deleted, beside the error.
 func openRuns(ctx context.Context, cfg Config) (*openedRuns, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -254,10 +255,10 @@ func (p *simProcess) config() Config {
 	w := p.world
 	c := Config{
 		Workload: "work", Instance: p.name, Segments: w.plan.segments, Delivery: w.plan.delivery, Log: w.log(p.String()),
-		Admin: p.name + ":80", Nudge: p.nudge, seeding: w.turns.of(p.String()),
+		Admin: p.name + ":80", Nudge: p.nudge, Private: private.Config{Seeding: w.turns.of(p.String())},
 	}
 	if w.plan.suspends() {
-		c.seeding.Ahead = p.ahead
+		c.Private.Seeding.Ahead = p.ahead
 	}
 	for _, name := range w.sim.Accounts() {
 		st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: w.sim.Transport().As(p.name)})

@@ -1,11 +1,5 @@
 package pump
 
-import (
-	"fmt"
-	"math"
-	"time"
-)
-
 // ClusterState is a process's place in the cluster, as of its last look.
 type ClusterState struct {
 	Members        int     `json:"members"`        // processes of the workload; 0: not joined
@@ -28,36 +22,6 @@ type AccountState struct {
 	Throttled    int64   `json:"throttled"`    // requests that were refused as too many
 	DownSeconds  float64 `json:"downSeconds"`  // for how long no request was answered; 0: the last one was
 	Refused      bool    `json:"refused"`      // the last answer was that the credential is not good
-}
-
-// downAfter is for how long an account may leave requests unanswered before that
-// is news: one lost answer costs a request's deadline, and is none.
-const downAfter = 5 * time.Second
-
-func accountReasons(accounts []AccountState) (reasons []string) {
-	for _, a := range accounts {
-		switch {
-		case a.Refused:
-			reasons = append(reasons, fmt.Sprintf("account %s refuses the credential", a.Name))
-		case a.DownSeconds >= downAfter.Seconds():
-			reasons = append(reasons, fmt.Sprintf("account %s has not answered for %.0f s", a.Name, math.Floor(a.DownSeconds)))
-		}
-	}
-	return reasons
-}
-
-// reasons are what is amiss with the process's place in the cluster.
-func (c *ClusterState) reasons() (reasons []string) {
-	switch {
-	case c.Members == 0:
-		return []string{"it has not joined the cluster"}
-	case c.Missing > 0:
-		reasons = append(reasons, fmt.Sprintf("it lacks %d of its %d segments", c.Missing, c.Planned))
-	}
-	if c.DarkSeconds > 0 {
-		reasons = append(reasons, fmt.Sprintf("the control account has not answered for %.0f s", math.Ceil(c.DarkSeconds)))
-	}
-	return reasons
 }
 
 // LedgerStatus is how much of a segment's ledger is used, of the segment that is nearest to a bound. From half of one
@@ -107,18 +71,4 @@ type Latency struct {
 	P99   float64 `json:"p99"`
 	P999  float64 `json:"p999"`
 	Max   float64 `json:"max"`
-}
-
-// since is what was asked after the counts in before.
-func (r Requests) since(before Requests) Requests {
-	out := Requests{}
-	for account, ops := range r {
-		out[account] = map[string]int64{}
-		for op, n := range ops {
-			if n -= before[account][op]; n > 0 {
-				out[account][op] = n
-			}
-		}
-	}
-	return out
 }

@@ -22,7 +22,7 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	} else {
-		shards := r.cfg.shards()
+		shards := shardsOf(*r.cfg)
 		uses = usesOf(r.cfg, shards, make([]int, len(shards))) // of a map that there is not
 		for _, s := range shards {
 			queues[s.Account] = append(queues[s.Account], s.Queue)

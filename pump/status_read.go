@@ -27,7 +27,7 @@ import (
 // dark, or the workload not existing (workload.ErrNoWorkload), there is an error beside
 // what was learned of the accounts. Only a wrong configuration gives no Status at all.
 func ReadStatus(ctx context.Context, cfg Config, o StatusOptions) (*Status, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}

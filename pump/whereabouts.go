@@ -84,7 +84,7 @@ func elsewhere(ctx context.Context, c *Config, announcing *workload.Maker) error
 		return stranger
 	case unanswered != nil:
 		return unanswered
-	case len(refused) > 0 && !c.controlGiven:
+	case len(refused) > 0 && !c.Private.ControlGiven:
 		return &ConfigError{
 			Field: "control", Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with the credentials given: %v", c.Workload, c.Control, someOf(refused, 4), cause),
 			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " + c.Control,
@@ -152,7 +152,7 @@ func lookInto(ctx context.Context, a Account, c *Config) (w *workload.Workload, 
 // tableIn gives the table in which an account would have the workload's rows.
 func tableIn(c *Config, a Account) storage.Table {
 	table := a.Storage.Table(row.TableName)
-	if draw := c.seeding.Draw; draw != nil {
+	if draw := c.Private.Seeding.Draw; draw != nil {
 		table = row.Seeded(table, draw)
 	}
 	return table
@@ -308,11 +308,11 @@ func rivals(ctx context.Context, c *Config, w *workload.Workload) (found []Workl
 // operator did not make, and it depends on how many accounts are listed.
 func specOf(c *Config) workload.Spec {
 	s := workload.Spec{
-		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == Shared, Shards: c.shards(), Delivery: string(c.Delivery),
+		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == Shared, Shards: shardsOf(*c), Delivery: string(c.Delivery),
 		Guessed: map[string]bool{},
 	}
 	for _, a := range c.Accounts {
-		s.Guessed[a.Name] = a.anyQueues
+		s.Guessed[a.Name] = c.Private.AnyQueues[a.Name]
 	}
 	return s
 }

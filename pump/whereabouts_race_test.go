@@ -126,7 +126,7 @@ func TestOfDistributorsWithAccountsInAnotherOrderAtTheSameTimeOneMakesTheWorkloa
 				}
 			}
 			for _, r := range racers {
-				cfg, err := r.config.withDefaults()
+				cfg, err := withDefaults(r.config)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -192,7 +192,7 @@ func TestAnAccountThatTakesPartInAnUnknownWorkloadOfTheNameIsRefused(t *testing.
 // Two that there are already, made by versions that raced: no process takes part in either.
 func TestAProcessThatFindsASecondWorkloadOfItsNameRefusesToStart(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-		w.rival(1, w.cfg.shards())
+		w.rival(1, shardsOf(w.cfg))
 		w.sim.Inject(azsim.Rule{Account: "accountc", Service: "table", Fault: azsim.HangBefore})
 		d, err := NewDistributor(w.config("d", 2), &listSource{print: "list", n: 10}, DistributorOptions{})
 		if err != nil {
@@ -228,7 +228,7 @@ func TestAWorkloadOfAVersionWithoutAnchorsIsFound(t *testing.T) {
 		done := make(chan struct{})
 		go func() { r.start(t.Context()); close(done) }()
 		time.Sleep(time.Second) // it has looked once, and is about to announce itself
-		w.rival(1, w.cfg.shards())
+		w.rival(1, shardsOf(w.cfg))
 		<-done
 		if r.err == nil || !strings.Contains(r.err.Error(), "is in account accountb") || w.hasRow(0) {
 			t.Error(r.err)

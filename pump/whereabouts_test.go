@@ -166,9 +166,9 @@ func TestTheSameAccountUnderTwoNamesIsRefused(t *testing.T) {
 		{Name: "other", ConnectionString: "AccountName=acct;" + key + "QueueEndpoint=https://ACCT.queue.core.windows.net/;TableEndpoint=https://acct.table.core.windows.net"},
 		{Name: "other", Endpoint: "https://acct.queue.core.windows.net?sv=2021-01-01&sig=abc"},
 	} {
-		_, err := Config{Workload: "work", Accounts: []Account{
+		_, err := withDefaults(Config{Workload: "work", Accounts: []Account{
 			{ConnectionString: "AccountName=acct;" + key + "EndpointSuffix=core.windows.net;DefaultEndpointsProtocol=https"}, two,
-		}}.withDefaults()
+		}})
 		e, ok := errors.AsType[*ConfigError](err)
 		if !ok || e.Field != "accounts[1]" || !strings.Contains(e.Problem, "same storage account as accounts[0]") {
 			t.Error(err)

@@ -118,7 +118,7 @@ type DeleteOptions struct {
 // stopped half-way; then the same call continues it. It takes at least 40 seconds, in
 // which processes notice. Without a workload it is [workload.ErrNoWorkload], unless there are anchors.
 func DeleteWorkload(ctx context.Context, cfg Config, opts DeleteOptions) (*Deletion, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -345,7 +345,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 // Of two workloads over the same queues the one that is deleted leaves the other its queues.
 func TestADeletionKeepsTheQueuesOfAnotherWorkloadOfTheName(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-		shared := slices.DeleteFunc(w.cfg.shards(), func(s shardmap.Shard) bool { return s.Account == "accountc" })
+		shared := slices.DeleteFunc(shardsOf(w.cfg), func(s shardmap.Shard) bool { return s.Account == "accountc" })
 		w.rival(1, shared)
 		c := w.operator()
 		d, err := DeleteWorkload(t.Context(), c, DeleteOptions{Force: true})

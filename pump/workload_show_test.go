@@ -61,7 +61,7 @@ func (w *world) rival(i int, shards []shardmap.Shard) {
 
 func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {
 	inWorld(t, 4, 2, nil, func(t *testing.T, w *world) {
-		all := w.cfg.shards()
+		all := shardsOf(w.cfg)
 		w.rival(1, all)
 		w.rival(2, []shardmap.Shard{{Account: "other", Queue: all[0].Queue}})
 		w.sim.Inject(azsim.Rule{Account: "accountd", Service: "table", Fault: azsim.FailBefore})
