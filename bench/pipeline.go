@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -46,7 +47,7 @@ func runPump(ctx context.Context, j job) (m Measurement, err error) {
 }
 
 func distribute(ctx context.Context, cfg pump.Config, j job, m *Measurement) error {
-	d, err := pump.NewDistributor(cfg, pump.JSONLines(j.Input, "city"), pump.DistributorOptions{Pack: j.Pack})
+	d, err := engine.NewDistributor(cfg, engine.JSONLines(j.Input, "city"), engine.DistributorOptions{Pack: j.Pack})
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func process(ctx context.Context, cfg pump.Config, j job, m *Measurement) error 
 	if j.Batch {
 		h = countingBatches{c}
 	}
-	p, err := pump.NewProcessor(cfg, h, pump.ProcessorOptions{UntilIdle: quiet})
+	p, err := engine.NewProcessor(cfg, h, engine.ProcessorOptions{UntilIdle: quiet})
 	if err != nil {
 		return err
 	}

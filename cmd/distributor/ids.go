@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 func ids() *cobra.Command {
@@ -45,10 +45,10 @@ several as the first and the last of them. Programs in Go take them with coordin
 				return cli.Usage("--count: 0 is out of range; use 1 or more")
 			}
 			// A misspelt workload would have a range of its own, with the same numbers.
-			if _, err := pump.ListAccounts(cmd.Context(), o.cfg); err != nil {
+			if _, err := engine.ListAccounts(cmd.Context(), o.cfg); err != nil {
 				return err
 			}
-			t, err := pump.ControlTable(o.cfg)
+			t, err := engine.ControlTable(o.cfg)
 			if err != nil {
 				return err
 			}

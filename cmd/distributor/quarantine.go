@@ -16,6 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 func quarantine() *cobra.Command {
@@ -80,8 +81,8 @@ var causes = []string{
 }
 
 // filter is what the flags mean.
-func (w *which) filter(cmd *cobra.Command, now time.Time) (f pump.QuarantineFilter, err error) {
-	f = pump.QuarantineFilter{Reasons: w.causes, IDs: w.ids, Limit: w.limit}
+func (w *which) filter(cmd *cobra.Command, now time.Time) (f engine.QuarantineFilter, err error) {
+	f = engine.QuarantineFilter{Reasons: w.causes, IDs: w.ids, Limit: w.limit}
 	if w.limit < 0 {
 		return f, cli.Usage("--limit: %d is negative; use 0 for all", w.limit)
 	}
@@ -127,14 +128,14 @@ func when(flag, s string, now time.Time) (time.Time, error) {
 }
 
 // open opens the quarantine, with its log on the console.
-func (w *which) open(cmd *cobra.Command) (*pump.Quarantine, *cli.Console, error) {
+func (w *which) open(cmd *cobra.Command) (*engine.Quarantine, *cli.Console, error) {
 	console, err := w.console.Console()
 	if err != nil {
 		return nil, nil, err
 	}
 	w.cfg.Log = console.Log
 	defer w.saySlow(console)()
-	q, err := pump.OpenQuarantine(cmd.Context(), w.cfg)
+	q, err := engine.OpenQuarantine(cmd.Context(), w.cfg)
 	return q, console, err
 }
 
@@ -144,7 +145,7 @@ type counted struct {
 	reasons                map[string]int64
 }
 
-func (c *counted) add(m *pump.QuarantinedMessage) {
+func (c *counted) add(m *engine.QuarantinedMessage) {
 	if c.reasons == nil {
 		c.reasons = map[string]int64{}
 	}
@@ -210,7 +211,7 @@ func (w *which) list(cmd *cobra.Command) error {
 	}}
 	var c counted
 	var printing error
-	err = q.List(cmd.Context(), f, func(m *pump.QuarantinedMessage) bool {
+	err = q.List(cmd.Context(), f, func(m *engine.QuarantinedMessage) bool {
 		c.add(m)
 		if w.json {
 			printing = printJSON(out, m)
@@ -283,7 +284,7 @@ fails again while the command runs is not redriven again by it.
   distributor quarantine redrive --config pump.yaml --cause attempts --since 2h
   distributor quarantine redrive --config pump.yaml --key Oslo --rate 5`,
 		Args: cobra.NoArgs,
-		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, pump.OutcomeRedriven) }),
+		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, engine.OutcomeRedriven) }),
 	}
 	m.flags(cmd, 0)
 	return cmd
@@ -303,7 +304,7 @@ It asks before, unless --yes is given.
 		Example: `  distributor quarantine drop --config pump.yaml --cause bad-line --dry-run
   distributor quarantine drop --config pump.yaml --id 5f0e4a1c-2f83-4f0b-9d55-0a8d5c3e7f11 --yes`,
 		Args: cobra.NoArgs,
-		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, pump.OutcomeDropped) }),
+		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, engine.OutcomeDropped) }),
 	}
 	m.flags(cmd, 0)
 	cmd.Flags().BoolVarP(&m.yes, "yes", "y", false, "do not ask")
@@ -319,27 +320,27 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	if !(m.rate >= 0.01 && m.rate <= 1e6) {
 		return cli.Usage("--rate: %v is out of range; use 0.01 to 1e6", m.rate)
 	}
-	if outcome == pump.OutcomeDropped && !m.yes && !m.dry && !terminal(cmd) {
+	if outcome == engine.OutcomeDropped && !m.yes && !m.dry && !terminal(cmd) {
 		return confirm(cmd, "Tasks will be gone for good.")
 	}
 	q, console, err := m.open(cmd)
 	if err != nil {
 		return err
 	}
-	if outcome == pump.OutcomeDropped && !m.yes && !m.dry {
+	if outcome == engine.OutcomeDropped && !m.yes && !m.dry {
 		if err := m.ask(cmd, q, f); err != nil {
 			return err
 		}
 	}
 	do := q.Redrive
-	if outcome == pump.OutcomeDropped {
+	if outcome == engine.OutcomeDropped {
 		do = q.Drop
 	}
 	var moved, kept counted
 	var printing error
 	out := cmd.OutOrStdout()
-	err = do(cmd.Context(), f, pump.QuarantineOptions{Rate: m.rate, Dry: m.dry}, func(o pump.QuarantineOutcome) bool {
-		if o.Outcome == pump.OutcomeKept {
+	err = do(cmd.Context(), f, engine.QuarantineOptions{Rate: m.rate, Dry: m.dry}, func(o engine.QuarantineOutcome) bool {
+		if o.Outcome == engine.OutcomeKept {
 			kept.add(o.QuarantinedMessage)
 		} else {
 			moved.add(o.QuarantinedMessage)
@@ -347,7 +348,7 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 		switch {
 		case m.json:
 			printing = printJSON(out, o)
-		case o.Outcome == pump.OutcomeKept && kept.messages <= 20:
+		case o.Outcome == engine.OutcomeKept && kept.messages <= 20:
 			_, printing = fmt.Fprintf(out, "kept %s/%s (%s): %s\n", plain(o.Account), plain(o.ID), cli.Plural(int64(o.Tasks), "task"), plain(o.Problem))
 		}
 		console.Progress(moved.messages+kept.messages, 0, outcome, outcome, moved.messages, "kept", kept.messages)
@@ -364,9 +365,9 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 }
 
 // ask says how much would be dropped, and asks.
-func (m *moving) ask(cmd *cobra.Command, q *pump.Quarantine, f pump.QuarantineFilter) error {
+func (m *moving) ask(cmd *cobra.Command, q *engine.Quarantine, f engine.QuarantineFilter) error {
 	var c counted
-	if err := q.List(cmd.Context(), f, func(m *pump.QuarantinedMessage) bool {
+	if err := q.List(cmd.Context(), f, func(m *engine.QuarantinedMessage) bool {
 		c.add(m)
 		return true
 	}); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 // runFlags are the flags of `distributor run`.
@@ -26,10 +27,10 @@ type runFlags struct {
 	json      bool
 	onBadLine string
 	wait      bool
-	waiting   pump.WaitOptions
+	waiting   engine.WaitOptions
 	source    sourceFlags
 	console   cli.ConsoleFlags
-	options   pump.DistributorOptions
+	options   engine.DistributorOptions
 }
 
 func run() *cobra.Command {
@@ -135,13 +136,13 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	f.options.OnBadLine = pump.BadLine(f.onBadLine)
+	f.options.OnBadLine = engine.BadLine(f.onBadLine)
 	if f.wait {
 		f.waiting.Progress = waitProgress(console)
 		f.options.Wait = &f.waiting
 	}
 	// Before the port is opened: upon a mistake nothing is done.
-	if _, err := pump.NewDistributor(file.Config, src, f.options); err != nil {
+	if _, err := engine.NewDistributor(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
 	port, err := admin.Open(admin.Options{
@@ -157,7 +158,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src, port)
 }
 
-func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src pump.Source, port *admin.Server) error {
+func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src engine.Source, port *admin.Server) error {
 	cfg := file.Config
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
 	o := f.options
@@ -166,14 +167,14 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
 	var printing error
-	o.OnRun = func(s pump.Summary, err error) {
+	o.OnRun = func(s engine.Summary, err error) {
 		console.Done()
 		if e := f.print(out, s, err); e != nil && printing == nil {
 			printing = fmt.Errorf("the summary cannot be printed: %w", e)
 			unread(printing) // whoever waits for summaries gets no more of them
 		}
 	}
-	d, err := pump.NewDistributor(cfg, src, o)
+	d, err := engine.NewDistributor(cfg, src, o)
 	if err != nil {
 		return cli.Explain(err, file)
 	}
@@ -182,7 +183,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	console.Done()
 	switch {
 	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):
-	case summary.Completion != nil && summary.Completion.State != pump.CompletionWaiting:
+	case summary.Completion != nil && summary.Completion.State != engine.CompletionWaiting:
 	case summary.Completion != nil:
 		console.Log.Warn("the run is sent, and its tasks are done as ever; to wait for them: distributor wait "+summary.Run.String(), "run", summary.Run)
 	default:
@@ -203,7 +204,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 
 // print prints what a distribution came to, or came to before it failed. One
 // that did not begin came to nothing.
-func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
+func (f *runFlags) print(out io.Writer, s engine.Summary, err error) error {
 	if err != nil && s.Run == (pump.RunID{}) {
 		return nil
 	}
@@ -239,9 +240,9 @@ func (f *runFlags) print(out io.Writer, s pump.Summary, err error) error {
 	return err
 }
 
-func progress(console *cli.Console) func(pump.Progress) {
+func progress(console *cli.Console) func(engine.Progress) {
 	var speed cli.Rate
-	return func(p pump.Progress) {
+	return func(p engine.Progress) {
 		text := fmt.Sprintf("%s tasks · %s · %s messages", humanize.Comma(p.Tasks), speed.Per(p.Tasks), humanize.Comma(p.Envelopes))
 		if bad := p.Skipped + p.Quarantined; bad > 0 {
 			text += fmt.Sprintf(" · %s bad lines", humanize.Comma(bad))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 func runs() *cobra.Command {
@@ -39,14 +40,14 @@ func runsList() *cobra.Command {
   distributor runs list --state abandoned --json`,
 		Args: cobra.NoArgs,
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			list, err := pump.Runs(cmd.Context(), o.cfg, state, limit)
+			list, err := engine.Runs(cmd.Context(), o.cfg, state, limit)
 			if err != nil {
 				return err
 			}
 			if o.json {
 				return printJSON(cmd.OutOrStdout(), struct {
-					Workload string         `json:"workload"`
-					Runs     []pump.RunInfo `json:"runs"`
+					Workload string           `json:"workload"`
+					Runs     []engine.RunInfo `json:"runs"`
 				}{o.cfg.Workload, list})
 			}
 			if len(list) == 0 {
@@ -62,13 +63,13 @@ func runsList() *cobra.Command {
 		}),
 	}
 	o.add(cmd)
-	cmd.Flags().StringVar(&state, "state", "", "only runs in this state: "+strings.Join(pump.RunStates(), ", "))
+	cmd.Flags().StringVar(&state, "state", "", "only runs in this state: "+strings.Join(engine.RunStates(), ", "))
 	cmd.Flags().IntVar(&limit, "limit", 50, "the most runs to list")
 	return cmd
 }
 
 // runLine is a run on one line.
-func runLine(r *pump.RunInfo) string {
+func runLine(r *engine.RunInfo) string {
 	tasks := "-"
 	if r.Tasks != nil {
 		tasks = humanize.Comma(int64(*r.Tasks))
@@ -81,8 +82,8 @@ func runsShow() *cobra.Command {
 continues when it ends and what that waits for. RUN is its id,
 or the beginning of it that no other has: 4 digits or more.`,
 		`  distributor runs show 0123456789ab --config pump.yaml`, nil,
-		func(ctx context.Context, cfg pump.Config, id string) (pump.RunInfo, error) {
-			return pump.ShowRun(ctx, cfg, id)
+		func(ctx context.Context, cfg pump.Config, id string) (engine.RunInfo, error) {
+			return engine.ShowRun(ctx, cfg, id)
 		})
 }
 
@@ -96,12 +97,12 @@ RUN is the run's id, or the beginning of it that no other has: 4 digits or more.
 		func(cmd *cobra.Command) {
 			cmd.Flags().BoolVar(&drop, "drop", false, "delete and count what is met of the run, rather than quarantine it")
 		},
-		func(ctx context.Context, cfg pump.Config, id string) (pump.RunInfo, error) {
-			return pump.EndRun(ctx, cfg, id, drop, "ended by "+operator())
+		func(ctx context.Context, cfg pump.Config, id string) (engine.RunInfo, error) {
+			return engine.EndRun(ctx, cfg, id, drop, "ended by "+operator())
 		})
 }
 
-func runCommand(use, short, long, example string, flags func(*cobra.Command), act func(context.Context, pump.Config, string) (pump.RunInfo, error)) *cobra.Command {
+func runCommand(use, short, long, example string, flags func(*cobra.Command), act func(context.Context, pump.Config, string) (engine.RunInfo, error)) *cobra.Command {
 	var o operation
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: cli.OneArgument,
@@ -127,7 +128,7 @@ func runCommand(use, short, long, example string, flags func(*cobra.Command), ac
 	return cmd
 }
 
-func printRun(out io.Writer, r *pump.RunInfo) error {
+func printRun(out io.Writer, r *engine.RunInfo) error {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -49,7 +50,7 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	d.fails(false, "ended", "wait", short)
 
 	// another run whose id begins in the same way
-	table, err := pump.ControlTable(configOf(t, d.three))
+	table, err := engine.ControlTable(configOf(t, d.three))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 func TestTheNameOfAFileSaysItsFormat(t *testing.T) {
-	for path, want := range map[string]pump.Format{
-		"a.jsonl": pump.FormatJSONLines, "a.ndjson.gz": pump.FormatJSONLines, "dir.csv/a.json": pump.FormatJSONLines, "-": pump.FormatJSONLines,
-		"A.CSV": pump.FormatCSV, "a.csv.zst": pump.FormatCSV, "*.csv": pump.FormatCSV,
-		"a.txt": pump.FormatLines, "a.log.zstd": pump.FormatLines,
+	for path, want := range map[string]engine.Format{
+		"a.jsonl": engine.FormatJSONLines, "a.ndjson.gz": engine.FormatJSONLines, "dir.csv/a.json": engine.FormatJSONLines, "-": engine.FormatJSONLines,
+		"A.CSV": engine.FormatCSV, "a.csv.zst": engine.FormatCSV, "*.csv": engine.FormatCSV,
+		"a.txt": engine.FormatLines, "a.log.zstd": engine.FormatLines,
 		"a": "", "a.gz": "", "a.xml": "",
 	} {
 		if got := formatByName(path); got != want {
@@ -82,7 +82,7 @@ func TestACommandThatIsReadGetsNoCredentialsAndTheProcessKeepsThem(t *testing.T)
 		t.Fatal(err)
 	}
 	f.hide(src, &configfile.File{})
-	env := src.(*pump.TextSource).Env
+	env := src.(*engine.TextSource).Env
 	if slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "IDENTITY_HEADER=") }) || !slices.Contains(env, "HARMLESS=yes") {
 		t.Errorf("the command gets %q", env)
 	}

@@ -12,17 +12,18 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 // stuckAfter adds the flag that says when a run that is waited for is given up.
-func stuckAfter(cmd *cobra.Command, o *pump.WaitOptions) {
+func stuckAfter(cmd *cobra.Command, o *engine.WaitOptions) {
 	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0, "with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck (default 1m)")
 }
 
 // waitFlags are the flags of `distributor wait`.
 type waitFlags struct {
 	operation
-	options pump.WaitOptions
+	options engine.WaitOptions
 	console cli.ConsoleFlags
 }
 
@@ -64,7 +65,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	}
 	o := f.options
 	o.Progress = waitProgress(console)
-	c, err := pump.Wait(cmd.Context(), f.cfg, run, o)
+	c, err := engine.Wait(cmd.Context(), f.cfg, run, o)
 	console.Done()
 	if c.State == "" || errors.Is(err, pump.ErrNoRun) { // there is nothing to tell
 		return err
@@ -72,7 +73,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	return errors.Join(outcome(&c, err), f.print(cmd.OutOrStdout(), &c))
 }
 
-func (f *waitFlags) print(out io.Writer, c *pump.Completion) error {
+func (f *waitFlags) print(out io.Writer, c *engine.Completion) error {
 	if f.json {
 		return cli.JSON(out, c)
 	}
@@ -84,11 +85,11 @@ func (f *waitFlags) print(out io.Writer, c *pump.Completion) error {
 
 // outcome gives the end of a run that was waited for its exit status. Err is what ended
 // the waiting, c what it came to, nil if there was none.
-func outcome(c *pump.Completion, err error) error {
-	if _, stuck := errors.AsType[*pump.StuckError](err); stuck {
+func outcome(c *engine.Completion, err error) error {
+	if _, stuck := errors.AsType[*engine.StuckError](err); stuck {
 		return &cli.Status{Code: cli.ExitStuck, Err: err}
 	}
-	if err == nil && c != nil && c.State == pump.CompletionQuarantined {
+	if err == nil && c != nil && c.State == engine.CompletionQuarantined {
 		return &cli.Status{Code: cli.ExitQuarantined, Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list", c.Run, areTasks(c.Quarantined))}
 	}
 	return err
@@ -102,10 +103,10 @@ func areTasks(n uint64) string {
 }
 
 // waitProgress shows how far a run is.
-func waitProgress(console *cli.Console) func(pump.RunProgress) {
+func waitProgress(console *cli.Console) func(engine.RunProgress) {
 	var speed cli.Rate
 	first := true
-	return func(p pump.RunProgress) {
+	return func(p engine.RunProgress) {
 		if first { // the bar before was about sending
 			first = false
 			console.Done()
@@ -126,14 +127,14 @@ func waitProgress(console *cli.Console) func(pump.RunProgress) {
 
 // printCompletion says how a run ended. What the ledger knows is exact; what the
 // processors report is not, and is said to be theirs.
-func printCompletion(b *bytes.Buffer, c *pump.Completion) {
+func printCompletion(b *bytes.Buffer, c *engine.Completion) {
 	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
 	switch c.State {
-	case pump.CompletionDone:
+	case engine.CompletionDone:
 		fmt.Fprintf(b, "done: %s", cli.Plural(int64(c.Done), "task"))
-	case pump.CompletionQuarantined:
+	case engine.CompletionQuarantined:
 		fmt.Fprintf(b, "settled: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
-	case pump.CompletionStuck:
+	case engine.CompletionStuck:
 		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)),
 			humanize.Comma(int64(missing)), cli.Plural(int64(len(c.Lacking)), "segment"))
 	default:

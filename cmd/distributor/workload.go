@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 func workload() *cobra.Command {
@@ -42,7 +42,7 @@ other's messages for their own.`,
   distributor workload show --json`,
 		Args: cobra.NoArgs,
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			i, err := pump.ShowWorkload(cmd.Context(), o.cfg)
+			i, err := engine.ShowWorkload(cmd.Context(), o.cfg)
 			if err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ other's messages for their own.`,
 	return cmd
 }
 
-func printWorkload(out io.Writer, i *pump.WorkloadInfo) error {
+func printWorkload(out io.Writer, i *engine.WorkloadInfo) error {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {
@@ -103,17 +103,17 @@ func printWorkload(out io.Writer, i *pump.WorkloadInfo) error {
 	return err
 }
 
-func accountsText(i *pump.WorkloadInfo) string {
+func accountsText(i *engine.WorkloadInfo) string {
 	used := 0
 	for _, a := range i.Accounts {
-		if a.State != pump.AccountUnused {
+		if a.State != engine.AccountUnused {
 			used++
 		}
 	}
 	return fmt.Sprintf("%d, with %s in all; see: distributor accounts list", used, cli.Plural(int64(i.Queues), "queue"))
 }
 
-func runsText(i *pump.WorkloadInfo) string {
+func runsText(i *engine.WorkloadInfo) string {
 	if len(i.Runs) == 0 {
 		return "none"
 	}

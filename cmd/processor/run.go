@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 // runFlags are the flags of `processor run`.
@@ -28,7 +29,7 @@ type runFlags struct {
 	json    bool
 	console cli.ConsoleFlags
 	work    workFlags
-	options pump.ProcessorOptions
+	options engine.ProcessorOptions
 }
 
 func run() *cobra.Command {
@@ -210,9 +211,9 @@ func (e *brokenError) Unwrap() error { return e.err }
 func (f *runFlags) check(file *configfile.File) error {
 	var handler pump.Handler = pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
 	if f.work.countBy != "" {
-		handler = pump.CountBy(f.work.countBy, f.work.sum)
+		handler = engine.CountBy(f.work.countBy, f.work.sum)
 	}
-	_, err := pump.NewProcessor(file.Config, handler, f.processor())
+	_, err := engine.NewProcessor(file.Config, handler, f.processor())
 	if ce, is := errors.AsType[*pump.ConfigError](err); is && ce.Field == "reducer" {
 		return cli.Usage("--count-by: %s; %s", ce.Problem, ce.Fix)
 	}
@@ -227,7 +228,7 @@ func (f *runFlags) warnInexact(log *slog.Logger, delivery pump.Delivery) {
 }
 
 // processor is what the flags ask for, without what suits the handler.
-func (f *runFlags) processor() pump.ProcessorOptions {
+func (f *runFlags) processor() engine.ProcessorOptions {
 	o := f.options
 	o.Discard, o.MaxBytes = f.work.discard, maxBytes
 	// The handlers bound the time of a task themselves, from when its work
@@ -248,7 +249,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	}
 	o.Progress = progress(console)
 	f.warnInexact(console.Log, cfg.Delivery)
-	p, err := pump.NewProcessor(cfg, h.handler, o)
+	p, err := engine.NewProcessor(cfg, h.handler, o)
 	if err != nil {
 		return cli.Explain(err, file)
 	}
@@ -282,9 +283,9 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	return nil // stopped as it is meant to be
 }
 
-func progress(console *cli.Console) func(pump.ProcessorSummary) {
+func progress(console *cli.Console) func(engine.ProcessorSummary) {
 	var speed cli.Rate
-	return func(s pump.ProcessorSummary) {
+	return func(s engine.ProcessorSummary) {
 		text := fmt.Sprintf("%s tasks · %s", humanize.Comma(s.Handled), speed.Per(s.Handled))
 		if n := s.Failed + s.Rejected; n > 0 {
 			text += fmt.Sprintf(" · %s failed", humanize.Comma(n))
@@ -320,7 +321,7 @@ func seconds(s float64) time.Duration {
 
 // printSummary prints the summary for people. The time that was only spent on
 // waiting, at the end, is no part of the rate.
-func printSummary(w io.Writer, s pump.ProcessorSummary, idle time.Duration) error {
+func printSummary(w io.Writer, s engine.ProcessorSummary, idle time.Duration) error {
 	var b bytes.Buffer
 	busy := max(s.Seconds-idle.Seconds(), 1e-3)
 	fmt.Fprintf(&b, "%s handled in %.1f s (%s/s), from %s", cli.Plural(s.Handled, "task"), busy,

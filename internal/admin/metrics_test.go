@@ -25,6 +25,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -51,7 +52,7 @@ func world(t *testing.T, accounts ...string) (*azsim.Sim, pump.Config) {
 }
 
 // source writes n lines as tasks and names them as a source.
-func source(t *testing.T, n int) pump.Source {
+func source(t *testing.T, n int) engine.Source {
 	t.Helper()
 	var b strings.Builder
 	for i := range n {
@@ -61,7 +62,7 @@ func source(t *testing.T, n int) pump.Source {
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return pump.JSONLines(path, "")
+	return engine.JSONLines(path, "")
 }
 
 // families reads what a port has for Prometheus, as Prometheus would.
@@ -117,7 +118,7 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 	out := open(t, func(o *Options) { o.Role = "distributor" })
 	dc := cfg
 	dc.Hooks = out.Hooks(dc.Hooks)
-	d, err := pump.NewDistributor(dc, source(t, n), pump.DistributorOptions{Pack: 10})
+	d, err := engine.NewDistributor(dc, source(t, n), engine.DistributorOptions{Pack: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +160,7 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 		}
 		return nil
 	}
-	p, err := pump.NewProcessor(pc, pump.HandlerFunc(handle), pump.ProcessorOptions{UntilIdle: 300 * time.Millisecond})
+	p, err := engine.NewProcessor(pc, pump.HandlerFunc(handle), engine.ProcessorOptions{UntilIdle: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,20 +217,20 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
 	_, cfg := world(t, "alpha")
 	cfg.Delivery = pump.Once
-	s, err := pump.NewSender(cfg, pump.SenderOptions{})
+	s, err := engine.NewSender(cfg, engine.SenderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := open(t, nil)
 	pc := cfg
 	pc.Hooks = in.Hooks(pump.Hooks{})
-	p, err := pump.NewProcessor(pc, pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), pump.ProcessorOptions{})
+	p, err := engine.NewProcessor(pc, pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), engine.ProcessorOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	in.ShowProcessor(p)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := s.Send(ctx, pump.Record{Key: []byte("k"), Body: []byte("{}")}); err != nil {
+	if err := s.Send(ctx, engine.Record{Key: []byte("k"), Body: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -258,8 +259,8 @@ func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
 }
 
 // run runs a processor beside the test.
-func run(t *testing.T, p *pump.Processor) <-chan pump.ProcessorSummary {
-	done := make(chan pump.ProcessorSummary, 1)
+func run(t *testing.T, p *engine.Processor) <-chan engine.ProcessorSummary {
+	done := make(chan engine.ProcessorSummary, 1)
 	go func() {
 		s, err := p.Run(t.Context())
 		if err != nil {
@@ -379,7 +380,7 @@ func TestNoPageHoldsASecret(t *testing.T) {
 	if err := os.WriteFile(path, []byte(body+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, err := pump.NewDistributor(cfg, pump.Lines(path), pump.DistributorOptions{})
+	d, err := engine.NewDistributor(cfg, engine.Lines(path), engine.DistributorOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,11 +391,11 @@ func TestNoPageHoldsASecret(t *testing.T) {
 	s := open(t, nil)
 	cfg.Hooks = s.Hooks(cfg.Hooks)
 	held, goOn := make(chan struct{}), make(chan struct{})
-	p, err := pump.NewProcessor(cfg, pump.HandlerFunc(func(context.Context, *pump.Task) error {
+	p, err := engine.NewProcessor(cfg, pump.HandlerFunc(func(context.Context, *pump.Task) error {
 		close(held)
 		<-goOn
 		return nil
-	}), pump.ProcessorOptions{UntilIdle: 300 * time.Millisecond})
+	}), engine.ProcessorOptions{UntilIdle: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,14 +433,14 @@ func TestNoPageHoldsASecret(t *testing.T) {
 func TestTheStateIsJSON(t *testing.T) {
 	_, cfg := world(t, "alpha")
 	cfg.Instance = "worker-1"
-	p, err := pump.NewProcessor(cfg, nil, pump.ProcessorOptions{Discard: true})
+	p, err := engine.NewProcessor(cfg, nil, engine.ProcessorOptions{Discard: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, nil)
 	s.ShowProcessor(p)
 	status, body := get(t, s, "/state")
-	var st pump.ProcessorState
+	var st engine.ProcessorState
 	if err := json.Unmarshal([]byte(body), &st); err != nil || status != http.StatusOK || st.Instance != "worker-1" || st.Phase != "stopped" || st.Ready {
 		t.Errorf("%d %s: %v", status, body, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/allocation"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 type nudges []pump.Nudge
@@ -49,7 +50,7 @@ func FuzzRequest(f *testing.F) {
 		s.of.Store(&subject{
 			state: func() any { return map[string]int{"tasks": 1} },
 			ready: func() (bool, []string) { return false, []string{"no reason"} },
-			nudge: pump.NudgeHandler(&got, "me"),
+			nudge: engine.NudgeHandler(&got, "me"),
 		})
 		h := s.handler()
 		a := httptest.NewRecorder()

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 // The bounds of what a client may take of the process. Nobody is trusted with
@@ -130,26 +131,26 @@ func (s *Server) Hooks(h pump.Hooks) pump.Hooks {
 }
 
 // ShowProcessor makes the port that of a processor. It is called once.
-func (s *Server) ShowProcessor(p *pump.Processor) {
+func (s *Server) ShowProcessor(p *engine.Processor) {
 	if s == nil {
 		return
 	}
 	s.show(&subject{
 		state: func() any { return p.State() },
 		ready: func() (bool, []string) { st := p.State(); return st.Ready, st.Reasons },
-		nudge: pump.NudgeHandler(p, p.State().Instance),
+		nudge: engine.NudgeHandler(p, p.State().Instance),
 	}, &processorMetrics{p.State})
 }
 
 // ShowDistributor makes the port that of a distributor. It is called once.
-func (s *Server) ShowDistributor(d *pump.Distributor) {
+func (s *Server) ShowDistributor(d *engine.Distributor) {
 	if s == nil {
 		return
 	}
 	s.show(&subject{
 		state: func() any { return d.State() },
 		ready: func() (bool, []string) { st := d.State(); return st.Ready, st.Reasons },
-		nudge: pump.NudgeHandler(d, d.State().Instance),
+		nudge: engine.NudgeHandler(d, d.State().Instance),
 	}, &distributorMetrics{d.State})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -63,14 +64,14 @@ func (tr trial) run(t *testing.T) (m measured) {
 		nudge := func(ctx context.Context, n pump.Nudge) error {
 			time.Sleep(5 * time.Millisecond) // as between machines of a region
 			if p, ok := processors.Load(n.Instance); ok {
-				p.(*pump.Processor).Nudged(n)
+				p.(*engine.Processor).Nudged(n)
 			}
 			return nil
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		finished := make(chan error)
 		for i := range tr.plan.Processors {
-			p, err := pump.NewProcessor(tr.config(t, sim, fmt.Sprint("p", i), nudge), handler, pump.ProcessorOptions{Concurrency: tr.plan.Concurrency})
+			p, err := engine.NewProcessor(tr.config(t, sim, fmt.Sprint("p", i), nudge), handler, engine.ProcessorOptions{Concurrency: tr.plan.Concurrency})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +82,7 @@ func (tr trial) run(t *testing.T) (m measured) {
 			}()
 		}
 		feed := &feed{trial: tr, ctx: ctx}
-		d, err := pump.NewDistributor(tr.config(t, sim, "d", nudge), pump.FromSeq(feed.tasks), pump.DistributorOptions{Pack: tr.in.Pack, SealAge: tr.in.SealAge})
+		d, err := engine.NewDistributor(tr.config(t, sim, "d", nudge), engine.FromSeq(feed.tasks), engine.DistributorOptions{Pack: tr.in.Pack, SealAge: tr.in.SealAge})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +153,7 @@ type feed struct {
 	fed atomic.Int64
 }
 
-func (f *feed) tasks(yield func(pump.Record, error) bool) {
+func (f *feed) tasks(yield func(engine.Record, error) bool) {
 	random := rand.New(rand.NewPCG(7, 7))
 	rate := f.rate
 	if rate == 0 {
@@ -171,19 +172,19 @@ func (f *feed) tasks(yield func(pump.Record, error) bool) {
 	}
 }
 
-func (f *trial) record(random *rand.Rand, n int) pump.Record {
+func (f *trial) record(random *rand.Rand, n int) engine.Record {
 	key := fmt.Append(nil, n)
 	if random.Float64() < f.hot {
 		key = []byte("hot")
 	}
-	return pump.Record{Key: key, Body: f.body(random)}
+	return engine.Record{Key: key, Body: f.body(random)}
 }
 
 // sample measures what the trial will feed.
 func (tr trial) sample(t *testing.T, tasks int) Sample {
 	t.Helper()
 	random := rand.New(rand.NewPCG(8, 8))
-	s, err := Measure(t.Context(), pump.FromSeq(func(yield func(pump.Record, error) bool) {
+	s, err := Measure(t.Context(), engine.FromSeq(func(yield func(engine.Record, error) bool) {
 		for n := range tasks {
 			if !yield(tr.record(random, n), nil) {
 				return

@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -51,7 +52,7 @@ type test struct {
 type sender struct {
 	stop    context.CancelFunc
 	done    chan struct{} // closed when it has ended; then the rest is valid
-	summary pump.Summary
+	summary engine.Summary
 	err     error
 }
 
@@ -256,7 +257,7 @@ func (t *test) first(ctx context.Context) error {
 	if cfg.Control != "" && !slices.ContainsFunc(cfg.Accounts, func(a pump.Account) bool { return a.Name == cfg.Control }) {
 		return wrong("scenario", "%s begins with the first account, so that must be the control account, which is %q", t.info.Name, cfg.Control)
 	}
-	d, err := pump.NewDistributor(cfg, pump.FromSeq(func(func(pump.Record, error) bool) {}), pump.DistributorOptions{})
+	d, err := engine.NewDistributor(cfg, engine.FromSeq(func(func(engine.Record, error) bool) {}), engine.DistributorOptions{})
 	if err != nil {
 		return err
 	}
@@ -271,7 +272,7 @@ func (t *test) send() error {
 	if err != nil {
 		return err
 	}
-	d, err := pump.NewDistributor(cfg, t.source, pump.DistributorOptions{Pack: max(t.o.Pack, 0), SealAge: t.o.Linger})
+	d, err := engine.NewDistributor(cfg, t.source, engine.DistributorOptions{Pack: max(t.o.Pack, 0), SealAge: t.o.Linger})
 	if err != nil {
 		return err
 	}
@@ -322,7 +323,7 @@ func (t *test) scale(ctx context.Context, n int) error {
 		return t.crew.grow(ctx, n)
 	}
 	for _, m := range t.meters[:n] {
-		if _, err := pump.AddAccount(ctx, t.operator, m.name); err != nil { // to add one that is there changes nothing
+		if _, err := engine.AddAccount(ctx, t.operator, m.name); err != nil { // to add one that is there changes nothing
 			return err
 		}
 	}

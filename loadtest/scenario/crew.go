@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 // crew are the processes of a test: one distributor and processors, all in this
@@ -25,7 +26,7 @@ type crew struct {
 
 // worker is a processor that runs.
 type worker struct {
-	of   *pump.Processor
+	of   *engine.Processor
 	name string
 	stop context.CancelFunc
 	done chan struct{} // closed when it has ended
@@ -99,7 +100,7 @@ func (c *crew) start(ctx context.Context) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.of, err = pump.NewProcessor(cfg, pump.HandlerFunc(c.t.handle), pump.ProcessorOptions{Concurrency: c.t.o.Concurrency})
+	w.of, err = engine.NewProcessor(cfg, pump.HandlerFunc(c.t.handle), engine.ProcessorOptions{Concurrency: c.t.o.Concurrency})
 	if err != nil {
 		return nil, err
 	}

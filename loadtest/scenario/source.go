@@ -9,7 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 )
 
 // source hands the tasks of a schedule to the distributor, each when it is due. It
@@ -48,7 +48,7 @@ func newSource(id string, p *plan, o *Options, r *recorder, put func() int64) *s
 func (s *source) Fingerprint(context.Context) (string, error) { return "", nil }
 
 // Open implements [pump.Source].
-func (s *source) Open(context.Context, []byte) (pump.Reader, error) {
+func (s *source) Open(context.Context, []byte) (engine.Reader, error) {
 	close(s.opened)
 	return &reader{source: s}, nil
 }
@@ -61,35 +61,35 @@ type reader struct {
 }
 
 // Next implements [pump.Reader].
-func (r *reader) Next(ctx context.Context) (pump.Record, error) {
+func (r *reader) Next(ctx context.Context) (engine.Record, error) {
 	select {
 	case <-r.begin:
 	default:
 		select {
 		case <-r.begin:
 		case <-ctx.Done():
-			return pump.Record{}, ctx.Err()
+			return engine.Record{}, ctx.Err()
 		}
 	}
 	for {
 		now := r.record.now()
 		d, ok := r.schedule.next(now)
 		if !ok {
-			return pump.Record{}, io.EOF
+			return engine.Record{}, io.EOF
 		}
 		if !d.taken && now >= r.end {
 			r.unsent = 1 + r.schedule.rest()
-			return pump.Record{}, io.EOF
+			return engine.Record{}, io.EOF
 		}
 		if d.at > now {
 			if err := r.wait(ctx, d.at-now); err != nil {
-				return pump.Record{}, err
+				return engine.Record{}, err
 			}
 			now = r.record.now()
 		}
 		if d.taken {
 			if err := r.room(ctx, d.load); err != nil {
-				return pump.Record{}, err
+				return engine.Record{}, err
 			}
 			if now = r.record.now(); now >= d.load.until {
 				continue // there was no room until that load was over
@@ -101,7 +101,7 @@ func (r *reader) Next(ctx context.Context) (pump.Record, error) {
 }
 
 // task makes the next task.
-func (r *reader) task(d due, now time.Duration) pump.Record {
+func (r *reader) task(d due, now time.Duration) engine.Record {
 	t := task{n: r.n, at: d.at, sent: now, group: d.group}
 	if d.taken {
 		t.at = noSchedule
@@ -122,7 +122,7 @@ func (r *reader) task(d due, now time.Duration) pump.Record {
 	}
 	g.count++
 	r.record.sent.Add(1)
-	return pump.Record{Key: r.keys[i], Body: r.bodies[i]}
+	return engine.Record{Key: r.keys[i], Body: r.bodies[i]}
 }
 
 // wait waits for a time.

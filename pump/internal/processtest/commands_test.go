@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 )
 
@@ -71,7 +71,7 @@ func distributeAndProcess(t *testing.T, env []string, dir, config string, accoun
 
 	show := startEnv(t, env, "distributor", "workload", "show", "--config", config, "--json")
 	show.succeeds()
-	var shown pump.WorkloadInfo
+	var shown engine.WorkloadInfo
 	show.summary(&shown)
 	if shown.Control != accounts[0] || shown.Queues != 2*len(accounts) || shown.Runs["sealed"] != 1 || len(shown.Rivals)+len(shown.Unseen) != 0 {
 		t.Errorf("workload show: %+v", shown)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -106,7 +107,7 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 			t.Fatal("the processor ended")
 		}
 		asked := time.Now()
-		s, err := pump.ReadStatus(t.Context(), cfg, pump.StatusOptions{})
+		s, err := engine.ReadStatus(t.Context(), cfg, engine.StatusOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,11 +138,11 @@ func makeRuns(ctx context.Context, cfg pump.Config, made *atomic.Int64) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		<-tick.C
 		g.Go(func() error {
-			s, err := pump.NewSender(cfg, pump.SenderOptions{Linger: time.Millisecond})
+			s, err := engine.NewSender(cfg, engine.SenderOptions{Linger: time.Millisecond})
 			if err != nil {
 				return err
 			}
-			err = s.Send(context.Background(), pump.Record{Key: fmt.Appendf(nil, "key %d", n), Body: []byte("{}")})
+			err = s.Send(context.Background(), engine.Record{Key: fmt.Appendf(nil, "key %d", n), Body: []byte("{}")})
 			_, closeErr := s.Close(context.Background())
 			made.Add(1)
 			return errors.Join(err, closeErr)

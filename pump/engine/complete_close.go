@@ -1,0 +1,534 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// How often runs are looked at that may be done with: seldom while nothing is to be done, and until
+// nothing is left to be done soon again.
+const (
+	closeEvery = 15 * time.Second
+	closeAgain = 2 * time.Second
+	// closeTogether is how many runs are ended at once, where there are more than closeAlone: at 20 ms
+	// a request some four hundred a second.
+	closeTogether = 16
+	closeAlone    = 8
+	// observedMost is how much of the time between two looks counts as observed silence: a control plane
+	// that was dark for an hour kept clients from beating, too.
+	observedMost = time.Minute
+	// refreshRuns is how often a run's own row is read though that among those that live says nothing new.
+	refreshRuns = 10 * time.Minute
+	// sumsEvery is how often the ledger is summed up though no run that lives needs it: it may know runs
+	// of programs of before.
+	sumsEvery = time.Minute
+)
+
+// When runs end that nobody ends; see "The life of a run" in docs/design.md.
+const (
+	silentBeats    = 4 // without which a client seems gone
+	abandonAfter   = 10 * time.Minute
+	abandonPressed = time.Minute
+	overAfter      = time.Hour
+	overPressed    = 5 * time.Minute
+	// pressure is the part of a bound from which on runs are given less time.
+	pressure = 0.5
+)
+
+// closer ends runs that are done with (P3.7, and "The life of a run" in docs/design.md), so that what the
+// ledger keeps of them can go. It looks at what lives, however many runs there ever were. Any number
+// of processes may do it at the same time.
+type closer struct {
+	workload string
+	segments int
+	once     bool // the ledger records what is done
+	retain   time.Duration
+	fleet    *fleet
+	runs     *workload.Runs
+	log      *slog.Logger
+	retired  retired
+
+	known  map[pump.RunID]*observed // runs that live, or that only the ledger knows
+	looked time.Time                // when the last pass saw what lives
+	summed time.Time                // and the ledger
+	sums   *ledger.Sums             // nil: it was not read in this pass
+	use    ledger.Use               // when it was read last
+	warned time.Time                // of pressure
+	listed workload.Prunable        // as this process wrote it last
+	wrote  bool
+	told   ends
+	// far learns how far the queues are read, horizon is what it said in this pass.
+	far     func(context.Context) (horizon, error)
+	horizon horizon
+	waits   waits
+	// unfinished is how many runs wait for their ends, for whoever looks at this process.
+	unfinished *atomic.Int64
+	// absent are runs that the ledger knows and that have no row, since when.
+	absent map[pump.RunID]time.Time
+}
+
+// observed is what was seen of a run, look after look.
+type observed struct {
+	live    workload.LiveRun
+	listed  bool // in this pass
+	sum     workload.RunSum
+	tally   workload.Tally
+	tallied bool
+	// silent is for how long the row was the same, quiet for how long nothing was met or recorded while the
+	// queues were read beyond the last sign of it, as far as somebody looked.
+	silent, quiet time.Duration
+	// since is when the last sign of the run was seen, or until when something of it is hidden; from is when
+	// quiet began to count.
+	since, from time.Time
+	refreshed   time.Time
+}
+
+func newCloser(cfg *pump.Config, f *fleet, w *workload.Workload) *closer {
+	return &closer{
+		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
+		fleet: f, runs: workload.NewRuns(f.control, cfg.Workload), log: cfg.Log, known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, unfinished: new(atomic.Int64),
+	}
+}
+
+// pass ends what can be ended, and says whether there may be more to do soon. An error ends it early, or is
+// about some runs only; the next pass makes up for it.
+func (c *closer) pass(ctx context.Context) (more bool, err error) {
+	live, err := c.runs.Live(ctx)
+	if err != nil {
+		return false, err
+	}
+	now := time.Now()
+	gap := time.Duration(0)
+	if !c.looked.IsZero() {
+		gap = min(now.Sub(c.looked), observedMost)
+	}
+	c.looked = now
+	// Before what is met: a message that was delivered by then is noted by now, or will be while it is quiet.
+	if c.horizon, err = c.far(ctx); err != nil {
+		c.log.Debug("how far the queues are read is not known", "error", err)
+	}
+	damage, err := c.sum(ctx, live)
+	if err != nil {
+		return false, err
+	}
+	w := &closing{c: c, damaged: damage != nil}
+	c.observe(live, gap)
+	wait := 0
+	for i := range live {
+		w.judge(&live[i])
+		if c.once && waitsForEnd(live[i].State, live[i].Over) {
+			wait++
+		}
+	}
+	c.unfinished.Store(int64(wait))
+	c.tellWaits()
+	w.strangers()
+	more, err = w.carryOut(ctx)
+	for id, k := range c.known {
+		if !k.listed {
+			delete(c.known, id)
+		}
+	}
+	return more, errors.Join(damage, err)
+}
+
+// sum reads the ledger if that is worth it. Damage is about some segments only.
+func (c *closer) sum(ctx context.Context, live []workload.LiveRun) (damage, err error) {
+	c.sums = nil
+	worth := c.once && time.Since(c.summed) >= sumsEvery
+	for i := range live {
+		worth = worth || c.once && live[i].State != workload.RunOpen
+	}
+	if !worth {
+		return nil, nil
+	}
+	sums, err := ledger.ReadSums(ctx, c.fleet.control, c.workload, c.segments)
+	if sums == nil {
+		return nil, err
+	}
+	c.sums, c.use, c.summed = sums, sums.Use, time.Now()
+	c.warn()
+	return err, nil
+}
+
+// warn says once in a while that a segment is near a bound.
+func (c *closer) warn() {
+	if !c.pressed() || time.Since(c.warned) < alarmEvery {
+		return
+	}
+	c.warned = time.Now()
+	c.log.Warn("a segment's ledger is half full or more; runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended",
+		useAttrs(c.use)...)
+}
+
+// useAttrs says in the log how much of its bounds a segment uses.
+func useAttrs(use ledger.Use) []any {
+	return []any{
+		"segment", use.Segment, "runs", use.Runs, "runs_most", ledger.MaxLiveRuns, "pages", use.Pages, "pages_most", ledger.MaxPages,
+		"bytes", use.Bytes, "bytes_most", ledger.MaxBytes, "foreign", use.Foreign, "foreign_most", ledger.MaxForeign,
+	}
+}
+
+// pressed reports whether a segment is near a bound.
+func (c *closer) pressed() bool { return pressed(c.use) }
+
+func pressed(use ledger.Use) bool { return use.Fullest() >= pressure }
+
+// observe notes what is the same as in the last look.
+func (c *closer) observe(live []workload.LiveRun, gap time.Duration) {
+	for _, k := range c.known {
+		k.listed = false
+	}
+	for _, l := range live {
+		k := c.known[l.ID]
+		if k == nil {
+			k = &observed{refreshed: time.Now()}
+			c.known[l.ID] = k
+		}
+		k.listed = true
+		if k.live.Version != l.Version {
+			k.silent, k.tallied = 0, false
+			k.sign(time.Now())
+		} else {
+			k.silent += gap
+		}
+		k.live = l
+		c.observeSum(k, gap)
+	}
+}
+
+func (c *closer) observeSum(k *observed, gap time.Duration) {
+	if c.sums == nil {
+		return
+	}
+	now := time.Now()
+	if sum := c.sums.Runs[k.live.ID]; sum != k.sum {
+		k.sum, k.tallied = sum, false
+		k.sign(now)
+		return
+	}
+	if !c.horizon.at.After(k.since) {
+		return
+	}
+	if k.from.IsZero() {
+		k.from = now
+	}
+	k.quiet += gap
+}
+
+// sign notes that something of the run was seen, or is hidden until then.
+func (k *observed) sign(until time.Time) { k.since, k.from, k.quiet = until, time.Time{}, 0 }
+
+// isQuiet reports whether nothing of a run has happened for so long that it is over. What the queues had when the
+// quiet began must have been delivered, too: a message whose processor was killed comes back behind all others.
+func (c *closer) isQuiet(k *observed) bool {
+	return k.quiet >= c.quietFor() && c.horizon.at.After(k.from.Add(c.quietFor()/2))
+}
+
+// patience is how long an open run may be without a beat.
+func (c *closer) patience(l *workload.LiveRun) time.Duration {
+	switch {
+	case c.pressed():
+		return silentBeats*l.Beat + abandonPressed
+	case l.Mode == modeEvery || l.Beat == 0:
+		return c.retain // a leader that comes later continues it; or nobody promised to beat
+	}
+	return silentBeats*l.Beat + abandonAfter
+}
+
+// quietFor is how long nothing of a run must happen until it is over.
+func (c *closer) quietFor() time.Duration { return quietFor(c.use) }
+
+func quietFor(use ledger.Use) time.Duration {
+	if pressed(use) {
+		return overPressed
+	}
+	return overAfter
+}
+
+// keep makes passes until ctx ends, each if this process is the one to make it.
+func (c *closer) keep(ctx context.Context, j backoff.Jitter, mine func(context.Context) bool) {
+	wait := closeEvery
+	for n := uint64(0); backoff.Wait(ctx, j.Around(wait, "close", c.workload, n)); n++ {
+		wait = closeEvery
+		if !mine(ctx) {
+			clear(c.known) // what others see meanwhile is not observed here
+			c.wrote = false
+			c.looked = time.Time{}
+			c.unfinished.Store(0)
+			continue
+		}
+		more, err := c.pass(ctx)
+		if more {
+			wait = closeAgain
+		}
+		if err == nil {
+			err = c.retire(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("runs that are done with could not all be ended; trying again", "error", err)
+		}
+	}
+}
+
+// closing is what one pass finds to be done.
+type closing struct {
+	c       *closer
+	damaged bool // what the ledger has is not known of all segments
+	todo    []func(context.Context) error
+	forget  []workload.LiveRun
+	list    workload.Prunable
+	more    bool
+	mu      sync.Mutex // guards c.absent while things are done
+}
+
+func (w *closing) do(f func(context.Context) error) { w.todo = append(w.todo, f) }
+
+// judge decides what is to be done about a run that lives.
+func (w *closing) judge(l *workload.LiveRun) {
+	c, k := w.c, w.c.known[l.ID]
+	if l.Err != nil || time.Since(k.refreshed) >= refreshRuns {
+		k.refreshed = time.Now()
+		w.do(func(ctx context.Context) error { return c.runs.Correct(ctx, *l) })
+		return
+	}
+	switch {
+	case l.State == workload.RunOpen:
+		if k.silent >= c.patience(l) {
+			w.do(func(ctx context.Context) error { return c.abandon(ctx, l, k) })
+		}
+	case !c.once:
+		w.forget = append(w.forget, *l) // nobody knows what is done of it
+	case c.sums == nil:
+	case l.State == workload.RunSealed:
+		if k.sum.Done+k.sum.Quarantined >= l.Tasks {
+			w.do(func(ctx context.Context) error { return c.close(ctx, l, k) })
+		}
+	case l.State == workload.RunClosed, l.Over:
+		w.done(l)
+	default:
+		if l.State == workload.RunEnded {
+			w.list.Ended = append(w.list.Ended, l.ID)
+		}
+		if !k.tallied || c.isQuiet(k) {
+			w.do(func(ctx context.Context) error { return c.over(ctx, l, k) })
+		} else if time.Since(k.since) >= 2*c.quietFor() {
+			c.waits.add(l.ID)
+		}
+	}
+}
+
+// done is for runs that are closed or over: the owners of segments forget them, and then so do we.
+func (w *closing) done(l *workload.LiveRun) {
+	_, recorded := w.c.sums.Runs[l.ID]
+	switch {
+	case !recorded && !w.damaged:
+		w.forget = append(w.forget, *l)
+	case l.Over:
+		w.list.Over = append(w.list.Over, l.ID)
+	default:
+		w.list.Closed = append(w.list.Closed, l.ID)
+	}
+	w.more = w.more || recorded
+}
+
+// strangers are runs that the ledger knows and that are not among those that live: a program of before
+// made them, or their rows are gone.
+func (w *closing) strangers() {
+	c := w.c
+	if c.sums == nil {
+		return
+	}
+	absent := c.absent
+	c.absent = map[pump.RunID]time.Time{}
+	for _, id := range slices.SortedFunc(maps.Keys(c.sums.Runs), compareRuns) {
+		if k := c.known[id]; k != nil && k.listed {
+			continue
+		}
+		switch since, is := absent[id]; {
+		case !is:
+			w.do(func(ctx context.Context) error { return w.adopt(ctx, id) })
+		case time.Since(since) >= overAfter:
+			c.absent[id] = since
+			w.list.Over = append(w.list.Over, id) // its copies are quarantined as those of a run without a row
+		default:
+			c.absent[id] = since
+		}
+	}
+}
+
+// adopt puts a run among those that live. One without a row is observed, and said once.
+func (w *closing) adopt(ctx context.Context, id pump.RunID) error {
+	_, err := w.c.runs.Adopt(ctx, id)
+	if errors.Is(err, workload.ErrNoRun) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.c.absent[id] = time.Now()
+	}
+	return err
+}
+
+// carryOut does what is to be done: few things one after the other, many at once.
+func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
+	c := w.c
+	errs := make([]error, len(w.todo))
+	var g errgroup.Group
+	g.SetLimit(1)
+	if len(w.todo) > closeAlone {
+		g.SetLimit(closeTogether)
+	}
+	for i, f := range w.todo {
+		g.Go(func() error {
+			if errs[i] = context.Cause(ctx); errs[i] == nil {
+				errs[i] = f(ctx)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	errs = append(errs, c.runs.Forget(ctx, w.forget))
+	if c.once && c.sums != nil {
+		errs = append(errs, c.write(ctx, w.list))
+	}
+	c.told.tell(c.log)
+	return w.more || len(w.todo) > 0, errors.Join(errs...)
+}
+
+// ends are runs that came to an end, to be told of together: at ten a second a line for each would bury the
+// log. Each has a line of its own at the level of debugging.
+type ends struct {
+	mu                      sync.Mutex // guards what follows
+	closed, abandoned, over endedRuns
+	at                      time.Time // when it was told last
+}
+
+type endedRuns struct {
+	n     int
+	first pump.RunID
+}
+
+// endsEvery is how often it is told at most.
+const endsEvery = 10 * time.Second
+
+func (e *ends) add(to *endedRuns, id pump.RunID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if to.n++; to.n == 1 {
+		to.first = id
+	}
+}
+
+// tell says what there was since it was told last: at once if that is a while ago.
+func (e *ends) tell(log *slog.Logger) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed.n+e.abandoned.n+e.over.n == 0 || time.Since(e.at) < endsEvery {
+		return
+	}
+	e.at = time.Now()
+	e.closed.tell(log.Info, "runs are done and closed")
+	e.abandoned.tell(log.Warn, "open runs are abandoned: their clients are gone; see: distributor runs list --state abandoned")
+	e.over.tell(log.Warn, "runs that were not finished have ended; see: distributor runs list --state ended")
+}
+
+func (r *endedRuns) tell(log func(string, ...any), what string) {
+	if r.n > 0 {
+		log(what, "runs", r.n, "first", r.first.String())
+		*r = endedRuns{}
+	}
+}
+
+// write tells the owners of segments which runs are done with.
+func (c *closer) write(ctx context.Context, list workload.Prunable) error {
+	if c.wrote && list.Equal(c.listed) {
+		return nil
+	}
+	err := c.runs.SetPrunable(ctx, list)
+	if err == nil {
+		c.listed, c.wrote = list, true
+	}
+	return err
+}
+
+func (c *closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) error {
+	const note = "its client beats no more; what was put of it is done as ever, and its source can be sent to the end with: distributor repair"
+	if err := c.runs.Abandon(ctx, l.ID, note); err != nil {
+		return err
+	}
+	c.told.add(&c.told.abandoned, l.ID)
+	c.log.Debug("an open run is abandoned", "run", l.ID.String(), "instance", l.Instance, "silent", k.silent.Round(time.Second))
+	return nil
+}
+
+// close closes a run of which enough is done.
+func (c *closer) close(ctx context.Context, l *workload.LiveRun, k *observed) error {
+	err := c.runs.CloseSummed(ctx, l.ID, k.sum)
+	switch {
+	case errors.Is(err, workload.ErrRunState):
+		return nil // it is closed by now, or ended
+	case err != nil:
+		return err
+	}
+	c.told.add(&c.told.closed, l.ID)
+	c.log.Debug("a run is done and closed", "run", l.ID.String(), "tasks", l.Tasks, "quarantined", k.sum.Quarantined)
+	return nil
+}
+
+// over ends a run of which nothing was met for long enough.
+func (c *closer) over(ctx context.Context, l *workload.LiveRun, k *observed) error {
+	tallies, err := workload.Tallies(ctx, c.fleet.control, c.workload, l.ID)
+	if err != nil {
+		return err
+	}
+	var sum workload.Tally
+	for _, t := range tallies {
+		sum = sum.Add(t)
+	}
+	if !k.tallied || k.tally != sum {
+		k.tally, k.tallied = sum, true
+		k.sign(time.Now().Add(sum.Hides))
+		return nil
+	}
+	note := "nothing of it was met or recorded for " + k.quiet.Round(time.Second).String()
+	switch err := c.runs.Over(ctx, l.ID, note); {
+	case errors.Is(err, workload.ErrRunState):
+		return nil
+	case err != nil:
+		return err
+	}
+	c.told.add(&c.told.over, l.ID)
+	c.log.Debug("a run that was not finished has ended", "run", l.ID.String(), "state", string(l.State), "done", k.sum.Done, "quarantined", k.sum.Quarantined)
+	return nil
+}
+
+// waitsForEnd reports whether a run that nobody continues is not over.
+func waitsForEnd(state workload.RunState, over bool) bool {
+	return !over && (state == workload.RunBroken || state == workload.RunAbandoned || state == workload.RunEnded)
+}
+
+func ledgerStatus(use ledger.Use) pump.LedgerStatus {
+	return pump.LedgerStatus{
+		Segment: use.Segment, Used: use.Fullest(), Runs: use.Runs, RunsMost: ledger.MaxLiveRuns,
+		Pages: use.Pages, PagesMost: ledger.MaxPages, Bytes: use.Bytes, BytesMost: ledger.MaxBytes,
+		Foreign: use.Foreign, ForeignMost: ledger.MaxForeign,
+	}
+}
+
+// modeEvery is the mode of a run that was made by an elected leader.
+const modeEvery = "every"
+
+// modeClient is the mode of a run that a sender made.
+const modeClient = "client"

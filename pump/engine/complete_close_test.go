@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+func (w *world) closer(instance string) *closer {
+	w.t.Helper()
+	cfg, err := settings.Complete(w.config(instance, w.cfg.Accounts[0].Queues))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	f := openFleet(&cfg, row.TableName)
+	row, err := workload.Load(w.t.Context(), f.control, cfg.Workload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return newCloser(&cfg, f, row).readAll()
+}
+
+// pass makes one pass, which must succeed.
+func (c *closer) mustPass(t *testing.T) (more bool) {
+	t.Helper()
+	more, err := c.pass(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return more
+}
+
+// sealedRun makes the row of a sealed run with so many tasks in each of the first segments.
+func (w *world) sealedRun(tasks ...uint64) workload.Run {
+	w.t.Helper()
+	id := w.newRun()
+	counts := make([]uint64, w.segments())
+	copy(counts, tasks)
+	f := openFleet(&w.cfg, row.TableName)
+	if err := workload.NewRuns(f.control, w.cfg.Workload).Seal(w.t.Context(), id, counts); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.runRow(id)
+}
+
+// P3.7: what is in quarantine may come back, and an open run may get more.
+func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		done, poisoned, behind, divided, open := w.sealedRun(3, 2), w.sealedRun(3, 2), w.sealedRun(3, 2), w.sealedRun(3, 2), w.newRun()
+		sets := func(a, b uint64) map[uint32]codec.NSet { return below([]uint64{a, b}) }
+		s.record(done.ID, sets(3, 2), nil)
+		s.record(poisoned.ID, sets(2, 2), map[uint32]codec.NSet{0: codec.MakeNSet(2)})
+		s.record(behind.ID, sets(3, 1), nil)
+		s.record(divided.ID, sets(2, 3), nil) // as many as were sealed, and others
+		s.record(open, sets(3, 2), nil)
+		c := w.closer("c")
+		if _, err := c.pass(t.Context()); err == nil {
+			t.Error("nothing is said of the run of which more is recorded than it has")
+		}
+		for what, want := range map[pump.RunID]workload.RunState{
+			done.ID: workload.RunClosed, poisoned.ID: workload.RunClosed, behind.ID: workload.RunSealed, divided.ID: workload.RunSealed, open: workload.RunOpen,
+		} {
+			if row := w.runRow(what); row.State != want {
+				t.Errorf("a run is %s, want %s", row.State, want)
+			}
+		}
+		// What was missing is done, and what was open is sealed.
+		s.record(behind.ID, sets(3, 2), nil)
+		f := openFleet(&w.cfg, row.TableName)
+		counts := make([]uint64, w.segments())
+		counts[0], counts[1] = 3, 2
+		if err := workload.NewRuns(f.control, "work").Seal(t.Context(), open, counts); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.pass(t.Context())
+		for _, id := range []pump.RunID{behind.ID, open} {
+			if row := w.runRow(id); row.State != workload.RunClosed {
+				t.Errorf("a run is %s", row.State)
+			}
+		}
+	})
+}
+
+// A1: closing keeps pace with any rate at which runs are made, and a look costs nothing for what
+// is done with.
+func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		const runs = 200
+		var ids []pump.RunID
+		for range runs {
+			run := w.sealedRun(2)
+			ids = append(ids, run.ID)
+			s.record(run.ID, below([]uint64{2}), nil)
+		}
+		open := w.sealedRun(2)
+		s.record(open.ID, below([]uint64{1}), nil)
+		c := w.closer("c")
+		if !c.mustPass(t) {
+			t.Error("what was closed is still in the ledger, and nothing more is said to be done")
+		}
+		for _, id := range ids {
+			if row := w.runRow(id); row.State != workload.RunClosed {
+				t.Fatalf("a run is %s after one pass", row.State)
+			}
+		}
+		c.mustPass(t) // lists them for the owners of segments
+		list, err := c.runs.Prunable(t.Context())
+		if err != nil || len(list.Closed) != runs {
+			t.Fatalf("%d runs are listed, %v", len(list.Closed), err)
+		}
+		if err := s.ledger.Prune(t.Context(), list.Closed); err != nil {
+			t.Fatal(err)
+		}
+		c.mustPass(t)
+		c.mustPass(t)
+		// The world's own open run, and the one that lacks a task.
+		if live, err := c.runs.Live(t.Context()); err != nil || len(live) != 2 || len(c.known) != 2 {
+			t.Errorf("%d runs live, %d are known, %v", len(live), len(c.known), err)
+		}
+		before := w.sim.Stats().Count("", "GetEntity")
+		c.mustPass(t)
+		if n := w.sim.Stats().Count("", "GetEntity") - before; n > 0 {
+			t.Errorf("%d rows were read again though nothing has changed", n)
+		}
+	})
+}
+
+// A run that a program of before made is found once, by what the ledger has of it.
+func TestRunsOfProgramsOfBeforeAreClosedToo(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		run := w.sealedRun(2)
+		s.record(run.ID, below([]uint64{2}), nil)
+		c := w.closer("c")
+		live, err := c.runs.Live(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.runs.Forget(t.Context(), live); err != nil { // as if they had never been there
+			t.Fatal(err)
+		}
+		for range 3 {
+			c.mustPass(t)
+			time.Sleep(sumsEvery)
+		}
+		if row := w.runRow(run.ID); row.State != workload.RunClosed {
+			t.Errorf("it is %s", row.State)
+		}
+	})
+}
+
+func TestARunWithoutTasksIsClosedAtOnce(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		if row := w.distributed(0); row.State != workload.RunClosed {
+			t.Errorf("it is %s", row.State)
+		}
+	})
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		if row := w.distributed(0); row.State != workload.RunSealed {
+			t.Errorf("at-least-once: it is %s, and nobody knows what is done", row.State)
+		}
+	})
+}
+
+// A run may become done long after who distributed it is gone.
+func TestTheLeaderClosesRunsWhileItHasNothingToDistribute(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		var e ended
+		var all []*working
+		for _, who := range []string{"d1", "d2", "d3"} {
+			all = append(all, w.startDistributor(w.distributor(who, &listSource{print: "a", n: 50}, DistributorOptions{Every: 24 * time.Hour, OnRun: e.by(who)})))
+		}
+		run := e.until(t, succeeded)
+		row := w.runRow(run.Run)
+		s.record(run.Run, below(row.Sealed), nil)
+		time.Sleep(3 * closeEvery)
+		if row = w.runRow(run.Run); row.State != workload.RunClosed {
+			t.Errorf("the run is %s", row.State)
+		}
+		for _, d := range all {
+			d.cancel()
+			if err := d.wait(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// One of several processors does it, whoever distributed is gone.
+func TestTheFirstProcessorClosesRuns(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.distributed(500)
+		var all []*started
+		var h seen
+		for i := range 3 {
+			all = append(all, w.start(w.processorOf(fmt.Sprintf("p%d", i), &h, ProcessorOptions{})))
+		}
+		time.Sleep(3 * closeEvery)
+		if row := w.runRow(run.ID); row.State != workload.RunClosed {
+			t.Errorf("the run is %s", row.State)
+		}
+		for _, s := range all {
+			s.end()
+		}
+		h.expect(t, 500, 500)
+		if n := w.logged("runs are done and closed"); n != 1 {
+			t.Errorf("it was closed %d times", n)
+		}
+	})
+}

@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+)
+
+// horizonSlack is what the ages of rows may be wrong by, which the closer learns from stamps of the service.
+const horizonSlack = 30 * time.Second
+
+// horizon is how far the queues are read: each message that was visible before a time has been
+// delivered since. The queue that is read least far sets it.
+type horizon struct {
+	at time.Time // by the closer's clock; zero: nothing is known
+	by string    // what sets it, for people
+}
+
+// horizons finds the horizon of all queues by what the processors say in their beats ("Quiet"
+// in docs/design.md).
+type horizons struct {
+	// held is, by segment, when a processor that says how far it reads was seen to hold it. A workload whose
+	// segments have no owners counts as one segment, which each processor that polls queues holds.
+	held []time.Time
+}
+
+// look gives the horizon by a view of the cluster. A segment counts from when it was last seen with a processor
+// that says how far it reads: one that has no owner, or one of an older version, holds the horizon back.
+func (h *horizons) look(v *cluster.View, segments int) horizon {
+	shared := v.Workload != nil && v.Workload.Shared
+	if shared {
+		segments = 1
+	}
+	if len(h.held) != segments {
+		h.held = make([]time.Time, segments)
+	}
+	stamp := v.Stamp()
+	found := horizon{at: v.Read}
+	silent := ""
+	for i := range v.Members {
+		m := &v.Members[i]
+		switch {
+		case m.Role != cluster.RoleProcessor && m.Err == nil || m.Silent(stamp):
+			continue
+		case m.Err != nil || m.Unread == 0:
+			silent = m.Instance
+			continue
+		}
+		written := v.Read.Add(-stamp.Sub(m.Beat))
+		if shared && m.Queues > 0 {
+			h.held[0] = written
+		}
+		for s := range m.Holds.All() {
+			if int(s) < segments {
+				h.held[s] = written
+			}
+		}
+		if at := written.Add(-time.Duration(m.Unread * float64(time.Second))); (m.Queues > 0 || m.Holds.Len() > 0) && at.Before(found.at) {
+			found = horizon{at, fmt.Sprintf("queue %s, which %s reads", m.UnreadQueue, m.Instance)}
+			if m.Unread >= neverRead {
+				found.at = time.Time{}
+			}
+		}
+	}
+	for s, at := range h.held {
+		if at.Before(found.at) {
+			what := fmt.Sprintf("segment %d, which no processor holds", s)
+			if silent != "" {
+				what = fmt.Sprintf("segment %d, which no processor of this version holds; %s has another", s, silent)
+			}
+			if shared {
+				what = "the queues, which no processor reads"
+			}
+			found = horizon{at, what}
+		}
+	}
+	if !found.at.IsZero() {
+		found.at = found.at.Add(-horizonSlack)
+	}
+	return found
+}
+
+// neverRead is, in seconds, what a processor says that does not know how far a queue is read.
+const neverRead = 1e8
+
+// horizonBy makes the way in which a closer learns the horizon.
+func (c *closer) horizonBy(view func(context.Context) (*cluster.View, error)) {
+	h := &horizons{}
+	c.far = func(ctx context.Context) (horizon, error) {
+		v, err := view(ctx)
+		if err != nil || v == nil {
+			return horizon{by: "the control account, which does not answer"}, err
+		}
+		return h.look(v, c.segments), nil
+	}
+}
+
+// waits are runs that would have ended, did messages of theirs not perhaps wait unread.
+type waits struct {
+	runs   int
+	first  pump.RunID
+	warned time.Time
+}
+
+// waitsEvery is how often it is said what runs wait for.
+const waitsEvery = 10 * time.Minute
+
+func (w *waits) add(id pump.RunID) {
+	if w.runs++; w.runs == 1 {
+		w.first = id
+	}
+}
+
+// tellWaits says what keeps runs from ending.
+func (c *closer) tellWaits() {
+	w := &c.waits
+	if w.runs > 0 && time.Since(w.warned) >= waitsEvery {
+		w.warned = time.Now()
+		attrs := []any{"runs", w.runs, "first", w.first.String(), "held_back_by", c.horizon.by}
+		if !c.horizon.at.IsZero() {
+			attrs = append(attrs, "behind", time.Since(c.horizon.at).Round(time.Second))
+		}
+		c.log.Warn("runs that nobody continues do not end yet: tasks of them may wait in a queue that is not read so far; "+
+			"you can end them with: distributor runs end", attrs...)
+	}
+	w.runs = 0
+}

@@ -1,0 +1,503 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// ended is what OnRun was told, by all distributors of a test.
+type ended struct {
+	mu   sync.Mutex
+	runs []endedRun
+}
+
+type endedRun struct {
+	who string
+	Summary
+	err error
+	at  time.Time
+}
+
+func (e *ended) by(who string) func(Summary, error) {
+	return func(s Summary, err error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.runs = append(e.runs, endedRun{who, s, err, time.Now()})
+	}
+}
+
+func (e *ended) all() []endedRun {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]endedRun{}, e.runs...)
+}
+
+// until waits for a run that ended as asked for.
+func (e *ended) until(t *testing.T, what func(endedRun) bool) endedRun {
+	t.Helper()
+	for range 3600 {
+		for _, r := range e.all() {
+			if what(r) {
+				return r
+			}
+		}
+		time.Sleep(time.Second)
+	}
+	t.Fatalf("waited an hour; runs so far: %+v", e.all())
+	return endedRun{}
+}
+
+func succeeded(r endedRun) bool { return r.err == nil }
+
+// crash makes the network swallow all that an instance sends from now on: to
+// everybody else it is dead.
+func (w *world) crash(instance string) *azsim.Injection {
+	return w.sim.Inject(azsim.Rule{Instance: instance, Fault: azsim.FailBefore})
+}
+
+func (w *world) lookRow() election.Status {
+	w.t.Helper()
+	f := openFleet(&w.cfg, row.TableName)
+	s, err := election.New(f.control, w.cfg.Workload, election.Options{Instance: "look"}).Status(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// Origins H4 (docs/protocols.md): every distributor wakes, and exactly one runs each distribution.
+func TestOfManyDistributorsOneRunsEachDistribution(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		var e ended
+		s := &listSource{print: "a", n: 500}
+		var all []*working
+		for _, who := range []string{"d1", "d2", "d3"} {
+			all = append(all, w.startDistributor(w.distributor(who, s, DistributorOptions{Every: time.Minute, OnRun: e.by(who)})))
+		}
+		time.Sleep(4*time.Minute + 30*time.Second)
+		for _, d := range all {
+			d.cancel()
+			if err := d.wait(); err != nil {
+				t.Errorf("a distributor that is stopped while idle: %v", err)
+			}
+		}
+		runs := e.all()
+		if len(runs) != 5 {
+			t.Errorf("%d distributions in 4.5 minutes, want 5: %+v", len(runs), runs)
+		}
+		got := w.collect()
+		for i, r := range runs {
+			got.expect(t, w, r.Run, s, 500, 500)
+			if row := w.runRow(r.Run); r.err != nil || row.State != workload.RunSealed || row.Mode != "every" {
+				t.Errorf("run %d: %v, row %+v", i, r.err, row)
+			}
+			if i > 0 && r.at.Sub(runs[i-1].at) < time.Minute {
+				t.Errorf("run %d ended %v after the one before", i, r.at.Sub(runs[i-1].at))
+			}
+		}
+	})
+}
+
+// Origins H1, P2.1: when the leader dies another picks the load up at the checkpoint,
+// and no task gets a second identity.
+func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
+	for _, quarantine := range []bool{false, true} {
+		t.Run(fmt.Sprintf("quarantine %v", quarantine), func(t *testing.T) {
+			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+				var e ended
+				s := &listSource{print: "a", n: 4000, pace: 10 * time.Millisecond}
+				o := DistributorOptions{Every: time.Hour, barrierAge: 2 * time.Second}
+				if quarantine {
+					o.OnBadLine, s.bad = BadLineQuarantine, map[int]bool{}
+					for i := 0; i < s.n; i += 100 {
+						s.bad[i] = true
+					}
+				}
+				o.OnRun = e.by("d1")
+				one := w.startDistributor(w.distributor("d1", s, o))
+				time.Sleep(time.Second)
+				o.OnRun = e.by("d2")
+				two := w.startDistributor(w.distributor("d2", s, o))
+				time.Sleep(14 * time.Second)
+				w.crash("d1")
+				r := e.until(t, succeeded)
+				if r.who != "d2" || !r.Resumed || int(r.Tasks) != s.n-len(s.bad) || int(r.Quarantined) != len(s.bad) {
+					t.Errorf("finished: %+v", r)
+				}
+				got := w.collect()
+				got.expect(t, w, r.Run, s, s.n, -1)
+				copies := 0
+				for _, b := range got {
+					copies += len(b)
+				}
+				// Checkpoints are at most a second and the barrier's age old, that
+				// is 300 tasks, and the acknowledgements.
+				if extra := copies - (s.n - len(s.bad)); extra > 400 {
+					t.Errorf("%d tasks were sent again", extra)
+				}
+				if row := w.runRow(r.Run); row.State != workload.RunSealed || int(row.Tasks) != s.n-len(s.bad) || row.Instance != "d1" {
+					t.Errorf("the run's row: %+v", row)
+				}
+				one.cancel()
+				two.cancel()
+				_, _ = one.wait(), two.wait()
+			})
+		})
+	}
+}
+
+// A leader that comes back after it was declared dead is a zombie. It may add
+// duplicates and nothing else.
+func TestAZombieAddsNothingButDuplicates(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		var e ended
+		s := &listSource{print: "a", n: 6000, pace: 10 * time.Millisecond}
+		o := DistributorOptions{Every: time.Hour, barrierAge: time.Second, OnRun: e.by("d")}
+		one := w.startDistributor(w.distributor("d1", s, o))
+		time.Sleep(time.Second)
+		two := w.startDistributor(w.distributor("d2", s, o))
+		time.Sleep(9 * time.Second)
+		// Only the table is out of its reach: it goes on putting until its trust ends.
+		dark := w.sim.Inject(azsim.Rule{Instance: "d1", Service: "table", Fault: azsim.FailBefore})
+		time.Sleep(30 * time.Second)
+		dark.Remove()
+		r := e.until(t, succeeded)
+		w.collect().expect(t, w, r.Run, s, s.n, -1)
+		one.cancel()
+		two.cancel()
+		_, _ = one.wait(), two.wait()
+		if n := len(e.all()); n != 2 {
+			t.Errorf("%d ends of a distribution, want the lost one and the finished one: %+v", n, e.all())
+		}
+	})
+}
+
+// A leader told to stop sends what it read, saves, and leaves: the next one
+// continues at once and sends nothing twice.
+func TestALeaderToldToStopHandsOverWithoutDuplicates(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		var e ended
+		s := &listSource{print: "a", n: 2000, pace: 10 * time.Millisecond}
+		o := DistributorOptions{Every: time.Hour, OnRun: e.by("d1")}
+		one := w.startDistributor(w.distributor("d1", s, o))
+		time.Sleep(time.Second)
+		o.OnRun = e.by("d2")
+		two := w.startDistributor(w.distributor("d2", s, o))
+		time.Sleep(9 * time.Second)
+		one.cancel()
+		if err := one.wait(); err != nil {
+			t.Error(err)
+		}
+		stopped := time.Now()
+		r := e.until(t, succeeded)
+		if r.who != "d2" || !r.Resumed {
+			t.Errorf("finished: %+v", r)
+		}
+		if r.at.Sub(stopped) > 18*time.Second {
+			t.Errorf("10 s of work took %v after the stop", r.at.Sub(stopped))
+		}
+		w.collect().expect(t, w, r.Run, s, s.n, s.n)
+		two.cancel()
+		_ = two.wait()
+	})
+}
+
+// P2.3, P2.4: what cannot be read again as it was is not continued. The run is
+// broken, loudly, and the next leader begins a new one.
+func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after *listSource
+		options       func(*DistributorOptions)
+		want          error
+	}{
+		"changed source":   {before: &listSource{print: "a", n: 2000}, after: &listSource{print: "b", n: 2001}, want: ErrSourceChanged},
+		"changed settings": {before: &listSource{print: "a", n: 2000}, after: &listSource{print: "a", n: 2000}, options: func(o *DistributorOptions) { o.OnBadLine = BadLineSkip }, want: ErrSourceChanged},
+		"not replayable":   {before: &listSource{n: 2000}, after: &listSource{n: 2000}, want: ErrNotReplayable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+				var e ended
+				c.before.pace = 10 * time.Millisecond
+				o := DistributorOptions{Every: time.Hour, barrierAge: time.Second, OnRun: e.by("d1")}
+				one := w.startDistributor(w.distributor("d1", c.before, o))
+				time.Sleep(10 * time.Second)
+				w.crash("d1")
+				o.OnRun = e.by("d2")
+				if c.options != nil {
+					c.options(&o)
+				}
+				two := w.startDistributor(w.distributor("d2", c.after, o))
+				r := e.until(t, succeeded)
+				one.cancel()
+				two.cancel()
+				_, _ = one.wait(), two.wait()
+				refused := e.until(t, func(r endedRun) bool { return errors.Is(r.err, c.want) })
+				if refused.who != "d2" || refused.Run == r.Run || r.Resumed {
+					t.Errorf("refused %+v, then finished %+v", refused, r)
+				}
+				row := w.runRow(refused.Run)
+				if row.State != workload.RunBroken || refused.Tasks == 0 || !strings.Contains(row.Note, fmt.Sprintf("read %d tasks, acknowledged %[1]d of them", refused.Tasks)) {
+					t.Errorf("the broken run's row: %+v", row)
+				}
+				if w.logged("a run cannot be continued") != 1 {
+					t.Error("the log does not say so")
+				}
+				w.collect().expect(t, w, r.Run, c.after, c.after.n, c.after.n)
+			})
+		})
+	}
+}
+
+// A leader that dies between sealing the run and finishing leaves nothing to
+// send: the next one only finishes.
+func TestASealedRunIsOnlyFinished(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		f := openFleet(&w.cfg, row.TableName)
+		runs := workload.NewRuns(f.control, w.cfg.Workload)
+		term, _, err := election.New(f.control, w.cfg.Workload, election.Options{Instance: "former"}).Try(t.Context())
+		if err != nil || term == nil {
+			t.Fatal(err)
+		}
+		id := codec.NewRunID()
+		if err := errors.Join(runs.Create(t.Context(), workload.Run{ID: id}), term.Begin(t.Context(), id), runs.Seal(t.Context(), id, make([]uint64, w.segments()))); err != nil {
+			t.Fatal(err)
+		}
+		term.Abandon(t.Context())
+		var e ended
+		d := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 10}, DistributorOptions{Every: time.Minute, OnRun: e.by("d")}))
+		time.Sleep(50 * time.Second)
+		if len(e.all()) > 0 || w.left() > 0 {
+			t.Errorf("something was distributed: %+v", e.all())
+		}
+		if s := w.lookRow(); s.Phase != election.Idle {
+			t.Errorf("the row: %+v", s)
+		}
+		r := e.until(t, succeeded)
+		d.cancel()
+		if err := d.wait(); err != nil || r.Run == id {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// A leader that dies between making a run's row and beginning the run leaves an open row; the
+// next leader ends it, and neither what another sends without an election nor what was begun.
+func TestARunThatNeverBeganIsEnded(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		f := openFleet(&w.cfg, row.TableName)
+		runs := workload.NewRuns(f.control, w.cfg.Workload)
+		ids := map[string]codec.RunID{"once": codec.NewRunID(), modeEvery: codec.NewRunID()}
+		for mode, id := range ids {
+			if err := runs.Create(t.Context(), workload.Run{ID: id, Mode: mode, Instance: "former"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var first, second ended
+		lead := func(name string, e *ended) *working {
+			return w.startDistributor(w.distributor(name, &listSource{print: "a", n: 10, pace: time.Second}, DistributorOptions{Every: time.Minute, OnRun: e.by(name)}))
+		}
+		a := lead("a", &first)
+		time.Sleep(5 * time.Second)
+		if n := w.logged("a run that never began was ended"); n != 1 {
+			t.Errorf("%d runs were ended", n)
+		}
+		b := lead("b", &second)
+		time.Sleep(time.Second)
+		a.cancel() // in mid-run: b continues it
+		_ = a.wait()
+		r := second.until(t, succeeded)
+		b.cancel()
+		_ = b.wait()
+		if row := w.runRow(r.Run); !r.Resumed || row.State != workload.RunSealed {
+			t.Errorf("%+v, the run is %s", r, row.State)
+		}
+		if row := w.runRow(ids["once"]); row.State != workload.RunOpen {
+			t.Errorf("the run without an election is %s", row.State)
+		}
+		if row := w.runRow(ids[modeEvery]); row.State != workload.RunBroken || row.Note != neverBegun {
+			t.Errorf("the run that never began is %s: %s", row.State, row.Note)
+		}
+	})
+}
+
+// P2.5: past the cap the distributor waits for the control plane.
+func TestUnsavedWorkIsCapped(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var p Progress
+		s := &listSource{print: "a", n: 3000, pace: time.Millisecond}
+		o := DistributorOptions{Every: time.Hour, maxUnsaved: 200, CheckpointEvery: 100 * time.Millisecond, barrierAge: time.Second, Progress: func(now Progress) {
+			mu.Lock()
+			defer mu.Unlock()
+			p = now
+		}}
+		read := func() int64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return p.Tasks
+		}
+		var e ended
+		o.OnRun = e.by("d")
+		d := w.startDistributor(w.distributor("d", s, o))
+		time.Sleep(time.Second)
+		dark := w.sim.Inject(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.FailBefore})
+		time.Sleep(500 * time.Millisecond) // what was on its way
+		before := read()
+		if before == 0 {
+			t.Fatal("nothing was read")
+		}
+		time.Sleep(5 * time.Second)
+		if after := read(); after-before > 200 {
+			t.Errorf("%d tasks were read while the control plane was dark, the cap is 200", after-before)
+		}
+		dark.Remove()
+		r := e.until(t, succeeded)
+		w.collect().expect(t, w, r.Run, s, s.n, -1)
+		d.cancel()
+		_ = d.wait()
+	})
+}
+
+// A leader that dies before its first checkpoint leaves a run without one: it
+// starts from the beginning, as the same run.
+func TestARunWithoutACheckpointStartsFromTheBeginning(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var text strings.Builder
+		for i := range 5000 {
+			fmt.Fprintf(&text, "{\"k\":\"key %d\",\"i\":%d}\n", i%97, i)
+		}
+		source := JSONLines(writeFile(t, "tasks.jsonl", text.String()), "k")
+		// Its puts are never answered, so no checkpoint can be saved.
+		w.sim.Inject(azsim.Rule{Instance: "d1", Service: "queue", Operations: []string{"PutMessage"}, Fault: azsim.HangAfter})
+		var e ended
+		one := w.startDistributor(w.distributor("d1", source, DistributorOptions{Every: time.Hour, OnRun: e.by("d1")}))
+		time.Sleep(3 * time.Second)
+		w.crash("d1")
+		two := w.startDistributor(w.distributor("d2", source, DistributorOptions{Every: time.Hour, OnRun: e.by("d2")}))
+		r := e.until(t, succeeded)
+		if r.who != "d2" || !r.Resumed || r.Tasks != 5000 {
+			t.Errorf("finished: %+v", r)
+		}
+		got := w.collect()
+		if len(got) != 5000 {
+			t.Errorf("%d identities for 5000 tasks", len(got))
+		}
+		for id, bodies := range got {
+			for _, b := range bodies {
+				if b != bodies[0] {
+					t.Errorf("identity %s has %q and %q", id, bodies[0], b)
+				}
+			}
+		}
+		one.cancel()
+		two.cancel()
+		_, _ = one.wait(), two.wait()
+	})
+}
+
+// A source that cannot be read is tried more and more seldom, however often it is due.
+func TestAnElectedDistributorWithoutItsSourceTriesMoreAndMoreSeldom(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var e ended
+		d := w.startDistributor(w.distributor("d", Lines(filepath.Join(t.TempDir(), "none")), DistributorOptions{Every: time.Second, OnRun: e.by("d")}))
+		time.Sleep(3*time.Minute - 10*time.Second)
+		d.cancel()
+		if err := d.wait(); err != nil {
+			t.Error(err)
+		}
+		runs := e.all()
+		if len(runs) != 5 { // after 0, 10, 30, 70, 130 s, a quarter more or less
+			t.Errorf("%d tries in three minutes", len(runs))
+		}
+		for _, r := range runs {
+			if !errors.Is(r.err, fs.ErrNotExist) || !r.Run.IsZero() {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+// A source whose cursors do not fit the row is an error, not a run that is never saved.
+func TestACursorThatIsTooLongBreaksTheRun(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var e ended
+		s := longCursor{listSource{print: "a", n: 5000, pace: time.Millisecond}}
+		d := w.startDistributor(w.distributor("d", &s, DistributorOptions{Every: time.Hour, OnRun: e.by("d")}))
+		e.until(t, func(r endedRun) bool { return r.err != nil && strings.Contains(r.err.Error(), "cursor") })
+		d.cancel()
+		_ = d.wait()
+	})
+}
+
+type longCursor struct{ listSource }
+
+func (s *longCursor) Open(ctx context.Context, cursor []byte) (Reader, error) {
+	r, err := s.listSource.Open(ctx, cursor)
+	return longCursorReader{r}, err
+}
+
+type longCursorReader struct{ Reader }
+
+func (longCursorReader) AppendCursor(dst []byte) []byte {
+	return append(dst, make([]byte, maxCursor+1)...)
+}
+
+// A bad line under `fail` breaks the run; the next distribution is due as usual.
+func TestAnElectedRunThatFailsIsBrokenAndTheNextIsDue(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var e ended
+		s := &listSource{print: "a", n: 100, bad: map[int]bool{50: true}}
+		d := w.startDistributor(w.distributor("d", s, DistributorOptions{Every: time.Minute, OnRun: e.by("d")}))
+		time.Sleep(90 * time.Second)
+		d.cancel()
+		if err := d.wait(); err != nil {
+			t.Error(err)
+		}
+		runs := e.all()
+		if len(runs) != 2 {
+			t.Fatalf("%d runs", len(runs))
+		}
+		for _, r := range runs {
+			if _, ok := errors.AsType[*BadInput](r.err); !ok || w.runRow(r.Run).State != workload.RunBroken {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
+func TestACheckpointKeepsWhatIsInIt(t *testing.T) {
+	c := &checkpoint{cursor: []byte("here"), counts: []uint64{0, 1, 1 << 40, 7}, skipped: 3, quarantined: 1 << 33}
+	got, err := decodeCheckpoint(c.encode(), 4)
+	if err != nil || fmt.Sprint(*got) != fmt.Sprint(*c) || got.tasks() != 8+1<<40 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for i := range c.encode() {
+		if _, err := decodeCheckpoint(c.encode()[:i], 4); err == nil && i < len(c.encode())-len(c.cursor) {
+			t.Errorf("cut at %d it was accepted", i)
+		}
+	}
+	if _, err := decodeCheckpoint(c.encode(), 8); err == nil {
+		t.Error("a checkpoint of another number of segments was accepted")
+	}
+	full := &checkpoint{cursor: make([]byte, maxCursor), counts: make([]uint64, shardmap.MaxSegments), skipped: 1 << 60, quarantined: 1 << 60}
+	for i := range full.counts {
+		full.counts[i] = 1 << 61
+	}
+	if n := len(full.encode()); n > election.MaxCheckpoint {
+		t.Errorf("the largest checkpoint has %d bytes, the row holds %d", n, election.MaxCheckpoint)
+	}
+}

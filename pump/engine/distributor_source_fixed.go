@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// fixing is a source whose input is looked up once for a distribution: what was
+// fingerprinted is what is read, whatever comes and goes meanwhile.
+type fixing interface {
+	fix(ctx context.Context) (Source, error)
+}
+
+// fixedText is a TextSource with the files that its patterns gave at one moment.
+type fixedText struct {
+	*TextSource
+	print string // empty: it cannot be read again
+	files []fixedFile
+}
+
+// fixedFile is a file as it was when it was fingerprinted.
+type fixedFile struct {
+	name    string
+	size    int64 // how much of it is read; -1: all that comes, of what has no size
+	changed time.Time
+	head    [sha256.Size]byte // of its first headed bytes
+	headed  int
+}
+
+// headBytes is how much of a file's beginning is in its fingerprint.
+const headBytes = 64 << 10
+
+// fix looks the files up and fingerprints them.
+func (s *TextSource) fix(ctx context.Context) (Source, error) { return s.fixed(ctx) }
+
+func (s *TextSource) fixed(ctx context.Context) (*fixedText, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	fixed := &fixedText{TextSource: s}
+	if len(s.Command) > 0 || s.Paths[0] == stdin {
+		fixed.files = []fixedFile{{name: stdin, size: -1}}
+		return fixed, nil
+	}
+	names, err := s.expand()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	format := s.Format
+	if format == "" {
+		format = FormatJSONLines
+	}
+	fmt.Fprintf(sum, "%d %q %q %q %d %d\n", textVersion, format, s.Key, s.ID, s.maxLine(), len(names))
+	again := true
+	head := make([]byte, headBytes)
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		f, regular, err := fixFile(name, head)
+		if err != nil {
+			return nil, err
+		}
+		again = again && regular
+		fixed.files = append(fixed.files, f)
+		fmt.Fprintf(sum, "%d %d %x\n", max(f.size, 0), f.changed.UnixNano(), f.head)
+	}
+	if again {
+		fixed.print = fmt.Sprintf("%s:%x", format, sum.Sum(nil))
+	}
+	return fixed, nil
+}
+
+// fixFile looks at a file. A pipe or a device is not opened: that may wait, and cannot be read again.
+func fixFile(name string, head []byte) (f fixedFile, regular bool, err error) {
+	st, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return f, false, err
+	case st.IsDir():
+		return f, false, fmt.Errorf("%s is a directory", name)
+	case !st.Mode().IsRegular():
+		return fixedFile{name: name, size: -1}, false, nil
+	}
+	open, err := os.Open(name)
+	if err != nil {
+		return f, false, err
+	}
+	defer open.Close()
+	f = fixedFile{name: name, size: st.Size(), changed: st.ModTime()}
+	n, err := io.ReadFull(open, head)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return f, false, err
+	}
+	if f.size == 0 && n > 0 {
+		f.size = -1 // as files of /proc, whose size nobody knows
+	} else {
+		n = int(min(int64(n), f.size)) // it may be growing
+	}
+	f.head, f.headed = sha256.Sum256(head[:n]), n
+	return f, true, nil
+}
+
+// Fingerprint is of the files as they were when they were looked up.
+func (s *fixedText) Fingerprint(context.Context) (string, error) { return s.print, nil }
+
+func (s *fixedText) Open(_ context.Context, cursor []byte) (Reader, error) {
+	r := &textReader{source: s.TextSource, files: s.files, format: s.format()}
+	for _, f := range s.files {
+		r.total += max(f.size, 0)
+	}
+	if cursor != nil {
+		if err := r.moveTo(cursor); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// unchanged is an error if the file cannot be what was read of it; see TextSource. Cut says that
+// its last line was taken for a whole one, without an end.
+func (f *fixedFile) unchanged(cut bool) error {
+	if f.size < 0 {
+		return nil
+	}
+	st, err := os.Stat(f.name)
+	if err != nil {
+		return nil //nolint:nilerr // all of it has been read: what cannot be seen any more says nothing against that
+	}
+	switch {
+	case st.Size() < f.size:
+		return fmt.Errorf("%w: %s has become shorter while it was read: it had %d bytes and has %d", ErrSourceChanged, f.name, f.size, st.Size())
+	case st.Size() == f.size && !st.ModTime().Equal(f.changed):
+		return fmt.Errorf("%w: %s was written to while it was read, at %v", ErrSourceChanged, f.name, st.ModTime())
+	case st.Size() == f.size:
+		return nil
+	case cut:
+		return fmt.Errorf("%w: %s has grown while it was read, and its last line was not complete then", ErrSourceChanged, f.name)
+	}
+	open, err := os.Open(f.name)
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	defer open.Close()
+	head := make([]byte, f.headed)
+	if _, err := io.ReadFull(open, head); err == nil && sha256.Sum256(head) != f.head {
+		return fmt.Errorf("%w: %s was written anew while it was read", ErrSourceChanged, f.name)
+	}
+	return nil
+}
+
+// ofSource reports whether an error of a source says something about the source, so that
+// waiting or another machine does not help. Everything else is taken for trouble of
+// this machine: a mount that is missing, a disk that fails, a right that was not given.
+func ofSource(err error) bool {
+	if _, ok := errors.AsType[*BadInput](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*corrupt](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*pump.ConfigError](err); ok {
+		return true
+	}
+	return errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrNotReplayable) || errors.Is(err, errCursor)
+}
+
+// corrupt is text that cannot be read by anybody, as a damaged gzip file.
+type corrupt struct{ error }
+
+func (e *corrupt) Unwrap() error { return e.error }
+
+// judged marks an error of reading text as corrupt unless it is the machine's.
+func judged(err error) error {
+	if err == nil || err == io.EOF || ofMachine(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errHalted) {
+		return err
+	}
+	return &corrupt{err}
+}
+
+// ofMachine reports whether err is of an operating system.
+func ofMachine(err error) bool {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*os.SyscallError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*exec.Error](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[syscall.Errno](err)
+	return ok
+}
+
+// matches is filepath.Glob, but a directory that cannot be read is an error: what it
+// holds is not known, and other files would get other numbers.
+func matches(pattern string) (found []string, err error) {
+	dir, base := filepath.Split(pattern)
+	dirs := []string{filepath.Clean(dir)} // "." for none
+	if isPattern(dir) {
+		if dirs, err = matches(dirs[0]); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range dirs {
+		if !isPattern(base) {
+			if _, err := os.Lstat(filepath.Join(d, base)); err == nil {
+				found = append(found, filepath.Join(d, base))
+			} else if !absent(err) {
+				return nil, err
+			}
+			continue
+		}
+		entries, err := os.ReadDir(d)
+		if err != nil && !absent(err) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if ok, err := filepath.Match(base, e.Name()); err != nil {
+				return nil, err
+			} else if ok {
+				found = append(found, filepath.Join(d, e.Name()))
+			}
+		}
+	}
+	return found, nil
+}
+
+// absent reports whether err says that a path is not there, or leads through a file.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+func isPattern(path string) bool {
+	magic := `*?[`
+	if filepath.Separator != '\\' {
+		magic += `\`
+	}
+	return strings.ContainsAny(path, magic)
+}

@@ -1,0 +1,522 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// listSource is a replayable source of numbered records in memory. Its cursor is
+// the number of the next one.
+type listSource struct {
+	print string // "" is not replayable
+	n     int
+	pace  time.Duration // before each record
+	bad   map[int]bool
+	key   func(i int) string
+}
+
+func (s *listSource) Fingerprint(context.Context) (string, error) { return s.print, nil }
+
+func (s *listSource) Open(_ context.Context, cursor []byte) (Reader, error) {
+	r := &listReader{s: s}
+	if len(cursor) > 0 {
+		fmt.Sscan(string(cursor), &r.next)
+	}
+	return r, nil
+}
+
+type listReader struct {
+	s    *listSource
+	next int
+}
+
+func (r *listReader) Next(ctx context.Context) (Record, error) {
+	if r.s.pace > 0 && !backoff.Wait(ctx, r.s.pace) {
+		return Record{}, ctx.Err()
+	}
+	i := r.next
+	if i >= r.s.n {
+		return Record{}, io.EOF
+	}
+	r.next++
+	if r.s.bad[i] {
+		return Record{}, &BadInput{Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: errFlop}
+	}
+	return Record{Key: []byte(r.s.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i)}, nil
+}
+
+func (s *listSource) keyOf(i int) string {
+	if s.key != nil {
+		return s.key(i)
+	}
+	return fmt.Sprintf("key %d", i%97)
+}
+
+func (r *listReader) AppendCursor(dst []byte) []byte { return fmt.Append(dst, r.next) }
+func (r *listReader) Progress() (int64, int64)       { return int64(r.next), int64(r.s.n) }
+func (r *listReader) Close() error                   { return nil }
+
+// delivered is what lies in the work queues: for each identity the bodies that
+// were found under it, one for each copy.
+type delivered map[string][]string
+
+// collect takes everything out of the work queues.
+func (w *world) collect() delivered {
+	w.t.Helper()
+	got, _ := w.take()
+	return got
+}
+
+// found is one message as it lay in a queue.
+type found struct {
+	account, queue string
+	segment        uint32
+	inserted       time.Time
+}
+
+// take takes everything out of the work queues, and tells where it lay.
+func (w *world) take() (delivered, []found) {
+	w.t.Helper()
+	return w.takeFrom(settings.Shards(w.cfg))
+}
+
+func (w *world) takeFrom(shards []shardmap.Shard) (got delivered, lay []found) {
+	w.t.Helper()
+	got = delivered{}
+	for _, s := range shards {
+		q := w.queue(s.Account, s.Queue)
+		for {
+			ms, err := q.Get(w.t.Context(), storage.MaxGet, time.Hour)
+			if storage.Is(err, storage.Throttled) {
+				time.Sleep(time.Second)
+				continue
+			}
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if len(ms) == 0 {
+				break
+			}
+			for _, m := range ms {
+				e, err := codec.Open(m.Text, codec.Limits{})
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				lay = append(lay, found{s.Account, s.Queue, e.Header.Segment, m.Inserted})
+				for _, t := range e.Tasks {
+					if want := shardmap.Segment(t.Key, w.segments()); want != e.Header.Segment {
+						w.t.Errorf("task %s of segment %d lies in segment %d", t.ID, want, e.Header.Segment)
+					}
+					id := fmt.Sprintf("%s/%d/%d", e.Header.Run, e.Header.Segment, t.N)
+					got[id] = append(got[id], string(t.Body))
+				}
+				e.Release()
+			}
+		}
+	}
+	return got, lay
+}
+
+func (w *world) segments() int { return shardmap.DefaultSegments(len(settings.Shards(w.cfg))) }
+
+// expect checks that each of the source's tasks lies there under exactly the
+// identity that reading in order gives it, and how many copies there are in all;
+// copies -1 is any number.
+func (got delivered) expect(t *testing.T, w *world, run pump.RunID, s *listSource, upTo, copies int) {
+	t.Helper()
+	counts := map[uint32]uint64{}
+	want := map[string]string{}
+	for i := range upTo {
+		if s.bad[i] {
+			continue
+		}
+		segment := shardmap.Segment([]byte(s.keyOf(i)), w.segments())
+		want[fmt.Sprintf("%s/%d/%d", run, segment, counts[segment])] = fmt.Sprintf("body %d", i)
+		counts[segment]++
+	}
+	seen, missing := 0, 0
+	for id, bodies := range got {
+		if !strings.HasPrefix(id, run.String()) {
+			continue
+		}
+		for _, b := range bodies {
+			seen++
+			if b != want[id] {
+				t.Fatalf("identity %s has %q, want %q: a task has a second identity", id, b, want[id])
+			}
+		}
+	}
+	for id := range want {
+		if len(got[id]) == 0 {
+			missing++
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%d of %d tasks are missing", missing, len(want))
+	}
+	if copies >= 0 && seen != copies {
+		t.Errorf("%d copies of tasks, want %d", seen, copies)
+	}
+}
+
+func (w *world) distributor(instance string, s Source, o DistributorOptions) *Distributor {
+	w.t.Helper()
+	d, err := NewDistributor(w.config(instance, w.cfg.Accounts[0].Queues), s, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	d.lanes = 2
+	return d
+}
+
+func (w *world) runRow(id pump.RunID) workload.Run {
+	w.t.Helper()
+	f := openFleet(&w.cfg, row.TableName)
+	r, err := workload.NewRuns(f.control, w.cfg.Workload).Get(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func sum(counts []uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+func TestOnceEveryTaskIsPutAndTheRunIsSealed(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		s := &listSource{print: "a", n: 5000}
+		var last Progress
+		calls := 0
+		summary, err := w.distributor("d", s, DistributorOptions{Progress: func(p Progress) { last = p; calls++ }}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.collect().expect(t, w, summary.Run, s, s.n, s.n)
+		row := w.runRow(summary.Run)
+		if row.State != workload.RunSealed || row.Tasks != 5000 || sum(row.Sealed) != 5000 || row.Mode != "once" {
+			t.Errorf("the run's row: %+v", row)
+		}
+		if summary.Tasks != 5000 || summary.Envelopes == 0 || summary.BytesIn == 0 || summary.BytesSent == 0 || summary.Resent != 0 || summary.Resumed {
+			t.Errorf("summary %+v", summary)
+		}
+		if puts := summary.Requests["accounta"]["put"] + summary.Requests["accountb"]["put"]; puts != summary.Envelopes {
+			t.Errorf("%d puts for %d envelopes", puts, summary.Envelopes)
+		}
+		if calls == 0 || last.Tasks != 5000 || last.Envelopes != summary.Envelopes || last.Done != 5000 || last.Total != 5000 {
+			t.Errorf("the last of %d reports: %+v", calls, last)
+		}
+	})
+}
+
+func TestPackCapsTheTasksOfAnEnvelope(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := &listSource{print: "a", n: 100, key: func(int) string { return "one" }}
+		summary, err := w.distributor("d", s, DistributorOptions{Pack: 7}).Run(t.Context())
+		if err != nil || summary.Envelopes != 15 {
+			t.Errorf("%d envelopes, %v; want 15", summary.Envelopes, err)
+		}
+		w.collect().expect(t, w, summary.Run, s, 100, 100)
+	})
+}
+
+// Window 2: the answer of a put is lost. The message may be there twice, with
+// the same identities; none is missing.
+func TestLostAnswersMakeDuplicatesAndLoseNothing(t *testing.T) {
+	for _, kind := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.CutBody, azsim.HangAfter} {
+		t.Run(string(kind), func(t *testing.T) {
+			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+				s := &listSource{print: "a", n: 3000}
+				i := w.fault(azsim.Rule{Fault: kind, Probability: 0.3, Instance: "d"}, "PutMessage")
+				summary, err := w.distributor("d", s, DistributorOptions{Pack: 20}).Run(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := w.collect()
+				got.expect(t, w, summary.Run, s, s.n, -1)
+				if i.Hits() == 0 || summary.Resent != i.Hits() {
+					t.Errorf("%d faults, %d puts sent again", i.Hits(), summary.Resent)
+				}
+				extra := 0
+				for _, bodies := range got {
+					extra += len(bodies) - 1
+				}
+				if kind == azsim.FailBefore && extra > 0 || kind != azsim.FailBefore && extra == 0 {
+					t.Errorf("%d extra copies after %s", extra, kind)
+				}
+				if row := w.runRow(summary.Run); row.Tasks != 3000 {
+					t.Errorf("sealed with %d tasks", row.Tasks)
+				}
+			})
+		})
+	}
+}
+
+func TestThrottlingSlowsDownAndLosesNothing(t *testing.T) {
+	inWorld(t, 1, 2, func(c *azsim.Config) { c.Limits.Queue = 20 }, func(t *testing.T, w *world) {
+		s := &listSource{print: "a", n: 2000}
+		began := time.Now()
+		summary, err := w.distributor("d", s, DistributorOptions{Pack: 5}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 400 and some envelopes at 40 a second are 10 s; four times as long is too slow.
+		if took := time.Since(began); took > 40*time.Second {
+			t.Errorf("took %v", took)
+		}
+		w.collect().expect(t, w, summary.Run, s, s.n, -1)
+		if summary.Throttled == 0 {
+			t.Error("nothing was throttled")
+		}
+	})
+}
+
+func TestDarkQueuesHoldTheRunUpAndLoseNothing(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		s := &listSource{print: "a", n: 2000, pace: 10 * time.Millisecond}
+		time.AfterFunc(3*time.Second, func() {
+			dark := w.sim.Inject(azsim.Rule{Service: "queue", Instance: "d", Fault: azsim.FailBefore})
+			time.AfterFunc(5*time.Minute, dark.Remove)
+		})
+		began := time.Now()
+		summary, err := w.distributor("d", s, DistributorOptions{SealAge: time.Second}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 5*time.Minute || took > 6*time.Minute {
+			t.Errorf("took %v", took)
+		}
+		w.collect().expect(t, w, summary.Run, s, s.n, s.n)
+		if w.logged("a queue does not take messages") == 0 || w.logged("the queue takes messages again") == 0 {
+			t.Error("the log does not tell of the dark queues")
+		}
+	})
+}
+
+// Window 38 and 33: a queue that has taken messages and then refuses the credential or is gone pauses.
+func TestAQueueThatStopsTakingMessagesIsWaitedFor(t *testing.T) {
+	for name, rule := range map[string]azsim.Rule{
+		"refused credential": {Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed", Skip: 5, First: 40},
+		"missing queue":      {Fault: azsim.Answer, Status: 404, Code: "QueueNotFound", Skip: 5, First: 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+				s := &listSource{print: "a", n: 1000, pace: 10 * time.Millisecond}
+				rule.Instance = "d"
+				i := w.fault(rule, "PutMessage")
+				summary, err := w.distributor("d", s, DistributorOptions{Pack: 10, SealAge: time.Second}).Run(t.Context())
+				if err != nil || i.Hits() != 40 {
+					t.Fatalf("%d faults, %v", i.Hits(), err)
+				}
+				w.collect().expect(t, w, summary.Run, s, s.n, s.n)
+			})
+		})
+	}
+}
+
+func TestAQueueThatNeverTakesAMessageIsAnError(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule      azsim.Rule
+		operation string
+		broken    bool // the run had begun
+	}{
+		"wrong key":       {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"}, "CreateQueue", false},
+		"may not put":     {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"}, "PutMessage", true},
+		"queue gone":      {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 404, Code: "QueueNotFound"}, "PutMessage", true},
+		"invalid message": {azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 400, Code: "InvalidXmlDocument"}, "PutMessage", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+				c.rule.Instance = "d"
+				w.fault(c.rule, c.operation)
+				summary, err := w.distributor("d", &listSource{print: "a", n: 1000}, DistributorOptions{}).Run(t.Context())
+				if err == nil || !strings.Contains(err.Error(), "accountb") {
+					t.Fatalf("got %v, want an error that names the account", err)
+				}
+				if c.broken {
+					if row := w.runRow(summary.Run); row.State != workload.RunBroken || !strings.Contains(row.Note, "accountb") {
+						t.Errorf("the run's row: %+v", row)
+					}
+				} else if !summary.Run.IsZero() || w.left() > 0 {
+					t.Errorf("a run was begun: %+v", summary)
+				}
+			})
+		})
+	}
+}
+
+func TestACredentialThatMayOnlyAddIsEnough(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		w.fault(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch", Instance: "d"}, "CreateQueue")
+		s := &listSource{print: "a", n: 100}
+		summary, err := w.distributor("d", s, DistributorOptions{}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.collect().expect(t, w, summary.Run, s, 100, 100)
+	})
+}
+
+func TestAQueueStillBeingDeletedIsWaitedFor(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		if err := w.queue("accounta", "work-01").Drop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s := &listSource{print: "a", n: 100}
+		summary, err := w.distributor("d", s, DistributorOptions{}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.collect().expect(t, w, summary.Run, s, 100, 100)
+	})
+}
+
+// A source that is silent for long does not keep the tasks before it waiting.
+func TestTasksOfALiveSourceDoNotWait(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		more := make(chan struct{})
+		source := FromSeq(func(yield func(Record, error) bool) {
+			_ = yield(Record{Key: []byte("k"), Body: []byte("first")}, nil)
+			<-more
+		})
+		s := w.startDistributor(w.distributor("d", source, DistributorOptions{}))
+		time.Sleep(liveSealAge + 500*time.Millisecond)
+		if n := w.left(); n != 1 {
+			t.Errorf("%d messages while the source is silent", n)
+		}
+		close(more)
+		if err := s.wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// When the queues are the bottleneck, envelopes of a live source fill up: small
+// ones would only make the bottleneck narrower.
+func TestALiveSourceFasterThanTheQueuesFillsItsEnvelopes(t *testing.T) {
+	inWorld(t, 1, 2, func(c *azsim.Config) { c.Limits.Queue = 10 }, func(t *testing.T, w *world) {
+		text := incompressible(512 << 10)
+		const n = 12_000
+		source := FromSeq(func(yield func(Record, error) bool) {
+			for i := range n {
+				if !yield(Record{Key: fmt.Append(nil, i), Body: text[i*7919%(500<<10):][:1500]}, nil) {
+					return
+				}
+			}
+		})
+		summary, err := w.distributor("d", source, DistributorOptions{}).Run(t.Context())
+		if err != nil || summary.Tasks != n {
+			t.Fatalf("%+v, %v", summary, err)
+		}
+		if summary.Seconds < 2 {
+			t.Fatalf("%v s: the queues were no bottleneck", summary.Seconds)
+		}
+		if packed := summary.Tasks / summary.Envelopes; packed < 26 {
+			t.Errorf("%d tasks in an envelope, though 35 fit and no more than 64 are sealed at the end", packed)
+		}
+	})
+}
+
+func TestOnceToldToStopSendsWhatItReadAndBreaksTheRun(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		source := &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}
+		s := w.startDistributor(w.distributor("d", source, DistributorOptions{}))
+		time.Sleep(5 * time.Second)
+		s.cancel()
+		if err := s.wait(); err == nil || !strings.Contains(err.Error(), "stopped") {
+			t.Errorf("got %v", err)
+		}
+		read := int(s.summary.Tasks)
+		if read < 400 || read > 510 {
+			t.Errorf("read %d tasks in 5 s", read)
+		}
+		w.collect().expect(t, w, s.summary.Run, source, read, read)
+		note := fmt.Sprintf("read %d tasks, acknowledged %[1]d of them (%d envelopes", read, s.summary.Envelopes)
+		if row := w.runRow(s.summary.Run); row.State != workload.RunBroken || !strings.Contains(row.Note, note) {
+			t.Errorf("the run's row: %+v", row)
+		}
+	})
+}
+
+func TestTheGraceOfAStopIsBounded(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}, DistributorOptions{Grace: 7 * time.Second, Pack: 2}))
+		time.Sleep(2500 * time.Millisecond)
+		w.fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "d"}, "PutMessage")
+		began := time.Now()
+		s.cancel()
+		if err := s.wait(); err == nil {
+			t.Error("no error")
+		}
+		if took := time.Since(began); took < 6*time.Second || took > 9*time.Second {
+			t.Errorf("stopping took %v", took)
+		}
+		sent := len(w.collect())
+		note := fmt.Sprintf("read %d tasks, acknowledged %d of them", s.summary.Tasks, sent)
+		if row := w.runRow(s.summary.Run); sent == 0 || sent == int(s.summary.Tasks) || !strings.Contains(row.Note, note) {
+			t.Errorf("want %q; the run's row: %+v", note, row)
+		}
+	})
+}
+
+// The control account may be what is broken when somebody stops everything.
+func TestAStopDoesNotWaitForADarkControlAccount(t *testing.T) {
+	for name, every := range map[string]time.Duration{"once": 0, "elected": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				s := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}, DistributorOptions{Every: every}))
+				time.Sleep(2 * time.Second)
+				w.sim.Inject(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.HangBefore})
+				began := time.Now()
+				s.cancel()
+				_ = s.wait()
+				// What was read is sent in less than a second. Then the rows are tried:
+				// the run's, or the checkpoint and the election's; a save may be under way.
+				if took := time.Since(began); took > backoff.RequestTimeout+2*lastWords+time.Second {
+					t.Errorf("stopping took %v", took)
+				}
+				w.collect().expect(t, w, s.summary.Run, &listSource{n: 10_000}, int(s.summary.Tasks), int(s.summary.Tasks))
+			})
+		})
+	}
+}
+
+// working is a distributor at work.
+type working struct {
+	cancel  context.CancelFunc
+	done    chan struct{}
+	summary Summary
+	err     error
+}
+
+func (w *world) startDistributor(d *Distributor) *working {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	s := &working{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		s.summary, s.err = d.Run(ctx)
+	}()
+	return s
+}
+
+func (s *working) wait() error {
+	<-s.done
+	return s.err
+}

@@ -1,0 +1,311 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// turns gives every process of a world its seeding: who decides something waits for
+// a nanosecond of his own (turn), and what is drawn is a hash of the seed, the
+// instance, the operation, the object and the how many-th time (P9).
+//
+// Time is cut into microseconds. Who comes in one of them goes on in the second half of the next,
+// in an order that hashes of what they are about give; the first half is the
+// service's (azsim.Config.Ordered), which does the same.
+type turns struct {
+	seed  uint64
+	trace func(instance, operation, about string) // is told who waits: where two histories part
+
+	mu    sync.Mutex // guards what follows
+	steps map[turnAt]*turnStep
+	drawn map[string]int
+}
+
+// turnAt is a microsecond of one process. Others' have no place in it: processes meet at
+// the service only, so that they share nanoseconds says nothing.
+type turnAt struct {
+	instance string
+	at       int64
+}
+
+// turnStep is who goes on in it.
+type turnStep struct {
+	waiting []*turnWait // sorted once it has begun
+	begun   bool
+	left    int
+}
+
+// turnWait is one who waits; of those with one key who came first, or nobody can tell
+// them apart.
+type turnWait struct {
+	key  uint64
+	came int64
+}
+
+func newTurns(seed uint64) *turns {
+	return &turns{seed: seed, steps: map[turnAt]*turnStep{}, drawn: map[string]int{}}
+}
+
+// of is the seeding of one process, or of one life of it.
+func (ts *turns) of(instance string) backoff.Seeding {
+	return backoff.Seeding{
+		Draw: func(operation, object string) uint64 {
+			key := instance + "\x00" + operation + "\x00" + object
+			ts.mu.Lock()
+			defer ts.mu.Unlock()
+			ts.drawn[key]++
+			return simHash(ts.seed, "draw", key, ts.drawn[key])
+		},
+		Turn: func(operation, about string) {
+			if ts.trace != nil {
+				ts.trace(instance, operation, about)
+			}
+			ts.wait(instance, simHash(ts.seed, instance+"\x00"+operation, about, 0))
+		},
+	}
+}
+
+func (ts *turns) wait(instance string, key uint64) {
+	const every = int64(time.Microsecond)
+	now := time.Now().UnixNano()
+	at := now/every*every + every
+	ts.mu.Lock()
+	step := turnAt{instance, at}
+	s := ts.steps[step]
+	if s == nil {
+		s = &turnStep{}
+		ts.steps[step] = s
+	}
+	w := &turnWait{key, now}
+	s.waiting = append(s.waiting, w)
+	s.left++
+	ts.mu.Unlock()
+	time.Sleep(time.Duration(at - now))
+	time.Sleep(time.Microsecond/2 + time.Duration(ts.place(s, w)))
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if s.left--; s.left == 0 {
+		delete(ts.steps, step)
+	}
+}
+
+// place gives the rank of who waits for a step that has begun, when all are known.
+func (ts *turns) place(s *turnStep, w *turnWait) int {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if !s.begun {
+		s.begun = true
+		slices.SortFunc(s.waiting, func(a, b *turnWait) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came)) })
+	}
+	return slices.Index(s.waiting, w)
+}
+
+// history is what a simulated service had to do, as its log tells: one line for each
+// request, with when it was over, when it came, whose it was, what of, and what became of it.
+type history struct {
+	mu     sync.Mutex
+	events []string
+}
+
+// log is for azsim.Config.Log.
+func (h *history) log() *slog.Logger { return slog.New(h) }
+
+func (h *history) Enabled(context.Context, slog.Level) bool { return true }
+func (h *history) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *history) WithGroup(string) slog.Handler            { return h }
+func (h *history) Handle(_ context.Context, r slog.Record) error {
+	said := map[string]string{}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.Kind() == slog.KindTime {
+			said[a.Key] = fmt.Sprint(a.Value.Time().UnixNano())
+		} else {
+			said[a.Key] = a.Value.String()
+		}
+		return true
+	})
+	if said["instance"] == "putter" { // who sets the world up
+		return nil
+	}
+	h.note(r.Time, "%s %s %s %s%s %s %s %s, %s", said["came"], said["instance"], said["operation"], said["account"], said["path"],
+		said["status"], said["code"], said["request"], said["delivery"])
+	return nil
+}
+
+// note adds a line that is no request.
+func (h *history) note(at time.Time, format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, fmt.Sprintf("%019d ", at.UnixNano())+fmt.Sprintf(format, args...))
+}
+
+// lines are the history in an order that is nobody's choice. Only what commutes shares a
+// nanosecond: requests that are given up when their common context ends, tasks of one message.
+func (h *history) lines() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(slices.Values(h.events))
+}
+
+// requireSameHistory fails at the first line in which two histories differ.
+func requireSameHistory(t *testing.T, seed uint64, one, two []string) {
+	t.Helper()
+	for i := range max(len(one), len(two)) {
+		if i < len(one) && i < len(two) && one[i] == two[i] {
+			continue
+		}
+		show := func(h []string) string {
+			return strings.Join(h[min(max(0, i-2), len(h)):min(i+4, len(h))], "\n\t")
+		}
+		t.Fatalf("seed %d: the histories, of %d and %d events, differ from event %d on:\n\t%s\nand\n\t%s", seed, len(one), len(two), i, show(one), show(two))
+	}
+}
+
+var (
+	histSeeds = flag.Int("history.seeds", 0, "of how many seeds of each kind two histories of the whole pump are compared; 0: two, or one under the race detector")
+	histFrom  = flag.Uint64("history.from", 0, "the first of them")
+)
+
+// historyKind is a kind of world.
+type historyKind struct {
+	name     string
+	shared   bool          // no segment has an owner
+	delivery pump.Delivery // default: at-least-once
+	flat     bool          // the source gives all it has at once
+}
+
+// historyWorld plays a whole pump: two distributors of which one leads, and is stopped in the
+// middle; three processors, of which one is stopped and comes again; two
+// accounts, of which one goes dark; throttles, lost answers, broken connections.
+func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
+	h := &history{}
+	ts := newTurns(seed)
+	change := func(c *azsim.Config) {
+		c.Seed, c.Ordered, c.Log = seed, true, h.log()
+		c.Limits.Queue = 60
+	}
+	spec := workload.Spec{Shared: kind.shared, Delivery: string(kind.delivery)}
+	inWorldOf(t, spec, 2, 3, change, func(t *testing.T, w *world) {
+		w.turns = ts
+		for _, k := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.AnswerAfter, azsim.CutBody, azsim.DeliverTwice, azsim.ReappearEarly, azsim.Reorder} {
+			w.sim.Inject(azsim.Rule{Fault: k, Probability: 0.02})
+		}
+		w.sim.Inject(azsim.Rule{Fault: azsim.HangAfter, Probability: 0.003})
+		w.sim.Inject(azsim.Rule{Fault: azsim.Answer, Skip: 50, Every: 40})
+		w.sim.Inject(azsim.Rule{Fault: azsim.DelayAfter, Delay: 700 * time.Millisecond, Probability: 0.02})
+
+		roll := func(n uint64, what, about string) time.Duration {
+			return time.Duration(simHash(seed, what, about, 0) % n)
+		}
+		handler := func(name string) pump.Handler {
+			turn := ts.of(name).Turn
+			return pump.HandlerFunc(func(ctx context.Context, task *pump.Task) error {
+				id := identity(task)
+				err := pause(ctx, roll(uint64(50*time.Millisecond), "work", id))
+				turn("handled", id)
+				if err != nil {
+					return err
+				}
+				h.note(time.Now(), "%s handled %s, attempt %d", name, id, task.Attempt)
+				if task.Attempt < 3 && roll(100, "fails", id) < 5 {
+					return errFlop
+				}
+				return nil
+			})
+		}
+		at := func(d time.Duration, what string) { time.Sleep(d + roll(uint64(time.Millisecond), "apart", what)) }
+		start := func(name string) *started {
+			at(100*time.Millisecond, name)
+			return w.start(w.processorOf(name, handler(name), ProcessorOptions{Concurrency: 4, Visibility: 20 * time.Second}))
+		}
+
+		ps := []*started{start("p1"), start("p2"), start("p3")}
+		source := &listSource{print: "a", n: 1500, pace: 13*time.Millisecond + 137}
+		if kind.flat {
+			source.pace = 0
+		}
+		var ds []*working
+		for _, name := range []string{"d1", "d2"} {
+			at(100*time.Millisecond, name)
+			ds = append(ds, w.startDistributor(w.distributor(name, source, DistributorOptions{Every: time.Minute, Pack: 8, barrierAge: 3 * time.Second})))
+		}
+		at(8*time.Second, "stop")
+		ps[0].end()
+		at(2*time.Second, "dark")
+		w.sim.Blackout("accountb", true)
+		ds[0].cancel()
+		at(9*time.Second, "lit")
+		w.sim.Blackout("accountb", false)
+		at(time.Second, "again")
+		ps[0] = start("p1-again")
+		at(40*time.Second, "end")
+		for _, d := range ds {
+			d.cancel()
+			_ = d.wait()
+		}
+		for i, p := range ps {
+			at(time.Second, fmt.Sprint("end ", i))
+			s := p.end()
+			h.note(time.Now(), "p%d: %+v", i+1, s)
+		}
+	})
+	return h.lines()
+}
+
+// P9: the history of the whole pump is a function of the seed, to the nanosecond, whatever
+// the scheduler does and on any number of processors.
+func TestTheSameSeedGivesTheWholePumpTheSameHistory(t *testing.T) {
+	seeds := *histSeeds
+	if seeds == 0 {
+		seeds = 2
+		if testing.Short() { // a world takes four seconds, and ten under the race detector
+			seeds = 1
+		}
+	}
+	for _, kind := range []historyKind{
+		{name: "owned"},
+		{name: "once", delivery: pump.Once},
+		{name: "shared", shared: true},
+		{name: "all at once", flat: true},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			for seed := *histFrom; seed < *histFrom+uint64(seeds); seed++ {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+					one := historyWorld(t, kind, seed)
+					if len(one) < 2500 {
+						t.Fatalf("a history of %d events shows nothing", len(one))
+					}
+					requireSameHistory(t, seed, one, historyWorld(t, kind, seed))
+				})
+			}
+		})
+	}
+	one, other := historyWorld(t, historyKind{}, 0), historyWorld(t, historyKind{}, 1)
+	if slices.Equal(one, other) {
+		t.Error("another seed gave the same history")
+	}
+}
+
+// Outside of simulations a turn costs a comparison: nothing is joined or allocated.
+func TestATurnOfNobodyIsFree(t *testing.T) {
+	s := &shard{account: &account{name: "north"}, name: "work-00"}
+	c := &parcel{text: []byte("text")}
+	if n := testing.AllocsPerRun(1000, func() {
+		s.turn.Wait("place", c.name(s.turn))
+		s.turn.Wait("pay", opPut.String(), s.account.name, s.name, s.digest(c.text))
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// wayOut is the way of a task from a line of a source to a sealed envelope, in one
+// goroutine: reader, segmenting, a lane's queue, its packer.
+type wayOut struct {
+	lines    []byte
+	source   *bytes.Reader
+	cutter   *cutter
+	format   *jsonLines
+	counts   []uint64
+	lane     *lane
+	queue    laneQueue
+	sealed   int // tasks in sealed envelopes
+	messages int
+}
+
+const wayTasks = 20_000
+
+func newWayOut(tb testing.TB) *wayOut {
+	w := &wayOut{counts: make([]uint64, 64), format: newJSONLines("city", "id")}
+	for i := range wayTasks {
+		w.lines = fmt.Appendf(w.lines, `{"id":"task-%09d","city":"city-%06d","country":"CH","kind":"refresh","amount":%d,"at":"2026-11-%02dT00:00:00Z","try":100}`+"\n",
+			i, i*7919%100_000, 100_000+i*31%900_000, i%28+1)
+	}
+	w.source = bytes.NewReader(w.lines)
+	w.cutter = newCutter(w.source, 1<<20)
+	p := newTestPacker(len(w.counts), 0, 64<<20, nil)
+	p.emit = func(c *parcel) error {
+		w.sealed += c.tasks
+		w.messages++
+		texts.Put(&c.text)
+		return nil
+	}
+	w.lane = newLane(p)
+	w.lane.passed = func(int) {}
+	w.round(tb) // pools and buffers are what they will be
+	return w
+}
+
+// round takes all lines through.
+func (w *wayOut) round(tb testing.TB) {
+	w.source.Reset(w.lines)
+	w.cutter.jump(0, 1)
+	w.sealed, w.messages = 0, 0
+	var rec Record
+	for n := 0; ; n++ {
+		err := w.format.next(w.cutter, &rec)
+		if err == io.EOF && n == wayTasks {
+			break
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		segment := shardmap.Segment(rec.Key, len(w.counts))
+		if err := w.lane.offer(tb.Context(), segment, w.counts[segment], &rec); err != nil {
+			tb.Fatal(err)
+		}
+		w.counts[segment]++
+		if n%1000 == 999 {
+			w.pack(tb)
+		}
+	}
+	w.pack(tb)
+	if err := w.lane.packer.sealAll(); err != nil {
+		tb.Fatal(err)
+	}
+	if w.sealed != wayTasks {
+		tb.Fatalf("%d of %d tasks were sealed", w.sealed, wayTasks)
+	}
+}
+
+func (w *wayOut) pack(tb testing.TB) {
+	if err := w.lane.handOver(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+	w.lane.swap(&w.queue)
+	if err := w.lane.pack(&w.queue); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// envelopes are the texts of full messages, and how many tasks are in them.
+func envelopes(tb testing.TB, n int) (texts [][]byte, tasks int) {
+	b := codec.NewBuilder(0)
+	for i := range n {
+		b.Reset(codec.Header{Workload: "work", Run: pump.RunID{1}, Segment: uint32(i)})
+		for fits := true; fits; {
+			var err error
+			k := uint64(b.Len())
+			fits, err = b.Add(codec.Task{
+				N: k, Key: fmt.Appendf(nil, "city-%06d", k*7919%100_000), ID: fmt.Appendf(nil, "task-%09d", k),
+				Body: fmt.Appendf(nil, `{"id":"task-%09d","city":"city-%06d","country":"CH","kind":"refresh","amount":%d,"try":100}`, k, k*7919%100_000, 100_000+k*31%900_000),
+			})
+			if err != nil {
+				tb.Fatal(err)
+			}
+		}
+		tasks += b.Len()
+		text, _, err := b.Seal(nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		texts = append(texts, text)
+	}
+	return texts, tasks
+}
+
+// open is the way of a message's tasks from its text to what handlers are given, and back.
+func open(tb testing.TB, text []byte) int {
+	h, err := codec.ReadHeader(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	env, err := codec.Open(text, codec.Limits{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d := &delivery{header: h, env: env}
+	d.tasks = d.unpacked(env.Tasks)
+	n := len(d.tasks)
+	if t := &d.tasks[n-1]; len(t.Body) == 0 || len(t.ID) == 0 || t.N != uint64(n-1) {
+		tb.Fatalf("the last task became %+v", t)
+	}
+	d.env.Release()
+	reuseTasks(d.tasks)
+	return n
+}
+
+// From source line to sealed envelope, and from message to handler, a task costs no
+// allocation of its own.
+func TestNoAllocationOfATaskItself(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector drops what pools hold")
+	}
+	const most = 0.05
+	w := newWayOut(t)
+	if got := testing.AllocsPerRun(5, func() { w.round(t) }) / wayTasks; got > most {
+		t.Errorf("%.3f allocations a task from line to envelope", got)
+	} else {
+		t.Logf("%.4f allocations a task from line to envelope, %d tasks a message", got, wayTasks/w.messages)
+	}
+	texts, tasks := envelopes(t, 8)
+	if got := testing.AllocsPerRun(5, func() {
+		for _, text := range texts {
+			open(t, text)
+		}
+	}) / float64(tasks); got > most {
+		t.Errorf("%.3f allocations a task from envelope to handler", got)
+	} else {
+		t.Logf("%.4f allocations a task from envelope to handler, %d tasks a message", got, tasks/len(texts))
+	}
+}
+
+// BenchmarkLineToEnvelope is what a task costs a distributor up to the put.
+func BenchmarkLineToEnvelope(b *testing.B) {
+	w := newWayOut(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.round(b)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/wayTasks, "ns/task")
+}
+
+// BenchmarkEnvelopeToTasks is what a task costs a processor between the get and the handler.
+func BenchmarkEnvelopeToTasks(b *testing.B) {
+	texts, tasks := envelopes(b, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, text := range texts {
+			open(b, text)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(tasks), "ns/task")
+}
+
+// BenchmarkReadLine is what a line costs before it is packed.
+func BenchmarkReadLine(b *testing.B) {
+	w := newWayOut(b)
+	var rec Record
+	b.ReportAllocs()
+	for b.Loop() {
+		w.source.Reset(w.lines)
+		w.cutter.jump(0, 1)
+		for range wayTasks {
+			if err := w.format.next(w.cutter, &rec); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/wayTasks, "ns/task")
+}

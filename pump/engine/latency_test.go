@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// What the processors say of the way from put to handler is what a stopwatch says.
+func TestLatencyIsThatOfAStopwatch(t *testing.T) {
+	inWorld(t, 2, 4, nil, func(t *testing.T, w *world) {
+		watch := newStopwatch()
+		p := w.join("p", watch.handler("p"), ProcessorOptions{})
+		w.settled(1)
+		cfg := w.cfg
+		cfg.Instance, cfg.Hooks = "d", pump.Hooks{Request: watch.ack}
+		d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+			for i := range 200 {
+				time.Sleep(time.Duration(1+i%7) * 137 * time.Millisecond)
+				id := fmt.Sprint(i)
+				watch.give(id)
+				if !yield(Record{Key: fmt.Append(nil, i), ID: id, Body: []byte("body")}, nil) {
+					return
+				}
+			}
+		}), DistributorOptions{Pack: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		lately := p.of.State().Latency
+		time.Sleep(3 * time.Minute)
+		if s := p.of.State().Latency; s != (pump.Latency{}) {
+			t.Errorf("after three minutes without a task those of late took %+v", s)
+		}
+		all := p.end().Latency
+		watch.check(t, 200)
+		want := watch.delays(watch.given)
+		t.Logf("stopwatch: %v; processor: %+v", want, all)
+		if all != lately {
+			t.Errorf("in all %+v, of late %+v", all, lately)
+		}
+		for name, c := range map[string]struct {
+			got  float64
+			want time.Duration
+		}{
+			"p50": {all.P50, want.percentile(50)}, "p90": {all.P90, want.percentile(90)},
+			"p99": {all.P99, want.percentile(99)}, "max": {all.Max, want[len(want)-1]},
+		} {
+			if off := c.got - c.want.Seconds(); off < -0.002 || off > 0.002+0.01*c.want.Seconds() {
+				t.Errorf("%s: %.3f s, by the stopwatch %.3f s", name, c.got, c.want.Seconds())
+			}
+		}
+		if all.Tasks != 200 {
+			t.Errorf("%d tasks were measured, want 200", all.Tasks)
+		}
+	})
+}
+
+// Time that a task waits for another attempt is not time on the way.
+func TestLatencyLeavesOutFurtherAttempts(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		h := &seen{work: func(_ context.Context, task *pump.Task) error {
+			if task.Attempt == 1 {
+				return pump.RetryAfter(time.Minute, nil)
+			}
+			return nil
+		}}
+		p := w.join("p", h, ProcessorOptions{})
+		w.settled(1)
+		w.send("d", 10)
+		time.Sleep(3 * time.Minute)
+		s := p.end()
+		h.expect(t, 10, 20)
+		if s.Latency.Tasks != 10 || s.Latency.Max > 6 {
+			t.Errorf("%+v", s.Latency)
+		}
+	})
+}
+
+// send distributes so many tasks of as many keys and says how it went.
+func (w *world) send(instance string, tasks int) Summary {
+	w.t.Helper()
+	cfg := w.cfg
+	cfg.Instance = instance
+	d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+		for i := range tasks {
+			if !yield(Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
+				return
+			}
+		}
+	}), DistributorOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := d.Run(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func TestLatencyBelievesNoClockAgainstTheService(t *testing.T) {
+	sent := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const age = 5 * time.Second // of whole seconds: in truth 4 s to 6 s
+	for _, c := range []struct {
+		name   string
+		sealed time.Time
+		want   time.Duration // how long before sent
+		exact  bool
+	}{
+		{"right", sent.Add(-4400 * time.Millisecond), 4400 * time.Millisecond, true},
+		{"waited for its put", sent.Add(-time.Minute), time.Minute, true},
+		{"ahead by a minute", sent.Add(time.Minute), 4 * time.Second, true},
+		{"not known", time.Time{}, age, false},
+	} {
+		d := &delivery{header: codec.Header{Sealed: c.sealed}}
+		if at, exact := d.readiness(sent, age); sent.Sub(at) != c.want || exact != c.exact {
+			t.Errorf("%s: %v before, exact %v, want %v and %v", c.name, sent.Sub(at), exact, c.want, c.exact)
+		}
+	}
+}
+
+func TestLatencyOfLateForgetsWhatIsTwoMinutesOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l latencies
+		for minute := range 5 {
+			l.add(minute, 10, time.Duration(minute+1)*time.Second, time.Now())
+			lately, all := l.lately(), l.total()
+			if all.Tasks != int64(minute+1)*10 || lately.Tasks > 20 || lately.Tasks < 10 || lately.Max < float64(minute+1) {
+				t.Errorf("minute %d: of late %+v, in all %+v", minute, lately, all)
+			}
+			time.Sleep(time.Minute)
+		}
+		l.add(1, 1, 30*24*time.Hour, time.Now())
+		l.add(1, 1, -time.Hour, time.Now())
+		if all := l.total(); all.Tasks != 52 || all.Max < latencyMost.Seconds() || all.Max > 1.01*latencyMost.Seconds() {
+			t.Errorf("with a month and less than nothing: %+v", all)
+		}
+	})
+}
+
+// Who cannot read an envelope puts it back for a minute, so nobody writes what not all
+// processors read (P4.6).
+func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		reads []int
+		want  uint8
+	}{
+		"all new":   {[]int{codec.Version, codec.Version}, codec.Version},
+		"one old":   {[]int{codec.Version, 1}, 1},
+		"one newer": {[]int{codec.Version + 1}, codec.Version},
+		"damaged":   {[]int{0}, 1},
+		"nobody":    {nil, codec.Version},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+				for i, reads := range c.reads {
+					w.joined(fmt.Sprint("p", i), cluster.RoleProcessor, cluster.Report{Accounts: []string{"accounta"}, Reads: reads})
+				}
+				w.joined("other", cluster.RoleDistributor, cluster.Report{Reads: 1}) // reads nothing
+				cfg := w.cfg
+				cfg.Instance = "d"
+				d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+					time.Sleep(5 * time.Second) // it has joined
+					yield(Record{Key: []byte("key"), Body: []byte("body")}, nil)
+				}), DistributorOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := d.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				ms, err := w.queue("accounta", "work-00").Peek(t.Context(), storage.MaxGet)
+				if err != nil || len(ms) != 1 {
+					t.Fatalf("%d messages, %v", len(ms), err)
+				}
+				h, err := codec.ReadHeader(ms[0].Text)
+				if err != nil || h.Version != c.want || h.Sealed.IsZero() != (c.want == 1) {
+					t.Errorf("version %d, sealed at %v, want version %d; %v", h.Version, h.Sealed, c.want, err)
+				}
+			})
+		})
+	}
+}
+
+// A loaded fleet: tasks come all the time, and the time from put to handler start is that of the
+// gets and of what is in hand, not of any pause.
+func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
+	verify.Only(t)
+	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
+		h := &seen{work: func(ctx context.Context, _ *pump.Task) error { return pause(ctx, 20*time.Millisecond) }}
+		// Half of what four processors can do: 4 x 4 / 20 ms = 800 tasks a second. For so long
+		// that the tasks of a first pause, of about 2 s here, are far from a tenth of all.
+		const rate, seconds = 400, 40
+		var all []*started
+		for i := range 4 {
+			all = append(all, w.join(fmt.Sprint("p", i), h, ProcessorOptions{Concurrency: 4}))
+		}
+		w.settled(4)
+		cfg := w.cfg
+		cfg.Instance = "d"
+		d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+			began := time.Now()
+			for i := range rate * seconds {
+				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / rate)))
+				if !yield(Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
+					return
+				}
+			}
+		}), DistributorOptions{Pack: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for _, p := range all {
+			l := p.end().Latency
+			t.Logf("%+v", l)
+			// The first ones wait for the end of a pause, as nobody nudges here.
+			if l.Tasks < rate*seconds/8 || l.P50 > 0.15 || l.P90 > 0.3 || l.Max > idleBound(16).Seconds()*1.3 {
+				t.Errorf("%+v", l)
+			}
+		}
+		h.expect(t, rate*seconds, rate*seconds)
+	})
+}

@@ -1,0 +1,41 @@
+package engine
+
+import "github.com/queuepump/queuepump/pump"
+
+// state is this process's place in the cluster. The member may be nil: it has not joined.
+func (m *member) state() pump.ClusterState {
+	c := pump.ClusterState{Rank: -1}
+	if m == nil {
+		return c
+	}
+	p := m.presence.Load()
+	if p == nil {
+		return c
+	}
+	v := p.View()
+	c.Members, c.Rank, c.MapVersion = len(v.Members), v.Rank(m.cfg.Instance), v.Workload.Map.Version
+	c.DarkSeconds = p.Dark().Seconds()
+	c.Segments = len(v.Owners)
+	plan := v.Plan() // nil if segments have no owners
+	for s := range v.Owners {
+		// Counted in the view, which knows what was claimed since the last look.
+		if _, owned := v.OwnerOf(uint32(s)); !owned {
+			c.Unowned++
+		}
+		_, held := p.Hold(uint32(s))
+		planned := c.Rank >= 0 && s < len(plan) && plan[s] == c.Rank
+		if held {
+			c.Held++
+		}
+		if planned {
+			c.Planned++
+			if !held {
+				c.Missing++
+			}
+		}
+	}
+	if _, longest := p.Unowned(); c.Unowned > 0 {
+		c.UnownedSeconds = longest.Seconds()
+	}
+	return c
+}

@@ -1,0 +1,457 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// shareLimit is what the accounts of these tests allow all processes together.
+const shareLimit = 300.
+
+func inSharedWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	inWorld(t, 1, 2, func(c *azsim.Config) {
+		c.Limits = azsim.PublishedLimits()
+		c.Limits.QueueAccount = shareLimit
+		c.Limits.Burst = time.Second
+	}, test)
+}
+
+// sharer is a process that puts as much as it may, or as it is told to.
+type sharer struct {
+	w       *world
+	name    string
+	fleet   *fleet
+	m       *member
+	end     context.CancelFunc
+	wg      sync.WaitGroup
+	sent    atomic.Int64
+	refused atomic.Int64
+	idle    atomic.Bool
+}
+
+// sharer starts a process that joins as a distributor and puts with so many goroutines.
+func (w *world) sharer(name string, workers int) *sharer {
+	w.t.Helper()
+	cfg := w.config(name, 2)
+	cfg.Budget = pump.Budget{Account: shareLimit}
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s := &sharer{w: w, name: name, fleet: openFleet(&cfg, row.TableName)}
+	workload, err := workload.Load(w.t.Context(), s.fleet.control, "work")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if s.m, err = joinCluster(w.t.Context(), &cfg, s.fleet, workload, memberOptions{role: cluster.RoleDistributor}); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	s.end = cancel
+	for i := range workers {
+		sh, err := s.fleet.shard("accounta", fmt.Sprintf("work-%02d", i%2))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		s.wg.Go(func() {
+			for ctx.Err() == nil {
+				if s.idle.Load() {
+					backoff.Wait(ctx, 100*time.Millisecond)
+					continue
+				}
+				switch err := sh.put(ctx, []byte("text"), 0); {
+				case err == nil:
+					s.sent.Add(1)
+				case ctx.Err() == nil:
+					s.refused.Add(1)
+					backoff.Wait(ctx, 100*time.Millisecond)
+				}
+			}
+		})
+	}
+	return s
+}
+
+func (s *sharer) leave() {
+	s.end()
+	s.wg.Wait()
+	ctx, cancel := context.WithTimeout(s.w.t.Context(), time.Minute) // it may not be answered any more
+	defer cancel()
+	s.m.leave(ctx)
+}
+
+// rates are the puts a second of each process over some time.
+func rates(d time.Duration, of ...*sharer) (list []float64, sum float64) {
+	before := make([]int64, len(of))
+	for i, s := range of {
+		before[i] = s.sent.Load()
+	}
+	time.Sleep(d)
+	for i, s := range of {
+		list = append(list, float64(s.sent.Load()-before[i])/d.Seconds())
+		sum += list[i]
+	}
+	return list, sum
+}
+
+const testBeat = 5 * time.Second // the default
+
+// target is the process's share of the account.
+func (s *sharer) target() float64 { return s.fleet.budgets()[0].Target }
+
+func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
+	verify.Only(t)
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		near := func(what string, got, want, percent float64) {
+			t.Helper()
+			if math.Abs(got-want) > want*percent/100 {
+				t.Errorf("%s: %.1f a second, want %.1f", what, got, want)
+			}
+		}
+		targets := func(when string, want map[*sharer]float64) {
+			t.Helper()
+			for _, s := range slices.SortedFunc(maps.Keys(want), func(a, b *sharer) int { return cmp.Compare(a.name, b.name) }) {
+				near(fmt.Sprintf("%s: the share of %s", when, s.name), s.target(), want[s], 1)
+			}
+		}
+		const recovery = 20 * time.Second // of a budget that was throttled once while another joined
+		third, half := shareLimit/3, shareLimit/2
+
+		a := w.sharer("a", 8)
+		defer a.leave()
+		targets("alone", map[*sharer]float64{a: shareLimit})
+		list, _ := rates(testBeat, a)
+		near("alone in its first beat", list[0], shareLimit, 10) // its burst comes on top
+
+		b, c := w.sharer("b", 8), w.sharer("c", 8)
+		defer b.leave()
+		defer c.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		targets("a beat after two have joined", map[*sharer]float64{a: third, b: third, c: third})
+		time.Sleep(recovery)
+		list, sum := rates(2*testBeat, a, b, c)
+		for i, r := range list {
+			near(fmt.Sprintf("one of three, number %d", i), r, third, 2)
+		}
+		near("three together", sum, shareLimit, 2)
+
+		// One has nothing to do: the others take its share but for the floor, when it has
+		// said twice that it needs less and they have read it.
+		b.idle.Store(true)
+		time.Sleep(3*testBeat + shareEvery)
+		left := shareLimit * (1 - quota.FloorPart/3) / 2
+		targets("three beats after one has become idle", map[*sharer]float64{a: left, c: left})
+		_, sum = rates(2*testBeat, a, c)
+		near("two and an idle one", sum, 2*left, 2)
+
+		// It has work again, and says so without waiting for its beat.
+		b.idle.Store(false)
+		time.Sleep(testBeat + 2*shareEvery)
+		targets("a beat after it has work again", map[*sharer]float64{a: third, b: third, c: third})
+		time.Sleep(recovery)
+		_, sum = rates(2*testBeat, a, b, c)
+		near("three together again", sum, shareLimit, 2)
+
+		c.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		targets("a beat after one has left", map[*sharer]float64{a: half, b: half})
+		_, sum = rates(2*testBeat, a, b)
+		near("two are left", sum, shareLimit, 2)
+
+		throttled, puts := w.sim.Stats().Throttled, w.requests("PutMessage")
+		t.Logf("%d of %d puts were throttled", throttled, puts)
+		if throttled > int64(puts/1000) {
+			t.Error("more than one in a thousand were throttled, though all kept to their shares")
+		}
+	})
+}
+
+// Processes that were stopped all the same, or cannot say that they leave, count until they are evicted.
+func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
+	verify.Only(t)
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		a, b := w.sharer("a", 8), w.sharer("b", 8)
+		defer a.leave()
+		defer b.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		if a.target() != shareLimit/2 {
+			t.Errorf("of two one has %v", a.target())
+		}
+		w.fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "b"}) // from now on nothing of b arrives
+		time.Sleep(15 * time.Second)
+		if a.target() != shareLimit/2 {
+			t.Errorf("the other is silent for 15 s, and one has %v already", a.target())
+		}
+		time.Sleep(30 * time.Second) // lease and margin of 23 s, and some beats
+		if a.target() != shareLimit {
+			t.Errorf("the other is dead, and one has %v", a.target())
+		}
+	})
+}
+
+func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		for _, role := range []cluster.Role{cluster.RoleProcessor, cluster.RoleDistributor} {
+			cfg, err := settings.Complete(w.config("alone-"+string(role), 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := openFleet(&cfg, row.TableName)
+			before, err := f.shard("accounta", "work-00")
+			if err != nil {
+				t.Fatal(err)
+			}
+			workload, err := workload.Load(t.Context(), f.control, "work")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := joinCluster(t.Context(), &cfg, f, workload, memberOptions{role: role})
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := f.shard("accounta", "work-01")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.accounts["accounta"].budget.Rate() != 20_000 || before.budget.Rate() != 2_000 || after.budget.Rate() != 2_000 {
+				t.Errorf("%s: %+v", role, f.budgets())
+			}
+			m.leave(t.Context())
+			m.leave(t.Context()) // is one too many, and does no harm
+		}
+	})
+}
+
+func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		open := func(name string) (pump.Config, *fleet, *workload.Workload) {
+			cfg, err := settings.Complete(w.config(name, 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := openFleet(&cfg, row.TableName)
+			workload, err := workload.Load(t.Context(), f.control, "work")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cfg, f, workload
+		}
+		dcfg, df, workload := open("d")
+		pcfg, pf, _ := open("p")
+		w.sim.Blackout("accounta", true)
+		began := time.Now()
+		d, err := joinCluster(t.Context(), &dcfg, df, workload, memberOptions{role: cluster.RoleDistributor, optional: true})
+		if err != nil || d.joined() || d.view() != nil {
+			t.Fatalf("joined %v, error %v, though the account is dark", d.joined(), err)
+		}
+		if took := time.Since(began); took != joinPatience {
+			t.Errorf("waited %v, want %v", took, joinPatience)
+		}
+		if r := df.accounts["accounta"].budget.Rate(); r != 5_000 {
+			t.Errorf("has %v of 20000 while it knows of nobody, want a quarter", r)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := joinCluster(short, &pcfg, pf, workload, memberOptions{role: cluster.RoleProcessor}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a processor joined a dark cluster: %v", err)
+		}
+		w.sim.Blackout("accounta", false)
+		p, err := joinCluster(t.Context(), &pcfg, pf, workload, memberOptions{role: cluster.RoleProcessor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if !d.joined() || len(p.view().Members) != 2 {
+			t.Errorf("the distributor has not joined a minute after the account is back")
+		}
+		sum := df.accounts["accounta"].budget.Rate() + pf.accounts["accounta"].budget.Rate()
+		if math.Abs(sum-20_000) > 1 {
+			t.Errorf("the two have %v together", sum)
+		}
+		d.leave(t.Context())
+		p.leave(t.Context())
+		v, err := cluster.LoadView(t.Context(), pf.control, "work")
+		if err != nil || len(v.Members) != 0 {
+			t.Errorf("members are left: %+v, %v", v, err)
+		}
+	})
+}
+
+func TestLeavingWhileStillJoiningEnds(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		cfg, err := settings.Complete(w.config("d", 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := openFleet(&cfg, row.TableName)
+		workload, err := workload.Load(t.Context(), f.control, "work")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.sim.Hang("accounta", true)
+		d, err := joinCluster(t.Context(), &cfg, f, workload, memberOptions{role: cluster.RoleDistributor, optional: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		d.leave(t.Context())
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("leaving took %v", took)
+		}
+	})
+}
+
+// joiner makes a process a member; its nudges go into the list.
+func (w *world) joiner(name, named string, change func(*pump.Config, *memberOptions)) (*member, *nudgedList) {
+	w.t.Helper()
+	list := &nudgedList{}
+	cfg := w.config(name, 2)
+	cfg.Workload, cfg.Admin = named, name+".example:80"
+	cfg.Nudge = func(_ context.Context, n pump.Nudge) error {
+		list.Nudged(n)
+		return nil
+	}
+	o := memberOptions{role: cluster.RoleProcessor}
+	if change != nil {
+		change(&cfg, &o)
+	}
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	f := openFleet(&cfg, row.TableName)
+	row, err := workload.Ensure(w.t.Context(), f.control, workload.Spec{
+		Name: named, Shards: settings.Shards(cfg), Delivery: string(cfg.Delivery), Shared: cfg.Segments == pump.Shared,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m, err := joinCluster(w.t.Context(), &cfg, f, row, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m, list
+}
+
+func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		d, sent := w.joiner("d", "work", func(_ *pump.Config, o *memberOptions) { o.role = cluster.RoleDistributor })
+		defer d.leave(t.Context())
+		p, _ := w.joiner("p", "work", nil)
+		defer p.leave(t.Context())
+		time.Sleep(3 * testBeat)
+		sent.take() // what joining was worth
+		s, err := d.fleet.shard("accounta", "work-01")
+		if err != nil {
+			t.Fatal(err)
+		}
+		segment := uint32(5)
+		if owner, ok := d.view().OwnerOf(segment); !ok || owner.Instance != "p" {
+			t.Fatalf("the owner is %+v", owner)
+		}
+		for range 1000 {
+			d.nudgeOwner(s, segment)
+		}
+		time.Sleep(time.Second)
+		want := pump.Nudge{Address: "p.example:80", Instance: "p", Queue: "accounta/work-01", Here: true}
+		if l := sent.take(); len(l) != 2 || l[0] != want || l[1] != want { // at once, and for what came after
+			t.Errorf("sent %+v", l)
+		}
+	})
+}
+
+func TestP82InASharedWorkloadNudgesAreSpreadOverTheProcessors(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		shared := func(c *pump.Config, _ *memberOptions) { c.Segments = pump.Shared }
+		d, sent := w.joiner("d", "open", func(c *pump.Config, o *memberOptions) {
+			c.Segments, o.role = pump.Shared, cluster.RoleDistributor
+		})
+		defer d.leave(t.Context())
+		for _, name := range []string{"p1", "p2", "p3"} {
+			p, _ := w.joiner(name, "open", shared)
+			defer p.leave(t.Context())
+			if h, ok := p.hold(7); !ok || h.Epoch != 0 || h.Context().Err() != nil {
+				t.Errorf("%s has %+v, %v of a segment that is everybody's", name, h, ok)
+			}
+		}
+		time.Sleep(2 * testBeat)
+		sent.take()
+		s, err := d.fleet.shard("accounta", "open-00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		nudged := map[string]int{}
+		for range 30 {
+			d.nudgeOwner(s, 7)
+			time.Sleep(2 * nudgeEvery)
+		}
+		for _, n := range sent.take() {
+			nudged[n.Instance]++
+		}
+		if len(nudged) != 3 || nudged["p1"] < 4 || nudged["p2"] < 4 || nudged["p3"] < 4 {
+			t.Errorf("nudged: %v", nudged)
+		}
+	})
+}
+
+func TestT3WhoWaitsAtAGateHasNoSegmentsUntilItIsAdmitted(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		p, _ := w.joiner("p", "work", func(_ *pump.Config, o *memberOptions) { o.waiting = "hounds" })
+		defer p.leave(t.Context())
+		time.Sleep(10 * testBeat)
+		if v := p.view(); len(v.Members) != 1 || v.Members[0].Waiting != "hounds" || len(v.Processors()) != 0 {
+			t.Errorf("waiting: %+v", v.Members)
+		}
+		if _, ok := p.hold(0); ok {
+			t.Error("holds a segment at the gate")
+		}
+		p.admit()
+		time.Sleep(testBeat)
+		for s := range uint32(p.workload.Map.Segments) {
+			if h, ok := p.hold(s); !ok || h.Epoch == 0 {
+				t.Fatalf("segment %d is not held a beat after the gate opened", s)
+			}
+		}
+	})
+}
+
+func TestWhatAMemberReports(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		p, _ := w.joiner("p", "work", func(_ *pump.Config, o *memberOptions) {
+			o.report = func(r *cluster.Report) { r.Tasks, r.Trouble = 7, "none to speak of" }
+		})
+		defer p.leave(t.Context())
+		m := p.view().Members[0]
+		if m.Admin != "p.example:80" || !slices.Equal(m.Accounts, []string{"accounta"}) || m.Reads != codec.Version || m.Tasks != 7 || m.Trouble != "none to speak of" || m.Host != hostName() || m.Version == "" {
+			t.Errorf("reported %+v", m)
+		}
+		if m.Demand["accounta"] != 20_000 || !m.Guessed {
+			t.Errorf("of one that has just come: %v, guessed %v", m.Demand, m.Guessed)
+		}
+		time.Sleep(6 * testBeat)
+		if m := p.view().Members[0]; m.Demand["accounta"] > 1 || m.Guessed {
+			t.Errorf("of one that does nothing for half a minute: %v, guessed %v", m.Demand, m.Guessed)
+		}
+	})
+}

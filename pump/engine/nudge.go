@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+)
+
+const (
+	// nudgeTimeout is what a nudge may take. A process that is not reached within it is
+	// busy or gone, and finds out by its own polling.
+	nudgeTimeout = 500 * time.Millisecond
+	// nudgesAtOnce are under way at most, nudgesWaiting wait for their turn; more
+	// are dropped. 256 is a gate opened, or a map changed, before a large cluster.
+	nudgesAtOnce  = 16
+	nudgesWaiting = 256
+	// nudgeEvery is how often at most one process is nudged about the same thing. What
+	// comes sooner is sent once, at the end of that time: the last news counts.
+	nudgeEvery = 250 * time.Millisecond
+	// nudgeSpread is over what time nudges of the same moment are spread: of two things
+	// at the very same instant nobody could say which was first (P9).
+	nudgeSpread = time.Millisecond
+)
+
+// nudger sends hints to other processes. Who calls it never waits and is never
+// told: a hint that cannot be sent is dropped.
+type nudger struct {
+	send   func(ctx context.Context, n pump.Nudge) error
+	log    *slog.Logger
+	jitter backoff.Jitter
+	ctx    context.Context // its end is the end of all nudges
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	sending int
+	queue   []pump.Nudge
+	recent  map[string]*recentNudge // by what they are about
+}
+
+// recentNudge is one that was sent less than nudgeEvery ago.
+type recentNudge struct {
+	again *pump.Nudge // came since
+	timer *time.Timer
+}
+
+func newNudger(ctx context.Context, cfg *pump.Config) *nudger {
+	send := cfg.Nudge
+	if send == nil {
+		send = newNudgeClient().send
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &nudger{send: send, log: cfg.Log, jitter: backoff.Jitter(cfg.Instance), ctx: ctx, cancel: cancel, recent: map[string]*recentNudge{}}
+}
+
+// nudge sends one, unless one about the same thing was sent just now.
+func (s *nudger) nudge(about string, n pump.Nudge) {
+	if n.Address == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if r := s.recent[about]; r != nil {
+		r.again = &n
+		return
+	}
+	s.start(about, n)
+	r := &recentNudge{}
+	r.timer = time.AfterFunc(nudgeEvery, func() { s.settle(about, r) })
+	s.recent[about] = r
+}
+
+// settle is the end of nudgeEvery after a nudge: what came since goes now, and if
+// nothing did it is forgotten.
+func (s *nudger) settle(about string, r *recentNudge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || r.again == nil {
+		delete(s.recent, about)
+		return
+	}
+	s.start(about, *r.again)
+	r.again = nil
+	r.timer.Reset(nudgeEvery)
+}
+
+// start sends a nudge when there is a place; s.mu is held.
+func (s *nudger) start(about string, n pump.Nudge) {
+	switch {
+	case s.sending < nudgesAtOnce:
+		s.sending++
+		// By what it is about and when: counting them would make it depend on who of
+		// the same instant comes first.
+		late := time.Duration(s.jitter.Float("nudge", about, uint64(time.Now().UnixNano())) * float64(nudgeSpread))
+		s.wg.Go(func() {
+			backoff.Wait(s.ctx, late)
+			s.sendFrom(n)
+		})
+	case len(s.queue) < nudgesWaiting:
+		s.queue = append(s.queue, n)
+	}
+}
+
+// sendFrom sends a nudge and then those that wait.
+func (s *nudger) sendFrom(n pump.Nudge) {
+	for more := true; more; {
+		ctx, cancel := context.WithTimeout(s.ctx, nudgeTimeout)
+		err := s.send(ctx, n)
+		cancel()
+		if err != nil {
+			s.log.Debug("a nudge was lost", "instance", n.Instance, "address", n.Address, "error", err)
+		}
+		s.mu.Lock()
+		if more = len(s.queue) > 0; more {
+			n, s.queue = s.queue[0], s.queue[1:]
+		} else {
+			s.sending--
+		}
+		s.mu.Unlock()
+	}
+}
+
+// close takes no more nudges, gives those that wait the time of one, and ends.
+func (s *nudger) close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, r := range s.recent {
+		r.timer.Stop()
+	}
+	s.mu.Unlock()
+	late := time.AfterFunc(nudgeTimeout, s.cancel)
+	s.wg.Wait()
+	late.Stop()
+	s.cancel()
+}
+
+// sendNudges sends nudges at once, a few at a time, and gives the number of those
+// that were taken.
+func sendNudges(ctx context.Context, cfg *pump.Config, nudges []pump.Nudge) int {
+	send := cfg.Nudge
+	if send == nil {
+		send = newNudgeClient().send
+	}
+	var taken atomic.Int64
+	var g errgroup.Group
+	g.SetLimit(nudgesAtOnce)
+	for _, n := range nudges {
+		if n.Address == "" {
+			continue
+		}
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, nudgeTimeout)
+			defer cancel()
+			if err := send(ctx, n); err != nil {
+				cfg.Log.Debug("a nudge was lost", "instance", n.Instance, "address", n.Address, "error", err)
+				return nil
+			}
+			taken.Add(1)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return int(taken.Load())
+}
+
+// nudgeOwner does so by a view, on behalf of an instance.
+func (s *nudger) nudgeOwner(v *cluster.View, by, queue string, segment uint32) {
+	n := pump.Nudge{Queue: queue}
+	if v.Owners != nil {
+		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != by {
+			s.nudge(n.Queue+" "+owner.Instance, nudgeTo(&owner, n))
+		}
+		return
+	}
+	if all := v.Processors(); len(all) > 0 {
+		name := all[s.jitter.Pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
+		for i := range v.Members {
+			if v.Members[i].Instance == name {
+				s.nudge(n.Queue, nudgeTo(&v.Members[i], n))
+			}
+		}
+	}
+}
+
+// nudgeTo addresses a nudge to a member.
+func nudgeTo(to *cluster.Member, n pump.Nudge) pump.Nudge {
+	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host != "" && to.Host == hostName()
+	return n
+}
+
+// hostName is this machine's name, empty if it has none.
+var hostName = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return host
+})

@@ -1,0 +1,354 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// nudged takes nudges in the order in which they come.
+type nudgedList struct {
+	mu   sync.Mutex
+	list []pump.Nudge
+}
+
+func (l *nudgedList) Nudged(n pump.Nudge) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, n)
+}
+
+func (l *nudgedList) take() []pump.Nudge {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := l.list
+	l.list = nil
+	return taken
+}
+
+func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
+	// A busy machine may take longer than nudgeTimeout. What was late is sent again, to
+	// another server, so that nothing arrives twice.
+	send := func(n pump.Nudge) (got []pump.Nudge, err error) {
+		for range 60 {
+			var l nudgedList
+			srv := httptest.NewServer(NudgeHandler(&l, "p1"))
+			n.Address, n.Here = srv.Listener.Addr().String(), true
+			err = newNudgeClient().send(t.Context(), n)
+			srv.Close()
+			got = l.take()
+			if late, is := errors.AsType[net.Error](err); !is || !late.Timeout() {
+				break
+			}
+		}
+		return got, err
+	}
+	for _, n := range []pump.Nudge{
+		{Instance: "p1", Queue: "accounta/work-00"},
+		{Instance: "p1", Gate: "hounds"},
+		{Instance: "p1", Traffic: true},
+		{Instance: "p1"},
+	} {
+		l, err := send(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(l, []pump.Nudge{n}) {
+			t.Errorf("sent %+v, got %+v", n, l)
+		}
+	}
+	// Another process has the address now.
+	l, err := send(pump.Nudge{Instance: "p2"})
+	if err == nil || !strings.Contains(err.Error(), "421") {
+		t.Errorf("a nudge for another process: %v, want 421", err)
+	}
+	if len(l) > 0 {
+		t.Errorf("a nudge for another process was taken: %+v", l)
+	}
+}
+
+func TestHostileNudgesAreRefused(t *testing.T) {
+	var got nudgedList
+	h := NudgeHandler(&got, "p1")
+	for _, c := range []struct {
+		name, method, target string
+		want                 int
+	}{
+		{"get", "GET", "/nudge?instance=p1", 405},
+		{"head", "HEAD", "/nudge?instance=p1", 405},
+		{"nobody", "POST", "/nudge", 400},
+		{"empty instance", "POST", "/nudge?instance=", 400},
+		{"another", "POST", "/nudge?instance=p11", 421},
+		{"long", "POST", "/nudge?instance=" + strings.Repeat("p", 2000), 400},
+		{"long but right", "POST", "/nudge?instance=p1&queue=" + strings.Repeat("a", 900) + "/b", 400},
+		{"no percent", "POST", "/nudge?instance=p1&queue=%zz", 400},
+		{"semicolon", "POST", "/nudge?instance=p1;queue=a/b", 400},
+		{"queue without account", "POST", "/nudge?instance=p1&queue=work-00", 400},
+		{"path", "POST", "/nudge?instance=p1&queue=" + url.QueryEscape("a/../b"), 400},
+		{"newline", "POST", "/nudge?instance=p1&queue=" + url.QueryEscape("a/b\n"), 400},
+		{"control characters", "POST", "/nudge?instance=p1&gate=" + url.QueryEscape("\x1b[31m"), 400},
+		{"many values", "POST", "/nudge?instance=p1" + strings.Repeat("&gate=g", 20), 400},
+		{"two things", "POST", "/nudge?instance=p1&gate=g&queue=a/b", 400},
+		{"two instances", "POST", "/nudge?instance=p1&instance=p1&gate=g", 400},
+		{"traffic and a queue", "POST", "/nudge?instance=p1&traffic=1&queue=a/b", 400},
+		{"traffic of another kind", "POST", "/nudge?instance=p1&traffic=yes", 400},
+		{"right", "POST", "/nudge?instance=p1&queue=a/b", 204},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(c.method, c.target, strings.NewReader(strings.Repeat("x", 1<<20))))
+		if w.Code != c.want {
+			t.Errorf("%s: %d, want %d", c.name, w.Code, c.want)
+		}
+	}
+	if l := got.take(); len(l) != 1 || l[0].Queue != "a/b" {
+		t.Errorf("taken: %+v", l)
+	}
+}
+
+func TestAFloodOfNudgesIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got nudgedList
+		h := NudgeHandler(&got, "p1")
+		codes := map[int]int{}
+		for range 10 {
+			for range 1000 {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest("POST", "/nudge?instance=p1", nil))
+				codes[w.Code]++
+			}
+			time.Sleep(time.Second)
+		}
+		if taken := len(got.take()); taken < nudgesTakenBurst || taken > nudgesTakenBurst+10*nudgesTaken || codes[204] != taken || codes[429] != 10_000-taken {
+			t.Errorf("%d taken, answers %v", taken, codes)
+		}
+	})
+}
+
+func TestANudgeGoesOnlyWhereAnAdminPortCanBe(t *testing.T) {
+	for _, address := range []string{
+		"", "host", "host:", ":80", "host:0", "host:65536", "host:http", "a b:80", "user@host:80", "host:80/path", "host:80?x", "[::1", "-x:80",
+		"http://host:80", "host\n:80", "ho\x00st:80", "host:+80", strings.Repeat("a", 300) + ":80",
+	} {
+		if err := checkNudgeAddress(address); err == nil {
+			t.Errorf("%q is an address", address)
+		}
+	}
+	for _, address := range []string{"host:80", "10.0.0.1:8080", "[2001:db8::1]:1", "a.b-c.example:65535", "localhost:1"} {
+		if err := checkNudgeAddress(address); err != nil {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	for _, c := range []struct {
+		ip              string
+		here, elsewhere bool
+	}{
+		{"10.1.2.3", true, true},
+		{"2001:db8::1", true, true},
+		{"127.0.0.1", true, false},
+		{"127.8.8.8", true, false},
+		{"::1", true, false},
+		{"::ffff:127.0.0.1", true, false},
+		{"0.0.0.0", false, false},
+		{"::", false, false},
+		{"169.254.169.254", false, false}, // the metadata service
+		{"::ffff:169.254.169.254", false, false},
+		{"fe80::1", false, false},
+		{"224.0.0.1", false, false},
+		{"ff02::1", false, false},
+		{"255.255.255.255", false, false},
+	} {
+		at := netip.AddrPortFrom(netip.MustParseAddr(c.ip), 80).String()
+		if here, elsewhere := mayDial(at, true) == nil, mayDial(at, false) == nil; here != c.here || elsewhere != c.elsewhere {
+			t.Errorf("%s: from here %v, from elsewhere %v; want %v, %v", c.ip, here, elsewhere, c.here, c.elsewhere)
+		}
+	}
+}
+
+func TestANudgeDoesNotReachALoopbackPortOnAnotherMachinesWord(t *testing.T) {
+	var asked atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer srv.Close()
+	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0"} { // a name is judged by what it resolves to
+		if err := newNudgeClient().send(t.Context(), pump.Nudge{Address: net.JoinHostPort(host, port), Instance: "p1"}); err == nil {
+			t.Errorf("%s was reached", host)
+		}
+	}
+	if asked.Load() != 0 {
+		t.Errorf("%d requests were made", asked.Load())
+	}
+}
+
+func TestANudgesAnswerLeadsNowhereAndCostsNoMemory(t *testing.T) {
+	var led atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { led.Add(1) }))
+	defer other.Close()
+	var wrote atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("instance") == "redirect" {
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+			return
+		}
+		for range 1 << 16 { // 4 GiB
+			n, err := w.Write(make([]byte, 64<<10))
+			wrote.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}))
+	t.Setenv("HTTP_PROXY", other.URL)
+	defer srv.Close()
+	for _, instance := range []string{"redirect", "endless"} {
+		err := newNudgeClient().send(t.Context(), pump.Nudge{Address: srv.Listener.Addr().String(), Here: true, Instance: instance})
+		if err == nil {
+			t.Errorf("%s: no error", instance)
+		}
+	}
+	if led.Load() != 0 {
+		t.Error("a redirect or a proxy was followed")
+	}
+	if wrote.Load() > 64<<20 {
+		t.Errorf("%d bytes of an answer were taken", wrote.Load())
+	}
+}
+
+// outbound is a nudger whose nudges arrive in the list after a while.
+func outbound(t *testing.T, takes time.Duration) (*nudger, *nudgedList) {
+	list := &nudgedList{}
+	s := newNudger(t.Context(), &pump.Config{
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Nudge: func(ctx context.Context, n pump.Nudge) error {
+			list.Nudged(n)
+			return pause(ctx, takes)
+		},
+	})
+	t.Cleanup(s.close)
+	return s, list
+}
+
+func TestTheSameNudgeIsSentFourTimesASecondAtMostAndTheLastOneCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, got := outbound(t, time.Millisecond)
+		n := pump.Nudge{Address: "h:1", Instance: "p1", Queue: "a/q"}
+		s.nudge("q", n)
+		time.Sleep(2 * nudgeSpread)
+		if l := got.take(); len(l) != 1 {
+			t.Fatalf("sent at once: %v", l)
+		}
+		for range 100 { // within 700 ms
+			s.nudge("q", n)
+			time.Sleep(7 * time.Millisecond)
+		}
+		if l := len(got.take()); l != 2 {
+			t.Errorf("%d of 100 went after 250 and 500 ms, want 2", l)
+		}
+		time.Sleep(nudgeEvery)
+		if l := len(got.take()); l != 1 {
+			t.Errorf("%d after the last one, want 1", l)
+		}
+		time.Sleep(time.Minute)
+		if l := len(got.take()); l != 0 {
+			t.Errorf("%d out of nothing", l)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.recent) != 0 {
+			t.Errorf("%d nudges are remembered", len(s.recent))
+		}
+	})
+}
+
+func TestNudgesNeverHoldUpWhoSendsThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, got := outbound(t, time.Hour) // nobody answers
+		began := time.Now()
+		for i := range 1000 {
+			s.nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("waited %v", d)
+		}
+		time.Sleep(2 * nudgeSpread)
+		if l := got.take(); len(l) != nudgesAtOnce {
+			t.Errorf("%d under way at once, want %d", len(l), nudgesAtOnce)
+		}
+		time.Sleep(time.Minute)
+		if l := got.take(); len(l) != nudgesWaiting {
+			t.Errorf("%d more were sent, want the %d that had room to wait", len(l), nudgesWaiting)
+		}
+	})
+}
+
+func TestP9TheSameNudgesAreSentInTheSameOrder(t *testing.T) {
+	history := func() (instances []string) {
+		synctest.Test(t, func(t *testing.T) {
+			s, got := outbound(t, time.Millisecond)
+			for i := range 100 {
+				s.nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
+			}
+			time.Sleep(time.Second)
+			for _, n := range got.take() {
+				instances = append(instances, n.Instance)
+			}
+		})
+		return instances
+	}
+	first := history()
+	if len(first) != 100 {
+		t.Errorf("%d nudges were sent, want 100", len(first))
+	}
+	for range 5 {
+		if again := history(); !slices.Equal(again, first) {
+			t.Fatalf("first in the order\n%v\nthen\n%v", first, again)
+		}
+	}
+}
+
+// Timers of the same instant run in any order; when their nudges go must not depend on it.
+func TestP9WhenANudgeGoesDoesNotDependOnWhoAsksFirst(t *testing.T) {
+	times := func(order ...int) map[string]time.Duration {
+		sent := map[string]time.Duration{}
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			began := time.Now()
+			s := newNudger(t.Context(), &pump.Config{Instance: "p", Log: slog.New(slog.DiscardHandler), Nudge: func(_ context.Context, n pump.Nudge) error {
+				mu.Lock()
+				defer mu.Unlock()
+				sent[n.Instance+" "+n.Queue] = time.Since(began)
+				return nil
+			}})
+			for _, i := range order {
+				q := fmt.Sprintf("a/work-%02d", i/2)
+				s.nudge(q+fmt.Sprint(i), pump.Nudge{Address: "here:1", Instance: fmt.Sprint("p", i), Queue: q})
+			}
+			time.Sleep(time.Second)
+			s.close()
+		})
+		return sent
+	}
+	a, b := times(0, 1, 2, 3, 4, 5), times(5, 3, 1, 4, 2, 0)
+	if !maps.Equal(a, b) || len(a) != 6 {
+		t.Errorf("%v, in another order %v", a, b)
+	}
+}

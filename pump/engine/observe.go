@@ -1,0 +1,25 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+func hookRequest(h *pump.Hooks, account, object, operation string, took time.Duration, err error) {
+	if h.Request != nil {
+		h.Request(account, object, operation, took, err)
+	}
+}
+
+func hookQuarantine(h *pump.Hooks, account, reason string, tasks int) {
+	if h.Quarantine != nil {
+		h.Quarantine(account, reason, tasks)
+	}
+}
+
+func hookStarted(h *pump.Hooks, tasks int, age time.Duration) {
+	if h.Started != nil {
+		h.Started(tasks, age)
+	}
+}

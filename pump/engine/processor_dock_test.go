@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// putSuspects puts n single tasks of a segment of the world's run, numbered from 0, each with
+// so many attempts written down and delivered suspiciously often since.
+func (w *world) putSuspects(segment uint32, n int, attempts uint32) {
+	w.t.Helper()
+	account, queue := w.home(segment)
+	for i := range n {
+		w.putText(account, queue, w.text(segment, func(h *codec.Header) { h.Attempt = attempts }, uint64(i)))
+	}
+	w.passAround(account, queue, int(attempts)+suspectAfter)
+}
+
+// P4.2, window 18: who came through a trial alone is recorded before the next one begins. A result
+// that still waited for its commit when the next suspect ended the process would leave
+// a mark on a task that is innocent.
+func TestP42WhoCameThroughATrialIsRecordedBeforeTheNextBegins(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		const guilty = 10 // the tenth to be tried ends the process
+		w.putSuspects(someSegment, 16, 5)
+		var begun atomic.Int64
+		died := make(chan struct{})
+		h := pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
+			switch n := begun.Add(1); {
+			case n == guilty:
+				w.crash("p")
+				close(died)
+				fallthrough
+			case n > guilty:
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return nil
+		})
+		p := w.start(w.processor(h, ProcessorOptions{Visibility: 30 * time.Second, Grace: -1}))
+		<-died
+		p.stop()
+		<-p.done
+		w.expectBook(guilty-1, 0)
+		windowHit(t, 1)
+	})
+}
+
+// P4.2, window 14: a suspect whose trial begins while a renewal is under way that finds out
+// that its message is lost is not tried, and its trial is over. It went on for ever, and no
+// other that needs the dock to itself was tried any more.
+func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
+	for company, attempts := range map[string]uint32{"alone in the process": 5, "alone in the dock": 4} {
+		t.Run(company, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				other := slices.IndexFunc(w.everySegment(), func(n uint32) bool {
+					_, of := w.home(someSegment)
+					_, queue := w.home(n)
+					return queue != of
+				})
+				w.putSuspects(someSegment, 1, attempts)
+				w.putSuspects(w.everySegment()[other], 1, attempts)
+				tried, goOn := make(chan struct{}, 100), make(chan struct{})
+				h := &seen{work: func(ctx context.Context, _ *pump.Task) error {
+					tried <- struct{}{}
+					select {
+					case <-goOn:
+						return nil
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}}
+				p := w.start(w.processor(h, ProcessorOptions{Visibility: 30 * time.Second, Concurrency: 8, Grace: -1}))
+				<-tried
+				r := p.of.running.Load()
+				var next *delivery
+				w.within(5*time.Second, "the other waits", func() bool {
+					r.dock.mu.Lock()
+					defer r.dock.mu.Unlock()
+					if len(r.dock.waiting) > 0 {
+						next = r.dock.waiting[0]
+					}
+					return next != nil
+				})
+				if next == nil {
+					t.FailNow()
+				}
+				lease := func() (receipt storage.Receipt, renews bool) {
+					r.keeper.mu.Lock()
+					defer r.keeper.mu.Unlock()
+					return next.lease.receipt, next.lease.renews
+				}
+				// As a renewal does whose answer is lost.
+				receipt, _ := lease()
+				if _, err := w.queue("accounta", next.shard.name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
+					t.Fatal(err)
+				}
+				slow := w.fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.shard.name}, "UpdateMessage")
+				w.within(20*time.Second, "it is being renewed", func() bool { _, renews := lease(); return renews })
+				close(goOn) // its trial begins
+				w.within(20*time.Second, "it is not marked", func() bool { return w.logged("could not be marked") == 1 })
+				slow.Remove()
+				w.within(2*time.Minute, "it is back and is tried", func() bool { return w.left() == 0 })
+				s := p.end()
+				h.expect(t, 2, 2)
+				if s.Handled != 2 || s.Quarantined != 0 {
+					t.Errorf("%+v", s)
+				}
+				windowHit(t, 1)
+			})
+		})
+	}
+}
+
+// fenceOff makes another the writer of a segment's ledger, under an epoch above which there is none.
+func (w *world) fenceOff(segment uint32) {
+	w.t.Helper()
+	w.fenceAt(segment, 1<<53)
+}
+
+// fenceAt makes another the writer of a segment's ledger under an epoch.
+func (w *world) fenceAt(segment uint32, epoch uint64) {
+	w.t.Helper()
+	workload, err := workload.Load(w.t.Context(), w.table(), w.cfg.Workload)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	l := ledger.Open(w.table(), workload, ledger.Options{Instance: "another", Record: true})
+	if _, err := l.Fence(w.t.Context(), []cluster.Hold{{Segment: segment, Epoch: epoch}}); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// P4.2, P3.5: fencing is no attempt. A task that came through its trial and whose result is
+// dropped, because its segment has another owner by now, has its mark taken back.
+func TestP42TheMarkOfATrialWhoseResultIsDroppedIsTakenBack(t *testing.T) {
+	const attempts = 5
+	random := rand.New(rand.NewPCG(1, 2)) // so that it cannot be compressed into an envelope
+	full := make([]byte, storage.MaxText)
+	for i := range full {
+		full[i] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .,:;!?'()[]{}=+-*/%$#@_|~^"[random.IntN(88)]
+	}
+	for _, where := range []string{"message", "row"} {
+		t.Run("in a "+where, func(t *testing.T) {
+			inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+				segment, id := someSegment, ""
+				if where == "message" {
+					w.putSuspects(someSegment, 1, attempts)
+				} else {
+					segment = shardmap.Segment(full, w.segments())
+					id = w.putText("accounta", "work-00", full)
+					w.passAround("accounta", "work-00", attempts+suspectAfter)
+					if _, err := w.table().Write(t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+						Partition: "work.attempts", Row: "accounta.work-00." + id, Properties: map[string]any{"Attempts": int64(attempts)},
+					}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var tried atomic.Int64
+				p := w.start(w.processor(pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
+					tried.Add(1)
+					if task.Attempt != attempts+1 {
+						t.Errorf("attempt %d", task.Attempt)
+					}
+					w.fenceOff(segment)
+					return nil
+				}), ProcessorOptions{}))
+				w.within(time.Minute, "its result is dropped", func() bool { return w.logged("results came after another owner") > 0 })
+				w.within(time.Minute, "it is put back", func() bool { return w.count("accounta", "work-00") == 1 && p.of.State().Messages == 0 })
+				p.end()
+				if n := tried.Load(); n != 1 || w.logged("was written down before it begins") != 1 {
+					t.Errorf("it was tried %d times", n)
+				}
+				if where == "message" {
+					w.within(time.Minute, "it can be seen", func() bool { return len(w.headers("accounta", "work-00")) == 1 })
+					if hs := w.headers("accounta", "work-00"); len(hs) != 1 || hs[0].Attempt != attempts {
+						t.Errorf("what is in the queue: %+v", hs)
+					}
+					return
+				}
+				e, err := w.table().Read(t.Context(), "work.attempts", "accounta.work-00."+id)
+				if err != nil || e.Properties["Attempts"] != int64(attempts) {
+					t.Errorf("the row: %v, %v", e.Properties, err)
+				}
+			})
+		})
+	}
+}

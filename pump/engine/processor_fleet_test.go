@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+)
+
+func TestUntilIdleWaitsForSegmentsThatAreOnTheirWay(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		var hs handlings
+		p := w.join("p", hs.handler("p", 30*time.Second), ProcessorOptions{Concurrency: 256})
+		w.settled(1)
+		tasks := w.putHome(w.everySegment(), 2)
+		time.Sleep(2 * time.Second)
+		// p has it all in hand for half a minute; q is to have half of the segments.
+		q := w.join("q", hs.handler("q", 0), ProcessorOptions{UntilIdle: 5 * time.Second})
+		time.Sleep(10 * time.Second)
+		select {
+		case <-q.done:
+			t.Errorf("q has left while segments were on their way to it: %+v", q.summary)
+		default:
+		}
+		p.stop()
+		<-p.done
+		more := w.putHome(w.everySegment(), 1)
+		<-q.done
+		if hs.tasks() != tasks+more || w.left() != 0 || q.err != nil {
+			t.Errorf("%d of %d tasks, %d messages left, %v", hs.tasks(), tasks+more, w.left(), q.err)
+		}
+		hs.check(t)
+	})
+}
+
+func TestUntilIdleAProcessorWithoutSegmentsLeaves(t *testing.T) {
+	verify.Only(t)
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		p := w.join("p", &seen{}, ProcessorOptions{})
+		w.settled(1)
+		// More processors than segments there are to share.
+		var rest []*started
+		for i := range 70 {
+			rest = append(rest, w.join(fmt.Sprintf("q%02d", i), &seen{}, ProcessorOptions{UntilIdle: 20 * time.Second}))
+		}
+		began := time.Now()
+		for _, q := range rest {
+			<-q.done
+			if q.err != nil {
+				t.Error(q.err)
+			}
+		}
+		if d := time.Since(began); d > 3*time.Minute {
+			t.Errorf("the last has left after %v", d)
+		}
+		v := w.settled(1)
+		if n := len(owns(v, "p")); n != 64 {
+			t.Errorf("%d segments are p's", n)
+		}
+		p.end()
+	})
+}
+
+func TestP82ANudgeMakesAQueueDueAndCostsLittleHoweverManyArrive(t *testing.T) {
+	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		h := &seen{}
+		p := w.join("p", h, ProcessorOptions{})
+		w.settled(1)
+		time.Sleep(5 * time.Minute) // to the longest back-off
+		for range 5 {
+			w.put("accounta", "work-02", 1, 1)
+			before := h.deliveries()
+			put := time.Now()
+			p.of.Nudged(pump.Nudge{Queue: "accounta/work-02"})
+			for h.deliveries() == before {
+				time.Sleep(time.Millisecond)
+			}
+			if d := time.Since(put); d > 50*time.Millisecond {
+				t.Errorf("begun %v after the nudge", d)
+			}
+			time.Sleep(time.Minute)
+		}
+		before := w.requests("GetMessages")
+		for range 10_000 {
+			p.of.Nudged(pump.Nudge{Queue: "accounta/work-02"})
+			p.of.Nudged(pump.Nudge{Queue: "accounta/work-99"})
+			p.of.Nudged(pump.Nudge{Queue: "elsewhere/work-02"})
+			time.Sleep(time.Millisecond)
+		}
+		if n := w.requests("GetMessages") - before; n < 20 || n > 60 {
+			t.Errorf("%d gets in 10 s of a thousand nudges a second", n)
+		}
+		// A queue in trouble is left to its back-off.
+		dark := w.fault(azsim.Rule{Fault: azsim.FailBefore}, "GetMessages")
+		time.Sleep(time.Minute)
+		hits := dark.Hits()
+		for range 10_000 {
+			p.of.Nudged(pump.Nudge{Queue: "accounta/work-02"})
+			time.Sleep(time.Millisecond)
+		}
+		if n := dark.Hits() - hits; n > 4*10*2/3 { // four queues, each half of pollTroubled apart or more
+			t.Errorf("%d gets in 10 s of queues in trouble", n)
+		}
+		p.end()
+		p.of.Nudged(pump.Nudge{Queue: "accounta/work-02"}) // nobody is there
+	})
+}
+
+func TestAnIdleFleetCostsABoundedNumberOfGetsTogether(t *testing.T) {
+	verify.Only(t)
+	for _, c := range []struct{ accounts, queues, processors int }{{8, 4, 10}, {1, 1, 16}, {1, 4, 40}} {
+		t.Run(fmt.Sprintf("%d queues, %d processors", c.accounts*c.queues, c.processors), func(t *testing.T) {
+			inWorld(t, c.accounts, c.queues, nil, func(t *testing.T, w *world) {
+				var all []*started
+				for i := range c.processors {
+					all = append(all, w.join(fmt.Sprintf("p%02d", i), &seen{}, ProcessorOptions{}))
+				}
+				w.settled(c.processors)
+				time.Sleep(3 * time.Minute)
+				before := w.requests("GetMessages")
+				time.Sleep(5 * time.Minute)
+				rate := float64(w.requests("GetMessages")-before) / 300
+				if rate > 1.2*pollIdleRate || rate < 0.1 {
+					t.Errorf("%.1f gets a second", rate)
+				}
+				t.Logf("%.1f gets a second", rate)
+				for _, p := range all {
+					p.stop()
+				}
+				for _, p := range all {
+					<-p.done
+				}
+			})
+		})
+	}
+}

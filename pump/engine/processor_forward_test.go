@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// An account is removed when it has been empty and draining for as long as an old map
+// may be used. Whoever has not seen the map since must not put anything into it: nobody would read it.
+func TestP65NothingIsBroughtHomeByAMapThatIsTooOld(t *testing.T) {
+	inWorld(t, 4, 1, nil, func(t *testing.T, w *world) {
+		var hs handlings
+		p, q := w.join("p", hs.handler("p", 0), ProcessorOptions{}), w.join("q", hs.handler("q", 0), ProcessorOptions{})
+		w.settled(2)
+		w.drainAccount("accountd")
+		time.Sleep(20 * time.Second)
+		v := w.settled(2)
+		m := v.Workload.Map
+		at := slices.IndexFunc(m.Shards, func(s shardmap.Shard) bool { return s.Account == "accountd" })
+		cut, other := p, q
+		if v.Keeper(at) == "q" {
+			cut, other = q, p
+		}
+		// A home in an account that will go, of a segment that the other one holds.
+		home := slices.IndexFunc(m.Shards, func(s shardmap.Shard) bool {
+			if s.State != shardmap.Active || s.Account == w.cfg.Control {
+				return false
+			}
+			owner, _ := v.OwnerOf(segmentOf(m, slices.Index(m.Shards, s)))
+			return owner.Instance == other.of.cfg.Instance
+		})
+		if home < 0 {
+			t.Fatal("the other processor has only the control account's queue")
+		}
+		segment, gone := segmentOf(m, home), m.Shards[home].Account
+		dark := w.sim.Inject(azsim.Rule{Instance: cut.of.cfg.Instance, Service: "table", Fault: azsim.FailBefore})
+		deaf := w.sim.Inject(azsim.Rule{Instance: other.of.cfg.Instance, Account: "accountd", Operations: []string{"GetMessages"}, Fault: azsim.FailBefore})
+		w.drainAccount(gone)
+		time.Sleep(removeAfter)
+		w.without(gone)
+
+		w.putText("accountd", "work-00", w.envelope(segment, 3))
+		time.Sleep(time.Minute)
+		if n := w.count(gone, "work-00"); n != 0 {
+			t.Errorf("%d messages were put into a queue that was removed", n)
+		}
+		dark.Remove()
+		deaf.Remove()
+		time.Sleep(2 * time.Minute)
+		if hs.tasks() != 3 {
+			t.Errorf("%d of 3 tasks", hs.tasks())
+		}
+		p.end()
+		q.end()
+	})
+}

@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
+)
+
+// pushed lets processes nudge each other over a wire that takes 5 ms.
+type pushed struct {
+	blocked atomic.Bool
+	mu      sync.Mutex            // those that run nudge while others are started
+	by      map[string]*Processor // by instance
+}
+
+const pushTakes = 5 * time.Millisecond
+
+func (p *pushed) nudge(ctx context.Context, n pump.Nudge) error {
+	if err := pause(ctx, pushTakes); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	to := p.by[n.Instance]
+	p.mu.Unlock()
+	if p.blocked.Load() || to == nil || n.Address != "admin-of-"+n.Instance {
+		return errors.New("not reached")
+	}
+	to.Nudged(n)
+	return nil
+}
+
+// waiters starts n processors at the gate "go" that can be nudged. It returns
+// when all of them wait.
+func (w *world) waiters(n int, push *pushed) (ps []*Processor, at []*started) {
+	w.t.Helper()
+	if push.by == nil {
+		push.by = map[string]*Processor{}
+	}
+	for range n {
+		name := fmt.Sprintf("waiter%02d", len(push.by))
+		cfg := w.config(name, w.cfg.Accounts[0].Queues)
+		cfg.Admin, cfg.Nudge = "admin-of-"+name, push.nudge
+		p, err := NewProcessor(cfg, &seen{}, ProcessorOptions{Gate: "go"})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		push.mu.Lock()
+		push.by[name] = p
+		push.mu.Unlock()
+		ps, at = append(ps, p), append(at, w.start(p))
+	}
+	return ps, at
+}
+
+// beyond waits until a processor is beyond the gate and gives how long that took
+// since a moment, to a millisecond.
+func beyond(p *Processor, since time.Time) time.Duration {
+	for {
+		if s := p.State(); s.Phase == "working" {
+			return time.Since(since)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (w *world) release() {
+	w.t.Helper()
+	if err := coordination.NewGate(openFleet(&w.cfg, row.TableName).control, "work", "go").Release(w.t.Context(), "test"); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestAllWhoWaitAtAGateStartTogether: 50 processors within 100 ms of the release
+// by push (origins T4), within the polling interval when push is blocked (T3), and one
+// that comes later at once.
+func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
+	verify.Only(t)
+	const n = 50
+	for _, blocked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("push blocked %v", blocked), func(t *testing.T) {
+			inWorld(t, 2, 4, nil, func(t *testing.T, w *world) {
+				push := &pushed{}
+				ps, at := w.waiters(n, push)
+				time.Sleep(time.Minute)
+				v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, row.TableName).control, "work")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range v.Members {
+					if m.Waiting != "go" || m.Holds.Len() != 0 {
+						t.Errorf("%s waits at %q and holds %d segments", m.Instance, m.Waiting, m.Holds.Len())
+					}
+				}
+				if len(v.Members) != n {
+					t.Errorf("%d members", len(v.Members))
+				}
+				for _, p := range ps {
+					if s := p.State(); s.Phase != "waiting" || s.Ready || s.Gate != "go" || s.Done.Waiting != "go" {
+						t.Fatalf("before the release: %+v", s)
+					}
+				}
+				if n := w.requests("GetMessages"); n != 0 {
+					t.Errorf("%d gets while waiting", n)
+				}
+
+				push.blocked.Store(blocked)
+				cfg := w.cfg
+				cfg.Nudge = push.nudge
+				released := make(chan struct{})
+				go func() {
+					defer close(released)
+					change, err := ReleaseGate(t.Context(), cfg, "go", "test")
+					if err != nil || change.Waiting != n || !blocked && change.Nudged != n || blocked && change.Nudged != 0 {
+						t.Errorf("%+v, %v", change, err)
+					}
+				}()
+				began := time.Now()
+				var last time.Duration
+				for _, p := range ps {
+					last = max(last, beyond(p, began))
+				}
+				<-released
+				t.Logf("push blocked %v: all of %d are beyond the gate %v after ReleaseGate was called", blocked, n, last)
+				// Before the push go a read of the workload, a read and a write of the gate and a
+				// read of the cluster.
+				limit := 100*time.Millisecond + 4*10*time.Millisecond
+				if blocked {
+					limit = 2500*time.Millisecond + limit
+				}
+				if last > limit {
+					t.Errorf("the last started after %v, limit %v", last, limit)
+				}
+
+				late, lateAt := w.waiters(1, push)
+				if took := beyond(late[0], time.Now()); took > 200*time.Millisecond {
+					t.Errorf("one that came later started after %v", took)
+				}
+				for _, s := range append(at, lateAt...) {
+					s.stop()
+				}
+				for _, s := range append(at, lateAt...) {
+					s.end()
+				}
+			})
+		})
+	}
+}
+
+// TestNothingIsTakenBeforeTheGateOpens, and everything then: the wait is no idle
+// time and no part of the rate.
+func TestNothingIsTakenBeforeTheGateOpens(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		tasks := w.spread(2, 10)
+		h := &seen{}
+		var waiting atomic.Int64
+		o := ProcessorOptions{Gate: "go", UntilIdle: 20 * time.Second, Progress: func(s ProcessorSummary) {
+			if s.Waiting == "go" && s.Handled == 0 {
+				waiting.Add(1)
+			}
+		}}
+		p := w.start(w.processor(h, o))
+		time.Sleep(10 * time.Minute)
+		if n := h.deliveries(); n != 0 || w.requests("GetMessages") != 0 {
+			t.Errorf("%d deliveries, %d gets before the gate is open", n, w.requests("GetMessages"))
+		}
+		if waiting.Load() < 1000 {
+			t.Errorf("progress said %d times that it waits", waiting.Load())
+		}
+		w.release()
+		<-p.done
+		if p.err != nil || p.summary.Handled != int64(tasks) || p.summary.Waiting != "" || p.summary.Seconds < 20 || p.summary.Seconds > 60 {
+			t.Errorf("%+v, %v", p.summary, p.err)
+		}
+	})
+}
+
+// TestWhoIsStoppedAtTheGateLeaves: no error, nothing held, no row left behind.
+func TestWhoIsStoppedAtTheGateLeaves(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		p := w.start(w.processor(&seen{}, ProcessorOptions{Gate: "go"}))
+		time.Sleep(time.Minute)
+		began := time.Now()
+		s := p.end()
+		if took := time.Since(began); took > 2*time.Second || s.Handled != 0 {
+			t.Errorf("the end took %v: %+v", took, s)
+		}
+		v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, row.TableName).control, "work")
+		if err != nil || len(v.Members) != 0 {
+			t.Errorf("%d members are left, %v", len(v.Members), err)
+		}
+	})
+}
+
+// TestAGateIsWaitedAtThroughAnOutage: what cannot be read is not open, and not the end either.
+func TestAGateIsWaitedAtThroughAnOutage(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		tasks := w.spread(1, 10)
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{Gate: "go"}))
+		time.Sleep(30 * time.Second)
+		dark := w.fault(azsim.Rule{Service: "table", Fault: azsim.HangBefore})
+		time.Sleep(30 * time.Second)
+		w.release() // by somebody for whom the account is not dark
+		time.Sleep(5 * time.Minute)
+		if n := h.deliveries(); n != 0 {
+			t.Errorf("%d deliveries without having seen the gate open", n)
+		}
+		dark.Remove()
+		time.Sleep(2 * time.Minute)
+		if s := p.end(); s.Handled != int64(tasks) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestANameThatNoGateCanHaveIsAMistakeOfUse(t *testing.T) {
+	for _, name := range []string{"a b", "a/b", "ä", string(make([]byte, 64))} {
+		err := checkGate(name)
+		if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "gate" {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if err := checkGate("morning-1.x_y~z"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// edited changes the bytes of an envelope's gzip file.
+func edited(t *testing.T, text []byte, edit func(b []byte) []byte) []byte {
+	t.Helper()
+	b, err := base64.StdEncoding.DecodeString(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(base64.StdEncoding.EncodeToString(edit(b)))
+}
+
+func TestWhatCannotBeReadIsQuarantinedWithItsCause(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		damage       func(t *testing.T, text []byte) []byte
+	}{
+		{"truncated", pump.ReasonTruncated, func(_ *testing.T, text []byte) []byte { return text[:len(text)-40] }},
+		{"cut in its header", pump.ReasonTruncated, func(_ *testing.T, text []byte) []byte { return text[:60] }},
+		{"a flipped bit in the tasks", pump.ReasonCorrupt, func(t *testing.T, text []byte) []byte {
+			return edited(t, text, func(b []byte) []byte { b[len(b)-30] ^= 4; return b })
+		}},
+		{"a flipped bit in its header", pump.ReasonCorrupt, func(t *testing.T, text []byte) []byte {
+			return edited(t, text, func(b []byte) []byte { b[40] ^= 4; return b })
+		}},
+		{"no base64 in the middle", pump.ReasonCorrupt, func(_ *testing.T, text []byte) []byte {
+			text[len(text)-21] = '!'
+			return text
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+				bad := c.damage(t, w.envelope(3, 50))
+				id := w.putText("accounta", "work-00", bytes.Clone(bad))
+				w.put("accounta", "work-00", 3, 5)
+				h := &seen{}
+				s := w.drain(h, ProcessorOptions{})
+				h.expect(t, 15, 15)
+				if s.Quarantined == 0 || w.left() != 0 || s.Failed != 0 {
+					t.Errorf("%d left, %+v", w.left(), s)
+				}
+				texts := w.poisoned("accounta")
+				if len(texts) != 1 {
+					t.Fatalf("%d messages in quarantine", len(texts))
+				}
+				windowHit(t, len(texts))
+				if head, err := codec.ReadHeader(texts[0]); err == nil {
+					if head.Cause == nil || head.Cause.Reason != c.reason || head.Cause.Detail == "" || head.Cause.Attempts != 0 {
+						t.Errorf("cause %+v", head.Cause)
+					}
+					return
+				}
+				// No header that could hold a cause: the text is as it was, and the
+				// cause stands in a row.
+				if !bytes.Equal(texts[0], bad) {
+					t.Errorf("the text was changed: %q", texts[0])
+				}
+				table := w.cfg.Accounts[0].Storage.Table(row.TableName)
+				row, err := table.Read(t.Context(), "work.quarantine", "accounta.work-00."+id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if row.Properties["Reason"] != c.reason || row.Properties["Instance"] != "p" {
+					t.Errorf("row %v", row.Properties)
+				}
+			})
+		})
+	}
+}
+
+func TestABombIsQuarantinedAndNotUnpacked(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		b := codec.NewBuilder(0)
+		b.Reset(codec.Header{Workload: "work", Run: w.run, Segment: 1})
+		for n := range uint64(30) { // 3 MB of one letter
+			if fits, err := b.Add(codec.Task{N: n, Body: bytes.Repeat([]byte("a"), 100_000)}); err != nil || !fits {
+				t.Fatal(fits, err)
+			}
+		}
+		large, _, err := b.Seal(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A valid header that declares one small task, and that body behind it.
+		packed, err := base64.StdEncoding.DecodeString(string(large))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := packed[headLen(packed):]
+		bomb := edited(t, w.envelope(1, 1), func(b []byte) []byte {
+			head := b[:headLen(b)]
+			binary.LittleEndian.PutUint32(head[22:], uint32(len(body)))
+			putCRC(head)
+			return append(head, body...)
+		})
+		w.putText("accounta", "work-00", bomb)
+		h := &seen{}
+		s := w.drain(h, ProcessorOptions{})
+		if _, cause := w.cause("accounta"); cause.Reason != pump.ReasonBomb {
+			t.Errorf("cause %+v", cause)
+		}
+		if h.tasks() != 0 || s.Quarantined != 1 || w.left() != 0 {
+			t.Errorf("%d tasks handled, %d left, %+v", h.tasks(), w.left(), s)
+		}
+		windowHit(t, len(w.poisoned("accounta")))
+	})
+}
+
+// headLen is the size of the header of an envelope's gzip file.
+func headLen(b []byte) int { return 12 + int(b[10]) + int(b[11])<<8 }
+
+// newer makes an envelope of a later version: its header and checksum are
+// intact, its fields are of no meaning to this reader.
+func newer(t *testing.T, text []byte) []byte {
+	return edited(t, text, func(b []byte) []byte {
+		b[21] = codec.Version + 1
+		putCRC(b[:headLen(b)])
+		return b
+	})
+}
+
+func TestAnEnvelopeOfANewerVersionWaitsWithAnAlarmAndIsNeverQuarantined(t *testing.T) {
+	verify.Only(t)
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		text := newer(t, w.envelope(2, 5))
+		if _, err := codec.ReadHeader(text); err == nil || !strings.Contains(err.Error(), "newer") {
+			t.Fatalf("the test's envelope reads as %v", err)
+		}
+		w.putText("accounta", "work-00", text)
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{}))
+		time.Sleep(6 * time.Hour)
+		s := p.end()
+		if s.Quarantined != 0 || w.left() != 1 || h.tasks() != 0 || len(w.poisoned("accounta")) != 0 {
+			t.Errorf("%d left, %+v", w.left(), s)
+		}
+		if n := s.Envelopes; n < 250 || n > 500 {
+			t.Errorf("delivered %d times in 6 h, want about once a minute", n)
+		}
+		if w.logged("must be upgraded") == 0 {
+			t.Error("no alarm")
+		}
+	})
+}
+
+func TestAMessageOfAnotherWorkloadIsQuarantined(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		b := codec.NewBuilder(0)
+		b.Reset(codec.Header{Workload: "other", Run: w.run, Segment: 1})
+		if _, err := b.Add(codec.Task{Body: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+		text, _, err := b.Seal(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.putText("accounta", "work-00", text)
+		w.drain(&seen{}, ProcessorOptions{})
+		if _, cause := w.cause("accounta"); cause.Reason != pump.ReasonOtherWorkload {
+			t.Errorf("%+v", cause)
+		}
+	})
+}
+
+func TestP13ARunWithoutARowIsQuarantined(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		known := w.run
+		w.run = codec.NewRunID()
+		w.put("accounta", "work-00", 1, 7)
+		w.run = known
+		w.put("accounta", "work-00", 1, 5)
+		h := &seen{}
+		s := w.drain(h, ProcessorOptions{})
+		h.expect(t, 5, 5)
+		head, cause := w.cause("accounta")
+		if cause.Reason != pump.ReasonUnknownRun || head.Tasks.Len() != 7 || s.Quarantined != 7 {
+			t.Errorf("%+v, %+v", cause, s)
+		}
+	})
+}
+
+func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.put("accounta", "work-00", 2, 5)
+		h := &seen{}
+		p := w.processor(h, ProcessorOptions{UntilIdle: time.Second})
+		r := p.newProcessing(t.Context())
+		if err := r.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// Nothing closes runs in this delivery mode, so the cache is told.
+		c := newRunCache(fixedRun{workload.Run{State: workload.RunClosed}}, r.log)
+		d := &delivery{count: 5, header: codec.Header{Run: w.run}}
+		r.runs = c
+		if whole := r.beginRun(t.Context(), d); whole == nil || !whole.forget || r.counts.duplicates.Load() != 5 {
+			t.Errorf("%+v", whole)
+		}
+	})
+}
+
+type fixedRun struct{ run workload.Run }
+
+func (f fixedRun) Get(context.Context, pump.RunID) (workload.Run, error) { return f.run, nil }
+
+func TestP13ARunRowIsReadOnceAndAgainWhenItIsOld(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		reads := func() int {
+			return int(w.sim.Stats().Count("", "GetEntity")) // the cluster is read by queries
+		}
+		tasks := w.spread(20, 2)
+		before := reads()
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{}))
+		time.Sleep(10 * time.Second)
+		h.expect(t, tasks, tasks)
+		if n := reads() - before; n != 3 { // the workload's row, whether there is a muster, and the run's row
+			t.Errorf("%d reads of the table for 40 messages of one run", n)
+		}
+		time.Sleep(runKnownFor)
+		w.spread(1, 1)
+		time.Sleep(10 * time.Second)
+		// One of the run's row, and one of the clock, for the rows that may go by their age.
+		if n := reads() - before; n != 5 {
+			t.Errorf("%d reads of the table after %v", n, runKnownFor)
+		}
+		p.end()
+	})
+}
+
+func TestP56ADarkControlPlaneStopsNothing(t *testing.T) {
+	for _, fault := range []azsim.FaultKind{azsim.FailBefore, azsim.HangBefore} {
+		t.Run(string(fault), func(t *testing.T) {
+			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+				h := &seen{}
+				p := w.start(w.processor(h, ProcessorOptions{}))
+				time.Sleep(time.Second)
+				dark := w.sim.Inject(azsim.Rule{Service: "table", Fault: fault})
+				tasks := w.spread(10, 3)
+				time.Sleep(20 * time.Second)
+				h.expect(t, tasks, tasks)
+				if dark.Hits() == 0 || w.left() != 0 {
+					t.Errorf("%v, %d left", dark, w.left())
+				}
+				p.end()
+			})
+		})
+	}
+}
+
+// putCRC writes the checksum that ends an envelope's header.
+func putCRC(head []byte) {
+	n := len(head) - 4
+	binary.LittleEndian.PutUint32(head[n:], crc32.ChecksumIEEE(head[:n]))
+}

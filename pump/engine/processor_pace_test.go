@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+)
+
+// mostWithin is the most starts in any time span of that length.
+func mostWithin(span time.Duration, starts []time.Time) (most int) {
+	slices.SortFunc(starts, time.Time.Compare)
+	for i, j := 0, 0; j < len(starts); j++ {
+		for starts[j].Sub(starts[i]) >= span {
+			i++
+		}
+		most = max(most, j-i+1)
+	}
+	return most
+}
+
+// everyHome puts an envelope of n tasks into every queue, of a segment that is at home there.
+func (w *world) everyHome(n int) {
+	w.t.Helper()
+	m := w.look().Workload.Map
+	for i, s := range m.Shards {
+		for segment := range uint32(m.Segments) {
+			if m.Home(segment) == i {
+				w.putText(s.Account, s.Queue, w.envelope(segment, n))
+				break
+			}
+		}
+	}
+}
+
+func (s *seen) starts(times *[]time.Time) *seen {
+	s.work = func(context.Context, *pump.Task) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		*times = append(*times, time.Now())
+		return nil
+	}
+	return s
+}
+
+// However many processors there are and whoever has the tasks, together they start no more than the
+// rate, and little less while there are tasks.
+func TestMaxRateIsOfAllProcessorsTogether(t *testing.T) {
+	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		const rate = 20.
+		var a, b []time.Time
+		ha, hb := (&seen{}).starts(&a), (&seen{}).starts(&b)
+		pa := w.start(w.processorOf("a", ha, ProcessorOptions{MaxRate: rate}))
+		pb := w.start(w.processorOf("b", hb, ProcessorOptions{MaxRate: rate}))
+		w.settled(2)
+		time.Sleep(15 * time.Second)
+		began := time.Now()
+		w.everyHome(150) // in all four queues: 600 tasks
+		for ha.tasks()+hb.tasks() < 600 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(began); took < 29*time.Second || took > 40*time.Second {
+			t.Errorf("600 tasks at %v a second took %v", rate, took)
+		}
+		ha.mu.Lock() // the last task is counted before its start is noted
+		as := slices.Clone(a)
+		ha.mu.Unlock()
+		hb.mu.Lock()
+		bs := slices.Clone(b)
+		hb.mu.Unlock()
+		all := slices.Concat(as, bs)
+		if n := mostWithin(time.Second, all); float64(n) > rate*1.15 {
+			slices.SortFunc(all, time.Time.Compare)
+			t.Errorf("%d tasks were started within a second; after %v at first, %v", n, all[0].Sub(began), all[50].Sub(began))
+		}
+		if len(as) < 100 || len(bs) < 100 {
+			t.Errorf("one started %d and the other %d", len(as), len(bs))
+		}
+		// All of it for whoever is left.
+		pb.end()
+		time.Sleep(15 * time.Second)
+		before := ha.tasks()
+		began = time.Now()
+		w.everyHome(50)
+		for ha.tasks() < before+200 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(began); took < 9*time.Second || took > 13*time.Second {
+			t.Errorf("200 tasks at %v a second took %v alone", rate, took)
+		}
+		pa.end()
+	})
+}
+
+// What waits for its turn is put back at once when the processor stops, without an attempt.
+func TestMaxRateHoldsUpNoStop(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{MaxRate: 0.05}))
+		w.settled(1)
+		w.put("accounta", "work-00", 3, 10)
+		time.Sleep(30 * time.Second)
+		began := time.Now()
+		s := p.end()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("stopping took %v", took)
+		}
+		if h.tasks() == 0 || h.tasks() > 3 || s.Failed > 0 || s.Retried > 0 {
+			t.Errorf("%d tasks were begun: %+v", h.tasks(), s)
+		}
+		if n := w.visible("accounta", "work-00"); n != 3 {
+			t.Errorf("%d messages are visible, want 3", n)
+		}
+		rest := &seen{}
+		w.drain(rest, ProcessorOptions{})
+		if n := h.tasks() + rest.tasks(); n != 30 || rest.deliveries() != rest.tasks() {
+			t.Errorf("%d of 30 tasks were handled, the rest by %d deliveries", n, rest.deliveries())
+		}
+	})
+}
+
+func TestMaxRateOfADistributorIsOfItsSource(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		s := &listSource{print: "a", n: 101}
+		began := time.Now()
+		summary, err := w.distributor("d", s, DistributorOptions{MaxRate: 10}).Run(t.Context())
+		if took := time.Since(began); err != nil || took < 10*time.Second || took > 12*time.Second {
+			t.Errorf("101 tasks at 10 a second took %v, %v", took, err)
+		}
+		w.collect().expect(t, w, summary.Run, s, 101, 101)
+	})
+}
+
+func TestMaxRateOutOfRangeIsAMistakeInTheConfiguration(t *testing.T) {
+	for _, rate := range []float64{-1, 1e-9, 1e10} {
+		if err := settings.CheckMaxRate(rate); !final(err) {
+			t.Errorf("%v: %v", rate, err)
+		}
+	}
+}

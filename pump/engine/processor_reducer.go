@@ -1,0 +1,17 @@
+package engine
+
+import "context"
+
+// pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none.
+func (r *processing) pinReducer(ctx context.Context) error {
+	name := ""
+	if reducer, is := r.handler.(reducing); is {
+		name = reducer.reducer()
+	}
+	w, err := r.workload.PinReducer(ctx, name)
+	if err != nil {
+		return err
+	}
+	r.workload = w
+	return nil
+}

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// P8.2: who puts tasks back into a queue that may have been idle for long tells their owner; also
+// one that is given up is something to look at, in mode once. That nobody can be told keeps nothing.
+func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		delivery string
+		settle   func(*Quarantine, context.Context, QuarantineFilter, QuarantineOptions, func(QuarantineOutcome) bool) error
+		dark     bool
+		told     bool
+	}{
+		{"redriven", workload.DeliverAtLeastOnce, (*Quarantine).Redrive, false, true},
+		{"redriven, once", workload.DeliverOnce, (*Quarantine).Redrive, false, true},
+		{"dropped", workload.DeliverAtLeastOnce, (*Quarantine).Drop, false, false},
+		{"dropped, once", workload.DeliverOnce, (*Quarantine).Drop, false, true},
+		{"redriven while the cluster cannot be read", workload.DeliverAtLeastOnce, (*Quarantine).Redrive, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorldOf(t, workload.Spec{Delivery: c.delivery}, 1, 2, nil, func(t *testing.T, w *world) {
+				p, _ := w.joiner("p", "work", func(cfg *pump.Config, _ *memberOptions) { cfg.Delivery = pump.Delivery(c.delivery) })
+				defer p.leave(t.Context())
+				w.within(time.Minute, "p owns the segment", func() bool { _, ok := p.hold(someSegment); return ok })
+				w.poison("accounta", someSegment, pump.ReasonAttempts, time.Now(), "key")
+				cfg := w.config("operator", 2)
+				sent := &nudgedList{}
+				cfg.Nudge = func(_ context.Context, n pump.Nudge) error {
+					sent.Nudged(n)
+					return nil
+				}
+				q, err := OpenQuarantine(t.Context(), cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.dark { // only the second query is that of the cluster
+					w.fault(azsim.Rule{Instance: "operator", Fault: azsim.FailBefore, Skip: 1}, "QueryEntities")
+				}
+				settled := 0
+				if err := c.settle(q, t.Context(), QuarantineFilter{}, QuarantineOptions{}, func(o QuarantineOutcome) bool {
+					if o.Outcome != OutcomeKept {
+						settled++
+					}
+					return true
+				}); err != nil || settled != 1 {
+					t.Fatalf("%d messages settled: %v", settled, err)
+				}
+				account, queue := w.home(someSegment)
+				var want []pump.Nudge
+				if c.told {
+					want = []pump.Nudge{{Address: "p.example:80", Instance: "p", Queue: account + "/" + queue, Here: true}}
+				}
+				if got := sent.take(); !slices.Equal(got, want) {
+					t.Errorf("told: %+v, want %+v", got, want)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,285 @@
+package engine
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+var moveSeeds = flag.Int("move.seeds", 30, "of how many seeds quarantine is redriven and dropped while accounts are drained and removed")
+
+// frozen is an account whose process stands still now and then in the moment before a put
+// goes out: deadlines have passed when it goes on, and the put is sent all the same.
+type frozen struct {
+	storage.Account
+	still func() time.Duration // before this put
+}
+
+type frozenQueue struct {
+	storage.Queue
+	still func() time.Duration
+}
+
+func (a frozen) Queue(name string) storage.Queue { return frozenQueue{a.Account.Queue(name), a.still} }
+
+func (q frozenQueue) Put(ctx context.Context, text []byte, delay time.Duration) (storage.Receipt, error) {
+	if d := q.still(); d > 0 {
+		time.Sleep(d)
+		ctx = context.WithoutCancel(ctx)
+	}
+	return q.Queue.Put(ctx, text, delay)
+}
+
+// freezing is the configuration of an operator whose puts stand still.
+func (w *world) freezing(still func() time.Duration) pump.Config {
+	c := w.operator()
+	for i := range c.Accounts {
+		c.Accounts[i].Storage = frozen{c.Accounts[i].Storage, still}
+	}
+	return c
+}
+
+// A6: a put that is tried for longer than it takes to drain and remove an account.
+func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
+	for name, still := range map[string]time.Duration{"by a process that retries": 0, "by a process that stood still": 90 * time.Second} {
+		for _, outcome := range []string{OutcomeRedriven, OutcomeDropped} {
+			t.Run(outcome+" "+name, func(t *testing.T) {
+				inOnceWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+					still := still
+					var good atomic.Bool
+					h := &seen{work: func(context.Context, *pump.Task) error {
+						if !good.Load() {
+							return pump.Reject(errFlop)
+						}
+						return nil
+					}}
+					p := w.start(w.processor(h, ProcessorOptions{}))
+					var segment uint32
+					for account, _ := w.home(segment); account != "accountb"; account, _ = w.home(segment) {
+						segment++
+					}
+					w.putTasks(segment, 0, 1, 2)
+					time.Sleep(time.Minute)
+					text := w.poisoned("accountb")[0]
+					w.putText("accounta", settings.PoisonQueue(w.cfg.Workload), text) // the account with the quarantine stays
+					if err := w.queue("accountb", settings.PoisonQueue(w.cfg.Workload)).Clear(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					good.Store(true)
+					time.Sleep(time.Second)
+					q, err := OpenQuarantine(t.Context(), w.freezing(func() time.Duration { d := still; still = 0; return d }))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if still == 0 {
+						w.sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"PutMessage"}, Fault: azsim.Answer, RetryAfter: 70 * time.Second, First: 1})
+					}
+					var done sync.WaitGroup
+					done.Go(func() {
+						note := func(o QuarantineOutcome) bool {
+							if o.Outcome != outcome {
+								t.Errorf("%s: %s", o.Outcome, o.Problem)
+							}
+							return true
+						}
+						if err := q.settleAll(t.Context(), QuarantineFilter{}, QuarantineOptions{}, outcome, note); err != nil {
+							t.Error(err)
+						}
+					})
+					time.Sleep(2 * time.Second)
+					w.drainAccount("accountb")
+					time.Sleep(removeAfter)
+					w.without("accountb")
+					done.Wait()
+					time.Sleep(time.Minute)
+					if d, quarantined := w.recorded(); d != 3 || quarantined != 0 {
+						t.Errorf("%d done, %d quarantined; %d messages in the removed account", d, quarantined, w.count("accountb", "work-00"))
+					}
+					p.end()
+				})
+			})
+		}
+	}
+}
+
+// Redrive and drop at any moment of other operators' commands, over an account's whole way out
+// and back in, with puts that fail, hang, land unanswered and stand still: no task is lost.
+func TestRedriveAndDropLoseNothingWhileAccountsAreDrainedAndRemoved(t *testing.T) {
+	verify.Only(t)
+	for seed := range uint64(*moveSeeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inOnceWorld(t, 4, 1, func(c *azsim.Config) { c.Seed = seed }, func(t *testing.T, w *world) {
+				newMoving(w, seed).play()
+			})
+		})
+	}
+}
+
+// moving is one such history.
+type moving struct {
+	w       *world
+	outcome string
+	good    atomic.Bool
+	mu      sync.Mutex
+	random  *rand.Rand
+	effects map[string]int
+}
+
+const movingTasks = 24
+
+func newMoving(w *world, seed uint64) *moving {
+	m := &moving{w: w, random: rand.New(rand.NewPCG(seed, 6)), effects: map[string]int{}, outcome: OutcomeRedriven}
+	if seed%3 == 2 {
+		m.outcome = OutcomeDropped
+	}
+	return m
+}
+
+func (m *moving) draw(n int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.random.IntN(n)
+}
+
+func (m *moving) seconds(most int) time.Duration {
+	return time.Duration(m.draw(most*1000)) * time.Millisecond
+}
+
+func (m *moving) handle(_ context.Context, t *pump.Task) error {
+	if !m.good.Load() {
+		return pump.Reject(errFlop)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.effects[identity(t)]++
+	return nil
+}
+
+// still is how long the process stands still before a put: one in four does.
+func (m *moving) still() time.Duration {
+	if m.draw(4) > 0 {
+		return 0
+	}
+	return m.seconds(200)
+}
+
+func (m *moving) play() {
+	t, w := m.w.t, m.w
+	p := w.start(w.processor(pump.HandlerFunc(m.handle), ProcessorOptions{}))
+	for i := range uint64(movingTasks) {
+		w.putTasks(uint32(i*5%64), i)
+	}
+	time.Sleep(time.Minute)
+	m.good.Store(true)
+	m.gather()
+	for _, fault := range []azsim.Rule{
+		{Operations: []string{"PutMessage"}, Fault: azsim.FailBefore},
+		{Operations: []string{"PutMessage"}, Fault: azsim.AnswerLost},
+		{Operations: []string{"PutMessage"}, Fault: azsim.HangBefore},
+		{Operations: []string{"PutMessage"}, Fault: azsim.Answer, RetryAfter: m.seconds(80)},
+		{Service: "table", Fault: azsim.DelayBefore, Delay: 1 + m.seconds(8)},
+	} {
+		fault.Instance, fault.Probability = "operator", 0.15
+		w.sim.Inject(fault)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var accounts, quarantine sync.WaitGroup
+	accounts.Go(func() { m.moveAccounts(ctx) })
+	quarantine.Go(func() { m.settle() })
+	quarantine.Wait()
+	stop()
+	accounts.Wait()
+	time.Sleep(2 * time.Minute)
+	p.end()
+	done, quarantined := w.recorded()
+	if done != movingTasks || quarantined != 0 {
+		t.Errorf("%s: %d of %d recorded as done, %d as quarantined", m.outcome, done, movingTasks, quarantined)
+	}
+	if m.outcome == OutcomeRedriven && len(m.effects) != movingTasks {
+		t.Errorf("%d of %d tasks were done", len(m.effects), movingTasks)
+	}
+	for id, n := range m.effects {
+		if n != 1 {
+			t.Errorf("%s was done %d times", id, n)
+		}
+	}
+}
+
+// gather brings the quarantine into the one account that stays, so that it keeps none of the
+// others from being removed.
+func (m *moving) gather() {
+	t, w := m.w.t, m.w
+	for _, a := range w.cfg.Accounts[1:] {
+		q := w.queue(a.Name, settings.PoisonQueue(w.cfg.Workload))
+		for {
+			ms, err := q.Get(t.Context(), storage.MaxGet, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ms) == 0 {
+				break
+			}
+			for _, message := range ms {
+				w.putText(w.cfg.Accounts[0].Name, settings.PoisonQueue(w.cfg.Workload), message.Text)
+				if err := q.Delete(t.Context(), message.Receipt); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// moveAccounts drains, removes and adds accounts for as long as there is something in quarantine.
+func (m *moving) moveAccounts(ctx context.Context) {
+	for ctx.Err() == nil {
+		name := "account" + string(rune('b'+m.draw(3)))
+		cfg := m.w.config("accounts", 1)
+		_, err := DrainAccount(ctx, cfg, name)
+		for tries := 0; err == nil && tries < 30 && ctx.Err() == nil; tries++ {
+			backoff.Wait(ctx, m.seconds(5))
+			if _, err := RemoveAccount(ctx, cfg, name, RemoveOptions{}); err == nil {
+				break
+			}
+		}
+		backoff.Wait(ctx, m.seconds(120))
+		if m.draw(2) == 0 {
+			_, _ = AddAccount(ctx, cfg, name)
+		}
+		backoff.Wait(ctx, m.seconds(20))
+	}
+}
+
+// settle redrives or drops until the quarantine is seen to be empty.
+func (m *moving) settle() {
+	t := m.w.t
+	for round := 0; ; round++ {
+		left := 0
+		q, err := OpenQuarantine(t.Context(), m.w.freezing(m.still))
+		if err == nil {
+			err = q.settleAll(t.Context(), QuarantineFilter{}, QuarantineOptions{Rate: 0.2 + float64(m.draw(10))/10}, m.outcome, func(o QuarantineOutcome) bool {
+				left++
+				return true
+			})
+		}
+		if err == nil && left == 0 && len(m.w.condemned()) == 0 {
+			return
+		}
+		if round > 200 {
+			t.Errorf("the quarantine is not empty after %d rounds: %v", round, err)
+			return
+		}
+		time.Sleep(quarantineLease / 5)
+	}
+}

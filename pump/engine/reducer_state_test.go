@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// records is a ledger of every segment, as a processor with that reducer has it.
+func (w *world) records(h pump.Handler) *ledger.Ledger {
+	w.t.Helper()
+	r := h.(reducing)
+	table := openFleet(&w.cfg, row.TableName).control
+	of, err := workload.Load(w.t.Context(), table, w.cfg.Workload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if of, err = of.PinReducer(w.t.Context(), r.reducer()); err != nil {
+		w.t.Fatal(err)
+	}
+	l := ledger.Open(table, of, ledger.Options{Instance: "owner", Record: true, State: r.state()})
+	for segments := range slices.Chunk(w.everySegment(), 64) {
+		var holds []cluster.Hold
+		for _, s := range segments {
+			holds = append(holds, cluster.Hold{Segment: s, Epoch: 1})
+		}
+		if _, err := l.Fence(w.t.Context(), holds); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// record has the ledger record a task as done, with what it contributes.
+func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
+	w.t.Helper()
+	value, err := h.(reducing).contribute(w.t.Context(), t)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := l.Begin(t.Segment, 1, w.run, 0, codec.MakeNSet(t.N)); err != nil {
+		w.t.Fatal(err)
+	}
+	e := &ledger.Entry{
+		Segment: t.Segment, Epoch: 1, Run: w.run, Done: codec.MakeNSet(t.N),
+		Contributions: []ledger.Contribution{{N: t.N, Value: value}},
+	}
+	if l.Commit(w.t.Context(), []*ledger.Entry{e}); e.Err != nil {
+		w.t.Fatal(e.Err)
+	}
+}
+
+// readCounts gives what ReadCounts does, a text for each key.
+func (w *world) readCounts() (lines []string, err error) {
+	for k, e := range ReadCounts(w.t.Context(), w.cfg) {
+		if e != nil {
+			return lines, e
+		}
+		lines = append(lines, fmt.Sprintf("%s %d %s", k.Key, k.Count, k.Sum))
+	}
+	return lines, nil
+}
+
+func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		h := CountBy("city", "people")
+		l := w.records(h)
+		for n, body := range []string{
+			`{"city":"Rome","people":1}`, `{"city":"Oslo","people":0.25}`, `{"city":"Rome","people":-3}`,
+			`{"city":"Oslo","people":"0.5"}`, `{"city":"Bern","people":7}`, `{"city":"Oslo","people":1e20}`,
+		} {
+			w.record(l, h, &pump.Task{Segment: uint32(n) * 13 % 64, N: 0, Body: []byte(body)})
+		}
+		got, err := w.readCounts()
+		if want := []string{"Bern 1 7", "Oslo 3 100000000000000000000.75", "Rome 2 -2"}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+		for k := range ReadCounts(t.Context(), w.cfg) {
+			if k.Key != "Bern" {
+				t.Errorf("went on to %q", k.Key)
+			}
+			break
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, err := range ReadCounts(ctx, w.cfg) {
+			if err == nil {
+				t.Error("what was not read is given")
+			}
+		}
+	})
+}
+
+func TestStatesAreThoseOfTheirSegmentsInOrder(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		r := totalsReducer()
+		l := w.records(r)
+		for _, s := range []uint32{60, 3, 3, 41} {
+			w.record(l, r, &pump.Task{Segment: s, N: w.ns[s], Key: fmt.Appendf(nil, "key of %d", s)})
+			w.ns[s]++
+		}
+		var got []string
+		for state, err := range r.States(t.Context(), w.cfg) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(state))
+		}
+		if want := []string{"{2 map[key of 3:2]}", "{1 map[key of 41:1]}", "{1 map[key of 60:1]}"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+
+		other := totalsReducer()
+		other.Name = "totals/2"
+		for state, err := range other.States(t.Context(), w.cfg) {
+			if err == nil || !strings.Contains(err.Error(), `"totals/1"`) {
+				t.Errorf("of another reducer: %v, %v", state, err)
+			}
+		}
+		if _, err := w.readCounts(); err == nil || !strings.Contains(err.Error(), "does not count") {
+			t.Errorf("what does not count was read: %v", err)
+		}
+	})
+}
+
+func TestWithoutAReducerThereIsNoStateAndItSaysSo(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		if _, err := w.readCounts(); err == nil || !strings.Contains(err.Error(), "no processor with a reducer") {
+			t.Error(err)
+		}
+		w.cfg.Workload = "other"
+		if _, err := w.readCounts(); !errors.Is(err, workload.ErrNoWorkload) {
+			t.Error(err)
+		}
+		_ = w.sim.Inject(azsim.Rule{Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed", Service: "table"})
+		if _, err := w.readCounts(); err == nil {
+			t.Error("a table that refuses holds no counts")
+		}
+	})
+}

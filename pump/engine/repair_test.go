@@ -1,0 +1,340 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// mend repairs a run from a source, by a distributor with these options.
+func (w *world) mend(run pump.RunID, s Source, o RepairOptions, d DistributorOptions) (RepairSummary, error) {
+	w.t.Helper()
+	return w.distributor("mender", s, d).Repair(w.t.Context(), run, o)
+}
+
+// unsettled records all tasks of a sealed run but every k-th of each segment, and gives
+// how many those are.
+func (s *scribe) allBut(run workload.Run, k uint64) (missing int) {
+	done := map[uint32]codec.NSet{}
+	for segment, count := range run.Sealed {
+		var set codec.NSet
+		for n := range count {
+			if n%k == k-1 {
+				missing++
+			} else {
+				set.AddRange(n, n+1)
+			}
+		}
+		done[uint32(segment)] = set
+	}
+	s.record(run.ID, done, nil)
+	return missing
+}
+
+func TestRepairPutsWhatIsMissingUnderItsIdentityAndNothingElse(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		source := &listSource{print: "a", n: 2000}
+		run, s := w.distributed(source.n), w.scribe()
+		want := w.collect()
+		w.empty()
+		missing := s.allBut(run, 5)
+		poisoned := fullSegment(t, run.Sealed, 5)
+		s.record(run.ID, nil, map[uint32]codec.NSet{poisoned: codec.MakeNSet(4)})
+		missing--
+
+		dry, err := w.mend(run.ID, source, RepairOptions{DryRun: true}, DistributorOptions{})
+		if err != nil || !dry.DryRun || dry.Tasks != 2000 || dry.Missing != uint64(missing) || dry.Quarantined != 1 || dry.Done != uint64(1999-missing) || dry.Put != 0 || w.left() != w.hidden() {
+			t.Fatalf("dry run: %+v, %v", dry, err)
+		}
+		sum, err := w.mend(run.ID, source, RepairOptions{}, DistributorOptions{})
+		if err != nil || sum.State != "sealed" || sum.Put != int64(missing) || sum.Envelopes == 0 || sum.Sealed || len(sum.Lacking) != len(dry.Lacking) {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		got := w.collect()
+		if len(got) != missing {
+			t.Errorf("%d tasks were put, %d were missing", len(got), missing)
+		}
+		windowHit(t, len(got))
+		for id, bodies := range got {
+			if len(bodies) != 1 || bodies[0] != want[id][0] {
+				t.Fatalf("%s was put as %q, and is %q", id, bodies, want[id])
+			}
+		}
+		// When they are done too, nothing is left to repair.
+		s.record(run.ID, below(run.Sealed), nil)
+		if again, err := w.mend(run.ID, source, RepairOptions{}, DistributorOptions{}); err != nil || again.Missing != 0 || again.Put != 0 || len(again.Lacking) != 0 {
+			t.Errorf("%+v, %v", again, err)
+		}
+	})
+}
+
+// hidden is how many messages collect has hidden for an hour.
+func (w *world) hidden() int { return w.left() - w.shown() }
+
+func (w *world) shown() (n int) {
+	for _, s := range settings.Shards(w.cfg) {
+		n += w.visible(s.Account, s.Queue)
+	}
+	return n
+}
+
+// The whole way, with processors: a queue loses its messages, the run gets stuck, and a
+// repair completes it; every task is done exactly once.
+func TestAStuckRunIsCompleteAfterItsRepair(t *testing.T) {
+	inOnceWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		source := &listSource{print: "a", n: 1000}
+		run := w.distributed(source.n)
+		lost := 0
+		q := w.queue("accounta", "work-02")
+		for {
+			ms, err := q.Get(t.Context(), 32, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ms) == 0 {
+				break
+			}
+			for _, m := range ms {
+				h, err := codec.ReadHeader(m.Text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lost += h.Tasks.Len()
+				if err := q.Delete(t.Context(), m.Receipt); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var h seen
+		p := w.start(w.processor(&h, ProcessorOptions{}))
+		g := w.wait(t.Context(), run.ID, WaitOptions{})
+		<-g.done
+		stuck, ok := errors.AsType[*StuckError](g.err)
+		if !ok || lost == 0 || stuck.Missing != uint64(lost) {
+			t.Fatalf("%d tasks are lost: %+v, %v", lost, g.Completion, g.err)
+		}
+		sum, err := w.mend(run.ID, source, RepairOptions{}, DistributorOptions{})
+		if err != nil || sum.Put != int64(lost) || *sum.Messages != 0 {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		g = w.wait(t.Context(), run.ID, WaitOptions{})
+		if <-g.done; g.err != nil || g.State != CompletionDone || !g.Closed {
+			t.Errorf("%+v, %v", g.Completion, g.err)
+		}
+		p.end()
+		h.expect(t, 1000, 1000)
+		if sum, err := w.mend(run.ID, source, RepairOptions{}, DistributorOptions{}); err != nil || sum.State != "closed" || sum.Put != 0 {
+			t.Errorf("of a closed run: %+v, %v", sum, err)
+		}
+	})
+}
+
+// Copies of what a repair puts may be in the queues still: they are recognised.
+func TestARepairOfARunThatIsNotStuckDoesNothingTwice(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		source := &listSource{print: "a", n: 600}
+		run := w.distributed(source.n)
+		sum, err := w.mend(run.ID, source, RepairOptions{}, DistributorOptions{})
+		if err != nil || sum.Put != 600 || sum.Messages == nil || *sum.Messages == 0 || w.logged("messages are left in the queues, and missing tasks may be in them") != 1 {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		var h seen
+		s := w.drain(&h, ProcessorOptions{})
+		h.expect(t, 600, 600)
+		if s.Duplicates != 600 {
+			t.Errorf("%d duplicates were recognised", s.Duplicates)
+		}
+	})
+}
+
+// A run that broke, or was left by a distributor that died, is put to its end and sealed.
+func TestARunThatWasNotSealedIsPutToItsEnd(t *testing.T) {
+	for name, leave := range map[string]func(w *world, d *working){
+		"broken": func(w *world, d *working) {
+			d.cancel()
+			if err := d.wait(); !errors.Is(err, errBroken) {
+				w.t.Fatal(err)
+			}
+		},
+		"open": func(w *world, d *working) {
+			w.crash("d")
+			d.cancel()
+			_ = d.wait()
+			time.Sleep(time.Minute) // its row in the cluster grows old
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				slow := &listSource{print: "a", n: 1000, pace: 10 * time.Millisecond, bad: map[int]bool{3: true}}
+				d := w.startDistributor(w.distributor("d", slow, DistributorOptions{SealAge: time.Second, OnBadLine: BadLineSkip}))
+				time.Sleep(5 * time.Second)
+				leave(w, d)
+				var h seen
+				p := w.start(w.processor(&h, ProcessorOptions{}))
+				time.Sleep(10 * time.Second)
+				source := &listSource{print: "a", n: 1000, bad: slow.bad}
+				run := w.runRow(d.summary.Run)
+				sum, err := w.mend(run.ID, source, RepairOptions{}, DistributorOptions{OnBadLine: BadLineSkip})
+				if err != nil || sum.State != name || sum.Tasks != 999 || sum.Done == 0 || sum.Missing == 0 || sum.Done+sum.Missing != 999 || !sum.Sealed {
+					t.Fatalf("%+v, %v", sum, err)
+				}
+				g := w.wait(t.Context(), run.ID, WaitOptions{})
+				if <-g.done; g.err != nil || g.State != CompletionDone || g.Done != 999 {
+					t.Errorf("%+v, %v", g.Completion, g.err)
+				}
+				p.end()
+				h.expect(t, 999, 999)
+				if row := w.runRow(run.ID); row.State != workload.RunClosed || row.Tasks != 999 || (row.Note != "") != (name == "broken") {
+					t.Errorf("%+v", row)
+				}
+			})
+		})
+	}
+}
+
+func TestAnOpenRunWhoseDistributorIsAtWorkIsNotRepaired(t *testing.T) {
+	for name, every := range map[string]time.Duration{"once": 0, "elected": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				source := &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}
+				d := w.startDistributor(w.distributor("d", source, DistributorOptions{Every: every}))
+				time.Sleep(10 * time.Second)
+				f := openFleet(&w.cfg, row.TableName)
+				runs, err := workload.NewRuns(f.control, "work").List(t.Context(), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				left := w.left()
+				_, err = w.mend(runs[0].ID, &listSource{print: "a", n: 10_000}, RepairOptions{}, DistributorOptions{})
+				if !errors.Is(err, workload.ErrRunState) || !strings.Contains(err.Error(), "d is at work on it") || w.left() != left {
+					t.Errorf("got %v", err)
+				}
+				d.cancel()
+				_ = d.wait()
+			})
+		})
+	}
+}
+
+func TestWhatIsNotTheRunsSourceRepairsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		source Source
+		o      DistributorOptions
+		want   string
+	}{
+		"another fingerprint":   {&listSource{print: "b", n: 500}, DistributorOptions{}, "another one"},
+		"another policy":        {&listSource{print: "a", n: 500}, DistributorOptions{OnBadLine: BadLineSkip}, "--on-bad-line) was fail and is skip"},
+		"one task less":         {&listSource{print: "a", n: 499}, DistributorOptions{}, "sealed with 500"},
+		"one task more":         {&listSource{print: "a", n: 501}, DistributorOptions{}, "sealed with 500"},
+		"as many, other keys":   {&listSource{print: "a", n: 500, key: func(i int) string { return fmt.Sprint(i) }}, DistributorOptions{}, "sealed with 500"},
+		"a bad line":            {&listSource{print: "a", n: 500, bad: map[int]bool{7: true}}, DistributorOptions{}, "list:8"},
+		"can be read only once": {FromSeq(func(func(Record, error) bool) {}), DistributorOptions{}, "cannot be read again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				run := w.distributed(500)
+				w.empty()
+				_, err := w.mend(run.ID, c.source, RepairOptions{}, c.o)
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v", err)
+				}
+				if n := w.left(); n > 0 {
+					t.Errorf("%d messages were put", n)
+				}
+			})
+		})
+	}
+}
+
+func TestASourceThatChangesWhileItIsReadAgainIsAnError(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.distributed(500)
+		_, err := w.mend(run.ID, &shrinking{listSource{print: "a", n: 500}, 0}, RepairOptions{}, DistributorOptions{})
+		if !errors.Is(err, ErrSourceChanged) || !strings.Contains(err.Error(), "while it was read") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// shrinking is a source with a task less each time but the first.
+type shrinking struct {
+	listSource
+	opened int
+}
+
+func (s *shrinking) Open(ctx context.Context, cursor []byte) (Reader, error) {
+	s.opened++
+	of := s.listSource
+	of.n -= s.opened - 1
+	return of.Open(ctx, cursor)
+}
+
+// A source that cannot be read again has no fingerprint, and its run none to compare with.
+func TestARunOverAStreamIsNotRepaired(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		summary, err := w.distributor("d", &listSource{n: 10}, DistributorOptions{}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.mend(summary.Run, &listSource{print: "a", n: 10}, RepairOptions{}, DistributorOptions{}); !errors.Is(err, ErrNotReplayable) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestRepairNeedsDeliveryModeOnce(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.distributed(10)
+		if _, err := w.mend(run.ID, &listSource{print: "a", n: 10}, RepairOptions{}, DistributorOptions{}); err == nil || !strings.Contains(err.Error(), "a repair needs delivery mode once") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Of a segment whose record is damaged nobody knows what is missing.
+func TestADamagedLedgerIsNotRepairedAround(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run, s := w.distributed(100), w.scribe()
+		s.record(run.ID, below(run.Sealed), nil)
+		w.damageHead("head.0001")
+		if _, err := w.mend(run.ID, &listSource{print: "a", n: 100}, RepairOptions{}, DistributorOptions{}); !errors.Is(err, row.ErrCorrupt) || !strings.Contains(err.Error(), "head.0001") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAnInterruptedRepairGoesOnWhereItWas(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		source := &listSource{print: "a", n: 3000, pace: 2 * time.Millisecond} // 6 s each time
+		run := w.distributed(source.n)
+		w.empty()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(8*time.Second, func() { cancel(io.ErrClosedPipe) })
+		sum, err := w.distributor("mender", source, DistributorOptions{Pack: 10, Grace: time.Second}).Repair(ctx, run.ID, RepairOptions{})
+		if !errors.Is(err, io.ErrClosedPipe) || sum.Put == 0 || sum.Put == 3000 {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		var h seen
+		p := w.start(w.processor(&h, ProcessorOptions{}))
+		time.Sleep(5 * time.Minute)
+		if sum, err = w.mend(run.ID, source, RepairOptions{}, DistributorOptions{}); err != nil || sum.Done == 0 || sum.Put != int64(sum.Missing) {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		g := w.wait(t.Context(), run.ID, WaitOptions{})
+		if <-g.done; g.err != nil || g.Done != 3000 {
+			t.Errorf("%+v, %v", g.Completion, g.err)
+		}
+		p.end()
+		h.expect(t, 3000, 3000)
+	})
+}

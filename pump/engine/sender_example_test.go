@@ -1,0 +1,62 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// A program sends tasks as they come up, all in one run, and in delivery mode once
+// learns when they are done.
+func ExampleSender() {
+	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
+	account, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString("one"), Transport: sim.Transport()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg := pump.Config{Workload: "orders", Delivery: pump.Once, Accounts: []pump.Account{{Storage: account}}}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	work := pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error { return nil })
+	p, err := engine.NewProcessor(cfg, work, engine.ProcessorOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	working, stop := context.WithCancel(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_, _ = p.Run(working)
+	}()
+
+	sender, err := engine.NewSender(cfg, engine.SenderOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, customer := range []string{"Ada", "Grace", "Ada"} {
+		order := engine.Record{Key: []byte(customer), Body: []byte(`{"order":1}`)}
+		if err := sender.Send(ctx, order); err != nil { // it is in a queue for good when this returns
+			log.Fatal(err)
+		}
+	}
+	sent, err := sender.Close(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	end, err := engine.Wait(ctx, cfg, sent.Run, engine.WaitOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	stop()
+	<-stopped
+	fmt.Println(end.Done, "of", end.Tasks, "done")
+	// Output:
+	// 3 of 3 done
+}

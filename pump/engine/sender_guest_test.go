@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
+)
+
+// memberNames are the instances that have a member row.
+func (w *world) memberNames() string {
+	w.t.Helper()
+	f := openFleet(&w.cfg, row.TableName)
+	v, err := cluster.LoadView(w.t.Context(), f.control, w.cfg.Workload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var names []string
+	for _, m := range v.Members {
+		names = append(names, m.Instance)
+	}
+	return strings.Join(names, " ")
+}
+
+// P8.1: who sends much has a share of the budgets, and so a row in which it says what it needs.
+func TestASenderIsAMemberOnlyWhileItSendsMuch(t *testing.T) {
+	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		h := &seen{}
+		p := w.join("p", h, ProcessorOptions{})
+		w.settled(1)
+		s := w.sender(SenderOptions{})
+		sent := 0
+		send := func(d, pause time.Duration) {
+			for began := time.Now(); time.Since(began) < d; time.Sleep(pause) {
+				if err := s.Send(t.Context(), newTask(fmt.Sprint(sent))); err != nil {
+					t.Fatal(err)
+				}
+				sent++
+			}
+		}
+		send(2*time.Minute, 5*time.Second)
+		if got := w.memberNames(); got != "p" {
+			t.Errorf("while it sends seldom there are the members %s", got)
+		}
+		send(20*time.Second, 10*time.Millisecond)
+		if got := w.memberNames(); got != "d p" {
+			t.Errorf("while it sends much there are the members %s", got)
+		}
+		send(3*time.Minute, 5*time.Second)
+		if got := w.memberNames(); got != "p" {
+			t.Errorf("when it sends seldom again there are the members %s", got)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		p.end()
+		if n := h.deliveries(); n != sent {
+			t.Errorf("%d of %d tasks were handled", n, sent)
+		}
+	})
+}
+
+// P6.3: a queue that is dark is spilled from by who has marked that, which a member can.
+func TestASenderWhoseQueueIsDarkJoinsAndSpills(t *testing.T) {
+	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		h := &seen{}
+		p := w.join("p", h, ProcessorOptions{})
+		w.settled(1)
+		s := w.sender(SenderOptions{})
+		if err := s.Send(t.Context(), newTask("first")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		dark := w.sim.Inject(azsim.Rule{Account: "accounta", Operations: []string{"PutMessage"}, Fault: azsim.HangBefore})
+		began := time.Now()
+		for i := range 20 {
+			if err := s.Send(t.Context(), newTask(fmt.Sprint("dark ", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("20 sends took %v while one of two accounts was dark", took)
+		}
+		if got := w.memberNames(); got != "d p" {
+			t.Errorf("there are the members %s", got)
+		}
+		dark.Remove()
+		for i := range 60 {
+			time.Sleep(5 * time.Second)
+			if err := s.Send(t.Context(), newTask(fmt.Sprint("well ", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := w.memberNames(); got != "p" {
+			t.Errorf("when all is well again there are the members %s", got)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		p.end()
+		if n := h.deliveries(); n != 81 {
+			t.Errorf("%d of 81 tasks were handled", n)
+		}
+	})
+}
+
+// P8.2: a guest knows whom to nudge, also after a processor has taken another's place.
+func TestASenderThatIsAGuestNudges(t *testing.T) {
+	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		board := &switchboard{processors: map[string]*Processor{}}
+		start := func(name string, h pump.Handler) *started {
+			cfg := w.config(name, 4)
+			cfg.Admin, cfg.Nudge = name+":1", board.carry
+			p, err := NewProcessor(cfg, h, ProcessorOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			board.mu.Lock()
+			board.processors[name] = p
+			board.mu.Unlock()
+			return w.start(p)
+		}
+		h := &seen{}
+		p := start("p", h)
+		w.settled(1)
+		cfg := w.config("d", 4)
+		cfg.Nudge = board.carry
+		s, err := NewSender(cfg, SenderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.d.lanes = 1
+		slow := 0
+		send := func(n int) {
+			for i := range n {
+				time.Sleep(5 * time.Minute) // until the queues are asked least
+				before, began := h.deliveries(), time.Now()
+				if err := s.Send(t.Context(), newTask(fmt.Sprint(i))); err != nil {
+					t.Fatal(err)
+				}
+				for h.deliveries() == before {
+					time.Sleep(time.Millisecond)
+				}
+				if time.Since(began) > 200*time.Millisecond {
+					slow++
+				}
+			}
+		}
+		send(5)
+		if slow > 0 {
+			t.Errorf("%d of 5 tasks were begun late", slow)
+		}
+		q := start("q", h)
+		p.end()
+		send(5)
+		if slow > 2 { // the first after the change, whose nudge goes to who left
+			t.Errorf("%d of 5 tasks were begun late after the change", slow)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		q.end()
+	})
+}
+
+// P6.5: an account that a live sender has no credentials for is refused, member or not.
+func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
+	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		s := w.sender(SenderOptions{})
+		s.d.fleet.names = []string{"accounta", "accountb"}
+		if err := s.Send(t.Context(), newTask("first")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		o := &accountsOf{cfg: w.cfg, fleet: openFleet(&w.cfg, row.TableName)}
+		if err := o.knownToAll(t.Context(), "accountb"); err != nil {
+			t.Error(err)
+		}
+		if err := o.knownToAll(t.Context(), "accountc"); err == nil || !strings.Contains(err.Error(), "1 of 1 live processes do not have it in their configuration: d") {
+			t.Errorf("%v", err)
+		}
+		status, err := ReadStatus(t.Context(), w.cfg, StatusOptions{})
+		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {
+			t.Errorf("%+v, %v", status.Runs, err)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.knownToAll(t.Context(), "accountc"); err != nil {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}

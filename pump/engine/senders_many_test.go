@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
+)
+
+// watchPartitions looks for a while at what each partition of the tables is asked for, and demands
+// that none is for more than so many entities in any second.
+func (w *world) watchPartitions(phase string, d time.Duration, most int64) {
+	w.t.Helper()
+	entities := func() map[string]int64 {
+		n := map[string]int64{}
+		for _, p := range w.sim.PartitionLoads() {
+			n[p.Partition] = p.Entities
+		}
+		return n
+	}
+	first, peaks := entities(), map[string]int64{}
+	last := first
+	for began := time.Now(); time.Since(began) < d; {
+		time.Sleep(time.Second)
+		now := entities()
+		for p, n := range now {
+			peaks[p] = max(peaks[p], n-last[p])
+		}
+		last = now
+	}
+	for p, n := range last {
+		w.t.Logf("%s: %-15s %6.1f entities a second, %d at most", phase, p, float64(n-first[p])/d.Seconds(), peaks[p])
+		if peaks[p] > most {
+			w.t.Errorf("%s: partition %s was asked for %d entities in a second, want %d at most", phase, p, peaks[p], most)
+		}
+	}
+}
+
+// A thousand programs that each hold a sender and send once a minute, as a web service's
+// instances do: no partition is asked for more than half of what it gives.
+func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
+	verify.Only(t)
+	const n = 1000
+	inWorld(t, 1, 4, func(c *azsim.Config) {
+		c.Limits = azsim.PublishedLimits()
+		c.Limits.QueryCost = 1000
+		c.CountPartitions = true
+	}, func(t *testing.T, w *world) {
+		h := &seen{}
+		var procs []*started
+		for i := range 4 {
+			procs = append(procs, w.join(fmt.Sprintf("p%d", i), h, ProcessorOptions{}))
+		}
+		w.settled(4)
+		var all sync.WaitGroup
+		var sent atomic.Int64
+		stop := make(chan struct{})
+		for i := range n {
+			cfg := w.config(fmt.Sprintf("s%04d", i), 4)
+			cfg.Log = slog.New(slog.DiscardHandler)
+			s, err := NewSender(cfg, SenderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.d.lanes = 1
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Minute / n)
+				for more := true; more; {
+					if err := s.Send(t.Context(), newTask(fmt.Sprint("task of ", i))); err != nil {
+						t.Error(err)
+					}
+					sent.Add(1)
+					select {
+					case <-stop:
+						more = false
+					case <-time.After(time.Minute):
+					}
+				}
+				if _, err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		w.watchPartitions("start", time.Minute, 1000)
+		w.watchPartitions("rest", time.Minute, 1000)
+		f := openFleet(&w.cfg, row.TableName)
+		v, err := cluster.LoadView(t.Context(), f.control, w.cfg.Workload)
+		if err != nil || len(v.Members) != len(procs) {
+			t.Errorf("%d members of %d processors and %d senders that send seldom, %v", len(v.Members), len(procs), n, err)
+		}
+		close(stop)
+		all.Wait()
+		time.Sleep(10 * time.Second)
+		for _, p := range procs {
+			p.end()
+		}
+		if tasks := h.deliveries(); tasks < int(sent.Load()) {
+			t.Errorf("%d of %d tasks were handled", tasks, sent.Load())
+		}
+	})
+}

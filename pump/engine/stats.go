@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// operation is a kind of storage request, as it is counted.
+type operation uint8
+
+const (
+	opPut operation = iota
+	opGet
+	opRenew
+	opReplace
+	opDelete
+	opCreate
+	opRead
+	opWrite
+	opQuery
+	operations // how many there are
+)
+
+var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "create", "read", "write", "query"}
+
+func (o operation) String() string { return operationNames[o] }
+
+// requestCounts counts the requests to one account. It may be used from many
+// goroutines at once.
+type requestCounts struct {
+	made      [operations]atomic.Int64
+	throttled atomic.Int64
+	silent    atomic.Int64 // when the first request was not answered since the last one that was, Unix ns; 0: none
+	refused   atomic.Bool  // the last answer was that the credential is not good
+}
+
+func (c *requestCounts) add(op operation, err error) {
+	// A request that was never sent cost the account nothing.
+	if err != nil && storage.Is(err, storage.Canceled) {
+		return
+	}
+	c.made[op].Add(1)
+	c.heard(err)
+	if err != nil && storage.Is(err, storage.Throttled) {
+		c.throttled.Add(1)
+	}
+}
+
+// heard notes whether the account answered, for who asks how it is.
+func (c *requestCounts) heard(err error) {
+	if err != nil && storage.CodeOf(err) == storage.MaybeDone {
+		c.silent.CompareAndSwap(0, time.Now().UnixNano())
+		return
+	}
+	if c.silent.Load() != 0 { // every request comes here, so what does not change is not written
+		c.silent.Store(0)
+	}
+	if refused := storage.Is(err, storage.Auth); c.refused.Load() != refused {
+		c.refused.Store(refused)
+	}
+}
+
+// silence is for how long the account has not answered, and whether its last
+// answer was that the credential is not good.
+func (c *requestCounts) silence(now time.Time) (seconds float64, refused bool) {
+	if from := c.silent.Load(); from != 0 {
+		seconds = max(now.Sub(time.Unix(0, from)).Seconds(), 0)
+	}
+	return seconds, c.refused.Load()
+}
+
+// snapshot gives the counts by the operation's name, without those at zero.
+func (c *requestCounts) snapshot() map[string]int64 {
+	out := map[string]int64{}
+	for op := range operations {
+		if n := c.made[op].Load(); n > 0 {
+			out[op.String()] = n
+		}
+	}
+	return out
+}

@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// endOf is what status says of the end of a run, and what `runs show` says is the same.
+func (w *world) endOf(run pump.RunID) (*EndsStatus, RunEnd) {
+	w.t.Helper()
+	s := w.status(StatusOptions{})
+	info, err := ShowRun(w.t.Context(), w.operator(), run.String())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range s.Ends.Runs {
+		if e.ID == run.String() {
+			if cut, _, _ := strings.Cut(info.WaitsFor, ":"); cut == "" || !strings.HasPrefix(e.Text, cut) {
+				w.t.Errorf("the status says %q, and `runs show` %q", e.Text, info.WaitsFor)
+			}
+			return &s.Ends, e
+		}
+	}
+	if info.WaitsFor != "" {
+		w.t.Errorf("the status says nothing, and `runs show` %q", info.WaitsFor)
+	}
+	return &s.Ends, RunEnd{}
+}
+
+func TestTheStatusSaysWhichQueueHoldsBackTheEndOfARun(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		account, queue := w.home(7)
+		dark := w.fault(azsim.Rule{Account: account, Object: queue, Fault: azsim.Answer}, "GetMessages")
+		run := w.lonely(1, 7)
+		h := &seen{}
+		p := w.start(w.processor(h, ProcessorOptions{}))
+		if ends, _ := w.endOf(run); ends.Waiting != 0 || len(ends.Runs) != 0 || ends.HeldBackBy != "" {
+			t.Errorf("while it is open: %+v", ends)
+		}
+		time.Sleep(3 * time.Hour)
+		ends, end := w.endOf(run)
+		by := "queue " + account + "/" + queue + ", which p reads"
+		if ends.Waiting != 1 || ends.HeldBackBy != by || end.State != "abandoned" || end.WaitsFor != "reading" {
+			t.Errorf("while its queue is dark: %+v", ends)
+		}
+		if !strings.Contains(end.Text, "beyond the last sign of it") || !strings.Contains(end.Text, by) {
+			t.Errorf("while its queue is dark: %s", end.Text)
+		}
+		if n := p.of.State().RunsUnfinished; n != 1 {
+			t.Errorf("the processor that ends runs says that %d wait for their ends", n)
+		}
+		dark.Remove()
+		w.within(time.Minute, "its task is handled", func() bool { return h.tasks() == 1 })
+		handled := time.Now()
+		time.Sleep(30 * time.Minute)
+		ends, end = w.endOf(run)
+		if ends.Waiting != 1 || ends.HeldBackBy != "" || ends.BehindSeconds != nil || end.WaitsFor != "quiet" {
+			t.Errorf("half an hour after its task was handled: %+v", ends)
+		}
+		if d := end.LastSign.Sub(handled); d < -time.Minute || d > 10*time.Minute {
+			t.Errorf("the last sign of it is %v after its task was handled", d)
+		}
+		w.within(3*time.Hour, "it has ended", func() bool { return w.runRow(run).Over })
+		if late := time.Since(end.NotBefore); late < 0 || late > time.Hour+10*time.Minute {
+			t.Errorf("it ended %v after the earliest time that was said", late)
+		}
+		if ends, _ := w.endOf(run); ends.Waiting != 0 || len(ends.Runs) != 0 {
+			t.Errorf("when it is over: %+v", ends)
+		}
+		time.Sleep(time.Minute)
+		if n := p.of.State().RunsUnfinished; n != 0 {
+			t.Errorf("when it is over the processor says that %d wait", n)
+		}
+		p.end()
+	})
+}
+
+func TestTheStatusSaysThatNoProcessorReadsForTheEndOfARun(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.lonely(1, 7)
+		c := w.closer("c")
+		c.horizonBy(func(context.Context) (*cluster.View, error) { return w.look(), nil })
+		w.closesFor(c, 3*time.Hour)
+		ends, end := w.endOf(run)
+		const by = "segment 0, which no processor holds"
+		if ends.Waiting != 1 || ends.HeldBackBy != by || ends.BehindSeconds != nil || end.WaitsFor != "reading" || !strings.HasSuffix(end.Text, by) {
+			t.Errorf("%+v", ends)
+		}
+		// A processor that was killed reads nothing any more.
+		p := w.start(w.processor(&seen{}, ProcessorOptions{}))
+		time.Sleep(5 * time.Minute)
+		if ends, end = w.endOf(run); ends.HeldBackBy != "" || end.WaitsFor != "quiet" {
+			t.Errorf("with a processor: %+v", ends)
+		}
+		kill := w.fault(azsim.Rule{Instance: "p", Fault: azsim.FailBefore})
+		time.Sleep(5 * time.Minute)
+		if ends, end = w.endOf(run); ends.HeldBackBy != by || end.WaitsFor != "reading" {
+			t.Errorf("with a dead processor: %+v", ends)
+		}
+		kill.Remove()
+		p.end()
+	})
+}
+
+// The longest waiting come first, and no more than a screen has room for.
+func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		var all []pump.RunID
+		for i := range byte(7) {
+			run := pump.RunID{9 - i, 15: 1}
+			all = append(all, run)
+			if err := w.allRuns().Create(t.Context(), workload.Run{ID: run, Mode: "client"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.allRuns().Break(t.Context(), run, "so"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if _, err := EndRun(t.Context(), w.operator(), all[0].String(), false, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		// What was noted of a run is a sign of it, and what is hidden is one later.
+		noted := time.Now()
+		if err := workload.NoteTallies(t.Context(), w.table(), "work", "p", workload.RunTally{Run: all[1], Tally: workload.Tally{Met: 1, Hides: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		ends := w.status(StatusOptions{}).Ends
+		if ends.Waiting != 7 || len(ends.Runs) != endsShown {
+			t.Fatalf("%d wait, %d are shown", ends.Waiting, len(ends.Runs))
+		}
+		for i, e := range ends.Runs {
+			if e.ID != all[i+1].String() || e.State != "broken" {
+				t.Errorf("%d is %+v", i, e)
+			}
+		}
+		if d := ends.Runs[0].LastSign.Sub(noted); d < time.Hour || d > time.Hour+time.Second {
+			t.Errorf("the last sign of a run with something hidden is %v away", d)
+		}
+	})
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		if err := w.allRuns().Break(t.Context(), w.run, "so"); err != nil {
+			t.Fatal(err)
+		}
+		if ends, _ := w.endOf(w.run); ends.Waiting != 0 || len(ends.Runs) != 0 || ends.Runs == nil {
+			t.Errorf("at least once: %+v", ends)
+		}
+	})
+}
+
+func TestWhatTheEndOfARunWaitsFor(t *testing.T) {
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	const q = "queue a/q, which p reads"
+	for _, c := range []struct {
+		what          string
+		behind, since time.Duration // of the queues, and the last sign
+		quiet         time.Duration
+		waits         string
+		notBefore     time.Duration
+		text          string
+	}{
+		{
+			"just now, and all is read", horizonSlack, 10 * time.Second, time.Hour, "quiet", time.Hour - 10*time.Second,
+			"it is broken, and ends by itself when nothing of it has been met for 1h0m0s: 10s by now",
+		},
+		{
+			"half the time", horizonSlack, 30 * time.Minute, time.Hour, "quiet", 30 * time.Minute,
+			"it is broken, and ends by itself when nothing of it has been met for 1h0m0s: 30m0s by now",
+		},
+		{
+			"behind the sign", 2 * time.Hour, 30 * time.Minute, time.Hour, "reading", time.Hour,
+			"it is broken, and ends by itself when the queues are read beyond the last sign of it, 30m0s ago, and then nothing of it has been met for 1h0m0s; " +
+				"held back by " + q + " (messages may wait there for 2h0m0s)",
+		},
+		{
+			"read beyond the sign, not half of the time", 40 * time.Minute, time.Hour, time.Hour, "reading", 30 * time.Minute,
+			"it is broken, and ends by itself when the queues are read beyond the last sign of it, 1h0m0s ago, and then nothing of it has been met for 1h0m0s; " +
+				"held back by " + q + " (messages may wait there for 40m0s)",
+		},
+		{
+			"under pressure", horizonSlack, time.Minute, 5 * time.Minute, "quiet", 4 * time.Minute,
+			"it is broken, and ends by itself when nothing of it has been met for 5m0s: 1m0s by now",
+		},
+		{
+			"hidden", horizonSlack, -time.Hour, time.Hour, "quiet", 2 * time.Hour,
+			"it is broken, and ends by itself when nothing of it has been met for 1h0m0s after a task of it that is hidden for 1h0m0s comes back",
+		},
+		{
+			"not known", -1, time.Minute, time.Hour, "reading", time.Hour,
+			"it is broken, and ends by itself when the queues are read beyond the last sign of it, 1m0s ago, and then nothing of it has been met for 1h0m0s; held back by " + q,
+		},
+	} {
+		e := endsView{now: now, read: horizon{at: now.Add(-c.behind), by: q}, quiet: c.quiet}
+		if c.behind < 0 {
+			e.read.at = time.Time{}
+		}
+		got := e.of(unended{pump.RunID{1}, workload.RunBroken, now.Add(-c.since)})
+		if got.WaitsFor != c.waits || !got.NotBefore.Equal(now.Add(c.notBefore)) || got.Text != c.text {
+			t.Errorf("%s: it waits for %s, not before %v from now; %s", c.what, got.WaitsFor, got.NotBefore.Sub(now), got.Text)
+		}
+	}
+	e := endsView{now: now, read: horizon{at: now, by: q}, quiet: time.Hour}
+	if got := e.of(unended{pump.RunID{1}, workload.RunEnded, now}).Text; !strings.HasPrefix(got, "it has ended, and the ledger forgets it when nothing") {
+		t.Errorf("of an ended run: %s", got)
+	}
+}

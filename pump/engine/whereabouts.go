@@ -1,0 +1,343 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// A workload lives where its rows are: in one account. A configuration that names another
+// one, or that names none and lists the accounts in another order, finds no rows there; were the
+// workload made then, two clusters would work on the same queues, each without the runs of
+// the other. So a workload that is not where it should be is looked for in every other configured
+// account before it is made, and before a command says that it does not exist. Of those who make it
+// at the same time in different accounts one succeeds ([workload.Maker]).
+
+// elsewhere looks for the workload in the configured accounts other than the control account. It
+// is nil if none of them has it. It is a [*ConfigError] if one has it, or if an account does
+// not let itself be looked into and the configuration does not say which one is the
+// control account; and a storage error if an account does not answer, so that it may be there.
+func elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) error {
+	var mu sync.Mutex
+	var found, refused []string
+	var unanswered, cause error
+	var stranger *pump.ConfigError
+	waits := sayWhoIsSlow(c)
+	defer waits.stop()
+	var g errgroup.Group
+	g.SetLimit(queuesAtOnce)
+	for _, a := range c.Accounts {
+		if a.Name == c.Control {
+			continue
+		}
+		g.Go(func() error {
+			waits.begin(a.Name)
+			var there bool
+			var err error
+			if announcing != nil {
+				err = announce(ctx, c, announcing, a)
+			}
+			if err == nil {
+				there, err = hasWorkload(ctx, a, c)
+			}
+			waits.end(a.Name)
+			mu.Lock()
+			defer mu.Unlock()
+			strange, ok := errors.AsType[*pump.ConfigError](err)
+			switch {
+			case ok:
+				stranger = strange
+			case there:
+				found = append(found, a.Name)
+			case err != nil && !storage.Ambiguous(err) && !storage.Is(err, storage.Canceled):
+				refused = append(refused, a.Name)
+				cause = err
+			case err != nil:
+				unanswered = fmt.Errorf("account %s does not answer, so nobody can say whether workload %q is there: %w", a.Name, c.Workload, err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	slices.Sort(found)
+	slices.Sort(refused)
+	switch {
+	case len(found) > 0:
+		return &pump.ConfigError{
+			Field: "control", Problem: fmt.Sprintf("workload %q is in account %s, and not in %s, where this configuration expects it", c.Workload, strings.Join(found, " and "), c.Control),
+			Fix: "set control: " + found[0] + " (without it the first account listed is meant, so their order counts)",
+		}
+	case stranger != nil:
+		return stranger
+	case unanswered != nil:
+		return unanswered
+	case len(refused) > 0 && !c.Private.ControlGiven:
+		return &pump.ConfigError{
+			Field: "control", Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with the credentials given: %v", c.Workload, c.Control, someOf(refused, 4), cause),
+			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " + c.Control,
+		}
+	}
+	return nil
+}
+
+// slowAccounts says, once, which accounts have not answered for as long as controlSlow.
+type slowAccounts struct {
+	timer *time.Timer
+
+	mu    sync.Mutex // guards what follows
+	asked map[string]bool
+}
+
+func sayWhoIsSlow(c *pump.Config) *slowAccounts {
+	s := &slowAccounts{asked: map[string]bool{}}
+	s.timer = time.AfterFunc(controlSlow, func() {
+		s.mu.Lock()
+		names := slices.Sorted(maps.Keys(s.asked))
+		s.mu.Unlock()
+		if len(names) > 0 {
+			c.Log.Warn("waiting for accounts to answer, because the workload may be there", "accounts", someOf(names, 10))
+		}
+	})
+	return s
+}
+
+func (s *slowAccounts) begin(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[name] = true
+}
+
+func (s *slowAccounts) end(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.asked, name)
+}
+
+func (s *slowAccounts) stop() { s.timer.Stop() }
+
+// hasWorkload looks into one account. A row that cannot be read is one all the same.
+func hasWorkload(ctx context.Context, a pump.Account, c *pump.Config) (there bool, err error) {
+	_, err = lookInto(ctx, a, c)
+	switch {
+	case err == nil, errors.Is(err, row.ErrCorrupt), errors.Is(err, workload.ErrDeleting):
+		return true, nil
+	case errors.Is(err, workload.ErrNoWorkload):
+		return false, nil
+	}
+	return false, err
+}
+
+// lookInto reads the row that the workload would have in an account.
+func lookInto(ctx context.Context, a pump.Account, c *pump.Config) (w *workload.Workload, err error) {
+	err = backoff.Within(ctx, func(ctx context.Context) (err error) {
+		w, err = workload.Load(ctx, tableIn(c, a), c.Workload)
+		return err
+	})
+	return w, err
+}
+
+// tableIn gives the table in which an account would have the workload's rows.
+func tableIn(c *pump.Config, a pump.Account) storage.Table {
+	table := a.Storage.Table(row.TableName)
+	if draw := c.Private.Seeding.Draw; draw != nil {
+		table = row.Seeded(table, draw)
+	}
+	return table
+}
+
+// announce changes the anchor in another account, which a maker has done before it looks there.
+func announce(ctx context.Context, c *pump.Config, m *workload.Maker, a pump.Account) error {
+	return backoff.Within(ctx, func(ctx context.Context) error { return m.Announce(ctx, tableIn(c, a), c.Workload) })
+}
+
+// maker is by what the workload is made where the configuration expects it, and nowhere else.
+// asking is told each time that other accounts are asked, and gives what is called afterwards.
+func maker(c *pump.Config, asking func() (asked func())) *workload.Maker {
+	m := &workload.Maker{Account: c.Control, Known: func(account string) error { return isKnown(c, account) }}
+	m.Absent = func(ctx context.Context, announce bool) error {
+		defer asking()()
+		if announce {
+			return beforeMaking(ctx, c, m)
+		}
+		return beforeMaking(ctx, c, nil)
+	}
+	return m
+}
+
+// isKnown is nil for a configured account. Another one is named in an anchor by who makes, or has
+// made, the workload with a configuration of accounts that are partly others.
+func isKnown(c *pump.Config, account string) error {
+	if slices.ContainsFunc(c.Accounts, func(a pump.Account) bool { return a.Name == account }) {
+		return nil
+	}
+	return &pump.ConfigError{
+		Field:   "accounts",
+		Problem: fmt.Sprintf("an account of it takes part in workload %q of account %s, which is not among them, so that workload cannot be looked for", c.Workload, account),
+		Fix: fmt.Sprintf("add account %s, and set control: %s if that workload is meant; or use another workload name; "+
+			"or if that account is gone for good, remove what is left: distributor workload delete", account, account),
+	}
+}
+
+// beforeMaking finds that nothing is made that is elsewhere or may be. It
+// waits for an account that does not answer until ctx ends, which is a minute for the row of
+// a workload.
+func beforeMaking(ctx context.Context, c *pump.Config, m *workload.Maker) error {
+	j := backoff.Jitter(c.Instance)
+	for n := uint64(0); ; n++ {
+		err := elsewhere(ctx, c, m)
+		if err == nil {
+			return nil
+		}
+		wait := j.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere", c.Workload, n)
+		if _, found := errors.AsType[*pump.ConfigError](err); found || !storage.Ambiguous(err) || !backoff.Wait(ctx, wait) {
+			return fmt.Errorf("the workload was not made: %w", err)
+		}
+		if n == 0 {
+			c.Log.Warn("waiting for an account before the workload is made", "error", err)
+		}
+	}
+}
+
+// rivalPatience is how long a start waits for accounts that may have another workload of the same name.
+const rivalPatience = 2 * time.Second
+
+// unrivalled refuses to start where another account has a workload of the same name: two over the same
+// queues take each other's messages for their own. An account that does not answer
+// keeps no process from starting.
+func unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error {
+	ctx, cancel := context.WithTimeout(ctx, rivalPatience)
+	defer cancel()
+	found, _ := rivals(ctx, c, w)
+	if len(found) == 0 {
+		return nil
+	}
+	other := found[0].Account
+	return &pump.ConfigError{
+		Field:   "control",
+		Problem: fmt.Sprintf("workload %q is in account %s, and another one of that name is in account %s", c.Workload, c.Control, other),
+		Fix: fmt.Sprintf("see which one is meant (distributor workload show, with control: %s and with control: %s), stop all processes of the other one, "+
+			"and delete it with its account as control: distributor workload delete (queues that both use stay)", c.Control, other),
+	}
+}
+
+// withAdvice tells what to do about a workload that is not there.
+func withAdvice(ctx context.Context, cfg *pump.Config, err error) error {
+	switch {
+	case errors.Is(err, workload.ErrNoWorkload):
+		if there, ok := errors.AsType[*pump.ConfigError](elsewhere(ctx, cfg, nil)); ok && strings.Contains(there.Problem, "is in account") {
+			return there
+		}
+		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration", err, cfg.Control)
+	case err != nil:
+		return fmt.Errorf("control account %s: %w", cfg.Control, err)
+	}
+	return nil
+}
+
+// someOf names the first of many.
+func someOf(names []string, most int) string {
+	list := strings.Join(names[:min(len(names), most)], ", ")
+	if n := len(names) - most; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return list
+}
+
+// controlSlow is after how long an operator is told that the start is waiting.
+const controlSlow = 3 * time.Second
+
+// WorkloadRival is another workload of the same name, in the table of another account.
+type WorkloadRival struct {
+	Account     string `json:"account"` // that has its rows
+	Incarnation string `json:"incarnation"`
+	// SameQueues are accounts whose queues both workloads use, so that each takes the
+	// other's messages for its own; never null.
+	SameQueues []string `json:"sameQueues"`
+	// Problem is why its row could not be read; empty if it could.
+	Problem string `json:"problem"`
+}
+
+// rivals looks for workloads of the same name in the configured accounts other than the control
+// account. Unseen are those that did not answer or may not be looked into.
+func rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []WorkloadRival, unseen []string) {
+	found, unseen = []WorkloadRival{}, []string{}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(queuesAtOnce)
+	for _, a := range c.Accounts {
+		if a.Name == c.Control {
+			continue
+		}
+		g.Go(func() error {
+			other, err := lookInto(ctx, a, c)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil, errors.Is(err, workload.ErrDeleting):
+				found = append(found, WorkloadRival{Account: a.Name, Incarnation: other.Incarnation, SameQueues: sameQueues(w, other)})
+			case errors.Is(err, workload.ErrNoWorkload):
+			case errors.Is(err, row.ErrCorrupt):
+				found = append(found, WorkloadRival{Account: a.Name, SameQueues: []string{}, Problem: err.Error()})
+			default:
+				unseen = append(unseen, a.Name)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	slices.SortFunc(found, func(x, y WorkloadRival) int { return strings.Compare(x.Account, y.Account) })
+	slices.Sort(unseen)
+	return found, unseen
+}
+
+// spec is the workload that the configuration describes. The number of queues of an account for which
+// it gives none is for who makes the workload; of one that is there it would be a claim that the
+// operator did not make, and it depends on how many accounts are listed.
+func specOf(c *pump.Config) workload.Spec {
+	s := workload.Spec{
+		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == pump.Shared, Shards: settings.Shards(*c), Delivery: string(c.Delivery),
+		Guessed: map[string]bool{},
+	}
+	for _, a := range c.Accounts {
+		s.Guessed[a.Name] = c.Private.AnyQueues[a.Name]
+	}
+	return s
+}
+
+// warnExtra names accounts of a configuration that the workload does not use.
+func warnExtra(log *slog.Logger, extra []string) {
+	if len(extra) > 0 {
+		log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add", "accounts", strings.Join(extra, " "))
+	}
+}
+
+// sameQueues gives the accounts of which both workloads use a queue.
+func sameQueues(w, other *workload.Workload) []string {
+	ours := map[string]bool{}
+	for _, s := range w.Map.Shards {
+		ours[s.Account+"/"+s.Queue] = true
+	}
+	same := []string{}
+	for _, s := range other.Map.Shards {
+		if ours[s.Account+"/"+s.Queue] && !slices.Contains(same, s.Account) {
+			same = append(same, s.Account)
+		}
+	}
+	slices.Sort(same)
+	return same
+}

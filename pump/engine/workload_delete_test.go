@@ -1,0 +1,387 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// leftOf lists the workload's rows and queues in all accounts.
+func (w *world) leftOf() (left []string) {
+	w.t.Helper()
+	for _, a := range w.cfg.Accounts {
+		for e, err := range a.Storage.Table(row.TableName).Query(w.t.Context(), storage.Query{}) {
+			if err != nil {
+				if storage.Is(err, storage.Missing) {
+					break
+				}
+				w.t.Fatal(err)
+			}
+			if e.Partition == w.cfg.Workload || strings.HasPrefix(e.Partition, w.cfg.Workload+".") {
+				left = append(left, a.Name+": "+e.Partition+"/"+e.Row)
+			}
+		}
+		queues, err := a.Storage.Queues(w.t.Context(), w.cfg.Workload+"-")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, q := range queues {
+			left = append(left, a.Name+": queue "+q)
+		}
+	}
+	return left
+}
+
+// used fills the workload with all that there may be of one.
+func (w *world) used() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	d := w.distributor("d", &listSource{print: "list", n: 200}, DistributorOptions{Every: time.Hour})
+	going, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	_, _ = d.Run(going)
+	var n atomic.Int64
+	handler := pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
+		if n.Add(1)%10 == 0 {
+			return pump.Reject(errors.New("no"))
+		}
+		return nil
+	})
+	p, err := NewProcessor(w.config("p", 2), handler, ProcessorOptions{UntilIdle: 5 * time.Second})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := p.Run(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	w.beside()
+	if err := workload.NewRuns(w.table(), w.cfg.Workload).End(ctx, w.run, true, "test"); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// beside makes what others than distributors and processors make: a gate, ids, claims.
+func (w *world) beside() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	if _, err := ReleaseGate(ctx, w.operator(), "g", "me"); err != nil {
+		w.t.Fatal(err)
+	}
+	ids, err := coordination.NewIDRange(w.table(), w.cfg.Workload, "ids", 10)
+	if err == nil {
+		_, err = ids.Next(ctx)
+	}
+	c := coordination.NewClaims(w.table(), w.cfg.Workload, time.Minute, "p")
+	for i := range 40 {
+		if err == nil {
+			_, _, _, err = c.Claim(ctx, []byte{byte(i)}, coordination.TaskRef{Run: w.run, N: uint64(i)})
+		}
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// deleted deletes the workload as often as it stops half-way.
+func (w *world) deleted(instance string, o DeleteOptions) (*Deletion, error) {
+	w.t.Helper()
+	c := w.operator()
+	c.Instance = instance
+	return DeleteWorkload(w.t.Context(), c, o)
+}
+
+func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
+	inOnceWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+		w.used()
+		before := w.leftOf()
+		for _, part := range []string{"work/owner.", "work/workload", "work/clock", "work.runs/", "work.progress/", "work.ledger.", "work.claims.", "work.gates/", "work.ids/", "work.election/", "queue work-00", "queue work-poison"} {
+			if !slices.ContainsFunc(before, func(l string) bool { return strings.Contains(l, part) }) {
+				t.Errorf("the test made nothing of %s", part)
+			}
+		}
+		dry, err := w.deleted("o1", DeleteOptions{DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := w.leftOf(); !slices.Equal(now, before) {
+			t.Errorf("a dry run changed something: %q became %q", before, now)
+		}
+		if all, quarantined := dry.Messages(); len(dry.Queues) != 9 || quarantined == 0 || all < quarantined || dry.AllRows() != len(before)-9 || dry.Rows["ledger"] == 0 || dry.Rows["claims"] < 40 {
+			t.Errorf("%+v, and there are %d", dry, len(before))
+		}
+		first, err := ShowWorkload(t.Context(), w.operator())
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := map[string]int{}
+		began := time.Now()
+		done, err := w.deleted("o2", DeleteOptions{Force: true, Progress: func(p DeleteProgress) { steps[p.Step]++ }})
+		if err != nil || !done.Deleted || steps["noticing"] == 0 || steps["queues"] != 9 || steps["rows"] == 0 {
+			t.Errorf("%+v, %v, %v", done, err, steps)
+		}
+		if left := w.leftOf(); len(left) > 0 {
+			t.Errorf("%d are left: %q", len(left), left)
+		}
+		if took := time.Since(began); took < removeAfter || took > removeAfter+20*time.Second {
+			t.Errorf("took %v", took)
+		}
+		if _, err := w.deleted("o3", DeleteOptions{}); !errors.Is(err, workload.ErrNoWorkload) {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // the names of queues are free again
+		d := w.distributor("again", &listSource{print: "list", n: 10}, DistributorOptions{})
+		if err := second(d.Run(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		again, err := ShowWorkload(t.Context(), w.operator())
+		if err != nil || again.Incarnation == first.Incarnation || again.Runs["sealed"] != 1 || len(again.Runs) != 1 {
+			t.Errorf("%+v, %v", again, err)
+		}
+	})
+}
+
+func TestAWorkloadInUseIsNotDeleted(t *testing.T) {
+	refusal := func(t *testing.T, err error, says ...string) {
+		t.Helper()
+		e, ok := errors.AsType[*DeletionError](err)
+		for _, s := range says {
+			if !ok || e.Begun || !strings.Contains(err.Error(), s) {
+				t.Errorf("want %q: %v", s, err)
+			}
+		}
+	}
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		refusal(t, second(w.deleted("o", DeleteOptions{})), w.run.String(), "runs end")
+		p := w.join("p", pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), ProcessorOptions{})
+		time.Sleep(5 * time.Second)
+		refusal(t, second(w.deleted("o", DeleteOptions{})), "1 processes of it live: p", "--force")
+		p.stop()
+		<-p.done
+		if err := workload.NewRuns(w.table(), w.cfg.Workload).Seal(t.Context(), w.run, make([]uint64, 64)); err != nil {
+			t.Fatal(err)
+		}
+		w.put("accounta", "work-00", 1, 1)
+		refusal(t, second(w.deleted("o", DeleteOptions{})), w.run.String())
+		if err := w.queue("accounta", "work-00").Drop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := w.deleted("o", DeleteOptions{}); err != nil || !d.Deleted || len(w.leftOf()) > 0 {
+			t.Errorf("%+v, %v; left %q", d, err, w.leftOf())
+		}
+	})
+	// A process that was killed keeps nobody waiting.
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		p := w.join("p", pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), ProcessorOptions{})
+		time.Sleep(5 * time.Second)
+		w.crash("p")
+		time.Sleep(time.Minute)
+		refusal(t, second(w.deleted("o", DeleteOptions{})), w.run.String())
+		if d, err := w.deleted("o", DeleteOptions{Force: true}); err != nil || !d.Deleted {
+			t.Errorf("%+v, %v", d, err)
+		}
+		p.stop()
+		<-p.done
+	})
+}
+
+// Forced: who is at work ends by itself, and nothing is put or started after the mark.
+func TestProcessesOfAWorkloadThatIsDeletedEnd(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		p := w.join("p", pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), ProcessorOptions{})
+		send := func(name string, o DistributorOptions) chan error {
+			ended := make(chan error, 1)
+			d := w.distributor(name, &listSource{print: "list", n: 100_000, pace: 100 * time.Millisecond}, o)
+			go func() { ended <- second(d.Run(ctx)) }()
+			return ended
+		}
+		all := []chan error{
+			send("d0", DistributorOptions{SealAge: time.Second}),
+			send("d1", DistributorOptions{SealAge: time.Second, Every: time.Hour}),
+			send("d2", DistributorOptions{SealAge: time.Second, Every: time.Hour}),
+		}
+		time.Sleep(20 * time.Second)
+		started := make(chan error, 2)
+		go func() {
+			time.Sleep(10 * time.Second) // marked, and nothing is removed yet
+			started <- <-send("late", DistributorOptions{})
+			late, err := NewProcessor(w.config("late", 2), pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), ProcessorOptions{})
+			if err == nil {
+				err = second(late.Run(ctx))
+			}
+			started <- err
+		}()
+		if d, err := w.deleted("o", DeleteOptions{Force: true}); err != nil || !d.Deleted || len(d.Members) > 0 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			p.stop()
+			<-p.done
+		}
+		for i, err := range []error{p.err, <-all[0], <-all[1], <-all[2]} {
+			if !workload.Lost(err) {
+				t.Errorf("process %d: %v", i, err)
+			}
+		}
+		for range 2 {
+			if err := <-started; !errors.Is(err, workload.ErrDeleting) {
+				t.Errorf("one that was started meanwhile: %v", err)
+			}
+		}
+		if left := w.leftOf(); len(left) > 0 {
+			t.Errorf("%q", left)
+		}
+	})
+}
+
+// A process of a version that does not know the mark goes on, and is in the way.
+func TestADeletionStopsWhereProcessesDoNotEnd(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		queues := func() int {
+			return len(slices.DeleteFunc(w.leftOf(), func(l string) bool { return !strings.Contains(l, "queue ") }))
+		}
+		old := w.joined("old", cluster.RoleProcessor, cluster.Report{})
+		unmarked := w.forgetful("old")
+		_, err := w.deleted("o", DeleteOptions{Force: true})
+		e, ok := errors.AsType[*DeletionError](err)
+		if !ok || !e.Begun || !strings.Contains(err.Error(), "still live: old") || queues() != 6 {
+			t.Errorf("%v; %d queues", err, queues())
+		}
+		unmarked()
+		old.Leave(t.Context())
+		time.Sleep(time.Minute)
+		if d, err := w.deleted("o", DeleteOptions{}); err != nil || !d.Begun || len(w.leftOf()) > 0 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// forgetful keeps a member row beating as a version does that does not know the mark.
+func (w *world) forgetful(instance string) (stop func()) {
+	w.t.Helper()
+	ctx, end := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	row, err := w.table().Read(ctx, w.cfg.Workload, "present."+instance)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	go func() {
+		defer close(done)
+		for backoff.Wait(ctx, 5*time.Second) {
+			row.ETag = ""
+			_, _ = w.table().Write(ctx, storage.Write{Mode: storage.Upsert, Entity: row})
+		}
+	}()
+	return func() { end(); <-done }
+}
+
+// Whatever request a deletion dies at, the same command finishes it.
+func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
+	verify.Only(t)
+	t.Parallel()
+	for _, last := range []azsim.FaultKind{azsim.FailBefore, azsim.AnswerLost} {
+		for at, more := 0, true; more; at++ {
+			inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+				w.beside()
+				dead := w.sim.Inject(azsim.Rule{Instance: "operator", Fault: azsim.FailBefore, Skip: at + 1})
+				w.sim.Inject(azsim.Rule{Instance: "operator", Fault: last, Skip: at, First: 1})
+				ctx, die := context.WithCancel(t.Context())
+				defer die()
+				go func() {
+					for dead.Hits() == 0 && ctx.Err() == nil {
+						backoff.Wait(ctx, 100*time.Millisecond)
+					}
+					die()
+				}()
+				d, err := DeleteWorkload(ctx, w.operator(), DeleteOptions{Force: true})
+				e, half := errors.AsType[*DeletionError](err)
+				marked := true
+				if now, err := workload.Load(t.Context(), w.table(), w.cfg.Workload); !errors.Is(err, workload.ErrNoWorkload) {
+					marked = !now.Deleting.IsZero()
+				}
+				more = err != nil
+				if begun := half && e.Begun; err != nil && marked && !begun {
+					t.Errorf("%v at request %d: it is marked, and the error is: %v", last, at, err)
+				}
+				if err == nil && !d.Deleted {
+					t.Errorf("at request %d: %+v", at, d)
+				}
+				dead.Remove()
+				next := w.config("next", 2)
+				if _, err := DeleteWorkload(t.Context(), next, DeleteOptions{Force: true}); err != nil && !errors.Is(err, workload.ErrNoWorkload) {
+					t.Errorf("after %v at request %d: %v", last, at, err)
+				}
+				if left := w.leftOf(); len(left) > 0 {
+					t.Errorf("after %v at request %d: %q", last, at, left)
+				}
+			})
+			if t.Failed() {
+				return
+			}
+			if at > 400 {
+				t.Fatal("it makes more requests than that")
+			}
+		}
+	}
+}
+
+// Of two workloads over the same queues the one that is deleted leaves the other its queues.
+func TestADeletionKeepsTheQueuesOfAnotherWorkloadOfTheName(t *testing.T) {
+	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+		shared := slices.DeleteFunc(settings.Shards(w.cfg), func(s shardmap.Shard) bool { return s.Account == "accountc" })
+		w.rival(1, shared)
+		c := w.operator()
+		d, err := DeleteWorkload(t.Context(), c, DeleteOptions{Force: true})
+		if err != nil || !slices.Equal(d.Kept, []string{"accounta", "accountb"}) || len(d.Queues) != 3 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if left := w.leftOf(); len(left) != 1+2*3 || !w.hasRow(1) || w.hasRow(0) {
+			t.Errorf("left: %q", left)
+		}
+		c.Control = "accountb"
+		if err := second(ReadStatus(t.Context(), c, StatusOptions{})); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestALeftoverOfWhoDiedMakingAWorkloadIsRemoved(t *testing.T) {
+	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+		w.cfg.Workload = "town"
+		maker := &workload.Maker{Account: "elsewhere", Known: func(string) error { return nil }}
+		if err := maker.Announce(t.Context(), w.cfg.Accounts[2].Storage.Table(row.TableName), "town"); err != nil {
+			t.Fatal(err)
+		}
+		r := racer{w: w, config: w.operator()}
+		if r.start(t.Context()); r.err == nil || !strings.Contains(r.err.Error(), "of account elsewhere") || w.hasRow(0) {
+			t.Fatal(r.err)
+		}
+		d, err := DeleteWorkload(t.Context(), w.operator(), DeleteOptions{})
+		if err != nil || !slices.Contains(d.Leftovers, "accountc") || len(w.leftOf()) > 0 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		r.config.Instance = "second"
+		if r.start(t.Context()); r.err != nil {
+			t.Error(r.err)
+		}
+	})
+}

@@ -1,0 +1,284 @@
+package settings
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"math/bits"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/shown"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+const maxQueues = 100
+
+// validWorkload leaves room for "-poison" in the 63 characters of a queue name,
+// and follows the service's own rule for them.
+var validWorkload = regexp.MustCompile(`^[a-z](-?[a-z0-9])+$`)
+
+// Complete checks the configuration and fills in what is not set. The
+// result shares nothing with c that the caller may still change.
+func Complete(c pump.Config) (pump.Config, error) {
+	if len(c.Workload) < 3 || len(c.Workload) > 40 || !validWorkload.MatchString(c.Workload) {
+		return c, &pump.ConfigError{Field: "workload", Problem: shown.Quoted(c.Workload) + " is not a workload name", Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter"}
+	}
+	if len(c.Accounts) == 0 {
+		return c, &pump.ConfigError{Field: "accounts", Problem: "no account is given", Fix: "name at least one storage account"}
+	}
+	accounts := make([]pump.Account, len(c.Accounts))
+	seen := map[string]int{}
+	guessed := maps.Clone(c.Private.AnyQueues)
+	if guessed == nil {
+		guessed = map[string]bool{}
+	}
+	queues := defaultQueues(len(c.Accounts), c.Segments)
+	for i, a := range c.Accounts {
+		left := a.Queues == 0
+		a, err := accountWithDefaults(a, fmt.Sprintf("accounts[%d]", i), queues)
+		if err != nil {
+			return c, err
+		}
+		if j, dup := seen[a.Name]; dup {
+			return c, &pump.ConfigError{Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is account %q, which accounts[%d] is already", a.Name, j), Fix: "remove one, or give them different names if they are different accounts"}
+		}
+		seen[a.Name] = i
+		accounts[i] = a
+		if left {
+			guessed[a.Name] = true
+		}
+	}
+	c.Accounts, c.Private.AnyQueues = accounts, guessed
+	if err := sameAccounts(accounts); err != nil {
+		return c, err
+	}
+	if c.Private.ControlGiven = c.Private.ControlGiven || c.Control != ""; c.Control == "" {
+		c.Control = accounts[0].Name
+	}
+	if _, ok := seen[c.Control]; !ok {
+		return c, &pump.ConfigError{Field: "control", Problem: "account " + shown.Quoted(c.Control) + " is not among the accounts", Fix: "name one of the accounts listed"}
+	}
+	if err := checkSize(c); err != nil {
+		return c, err
+	}
+	switch c.Delivery {
+	case "":
+		c.Delivery = pump.AtLeastOnce
+	case pump.AtLeastOnce:
+	case pump.Once:
+		if c.Segments == pump.Shared {
+			return c, &pump.ConfigError{Field: "delivery", Problem: "once needs segments with owners, and segments is 0", Fix: "leave segments out, or use at-least-once"}
+		}
+	default:
+		return c, &pump.ConfigError{Field: "delivery", Problem: shown.Quoted(string(c.Delivery)) + " is not a delivery mode", Fix: "use at-least-once or once, or leave it out for at-least-once"}
+	}
+	if c.Instance == "" {
+		c.Instance = Instance()
+	}
+	if err := cluster.CheckInstance(c.Instance); err != nil {
+		return c, &pump.ConfigError{Field: "instance", Problem: shown.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
+	}
+	Default(&c.Retention, defaultRetained)
+	if c.Retention < time.Minute {
+		return c, &pump.ConfigError{Field: "retention", Problem: fmt.Sprintf("%v is out of range", c.Retention), Fix: "use 1m or more, or leave it out for 168h"}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	c.Budget, err = Budget(c.Budget)
+	return c, err
+}
+
+// defaultQueues is how many queues an account has for which the configuration does not say it.
+func defaultQueues(accounts, segments int) int {
+	if segments <= 0 {
+		segments = 4096 // the most there are unless configured
+	}
+	if accounts <= 128 && accounts*pump.DefaultQueues <= segments {
+		return pump.DefaultQueues
+	}
+	return min(max(segments/max(accounts, 1)/4, 1), pump.DefaultQueues)
+}
+
+// checkSize refuses a number of segments that cannot be, and more queues than segments: some would
+// be the home of none.
+func checkSize(c pump.Config) error {
+	queues := 0
+	for _, a := range c.Accounts {
+		queues += a.Queues
+	}
+	s := c.Segments
+	switch {
+	case s == 0 || s == pump.Shared:
+		s = shardmap.DefaultSegments(queues)
+	case s < 64 || s > shardmap.MaxSegments || s&(s-1) != 0:
+		return &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: fmt.Sprintf("use a power of two from 64 to %d, or leave it out for %d", shardmap.MaxSegments, shardmap.DefaultSegments(queues))}
+	}
+	switch {
+	case queues > shardmap.MaxShards:
+		return &pump.ConfigError{
+			Field: "accounts", Problem: fmt.Sprintf("they have %d queues in all, and a workload has at most %d", queues, shardmap.MaxShards),
+			Fix: fmt.Sprintf("use up to %d queues of each (queues:), or make several workloads", max(shardmap.MaxShards/len(c.Accounts), 1)),
+		}
+	case queues > s:
+		return &pump.ConfigError{
+			Field: "segments", Problem: fmt.Sprintf("%d segments are fewer than the accounts' %d queues, of which some would be the home of no segment", s, queues),
+			Fix: fmt.Sprintf("use %d segments or more, or fewer queues of each account; for a workload that exists already leave segments and queues out", 1<<bits.Len(uint(queues-1))),
+		}
+	}
+	return nil
+}
+
+// sameAccounts refuses one account under two names: each of its queues would be two, and its
+// limits would be counted twice.
+func sameAccounts(accounts []pump.Account) error {
+	seen := map[string]int{}
+	for i, a := range accounts {
+		at, ok := a.Storage.(interface{ Place() string })
+		if !ok {
+			continue
+		}
+		if j, dup := seen[at.Place()]; dup {
+			return &pump.ConfigError{
+				Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is the same storage account as accounts[%d], under another name (%q and %q)", j, a.Name, accounts[j].Name),
+				Fix: "remove one of them",
+			}
+		}
+		seen[at.Place()] = i
+	}
+	return nil
+}
+
+func accountWithDefaults(a pump.Account, field string, queues int) (pump.Account, error) {
+	if err := azure.CheckServiceVersion(a.ServiceVersion); err != nil {
+		return a, &pump.ConfigError{Field: field + ".serviceVersion", Problem: err.Error(), Fix: "use the newest that the cloud documents, or leave it out", Err: err}
+	}
+	if a.Storage == nil {
+		st, err := azure.Open(azure.Options{
+			Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint,
+			TableEndpoint: a.TableEndpoint, Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
+		})
+		if err != nil {
+			return a, &pump.ConfigError{Field: field, Problem: err.Error(), Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net", Err: err}
+		}
+		a.Storage = st
+	}
+	if a.Name == "" {
+		a.Name = a.Storage.Name()
+	}
+	if a.Queues == 0 {
+		a.Queues = queues
+	}
+	if a.Queues < 1 || a.Queues > maxQueues {
+		return a, &pump.ConfigError{Field: field + ".queues", Problem: fmt.Sprintf("%d is out of range", a.Queues), Fix: fmt.Sprintf("use 1 to %d, or leave it out for %d", maxQueues, queues)}
+	}
+	if a.Weight == 0 {
+		a.Weight = 1
+	}
+	if !(a.Weight >= 0.01 && a.Weight <= 100) { // so written that NaN fails too
+		return a, &pump.ConfigError{Field: field + ".weight", Problem: fmt.Sprintf("%v is out of range", a.Weight), Fix: "use 0.01 to 100, or leave it out for 1"}
+	}
+	return a, nil
+}
+
+// Shards lists the queues of the configured accounts as the shard map's first version.
+func Shards(c pump.Config) []shardmap.Shard {
+	var out []shardmap.Shard
+	for _, a := range c.Accounts {
+		for i := range a.Queues {
+			out = append(out, shardmap.Shard{
+				Account: a.Name, Queue: fmt.Sprintf("%s-%02d", c.Workload, i),
+				Weight: a.Weight / float64(a.Queues), State: shardmap.Active,
+			})
+		}
+	}
+	return out
+}
+
+// PoisonQueue is the queue of each account that its quarantined messages go to.
+func PoisonQueue(workload string) string { return workload + "-poison" }
+
+// Instance makes a name that no other process has: the random part, because
+// process ids come again and host names are cloned with their machines.
+func Instance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
+			return r
+		}
+		return '-'
+	}, host)
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return fmt.Sprintf("%.64s-%d-%s", host, os.Getpid(), hex.EncodeToString(b[:]))
+}
+
+const defaultRetained = 7 * 24 * time.Hour
+
+func Default[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func Budget(b pump.Budget) (pump.Budget, error) {
+	if b.Account == 0 {
+		b.Account = 20_000
+	}
+	if b.Queue == 0 {
+		b.Queue = 2_000
+	}
+	if b.GetCostsMessages == nil {
+		b.GetCostsMessages = new(true)
+	}
+	for _, f := range []struct {
+		name string
+		rate float64
+	}{{"budget.account", b.Account}, {"budget.queue", b.Queue}} {
+		if !(f.rate >= 1 && f.rate <= 1e9) {
+			return b, &pump.ConfigError{Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.rate), Fix: "use 1 to 1e9 messages a second"}
+		}
+	}
+	return b, nil
+}
+
+// CheckMaxRate is for either half of the pump.
+func CheckMaxRate(rate float64) error {
+	if rate == 0 || rate >= 0.001 && rate <= 1e9 && !math.IsNaN(rate) {
+		return nil
+	}
+	return &pump.ConfigError{Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate), Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit"}
+}
+
+func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = 8
+	}
+	if p.Max == 0 {
+		p.Max = max(10*time.Minute, p.Base)
+	}
+	switch {
+	case p.Base < 0 || p.Base > storage.MaxVisibility:
+		return p, &pump.ConfigError{Field: "retry.base", Problem: p.Base.String() + " is out of range", Fix: "use up to 168h, or leave it out for one that follows how long tasks take"}
+	case p.Max < p.Base || p.Max > storage.MaxVisibility:
+		return p, &pump.ConfigError{Field: "retry.max", Problem: p.Max.String() + " is out of range", Fix: "use at least retry.base and at most 168h"}
+	case p.MaxAge < 0:
+		return p, &pump.ConfigError{Field: "retry.maxAge", Problem: p.MaxAge.String() + " is negative", Fix: "use 0 for no limit"}
+	}
+	return p, nil
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package pump
-
-const raceDetector = false
