@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -47,7 +48,7 @@ func runPump(ctx context.Context, j job) (m Measurement, err error) {
 }
 
 func distribute(ctx context.Context, cfg pump.Config, j job, m *Measurement) error {
-	d, err := engine.NewDistributor(cfg, engine.JSONLines(j.Input, "city"), engine.DistributorOptions{Pack: j.Pack})
+	d, err := engine.NewDistributor(cfg, source.JSONLines(j.Input, "city"), engine.DistributorOptions{Pack: j.Pack})
 	if err != nil {
 		return err
 	}

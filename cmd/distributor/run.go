@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // runFlags are the flags of `distributor run`.
@@ -158,7 +159,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return f.distribute(ctx, cmd.OutOrStdout(), console, file, src, port)
 }
 
-func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src engine.Source, port *admin.Server) error {
+func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source, port *admin.Server) error {
 	cfg := file.Config
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
 	o := f.options

@@ -10,7 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // sourceFlags say what to read.
@@ -58,7 +58,7 @@ func (f *sourceFlags) add(cmd *cobra.Command) {
 }
 
 // source makes the source that the flags ask for.
-func (f *sourceFlags) source() (engine.Source, error) {
+func (f *sourceFlags) source() (source.Source, error) {
 	given := 0
 	for _, is := range []bool{len(f.input) > 0, len(f.files) > 0, f.list != "", f.exec != ""} {
 		if is {
@@ -76,11 +76,11 @@ func (f *sourceFlags) source() (engine.Source, error) {
 	}
 	switch {
 	case len(f.files) > 0:
-		return engine.Files(f.files...), nil
+		return source.Files(f.files...), nil
 	case f.list != "":
-		return engine.Lines(f.list), nil
+		return source.Lines(f.list), nil
 	}
-	s := &engine.TextSource{Paths: f.input, Key: f.key, ID: f.id, MaxLine: f.maxLine}
+	s := &source.TextSource{Paths: f.input, Key: f.key, ID: f.id, MaxLine: f.maxLine}
 	if f.exec != "" {
 		argv, err := cli.Split(f.exec)
 		if err != nil {
@@ -119,22 +119,22 @@ func isStdin(path string) bool {
 
 // hide keeps credentials from a command that is read from. This process keeps its own environment:
 // a managed identity needs it for each new token.
-func (f *sourceFlags) hide(src engine.Source, file *configfile.File) {
-	if s, ok := src.(*engine.TextSource); ok {
+func (f *sourceFlags) hide(src source.Source, file *configfile.File) {
+	if s, ok := src.(*source.TextSource); ok {
 		s.Env = cli.ChildEnv(file, f.keepEnv)
 	}
 }
 
 // formatOf is the format that was asked for, or the one that the names of all files agree on.
-func (f *sourceFlags) formatOf(paths []string) (engine.Format, error) {
+func (f *sourceFlags) formatOf(paths []string) (source.Format, error) {
 	switch f.format {
 	case "":
 	case "jsonl", "csv", "lines":
-		return engine.Format(f.format), nil
+		return source.Format(f.format), nil
 	default:
 		return "", cli.Usage("--format: %q is not a format; use jsonl, csv or lines", f.format)
 	}
-	var format engine.Format
+	var format source.Format
 	for i, p := range paths {
 		this := formatByName(p)
 		switch {
@@ -146,14 +146,14 @@ func (f *sourceFlags) formatOf(paths []string) (engine.Format, error) {
 		format = this
 	}
 	if format == "" { // a command
-		format = engine.FormatJSONLines
+		format = source.FormatJSONLines
 	}
 	return format, nil
 }
 
-func formatByName(path string) engine.Format {
+func formatByName(path string) source.Format {
 	if path == "-" {
-		return engine.FormatJSONLines
+		return source.FormatJSONLines
 	}
 	name := strings.ToLower(filepath.Base(path))
 	for _, packed := range []string{".gz", ".zst", ".zstd"} {
@@ -161,11 +161,11 @@ func formatByName(path string) engine.Format {
 	}
 	switch filepath.Ext(name) {
 	case ".jsonl", ".ndjson", ".json":
-		return engine.FormatJSONLines
+		return source.FormatJSONLines
 	case ".csv":
-		return engine.FormatCSV
+		return source.FormatCSV
 	case ".txt", ".list", ".log":
-		return engine.FormatLines
+		return source.FormatLines
 	}
 	return ""
 }

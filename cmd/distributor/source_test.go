@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 func TestTheNameOfAFileSaysItsFormat(t *testing.T) {
-	for path, want := range map[string]engine.Format{
-		"a.jsonl": engine.FormatJSONLines, "a.ndjson.gz": engine.FormatJSONLines, "dir.csv/a.json": engine.FormatJSONLines, "-": engine.FormatJSONLines,
-		"A.CSV": engine.FormatCSV, "a.csv.zst": engine.FormatCSV, "*.csv": engine.FormatCSV,
-		"a.txt": engine.FormatLines, "a.log.zstd": engine.FormatLines,
+	for path, want := range map[string]source.Format{
+		"a.jsonl": source.FormatJSONLines, "a.ndjson.gz": source.FormatJSONLines, "dir.csv/a.json": source.FormatJSONLines, "-": source.FormatJSONLines,
+		"A.CSV": source.FormatCSV, "a.csv.zst": source.FormatCSV, "*.csv": source.FormatCSV,
+		"a.txt": source.FormatLines, "a.log.zstd": source.FormatLines,
 		"a": "", "a.gz": "", "a.xml": "",
 	} {
 		if got := formatByName(path); got != want {
@@ -82,7 +82,7 @@ func TestACommandThatIsReadGetsNoCredentialsAndTheProcessKeepsThem(t *testing.T)
 		t.Fatal(err)
 	}
 	f.hide(src, &configfile.File{})
-	env := src.(*engine.TextSource).Env
+	env := src.(*source.TextSource).Env
 	if slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "IDENTITY_HEADER=") }) || !slices.Contains(env, "HARMLESS=yes") {
 		t.Errorf("the command gets %q", env)
 	}

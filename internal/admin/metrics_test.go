@@ -26,6 +26,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -51,8 +52,8 @@ func world(t *testing.T, accounts ...string) (*azsim.Sim, pump.Config) {
 	return sim, cfg
 }
 
-// source writes n lines as tasks and names them as a source.
-func source(t *testing.T, n int) engine.Source {
+// tasksOf writes n lines as tasks and names them as a source.
+func tasksOf(t *testing.T, n int) source.Source {
 	t.Helper()
 	var b strings.Builder
 	for i := range n {
@@ -62,7 +63,7 @@ func source(t *testing.T, n int) engine.Source {
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return engine.JSONLines(path, "")
+	return source.JSONLines(path, "")
 }
 
 // families reads what a port has for Prometheus, as Prometheus would.
@@ -118,7 +119,7 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 	out := open(t, func(o *Options) { o.Role = "distributor" })
 	dc := cfg
 	dc.Hooks = out.Hooks(dc.Hooks)
-	d, err := engine.NewDistributor(dc, source(t, n), engine.DistributorOptions{Pack: 10})
+	d, err := engine.NewDistributor(dc, tasksOf(t, n), engine.DistributorOptions{Pack: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
 	}
 	in.ShowProcessor(p)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := s.Send(ctx, engine.Record{Key: []byte("k"), Body: []byte("{}")}); err != nil {
+	if err := s.Send(ctx, source.Record{Key: []byte("k"), Body: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -380,7 +381,7 @@ func TestNoPageHoldsASecret(t *testing.T) {
 	if err := os.WriteFile(path, []byte(body+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, err := engine.NewDistributor(cfg, engine.Lines(path), engine.DistributorOptions{})
+	d, err := engine.NewDistributor(cfg, source.Lines(path), engine.DistributorOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -60,7 +60,7 @@ var ErrEmptySample = errors.New("the input has no task to measure")
 
 // Measure reads up to so many tasks of a source (0: [DefaultSampleTasks]) and packs them as
 // a distributor does, at most pack in a message (0: as many as fit).
-func Measure(ctx context.Context, src engine.Source, tasks, pack int) (Sample, error) {
+func Measure(ctx context.Context, src source.Source, tasks, pack int) (Sample, error) {
 	if tasks <= 0 {
 		tasks = DefaultSampleTasks
 	}
@@ -102,7 +102,7 @@ func (r *records) task(i int, n uint64) codec.Task {
 }
 
 // read takes the sample into memory and counts its keys.
-func read(ctx context.Context, src engine.Source, tasks int) (s Sample, all *records, err error) {
+func read(ctx context.Context, src source.Source, tasks int) (s Sample, all *records, err error) {
 	in, err := src.Open(ctx, nil)
 	if err != nil {
 		return s, nil, err
@@ -117,7 +117,7 @@ func read(ctx context.Context, src engine.Source, tasks int) (s Sample, all *rec
 	hottest := -1
 	for len(all.tasks) < tasks && len(all.bytes) < sampleBytes {
 		r, err := in.Next(ctx)
-		if _, bad := errors.AsType[*engine.BadInput](err); bad {
+		if _, bad := errors.AsType[*source.BadInput](err); bad {
 			s.BadLines++
 			continue
 		}

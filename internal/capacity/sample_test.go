@@ -8,16 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // records is a source of what is made for each number below n; nil makes a bad line.
-func made(n int, make func(i int) *engine.Record) engine.Source {
-	return engine.FromSeq(func(yield func(engine.Record, error) bool) {
+func made(n int, make func(i int) *source.Record) source.Source {
+	return source.FromSeq(func(yield func(source.Record, error) bool) {
 		for i := range n {
 			r := make(i)
 			if r == nil {
-				if !yield(engine.Record{}, &engine.BadInput{Where: fmt.Sprint(i), Err: errors.New("not a task")}) {
+				if !yield(source.Record{}, &source.BadInput{Where: fmt.Sprint(i), Err: errors.New("not a task")}) {
 					return
 				}
 				continue
@@ -31,7 +31,7 @@ func made(n int, make func(i int) *engine.Record) engine.Source {
 
 func TestASampleIsPackedAsADistributorPacks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	task := func(i int) *engine.Record { return &engine.Record{Key: fmt.Append(nil, i), Body: jsonTask(random)} }
+	task := func(i int) *source.Record { return &source.Record{Key: fmt.Append(nil, i), Body: jsonTask(random)} }
 	s, err := Measure(t.Context(), made(100_000, task), 0, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -56,14 +56,14 @@ func TestASampleIsPackedAsADistributorPacks(t *testing.T) {
 }
 
 func TestASampleCountsKeysAndLeavesOutWhatCannotBeATask(t *testing.T) {
-	s, err := Measure(t.Context(), made(10_000, func(i int) *engine.Record {
+	s, err := Measure(t.Context(), made(10_000, func(i int) *source.Record {
 		switch {
 		case i%100 == 7:
 			return nil
 		case i%4 == 0:
-			return &engine.Record{Key: []byte("often\x1b[31m"), Body: []byte("body")}
+			return &source.Record{Key: []byte("often\x1b[31m"), Body: []byte("body")}
 		default:
-			return &engine.Record{Key: fmt.Append(nil, i), Body: []byte("body")}
+			return &source.Record{Key: fmt.Append(nil, i), Body: []byte("body")}
 		}
 	}), 0, 0)
 	if err != nil {
@@ -72,32 +72,32 @@ func TestASampleCountsKeysAndLeavesOutWhatCannotBeATask(t *testing.T) {
 	if s.Tasks != 9_900 || s.BadLines != 100 || math.Abs(s.Hottest-0.2525) > 0.001 || strings.Contains(s.HottestKey, "\x1b") {
 		t.Errorf("%+v", s)
 	}
-	if s, err = Measure(t.Context(), made(10_000, func(i int) *engine.Record {
-		return &engine.Record{Key: fmt.Append(nil, i%5), Body: []byte("body")}
+	if s, err = Measure(t.Context(), made(10_000, func(i int) *source.Record {
+		return &source.Record{Key: fmt.Append(nil, i%5), Body: []byte("body")}
 	}), 1000, 0); err != nil || s.Tasks != 1000 || s.Whole || s.Keys != 5 || s.segments(256) > 5 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for name, src := range map[string]engine.Source{
+	for name, src := range map[string]source.Source{
 		"nothing":        made(0, nil),
-		"only bad lines": made(10, func(int) *engine.Record { return nil }),
+		"only bad lines": made(10, func(int) *source.Record { return nil }),
 	} {
 		if _, err := Measure(t.Context(), src, 0, 0); !errors.Is(err, ErrEmptySample) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := Measure(t.Context(), engine.FromSeq(func(yield func(engine.Record, error) bool) { yield(engine.Record{}, broken) }), 0, 0); !errors.Is(err, broken) {
+	if _, err := Measure(t.Context(), source.FromSeq(func(yield func(source.Record, error) bool) { yield(source.Record{}, broken) }), 0, 0); !errors.Is(err, broken) {
 		t.Errorf("a broken source: %v", err)
 	}
 }
 
 func TestPackAndWhatDoesNotFitBoundASample(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 2))
-	s, err := Measure(t.Context(), made(1000, func(i int) *engine.Record {
+	s, err := Measure(t.Context(), made(1000, func(i int) *source.Record {
 		if i == 500 {
-			return &engine.Record{Key: []byte("large"), Body: noise(60 << 10)(random)}
+			return &source.Record{Key: []byte("large"), Body: noise(60 << 10)(random)}
 		}
-		return &engine.Record{Key: fmt.Append(nil, i), Body: jsonTask(random)}
+		return &source.Record{Key: fmt.Append(nil, i), Body: jsonTask(random)}
 	}), 0, 7)
 	if err != nil {
 		t.Fatal(err)
@@ -105,8 +105,8 @@ func TestPackAndWhatDoesNotFitBoundASample(t *testing.T) {
 	if s.PerFull != 7 || s.BadLines != 1 || s.Messages < 140 {
 		t.Errorf("%+v", s)
 	}
-	whole, err := Measure(t.Context(), made(200, func(i int) *engine.Record {
-		return &engine.Record{Key: fmt.Append(nil, i), Body: noise(40 << 10)(random)}
+	whole, err := Measure(t.Context(), made(200, func(i int) *source.Record {
+		return &source.Record{Key: fmt.Append(nil, i), Body: noise(40 << 10)(random)}
 	}), 0, 0)
 	if err != nil || whole.PerFull != 1 || whole.Ratio > 0.76 || whole.Ratio < 0.7 {
 		t.Errorf("%+v, %v", whole, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -82,7 +83,7 @@ func (tr trial) run(t *testing.T) (m measured) {
 			}()
 		}
 		feed := &feed{trial: tr, ctx: ctx}
-		d, err := engine.NewDistributor(tr.config(t, sim, "d", nudge), engine.FromSeq(feed.tasks), engine.DistributorOptions{Pack: tr.in.Pack, SealAge: tr.in.SealAge})
+		d, err := engine.NewDistributor(tr.config(t, sim, "d", nudge), source.FromSeq(feed.tasks), engine.DistributorOptions{Pack: tr.in.Pack, SealAge: tr.in.SealAge})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ type feed struct {
 	fed atomic.Int64
 }
 
-func (f *feed) tasks(yield func(engine.Record, error) bool) {
+func (f *feed) tasks(yield func(source.Record, error) bool) {
 	random := rand.New(rand.NewPCG(7, 7))
 	rate := f.rate
 	if rate == 0 {
@@ -172,19 +173,19 @@ func (f *feed) tasks(yield func(engine.Record, error) bool) {
 	}
 }
 
-func (f *trial) record(random *rand.Rand, n int) engine.Record {
+func (f *trial) record(random *rand.Rand, n int) source.Record {
 	key := fmt.Append(nil, n)
 	if random.Float64() < f.hot {
 		key = []byte("hot")
 	}
-	return engine.Record{Key: key, Body: f.body(random)}
+	return source.Record{Key: key, Body: f.body(random)}
 }
 
 // sample measures what the trial will feed.
 func (tr trial) sample(t *testing.T, tasks int) Sample {
 	t.Helper()
 	random := rand.New(rand.NewPCG(8, 8))
-	s, err := Measure(t.Context(), engine.FromSeq(func(yield func(engine.Record, error) bool) {
+	s, err := Measure(t.Context(), source.FromSeq(func(yield func(source.Record, error) bool) {
 		for n := range tasks {
 			if !yield(tr.record(random, n), nil) {
 				return

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -30,7 +31,7 @@ type test struct {
 
 	meters   []*meter
 	record   *recorder
-	source   *source
+	source   *taskSource
 	crew     *crew
 	series   *series
 	operator pump.Config // for what an operator does: adding and draining accounts
@@ -257,7 +258,7 @@ func (t *test) first(ctx context.Context) error {
 	if cfg.Control != "" && !slices.ContainsFunc(cfg.Accounts, func(a pump.Account) bool { return a.Name == cfg.Control }) {
 		return wrong("scenario", "%s begins with the first account, so that must be the control account, which is %q", t.info.Name, cfg.Control)
 	}
-	d, err := engine.NewDistributor(cfg, engine.FromSeq(func(func(engine.Record, error) bool) {}), engine.DistributorOptions{})
+	d, err := engine.NewDistributor(cfg, source.FromSeq(func(func(source.Record, error) bool) {}), engine.DistributorOptions{})
 	if err != nil {
 		return err
 	}

@@ -9,12 +9,12 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
-// source hands the tasks of a schedule to the distributor, each when it is due. It
+// taskSource hands the tasks of a schedule to the distributor, each when it is due. It
 // is used for one run.
-type source struct {
+type taskSource struct {
 	id       string
 	schedule schedule
 	end      time.Duration // what is not taken by then is not sent
@@ -37,59 +37,59 @@ type groupSent struct {
 	first time.Duration // when the first was due
 }
 
-func newSource(id string, p *plan, o *Options, r *recorder, put func() int64) *source {
-	return &source{
+func newSource(id string, p *plan, o *Options, r *recorder, put func() int64) *taskSource {
+	return &taskSource{
 		id: id, schedule: schedule{loads: p.loads()}, end: p.end(), options: o, record: r, put: put,
 		opened: make(chan struct{}), begin: make(chan struct{}),
 	}
 }
 
 // Fingerprint implements [pump.Source]: a load cannot be read again.
-func (s *source) Fingerprint(context.Context) (string, error) { return "", nil }
+func (s *taskSource) Fingerprint(context.Context) (string, error) { return "", nil }
 
 // Open implements [pump.Source].
-func (s *source) Open(context.Context, []byte) (engine.Reader, error) {
+func (s *taskSource) Open(context.Context, []byte) (source.Reader, error) {
 	close(s.opened)
-	return &reader{source: s}, nil
+	return &reader{taskSource: s}, nil
 }
 
 type reader struct {
-	*source
+	*taskSource
 	// Records are valid until the call after the next, so there are two buffers by turns.
 	keys, bodies [2][]byte
 	timer        *time.Timer
 }
 
 // Next implements [pump.Reader].
-func (r *reader) Next(ctx context.Context) (engine.Record, error) {
+func (r *reader) Next(ctx context.Context) (source.Record, error) {
 	select {
 	case <-r.begin:
 	default:
 		select {
 		case <-r.begin:
 		case <-ctx.Done():
-			return engine.Record{}, ctx.Err()
+			return source.Record{}, ctx.Err()
 		}
 	}
 	for {
 		now := r.record.now()
 		d, ok := r.schedule.next(now)
 		if !ok {
-			return engine.Record{}, io.EOF
+			return source.Record{}, io.EOF
 		}
 		if !d.taken && now >= r.end {
 			r.unsent = 1 + r.schedule.rest()
-			return engine.Record{}, io.EOF
+			return source.Record{}, io.EOF
 		}
 		if d.at > now {
 			if err := r.wait(ctx, d.at-now); err != nil {
-				return engine.Record{}, err
+				return source.Record{}, err
 			}
 			now = r.record.now()
 		}
 		if d.taken {
 			if err := r.room(ctx, d.load); err != nil {
-				return engine.Record{}, err
+				return source.Record{}, err
 			}
 			if now = r.record.now(); now >= d.load.until {
 				continue // there was no room until that load was over
@@ -101,7 +101,7 @@ func (r *reader) Next(ctx context.Context) (engine.Record, error) {
 }
 
 // task makes the next task.
-func (r *reader) task(d due, now time.Duration) engine.Record {
+func (r *reader) task(d due, now time.Duration) source.Record {
 	t := task{n: r.n, at: d.at, sent: now, group: d.group}
 	if d.taken {
 		t.at = noSchedule
@@ -122,7 +122,7 @@ func (r *reader) task(d due, now time.Duration) engine.Record {
 	}
 	g.count++
 	r.record.sent.Add(1)
-	return engine.Record{Key: r.keys[i], Body: r.bodies[i]}
+	return source.Record{Key: r.keys[i], Body: r.bodies[i]}
 }
 
 // wait waits for a time.

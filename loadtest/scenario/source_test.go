@@ -9,7 +9,7 @@ import (
 )
 
 // reading makes a source of loads that has begun, and its reader.
-func reading(t *testing.T, o Options, put func() int64, loads ...load) (*source, *reader) {
+func reading(t *testing.T, o Options, put func() int64, loads ...load) (*taskSource, *reader) {
 	t.Helper()
 	info, err := find("soak")
 	if err != nil {

@@ -29,7 +29,7 @@ const checkpointVersion = 1
 
 // encode writes version, bad lines, counters and cursor, numbers as varints: a
 // JSON array of 16,384 counters would not fit the row. The largest possible is
-// 160 KiB of counters and maxCursor, within [election.MaxCheckpoint].
+// 160 KiB of counters and MaxCursor, within [election.MaxCheckpoint].
 func (c *checkpoint) encode() []byte {
 	b := make([]byte, 0, 32+3*len(c.counts)+len(c.cursor))
 	b = append(b, checkpointVersion)

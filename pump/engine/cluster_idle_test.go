@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // idleCluster says how large a cluster is of which it is measured what it costs
@@ -256,13 +257,13 @@ func (c idleCluster) rates(t *testing.T, before, after azsim.Stats) (tables, que
 func (c idleCluster) put(w *world, board *switchboard, watch *stopwatch, tasks int) {
 	random := rand.New(rand.NewPCG(1, uint64(tasks)))
 	pause := func() { time.Sleep(c.apart/2 + time.Duration(random.Int64N(int64(c.apart)))) }
-	record := func(id string) Record {
-		return Record{Key: fmt.Append(nil, random.Uint64()), ID: id, Body: []byte("body")}
+	record := func(id string) source.Record {
+		return source.Record{Key: fmt.Append(nil, random.Uint64()), ID: id, Body: []byte("body")}
 	}
-	distribute := func(instance string, records iter.Seq2[Record, error]) {
+	distribute := func(instance string, records iter.Seq2[source.Record, error]) {
 		cfg := w.cfg
 		cfg.Instance, cfg.Nudge, cfg.Hooks, cfg.Log = instance, board.carry, pump.Hooks{Request: watch.ack}, w.warnings()
-		d, err := NewDistributor(cfg, FromSeq(records), DistributorOptions{Pack: 1})
+		d, err := NewDistributor(cfg, source.FromSeq(records), DistributorOptions{Pack: 1})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -273,10 +274,10 @@ func (c idleCluster) put(w *world, board *switchboard, watch *stopwatch, tasks i
 	for i := range tasks / 2 {
 		id := fmt.Sprint("short-", i)
 		watch.give(id)
-		distribute(id, func(yield func(Record, error) bool) { yield(record(id), nil) })
+		distribute(id, func(yield func(source.Record, error) bool) { yield(record(id), nil) })
 		pause()
 	}
-	distribute("long", func(yield func(Record, error) bool) {
+	distribute("long", func(yield func(source.Record, error) bool) {
 		for i := range tasks - tasks/2 {
 			pause()
 			id := fmt.Sprint("long-", i)

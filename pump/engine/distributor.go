@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // BadLine says what becomes of a record that cannot be a task: it does not
@@ -178,7 +180,7 @@ type Summary struct {
 type Distributor struct {
 	cfg    pump.Config
 	opts   DistributorOptions
-	source Source
+	source source.Source
 	fleet  *fleet
 	runs   *workload.Runs
 	lanes  int    // packers at work
@@ -196,7 +198,7 @@ type Distributor struct {
 }
 
 // NewDistributor checks the configuration; it makes no request.
-func NewDistributor(cfg pump.Config, source Source, o DistributorOptions) (*Distributor, error) {
+func NewDistributor(cfg pump.Config, source source.Source, o DistributorOptions) (*Distributor, error) {
 	cfg, err := settings.Complete(cfg)
 	if err != nil {
 		return nil, err
@@ -204,8 +206,8 @@ func NewDistributor(cfg pump.Config, source Source, o DistributorOptions) (*Dist
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
 	}
-	if s, ok := source.(interface{ check() error }); ok {
-		if err := s.check(); err != nil {
+	if s, ok := source.(reading.Checked); ok {
+		if err := s.Check(); err != nil {
 			return nil, err
 		}
 	}

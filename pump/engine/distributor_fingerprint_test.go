@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // A18: whether a task fits decides its number and those behind it, so nothing may decide it that
@@ -17,7 +18,7 @@ func TestWhetherATaskFitsDependsOnTheTaskAlone(t *testing.T) {
 	verdicts := func(mapVersion uint64, format uint8) (fits string) {
 		s := &segmenter{whole: codec.Header{Workload: "work", MapVersion: mapVersion, Version: format}, trial: codec.NewBuilder(0), counts: make([]uint64, 64)}
 		for size := 48_200; size < 48_400; size++ {
-			if s.tryLarge(7, 0, &Record{Key: []byte("k"), Body: body[:size]}) == nil {
+			if s.tryLarge(7, 0, &source.Record{Key: []byte("k"), Body: body[:size]}) == nil {
 				fits += "y"
 			} else {
 				fits += "n"

@@ -8,6 +8,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // slowLimit is what a queue takes in these tests, and all that a process asks of it.
@@ -18,7 +19,7 @@ func slowWorld(t *testing.T, queues int, test func(t *testing.T, w *world)) {
 	inWorld(t, 1, queues, func(c *azsim.Config) { c.Limits = azsim.Limits{Queue: slowLimit} }, test)
 }
 
-func (w *world) slowDistributor(s Source, o DistributorOptions) *Distributor {
+func (w *world) slowDistributor(s source.Source, o DistributorOptions) *Distributor {
 	w.t.Helper()
 	c := w.config("d", w.cfg.Accounts[0].Queues)
 	c.Budget.Queue = slowLimit

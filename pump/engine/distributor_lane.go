@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // Packing is compression, which is most of a distributor's work, so it is done
@@ -64,7 +65,7 @@ func (q *laneQueue) reset() {
 // laneItem is a task, its key, id and body one after another in bytes, or a barrier.
 type laneItem struct {
 	n                          uint64 // of the task, or the barrier's number
-	receipt                    Receipt
+	receipt                    source.Receipt
 	segment, at, key, id, body uint32
 }
 
@@ -77,7 +78,7 @@ func newLane(p *packer) *lane {
 
 // offer copies a task into what is handed over next, waiting for room. The reader alone
 // calls it, and mark, handOver and close.
-func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *Record) error {
+func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *source.Record) error {
 	q := &l.filling
 	if q.full() {
 		if err := l.swapIn(ctx); err != nil {

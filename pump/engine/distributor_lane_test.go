@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -67,7 +68,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 				for range rapid.IntRange(1, 10).Draw(t, "tasks") {
 					n := len(read[segment])
 					text := fmt.Sprintf("%d/%d", segment, n)
-					r := Record{Key: []byte("k" + text), ID: "i" + text, Body: append([]byte("b"+text), body...)}
+					r := source.Record{Key: []byte("k" + text), ID: "i" + text, Body: append([]byte("b"+text), body...)}
 					if l.filling.full() {
 						work() // or who offers would wait
 					}
@@ -119,7 +120,7 @@ func TestALaneThatStandsStillHoldsItsReaderUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		l := newLane(newTestPacker(1, 0, 1<<20, nil))
-		r := Record{Body: make([]byte, size)}
+		r := source.Record{Body: make([]byte, size)}
 		for n := uint64(0); ; n++ {
 			err := l.offer(ctx, 0, n, &r)
 			if err == nil && n%7 == 0 {
@@ -144,7 +145,7 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, in := io.Pipe()
 		defer in.Close()
-		source, err := (&TextSource{Format: FormatLines, Paths: []string{stdin}, Stdin: out}).Open(t.Context(), nil)
+		source, err := (&source.TextSource{Format: source.FormatLines, Paths: []string{"-"}, Stdin: out}).Open(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,9 +188,9 @@ func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 		t.Skipf("there are no pipes with names here: %v %s", err, out)
 	}
 	quiet := filepath.Join(dir, "quiet")
-	for what, source := range map[string]*TextSource{
-		"a pipe that nobody writes to": {Format: FormatLines, Paths: []string{file, fifo}},
-		"a command that goes on":       {Format: FormatLines, Command: []string{"sh", "-c", "printf 'one\ntwo'; exec >&-; while [ ! -e " + quiet + " ]; do sleep 0.05; done"}},
+	for what, source := range map[string]*source.TextSource{
+		"a pipe that nobody writes to": {Format: source.FormatLines, Paths: []string{file, fifo}},
+		"a command that goes on":       {Format: source.FormatLines, Command: []string{"sh", "-c", "printf 'one\ntwo'; exec >&-; while [ ! -e " + quiet + " ]; do sleep 0.05; done"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			r, err := source.Open(t.Context(), nil)
@@ -247,7 +248,7 @@ func TestALaneThatStandsStillKeepsNothingFromTheOthers(t *testing.T) {
 				if n%100 == 99 {
 					segment = 1
 				}
-				if s.admit(ctx, &Record{Key: keys[segment], Body: body}) != nil {
+				if s.admit(ctx, &source.Record{Key: keys[segment], Body: body}) != nil {
 					return
 				}
 				offered += segment

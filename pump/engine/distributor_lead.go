@@ -11,7 +11,9 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // once makes one distribution with a run of its own, without an election: any
@@ -99,7 +101,7 @@ var errBroken = errors.New("stopped before the end of the source")
 
 // conduct makes the distribution and gives the run its end: sealed after the
 // last acknowledgement (P2.2), broken if nobody can or should continue it. A run that another
-// leader continues stays open, with errHalted or the cause of the lost leadership.
+// leader continues stays open, with outcome.ErrHalted or the cause of the lost leadership.
 func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 	d.stage.conducts(r)
 	r.log.Info("distributing", "from", r.count.tasks.Load(), "resumed", r.from != nil)
@@ -136,7 +138,7 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 	case r.unread != nil:
 		return r.unread
 	case r.leads != nil && !r.live:
-		return errHalted
+		return outcome.ErrHalted
 	}
 	err = fmt.Errorf("%w: %w", errBroken, context.Cause(ctx))
 	d.breakRun(rows, r, errBroken.Error())
@@ -454,11 +456,11 @@ func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *dist
 	case troubled(err):
 		return nil, false, err // which says nothing about the source
 	case err != nil:
-		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: %w", ErrSourceChanged, err))
+		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: %w", source.ErrSourceChanged, err))
 	case r.live || run.Fingerprint == "":
-		return nil, false, l.refuse(ctx, r, ErrNotReplayable)
+		return nil, false, l.refuse(ctx, r, source.ErrNotReplayable)
 	case d.fingerprint(r.print) != run.Fingerprint:
-		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: it was %q and is %q", ErrSourceChanged, run.Fingerprint, d.fingerprint(r.print)))
+		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: it was %q and is %q", source.ErrSourceChanged, run.Fingerprint, d.fingerprint(r.print)))
 	}
 	return r, false, nil
 }

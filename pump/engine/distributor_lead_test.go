@@ -14,8 +14,10 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/inputtest"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -224,9 +226,9 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 		options       func(*DistributorOptions)
 		want          error
 	}{
-		"changed source":   {before: &listSource{print: "a", n: 2000}, after: &listSource{print: "b", n: 2001}, want: ErrSourceChanged},
-		"changed settings": {before: &listSource{print: "a", n: 2000}, after: &listSource{print: "a", n: 2000}, options: func(o *DistributorOptions) { o.OnBadLine = BadLineSkip }, want: ErrSourceChanged},
-		"not replayable":   {before: &listSource{n: 2000}, after: &listSource{n: 2000}, want: ErrNotReplayable},
+		"changed source":   {before: &listSource{print: "a", n: 2000}, after: &listSource{print: "b", n: 2001}, want: source.ErrSourceChanged},
+		"changed settings": {before: &listSource{print: "a", n: 2000}, after: &listSource{print: "a", n: 2000}, options: func(o *DistributorOptions) { o.OnBadLine = BadLineSkip }, want: source.ErrSourceChanged},
+		"not replayable":   {before: &listSource{n: 2000}, after: &listSource{n: 2000}, want: source.ErrNotReplayable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
@@ -380,7 +382,7 @@ func TestARunWithoutACheckpointStartsFromTheBeginning(t *testing.T) {
 		for i := range 5000 {
 			fmt.Fprintf(&text, "{\"k\":\"key %d\",\"i\":%d}\n", i%97, i)
 		}
-		source := JSONLines(writeFile(t, "tasks.jsonl", text.String()), "k")
+		source := source.JSONLines(inputtest.Write(t, "tasks.jsonl", text.String()), "k")
 		// Its puts are never answered, so no checkpoint can be saved.
 		w.sim.Inject(azsim.Rule{Instance: "d1", Service: "queue", Operations: []string{"PutMessage"}, Fault: azsim.HangAfter})
 		var e ended
@@ -413,7 +415,7 @@ func TestARunWithoutACheckpointStartsFromTheBeginning(t *testing.T) {
 func TestAnElectedDistributorWithoutItsSourceTriesMoreAndMoreSeldom(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		var e ended
-		d := w.startDistributor(w.distributor("d", Lines(filepath.Join(t.TempDir(), "none")), DistributorOptions{Every: time.Second, OnRun: e.by("d")}))
+		d := w.startDistributor(w.distributor("d", source.Lines(filepath.Join(t.TempDir(), "none")), DistributorOptions{Every: time.Second, OnRun: e.by("d")}))
 		time.Sleep(3*time.Minute - 10*time.Second)
 		d.cancel()
 		if err := d.wait(); err != nil {
@@ -445,15 +447,15 @@ func TestACursorThatIsTooLongBreaksTheRun(t *testing.T) {
 
 type longCursor struct{ listSource }
 
-func (s *longCursor) Open(ctx context.Context, cursor []byte) (Reader, error) {
+func (s *longCursor) Open(ctx context.Context, cursor []byte) (source.Reader, error) {
 	r, err := s.listSource.Open(ctx, cursor)
 	return longCursorReader{r}, err
 }
 
-type longCursorReader struct{ Reader }
+type longCursorReader struct{ source.Reader }
 
 func (longCursorReader) AppendCursor(dst []byte) []byte {
-	return append(dst, make([]byte, maxCursor+1)...)
+	return append(dst, make([]byte, source.MaxCursor+1)...)
 }
 
 // A bad line under `fail` breaks the run; the next distribution is due as usual.
@@ -472,7 +474,7 @@ func TestAnElectedRunThatFailsIsBrokenAndTheNextIsDue(t *testing.T) {
 			t.Fatalf("%d runs", len(runs))
 		}
 		for _, r := range runs {
-			if _, ok := errors.AsType[*BadInput](r.err); !ok || w.runRow(r.Run).State != workload.RunBroken {
+			if _, ok := errors.AsType[*source.BadInput](r.err); !ok || w.runRow(r.Run).State != workload.RunBroken {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -493,7 +495,7 @@ func TestACheckpointKeepsWhatIsInIt(t *testing.T) {
 	if _, err := decodeCheckpoint(c.encode(), 8); err == nil {
 		t.Error("a checkpoint of another number of segments was accepted")
 	}
-	full := &checkpoint{cursor: make([]byte, maxCursor), counts: make([]uint64, shardmap.MaxSegments), skipped: 1 << 60, quarantined: 1 << 60}
+	full := &checkpoint{cursor: make([]byte, source.MaxCursor), counts: make([]uint64, shardmap.MaxSegments), skipped: 1 << 60, quarantined: 1 << 60}
 	for i := range full.counts {
 		full.counts[i] = 1 << 61
 	}

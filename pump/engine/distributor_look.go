@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+
+	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // A source is looked at before anything is made for it: what was misspelt leaves no workload and
@@ -20,14 +23,14 @@ func (e *sourceError) Unwrap() error { return e.err }
 // about the source.
 func troubled(err error) bool {
 	e, ok := errors.AsType[*sourceError](err)
-	return ok && !final(e.err) && !ofSource(e.err)
+	return ok && !final(e.err) && !source.OfSource(e.err)
 }
 
 // fix looks up what r distributes, and fingerprints it.
 func (d *Distributor) fix(ctx context.Context, r *distribution) (err error) {
 	r.source = d.source
-	if s, ok := d.source.(fixing); ok {
-		r.source, err = s.fix(ctx)
+	if s, ok := d.source.(reading.Fixer); ok {
+		r.source, err = s.Fix(ctx)
 	}
 	if err == nil {
 		r.print, err = r.source.Fingerprint(ctx)
@@ -41,16 +44,9 @@ func (d *Distributor) fix(ctx context.Context, r *distribution) (err error) {
 
 // firstRecord is what a reader gave before its distribution began.
 type firstRecord struct {
-	rec    Record
+	rec    source.Record
 	err    error
 	cursor []byte // before it
-}
-
-// looking is a reader that can be tried without waiting for what may never come.
-type looking interface {
-	// look does what can fail at once. It reports whether the first record can be read
-	// without waiting.
-	look(ctx context.Context) (ready bool, err error)
 }
 
 // look opens what a new run distributes and, if that takes no waiting, reads its first record.
@@ -63,16 +59,16 @@ func (d *Distributor) look(ctx context.Context, r *distribution) error {
 		return &sourceError{err}
 	}
 	r.reader = reader
-	try, ok := reader.(looking)
+	try, ok := reader.(reading.Looker)
 	if !ok {
 		return nil
 	}
-	ready, err := try.look(ctx)
+	ready, err := try.Look(ctx)
 	if err == nil && ready {
 		first := &firstRecord{cursor: reader.AppendCursor(nil)}
 		first.rec, first.err = reader.Next(ctx)
 		r.first = first
-		if _, bad := errors.AsType[*BadInput](first.err); first.err != nil && first.err != io.EOF && !bad {
+		if _, bad := errors.AsType[*source.BadInput](first.err); first.err != nil && first.err != io.EOF && !bad {
 			err = first.err
 		}
 	}
@@ -87,7 +83,7 @@ func (r *distribution) firstGood(policy BadLine) error {
 	if policy != BadLineFail || r.first == nil {
 		return nil
 	}
-	if bad, ok := errors.AsType[*BadInput](r.first.err); ok {
+	if bad, ok := errors.AsType[*source.BadInput](r.first.err); ok {
 		return bad
 	}
 	return nil

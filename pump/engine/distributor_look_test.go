@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // mount is a listSource that lies on a mount which may be missing or failing on this machine.
@@ -24,7 +25,7 @@ func (m *mount) Fingerprint(context.Context) (string, error) {
 	return m.print, m.fails("look", 0)
 }
 
-func (m *mount) Open(ctx context.Context, cursor []byte) (Reader, error) {
+func (m *mount) Open(ctx context.Context, cursor []byte) (source.Reader, error) {
 	if err := m.fails("open", 0); err != nil {
 		return nil, err
 	}
@@ -37,9 +38,9 @@ type mountReader struct {
 	m *mount
 }
 
-func (r *mountReader) Next(ctx context.Context) (Record, error) {
+func (r *mountReader) Next(ctx context.Context) (source.Record, error) {
 	if err := r.m.fails("read", r.next); err != nil {
-		return Record{}, err
+		return source.Record{}, err
 	}
 	return r.listReader.Next(ctx)
 }
@@ -144,7 +145,7 @@ func TestASourceThatCannotBeReadUsesUpNoDistribution(t *testing.T) {
 func TestACommandThatCannotStartUsesUpNoDistribution(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		var e ended
-		source := &TextSource{Command: []string{filepath.Join(t.TempDir(), "none")}}
+		source := &source.TextSource{Command: []string{filepath.Join(t.TempDir(), "none")}}
 		d := w.startDistributor(w.distributor("d", source, DistributorOptions{Every: time.Hour, OnRun: e.by("d")}))
 		time.Sleep(5 * time.Minute)
 		d.cancel()
@@ -169,15 +170,15 @@ func TestASourceThatCannotBeReadLeavesNothingBehind(t *testing.T) {
 		return path
 	}
 	for name, c := range map[string]struct {
-		source Source
+		source source.Source
 		is     func(error) bool
 	}{
-		"no file":      {Lines(filepath.Join(dir, "none")), func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
-		"no command":   {&TextSource{Command: []string{filepath.Join(dir, "none")}}, func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
-		"no directory": {Files(filepath.Join(dir, "none")), func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
-		"no such key":  {JSONLines(file("a.jsonl", `{"city":"Oslo"}`), "citty"), func(err error) bool { _, ok := errors.AsType[*BadInput](err); return ok }},
-		"no column":    {CSV(file("a.csv", "city\nOslo\n"), "citty"), func(err error) bool { return err != nil }},
-		"no gzip":      {Lines(file("a.gz", "\x1f\x8b\x08and then nothing")), func(err error) bool { return err != nil }},
+		"no file":      {source.Lines(filepath.Join(dir, "none")), func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
+		"no command":   {&source.TextSource{Command: []string{filepath.Join(dir, "none")}}, func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
+		"no directory": {source.Files(filepath.Join(dir, "none")), func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
+		"no such key":  {source.JSONLines(file("a.jsonl", `{"city":"Oslo"}`), "citty"), func(err error) bool { _, ok := errors.AsType[*source.BadInput](err); return ok }},
+		"no column":    {source.CSV(file("a.csv", "city\nOslo\n"), "citty"), func(err error) bool { return err != nil }},
+		"no gzip":      {source.Lines(file("a.gz", "\x1f\x8b\x08and then nothing")), func(err error) bool { return err != nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // nudges records what is sent.
@@ -60,9 +61,9 @@ func TestTheOwnerOfAQuietQueueIsNudgedOnceAndNotUnderLoad(t *testing.T) {
 		cfg := w.config("d", 1)
 		cfg.Nudge = n.send
 		say := make(chan int)
-		source := FromSeq(func(yield func(Record, error) bool) {
+		source := source.FromSeq(func(yield func(source.Record, error) bool) {
 			for i := range say {
-				if !yield(Record{Key: []byte{byte(i)}, Body: []byte("x")}, nil) {
+				if !yield(source.Record{Key: []byte{byte(i)}, Body: []byte("x")}, nil) {
 					return
 				}
 			}

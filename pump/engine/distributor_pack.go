@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // packer fills the open envelopes of its segments, one each. It has no goroutine,
@@ -28,8 +29,8 @@ type packer struct {
 	stride      int
 	first, last *openEnvelope // open ones, the oldest first
 	held        int
-	interval    int     // the tasks being added were read in (P2.1)
-	receipt     Receipt // of the task being added; nil: nobody waits for it
+	interval    int            // the tasks being added were read in (P2.1)
+	receipt     source.Receipt // of the task being added; nil: nobody waits for it
 	spare       *openEnvelope
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -109,16 +110,16 @@ type replay struct {
 
 var errPause = errors.New("pause")
 
-func (r *replay) Next(context.Context) (Record, error) {
+func (r *replay) Next(context.Context) (source.Record, error) {
 	if r.next == r.until {
-		return Record{}, errPause
+		return source.Record{}, errPause
 	}
 	i := r.next
 	r.next++
 	if r.bad[i] {
-		return Record{}, &BadInput{Where: fmt.Sprint(i), Err: errFlop}
+		return source.Record{}, &source.BadInput{Where: fmt.Sprint(i), Err: errFlop}
 	}
-	return Record{Key: replayKey(i), Body: fmt.Append(nil, i)}, nil
+	return source.Record{Key: replayKey(i), Body: fmt.Append(nil, i)}, nil
 }
 
 func replayKey(i int) []byte                     { return fmt.Append(nil, i%7) }
@@ -142,7 +143,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 			source: src, counts: make([]uint64, segments), tracker: track, check: check, count: new(tally),
 			trial: codec.NewBuilder(0), quarantines: true,
 		}
-		s.onBad = func(bad *BadInput, interval int) error {
+		s.onBad = func(bad *source.BadInput, interval int) error {
 			where := bad.Where
 			track.opened(interval)
 			flying = append(flying, func() { acked["bad "+where] = true; track.done(interval) })
@@ -296,7 +297,7 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 		go func() { _ = l.run(ctx) }()
 		go func() { _ = c.run(ctx, nil) }()
 		offer := func(segment uint32) {
-			if err := errors.Join(l.offer(ctx, segment, 0, &Record{Body: []byte("x")}), l.handOver(ctx)); err != nil {
+			if err := errors.Join(l.offer(ctx, segment, 0, &source.Record{Body: []byte("x")}), l.handOver(ctx)); err != nil {
 				t.Error(err)
 			}
 		}

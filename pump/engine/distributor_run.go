@@ -17,8 +17,11 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -35,10 +38,10 @@ type distribution struct {
 	runs   *workload.Runs // of this distribution's term
 	row    workload.Run   // of the run, as this process made or found it
 	from   *checkpoint    // where to begin; nil: at the start
-	source Source         // what is read: the distributor's, as it was looked up
+	source source.Source  // what is read: the distributor's, as it was looked up
 	print  string         // the source's fingerprint
 	live   bool           // the source cannot be read again
-	reader Reader         // of a source that was looked at and is not read yet; nil: none
+	reader source.Reader  // of a source that was looked at and is not read yet; nil: none
 	first  *firstRecord
 	unread *sourceError // why the source could not be read to its end here
 	broken bool         // the run's row says so
@@ -49,7 +52,7 @@ type distribution struct {
 	leads   context.Context // ends when leadership does; nil without an election
 	// wanted and onBad are the segmenter's, of a repair; nil: every task, and what the options say.
 	wanted func(segment uint32, n uint64) bool
-	onBad  func(bad *BadInput, interval int) error
+	onBad  func(bad *source.BadInput, interval int) error
 	log    *slog.Logger
 	count  tally
 	begun  time.Time
@@ -99,7 +102,7 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	reading, stop := context.WithCancelCause(work)
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() {
-		stop(errHalted)
+		stop(outcome.ErrHalted)
 		grace := time.AfterFunc(r.d.opts.Grace, func() { end(errGraceOver) })
 		context.AfterFunc(all, func() { grace.Stop() })
 	})()
@@ -157,7 +160,7 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 func (r *distribution) readOn(work, reading context.Context, saves bool) (stopped bool, err error) {
 	err = r.read.read(work, reading)
 	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
-	stopped = err != nil && reading.Err() != nil && (errors.Is(err, errHalted) || errors.Is(err, context.Canceled))
+	stopped = err != nil && reading.Err() != nil && (errors.Is(err, outcome.ErrHalted) || errors.Is(err, context.Canceled))
 	if !stopped && saves && !r.live && troubled(err) {
 		// Another, or this one later, reads on where this ends.
 		r.unread, _ = errors.AsType[*sourceError](err)
@@ -189,16 +192,16 @@ func (r *distribution) flush(check *checkpointer, final *barrier) {
 }
 
 // unchanged is an error if a source that was read to its end cannot be what was read.
-func unchanged(source Reader) error {
-	if s, ok := source.(interface{ unchanged() error }); ok {
-		if err := s.unchanged(); err != nil {
+func unchanged(source source.Reader) error {
+	if s, ok := source.(reading.Lasting); ok {
+		if err := s.Unchanged(); err != nil {
 			return &sourceError{err}
 		}
 	}
 	return nil
 }
 
-func (r *distribution) open(ctx context.Context) (Reader, error) {
+func (r *distribution) open(ctx context.Context) (source.Reader, error) {
 	if opened := r.reader; opened != nil {
 		r.reader = nil
 		return opened, nil
@@ -210,7 +213,7 @@ func (r *distribution) open(ctx context.Context) (Reader, error) {
 }
 
 // assemble builds the stages from the source to the outboxes.
-func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source Reader) *checkpointer {
+func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *checkpointer {
 	d, w := r.d, r.d.router.now().workload
 	track := newTracker(d.lanes)
 	r.put = &putter{
@@ -272,7 +275,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 const loggedBadLines = 20
 
 // badLine does with a bad line what the options say.
-func (r *distribution) badLine(bad *BadInput, interval int) error {
+func (r *distribution) badLine(bad *source.BadInput, interval int) error {
 	switch r.d.opts.OnBadLine {
 	case BadLineSkip:
 		if n := r.count.skipped.Add(1); n <= loggedBadLines {

@@ -13,6 +13,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -31,7 +34,7 @@ type tally struct {
 // together: the reader's position, the counters, the interval. So a barrier is
 // taken here and nowhere else (P2.1).
 type segmenter struct {
-	source   Reader
+	source   source.Reader
 	first    *firstRecord // that the source gave before; nil: none, or it is dealt with
 	counts   []uint64     // tasks of each segment so far
 	interval int
@@ -39,7 +42,7 @@ type segmenter struct {
 	tracker  *tracker
 	check    *checkpointer // nil without an election
 	count    *tally
-	onBad    func(bad *BadInput, interval int) error // the bad line is dealt with, or the error ends the run
+	onBad    func(bad *source.BadInput, interval int) error // the bad line is dealt with, or the error ends the run
 	// wanted says which tasks are handed on; the others are only numbered. nil: all are.
 	// It is asked of each task once, those of a segment in their order.
 	wanted func(segment uint32, n uint64) bool
@@ -71,25 +74,25 @@ const surelyFits = 44 << 10
 // What it reads it collects, and hands over when it is much, before the source has to be waited
 // for, and before it waits for anything else. What it has collected at its end a lane gets
 // when it is closed.
-func (s *segmenter) read(ctx, reading context.Context) error {
+func (s *segmenter) read(ctx, within context.Context) error {
 	defer s.progress()
 	s.tasks = s.count.tasks.Load()
-	if source, ok := s.source.(pausing); ok {
-		source.pauses(func(wait bool) error { return s.paused(ctx, wait) })
+	if source, ok := s.source.(reading.Pausing); ok {
+		source.Pauses(func(wait bool) error { return s.paused(ctx, wait) })
 	} else {
 		s.eager = true
 	}
 	fill := s.fill
-	if source, ok := s.source.(filling); ok {
-		fill = source.fill
+	if source, ok := s.source.(reading.Filler); ok {
+		fill = source.Fill
 	}
-	var rec Record
+	var rec source.Record
 	for {
-		if reading.Err() != nil {
-			return context.Cause(reading)
+		if within.Err() != nil {
+			return context.Cause(within)
 		}
 		if s.check != nil {
-			if err := s.checkpoint(ctx, reading); err != nil {
+			if err := s.checkpoint(ctx, within); err != nil {
 				return err
 			}
 		}
@@ -98,17 +101,17 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 				return err
 			}
 		}
-		if s.pace != nil && s.pace.Wait(reading) != nil {
-			return context.Cause(reading)
+		if s.pace != nil && s.pace.Wait(within) != nil {
+			return context.Cause(within)
 		}
-		err := s.next(reading, fill, &rec)
+		err := s.next(within, fill, &rec)
 		if err == nil {
 			err = s.admit(ctx, &rec)
 		}
 		if err == nil {
 			continue
 		}
-		if bad, ok := errors.AsType[*BadInput](err); ok {
+		if bad, ok := errors.AsType[*source.BadInput](err); ok {
 			if rec.Receipt != nil { // who handed it in is told
 				rec.Receipt.Refuse(bad.Err)
 				err = nil
@@ -126,7 +129,7 @@ func (s *segmenter) read(ctx, reading context.Context) error {
 }
 
 // next gets a record, or marks an error as the source's.
-func (s *segmenter) next(reading context.Context, fill func(context.Context, *Record) error, rec *Record) (err error) {
+func (s *segmenter) next(reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record) (err error) {
 	if first := s.first; first != nil {
 		s.first = nil
 		*rec, err = first.rec, first.err
@@ -136,27 +139,21 @@ func (s *segmenter) next(reading context.Context, fill func(context.Context, *Re
 	if err == nil || err == io.EOF {
 		return err
 	}
-	if _, bad := errors.AsType[*BadInput](err); bad {
+	if _, bad := errors.AsType[*source.BadInput](err); bad {
 		return err
 	}
 	return &sourceError{err}
 }
 
-// filling is a reader that gives its records without copying them from function to function.
-type filling interface {
-	// fill is Next into a record that the caller has; it is only good without an error.
-	fill(ctx context.Context, rec *Record) error
-}
-
-// fill is for readers that are not filling.
-func (s *segmenter) fill(reading context.Context, rec *Record) (err error) {
+// fill is for readers that are no Filler.
+func (s *segmenter) fill(reading context.Context, rec *source.Record) (err error) {
 	*rec, err = s.source.Next(reading)
 	return err
 }
 
 // admit gives a record its identity and hands it on. A task too large for a
 // message is found out before: a number given to it would be missing for ever.
-func (s *segmenter) admit(ctx context.Context, rec *Record) error {
+func (s *segmenter) admit(ctx context.Context, rec *source.Record) error {
 	segment := shardmap.Segment(rec.Key, len(s.counts))
 	n := s.counts[segment]
 	if len(rec.Key)+len(rec.ID)+len(rec.Body) > surelyFits {
@@ -180,14 +177,6 @@ func (s *segmenter) admit(ctx context.Context, rec *Record) error {
 		s.progress()
 	}
 	return nil
-}
-
-// pausing is a reader that says when it is about to read more: until then its records come without
-// waiting for anything.
-type pausing interface {
-	// pauses makes it call about before it reads, with true if that may take any time.
-	// An error of about becomes the reader's.
-	pauses(about func(wait bool) error)
 }
 
 // collectFor is for how long records of a file are collected, if they do not come
@@ -234,7 +223,7 @@ func (s *segmenter) progress() {
 	s.count.total.Store(total)
 }
 
-func (s *segmenter) tryLarge(segment uint32, n uint64, rec *Record) error {
+func (s *segmenter) tryLarge(segment uint32, n uint64, rec *source.Record) error {
 	h := s.whole
 	h.Segment = segment
 	// Room for any header: an envelope is written under whatever version the map has by then, and
@@ -250,10 +239,10 @@ func (s *segmenter) tryLarge(segment uint32, n uint64, rec *Record) error {
 		return err
 	}
 	where := fmt.Sprintf("record %d", s.tasks+int64(s.badLines+s.poisonLines)+1)
-	if l, ok := s.source.(interface{ where() string }); ok {
-		where = l.where()
+	if l, ok := s.source.(reading.Placed); ok {
+		where = l.Where()
 	}
-	return &BadInput{Where: where, Raw: keep(rec.Body), Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err}}
+	return &source.BadInput{Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)], Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err}}
 }
 
 // tooLarge is a task that fits no message, in words that say what would.
@@ -269,7 +258,7 @@ func (e *tooLarge) Error() string {
 func (e *tooLarge) Unwrap() error { return e.err }
 
 // setAside deals with a bad line as the policy says.
-func (s *segmenter) setAside(ctx context.Context, bad *BadInput) error {
+func (s *segmenter) setAside(ctx context.Context, bad *source.BadInput) error {
 	if err := s.handOver(ctx); err != nil {
 		return err
 	}
@@ -313,8 +302,8 @@ func (s *segmenter) checkpoint(ctx, reading context.Context) error {
 // sends the barrier through the lanes behind the tasks before it.
 func (s *segmenter) barrier() error {
 	b := s.snapshot()
-	if n := len(b.at.cursor); n > maxCursor {
-		return fmt.Errorf("the source's cursor has %d bytes, more than %d", n, maxCursor)
+	if n := len(b.at.cursor); n > source.MaxCursor {
+		return fmt.Errorf("the source's cursor has %d bytes, more than %d", n, source.MaxCursor)
 	}
 	s.tracker.take(b)
 	s.interval = b.number

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -78,14 +79,14 @@ func TestATaskTooLargeForAMessageIsABadLine(t *testing.T) {
 	fits := bytes.Repeat([]byte("compressible "), 40<<10) // 520 KiB
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		key := []byte("k")
-		source := func(yield func(Record, error) bool) {
+		src := func(yield func(source.Record, error) bool) {
 			for _, body := range [][]byte{[]byte("a"), large, fits, large, []byte("b")} {
-				if !yield(Record{Key: key, Body: body}, nil) {
+				if !yield(source.Record{Key: key, Body: body}, nil) {
 					return
 				}
 			}
 		}
-		summary, err := w.distributor("d", FromSeq(source), DistributorOptions{OnBadLine: BadLineQuarantine}).Run(t.Context())
+		summary, err := w.distributor("d", source.FromSeq(src), DistributorOptions{OnBadLine: BadLineQuarantine}).Run(t.Context())
 		if err != nil || summary.Tasks != 3 || summary.Quarantined != 2 {
 			t.Fatalf("%+v, %v", summary, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -211,12 +212,12 @@ func TestAnAccountWithoutCredentialsIsAnErrorWhenATaskMustGoThere(t *testing.T) 
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		w.without("accountc")
 		more := make(chan struct{})
-		source := FromSeq(func(yield func(Record, error) bool) {
+		source := source.FromSeq(func(yield func(source.Record, error) bool) {
 			for i := range 400 {
 				if i == 1 {
 					<-more
 				}
-				if !yield(Record{Key: []byte{byte(i)}, Body: []byte("x")}, nil) {
+				if !yield(source.Record{Key: []byte{byte(i)}, Body: []byte("x")}, nil) {
 					return
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -31,7 +32,7 @@ type listSource struct {
 
 func (s *listSource) Fingerprint(context.Context) (string, error) { return s.print, nil }
 
-func (s *listSource) Open(_ context.Context, cursor []byte) (Reader, error) {
+func (s *listSource) Open(_ context.Context, cursor []byte) (source.Reader, error) {
 	r := &listReader{s: s}
 	if len(cursor) > 0 {
 		fmt.Sscan(string(cursor), &r.next)
@@ -44,19 +45,19 @@ type listReader struct {
 	next int
 }
 
-func (r *listReader) Next(ctx context.Context) (Record, error) {
+func (r *listReader) Next(ctx context.Context) (source.Record, error) {
 	if r.s.pace > 0 && !backoff.Wait(ctx, r.s.pace) {
-		return Record{}, ctx.Err()
+		return source.Record{}, ctx.Err()
 	}
 	i := r.next
 	if i >= r.s.n {
-		return Record{}, io.EOF
+		return source.Record{}, io.EOF
 	}
 	r.next++
 	if r.s.bad[i] {
-		return Record{}, &BadInput{Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: errFlop}
+		return source.Record{}, &source.BadInput{Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: errFlop}
 	}
-	return Record{Key: []byte(r.s.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i)}, nil
+	return source.Record{Key: []byte(r.s.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i)}, nil
 }
 
 func (s *listSource) keyOf(i int) string {
@@ -173,7 +174,7 @@ func (got delivered) expect(t *testing.T, w *world, run pump.RunID, s *listSourc
 	}
 }
 
-func (w *world) distributor(instance string, s Source, o DistributorOptions) *Distributor {
+func (w *world) distributor(instance string, s source.Source, o DistributorOptions) *Distributor {
 	w.t.Helper()
 	d, err := NewDistributor(w.config(instance, w.cfg.Accounts[0].Queues), s, o)
 	if err != nil {
@@ -392,8 +393,8 @@ func TestAQueueStillBeingDeletedIsWaitedFor(t *testing.T) {
 func TestTasksOfALiveSourceDoNotWait(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		more := make(chan struct{})
-		source := FromSeq(func(yield func(Record, error) bool) {
-			_ = yield(Record{Key: []byte("k"), Body: []byte("first")}, nil)
+		source := source.FromSeq(func(yield func(source.Record, error) bool) {
+			_ = yield(source.Record{Key: []byte("k"), Body: []byte("first")}, nil)
 			<-more
 		})
 		s := w.startDistributor(w.distributor("d", source, DistributorOptions{}))
@@ -414,9 +415,9 @@ func TestALiveSourceFasterThanTheQueuesFillsItsEnvelopes(t *testing.T) {
 	inWorld(t, 1, 2, func(c *azsim.Config) { c.Limits.Queue = 10 }, func(t *testing.T, w *world) {
 		text := incompressible(512 << 10)
 		const n = 12_000
-		source := FromSeq(func(yield func(Record, error) bool) {
+		source := source.FromSeq(func(yield func(source.Record, error) bool) {
 			for i := range n {
-				if !yield(Record{Key: fmt.Append(nil, i), Body: text[i*7919%(500<<10):][:1500]}, nil) {
+				if !yield(source.Record{Key: fmt.Append(nil, i), Body: text[i*7919%(500<<10):][:1500]}, nil) {
 					return
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -45,7 +46,7 @@ func orders() (cfg pump.Config, file string, remove func()) {
 
 // work sends the tasks of a file and handles them, until all is done.
 func work(ctx context.Context, cfg pump.Config, file, key string, h pump.Handler) {
-	d, err := engine.NewDistributor(cfg, engine.JSONLines(file, key), engine.DistributorOptions{})
+	d, err := engine.NewDistributor(cfg, source.JSONLines(file, key), engine.DistributorOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -42,7 +43,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	d, err := engine.NewDistributor(cfg, engine.JSONLines(file, "city"), engine.DistributorOptions{})
+	d, err := engine.NewDistributor(cfg, source.JSONLines(file, "city"), engine.DistributorOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -15,9 +17,6 @@ import (
 // goroutine: reader, segmenting, a lane's queue, its packer.
 type wayOut struct {
 	lines    []byte
-	source   *bytes.Reader
-	cutter   *cutter
-	format   *jsonLines
 	counts   []uint64
 	lane     *lane
 	queue    laneQueue
@@ -28,13 +27,11 @@ type wayOut struct {
 const wayTasks = 20_000
 
 func newWayOut(tb testing.TB) *wayOut {
-	w := &wayOut{counts: make([]uint64, 64), format: newJSONLines("city", "id")}
+	w := &wayOut{counts: make([]uint64, 64)}
 	for i := range wayTasks {
 		w.lines = fmt.Appendf(w.lines, `{"id":"task-%09d","city":"city-%06d","country":"CH","kind":"refresh","amount":%d,"at":"2026-11-%02dT00:00:00Z","try":100}`+"\n",
 			i, i*7919%100_000, 100_000+i*31%900_000, i%28+1)
 	}
-	w.source = bytes.NewReader(w.lines)
-	w.cutter = newCutter(w.source, 1<<20)
 	p := newTestPacker(len(w.counts), 0, 64<<20, nil)
 	p.emit = func(c *parcel) error {
 		w.sealed += c.tasks
@@ -50,12 +47,16 @@ func newWayOut(tb testing.TB) *wayOut {
 
 // round takes all lines through.
 func (w *wayOut) round(tb testing.TB) {
-	w.source.Reset(w.lines)
-	w.cutter.jump(0, 1)
+	r, err := (&source.TextSource{Key: "city", ID: "id", Paths: []string{"-"}, Stdin: bytes.NewReader(w.lines)}).Open(tb.Context(), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer r.Close()
+	fill := r.(reading.Filler).Fill
 	w.sealed, w.messages = 0, 0
-	var rec Record
+	var rec source.Record
 	for n := 0; ; n++ {
-		err := w.format.next(w.cutter, &rec)
+		err := fill(tb.Context(), &rec)
 		if err == io.EOF && n == wayTasks {
 			break
 		}
@@ -182,21 +183,4 @@ func BenchmarkEnvelopeToTasks(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(tasks), "ns/task")
-}
-
-// BenchmarkReadLine is what a line costs before it is packed.
-func BenchmarkReadLine(b *testing.B) {
-	w := newWayOut(b)
-	var rec Record
-	b.ReportAllocs()
-	for b.Loop() {
-		w.source.Reset(w.lines)
-		w.cutter.jump(0, 1)
-		for range wayTasks {
-			if err := w.format.next(w.cutter, &rec); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/wayTasks, "ns/task")
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // BenchmarkFileToEnvelopes is the whole way of a distributor up to the put, as it goes there: a
@@ -34,7 +35,7 @@ func BenchmarkFileToEnvelopes(b *testing.B) {
 	}
 	var spent time.Duration
 	for b.Loop() {
-		source, err := JSONLines(path, "city").Open(b.Context(), nil)
+		source, err := source.JSONLines(path, "city").Open(b.Context(), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

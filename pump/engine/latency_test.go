@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -22,12 +23,12 @@ func TestLatencyIsThatOfAStopwatch(t *testing.T) {
 		w.settled(1)
 		cfg := w.cfg
 		cfg.Instance, cfg.Hooks = "d", pump.Hooks{Request: watch.ack}
-		d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+		d, err := NewDistributor(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
 			for i := range 200 {
 				time.Sleep(time.Duration(1+i%7) * 137 * time.Millisecond)
 				id := fmt.Sprint(i)
 				watch.give(id)
-				if !yield(Record{Key: fmt.Append(nil, i), ID: id, Body: []byte("body")}, nil) {
+				if !yield(source.Record{Key: fmt.Append(nil, i), ID: id, Body: []byte("body")}, nil) {
 					return
 				}
 			}
@@ -94,9 +95,9 @@ func (w *world) send(instance string, tasks int) Summary {
 	w.t.Helper()
 	cfg := w.cfg
 	cfg.Instance = instance
-	d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+	d, err := NewDistributor(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
 		for i := range tasks {
-			if !yield(Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
+			if !yield(source.Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
 				return
 			}
 		}
@@ -172,9 +173,9 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 				w.joined("other", cluster.RoleDistributor, cluster.Report{Reads: 1}) // reads nothing
 				cfg := w.cfg
 				cfg.Instance = "d"
-				d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+				d, err := NewDistributor(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
 					time.Sleep(5 * time.Second) // it has joined
-					yield(Record{Key: []byte("key"), Body: []byte("body")}, nil)
+					yield(source.Record{Key: []byte("key"), Body: []byte("body")}, nil)
 				}), DistributorOptions{})
 				if err != nil {
 					t.Fatal(err)
@@ -211,11 +212,11 @@ func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
 		w.settled(4)
 		cfg := w.cfg
 		cfg.Instance = "d"
-		d, err := NewDistributor(cfg, FromSeq(func(yield func(Record, error) bool) {
+		d, err := NewDistributor(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
 			began := time.Now()
 			for i := range rate * seconds {
 				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / rate)))
-				if !yield(Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
+				if !yield(source.Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
 					return
 				}
 			}

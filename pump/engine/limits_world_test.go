@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -180,7 +181,9 @@ type endless struct{ w *limitsWorld }
 
 func (endless) Fingerprint(context.Context) (string, error) { return "endless", nil }
 
-func (e endless) Open(context.Context, []byte) (Reader, error) { return &endlessReader{w: e.w}, nil }
+func (e endless) Open(context.Context, []byte) (source.Reader, error) {
+	return &endlessReader{w: e.w}, nil
+}
 
 type endlessReader struct {
 	w   *limitsWorld
@@ -188,14 +191,14 @@ type endlessReader struct {
 	key []byte
 }
 
-func (r *endlessReader) Next(ctx context.Context) (Record, error) {
+func (r *endlessReader) Next(ctx context.Context) (source.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return Record{}, err
+		return source.Record{}, err
 	}
 	r.n++
 	r.key = strconv.AppendInt(r.key[:0], r.n, 36)
 	r.w.task(r.key, false)
-	return Record{Key: r.key, Body: r.key}, nil
+	return source.Record{Key: r.key, Body: r.key}, nil
 }
 
 func (r *endlessReader) AppendCursor(dst []byte) []byte { return strconv.AppendInt(dst, r.n, 10) }

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // RepairOptions are the options of [Distributor.Repair]. The zero value works.
@@ -84,9 +85,9 @@ type repair struct {
 	began time.Time
 
 	run     workload.Run
-	source  Source      // as it was looked up
-	counts  []uint64    // tasks of each segment, by the source
-	missing []gapCursor // by segment
+	source  source.Source // as it was looked up
+	counts  []uint64      // tasks of each segment, by the source
+	missing []gapCursor   // by segment
 
 	summary RepairSummary
 }
@@ -158,7 +159,7 @@ func (r *repair) find(ctx context.Context) error {
 // compare compares source and settings with those of the run (P2.3, P2.4).
 func (r *repair) compare(ctx context.Context) error {
 	if r.run.Fingerprint == "" {
-		return fmt.Errorf("run %s: %w", r.run.ID, ErrNotReplayable)
+		return fmt.Errorf("run %s: %w", r.run.ID, source.ErrNotReplayable)
 	}
 	of := r.d.begin()
 	if err := r.d.fix(ctx, of); err != nil {
@@ -168,9 +169,9 @@ func (r *repair) compare(ctx context.Context) error {
 	print := r.d.fingerprint(of.print)
 	switch {
 	case of.live:
-		return ErrNotReplayable
+		return source.ErrNotReplayable
 	case print != r.run.Fingerprint:
-		return fmt.Errorf("run %s: %w: %s", r.run.ID, ErrSourceChanged, strings.Join(differences(r.run.Fingerprint, print), "; "))
+		return fmt.Errorf("run %s: %w: %s", r.run.ID, source.ErrSourceChanged, strings.Join(differences(r.run.Fingerprint, print), "; "))
 	}
 	return nil
 }
@@ -210,22 +211,22 @@ func value(s string) string {
 func (r *repair) count(ctx context.Context) error {
 	d := r.d
 	dist := r.reading()
-	source, err := r.source.Open(ctx, nil)
+	src, err := r.source.Open(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer source.Close()
+	defer src.Close()
 	dist.read = &segmenter{
-		source: source, counts: make([]uint64, d.router.now().workload.Map.Segments), count: &dist.count,
+		source: src, counts: make([]uint64, d.router.now().workload.Map.Segments), count: &dist.count,
 		whole: codec.Header{Workload: d.cfg.Workload, Run: r.run.ID}, trial: codec.NewBuilder(0),
 		wanted: func(uint32, uint64) bool { return false },
-		onBad:  func(bad *BadInput, _ int) error { return r.passOver(dist, bad) },
+		onBad:  func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) },
 	}
 	done := dist.watch(ctx)
 	err = dist.read.read(ctx, ctx)
 	done()
 	if err == nil {
-		err = unchanged(source)
+		err = unchanged(src)
 	}
 	if err != nil {
 		return err
@@ -237,14 +238,14 @@ func (r *repair) count(ctx context.Context) error {
 	}
 	for s, n := range r.counts {
 		if sealed := r.run.Sealed[s]; n != sealed {
-			return fmt.Errorf("run %s: %w: the source has %d tasks, %d of them in segment %d, and the run was sealed with %d, and %d in that", r.run.ID, ErrSourceChanged, r.summary.Tasks, n, s, r.run.Tasks, sealed)
+			return fmt.Errorf("run %s: %w: the source has %d tasks, %d of them in segment %d, and the run was sealed with %d, and %d in that", r.run.ID, source.ErrSourceChanged, r.summary.Tasks, n, s, r.run.Tasks, sealed)
 		}
 	}
 	return nil
 }
 
 // passOver is for a bad line that is only met: it counts, or ends what cannot go on.
-func (r *repair) passOver(dist *distribution, bad *BadInput) error {
+func (r *repair) passOver(dist *distribution, bad *source.BadInput) error {
 	if r.d.opts.OnBadLine == BadLineFail {
 		return bad
 	}
@@ -278,7 +279,7 @@ func (r *repair) plan(ctx context.Context) error {
 		}
 		done, quarantined := rec.Counts(r.run.ID)
 		if done+quarantined != n-missing {
-			return fmt.Errorf("run %s: %w: of segment %d more tasks are recorded than the source has", r.run.ID, ErrSourceChanged, rec.Segment)
+			return fmt.Errorf("run %s: %w: of segment %d more tasks are recorded than the source has", r.run.ID, source.ErrSourceChanged, rec.Segment)
 		}
 		if missing > 0 {
 			r.summary.Lacking = append(r.summary.Lacking, SegmentLack{rec.Segment, missing})
@@ -307,7 +308,7 @@ func (r *repair) put(ctx context.Context) error {
 	if r.run.State == workload.RunSealed {
 		// A run is sealed after its bad lines were put into quarantine (P2.2), where they
 		// would only be twice. Of another one nobody knows which were.
-		dist.onBad = func(bad *BadInput, _ int) error { return r.passOver(dist, bad) }
+		dist.onBad = func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) }
 	}
 	dist.log.Info("putting what is missing", "tasks", r.summary.Missing, "segments", len(r.summary.Lacking))
 	r.d.stage.conducts(dist)
@@ -317,7 +318,7 @@ func (r *repair) put(ctx context.Context) error {
 	case err == nil && how != endOfSource:
 		err = errors.Join(fmt.Errorf("%w: what is still missing was not put; repair the run again", errBroken), context.Cause(ctx))
 	case err == nil && !slices.Equal(dist.read.counts, r.counts):
-		err = fmt.Errorf("run %s: %w while it was read; what was put may have been other tasks than were lost", r.run.ID, ErrSourceChanged)
+		err = fmt.Errorf("run %s: %w while it was read; what was put may have been other tasks than were lost", r.run.ID, source.ErrSourceChanged)
 	}
 	r.d.stage.ended(dist, err)
 	return err

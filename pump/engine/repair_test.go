@@ -14,10 +14,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // mend repairs a run from a source, by a distributor with these options.
-func (w *world) mend(run pump.RunID, s Source, o RepairOptions, d DistributorOptions) (RepairSummary, error) {
+func (w *world) mend(run pump.RunID, s source.Source, o RepairOptions, d DistributorOptions) (RepairSummary, error) {
 	w.t.Helper()
 	return w.distributor("mender", s, d).Repair(w.t.Context(), run, o)
 }
@@ -228,7 +229,7 @@ func TestAnOpenRunWhoseDistributorIsAtWorkIsNotRepaired(t *testing.T) {
 
 func TestWhatIsNotTheRunsSourceRepairsNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		source Source
+		source source.Source
 		o      DistributorOptions
 		want   string
 	}{
@@ -238,7 +239,7 @@ func TestWhatIsNotTheRunsSourceRepairsNothing(t *testing.T) {
 		"one task more":         {&listSource{print: "a", n: 501}, DistributorOptions{}, "sealed with 500"},
 		"as many, other keys":   {&listSource{print: "a", n: 500, key: func(i int) string { return fmt.Sprint(i) }}, DistributorOptions{}, "sealed with 500"},
 		"a bad line":            {&listSource{print: "a", n: 500, bad: map[int]bool{7: true}}, DistributorOptions{}, "list:8"},
-		"can be read only once": {FromSeq(func(func(Record, error) bool) {}), DistributorOptions{}, "cannot be read again"},
+		"can be read only once": {source.FromSeq(func(func(source.Record, error) bool) {}), DistributorOptions{}, "cannot be read again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -260,7 +261,7 @@ func TestASourceThatChangesWhileItIsReadAgainIsAnError(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.distributed(500)
 		_, err := w.mend(run.ID, &shrinking{listSource{print: "a", n: 500}, 0}, RepairOptions{}, DistributorOptions{})
-		if !errors.Is(err, ErrSourceChanged) || !strings.Contains(err.Error(), "while it was read") {
+		if !errors.Is(err, source.ErrSourceChanged) || !strings.Contains(err.Error(), "while it was read") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -272,7 +273,7 @@ type shrinking struct {
 	opened int
 }
 
-func (s *shrinking) Open(ctx context.Context, cursor []byte) (Reader, error) {
+func (s *shrinking) Open(ctx context.Context, cursor []byte) (source.Reader, error) {
 	s.opened++
 	of := s.listSource
 	of.n -= s.opened - 1
@@ -286,7 +287,7 @@ func TestARunOverAStreamIsNotRepaired(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.mend(summary.Run, &listSource{print: "a", n: 10}, RepairOptions{}, DistributorOptions{}); !errors.Is(err, ErrNotReplayable) {
+		if _, err := w.mend(summary.Run, &listSource{print: "a", n: 10}, RepairOptions{}, DistributorOptions{}); !errors.Is(err, source.ErrNotReplayable) {
 			t.Errorf("got %v", err)
 		}
 	})

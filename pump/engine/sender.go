@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -78,7 +79,7 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 // in; and [ErrSenderClosed]. After any other error the tasks may have been sent or not, and sent
 // again they are other tasks: that ctx ended later, or that the run failed. Whatever the error
 // was but ErrSenderClosed, the next Send may succeed.
-func (s *Sender) Send(ctx context.Context, tasks ...Record) error {
+func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -102,7 +103,7 @@ func (s *Sender) Send(ctx context.Context, tasks ...Record) error {
 }
 
 // handIn gives a batch to the run that reads, beginning one if there is none, and says which it is.
-func (s *Sender) handIn(ctx context.Context, batch []Record) (*intake, error) {
+func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, error) {
 	for {
 		in := s.current()
 		if in == nil {
@@ -125,7 +126,7 @@ func (s *Sender) handIn(ctx context.Context, batch []Record) (*intake, error) {
 
 // copied is the tasks with bytes of their own and the receipt: who sent them may have them
 // back before they are read.
-func copied(tasks []Record, r *receipt) []Record {
+func copied(tasks []source.Record, r *receipt) []source.Record {
 	size := 0
 	for i := range tasks {
 		size += len(tasks[i].Key) + len(tasks[i].Body)
@@ -136,9 +137,9 @@ func copied(tasks []Record, r *receipt) []Record {
 		bytes = append(bytes, b...)
 		return bytes[from:len(bytes):len(bytes)]
 	}
-	batch := make([]Record, len(tasks))
+	batch := make([]source.Record, len(tasks))
 	for i := range tasks {
-		batch[i] = Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Receipt: r}
+		batch[i] = source.Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Receipt: r}
 	}
 	return batch
 }
@@ -162,7 +163,7 @@ func (s *Sender) current() *intake {
 		}
 		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause, s.failed-1), "send again", s.d.cfg.Workload, s.failed)
 	}
-	in := &intake{batches: make(chan []Record), closing: s.closing, over: make(chan struct{}), before: before}
+	in := &intake{batches: make(chan []source.Record), closing: s.closing, over: make(chan struct{}), before: before}
 	in.ctx, in.stop = context.WithCancelCause(context.Background())
 	s.now = in
 	go s.run(in, pause)
@@ -231,7 +232,7 @@ func (s *Sender) State() DistributorState { return s.d.State() }
 
 // intake is the source of one of a sender's runs: what is handed in, until the sender is closed.
 type intake struct {
-	batches chan []Record
+	batches chan []source.Record
 	closing chan struct{}   // the sender's
 	ctx     context.Context // of the run; stop ends it
 	stop    context.CancelCauseFunc
@@ -275,25 +276,25 @@ func (i *intake) late(control string, cause error) error {
 func (i *intake) Fingerprint(context.Context) (string, error) { return "", nil }
 
 // Open is called once, as a run of a sender has one distribution.
-func (i *intake) Open(context.Context, []byte) (Reader, error) {
+func (i *intake) Open(context.Context, []byte) (source.Reader, error) {
 	return &intakeReader{intake: i}, nil
 }
 
 type intakeReader struct {
 	*intake
-	batch []Record
+	batch []source.Record
 	read  int64
 }
 
-func (r *intakeReader) Next(ctx context.Context) (Record, error) {
+func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
 	r.opened.Store(true)
 	for len(r.batch) == 0 {
 		select {
 		case r.batch = <-r.batches:
 		case <-r.closing:
-			return Record{}, io.EOF
+			return source.Record{}, io.EOF
 		case <-ctx.Done():
-			return Record{}, context.Cause(ctx)
+			return source.Record{}, context.Cause(ctx)
 		}
 	}
 	rec := r.batch[0]

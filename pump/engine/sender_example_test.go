@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
@@ -41,7 +42,7 @@ func ExampleSender() {
 		log.Fatal(err)
 	}
 	for _, customer := range []string{"Ada", "Grace", "Ada"} {
-		order := engine.Record{Key: []byte(customer), Body: []byte(`{"order":1}`)}
+		order := source.Record{Key: []byte(customer), Body: []byte(`{"order":1}`)}
 		if err := sender.Send(ctx, order); err != nil { // it is in a queue for good when this returns
 			log.Fatal(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 // receipt is for who waits until some tasks are acknowledged. Acknowledgements come
@@ -19,7 +21,7 @@ type receipt struct {
 
 // receiptPart is how many of its tasks are in one envelope.
 type receiptPart struct {
-	Receipt
+	source.Receipt
 	tasks int64
 }
 
@@ -30,7 +32,7 @@ func newReceipt(tasks int) *receipt {
 }
 
 // addReceipt notes that another task of a receipt is in an envelope.
-func addReceipt(parts []receiptPart, r Receipt) []receiptPart {
+func addReceipt(parts []receiptPart, r source.Receipt) []receiptPart {
 	if r == nil {
 		return parts
 	}

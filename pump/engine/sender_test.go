@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 func (w *world) sender(o SenderOptions) *Sender {
@@ -26,7 +27,7 @@ func (w *world) sender(o SenderOptions) *Sender {
 	return s
 }
 
-func newTask(text string) Record { return Record{Key: []byte(text), Body: []byte(text)} }
+func newTask(text string) source.Record { return source.Record{Key: []byte(text), Body: []byte(text)} }
 
 // runsOf lists the runs, the last first.
 func (w *world) runsOf() []workload.Run {
@@ -91,7 +92,7 @@ func TestSendsOfOneMomentShareMessages(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 1000 {
 			all.Go(func() {
-				if err := s.Send(t.Context(), Record{Key: fmt.Append(nil, i%8), Body: fmt.Append(nil, i)}); err != nil {
+				if err := s.Send(t.Context(), source.Record{Key: fmt.Append(nil, i%8), Body: fmt.Append(nil, i)}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -108,7 +109,7 @@ func TestASendOfManyTasksReturnsWhenTheLastIsAcknowledged(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		w.fault(azsim.Rule{Instance: "d", Fault: azsim.AnswerLost, Probability: 0.2}, "PutMessage")
 		s := w.sender(SenderOptions{Pack: 10})
-		var tasks []Record
+		var tasks []source.Record
 		for i := range 2000 {
 			tasks = append(tasks, newTask(fmt.Sprint(i)))
 		}
@@ -127,7 +128,7 @@ func TestASendOfManyTasksReturnsWhenTheLastIsAcknowledged(t *testing.T) {
 func TestATaskThatIsTooLargeIsTheErrorOfItsSendAndOfNoOther(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.sender(SenderOptions{})
-		huge := Record{Key: []byte("huge"), Body: incompressible(200 << 10)}
+		huge := source.Record{Key: []byte("huge"), Body: incompressible(200 << 10)}
 		err := s.Send(t.Context(), newTask("a"), huge, newTask("b"))
 		if _, ok := errors.AsType[*tooLarge](err); !ok {
 			t.Errorf("got %v", err)
@@ -193,7 +194,7 @@ func TestWhoStopsWaitingForASendStopsNothingElse(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		body := []byte("mine")
-		err := s.Send(ctx, Record{Key: []byte("k"), Body: body})
+		err := s.Send(ctx, source.Record{Key: []byte("k"), Body: body})
 		copy(body, "gone") // the caller's again
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "handed in") {
 			t.Errorf("got %v", err)

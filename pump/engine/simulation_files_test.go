@@ -17,7 +17,9 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -220,7 +222,7 @@ func (s simShelf) trouble(what string) error {
 }
 
 // fix looks the files up. The machine may fail here, or where they are opened, or where they are read.
-func (s simShelf) fix(ctx context.Context) (Source, error) {
+func (s simShelf) Fix(ctx context.Context) (source.Source, error) {
 	if s.by.roll(3, "where it fails", "", s.by.count("looks up")) > 0 {
 		if err := s.trouble("stat"); err != nil {
 			return nil, err
@@ -230,7 +232,7 @@ func (s simShelf) fix(ctx context.Context) (Source, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fixed[s.by.name] = append(f.fixed[s.by.name], time.Now())
-	fixed, err := Lines(f.path("part-*")).fixed(ctx)
+	fixed, err := source.Lines(f.path("part-*")).Fix(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -238,15 +240,15 @@ func (s simShelf) fix(ctx context.Context) (Source, error) {
 }
 
 func (s simShelf) Fingerprint(ctx context.Context) (string, error) {
-	fixed, err := s.fix(ctx)
+	fixed, err := s.Fix(ctx)
 	if err != nil {
 		return "", err
 	}
 	return fixed.Fingerprint(ctx)
 }
 
-func (s simShelf) Open(ctx context.Context, cursor []byte) (Reader, error) {
-	fixed, err := s.fix(ctx)
+func (s simShelf) Open(ctx context.Context, cursor []byte) (source.Reader, error) {
+	fixed, err := s.Fix(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -256,22 +258,22 @@ func (s simShelf) Open(ctx context.Context, cursor []byte) (Reader, error) {
 // simFixed is the files as they were when a process looked them up.
 type simFixed struct {
 	simShelf
-	*fixedText
+	found source.Source
 }
 
-func (s simFixed) fix(context.Context) (Source, error) { return s, nil }
+func (s simFixed) Fix(context.Context) (source.Source, error) { return s, nil }
 
 func (s simFixed) Fingerprint(ctx context.Context) (string, error) {
-	return s.fixedText.Fingerprint(ctx)
+	return s.found.Fingerprint(ctx)
 }
 
-func (s simFixed) Open(ctx context.Context, cursor []byte) (Reader, error) {
+func (s simFixed) Open(ctx context.Context, cursor []byte) (source.Reader, error) {
 	if s.by.roll(2, "where it fails at opening", "", s.by.count("opens")) > 0 {
 		if err := s.trouble("open"); err != nil {
 			return nil, err
 		}
 	}
-	r, err := s.fixedText.Open(ctx, cursor)
+	r, err := s.found.Open(ctx, cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -280,26 +282,28 @@ func (s simFixed) Open(ctx context.Context, cursor []byte) (Reader, error) {
 
 // simFileReader is the pump's reader of files, on a machine that takes its time and fails.
 type simFileReader struct {
-	Reader
+	source.Reader
 	simShelf
 	read int
 }
 
-func (r *simFileReader) look(ctx context.Context) (bool, error) { return r.Reader.(looking).look(ctx) }
+func (r *simFileReader) Look(ctx context.Context) (bool, error) {
+	return r.Reader.(reading.Looker).Look(ctx)
+}
 
-func (r *simFileReader) unchanged() error { return unchanged(r.Reader) }
+func (r *simFileReader) Unchanged() error { return unchanged(r.Reader) }
 
 // Next gives records in bursts, each under the key and with the body of its number.
-func (r *simFileReader) Next(ctx context.Context) (Record, error) {
+func (r *simFileReader) Next(ctx context.Context) (source.Record, error) {
 	const burst = 10
 	s := r.source
 	if r.read%burst == 0 {
 		d := s.plan.pace * burst / time.Duration(s.plan.tasks)
 		if !backoff.Wait(ctx, d/2+time.Duration(s.roll(uint64(d)+1, "pace", r.read))) {
-			return Record{}, context.Cause(ctx)
+			return source.Record{}, context.Cause(ctx)
 		}
 		if err := r.trouble("read"); err != nil {
-			return Record{}, err
+			return source.Record{}, err
 		}
 	}
 	rec, err := r.Reader.Next(ctx)
@@ -309,17 +313,17 @@ func (r *simFileReader) Next(ctx context.Context) (Record, error) {
 	r.read++
 	i, ok := s.recordOfLine(string(rec.Body))
 	if !ok {
-		return Record{}, &BadInput{Where: "a line that was cut off", Raw: []byte("cut off"), Err: io.ErrUnexpectedEOF}
+		return source.Record{}, &source.BadInput{Where: "a line that was cut off", Raw: []byte("cut off"), Err: io.ErrUnexpectedEOF}
 	}
-	return Record{Key: []byte(s.key(i)), ID: s.body(i), Body: []byte(s.body(i))}, nil
+	return source.Record{Key: []byte(s.key(i)), ID: s.body(i), Body: []byte(s.body(i))}, nil
 }
 
 // checkFiles judges the runs of sources that may change. A run that is sealed has all that the files
 // held when it began, and nothing else; one that is broken has a cause that really was one; and of no run is a
 // record two tasks.
 func (w *simWorld) checkFiles(runs []workload.Run) {
-	source := w.sources["elected"]
-	if source == nil || source.files == nil {
+	src := w.sources["elected"]
+	if src == nil || src.files == nil {
 		return
 	}
 	type identity struct {
@@ -328,7 +332,7 @@ func (w *simWorld) checkFiles(runs []workload.Run) {
 	}
 	first := map[identity]*simTask{}
 	for _, t := range w.tasks {
-		if t.source != source {
+		if t.source != src {
 			continue
 		}
 		id := identity{t.run, t.record}
@@ -341,12 +345,12 @@ func (w *simWorld) checkFiles(runs []workload.Run) {
 		switch {
 		case r.Mode != modeEvery:
 		case r.State == workload.RunSealed || r.State == workload.RunClosed:
-			if !w.isVersion(r, w.versionOf(source.files, r)) {
+			if !w.isVersion(r, w.versionOf(src.files, r)) {
 				w.wrongf("lost: run %v is sealed with %d tasks, and when it began the files did not hold just those", r.ID, r.Tasks)
 			}
 		case r.State == workload.RunBroken && r.Note != neverBegun:
 			w.count("runs broken by a change")
-			if !strings.Contains(r.Note, ErrSourceChanged.Error()) || !w.changed(source.files, r) {
+			if !strings.Contains(r.Note, source.ErrSourceChanged.Error()) || !w.changed(src.files, r) {
 				w.wrongf("run %v was broken, and its source had not changed: %s", r.ID, r.Note)
 			}
 		}

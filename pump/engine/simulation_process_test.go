@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -200,7 +201,7 @@ func (p *simProcess) processorOptions() ProcessorOptions {
 }
 
 // newDistributor makes a distributor of a source: of role d an elected one.
-func (p *simProcess) newDistributor(source *simSource) (*Distributor, error) {
+func (p *simProcess) newDistributor(src *simSource) (*Distributor, error) {
 	w := p.world
 	o := DistributorOptions{
 		Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, barrierAge: 3 * time.Second, Grace: simGrace,
@@ -217,9 +218,9 @@ func (p *simProcess) newDistributor(source *simSource) (*Distributor, error) {
 			o.Every = simSoon
 		}
 	}
-	reading := Source(simReading{source, p})
-	if source.files != nil {
-		reading = simShelf{source, p}
+	reading := source.Source(simReading{src, p})
+	if src.files != nil {
+		reading = simShelf{src, p}
 	}
 	d, err := NewDistributor(p.config(), reading, o)
 	if err == nil {

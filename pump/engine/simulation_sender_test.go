@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -15,21 +16,21 @@ const simSend = 40 * time.Second
 // did not acknowledge may be in queues or not, and the program does not want to know.
 func (p *simProcess) sends(ctx context.Context) error {
 	w := p.world
-	source := w.source(p.String())
+	src := w.source(p.String())
 	s, err := NewSender(p.config(), SenderOptions{Pack: w.plan.pack})
 	if err != nil {
 		return err
 	}
-	for next := 0; next < source.n && ctx.Err() == nil; {
-		size := min(1+int(p.roll(6, "batch", "", next)), source.n-next)
-		d := w.plan.pace * time.Duration(size) / time.Duration(source.n)
+	for next := 0; next < src.n && ctx.Err() == nil; {
+		size := min(1+int(p.roll(6, "batch", "", next)), src.n-next)
+		d := w.plan.pace * time.Duration(size) / time.Duration(src.n)
 		if !backoff.Wait(ctx, d/2+time.Duration(p.roll(uint64(d)+1, "pace", "", next))) {
 			break
 		}
 		p.stopped("sends")
-		var batch []Record
+		var batch []source.Record
 		for i := next; i < next+size; i++ {
-			batch = append(batch, Record{Key: []byte(source.key(i)), ID: source.body(i), Body: []byte(source.body(i))})
+			batch = append(batch, source.Record{Key: []byte(src.key(i)), ID: src.body(i), Body: []byte(src.body(i))})
 		}
 		patience, cancel := context.WithTimeout(ctx, simSend)
 		err = s.Send(patience, batch...)
@@ -37,7 +38,7 @@ func (p *simProcess) sends(ctx context.Context) error {
 		w.mu.Lock()
 		if err == nil && !p.over() {
 			for i := next; i < next+size; i++ {
-				source.acknowledged[i] = true
+				src.acknowledged[i] = true
 			}
 			w.counts["tasks acknowledged by Send"] += size
 		}

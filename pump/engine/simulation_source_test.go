@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -114,7 +115,7 @@ func (s simReading) Fingerprint(context.Context) (string, error) {
 	return fmt.Sprintf("%s %d", s.name, s.plan.seed), nil
 }
 
-func (s simReading) Open(_ context.Context, cursor []byte) (Reader, error) {
+func (s simReading) Open(_ context.Context, cursor []byte) (source.Reader, error) {
 	r := &simReader{simReading: s}
 	if len(cursor) > 0 {
 		if s.plan.live {
@@ -134,10 +135,10 @@ type simReader struct {
 }
 
 // Next gives the records in bursts, as a disk or a network does.
-func (r *simReader) Next(ctx context.Context) (Record, error) {
+func (r *simReader) Next(ctx context.Context) (source.Record, error) {
 	const burst = 10
 	if r.next >= r.n {
-		return Record{}, io.EOF
+		return source.Record{}, io.EOF
 	}
 	if r.next%burst == 0 {
 		d := r.plan.pace * burst / time.Duration(r.n)
@@ -145,16 +146,16 @@ func (r *simReader) Next(ctx context.Context) (Record, error) {
 			d = min(d, r.plan.every/4)
 		}
 		if !backoff.Wait(ctx, d/2+time.Duration(r.roll(uint64(d)+1, "pace", r.next))) {
-			return Record{}, context.Cause(ctx)
+			return source.Record{}, context.Cause(ctx)
 		}
 		r.by.stopped("reads")
 	}
 	i := r.next
 	r.next++
 	if r.bad(i) {
-		return Record{}, &BadInput{Where: r.body(i), Raw: []byte("bad " + r.body(i)), Err: errFlop}
+		return source.Record{}, &source.BadInput{Where: r.body(i), Raw: []byte("bad " + r.body(i)), Err: errFlop}
 	}
-	return Record{Key: []byte(r.key(i)), ID: r.body(i), Body: []byte(r.body(i))}, nil
+	return source.Record{Key: []byte(r.key(i)), ID: r.body(i), Body: []byte(r.body(i))}, nil
 }
 
 func (r *simReader) AppendCursor(dst []byte) []byte { return strconv.AppendInt(dst, int64(r.next), 10) }

@@ -1,5 +1,5 @@
-// Package outcome has what a handler's error can ask for its task: the public errors of package
-// pump carry it, and a processor reads it.
+// Package outcome has the errors by which the halves of the pump and their callers understand each
+// other: what a handler's error asks for its task, and that a process was told to stop.
 package outcome
 
 import (
@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"time"
 )
+
+// ErrHalted is the cause with which a process that is told to stop ends what it reads.
+var ErrHalted = errors.New("the distributor was told to stop")
 
 // Wish is a handler's wish for one task, carried as an error.
 type Wish struct {

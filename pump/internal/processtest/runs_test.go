@@ -23,6 +23,7 @@ import (
 	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
 )
 
 var (
@@ -142,7 +143,7 @@ func makeRuns(ctx context.Context, cfg pump.Config, made *atomic.Int64) error {
 			if err != nil {
 				return err
 			}
-			err = s.Send(context.Background(), engine.Record{Key: fmt.Appendf(nil, "key %d", n), Body: []byte("{}")})
+			err = s.Send(context.Background(), source.Record{Key: fmt.Appendf(nil, "key %d", n), Body: []byte("{}")})
 			_, closeErr := s.Close(context.Background())
 			made.Add(1)
 			return errors.Join(err, closeErr)

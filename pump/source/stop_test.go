@@ -1,4 +1,4 @@
-package engine
+package source
 
 import (
 	"bytes"
@@ -10,12 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/queuepump/queuepump/shardmap"
+	"github.com/queuepump/queuepump/pump/internal/inputtest"
 )
 
 // fuse is a context that ends when it has been looked at a number of times, so
@@ -111,82 +110,8 @@ func drawSource(t *rapid.T, dir string) Source {
 		if s.Format == FormatCSV {
 			text = "k,v\n" + text
 		}
-		pack := rapid.SampledFrom([]func(string) string{func(s string) string { return s }, gzipped, zstded}).Draw(t, "packed")
+		pack := rapid.SampledFrom([]func(string) string{func(s string) string { return s }, inputtest.Gzipped, inputtest.Zstded}).Draw(t, "packed")
 		s.Paths = append(s.Paths, write(fmt.Sprint(i), pack(text)))
 	}
 	return s
-}
-
-// stoppingSource is a source whose reader tells the distributor to stop when so
-// many records were given, and is asked for the next when the stop has arrived.
-type stoppingSource struct {
-	Source
-	after int
-	stop  func()
-}
-
-func (s *stoppingSource) Open(ctx context.Context, cursor []byte) (Reader, error) {
-	r, err := s.Source.Open(ctx, cursor)
-	return &stoppingReader{Reader: r, s: s}, err
-}
-
-type stoppingReader struct {
-	Reader
-	s     *stoppingSource
-	given int
-}
-
-func (r *stoppingReader) Next(ctx context.Context) (Record, error) {
-	if r.given == r.s.after {
-		r.s.stop()
-		<-ctx.Done()
-	}
-	r.given++
-	return r.Reader.Next(ctx)
-}
-
-// P2.1, P2.3: wherever in a tree a leader is told to stop, the next one gives
-// each file that was not yet sent, and each file has one identity.
-func TestALeaderToldToStopInsideATreeHandsOverTheRest(t *testing.T) {
-	dir := t.TempDir()
-	for _, p := range []string{"a/x", "b/1", "c/2/3", "c/2/4", "d", "e/5"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, p)), 0o700), os.WriteFile(filepath.Join(dir, p), nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	files := Files(dir)
-	rows, _ := readAll(t, files, nil)
-	for after := range rows {
-		t.Run(fmt.Sprint(after), func(t *testing.T) {
-			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-				var e ended
-				o := DistributorOptions{Every: time.Hour, OnRun: e.by("d1")}
-				stopping := &stoppingSource{Source: files, after: after}
-				one := w.distributor("d1", stopping, o)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				stopping.stop = cancel
-				if _, err := one.Run(ctx); err != nil {
-					t.Fatal(err)
-				}
-				o.OnRun = e.by("d2")
-				two := w.startDistributor(w.distributor("d2", files, o))
-				r := e.until(t, succeeded)
-				two.cancel()
-				_ = two.wait()
-				if !r.Resumed || int(r.Tasks) != len(rows) {
-					t.Errorf("finished: %+v", r)
-				}
-				want, counts := delivered{}, map[uint32]uint64{}
-				for _, row := range rows {
-					segment := shardmap.Segment([]byte(row.Key), w.segments())
-					want[fmt.Sprintf("%s/%d/%d", r.Run, segment, counts[segment])] = []string{row.Body}
-					counts[segment]++
-				}
-				if diff := cmp.Diff(want, w.collect()); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
-			})
-		})
-	}
 }

@@ -1,4 +1,4 @@
-package engine
+package source
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/pump/internal/inputtest"
 )
 
 // sourceRow is a record, or a bad one, as tests compare it.
@@ -50,28 +50,6 @@ func readAll(t interface {
 		}
 		cursors = append(cursors, r.AppendCursor(nil))
 	}
-}
-
-func writeFile(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func gzipped(text string) string {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	io.WriteString(z, text)
-	z.Close()
-	return b.String()
-}
-
-func zstded(text string) string {
-	z, _ := zstd.NewWriter(nil)
-	return string(z.EncodeAll([]byte(text), nil))
 }
 
 func TestTextSourceCutsRecords(t *testing.T) {
@@ -121,9 +99,9 @@ func TestTextSourceCutsRecords(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for how, pack := range map[string]func(string) string{"plain": func(s string) string { return s }, "gzip": gzipped, "zstd": zstded} {
+			for how, pack := range map[string]func(string) string{"plain": func(s string) string { return s }, "gzip": inputtest.Gzipped, "zstd": inputtest.Zstded} {
 				s := c.source
-				s.Paths = []string{writeFile(t, "in", pack(c.text))}
+				s.Paths = []string{inputtest.Write(t, "in", pack(c.text))}
 				got, _ := readAll(t, &s, nil)
 				if diff := cmp.Diff(c.want, got); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", how, diff)
@@ -147,11 +125,11 @@ func TestTextSourceRefusesWhatItCannotRead(t *testing.T) {
 		"a key of plain lines":       {TextSource{Format: FormatLines, Key: "k", Paths: []string{none}}, "no fields"},
 		"files and a command":        {TextSource{Paths: []string{none}, Command: []string{"true"}}, "use one of them"},
 		"standard input and files":   {TextSource{Paths: []string{"-", none}}, "use one of them"},
-		"a missing column":           {TextSource{Format: FormatCSV, Key: "k", Paths: []string{writeFile(t, "a", "x,y\n1,2")}}, `no column "k", only ["x" "y"]`},
-		"a column twice":             {TextSource{Format: FormatCSV, Key: "x", Paths: []string{writeFile(t, "a", "x,x\n1,2")}}, "twice"},
-		"an empty CSV file":          {TextSource{Format: FormatCSV, Paths: []string{writeFile(t, "a", "")}}, "header"},
-		"a gzip file that is cut":    {TextSource{Paths: []string{writeFile(t, "a", gzipped("{}\n{}\n")[:20])}}, "unexpected EOF"},
-		"a zstd file that is broken": {TextSource{Paths: []string{writeFile(t, "a", zstded(strings.Repeat("{}\n", 99))[:12]+"xxx")}}, "a:"},
+		"a missing column":           {TextSource{Format: FormatCSV, Key: "k", Paths: []string{inputtest.Write(t, "a", "x,y\n1,2")}}, `no column "k", only ["x" "y"]`},
+		"a column twice":             {TextSource{Format: FormatCSV, Key: "x", Paths: []string{inputtest.Write(t, "a", "x,x\n1,2")}}, "twice"},
+		"an empty CSV file":          {TextSource{Format: FormatCSV, Paths: []string{inputtest.Write(t, "a", "")}}, "header"},
+		"a gzip file that is cut":    {TextSource{Paths: []string{inputtest.Write(t, "a", inputtest.Gzipped("{}\n{}\n")[:20])}}, "unexpected EOF"},
+		"a zstd file that is broken": {TextSource{Paths: []string{inputtest.Write(t, "a", inputtest.Zstded(strings.Repeat("{}\n", 99))[:12]+"xxx")}}, "a:"},
 		"a program that fails":       {TextSource{Format: FormatLines, Command: []string{"sh", "-c", "echo a; exit 3"}}, "exit status 3"},
 		"a program that is not":      {TextSource{Format: FormatLines, Command: []string{none}}, "no such file"},
 	} {
@@ -278,7 +256,7 @@ func TestReadingFromAnyCursorGivesTheRest(t *testing.T) {
 			if format == FormatCSV {
 				text = "\"k\",v\n" + text
 			}
-			text = rapid.SampledFrom([]func(string) string{func(s string) string { return s }, gzipped, zstded}).Draw(t, "packed")(text)
+			text = rapid.SampledFrom([]func(string) string{func(s string) string { return s }, inputtest.Gzipped, inputtest.Zstded}).Draw(t, "packed")(text)
 			path := filepath.Join(dir, fmt.Sprint(i))
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -296,13 +274,13 @@ func TestReadingFromAnyCursorGivesTheRest(t *testing.T) {
 }
 
 func TestCursorsOfOthersAreRefused(t *testing.T) {
-	path := writeFile(t, "a", "x\ny\n")
+	path := inputtest.Write(t, "a", "x\ny\n")
 	for _, c := range [][]byte{{}, {1}, {5, 0, 0}, {0, 0, 0, 0}, bytes.Repeat([]byte{0xff}, 30)} {
 		if _, err := Lines(path).Open(t.Context(), c); !errors.Is(err, errCursor) {
 			t.Errorf("%x: %v", c, err)
 		}
 	}
-	r, err := TextSource{Format: FormatLines, Paths: []string{writeFile(t, "b", gzipped("x\n"))}}.open(t, []byte{0, 100, 1})
+	r, err := TextSource{Format: FormatLines, Paths: []string{inputtest.Write(t, "b", inputtest.Gzipped("x\n"))}}.open(t, []byte{0, 100, 1})
 	if err == nil {
 		_, err = r.Next(t.Context())
 	}
@@ -316,7 +294,7 @@ func (s TextSource) open(t *testing.T, cursor []byte) (Reader, error) {
 }
 
 func TestFingerprintChangesWithWhatIsRead(t *testing.T) {
-	path := writeFile(t, "a", "{\"k\":1}\n")
+	path := inputtest.Write(t, "a", "{\"k\":1}\n")
 	s := JSONLines(path, "k")
 	print := func(s Source) string {
 		t.Helper()
@@ -361,7 +339,7 @@ func TestFingerprintChangesWithWhatIsRead(t *testing.T) {
 // TestABadHeaderIsNoBadLine: left out as one, it was read again and again, for ever.
 func TestABadHeaderIsNoBadLine(t *testing.T) {
 	for _, header := range []string{"a\"b\n1\n", "\"open\n1\n", strings.Repeat("x", 300) + "\n1\n"} {
-		s := &TextSource{Format: FormatCSV, Paths: []string{writeFile(t, "a", header)}, MaxLine: 200}
+		s := &TextSource{Format: FormatCSV, Paths: []string{inputtest.Write(t, "a", header)}, MaxLine: 200}
 		r, err := s.Open(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package engine
+package source
 
 import (
 	"context"
@@ -42,9 +42,9 @@ type Reader interface {
 	Close() error
 }
 
-// maxCursor leaves a checkpoint room for the counters of 16,384 segments (at
+// MaxCursor leaves a checkpoint room for the counters of 16,384 segments (at
 // most 160 KiB) in the 240 KiB of its row, and holds any path that Linux can open.
-const maxCursor = 8 << 10
+const MaxCursor = 8 << 10
 
 // Receipt is told by the distributor what becomes of tasks, from any goroutine.
 type Receipt interface {
@@ -152,5 +152,3 @@ var (
 	// because its source can be read only once (P2.4).
 	ErrNotReplayable = errors.New("the source cannot be read again")
 )
-
-var errHalted = errors.New("the distributor was told to stop")

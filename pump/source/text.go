@@ -1,4 +1,4 @@
-package engine
+package source
 
 import (
 	"context"
@@ -86,7 +86,7 @@ func Lines(path string) *TextSource {
 
 const stdin = "-"
 
-func (s *TextSource) check() error {
+func (s *TextSource) Check() error {
 	switch s.Format {
 	case "", FormatJSONLines, FormatCSV:
 	case FormatLines:
@@ -206,14 +206,14 @@ type textPosition struct {
 }
 
 func (r *textReader) Next(ctx context.Context) (rec Record, err error) {
-	if err := r.fill(ctx, &rec); err != nil {
+	if err := r.Fill(ctx, &rec); err != nil {
 		return Record{}, err
 	}
 	return rec, nil
 }
 
-// fill is Next into a record that the caller has.
-func (r *textReader) fill(ctx context.Context, rec *Record) error {
+// Fill is Next into a record that the caller has.
+func (r *textReader) Fill(ctx context.Context, rec *Record) error {
 	if ctx.Err() != nil { // before anything moves
 		return context.Cause(ctx)
 	}
@@ -237,7 +237,7 @@ func (r *textReader) fill(ctx context.Context, rec *Record) error {
 		}
 		if bad, ok := errors.AsType[*BadInput](err); ok {
 			r.behind = textPosition{r.file, r.cut.at(), r.cut.line}
-			bad.Where = r.where()
+			bad.Where = r.Where()
 			return bad
 		}
 		if err != io.EOF {
@@ -271,12 +271,12 @@ func (r *textReader) fill(ctx context.Context, rec *Record) error {
 	return io.EOF
 }
 
-// where names the record that Next gave last.
-func (r *textReader) where() string { return fmt.Sprintf("%s:%d", r.in.name, r.cut.first) }
+// Where names the record that Next gave last.
+func (r *textReader) Where() string { return fmt.Sprintf("%s:%d", r.in.name, r.cut.first) }
 
-// unchanged is an error if the files cannot be what was read of them. It is asked at the end,
+// Unchanged is an error if the files cannot be what was read of them. It is asked at the end,
 // before the run is sealed.
-func (r *textReader) unchanged() error {
+func (r *textReader) Unchanged() error {
 	for i := range r.files {
 		if err := r.files[i].unchanged(r.cutOff[r.files[i].name]); err != nil {
 			return err
@@ -333,15 +333,16 @@ func (r *textReader) start(ctx context.Context) (err error) {
 	return err
 }
 
-// look starts the command; files are ready, pipes and devices may be silent.
-func (r *textReader) look(ctx context.Context) (ready bool, err error) {
+// Look starts the command; files are ready, pipes and devices may be silent.
+func (r *textReader) Look(ctx context.Context) (ready bool, err error) {
 	if len(r.source.Command) > 0 {
 		return false, judged(r.start(ctx))
 	}
 	return !slices.ContainsFunc(r.files, func(f fixedFile) bool { return f.size < 0 }), nil
 }
 
-func (r *textReader) pauses(about func(wait bool) error) { r.about = about }
+// Pauses makes it call about before it reads.
+func (r *textReader) Pauses(about func(wait bool) error) { r.about = about }
 
 // pause is called before anything that may take any time, as opening a pipe or the end of a command may.
 func (r *textReader) pause() error {

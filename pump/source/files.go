@@ -1,4 +1,4 @@
-package engine
+package source
 
 import (
 	"context"
@@ -108,7 +108,7 @@ type treeLevel struct {
 
 const separator = string(filepath.Separator)
 
-func (r *treeReader) look(context.Context) (ready bool, err error) { return true, nil }
+func (r *treeReader) Look(context.Context) (ready bool, err error) { return true, nil }
 
 func (r *treeReader) Next(ctx context.Context) (Record, error) {
 	path, err := r.next(ctx)

@@ -1,4 +1,4 @@
-package engine
+package source
 
 import (
 	"bufio"
@@ -94,7 +94,7 @@ func (in *input) short() error {
 // judge tells a file that was cut off while it was read, which may be what made it
 // unreadable, from one that is damaged and from a machine that cannot read it.
 func (in *input) judge(err error) error {
-	if err = judged(err); in.raw == nil || !ofSource(err) {
+	if err = judged(err); in.raw == nil || !OfSource(err) {
 		return err
 	}
 	if st, e := in.raw.Stat(); e == nil && st.Size() < in.size {

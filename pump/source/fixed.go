@@ -1,4 +1,4 @@
-package engine
+package source
 
 import (
 	"context"
@@ -15,13 +15,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
 )
-
-// fixing is a source whose input is looked up once for a distribution: what was
-// fingerprinted is what is read, whatever comes and goes meanwhile.
-type fixing interface {
-	fix(ctx context.Context) (Source, error)
-}
 
 // fixedText is a TextSource with the files that its patterns gave at one moment.
 type fixedText struct {
@@ -42,11 +37,11 @@ type fixedFile struct {
 // headBytes is how much of a file's beginning is in its fingerprint.
 const headBytes = 64 << 10
 
-// fix looks the files up and fingerprints them.
-func (s *TextSource) fix(ctx context.Context) (Source, error) { return s.fixed(ctx) }
+// Fix looks the files up and fingerprints them.
+func (s *TextSource) Fix(ctx context.Context) (Source, error) { return s.fixed(ctx) }
 
 func (s *TextSource) fixed(ctx context.Context) (*fixedText, error) {
-	if err := s.check(); err != nil {
+	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	fixed := &fixedText{TextSource: s}
@@ -162,10 +157,10 @@ func (f *fixedFile) unchanged(cut bool) error {
 	return nil
 }
 
-// ofSource reports whether an error of a source says something about the source, so that
+// OfSource reports whether an error of a source says something about the source, so that
 // waiting or another machine does not help. Everything else is taken for trouble of
 // this machine: a mount that is missing, a disk that fails, a right that was not given.
-func ofSource(err error) bool {
+func OfSource(err error) bool {
 	if _, ok := errors.AsType[*BadInput](err); ok {
 		return true
 	}
@@ -185,7 +180,7 @@ func (e *corrupt) Unwrap() error { return e.error }
 
 // judged marks an error of reading text as corrupt unless it is the machine's.
 func judged(err error) error {
-	if err == nil || err == io.EOF || ofMachine(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errHalted) {
+	if err == nil || err == io.EOF || ofMachine(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, outcome.ErrHalted) {
 		return err
 	}
 	return &corrupt{err}

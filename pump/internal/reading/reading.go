@@ -1,0 +1,50 @@
+package reading
+
+import (
+	"context"
+
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+// Fixer is a source whose input is looked up once for a distribution: what was fingerprinted
+// is what is read, whatever comes and goes meanwhile.
+type Fixer interface {
+	Fix(ctx context.Context) (source.Source, error)
+}
+
+// Checked is a source that can say before anything is made whether it can be one.
+type Checked interface {
+	Check() error
+}
+
+// Looker is a reader that can be tried without waiting for what may never come.
+type Looker interface {
+	// Look does what can fail at once. It reports whether the first record can be read
+	// without waiting.
+	Look(ctx context.Context) (ready bool, err error)
+}
+
+// Filler is a reader that gives its records without copying them from function to function.
+type Filler interface {
+	// Fill is Next into a record that the caller has; it is only good without an error.
+	Fill(ctx context.Context, rec *source.Record) error
+}
+
+// Pausing is a reader that says when it is about to read more: until then its records come without
+// waiting for anything.
+type Pausing interface {
+	// Pauses makes it call about before it reads, with true if that may take any time.
+	// An error of about becomes the reader's.
+	Pauses(about func(wait bool) error)
+}
+
+// Placed is a reader that names the place of the record that it gave last.
+type Placed interface {
+	Where() string
+}
+
+// Lasting is a reader that was read to its end and can say whether that was all.
+type Lasting interface {
+	// Unchanged is an error if the source cannot be what was read of it.
+	Unchanged() error
+}

@@ -1,0 +1,132 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/pump/internal/inputtest"
+)
+
+// A line that ended where the file did, and goes on when all was read, was no line.
+func TestALineThatGoesOnAfterItWasTakenBreaksTheRun(t *testing.T) {
+	path := inputtest.Write(t, "a.txt", "one\ntw")
+	r, err := Lines(path).Open(t.Context(), nil)
+	inputtest.Must(t, err)
+	defer r.Close()
+	for range 2 {
+		_, err := r.Next(t.Context())
+		inputtest.Must(t, err)
+	}
+	if _, err := r.Next(t.Context()); err != io.EOF {
+		t.Fatal(err)
+	}
+	inputtest.Must(t, r.(interface{ Unchanged() error }).Unchanged())
+	inputtest.Append(t, path, "o\nthree\n")
+	if err := r.(interface{ Unchanged() error }).Unchanged(); !errors.Is(err, ErrSourceChanged) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A12: of several files the cursor has the path.
+func TestACursorNamesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for _, name := range []string{"b.txt", "d.txt"} {
+		paths = append(paths, filepath.Join(dir, name))
+		inputtest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(name+"1\n"+name+"2\n"), 0o600))
+	}
+	source := &TextSource{Format: FormatLines, Paths: []string{filepath.Join(dir, "*.txt")}}
+	_, cursors := readAll(t, source, nil)
+	if got := string(cursors[2][3:]); got != paths[1] {
+		t.Fatalf("the cursor names %q", got)
+	}
+	for what, cursor := range map[string][]byte{"new": cursors[2], "saved before there were names": cursors[2][:3]} {
+		if rows, _ := readAll(t, source, cursor); len(rows) != 1 || rows[0].Body != "d.txt2" {
+			t.Errorf("%s: %v", what, rows)
+		}
+	}
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	inputtest.Must(t, os.Rename(dir, elsewhere))
+	source.Paths = []string{filepath.Join(elsewhere, "*.txt")}
+	if rows, _ := readAll(t, source, cursors[2]); len(rows) != 1 {
+		t.Errorf("in another directory: %v", rows)
+	}
+	inputtest.Must(t, os.WriteFile(filepath.Join(elsewhere, "c.txt"), []byte("c\n"), 0o600))
+	if _, err := source.Open(t.Context(), cursors[2]); !errors.Is(err, ErrSourceChanged) || !strings.Contains(err.Error(), "c.txt") {
+		t.Errorf("a list that shifted: %v", err)
+	}
+}
+
+// A10: a directory that cannot be read does not match fewer files; it is an error.
+func TestAPatternOverAnUnreadableDirectoryIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"a", "b"} {
+		inputtest.Must(t, os.MkdirAll(filepath.Join(dir, d), 0o700))
+		inputtest.Must(t, os.WriteFile(filepath.Join(dir, d, "x.txt"), []byte("x\n"), 0o600))
+	}
+	pattern := filepath.Join(dir, "*", "*.txt")
+	if rows, _ := readAll(t, Lines(pattern), nil); len(rows) != 2 {
+		t.Errorf("%v", rows)
+	}
+	inputtest.Must(t, os.WriteFile(filepath.Join(dir, "c"), nil, 0o600)) // which leads nowhere, as for filepath.Glob
+	if rows, _ := readAll(t, Lines(pattern), nil); len(rows) != 2 {
+		t.Errorf("%v", rows)
+	}
+	inputtest.Must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
+	if _, err := Lines(pattern).Fingerprint(t.Context()); err == nil || OfSource(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// B4: what is skipped is not read to its end when the context has ended.
+func TestSkippingEndsWithItsContext(t *testing.T) {
+	const size = 256 << 20
+	path := filepath.Join(t.TempDir(), "one-line.txt")
+	inputtest.Must(t, os.WriteFile(path, []byte("first\n"), 0o600))
+	inputtest.Must(t, os.Truncate(path, size)) // sparse
+	t.Run("an endless line", func(t *testing.T) {
+		r, err := Lines(path).Open(t.Context(), nil)
+		inputtest.Must(t, err)
+		defer r.Close()
+		_, err = r.Next(t.Context())
+		inputtest.Must(t, err)
+		before := string(r.AppendCursor(nil))
+		ctx := &fuse{Context: t.Context(), left: 40}
+		if _, err := r.Next(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if done, _ := r.Progress(); done > 40<<20 {
+			t.Errorf("%d bytes were read", done)
+		}
+		if after := string(r.AppendCursor(nil)); after != before {
+			t.Errorf("the position moved from %x to %x", before, after)
+		}
+		if _, err := r.Next(t.Context()); !errors.Is(err, errLineTooLong) {
+			t.Errorf("read on: %v", err)
+		}
+		if _, err := r.Next(t.Context()); err != io.EOF {
+			t.Errorf("behind it: %v", err)
+		}
+	})
+	t.Run("a compressed file", func(t *testing.T) {
+		path := inputtest.Write(t, "a.gz", inputtest.Gzipped("first\n"+strings.Repeat(strings.Repeat("x", 999)+"\n", 64<<10)))
+		_, cursors := readAll(t, Lines(path), nil)
+		r, err := Lines(path).Open(t.Context(), cursors[60_000])
+		inputtest.Must(t, err)
+		defer r.Close()
+		if _, err := r.Next(&fuse{Context: t.Context(), left: 5}); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if at := string(r.AppendCursor(nil)); at != string(cursors[60_000]) {
+			t.Errorf("the position moved to %x", at)
+		}
+		if rec, err := r.Next(t.Context()); err != nil || len(rec.Body) != 999 {
+			t.Errorf("read on: %v", err)
+		}
+	})
+}
