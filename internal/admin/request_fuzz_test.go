@@ -14,7 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/allocation"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/nudge"
 )
 
 type nudges []pump.Nudge
@@ -50,7 +50,7 @@ func FuzzRequest(f *testing.F) {
 		s.of.Store(&subject{
 			state: func() any { return map[string]int{"tasks": 1} },
 			ready: func() (bool, []string) { return false, []string{"no reason"} },
-			nudge: engine.NudgeHandler(&got, "me"),
+			nudge: nudge.Handler(&got, "me"),
 		})
 		h := s.handler()
 		a := httptest.NewRecorder()

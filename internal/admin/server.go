@@ -16,6 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/nudge"
 )
 
 // The bounds of what a client may take of the process. Nobody is trusted with
@@ -138,7 +139,7 @@ func (s *Server) ShowProcessor(p *engine.Processor) {
 	s.show(&subject{
 		state: func() any { return p.State() },
 		ready: func() (bool, []string) { st := p.State(); return st.Ready, st.Reasons },
-		nudge: engine.NudgeHandler(p, p.State().Instance),
+		nudge: nudge.Handler(p, p.State().Instance),
 	}, &processorMetrics{p.State})
 }
 
@@ -150,7 +151,7 @@ func (s *Server) ShowDistributor(d *engine.Distributor) {
 	s.show(&subject{
 		state: func() any { return d.State() },
 		ready: func() (bool, []string) { st := d.State(); return st.Ready, st.Reasons },
-		nudge: engine.NudgeHandler(d, d.State().Instance),
+		nudge: nudge.Handler(d, d.State().Instance),
 	}, &distributorMetrics{d.State})
 }
 

@@ -11,7 +11,10 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -83,11 +86,11 @@ func ListAccounts(ctx context.Context, cfg pump.Config) ([]AccountUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, row.TableName)}
+	o := &accountsOf{operator{cfg: cfg, fleet: queues.Open(&cfg, row.TableName)}}
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}
-	return accountUses(&cfg, o.workload.Map), specOf(&cfg).Check(o.workload)
+	return accountUses(&cfg, o.workload.Map), locate.SpecOf(&cfg).Check(o.workload)
 }
 
 func accountUses(cfg *pump.Config, m *shardmap.Map) []AccountUse {
@@ -242,37 +245,22 @@ func DrainAccount(ctx context.Context, cfg pump.Config, name string) (AccountCha
 }
 
 // accountsOf is a workload whose accounts are looked at or changed.
-type accountsOf struct {
-	cfg      pump.Config
-	fleet    *fleet
-	workload *workload.Workload
-}
+type accountsOf struct{ operator }
 
 func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
 	cfg, err := settings.Complete(cfg)
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{cfg: cfg, fleet: openFleet(&cfg, row.TableName)}
+	o := &accountsOf{operator{cfg: cfg, fleet: queues.Open(&cfg, row.TableName)}}
 	if err := o.reload(ctx); err != nil {
 		return nil, err
 	}
 	// A configuration that means other queues must not decide what is empty.
-	if err := specOf(&cfg).Check(o.workload); err != nil {
+	if err := locate.SpecOf(&cfg).Check(o.workload); err != nil {
 		return nil, err
 	}
 	return o, nil
-}
-
-func (o *accountsOf) reload(ctx context.Context) error {
-	w, err := workload.Load(ctx, o.fleet.control, o.cfg.Workload)
-	if err == nil && o.workload != nil {
-		err = o.workload.Replaced(w)
-	}
-	if err == nil {
-		o.workload = w
-	}
-	return withAdvice(ctx, &o.cfg, err)
 }
 
 func notConfigured(name string) error {
@@ -308,7 +296,7 @@ func withState(m *shardmap.Map, name string, state shardmap.State) (shards []sha
 
 // knownToAll refuses an account that a live member could not read or write.
 func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
-	v, err := cluster.LoadView(ctx, o.fleet.control, o.cfg.Workload)
+	v, err := cluster.LoadView(ctx, o.fleet.Control, o.cfg.Workload)
 	if err != nil {
 		return err
 	}
@@ -331,32 +319,32 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 		return nil
 	}
 	return &AccountError{
-		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members)+len(senders), someOf(without, 10)),
+		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
 		Fix: "add it to their configuration and restart them, one after another, then try again (one that is dead leaves the list a lease after its last beat)",
 	}
 }
 
 // senders are the runs of live processes that are no members.
 func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
-	live, err := workload.NewRuns(o.fleet.control, o.cfg.Workload).Live(ctx)
+	live, err := workload.NewRuns(o.fleet.Control, o.cfg.Workload).Live(ctx)
 	if err != nil {
 		return nil, err
 	}
-	server, _, err := workload.ServerTime(ctx, o.fleet.control, o.cfg.Workload)
+	server, _, err := workload.ServerTime(ctx, o.fleet.Control, o.cfg.Workload)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(live, func(l workload.LiveRun) bool {
-		return l.State != workload.RunOpen || len(l.Accounts) == 0 || l.Silent(server, silentBeats)
+		return l.State != workload.RunOpen || len(l.Accounts) == 0 || l.Silent(server, closing.SilentBeats)
 	}), nil
 }
 
 // createQueues makes the account's queues before the map names them: a processor
 // that finds a queue missing stops reading it (window 33).
-func (o *accountsOf) createQueues(ctx context.Context, name string, queues []shardmap.Shard) error {
-	all := []*shard{o.fleet.accounts[name].poison}
-	for _, s := range queues {
-		sh, err := o.fleet.shard(s.Account, s.Queue)
+func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardmap.Shard) error {
+	all := []*queues.Queue{o.fleet.Accounts[name].Poison}
+	for _, s := range qs {
+		sh, err := o.fleet.Queue(s.Account, s.Queue)
 		if err != nil {
 			return err
 		}
@@ -365,7 +353,7 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, queues []sha
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for _, s := range all {
-		g.Go(func() error { return createQueue(ctx, s, backoff.Jitter(o.cfg.Instance), o.cfg.Log) })
+		g.Go(func() error { return queues.Create(ctx, s, backoff.Jitter(o.cfg.Instance), o.cfg.Log) })
 	}
 	return g.Wait()
 }
@@ -374,7 +362,7 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, queues []sha
 func (o *accountsOf) change(ctx context.Context, name, state string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (AccountChange, error) {
 	var before *shardmap.Map // that the change was made from
 	var refused error
-	w, err := workload.ChangeMap(ctx, o.fleet.control, o.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+	w, err := workload.ChangeMap(ctx, o.fleet.Control, o.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		before = m
 		var shards []shardmap.Shard
 		shards, refused = change(m)
@@ -387,7 +375,7 @@ func (o *accountsOf) change(ctx context.Context, name, state string, change func
 		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w", err)
 	}
 	if err != nil {
-		return AccountChange{}, withAdvice(ctx, &o.cfg, err)
+		return AccountChange{}, locate.WithAdvice(ctx, &o.cfg, err)
 	}
 	o.workload = w
 	c := AccountChange{Account: name, State: state, MapVersion: w.Map.Version, Changed: w.Map != before, Moved: moved(before, w.Map)}
@@ -406,20 +394,6 @@ func moved(from, to *shardmap.Map) (n int) {
 		}
 	}
 	return n
-}
-
-// tell nudges all members to look at the cluster's rows. That it fails costs a beat.
-func (o *accountsOf) tell(ctx context.Context) (members, nudged int) {
-	v, err := cluster.LoadView(ctx, o.fleet.control, o.cfg.Workload)
-	if err != nil {
-		o.cfg.Log.Warn("the members could not be told; they see the new map at their next beat", "error", err)
-		return 0, 0
-	}
-	var nudges []pump.Nudge
-	for i := range v.Members {
-		nudges = append(nudges, nudgeTo(&v.Members[i], pump.Nudge{}))
-	}
-	return len(v.Members), sendNudges(ctx, &o.cfg, nudges)
 }
 
 // The states of an account in a workload.

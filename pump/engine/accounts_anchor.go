@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -30,7 +31,7 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 func (o *accountsOf) anchorTable(name string) storage.Table {
 	for _, a := range o.cfg.Accounts {
 		if a.Name == name && name != o.cfg.Control {
-			return tableIn(&o.cfg, a)
+			return locate.TableIn(&o.cfg, a)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -40,7 +41,7 @@ func (w *world) drained(name string) {
 	if _, err := DrainAccount(w.t.Context(), w.operator(), name); err != nil {
 		w.t.Fatal(err)
 	}
-	time.Sleep(removeAfter)
+	time.Sleep(queues.RemoveAfter)
 }
 
 // anchorIn is the account that the anchor in an account names; empty without one.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -104,50 +105,50 @@ func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts Remove
 		case opts.Progress != nil:
 			opts.Progress(*progress)
 		}
-		if !backoff.Wait(ctx, removeLook) {
+		if !backoff.Wait(ctx, countEvery2) {
 			return 0, context.Cause(ctx)
 		}
-		if err := o.reload(ctx); err != nil && !storage.Ambiguous(err) {
+		// What storage did not answer is asked again. What the row says, that the workload was made
+		// again for one, stays so: judged by the old map, the removal would report a success.
+		err = o.reload(ctx)
+		if e, unanswered := errors.AsType[*storage.Error](err); err != nil && !(unanswered && e.Ambiguous()) {
 			return 0, err
 		}
 	}
 }
-
-// removeLook is how often a waiting removal looks. A look is a request for each queue.
-const removeLook = 2 * time.Second
 
 // removable learns whether an account may be removed, from the map of the version it
 // gives. If not, the error says why, and progress, unless that is not
 // known or no waiting helps, what is missing.
 func (o *accountsOf) removable(ctx context.Context, name string) (version uint64, progress *RemoveProgress, err error) {
 	w := o.workload
-	var queues []string
+	var qs []string
 	for _, s := range w.Map.Shards {
 		switch {
 		case s.Account != name:
 		case s.State != shardmap.Draining:
 			return 0, nil, &AccountError{Account: name, Problem: "it is active", Fix: fmt.Sprintf("drain it first: distributor accounts drain %s", name)}
 		default:
-			queues = append(queues, s.Queue)
+			qs = append(qs, s.Queue)
 		}
 	}
 	switch {
-	case queues == nil && !slices.Contains(o.fleet.names, name):
+	case qs == nil && !slices.Contains(o.fleet.Names, name):
 		return 0, nil, notConfigured(name)
-	case queues == nil:
+	case qs == nil:
 		return w.Map.Version, nil, nil
-	case !slices.Contains(o.fleet.names, name):
+	case !slices.Contains(o.fleet.Names, name):
 		return 0, nil, &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("there is no credential for %q here, and its queues must be seen to be empty", name), Fix: "keep it in the configuration until it is removed"}
 	}
 	// Any change of the map starts the time anew: which of them made the account
 	// drain is not kept, and a minute more does no harm.
-	server, _, err := workload.ServerTime(ctx, o.fleet.control, o.cfg.Workload)
+	server, _, err := workload.ServerTime(ctx, o.fleet.Control, o.cfg.Workload)
 	if err != nil {
 		return 0, nil, err
 	}
-	p := RemoveProgress{Noticing: max(0, removeAfter-server.Sub(w.Changed))}
+	p := RemoveProgress{Noticing: max(0, queues.RemoveAfter-server.Sub(w.Changed))}
 	// The counts come after the time: what they say of now holds for ever.
-	if p.Left, err = o.left(ctx, name, queues); err != nil {
+	if p.Left, err = o.left(ctx, name, qs); err != nil {
 		return 0, nil, err
 	}
 	if p.Noticing == 0 && len(p.Left) == 0 {
@@ -180,12 +181,12 @@ func (o *accountsOf) left(ctx context.Context, name string, queues []string) (le
 }
 
 // countAll counts some queues of an account at once.
-func (o *accountsOf) countAll(ctx context.Context, name string, queues []string) ([]QueueLeft, error) {
-	store, poison := o.fleet.accounts[name].store, settings.PoisonQueue(o.cfg.Workload)
-	left := make([]QueueLeft, len(queues))
+func (o *accountsOf) countAll(ctx context.Context, name string, qs []string) ([]QueueLeft, error) {
+	store, poison := o.fleet.Accounts[name].Store, settings.PoisonQueue(o.cfg.Workload)
+	left := make([]QueueLeft, len(qs))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(queuesAtOnce)
-	for i, q := range queues {
+	g.SetLimit(queues.AtOnce)
+	for i, q := range qs {
 		g.Go(func() (err error) {
 			left[i] = QueueLeft{Queue: q, Poison: q == poison}
 			left[i].Messages, err = o.count(ctx, store.Queue(q))
@@ -210,7 +211,7 @@ func (o *accountsOf) count(ctx context.Context, q storage.Queue) (n int64, err e
 		switch {
 		case err == nil:
 			return n, nil
-		case notThere(err):
+		case queues.NotThere(err):
 			return 0, nil
 		case !storage.Ambiguous(err):
 			return 0, err

@@ -14,6 +14,8 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -27,8 +29,8 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 		w.cfg.Workload = "town"
 		two := w.cfg
 		two.Accounts = two.Accounts[:2]
-		f := openFleet(&two, row.TableName)
-		row, err := workload.Ensure(t.Context(), f.control, specOf(&two))
+		f := queues.Open(&two, row.TableName)
+		row, err := workload.Ensure(t.Context(), f.Control, locate.SpecOf(&two))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +59,7 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	table := openFleet(&cfg, row.TableName).control
+	table := queues.Open(&cfg, row.TableName).Control
 	row, err := workload.Load(w.t.Context(), table, cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
@@ -75,7 +77,7 @@ func (w *world) joined(instance string, role cluster.Role, report cluster.Report
 // mapNow is the stored map.
 func (w *world) mapNow() *shardmap.Map {
 	w.t.Helper()
-	row, err := workload.Load(w.t.Context(), openFleet(&w.cfg, row.TableName).control, w.cfg.Workload)
+	row, err := workload.Load(w.t.Context(), queues.Open(&w.cfg, row.TableName).Control, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 			t.Fatal(err)
 		}
 		refused(t, second(RemoveAccount(ctx, cfg, "accountc", RemoveOptions{})), "not been draining for long enough")
-		time.Sleep(removeAfter)
+		time.Sleep(queues.RemoveAfter)
 		for i := range 2 {
 			c, err := RemoveAccount(ctx, cfg, "accountc", RemoveOptions{})
 			if err != nil || c.Changed != (i == 0) || c.State != AccountUnused {
@@ -174,7 +176,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 		if _, err := DrainAccount(ctx, cfg, "accountc"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(removeAfter)
+		time.Sleep(queues.RemoveAfter)
 		e := refused(t, second(RemoveAccount(ctx, cfg, "accountc", RemoveOptions{})), "2 in town-01, 1 in town-poison (quarantine)")
 		if want := []QueueLeft{{"town-01", 2, false}, {"town-poison", 1, true}}; !slices.Equal(e.Left, want) {
 			t.Errorf("left %v", e.Left)
@@ -193,7 +195,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused(t, second(RemoveAccount(ctx, cfg, "accountc", RemoveOptions{})), "not been draining for long enough")
-		time.Sleep(removeAfter)
+		time.Sleep(queues.RemoveAfter)
 		// A queue that cannot be counted proves nothing.
 		dark := w.sim.Inject(azsim.Rule{Account: "accountc", Service: "queue", Fault: azsim.FailBefore})
 		if _, err := RemoveAccount(ctx, cfg, "accountc", RemoveOptions{}); err == nil || !strings.Contains(err.Error(), "could not be learned") {
@@ -383,19 +385,17 @@ func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 		if _, err := DrainAccount(ctx, cfg, "accountb"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(removeAfter)
-		o, err := openAccounts(ctx, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		version, _, err := o.removable(ctx, "accountb")
-		if err != nil {
-			t.Fatal(err)
-		}
+		time.Sleep(queues.RemoveAfter)
+		w.sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"GetQueueMetadata"}, Fault: azsim.DelayAfter, Delay: 2 * time.Second, First: 1})
+		var removed error
+		var done sync.WaitGroup
+		done.Go(func() { removed = second(RemoveAccount(ctx, cfg, "accountb", RemoveOptions{})) })
+		time.Sleep(time.Second) // the map was read, and what is left is being counted
 		if _, err := AddAccount(ctx, w.operator(), "accountb"); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, second(o.remove(ctx, "accountb", version)), "changed by somebody else")
+		done.Wait()
+		refused(t, removed, "changed by somebody else")
 		synctest.Wait()
 		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
 			t.Error(got)
@@ -442,7 +442,7 @@ func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.
 		if _, err := DrainAccount(ctx, w.operator(), "accountb"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(removeAfter)
+		time.Sleep(queues.RemoveAfter)
 		quarantine := sync.OnceFunc(func() {
 			w.putText("accountb", "town-poison", []byte("a task"))
 			if err := w.queue("accountb", "town-01").Clear(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -196,14 +197,14 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := &account{name: "a", budget: quota.New(limits.Account)}
-				var queues [2]*shard
-				for i := range queues {
-					queues[i] = &shard{account: a, budget: quota.New(limits.Queue), hooks: &pump.Hooks{}}
+				a := &queues.Account{Name: "a", Budget: quota.New(limits.Account)}
+				var qs [2]*queues.Queue
+				for i := range qs {
+					qs[i] = &queues.Queue{Account: a, Budget: quota.New(limits.Queue), Hooks: &pump.Hooks{}}
 				}
 				for _, th := range c.throttles {
 					time.Sleep(th.after)
-					if err := queues[th.queue].send(t.Context(), opPut, "", func(context.Context) error { return th.err }); !errors.Is(err, th.err) {
+					if err := qs[th.queue].Send(t.Context(), queues.OpPut, "", func(context.Context) error { return th.err }); !errors.Is(err, th.err) {
 						t.Fatal(err)
 					}
 				}
@@ -211,7 +212,7 @@ func TestAThrottleCutsTheBudgetThatItIsAbout(t *testing.T) {
 					name string
 					b    *quota.Budget
 					cut  bool
-				}{{"first queue", queues[0].budget, c.first}, {"second queue", queues[1].budget, c.second}, {"account", a.budget, c.shared}} {
+				}{{"first queue", qs[0].Budget, c.first}, {"second queue", qs[1].Budget, c.second}, {"account", a.Budget, c.shared}} {
 					if s := b.b.Show("", ""); s.Rate < s.Target != b.cut {
 						cut := !b.cut
 						t.Errorf("the budget of the %s: cut %v, want %v", b.name, cut, b.cut)
@@ -287,21 +288,21 @@ func TestAContextThatHasEndedPaysNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := openFleet(&cfg, "table")
-		s, err := f.shard("none", "work-00")
+		f := queues.Open(&cfg, "table")
+		s, err := f.Queue("none", "work-00")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = s.do(ctx, quota.ClassPut, 1, opPut, "", func(context.Context) error {
+		err = s.Do(ctx, quota.ClassPut, 1, queues.OpPut, "", func(context.Context) error {
 			t.Error("the request was made")
 			return nil
 		})
 		if !storage.Is(err, storage.Canceled) || storage.Ambiguous(err) {
 			t.Errorf("%v: nothing was sent, so nothing is in doubt", err)
 		}
-		if r, _ := f.requests(); len(r["none"]) != 0 {
+		if r, _ := f.Requests(); len(r["none"]) != 0 {
 			t.Errorf("counted %v", r)
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -91,7 +92,7 @@ func (s *stopwatch) give(id string) {
 // ack is a hook of the distributors: a put was answered, which is that of the task
 // given last, since no other is given as long as that takes.
 func (s *stopwatch) ack(_, _, operation string, _ time.Duration, err error) {
-	if operation != opPut.String() || err != nil {
+	if operation != queues.OpPut.String() || err != nil {
 		return
 	}
 	s.mu.Lock()

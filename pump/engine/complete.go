@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -48,7 +46,7 @@ func complete(sealed []uint64, p *ledger.RunProgress) bool {
 // closable decides that a run can be closed (P3.7): it is complete, and nothing of it is in
 // quarantine, from where a task could come back.
 func closable(sealed []uint64, p *ledger.RunProgress) bool {
-	_, quarantined := recorded(p)
+	_, quarantined := p.Sums()
 	return quarantined == 0 && complete(sealed, p)
 }
 
@@ -69,18 +67,6 @@ func settledOf(p *ledger.RunProgress, segment int) uint64 {
 		return 0
 	}
 	return p.Done[segment] + p.Quarantined[segment]
-}
-
-// recorded is how many tasks are done and in quarantine in all segments.
-func recorded(p *ledger.RunProgress) (done, quarantined uint64) {
-	if p == nil {
-		return 0, 0
-	}
-	for s := range p.Done {
-		done += p.Done[s]
-		quarantined += p.Quarantined[s]
-	}
-	return done, quarantined
 }
 
 // checkRecorded finds a segment of which more is recorded than was sealed: the sealed
@@ -134,17 +120,4 @@ func lackText(lack []SegmentLack) string {
 		parts = append(parts, fmt.Sprintf("and those of %d more segments", more))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func compareRuns(a, b pump.RunID) int { return bytes.Compare(a[:], b[:]) }
-
-// needOnce refuses what only the ledger can answer.
-func needOnce(delivery, field, what string) error {
-	if delivery == string(pump.Once) {
-		return nil
-	}
-	return &pump.ConfigError{
-		Field: field, Problem: fmt.Sprintf("%s needs delivery mode %s; in %s nobody records which tasks are done", what, pump.Once, pump.AtLeastOnce),
-		Fix: fmt.Sprintf("make another workload with delivery: %s, or see how many messages are left with: distributor status", pump.Once),
-	}
 }

@@ -7,29 +7,31 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-func (w *world) closer(instance string) *closer {
+func (w *world) closer(instance string) *closing.Closer {
 	w.t.Helper()
 	cfg, err := settings.Complete(w.config(instance, w.cfg.Accounts[0].Queues))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := openFleet(&cfg, row.TableName)
-	row, err := workload.Load(w.t.Context(), f.control, cfg.Workload)
+	f := queues.Open(&cfg, row.TableName)
+	row, err := workload.Load(w.t.Context(), f.Control, cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return newCloser(&cfg, f, row).readAll()
+	return readEvery(closing.New(&cfg, f, row))
 }
 
 // pass makes one pass, which must succeed.
-func (c *closer) mustPass(t *testing.T) (more bool) {
+func mustPass(t *testing.T, c *closing.Closer) (more bool) {
 	t.Helper()
-	more, err := c.pass(t.Context())
+	more, err := c.Pass(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +44,8 @@ func (w *world) sealedRun(tasks ...uint64) workload.Run {
 	id := w.newRun()
 	counts := make([]uint64, w.segments())
 	copy(counts, tasks)
-	f := openFleet(&w.cfg, row.TableName)
-	if err := workload.NewRuns(f.control, w.cfg.Workload).Seal(w.t.Context(), id, counts); err != nil {
+	f := queues.Open(&w.cfg, row.TableName)
+	if err := workload.NewRuns(f.Control, w.cfg.Workload).Seal(w.t.Context(), id, counts); err != nil {
 		w.t.Fatal(err)
 	}
 	return w.runRow(id)
@@ -61,7 +63,7 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		s.record(divided.ID, sets(2, 3), nil) // as many as were sealed, and others
 		s.record(open, sets(3, 2), nil)
 		c := w.closer("c")
-		if _, err := c.pass(t.Context()); err == nil {
+		if _, err := c.Pass(t.Context()); err == nil {
 			t.Error("nothing is said of the run of which more is recorded than it has")
 		}
 		for what, want := range map[pump.RunID]workload.RunState{
@@ -73,13 +75,13 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 		}
 		// What was missing is done, and what was open is sealed.
 		s.record(behind.ID, sets(3, 2), nil)
-		f := openFleet(&w.cfg, row.TableName)
+		f := queues.Open(&w.cfg, row.TableName)
 		counts := make([]uint64, w.segments())
 		counts[0], counts[1] = 3, 2
-		if err := workload.NewRuns(f.control, "work").Seal(t.Context(), open, counts); err != nil {
+		if err := workload.NewRuns(f.Control, "work").Seal(t.Context(), open, counts); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = c.pass(t.Context())
+		_, _ = c.Pass(t.Context())
 		for _, id := range []pump.RunID{behind.ID, open} {
 			if row := w.runRow(id); row.State != workload.RunClosed {
 				t.Errorf("a run is %s", row.State)
@@ -103,7 +105,7 @@ func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
 		open := w.sealedRun(2)
 		s.record(open.ID, below([]uint64{1}), nil)
 		c := w.closer("c")
-		if !c.mustPass(t) {
+		if !mustPass(t, c) {
 			t.Error("what was closed is still in the ledger, and nothing more is said to be done")
 		}
 		for _, id := range ids {
@@ -111,22 +113,22 @@ func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
 				t.Fatalf("a run is %s after one pass", row.State)
 			}
 		}
-		c.mustPass(t) // lists them for the owners of segments
-		list, err := c.runs.Prunable(t.Context())
+		mustPass(t, c) // lists them for the owners of segments
+		list, err := c.Runs.Prunable(t.Context())
 		if err != nil || len(list.Closed) != runs {
 			t.Fatalf("%d runs are listed, %v", len(list.Closed), err)
 		}
 		if err := s.ledger.Prune(t.Context(), list.Closed); err != nil {
 			t.Fatal(err)
 		}
-		c.mustPass(t)
-		c.mustPass(t)
+		mustPass(t, c)
+		mustPass(t, c)
 		// The world's own open run, and the one that lacks a task.
-		if live, err := c.runs.Live(t.Context()); err != nil || len(live) != 2 || len(c.known) != 2 {
-			t.Errorf("%d runs live, %d are known, %v", len(live), len(c.known), err)
+		if live, err := c.Runs.Live(t.Context()); err != nil || len(live) != 2 || len(c.Known) != 2 {
+			t.Errorf("%d runs live, %d are known, %v", len(live), len(c.Known), err)
 		}
 		before := w.sim.Stats().Count("", "GetEntity")
-		c.mustPass(t)
+		mustPass(t, c)
 		if n := w.sim.Stats().Count("", "GetEntity") - before; n > 0 {
 			t.Errorf("%d rows were read again though nothing has changed", n)
 		}
@@ -140,16 +142,16 @@ func TestRunsOfProgramsOfBeforeAreClosedToo(t *testing.T) {
 		run := w.sealedRun(2)
 		s.record(run.ID, below([]uint64{2}), nil)
 		c := w.closer("c")
-		live, err := c.runs.Live(t.Context())
+		live, err := c.Runs.Live(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.runs.Forget(t.Context(), live); err != nil { // as if they had never been there
+		if err := c.Runs.Forget(t.Context(), live); err != nil { // as if they had never been there
 			t.Fatal(err)
 		}
 		for range 3 {
-			c.mustPass(t)
-			time.Sleep(sumsEvery)
+			mustPass(t, c)
+			time.Sleep(closing.SumsEvery)
 		}
 		if row := w.runRow(run.ID); row.State != workload.RunClosed {
 			t.Errorf("it is %s", row.State)
@@ -182,7 +184,7 @@ func TestTheLeaderClosesRunsWhileItHasNothingToDistribute(t *testing.T) {
 		run := e.until(t, succeeded)
 		row := w.runRow(run.Run)
 		s.record(run.Run, below(row.Sealed), nil)
-		time.Sleep(3 * closeEvery)
+		time.Sleep(3 * closing.Every)
 		if row = w.runRow(run.Run); row.State != workload.RunClosed {
 			t.Errorf("the run is %s", row.State)
 		}
@@ -204,7 +206,7 @@ func TestTheFirstProcessorClosesRuns(t *testing.T) {
 		for i := range 3 {
 			all = append(all, w.start(w.processorOf(fmt.Sprintf("p%d", i), &h, ProcessorOptions{})))
 		}
-		time.Sleep(3 * closeEvery)
+		time.Sleep(3 * closing.Every)
 		if row := w.runRow(run.ID); row.State != workload.RunClosed {
 			t.Errorf("the run is %s", row.State)
 		}

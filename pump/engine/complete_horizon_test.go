@@ -9,14 +9,15 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // readAll gives a closer whose queues are all read to their ends, whatever becomes of processors.
-func (c *closer) readAll() *closer {
-	c.far = func(context.Context) (horizon, error) { return horizon{at: time.Now()}, nil }
+func readEvery(c *closing.Closer) *closing.Closer {
+	c.Far = func(context.Context) (closing.Horizon, error) { return closing.Horizon{At: time.Now()}, nil }
 	return c
 }
 
@@ -33,10 +34,10 @@ func (w *world) lonely(id byte, segment uint32) pump.RunID {
 }
 
 // closesFor has a closer look for so long.
-func (w *world) closesFor(c *closer, d time.Duration) {
+func (w *world) closesFor(c *closing.Closer, d time.Duration) {
 	w.t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closeEvery) {
-		c.mustPass(w.t)
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closing.Every) {
+		mustPass(w.t, c)
 	}
 }
 
@@ -46,7 +47,7 @@ func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.lonely(1, 7)
 		c := w.closer("c")
-		c.horizonBy(func(context.Context) (*cluster.View, error) { return w.look(), nil })
+		c.HorizonBy(func(context.Context) (*cluster.View, error) { return w.look(), nil })
 		w.closesFor(c, 3*time.Hour)
 		if row := w.runRow(run); row.State != workload.RunAbandoned {
 			t.Errorf("after three hours without a processor it is %s: %s", row.State, row.Note)
@@ -160,13 +161,13 @@ func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 			Report: cluster.Report{Queues: 1, Unread: unread, UnreadQueue: "a/" + name},
 		}
 	}
-	var h horizons
+	var h closing.Horizons
 	look := func(after time.Duration, members ...cluster.Member) (behind time.Duration, by string) {
-		found := h.look(&cluster.View{Members: members, Read: start.Add(after)}, 8)
-		if found.at.IsZero() {
-			return -1, found.by
+		found := h.Look(&cluster.View{Members: members, Read: start.Add(after)}, 8)
+		if found.At.IsZero() {
+			return -1, found.By
 		}
-		return start.Add(after - horizonSlack).Sub(found.at), found.by
+		return start.Add(after - closing.HorizonSlack).Sub(found.At), found.By
 	}
 	one, two := processor("one", 1, 0x0f), processor("two", 30, 0xf0)
 	late := processor("two", 30, 0xf0)
@@ -174,7 +175,7 @@ func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 	gone := processor("two", 30, 0xf0)
 	gone.Beat = stamp.Add(-2 * time.Minute)
 	before := processor("two", 0, 0xf0)
-	never := processor("two", neverRead, 0xf0)
+	never := processor("two", closing.NeverRead, 0xf0)
 	for _, c := range []struct {
 		what    string
 		after   time.Duration
@@ -205,14 +206,14 @@ func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 func TestTheHorizonOfAWorkloadWithoutOwnersIsThatOfTheProcessorsThatPoll(t *testing.T) {
 	start := time.Now()
 	stamp := time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC)
-	var h horizons
+	var h closing.Horizons
 	look := func(after time.Duration, members ...cluster.Member) (behind time.Duration) {
 		v := &cluster.View{Members: members, Read: start.Add(after), Workload: &workload.Workload{Shared: true}}
-		found := h.look(v, 8)
-		if found.at.IsZero() {
+		found := h.Look(v, 8)
+		if found.At.IsZero() {
 			return -1
 		}
-		return start.Add(after - horizonSlack).Sub(found.at)
+		return start.Add(after - closing.HorizonSlack).Sub(found.At)
 	}
 	polls := cluster.Member{
 		Instance: "p", Role: cluster.RoleProcessor, Beat: stamp, Dead: time.Minute,

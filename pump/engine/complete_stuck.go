@@ -2,15 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 )
 
 // idleness finds out that a run is stuck: something is missing and nothing that could
@@ -20,7 +15,7 @@ import (
 // between and after that nothing may have been recorded.
 type idleness struct {
 	cfg   *pump.Config
-	fleet *fleet
+	fleet *queues.Set
 	run   pump.RunID
 	after time.Duration
 
@@ -53,7 +48,7 @@ func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64
 	if now.Sub(i.changed) < i.after || now.Sub(i.counted) < min(countEvery, i.after) {
 		return nil
 	}
-	messages, err := i.count(ctx)
+	messages, err := i.fleet.CountAll(ctx, i.cfg.Workload)
 	i.counted = time.Now()
 	switch {
 	case err == nil && messages == 0 && i.empty.IsZero():
@@ -69,7 +64,7 @@ func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64
 
 // tell says once a minute why nothing happens, as far as that can be seen.
 func (i *idleness) tell(messages int64, err error) {
-	if time.Since(i.told) < alarmEvery {
+	if time.Since(i.told) < queues.AlarmEvery {
 		return
 	}
 	i.told = time.Now()
@@ -79,39 +74,4 @@ func (i *idleness) tell(messages int64, err error) {
 		return
 	}
 	i.cfg.Log.Warn("no task of the run was recorded lately; messages are left in the queues, hidden or waiting", "run", i.run.String(), "for", since, "messages", messages)
-}
-
-// count counts the messages in all queues that a task of the run may be in: all that the
-// map names, because it may have spilled, or lie in a queue that drains.
-func (i *idleness) count(ctx context.Context) (messages int64, err error) {
-	w, err := workload.Load(ctx, i.fleet.control, i.cfg.Workload)
-	if err != nil {
-		return 0, err
-	}
-	counts := make([]int64, len(w.Map.Shards))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(queuesAtOnce)
-	for n, s := range w.Map.Shards {
-		queue, err := i.fleet.shard(s.Account, s.Queue)
-		if err != nil {
-			return 0, errors.Join(err, g.Wait())
-		}
-		g.Go(func() error {
-			err := backoff.Within(ctx, func(ctx context.Context) (err error) {
-				counts[n], err = queue.queue.Count(ctx)
-				return err
-			})
-			if err != nil && !notThere(err) {
-				return fmt.Errorf("queue %s: %w", queue, err)
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return 0, err
-	}
-	for _, n := range counts {
-		messages += n
-	}
-	return messages, nil
 }

@@ -65,7 +65,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 				t.Errorf("%q does not say %q", stuck, want)
 			}
 		}
-		if took := time.Since(emptied); took < defaultStuckAfter || took > 2*defaultStuckAfter {
+		if took := time.Since(emptied); took < DefaultStuckAfter || took > 2*DefaultStuckAfter {
 			t.Errorf("it took %v of %v", took, time.Since(began))
 		}
 	})
@@ -112,9 +112,9 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			w.empty()
 			g := w.wait(t.Context(), run.ID, WaitOptions{})
 			for range 60 { // another run's, or one that is passed on
-				time.Sleep(defaultStuckAfter / 2)
+				time.Sleep(DefaultStuckAfter / 2)
 				w.put("accounta", "work-01", 1, 1)
-				time.Sleep(defaultStuckAfter / 2)
+				time.Sleep(DefaultStuckAfter / 2)
 				w.empty()
 			}
 			if g.over() {

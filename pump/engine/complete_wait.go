@@ -8,7 +8,11 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -26,11 +30,13 @@ type WaitOptions struct {
 	StuckAfter time.Duration
 }
 
-const defaultStuckAfter = time.Minute
+// DefaultStuckAfter is the StuckAfter of options that name none.
+const DefaultStuckAfter = time.Minute
 
-func (o WaitOptions) withDefaults() (WaitOptions, error) {
+// Complete gives the options with their defaults. A value out of range is a [*pump.ConfigError].
+func (o WaitOptions) Complete() (WaitOptions, error) {
 	if o.StuckAfter == 0 {
-		o.StuckAfter = defaultStuckAfter
+		o.StuckAfter = DefaultStuckAfter
 	}
 	if o.StuckAfter < time.Second {
 		return o, &pump.ConfigError{Field: "stuck-after", Problem: fmt.Sprintf("%v is out of range", o.StuckAfter), Fix: "use 1s or more, or leave it out for 1m"}
@@ -105,24 +111,32 @@ func Wait(ctx context.Context, cfg pump.Config, run pump.RunID, o WaitOptions) (
 	if err != nil {
 		return Completion{}, err
 	}
-	if o, err = o.withDefaults(); err != nil {
+	if o, err = o.Complete(); err != nil {
 		return Completion{}, err
 	}
-	f := openFleet(&cfg, row.TableName)
-	w, err := workload.Load(ctx, f.control, cfg.Workload)
+	f := queues.Open(&cfg, row.TableName)
+	w, err := workload.Load(ctx, f.Control, cfg.Workload)
 	if err != nil {
-		return Completion{}, withAdvice(ctx, &cfg, err)
+		return Completion{}, locate.WithAdvice(ctx, &cfg, err)
 	}
-	if err := errors.Join(needOnce(w.Delivery, "delivery", "waiting"), specOf(&cfg).Check(w)); err != nil {
+	if err := errors.Join(settings.NeedOnce(w.Delivery, "delivery", "waiting"), locate.SpecOf(&cfg).Check(w)); err != nil {
 		return Completion{}, err
 	}
 	return newWaiter(&cfg, f, w.Map.Segments, run, o).wait(ctx)
 }
 
+// WaitSealed is [Wait] for the distributor that has sealed the run itself: what it was sealed with
+// is known, also if ctx has ended before the first look. The options must be complete.
+func WaitSealed(ctx context.Context, cfg *pump.Config, f *queues.Set, segments int, run workload.Run, o WaitOptions) (Completion, error) {
+	w := newWaiter(cfg, f, segments, run.ID, o)
+	w.run = run
+	return w.wait(ctx)
+}
+
 // waiter waits for one run.
 type waiter struct {
 	cfg      *pump.Config
-	fleet    *fleet
+	fleet    *queues.Set
 	segments int
 	id       pump.RunID
 	o        WaitOptions
@@ -137,9 +151,9 @@ type waiter struct {
 	askedOpen time.Time
 }
 
-func newWaiter(cfg *pump.Config, f *fleet, segments int, run pump.RunID, o WaitOptions) *waiter {
+func newWaiter(cfg *pump.Config, f *queues.Set, segments int, run pump.RunID, o WaitOptions) *waiter {
 	return &waiter{
-		cfg: cfg, fleet: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
+		cfg: cfg, fleet: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
 		idle: idleness{cfg: cfg, fleet: f, run: run, after: o.StuckAfter},
 	}
 }
@@ -190,7 +204,7 @@ func lasting(err error) bool {
 // row: if that says "sealed", nothing had been pruned when the record was read, and
 // if it says "closed", all is done, whatever the record still knew.
 func (w *waiter) look(ctx context.Context) (over bool, err error) {
-	all, err := ledger.ReadProgress(ctx, w.fleet.control, w.cfg.Workload, w.segments, w.id)
+	all, err := ledger.ReadProgress(ctx, w.fleet.Control, w.cfg.Workload, w.segments, w.id)
 	if err != nil {
 		return false, err
 	}
@@ -227,12 +241,12 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 }
 
 func (w *waiter) settled() uint64 {
-	done, quarantined := recorded(w.recorded)
+	done, quarantined := w.recorded.Sums()
 	return done + quarantined
 }
 
 func (w *waiter) progress() RunProgress {
-	done, quarantined := recorded(w.recorded)
+	done, quarantined := w.recorded.Sums()
 	return progressOf(&w.run, done, quarantined)
 }
 
@@ -293,7 +307,7 @@ const reportPatience = 6 * time.Second
 // reportPatience. Nothing depends on them.
 func (w *waiter) report(ctx context.Context, handled uint64) (r RunReport) {
 	for began := time.Now(); ; {
-		tallies, err := workload.Tallies(ctx, w.fleet.control, w.cfg.Workload, w.id)
+		tallies, err := workload.Tallies(ctx, w.fleet.Control, w.cfg.Workload, w.id)
 		if err == nil {
 			var sum workload.Tally
 			for _, t := range tallies {
@@ -304,5 +318,22 @@ func (w *waiter) report(ctx context.Context, handled uint64) (r RunReport) {
 		if r.Handled >= handled || time.Since(began) >= reportPatience || !backoff.Wait(ctx, waitLook) {
 			return r
 		}
+	}
+}
+
+// orphanLook is how often who waits for an open run asks whether anybody still sends it.
+const orphanLook = time.Minute
+
+// orphaned says in the log that nobody seems to send the run that is waited for. It ends
+// nothing: a distributor need not be a member of the cluster, and of elected ones
+// another may take over.
+func (w *waiter) orphaned(ctx context.Context) {
+	if time.Since(w.askedOpen) < orphanLook {
+		return
+	}
+	w.askedOpen = time.Now()
+	by, err := closing.AtWork(ctx, w.cfg, w.fleet, &w.run, 4*member.DefaultBeat)
+	if err == nil && by == "" {
+		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it; if none is, its source can be sent to the end with: distributor repair "+w.id.String(), "run", w.id.String())
 	}
 }

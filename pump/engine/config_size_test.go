@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -47,7 +49,7 @@ func TestTheDefaultNumberOfQueuesFollowsTheNumberOfAccounts(t *testing.T) {
 		if got := cfg.Accounts[0].Queues; got != c.want {
 			t.Errorf("%d accounts and %d segments: %d queues each, want %d", c.accounts, c.segments, got, c.want)
 		}
-		s := specOf(&cfg)
+		s := locate.SpecOf(&cfg)
 		if s.Segments == 0 {
 			s.Segments = shardmap.DefaultSegments(len(s.Shards))
 		}
@@ -84,10 +86,10 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 		w.cfg.Workload = "town"
 		two := w.cfg
 		two.Accounts = two.Accounts[:2]
-		f := openFleet(&two, row.TableName)
-		spec := specOf(&two)
+		f := queues.Open(&two, row.TableName)
+		spec := locate.SpecOf(&two)
 		spec.Segments = 4
-		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {
+		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
 			t.Fatal(err)
 		}
 		e := refused(t, second(AddAccount(t.Context(), w.operator(), "accountc")), "with it the workload would have 6 queues, but it has 4 segments")

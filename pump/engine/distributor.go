@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
@@ -106,8 +108,8 @@ func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
 		{"every", &o.Every, 0},
 		{"checkpoint-every", &o.CheckpointEvery, time.Second},
 		{"grace", &o.Grace, 20 * time.Second},
-		{"beat", &o.Beat, defaultBeat},
-		{"lease", &o.Lease, 4 * cmp.Or(o.Beat, defaultBeat)},
+		{"beat", &o.Beat, member.DefaultBeat},
+		{"lease", &o.Lease, 4 * cmp.Or(o.Beat, member.DefaultBeat)},
 	} {
 		if *f.value < 0 {
 			return o, &pump.ConfigError{Field: f.field, Problem: "it is negative", Fix: "use 0 or more"}
@@ -120,7 +122,7 @@ func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
 		return o, err
 	}
 	if o.Wait != nil {
-		wait, err := o.Wait.withDefaults()
+		wait, err := o.Wait.Complete()
 		if err != nil {
 			return o, err
 		}
@@ -181,7 +183,7 @@ type Distributor struct {
 	cfg    pump.Config
 	opts   DistributorOptions
 	source source.Source
-	fleet  *fleet
+	fleet  *queues.Set
 	runs   *workload.Runs
 	lanes  int    // packers at work
 	mode   string // of the runs that it makes without an election
@@ -212,13 +214,13 @@ func NewDistributor(cfg pump.Config, source source.Source, o DistributorOptions)
 		}
 	}
 	if o.Wait != nil {
-		if err := needOnce(string(cfg.Delivery), "wait", "waiting for tasks to be done"); err != nil {
+		if err := settings.NeedOnce(string(cfg.Delivery), "wait", "waiting for tasks to be done"); err != nil {
 			return nil, err
 		}
 	}
 	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once", lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
-	d.fleet = openFleet(&cfg, row.TableName)
-	d.runs = workload.NewRuns(d.fleet.control, cfg.Workload)
+	d.fleet = queues.Open(&cfg, row.TableName)
+	d.runs = workload.NewRuns(d.fleet.Control, cfg.Workload)
 	d.router = newRouter(d.fleet, cfg.Log)
 	return d, nil
 }

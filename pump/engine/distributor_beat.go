@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -56,7 +57,7 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 func (r *distribution) pulse(every time.Duration) workload.Pulse {
 	p := workload.Pulse{Every: every, Put: uint64(r.count.acked.Load())}
 	if s := r.d.running.Load(); s != nil && s.guest() {
-		p.Accounts = r.d.fleet.names
+		p.Accounts = r.d.fleet.Names
 	}
 	return p
 }
@@ -87,7 +88,7 @@ const rowLost = "its row was gone when another leader took it over: the account 
 func (l *leadership) bringBack(ctx context.Context, id pump.RunID) error {
 	runs := l.d.runs.By(l.term.Epoch)
 	l.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
-	err := runs.Create(ctx, workload.Run{ID: id, Workload: l.d.cfg.Workload, Mode: modeEvery, Instance: l.d.cfg.Instance, Beat: l.d.runBeat()})
+	err := runs.Create(ctx, workload.Run{ID: id, Workload: l.d.cfg.Workload, Mode: closing.ModeEvery, Instance: l.d.cfg.Instance, Beat: l.d.runBeat()})
 	if err != nil {
 		return err
 	}

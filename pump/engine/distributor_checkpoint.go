@@ -10,12 +10,13 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // barrier is a checkpoint that waits for the envelopes with tasks from before it.
 type barrier struct {
 	number int
-	at     checkpoint
+	at     workload.Checkpoint
 	tasks  int64 // before it
 	taken  time.Time
 }
@@ -173,7 +174,7 @@ func (c *checkpointer) force(b *barrier) {
 func (c *checkpointer) saveOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
 	defer cancel()
-	if err := c.save(ctx, c.pending.at.encode()); err != nil {
+	if err := c.save(ctx, c.pending.at.Encode()); err != nil {
 		return err
 	}
 	c.savedTasks.Store(c.pending.tasks)

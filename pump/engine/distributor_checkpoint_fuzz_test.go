@@ -10,18 +10,19 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/allocation"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
 // FuzzSavedPosition: whatever stands in a checkpoint, it is refused or is a position
 // from which reading goes on, inside of what is read and never outside of it.
 func FuzzSavedPosition(f *testing.F) {
-	c := checkpoint{cursor: []byte{0, 3, 2}, counts: []uint64{1, 2, 3, 4}, skipped: 1}
-	f.Add(c.encode())
-	c.cursor = []byte("\x00b/one")
-	f.Add(c.encode())
-	c.cursor = []byte("\x00../../etc/passwd")
-	f.Add(c.encode())
+	c := workload.Checkpoint{Cursor: []byte{0, 3, 2}, Counts: []uint64{1, 2, 3, 4}, Skipped: 1}
+	f.Add(c.Encode())
+	c.Cursor = []byte("\x00b/one")
+	f.Add(c.Encode())
+	c.Cursor = []byte("\x00../../etc/passwd")
+	f.Add(c.Encode())
 	root := f.TempDir()
 	for name, text := range map[string]string{"a": "1\n2\n3\n", "b/one": "4\n", "b/two": "5\n"} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700), os.WriteFile(filepath.Join(root, name), []byte(text), 0o600)); err != nil {
@@ -29,18 +30,18 @@ func FuzzSavedPosition(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, saved []byte) {
-		var c *checkpoint
+		var c *workload.Checkpoint
 		var err error
-		allocation.AtMost(t, 64<<10+len(saved), func() { c, err = decodeCheckpoint(saved, 4) })
+		allocation.AtMost(t, 64<<10+len(saved), func() { c, err = workload.DecodeCheckpoint(saved, 4) })
 		if err != nil {
 			return
 		}
-		if again, err := decodeCheckpoint(c.encode(), 4); err != nil || !slices.Equal(again.counts, c.counts) || !bytes.Equal(again.cursor, c.cursor) || again.skipped != c.skipped {
+		if again, err := workload.DecodeCheckpoint(c.Encode(), 4); err != nil || !slices.Equal(again.Counts, c.Counts) || !bytes.Equal(again.Cursor, c.Cursor) || again.Skipped != c.Skipped {
 			t.Fatalf("%+v, then %+v, %v", c, again, err)
 		}
 		tree := source.Files(root)
 		for _, s := range []source.Source{source.Lines(filepath.Join(root, "a")), &source.TextSource{Format: source.FormatCSV, Paths: []string{filepath.Join(root, "a"), filepath.Join(root, "b", "*")}}, tree} {
-			r, err := s.Open(t.Context(), c.cursor)
+			r, err := s.Open(t.Context(), c.Cursor)
 			if err != nil {
 				continue
 			}
@@ -50,7 +51,7 @@ func FuzzSavedPosition(f *testing.F) {
 					break
 				}
 				if n > 5 || s == tree && !strings.HasPrefix(string(rec.Body), root) {
-					t.Fatalf("record %d at %q is %q", n, c.cursor, rec.Body)
+					t.Fatalf("record %d at %q is %q", n, c.Cursor, rec.Body)
 				}
 			}
 			r.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -13,12 +14,12 @@ import (
 // does: it has nothing else to do, and where no processor runs nobody else does it.
 func (d *Distributor) closeRuns(ctx context.Context) {
 	w := d.router.now().workload
-	e := election.New(d.fleet.control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})
-	c := newCloser(&d.cfg, d.fleet, w)
-	c.horizonBy(func(ctx context.Context) (*cluster.View, error) {
-		return cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)
+	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})
+	c := closing.New(&d.cfg, d.fleet, w)
+	c.HorizonBy(func(ctx context.Context) (*cluster.View, error) {
+		return cluster.LoadView(ctx, d.fleet.Control, d.cfg.Workload)
 	})
-	c.keep(ctx, backoff.Jitter(d.cfg.Instance), func(ctx context.Context) bool {
+	c.Keep(ctx, backoff.Jitter(d.cfg.Instance), func(ctx context.Context) bool {
 		s, err := e.Status(ctx)
 		return err == nil && s.Phase == election.Idle && s.Leader == d.cfg.Instance
 	})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -65,7 +67,7 @@ func (r *distribution) follow(ctx context.Context) {
 		case errors.Is(err, workload.ErrRolledBack):
 			r.log.Error("the shard map has gone back", "error", err)
 		}
-		if now := time.Now(); !ways.now().fresh() && now.Sub(alarmed) >= alarmEvery && ctx.Err() == nil {
+		if now := time.Now(); !ways.now().fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 			alarmed = now
 			r.log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
 		}
@@ -102,7 +104,7 @@ func (r *distribution) markSpills(ctx context.Context) {
 				}
 				break
 			}
-			if now := time.Now(); now.Sub(alarmed) >= alarmEvery && ctx.Err() == nil {
+			if now := time.Now(); now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 				alarmed = now
 				r.log.Warn("the tasks of queues in trouble wait, because it cannot be marked that others take them", "error", err)
 			}
@@ -120,13 +122,13 @@ func (r *distribution) markWanted(ctx context.Context) (marked int, err error) {
 		}
 		s := r.d.running.Load()
 		if s == nil {
-			return marked, errOutside
+			return marked, member.ErrOutside
 		}
 		m := s.member.Load()
 		if m == nil {
-			return marked, errOutside // a guest whose queues are in trouble joins
+			return marked, member.ErrOutside // a guest whose queues are in trouble joins
 		}
-		if err := m.markSpill(ctx, segments, choice); err != nil {
+		if err := m.MarkSpill(ctx, segments, choice); err != nil {
 			return marked, err
 		}
 		r.d.router.marked(segments, choice)

@@ -67,7 +67,7 @@ func (o *outbox) long() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := len(o.waiting)
-	return n >= lineLeast && float64(n) >= o.shard.budget.Rate()*lineFor.Seconds()
+	return n >= lineLeast && float64(n) >= o.shard.Budget.Rate()*lineFor.Seconds()
 }
 
 // carry sends a parcel, in a goroutine of its own.

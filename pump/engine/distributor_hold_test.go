@@ -8,6 +8,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -102,23 +103,23 @@ func TestAnOutboxFitsHowLongPutsTake(t *testing.T) {
 // Requests to a queue that answers nothing have short deadlines, until it answers one.
 func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, "")
-		s, err := f.shard("accounta", "work-00")
+		f := queues.Open(&w.cfg, "")
+		s, err := f.Queue("accounta", "work-00")
 		if err != nil {
 			t.Fatal(err)
 		}
 		takes := func() time.Duration {
 			began := time.Now()
-			_ = s.put(context.Background(), []byte("text"), 0)
+			_ = s.Put(context.Background(), []byte("text"), 0)
 			return time.Since(began)
 		}
 		w.sim.Hang("accounta", true)
-		for range silentAfter {
+		for range queues.SilentAfter {
 			if d := takes(); d != backoff.RequestTimeout {
 				t.Errorf("given up after %v", d)
 			}
 		}
-		if d := takes(); d != troubledTimeout {
+		if d := takes(); d != queues.TroubledTimeout {
 			t.Errorf("given up after %v", d)
 		}
 		w.sim.Hang("accounta", false)

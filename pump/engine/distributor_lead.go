@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -43,10 +44,8 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 func (d *Distributor) await(ctx context.Context, r *distribution) error {
 	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
-	w := newWaiter(&d.cfg, d.fleet, d.router.now().workload.Map.Segments, r.id, *d.opts.Wait)
-	// What it was sealed with is known here, also to who is told to stop before the first look.
-	w.run = workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.counts, Tasks: uint64(r.count.tasks.Load())}
-	c, err := w.wait(ctx)
+	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.counts, Tasks: uint64(r.count.tasks.Load())}
+	c, err := WaitSealed(ctx, &d.cfg, d.fleet, d.router.now().workload.Map.Segments, sealed, *d.opts.Wait)
 	r.completion = &c
 	return err
 }
@@ -54,7 +53,7 @@ func (d *Distributor) await(ctx context.Context, r *distribution) error {
 // begin makes a distribution that has no run yet.
 func (d *Distributor) begin() *distribution {
 	r := &distribution{d: d, runs: d.runs, begun: time.Now(), log: d.cfg.Log}
-	r.before, r.beforeThrottled = d.fleet.requests()
+	r.before, r.beforeThrottled = d.fleet.Requests()
 	return r
 }
 
@@ -198,7 +197,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	closing.Go(func() { d.closeRuns(idle) })
 	defer closing.Wait()
 	defer stop()
-	e := election.New(d.fleet.control, d.cfg.Workload, election.Options{
+	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease, Log: d.cfg.Log,
 	})
 	for ctx.Err() == nil {
@@ -342,16 +341,16 @@ func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 // What is due stays due: nothing was distributed.
 func (l *leadership) stepBack(ctx context.Context, err error) time.Duration {
 	d := l.d
-	pause := backoff.Jitter(d.cfg.Instance).Around(backoff.Doubled(2*retryPause, unreadPause, d.unread), "step back", d.cfg.Workload, d.unread)
+	pause := backoff.Jitter(d.cfg.Instance).Around(backoff.Doubled(2*retryPause, UnreadPause, d.unread), "step back", d.cfg.Workload, d.unread)
 	d.unread++
 	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may lead, or this one again later", "error", err, "pause", pause.Round(time.Second))
 	l.abandon(ctx)
 	return pause
 }
 
-// unreadPause is the longest that a distributor which cannot read its source waits before it
+// UnreadPause is the longest that a distributor which cannot read its source waits before it
 // stands again: seldom beside others that can, and soon after a mount is back.
-const unreadPause = time.Minute
+const UnreadPause = time.Minute
 
 // finish makes the next distribution due after Every. Until that is written
 // the others wait, so it is tried again as long as leadership lasts.
@@ -400,7 +399,7 @@ func (l *leadership) job(ctx context.Context) (*distribution, error) {
 	if err := d.look(ctx, r); err != nil {
 		return r, err
 	}
-	if err := d.create(ctx, r, modeEvery); err != nil {
+	if err := d.create(ctx, r, closing.ModeEvery); err != nil {
 		return r, err
 	}
 	// If the answer is lost, the row may hold the run: whoever leads next then
@@ -439,15 +438,15 @@ func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *dist
 	}
 	r = l.begin()
 	r.id, r.row, r.log = run.ID, run, d.cfg.Log.With("run", run.ID.String())
-	r.from = &checkpoint{counts: make([]uint64, d.router.now().workload.Map.Segments)}
+	r.from = &workload.Checkpoint{Counts: make([]uint64, d.router.now().workload.Map.Segments)}
 	if from.Checkpoint != nil {
-		saved, err := decodeCheckpoint(from.Checkpoint, d.router.now().workload.Map.Segments)
+		saved, err := workload.DecodeCheckpoint(from.Checkpoint, d.router.now().workload.Map.Segments)
 		if err != nil {
 			return nil, false, l.refuse(ctx, r, err)
 		}
 		r.from = saved
-		r.count.tasks.Store(saved.tasks())
-		r.count.acked.Store(saved.tasks())
+		r.count.tasks.Store(saved.Tasks())
+		r.count.acked.Store(saved.Tasks())
 	}
 	err = d.fix(ctx, r)
 	switch {

@@ -13,8 +13,10 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/inputtest"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
@@ -73,8 +75,8 @@ func (w *world) crash(instance string) *azsim.Injection {
 
 func (w *world) lookRow() election.Status {
 	w.t.Helper()
-	f := openFleet(&w.cfg, row.TableName)
-	s, err := election.New(f.control, w.cfg.Workload, election.Options{Instance: "look"}).Status(w.t.Context())
+	f := queues.Open(&w.cfg, row.TableName)
+	s, err := election.New(f.Control, w.cfg.Workload, election.Options{Instance: "look"}).Status(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -268,9 +270,9 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 // send: the next one only finishes.
 func TestASealedRunIsOnlyFinished(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, row.TableName)
-		runs := workload.NewRuns(f.control, w.cfg.Workload)
-		term, _, err := election.New(f.control, w.cfg.Workload, election.Options{Instance: "former"}).Try(t.Context())
+		f := queues.Open(&w.cfg, row.TableName)
+		runs := workload.NewRuns(f.Control, w.cfg.Workload)
+		term, _, err := election.New(f.Control, w.cfg.Workload, election.Options{Instance: "former"}).Try(t.Context())
 		if err != nil || term == nil {
 			t.Fatal(err)
 		}
@@ -300,9 +302,9 @@ func TestASealedRunIsOnlyFinished(t *testing.T) {
 // next leader ends it, and neither what another sends without an election nor what was begun.
 func TestARunThatNeverBeganIsEnded(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		f := openFleet(&w.cfg, row.TableName)
-		runs := workload.NewRuns(f.control, w.cfg.Workload)
-		ids := map[string]codec.RunID{"once": codec.NewRunID(), modeEvery: codec.NewRunID()}
+		f := queues.Open(&w.cfg, row.TableName)
+		runs := workload.NewRuns(f.Control, w.cfg.Workload)
+		ids := map[string]codec.RunID{"once": codec.NewRunID(), closing.ModeEvery: codec.NewRunID()}
 		for mode, id := range ids {
 			if err := runs.Create(t.Context(), workload.Run{ID: id, Mode: mode, Instance: "former"}); err != nil {
 				t.Fatal(err)
@@ -330,7 +332,7 @@ func TestARunThatNeverBeganIsEnded(t *testing.T) {
 		if row := w.runRow(ids["once"]); row.State != workload.RunOpen {
 			t.Errorf("the run without an election is %s", row.State)
 		}
-		if row := w.runRow(ids[modeEvery]); row.State != workload.RunBroken || row.Note != neverBegun {
+		if row := w.runRow(ids[closing.ModeEvery]); row.State != workload.RunBroken || row.Note != neverBegun {
 			t.Errorf("the run that never began is %s: %s", row.State, row.Note)
 		}
 	})
@@ -482,24 +484,24 @@ func TestAnElectedRunThatFailsIsBrokenAndTheNextIsDue(t *testing.T) {
 }
 
 func TestACheckpointKeepsWhatIsInIt(t *testing.T) {
-	c := &checkpoint{cursor: []byte("here"), counts: []uint64{0, 1, 1 << 40, 7}, skipped: 3, quarantined: 1 << 33}
-	got, err := decodeCheckpoint(c.encode(), 4)
-	if err != nil || fmt.Sprint(*got) != fmt.Sprint(*c) || got.tasks() != 8+1<<40 {
+	c := &workload.Checkpoint{Cursor: []byte("here"), Counts: []uint64{0, 1, 1 << 40, 7}, Skipped: 3, Quarantined: 1 << 33}
+	got, err := workload.DecodeCheckpoint(c.Encode(), 4)
+	if err != nil || fmt.Sprint(*got) != fmt.Sprint(*c) || got.Tasks() != 8+1<<40 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for i := range c.encode() {
-		if _, err := decodeCheckpoint(c.encode()[:i], 4); err == nil && i < len(c.encode())-len(c.cursor) {
+	for i := range c.Encode() {
+		if _, err := workload.DecodeCheckpoint(c.Encode()[:i], 4); err == nil && i < len(c.Encode())-len(c.Cursor) {
 			t.Errorf("cut at %d it was accepted", i)
 		}
 	}
-	if _, err := decodeCheckpoint(c.encode(), 8); err == nil {
+	if _, err := workload.DecodeCheckpoint(c.Encode(), 8); err == nil {
 		t.Error("a checkpoint of another number of segments was accepted")
 	}
-	full := &checkpoint{cursor: make([]byte, source.MaxCursor), counts: make([]uint64, shardmap.MaxSegments), skipped: 1 << 60, quarantined: 1 << 60}
-	for i := range full.counts {
-		full.counts[i] = 1 << 61
+	full := &workload.Checkpoint{Cursor: make([]byte, source.MaxCursor), Counts: make([]uint64, shardmap.MaxSegments), Skipped: 1 << 60, Quarantined: 1 << 60}
+	for i := range full.Counts {
+		full.Counts[i] = 1 << 61
 	}
-	if n := len(full.encode()); n > election.MaxCheckpoint {
+	if n := len(full.Encode()); n > election.MaxCheckpoint {
 		t.Errorf("the largest checkpoint has %d bytes, the row holds %d", n, election.MaxCheckpoint)
 	}
 }

@@ -101,7 +101,7 @@ func (r *distribution) close() {
 func (r *distribution) moved() bool {
 	var before int64
 	if r.from != nil {
-		before = r.from.tasks()
+		before = r.from.Tasks()
 	}
 	return r.count.tasks.Load() > before
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -56,7 +57,7 @@ func failing(at string, from int, err error) func(string, int) error {
 
 // elected lists the runs that elected leaders made.
 func (w *world) elected() []workload.Run {
-	return slices.DeleteFunc(w.runsOf(), func(r workload.Run) bool { return r.Mode != modeEvery })
+	return slices.DeleteFunc(w.runsOf(), func(r workload.Run) bool { return r.Mode != closing.ModeEvery })
 }
 
 // A10: a machine that cannot read the source says nothing about the source.

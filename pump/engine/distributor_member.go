@@ -11,7 +11,10 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
 )
 
 // sending is one Run of a Distributor: what lasts over all its distributions,
@@ -22,13 +25,13 @@ import (
 // while it needs to (sender_guest.go).
 type sending struct {
 	d      *Distributor
-	member atomic.Pointer[member] // nil until joined
-	tasks  atomic.Uint64          // acknowledged
+	member atomic.Pointer[member.Member] // nil until joined
+	tasks  atomic.Uint64                 // acknowledged
 
 	visits bool                         // a guest until it needs to be a member
 	seen   atomic.Pointer[cluster.View] // a guest's last look
 	put    atomic.Bool                  // something since then
-	nudges *nudger                      // a guest's
+	nudges *nudging.Sender              // a guest's
 
 	ctx     context.Context // its end is the end of joining
 	stop    context.CancelFunc
@@ -58,7 +61,7 @@ const (
 )
 
 func newSending(d *Distributor) *sending {
-	s := &sending{d: d, visits: d.mode == modeClient, arrives: make(chan struct{}), nudges: newNudger(context.Background(), &d.cfg)}
+	s := &sending{d: d, visits: d.mode == closing.ModeClient, arrives: make(chan struct{}), nudges: nudging.NewSender(context.Background(), &d.cfg)}
 	s.ctx, s.stop = context.WithCancel(context.Background()) // its end is end's business, not that of Run's context
 	return s
 }
@@ -82,15 +85,15 @@ func (s *sending) arrived() { s.arrive.Do(func() { close(s.arrives) }) }
 
 func (s *sending) enter() {
 	d := s.d
-	m, err := joinCluster(s.ctx, &d.cfg, d.fleet, d.router.now().workload, memberOptions{
-		role: cluster.RoleDistributor, report: s.report, changed: s.changed, lost: d.router.lost, beat: d.opts.Beat, lease: d.opts.Lease, optional: true,
+	m, err := member.Join(s.ctx, &d.cfg, d.fleet, d.router.now().workload, member.Options{
+		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.lost, Beat: d.opts.Beat, Lease: d.opts.Lease, Optional: true,
 	})
 	if err != nil { // never, of an optional membership
 		d.cfg.Log.Error("the cluster cannot be joined", "error", err)
 		return
 	}
 	s.member.Store(m)
-	if v := m.view(); v != nil {
+	if v := m.View(); v != nil {
 		s.changed(v)
 	}
 }
@@ -117,7 +120,7 @@ func (s *sending) sayAll(v *cluster.View) {
 // view is what is known of the cluster; nil: nothing.
 func (s *sending) view() *cluster.View {
 	if m := s.member.Load(); m != nil {
-		return m.view()
+		return m.View()
 	}
 	return s.seen.Load()
 }
@@ -148,7 +151,7 @@ func (s *sending) end(ctx context.Context) {
 	s.stop()
 	s.wg.Wait()
 	s.leave(ctx)
-	s.nudges.close()
+	s.nudges.Close()
 }
 
 // leave ends the membership if there is one.
@@ -156,7 +159,7 @@ func (s *sending) leave(ctx context.Context) {
 	if m := s.member.Swap(nil); m != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveSlow)
 		defer cancel()
-		m.leave(ctx)
+		m.Leave(ctx)
 	}
 }
 
@@ -188,9 +191,9 @@ func (s *sending) say(v *cluster.View, u unsaidPut) {
 	}
 	nudges := s.nudges
 	if m := s.member.Load(); m != nil {
-		nudges = m.nudges
+		nudges = m.Nudges
 	}
-	nudges.nudgeOwner(v, s.d.cfg.Instance, u.box.shard.String(), u.segment)
+	nudges.NudgeOwner(v, s.d.cfg.Instance, u.box.shard.String(), u.segment)
 }
 
 // report is what a distributor says of itself in each beat.
@@ -229,7 +232,7 @@ func (d *Distributor) Nudged(n pump.Nudge) {
 		return
 	}
 	if m := s.member.Load(); m != nil {
-		m.nudged(n)
+		m.Nudged(n)
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -31,7 +32,7 @@ func (l *leadership) orphans(ctx context.Context) []workload.Run {
 	}
 	var open []workload.Run
 	for _, run := range runs {
-		if run.State == workload.RunOpen && run.Mode == modeEvery && (l.term.Resume == nil || run.ID != l.term.Resume.Run) {
+		if run.State == workload.RunOpen && run.Mode == closing.ModeEvery && (l.term.Resume == nil || run.ID != l.term.Resume.Run) {
 			open = append(open, run)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -31,8 +32,8 @@ const (
 // outbox is the way to one queue, for as long as the queue is in the map. Whoever finds
 // it full waits until the queue takes messages again, or others take them in its place (P6.3).
 type outbox struct {
-	name  string // account/queue
-	shard *shard // nil: see refused
+	name  string        // account/queue
+	shard *queues.Queue // nil: see refused
 	// refused: this process has no credentials for the account.
 	refused error
 	slots   chan struct{} // a token for each that is taken, or closed
@@ -48,7 +49,7 @@ type outbox struct {
 	// (absent) is made before it is put into; one that was made and is missing is gone.
 	made, absent atomic.Bool
 	making       singleflight.Group
-	creation     creation
+	creation     queues.Creation
 
 	mu       sync.Mutex // guards what follows
 	waiting  []*parcel  // for a slot of this queue, which is their home; see putter.line
@@ -59,7 +60,7 @@ type outbox struct {
 }
 
 // newOutbox makes an outbox that may grow to most slots.
-func newOutbox(s *shard, most int) *outbox {
+func newOutbox(s *queues.Queue, most int) *outbox {
 	o := &outbox{name: s.String(), shard: s, slots: make(chan struct{}, most), shorter: make(chan struct{}, 1), heard: map[string]time.Time{}}
 	for range most - outboxFirst {
 		o.slots <- struct{}{}
@@ -91,7 +92,7 @@ func (o *outbox) fit() (opened bool) {
 	if cap(o.slots) < outboxMost { // for poison: they are few
 		return false
 	}
-	want := int64(o.shard.puts.ahead(o.shard.budget.Rate(), outboxLeast, outboxMost))
+	want := int64(o.shard.Puts.Ahead(o.shard.Budget.Rate(), outboxLeast, outboxMost))
 	switch now := o.width.Load(); {
 	case want > now && o.width.CompareAndSwap(now, now+1):
 		<-o.slots // a closed one: closed and taken are the same to the others
@@ -124,7 +125,7 @@ func (o *outbox) make(ctx context.Context, changed <-chan struct{}, log *slog.Lo
 			return nil, nil
 		}
 		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		err := o.shard.create(ctx, log)
+		err := o.shard.Create(ctx, log)
 		if err == nil {
 			o.made.Store(true)
 		}
@@ -218,7 +219,7 @@ const maxHeard = 1024
 func (o *outbox) alarm(log *slog.Logger, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if now := time.Now(); o.alarmed.IsZero() || now.Sub(o.alarmed) >= alarmEvery {
+	if now := time.Now(); o.alarmed.IsZero() || now.Sub(o.alarmed) >= queues.AlarmEvery {
 		o.alarmed = now
 		if storage.Is(err, storage.Auth) {
 			log.Warn("a queue refuses the credential; its tasks wait", "queue", o.name, "fix", authFix, "error", err)

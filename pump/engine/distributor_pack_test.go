@@ -183,7 +183,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 			}
 			saved = b.number
 			var cursor, bad int
-			fmt.Sscan(string(b.at.cursor), &cursor)
+			fmt.Sscan(string(b.at.Cursor), &cursor)
 			counts := make([]uint64, segments)
 			for i := range cursor {
 				if src.bad[i] {
@@ -199,8 +199,8 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 				}
 				counts[segment]++
 			}
-			if fmt.Sprint(counts) != fmt.Sprint(b.at.counts) || bad != int(b.at.quarantined) {
-				t.Fatalf("barrier at %d: counters %v, want %v; %d bad lines, want %d", cursor, b.at.counts, counts, b.at.quarantined, bad)
+			if fmt.Sprint(counts) != fmt.Sprint(b.at.Counts) || bad != int(b.at.Quarantined) {
+				t.Fatalf("barrier at %d: counters %v, want %v; %d bad lines, want %d", cursor, b.at.Counts, counts, b.at.Quarantined, bad)
 			}
 		}
 		work := func(l *lane) {

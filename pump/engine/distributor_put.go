@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -257,8 +258,8 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 				return false, &makeError{err}
 			}
 		}
-		about := o.shard.digest(c.text)
-		if err := o.shard.pay(p.ctx, quota.ClassPut, 1, opPut, about); err != nil {
+		about := o.shard.Digest(c.text)
+		if err := o.shard.Pay(p.ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 			return false, err
 		}
 		// The budget may have kept it waiting for long.
@@ -275,7 +276,7 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 		}
 		made = o.made.Load()
 		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		return made, o.shard.putBy(p.ctx, t.read, c.text, 0, about)
+		return made, o.shard.PutBy(p.ctx, t.read, c.text, 0, about)
 	}
 }
 
@@ -331,7 +332,7 @@ func (p *putter) acknowledged(c *parcel) {
 		}
 	} else {
 		p.count.quarantined.Add(1)
-		hookQuarantine(p.hooks, o.shard.account.name, pump.ReasonBadLine, 1)
+		queues.HookQuarantine(p.hooks, o.shard.Account.Name, pump.ReasonBadLine, 1)
 	}
 	texts.Put(&c.text)
 	p.acked(c.interval)
@@ -364,7 +365,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.name, c.segment, c.first)
 	_, making := errors.AsType[*makeError](err)
 	if making && !storage.Is(err, storage.Auth) {
-		if err := o.creation.failed(o.name, err, time.Now()); err != nil {
+		if err := o.creation.Failed(o.name, err, time.Now()); err != nil {
 			return 0, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -19,7 +20,7 @@ import (
 // Its routes never change; whatever happens makes another and closes changed of
 // the one before, which wakes all who wait for a better way.
 type router struct {
-	fleet *fleet
+	fleet *queues.Set
 	log   *slog.Logger
 	route atomic.Pointer[route]
 	reads atomic.Uint32 // the newest format that all processors read; 0: none is known
@@ -54,7 +55,7 @@ type route struct {
 	fatal    error         // the workload is not the one it was
 }
 
-func newRouter(f *fleet, log *slog.Logger) *router {
+func newRouter(f *queues.Set, log *slog.Logger) *router {
 	return &router{
 		fleet: f, log: log, wake: make(chan struct{}, 1),
 		boxes: map[string]*outbox{}, poison: map[string]*outbox{}, own: map[mark]time.Time{}, warned: map[string]struct{}{},
@@ -192,9 +193,9 @@ func (r *router) lay(next, old *route) {
 			}
 		}
 		next.boxes[i], boxes[name] = o, o
-		if a := r.fleet.accounts[s.Account]; a != nil && poison[s.Account] == nil {
+		if a := r.fleet.Accounts[s.Account]; a != nil && poison[s.Account] == nil {
 			if o = r.poison[s.Account]; o == nil {
-				o = newOutbox(a.poison, poisonBox)
+				o = newOutbox(a.Poison, poisonBox)
 			}
 			poison[s.Account] = o
 		}
@@ -203,7 +204,7 @@ func (r *router) lay(next, old *route) {
 }
 
 func (r *router) open(account, queue string, active bool) *outbox {
-	s, err := r.fleet.shard(account, queue)
+	s, err := r.fleet.Queue(account, queue)
 	if err == nil {
 		return newOutbox(s, outboxMost)
 	}
@@ -216,7 +217,7 @@ func (r *router) open(account, queue string, active bool) *outbox {
 
 // fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
 // only waited for so long.
-func (t *route) fresh() bool { return young(t.read) }
+func (t *route) fresh() bool { return queues.Young(t.read) }
 
 // choices remembers shardmap's Choices of one map, which are some work.
 type choices struct {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -62,7 +63,7 @@ func TestTheWaysOfASegment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newRouter(openFleet(&w.cfg, row.TableName), w.cfg.Log)
+			r := newRouter(queues.Open(&w.cfg, row.TableName), w.cfg.Log)
 			r.update(workload)
 			for i, shard := range workload.Map.Choices(segment) {
 				h := &r.now().boxes[shard].health
@@ -96,7 +97,7 @@ func TestTheWaysOfASegment(t *testing.T) {
 func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		before := w.look()
-		r := newRouter(openFleet(&w.cfg, row.TableName), w.cfg.Log)
+		r := newRouter(queues.Open(&w.cfg, row.TableName), w.cfg.Log)
 		r.update(before.Workload)
 		time.Sleep(time.Second)
 		r.marked([]uint32{3}, 1)
@@ -115,7 +116,7 @@ func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 // Outboxes of queues that stay keep what is known of them.
 func TestAnOutboxOutlivesMaps(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-		r := newRouter(openFleet(&w.cfg, row.TableName), w.cfg.Log)
+		r := newRouter(queues.Open(&w.cfg, row.TableName), w.cfg.Log)
 		r.update(w.look().Workload)
 		first := r.now()
 		w.without("accountc")

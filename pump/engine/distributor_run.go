@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -35,13 +36,13 @@ var (
 type distribution struct {
 	d      *Distributor
 	id     pump.RunID
-	runs   *workload.Runs // of this distribution's term
-	row    workload.Run   // of the run, as this process made or found it
-	from   *checkpoint    // where to begin; nil: at the start
-	source source.Source  // what is read: the distributor's, as it was looked up
-	print  string         // the source's fingerprint
-	live   bool           // the source cannot be read again
-	reader source.Reader  // of a source that was looked at and is not read yet; nil: none
+	runs   *workload.Runs       // of this distribution's term
+	row    workload.Run         // of the run, as this process made or found it
+	from   *workload.Checkpoint // where to begin; nil: at the start
+	source source.Source        // what is read: the distributor's, as it was looked up
+	print  string               // the source's fingerprint
+	live   bool                 // the source cannot be read again
+	reader source.Reader        // of a source that was looked at and is not read yet; nil: none
 	first  *firstRecord
 	unread *sourceError // why the source could not be read to its end here
 	broken bool         // the run's row says so
@@ -206,10 +207,10 @@ func (r *distribution) open(ctx context.Context) (source.Reader, error) {
 		r.reader = nil
 		return opened, nil
 	}
-	if r.from == nil || len(r.from.cursor) == 0 { // taken over before the first checkpoint
+	if r.from == nil || len(r.from.Cursor) == 0 { // taken over before the first checkpoint
 		return r.source.Open(ctx, nil)
 	}
-	return r.source.Open(ctx, r.from.cursor)
+	return r.source.Open(ctx, r.from.Cursor)
 }
 
 // assemble builds the stages from the source to the outboxes.
@@ -217,7 +218,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	d, w := r.d, r.d.router.now().workload
 	track := newTracker(d.lanes)
 	r.put = &putter{
-		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.Private.Seeding.Turn,
+		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.Cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.Private.Seeding.Turn,
 		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
 	}
 	if r.leads == nil {
@@ -250,13 +251,13 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 		r.read.onBad = r.badLine
 	}
 	if r.from != nil {
-		copy(r.read.counts, r.from.counts)
-		r.read.badLines, r.read.poisonLines = r.from.skipped, r.from.quarantined
-		r.count.tasks.Store(r.from.tasks())
-		r.count.acked.Store(r.from.tasks()) // the barrier was complete
-		r.count.skipped.Store(int64(r.from.skipped))
-		r.count.quarantined.Store(int64(r.from.quarantined))
-		r.read.barrierAt = r.from.tasks()
+		copy(r.read.counts, r.from.Counts)
+		r.read.badLines, r.read.poisonLines = r.from.Skipped, r.from.Quarantined
+		r.count.tasks.Store(r.from.Tasks())
+		r.count.acked.Store(r.from.Tasks()) // the barrier was complete
+		r.count.skipped.Store(int64(r.from.Skipped))
+		r.count.quarantined.Store(int64(r.from.Quarantined))
+		r.read.barrierAt = r.from.Tasks()
 	}
 	if r.save == nil {
 		return nil
@@ -343,14 +344,14 @@ func (r *distribution) progress() Progress {
 // summary is called after run, and after the run's row has its end.
 func (r *distribution) summary() Summary {
 	c := &r.count
-	total, throttled := r.d.fleet.requests()
+	total, throttled := r.d.fleet.Requests()
 	took := r.took
 	if took == 0 {
 		took = time.Since(r.begun)
 	}
 	return Summary{
 		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
-		Requests: requestsSince(total, r.before), Throttled: throttled - r.beforeThrottled, Seconds: took.Seconds(),
+		Requests: queues.Since(total, r.before), Throttled: throttled - r.beforeThrottled, Seconds: took.Seconds(),
 		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Resent: c.resent.Load(), Resumed: r.from != nil,
 		Completion: r.completion,
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -302,7 +303,7 @@ func (s *segmenter) checkpoint(ctx, reading context.Context) error {
 // sends the barrier through the lanes behind the tasks before it.
 func (s *segmenter) barrier() error {
 	b := s.snapshot()
-	if n := len(b.at.cursor); n > source.MaxCursor {
+	if n := len(b.at.Cursor); n > source.MaxCursor {
 		return fmt.Errorf("the source's cursor has %d bytes, more than %d", n, source.MaxCursor)
 	}
 	s.tracker.take(b)
@@ -324,9 +325,9 @@ func (s *segmenter) cursor() []byte {
 
 func (s *segmenter) snapshot() *barrier {
 	return &barrier{
-		at: checkpoint{
-			cursor: s.cursor(), counts: slices.Clone(s.counts),
-			skipped: s.badLines, quarantined: s.poisonLines,
+		at: workload.Checkpoint{
+			Cursor: s.cursor(), Counts: slices.Clone(s.counts),
+			Skipped: s.badLines, Quarantined: s.poisonLines,
 		},
 		tasks: s.tasks, taken: time.Now(),
 	}

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -21,12 +23,12 @@ import (
 // have come and gone.
 func (d *Distributor) prepare(ctx context.Context) error {
 	// Said while it lasts: the error comes only when a minute of trying is over.
-	slow := time.AfterFunc(controlSlow, func() {
+	slow := time.AfterFunc(locate.ControlSlow, func() {
 		d.cfg.Log.Warn("waiting for the control account to answer", "account", d.cfg.Control)
 	})
 	w, err := d.workload(ctx, func() (asked func()) {
 		slow.Stop() // it has answered; who is asked now is said by who asks
-		return func() { slow.Reset(controlSlow) }
+		return func() { slow.Reset(locate.ControlSlow) }
 	})
 	slow.Stop()
 	if workload.Lost(err) && d.router.now() != nil {
@@ -38,13 +40,13 @@ func (d *Distributor) prepare(ctx context.Context) error {
 	}
 	var alone errgroup.Group // beside the making of queues, which waits for dark accounts as long
 	if !d.alone {
-		alone.Go(func() error { return unrivalled(ctx, &d.cfg, w) })
+		alone.Go(func() error { return locate.Unrivalled(ctx, &d.cfg, w) })
 		defer func() { _ = alone.Wait() }()
 	}
 	d.stage.ready()
 	if len(w.Extra) > 0 && !d.saidExtra {
 		d.saidExtra = true
-		warnExtra(d.cfg.Log, w.Extra)
+		locate.WarnExtra(d.cfg.Log, w.Extra)
 	}
 	d.router.update(w)
 	t := d.router.now()
@@ -68,13 +70,13 @@ func (d *Distributor) workload(ctx context.Context, asking func() (asked func())
 	t := d.router.now()
 	switch {
 	case t == nil:
-		spec := specOf(&d.cfg)
-		spec.Maker = maker(&d.cfg, asking)
-		return workload.Ensure(ctx, d.fleet.control, spec)
+		spec := locate.SpecOf(&d.cfg)
+		spec.Maker = locate.Maker(&d.cfg, asking)
+		return workload.Ensure(ctx, d.fleet.Control, spec)
 	case t.fatal != nil:
 		return nil, t.fatal
 	}
-	w, err := workload.Load(ctx, d.fleet.control, d.cfg.Workload)
+	w, err := workload.Load(ctx, d.fleet.Control, d.cfg.Workload)
 	switch {
 	case errors.Is(err, workload.ErrNoWorkload):
 		return nil, t.workload.Deleted()
@@ -86,7 +88,7 @@ func (d *Distributor) workload(ctx context.Context, asking func() (asked func())
 			return nil, err
 		}
 	}
-	spec := specOf(&d.cfg)
+	spec := locate.SpecOf(&d.cfg)
 	w.Extra = spec.Extra(w)
 	return w, errors.Join(t.workload.Replaced(w), spec.Check(w))
 }
@@ -175,10 +177,10 @@ func (d *Distributor) ensureQueue(ctx context.Context, o *outbox) error {
 		}
 		if mayBeGiven(err) {
 			o.alarm(d.cfg.Log, err)
-		} else if err := o.creation.failed(o.name, err, time.Now()); err != nil {
+		} else if err := o.creation.Failed(o.name, err, time.Now()); err != nil {
 			return err
 		}
-		createPause(ctx, backoff.Jitter(d.cfg.Instance), o.name, attempt)
+		queues.CreatePause(ctx, backoff.Jitter(d.cfg.Instance), o.name, attempt)
 	}
 	return nil
 }

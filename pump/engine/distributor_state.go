@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/reason"
 )
 
 // DistributorState is what a distributor is doing at one moment.
@@ -96,7 +97,7 @@ func (s *stage) ended(r *distribution, err error) {
 func (c *DistributorCounts) add(r *distribution) {
 	var tasks, skipped, quarantined int64
 	if r.from != nil {
-		tasks, skipped, quarantined = r.from.tasks(), int64(r.from.skipped), int64(r.from.quarantined)
+		tasks, skipped, quarantined = r.from.Tasks(), int64(r.from.Skipped), int64(r.from.Quarantined)
 	}
 	n := &r.count
 	c.Tasks += max(n.tasks.Load()-tasks, 0)
@@ -111,7 +112,7 @@ func (c *DistributorCounts) add(r *distribution) {
 // State is what the distributor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
 func (d *Distributor) State() DistributorState {
-	s := DistributorState{Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Reasons: []string{}, Cluster: pump.ClusterState{Rank: -1}, Accounts: d.fleet.states(time.Now())}
+	s := DistributorState{Workload: d.cfg.Workload, Instance: d.cfg.Instance, Phase: "stopped", Reasons: []string{}, Cluster: pump.ClusterState{Rank: -1}, Accounts: d.fleet.States(time.Now())}
 	st := &d.stage
 	st.mu.Lock()
 	run, prepared, current := st.run, st.prepared, st.current
@@ -120,7 +121,7 @@ func (d *Distributor) State() DistributorState {
 		s.Done.add(current)
 	}
 	st.mu.Unlock()
-	s.Done.Requests, s.Done.Throttled = d.fleet.requests()
+	s.Done.Requests, s.Done.Throttled = d.fleet.Requests()
 	switch {
 	case run == nil:
 		s.Reasons = []string{"it is not running"}
@@ -139,15 +140,15 @@ func (d *Distributor) State() DistributorState {
 		s.Run, s.Read, s.Of = p.Run.String(), p.Done, p.Total
 	}
 	if of := d.running.Load(); of != nil {
-		if m := of.member.Load(); m != nil && m.joined() { // it can do without, so it is not missed
-			s.Cluster = m.state()
-			s.Reasons = append(s.Reasons, clusterReasons(&s.Cluster)...)
+		if m := of.member.Load(); m != nil && m.Joined() { // it can do without, so it is not missed
+			s.Cluster = m.State()
+			s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
 		}
 	}
 	if t := d.router.now(); t != nil {
 		s.Trouble = t.trouble()
 	}
-	s.Reasons = append(s.Reasons, accountReasons(s.Accounts)...)
+	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -19,7 +20,7 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-func (w *world) table() storage.Table { return openFleet(&w.cfg, row.TableName).control }
+func (w *world) table() storage.Table { return queues.Open(&w.cfg, row.TableName).Control }
 
 // change changes the map as `distributor accounts` does.
 func (w *world) change(shards func(old []shardmap.Shard) []shardmap.Shard) {

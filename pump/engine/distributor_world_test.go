@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -186,8 +187,8 @@ func (w *world) distributor(instance string, s source.Source, o DistributorOptio
 
 func (w *world) runRow(id pump.RunID) workload.Run {
 	w.t.Helper()
-	f := openFleet(&w.cfg, row.TableName)
-	r, err := workload.NewRuns(f.control, w.cfg.Workload).Get(w.t.Context(), id)
+	f := queues.Open(&w.cfg, row.TableName)
+	r, err := workload.NewRuns(f.Control, w.cfg.Workload).Get(w.t.Context(), id)
 	if err != nil {
 		w.t.Fatal(err)
 	}

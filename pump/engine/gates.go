@@ -9,6 +9,9 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -22,7 +25,7 @@ func ControlTable(cfg pump.Config) (storage.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openFleet(&cfg, row.TableName).control, nil
+	return queues.Open(&cfg, row.TableName).Control, nil
 }
 
 // GateChange is what a release or hold of a gate came to.
@@ -52,10 +55,10 @@ func changeGate(ctx context.Context, cfg pump.Config, name string, open bool, by
 	if err != nil {
 		return GateChange{}, err
 	}
-	table := openFleet(&cfg, row.TableName).control
+	table := queues.Open(&cfg, row.TableName).Control
 	// Gates need no workload, but a gate of a workload that is misspelt helps nobody.
 	if _, err := workload.Load(ctx, table, cfg.Workload); err != nil {
-		return GateChange{}, withAdvice(ctx, &cfg, err)
+		return GateChange{}, locate.WithAdvice(ctx, &cfg, err)
 	}
 	gate := coordination.NewGate(table, cfg.Workload, name)
 	change := gate.Hold
@@ -74,12 +77,12 @@ func changeGate(ctx context.Context, cfg pump.Config, name string, open bool, by
 	var nudges []pump.Nudge
 	for i := range v.Members {
 		if m := &v.Members[i]; m.Waiting == name {
-			nudges = append(nudges, nudgeTo(m, pump.Nudge{Gate: name}))
+			nudges = append(nudges, nudging.To(m, pump.Nudge{Gate: name}))
 		}
 	}
 	c.Waiting = len(nudges)
 	if open {
-		c.Nudged = sendNudges(ctx, &cfg, nudges)
+		c.Nudged = nudging.Send(ctx, &cfg, nudges)
 	}
 	return c, nil
 }
@@ -90,10 +93,10 @@ func Gates(ctx context.Context, cfg pump.Config) ([]GateStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := openFleet(&cfg, row.TableName).control
+	table := queues.Open(&cfg, row.TableName).Control
 	v, err := cluster.LoadView(ctx, table, cfg.Workload)
 	if err != nil {
-		return nil, withAdvice(ctx, &cfg, err)
+		return nil, locate.WithAdvice(ctx, &cfg, err)
 	}
 	states, err := coordination.Gates(ctx, table, cfg.Workload)
 	if err != nil {

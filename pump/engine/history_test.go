@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -300,11 +301,11 @@ func TestTheSameSeedGivesTheWholePumpTheSameHistory(t *testing.T) {
 
 // Outside of simulations a turn costs a comparison: nothing is joined or allocated.
 func TestATurnOfNobodyIsFree(t *testing.T) {
-	s := &shard{account: &account{name: "north"}, name: "work-00"}
+	s := &queues.Queue{Account: &queues.Account{Name: "north"}, Name: "work-00"}
 	c := &parcel{text: []byte("text")}
 	if n := testing.AllocsPerRun(1000, func() {
-		s.turn.Wait("place", c.name(s.turn))
-		s.turn.Wait("pay", opPut.String(), s.account.name, s.name, s.digest(c.text))
+		s.Turn.Wait("place", c.name(s.Turn))
+		s.Turn.Wait("pay", queues.OpPut.String(), s.Account.Name, s.Name, s.Digest(c.text))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 )
 
 const (
@@ -122,5 +123,5 @@ func (r *processing) begins(d *delivery, slot, tasks int, now time.Time) {
 	if d.exact && d.header.Attempt == 0 && d.header.Generation == 0 {
 		r.latency.add(slot, tasks, took, now)
 	}
-	hookStarted(&r.cfg.Hooks, tasks, took)
+	queues.HookStarted(&r.cfg.Hooks, tasks, took)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -123,11 +124,11 @@ func (w *limitsWorld) count(account, _, operation string, _ time.Duration, err e
 		c.throttled.Add(1)
 	case err != nil:
 		c.failed.Add(1)
-	case operation == opPut.String():
+	case operation == queues.OpPut.String():
 		c.puts.Add(1)
-	case operation == opDelete.String():
+	case operation == queues.OpDelete.String():
 		c.deletes.Add(1)
-	case operation == opGet.String():
+	case operation == queues.OpGet.String():
 		c.gets.Add(1)
 	default:
 		c.others.Add(1)

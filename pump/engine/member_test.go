@@ -19,6 +19,10 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/nudgetest"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
@@ -41,8 +45,8 @@ func inSharedWorld(t *testing.T, test func(t *testing.T, w *world)) {
 type sharer struct {
 	w       *world
 	name    string
-	fleet   *fleet
-	m       *member
+	fleet   *queues.Set
+	m       *member.Member
 	end     context.CancelFunc
 	wg      sync.WaitGroup
 	sent    atomic.Int64
@@ -59,18 +63,18 @@ func (w *world) sharer(name string, workers int) *sharer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := &sharer{w: w, name: name, fleet: openFleet(&cfg, row.TableName)}
-	workload, err := workload.Load(w.t.Context(), s.fleet.control, "work")
+	s := &sharer{w: w, name: name, fleet: queues.Open(&cfg, row.TableName)}
+	workload, err := workload.Load(w.t.Context(), s.fleet.Control, "work")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if s.m, err = joinCluster(w.t.Context(), &cfg, s.fleet, workload, memberOptions{role: cluster.RoleDistributor}); err != nil {
+	if s.m, err = member.Join(w.t.Context(), &cfg, s.fleet, workload, member.Options{Role: cluster.RoleDistributor}); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	s.end = cancel
 	for i := range workers {
-		sh, err := s.fleet.shard("accounta", fmt.Sprintf("work-%02d", i%2))
+		sh, err := s.fleet.Queue("accounta", fmt.Sprintf("work-%02d", i%2))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -80,7 +84,7 @@ func (w *world) sharer(name string, workers int) *sharer {
 					backoff.Wait(ctx, 100*time.Millisecond)
 					continue
 				}
-				switch err := sh.put(ctx, []byte("text"), 0); {
+				switch err := sh.Put(ctx, []byte("text"), 0); {
 				case err == nil:
 					s.sent.Add(1)
 				case ctx.Err() == nil:
@@ -98,7 +102,7 @@ func (s *sharer) leave() {
 	s.wg.Wait()
 	ctx, cancel := context.WithTimeout(s.w.t.Context(), time.Minute) // it may not be answered any more
 	defer cancel()
-	s.m.leave(ctx)
+	s.m.Leave(ctx)
 }
 
 // rates are the puts a second of each process over some time.
@@ -118,7 +122,7 @@ func rates(d time.Duration, of ...*sharer) (list []float64, sum float64) {
 const testBeat = 5 * time.Second // the default
 
 // target is the process's share of the account.
-func (s *sharer) target() float64 { return s.fleet.budgets()[0].Target }
+func (s *sharer) target() float64 { return s.fleet.Budgets()[0].Target }
 
 func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 	verify.Only(t)
@@ -159,7 +163,7 @@ func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 		// One has nothing to do: the others take its share but for the floor, when it has
 		// said twice that it needs less and they have read it.
 		b.idle.Store(true)
-		time.Sleep(3*testBeat + shareEvery)
+		time.Sleep(3*testBeat + member.ShareEvery)
 		left := shareLimit * (1 - quota.FloorPart/3) / 2
 		targets("three beats after one has become idle", map[*sharer]float64{a: left, c: left})
 		_, sum = rates(2*testBeat, a, c)
@@ -167,7 +171,7 @@ func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 
 		// It has work again, and says so without waiting for its beat.
 		b.idle.Store(false)
-		time.Sleep(testBeat + 2*shareEvery)
+		time.Sleep(testBeat + 2*member.ShareEvery)
 		targets("a beat after it has work again", map[*sharer]float64{a: third, b: third, c: third})
 		time.Sleep(recovery)
 		_, sum = rates(2*testBeat, a, b, c)
@@ -217,41 +221,41 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := openFleet(&cfg, row.TableName)
-			before, err := f.shard("accounta", "work-00")
+			f := queues.Open(&cfg, row.TableName)
+			before, err := f.Queue("accounta", "work-00")
 			if err != nil {
 				t.Fatal(err)
 			}
-			workload, err := workload.Load(t.Context(), f.control, "work")
+			workload, err := workload.Load(t.Context(), f.Control, "work")
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := joinCluster(t.Context(), &cfg, f, workload, memberOptions{role: role})
+			m, err := member.Join(t.Context(), &cfg, f, workload, member.Options{Role: role})
 			if err != nil {
 				t.Fatal(err)
 			}
-			after, err := f.shard("accounta", "work-01")
+			after, err := f.Queue("accounta", "work-01")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.accounts["accounta"].budget.Rate() != 20_000 || before.budget.Rate() != 2_000 || after.budget.Rate() != 2_000 {
-				t.Errorf("%s: %+v", role, f.budgets())
+			if f.Accounts["accounta"].Budget.Rate() != 20_000 || before.Budget.Rate() != 2_000 || after.Budget.Rate() != 2_000 {
+				t.Errorf("%s: %+v", role, f.Budgets())
 			}
-			m.leave(t.Context())
-			m.leave(t.Context()) // is one too many, and does no harm
+			m.Leave(t.Context())
+			m.Leave(t.Context()) // is one too many, and does no harm
 		}
 	})
 }
 
 func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		open := func(name string) (pump.Config, *fleet, *workload.Workload) {
+		open := func(name string) (pump.Config, *queues.Set, *workload.Workload) {
 			cfg, err := settings.Complete(w.config(name, 2))
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := openFleet(&cfg, row.TableName)
-			workload, err := workload.Load(t.Context(), f.control, "work")
+			f := queues.Open(&cfg, row.TableName)
+			workload, err := workload.Load(t.Context(), f.Control, "work")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,37 +265,37 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		pcfg, pf, _ := open("p")
 		w.sim.Blackout("accounta", true)
 		began := time.Now()
-		d, err := joinCluster(t.Context(), &dcfg, df, workload, memberOptions{role: cluster.RoleDistributor, optional: true})
-		if err != nil || d.joined() || d.view() != nil {
-			t.Fatalf("joined %v, error %v, though the account is dark", d.joined(), err)
+		d, err := member.Join(t.Context(), &dcfg, df, workload, member.Options{Role: cluster.RoleDistributor, Optional: true})
+		if err != nil || d.Joined() || d.View() != nil {
+			t.Fatalf("joined %v, error %v, though the account is dark", d.Joined(), err)
 		}
-		if took := time.Since(began); took != joinPatience {
-			t.Errorf("waited %v, want %v", took, joinPatience)
+		if took := time.Since(began); took != member.JoinPatience {
+			t.Errorf("waited %v, want %v", took, member.JoinPatience)
 		}
-		if r := df.accounts["accounta"].budget.Rate(); r != 5_000 {
+		if r := df.Accounts["accounta"].Budget.Rate(); r != 5_000 {
 			t.Errorf("has %v of 20000 while it knows of nobody, want a quarter", r)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := joinCluster(short, &pcfg, pf, workload, memberOptions{role: cluster.RoleProcessor}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := member.Join(short, &pcfg, pf, workload, member.Options{Role: cluster.RoleProcessor}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a processor joined a dark cluster: %v", err)
 		}
 		w.sim.Blackout("accounta", false)
-		p, err := joinCluster(t.Context(), &pcfg, pf, workload, memberOptions{role: cluster.RoleProcessor})
+		p, err := member.Join(t.Context(), &pcfg, pf, workload, member.Options{Role: cluster.RoleProcessor})
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if !d.joined() || len(p.view().Members) != 2 {
+		if !d.Joined() || len(p.View().Members) != 2 {
 			t.Errorf("the distributor has not joined a minute after the account is back")
 		}
-		sum := df.accounts["accounta"].budget.Rate() + pf.accounts["accounta"].budget.Rate()
+		sum := df.Accounts["accounta"].Budget.Rate() + pf.Accounts["accounta"].Budget.Rate()
 		if math.Abs(sum-20_000) > 1 {
 			t.Errorf("the two have %v together", sum)
 		}
-		d.leave(t.Context())
-		p.leave(t.Context())
-		v, err := cluster.LoadView(t.Context(), pf.control, "work")
+		d.Leave(t.Context())
+		p.Leave(t.Context())
+		v, err := cluster.LoadView(t.Context(), pf.Control, "work")
 		if err != nil || len(v.Members) != 0 {
 			t.Errorf("members are left: %+v, %v", v, err)
 		}
@@ -304,18 +308,18 @@ func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := openFleet(&cfg, row.TableName)
-		workload, err := workload.Load(t.Context(), f.control, "work")
+		f := queues.Open(&cfg, row.TableName)
+		workload, err := workload.Load(t.Context(), f.Control, "work")
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.sim.Hang("accounta", true)
-		d, err := joinCluster(t.Context(), &cfg, f, workload, memberOptions{role: cluster.RoleDistributor, optional: true})
+		d, err := member.Join(t.Context(), &cfg, f, workload, member.Options{Role: cluster.RoleDistributor, Optional: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		d.leave(t.Context())
+		d.Leave(t.Context())
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("leaving took %v", took)
 		}
@@ -323,16 +327,16 @@ func TestLeavingWhileStillJoiningEnds(t *testing.T) {
 }
 
 // joiner makes a process a member; its nudges go into the list.
-func (w *world) joiner(name, named string, change func(*pump.Config, *memberOptions)) (*member, *nudgedList) {
+func (w *world) joiner(name, named string, change func(*pump.Config, *member.Options)) (*member.Member, *nudgetest.List) {
 	w.t.Helper()
-	list := &nudgedList{}
+	list := &nudgetest.List{}
 	cfg := w.config(name, 2)
 	cfg.Workload, cfg.Admin = named, name+".example:80"
 	cfg.Nudge = func(_ context.Context, n pump.Nudge) error {
 		list.Nudged(n)
 		return nil
 	}
-	o := memberOptions{role: cluster.RoleProcessor}
+	o := member.Options{Role: cluster.RoleProcessor}
 	if change != nil {
 		change(&cfg, &o)
 	}
@@ -340,14 +344,14 @@ func (w *world) joiner(name, named string, change func(*pump.Config, *memberOpti
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	f := openFleet(&cfg, row.TableName)
-	row, err := workload.Ensure(w.t.Context(), f.control, workload.Spec{
+	f := queues.Open(&cfg, row.TableName)
+	row, err := workload.Ensure(w.t.Context(), f.Control, workload.Spec{
 		Name: named, Shards: settings.Shards(cfg), Delivery: string(cfg.Delivery), Shared: cfg.Segments == pump.Shared,
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m, err := joinCluster(w.t.Context(), &cfg, f, row, o)
+	m, err := member.Join(w.t.Context(), &cfg, f, row, o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -356,26 +360,26 @@ func (w *world) joiner(name, named string, change func(*pump.Config, *memberOpti
 
 func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		d, sent := w.joiner("d", "work", func(_ *pump.Config, o *memberOptions) { o.role = cluster.RoleDistributor })
-		defer d.leave(t.Context())
+		d, sent := w.joiner("d", "work", func(_ *pump.Config, o *member.Options) { o.Role = cluster.RoleDistributor })
+		defer d.Leave(t.Context())
 		p, _ := w.joiner("p", "work", nil)
-		defer p.leave(t.Context())
+		defer p.Leave(t.Context())
 		time.Sleep(3 * testBeat)
-		sent.take() // what joining was worth
-		s, err := d.fleet.shard("accounta", "work-01")
+		sent.Take() // what joining was worth
+		s, err := d.Fleet.Queue("accounta", "work-01")
 		if err != nil {
 			t.Fatal(err)
 		}
 		segment := uint32(5)
-		if owner, ok := d.view().OwnerOf(segment); !ok || owner.Instance != "p" {
+		if owner, ok := d.View().OwnerOf(segment); !ok || owner.Instance != "p" {
 			t.Fatalf("the owner is %+v", owner)
 		}
 		for range 1000 {
-			d.nudgeOwner(s, segment)
+			d.NudgeOwner(s, segment)
 		}
 		time.Sleep(time.Second)
 		want := pump.Nudge{Address: "p.example:80", Instance: "p", Queue: "accounta/work-01", Here: true}
-		if l := sent.take(); len(l) != 2 || l[0] != want || l[1] != want { // at once, and for what came after
+		if l := sent.Take(); len(l) != 2 || l[0] != want || l[1] != want { // at once, and for what came after
 			t.Errorf("sent %+v", l)
 		}
 	})
@@ -383,30 +387,30 @@ func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
 
 func TestP82InASharedWorkloadNudgesAreSpreadOverTheProcessors(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		shared := func(c *pump.Config, _ *memberOptions) { c.Segments = pump.Shared }
-		d, sent := w.joiner("d", "open", func(c *pump.Config, o *memberOptions) {
-			c.Segments, o.role = pump.Shared, cluster.RoleDistributor
+		shared := func(c *pump.Config, _ *member.Options) { c.Segments = pump.Shared }
+		d, sent := w.joiner("d", "open", func(c *pump.Config, o *member.Options) {
+			c.Segments, o.Role = pump.Shared, cluster.RoleDistributor
 		})
-		defer d.leave(t.Context())
+		defer d.Leave(t.Context())
 		for _, name := range []string{"p1", "p2", "p3"} {
 			p, _ := w.joiner(name, "open", shared)
-			defer p.leave(t.Context())
-			if h, ok := p.hold(7); !ok || h.Epoch != 0 || h.Context().Err() != nil {
+			defer p.Leave(t.Context())
+			if h, ok := p.Hold(7); !ok || h.Epoch != 0 || h.Context().Err() != nil {
 				t.Errorf("%s has %+v, %v of a segment that is everybody's", name, h, ok)
 			}
 		}
 		time.Sleep(2 * testBeat)
-		sent.take()
-		s, err := d.fleet.shard("accounta", "open-00")
+		sent.Take()
+		s, err := d.Fleet.Queue("accounta", "open-00")
 		if err != nil {
 			t.Fatal(err)
 		}
 		nudged := map[string]int{}
 		for range 30 {
-			d.nudgeOwner(s, 7)
-			time.Sleep(2 * nudgeEvery)
+			d.NudgeOwner(s, 7)
+			time.Sleep(2 * nudging.Every)
 		}
-		for _, n := range sent.take() {
+		for _, n := range sent.Take() {
 			nudged[n.Instance]++
 		}
 		if len(nudged) != 3 || nudged["p1"] < 4 || nudged["p2"] < 4 || nudged["p3"] < 4 {
@@ -417,19 +421,19 @@ func TestP82InASharedWorkloadNudgesAreSpreadOverTheProcessors(t *testing.T) {
 
 func TestT3WhoWaitsAtAGateHasNoSegmentsUntilItIsAdmitted(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		p, _ := w.joiner("p", "work", func(_ *pump.Config, o *memberOptions) { o.waiting = "hounds" })
-		defer p.leave(t.Context())
+		p, _ := w.joiner("p", "work", func(_ *pump.Config, o *member.Options) { o.Waiting = "hounds" })
+		defer p.Leave(t.Context())
 		time.Sleep(10 * testBeat)
-		if v := p.view(); len(v.Members) != 1 || v.Members[0].Waiting != "hounds" || len(v.Processors()) != 0 {
+		if v := p.View(); len(v.Members) != 1 || v.Members[0].Waiting != "hounds" || len(v.Processors()) != 0 {
 			t.Errorf("waiting: %+v", v.Members)
 		}
-		if _, ok := p.hold(0); ok {
+		if _, ok := p.Hold(0); ok {
 			t.Error("holds a segment at the gate")
 		}
-		p.admit()
+		p.Admit()
 		time.Sleep(testBeat)
-		for s := range uint32(p.workload.Map.Segments) {
-			if h, ok := p.hold(s); !ok || h.Epoch == 0 {
+		for s := range uint32(p.Workload.Map.Segments) {
+			if h, ok := p.Hold(s); !ok || h.Epoch == 0 {
 				t.Fatalf("segment %d is not held a beat after the gate opened", s)
 			}
 		}
@@ -438,19 +442,19 @@ func TestT3WhoWaitsAtAGateHasNoSegmentsUntilItIsAdmitted(t *testing.T) {
 
 func TestWhatAMemberReports(t *testing.T) {
 	inSharedWorld(t, func(t *testing.T, w *world) {
-		p, _ := w.joiner("p", "work", func(_ *pump.Config, o *memberOptions) {
-			o.report = func(r *cluster.Report) { r.Tasks, r.Trouble = 7, "none to speak of" }
+		p, _ := w.joiner("p", "work", func(_ *pump.Config, o *member.Options) {
+			o.Report = func(r *cluster.Report) { r.Tasks, r.Trouble = 7, "none to speak of" }
 		})
-		defer p.leave(t.Context())
-		m := p.view().Members[0]
-		if m.Admin != "p.example:80" || !slices.Equal(m.Accounts, []string{"accounta"}) || m.Reads != codec.Version || m.Tasks != 7 || m.Trouble != "none to speak of" || m.Host != hostName() || m.Version == "" {
+		defer p.Leave(t.Context())
+		m := p.View().Members[0]
+		if m.Admin != "p.example:80" || !slices.Equal(m.Accounts, []string{"accounta"}) || m.Reads != codec.Version || m.Tasks != 7 || m.Trouble != "none to speak of" || m.Host != nudging.HostName() || m.Version == "" {
 			t.Errorf("reported %+v", m)
 		}
 		if m.Demand["accounta"] != 20_000 || !m.Guessed {
 			t.Errorf("of one that has just come: %v, guessed %v", m.Demand, m.Guessed)
 		}
 		time.Sleep(6 * testBeat)
-		if m := p.view().Members[0]; m.Demand["accounta"] > 1 || m.Guessed {
+		if m := p.View().Members[0]; m.Demand["accounta"] > 1 || m.Guessed {
 			t.Errorf("of one that does nothing for half a minute: %v, guessed %v", m.Demand, m.Guessed)
 		}
 	})

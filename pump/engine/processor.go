@@ -14,6 +14,9 @@ import (
 	"github.com/queuepump/queuepump/internal/sparing"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -98,7 +101,7 @@ type processing struct {
 	recorder *recorder         // nil: nothing is recorded
 	log      *slog.Logger
 	jitter   backoff.Jitter
-	fleet    *fleet
+	fleet    *queues.Set
 	workload *workload.Workload
 	runs     *runCache
 	poller   *poller
@@ -114,18 +117,18 @@ type processing struct {
 	counts   counters
 	latency  latencies
 
-	member    atomic.Pointer[member] // nil until it has joined
-	share     atomic.Pointer[share]  // nil until then as well
-	followMu  sync.Mutex             // one view after the other; guards awaited
-	awaited   map[string]bool        // members whose leases are waited for, as the log says
+	member    atomic.Pointer[member.Member] // nil until it has joined
+	share     atomic.Pointer[share]         // nil until then as well
+	followMu  sync.Mutex                    // one view after the other; guards awaited
+	awaited   map[string]bool               // members whose leases are waited for, as the log says
 	owned     *owned
 	lobby     *lobby
 	dock      *dock
 	crowds    crowds
 	spills    *spillWatch
 	hints     *ownerHints
-	stopping  atomic.Bool             // nothing is taken any more
-	unsettled map[*account]*unsettled // guarded by poller.mu
+	stopping  atomic.Bool                    // nothing is taken any more
+	unsettled map[*queues.Account]*unsettled // guarded by poller.mu
 	reported  reported
 
 	gets  *hand // gets under way
@@ -182,7 +185,7 @@ func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 		return r.summary(), err
 	}
 	r.launch()
-	r.member.Load().admit()
+	r.member.Load().Admit()
 	r.enter(phaseWorking)
 	if err = r.poller.run(ctx); err == nil && within.Err() == nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the workload is no more
@@ -201,9 +204,9 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		cfg: &p.cfg, o: &p.o, handler: p.handler,
 		log:    p.cfg.Log.With("workload", p.cfg.Workload, "instance", p.cfg.Instance),
 		jitter: backoff.Jitter(p.cfg.Instance),
-		fleet:  openFleet(&p.cfg, row.TableName),
+		fleet:  queues.Open(&p.cfg, row.TableName),
 		gets:   newHand(), hand: newHand(), began: time.Now(),
-		owned: newOwned(), unsettled: map[*account]*unsettled{},
+		owned: newOwned(), unsettled: map[*queues.Account]*unsettled{},
 		alarms: map[string]time.Time{},
 	}
 	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
@@ -214,8 +217,8 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.limitKeys()
 	r.terms = newTerms(r.o)
 	if r.o.MaxRate > 0 {
-		r.fleet.tasks = newTaskBudget(r.o.MaxRate)
-		r.pace = newPace(r.fleet.tasks)
+		r.fleet.Tasks = newTaskBudget(r.o.MaxRate)
+		r.pace = newPace(r.fleet.Tasks)
 	}
 	r.backlog = newBacklog(r.o, r.batch != nil, func() { backoff.Signal(r.poller.wake) })
 	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
@@ -231,7 +234,7 @@ func (r *processing) connect(ctx context.Context) error {
 	}
 	// It would read other queues than those that tasks are put into (P6.6), or
 	// promise another delivery (P3.8).
-	if err := specOf(r.cfg).Check(r.workload); err != nil {
+	if err := locate.SpecOf(r.cfg).Check(r.workload); err != nil {
 		return err
 	}
 	if err := r.alone(ctx); err != nil {
@@ -241,9 +244,9 @@ func (r *processing) connect(ctx context.Context) error {
 		return err
 	}
 	r.recorder = r.newRecorder()
-	warnExtra(r.log, specOf(r.cfg).Extra(r.workload))
+	locate.WarnExtra(r.log, locate.SpecOf(r.cfg).Extra(r.workload))
 	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
-		if _, err := r.fleet.shard(s.Account, s.Queue); err != nil {
+		if _, err := r.fleet.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}
 	}
@@ -257,7 +260,7 @@ const rivalSoon = 250 * time.Millisecond
 // alone refuses to start beside another workload of the same name.
 func (r *processing) alone(ctx context.Context) error {
 	found, w := make(chan error, 1), r.workload
-	go func() { found <- unrivalled(ctx, r.cfg, w) }()
+	go func() { found <- locate.Unrivalled(ctx, r.cfg, w) }()
 	soon := time.NewTimer(rivalSoon)
 	defer soon.Stop()
 	select {
@@ -286,7 +289,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 	}
 	for n := uint64(0); ; n++ {
 		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
-		w, err := workload.Load(try, r.fleet.control, r.cfg.Workload)
+		w, err := workload.Load(try, r.fleet.Control, r.cfg.Workload)
 		cancel()
 		if err == nil {
 			r.workload = w
@@ -297,11 +300,11 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 		}
 		absent := errors.Is(err, workload.ErrNoWorkload)
 		if absent && n%elsewhereEvery == 0 {
-			if there, ok := errors.AsType[*pump.ConfigError](withAdvice(ctx, r.cfg, err)); ok {
+			if there, ok := errors.AsType[*pump.ConfigError](locate.WithAdvice(ctx, r.cfg, err)); ok {
 				return there
 			}
 		}
-		if e, ok := asStorageError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
+		if e, ok := queues.AsError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
 			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
 		}
 		if idle := r.o.UntilIdle; idle > 0 && time.Since(r.began) >= idle {
@@ -336,7 +339,7 @@ const elsewhereEvery = 12
 
 // launch starts everything but the poller, which Run is.
 func (r *processing) launch() {
-	r.runs = newRunCache(workload.NewRuns(r.fleet.control, r.cfg.Workload), r.log)
+	r.runs = newRunCache(workload.NewRuns(r.fleet.Control, r.cfg.Workload), r.log)
 	r.keeper = newKeeper(r.terms, r.jitter)
 	r.keeper.clock = r.cfg.Private.Seeding.Clock()
 	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.Private.Seeding.Turn
@@ -354,7 +357,7 @@ func (r *processing) launch() {
 		r.background.Go(func() { c.prune(r.wire) })
 		r.background.Go(func() { c.checker.check(r.wire) })
 	}
-	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, defaultBeat), r.jitter) })
+	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, member.DefaultBeat), r.jitter) })
 	for range r.openers() {
 		r.background.Go(func() { r.openAll(r.wire) })
 	}
@@ -384,7 +387,7 @@ func (r *processing) stop() {
 		backoff.Signal(r.recorder.committer.wake) // results wait for no others any more
 	}
 	if m := r.member.Load(); m != nil {
-		m.look()
+		m.Look()
 	}
 	// 1. Nothing is opened or started any more; what was not started is settled
 	// without attempt: released, or rewritten without the tasks that were done.
@@ -453,7 +456,7 @@ func (r *processing) summary() ProcessorSummary {
 		Recorded: c.recorded.Load(), Commits: c.commits.Load(),
 		Seconds: r.working().Seconds(),
 	}
-	s.Requests, s.Throttled = r.fleet.requests()
+	s.Requests, s.Throttled = r.fleet.Requests()
 	s.Latency = r.latency.total()
 	return s
 }

@@ -44,7 +44,7 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 		h := &seen{}
 		pr := w.processor(h, ProcessorOptions{Visibility: 3 * time.Second})
 		r := pr.newProcessing(t.Context())
-		r.ready(t)
+		ready(t, r)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		if err := r.poller.run(ctx); err != nil {

@@ -47,7 +47,7 @@ func (r *processing) limitKeys() {
 		return
 	}
 	l := &limiter{
-		claims:  coordination.NewClaims(r.fleet.control, r.cfg.Workload, r.o.MinInterval, r.cfg.Instance),
+		claims:  coordination.NewClaims(r.fleet.Control, r.cfg.Workload, r.o.MinInterval, r.cfg.Instance),
 		handler: r.handler, batch: r.batch, jitter: r.jitter, log: r.log, alarm: r.alarmOnce,
 	}
 	r.handler = pump.HandlerFunc(l.handle)

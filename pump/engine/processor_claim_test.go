@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -109,10 +110,10 @@ func TestWhatADeadProcessorBeganWaitsForTheInterval(t *testing.T) {
 	verify.Only(t)
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		const interval = time.Hour
-		dead := openFleet(&w.cfg, row.TableName)
+		dead := queues.Open(&w.cfg, row.TableName)
 		of := coordination.TaskRef{Run: w.run, Segment: 5, N: w.ns[5]}
 		began := time.Now()
-		if _, verdict, _, err := coordination.NewClaims(dead.control, "work", interval, "dead").Claim(t.Context(), []byte("oslo"), of); err != nil || verdict != coordination.Granted {
+		if _, verdict, _, err := coordination.NewClaims(dead.Control, "work", interval, "dead").Claim(t.Context(), []byte("oslo"), of); err != nil || verdict != coordination.Granted {
 			t.Fatalf("%v, %v", verdict, err)
 		}
 		claimed := time.Now()

@@ -8,6 +8,9 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -25,12 +28,12 @@ func (r *processing) lease() time.Duration {
 // join makes this process a member of the cluster, waiting for the control
 // account if need be, and begins to poll what becomes its own.
 func (r *processing) join(ctx context.Context) error {
-	m, err := joinCluster(ctx, r.cfg, r.fleet, r.workload, memberOptions{
-		role: cluster.RoleProcessor, waiting: r.o.Gate, beat: r.o.Beat, lease: r.o.Lease,
-		grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
-		report: r.reportTo, inHand: r.owned.has, drain: r.handOver,
-		changed: func(*cluster.View) { r.follow() },
-		lost:    func(err error) { r.endRun(err) },
+	m, err := member.Join(ctx, r.cfg, r.fleet, r.workload, member.Options{
+		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
+		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
+		Report: r.reportTo, InHand: r.owned.has, Drain: r.handOver,
+		Changed: func(*cluster.View) { r.follow() },
+		Lost:    func(err error) { r.endRun(err) },
 	})
 	if err != nil {
 		return fmt.Errorf("join workload %q: %w", r.cfg.Workload, err)
@@ -38,13 +41,13 @@ func (r *processing) join(ctx context.Context) error {
 	r.member.Store(m)
 	// An account that was added since the row was read: who added it saw no row of this
 	// process, which cannot read it (P6.5).
-	for _, s := range m.view().Workload.Map.Shards {
-		if _, err := r.fleet.shard(s.Account, s.Queue); err != nil {
+	for _, s := range m.View().Workload.Map.Shards {
+		if _, err := r.fleet.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}
 	}
 	r.follow()
-	r.log.Info("processing", "queues", len(r.workload.Map.Shards), "accounts", len(r.fleet.names), "concurrency", r.o.Concurrency, "visibility", r.terms.lease())
+	r.log.Info("processing", "queues", len(r.workload.Map.Shards), "accounts", len(r.fleet.Names), "concurrency", r.o.Concurrency, "visibility", r.terms.lease())
 	return nil
 }
 
@@ -60,7 +63,7 @@ func (r *processing) follow() {
 	if r.recorder != nil {
 		r.recorder.follow(m)
 	}
-	s := newShare(r.cfg.Instance, m.view(), func(n uint32) bool {
+	s := newShare(r.cfg.Instance, m.View(), func(n uint32) bool {
 		_, ok := r.hold(n)
 		return ok
 	}, r.reach)
@@ -95,13 +98,13 @@ func (r *processing) tellAwaited(s *share) {
 			lease = max(lease, m.Dead)
 		}
 	}
-	r.log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one", "members", someOf(news, 10), "segments", s.late, "lease", lease)
+	r.log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one", "members", locate.SomeOf(news, 10), "segments", s.late, "lease", lease)
 }
 
 // reach gives the queue of a shard, or nil with an alarm if there are no credentials
 // for its account here: one that was added while this process runs.
-func (r *processing) reach(s shardmap.Shard) *shard {
-	q, err := r.fleet.shard(s.Account, s.Queue)
+func (r *processing) reach(s shardmap.Shard) *queues.Queue {
+	q, err := r.fleet.Queue(s.Account, s.Queue)
 	if err != nil {
 		r.alarmOnce("account "+s.Account, "queues cannot be read here; others must, or nobody does", "account", s.Account, "error", err)
 		return nil
@@ -134,7 +137,7 @@ func (r *processing) reportTo(to *cluster.Report) {
 // trouble is what is wrong now, in a line for people; empty: nothing.
 func (r *processing) trouble() string {
 	if m := r.member.Load(); m != nil {
-		if dark := m.presence.Load().Dark(); dark > 0 {
+		if dark := m.Presence.Load().Dark(); dark > 0 {
 			return fmt.Sprintf("the control account has not answered for %v; going on with what is held", dark.Round(time.Second))
 		}
 	}
@@ -162,7 +165,7 @@ func (r *processing) leaveCluster() {
 	}
 	ctx, cancel := context.WithTimeout(r.wire, leaveWithin)
 	defer cancel()
-	m.leave(ctx)
+	m.Leave(ctx)
 }
 
 // Nudged takes a hint that something is there to look at (P8.2): a queue, which is
@@ -181,7 +184,7 @@ func (p *Processor) Nudged(n pump.Nudge) {
 		r.poller.enlivened()
 	default:
 		if m := r.member.Load(); m != nil {
-			m.nudged(n)
+			m.Nudged(n)
 		}
 	}
 }

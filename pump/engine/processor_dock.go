@@ -135,7 +135,7 @@ func (k *dock) refuse(d *delivery, err error) {
 // try marks a message and has it opened.
 func (k *dock) try(d *delivery, alone bool) {
 	r := k.r
-	r.cfg.Private.Seeding.Turn.Wait("try", d.shard.account.name, d.id)
+	r.cfg.Private.Seeding.Turn.Wait("try", d.shard.Account.Name, d.id)
 	if alone {
 		d.started.Store(true) // whoever else got it would wait as well
 		patience := r.o.Timeout + hungAfter

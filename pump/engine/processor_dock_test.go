@@ -105,10 +105,10 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 				}
 				// As a renewal does whose answer is lost.
 				receipt, _ := lease()
-				if _, err := w.queue("accounta", next.shard.name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
+				if _, err := w.queue("accounta", next.shard.Name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
 					t.Fatal(err)
 				}
-				slow := w.fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.shard.name}, "UpdateMessage")
+				slow := w.fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.shard.Name}, "UpdateMessage")
 				w.within(20*time.Second, "it is being renewed", func() bool { _, renews := lease(); return renews })
 				close(goOn) // its trial begins
 				w.within(20*time.Second, "it is not marked", func() bool { return w.logged("could not be marked") == 1 })

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -40,7 +41,7 @@ func TestP65NothingIsBroughtHomeByAMapThatIsTooOld(t *testing.T) {
 		dark := w.sim.Inject(azsim.Rule{Instance: cut.of.cfg.Instance, Service: "table", Fault: azsim.FailBefore})
 		deaf := w.sim.Inject(azsim.Rule{Instance: other.of.cfg.Instance, Account: "accountd", Operations: []string{"GetMessages"}, Fault: azsim.FailBefore})
 		w.drainAccount(gone)
-		time.Sleep(removeAfter)
+		time.Sleep(queues.RemoveAfter)
 		w.without(gone)
 
 		w.putText("accountd", "work-00", w.envelope(segment, 3))

@@ -22,7 +22,7 @@ type entrance struct {
 func (r *processing) newEntrance() *entrance {
 	e := &entrance{name: r.o.Gate, look: make(chan struct{}, 1)}
 	if e.name != "" {
-		e.gate = coordination.NewGate(r.fleet.control, r.cfg.Workload, e.name)
+		e.gate = coordination.NewGate(r.fleet.Control, r.cfg.Workload, e.name)
 		e.gate.Log = r.log
 	}
 	return e

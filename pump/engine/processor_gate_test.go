@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -76,7 +77,7 @@ func beyond(p *Processor, since time.Time) time.Duration {
 
 func (w *world) release() {
 	w.t.Helper()
-	if err := coordination.NewGate(openFleet(&w.cfg, row.TableName).control, "work", "go").Release(w.t.Context(), "test"); err != nil {
+	if err := coordination.NewGate(queues.Open(&w.cfg, row.TableName).Control, "work", "go").Release(w.t.Context(), "test"); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -93,7 +94,7 @@ func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
 				push := &pushed{}
 				ps, at := w.waiters(n, push)
 				time.Sleep(time.Minute)
-				v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, row.TableName).control, "work")
+				v, err := cluster.LoadView(t.Context(), queues.Open(&w.cfg, row.TableName).Control, "work")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -195,7 +196,7 @@ func TestWhoIsStoppedAtTheGateLeaves(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Second || s.Handled != 0 {
 			t.Errorf("the end took %v: %+v", took, s)
 		}
-		v, err := cluster.LoadView(t.Context(), openFleet(&w.cfg, row.TableName).control, "work")
+		v, err := cluster.LoadView(t.Context(), queues.Open(&w.cfg, row.TableName).Control, "work")
 		if err != nil || len(v.Members) != 0 {
 			t.Errorf("%d members are left, %v", len(v.Members), err)
 		}

@@ -294,7 +294,7 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 	// handlers were stopped would start trusting again (P5.2's shape).
 	end, length := k.nextLease(d)
 	try, cancel := context.WithDeadline(ctx, end)
-	next, sent, err := d.shard.renew(try, receipt, length)
+	next, sent, err := d.shard.Renew(try, receipt, length)
 	cancel()
 
 	k.mu.Lock()

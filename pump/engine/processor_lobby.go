@@ -46,10 +46,10 @@ func (r *processing) waits(segment uint32) bool {
 // next: it is planned for this process, and nobody who lives has it.
 func (r *processing) mine(segment uint32) bool {
 	m := r.member.Load()
-	if m.keeps(segment) {
+	if m.Keeps(segment) {
 		return true
 	}
-	v := m.view()
+	v := m.View()
 	if v == nil || v.Workload.Shared {
 		return false
 	}

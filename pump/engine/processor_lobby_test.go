@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -16,7 +17,7 @@ func TestAMessageWhoseLeaseEndsOnItsWayToTheLobbyIsPutBack(t *testing.T) {
 		r.backlog = newBacklog(r.o, false, func() {})
 		// As many settlers as there may be are busy: what is put back is seen in their queue.
 		s := &settler{
-			r: r, shard: &shard{account: &account{name: "accounta"}, budget: quota.New(2000)},
+			r: r, shard: &queues.Queue{Account: &queues.Account{Name: "accounta"}, Budget: quota.New(2000)},
 			account: &unsettled{mostBytes: storage.MaxText}, running: settlersMost,
 		}
 		d := &delivery{id: "late", text: []byte("late"), settler: s, waits: true}

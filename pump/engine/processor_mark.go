@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -56,9 +57,9 @@ func (r *processing) mark(d *delivery, alone bool) error {
 	}
 	var sent time.Time
 	length := r.keeper.length(d)
-	err = d.shard.do(r.wire, quota.ClassRenew, 1, opReplace, d.id, func(ctx context.Context) (err error) {
+	err = d.shard.Do(r.wire, quota.ClassRenew, 1, queues.OpReplace, d.id, func(ctx context.Context) (err error) {
 		sent = time.Now()
-		receipt, err = d.shard.queue.Replace(ctx, receipt, text, length)
+		receipt, err = d.shard.Queue.Replace(ctx, receipt, text, length)
 		return err
 	})
 	if err != nil {
@@ -115,7 +116,7 @@ func (k *keeper) renewed(d *delivery, receipt storage.Receipt, sent time.Time) {
 
 // attemptsKey is the row that counts the attempts at a message without room for them.
 func (r *processing) attemptsKey(d *delivery) (partition, row string) {
-	return r.cfg.Workload + ".attempts", d.shard.account.name + "." + d.shard.name + "." + rowSafe(d.id)
+	return r.cfg.Workload + ".attempts", d.shard.Account.Name + "." + d.shard.Name + "." + rowSafe(d.id)
 }
 
 // readAttempts adds what is written elsewhere to the attempts of a message that has no
@@ -127,7 +128,7 @@ func (r *processing) readAttempts(d *delivery) error {
 	ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 	defer cancel()
 	partition, row := r.attemptsKey(d)
-	e, err := r.fleet.control.Read(ctx, partition, row)
+	e, err := r.fleet.Control.Read(ctx, partition, row)
 	switch {
 	case storage.Is(err, storage.Gone):
 		return nil
@@ -165,10 +166,10 @@ func (r *processing) writeAttempts(d *delivery, n uint32, alone int) error {
 	ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 	defer cancel()
 	partition, row := r.attemptsKey(d)
-	_, err := r.fleet.control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+	_, err := r.fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: partition, Row: row,
 		Properties: map[string]any{
-			"Attempts": int64(n), "Alone": int64(alone), "Instance": r.cfg.Instance, "Queue": d.shard.name, "Account": d.shard.account.name, "Message": d.id,
+			"Attempts": int64(n), "Alone": int64(alone), "Instance": r.cfg.Instance, "Queue": d.shard.Name, "Account": d.shard.Account.Name, "Message": d.id,
 		},
 	}})
 	return err
@@ -187,7 +188,7 @@ func (r *processing) endAttempts(d *delivery) {
 		ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 		defer cancel()
 		partition, row := r.attemptsKey(d)
-		_, err = r.fleet.control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})
+		_, err = r.fleet.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})
 	case d.mark == markInRow && d.untried:
 		err = r.writeAttempts(d, d.header.Attempt, d.aloneTrials())
 	}

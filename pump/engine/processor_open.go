@@ -14,7 +14,9 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -33,7 +35,7 @@ const newerDelay = time.Minute
 
 // delivery is one message in hand, from the get that brought it until it is settled.
 type delivery struct {
-	shard    *shard
+	shard    *queues.Queue
 	settler  *settler
 	id       string // of the message
 	inserted time.Time
@@ -110,7 +112,7 @@ type wholly struct {
 	reason, detail string         // quarantine, if there is a reason
 	forget         bool           // else delete, because it was done before
 	record         bool           // of forget: what was begun of it is to be recorded as done
-	forward        *shard         // else put into this queue, and delete
+	forward        *queues.Queue  // else put into this queue, and delete
 	pass           bool           // it is another's: no work of this process
 	ours           bool           // it is put back although it is this process's: no reason for suspicion
 	hint           bool           // of a pass: its owner should look when it is visible
@@ -243,7 +245,7 @@ func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, leas
 	d.header, err = codec.ReadHeader(m.Text)
 	switch {
 	case errors.Is(err, codec.ErrForeign):
-		d.foreign = s.name + "/" + m.ID
+		d.foreign = s.Name + "/" + m.ID
 		d.header = codec.Header{
 			Workload: r.cfg.Workload, Tasks: codec.MakeNSet(0),
 			Segment: shardmap.Segment(m.Text, r.workload.Map.Segments),
@@ -329,7 +331,7 @@ func (r *processing) open(ctx context.Context, d *delivery) {
 		d.settler.add(d)
 		return
 	}
-	r.cfg.Private.Seeding.Turn.Wait("opened", d.shard.account.name, d.id)
+	r.cfg.Private.Seeding.Turn.Wait("opened", d.shard.Account.Name, d.id)
 	r.backlog.hold(d, false)
 	if d.verdicts == nil {
 		d.verdicts = make([]verdict, d.count)
@@ -449,7 +451,7 @@ func (r *processing) beginRun(ctx context.Context, d *delivery) *wholly {
 		return r.recorder.begin(ctx, d)
 	}
 	switch verdict := r.runs.look(ctx, d.header.Run); verdict {
-	case runRest:
+	case closing.Rest:
 		if d.header.Generation == 0 {
 			return r.duplicate(d)
 		}
@@ -458,9 +460,9 @@ func (r *processing) beginRun(ctx context.Context, d *delivery) *wholly {
 			return w
 		}
 		switch verdict {
-		case runEnded:
+		case closing.Ended:
 			return runEndedWhole(&d.header)
-		case runDropped:
+		case closing.Dropped:
 			return r.dropped(d, d.count)
 		}
 	}

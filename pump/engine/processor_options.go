@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 )
 
@@ -77,7 +78,7 @@ func (o ProcessorOptions) withDefaults() (ProcessorOptions, error) {
 	settings.Default(&o.Timeout, 15*time.Minute)
 	settings.Default(&o.Grace, 30*time.Second)
 	settings.Default(&o.MaxBytes, 128<<20)
-	settings.Default(&o.Beat, defaultBeat)
+	settings.Default(&o.Beat, member.DefaultBeat)
 	settings.Default(&o.Lease, 4*o.Beat)
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > 100_000:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -31,7 +32,7 @@ func (r *processing) others(d *delivery) *wholly {
 
 // forward makes the copy of a message that goes to its segment's home. A text that
 // no distributor made is wrapped, so that it keeps its identity (P1.4), if that fits.
-func (r *processing) forward(d *delivery, home *shard) []poisonOrRest {
+func (r *processing) forward(d *delivery, home *queues.Queue) []poisonOrRest {
 	text := slices.Clone(d.text)
 	if wrapped, ok := wrapped(d, d.header.Attempt); ok {
 		text = wrapped
@@ -64,19 +65,19 @@ var errNotHome = errors.New("pump: the shard map that says where the message bel
 // bringHome puts the copy that forward has made. Trying and the budget may have kept
 // it waiting for long, so where it belongs is asked again in the last moment.
 func (r *processing) bringHome(d *delivery, c *poisonOrRest) error {
-	about := c.shard.digest(c.text)
-	if err := c.shard.pay(r.wire, quota.ClassPut, 1, opPut, about); err != nil {
+	about := c.shard.Digest(c.text)
+	if err := c.shard.Pay(r.wire, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 		return err
 	}
 	s := r.share.Load()
 	if s.stray(d.shard, c.segment) != c.shard {
 		return errNotHome
 	}
-	if err := c.shard.putBy(r.wire, s.view.Read, c.text, 0, about); err != nil {
+	if err := c.shard.PutBy(r.wire, s.view.Read, c.text, 0, about); err != nil {
 		return err
 	}
 	r.counts.forwarded.Add(1)
-	r.member.Load().nudgeOwner(c.shard, c.segment)
+	r.member.Load().NudgeOwner(c.shard, c.segment)
 	return nil
 }
 
@@ -94,7 +95,7 @@ type ownerHints struct {
 
 // ownerHint is about one queue to one owner. One is enough at a time.
 type ownerHint struct {
-	queue *shard
+	queue *queues.Queue
 	owner string
 }
 
@@ -123,7 +124,7 @@ func (h *ownerHints) later(d *delivery, delay time.Duration) {
 		h.mu.Lock()
 		delete(h.waits, key)
 		h.mu.Unlock()
-		h.r.member.Load().nudgeOwner(d.shard, segment)
+		h.r.member.Load().NudgeOwner(d.shard, segment)
 	})
 }
 

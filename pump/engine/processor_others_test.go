@@ -97,7 +97,7 @@ func TestP7OneSilentOwnerDoesNotStarveTheOthers(t *testing.T) {
 		// A member that holds its segments and never reads a queue.
 		cfg := w.config("silent", 1)
 		mute := w.processorOf("silent", &seen{}, ProcessorOptions{}).newProcessing(t.Context())
-		mute.ready(t)
+		ready(t, mute)
 		var all []*started
 		for i := range 3 {
 			name := fmt.Sprint("p", i)
@@ -173,7 +173,7 @@ func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
 			t.Errorf("the message of another program has lost its identity: %+v", got)
 		}
 
-		if err := all[0].of.running.Load().member.Load().markSpill(t.Context(), []uint32{segment}, 1); err != nil {
+		if err := all[0].of.running.Load().member.Load().MarkSpill(t.Context(), []uint32{segment}, 1); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -212,7 +212,7 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 		v := w.settled(2)
 		m := v.Workload.Map
 		segments := []uint32{segmentOf(m, 0), segmentOf(m, 1)}
-		if err := p.of.running.Load().member.Load().markSpill(t.Context(), segments, 1); err != nil {
+		if err := p.of.running.Load().member.Load().MarkSpill(t.Context(), segments, 1); err != nil {
 			t.Fatal(err)
 		}
 		marked := time.Now()
@@ -242,7 +242,7 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 			homeAccount, _ = w.queueOf(m, m.Home(segments[1]))
 			segments[0] = segments[1]
 		}
-		if err := p.of.running.Load().member.Load().markSpill(t.Context(), segments[:1], 2); err != nil {
+		if err := p.of.running.Load().member.Load().MarkSpill(t.Context(), segments[:1], 2); err != nil {
 			t.Fatal(err)
 		}
 		w.sim.Blackout(homeAccount, true)

@@ -95,8 +95,8 @@ func (r *processing) disown(d *delivery) {
 		return
 	}
 	m := r.member.Load()
-	if _, ok := m.hold(d.header.Segment); !ok {
-		m.settle(d.header.Segment)
+	if _, ok := m.Hold(d.header.Segment); !ok {
+		m.Settle(d.header.Segment)
 	}
 }
 

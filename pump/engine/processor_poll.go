@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -76,8 +77,8 @@ type poller struct {
 
 	mu       sync.Mutex // guards what follows and what it points to
 	accounts []*polledAccount
-	queues   map[*shard]*polled // every queue that was ever in the schedule
-	turn     int                // the account that is asked next
+	queues   map[*queues.Queue]*polled // every queue that was ever in the schedule
+	turn     int                       // the account that is asked next
 	idleMost time.Duration
 	dark     time.Time // when a queue was last found not to have answered for a while
 	later    time.Time // when the last of what was put back with a delay is visible
@@ -86,7 +87,7 @@ type poller struct {
 }
 
 type polledAccount struct {
-	account *account
+	account *queues.Account
 	queues  []*polled
 	turn    int // the queue that is asked next
 	flying  int // gets under way, but for those that take longer than getSlow
@@ -95,7 +96,7 @@ type polledAccount struct {
 
 // polled is one queue in the schedule.
 type polled struct {
-	shard    *shard
+	shard    *queues.Queue
 	settler  *settler
 	account  *polledAccount
 	polls    bool // it is in the schedule
@@ -125,29 +126,29 @@ type polled struct {
 }
 
 func newPoller(r *processing) *poller {
-	return &poller{r: r, wake: make(chan struct{}, 1), queues: map[*shard]*polled{}, idleMost: pollIdleLeast}
+	return &poller{r: r, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*polled{}, idleMost: pollIdleLeast}
 }
 
 // follow makes the given queues the ones that are polled, in this order. One that
 // leaves the schedule keeps its entry, because what was taken from it is still to
 // be settled; one that comes into it is due at once.
-func (p *poller) follow(shards []*shard, idleMost time.Duration) {
+func (p *poller) follow(shards []*queues.Queue, idleMost time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idleMost = idleMost
 	now := time.Now()
-	in := make(map[*shard]bool, len(shards))
-	index := map[*account]*polledAccount{}
+	in := make(map[*queues.Queue]bool, len(shards))
+	index := map[*queues.Account]*polledAccount{}
 	for _, a := range p.accounts {
 		a.queues = a.queues[:0:0]
 		index[a.account] = a
 	}
 	for _, s := range shards {
 		in[s] = true
-		a := index[s.account]
+		a := index[s.Account]
 		if a == nil {
-			a = &polledAccount{account: s.account, width: getsPerAccount}
-			index[s.account] = a
+			a = &polledAccount{account: s.Account, width: getsPerAccount}
+			index[s.Account] = a
 			p.accounts = append(p.accounts, a)
 		}
 		q := p.queues[s]
@@ -324,7 +325,7 @@ func (a *polledAccount) next(now time.Time, full bool) int {
 func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int, room reservation) {
 	slow := time.AfterFunc(getSlow, func() { p.tooSlow(a, q, room) })
 	lease := p.r.terms.lease()
-	msgs, sent, err := q.shard.get(ctx, p.r.wire, limit, lease)
+	msgs, sent, err := q.shard.Get(ctx, p.r.wire, limit, lease)
 	wasSlow := !slow.Stop()
 	held := room
 	if wasSlow {
@@ -375,13 +376,13 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		// There is more where that came from. Where most of it is others', more gets
 		// would only take it out of their reach.
 		if len(msgs) == limit && 2*own >= limit {
-			q.width = min(q.flying+2, q.shard.gets.ahead(q.shard.budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
-			a.width = q.shard.gets.ahead(a.account.budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
+			q.width = min(q.flying+2, q.shard.Gets.Ahead(q.shard.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
+			a.width = q.shard.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
 		}
 	}
 	p.mu.Unlock()
 	if m := p.r.member.Load(); tell && m != nil {
-		m.nudgeTraffic()
+		m.NudgeTraffic()
 	}
 	p.r.gets.done(1, true)
 	backoff.Signal(p.wake)
@@ -424,7 +425,7 @@ const hiddenLonger = time.Second
 // mayHaveHidden reports whether a get that failed with err may have taken
 // messages. A 503 refuses a request before it is looked at.
 func mayHaveHidden(err error) bool {
-	e, ok := asStorageError(err)
+	e, ok := queues.AsError(err)
 	return storage.Ambiguous(err) && !(ok && e.Status == http.StatusServiceUnavailable)
 }
 
@@ -436,7 +437,7 @@ func (q *polled) hide(until time.Time) {
 
 // hides notes that a message of a queue, which nobody here can settle, may be
 // invisible until then.
-func (p *poller) hides(s *shard, until time.Time) {
+func (p *poller) hides(s *queues.Queue, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.queues[s].hide(until)

@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -191,7 +192,7 @@ func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 		h := &seen{work: func(ctx context.Context, _ *pump.Task) error { return pause(ctx, time.Second) }}
 		pr := w.processor(h, ProcessorOptions{MaxBytes: 4 << 20, Concurrency: 1000})
 		r := pr.newProcessing(t.Context())
-		r.ready(t)
+		ready(t, r)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var most int64
@@ -343,8 +344,8 @@ func TestAProcessorWaitsForItsWorkload(t *testing.T) {
 			t.Errorf("said %d times that it waits", n)
 		}
 		w.cfg.Workload = "late"
-		f := openFleet(&w.cfg, row.TableName)
-		if _, err := workload.Ensure(t.Context(), f.control, workload.Spec{Name: "late", Shards: settings.Shards(w.cfg), Delivery: "at-least-once"}); err != nil {
+		f := queues.Open(&w.cfg, row.TableName)
+		if _, err := workload.Ensure(t.Context(), f.Control, workload.Spec{Name: "late", Shards: settings.Shards(w.cfg), Delivery: "at-least-once"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.queue("accounta", "late-00").Create(t.Context()); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -35,7 +36,7 @@ func (p *poller) failed(q *polled, err error, now time.Time) {
 		// Missing: the queue is never made here, that would hide the loss (window 33).
 		wait = full(30*time.Second, time.Minute)
 	}
-	if e, ok := asStorageError(err); ok {
+	if e, ok := queues.AsError(err); ok {
 		wait += e.RetryAfter
 	}
 	q.failures++

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -101,7 +102,7 @@ func (r *processing) poisonText(d *delivery, text []byte, c codec.Cause, tasks i
 	r.lines.Of("quarantined "+c.Reason).Add(tasks, func(messages, tasks int) {
 		r.log.Warn("quarantined", append(attrs, "messages", messages, "tasks", tasks)...)
 	})
-	p := poisonOrRest{shard: d.shard.account.poison, reason: c.Reason, tasks: tasks}
+	p := poisonOrRest{shard: d.shard.Account.Poison, reason: c.Reason, tasks: tasks}
 	if with, err := codec.Quarantined(text, c); err == nil {
 		p.text = with
 		return p
@@ -113,7 +114,7 @@ func (r *processing) poisonText(d *delivery, text []byte, c codec.Cause, tasks i
 
 // causeRow is a cause that did not fit into its message.
 type causeRow struct {
-	shard   *shard
+	shard   *queues.Queue
 	message string
 	cause   codec.Cause
 	text    string // textHash
@@ -124,13 +125,13 @@ type causeRow struct {
 func (r *processing) writeCause(c *causeRow) error {
 	ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 	defer cancel()
-	_, err := r.fleet.control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+	_, err := r.fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: causePartition(r.cfg.Workload),
-		Row:       c.shard.account.name + "." + c.shard.name + "." + rowSafe(c.message),
+		Row:       c.shard.Account.Name + "." + c.shard.Name + "." + rowSafe(c.message),
 		Properties: map[string]any{
 			"Reason": c.cause.Reason, "Detail": shorten(c.cause.Detail, 8<<10), "Instance": c.cause.Instance,
 			"Attempts": int64(c.cause.Attempts), "First": c.cause.First.UTC(), "Last": c.cause.Last.UTC(),
-			"Account": c.shard.account.name, "Queue": c.shard.name, "Message": c.message,
+			"Account": c.shard.Account.Name, "Queue": c.shard.Name, "Message": c.message,
 			"Text": c.text,
 		},
 	}})

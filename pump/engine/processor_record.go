@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -65,9 +66,9 @@ func (r *processing) newRecorder() *recorder {
 	if !once && state == nil {
 		return nil
 	}
-	c := &recorder{r: r, once: once, rows: workload.NewRuns(r.fleet.control, r.cfg.Workload)}
+	c := &recorder{r: r, once: once, rows: workload.NewRuns(r.fleet.Control, r.cfg.Workload)}
 	c.fencer, c.committer, c.checker = newFencer(c), newCommitter(c), newChecker(c)
-	c.ledger = ledger.Open(r.fleet.control, r.workload, ledger.Options{
+	c.ledger = ledger.Open(r.fleet.Control, r.workload, ledger.Options{
 		Instance: r.cfg.Instance, Record: once, State: state, Log: r.log, Old: c.checker.old,
 	})
 	return c
@@ -88,11 +89,11 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 		return w
 	}
 	switch verdict {
-	case runRest:
+	case closing.Rest:
 		if h.Generation == 0 {
 			return c.r.duplicate(d)
 		}
-	case runUnread:
+	case closing.Unread:
 		// In mode once nobody may go on without the row: a copy of a task of a closed
 		// run, of which nothing is recorded any more, would be done again.
 		return &wholly{delay: c.r.jitter.Around(runAgain, "run", d.id, uint64(d.dequeued)), ours: true}
@@ -124,11 +125,11 @@ func (c *recorder) begin(ctx context.Context, d *delivery) *wholly {
 		c.r.recognised(d, d.count-fresh-inHand)
 	}
 	switch verdict {
-	case runDropped:
+	case closing.Dropped:
 		c.end(d, d.begun)
 		d.begun, d.split = codec.NSet{}, nil
 		return c.r.dropped(d, fresh)
-	case runEnded:
+	case closing.Ended:
 		if d.split == nil {
 			return runEndedWhole(h)
 		}
@@ -147,7 +148,7 @@ const lookAgain = 3
 
 // beginStanding is beginOpen, and looks again when the row is being read anew in this moment: to
 // put the message back for that would cost it two seconds.
-func (c *recorder) beginStanding(ctx context.Context, d *delivery, verdict runVerdict, since time.Time) (b ledger.Begun, ok bool, err error) {
+func (c *recorder) beginStanding(ctx context.Context, d *delivery, verdict closing.Verdict, since time.Time) (b ledger.Begun, ok bool, err error) {
 	for range lookAgain {
 		if b, ok, err = c.beginOpen(d, verdict); ok || err != nil {
 			break
@@ -160,7 +161,7 @@ func (c *recorder) beginStanding(ctx context.Context, d *delivery, verdict runVe
 }
 
 // beginOpen asks the ledger, unless the run is not known to stand as it did any more.
-func (c *recorder) beginOpen(d *delivery, verdict runVerdict) (b ledger.Begun, ok bool, err error) {
+func (c *recorder) beginOpen(d *delivery, verdict closing.Verdict) (b ledger.Begun, ok bool, err error) {
 	h := &d.header
 	c.closing.RLock()
 	defer c.closing.RUnlock()
@@ -168,7 +169,7 @@ func (c *recorder) beginOpen(d *delivery, verdict runVerdict) (b ledger.Begun, o
 		return ledger.Begun{}, false, nil
 	}
 	begin := c.ledger.Begin
-	if verdict == runRest {
+	if verdict == closing.Rest {
 		begin = c.ledger.BeginClosed
 	}
 	b, err = begin(h.Segment, d.epoch, h.Run, h.Generation, h.Tasks)
@@ -176,7 +177,7 @@ func (c *recorder) beginOpen(d *delivery, verdict runVerdict) (b ledger.Begun, o
 }
 
 // look gives the verdict on a run, by its row as of since or later.
-func (c *recorder) look(ctx context.Context, run pump.RunID, since time.Time) runVerdict {
+func (c *recorder) look(ctx context.Context, run pump.RunID, since time.Time) closing.Verdict {
 	if !c.once {
 		return c.r.runs.look(ctx, run) // nothing is recognised, so an old row does no harm
 	}
@@ -298,21 +299,21 @@ func (c *recorder) atLeastOnce() bool { return c == nil || !c.once }
 
 // beyond says what to do with a message whose run's row decides that by itself; over is false if the tasks
 // are asked of the ledger, or are done under another identity.
-func (r *processing) beyond(d *delivery, verdict runVerdict) (w *wholly, over bool) {
+func (r *processing) beyond(d *delivery, verdict closing.Verdict) (w *wholly, over bool) {
 	h := &d.header
 	switch {
-	case verdict.redriven() && h.Generation > 0 && isTombstone(h):
+	case verdict.Redriven() && h.Generation > 0 && isTombstone(h):
 		return &wholly{forget: true}, true // nothing is recorded that it could change
-	case verdict.redriven() && h.Generation > 0:
+	case verdict.Redriven() && h.Generation > 0:
 		d.runless = true
 		return nil, true
-	case verdict == runClosed, verdict == runSpent:
+	case verdict == closing.Closed, verdict == closing.Spent:
 		return r.duplicate(d), true
-	case verdict == runAbsent && r.recorder.atLeastOnce() && d.age >= r.cfg.Retention:
+	case verdict == closing.Absent && r.recorder.atLeastOnce() && d.age >= r.cfg.Retention:
 		return nil, false // its run's row went by its age, and nothing tells whether it was done
-	case verdict == runAbsent:
+	case verdict == closing.Absent:
 		return r.unknownRun(d), true
-	case verdict == runOver:
+	case verdict == closing.Over:
 		return runEndedWhole(h), true
 	}
 	return nil, false

@@ -125,7 +125,7 @@ func (k *checker) held() map[int][]cluster.Hold {
 	}
 	held := map[int][]cluster.Hold{}
 	for s := range uint32(k.c.r.workload.Map.Segments) {
-		if h, ok := m.hold(s); ok && k.c.fencer.ready(h) {
+		if h, ok := m.Hold(s); ok && k.c.fencer.ready(h) {
 			held[k.c.ledger.Partition(s)] = append(held[k.c.ledger.Partition(s)], h)
 		}
 	}

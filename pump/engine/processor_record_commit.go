@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 )
 
 // When results are recorded. Each commit is a request, and each delivery costs one
@@ -98,7 +99,7 @@ func newCommitter(c *recorder) *committer {
 func (m *committer) add(d *delivery) {
 	r := m.c.r
 	number := m.c.ledger.Partition(d.header.Segment)
-	_, held := r.member.Load().hold(d.header.Segment)
+	_, held := r.member.Load().Hold(d.header.Segment)
 	d.settler.park(d)
 	q := &m.queue
 	q.Lock()
@@ -187,7 +188,7 @@ func (m *committer) round() (wait time.Duration) {
 // earn adds what time and requests have earned. The lock is held.
 func (m *committer) earn(now time.Time) {
 	q := &m.queue
-	made := m.c.r.fleet.made()
+	made := m.c.r.fleet.Made()
 	q.credit += now.Sub(q.at).Seconds()*creditPerSecond + float64(made-q.paid)*creditPerRequest
 	q.credit = min(q.credit, creditMost)
 	q.at, q.paid = now, made
@@ -305,7 +306,7 @@ func (m *committer) outcome(d *delivery) (known bool) {
 		c.r.alarmOnce("ledger", "results cannot be recorded; their messages go back for a while", append(d.attrs(-1), "error", worst)...)
 		c.endEntries(d)
 		s.putBack(d, c.r.jitter.Around(fullDelay, "full", d.id, s.tries))
-	case m.patience.Err() == nil && c.r.member.Load().keeps(d.header.Segment):
+	case m.patience.Err() == nil && c.r.member.Load().Keeps(d.header.Segment):
 		return false
 	default:
 		c.r.log.Warn("results could not be recorded; their message is delivered again", append(d.attrs(-1), "error", worst)...)
@@ -319,7 +320,7 @@ func (m *committer) outcome(d *delivery) (known bool) {
 // plane, and not with them or with what is stored: a full ledger, a damaged row, a state
 // that cannot be encoded.
 func mayPass(err error) bool {
-	_, storage := asStorageError(err)
+	_, storage := queues.AsError(err)
 	return storage || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 

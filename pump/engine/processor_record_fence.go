@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -77,7 +78,7 @@ func newFencer(c *recorder) *fencer {
 // there is a ledger it is the one who writes it (P3.2). What a former owner recorded
 // is known then, and what that one finishes later is refused.
 func (r *processing) hold(segment uint32) (cluster.Hold, bool) {
-	h, ok := r.member.Load().hold(segment)
+	h, ok := r.member.Load().Hold(segment)
 	if ok && r.recorder != nil && !r.recorder.ready(h) {
 		return cluster.Hold{}, false
 	}
@@ -102,7 +103,7 @@ func (f *fencer) fencedAt(segment uint32, epoch uint64) (at time.Time, ok bool) 
 // any more nothing begins. Results of it that are finished are recorded all the same, as
 // long as nobody else was fenced. It is called with each look at the cluster and each
 // change of what is held.
-func (f *fencer) follow(m *member) {
+func (f *fencer) follow(m *member.Member) {
 	f.c.ledger.Drop(f.ended(m))
 	if len(f.toFence(m)) > 0 {
 		backoff.Signal(f.wake)
@@ -110,9 +111,9 @@ func (f *fencer) follow(m *member) {
 }
 
 // toFence lists what is held and not ready.
-func (f *fencer) toFence(m *member) (holds []cluster.Hold) {
+func (f *fencer) toFence(m *member.Member) (holds []cluster.Hold) {
 	for s := range uint32(f.c.r.workload.Map.Segments) {
-		if h, ok := m.hold(s); ok && !f.ready(h) {
+		if h, ok := m.Hold(s); ok && !f.ready(h) {
 			holds = append(holds, h)
 		}
 	}
@@ -120,9 +121,9 @@ func (f *fencer) toFence(m *member) (holds []cluster.Hold) {
 }
 
 // ended takes the segments that are not this member's off the lists, and gives them in order.
-func (f *fencer) ended(m *member) (segments []uint32) {
+func (f *fencer) ended(m *member.Member) (segments []uint32) {
 	for s := range uint32(f.c.r.workload.Map.Segments) {
-		if !m.keeps(s) {
+		if !m.Keeps(s) {
 			segments = append(segments, s)
 		}
 	}
@@ -260,7 +261,7 @@ func (f *fencer) conclude(partition int, holds []cluster.Hold, err error) {
 	}
 	for _, u := range failed.Segments {
 		if u.Head > 0 {
-			f.c.r.member.Load().raise(u.Segment, u.Head)
+			f.c.r.member.Load().Raise(u.Segment, u.Head)
 		}
 	}
 	f.tell(failed)

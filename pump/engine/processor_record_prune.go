@@ -7,6 +7,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // How often it is looked at whether the ledger has something of runs that are done with: seldom, and soon
@@ -51,7 +53,7 @@ func (c *recorder) prune(ctx context.Context) {
 // crowd is how many processors there are.
 func (c *recorder) crowd() int {
 	if m := c.r.member.Load(); m != nil {
-		if v := m.view(); v != nil {
+		if v := m.View(); v != nil {
 			return len(v.Processors())
 		}
 	}
@@ -70,7 +72,7 @@ func (c *recorder) pruneListed(ctx context.Context) (pruned bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c.r.runs.forget(slices.DeleteFunc(list.Ended, func(id pump.RunID) bool { return !c.r.runs.stands(id, runGoOn) }))
+	c.r.runs.forget(slices.DeleteFunc(list.Ended, func(id pump.RunID) bool { return !c.r.runs.stands(id, closing.GoOn) }))
 	closed, over := c.live(list.Closed), c.ledger.Keeps(list.Over)
 	return len(closed)+len(over) > 0, c.forget(ctx, closed, over)
 }
@@ -79,7 +81,7 @@ func (c *recorder) pruneListed(ctx context.Context) (pruned bool, err error) {
 func (c *recorder) live(closed []pump.RunID) []pump.RunID {
 	live := c.ledger.LiveRuns()
 	return slices.DeleteFunc(closed, func(id pump.RunID) bool {
-		_, found := slices.BinarySearchFunc(live, id, compareRuns)
+		_, found := slices.BinarySearchFunc(live, id, workload.CompareRuns)
 		return !found
 	})
 }
@@ -116,7 +118,7 @@ func (c *recorder) pruneRests(ctx context.Context) error {
 	}
 	for _, id := range aged[:min(len(aged), restsMost)] {
 		switch v := c.r.runs.lookSince(ctx, id, time.Now().Add(-restsEvery/2)); v {
-		case runSpent, runOver, runDropped, runAbsent:
+		case closing.Spent, closing.Over, closing.Dropped, closing.Absent:
 			over = append(over, id)
 		}
 	}
@@ -126,8 +128,8 @@ func (c *recorder) pruneRests(ctx context.Context) error {
 // warnFull says once a minute that a segment's ledger is half full or more.
 func (c *recorder) warnFull() {
 	use := c.ledger.Use()
-	if use.Fullest() >= pressure {
+	if use.Fullest() >= closing.Pressure {
 		c.r.alarmOnce("ledger use", "a segment's ledger is half full or more; at a bound tasks of further runs, or further foreign messages, wait until others are done with; see what lives with: distributor runs list",
-			useAttrs(use)...)
+			closing.UseAttrs(use)...)
 	}
 }

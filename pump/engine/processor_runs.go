@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -46,7 +47,7 @@ type runEntry struct {
 	asked   time.Time     // when reading the row began
 	again   bool          // the row is being read once more; guarded by runCache.mu
 	read    chan struct{} // closed when what follows is set
-	verdict runVerdict
+	verdict closing.Verdict
 	unread  bool // the row could not be read, so the verdict is only what is best then
 	until   time.Time
 }
@@ -87,7 +88,7 @@ func (c *runCache) readAhead(ctx context.Context, id pump.RunID) {
 // look gives the verdict on a run, reading its row if that is due. A run that
 // was good to go on with stays so while its row is read again: were messages to wait
 // for that, a dark control plane would stop everything for runPatience again and again.
-func (c *runCache) look(ctx context.Context, id pump.RunID) runVerdict {
+func (c *runCache) look(ctx context.Context, id pump.RunID) closing.Verdict {
 	return c.entry(ctx, id, time.Time{}).verdict
 }
 
@@ -95,10 +96,10 @@ func (c *runCache) look(ctx context.Context, id pump.RunID) runVerdict {
 // without one (mode once): whoever owned a segment until then may have found the run
 // closed and let go of what was recorded of it, so that an older "open" would have its
 // copies done again.
-func (c *runCache) lookSince(ctx context.Context, id pump.RunID, since time.Time) runVerdict {
+func (c *runCache) lookSince(ctx context.Context, id pump.RunID, since time.Time) closing.Verdict {
 	e := c.entry(ctx, id, since)
 	if e.unread {
-		return runUnread
+		return closing.Unread
 	}
 	return e.verdict
 }
@@ -113,7 +114,7 @@ func (c *runCache) forget(runs []pump.RunID) {
 }
 
 // stands reports whether a verdict on a run is still what is known, without asking anybody.
-func (c *runCache) stands(id pump.RunID, verdict runVerdict) bool {
+func (c *runCache) stands(id pump.RunID, verdict closing.Verdict) bool {
 	c.mu.Lock()
 	e := c.known[id]
 	c.mu.Unlock()
@@ -132,7 +133,7 @@ func (c *runCache) entry(ctx context.Context, id pump.RunID, since time.Time) *r
 	c.mu.Lock()
 	e := c.known[id]
 	switch {
-	case e == nil || e.asked.Before(since) || e.expired(time.Now()) && e.verdict != runGoOn:
+	case e == nil || e.asked.Before(since) || e.expired(time.Now()) && e.verdict != closing.GoOn:
 		e = c.enter(id)
 		c.mu.Unlock()
 		c.readRow(ctx, id, e)
@@ -192,9 +193,9 @@ func (c *runCache) readRow(ctx context.Context, id pump.RunID, e *runEntry) {
 	switch {
 	case err == nil:
 		lasts = runKnownFor
-		e.verdict = verdictOf(&run)
+		e.verdict = closing.VerdictOf(&run)
 	case errors.Is(err, workload.ErrNoRun):
-		e.verdict = runAbsent
+		e.verdict = closing.Absent
 	default:
 		e.unread = true
 		c.log.Warn("run row cannot be read", "run", id, "error", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -38,18 +39,18 @@ func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
 		rows := &darkRuns{}
 		c := newRunCache(rows, slog.New(slog.DiscardHandler))
 		id := codec.RunID{1}
-		look := func(want runVerdict, at time.Duration) {
+		look := func(want closing.Verdict, at time.Duration) {
 			t.Helper()
 			began := time.Now()
 			if got := c.look(t.Context(), id); got != want || time.Since(began) != at {
 				t.Errorf("verdict %v after %v, want %v after %v", got, time.Since(began), want, at)
 			}
 		}
-		look(runGoOn, 0)
+		look(closing.GoOn, 0)
 		time.Sleep(runKnownFor)
 		rows.dark = true
 		for range 1000 { // an hour of darkness, in which nobody waits
-			look(runGoOn, 0)
+			look(closing.GoOn, 0)
 			time.Sleep(3600 * time.Millisecond)
 		}
 		if rows.reads < 100 || rows.reads > 400 {
@@ -60,7 +61,7 @@ func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
 			c.look(t.Context(), id)
 			time.Sleep(time.Second)
 		}
-		look(runClosed, 0)
+		look(closing.Closed, 0)
 	})
 }
 
@@ -68,12 +69,12 @@ func TestP13BeforeAMessageIsQuarantinedItsRunIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &darkRuns{err: workload.ErrNoRun}
 		c := newRunCache(rows, slog.New(slog.DiscardHandler))
-		if got := c.look(t.Context(), codec.RunID{1}); got != runAbsent {
+		if got := c.look(t.Context(), codec.RunID{1}); got != closing.Absent {
 			t.Errorf("verdict %v", got)
 		}
 		time.Sleep(runUnknownFor)
 		rows.err = nil
-		if got := c.look(t.Context(), codec.RunID{1}); got != runGoOn || rows.reads != 2 {
+		if got := c.look(t.Context(), codec.RunID{1}); got != closing.GoOn || rows.reads != 2 {
 			t.Errorf("verdict %v after %d reads", got, rows.reads)
 		}
 	})
@@ -83,7 +84,7 @@ func TestP13AnUnreadableRunRowQuarantinesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{errors.New("no table"), context.DeadlineExceeded} {
 			c := newRunCache(&darkRuns{err: err}, slog.New(slog.DiscardHandler))
-			if got := c.look(t.Context(), codec.RunID{1}); got != runGoOn {
+			if got := c.look(t.Context(), codec.RunID{1}); got != closing.GoOn {
 				t.Errorf("%v: verdict %v", err, got)
 			}
 		}

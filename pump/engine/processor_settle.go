@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -48,7 +49,7 @@ const (
 // there is nothing to do. Handlers and gets never wait for it.
 type settler struct {
 	r       *processing
-	shard   *shard
+	shard   *queues.Queue
 	waiting atomic.Int64 // messages from their last outcome until they are settled
 	account *unsettled
 
@@ -71,11 +72,11 @@ type unsettled struct {
 const leastUnsettledBytes = 4 * storage.MaxText
 
 // newSettler makes the settler of a queue.
-func (r *processing) newSettler(s *shard) *settler {
-	a := r.unsettled[s.account]
+func (r *processing) newSettler(s *queues.Queue) *settler {
+	a := r.unsettled[s.Account]
 	if a == nil {
-		a = &unsettled{mostBytes: max(r.o.MaxBytes/2/int64(len(r.fleet.names)), leastUnsettledBytes)}
-		r.unsettled[s.account] = a
+		a = &unsettled{mostBytes: max(r.o.MaxBytes/2/int64(len(r.fleet.Names)), leastUnsettledBytes)}
+		r.unsettled[s.Account] = a
 	}
 	return &settler{r: r, shard: s, account: a}
 }
@@ -109,7 +110,7 @@ func (s *settler) resume(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, d)
-	if s.running < s.shard.settles.ahead(s.shard.budget.Rate(), settlersPerQueue, settlersMost) {
+	if s.running < s.shard.Settles.Ahead(s.shard.Budget.Rate(), settlersPerQueue, settlersMost) {
 		s.running++
 		go s.run()
 	}
@@ -129,7 +130,7 @@ func (s *settler) run() {
 		s.queue = s.queue[1:]
 		s.mu.Unlock()
 		// The handler that gave the last verdict goes on at the same time.
-		s.r.cfg.Private.Seeding.Turn.Wait("settle", s.shard.account.name, d.id)
+		s.r.cfg.Private.Seeding.Turn.Wait("settle", s.shard.Account.Name, d.id)
 		s.r.settle(d)
 		s.r.dock.over(d)
 	}
@@ -137,7 +138,7 @@ func (s *settler) run() {
 
 // full reports whether so much waits to be settled that nothing should be fetched.
 func (s *settler) full() bool {
-	return s.tooMany(&s.waiting, s.shard.budget) || s.tooMany(&s.account.messages, s.shard.account.budget) ||
+	return s.tooMany(&s.waiting, s.shard.Budget) || s.tooMany(&s.account.messages, s.shard.Account.Budget) ||
 		s.account.bytes.Load() >= s.account.mostBytes
 }
 
@@ -176,7 +177,7 @@ type settlement struct {
 // poisonOrRest is a message to put before the one in hand is ended: tasks for
 // quarantine, or tasks that want another delay than the rest.
 type poisonOrRest struct {
-	shard  *shard
+	shard  *queues.Queue
 	text   []byte
 	delay  time.Duration
 	reason string    // of a quarantine
@@ -222,7 +223,7 @@ func (r *processing) settle(d *delivery) {
 		err = r.finalStep(d, receipt)
 	} else if errors.Is(err, errLeaseEnded) {
 		// Renewing found out that the receipt is dead.
-		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.shard.account.name, Object: d.shard.name, Index: -1, Err: err}
+		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.shard.Account.Name, Object: d.shard.Name, Index: -1, Err: err}
 	} else {
 		r.settled(d) // the processor's last moment is over
 		return
@@ -276,16 +277,16 @@ func (r *processing) finalStep(d *delivery, receipt storage.Receipt) error {
 	s := d.settlement
 	switch s.final {
 	case stepReplace:
-		err := d.shard.replace(r.wire, receipt, s.text, s.delay)
+		err := d.shard.Replace(r.wire, receipt, s.text, s.delay)
 		if !storage.Is(err, storage.TooLarge) {
 			return err
 		}
 		s.final, s.text = stepRelease, nil // only the visibility changes (P4.1)
-		return d.shard.release(r.wire, receipt, s.delay)
+		return d.shard.Release(r.wire, receipt, s.delay)
 	case stepRelease:
-		return d.shard.release(r.wire, receipt, s.delay)
+		return d.shard.Release(r.wire, receipt, s.delay)
 	default:
-		return d.shard.delete(r.wire, receipt)
+		return d.shard.Delete(r.wire, receipt)
 	}
 }
 
@@ -296,7 +297,7 @@ func (r *processing) putCopy(d *delivery, c *poisonOrRest) error {
 	if c.forward {
 		return r.bringHome(d, c)
 	}
-	if !r.share.Load().uses(c.shard.account) {
+	if !r.share.Load().uses(c.shard.Account) {
 		return errNotHome // which was found empty: the message in hand has been settled by another process
 	}
 	if c.row != nil {
@@ -305,7 +306,7 @@ func (r *processing) putCopy(d *delivery, c *poisonOrRest) error {
 		}
 		c.row = nil
 	}
-	if err := c.shard.put(r.wire, c.text, c.delay); err != nil {
+	if err := c.shard.Put(r.wire, c.text, c.delay); err != nil {
 		return err
 	}
 	if c.delay > 0 {
@@ -314,7 +315,7 @@ func (r *processing) putCopy(d *delivery, c *poisonOrRest) error {
 	}
 	if c.reason != "" {
 		r.counts.quarantined.Add(int64(c.tasks))
-		hookQuarantine(&r.cfg.Hooks, c.shard.account.name, c.reason, c.tasks)
+		queues.HookQuarantine(&r.cfg.Hooks, c.shard.Account.Name, c.reason, c.tasks)
 	}
 	return nil
 }
@@ -358,7 +359,7 @@ func (r *processing) settleLater(d *delivery, err error) {
 		s.copies, s.final, s.delay = nil, stepRelease, poisonDelay
 	}
 	wait := r.jitter.Full(settleBase, settleLimit, "settle again", d.id, s.tries)
-	if e, ok := asStorageError(err); ok {
+	if e, ok := queues.AsError(err); ok {
 		wait += e.RetryAfter        // and the jitter, or all who were told the same come back together
 		if e.Code == storage.Auth { // a new credential takes a while (window 38)
 			wait = max(wait, settleLimit/2)

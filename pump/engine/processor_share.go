@@ -7,6 +7,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -17,8 +19,8 @@ type share struct {
 	instance string
 	view     *cluster.View
 	of       *shardmap.Map
-	shards   []*shard // of the map, in its order; nil where there are no credentials here
-	index    map[*shard]int
+	shards   []*queues.Queue // of the map, in its order; nil where there are no credentials here
+	index    map[*queues.Queue]int
 	homes    []bool // by shard: of a segment that is held here
 	spills   []spill
 	keeps    []bool // by shard
@@ -52,11 +54,11 @@ type spill struct {
 
 // newShare reads a view. held says which segments this process holds; open gives
 // the queue of a shard, nil if it cannot be reached from here.
-func newShare(instance string, v *cluster.View, held func(uint32) bool, open func(shardmap.Shard) *shard) *share {
+func newShare(instance string, v *cluster.View, held func(uint32) bool, open func(shardmap.Shard) *queues.Queue) *share {
 	m := v.Workload.Map
 	s := &share{
 		instance: instance, view: v, of: m,
-		shards: make([]*shard, len(m.Shards)), index: make(map[*shard]int, len(m.Shards)),
+		shards: make([]*queues.Queue, len(m.Shards)), index: make(map[*queues.Queue]int, len(m.Shards)),
 		homes: make([]bool, len(m.Shards)), keeps: make([]bool, len(m.Shards)), sweeps: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)), readers: make([]int, len(m.Shards)),
 	}
 	for i, sh := range m.Shards {
@@ -119,7 +121,7 @@ func (s *share) awaits() string {
 	if len(s.awaited) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("it waits for the lease of %s to run out, who own %d of its segments and have missed beats", someOf(s.awaited, 4), s.late)
+	return fmt.Sprintf("it waits for the lease of %s to run out, who own %d of its segments and have missed beats", locate.SomeOf(s.awaited, 4), s.late)
 }
 
 // marked reports whether messages of a segment may be in its choice-th queue
@@ -168,7 +170,7 @@ func (s *share) readOwners() {
 // the queues that it keeps though they are no homes any more. (Of a home it is an owner
 // who keeps it; one without owners waits for them.) The last come only when nothing is
 // left to claim: what is in them may become its own in a moment.
-func (s *share) polled() (out []*shard) {
+func (s *share) polled() (out []*queues.Queue) {
 	for i, wanted := range s.wanted() {
 		if q := s.shards[i]; wanted && q != nil {
 			out = append(out, q)
@@ -203,10 +205,10 @@ func (s *share) wanted() []bool {
 // the queue, and no mark says that the message may be in it (P6.4). By an old map
 // nothing is brought anywhere: what was the home may have been removed since, and
 // nobody would read it (P6.5).
-func (s *share) stray(at *shard, segment uint32) *shard {
+func (s *share) stray(at *queues.Queue, segment uint32) *queues.Queue {
 	i, ok := s.index[at]
 	home := s.of.Home(segment)
-	if !ok || i == home || !s.keeps[i] || !young(s.view.Read) {
+	if !ok || i == home || !s.keeps[i] || !queues.Young(s.view.Read) {
 		return nil
 	}
 	if s.view.Spills != nil && s.view.Spills[segment] != 0 {
@@ -220,8 +222,8 @@ func (s *share) stray(at *shard, segment uint32) *shard {
 }
 
 // uses reports whether the workload uses an account, as far as is known.
-func (s *share) uses(a *account) bool {
-	return s == nil || slices.ContainsFunc(s.of.Shards, func(sh shardmap.Shard) bool { return sh.Account == a.name })
+func (s *share) uses(a *queues.Account) bool {
+	return s == nil || slices.ContainsFunc(s.of.Shards, func(sh shardmap.Shard) bool { return sh.Account == a.Name })
 }
 
 // Releasing what is others' (P7).
@@ -241,7 +243,7 @@ const (
 
 // pass is how long to hide a message of a segment that others own, or nobody,
 // after so many deliveries. The service counts whole seconds.
-func (s *share) pass(j backoff.Jitter, at *shard, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
+func (s *share) pass(j backoff.Jitter, at *queues.Queue, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
 	deliveries = max(deliveries, 1)
 	_, live := s.view.OwnerOf(segment)
 	// Nobody's: for moments in good times, and after a crash for a lease.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -45,21 +46,21 @@ func mapOf(t *testing.T, accounts, queues int, draining ...int) *shardmap.Map {
 }
 
 // shareOf is an instance's share of a cluster that holds what it owns.
-func shareOf(instance string, v *cluster.View, shards map[shardmap.Shard]*shard) *share {
-	return newShare(instance, v, func(s uint32) bool { return v.Owners[s].Instance == instance }, func(s shardmap.Shard) *shard {
+func shareOf(instance string, v *cluster.View, shards map[shardmap.Shard]*queues.Queue) *share {
+	return newShare(instance, v, func(s uint32) bool { return v.Owners[s].Instance == instance }, func(s shardmap.Shard) *queues.Queue {
 		return shards[s]
 	})
 }
 
-func handles(m *shardmap.Map) map[shardmap.Shard]*shard {
-	out := map[shardmap.Shard]*shard{}
+func handles(m *shardmap.Map) map[shardmap.Shard]*queues.Queue {
+	out := map[shardmap.Shard]*queues.Queue{}
 	for _, s := range m.Shards {
-		out[s] = &shard{account: &account{name: s.Account}, name: s.Queue}
+		out[s] = &queues.Queue{Account: &queues.Account{Name: s.Account}, Name: s.Queue}
 	}
 	return out
 }
 
-func names(shards []*shard) (out []string) {
+func names(shards []*queues.Queue) (out []string) {
 	for _, s := range shards {
 		out = append(out, s.String())
 	}
@@ -169,7 +170,7 @@ func TestP64TheKeeperBringsStraysHomeUnlessAMarkSaysThatTheyMayBeThere(t *testin
 	v := viewOf(m, 3, func(s uint32) string { return fmt.Sprint(m.Home(s)) })
 	segment := segmentOf(m, 0)
 	choices := m.Choices(segment)
-	queue := func(i int) *shard { return shards[m.Shards[i]] }
+	queue := func(i int) *queues.Queue { return shards[m.Shards[i]] }
 	at := choices[1]
 	if home := shareOf(fmt.Sprint(at), v, shards).stray(queue(at), segment); home != queue(0) {
 		t.Errorf("the keeper brings it to %v, want its home", home)

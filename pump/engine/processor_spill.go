@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -40,7 +41,7 @@ type spillKey struct {
 
 // spillMark is a mark as this process has seen it.
 type spillMark struct {
-	queue, home *shard
+	queue, home *queues.Queue
 	since       time.Time // when it was first seen
 	last        time.Time // when the queue last brought a message of the segment, or since
 }
@@ -71,7 +72,7 @@ func (w *spillWatch) follow(s *share) {
 }
 
 // got notes that a queue brought a message of a segment that is held here.
-func (w *spillWatch) got(from *shard, segment uint32, sent time.Time) {
+func (w *spillWatch) got(from *queues.Queue, segment uint32, sent time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.marks) == 0 {
@@ -130,7 +131,7 @@ func (w *spillWatch) clear(ctx context.Context, now time.Time) {
 			continue
 		}
 		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
-		err := w.r.member.Load().clearSpill(try, segments, choice)
+		err := w.r.member.Load().ClearSpill(try, segments, choice)
 		cancel()
 		if err != nil {
 			w.r.log.Warn("a spill mark could not be taken back; it is tried again", "segments", segments, "choice", choice, "error", err)
@@ -153,7 +154,7 @@ func (w *spillWatch) forget(segments []uint32, choice int) {
 
 // heard is when the last get was sent that a queue answered, and whether it answered
 // the last one.
-func (p *poller) heard(s *shard) (at time.Time, well bool) {
+func (p *poller) heard(s *queues.Queue) (at time.Time, well bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q := p.queues[s]

@@ -17,7 +17,7 @@ func TestP63AMarkThatIsSetAgainAtOnceStays(t *testing.T) {
 		segment := []uint32{segmentOf(v.Workload.Map, 0)}
 		set := func() bool { v := w.view(); return v.Spills != nil && v.Spills[segment[0]] != 0 }
 		mark := func() {
-			if err := p.of.running.Load().member.Load().markSpill(t.Context(), segment, 1); err != nil {
+			if err := p.of.running.Load().member.Load().MarkSpill(t.Context(), segment, 1); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/reason"
 )
 
 // ProcessorState is what a processor is doing at one moment.
@@ -99,8 +101,8 @@ func (p *Processor) State() ProcessorState {
 	s.Messages = r.hand.count()
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
-	s.Accounts = r.fleet.states(time.Now())
-	s.Cluster = r.member.Load().state()
+	s.Accounts = r.fleet.States(time.Now())
+	s.Cluster = r.member.Load().State()
 	s.Queues = r.poller.polled()
 	_, retry := r.terms.backoff(0)
 	s.Latency = r.latency.lately()
@@ -116,13 +118,13 @@ func (p *Processor) State() ProcessorState {
 		s.Reasons = append(s.Reasons, "it is stopping")
 	}
 	if now > phaseStarting {
-		s.Reasons = append(s.Reasons, clusterReasons(&s.Cluster)...)
+		s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
 		if c := r.recorder; c != nil {
 			s.Uncommitted, s.Unfenced = c.uncommitted(), len(c.toFence(r.member.Load()))
 			if s.Unfenced > 0 {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("the ledger of %d of its segments is not its own yet", s.Unfenced))
 			}
-			s.Ledger = ledgerStatus(c.ledger.Use())
+			s.Ledger = closing.LedgerStatus(c.ledger.Use())
 			s.StateUsed, s.StatesFull = c.stateUsed(), c.states.count()
 			if s.StatesFull > 0 {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("the reducer's state of %d of its segments is full: keep less of each key, or use more segments", s.StatesFull))
@@ -143,7 +145,7 @@ func (p *Processor) State() ProcessorState {
 			}
 		}
 	}
-	s.Reasons = append(s.Reasons, accountReasons(s.Accounts)...)
+	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
 }

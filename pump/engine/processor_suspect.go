@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -67,7 +68,7 @@ func (r *processing) crowd(d *delivery) int {
 // crowds remembers how many processors have lately looked into queues.
 type crowds struct {
 	mu sync.Mutex // guards what follows
-	of map[*shard]crowded
+	of map[*queues.Queue]crowded
 }
 
 type crowded struct {
@@ -80,7 +81,7 @@ func (c *crowds) follow(s *share) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == nil {
-		c.of = map[*shard]crowded{}
+		c.of = map[*queues.Queue]crowded{}
 	}
 	now := time.Now()
 	for i, q := range s.shards {
@@ -94,7 +95,7 @@ func (c *crowds) follow(s *share) {
 	}
 }
 
-func (c *crowds) most(q *shard) int {
+func (c *crowds) most(q *queues.Queue) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return max(1, c.of[q].owners)

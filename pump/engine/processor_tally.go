@@ -156,7 +156,7 @@ func (r *processing) tallyRow() string {
 func (r *processing) newTallies() *tallies {
 	row := r.tallyRow()
 	return newTallies(func(ctx context.Context, tallies []workload.RunTally) error {
-		return workload.NoteTallies(ctx, r.fleet.control, r.cfg.Workload, row, tallies...)
+		return workload.NoteTallies(ctx, r.fleet.Control, r.cfg.Workload, row, tallies...)
 	})
 }
 

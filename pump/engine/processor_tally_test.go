@@ -9,6 +9,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -16,7 +18,7 @@ import (
 // noted is what all processors have noted of the world's run.
 func (w *world) noted() (sum workload.Tally, rows int) {
 	w.t.Helper()
-	all, err := workload.Tallies(w.t.Context(), openFleet(&w.cfg, row.TableName).control, "work", w.run)
+	all, err := workload.Tallies(w.t.Context(), queues.Open(&w.cfg, row.TableName).Control, "work", w.run)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -152,7 +154,7 @@ func TestOfManyRunsTheOldAreForgotten(t *testing.T) {
 func TestTalliesKeepUpWithTheRuns(t *testing.T) {
 	written := 0
 	ts := newTallies(func(_ context.Context, tallies []workload.RunTally) error { written += len(tallies); return nil })
-	const aBeat = 100 * int(defaultBeat/time.Second)
+	const aBeat = 100 * int(member.DefaultBeat/time.Second)
 	for beat := range 200 {
 		for i := range aBeat {
 			ts.add(pump.RunID{byte(i), byte(i >> 8), byte(beat), 1}, workload.Tally{Handled: 1})

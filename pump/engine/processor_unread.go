@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -47,7 +48,7 @@ func (p *poller) unread(now time.Time) (longest float64, queue string) {
 	longest = unreadLeast.Seconds()
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
-			waits := float64(neverRead)
+			waits := float64(closing.NeverRead)
 			if !q.read.IsZero() {
 				waits = now.Sub(q.read).Seconds()
 			}
@@ -63,7 +64,7 @@ func (p *poller) unread(now time.Time) (longest float64, queue string) {
 func (r *processing) unread(now time.Time) (longest float64, queue string) {
 	if s := r.share.Load(); s != nil {
 		if names := s.unreadable(); len(names) > 0 {
-			return neverRead, names[0]
+			return closing.NeverRead, names[0]
 		}
 	}
 	return r.poller.unread(now)

@@ -20,6 +20,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -65,7 +66,7 @@ func inOnceWorld(t *testing.T, accounts, queues int, change func(*azsim.Config),
 }
 
 // inWorldOf is inWorld with what spec says of the workload besides its queues.
-func inWorldOf(t *testing.T, spec workload.Spec, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
+func inWorldOf(t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sc := azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
@@ -79,31 +80,31 @@ func inWorldOf(t *testing.T, spec workload.Spec, accounts, queues int, change fu
 		if spec.Shared {
 			w.pinned = pump.Shared
 		}
-		cfg, err := settings.Complete(w.config("putter", queues))
+		cfg, err := settings.Complete(w.config("putter", qs))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.cfg = cfg
-		f := openFleet(&cfg, row.TableName)
+		f := queues.Open(&cfg, row.TableName)
 		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, settings.Shards(cfg), string(cfg.Delivery)
-		if _, err := workload.Ensure(t.Context(), f.control, spec); err != nil {
+		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
 			t.Fatal(err)
 		}
-		var queues []*shard
+		var qs []*queues.Queue
 		for _, s := range settings.Shards(cfg) {
-			sh, err := f.shard(s.Account, s.Queue)
+			sh, err := f.Queue(s.Account, s.Queue)
 			if err != nil {
 				t.Fatal(err)
 			}
-			queues = append(queues, sh)
+			qs = append(qs, sh)
 		}
-		for _, name := range f.names {
-			queues = append(queues, f.accounts[name].poison)
+		for _, name := range f.Names {
+			qs = append(qs, f.Accounts[name].Poison)
 		}
 		g, ctx := errgroup.WithContext(t.Context())
 		g.SetLimit(16)
-		for _, q := range queues {
-			g.Go(func() error { return createQueue(ctx, q, backoff.Jitter(cfg.Instance), cfg.Log) })
+		for _, q := range qs {
+			g.Go(func() error { return queues.Create(ctx, q, backoff.Jitter(cfg.Instance), cfg.Log) })
 		}
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)
@@ -124,8 +125,8 @@ func (w *world) newRun() pump.RunID {
 	w.t.Helper()
 	w.runs++ // not a random one: whoever lists runs reads its row (P9)
 	id := pump.RunID{0: 0xf0, 15: w.runs}
-	f := openFleet(&w.cfg, row.TableName)
-	if err := workload.NewRuns(f.control, w.cfg.Workload).Create(w.t.Context(), workload.Run{ID: id}); err != nil {
+	f := queues.Open(&w.cfg, row.TableName)
+	if err := workload.NewRuns(f.Control, w.cfg.Workload).Create(w.t.Context(), workload.Run{ID: id}); err != nil {
 		w.t.Fatal(err)
 	}
 	return id
@@ -318,7 +319,7 @@ func (w *world) drain(h pump.Handler, o ProcessorOptions) ProcessorSummary {
 }
 
 // ready does what Run does before it polls.
-func (r *processing) ready(t *testing.T) {
+func ready(t *testing.T, r *processing) {
 	t.Helper()
 	if err := r.connect(t.Context()); err != nil {
 		t.Fatal(err)
@@ -327,7 +328,7 @@ func (r *processing) ready(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.launch()
-	r.member.Load().admit()
+	r.member.Load().Admit()
 }
 
 // started is a processor at work.

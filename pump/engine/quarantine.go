@@ -9,6 +9,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -29,7 +31,7 @@ import (
 // them, quarantine_judge.go says what each is and what can be done with it, quarantine_settle.go does it.
 type Quarantine struct {
 	cfg      pump.Config
-	fleet    *fleet
+	fleet    *queues.Set
 	workload *workload.Workload
 	read     time.Time // when the workload was, by the local clock
 	runs     *workload.Runs
@@ -130,14 +132,14 @@ func OpenQuarantine(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Quarantine{cfg: cfg, fleet: openFleet(&cfg, row.TableName), known: map[pump.RunID]runSeen{}}
+	q := &Quarantine{cfg: cfg, fleet: queues.Open(&cfg, row.TableName), known: map[pump.RunID]runSeen{}}
 	if err := q.reload(ctx); err != nil {
 		return nil, err
 	}
-	if err := specOf(&cfg).Check(q.workload); err != nil {
+	if err := locate.SpecOf(&cfg).Check(q.workload); err != nil {
 		return nil, err
 	}
-	q.runs = workload.NewRuns(q.fleet.control, cfg.Workload)
+	q.runs = workload.NewRuns(q.fleet.Control, cfg.Workload)
 	return q, nil
 }
 
@@ -146,14 +148,14 @@ func (q *Quarantine) reload(ctx context.Context) error {
 	sent := time.Now()
 	var w *workload.Workload
 	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
-		w, err = workload.Load(ctx, q.fleet.control, q.cfg.Workload)
+		w, err = workload.Load(ctx, q.fleet.Control, q.cfg.Workload)
 		return err
 	})
 	if err == nil && q.workload != nil {
 		err = q.workload.Replaced(w)
 	}
 	if err != nil {
-		return withAdvice(ctx, &q.cfg, err)
+		return locate.WithAdvice(ctx, &q.cfg, err)
 	}
 	q.workload, q.read = w, sent
 	return nil
@@ -161,14 +163,14 @@ func (q *Quarantine) reload(ctx context.Context) error {
 
 // homeOf gives the queue that a segment's messages are put into, by a map with half of its
 // time left at least (P6.5).
-func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*shard, error) {
-	if elapsed(q.read) >= workload.MapMaxAge/2 {
+func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*queues.Queue, error) {
+	if queues.Elapsed(q.read) >= workload.MapMaxAge/2 {
 		if err := q.reload(ctx); err != nil {
 			return nil, err
 		}
 	}
 	home := q.workload.Map.Shards[q.workload.Map.Home(segment)]
-	return q.fleet.shard(home.Account, home.Queue)
+	return q.fleet.Queue(home.Account, home.Queue)
 }
 
 // segmentOf gives the segment of a message.

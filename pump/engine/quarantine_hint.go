@@ -6,6 +6,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 )
 
 // hintViewFor is for how long owners are looked up in one view of the cluster. A hint to who
@@ -16,20 +18,20 @@ const hintViewFor = 10 * time.Second
 // these may have been idle for long, and are asked seldom.
 type redriveHints struct {
 	q      *Quarantine
-	nudges *nudger
+	nudges *nudging.Sender
 	view   *cluster.View // nil: it could not be read
 	read   time.Time
 }
 
 func (q *Quarantine) hints(ctx context.Context) *redriveHints {
-	return &redriveHints{q: q, nudges: newNudger(context.WithoutCancel(ctx), &q.cfg)}
+	return &redriveHints{q: q, nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.cfg)}
 }
 
 // put says that something was put into a queue. It never fails: owners look by themselves, later.
-func (h *redriveHints) put(ctx context.Context, queue *shard, segment uint32) {
+func (h *redriveHints) put(ctx context.Context, queue *queues.Queue, segment uint32) {
 	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
 		err := backoff.Within(ctx, func(ctx context.Context) (err error) {
-			h.view, err = cluster.LoadView(ctx, h.q.fleet.control, h.q.cfg.Workload)
+			h.view, err = cluster.LoadView(ctx, h.q.fleet.Control, h.q.cfg.Workload)
 			return err
 		})
 		if err != nil {
@@ -39,6 +41,6 @@ func (h *redriveHints) put(ctx context.Context, queue *shard, segment uint32) {
 		h.read = time.Now()
 	}
 	if h.view != nil {
-		h.nudges.nudgeOwner(h.view, h.q.cfg.Instance, queue.String(), segment)
+		h.nudges.NudgeOwner(h.view, h.q.cfg.Instance, queue.String(), segment)
 	}
 }

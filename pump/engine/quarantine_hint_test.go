@@ -8,6 +8,8 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/nudgetest"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -29,12 +31,12 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorldOf(t, workload.Spec{Delivery: c.delivery}, 1, 2, nil, func(t *testing.T, w *world) {
-				p, _ := w.joiner("p", "work", func(cfg *pump.Config, _ *memberOptions) { cfg.Delivery = pump.Delivery(c.delivery) })
-				defer p.leave(t.Context())
-				w.within(time.Minute, "p owns the segment", func() bool { _, ok := p.hold(someSegment); return ok })
+				p, _ := w.joiner("p", "work", func(cfg *pump.Config, _ *member.Options) { cfg.Delivery = pump.Delivery(c.delivery) })
+				defer p.Leave(t.Context())
+				w.within(time.Minute, "p owns the segment", func() bool { _, ok := p.Hold(someSegment); return ok })
 				w.poison("accounta", someSegment, pump.ReasonAttempts, time.Now(), "key")
 				cfg := w.config("operator", 2)
-				sent := &nudgedList{}
+				sent := &nudgetest.List{}
 				cfg.Nudge = func(_ context.Context, n pump.Nudge) error {
 					sent.Nudged(n)
 					return nil
@@ -60,7 +62,7 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 				if c.told {
 					want = []pump.Nudge{{Address: "p.example:80", Instance: "p", Queue: account + "/" + queue, Here: true}}
 				}
-				if got := sent.take(); !slices.Equal(got, want) {
+				if got := sent.Take(); !slices.Equal(got, want) {
 					t.Errorf("told: %+v, want %+v", got, want)
 				}
 			})

@@ -9,21 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
-
-// textHash finds the row of a cause that did not fit into its message: a message has
-// another id in quarantine than before, but the same text.
-func textHash(text []byte) string { return fmt.Sprintf("%016x-%d", xxhash.Sum64(text), len(text)) }
-
-// causePartition is where causes stand that did not fit into their messages.
-func causePartition(workload string) string { return workload + ".quarantine" }
 
 // causeFound is such a cause with its row.
 type causeFound struct {
@@ -43,9 +36,9 @@ const causesMost = 100_000
 func (q *Quarantine) readCauses(ctx context.Context) error {
 	q.rows = map[string][]causeFound{}
 	n := 0
-	for e, err := range q.fleet.control.Query(ctx, storage.Query{Partition: causePartition(q.cfg.Workload)}) {
+	for e, err := range q.fleet.Control.Query(ctx, storage.Query{Partition: causePartition(q.cfg.Workload)}) {
 		if err != nil {
-			return withAdvice(ctx, &q.cfg, err)
+			return locate.WithAdvice(ctx, &q.cfg, err)
 		}
 		if n++; n > causesMost {
 			q.cfg.Log.Warn("there are more causes in rows than are read; some messages are shown without", "read", causesMost)
@@ -201,10 +194,10 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 	if s = (runSeen{err: err}); errors.Is(err, workload.ErrNoRun) {
 		s.err = nil
 	} else if err == nil {
-		switch v := verdictOf(&run); v {
-		case runClosed:
+		switch v := closing.VerdictOf(&run); v {
+		case closing.Closed:
 			s.closed = true
-		case runGoOn, runRest:
+		case closing.GoOn, closing.Rest:
 			s.told = true
 		}
 	}
@@ -222,7 +215,7 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 		return
 	}
 	err := backoff.Within(ctx, func(ctx context.Context) error {
-		_, err := q.fleet.control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: causePartition(q.cfg.Workload), Row: c.row}})
+		_, err := q.fleet.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: causePartition(q.cfg.Workload), Row: c.row}})
 		return err
 	})
 	if err != nil && !storage.Is(err, storage.Gone) {

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -40,6 +41,14 @@ func (q frozenQueue) Put(ctx context.Context, text []byte, delay time.Duration) 
 		ctx = context.WithoutCancel(ctx)
 	}
 	return q.Queue.Put(ctx, text, delay)
+}
+
+// settleAs is what an operator does to tasks in quarantine for an outcome.
+func settleAs(q *Quarantine, outcome string) func(context.Context, QuarantineFilter, QuarantineOptions, func(QuarantineOutcome) bool) error {
+	if outcome == OutcomeDropped {
+		return q.Drop
+	}
+	return q.Redrive
 }
 
 // freezing is the configuration of an operator whose puts stand still.
@@ -94,13 +103,13 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 							}
 							return true
 						}
-						if err := q.settleAll(t.Context(), QuarantineFilter{}, QuarantineOptions{}, outcome, note); err != nil {
+						if err := settleAs(q, outcome)(t.Context(), QuarantineFilter{}, QuarantineOptions{}, note); err != nil {
 							t.Error(err)
 						}
 					})
 					time.Sleep(2 * time.Second)
 					w.drainAccount("accountb")
-					time.Sleep(removeAfter)
+					time.Sleep(queues.RemoveAfter)
 					w.without("accountb")
 					done.Wait()
 					time.Sleep(time.Minute)
@@ -268,7 +277,7 @@ func (m *moving) settle() {
 		left := 0
 		q, err := OpenQuarantine(t.Context(), m.w.freezing(m.still))
 		if err == nil {
-			err = q.settleAll(t.Context(), QuarantineFilter{}, QuarantineOptions{Rate: 0.2 + float64(m.draw(10))/10}, m.outcome, func(o QuarantineOutcome) bool {
+			err = settleAs(q, m.outcome)(t.Context(), QuarantineFilter{}, QuarantineOptions{Rate: 0.2 + float64(m.draw(10))/10}, func(o QuarantineOutcome) bool {
 				left++
 				return true
 			})
@@ -280,6 +289,6 @@ func (m *moving) settle() {
 			t.Errorf("the quarantine is not empty after %d rounds: %v", round, err)
 			return
 		}
-		time.Sleep(quarantineLease / 5)
+		time.Sleep(QuarantineLease / 5)
 	}
 }

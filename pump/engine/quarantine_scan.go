@@ -11,13 +11,14 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 const (
-	// quarantineLease is for how long messages are taken. Listing 50,000 takes about a
+	// QuarantineLease is for how long messages are taken. Listing 50,000 takes about a
 	// minute; what is longer away is visible again by itself.
-	quarantineLease = 5 * time.Minute
+	QuarantineLease = 5 * time.Minute
 	// quarantineMargin is what must be left of the lease when a message is about to be
 	// settled: two requests of ten seconds.
 	quarantineMargin = 30 * time.Second
@@ -41,7 +42,7 @@ const (
 // taken is a message that a scan has taken.
 type taken struct {
 	message *QuarantinedMessage
-	account *account
+	account *queues.Account
 	receipt storage.Receipt
 	until   time.Time // on the local clock: nobody else gets it before
 }
@@ -59,8 +60,8 @@ func (q *Quarantine) scan(ctx context.Context, f QuarantineFilter, atOnce int, v
 	}
 	starts := q.starts(ctx)
 	var errs []error
-	for i, name := range q.fleet.names {
-		a := q.fleet.accounts[name]
+	for i, name := range q.fleet.Names {
+		a := q.fleet.Accounts[name]
 		switch s := starts[i]; {
 		case s.err != nil:
 			errs = append(errs, fmt.Errorf("quarantine of account %s: %w", name, s.err))
@@ -79,11 +80,11 @@ func (q *Quarantine) scan(ctx context.Context, f QuarantineFilter, atOnce int, v
 		}
 	}
 	for _, s := range q.workload.Map.Shards {
-		if _, known := q.fleet.accounts[s.Account]; !known && !slices.ContainsFunc(errs, func(e error) bool {
+		if _, known := q.fleet.Accounts[s.Account]; !known && !slices.ContainsFunc(errs, func(e error) bool {
 			c, ok := errors.AsType[*pump.ConfigError](e)
 			return ok && c.Field == "accounts"
 		}) {
-			_, err := q.fleet.shard(s.Account, s.Queue)
+			_, err := q.fleet.Queue(s.Account, s.Queue)
 			errs = append(errs, err)
 		}
 	}
@@ -100,13 +101,13 @@ type scanStart struct {
 // starts asks all accounts, before anything is changed, whether there is something in
 // quarantine, and what time it is there. The answer to a get says both.
 func (q *Quarantine) starts(ctx context.Context) []scanStart {
-	out := make([]scanStart, len(q.fleet.names))
+	out := make([]scanStart, len(q.fleet.Names))
 	var g errgroup.Group
-	g.SetLimit(queuesAtOnce)
-	for i, name := range q.fleet.names {
+	g.SetLimit(queues.AtOnce)
+	for i, name := range q.fleet.Names {
 		g.Go(func() error {
 			s := &out[i]
-			poison := q.fleet.accounts[name].poison
+			poison := q.fleet.Accounts[name].Poison
 			const short = 10 * time.Second
 			msgs, _, err := q.take(ctx, poison, 1, short)
 			switch {
@@ -116,7 +117,7 @@ func (q *Quarantine) starts(ctx context.Context) []scanStart {
 				s.empty = true
 			default:
 				s.at = msgs[0].NextVisible.Add(-short)
-				s.err = q.trying(ctx, poison, "put back", msgs[0].ID, func(ctx context.Context) error { return poison.release(ctx, msgs[0].Receipt, 0) })
+				s.err = q.trying(ctx, poison, "put back", msgs[0].ID, func(ctx context.Context) error { return poison.Release(ctx, msgs[0].Receipt, 0) })
 				if storage.Is(s.err, storage.Gone) { // it comes back by itself
 					s.err = nil
 				}
@@ -129,22 +130,22 @@ func (q *Quarantine) starts(ctx context.Context) []scanStart {
 }
 
 // take gets messages, trying again: each try that is not answered may hide some.
-func (q *Quarantine) take(ctx context.Context, s *shard, limit int, lease time.Duration) (msgs []storage.Message, sent time.Time, err error) {
+func (q *Quarantine) take(ctx context.Context, s *queues.Queue, limit int, lease time.Duration) (msgs []storage.Message, sent time.Time, err error) {
 	err = q.trying(ctx, s, "get", "", func(ctx context.Context) (err error) {
-		msgs, sent, err = s.get(ctx, context.WithoutCancel(ctx), limit, lease)
+		msgs, sent, err = s.Get(ctx, context.WithoutCancel(ctx), limit, lease)
 		if storage.Ambiguous(err) && !storage.Is(err, storage.Throttled) {
 			q.cfg.Log.Warn("a request was not answered; up to 32 messages may be hidden for a while", "queue", s.String(), "for", lease, "error", err)
 		}
 		return err
 	})
-	if notThere(err) { // no task of it was ever quarantined
+	if queues.NotThere(err) { // no task of it was ever quarantined
 		return nil, sent, nil
 	}
 	return msgs, sent, err
 }
 
 // trying makes a request until it is answered, a few times.
-func (q *Quarantine) trying(ctx context.Context, s *shard, operation, object string, f func(context.Context) error) (err error) {
+func (q *Quarantine) trying(ctx context.Context, s *queues.Queue, operation, object string, f func(context.Context) error) (err error) {
 	for try := range uint64(quarantineTries) {
 		if err = f(ctx); !storage.Ambiguous(err) {
 			return err
@@ -159,14 +160,14 @@ func (q *Quarantine) trying(ctx context.Context, s *shard, operation, object str
 // pauseAfter waits before a request that failed is made again; false: ctx has ended.
 func (q *Quarantine) pauseAfter(ctx context.Context, err error, operation, object string, try uint64) bool {
 	wait := backoff.Jitter(q.cfg.Instance).Full(time.Second, 5*time.Second, operation, object, try)
-	if e, ok := asStorageError(err); ok {
+	if e, ok := queues.AsError(err); ok {
 		wait += e.RetryAfter
 	}
 	return backoff.Wait(ctx, wait)
 }
 
 // scanAccount visits the messages of one account.
-func (q *Quarantine) scanAccount(ctx context.Context, a *account, start time.Time, f QuarantineFilter, atOnce int, visit func(*taken) scanVerdict) (enough bool, err error) {
+func (q *Quarantine) scanAccount(ctx context.Context, a *queues.Account, start time.Time, f QuarantineFilter, atOnce int, visit func(*taken) scanVerdict) (enough bool, err error) {
 	var back []storage.Receipt
 	seen := map[string]bool{}
 	defer func() {
@@ -175,19 +176,19 @@ func (q *Quarantine) scanAccount(ctx context.Context, a *account, start time.Tim
 		}
 	}()
 	for !enough && ctx.Err() == nil {
-		msgs, sent, err := q.take(ctx, a.poison, atOnce, quarantineLease)
+		msgs, sent, err := q.take(ctx, a.Poison, atOnce, QuarantineLease)
 		if err != nil {
 			return false, err
 		}
 		news := false
 		for i := range msgs {
 			m := &msgs[i]
-			t := &taken{account: a, receipt: m.Receipt, until: sent.Add(quarantineLease)}
+			t := &taken{account: a, receipt: m.Receipt, until: sent.Add(QuarantineLease)}
 			verdict := scanKeep
 			if !seen[m.ID] {
 				seen[m.ID], news = true, true
 				if !enough && ctx.Err() == nil && !m.Inserted.After(start) {
-					if t.message = q.judge(ctx, a.name, m, &f); t.message.Matching > 0 {
+					if t.message = q.judge(ctx, a.Name, m, &f); t.message.Matching > 0 {
 						verdict = visit(t)
 					}
 				}
@@ -205,7 +206,7 @@ func (q *Quarantine) scanAccount(ctx context.Context, a *account, start time.Tim
 }
 
 // putBack makes messages visible again, also after the context has ended.
-func (q *Quarantine) putBack(ctx context.Context, a *account, back []storage.Receipt) error {
+func (q *Quarantine) putBack(ctx context.Context, a *queues.Account, back []storage.Receipt) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), putBackWithin)
@@ -215,7 +216,7 @@ func (q *Quarantine) putBack(ctx context.Context, a *account, back []storage.Rec
 	g.SetLimit(putBackAtOnce)
 	for _, r := range back {
 		g.Go(func() error {
-			err := q.trying(ctx, a.poison, "put back", r.ID, func(ctx context.Context) error { return a.poison.release(ctx, r, 0) })
+			err := q.trying(ctx, a.Poison, "put back", r.ID, func(ctx context.Context) error { return a.Poison.Release(ctx, r, 0) })
 			if storage.Is(err, storage.Gone) { // a repeated try's own effect, or the lease was over
 				return nil
 			}
@@ -223,7 +224,7 @@ func (q *Quarantine) putBack(ctx context.Context, a *account, back []storage.Rec
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return fmt.Errorf("not every message was put back; the others are visible within %v: %w", quarantineLease, err)
+		return fmt.Errorf("not every message was put back; the others are visible within %v: %w", QuarantineLease, err)
 	}
 	return nil
 }

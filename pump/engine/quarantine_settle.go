@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -64,10 +65,10 @@ func (q *Quarantine) settleAll(ctx context.Context, f QuarantineFilter, o Quaran
 	}
 	limiter := rate.NewLimiter(rate.Limit(o.Rate), 1)
 	hints := q.hints(ctx)
-	defer hints.nudges.close()
+	defer hints.nudges.Close()
 	left := f.Limit
 	// No more than can be settled within half of a lease.
-	atOnce := int(max(1, min(storage.MaxGet, o.Rate*quarantineLease.Seconds()/2)))
+	atOnce := int(max(1, min(storage.MaxGet, o.Rate*QuarantineLease.Seconds()/2)))
 	return q.scan(ctx, f, atOnce, func(t *taken) scanVerdict {
 		verdict, out := scanKeep, QuarantineOutcome{QuarantinedMessage: t.message, Outcome: outcome, Left: t.message.Tasks - t.message.Matching}
 		switch {
@@ -106,19 +107,19 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hi
 	if err != nil {
 		return scanKeep, err
 	}
-	var home *shard
+	var home *queues.Queue
 	if text != nil {
 		if home, err = q.putHome(ctx, m.ID, text, segment); err != nil {
 			return scanKeep, err
 		}
 	}
-	poison := t.account.poison
+	poison := t.account.Poison
 	doubt := false
 	err = q.trying(ctx, poison, "settle", m.ID, func(ctx context.Context) (err error) {
 		if parts.rest != nil {
-			err = poison.replace(ctx, t.receipt, parts.rest, 0)
+			err = poison.Replace(ctx, t.receipt, parts.rest, 0)
 		} else {
-			err = poison.delete(ctx, t.receipt)
+			err = poison.Delete(ctx, t.receipt)
 		}
 		if storage.Is(err, storage.Gone) && doubt {
 			return nil // it was this request's own effect
@@ -142,18 +143,18 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hi
 // that queue. Each try asks anew: minutes may pass between two, in which the account of
 // before may have been drained and removed. A copy that an unanswered try has left
 // elsewhere is recognised by its tasks, or read by no process.
-func (q *Quarantine) putHome(ctx context.Context, object string, text []byte, segment uint32) (home *shard, err error) {
+func (q *Quarantine) putHome(ctx context.Context, object string, text []byte, segment uint32) (home *queues.Queue, err error) {
 	for try := uint64(0); ; try++ {
 		if home, err = q.homeOf(ctx, segment); err == nil {
-			about := home.digest(text)
-			if err = home.pay(ctx, quota.ClassPut, 1, opPut, about); err != nil {
+			about := home.Digest(text)
+			if err = home.Pay(ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 				return nil, err
 			}
-			if !young(q.read) { // the budget has kept it waiting for so long
+			if !queues.Young(q.read) { // the budget has kept it waiting for so long
 				try--
 				continue
 			}
-			err = home.putBy(ctx, q.read, text, 0, about)
+			err = home.PutBy(ctx, q.read, text, 0, about)
 		}
 		if !storage.Ambiguous(err) || try == quarantineTries-1 || !q.pauseAfter(ctx, err, "put", object, try) {
 			return home, err

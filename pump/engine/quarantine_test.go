@@ -248,7 +248,7 @@ func TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing(t *testing.T) {
 								t.Error("the fault was not met")
 							}
 							hit.Remove()
-							time.Sleep(quarantineLease + time.Minute) // what was hidden is back
+							time.Sleep(QuarantineLease + time.Minute) // what was hidden is back
 							w.redrive(QuarantineFilter{}, QuarantineOptions{})
 							time.Sleep(time.Minute)
 							p.end()
@@ -284,7 +284,7 @@ func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
 					_ = w.quarantine().Drop(t.Context(), QuarantineFilter{}, QuarantineOptions{}, func(QuarantineOutcome) bool { return true })
 					hit.Remove()
 					// Nothing is nowhere: in quarantine still, or recorded as done soon.
-					time.Sleep(quarantineLease + time.Minute)
+					time.Sleep(QuarantineLease + time.Minute)
 					done, quarantined := w.recorded()
 					if done+quarantined != 3 || quarantined > 0 && len(w.condemned()) == 0 {
 						t.Errorf("in between: %d done, %d quarantined, %d in the queue", done, quarantined, len(w.condemned()))

@@ -46,7 +46,7 @@ type KeyCount struct {
 // names. [ReadCounts] reads what was counted.
 func CountBy(field, sum string) pump.Handler {
 	c := &counting{field: field, sum: sum}
-	return &Reducer[counts, keyCount]{
+	return &Reducer[counts, keySums]{
 		Name: c.name(), Map: c.count, Fold: (*counts).add, Encode: (*counts).encode, Decode: decodeCounts,
 	}
 }
@@ -98,7 +98,7 @@ func (c *counting) scanner() *countScanner {
 	return s
 }
 
-func (c *counting) count(_ context.Context, t *pump.Task) (keyCount, error) {
+func (c *counting) count(_ context.Context, t *pump.Task) (keySums, error) {
 	s := c.scanner()
 	defer c.scanners.Put(s)
 	out, err := s.read(t.Body)
@@ -109,7 +109,7 @@ func (c *counting) count(_ context.Context, t *pump.Task) (keyCount, error) {
 }
 
 // read gives what a task contributes.
-func (s *countScanner) read(body []byte) (out keyCount, err error) {
+func (s *countScanner) read(body []byte) (out keySums, err error) {
 	out.count = 1
 	if err := s.Scan(body); err != nil {
 		return out, fmt.Errorf("the body has no field %q to count by: %w", s.key.Name, err)
@@ -164,18 +164,18 @@ func parseNumber(text []byte) (d decimal.Decimal, err error) {
 // counts is the state of a segment: its keys in the order in which they came, so
 // that equal histories have equal bytes (P9) and what was stored once stays where it is.
 type counts struct {
-	keys  []keyCount
+	keys  []keySums
 	index map[string]int // of each key, its place in keys
 }
 
-// keyCount is what is known of a key, and what a task adds to it.
-type keyCount struct {
+// keySums is what is known of a key, and what a task adds to it.
+type keySums struct {
 	key   string
 	count uint64
 	sum   decimal.Decimal
 }
 
-func (c *counts) add(k keyCount) {
+func (c *counts) add(k keySums) {
 	i, ok := c.index[k.key]
 	if !ok {
 		if c.index == nil {
@@ -204,7 +204,7 @@ func (c *counts) encode() ([]byte, error) {
 	return b, nil
 }
 
-func (k *keyCount) append(b []byte) []byte {
+func (k *keySums) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(k.key)))
 	b = append(b, k.key...)
 	b = binary.AppendUvarint(b, k.count)
@@ -218,7 +218,7 @@ func (k *keyCount) append(b []byte) []byte {
 func decodeCounts(b []byte) (counts, error) {
 	var c counts
 	for len(b) > 0 {
-		var k keyCount
+		var k keySums
 		var err error
 		if k, b, err = cutKeyCount(b); err != nil {
 			return counts{}, err
@@ -234,7 +234,7 @@ func decodeCounts(b []byte) (counts, error) {
 var errCountsCut = errors.New("counts: they are cut short or damaged")
 
 // cutKeyCount takes the first key off what encode wrote.
-func cutKeyCount(b []byte) (k keyCount, rest []byte, err error) {
+func cutKeyCount(b []byte) (k keySums, rest []byte, err error) {
 	r := countReader{rest: b}
 	k.key = string(r.bytes(r.uvarint(), maxCountKey))
 	k.count = r.uvarint()
@@ -242,7 +242,7 @@ func cutKeyCount(b []byte) (k keyCount, rest []byte, err error) {
 	size := r.uvarint()
 	coefficient := new(big.Int).SetBytes(r.bytes(size/2, maxNumber))
 	if r.cut || exponent < -maxExponent || exponent > maxExponent {
-		return keyCount{}, nil, errCountsCut
+		return keySums{}, nil, errCountsCut
 	}
 	if size%2 == 1 {
 		coefficient.Neg(coefficient)

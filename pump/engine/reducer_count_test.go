@@ -115,7 +115,7 @@ func TestWhatIsCountedKeepsNothingOfTheTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(body) // the buffer is another task's
-	if k := c.(keyCount); k.key != "abc" || k.sum.String() != "12345678901234567890" {
+	if k := c.(keySums); k.key != "abc" || k.sum.String() != "12345678901234567890" {
 		t.Errorf("it is %+v now", k)
 	}
 }
@@ -175,7 +175,7 @@ func TestSumsAreThoseOfRationalNumbers(t *testing.T) {
 			want[task.key].Add(want[task.key], exact)
 			times[task.key]++
 			s := &segments[rapid.IntRange(0, len(segments)-1).Draw(t, "segment")]
-			s.add(keyCount{task.key, 1, d})
+			s.add(keySums{task.key, 1, d})
 			if i%3 == 0 {
 				b, _ := s.encode()
 				if *s, err = decodeCounts(b); err != nil {
@@ -211,7 +211,7 @@ func TestCountsOfManySegmentsAreMergedInMemoryOfTheResult(t *testing.T) {
 	for range segments {
 		var c counts
 		for _, k := range rng.Perm(keys) {
-			c.add(keyCount{key: fmt.Sprint("key ", k), count: 1})
+			c.add(keySums{key: fmt.Sprint("key ", k), count: 1})
 		}
 		runs.add(c)
 		size := 0
@@ -243,7 +243,7 @@ func TestCountsAreStoredAsTheyAlwaysWere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.add(keyCount{k.key, 1, d})
+		c.add(keySums{k.key, 1, d})
 	}
 	got, _ := c.encode()
 	// "b" twice: 20015 x 10^-1; "a" once: -300.

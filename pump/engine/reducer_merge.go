@@ -15,7 +15,7 @@ type countRuns [][]byte
 
 // add takes the counts of one more segment, which it sorts.
 func (m *countRuns) add(c counts) {
-	slices.SortFunc(c.keys, func(a, b keyCount) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(c.keys, func(a, b keySums) int { return strings.Compare(a.key, b.key) })
 	var run []byte
 	for i := range c.keys {
 		run = c.keys[i].append(run)
@@ -28,13 +28,13 @@ func (m *countRuns) add(c counts) {
 }
 
 // all gives every key once, sorted, and forgets it.
-func (m *countRuns) all() iter.Seq[keyCount] {
+func (m *countRuns) all() iter.Seq[keySums] {
 	var run []byte
 	for _, larger := range slices.Backward(*m) {
 		run = mergeCounts(larger, run)
 	}
 	*m = nil
-	return func(yield func(keyCount) bool) {
+	return func(yield func(keySums) bool) {
 		for k, ok := cutKnown(&run); ok && yield(k); k, ok = cutKnown(&run) {
 		}
 	}
@@ -70,7 +70,7 @@ func mergeCounts(a, b []byte) []byte {
 }
 
 // cutKnown takes the first key off a run that this process made.
-func cutKnown(run *[]byte) (k keyCount, ok bool) {
+func cutKnown(run *[]byte) (k keySums, ok bool) {
 	if len(*run) == 0 {
 		return k, false
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -62,10 +64,10 @@ func readStates(ctx context.Context, cfg pump.Config, can func(reducer string) e
 			fail(err)
 			return
 		}
-		table := openFleet(&cfg, row.TableName).control
+		table := queues.Open(&cfg, row.TableName).Control
 		w, err := workload.Load(ctx, table, cfg.Workload)
 		if err != nil {
-			fail(withAdvice(ctx, &cfg, err))
+			fail(locate.WithAdvice(ctx, &cfg, err))
 			return
 		}
 		if w.Reducer == "" {
@@ -78,7 +80,7 @@ func readStates(ctx context.Context, cfg pump.Config, can func(reducer string) e
 		}
 		for record, err := range ledger.ReadRecord(ctx, table, cfg.Workload, w.Map.Segments) {
 			if err != nil {
-				fail(withAdvice(ctx, &cfg, err))
+				fail(locate.WithAdvice(ctx, &cfg, err))
 				return
 			}
 			if b := record.State(); len(b) > 0 && !yield(segmentState{record.Segment, b}, nil) {
@@ -94,7 +96,7 @@ func readStates(ctx context.Context, cfg pump.Config, can func(reducer string) e
 // take, some 20 bytes and the key each. An error is the last that it gives.
 func ReadCounts(ctx context.Context, cfg pump.Config) iter.Seq2[KeyCount, error] {
 	return func(yield func(KeyCount, error) bool) {
-		reducer := &Reducer[counts, keyCount]{Decode: decodeCounts}
+		reducer := &Reducer[counts, keySums]{Decode: decodeCounts}
 		sums := false
 		can := func(name string) (err error) {
 			reducer.Name = name
@@ -105,7 +107,7 @@ func ReadCounts(ctx context.Context, cfg pump.Config) iter.Seq2[KeyCount, error]
 		for b, err := range readStates(ctx, cfg, can) {
 			var state any
 			if err == nil {
-				state, err = stored[counts, keyCount]{reducer}.Load(b.state)
+				state, err = stored[counts, keySums]{reducer}.Load(b.state)
 			}
 			if err != nil {
 				yield(KeyCount{}, err)

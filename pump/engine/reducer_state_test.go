@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -21,7 +22,7 @@ import (
 func (w *world) records(h pump.Handler) *ledger.Ledger {
 	w.t.Helper()
 	r := h.(reducing)
-	table := openFleet(&w.cfg, row.TableName).control
+	table := queues.Open(&w.cfg, row.TableName).Control
 	of, err := workload.Load(w.t.Context(), table, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)

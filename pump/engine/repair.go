@@ -10,7 +10,10 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -71,10 +74,10 @@ func (d *Distributor) Repair(ctx context.Context, run pump.RunID, o RepairOption
 	defer d.running.Store(nil)
 	defer s.end(ctx)
 	r := &repair{d: d, o: o, began: time.Now(), summary: RepairSummary{Run: run, DryRun: o.DryRun, Lacking: []SegmentLack{}}}
-	before, throttled := d.fleet.requests()
+	before, throttled := d.fleet.Requests()
 	err := r.repair(ctx)
-	all, now := d.fleet.requests()
-	r.summary.Requests, r.summary.Throttled, r.summary.Seconds = requestsSince(all, before), now-throttled, time.Since(r.began).Seconds()
+	all, now := d.fleet.Requests()
+	r.summary.Requests, r.summary.Throttled, r.summary.Seconds = queues.Since(all, before), now-throttled, time.Since(r.began).Seconds()
 	return r.summary, err
 }
 
@@ -131,7 +134,7 @@ func (r *repair) find(ctx context.Context) error {
 		return err
 	}
 	w := d.router.now().workload
-	if err := needOnce(w.Delivery, "delivery", "a repair"); err != nil {
+	if err := settings.NeedOnce(w.Delivery, "delivery", "a repair"); err != nil {
 		return err
 	}
 	var err error
@@ -144,7 +147,7 @@ func (r *repair) find(ctx context.Context) error {
 		r.summary.Tasks, r.summary.Done = r.run.Tasks, r.run.Tasks
 		return nil
 	case workload.RunOpen:
-		by, err := atWork(ctx, &d.cfg, d.fleet, &r.run, d.opts.Lease)
+		by, err := closing.AtWork(ctx, &d.cfg, d.fleet, &r.run, d.opts.Lease)
 		if err == nil && by != "" {
 			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended", r.run.ID, workload.ErrRunState, by)
 		}
@@ -266,7 +269,7 @@ func (r *repair) reading() *distribution {
 func (r *repair) plan(ctx context.Context) error {
 	d := r.d
 	r.missing = make([]gapCursor, len(r.counts))
-	for rec, err := range ledger.ReadRecord(ctx, d.fleet.control, d.cfg.Workload, len(r.counts)) {
+	for rec, err := range ledger.ReadRecord(ctx, d.fleet.Control, d.cfg.Workload, len(r.counts)) {
 		if err != nil {
 			return fmt.Errorf("what is done of the run could not be learned: %w", err)
 		}
@@ -288,8 +291,7 @@ func (r *repair) plan(ctx context.Context) error {
 		r.summary.Quarantined += quarantined
 		r.summary.Missing += missing
 	}
-	look := idleness{cfg: &d.cfg, fleet: d.fleet}
-	messages, err := look.count(ctx)
+	messages, err := d.fleet.CountAll(ctx, d.cfg.Workload)
 	if err != nil {
 		d.cfg.Log.Warn("whether the missing tasks are in the queues still could not be learned", "error", err)
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -210,8 +211,8 @@ func TestAnOpenRunWhoseDistributorIsAtWorkIsNotRepaired(t *testing.T) {
 				source := &listSource{print: "a", n: 10_000, pace: 10 * time.Millisecond}
 				d := w.startDistributor(w.distributor("d", source, DistributorOptions{Every: every}))
 				time.Sleep(10 * time.Second)
-				f := openFleet(&w.cfg, row.TableName)
-				runs, err := workload.NewRuns(f.control, "work").List(t.Context(), 1)
+				f := queues.Open(&w.cfg, row.TableName)
+				runs, err := workload.NewRuns(f.Control, "work").List(t.Context(), 1)
 				if err != nil {
 					t.Fatal(err)
 				}

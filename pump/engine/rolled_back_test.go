@@ -8,6 +8,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -156,8 +157,8 @@ func TestAMapThatWentBackIsPutBackLoudlyByWhoKnowsTheNewer(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		f := openFleet(&w.cfg, row.TableName)
-		v, err := cluster.LoadView(t.Context(), f.control, w.cfg.Workload)
+		f := queues.Open(&w.cfg, row.TableName)
+		v, err := cluster.LoadView(t.Context(), f.Control, w.cfg.Workload)
 		if err != nil || len(v.Workload.Map.Shards) != 6 {
 			t.Fatalf("the map has %d queues, %v", len(v.Workload.Map.Shards), err)
 		}

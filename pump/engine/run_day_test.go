@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/report/drawing"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -226,7 +227,7 @@ func (d *day) judge(t *testing.T, samples []daySample) {
 		t.Errorf("%d runs were made and %d tasks handled", made, handled)
 	}
 	// Until then rows have gone as fast as they came: those that nobody continues end last.
-	flat := (abandonAfter + overAfter + *dayKept + *dayKept/4 + 10*time.Minute).Hours()
+	flat := (closing.AbandonAfter + closing.OverAfter + *dayKept + *dayKept/4 + 10*time.Minute).Hours()
 	var late []daySample
 	for _, s := range samples {
 		if s.hours > flat {
@@ -268,7 +269,7 @@ func (d *day) write(t *testing.T, samples []daySample) {
 	fmt.Fprintf(&b, "# What is stored of runs\n\nWritten by `make day HOURS=%v RATE=%v KEEP=%v`: so much virtual time, so many runs a\nsecond, and so long a retention. Each run is one task in one of %d segments. %s.\n\n",
 		*dayFor, *dayRate, *dayKept, len(d.homes), runtime.Version())
 	fmt.Fprintf(&b, "One run in 200 breaks, one in 200 is left open by its client, and of one in 100 the task is in\nquarantine. A run that no process continues ends %v after its last beat and %v without\nnews. Made: %d runs; handled: %d tasks.\n\n",
-		abandonAfter, overAfter, d.made.Load(), d.handled.Load())
+		closing.AbandonAfter, closing.OverAfter, d.made.Load(), d.handled.Load())
 	fmt.Fprintf(&b, "![each as a part of its largest value](%s)\n\n", filepath.Base(svg))
 	b.WriteString("| hours | runs made | ledger rows | ledger bytes | runs in heads | of them rests | run rows | run bytes | runs that live | tallies |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range samples {

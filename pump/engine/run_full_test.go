@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -86,7 +87,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		if _, err := EndRun(t.Context(), w.operator(), ids[1].String(), false, "by hand"); err != nil {
 			t.Fatal(err)
 		}
-		w.within(2*overPressed, "both have room, one after the other", func() bool { return h.tasks() == 4 && w.left() == 0 })
+		w.within(2*closing.OverPressed, "both have room, one after the other", func() bool { return h.tasks() == 4 && w.left() == 0 })
 
 		last := w.manyRun() // fills it again
 		if err := w.allRuns().Beat(t.Context(), last, workload.Pulse{Every: time.Minute}); err != nil {
@@ -101,9 +102,9 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 			t.Error("the bound does not hold")
 		}
 		alive.Clear()
-		w.within(silentBeats*time.Minute+abandonPressed+2*overPressed, "it has room", func() bool { return h.tasks() == 6 && w.left() == 0 })
-		time.Sleep(3 * overPressed)
-		if s := w.status(StatusOptions{}); s.Ledger.Used >= pressure || len(s.Problems) != 0 {
+		w.within(closing.SilentBeats*time.Minute+closing.AbandonPressed+2*closing.OverPressed, "it has room", func() bool { return h.tasks() == 6 && w.left() == 0 })
+		time.Sleep(3 * closing.OverPressed)
+		if s := w.status(StatusOptions{}); s.Ledger.Used >= closing.Pressure || len(s.Problems) != 0 {
 			t.Errorf("it is healed, and says %+v, %q", s.Ledger, s.Problems)
 		}
 		if s := p.end(); s.Split != 0 || s.Quarantined != 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -95,15 +96,15 @@ func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 		c := w.closer("c")
 		began := time.Now()
 		for len(s.ledger.LiveRuns()) > each && time.Since(began) < time.Hour {
-			c.mustPass(t)
-			list, err := c.runs.Prunable(t.Context())
+			mustPass(t, c)
+			list, err := c.Runs.Prunable(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := s.ledger.Prune(t.Context(), list.Closed, list.Over...); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(closeEvery)
+			time.Sleep(closing.Every)
 		}
 		if took := time.Since(began); took > 20*time.Minute {
 			t.Errorf("it took %v, and %d runs live", took, len(s.ledger.LiveRuns()))
@@ -130,11 +131,11 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 		}
 		c := w.closer("c")
 		after := func(d time.Duration) workload.RunState {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closeEvery) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closing.Every) {
 				if err := runs.Beat(t.Context(), there, workload.Pulse{Every: 15 * time.Second}); err != nil {
 					t.Error(err)
 				}
-				c.mustPass(t)
+				mustPass(t, c)
 			}
 			return w.runRow(gone).State
 		}
@@ -378,7 +379,8 @@ func TestABeginningThatSeveralRunsShareNamesThem(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		cfg := w.config("operator", 2)
 		var ids []pump.RunID
-		for range runsNamed + 1 {
+		const named = 8
+		for range named + 1 {
 			ids = append(ids, w.manyRun())
 		}
 		_, err := FindRun(t.Context(), cfg, "ee00")
@@ -386,8 +388,8 @@ func TestABeginningThatSeveralRunsShareNamesThem(t *testing.T) {
 		if !ok || ce.Field != "run" || !strings.Contains(ce.Problem, ids[0].String()+", "+ids[1].String()) || !strings.Contains(ce.Problem, "and others") {
 			t.Errorf("%v", err)
 		}
-		if strings.Contains(err.Error(), ids[runsNamed].String()) {
-			t.Errorf("more than %d are named: %v", runsNamed, err)
+		if strings.Contains(err.Error(), ids[named].String()) {
+			t.Errorf("more than %d are named: %v", named, err)
 		}
 		for _, digits := range []string{ids[3].String(), strings.ToUpper(ids[3].String()) + " "} {
 			if id, err := FindRun(t.Context(), cfg, digits); err != nil || id != ids[3] {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -65,7 +67,7 @@ func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
 	if s.d, err = NewDistributor(cfg, nil, DistributorOptions{SealAge: o.Linger, Pack: o.Pack}); err != nil {
 		return nil, err
 	}
-	s.d.mode = modeClient
+	s.d.mode = closing.ModeClient
 	return s, nil
 }
 
@@ -190,7 +192,7 @@ func (s *Sender) run(in *intake, pause time.Duration) {
 
 // passes reports whether what failed so may succeed by itself.
 func passes(err error) bool {
-	e, ok := asStorageError(err)
+	e, ok := queues.AsError(err)
 	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 

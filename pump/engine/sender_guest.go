@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 )
 
@@ -18,7 +19,7 @@ const (
 	// thousand of them are less than what two dozen queues take.
 	guestPart = 1. / 100
 	// guestBursts is for how long it may put more, within the floor of one who is alone.
-	guestBursts = defaultBeat
+	guestBursts = member.DefaultBeat
 	// guestAgain is for how long a member must have needed nothing to be a guest again.
 	guestAgain = 2 * time.Minute
 	// guestLook is how often a guest looks at most, and guestRow how much less often for each row
@@ -45,7 +46,7 @@ func (s *sending) visit() {
 // beGuest returns when this process needs to be a member; false: it ends.
 func (s *sending) beGuest() bool {
 	d, j := s.d, backoff.Jitter(s.d.cfg.Instance)
-	d.fleet.retarget(quota.Unjoined(quota.Limits{Account: d.cfg.Budget.Account, Queue: d.cfg.Budget.Queue}, 0, d.fleet.names))
+	d.fleet.Retarget(quota.Unjoined(quota.Limits{Account: d.cfg.Budget.Account, Queue: d.cfg.Budget.Queue}, 0, d.fleet.Names))
 	var due, busy time.Time
 	for n := uint64(0); s.ctx.Err() == nil; n++ {
 		now := time.Now()
@@ -94,10 +95,10 @@ func (s *sending) needs() (held, more bool) {
 			held = held || o.refused == nil && (dark || crowded)
 		}
 	}
-	targets := f.targets.Load()
-	for name, demand := range f.demand() {
+	targets := f.Targets.Load()
+	for name, demand := range f.Demand() {
 		more = more || demand > s.d.cfg.Budget.Queue*guestPart
-		held = held || f.accounts[name] != nil && f.short(name, demand, targets)
+		held = held || f.Accounts[name] != nil && f.Short(name, demand, targets)
 	}
 	return held, more
 }
@@ -108,7 +109,7 @@ func (s *sending) glance() time.Duration {
 	ctx, cancel := context.WithTimeout(s.ctx, backoff.RequestTimeout)
 	defer cancel()
 	s.put.Store(false)
-	v, err := cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)
+	v, err := cluster.LoadView(ctx, d.fleet.Control, d.cfg.Workload)
 	if err != nil {
 		s.put.Store(true)
 		return guestAnew

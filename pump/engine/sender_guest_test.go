@@ -9,14 +9,15 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
 // memberNames are the instances that have a member row.
 func (w *world) memberNames() string {
 	w.t.Helper()
-	f := openFleet(&w.cfg, row.TableName)
-	v, err := cluster.LoadView(w.t.Context(), f.control, w.cfg.Workload)
+	f := queues.Open(&w.cfg, row.TableName)
+	v, err := cluster.LoadView(w.t.Context(), f.Control, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -172,28 +173,29 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 
 // P6.5: an account that a live sender has no credentials for is refused, member or not.
 func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
-	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
-		s := w.sender(SenderOptions{})
-		s.d.fleet.names = []string{"accounta", "accountb"}
-		if err := s.Send(t.Context(), newTask("first")); err != nil {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.operator()
+		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
+		s, err := NewSender(cfg, SenderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(ctx, newTask("first")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		o := &accountsOf{cfg: w.cfg, fleet: openFleet(&w.cfg, row.TableName)}
-		if err := o.knownToAll(t.Context(), "accountb"); err != nil {
+		if _, err := AddAccount(ctx, w.operator(), "accountb"); err != nil {
 			t.Error(err)
 		}
-		if err := o.knownToAll(t.Context(), "accountc"); err == nil || !strings.Contains(err.Error(), "1 of 1 live processes do not have it in their configuration: d") {
-			t.Errorf("%v", err)
-		}
-		status, err := ReadStatus(t.Context(), w.cfg, StatusOptions{})
+		refused(t, second(AddAccount(ctx, w.operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
+		status, err := ReadStatus(ctx, w.operator(), StatusOptions{})
 		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {
 			t.Errorf("%+v, %v", status.Runs, err)
 		}
-		if _, err := s.Close(t.Context()); err != nil {
+		if _, err := s.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.knownToAll(t.Context(), "accountc"); err != nil {
+		if _, err := AddAccount(ctx, w.operator(), "accountc"); err != nil {
 			t.Errorf("after its end: %v", err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
@@ -32,8 +33,8 @@ func newTask(text string) source.Record { return source.Record{Key: []byte(text)
 // runsOf lists the runs, the last first.
 func (w *world) runsOf() []workload.Run {
 	w.t.Helper()
-	f := openFleet(&w.cfg, row.TableName)
-	runs, err := workload.NewRuns(f.control, w.cfg.Workload).List(w.t.Context(), 100)
+	f := queues.Open(&w.cfg, row.TableName)
+	runs, err := workload.NewRuns(f.Control, w.cfg.Workload).List(w.t.Context(), 100)
 	if err != nil {
 		w.t.Fatal(err)
 	}

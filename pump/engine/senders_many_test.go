@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
@@ -90,8 +91,8 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		}
 		w.watchPartitions("start", time.Minute, 1000)
 		w.watchPartitions("rest", time.Minute, 1000)
-		f := openFleet(&w.cfg, row.TableName)
-		v, err := cluster.LoadView(t.Context(), f.control, w.cfg.Workload)
+		f := queues.Open(&w.cfg, row.TableName)
+		v, err := cluster.LoadView(t.Context(), f.Control, w.cfg.Workload)
 		if err != nil || len(v.Members) != len(procs) {
 			t.Errorf("%d members of %d processors and %d senders that send seldom, %v", len(v.Members), len(procs), n, err)
 		}

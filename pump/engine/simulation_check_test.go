@@ -200,14 +200,14 @@ func (w *simWorld) bound() time.Duration {
 	}
 	operators := time.Duration(0)
 	if slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb == "operate" }) {
-		operators = simPatience + retries + quarantineLease
+		operators = simPatience + retries + QuarantineLease
 	}
 	changes := time.Duration(0)
 	if p.files > 0 {
-		changes = 2 * unreadPause
+		changes = 2 * UnreadPause
 	}
 	if p.changes() {
-		changes = simSoon + 2*p.pace + 2*unreadPause
+		changes = simSoon + 2*p.pace + 2*UnreadPause
 	}
 	return changes + dead + hidden + p.pace + retries + handling + operators + 6*time.Minute + 50*time.Second
 }
@@ -507,7 +507,7 @@ func (w *simWorld) troubleLocked() (n int) {
 func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad map[string]int, err error) {
 	tasks, bad = map[simKey][]string{}, map[string]int{}
 	if len(w.touched) > 0 {
-		backoff.Wait(ctx, quarantineLease) // an operator who died has hidden some
+		backoff.Wait(ctx, QuarantineLease) // an operator who died has hidden some
 	}
 	backoff.Wait(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
 	for _, name := range w.sim.Accounts() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
@@ -343,7 +344,7 @@ func (w *simWorld) checkFiles(runs []workload.Run) {
 	}
 	for _, r := range runs {
 		switch {
-		case r.Mode != modeEvery:
+		case r.Mode != closing.ModeEvery:
 		case r.State == workload.RunSealed || r.State == workload.RunClosed:
 			if !w.isVersion(r, w.versionOf(src.files, r)) {
 				w.wrongf("lost: run %v is sealed with %d tasks, and when it began the files did not hold just those", r.ID, r.Tasks)

@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -121,7 +122,7 @@ func TestADeathDeclaredWhileJoiningIsNotTheEnd(t *testing.T) {
 		&storage.Error{Code: storage.Auth}:      false,
 		cluster.ErrNameTaken:                    false,
 	} {
-		if got := mayJoinLater(fmt.Errorf("joining: %w", err)); got != later {
+		if got := member.MayJoinLater(fmt.Errorf("joining: %w", err)); got != later {
 			t.Errorf("%v may be better later: %v", err, got)
 		}
 	}

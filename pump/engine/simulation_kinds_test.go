@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 )
 
 // simKind is a kind of world: most are small, so that very many can be played, and each of the
@@ -333,7 +334,7 @@ func (g *simSeeded) removals() {
 	p.tasks, p.trouble = 30+g.roll(30), 20
 	p.bad = max(p.bad, 1)
 	// Processors begin about when the removal counts, removeAfter behind the drain.
-	p.pace, g.late = at, at+removeAfter+g.seconds(0, 12)-4*time.Second
+	p.pace, g.late = at, at+queues.RemoveAfter+g.seconds(0, 12)-4*time.Second
 	operate(at, "x1", "drain", "accountb")
 	operate(at+g.seconds(1, 3), "x2", "remove", "accountb")
 	g.step(simStep{at: at + 4*time.Second, verb: "fault", span: 2 * time.Minute, rule: azsim.Rule{

@@ -47,7 +47,7 @@ func (w *simWorld) checkHands(runs []workload.Run) {
 func (w *simWorld) checkHand(p *simProcess, r *processing, run workload.Run) {
 	ledger := r.recorder.ledger
 	for segment, n := range run.Sealed {
-		h, held := r.member.Load().hold(uint32(segment))
+		h, held := r.member.Load().Hold(uint32(segment))
 		if !held || n == 0 || !ledger.Fenced(uint32(segment), h.Epoch) {
 			continue
 		}

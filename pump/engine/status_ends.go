@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -53,7 +54,7 @@ const endsShown = 5
 
 // readNear is how far a queue is behind at most whose processor reads it to its end: the ages of beats
 // and the slack. It holds nothing back for long.
-const readNear = horizonSlack + 30*time.Second
+const readNear = closing.HorizonSlack + 30*time.Second
 
 // unended is a run that waits for its end.
 type unended struct {
@@ -74,8 +75,8 @@ func readEnding(ctx context.Context, t storage.Table, name string, id pump.RunID
 // endsView is what one look at the cluster says of the ends of runs. The closer has watched
 // for longer, so it may see a last sign later than the rows do, never earlier.
 type endsView struct {
-	now   time.Time // when the view was read, by the control account's clock
-	read  horizon   // by the same clock
+	now   time.Time       // when the view was read, by the control account's clock
+	read  closing.Horizon // by the same clock
 	quiet time.Duration
 }
 
@@ -87,19 +88,19 @@ func endsBy(v *cluster.View, now time.Time, use ledger.Use) endsView {
 			seen.Members = append(seen.Members, v.Members[i])
 		}
 	}
-	e := endsView{now: now, quiet: quietFor(use)}
-	if e.read = new(horizons).look(seen, v.Workload.Map.Segments); !e.read.at.IsZero() {
-		e.read.at = now.Add(e.read.at.Sub(v.Read))
+	e := endsView{now: now, quiet: closing.QuietFor(use)}
+	if e.read = new(closing.Horizons).Look(seen, v.Workload.Map.Segments); !e.read.At.IsZero() {
+		e.read.At = now.Add(e.read.At.Sub(v.Read))
 	}
 	return e
 }
 
 // behind is for how long messages may wait unread, false if that is not known.
 func (e *endsView) behind() (time.Duration, bool) {
-	if e.read.at.IsZero() {
+	if e.read.At.IsZero() {
 		return 0, false
 	}
-	return e.now.Sub(e.read.at), true
+	return e.now.Sub(e.read.At), true
 }
 
 // of tells what a run waits for.
@@ -114,9 +115,9 @@ func (e *endsView) of(r unended) RunEnd {
 	if passed >= e.quiet {
 		needed = needed.Add(e.quiet / 2)
 	}
-	if !known || behind > readNear && !e.read.at.After(needed) {
+	if !known || behind > readNear && !e.read.At.After(needed) {
 		end.WaitsFor, end.NotBefore = endWaitsForReading, e.now.Add(e.quiet/2).UTC()
-		if !known || !e.read.at.After(r.sign) {
+		if !known || !e.read.At.After(r.sign) {
 			end.NotBefore = e.now.Add(e.quiet).UTC()
 		}
 	}
@@ -139,7 +140,7 @@ func (e *endsView) text(end *RunEnd, passed time.Duration) string {
 		fmt.Fprintf(&b, "nothing of it has been met for %s: %s by now", about(e.quiet), about(passed))
 	default:
 		fmt.Fprintf(&b, "the queues are read beyond the last sign of it, %s ago, and then nothing of it has been met for %s; held back by %s",
-			about(passed), about(e.quiet), e.read.by)
+			about(passed), about(e.quiet), e.read.By)
 		if known {
 			fmt.Fprintf(&b, " (messages may wait there for %s)", about(behind))
 		}
@@ -149,23 +150,23 @@ func (e *endsView) text(end *RunEnd, passed time.Duration) string {
 
 // endOf tells what the end of a run waits for; empty if it waits for none.
 func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, error) {
-	if o.workload.Delivery != workload.DeliverOnce || !waitsForEnd(run.State, run.Over) {
+	if o.workload.Delivery != workload.DeliverOnce || !closing.WaitsForEnd(run.State, run.Over) {
 		return "", nil
 	}
-	r, err := readEnding(ctx, o.fleet.control, o.workload.Name, run.ID, run.State, run.Changed)
+	r, err := readEnding(ctx, o.fleet.Control, o.workload.Name, run.ID, run.State, run.Changed)
 	if err != nil {
 		return "", err
 	}
-	sums, err := ledger.ReadSums(ctx, o.fleet.control, o.workload.Name, o.workload.Map.Segments)
+	sums, err := ledger.ReadSums(ctx, o.fleet.Control, o.workload.Name, o.workload.Map.Segments)
 	if err != nil {
 		return "", err
 	}
-	v, err := cluster.LoadView(ctx, o.fleet.control, o.workload.Name)
+	v, err := cluster.LoadView(ctx, o.fleet.Control, o.workload.Name)
 	if err != nil {
 		return "", err
 	}
 	now := v.Read
-	server, local, err := workload.ServerTime(ctx, o.fleet.control, o.workload.Name)
+	server, local, err := workload.ServerTime(ctx, o.fleet.Control, o.workload.Name)
 	switch {
 	case err != nil && !storage.Is(err, storage.Auth): // a credential that may only read is fine for looking
 		return "", err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -29,7 +30,7 @@ func TestTheStatusShowsExactlyHowFarRunsAreInModeOnce(t *testing.T) {
 		s.record(w.run, below([]uint64{4}), nil) // open
 		s.record(half.ID, below([]uint64{9, 5}), map[uint32]codec.NSet{1: codec.MakeNSet(7)})
 		s.record(closed.ID, below([]uint64{3}), nil)
-		w.closer("c").mustPass(t)
+		mustPass(t, w.closer("c"))
 		if err := s.ledger.Prune(t.Context(), []pump.RunID{closed.ID}); err != nil {
 			t.Fatal(err)
 		}
@@ -73,8 +74,8 @@ func TestADamagedLedgerIsNamedAndNothingExactIsShown(t *testing.T) {
 // damageHead writes a row of the first ledger partition over that makes no sense.
 func (w *world) damageHead(head string) {
 	w.t.Helper()
-	f := openFleet(&w.cfg, row.TableName)
-	_, err := f.control.Write(w.t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+	f := queues.Open(&w.cfg, row.TableName)
+	_, err := f.Control.Write(w.t.Context(), storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: "work.ledger.00", Row: head, Properties: map[string]any{"Format": int64(1), "Counts": []byte{1, 2, 3}, "Records": []byte{9, 9}},
 	}})
 	if err != nil {

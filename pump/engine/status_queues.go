@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -41,16 +42,16 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 	wg.Wait()
 }
 
-func (r *statusReader) readAccount(ctx context.Context, a *AccountStatus, queues []string) {
-	slices.Sort(queues)
-	store, poison := r.fleet.accounts[a.Name].store, settings.PoisonQueue(r.cfg.Workload)
-	a.ByQueue = make([]QueueStatus, len(queues))
-	errs := make([]error, len(queues)+1)
+func (r *statusReader) readAccount(ctx context.Context, a *AccountStatus, qs []string) {
+	slices.Sort(qs)
+	store, poison := r.fleet.Accounts[a.Name].Store, settings.PoisonQueue(r.cfg.Workload)
+	a.ByQueue = make([]QueueStatus, len(qs))
+	errs := make([]error, len(qs)+1)
 	// One queue without an answer is enough to know that the account gives none.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var g errgroup.Group
-	g.SetLimit(queuesAtOnce)
+	g.SetLimit(queues.AtOnce)
 	look := func(i int, read func() error) {
 		g.Go(func() error {
 			if errs[i] = read(); errs[i] != nil && hopeless(errs[i]) {
@@ -59,13 +60,13 @@ func (r *statusReader) readAccount(ctx context.Context, a *AccountStatus, queues
 			return nil
 		})
 	}
-	for i, name := range queues {
+	for i, name := range qs {
 		a.ByQueue[i].Queue = name
 		look(i, func() error { return r.readQueue(ctx, store.Queue(name), &a.ByQueue[i]) })
 	}
-	look(len(queues), func() error {
+	look(len(qs), func() error {
 		n, err := r.count(ctx, store.Queue(poison))
-		if err == nil || notThere(err) { // nothing was ever quarantined
+		if err == nil || queues.NotThere(err) { // nothing was ever quarantined
 			a.Poison, err = &n, nil
 		}
 		return err
@@ -77,12 +78,12 @@ func (r *statusReader) readAccount(ctx context.Context, a *AccountStatus, queues
 			continue
 		case storage.Is(err, storage.Canceled) || errors.Is(err, context.Canceled):
 			err = errNotAsked
-		case r.view == nil && notThere(err): // which queues there should be is not known
+		case r.view == nil && queues.NotThere(err): // which queues there should be is not known
 		case a.Dark == "":
 			a.Dark = why(err)
-			r.problem("account %s, queue %s: %s", a.Name, append(queues, poison)[i], a.Dark)
+			r.problem("account %s, queue %s: %s", a.Name, append(qs, poison)[i], a.Dark)
 		}
-		if i < len(queues) {
+		if i < len(qs) {
 			a.ByQueue[i].Dark = why(err)
 		}
 	}

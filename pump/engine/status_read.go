@@ -14,9 +14,12 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -36,8 +39,8 @@ func ReadStatus(ctx context.Context, cfg pump.Config, o StatusOptions) (*Status,
 	o = o.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r := &statusReader{cfg: &cfg, options: o, fleet: openFleet(&cfg, row.TableName)}
-	r.table = &statusTable{Table: r.fleet.control, made: &r.requests}
+	r := &statusReader{cfg: &cfg, options: o, fleet: queues.Open(&cfg, row.TableName)}
+	r.table = &statusTable{Table: r.fleet.Control, made: &r.requests}
 	s, err := r.read(ctx)
 	s.Requests = r.requests.Load()
 	return s, err
@@ -48,7 +51,7 @@ func ReadStatus(ctx context.Context, cfg pump.Config, o StatusOptions) (*Status,
 type statusReader struct {
 	cfg      *pump.Config
 	options  StatusOptions
-	fleet    *fleet
+	fleet    *queues.Set
 	table    storage.Table
 	requests atomic.Int64
 
@@ -122,7 +125,7 @@ func (r *statusReader) readView(ctx context.Context) (err error) {
 	ctx, cancel := half(ctx)
 	defer cancel()
 	r.view, err = cluster.LoadView(ctx, r.table, r.cfg.Workload)
-	return withAdvice(ctx, r.cfg, err)
+	return locate.WithAdvice(ctx, r.cfg, err)
 }
 
 func (r *statusReader) readTime(ctx context.Context) (err error) {
@@ -174,7 +177,7 @@ func (r *statusReader) readClients(ctx context.Context) error {
 	r.clients = map[pump.RunID]workload.LiveRun{}
 	rows := workload.NewRuns(r.table, r.cfg.Workload)
 	for _, run := range r.runs {
-		if run.State != workload.RunOpen || run.Mode != modeClient {
+		if run.State != workload.RunOpen || run.Mode != closing.ModeClient {
 			continue
 		}
 		l, ok, err := rows.LiveOf(ctx, run.ID)
@@ -201,7 +204,7 @@ func (r *statusReader) readRecorded(ctx context.Context) {
 		return
 	}
 	r.recorded = recorded
-	if use := recorded.Use; use.Fullest() >= pressure {
+	if use := recorded.Use; use.Fullest() >= closing.Pressure {
 		r.problem("segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended; see: distributor runs list",
 			use.Segment, use.Runs, ledger.MaxLiveRuns, use.Pages, ledger.MaxPages, use.Bytes, ledger.MaxBytes)
 	}
@@ -223,7 +226,7 @@ func (r *statusReader) readRests(ctx context.Context) {
 		r.problem("the ledger: %v", err)
 	}
 	for id, p := range rests {
-		_, quarantined := recorded(p)
+		_, quarantined := p.Sums()
 		r.recorded.Runs[id] = workload.RunSum{Quarantined: quarantined}
 	}
 }
@@ -260,7 +263,7 @@ func (r *statusReader) status() *Status {
 	}
 	r.distribution(s)
 	if r.recorded != nil {
-		use := ledgerStatus(r.recorded.Use)
+		use := closing.LedgerStatus(r.recorded.Use)
 		s.Ledger = &use
 	}
 	r.runStatuses(s)
@@ -341,7 +344,7 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 		if s.LocalClock {
 			clock = ", by the clock of this machine"
 		}
-		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s", n, len(s.Instances), clock, someOf(silent, 4))
+		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s", n, len(s.Instances), clock, locate.SomeOf(silent, 4))
 	}
 	// Without processors there is nobody to own anything, which is no news. One look
 	// cannot tell for how long that has been so.
@@ -428,12 +431,12 @@ func (r *statusReader) sentSoFar(run workload.Run) (uint64, bool) {
 		return 0, false
 	}
 	if run.ID == r.election.Run && r.election.Saved != "" {
-		if c, err := decodeCheckpoint([]byte(r.election.Saved), r.view.Workload.Map.Segments); err == nil {
-			return uint64(c.tasks()), true
+		if c, err := workload.DecodeCheckpoint([]byte(r.election.Saved), r.view.Workload.Map.Segments); err == nil {
+			return uint64(c.Tasks()), true
 		}
 		return 0, false
 	}
-	if run.Mode == modeClient {
+	if run.Mode == closing.ModeClient {
 		l, ok := r.clients[run.ID]
 		return l.Put, ok
 	}
@@ -523,8 +526,10 @@ func (r *statusReader) readEnds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live = slices.DeleteFunc(live, func(l workload.LiveRun) bool { return l.Err != nil || !waitsForEnd(l.State, l.Over) })
-	slices.SortFunc(live, func(a, b workload.LiveRun) int { return cmp.Or(a.Changed.Compare(b.Changed), compareRuns(a.ID, b.ID)) })
+	live = slices.DeleteFunc(live, func(l workload.LiveRun) bool { return l.Err != nil || !closing.WaitsForEnd(l.State, l.Over) })
+	slices.SortFunc(live, func(a, b workload.LiveRun) int {
+		return cmp.Or(a.Changed.Compare(b.Changed), workload.CompareRuns(a.ID, b.ID))
+	})
 	r.waiting = len(live)
 	var bad []error
 	for _, l := range live[:min(len(live), endsShown)] {
@@ -557,7 +562,7 @@ func (r *statusReader) ends(s *Status) {
 	if !slices.ContainsFunc(s.Ends.Runs, func(end RunEnd) bool { return end.WaitsFor == endWaitsForReading }) {
 		return
 	}
-	s.Ends.HeldBackBy = e.read.by
+	s.Ends.HeldBackBy = e.read.By
 	if behind, known := e.behind(); known {
 		s.Ends.BehindSeconds = new(seconds(behind))
 	}

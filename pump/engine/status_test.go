@@ -375,9 +375,9 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 		term, _, err := e.Try(ctx)
 		check(err)
 		check(term.Begin(ctx, led))
-		saved := checkpoint{counts: make([]uint64, 128)}
-		saved.counts[3], saved.counts[100] = 40, 2
-		check(term.Save(ctx, saved.encode()))
+		saved := workload.Checkpoint{Counts: make([]uint64, 128)}
+		saved.Counts[3], saved.Counts[100] = 40, 2
+		check(term.Save(ctx, saved.Encode()))
 		defer term.Abandon(ctx)
 
 		s := w.status(StatusOptions{Runs: 4})

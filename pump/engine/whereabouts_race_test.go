@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 )
 
@@ -213,7 +214,7 @@ func TestAProcessThatFindsASecondWorkloadOfItsNameRefusesToStart(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if took := time.Since(began); took > 2*rivalPatience+time.Second {
+		if took := time.Since(began); took > 2*locate.RivalPatience+time.Second {
 			t.Errorf("an account that does not answer kept them for %v", took)
 		}
 	})

@@ -15,6 +15,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/deletion"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -124,16 +126,16 @@ func DeleteWorkload(ctx context.Context, cfg pump.Config, opts DeleteOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	f := openFleet(&cfg, row.TableName)
-	d := &workloadDeletion{accountsOf: accountsOf{cfg: cfg, fleet: f}, opts: opts}
-	d.workload, err = workload.Load(ctx, f.control, cfg.Workload)
+	f := queues.Open(&cfg, row.TableName)
+	d := &workloadDeletion{operator: operator{cfg: cfg, fleet: f}, opts: opts}
+	d.workload, err = workload.Load(ctx, f.Control, cfg.Workload)
 	switch {
 	case errors.Is(err, workload.ErrNoWorkload):
 		return d.leftovers(ctx, err)
 	case errors.Is(err, workload.ErrDeleting):
 		d.found.Begun = true
 	case err != nil:
-		return nil, withAdvice(ctx, &cfg, err)
+		return nil, locate.WithAdvice(ctx, &cfg, err)
 	}
 	if err = d.plan(ctx); err == nil && !opts.DryRun {
 		err = d.run(ctx)
@@ -143,7 +145,7 @@ func DeleteWorkload(ctx context.Context, cfg pump.Config, opts DeleteOptions) (*
 
 // workloadDeletion is the deletion of a workload.
 type workloadDeletion struct {
-	accountsOf
+	operator
 	opts  DeleteOptions
 	found Deletion
 }
@@ -166,7 +168,7 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 		Queues: []DeletedQueue{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: []string{},
 	}
 	for _, s := range w.Map.Shards {
-		if _, err := d.fleet.shard(s.Account, s.Queue); err != nil {
+		if _, err := d.fleet.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}
 	}
@@ -189,10 +191,10 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 		}
 	}
 	d.found.Rows["workload"] = 1
-	runs := workload.NewRuns(d.fleet.control, w.Name)
+	runs := workload.NewRuns(d.fleet.Control, w.Name)
 	all, quarantined := d.found.Messages()
 	// Where nothing records what is done no run closes; there it is finished when the queues are empty.
-	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined, runsNamed+1)
+	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined, RunsNamed+1)
 	for _, id := range ids {
 		d.found.Unfinished = append(d.found.Unfinished, id.String())
 	}
@@ -206,9 +208,9 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 func (d *workloadDeletion) inUse() error {
 	switch f := &d.found; {
 	case len(f.Members) > 0:
-		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members), someOf(f.Members, 10)), "stop them, or give --force: then they end by themselves")
+		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members), locate.SomeOf(f.Members, 10)), "stop them, or give --force: then they end by themselves")
 	case len(f.Unfinished) > 0:
-		return d.refuse("runs of it are not finished: "+someOf(f.Unfinished, runsNamed),
+		return d.refuse("runs of it are not finished: "+locate.SomeOf(f.Unfinished, RunsNamed),
 			"let processors finish them, or end them (distributor runs end RUN), or give --force: then what is left of them goes")
 	}
 	return nil
@@ -216,7 +218,7 @@ func (d *workloadDeletion) inUse() error {
 
 // learnRivals finds the accounts whose queues must stay.
 func (d *workloadDeletion) learnRivals(ctx context.Context) error {
-	rivals, unseen := rivals(ctx, &d.cfg, d.workload)
+	rivals, unseen := locate.Rivals(ctx, &d.cfg, d.workload)
 	for _, r := range rivals {
 		if r.Problem != "" {
 			return d.refuse(fmt.Sprintf("another workload of this name is in account %s, and its row cannot be read, so whose the queues are cannot be told: %s", r.Account, r.Problem), "mend or remove that row, or use a newer program")
@@ -226,7 +228,7 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	slices.Sort(d.found.Kept)
 	d.found.Kept = slices.Compact(d.found.Kept)
 	if len(unseen) > 0 && !d.opts.Force && !d.opts.DryRun {
-		return d.refuse("these accounts could not be looked into for another workload over the same queues: "+someOf(unseen, 10), "try again, or mend their credentials, or give --force")
+		return d.refuse("these accounts could not be looked into for another workload over the same queues: "+locate.SomeOf(unseen, 10), "try again, or mend their credentials, or give --force")
 	}
 	return nil
 }
@@ -235,11 +237,11 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 // is there who would remove it.
 func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	d.found.Members = []string{}
-	server, _, err := workload.ServerTime(ctx, d.fleet.control, d.cfg.Workload)
+	server, _, err := workload.ServerTime(ctx, d.fleet.Control, d.cfg.Workload)
 	if err != nil {
 		return err
 	}
-	v, err := cluster.LoadView(ctx, d.fleet.control, d.cfg.Workload)
+	v, err := cluster.LoadView(ctx, d.fleet.Control, d.cfg.Workload)
 	if err != nil {
 		return err
 	}
@@ -257,20 +259,20 @@ const silentForSure = 5 * time.Minute
 // countQueues counts what is in the queues that go. One that is not there does not go.
 func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	poison := settings.PoisonQueue(d.cfg.Workload)
-	queues := map[string][]string{}
+	qs := map[string][]string{}
 	for _, s := range d.workload.Map.Shards {
-		queues[s.Account] = append(queues[s.Account], s.Queue)
+		qs[s.Account] = append(qs[s.Account], s.Queue)
 	}
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(queuesAtOnce)
-	for name, list := range queues {
+	g.SetLimit(queues.AtOnce)
+	for name, list := range qs {
 		if slices.Contains(d.found.Kept, name) {
 			continue
 		}
 		for _, q := range append(list, poison) {
 			g.Go(func() error {
-				n, there, err := d.countOne(ctx, d.fleet.accounts[name].store.Queue(q))
+				n, there, err := d.countOne(ctx, d.fleet.Accounts[name].Store.Queue(q))
 				mu.Lock()
 				defer mu.Unlock()
 				if there {
@@ -295,7 +297,7 @@ func (d *workloadDeletion) countOne(ctx context.Context, q storage.Queue) (n int
 		n, err = q.Count(ctx)
 		return err
 	})
-	if notThere(err) {
+	if queues.NotThere(err) {
 		return 0, false, nil
 	}
 	return n, err == nil, err
@@ -340,7 +342,7 @@ func (d *workloadDeletion) run(ctx context.Context) error {
 
 // noticed waits until no process puts by a map from before the mark any more (P6.5).
 func (d *workloadDeletion) noticed(ctx context.Context) error {
-	w, err := workload.Load(ctx, d.fleet.control, d.cfg.Workload) // for the time of the mark
+	w, err := workload.Load(ctx, d.fleet.Control, d.cfg.Workload) // for the time of the mark
 	if !errors.Is(err, workload.ErrDeleting) {
 		return err
 	}
@@ -349,13 +351,13 @@ func (d *workloadDeletion) noticed(ctx context.Context) error {
 		_, _ = d.tell(ctx)
 	}
 	for {
-		server, _, err := workload.ServerTime(ctx, d.fleet.control, w.Name)
-		left := removeAfter - server.Sub(w.Changed)
+		server, _, err := workload.ServerTime(ctx, d.fleet.Control, w.Name)
+		left := queues.RemoveAfter - server.Sub(w.Changed)
 		if err != nil || left <= 0 {
 			return err
 		}
 		d.say(DeleteProgress{Step: "noticing", Left: left})
-		if !backoff.Wait(ctx, min(left, removeLook)) {
+		if !backoff.Wait(ctx, min(left, countEvery2)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -368,7 +370,7 @@ func (d *workloadDeletion) gone(ctx context.Context) error {
 		return err
 	}
 	if m := d.found.Members; len(m) > 0 {
-		return d.refuse(fmt.Sprintf("%d processes of it still live: %s", len(m), someOf(m, 10)), "stop them (those of an older version do not end by themselves), and run the command again")
+		return d.refuse(fmt.Sprintf("%d processes of it still live: %s", len(m), locate.SomeOf(m, 10)), "stop them (those of an older version do not end by themselves), and run the command again")
 	}
 	return nil
 }
@@ -377,10 +379,10 @@ func (d *workloadDeletion) dropQueues(ctx context.Context) error {
 	var mu sync.Mutex
 	done := 0
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(queuesAtOnce)
+	g.SetLimit(queues.AtOnce)
 	for _, q := range d.found.Queues {
 		g.Go(func() error {
-			err := d.insist(ctx, q.Account+"/"+q.Queue, d.fleet.accounts[q.Account].store.Queue(q.Queue).Drop)
+			err := d.insist(ctx, q.Account+"/"+q.Queue, d.fleet.Accounts[q.Account].Store.Queue(q.Queue).Drop)
 			if err != nil && !storage.Is(err, storage.Missing) {
 				return fmt.Errorf("queue %s/%s could not be deleted: %w", q.Account, q.Queue, err)
 			}
@@ -418,10 +420,10 @@ func (d *workloadDeletion) removeAnchors(ctx context.Context) error {
 func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []string, err error) {
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(queuesAtOnce)
+	g.SetLimit(queues.AtOnce)
 	for _, a := range d.cfg.Accounts {
 		g.Go(func() error {
-			there, err := workload.RemoveAnchor(ctx, tableIn(&d.cfg, a), d.cfg.Workload, look)
+			there, err := workload.RemoveAnchor(ctx, locate.TableIn(&d.cfg, a), d.cfg.Workload, look)
 			mu.Lock()
 			defer mu.Unlock()
 			if there {
@@ -441,7 +443,7 @@ func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []s
 // leftovers removes anchors where no workload is: what a maker has left that
 // died, whose accounts are partly others. They keep such others from making it.
 func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
-	err := elsewhere(ctx, &d.cfg, nil)
+	err := locate.Elsewhere(ctx, &d.cfg, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -450,7 +452,7 @@ func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deleti
 	case err != nil:
 		return nil, err
 	case len(found) == 0:
-		return nil, withAdvice(ctx, &d.cfg, absent)
+		return nil, locate.WithAdvice(ctx, &d.cfg, absent)
 	}
 	return &Deletion{
 		Workload: d.cfg.Workload, Control: d.cfg.Control, Deleted: !d.opts.DryRun, Rows: map[string]int{"anchors": len(found)},

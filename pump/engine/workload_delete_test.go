@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -138,7 +139,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		if left := w.leftOf(); len(left) > 0 {
 			t.Errorf("%d are left: %q", len(left), left)
 		}
-		if took := time.Since(began); took < removeAfter || took > removeAfter+20*time.Second {
+		if took := time.Since(began); took < queues.RemoveAfter || took > queues.RemoveAfter+20*time.Second {
 			t.Errorf("took %v", took)
 		}
 		if _, err := w.deleted("o3", DeleteOptions{}); !errors.Is(err, workload.ErrNoWorkload) {

@@ -149,20 +149,34 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 
 func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		w.poison("accounta", 1, pump.ReasonRejected, time.Now(), "key")
 		q, err := OpenQuarantine(t.Context(), w.operator())
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := openAccounts(t.Context(), w.operator())
-		if err != nil {
-			t.Fatal(err)
-		}
+		time.Sleep(workload.MapMaxAge)
 		w.removed(nil)
 		w.remade(128, 4)
-		if err := q.reload(t.Context()); !errors.Is(err, workload.ErrReplaced) {
-			t.Error(err)
+		var problem string
+		if err := q.Redrive(t.Context(), QuarantineFilter{}, QuarantineOptions{}, func(o QuarantineOutcome) bool {
+			problem = o.Problem
+			return true
+		}); err != nil || !strings.Contains(problem, workload.ErrReplaced.Error()) {
+			t.Errorf("%v, %q", err, problem)
 		}
-		if err := o.reload(t.Context()); !errors.Is(err, workload.ErrReplaced) {
+	})
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		if _, err := DrainAccount(t.Context(), w.operator(), "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		var once sync.Once
+		_, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{Wait: true, Progress: func(RemoveProgress) {
+			once.Do(func() {
+				w.removed(nil)
+				w.remade(128, 4)
+			})
+		}})
+		if !errors.Is(err, workload.ErrReplaced) {
 			t.Error(err)
 		}
 	})

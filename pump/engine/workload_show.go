@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -41,7 +42,7 @@ type WorkloadInfo struct {
 	Runs    map[string]int `json:"runs"`
 	AllRuns bool           `json:"allRuns"`
 	// Rivals are workloads of the same name in other accounts of the configuration; never null.
-	Rivals []WorkloadRival `json:"rivals"`
+	Rivals []locate.WorkloadRival `json:"rivals"`
 	// Unseen are the accounts of the configuration that could not be looked into for one; never null.
 	Unseen []string `json:"unseen"`
 }
@@ -49,7 +50,7 @@ type WorkloadInfo struct {
 // ShowWorkload tells of the workload that a configuration means, also if the configuration
 // says something else than what is pinned.
 func ShowWorkload(ctx context.Context, cfg pump.Config) (*WorkloadInfo, error) {
-	o, err := openRuns(ctx, cfg)
+	o, err := openOperator(ctx, cfg)
 	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return nil, err
 	}
@@ -65,9 +66,9 @@ func ShowWorkload(ctx context.Context, cfg pump.Config) (*WorkloadInfo, error) {
 	if !w.Deleting.IsZero() {
 		i.Deleting = &w.Deleting
 	}
-	view, err := cluster.LoadView(ctx, o.fleet.control, cfg.Workload)
+	view, err := cluster.LoadView(ctx, o.fleet.Control, cfg.Workload)
 	if err != nil {
-		return nil, withAdvice(ctx, &cfg, err)
+		return nil, locate.WithAdvice(ctx, &cfg, err)
 	}
 	for _, m := range view.Members {
 		if m.Role == cluster.RoleDistributor {
@@ -76,7 +77,7 @@ func ShowWorkload(ctx context.Context, cfg pump.Config) (*WorkloadInfo, error) {
 			i.Processors++ // also one whose row cannot be read
 		}
 	}
-	runs, all, err := o.rows.CountStates(ctx)
+	runs, all, err := o.runs().CountStates(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +85,6 @@ func ShowWorkload(ctx context.Context, cfg pump.Config) (*WorkloadInfo, error) {
 		i.Runs[string(state)] = n
 	}
 	i.AllRuns = all
-	i.Rivals, i.Unseen = rivals(ctx, &cfg, w)
+	i.Rivals, i.Unseen = locate.Rivals(ctx, &cfg, w)
 	return i, nil
 }

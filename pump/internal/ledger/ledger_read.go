@@ -19,6 +19,18 @@ type RunProgress struct {
 	Done, Quarantined []uint64
 }
 
+// Sums is how many tasks are done and in quarantine in all segments, 0 of nil.
+func (p *RunProgress) Sums() (done, quarantined uint64) {
+	if p == nil {
+		return 0, 0
+	}
+	for s := range p.Done {
+		done += p.Done[s]
+		quarantined += p.Quarantined[s]
+	}
+	return done, quarantined
+}
+
 // ReadProgress reads how far some runs of a workload are: a query for each 64
 // segments, of a small column. A run that nothing is recorded of, or that was pruned, is not
 // in it; of one that was closed with tasks in quarantine there are only those. Segments whose heads are

@@ -1,4 +1,4 @@
-package engine
+package queues
 
 import (
 	"time"
@@ -12,13 +12,13 @@ func hookRequest(h *pump.Hooks, account, object, operation string, took time.Dur
 	}
 }
 
-func hookQuarantine(h *pump.Hooks, account, reason string, tasks int) {
+func HookQuarantine(h *pump.Hooks, account, reason string, tasks int) {
 	if h.Quarantine != nil {
 		h.Quarantine(account, reason, tasks)
 	}
 }
 
-func hookStarted(h *pump.Hooks, tasks int, age time.Duration) {
+func HookStarted(h *pump.Hooks, tasks int, age time.Duration) {
 	if h.Started != nil {
 		h.Started(tasks, age)
 	}

@@ -1,14 +1,14 @@
-package engine
+package member
 
 import "github.com/queuepump/queuepump/pump"
 
-// state is this process's place in the cluster. The member may be nil: it has not joined.
-func (m *member) state() pump.ClusterState {
+// State is this process's place in the cluster. The member may be nil: it has not joined.
+func (m *Member) State() pump.ClusterState {
 	c := pump.ClusterState{Rank: -1}
 	if m == nil {
 		return c
 	}
-	p := m.presence.Load()
+	p := m.Presence.Load()
 	if p == nil {
 		return c
 	}

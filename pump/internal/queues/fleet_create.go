@@ -1,4 +1,4 @@
-package engine
+package queues
 
 import (
 	"context"
@@ -23,20 +23,20 @@ const (
 	createLimit = 5 * time.Second
 )
 
-// createPause waits between two attempts to make a queue.
-func createPause(ctx context.Context, j backoff.Jitter, queue string, attempt uint64) {
+// CreatePause waits between two attempts to make a queue.
+func CreatePause(ctx context.Context, j backoff.Jitter, queue string, attempt uint64) {
 	backoff.Wait(ctx, j.Full(createBase, createLimit, "create", queue, attempt))
 }
 
-// createQueue makes a queue, waiting while an older one of its name is still
+// Create makes a queue, waiting while an older one of its name is still
 // being deleted or the account does not answer.
-func createQueue(ctx context.Context, s *shard, j backoff.Jitter, log *slog.Logger) error {
+func Create(ctx context.Context, s *Queue, j backoff.Jitter, log *slog.Logger) error {
 	patience, cancel := context.WithTimeout(ctx, createPatience)
 	defer cancel()
-	var c creation
+	var c Creation
 	var last error
 	for attempt := uint64(0); ; attempt++ {
-		err := s.create(patience, log)
+		err := s.Create(patience, log)
 		switch {
 		case err == nil:
 			return nil
@@ -48,20 +48,20 @@ func createQueue(ctx context.Context, s *shard, j backoff.Jitter, log *slog.Logg
 			}
 			return fmt.Errorf("queue %s is not ready after %v: %w", s, createPatience, last)
 		}
-		if err := c.failed(s.String(), err, time.Now()); err != nil {
+		if err := c.Failed(s.String(), err, time.Now()); err != nil {
 			return err
 		}
 		last = err
 		if attempt == 0 {
 			log.Warn("waiting for a queue to be created", "queue", s.String(), "error", err)
 		}
-		createPause(patience, j, s.String(), attempt)
+		CreatePause(patience, j, s.String(), attempt)
 	}
 }
 
-// create asks once for the queue to be made.
-func (s *shard) create(ctx context.Context, log *slog.Logger) error {
-	err := s.do(ctx, quota.ClassPut, 1, opCreate, "", s.queue.Create)
+// Create asks once for the queue to be made.
+func (s *Queue) Create(ctx context.Context, log *slog.Logger) error {
+	err := s.Do(ctx, quota.ClassPut, 1, opCreate, "", s.Queue.Create)
 	if mayNotCreate(err) {
 		// A SAS that may only add messages is a fine thing to give to a
 		// client. If the queue is not there, its first put will say so.
@@ -71,14 +71,14 @@ func (s *shard) create(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-// creation is a queue that is being made, attempt by attempt. It may be used from many goroutines at once.
-type creation struct {
+// Creation is a queue that is being made, attempt by attempt. It may be used from many goroutines at once.
+type Creation struct {
 	mu       sync.Mutex
 	deleting time.Time // since when an older queue of its name is in the way
 }
 
-// failed judges an attempt that failed: nil if another may do better.
-func (c *creation) failed(queue string, err error, now time.Time) error {
+// Failed judges an attempt that failed: nil if another may do better.
+func (c *Creation) Failed(queue string, err error, now time.Time) error {
 	switch storage.CodeOf(err) {
 	case storage.Missing:
 		c.mu.Lock()
@@ -109,11 +109,11 @@ func mayNotCreate(err error) bool {
 	return false
 }
 
-// made is how many requests to queues this process has made.
-func (f *fleet) made() (n int64) {
-	for _, name := range f.names {
-		for _, op := range [...]operation{opGet, opPut, opDelete, opRenew, opReplace} {
-			n += f.accounts[name].counts.made[op].Load()
+// Made is how many requests to queues this process has made.
+func (f *Set) Made() (n int64) {
+	for _, name := range f.Names {
+		for _, op := range [...]operation{OpGet, OpPut, OpDelete, opRenew, OpReplace} {
+			n += f.Accounts[name].counts.made[op].Load()
 		}
 	}
 	return n

@@ -1,9 +1,10 @@
-package engine
+package queues
 
 import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -11,11 +12,11 @@ import (
 type operation uint8
 
 const (
-	opPut operation = iota
-	opGet
+	OpPut operation = iota
+	OpGet
 	opRenew
-	opReplace
-	opDelete
+	OpReplace
+	OpDelete
 	opCreate
 	opRead
 	opWrite
@@ -77,6 +78,20 @@ func (c *requestCounts) snapshot() map[string]int64 {
 	for op := range operations {
 		if n := c.made[op].Load(); n > 0 {
 			out[op.String()] = n
+		}
+	}
+	return out
+}
+
+// Since is what was asked of r after the counts in before.
+func Since(r, before pump.Requests) pump.Requests {
+	out := pump.Requests{}
+	for account, ops := range r {
+		out[account] = map[string]int64{}
+		for op, n := range ops {
+			if n -= before[account][op]; n > 0 {
+				out[account][op] = n
+			}
 		}
 	}
 	return out

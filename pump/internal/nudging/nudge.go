@@ -1,4 +1,4 @@
-package engine
+package nudging
 
 import (
 	"context"
@@ -19,21 +19,21 @@ const (
 	// nudgeTimeout is what a nudge may take. A process that is not reached within it is
 	// busy or gone, and finds out by its own polling.
 	nudgeTimeout = 500 * time.Millisecond
-	// nudgesAtOnce are under way at most, nudgesWaiting wait for their turn; more
+	// AtOnce are under way at most, nudgesWaiting wait for their turn; more
 	// are dropped. 256 is a gate opened, or a map changed, before a large cluster.
-	nudgesAtOnce  = 16
-	nudgesWaiting = 256
-	// nudgeEvery is how often at most one process is nudged about the same thing. What
+	AtOnce      = 16
+	MostWaiting = 256
+	// Every is how often at most one process is nudged about the same thing. What
 	// comes sooner is sent once, at the end of that time: the last news counts.
-	nudgeEvery = 250 * time.Millisecond
-	// nudgeSpread is over what time nudges of the same moment are spread: of two things
+	Every = 250 * time.Millisecond
+	// Spread is over what time nudges of the same moment are spread: of two things
 	// at the very same instant nobody could say which was first (P9).
-	nudgeSpread = time.Millisecond
+	Spread = time.Millisecond
 )
 
-// nudger sends hints to other processes. Who calls it never waits and is never
+// Sender sends hints to other processes. Who calls it never waits and is never
 // told: a hint that cannot be sent is dropped.
-type nudger struct {
+type Sender struct {
 	send   func(ctx context.Context, n pump.Nudge) error
 	log    *slog.Logger
 	jitter backoff.Jitter
@@ -54,17 +54,17 @@ type recentNudge struct {
 	timer *time.Timer
 }
 
-func newNudger(ctx context.Context, cfg *pump.Config) *nudger {
+func NewSender(ctx context.Context, cfg *pump.Config) *Sender {
 	send := cfg.Nudge
 	if send == nil {
-		send = newNudgeClient().send
+		send = NewClient().send
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &nudger{send: send, log: cfg.Log, jitter: backoff.Jitter(cfg.Instance), ctx: ctx, cancel: cancel, recent: map[string]*recentNudge{}}
+	return &Sender{send: send, log: cfg.Log, jitter: backoff.Jitter(cfg.Instance), ctx: ctx, cancel: cancel, recent: map[string]*recentNudge{}}
 }
 
-// nudge sends one, unless one about the same thing was sent just now.
-func (s *nudger) nudge(about string, n pump.Nudge) {
+// Nudge sends one, unless one about the same thing was sent just now.
+func (s *Sender) Nudge(about string, n pump.Nudge) {
 	if n.Address == "" {
 		return
 	}
@@ -79,13 +79,13 @@ func (s *nudger) nudge(about string, n pump.Nudge) {
 	}
 	s.start(about, n)
 	r := &recentNudge{}
-	r.timer = time.AfterFunc(nudgeEvery, func() { s.settle(about, r) })
+	r.timer = time.AfterFunc(Every, func() { s.settle(about, r) })
 	s.recent[about] = r
 }
 
 // settle is the end of nudgeEvery after a nudge: what came since goes now, and if
 // nothing did it is forgotten.
-func (s *nudger) settle(about string, r *recentNudge) {
+func (s *Sender) settle(about string, r *recentNudge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || r.again == nil {
@@ -94,28 +94,28 @@ func (s *nudger) settle(about string, r *recentNudge) {
 	}
 	s.start(about, *r.again)
 	r.again = nil
-	r.timer.Reset(nudgeEvery)
+	r.timer.Reset(Every)
 }
 
 // start sends a nudge when there is a place; s.mu is held.
-func (s *nudger) start(about string, n pump.Nudge) {
+func (s *Sender) start(about string, n pump.Nudge) {
 	switch {
-	case s.sending < nudgesAtOnce:
+	case s.sending < AtOnce:
 		s.sending++
 		// By what it is about and when: counting them would make it depend on who of
 		// the same instant comes first.
-		late := time.Duration(s.jitter.Float("nudge", about, uint64(time.Now().UnixNano())) * float64(nudgeSpread))
+		late := time.Duration(s.jitter.Float("nudge", about, uint64(time.Now().UnixNano())) * float64(Spread))
 		s.wg.Go(func() {
 			backoff.Wait(s.ctx, late)
 			s.sendFrom(n)
 		})
-	case len(s.queue) < nudgesWaiting:
+	case len(s.queue) < MostWaiting:
 		s.queue = append(s.queue, n)
 	}
 }
 
 // sendFrom sends a nudge and then those that wait.
-func (s *nudger) sendFrom(n pump.Nudge) {
+func (s *Sender) sendFrom(n pump.Nudge) {
 	for more := true; more; {
 		ctx, cancel := context.WithTimeout(s.ctx, nudgeTimeout)
 		err := s.send(ctx, n)
@@ -133,8 +133,8 @@ func (s *nudger) sendFrom(n pump.Nudge) {
 	}
 }
 
-// close takes no more nudges, gives those that wait the time of one, and ends.
-func (s *nudger) close() {
+// Close takes no more nudges, gives those that wait the time of one, and ends.
+func (s *Sender) Close() {
 	s.mu.Lock()
 	s.closed = true
 	for _, r := range s.recent {
@@ -147,16 +147,16 @@ func (s *nudger) close() {
 	s.cancel()
 }
 
-// sendNudges sends nudges at once, a few at a time, and gives the number of those
+// Send sends nudges at once, a few at a time, and gives the number of those
 // that were taken.
-func sendNudges(ctx context.Context, cfg *pump.Config, nudges []pump.Nudge) int {
+func Send(ctx context.Context, cfg *pump.Config, nudges []pump.Nudge) int {
 	send := cfg.Nudge
 	if send == nil {
-		send = newNudgeClient().send
+		send = NewClient().send
 	}
 	var taken atomic.Int64
 	var g errgroup.Group
-	g.SetLimit(nudgesAtOnce)
+	g.SetLimit(AtOnce)
 	for _, n := range nudges {
 		if n.Address == "" {
 			continue
@@ -176,12 +176,12 @@ func sendNudges(ctx context.Context, cfg *pump.Config, nudges []pump.Nudge) int 
 	return int(taken.Load())
 }
 
-// nudgeOwner does so by a view, on behalf of an instance.
-func (s *nudger) nudgeOwner(v *cluster.View, by, queue string, segment uint32) {
+// NudgeOwner does so by a view, on behalf of an instance.
+func (s *Sender) NudgeOwner(v *cluster.View, by, queue string, segment uint32) {
 	n := pump.Nudge{Queue: queue}
 	if v.Owners != nil {
 		if owner, ok := v.OwnerOf(segment); ok && owner.Instance != by {
-			s.nudge(n.Queue+" "+owner.Instance, nudgeTo(&owner, n))
+			s.Nudge(n.Queue+" "+owner.Instance, To(&owner, n))
 		}
 		return
 	}
@@ -189,20 +189,20 @@ func (s *nudger) nudgeOwner(v *cluster.View, by, queue string, segment uint32) {
 		name := all[s.jitter.Pick(len(all), "nudge", n.Queue, uint64(time.Now().UnixNano()))]
 		for i := range v.Members {
 			if v.Members[i].Instance == name {
-				s.nudge(n.Queue, nudgeTo(&v.Members[i], n))
+				s.Nudge(n.Queue, To(&v.Members[i], n))
 			}
 		}
 	}
 }
 
-// nudgeTo addresses a nudge to a member.
-func nudgeTo(to *cluster.Member, n pump.Nudge) pump.Nudge {
-	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host != "" && to.Host == hostName()
+// To addresses a nudge to a member.
+func To(to *cluster.Member, n pump.Nudge) pump.Nudge {
+	n.Address, n.Instance, n.Here = to.Admin, to.Instance, to.Host != "" && to.Host == HostName()
 	return n
 }
 
-// hostName is this machine's name, empty if it has none.
-var hostName = sync.OnceValue(func() string {
+// HostName is this machine's name, empty if it has none.
+var HostName = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {
 		return ""

@@ -1,4 +1,4 @@
-package engine
+package closing
 
 import (
 	"context"
@@ -15,13 +15,14 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // How often runs are looked at that may be done with: seldom while nothing is to be done, and until
 // nothing is left to be done soon again.
 const (
-	closeEvery = 15 * time.Second
+	Every      = 15 * time.Second
 	closeAgain = 2 * time.Second
 	// closeTogether is how many runs are ended at once, where there are more than closeAlone: at 20 ms
 	// a request some four hundred a second.
@@ -32,36 +33,36 @@ const (
 	observedMost = time.Minute
 	// refreshRuns is how often a run's own row is read though that among those that live says nothing new.
 	refreshRuns = 10 * time.Minute
-	// sumsEvery is how often the ledger is summed up though no run that lives needs it: it may know runs
+	// SumsEvery is how often the ledger is summed up though no run that lives needs it: it may know runs
 	// of programs of before.
-	sumsEvery = time.Minute
+	SumsEvery = time.Minute
 )
 
 // When runs end that nobody ends; see "The life of a run" in docs/design.md.
 const (
-	silentBeats    = 4 // without which a client seems gone
-	abandonAfter   = 10 * time.Minute
-	abandonPressed = time.Minute
-	overAfter      = time.Hour
-	overPressed    = 5 * time.Minute
-	// pressure is the part of a bound from which on runs are given less time.
-	pressure = 0.5
+	SilentBeats    = 4 // without which a client seems gone
+	AbandonAfter   = 10 * time.Minute
+	AbandonPressed = time.Minute
+	OverAfter      = time.Hour
+	OverPressed    = 5 * time.Minute
+	// Pressure is the part of a bound from which on runs are given less time.
+	Pressure = 0.5
 )
 
-// closer ends runs that are done with (P3.7, and "The life of a run" in docs/design.md), so that what the
+// Closer ends runs that are done with (P3.7, and "The life of a run" in docs/design.md), so that what the
 // ledger keeps of them can go. It looks at what lives, however many runs there ever were. Any number
 // of processes may do it at the same time.
-type closer struct {
+type Closer struct {
 	workload string
 	segments int
 	once     bool // the ledger records what is done
 	retain   time.Duration
-	fleet    *fleet
-	runs     *workload.Runs
+	fleet    *queues.Set
+	Runs     *workload.Runs
 	log      *slog.Logger
 	retired  retired
 
-	known  map[pump.RunID]*observed // runs that live, or that only the ledger knows
+	Known  map[pump.RunID]*observed // runs that live, or that only the ledger knows
 	looked time.Time                // when the last pass saw what lives
 	summed time.Time                // and the ledger
 	sums   *ledger.Sums             // nil: it was not read in this pass
@@ -70,12 +71,12 @@ type closer struct {
 	listed workload.Prunable        // as this process wrote it last
 	wrote  bool
 	told   ends
-	// far learns how far the queues are read, horizon is what it said in this pass.
-	far     func(context.Context) (horizon, error)
-	horizon horizon
+	// Far learns how far the queues are read, horizon is what it said in this pass.
+	Far     func(context.Context) (Horizon, error)
+	horizon Horizon
 	waits   waits
-	// unfinished is how many runs wait for their ends, for whoever looks at this process.
-	unfinished *atomic.Int64
+	// Unfinished is how many runs wait for their ends, for whoever looks at this process.
+	Unfinished *atomic.Int64
 	// absent are runs that the ledger knows and that have no row, since when.
 	absent map[pump.RunID]time.Time
 }
@@ -96,17 +97,17 @@ type observed struct {
 	refreshed   time.Time
 }
 
-func newCloser(cfg *pump.Config, f *fleet, w *workload.Workload) *closer {
-	return &closer{
+func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
+	return &Closer{
 		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
-		fleet: f, runs: workload.NewRuns(f.control, cfg.Workload), log: cfg.Log, known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, unfinished: new(atomic.Int64),
+		fleet: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log, Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, Unfinished: new(atomic.Int64),
 	}
 }
 
-// pass ends what can be ended, and says whether there may be more to do soon. An error ends it early, or is
+// Pass ends what can be ended, and says whether there may be more to do soon. An error ends it early, or is
 // about some runs only; the next pass makes up for it.
-func (c *closer) pass(ctx context.Context) (more bool, err error) {
-	live, err := c.runs.Live(ctx)
+func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
+	live, err := c.Runs.Live(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -117,7 +118,7 @@ func (c *closer) pass(ctx context.Context) (more bool, err error) {
 	}
 	c.looked = now
 	// Before what is met: a message that was delivered by then is noted by now, or will be while it is quiet.
-	if c.horizon, err = c.far(ctx); err != nil {
+	if c.horizon, err = c.Far(ctx); err != nil {
 		c.log.Debug("how far the queues are read is not known", "error", err)
 	}
 	damage, err := c.sum(ctx, live)
@@ -129,33 +130,33 @@ func (c *closer) pass(ctx context.Context) (more bool, err error) {
 	wait := 0
 	for i := range live {
 		w.judge(&live[i])
-		if c.once && waitsForEnd(live[i].State, live[i].Over) {
+		if c.once && WaitsForEnd(live[i].State, live[i].Over) {
 			wait++
 		}
 	}
-	c.unfinished.Store(int64(wait))
+	c.Unfinished.Store(int64(wait))
 	c.tellWaits()
 	w.strangers()
 	more, err = w.carryOut(ctx)
-	for id, k := range c.known {
+	for id, k := range c.Known {
 		if !k.listed {
-			delete(c.known, id)
+			delete(c.Known, id)
 		}
 	}
 	return more, errors.Join(damage, err)
 }
 
 // sum reads the ledger if that is worth it. Damage is about some segments only.
-func (c *closer) sum(ctx context.Context, live []workload.LiveRun) (damage, err error) {
+func (c *Closer) sum(ctx context.Context, live []workload.LiveRun) (damage, err error) {
 	c.sums = nil
-	worth := c.once && time.Since(c.summed) >= sumsEvery
+	worth := c.once && time.Since(c.summed) >= SumsEvery
 	for i := range live {
 		worth = worth || c.once && live[i].State != workload.RunOpen
 	}
 	if !worth {
 		return nil, nil
 	}
-	sums, err := ledger.ReadSums(ctx, c.fleet.control, c.workload, c.segments)
+	sums, err := ledger.ReadSums(ctx, c.fleet.Control, c.workload, c.segments)
 	if sums == nil {
 		return nil, err
 	}
@@ -165,17 +166,17 @@ func (c *closer) sum(ctx context.Context, live []workload.LiveRun) (damage, err 
 }
 
 // warn says once in a while that a segment is near a bound.
-func (c *closer) warn() {
-	if !c.pressed() || time.Since(c.warned) < alarmEvery {
+func (c *Closer) warn() {
+	if !c.pressed() || time.Since(c.warned) < queues.AlarmEvery {
 		return
 	}
 	c.warned = time.Now()
 	c.log.Warn("a segment's ledger is half full or more; runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended",
-		useAttrs(c.use)...)
+		UseAttrs(c.use)...)
 }
 
-// useAttrs says in the log how much of its bounds a segment uses.
-func useAttrs(use ledger.Use) []any {
+// UseAttrs says in the log how much of its bounds a segment uses.
+func UseAttrs(use ledger.Use) []any {
 	return []any{
 		"segment", use.Segment, "runs", use.Runs, "runs_most", ledger.MaxLiveRuns, "pages", use.Pages, "pages_most", ledger.MaxPages,
 		"bytes", use.Bytes, "bytes_most", ledger.MaxBytes, "foreign", use.Foreign, "foreign_most", ledger.MaxForeign,
@@ -183,20 +184,20 @@ func useAttrs(use ledger.Use) []any {
 }
 
 // pressed reports whether a segment is near a bound.
-func (c *closer) pressed() bool { return pressed(c.use) }
+func (c *Closer) pressed() bool { return pressed(c.use) }
 
-func pressed(use ledger.Use) bool { return use.Fullest() >= pressure }
+func pressed(use ledger.Use) bool { return use.Fullest() >= Pressure }
 
 // observe notes what is the same as in the last look.
-func (c *closer) observe(live []workload.LiveRun, gap time.Duration) {
-	for _, k := range c.known {
+func (c *Closer) observe(live []workload.LiveRun, gap time.Duration) {
+	for _, k := range c.Known {
 		k.listed = false
 	}
 	for _, l := range live {
-		k := c.known[l.ID]
+		k := c.Known[l.ID]
 		if k == nil {
 			k = &observed{refreshed: time.Now()}
-			c.known[l.ID] = k
+			c.Known[l.ID] = k
 		}
 		k.listed = true
 		if k.live.Version != l.Version {
@@ -210,7 +211,7 @@ func (c *closer) observe(live []workload.LiveRun, gap time.Duration) {
 	}
 }
 
-func (c *closer) observeSum(k *observed, gap time.Duration) {
+func (c *Closer) observeSum(k *observed, gap time.Duration) {
 	if c.sums == nil {
 		return
 	}
@@ -220,7 +221,7 @@ func (c *closer) observeSum(k *observed, gap time.Duration) {
 		k.sign(now)
 		return
 	}
-	if !c.horizon.at.After(k.since) {
+	if !c.horizon.At.After(k.since) {
 		return
 	}
 	if k.from.IsZero() {
@@ -234,44 +235,44 @@ func (k *observed) sign(until time.Time) { k.since, k.from, k.quiet = until, tim
 
 // isQuiet reports whether nothing of a run has happened for so long that it is over. What the queues had when the
 // quiet began must have been delivered, too: a message whose processor was killed comes back behind all others.
-func (c *closer) isQuiet(k *observed) bool {
-	return k.quiet >= c.quietFor() && c.horizon.at.After(k.from.Add(c.quietFor()/2))
+func (c *Closer) isQuiet(k *observed) bool {
+	return k.quiet >= c.quietFor() && c.horizon.At.After(k.from.Add(c.quietFor()/2))
 }
 
 // patience is how long an open run may be without a beat.
-func (c *closer) patience(l *workload.LiveRun) time.Duration {
+func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 	switch {
 	case c.pressed():
-		return silentBeats*l.Beat + abandonPressed
-	case l.Mode == modeEvery || l.Beat == 0:
+		return SilentBeats*l.Beat + AbandonPressed
+	case l.Mode == ModeEvery || l.Beat == 0:
 		return c.retain // a leader that comes later continues it; or nobody promised to beat
 	}
-	return silentBeats*l.Beat + abandonAfter
+	return SilentBeats*l.Beat + AbandonAfter
 }
 
 // quietFor is how long nothing of a run must happen until it is over.
-func (c *closer) quietFor() time.Duration { return quietFor(c.use) }
+func (c *Closer) quietFor() time.Duration { return QuietFor(c.use) }
 
-func quietFor(use ledger.Use) time.Duration {
+func QuietFor(use ledger.Use) time.Duration {
 	if pressed(use) {
-		return overPressed
+		return OverPressed
 	}
-	return overAfter
+	return OverAfter
 }
 
-// keep makes passes until ctx ends, each if this process is the one to make it.
-func (c *closer) keep(ctx context.Context, j backoff.Jitter, mine func(context.Context) bool) {
-	wait := closeEvery
+// Keep makes passes until ctx ends, each if this process is the one to make it.
+func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.Context) bool) {
+	wait := Every
 	for n := uint64(0); backoff.Wait(ctx, j.Around(wait, "close", c.workload, n)); n++ {
-		wait = closeEvery
+		wait = Every
 		if !mine(ctx) {
-			clear(c.known) // what others see meanwhile is not observed here
+			clear(c.Known) // what others see meanwhile is not observed here
 			c.wrote = false
 			c.looked = time.Time{}
-			c.unfinished.Store(0)
+			c.Unfinished.Store(0)
 			continue
 		}
-		more, err := c.pass(ctx)
+		more, err := c.Pass(ctx)
 		if more {
 			wait = closeAgain
 		}
@@ -286,7 +287,7 @@ func (c *closer) keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 
 // closing is what one pass finds to be done.
 type closing struct {
-	c       *closer
+	c       *Closer
 	damaged bool // what the ledger has is not known of all segments
 	todo    []func(context.Context) error
 	forget  []workload.LiveRun
@@ -299,10 +300,10 @@ func (w *closing) do(f func(context.Context) error) { w.todo = append(w.todo, f)
 
 // judge decides what is to be done about a run that lives.
 func (w *closing) judge(l *workload.LiveRun) {
-	c, k := w.c, w.c.known[l.ID]
+	c, k := w.c, w.c.Known[l.ID]
 	if l.Err != nil || time.Since(k.refreshed) >= refreshRuns {
 		k.refreshed = time.Now()
-		w.do(func(ctx context.Context) error { return c.runs.Correct(ctx, *l) })
+		w.do(func(ctx context.Context) error { return c.Runs.Correct(ctx, *l) })
 		return
 	}
 	switch {
@@ -354,14 +355,14 @@ func (w *closing) strangers() {
 	}
 	absent := c.absent
 	c.absent = map[pump.RunID]time.Time{}
-	for _, id := range slices.SortedFunc(maps.Keys(c.sums.Runs), compareRuns) {
-		if k := c.known[id]; k != nil && k.listed {
+	for _, id := range slices.SortedFunc(maps.Keys(c.sums.Runs), workload.CompareRuns) {
+		if k := c.Known[id]; k != nil && k.listed {
 			continue
 		}
 		switch since, is := absent[id]; {
 		case !is:
 			w.do(func(ctx context.Context) error { return w.adopt(ctx, id) })
-		case time.Since(since) >= overAfter:
+		case time.Since(since) >= OverAfter:
 			c.absent[id] = since
 			w.list.Over = append(w.list.Over, id) // its copies are quarantined as those of a run without a row
 		default:
@@ -372,7 +373,7 @@ func (w *closing) strangers() {
 
 // adopt puts a run among those that live. One without a row is observed, and said once.
 func (w *closing) adopt(ctx context.Context, id pump.RunID) error {
-	_, err := w.c.runs.Adopt(ctx, id)
+	_, err := w.c.Runs.Adopt(ctx, id)
 	if errors.Is(err, workload.ErrNoRun) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -399,7 +400,7 @@ func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
 		})
 	}
 	_ = g.Wait()
-	errs = append(errs, c.runs.Forget(ctx, w.forget))
+	errs = append(errs, c.Runs.Forget(ctx, w.forget))
 	if c.once && c.sums != nil {
 		errs = append(errs, c.write(ctx, w.list))
 	}
@@ -452,20 +453,20 @@ func (r *endedRuns) tell(log func(string, ...any), what string) {
 }
 
 // write tells the owners of segments which runs are done with.
-func (c *closer) write(ctx context.Context, list workload.Prunable) error {
+func (c *Closer) write(ctx context.Context, list workload.Prunable) error {
 	if c.wrote && list.Equal(c.listed) {
 		return nil
 	}
-	err := c.runs.SetPrunable(ctx, list)
+	err := c.Runs.SetPrunable(ctx, list)
 	if err == nil {
 		c.listed, c.wrote = list, true
 	}
 	return err
 }
 
-func (c *closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) error {
+func (c *Closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) error {
 	const note = "its client beats no more; what was put of it is done as ever, and its source can be sent to the end with: distributor repair"
-	if err := c.runs.Abandon(ctx, l.ID, note); err != nil {
+	if err := c.Runs.Abandon(ctx, l.ID, note); err != nil {
 		return err
 	}
 	c.told.add(&c.told.abandoned, l.ID)
@@ -474,8 +475,8 @@ func (c *closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) 
 }
 
 // close closes a run of which enough is done.
-func (c *closer) close(ctx context.Context, l *workload.LiveRun, k *observed) error {
-	err := c.runs.CloseSummed(ctx, l.ID, k.sum)
+func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) error {
+	err := c.Runs.CloseSummed(ctx, l.ID, k.sum)
 	switch {
 	case errors.Is(err, workload.ErrRunState):
 		return nil // it is closed by now, or ended
@@ -488,8 +489,8 @@ func (c *closer) close(ctx context.Context, l *workload.LiveRun, k *observed) er
 }
 
 // over ends a run of which nothing was met for long enough.
-func (c *closer) over(ctx context.Context, l *workload.LiveRun, k *observed) error {
-	tallies, err := workload.Tallies(ctx, c.fleet.control, c.workload, l.ID)
+func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) error {
+	tallies, err := workload.Tallies(ctx, c.fleet.Control, c.workload, l.ID)
 	if err != nil {
 		return err
 	}
@@ -503,7 +504,7 @@ func (c *closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 		return nil
 	}
 	note := "nothing of it was met or recorded for " + k.quiet.Round(time.Second).String()
-	switch err := c.runs.Over(ctx, l.ID, note); {
+	switch err := c.Runs.Over(ctx, l.ID, note); {
 	case errors.Is(err, workload.ErrRunState):
 		return nil
 	case err != nil:
@@ -514,12 +515,12 @@ func (c *closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 	return nil
 }
 
-// waitsForEnd reports whether a run that nobody continues is not over.
-func waitsForEnd(state workload.RunState, over bool) bool {
+// WaitsForEnd reports whether a run that nobody continues is not over.
+func WaitsForEnd(state workload.RunState, over bool) bool {
 	return !over && (state == workload.RunBroken || state == workload.RunAbandoned || state == workload.RunEnded)
 }
 
-func ledgerStatus(use ledger.Use) pump.LedgerStatus {
+func LedgerStatus(use ledger.Use) pump.LedgerStatus {
 	return pump.LedgerStatus{
 		Segment: use.Segment, Used: use.Fullest(), Runs: use.Runs, RunsMost: ledger.MaxLiveRuns,
 		Pages: use.Pages, PagesMost: ledger.MaxPages, Bytes: use.Bytes, BytesMost: ledger.MaxBytes,
@@ -527,8 +528,8 @@ func ledgerStatus(use ledger.Use) pump.LedgerStatus {
 	}
 }
 
-// modeEvery is the mode of a run that was made by an elected leader.
-const modeEvery = "every"
+// ModeEvery is the mode of a run that was made by an elected leader.
+const ModeEvery = "every"
 
-// modeClient is the mode of a run that a sender made.
-const modeClient = "client"
+// ModeClient is the mode of a run that a sender made.
+const ModeClient = "client"

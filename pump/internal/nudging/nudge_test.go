@@ -1,4 +1,4 @@
-package engine
+package nudging
 
 import (
 	"context"
@@ -21,39 +21,21 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/nudgetest"
+	"github.com/queuepump/queuepump/pump/nudge"
 )
-
-// nudged takes nudges in the order in which they come.
-type nudgedList struct {
-	mu   sync.Mutex
-	list []pump.Nudge
-}
-
-func (l *nudgedList) Nudged(n pump.Nudge) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list = append(l.list, n)
-}
-
-func (l *nudgedList) take() []pump.Nudge {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	taken := l.list
-	l.list = nil
-	return taken
-}
 
 func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 	// A busy machine may take longer than nudgeTimeout. What was late is sent again, to
 	// another server, so that nothing arrives twice.
 	send := func(n pump.Nudge) (got []pump.Nudge, err error) {
 		for range 60 {
-			var l nudgedList
-			srv := httptest.NewServer(NudgeHandler(&l, "p1"))
+			var l nudgetest.List
+			srv := httptest.NewServer(nudge.Handler(&l, "p1"))
 			n.Address, n.Here = srv.Listener.Addr().String(), true
-			err = newNudgeClient().send(t.Context(), n)
+			err = NewClient().send(t.Context(), n)
 			srv.Close()
-			got = l.take()
+			got = l.Take()
 			if late, is := errors.AsType[net.Error](err); !is || !late.Timeout() {
 				break
 			}
@@ -85,8 +67,8 @@ func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
 }
 
 func TestHostileNudgesAreRefused(t *testing.T) {
-	var got nudgedList
-	h := NudgeHandler(&got, "p1")
+	var got nudgetest.List
+	h := nudge.Handler(&got, "p1")
 	for _, c := range []struct {
 		name, method, target string
 		want                 int
@@ -117,15 +99,15 @@ func TestHostileNudgesAreRefused(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c.name, w.Code, c.want)
 		}
 	}
-	if l := got.take(); len(l) != 1 || l[0].Queue != "a/b" {
+	if l := got.Take(); len(l) != 1 || l[0].Queue != "a/b" {
 		t.Errorf("taken: %+v", l)
 	}
 }
 
 func TestAFloodOfNudgesIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got nudgedList
-		h := NudgeHandler(&got, "p1")
+		var got nudgetest.List
+		h := nudge.Handler(&got, "p1")
 		codes := map[int]int{}
 		for range 10 {
 			for range 1000 {
@@ -135,7 +117,7 @@ func TestAFloodOfNudgesIsCutOff(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if taken := len(got.take()); taken < nudgesTakenBurst || taken > nudgesTakenBurst+10*nudgesTaken || codes[204] != taken || codes[429] != 10_000-taken {
+		if taken := len(got.Take()); taken < nudge.TakenBurst || taken > nudge.TakenBurst+10*nudge.Taken || codes[204] != taken || codes[429] != 10_000-taken {
 			t.Errorf("%d taken, answers %v", taken, codes)
 		}
 	})
@@ -146,12 +128,12 @@ func TestANudgeGoesOnlyWhereAnAdminPortCanBe(t *testing.T) {
 		"", "host", "host:", ":80", "host:0", "host:65536", "host:http", "a b:80", "user@host:80", "host:80/path", "host:80?x", "[::1", "-x:80",
 		"http://host:80", "host\n:80", "ho\x00st:80", "host:+80", strings.Repeat("a", 300) + ":80",
 	} {
-		if err := checkNudgeAddress(address); err == nil {
+		if err := CheckAddress(address); err == nil {
 			t.Errorf("%q is an address", address)
 		}
 	}
 	for _, address := range []string{"host:80", "10.0.0.1:8080", "[2001:db8::1]:1", "a.b-c.example:65535", "localhost:1"} {
-		if err := checkNudgeAddress(address); err != nil {
+		if err := CheckAddress(address); err != nil {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -190,7 +172,7 @@ func TestANudgeDoesNotReachALoopbackPortOnAnotherMachinesWord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0"} { // a name is judged by what it resolves to
-		if err := newNudgeClient().send(t.Context(), pump.Nudge{Address: net.JoinHostPort(host, port), Instance: "p1"}); err == nil {
+		if err := NewClient().send(t.Context(), pump.Nudge{Address: net.JoinHostPort(host, port), Instance: "p1"}); err == nil {
 			t.Errorf("%s was reached", host)
 		}
 	}
@@ -220,7 +202,7 @@ func TestANudgesAnswerLeadsNowhereAndCostsNoMemory(t *testing.T) {
 	t.Setenv("HTTP_PROXY", other.URL)
 	defer srv.Close()
 	for _, instance := range []string{"redirect", "endless"} {
-		err := newNudgeClient().send(t.Context(), pump.Nudge{Address: srv.Listener.Addr().String(), Here: true, Instance: instance})
+		err := NewClient().send(t.Context(), pump.Nudge{Address: srv.Listener.Addr().String(), Here: true, Instance: instance})
 		if err == nil {
 			t.Errorf("%s: no error", instance)
 		}
@@ -234,16 +216,21 @@ func TestANudgesAnswerLeadsNowhereAndCostsNoMemory(t *testing.T) {
 }
 
 // outbound is a nudger whose nudges arrive in the list after a while.
-func outbound(t *testing.T, takes time.Duration) (*nudger, *nudgedList) {
-	list := &nudgedList{}
-	s := newNudger(t.Context(), &pump.Config{
+func outbound(t *testing.T, takes time.Duration) (*Sender, *nudgetest.List) {
+	list := &nudgetest.List{}
+	s := NewSender(t.Context(), &pump.Config{
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Nudge: func(ctx context.Context, n pump.Nudge) error {
 			list.Nudged(n)
-			return pause(ctx, takes)
+			select {
+			case <-time.After(takes):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		},
 	})
-	t.Cleanup(s.close)
+	t.Cleanup(s.Close)
 	return s, list
 }
 
@@ -251,24 +238,24 @@ func TestTheSameNudgeIsSentFourTimesASecondAtMostAndTheLastOneCounts(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		s, got := outbound(t, time.Millisecond)
 		n := pump.Nudge{Address: "h:1", Instance: "p1", Queue: "a/q"}
-		s.nudge("q", n)
-		time.Sleep(2 * nudgeSpread)
-		if l := got.take(); len(l) != 1 {
+		s.Nudge("q", n)
+		time.Sleep(2 * Spread)
+		if l := got.Take(); len(l) != 1 {
 			t.Fatalf("sent at once: %v", l)
 		}
 		for range 100 { // within 700 ms
-			s.nudge("q", n)
+			s.Nudge("q", n)
 			time.Sleep(7 * time.Millisecond)
 		}
-		if l := len(got.take()); l != 2 {
+		if l := len(got.Take()); l != 2 {
 			t.Errorf("%d of 100 went after 250 and 500 ms, want 2", l)
 		}
-		time.Sleep(nudgeEvery)
-		if l := len(got.take()); l != 1 {
+		time.Sleep(Every)
+		if l := len(got.Take()); l != 1 {
 			t.Errorf("%d after the last one, want 1", l)
 		}
 		time.Sleep(time.Minute)
-		if l := len(got.take()); l != 0 {
+		if l := len(got.Take()); l != 0 {
 			t.Errorf("%d out of nothing", l)
 		}
 		s.mu.Lock()
@@ -284,18 +271,18 @@ func TestNudgesNeverHoldUpWhoSendsThem(t *testing.T) {
 		s, got := outbound(t, time.Hour) // nobody answers
 		began := time.Now()
 		for i := range 1000 {
-			s.nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
+			s.Nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
 		}
 		if d := time.Since(began); d != 0 {
 			t.Errorf("waited %v", d)
 		}
-		time.Sleep(2 * nudgeSpread)
-		if l := got.take(); len(l) != nudgesAtOnce {
-			t.Errorf("%d under way at once, want %d", len(l), nudgesAtOnce)
+		time.Sleep(2 * Spread)
+		if l := got.Take(); len(l) != AtOnce {
+			t.Errorf("%d under way at once, want %d", len(l), AtOnce)
 		}
 		time.Sleep(time.Minute)
-		if l := got.take(); len(l) != nudgesWaiting {
-			t.Errorf("%d more were sent, want the %d that had room to wait", len(l), nudgesWaiting)
+		if l := got.Take(); len(l) != MostWaiting {
+			t.Errorf("%d more were sent, want the %d that had room to wait", len(l), MostWaiting)
 		}
 	})
 }
@@ -305,10 +292,10 @@ func TestP9TheSameNudgesAreSentInTheSameOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, got := outbound(t, time.Millisecond)
 			for i := range 100 {
-				s.nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
+				s.Nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
 			}
 			time.Sleep(time.Second)
-			for _, n := range got.take() {
+			for _, n := range got.Take() {
 				instances = append(instances, n.Instance)
 			}
 		})
@@ -332,7 +319,7 @@ func TestP9WhenANudgeGoesDoesNotDependOnWhoAsksFirst(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			began := time.Now()
-			s := newNudger(t.Context(), &pump.Config{Instance: "p", Log: slog.New(slog.DiscardHandler), Nudge: func(_ context.Context, n pump.Nudge) error {
+			s := NewSender(t.Context(), &pump.Config{Instance: "p", Log: slog.New(slog.DiscardHandler), Nudge: func(_ context.Context, n pump.Nudge) error {
 				mu.Lock()
 				defer mu.Unlock()
 				sent[n.Instance+" "+n.Queue] = time.Since(began)
@@ -340,10 +327,10 @@ func TestP9WhenANudgeGoesDoesNotDependOnWhoAsksFirst(t *testing.T) {
 			}})
 			for _, i := range order {
 				q := fmt.Sprintf("a/work-%02d", i/2)
-				s.nudge(q+fmt.Sprint(i), pump.Nudge{Address: "here:1", Instance: fmt.Sprint("p", i), Queue: q})
+				s.Nudge(q+fmt.Sprint(i), pump.Nudge{Address: "here:1", Instance: fmt.Sprint("p", i), Queue: q})
 			}
 			time.Sleep(time.Second)
-			s.close()
+			s.Close()
 		})
 		return sent
 	}

@@ -1,4 +1,4 @@
-package engine
+package workload
 
 import (
 	"encoding/binary"
@@ -9,16 +9,16 @@ import (
 // A checkpoint is where a run can be continued: the source's cursor and the
 // number of tasks of each segment before it, copied by the reader at one instant
 // (P2.1). Anything else would give tasks a second identity.
-type checkpoint struct {
-	cursor      []byte
-	counts      []uint64 // tasks of each segment before the cursor
-	skipped     uint64   // bad lines before it
-	quarantined uint64
+type Checkpoint struct {
+	Cursor      []byte
+	Counts      []uint64 // tasks of each segment before the cursor
+	Skipped     uint64   // bad lines before it
+	Quarantined uint64
 }
 
-func (c *checkpoint) tasks() int64 {
+func (c *Checkpoint) Tasks() int64 {
 	var n uint64
-	for _, k := range c.counts {
+	for _, k := range c.Counts {
 		n += k
 	}
 	return int64(n)
@@ -27,25 +27,25 @@ func (c *checkpoint) tasks() int64 {
 // checkpointVersion is the first byte of an encoded checkpoint.
 const checkpointVersion = 1
 
-// encode writes version, bad lines, counters and cursor, numbers as varints: a
+// Encode writes version, bad lines, counters and cursor, numbers as varints: a
 // JSON array of 16,384 counters would not fit the row. The largest possible is
 // 160 KiB of counters and MaxCursor, within [election.MaxCheckpoint].
-func (c *checkpoint) encode() []byte {
-	b := make([]byte, 0, 32+3*len(c.counts)+len(c.cursor))
+func (c *Checkpoint) Encode() []byte {
+	b := make([]byte, 0, 32+3*len(c.Counts)+len(c.Cursor))
 	b = append(b, checkpointVersion)
-	b = binary.AppendUvarint(b, c.skipped)
-	b = binary.AppendUvarint(b, c.quarantined)
-	b = binary.AppendUvarint(b, uint64(len(c.counts)))
-	for _, n := range c.counts {
+	b = binary.AppendUvarint(b, c.Skipped)
+	b = binary.AppendUvarint(b, c.Quarantined)
+	b = binary.AppendUvarint(b, uint64(len(c.Counts)))
+	for _, n := range c.Counts {
 		b = binary.AppendUvarint(b, n)
 	}
-	return append(b, c.cursor...)
+	return append(b, c.Cursor...)
 }
 
 var errCheckpoint = errors.New("the saved checkpoint is damaged")
 
-// decodeCheckpoint reads what encode wrote, of a workload with that many segments.
-func decodeCheckpoint(b []byte, segments int) (*checkpoint, error) {
+// DecodeCheckpoint reads what encode wrote, of a workload with that many segments.
+func DecodeCheckpoint(b []byte, segments int) (*Checkpoint, error) {
 	if len(b) == 0 {
 		return nil, errCheckpoint
 	}
@@ -63,17 +63,17 @@ func decodeCheckpoint(b []byte, segments int) (*checkpoint, error) {
 		b = b[n:]
 		return v
 	}
-	c := &checkpoint{skipped: next(), quarantined: next()}
+	c := &Checkpoint{Skipped: next(), Quarantined: next()}
 	if n := next(); !ok || n != uint64(segments) {
 		return nil, errCheckpoint
 	}
-	c.counts = make([]uint64, segments)
-	for i := range c.counts {
-		c.counts[i] = next()
+	c.Counts = make([]uint64, segments)
+	for i := range c.Counts {
+		c.Counts[i] = next()
 	}
 	if !ok {
 		return nil, errCheckpoint
 	}
-	c.cursor = b
+	c.Cursor = b
 	return c, nil
 }

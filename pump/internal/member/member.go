@@ -1,4 +1,4 @@
-package engine
+package member
 
 import (
 	"context"
@@ -14,55 +14,57 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// memberOptions say how one half of the pump takes part in the cluster. The
+// Options say how one half of the pump takes part in the cluster. The
 // functions may be nil. They are called from the membership's goroutine, perhaps
 // before joinCluster has returned; they must be quick and must not wait for the member.
-type memberOptions struct {
-	role cluster.Role
-	// waiting is the gate that it waits at; see member.admit.
-	waiting string
-	// report fills in what the half knows of itself.
-	report func(*cluster.Report)
-	// inHand, drain and changed are cluster.Options' InHand, Drain and Changed.
-	inHand  func(segment uint32) bool
-	drain   func(segments []uint32)
-	changed func(v *cluster.View)
-	// lost is cluster.Options' Lost. It is also called when the workload turns out
+type Options struct {
+	Role cluster.Role
+	// Waiting is the gate that it waits at; see member.admit.
+	Waiting string
+	// Report fills in what the half knows of itself.
+	Report func(*cluster.Report)
+	// InHand, drain and changed are cluster.Options' InHand, Drain and Changed.
+	InHand  func(segment uint32) bool
+	Drain   func(segments []uint32)
+	Changed func(v *cluster.View)
+	// Lost is cluster.Options' Lost. It is also called when the workload turns out
 	// to be no more before it was joined.
-	lost func(err error)
-	// beat and lease as in cluster.Options; 0 for the defaults.
-	beat, lease time.Duration
-	// grace is cluster.Options' Grace.
-	grace time.Duration
-	// optional: the half works without a cluster too, with the least of budgets.
+	Lost func(err error)
+	// Beat and lease as in cluster.Options; 0 for the defaults.
+	Beat, Lease time.Duration
+	// Grace is cluster.Options' Grace.
+	Grace time.Duration
+	// Optional: the half works without a cluster too, with the least of budgets.
 	// joinCluster then does not wait for long, and goes on trying in the background.
-	optional bool
+	Optional bool
 }
 
-// member is this process's part in the cluster: package cluster's presence bound
+// Member is this process's part in the cluster: package cluster's presence bound
 // to the half's work, its budgets (P8.1) and the nudges (P8.2). Its methods may be
 // called from many goroutines at once.
-type member struct {
+type Member struct {
 	cfg      *pump.Config
-	fleet    *fleet
-	workload *workload.Workload
-	o        memberOptions
+	Fleet    *queues.Set
+	Workload *workload.Workload
+	o        Options
 	log      *slog.Logger
 	jitter   backoff.Jitter
-	nudges   *nudger
+	Nudges   *nudging.Sender
 
 	ctx    context.Context // of what goes on in the background
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	entered  chan struct{} // closed when presence is set
-	presence atomic.Pointer[cluster.Presence]
+	Presence atomic.Pointer[cluster.Presence]
 	admitted atomic.Bool // the gate is open
 
 	mu      sync.Mutex // guards what follows
@@ -71,50 +73,50 @@ type member struct {
 	looked  time.Time // when a grown demand was last made known out of turn
 }
 
-// joinPatience is how long a half that can do without a cluster waits for it at the
+// JoinPatience is how long a half that can do without a cluster waits for it at the
 // start. Joining takes some 50 ms, and without it there is a quarter of the budget.
-const joinPatience = 2 * time.Second
+const JoinPatience = 2 * time.Second
 
-// joinCluster makes this process a member of the workload's cluster. It returns when
+// Join makes this process a member of the workload's cluster. It returns when
 // the first view is there; what fails for now is tried until ctx ends, what no
 // waiting mends is an error. With memberOptions.optional it is never an error and
 // returns after two seconds at the latest.
-func joinCluster(ctx context.Context, cfg *pump.Config, f *fleet, w *workload.Workload, o memberOptions) (*member, error) {
-	m := &member{
-		cfg: cfg, fleet: f, workload: w, o: o,
+func Join(ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Workload, o Options) (*Member, error) {
+	m := &Member{
+		cfg: cfg, Fleet: f, Workload: w, o: o,
 		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: backoff.Jitter(cfg.Instance),
 		entered: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	m.nudges = newNudger(context.WithoutCancel(ctx), cfg)
-	beat := o.beat
-	settings.Default(&beat, defaultBeat)
+	m.Nudges = nudging.NewSender(context.WithoutCancel(ctx), cfg)
+	beat := o.Beat
+	settings.Default(&beat, DefaultBeat)
 	l := quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue}
-	m.sharing = quota.Sharing{Instance: cfg.Instance, Accounts: f.names, Limits: l, Beat: beat}
-	if f.tasks != nil {
-		m.sharing.Tasks = f.tasks.Limit
+	m.sharing = quota.Sharing{Instance: cfg.Instance, Accounts: f.Names, Limits: l, Beat: beat}
+	if f.Tasks != nil {
+		m.sharing.Tasks = f.Tasks.Limit
 	}
-	f.retarget(quota.Unjoined(l, m.sharing.Tasks, f.names))
-	f.expect()
-	if !o.optional {
+	f.Retarget(quota.Unjoined(l, m.sharing.Tasks, f.Names))
+	f.Expect()
+	if !o.Optional {
 		if err := m.join(ctx); err != nil {
 			m.cancel()
-			m.nudges.close()
+			m.Nudges.Close()
 			return nil, err
 		}
 		return m, nil
 	}
 	m.wg.Go(func() {
 		err := m.join(m.ctx)
-		if workload.Lost(err) && m.o.lost != nil {
-			m.o.lost(err)
+		if workload.Lost(err) && m.o.Lost != nil {
+			m.o.Lost(err)
 			return
 		}
 		if err != nil && m.ctx.Err() == nil {
 			m.log.Error("this process cannot join the cluster; it goes on alone, with a quarter of the budget", "error", err)
 		}
 	})
-	patience := time.NewTimer(joinPatience)
+	patience := time.NewTimer(JoinPatience)
 	defer patience.Stop()
 	select {
 	case <-m.entered:
@@ -126,11 +128,11 @@ func joinCluster(ctx context.Context, cfg *pump.Config, f *fleet, w *workload.Wo
 }
 
 // join joins, trying again what may be better later.
-func (m *member) join(ctx context.Context) error {
+func (m *Member) join(ctx context.Context) error {
 	for n := uint64(0); ; n++ {
-		p, err := cluster.Join(ctx, m.workload, m.presenceOptions())
+		p, err := cluster.Join(ctx, m.Workload, m.presenceOptions())
 		if err == nil {
-			m.presence.Store(p)
+			m.Presence.Store(p)
 			close(m.entered)
 			m.see(p.View())
 			m.wg.Go(m.watchDemand)
@@ -139,134 +141,134 @@ func (m *member) join(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !mayJoinLater(err) {
+		if !MayJoinLater(err) {
 			return fmt.Errorf("workload %q in account %q: %w", m.cfg.Workload, m.cfg.Control, err)
 		}
 		m.log.Warn("the cluster could not be joined; trying again", "control", m.cfg.Control, "error", err)
-		if !backoff.Wait(ctx, m.jitter.Around(backoff.Doubled(time.Second, 15*time.Second, n), "join", m.workload.Name, n)) {
+		if !backoff.Wait(ctx, m.jitter.Around(backoff.Doubled(time.Second, 15*time.Second, n), "join", m.Workload.Name, n)) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// mayJoinLater reports whether a join that failed may succeed without anybody's doing:
+// MayJoinLater reports whether a join that failed may succeed without anybody's doing:
 // the control account did not answer, for a request or for as long as control waits for the row of
 // an earlier process, or this process was declared dead while it was stopped.
-func mayJoinLater(err error) bool {
+func MayJoinLater(err error) bool {
 	if errors.Is(err, cluster.ErrEvicted) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	e, ok := asStorageError(err)
+	e, ok := queues.AsError(err)
 	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
 }
 
-func (m *member) presenceOptions() cluster.Options {
+func (m *Member) presenceOptions() cluster.Options {
 	return cluster.Options{
-		Instance: m.cfg.Instance, Host: hostName(), Version: buildVersion(), Role: m.o.role, Beat: m.o.beat, Lease: m.o.lease, Grace: m.o.grace,
-		Report: m.report, InHand: m.o.inHand, Drain: m.o.drain, Nudge: m.nudgeMembers, Log: m.cfg.Log,
-		Lost:       m.o.lost,
+		Instance: m.cfg.Instance, Host: nudging.HostName(), Version: buildVersion(), Role: m.o.Role, Beat: m.o.Beat, Lease: m.o.Lease, Grace: m.o.Grace,
+		Report: m.report, InHand: m.o.InHand, Drain: m.o.Drain, Nudge: m.nudgeMembers, Log: m.cfg.Log,
+		Lost:       m.o.Lost,
 		BestEffort: m.cfg.Delivery == pump.AtLeastOnce, // a task done twice is the worst (P5.6)
 		Changed: func(v *cluster.View) {
 			<-m.entered // Join returns right away
 			m.see(v)
-			if m.o.changed != nil {
-				m.o.changed(v)
+			if m.o.Changed != nil {
+				m.o.Changed(v)
 			}
 		},
 	}
 }
 
 // report is what each beat says of this process.
-func (m *member) report() cluster.Report {
-	_, throttled := m.fleet.requests()
+func (m *Member) report() cluster.Report {
+	_, throttled := m.Fleet.Requests()
 	r := cluster.Report{
-		Admin: m.cfg.Admin, Accounts: m.fleet.names, Reads: codec.Version,
-		Demand: m.fleet.demand(), Guessed: m.fleet.guessed(), Throttled: uint64(throttled), Throttles: m.fleet.throttles(),
+		Admin: m.cfg.Admin, Accounts: m.Fleet.Names, Reads: codec.Version,
+		Demand: m.Fleet.Demand(), Guessed: m.Fleet.Guessed(), Throttled: uint64(throttled), Throttles: m.Fleet.Throttles(),
 	}
-	if m.o.report != nil {
-		m.o.report(&r)
+	if m.o.Report != nil {
+		m.o.Report(&r)
 	}
 	if !m.admitted.Load() {
-		r.Waiting = m.o.waiting
+		r.Waiting = m.o.Waiting
 	}
 	return r
 }
 
-// admit says that the gate has opened: from now on the process takes segments.
-func (m *member) admit() {
+// Admit says that the gate has opened: from now on the process takes segments.
+func (m *Member) Admit() {
 	m.admitted.Store(true)
-	m.look()
+	m.Look()
 }
 
-// joined reports whether the process is in the cluster. With an optional
+// Joined reports whether the process is in the cluster. With an optional
 // membership it may not be yet.
-func (m *member) joined() bool { return m.presence.Load() != nil }
+func (m *Member) Joined() bool { return m.Presence.Load() != nil }
 
-// view is the latest look at the cluster; nil before the first.
-func (m *member) view() *cluster.View {
-	if p := m.presence.Load(); p != nil {
+// View is the latest look at the cluster; nil before the first.
+func (m *Member) View() *cluster.View {
+	if p := m.Presence.Load(); p != nil {
 		return p.View()
 	}
 	return nil
 }
 
-// hold gives a segment that is this process's to work on. In a shared workload
+// Hold gives a segment that is this process's to work on. In a shared workload
 // every segment is everybody's, under epoch 0.
-func (m *member) hold(segment uint32) (cluster.Hold, bool) {
-	if m.workload.Shared {
+func (m *Member) Hold(segment uint32) (cluster.Hold, bool) {
+	if m.Workload.Shared {
 		return cluster.Hold{Segment: segment}, true
 	}
-	if p := m.presence.Load(); p != nil {
+	if p := m.Presence.Load(); p != nil {
 		return p.Hold(segment)
 	}
 	return cluster.Hold{}, false
 }
 
-// settle says that the last work in hand of a segment may be done.
-func (m *member) settle(segment uint32) {
-	if p := m.presence.Load(); p != nil {
+// Settle says that the last work in hand of a segment may be done.
+func (m *Member) Settle(segment uint32) {
+	if p := m.Presence.Load(); p != nil {
 		p.Settle(segment)
 	}
 }
 
-// look makes the process look at the cluster, and be seen, now or shortly.
-func (m *member) look() {
-	if p := m.presence.Load(); p != nil {
+// Look makes the process look at the cluster, and be seen, now or shortly.
+func (m *Member) Look() {
+	if p := m.Presence.Load(); p != nil {
 		p.Look()
 	}
 }
 
-var errOutside = errors.New("this process has not joined the cluster")
+var ErrOutside = errors.New("this process has not joined the cluster")
 
-// markSpill and clearSpill are cluster.Presence's MarkSpill and ClearSpill.
-func (m *member) markSpill(ctx context.Context, segments []uint32, choice int) error {
-	if p := m.presence.Load(); p != nil {
+// MarkSpill and clearSpill are cluster.Presence's MarkSpill and ClearSpill.
+func (m *Member) MarkSpill(ctx context.Context, segments []uint32, choice int) error {
+	if p := m.Presence.Load(); p != nil {
 		return p.MarkSpill(ctx, segments, choice)
 	}
-	return errOutside
+	return ErrOutside
 }
 
-func (m *member) clearSpill(ctx context.Context, segments []uint32, choice int) error {
-	if p := m.presence.Load(); p != nil {
+func (m *Member) ClearSpill(ctx context.Context, segments []uint32, choice int) error {
+	if p := m.Presence.Load(); p != nil {
 		return p.ClearSpill(ctx, segments, choice)
 	}
-	return errOutside
+	return ErrOutside
 }
 
-// leave gives up what the process holds, removes it from the cluster, and ends all
+// Leave gives up what the process holds, removes it from the cluster, and ends all
 // that the member does in the background. While the control plane is dark it tries until
 // ctx ends, so that must. It may be called more than once.
-func (m *member) leave(ctx context.Context) {
+func (m *Member) Leave(ctx context.Context) {
 	m.cancel()
 	m.wg.Wait() // a join under way has ended
-	if p := m.presence.Load(); p != nil {
+	if p := m.Presence.Load(); p != nil {
 		p.Leave(ctx)
 	}
-	m.nudges.close()
+	m.Nudges.Close()
 }
 
 // see takes a view: budgets follow it.
-func (m *member) see(v *cluster.View) {
+func (m *Member) see(v *cluster.View) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := v.Workload; w.PutBack() && m.backs != w.Map.Version {
@@ -276,19 +278,19 @@ func (m *member) see(v *cluster.View) {
 	}
 	m.sharing.See(v)
 	m.sharing.Settle(time.Now())
-	m.fleet.retarget(m.sharing.Targets())
+	m.Fleet.Retarget(m.sharing.Targets())
 }
 
-// shareEvery is how often a process looks whether its shares, or what it needs,
+// ShareEvery is how often a process looks whether its shares, or what it needs,
 // are other than at the last beat.
-const shareEvery = time.Second
+const ShareEvery = time.Second
 
 // watchDemand measures what this process needs, and makes it known before the next
 // beat if its share has become too small for that.
-func (m *member) watchDemand() {
+func (m *Member) watchDemand() {
 	next := time.Duration(0)
 	for n := uint64(0); ; n++ {
-		wait := m.jitter.Around(shareEvery, "share", m.workload.Name, n)
+		wait := m.jitter.Around(ShareEvery, "share", m.Workload.Name, n)
 		if next > 0 {
 			wait = min(wait, next)
 		}
@@ -296,11 +298,11 @@ func (m *member) watchDemand() {
 			return
 		}
 		var changed bool
-		demand := m.fleet.demand()
+		demand := m.Fleet.Demand()
 		m.mu.Lock()
 		now := time.Now()
 		if changed, next = m.sharing.Settle(now); changed {
-			m.fleet.retarget(m.sharing.Targets())
+			m.Fleet.Retarget(m.sharing.Targets())
 		}
 		grown := now.Sub(m.looked) >= m.sharing.Beat && m.grown(demand)
 		if grown {
@@ -308,7 +310,7 @@ func (m *member) watchDemand() {
 		}
 		m.mu.Unlock()
 		if grown {
-			m.look()
+			m.Look()
 		}
 	}
 }
@@ -318,40 +320,40 @@ func (m *member) watchDemand() {
 const demandGrown = 1.5
 
 // grown compares a demand with what the last beat said of it. m.mu is held.
-func (m *member) grown(demand map[string]float64) bool {
+func (m *Member) grown(demand map[string]float64) bool {
 	c := m.sharing.Latest
 	known := c.Parties[c.Me].Demand
-	targets := m.fleet.targets.Load()
+	targets := m.Fleet.Targets.Load()
 	if d := demand[quota.TasksShare]; d > demandGrown*known[quota.TasksShare] && targets.Tasks < d {
 		return true
 	}
-	for _, name := range m.fleet.names {
-		if d := demand[name]; d > demandGrown*known[name] && m.fleet.short(name, d, targets) {
+	for _, name := range m.Fleet.Names {
+		if d := demand[name]; d > demandGrown*known[name] && m.Fleet.Short(name, d, targets) {
 			return true
 		}
 	}
 	return false
 }
 
-// nudged takes a nudge that is about the cluster.
-func (m *member) nudged(n pump.Nudge) {
+// Nudged takes a nudge that is about the cluster.
+func (m *Member) Nudged(n pump.Nudge) {
 	if n.Queue == "" && n.Gate == "" && !n.Traffic {
-		m.look()
+		m.Look()
 	}
 }
 
 // nudgeMembers makes other members look at the cluster.
-func (m *member) nudgeMembers(to []cluster.Member) {
+func (m *Member) nudgeMembers(to []cluster.Member) {
 	for i := range to {
-		m.nudges.nudge("cluster/"+to[i].Instance, nudgeTo(&to[i], pump.Nudge{}))
+		m.Nudges.Nudge("cluster/"+to[i].Instance, nudging.To(&to[i], pump.Nudge{}))
 	}
 }
 
-// nudgeOwner makes the owner of a segment, or in a shared workload some processor,
+// NudgeOwner makes the owner of a segment, or in a shared workload some processor,
 // look into a queue. It returns at once.
-func (m *member) nudgeOwner(s *shard, segment uint32) {
-	if v := m.view(); v != nil {
-		m.nudges.nudgeOwner(v, m.cfg.Instance, s.String(), segment)
+func (m *Member) NudgeOwner(s *queues.Queue, segment uint32) {
+	if v := m.View(); v != nil {
+		m.Nudges.NudgeOwner(v, m.cfg.Instance, s.String(), segment)
 	}
 }
 
@@ -372,11 +374,11 @@ var buildVersion = sync.OnceValue(func() string {
 	return "devel"
 })
 
-const defaultBeat = 5 * time.Second
+const DefaultBeat = 5 * time.Second
 
-// keeps reports whether a segment is this member's, also while it is being handed over.
-func (m *member) keeps(segment uint32) bool {
-	p := m.presence.Load()
+// Keeps reports whether a segment is this member's, also while it is being handed over.
+func (m *Member) Keeps(segment uint32) bool {
+	p := m.Presence.Load()
 	if p == nil {
 		return false
 	}
@@ -384,22 +386,22 @@ func (m *member) keeps(segment uint32) bool {
 	return held || p.Trusted(segment)
 }
 
-// raise says that holds of a segment must be above an epoch.
-func (m *member) raise(segment uint32, above uint64) {
-	if p := m.presence.Load(); p != nil {
+// Raise says that holds of a segment must be above an epoch.
+func (m *Member) Raise(segment uint32, above uint64) {
+	if p := m.Presence.Load(); p != nil {
 		p.Raise(segment, above)
 	}
 }
 
-// nudgeTraffic tells the other processors that messages come without nudges.
-func (m *member) nudgeTraffic() {
-	v := m.view()
+// NudgeTraffic tells the other processors that messages come without nudges.
+func (m *Member) NudgeTraffic() {
+	v := m.View()
 	if v == nil {
 		return
 	}
 	for i := range v.Members {
 		if to := &v.Members[i]; to.Role == cluster.RoleProcessor && to.Instance != m.cfg.Instance {
-			m.nudges.nudge("traffic "+to.Instance, nudgeTo(to, pump.Nudge{Traffic: true}))
+			m.Nudges.Nudge("traffic "+to.Instance, nudging.To(to, pump.Nudge{Traffic: true}))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package locate
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -28,11 +29,11 @@ import (
 // account before it is made, and before a command says that it does not exist. Of those who make it
 // at the same time in different accounts one succeeds ([workload.Maker]).
 
-// elsewhere looks for the workload in the configured accounts other than the control account. It
+// Elsewhere looks for the workload in the configured accounts other than the control account. It
 // is nil if none of them has it. It is a [*ConfigError] if one has it, or if an account does
 // not let itself be looked into and the configuration does not say which one is the
 // control account; and a storage error if an account does not answer, so that it may be there.
-func elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) error {
+func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) error {
 	var mu sync.Mutex
 	var found, refused []string
 	var unanswered, cause error
@@ -40,7 +41,7 @@ func elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	waits := sayWhoIsSlow(c)
 	defer waits.stop()
 	var g errgroup.Group
-	g.SetLimit(queuesAtOnce)
+	g.SetLimit(queues.AtOnce)
 	for _, a := range c.Accounts {
 		if a.Name == c.Control {
 			continue
@@ -88,7 +89,7 @@ func elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 		return unanswered
 	case len(refused) > 0 && !c.Private.ControlGiven:
 		return &pump.ConfigError{
-			Field: "control", Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with the credentials given: %v", c.Workload, c.Control, someOf(refused, 4), cause),
+			Field: "control", Problem: fmt.Sprintf("workload %q is not in account %s, and %s cannot be looked into with the credentials given: %v", c.Workload, c.Control, SomeOf(refused, 4), cause),
 			Fix: "mend the credentials, or say which account has the workload, or shall have it: control: " + c.Control,
 		}
 	}
@@ -105,12 +106,12 @@ type slowAccounts struct {
 
 func sayWhoIsSlow(c *pump.Config) *slowAccounts {
 	s := &slowAccounts{asked: map[string]bool{}}
-	s.timer = time.AfterFunc(controlSlow, func() {
+	s.timer = time.AfterFunc(ControlSlow, func() {
 		s.mu.Lock()
 		names := slices.Sorted(maps.Keys(s.asked))
 		s.mu.Unlock()
 		if len(names) > 0 {
-			c.Log.Warn("waiting for accounts to answer, because the workload may be there", "accounts", someOf(names, 10))
+			c.Log.Warn("waiting for accounts to answer, because the workload may be there", "accounts", SomeOf(names, 10))
 		}
 	})
 	return s
@@ -145,14 +146,14 @@ func hasWorkload(ctx context.Context, a pump.Account, c *pump.Config) (there boo
 // lookInto reads the row that the workload would have in an account.
 func lookInto(ctx context.Context, a pump.Account, c *pump.Config) (w *workload.Workload, err error) {
 	err = backoff.Within(ctx, func(ctx context.Context) (err error) {
-		w, err = workload.Load(ctx, tableIn(c, a), c.Workload)
+		w, err = workload.Load(ctx, TableIn(c, a), c.Workload)
 		return err
 	})
 	return w, err
 }
 
-// tableIn gives the table in which an account would have the workload's rows.
-func tableIn(c *pump.Config, a pump.Account) storage.Table {
+// TableIn gives the table in which an account would have the workload's rows.
+func TableIn(c *pump.Config, a pump.Account) storage.Table {
 	table := a.Storage.Table(row.TableName)
 	if draw := c.Private.Seeding.Draw; draw != nil {
 		table = row.Seeded(table, draw)
@@ -162,12 +163,12 @@ func tableIn(c *pump.Config, a pump.Account) storage.Table {
 
 // announce changes the anchor in another account, which a maker has done before it looks there.
 func announce(ctx context.Context, c *pump.Config, m *workload.Maker, a pump.Account) error {
-	return backoff.Within(ctx, func(ctx context.Context) error { return m.Announce(ctx, tableIn(c, a), c.Workload) })
+	return backoff.Within(ctx, func(ctx context.Context) error { return m.Announce(ctx, TableIn(c, a), c.Workload) })
 }
 
-// maker is by what the workload is made where the configuration expects it, and nowhere else.
+// Maker is by what the workload is made where the configuration expects it, and nowhere else.
 // asking is told each time that other accounts are asked, and gives what is called afterwards.
-func maker(c *pump.Config, asking func() (asked func())) *workload.Maker {
+func Maker(c *pump.Config, asking func() (asked func())) *workload.Maker {
 	m := &workload.Maker{Account: c.Control, Known: func(account string) error { return isKnown(c, account) }}
 	m.Absent = func(ctx context.Context, announce bool) error {
 		defer asking()()
@@ -199,7 +200,7 @@ func isKnown(c *pump.Config, account string) error {
 func beforeMaking(ctx context.Context, c *pump.Config, m *workload.Maker) error {
 	j := backoff.Jitter(c.Instance)
 	for n := uint64(0); ; n++ {
-		err := elsewhere(ctx, c, m)
+		err := Elsewhere(ctx, c, m)
 		if err == nil {
 			return nil
 		}
@@ -213,16 +214,16 @@ func beforeMaking(ctx context.Context, c *pump.Config, m *workload.Maker) error 
 	}
 }
 
-// rivalPatience is how long a start waits for accounts that may have another workload of the same name.
-const rivalPatience = 2 * time.Second
+// RivalPatience is how long a start waits for accounts that may have another workload of the same name.
+const RivalPatience = 2 * time.Second
 
-// unrivalled refuses to start where another account has a workload of the same name: two over the same
+// Unrivalled refuses to start where another account has a workload of the same name: two over the same
 // queues take each other's messages for their own. An account that does not answer
 // keeps no process from starting.
-func unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error {
-	ctx, cancel := context.WithTimeout(ctx, rivalPatience)
+func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error {
+	ctx, cancel := context.WithTimeout(ctx, RivalPatience)
 	defer cancel()
-	found, _ := rivals(ctx, c, w)
+	found, _ := Rivals(ctx, c, w)
 	if len(found) == 0 {
 		return nil
 	}
@@ -235,11 +236,11 @@ func unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error
 	}
 }
 
-// withAdvice tells what to do about a workload that is not there.
-func withAdvice(ctx context.Context, cfg *pump.Config, err error) error {
+// WithAdvice tells what to do about a workload that is not there.
+func WithAdvice(ctx context.Context, cfg *pump.Config, err error) error {
 	switch {
 	case errors.Is(err, workload.ErrNoWorkload):
-		if there, ok := errors.AsType[*pump.ConfigError](elsewhere(ctx, cfg, nil)); ok && strings.Contains(there.Problem, "is in account") {
+		if there, ok := errors.AsType[*pump.ConfigError](Elsewhere(ctx, cfg, nil)); ok && strings.Contains(there.Problem, "is in account") {
 			return there
 		}
 		return fmt.Errorf("%w in account %s; the first `distributor run` makes it, of all the accounts in its configuration", err, cfg.Control)
@@ -249,8 +250,8 @@ func withAdvice(ctx context.Context, cfg *pump.Config, err error) error {
 	return nil
 }
 
-// someOf names the first of many.
-func someOf(names []string, most int) string {
+// SomeOf names the first of many.
+func SomeOf(names []string, most int) string {
 	list := strings.Join(names[:min(len(names), most)], ", ")
 	if n := len(names) - most; n > 0 {
 		list += fmt.Sprintf(" and %d more", n)
@@ -258,8 +259,8 @@ func someOf(names []string, most int) string {
 	return list
 }
 
-// controlSlow is after how long an operator is told that the start is waiting.
-const controlSlow = 3 * time.Second
+// ControlSlow is after how long an operator is told that the start is waiting.
+const ControlSlow = 3 * time.Second
 
 // WorkloadRival is another workload of the same name, in the table of another account.
 type WorkloadRival struct {
@@ -272,13 +273,13 @@ type WorkloadRival struct {
 	Problem string `json:"problem"`
 }
 
-// rivals looks for workloads of the same name in the configured accounts other than the control
+// Rivals looks for workloads of the same name in the configured accounts other than the control
 // account. Unseen are those that did not answer or may not be looked into.
-func rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []WorkloadRival, unseen []string) {
+func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []WorkloadRival, unseen []string) {
 	found, unseen = []WorkloadRival{}, []string{}
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(queuesAtOnce)
+	g.SetLimit(queues.AtOnce)
 	for _, a := range c.Accounts {
 		if a.Name == c.Control {
 			continue
@@ -308,7 +309,7 @@ func rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []
 // spec is the workload that the configuration describes. The number of queues of an account for which
 // it gives none is for who makes the workload; of one that is there it would be a claim that the
 // operator did not make, and it depends on how many accounts are listed.
-func specOf(c *pump.Config) workload.Spec {
+func SpecOf(c *pump.Config) workload.Spec {
 	s := workload.Spec{
 		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == pump.Shared, Shards: settings.Shards(*c), Delivery: string(c.Delivery),
 		Guessed: map[string]bool{},
@@ -319,8 +320,8 @@ func specOf(c *pump.Config) workload.Spec {
 	return s
 }
 
-// warnExtra names accounts of a configuration that the workload does not use.
-func warnExtra(log *slog.Logger, extra []string) {
+// WarnExtra names accounts of a configuration that the workload does not use.
+func WarnExtra(log *slog.Logger, extra []string) {
 	if len(extra) > 0 {
 		log.Warn("accounts of the configuration are not in use; add them to the workload with: distributor accounts add", "accounts", strings.Join(extra, " "))
 	}

@@ -1,4 +1,4 @@
-package engine
+package nudging
 
 import (
 	"context"
@@ -12,16 +12,10 @@ import (
 	"regexp"
 	"strconv"
 	"syscall"
-	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/nudge"
 )
-
-// NudgePath is where the admin port takes nudges.
-const NudgePath = "/nudge"
 
 // nudgeClient sends nudges as HTTP requests. Where to comes from a stored row, which
 // anybody may have written who can write to the control table; so nothing of it is
@@ -33,7 +27,7 @@ type nudgeClient struct {
 	elsewhere *http.Client
 }
 
-func newNudgeClient() *nudgeClient {
+func NewClient() *nudgeClient {
 	return &nudgeClient{here: newNudgeTransport(true), elsewhere: newNudgeTransport(false)}
 }
 
@@ -74,8 +68,8 @@ func mayDial(address string, loopback bool) error {
 	return nil
 }
 
-// checkNudgeAddress wants host:port and nothing else.
-func checkNudgeAddress(address string) error {
+// CheckAddress wants host:port and nothing else.
+func CheckAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAddress, err)
@@ -96,7 +90,7 @@ func checkNudgeAddress(address string) error {
 var validHost = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$`)
 
 func (c *nudgeClient) send(ctx context.Context, n pump.Nudge) error {
-	if err := checkNudgeAddress(n.Address); err != nil {
+	if err := CheckAddress(n.Address); err != nil {
 		return err
 	}
 	query := url.Values{"instance": {n.Instance}}
@@ -109,7 +103,7 @@ func (c *nudgeClient) send(ctx context.Context, n pump.Nudge) error {
 	if n.Traffic {
 		query.Set("traffic", "1")
 	}
-	u := url.URL{Scheme: "http", Host: n.Address, Path: NudgePath, RawQuery: query.Encode()}
+	u := url.URL{Scheme: "http", Host: n.Address, Path: nudge.Path, RawQuery: query.Encode()}
 	ctx, cancel := context.WithTimeout(ctx, nudgeTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), nil)
@@ -130,65 +124,4 @@ func (c *nudgeClient) send(ctx context.Context, n pump.Nudge) error {
 		return fmt.Errorf("nudge answered with %d", answer.StatusCode)
 	}
 	return nil
-}
-
-// Of incoming nudges: an owner of a thousand queues may be told of all of them at once,
-// and then of a few hundred a second. What is more says nothing new.
-const (
-	nudgesTaken      = 256
-	nudgesTakenBurst = 1024
-	maxNudgeQuery    = 1024
-)
-
-// NudgeHandler answers POST requests on [NudgePath] with 204 after handing the nudge
-// to the process of that instance, 421 if it is for another one, which used
-// the address before, 400 if it is malformed and 429 if there are too many. It
-// reads no body, and whoever can send one can make the process look at its storage,
-// nothing more.
-func NudgeHandler(process interface{ Nudged(n pump.Nudge) }, instance string) http.Handler {
-	limiter := rate.NewLimiter(nudgesTaken, nudgesTakenBurst)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", http.MethodPost)
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			return
-		}
-		n, err := parseNudge(r.URL.RawQuery)
-		switch {
-		case err != nil:
-			w.WriteHeader(http.StatusBadRequest)
-		case n.Instance != instance:
-			w.WriteHeader(http.StatusMisdirectedRequest)
-		case !limiter.AllowN(time.Now(), 1):
-			w.WriteHeader(http.StatusTooManyRequests)
-		default:
-			process.Nudged(n)
-			w.WriteHeader(http.StatusNoContent)
-		}
-	})
-}
-
-var (
-	errNudge   = errors.New("not a nudge")
-	validQueue = regexp.MustCompile(`^[!-.0-~]{1,200}/[a-z0-9-]{1,63}$`) // an account's name may be anything printable
-)
-
-// parseNudge reads a query. A nudge is about one thing at most.
-func parseNudge(query string) (pump.Nudge, error) {
-	if len(query) > maxNudgeQuery {
-		return pump.Nudge{}, errNudge
-	}
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return pump.Nudge{}, errNudge
-	}
-	n := pump.Nudge{Instance: values.Get("instance"), Queue: values.Get("queue"), Gate: values.Get("gate"), Traffic: values.Get("traffic") == "1"}
-	switch {
-	case n.Instance == "", len(values["instance"])+len(values["queue"])+len(values["gate"])+len(values["traffic"]) > 2,
-		len(values["traffic"]) > 0 && !n.Traffic,
-		n.Queue != "" && !validQueue.MatchString(n.Queue),
-		n.Gate != "" && coordination.CheckGate(n.Gate) != nil:
-		return pump.Nudge{}, errNudge
-	}
-	return n, nil
 }

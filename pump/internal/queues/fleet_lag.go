@@ -1,4 +1,4 @@
-package engine
+package queues
 
 import (
 	"sync"
@@ -51,10 +51,10 @@ func (q *quickest) takes() time.Duration {
 	return min(q.now, q.before)
 }
 
-// ahead is how many requests should be under way at once so that so many a second can
+// Ahead is how many requests should be under way at once so that so many a second can
 // be made although each takes as long as it does, from least to most: Little's law, and as
 // much again.
-func (q *quickest) ahead(rate float64, least, most int) int {
+func (q *quickest) Ahead(rate float64, least, most int) int {
 	return int(min(max(2*rate*q.takes().Seconds(), float64(least)), float64(most)))
 }
 
@@ -64,20 +64,20 @@ func (q *quickest) ahead(rate float64, least, most int) int {
 // request usually takes; and one that is given up although it would have been answered
 // is what every request without an answer is: maybe done.
 const (
-	silentAfter     = 4
-	troubledTimeout = 3 * time.Second
+	SilentAfter     = 4
+	TroubledTimeout = 3 * time.Second
 )
 
 // timeout is how long the next request to the queue may take.
-func (s *shard) timeout() time.Duration {
-	if s.silent.Load() >= silentAfter {
-		return troubledTimeout
+func (s *Queue) timeout() time.Duration {
+	if s.silent.Load() >= SilentAfter {
+		return TroubledTimeout
 	}
 	return backoff.RequestTimeout
 }
 
 // heard notes how a request ended.
-func (s *shard) heard(op operation, took time.Duration, err error) {
+func (s *Queue) heard(op operation, took time.Duration, err error) {
 	switch {
 	case err == nil:
 		s.silent.Store(0)
@@ -91,11 +91,11 @@ func (s *shard) heard(op operation, took time.Duration, err error) {
 		return
 	}
 	switch op {
-	case opPut:
-		s.puts.add(took)
-	case opGet:
-		s.gets.add(took)
-	case opDelete:
-		s.settles.add(took)
+	case OpPut:
+		s.Puts.add(took)
+	case OpGet:
+		s.Gets.add(took)
+	case OpDelete:
+		s.Settles.add(took)
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package nudging
 
 import (
 	"net"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/nudge"
 )
 
 // FuzzNudge: what is taken for a nudge is about one thing at most, and comes back as it was sent.
@@ -18,14 +19,14 @@ func FuzzNudge(f *testing.F) {
 	f.Add("instance=p1&traffic=1")
 	f.Add("instance=p1&instance=p2;queue=%00")
 	f.Fuzz(func(t *testing.T, query string) {
-		n, err := parseNudge(query)
+		n, err := nudge.Parse(query)
 		if err != nil {
 			if n != (pump.Nudge{}) {
 				t.Fatalf("%+v with %v", n, err)
 			}
 			return
 		}
-		if n.Instance == "" || n.Queue != "" && n.Gate != "" || n.Traffic && n.Queue+n.Gate != "" || n.Gate != "" && coordination.CheckGate(n.Gate) != nil || strings.ContainsAny(n.Queue, "\r\n\x00 ") || len(query) > maxNudgeQuery {
+		if n.Instance == "" || n.Queue != "" && n.Gate != "" || n.Traffic && n.Queue+n.Gate != "" || n.Gate != "" && coordination.CheckGate(n.Gate) != nil || strings.ContainsAny(n.Queue, "\r\n\x00 ") || len(query) > nudge.MaxQuery {
 			t.Fatalf("%q is %+v", query, n)
 		}
 		values := url.Values{"instance": {n.Instance}}
@@ -39,7 +40,7 @@ func FuzzNudge(f *testing.F) {
 			values.Set("traffic", "1")
 		}
 		again := values.Encode()
-		if got, err := parseNudge(again); len(again) <= maxNudgeQuery && (err != nil || got != n) {
+		if got, err := nudge.Parse(again); len(again) <= nudge.MaxQuery && (err != nil || got != n) {
 			t.Fatalf("%q: %+v, then %+v, %v", query, n, got, err)
 		}
 	})
@@ -52,9 +53,9 @@ func FuzzNudgeAddress(f *testing.F) {
 		f.Add(address)
 	}
 	f.Fuzz(func(t *testing.T, address string) {
-		if checkNudgeAddress(address) == nil {
-			u, err := url.Parse("http://" + address + NudgePath)
-			if err != nil || u.Host != address || u.User != nil || u.Path != NudgePath || u.RawQuery != "" {
+		if CheckAddress(address) == nil {
+			u, err := url.Parse("http://" + address + nudge.Path)
+			if err != nil || u.Host != address || u.User != nil || u.Path != nudge.Path || u.RawQuery != "" {
 				t.Fatalf("%q leads to %v, %v", address, u, err)
 			}
 		}

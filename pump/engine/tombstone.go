@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -46,3 +48,10 @@ func tombstone(h codec.Header, by string, now time.Time) ([]byte, error) {
 	}
 	return codec.Quarantined(text, cause)
 }
+
+// textHash finds the row of a cause that did not fit into its message: a message has
+// another id in quarantine than before, but the same text.
+func textHash(text []byte) string { return fmt.Sprintf("%016x-%d", xxhash.Sum64(text), len(text)) }
+
+// causePartition is where causes stand that did not fit into their messages.
+func causePartition(workload string) string { return workload + ".quarantine" }

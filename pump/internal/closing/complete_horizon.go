@@ -1,4 +1,4 @@
-package engine
+package closing
 
 import (
 	"context"
@@ -9,27 +9,27 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
-// horizonSlack is what the ages of rows may be wrong by, which the closer learns from stamps of the service.
-const horizonSlack = 30 * time.Second
+// HorizonSlack is what the ages of rows may be wrong by, which the closer learns from stamps of the service.
+const HorizonSlack = 30 * time.Second
 
-// horizon is how far the queues are read: each message that was visible before a time has been
+// Horizon is how far the queues are read: each message that was visible before a time has been
 // delivered since. The queue that is read least far sets it.
-type horizon struct {
-	at time.Time // by the closer's clock; zero: nothing is known
-	by string    // what sets it, for people
+type Horizon struct {
+	At time.Time // by the closer's clock; zero: nothing is known
+	By string    // what sets it, for people
 }
 
-// horizons finds the horizon of all queues by what the processors say in their beats ("Quiet"
+// Horizons finds the horizon of all queues by what the processors say in their beats ("Quiet"
 // in docs/design.md).
-type horizons struct {
+type Horizons struct {
 	// held is, by segment, when a processor that says how far it reads was seen to hold it. A workload whose
 	// segments have no owners counts as one segment, which each processor that polls queues holds.
 	held []time.Time
 }
 
-// look gives the horizon by a view of the cluster. A segment counts from when it was last seen with a processor
+// Look gives the horizon by a view of the cluster. A segment counts from when it was last seen with a processor
 // that says how far it reads: one that has no owner, or one of an older version, holds the horizon back.
-func (h *horizons) look(v *cluster.View, segments int) horizon {
+func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 	shared := v.Workload != nil && v.Workload.Shared
 	if shared {
 		segments = 1
@@ -38,7 +38,7 @@ func (h *horizons) look(v *cluster.View, segments int) horizon {
 		h.held = make([]time.Time, segments)
 	}
 	stamp := v.Stamp()
-	found := horizon{at: v.Read}
+	found := Horizon{At: v.Read}
 	silent := ""
 	for i := range v.Members {
 		m := &v.Members[i]
@@ -58,15 +58,15 @@ func (h *horizons) look(v *cluster.View, segments int) horizon {
 				h.held[s] = written
 			}
 		}
-		if at := written.Add(-time.Duration(m.Unread * float64(time.Second))); (m.Queues > 0 || m.Holds.Len() > 0) && at.Before(found.at) {
-			found = horizon{at, fmt.Sprintf("queue %s, which %s reads", m.UnreadQueue, m.Instance)}
-			if m.Unread >= neverRead {
-				found.at = time.Time{}
+		if at := written.Add(-time.Duration(m.Unread * float64(time.Second))); (m.Queues > 0 || m.Holds.Len() > 0) && at.Before(found.At) {
+			found = Horizon{at, fmt.Sprintf("queue %s, which %s reads", m.UnreadQueue, m.Instance)}
+			if m.Unread >= NeverRead {
+				found.At = time.Time{}
 			}
 		}
 	}
 	for s, at := range h.held {
-		if at.Before(found.at) {
+		if at.Before(found.At) {
 			what := fmt.Sprintf("segment %d, which no processor holds", s)
 			if silent != "" {
 				what = fmt.Sprintf("segment %d, which no processor of this version holds; %s has another", s, silent)
@@ -74,27 +74,27 @@ func (h *horizons) look(v *cluster.View, segments int) horizon {
 			if shared {
 				what = "the queues, which no processor reads"
 			}
-			found = horizon{at, what}
+			found = Horizon{at, what}
 		}
 	}
-	if !found.at.IsZero() {
-		found.at = found.at.Add(-horizonSlack)
+	if !found.At.IsZero() {
+		found.At = found.At.Add(-HorizonSlack)
 	}
 	return found
 }
 
-// neverRead is, in seconds, what a processor says that does not know how far a queue is read.
-const neverRead = 1e8
+// NeverRead is, in seconds, what a processor says that does not know how far a queue is read.
+const NeverRead = 1e8
 
-// horizonBy makes the way in which a closer learns the horizon.
-func (c *closer) horizonBy(view func(context.Context) (*cluster.View, error)) {
-	h := &horizons{}
-	c.far = func(ctx context.Context) (horizon, error) {
+// HorizonBy makes the way in which a closer learns the horizon.
+func (c *Closer) HorizonBy(view func(context.Context) (*cluster.View, error)) {
+	h := &Horizons{}
+	c.Far = func(ctx context.Context) (Horizon, error) {
 		v, err := view(ctx)
 		if err != nil || v == nil {
-			return horizon{by: "the control account, which does not answer"}, err
+			return Horizon{By: "the control account, which does not answer"}, err
 		}
-		return h.look(v, c.segments), nil
+		return h.Look(v, c.segments), nil
 	}
 }
 
@@ -115,13 +115,13 @@ func (w *waits) add(id pump.RunID) {
 }
 
 // tellWaits says what keeps runs from ending.
-func (c *closer) tellWaits() {
+func (c *Closer) tellWaits() {
 	w := &c.waits
 	if w.runs > 0 && time.Since(w.warned) >= waitsEvery {
 		w.warned = time.Now()
-		attrs := []any{"runs", w.runs, "first", w.first.String(), "held_back_by", c.horizon.by}
-		if !c.horizon.at.IsZero() {
-			attrs = append(attrs, "behind", time.Since(c.horizon.at).Round(time.Second))
+		attrs := []any{"runs", w.runs, "first", w.first.String(), "held_back_by", c.horizon.By}
+		if !c.horizon.At.IsZero() {
+			attrs = append(attrs, "behind", time.Since(c.horizon.At).Round(time.Second))
 		}
 		c.log.Warn("runs that nobody continues do not end yet: tasks of them may wait in a queue that is not read so far; "+
 			"you can end them with: distributor runs end", attrs...)

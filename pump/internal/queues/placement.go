@@ -1,4 +1,4 @@
-package engine
+package queues
 
 import (
 	"context"
@@ -22,25 +22,25 @@ import (
 // exists its queue is not empty, and its account stays; and if it is gone, another process
 // had it and has settled every task of it.
 
-// elapsed is how much time has passed, on a machine that may have been suspended meanwhile.
-func elapsed(since time.Time) time.Duration { return awake.Clock{}.Since(since) }
+// Elapsed is how much time has passed, on a machine that may have been suspended meanwhile.
+func Elapsed(since time.Time) time.Duration { return awake.Clock{}.Since(since) }
 
-// young reports whether a map that was read then may be used for a put now.
-func young(read time.Time) bool { return elapsed(read) < workload.MapMaxAge }
+// Young reports whether a map that was read then may be used for a put now.
+func Young(read time.Time) bool { return Elapsed(read) < workload.MapMaxAge }
 
 var errLateAnswer = errors.New("it was answered so late that the queue's account may have been removed before it was put")
 
-// putBy sends a put that is paid for, to a queue that is right by a map which was read
+// PutBy sends a put that is paid for, to a queue that is right by a map which was read
 // then. An answer that comes too late for that map is "maybe done".
-func (s *shard) putBy(ctx context.Context, read time.Time, text []byte, delay time.Duration, about string) error {
+func (s *Queue) PutBy(ctx context.Context, read time.Time, text []byte, delay time.Duration, about string) error {
 	err := s.sendPut(ctx, text, delay, about)
-	if err == nil && elapsed(read) >= removeAfter {
-		return &storage.Error{Code: storage.MaybeDone, Op: opPut.String(), Account: s.account.name, Object: s.name, Index: -1, Err: errLateAnswer}
+	if err == nil && Elapsed(read) >= RemoveAfter {
+		return &storage.Error{Code: storage.MaybeDone, Op: OpPut.String(), Account: s.Account.Name, Object: s.Name, Index: -1, Err: errLateAnswer}
 	}
 	return err
 }
 
-// removeAfter is how long a queue must have been draining before its emptiness means
+// RemoveAfter is how long a queue must have been draining before its emptiness means
 // that it stays empty: for so long may a writer use the map from before (P6.5), and then
 // a last put that it has begun may be under way.
-const removeAfter = workload.MapMaxAge + backoff.RequestTimeout
+const RemoveAfter = workload.MapMaxAge + backoff.RequestTimeout

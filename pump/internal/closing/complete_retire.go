@@ -1,4 +1,4 @@
-package engine
+package closing
 
 import (
 	"context"
@@ -24,11 +24,11 @@ type retired struct {
 
 // retire removes the rows of runs that were done with a retention ago, by the server's clock, their
 // tallies, and claims of then.
-func (c *closer) retire(ctx context.Context) error {
+func (c *Closer) retire(ctx context.Context) error {
 	if time.Since(c.retired.at) < min(retireEvery, max(retireLeast, c.retain/20)) {
 		return nil
 	}
-	server, local, err := workload.ServerTime(ctx, c.fleet.control, c.workload)
+	server, local, err := workload.ServerTime(ctx, c.fleet.Control, c.workload)
 	if err != nil || server.IsZero() {
 		return err
 	}
@@ -36,7 +36,7 @@ func (c *closer) retire(ctx context.Context) error {
 	before := server.Add(time.Since(local) - c.retain)
 	removed := 0
 	for next := ""; ; {
-		n, from, err := c.runs.Retire(ctx, before, next, c.once)
+		n, from, err := c.Runs.Retire(ctx, before, next, c.once)
 		removed += n
 		if next = from; err != nil || next == "" || ctx.Err() != nil {
 			c.tellRetired(removed)
@@ -46,14 +46,14 @@ func (c *closer) retire(ctx context.Context) error {
 			break
 		}
 	}
-	_, c.retired.claims, err = coordination.RetireClaims(ctx, c.fleet.control, c.workload, c.retired.part, before, c.retired.claims)
+	_, c.retired.claims, err = coordination.RetireClaims(ctx, c.fleet.Control, c.workload, c.retired.part, before, c.retired.claims)
 	if err == nil && c.retired.claims == "" {
 		c.retired.part++
 	}
 	return errors.Join(err, context.Cause(ctx))
 }
 
-func (c *closer) tellRetired(removed int) {
+func (c *Closer) tellRetired(removed int) {
 	if removed > 0 {
 		c.log.Info("rows of runs that were done with are removed", "runs", removed, "after", c.retain)
 	}

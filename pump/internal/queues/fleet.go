@@ -1,4 +1,4 @@
-package engine
+package queues
 
 import (
 	"context"
@@ -23,92 +23,92 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// fleet is the storage of a workload as one process sees it: every request of
+// Set is the storage of a workload as one process sees it: every request of
 // the data path goes through it, is paid for from a budget, has a deadline and
 // is counted.
-type fleet struct {
-	cfg      pump.Config
-	accounts map[string]*account
-	names    []string // of the accounts, in the order of the configuration
-	control  storage.Table
-	targets  atomic.Pointer[quota.Targets] // nil: this process has the limits for itself
-	tasks    *quota.Budget                 // of the tasks that are started; nil: no limit
+type Set struct {
+	Cfg      pump.Config
+	Accounts map[string]*Account
+	Names    []string // of the accounts, in the order of the configuration
+	Control  storage.Table
+	Targets  atomic.Pointer[quota.Targets] // nil: this process has the limits for itself
+	Tasks    *quota.Budget                 // of the tasks that are started; nil: no limit
 }
 
-// account is one storage account with what this process may spend on it.
-type account struct {
-	name   string
-	store  storage.Account
-	budget *quota.Budget
+// Account is one storage account with what this process may spend on it.
+type Account struct {
+	Name   string
+	Store  storage.Account
+	Budget *quota.Budget
 	counts requestCounts
-	poison *shard
+	Poison *Queue
 
 	mu       sync.Mutex        // guards what follows
-	shards   map[string]*shard // all handles, by queue
-	busy     *shard            // the last of its queues that was throttled
+	shards   map[string]*Queue // all handles, by queue
+	busy     *Queue            // the last of its queues that was throttled
 	busyFrom time.Time         // when
 }
 
-// shard is one queue of one account.
-type shard struct {
-	account *account
-	name    string
-	queue   storage.Queue
-	budget  *quota.Budget
-	hooks   *pump.Hooks
+// Queue is one queue of one account.
+type Queue struct {
+	Account *Account
+	Name    string
+	Queue   storage.Queue
+	Budget  *quota.Budget
+	Hooks   *pump.Hooks
 	log     *slog.Logger
-	turn    backoff.Step
+	Turn    backoff.Step
 	perMsg  bool // a get costs what it returns (Budget.GetCostsMessages)
 
 	silent  atomic.Int32 // requests since the last answer that ended without one
 	brought atomic.Int32 // messages, by the last get that was answered
 
-	puts, gets, settles quickest
+	Puts, Gets, Settles quickest
 }
 
-// openFleet makes the handles; it makes no request. The configuration must have
+// Open makes the handles; it makes no request. The configuration must have
 // its defaults. controlTable is the name of the table for the workload's rows.
-func openFleet(cfg *pump.Config, controlTable string) *fleet {
-	f := &fleet{cfg: *cfg, accounts: map[string]*account{}}
+func Open(cfg *pump.Config, controlTable string) *Set {
+	f := &Set{Cfg: *cfg, Accounts: map[string]*Account{}}
 	for _, a := range cfg.Accounts {
-		acct := &account{name: a.Name, store: a.Storage, budget: quota.New(cfg.Budget.Account), shards: map[string]*shard{}}
-		f.accounts[a.Name] = acct
-		f.names = append(f.names, a.Name)
-		acct.poison = f.open(acct, settings.PoisonQueue(cfg.Workload))
+		acct := &Account{Name: a.Name, Store: a.Storage, Budget: quota.New(cfg.Budget.Account), shards: map[string]*Queue{}}
+		f.Accounts[a.Name] = acct
+		f.Names = append(f.Names, a.Name)
+		acct.Poison = f.open(acct, settings.PoisonQueue(cfg.Workload))
 	}
-	c := f.accounts[cfg.Control]
-	f.control = &countedTable{Table: c.store.Table(controlTable), account: c, hooks: &f.cfg.Hooks}
+	c := f.Accounts[cfg.Control]
+	f.Control = &countedTable{Table: c.Store.Table(controlTable), account: c, hooks: &f.Cfg.Hooks}
 	if draw := cfg.Private.Seeding.Draw; draw != nil {
-		f.control = row.Seeded(f.control, draw)
+		f.Control = row.Seeded(f.Control, draw)
 	}
 	if ahead := cfg.Private.Seeding.Ahead; ahead != nil {
-		f.control = row.Suspended(f.control, ahead)
+		f.Control = row.Suspended(f.Control, ahead)
 	}
 	return f
 }
 
 // open gives the one handle there is of a queue: what was spent on a queue and what
 // throttled it stays known when a new map names it again.
-func (f *fleet) open(a *account, queue string) *shard {
+func (f *Set) open(a *Account, queue string) *Queue {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.shards[queue]
 	if s == nil {
-		s = &shard{
-			account: a, name: queue, queue: a.store.Queue(queue), budget: quota.New(f.cfg.Budget.Queue),
-			hooks: &f.cfg.Hooks, log: f.cfg.Log, turn: f.cfg.Private.Seeding.Turn, perMsg: *f.cfg.Budget.GetCostsMessages,
+		s = &Queue{
+			Account: a, Name: queue, Queue: a.Store.Queue(queue), Budget: quota.New(f.Cfg.Budget.Queue),
+			Hooks: &f.Cfg.Hooks, log: f.Cfg.Log, Turn: f.Cfg.Private.Seeding.Turn, perMsg: *f.Cfg.Budget.GetCostsMessages,
 		}
 		a.shards[queue] = s
-		if t := f.targets.Load(); t != nil {
-			s.budget.SetTarget(t.Queue(s.String()))
+		if t := f.Targets.Load(); t != nil {
+			s.Budget.SetTarget(t.Queue(s.String()))
 		}
 	}
 	return s
 }
 
-// shard gives the handle of a queue of the shard map, the same one each time.
-func (f *fleet) shard(accountName, queue string) (*shard, error) {
-	a, ok := f.accounts[accountName]
+// Queue gives the handle of a queue of the shard map, the same one each time.
+func (f *Set) Queue(accountName, queue string) (*Queue, error) {
+	a, ok := f.Accounts[accountName]
 	if !ok {
 		return nil, &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName), Fix: "add it to the accounts"}
 	}
@@ -116,58 +116,58 @@ func (f *fleet) shard(accountName, queue string) (*shard, error) {
 }
 
 // opened gives all handles of an account's queues, by name.
-func (a *account) opened() []*shard {
+func (a *Account) opened() []*Queue {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := slices.Collect(maps.Values(a.shards))
-	slices.SortFunc(list, func(x, y *shard) int { return strings.Compare(x.name, y.name) })
+	slices.SortFunc(list, func(x, y *Queue) int { return strings.Compare(x.Name, y.Name) })
 	return list
 }
 
-// requests counts what this process has asked of each account so far.
-func (f *fleet) requests() (r pump.Requests, throttled int64) {
+// Requests counts what this process has asked of each account so far.
+func (f *Set) Requests() (r pump.Requests, throttled int64) {
 	r = pump.Requests{}
-	for _, name := range f.names {
-		a := f.accounts[name]
+	for _, name := range f.Names {
+		a := f.Accounts[name]
 		r[name] = a.counts.snapshot()
 		throttled += a.counts.throttled.Load()
 	}
 	return r, throttled
 }
 
-// throttles counts the refused requests by account, those without any left out.
-func (f *fleet) throttles() map[string]uint64 {
+// Throttles counts the refused requests by account, those without any left out.
+func (f *Set) Throttles() map[string]uint64 {
 	of := map[string]uint64{}
-	for _, name := range f.names {
-		if n := f.accounts[name].counts.throttled.Load(); n > 0 {
+	for _, name := range f.Names {
+		if n := f.Accounts[name].counts.throttled.Load(); n > 0 {
 			of[name] = uint64(n)
 		}
 	}
 	return of
 }
 
-// do pays for one request from the queue's and the account's budget, makes it
+// Do pays for one request from the queue's and the account's budget, makes it
 // under a deadline, counts it, and lets a throttle reach the budgets. About is which
 // of several of its kind it is (turn).
-func (s *shard) do(ctx context.Context, c quota.Class, cost int, op operation, about string, call func(context.Context) error) error {
-	if err := s.pay(ctx, c, cost, op, about); err != nil {
+func (s *Queue) Do(ctx context.Context, c quota.Class, cost int, op operation, about string, call func(context.Context) error) error {
+	if err := s.Pay(ctx, c, cost, op, about); err != nil {
 		return err
 	}
-	return s.send(ctx, op, about, call)
+	return s.Send(ctx, op, about, call)
 }
 
-// pay waits until both budgets can pay, in one instant. Requests that had paid the one and waited for
+// Pay waits until both budgets can pay, in one instant. Requests that had paid the one and waited for
 // the other would be sent together once that can pay, and be more than the service forgives of the
 // first: where others use a part of an account's limit, its queues were throttled without end.
 // So who has to wait for one takes back what the other had. Its error says that nothing was sent.
-func (s *shard) pay(ctx context.Context, c quota.Class, cost int, op operation, about string) error {
+func (s *Queue) Pay(ctx context.Context, c quota.Class, cost int, op operation, about string) error {
 	myTurn := func() bool {
-		s.turn.Wait("pay", op.String(), s.account.name, s.name, about)
+		s.Turn.Wait("pay", op.String(), s.Account.Name, s.Name, about)
 		return ctx.Err() == nil
 	}
-	for one, other := s.budget, s.account.budget; ; one, other = other, one {
+	for one, other := s.Budget, s.Account.Budget; ; one, other = other, one {
 		if !myTurn() || one.Spend(ctx, c, cost) != nil {
-			return storage.NotSent(ctx, op.String(), s.account.name, s.name)
+			return storage.NotSent(ctx, op.String(), s.Account.Name, s.Name)
 		}
 		if myTurn() && other.TrySpend(c, cost) {
 			return nil
@@ -176,20 +176,20 @@ func (s *shard) pay(ctx context.Context, c quota.Class, cost int, op operation, 
 	}
 }
 
-// send makes a request that is paid for. One that is given up ends to the nanosecond a
+// Send makes a request that is paid for. One that is given up ends to the nanosecond a
 // deadline after its turn to be paid for, which is in the midst of others' turns.
-func (s *shard) send(ctx context.Context, op operation, about string, call func(context.Context) error) error {
+func (s *Queue) Send(ctx context.Context, op operation, about string, call func(context.Context) error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	err := call(ctx)
 	took := time.Since(start)
 	if ctx.Err() != nil {
-		s.turn.Wait("give up", op.String(), s.account.name, s.name, about)
+		s.Turn.Wait("give up", op.String(), s.Account.Name, s.Name, about)
 	}
 	s.heard(op, took, err)
-	s.account.counts.add(op, err)
-	hookRequest(s.hooks, s.account.name, s.name, op.String(), took, err)
+	s.Account.counts.add(op, err)
+	hookRequest(s.Hooks, s.Account.Name, s.Name, op.String(), took, err)
 	if err != nil && storage.Is(err, storage.Throttled) {
 		s.throttled(err)
 	}
@@ -206,63 +206,63 @@ const busyTogether = time.Second
 // because its partition moves or another process uses it, costs only itself;
 // were each such throttle to lower the account's budget too, the queue would
 // slow down all others to a hundredth.
-func (s *shard) throttled(err error) {
+func (s *Queue) throttled(err error) {
 	if strings.Contains(err.Error(), "over the account limit") {
-		s.account.budget.Throttled()
+		s.Account.Budget.Throttled()
 		return
 	}
-	s.budget.Throttled()
-	a, now := s.account, time.Now()
+	s.Budget.Throttled()
+	a, now := s.Account, time.Now()
 	a.mu.Lock()
 	both := a.busy != nil && a.busy != s && now.Sub(a.busyFrom) <= busyTogether
 	a.busy, a.busyFrom = s, now
 	a.mu.Unlock()
 	if both {
-		a.budget.Throttled()
+		a.Budget.Throttled()
 	}
 }
 
-// put adds a message. A poison queue that is missing is made: a distributor makes them
+// Put adds a message. A poison queue that is missing is made: a distributor makes them
 // all, but it may have ended while the account was in trouble, and tasks that cannot be
 // quarantined come back for ever. Other than with a work queue (window 33), making it again
 // hides no loss that anybody could still learn of.
-func (s *shard) put(ctx context.Context, text []byte, delay time.Duration) error {
-	about := s.digest(text)
+func (s *Queue) Put(ctx context.Context, text []byte, delay time.Duration) error {
+	about := s.Digest(text)
 	err := s.putOnce(ctx, text, delay, about)
-	if s != s.account.poison || !storage.Is(err, storage.Missing) {
+	if s != s.Account.Poison || !storage.Is(err, storage.Missing) {
 		return err
 	}
-	if err := s.do(ctx, quota.ClassPut, 1, opCreate, about, s.queue.Create); err != nil {
+	if err := s.Do(ctx, quota.ClassPut, 1, opCreate, about, s.Queue.Create); err != nil {
 		return err
 	}
 	s.log.Warn("the poison queue was missing and has been made", "queue", s.String())
 	return s.putOnce(ctx, text, delay, about)
 }
 
-func (s *shard) putOnce(ctx context.Context, text []byte, delay time.Duration, about string) error {
-	if err := s.pay(ctx, quota.ClassPut, 1, opPut, about); err != nil {
+func (s *Queue) putOnce(ctx context.Context, text []byte, delay time.Duration, about string) error {
+	if err := s.Pay(ctx, quota.ClassPut, 1, OpPut, about); err != nil {
 		return err
 	}
 	return s.sendPut(ctx, text, delay, about)
 }
 
-// digest is what a put is about, for its turn.
-func (s *shard) digest(text []byte) string {
-	if s.turn == nil {
+// Digest is what a put is about, for its turn.
+func (s *Queue) Digest(text []byte) string {
+	if s.Turn == nil {
 		return ""
 	}
 	return fmt.Sprintf("%016x", xxhash.Sum64(text))
 }
 
 // sendPut makes a put that is paid for.
-func (s *shard) sendPut(ctx context.Context, text []byte, delay time.Duration, about string) error {
-	return s.send(ctx, opPut, about, func(ctx context.Context) error {
-		_, err := s.queue.Put(ctx, text, delay)
+func (s *Queue) sendPut(ctx context.Context, text []byte, delay time.Duration, about string) error {
+	return s.Send(ctx, OpPut, about, func(ctx context.Context) error {
+		_, err := s.Queue.Put(ctx, text, delay)
 		return err
 	})
 }
 
-// get also says when the request was sent: leases are counted from then (window
+// Get also says when the request was sent: leases are counted from then (window
 // 11). It waits for the budget only while wait lasts; once sent, the request
 // lives as long as ctx, because it may have hidden messages that only its
 // answer tells of (window 4).
@@ -271,18 +271,18 @@ func (s *shard) sendPut(ctx context.Context, text []byte, delay time.Duration, a
 // and settles the difference with the answer. Charged only then, the messages of gets
 // under way are nowhere in the budget: with answers that take 60 ms, those of four are
 // more than the service forgives.
-func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
+func (s *Queue) Get(wait, ctx context.Context, limit int, visibility time.Duration) (msgs []storage.Message, sent time.Time, err error) {
 	paid := 1
 	if s.perMsg {
 		paid = max(min(limit, int(s.brought.Load())), 1)
 	}
-	if err := s.pay(wait, quota.ClassGet, paid, opGet, ""); err != nil {
+	if err := s.Pay(wait, quota.ClassGet, paid, OpGet, ""); err != nil {
 		return nil, time.Time{}, err
 	}
-	err = s.send(ctx, opGet, "", func(ctx context.Context) error {
+	err = s.Send(ctx, OpGet, "", func(ctx context.Context) error {
 		sent = time.Now()
 		var err error
-		msgs, err = s.queue.Get(ctx, limit, visibility)
+		msgs, err = s.Queue.Get(ctx, limit, visibility)
 		return err
 	})
 	if !s.perMsg {
@@ -292,57 +292,57 @@ func (s *shard) get(wait, ctx context.Context, limit int, visibility time.Durati
 		s.brought.Store(int32(len(msgs)))
 	}
 	if more := max(len(msgs), 1) - paid; more != 0 {
-		s.budget.Charge(more)
-		s.account.budget.Charge(more)
+		s.Budget.Charge(more)
+		s.Account.Budget.Charge(more)
 	}
 	return msgs, sent, err
 }
 
-// renew also says when the request was sent, as get does.
-func (s *shard) renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (next storage.Receipt, sent time.Time, err error) {
-	err = s.do(ctx, quota.ClassRenew, 1, opRenew, r.ID, func(ctx context.Context) error {
+// Renew also says when the request was sent, as get does.
+func (s *Queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Duration) (next storage.Receipt, sent time.Time, err error) {
+	err = s.Do(ctx, quota.ClassRenew, 1, opRenew, r.ID, func(ctx context.Context) error {
 		sent = time.Now()
 		var err error
-		next, err = s.queue.Renew(ctx, r, visibility)
+		next, err = s.Queue.Renew(ctx, r, visibility)
 		return err
 	})
 	return next, sent, err
 }
 
-// release makes a message visible again; it settles, so it goes before renewals.
-func (s *shard) release(ctx context.Context, r storage.Receipt, delay time.Duration) error {
-	return s.do(ctx, quota.ClassSettle, 1, opRenew, r.ID, func(ctx context.Context) error {
-		_, err := s.queue.Renew(ctx, r, delay)
+// Release makes a message visible again; it settles, so it goes before renewals.
+func (s *Queue) Release(ctx context.Context, r storage.Receipt, delay time.Duration) error {
+	return s.Do(ctx, quota.ClassSettle, 1, opRenew, r.ID, func(ctx context.Context) error {
+		_, err := s.Queue.Renew(ctx, r, delay)
 		return err
 	})
 }
 
-func (s *shard) replace(ctx context.Context, r storage.Receipt, text []byte, delay time.Duration) error {
-	return s.do(ctx, quota.ClassSettle, 1, opReplace, r.ID, func(ctx context.Context) error {
-		_, err := s.queue.Replace(ctx, r, text, delay)
+func (s *Queue) Replace(ctx context.Context, r storage.Receipt, text []byte, delay time.Duration) error {
+	return s.Do(ctx, quota.ClassSettle, 1, OpReplace, r.ID, func(ctx context.Context) error {
+		_, err := s.Queue.Replace(ctx, r, text, delay)
 		return err
 	})
 }
 
-func (s *shard) delete(ctx context.Context, r storage.Receipt) error {
-	return s.do(ctx, quota.ClassSettle, 1, opDelete, r.ID, func(ctx context.Context) error {
-		return s.queue.Delete(ctx, r)
+func (s *Queue) Delete(ctx context.Context, r storage.Receipt) error {
+	return s.Do(ctx, quota.ClassSettle, 1, OpDelete, r.ID, func(ctx context.Context) error {
+		return s.Queue.Delete(ctx, r)
 	})
 }
 
-func (s *shard) String() string { return s.account.name + "/" + s.name }
+func (s *Queue) String() string { return s.Account.Name + "/" + s.Name }
 
 // countedTable counts the requests to the control table. They are few and
 // guard the leases, so no budget holds them up.
 type countedTable struct {
 	storage.Table
-	account *account
+	account *Account
 	hooks   *pump.Hooks
 }
 
 func (t *countedTable) note(op operation, start time.Time, err error) {
 	t.account.counts.add(op, err)
-	hookRequest(t.hooks, t.account.name, t.Name(), op.String(), time.Since(start), err)
+	hookRequest(t.hooks, t.account.Name, t.Name(), op.String(), time.Since(start), err)
 }
 
 func (t *countedTable) Create(ctx context.Context) error {
@@ -387,18 +387,18 @@ func (t *countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[sto
 	}
 }
 
-func asStorageError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }
+func AsError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }
 
-// queuesAtOnce is how many queues of one account are looked at together: a
+// AtOnce is how many queues of one account are looked at together: a
 // thousand queues of ten accounts are seen in under a second, with a thousandth of the
 // requests that the accounts allow.
-const queuesAtOnce = 8
+const AtOnce = 8
 
-// notThere tells a queue that does not exist, and so holds nothing, from an account that
+// NotThere tells a queue that does not exist, and so holds nothing, from an account that
 // is disabled or unknown, of whose queues that says nothing.
-func notThere(err error) bool {
+func NotThere(err error) bool {
 	e, ok := errors.AsType[*storage.Error](err)
 	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"
 }
 
-const alarmEvery = time.Minute
+const AlarmEvery = time.Minute

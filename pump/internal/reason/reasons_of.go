@@ -1,4 +1,4 @@
-package engine
+package reason
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 // is news: one lost answer costs a request's deadline, and is none.
 const downAfter = 5 * time.Second
 
-func accountReasons(accounts []pump.AccountState) (reasons []string) {
+func OfAccounts(accounts []pump.AccountState) (reasons []string) {
 	for _, a := range accounts {
 		switch {
 		case a.Refused:
@@ -24,8 +24,8 @@ func accountReasons(accounts []pump.AccountState) (reasons []string) {
 	return reasons
 }
 
-// clusterReasons are what is amiss with the process's place in the cluster.
-func clusterReasons(c *pump.ClusterState) (reasons []string) {
+// OfCluster are what is amiss with the process's place in the cluster.
+func OfCluster(c *pump.ClusterState) (reasons []string) {
 	switch {
 	case c.Members == 0:
 		return []string{"it has not joined the cluster"}
@@ -36,18 +36,4 @@ func clusterReasons(c *pump.ClusterState) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("the control account has not answered for %.0f s", math.Ceil(c.DarkSeconds)))
 	}
 	return reasons
-}
-
-// requestsSince is what was asked of r after the counts in before.
-func requestsSince(r, before pump.Requests) pump.Requests {
-	out := pump.Requests{}
-	for account, ops := range r {
-		out[account] = map[string]int64{}
-		for op, n := range ops {
-			if n -= before[account][op]; n > 0 {
-				out[account][op] = n
-			}
-		}
-	}
-	return out
 }

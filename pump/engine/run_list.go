@@ -11,8 +11,6 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -82,7 +80,7 @@ func Runs(ctx context.Context, cfg pump.Config, state string, limit int) ([]RunI
 	if state != "" {
 		look = runsMost
 	}
-	all, err := o.rows.List(ctx, look)
+	all, err := o.runs().List(ctx, look)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +116,7 @@ func EndRun(ctx context.Context, cfg pump.Config, id string, drop bool, note str
 	}
 	run, err := o.find(ctx, id)
 	if err == nil {
-		err = o.rows.End(ctx, run, drop, note)
+		err = o.runs().End(ctx, run, drop, note)
 	}
 	if err != nil {
 		return RunInfo{}, err
@@ -127,33 +125,21 @@ func EndRun(ctx context.Context, cfg pump.Config, id string, drop bool, note str
 }
 
 // openedRuns is the runs of a workload for an operator.
-type openedRuns struct {
-	cfg      pump.Config
-	fleet    *fleet
-	rows     *workload.Runs
-	workload *workload.Workload
-}
+type openedRuns struct{ operator }
 
 // openRuns gives the runs also of a workload that is being deleted, beside the error.
 func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
-	cfg, err := settings.Complete(cfg)
-	if err != nil {
+	o, err := openOperator(ctx, cfg)
+	if o == nil {
 		return nil, err
 	}
-	f := openFleet(&cfg, row.TableName)
-	w, err := workload.Load(ctx, f.control, cfg.Workload)
-	if err != nil && !errors.Is(err, workload.ErrDeleting) {
-		return nil, withAdvice(ctx, &cfg, err)
-	}
-	return &openedRuns{cfg: cfg, fleet: f, rows: workload.NewRuns(f.control, cfg.Workload), workload: w}, err
+	return &openedRuns{*o}, err
 }
 
 const (
 	// runDigits is how many digits of a run's id a user writes at least: the first 4 of two among
 	// a hundred runs are the same once in 13 times, but who reads 4 off a screen is told so.
 	runDigits = 4
-	// runsNamed is how many runs are named that an id may mean.
-	runsNamed = 8
 )
 
 // FindRun gives the run that a user means: by the whole id, which is not looked up, or by its first
@@ -197,7 +183,7 @@ func (o *openedRuns) find(ctx context.Context, id string) (pump.RunID, error) {
 	if err != nil || !whole.IsZero() {
 		return whole, err
 	}
-	found, err := o.rows.Find(ctx, digits, runsNamed+1)
+	found, err := o.runs().Find(ctx, digits, RunsNamed+1)
 	switch {
 	case err != nil:
 		return pump.RunID{}, err
@@ -207,10 +193,10 @@ func (o *openedRuns) find(ctx context.Context, id string) (pump.RunID, error) {
 		return found[0], nil
 	}
 	var names []string
-	for _, f := range found[:min(len(found), runsNamed)] {
+	for _, f := range found[:min(len(found), RunsNamed)] {
 		names = append(names, f.String())
 	}
-	if len(found) > runsNamed {
+	if len(found) > RunsNamed {
 		names = append(names, "and others")
 	}
 	return pump.RunID{}, &pump.ConfigError{
@@ -223,15 +209,15 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (RunInfo, error) {
 	var damage error
 	once := o.workload.Delivery == workload.DeliverOnce
 	if once { // before the row: of a run that it says is sealed nothing had been pruned then
-		progress, damage = ledger.ReadProgress(ctx, o.fleet.control, o.workload.Name, o.workload.Map.Segments, id)
+		progress, damage = ledger.ReadProgress(ctx, o.fleet.Control, o.workload.Name, o.workload.Map.Segments, id)
 	}
-	run, err := o.rows.Get(ctx, id)
+	run, err := o.runs().Get(ctx, id)
 	if err != nil {
 		return RunInfo{}, errors.Join(err, damage)
 	}
 	i := infoOf(&run)
 	if once && damage == nil && (!run.Over || run.State == workload.RunClosed) {
-		done, quarantined := recorded(progress[id])
+		done, quarantined := progress[id].Sums()
 		p := progressOf(&run, done, quarantined)
 		i.Done, i.Quarantined = &p.Done, &p.Quarantined
 	}

@@ -1,0 +1,83 @@
+package queues
+
+import (
+	"slices"
+
+	"github.com/queuepump/queuepump/pump/internal/quota"
+)
+
+// Retarget gives the budgets other shares of the limits. It is called by one
+// goroutine at a time.
+func (f *Set) Retarget(t *quota.Targets) {
+	f.Targets.Store(t) // first, so that a queue opened meanwhile has its share
+	if f.Tasks != nil {
+		f.Tasks.SetTarget(t.Tasks)
+	}
+	for _, name := range f.Names {
+		a := f.Accounts[name]
+		if v, ok := t.Accounts[name]; ok {
+			a.Budget.SetTarget(v)
+		}
+		for _, s := range a.opened() {
+			s.Budget.SetTarget(t.Queue(s.String()))
+		}
+	}
+}
+
+// Demand is what this process would spend a second on each account if it might:
+// what passes the account's budget or, where the queues' own budgets hold more back
+// than that, what they would let through.
+func (f *Set) Demand() map[string]float64 {
+	out := make(map[string]float64, len(f.Names))
+	for _, name := range f.Names {
+		a := f.Accounts[name]
+		queues := 0.
+		for _, s := range a.opened() {
+			queues += s.Budget.Demand()
+		}
+		out[name] = min(max(a.Budget.Demand(), queues), a.Budget.Limit)
+	}
+	if f.Tasks != nil {
+		out[quota.TasksShare] = f.Tasks.Demand()
+	}
+	return out
+}
+
+// Expect says that this process is about to work.
+func (f *Set) Expect() {
+	for _, name := range f.Names {
+		f.Accounts[name].Budget.Expect()
+	}
+	if f.Tasks != nil {
+		f.Tasks.Expect()
+	}
+}
+
+// Guessed reports whether of some account the demand is not measured yet.
+func (f *Set) Guessed() bool {
+	return slices.ContainsFunc(f.Names, func(name string) bool { return f.Accounts[name].Budget.Guessed() })
+}
+
+// Short reports whether an account's budget, or those of its queues together, are
+// less than a demand.
+func (f *Set) Short(name string, demand float64, t *quota.Targets) bool {
+	queues := 0.
+	for _, s := range f.Accounts[name].opened() {
+		queues += t.Queue(s.String())
+	}
+	return min(t.Accounts[name], queues) < demand
+}
+
+// Budgets shows all budgets: of each account, in the order of the configuration, and of
+// its queues by name.
+func (f *Set) Budgets() []quota.BudgetState {
+	var out []quota.BudgetState
+	for _, name := range f.Names {
+		a := f.Accounts[name]
+		out = append(out, a.Budget.Show(name, ""))
+		for _, s := range a.opened() {
+			out = append(out, s.Budget.Show(name, s.Name))
+		}
+	}
+	return out
+}

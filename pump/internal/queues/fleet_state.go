@@ -1,0 +1,19 @@
+package queues
+
+import (
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+)
+
+// States says of each account what may be spent on it and whether it answers.
+func (f *Set) States(now time.Time) []pump.AccountState {
+	out := make([]pump.AccountState, len(f.Names))
+	for i, name := range f.Names {
+		a := f.Accounts[name]
+		rate, target := a.Budget.At(now)
+		out[i] = pump.AccountState{Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load()}
+		out[i].DownSeconds, out[i].Refused = a.counts.silence(now)
+	}
+	return out
+}
