@@ -13,10 +13,10 @@ import (
 	"golang.org/x/term"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/accounts"
 )
 
-func accounts() *cobra.Command {
+func accountsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "accounts",
 		Short: "List, add, drain or remove the storage accounts of a workload that exists",
@@ -44,14 +44,14 @@ func accountsList() *cobra.Command {
   distributor accounts list --config pump.yaml --json`,
 		Args: cobra.NoArgs,
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			uses, err := engine.ListAccounts(cmd.Context(), o.cfg)
+			uses, err := accounts.List(cmd.Context(), o.cfg)
 			if uses == nil {
 				return err
 			}
 			if o.json {
 				return errors.Join(printJSON(cmd.OutOrStdout(), struct {
-					Workload string              `json:"workload"`
-					Accounts []engine.AccountUse `json:"accounts"`
+					Workload string         `json:"workload"`
+					Accounts []accounts.Use `json:"accounts"`
 				}{o.cfg.Workload, uses}), err)
 			}
 			printAccounts(cmd.OutOrStdout(), uses)
@@ -62,7 +62,7 @@ func accountsList() *cobra.Command {
 	return cmd
 }
 
-func printAccounts(w io.Writer, uses []engine.AccountUse) {
+func printAccounts(w io.Writer, uses []accounts.Use) {
 	t := table{columns: []column{
 		{title: "ACCOUNT", shrink: 16}, {title: "STATE"}, {title: "QUEUES", right: true}, {title: "WEIGHT", right: true}, {title: "SEGMENTS", right: true}, {title: "NOTE", shrink: 8},
 	}}
@@ -107,8 +107,8 @@ process is alive that could not read the account.`,
   distributor accounts add acct03 --config pump.yaml`,
 		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
-			return c.apply(cmd, args[0], "", func(console *cli.Console) (engine.AccountChange, error) {
-				return engine.AddAccount(cmd.Context(), c.cfg, args[0])
+			return c.apply(cmd, args[0], "", func(console *cli.Console) (accounts.Change, error) {
+				return accounts.Add(cmd.Context(), c.cfg, args[0])
 			})
 		}),
 	}
@@ -130,10 +130,10 @@ take the load. ` + "`accounts add`" + ` makes the account active again at any ti
 		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
 			question := "Nothing more will be sent to account %s, and its segments get other homes."
-			return c.apply(cmd, args[0], question, func(console *cli.Console) (engine.AccountChange, error) {
-				done, err := engine.DrainAccount(cmd.Context(), c.cfg, args[0])
+			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
+				done, err := accounts.Drain(cmd.Context(), c.cfg, args[0])
 				if err == nil && c.wait {
-					err = engine.WaitDrained(cmd.Context(), c.cfg, args[0], removeProgress(console))
+					err = accounts.WaitDrained(cmd.Context(), c.cfg, args[0], removeProgress(console))
 				}
 				return done, err
 			})
@@ -161,8 +161,8 @@ holds the workload's rows, cannot be removed.`,
 		Args: cli.OneArgument,
 		RunE: c.run(func(cmd *cobra.Command, args []string) error {
 			question := "Account %s will not be read any more."
-			return c.apply(cmd, args[0], question, func(console *cli.Console) (engine.AccountChange, error) {
-				return engine.RemoveAccount(cmd.Context(), c.cfg, args[0], engine.RemoveOptions{Wait: c.wait, Progress: removeProgress(console)})
+			return c.apply(cmd, args[0], question, func(console *cli.Console) (accounts.Change, error) {
+				return accounts.Remove(cmd.Context(), c.cfg, args[0], accounts.RemoveOptions{Wait: c.wait, Progress: removeProgress(console)})
 			})
 		}),
 	}
@@ -172,8 +172,8 @@ holds the workload's rows, cannot be removed.`,
 	return cmd
 }
 
-func removeProgress(console *cli.Console) func(engine.RemoveProgress) {
-	return func(p engine.RemoveProgress) {
+func removeProgress(console *cli.Console) func(accounts.Progress) {
+	return func(p accounts.Progress) {
 		text := cli.Plural(p.Messages(), "message") + " left"
 		if p.Noticing > 0 {
 			text += fmt.Sprintf(", writers may take another %.0f s to notice", p.Noticing.Seconds())
@@ -183,7 +183,7 @@ func removeProgress(console *cli.Console) func(engine.RemoveProgress) {
 }
 
 // apply makes a change, after asking if there is a question, and says what it came to.
-func (c *change) apply(cmd *cobra.Command, name, question string, do func(*cli.Console) (engine.AccountChange, error)) error {
+func (c *change) apply(cmd *cobra.Command, name, question string, do func(*cli.Console) (accounts.Change, error)) error {
 	console, err := c.console.Console()
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func (c *change) apply(cmd *cobra.Command, name, question string, do func(*cli.C
 	return err
 }
 
-func (c *change) report(w io.Writer, d engine.AccountChange) error {
+func (c *change) report(w io.Writer, d accounts.Change) error {
 	if c.json {
 		return printJSON(w, d)
 	}
@@ -227,9 +227,9 @@ func (c *change) report(w io.Writer, d engine.AccountChange) error {
 		text += fmt.Sprintf("; %d of %d processes were told, the others see it at their next beat", d.Nudged, d.Members)
 	}
 	switch {
-	case d.State == engine.AccountDraining && !c.wait:
+	case d.State == accounts.Draining && !c.wait:
 		text += fmt.Sprintf("\nwhen it is empty: distributor accounts remove %s --config %s", name, plain(c.config))
-	case d.State == engine.AccountUnused:
+	case d.State == accounts.Unused:
 		text += "\nits queues are empty and stay where they are; it can be taken out of the configuration"
 	}
 	_, err := fmt.Fprintln(w, text)

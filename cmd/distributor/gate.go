@@ -11,7 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/gates"
 )
 
 func gate() *cobra.Command {
@@ -30,15 +30,15 @@ func gateOpen() *cobra.Command {
 	return gateCommand("open NAME", "Open a gate, and tell those who wait at it", `Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
 work at once if they can be told, and otherwise within 2.5 seconds. Those that are
 started later find it open.`, `  processor run --config pump.yaml --gate morning --exec ./work &
-  distributor gate open morning --config pump.yaml`, engine.ReleaseGate)
+  distributor gate open morning --config pump.yaml`, gates.Open)
 }
 
 func gateClose() *cobra.Command {
 	return gateCommand("close NAME", "Close a gate for those who come later", `Close a gate: processors that are started with `+"`--gate NAME`"+` from now on wait at it.
-Those that passed it go on working.`, `  distributor gate close morning --config pump.yaml`, engine.HoldGate)
+Those that passed it go on working.`, `  distributor gate close morning --config pump.yaml`, gates.Close)
 }
 
-func gateCommand(use, short, long, example string, change func(context.Context, pump.Config, string, string) (engine.GateChange, error)) *cobra.Command {
+func gateCommand(use, short, long, example string, change func(context.Context, pump.Config, string, string) (gates.Change, error)) *cobra.Command {
 	var o operation
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example,
@@ -62,7 +62,7 @@ func gateCommand(use, short, long, example string, change func(context.Context, 
 	return cmd
 }
 
-func gateText(c engine.GateChange) string {
+func gateText(c gates.Change) string {
 	name := plain(c.Gate)
 	switch {
 	case !c.Open && c.Waiting > 0:
@@ -92,14 +92,14 @@ func gateList() *cobra.Command {
 		Example: `  distributor gate list --config pump.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			list, err := engine.Gates(cmd.Context(), o.cfg)
+			list, err := gates.List(cmd.Context(), o.cfg)
 			if err != nil {
 				return err
 			}
 			if o.json {
 				return printJSON(cmd.OutOrStdout(), struct {
-					Workload string              `json:"workload"`
-					Gates    []engine.GateStatus `json:"gates"`
+					Workload string         `json:"workload"`
+					Gates    []gates.Status `json:"gates"`
 				}{o.cfg.Workload, list})
 			}
 			if len(list) == 0 {

@@ -6,8 +6,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/coordination"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/gates"
 )
 
 func ids() *cobra.Command {
@@ -45,10 +46,10 @@ several as the first and the last of them. Programs in Go take them with coordin
 				return cli.Usage("--count: 0 is out of range; use 1 or more")
 			}
 			// A misspelt workload would have a range of its own, with the same numbers.
-			if _, err := engine.ListAccounts(cmd.Context(), o.cfg); err != nil {
+			if _, err := accounts.List(cmd.Context(), o.cfg); err != nil {
 				return err
 			}
-			t, err := engine.ControlTable(o.cfg)
+			t, err := gates.Table(o.cfg)
 			if err != nil {
 				return err
 			}

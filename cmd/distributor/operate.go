@@ -12,7 +12,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/runs"
 )
 
 // operation is what all commands share that look at a workload or change it.
@@ -62,7 +62,7 @@ func (o *operation) saySlow(console *cli.Console) (stop func()) {
 
 // findRun finds the run that an argument (RUN) or a flag (--run) means.
 func (o *operation) findRun(ctx context.Context, name, text string) (pump.RunID, error) {
-	id, err := engine.FindRun(ctx, o.cfg, text)
+	id, err := runs.Find(ctx, o.cfg, text)
 	if ce, ok := errors.AsType[*pump.ConfigError](err); ok && ce.Field == "run" {
 		return id, cli.Usage("%s: %s; %s", name, ce.Problem, ce.Fix)
 	}

@@ -15,7 +15,10 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/status"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 // desk is where somebody types commands: simulated accounts, and a configuration
@@ -120,7 +123,7 @@ func TestAWorkloadIsShownByCommand(t *testing.T) {
 			t.Errorf("there is no %q in\n%s", want, got)
 		}
 	}
-	var i engine.WorkloadInfo
+	var i workloads.Info
 	if err := json.Unmarshal([]byte(d.ok("workload", "show", "--json")), &i); err != nil || i.Name != "test" || i.Queues != 4 || i.Runs["sealed"] != 1 || i.Rivals == nil {
 		t.Errorf("%+v, %v", i, err)
 	}
@@ -143,8 +146,8 @@ func TestAccountsAreAddedAndDrainedByCommands(t *testing.T) {
 	d.fails(true, "Give --yes", "accounts", "drain", "acct03")
 	d.says("account acct03 is draining now (map version 3); 42 segments moved\nwhen it is empty: distributor accounts remove acct03 --config "+d.three+"\n",
 		"accounts", "drain", "acct03", "--quiet", "--yes")
-	var c engine.AccountChange
-	if err := json.Unmarshal([]byte(d.ok("accounts", "drain", "acct03", "--yes", "--json")), &c); err != nil || c != (engine.AccountChange{Account: "acct03", State: "draining", MapVersion: 3}) {
+	var c accounts.Change
+	if err := json.Unmarshal([]byte(d.ok("accounts", "drain", "acct03", "--yes", "--json")), &c); err != nil || c != (accounts.Change{Account: "acct03", State: "draining", MapVersion: 3}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	d.fails(false, "not been draining for long enough", "accounts", "remove", "acct03", "--yes")
@@ -153,7 +156,7 @@ func TestAccountsAreAddedAndDrainedByCommands(t *testing.T) {
 	d.fails(true, `no account is called "acct04"; add it`, "accounts", "add", "acct04")
 	var list struct {
 		Workload string
-		Accounts []engine.AccountUse
+		Accounts []accounts.Use
 	}
 	if err := json.Unmarshal([]byte(d.ok("accounts", "list", "--json")), &list); err != nil || list.Workload != "test" || len(list.Accounts) != 3 || list.Accounts[2].State != "draining" {
 		t.Errorf("%+v, %v", list, err)
@@ -165,7 +168,7 @@ func TestGatesAndNumbersByCommands(t *testing.T) {
 	d.says("no gate was ever opened or closed, and nobody waits at one\n", "gate", "list")
 	d.says("gate morning is closed\n", "gate", "close", "morning")
 	d.says("gate morning is open; nobody waits at it\n", "gate", "open", "morning")
-	var g struct{ Gates []engine.GateStatus }
+	var g struct{ Gates []gates.Status }
 	if err := json.Unmarshal([]byte(d.ok("gate", "list", "--json")), &g); err != nil || len(g.Gates) != 1 || !g.Gates[0].Open || g.Gates[0].By == "" || g.Gates[0].Since == nil {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -184,7 +187,7 @@ func TestGatesAndNumbersByCommands(t *testing.T) {
 
 func TestTheStatusByCommand(t *testing.T) {
 	d := made(t)
-	var s engine.Status
+	var s status.Status
 	if err := json.Unmarshal([]byte(d.ok("status", "--json")), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -288,13 +291,13 @@ func TestAMissingArgumentIsNamedWithTheUsage(t *testing.T) {
 
 func TestWhoWasToldIsSaid(t *testing.T) {
 	for _, tt := range []struct {
-		change engine.GateChange
+		change gates.Change
 		want   string
 	}{
-		{engine.GateChange{Gate: "g", Waiting: 1}, "gate g is closed; 1 process waits at it"},
-		{engine.GateChange{Gate: "g\x1b", Open: true, Waiting: 1, Nudged: 1}, "gate g\ufffd is open; 1 process waits at it, and was told"},
-		{engine.GateChange{Gate: "g", Open: true, Waiting: 1200, Nudged: 1200}, "gate g is open; 1,200 processes wait at it, and were told"},
-		{engine.GateChange{Gate: "g", Open: true, Waiting: 3, Nudged: 1}, "gate g is open; 3 processes wait at it, 1 of them could be told, the others look within 2.5 s"},
+		{gates.Change{Gate: "g", Waiting: 1}, "gate g is closed; 1 process waits at it"},
+		{gates.Change{Gate: "g\x1b", Open: true, Waiting: 1, Nudged: 1}, "gate g\ufffd is open; 1 process waits at it, and was told"},
+		{gates.Change{Gate: "g", Open: true, Waiting: 1200, Nudged: 1200}, "gate g is open; 1,200 processes wait at it, and were told"},
+		{gates.Change{Gate: "g", Open: true, Waiting: 3, Nudged: 1}, "gate g is open; 3 processes wait at it, 1 of them could be told, the others look within 2.5 s"},
 	} {
 		if got := gateText(tt.change); got != tt.want {
 			t.Errorf("%+v: %s", tt.change, got)
@@ -310,7 +313,7 @@ func TestWhoWasToldIsSaid(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		c := change{}
-		if err := c.report(&b, engine.AccountChange{Account: "a", State: "active", Changed: true, MapVersion: 2, Moved: 1, Members: tt.members, Nudged: tt.nudged}); err != nil || b.String() != tt.want {
+		if err := c.report(&b, accounts.Change{Account: "a", State: "active", Changed: true, MapVersion: 2, Moved: 1, Members: tt.members, Nudged: tt.nudged}); err != nil || b.String() != tt.want {
 			t.Errorf("%s, %v", b.String(), err)
 		}
 	}

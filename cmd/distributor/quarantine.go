@@ -16,10 +16,10 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
-func quarantine() *cobra.Command {
+func quarantineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
 		Short: "List, show, redrive or drop what is in quarantine",
@@ -81,8 +81,8 @@ var causes = []string{
 }
 
 // filter is what the flags mean.
-func (w *which) filter(cmd *cobra.Command, now time.Time) (f engine.QuarantineFilter, err error) {
-	f = engine.QuarantineFilter{Reasons: w.causes, IDs: w.ids, Limit: w.limit}
+func (w *which) filter(cmd *cobra.Command, now time.Time) (f quarantine.Filter, err error) {
+	f = quarantine.Filter{Reasons: w.causes, IDs: w.ids, Limit: w.limit}
 	if w.limit < 0 {
 		return f, cli.Usage("--limit: %d is negative; use 0 for all", w.limit)
 	}
@@ -128,14 +128,14 @@ func when(flag, s string, now time.Time) (time.Time, error) {
 }
 
 // open opens the quarantine, with its log on the console.
-func (w *which) open(cmd *cobra.Command) (*engine.Quarantine, *cli.Console, error) {
+func (w *which) open(cmd *cobra.Command) (*quarantine.Quarantine, *cli.Console, error) {
 	console, err := w.console.Console()
 	if err != nil {
 		return nil, nil, err
 	}
 	w.cfg.Log = console.Log
 	defer w.saySlow(console)()
-	q, err := engine.OpenQuarantine(cmd.Context(), w.cfg)
+	q, err := quarantine.Open(cmd.Context(), w.cfg)
 	return q, console, err
 }
 
@@ -145,7 +145,7 @@ type counted struct {
 	reasons                map[string]int64
 }
 
-func (c *counted) add(m *engine.QuarantinedMessage) {
+func (c *counted) add(m *quarantine.Message) {
 	if c.reasons == nil {
 		c.reasons = map[string]int64{}
 	}
@@ -211,7 +211,7 @@ func (w *which) list(cmd *cobra.Command) error {
 	}}
 	var c counted
 	var printing error
-	err = q.List(cmd.Context(), f, func(m *engine.QuarantinedMessage) bool {
+	err = q.List(cmd.Context(), f, func(m *quarantine.Message) bool {
 		c.add(m)
 		if w.json {
 			printing = printJSON(out, m)
@@ -284,7 +284,7 @@ fails again while the command runs is not redriven again by it.
   distributor quarantine redrive --config pump.yaml --cause attempts --since 2h
   distributor quarantine redrive --config pump.yaml --key Oslo --rate 5`,
 		Args: cobra.NoArgs,
-		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, engine.OutcomeRedriven) }),
+		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, quarantine.Redriven) }),
 	}
 	m.flags(cmd, 0)
 	return cmd
@@ -304,7 +304,7 @@ It asks before, unless --yes is given.
 		Example: `  distributor quarantine drop --config pump.yaml --cause bad-line --dry-run
   distributor quarantine drop --config pump.yaml --id 5f0e4a1c-2f83-4f0b-9d55-0a8d5c3e7f11 --yes`,
 		Args: cobra.NoArgs,
-		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, engine.OutcomeDropped) }),
+		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, quarantine.Dropped) }),
 	}
 	m.flags(cmd, 0)
 	cmd.Flags().BoolVarP(&m.yes, "yes", "y", false, "do not ask")
@@ -320,35 +320,35 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	if !(m.rate >= 0.01 && m.rate <= 1e6) {
 		return cli.Usage("--rate: %v is out of range; use 0.01 to 1e6", m.rate)
 	}
-	if outcome == engine.OutcomeDropped && !m.yes && !m.dry && !terminal(cmd) {
+	if outcome == quarantine.Dropped && !m.yes && !m.dry && !terminal(cmd) {
 		return confirm(cmd, "Tasks will be gone for good.")
 	}
 	q, console, err := m.open(cmd)
 	if err != nil {
 		return err
 	}
-	if outcome == engine.OutcomeDropped && !m.yes && !m.dry {
+	if outcome == quarantine.Dropped && !m.yes && !m.dry {
 		if err := m.ask(cmd, q, f); err != nil {
 			return err
 		}
 	}
 	do := q.Redrive
-	if outcome == engine.OutcomeDropped {
+	if outcome == quarantine.Dropped {
 		do = q.Drop
 	}
 	var moved, kept counted
 	var printing error
 	out := cmd.OutOrStdout()
-	err = do(cmd.Context(), f, engine.QuarantineOptions{Rate: m.rate, Dry: m.dry}, func(o engine.QuarantineOutcome) bool {
-		if o.Outcome == engine.OutcomeKept {
-			kept.add(o.QuarantinedMessage)
+	err = do(cmd.Context(), f, quarantine.Options{Rate: m.rate, Dry: m.dry}, func(o quarantine.Outcome) bool {
+		if o.Outcome == quarantine.Kept {
+			kept.add(o.Message)
 		} else {
-			moved.add(o.QuarantinedMessage)
+			moved.add(o.Message)
 		}
 		switch {
 		case m.json:
 			printing = printJSON(out, o)
-		case o.Outcome == engine.OutcomeKept && kept.messages <= 20:
+		case o.Outcome == quarantine.Kept && kept.messages <= 20:
 			_, printing = fmt.Fprintf(out, "kept %s/%s (%s): %s\n", plain(o.Account), plain(o.ID), cli.Plural(int64(o.Tasks), "task"), plain(o.Problem))
 		}
 		console.Progress(moved.messages+kept.messages, 0, outcome, outcome, moved.messages, "kept", kept.messages)
@@ -365,9 +365,9 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 }
 
 // ask says how much would be dropped, and asks.
-func (m *moving) ask(cmd *cobra.Command, q *engine.Quarantine, f engine.QuarantineFilter) error {
+func (m *moving) ask(cmd *cobra.Command, q *quarantine.Quarantine, f quarantine.Filter) error {
 	var c counted
-	if err := q.List(cmd.Context(), f, func(m *engine.QuarantinedMessage) bool {
+	if err := q.List(cmd.Context(), f, func(m *quarantine.Message) bool {
 		c.add(m)
 		return true
 	}); err != nil {

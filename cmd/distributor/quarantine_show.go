@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
 // showing is `quarantine show`.
@@ -72,7 +72,7 @@ func (s *showing) show(cmd *cobra.Command) error {
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	n, bodies := 0, 0
 	var printing error
-	err = q.List(cmd.Context(), f, func(m *engine.QuarantinedMessage) bool {
+	err = q.List(cmd.Context(), f, func(m *quarantine.Message) bool {
 		n++
 		tasks, e := m.Open()
 		switch {
@@ -101,9 +101,9 @@ func (s *showing) show(cmd *cobra.Command) error {
 	return errors.Join(printing, out.Flush(), err)
 }
 
-func writeBodies(w io.Writer, m *engine.QuarantinedMessage, tasks []engine.QuarantinedTask, err error, before int) (after int, _ error) {
+func writeBodies(w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, before int) (after int, _ error) {
 	if err != nil {
-		tasks = []engine.QuarantinedTask{{Body: m.Text()}}
+		tasks = []quarantine.Task{{Body: m.Text()}}
 	}
 	for _, t := range tasks {
 		if before > 0 {
@@ -120,7 +120,7 @@ func writeBodies(w io.Writer, m *engine.QuarantinedMessage, tasks []engine.Quara
 }
 
 // one prints a message for people.
-func (s *showing) one(w io.Writer, m *engine.QuarantinedMessage, tasks []engine.QuarantinedTask, err error, now time.Time) {
+func (s *showing) one(w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, now time.Time) {
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%-11s %s\n", name, value)
@@ -199,7 +199,7 @@ func orUnknown(t *time.Time, now time.Time) string {
 
 // messageLine is a message of --json, with its tasks.
 type messageLine struct {
-	*engine.QuarantinedMessage
+	*quarantine.Message
 	Contents []taskLine `json:"contents,omitempty"`
 	// Text is the message as it is, if it cannot be unpacked.
 	Text []byte `json:"text,omitempty"`
@@ -215,8 +215,8 @@ type taskLine struct {
 	BodyBase64 []byte  `json:"bodyBase64,omitempty"`
 }
 
-func shownMessage(m *engine.QuarantinedMessage, tasks []engine.QuarantinedTask) messageLine {
-	line := messageLine{QuarantinedMessage: m}
+func shownMessage(m *quarantine.Message, tasks []quarantine.Task) messageLine {
+	line := messageLine{Message: m}
 	if tasks == nil {
 		line.Text = m.Text()
 	}

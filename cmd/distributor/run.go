@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -28,7 +29,7 @@ type runFlags struct {
 	json      bool
 	onBadLine string
 	wait      bool
-	waiting   engine.WaitOptions
+	waiting   runs.WaitOptions
 	source    sourceFlags
 	console   cli.ConsoleFlags
 	options   engine.DistributorOptions
@@ -184,7 +185,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	console.Done()
 	switch {
 	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):
-	case summary.Completion != nil && summary.Completion.State != engine.CompletionWaiting:
+	case summary.Completion != nil && summary.Completion.State != runs.Waiting:
 	case summary.Completion != nil:
 		console.Log.Warn("the run is sent, and its tasks are done as ever; to wait for them: distributor wait "+summary.Run.String(), "run", summary.Run)
 	default:

@@ -12,10 +12,10 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/runs"
 )
 
-func runs() *cobra.Command {
+func runsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
 		Short: "List, show and end runs",
@@ -40,14 +40,14 @@ func runsList() *cobra.Command {
   distributor runs list --state abandoned --json`,
 		Args: cobra.NoArgs,
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			list, err := engine.Runs(cmd.Context(), o.cfg, state, limit)
+			list, err := runs.List(cmd.Context(), o.cfg, state, limit)
 			if err != nil {
 				return err
 			}
 			if o.json {
 				return printJSON(cmd.OutOrStdout(), struct {
-					Workload string           `json:"workload"`
-					Runs     []engine.RunInfo `json:"runs"`
+					Workload string      `json:"workload"`
+					Runs     []runs.Info `json:"runs"`
 				}{o.cfg.Workload, list})
 			}
 			if len(list) == 0 {
@@ -63,13 +63,13 @@ func runsList() *cobra.Command {
 		}),
 	}
 	o.add(cmd)
-	cmd.Flags().StringVar(&state, "state", "", "only runs in this state: "+strings.Join(engine.RunStates(), ", "))
+	cmd.Flags().StringVar(&state, "state", "", "only runs in this state: "+strings.Join(runs.States(), ", "))
 	cmd.Flags().IntVar(&limit, "limit", 50, "the most runs to list")
 	return cmd
 }
 
 // runLine is a run on one line.
-func runLine(r *engine.RunInfo) string {
+func runLine(r *runs.Info) string {
 	tasks := "-"
 	if r.Tasks != nil {
 		tasks = humanize.Comma(int64(*r.Tasks))
@@ -82,8 +82,8 @@ func runsShow() *cobra.Command {
 continues when it ends and what that waits for. RUN is its id,
 or the beginning of it that no other has: 4 digits or more.`,
 		`  distributor runs show 0123456789ab --config pump.yaml`, nil,
-		func(ctx context.Context, cfg pump.Config, id string) (engine.RunInfo, error) {
-			return engine.ShowRun(ctx, cfg, id)
+		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
+			return runs.Show(ctx, cfg, id)
 		})
 }
 
@@ -97,12 +97,12 @@ RUN is the run's id, or the beginning of it that no other has: 4 digits or more.
 		func(cmd *cobra.Command) {
 			cmd.Flags().BoolVar(&drop, "drop", false, "delete and count what is met of the run, rather than quarantine it")
 		},
-		func(ctx context.Context, cfg pump.Config, id string) (engine.RunInfo, error) {
-			return engine.EndRun(ctx, cfg, id, drop, "ended by "+operator())
+		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
+			return runs.End(ctx, cfg, id, drop, "ended by "+operator())
 		})
 }
 
-func runCommand(use, short, long, example string, flags func(*cobra.Command), act func(context.Context, pump.Config, string) (engine.RunInfo, error)) *cobra.Command {
+func runCommand(use, short, long, example string, flags func(*cobra.Command), act func(context.Context, pump.Config, string) (runs.Info, error)) *cobra.Command {
 	var o operation
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: cli.OneArgument,
@@ -128,7 +128,7 @@ func runCommand(use, short, long, example string, flags func(*cobra.Command), ac
 	return cmd
 }
 
-func printRun(out io.Writer, r *engine.RunInfo) error {
+func printRun(out io.Writer, r *runs.Info) error {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -50,7 +50,7 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	d.fails(false, "ended", "wait", short)
 
 	// another run whose id begins in the same way
-	table, err := engine.ControlTable(configOf(t, d.three))
+	table, err := gates.Table(configOf(t, d.three))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 // statusFlags are the flags of `distributor status`.
@@ -21,10 +21,10 @@ type statusFlags struct {
 	operation
 	watch   time.Duration
 	width   int
-	options engine.StatusOptions
+	options status.Options
 }
 
-func status() *cobra.Command {
+func statusCommand() *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -100,7 +100,7 @@ func (f *statusFlags) show(cmd *cobra.Command, args []string) error {
 	}
 	out := cmd.OutOrStdout()
 	if f.watch == 0 {
-		s, err := engine.ReadStatus(cmd.Context(), f.cfg, f.options)
+		s, err := status.Read(cmd.Context(), f.cfg, f.options)
 		if s == nil {
 			return err
 		}
@@ -120,7 +120,7 @@ const watchRate = 100
 func (f *statusFlags) watching(ctx context.Context, out io.Writer) error {
 	next := time.Now()
 	for {
-		s, err := engine.ReadStatus(ctx, f.cfg, f.options)
+		s, err := status.Read(ctx, f.cfg, f.options)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -145,7 +145,7 @@ func (f *statusFlags) watching(ctx context.Context, out io.Writer) error {
 }
 
 // redraw writes over the screen before on a terminal, and below it elsewhere.
-func (f *statusFlags) redraw(out io.Writer, s *engine.Status) error {
+func (f *statusFlags) redraw(out io.Writer, s *status.Status) error {
 	_, height, terminal := size(out)
 	if f.json || !terminal {
 		if err := f.print(out, s); err != nil || f.json {
@@ -166,7 +166,7 @@ func (f *statusFlags) redraw(out io.Writer, s *engine.Status) error {
 	return err
 }
 
-func (f *statusFlags) print(out io.Writer, s *engine.Status) error {
+func (f *statusFlags) print(out io.Writer, s *status.Status) error {
 	if f.json {
 		return printJSON(out, s)
 	}

@@ -10,7 +10,10 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 // screen is what the status is drawn on.
@@ -23,7 +26,7 @@ type screen struct {
 }
 
 // draw prints the status.
-func (c screen) draw(w io.Writer, s *engine.Status) {
+func (c screen) draw(w io.Writer, s *status.Status) {
 	now := s.Time.In(c.zone)
 	c.head(w, s, now)
 	for _, p := range s.Problems {
@@ -39,7 +42,7 @@ func (c screen) draw(w io.Writer, s *engine.Status) {
 
 // head prints the heading: on one line if that is wide enough, else the workload's name
 // and the time, and below them what is said of its segments.
-func (c screen) head(w io.Writer, s *engine.Status, now time.Time) {
+func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	const dot = " · "
 	name, at := "workload "+plain(s.Workload), now.Format("15:04:05 MST")
 	var parts []string
@@ -71,11 +74,11 @@ func (c screen) head(w io.Writer, s *engine.Status, now time.Time) {
 }
 
 // settled is how the segments are given out.
-func settled(s *engine.Status) string {
+func settled(s *status.Status) string {
 	switch {
 	case s.Settled:
 		return "settled"
-	case !slices.ContainsFunc(s.Instances, func(i engine.InstanceStatus) bool { return i.Rank != nil && !i.Silent }):
+	case !slices.ContainsFunc(s.Instances, func(i status.Instance) bool { return i.Rank != nil && !i.Silent }):
 		return "no processor"
 	}
 	return "settling"
@@ -83,7 +86,7 @@ func settled(s *engine.Status) string {
 
 // leadership is who distributes and when the next distribution is due. A long name is
 // shortened as far as that makes all fit on one line.
-func (c screen) leadership(s *engine.Status, now time.Time) string {
+func (c screen) leadership(s *status.Status, now time.Time) string {
 	const dot = " · "
 	d := s.Distribution
 	leader := "last leader "
@@ -120,7 +123,7 @@ func (c screen) leadership(s *engine.Status, now time.Time) string {
 // shortRun is enough of a run's id to tell it from others.
 func shortRun(id string) string { return head(plain(id), 12) }
 
-func (c screen) runs(w io.Writer, s *engine.Status, now time.Time) {
+func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 	t := table{columns: []column{
 		{title: "RUN"},
 		{title: "STATE"},
@@ -154,7 +157,7 @@ func (c screen) runs(w io.Writer, s *engine.Status, now time.Time) {
 
 // ends are runs that nobody continues, and what holds their ends back: the queue that is read least far
 // is one for all of them.
-func (c screen) ends(w io.Writer, s *engine.Status, now time.Time) {
+func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 	t := table{columns: []column{{title: "ENDING"}, {title: "STATE"}, {title: "LAST SIGN"}, {title: "NOT BEFORE"}, {title: "WAITS FOR", shrink: 8}}}
 	for _, e := range s.Ends.Runs {
 		waits := "a quiet time"
@@ -178,7 +181,7 @@ func (c screen) ends(w io.Writer, s *engine.Status, now time.Time) {
 
 // exactCells is how far a run is where that is known: then what the processors have
 // counted, each delivery of a task, only raises questions.
-func exactCells(e *engine.RunProgress) (handled, done, left, percent string) {
+func exactCells(e *runs.Progress) (handled, done, left, percent string) {
 	done = number(e.Done)
 	if e.Remaining != nil {
 		left = number(*e.Remaining)
@@ -211,7 +214,7 @@ func count[T int64 | uint64](n T, of string) string {
 	return number(n) + " " + of
 }
 
-func (c screen) instances(w io.Writer, s *engine.Status) {
+func (c screen) instances(w io.Writer, s *status.Status) {
 	t := table{columns: []column{
 		{title: "INSTANCE", shrink: 16, cut: cutMiddle},
 		{title: "RANK", right: true},
@@ -244,7 +247,7 @@ func (c screen) instances(w io.Writer, s *engine.Status) {
 	}
 	c.section(w, &t)
 	if rest := s.Instances[shown:]; len(rest) > 0 {
-		var sum engine.InstanceStatus
+		var sum status.Instance
 		troubled, silent := 0, 0
 		for _, i := range rest {
 			sum.Tasks += i.Tasks
@@ -267,7 +270,7 @@ func (c screen) instances(w io.Writer, s *engine.Status) {
 	}
 }
 
-func instanceNote(i engine.InstanceStatus) string {
+func instanceNote(i status.Instance) string {
 	stopping, waits := "", ""
 	if i.Silent {
 		return "silent" // what it said last is of another time
@@ -281,7 +284,7 @@ func instanceNote(i engine.InstanceStatus) string {
 	return notes(stopping, waits, i.Trouble, count(i.Throttled, "throttled"))
 }
 
-func (c screen) accounts(w io.Writer, s *engine.Status) {
+func (c screen) accounts(w io.Writer, s *status.Status) {
 	t := table{columns: []column{
 		{title: "ACCOUNT", shrink: 16},
 		{title: "QUEUES", right: true},
@@ -297,7 +300,7 @@ func (c screen) accounts(w io.Writer, s *engine.Status) {
 	}
 	c.section(w, &t)
 	if rest := s.Accounts[shown:]; len(rest) > 0 {
-		var sum engine.AccountStatus
+		var sum status.Account
 		dark := 0
 		for _, a := range rest {
 			sum.Queues += a.Queues
@@ -310,9 +313,9 @@ func (c screen) accounts(w io.Writer, s *engine.Status) {
 	}
 }
 
-func accountCells(a engine.AccountStatus) []string {
+func accountCells(a status.Account) []string {
 	state, poison := "", ""
-	if a.State != engine.AccountActive {
+	if a.State != accounts.Active {
 		state = a.State
 	}
 	if a.Dark != "" {
@@ -322,7 +325,7 @@ func accountCells(a engine.AccountStatus) []string {
 		poison = count(*a.Poison, "poison")
 	}
 	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", notes(state, poison, count(a.Throttled, "throttled"))}
-	if a.State == engine.AccountUnused {
+	if a.State == accounts.Unused {
 		return cells
 	}
 	switch {
@@ -342,7 +345,7 @@ func accountCells(a engine.AccountStatus) []string {
 	return cells
 }
 
-func (c screen) gates(w io.Writer, s *engine.Status, now time.Time) {
+func (c screen) gates(w io.Writer, s *status.Status, now time.Time) {
 	t := table{columns: gateColumns}
 	for _, g := range s.Gates[:fold(len(s.Gates), c.rows)] {
 		t.add(gateCells(g, now)...)
@@ -352,7 +355,7 @@ func (c screen) gates(w io.Writer, s *engine.Status, now time.Time) {
 
 var gateColumns = []column{{title: "GATE", shrink: 8}, {title: "STATE"}, {title: "SINCE"}, {title: "BY", shrink: 8, cut: cutMiddle}, {title: "WAITING", right: true}}
 
-func gateCells(g engine.GateStatus, now time.Time) []string {
+func gateCells(g gates.Status, now time.Time) []string {
 	state, since := "closed", ""
 	if g.Open {
 		state = "open"
@@ -363,7 +366,7 @@ func gateCells(g engine.GateStatus, now time.Time) []string {
 	return []string{plain(g.Name), state, since, plain(g.By), number(g.Waiting)}
 }
 
-func (c screen) keys(w io.Writer, s *engine.Status, now time.Time) {
+func (c screen) keys(w io.Writer, s *status.Status, now time.Time) {
 	t := table{columns: []column{{title: "KEY", shrink: 8}, {title: "START"}, {title: "STOP"}, {title: "BY", shrink: 8, cut: cutMiddle}}}
 	shown := fold(len(s.Keys), c.rows)
 	for _, k := range s.Keys[:shown] {

@@ -12,18 +12,18 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/runs"
 )
 
 // stuckAfter adds the flag that says when a run that is waited for is given up.
-func stuckAfter(cmd *cobra.Command, o *engine.WaitOptions) {
+func stuckAfter(cmd *cobra.Command, o *runs.WaitOptions) {
 	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0, "with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck (default 1m)")
 }
 
 // waitFlags are the flags of `distributor wait`.
 type waitFlags struct {
 	operation
-	options engine.WaitOptions
+	options runs.WaitOptions
 	console cli.ConsoleFlags
 }
 
@@ -65,7 +65,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	}
 	o := f.options
 	o.Progress = waitProgress(console)
-	c, err := engine.Wait(cmd.Context(), f.cfg, run, o)
+	c, err := runs.Wait(cmd.Context(), f.cfg, run, o)
 	console.Done()
 	if c.State == "" || errors.Is(err, pump.ErrNoRun) { // there is nothing to tell
 		return err
@@ -73,7 +73,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	return errors.Join(outcome(&c, err), f.print(cmd.OutOrStdout(), &c))
 }
 
-func (f *waitFlags) print(out io.Writer, c *engine.Completion) error {
+func (f *waitFlags) print(out io.Writer, c *runs.Completion) error {
 	if f.json {
 		return cli.JSON(out, c)
 	}
@@ -85,11 +85,11 @@ func (f *waitFlags) print(out io.Writer, c *engine.Completion) error {
 
 // outcome gives the end of a run that was waited for its exit status. Err is what ended
 // the waiting, c what it came to, nil if there was none.
-func outcome(c *engine.Completion, err error) error {
-	if _, stuck := errors.AsType[*engine.StuckError](err); stuck {
+func outcome(c *runs.Completion, err error) error {
+	if _, stuck := errors.AsType[*runs.StuckError](err); stuck {
 		return &cli.Status{Code: cli.ExitStuck, Err: err}
 	}
-	if err == nil && c != nil && c.State == engine.CompletionQuarantined {
+	if err == nil && c != nil && c.State == runs.Quarantined {
 		return &cli.Status{Code: cli.ExitQuarantined, Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list", c.Run, areTasks(c.Quarantined))}
 	}
 	return err
@@ -103,10 +103,10 @@ func areTasks(n uint64) string {
 }
 
 // waitProgress shows how far a run is.
-func waitProgress(console *cli.Console) func(engine.RunProgress) {
+func waitProgress(console *cli.Console) func(runs.Progress) {
 	var speed cli.Rate
 	first := true
-	return func(p engine.RunProgress) {
+	return func(p runs.Progress) {
 		if first { // the bar before was about sending
 			first = false
 			console.Done()
@@ -127,14 +127,14 @@ func waitProgress(console *cli.Console) func(engine.RunProgress) {
 
 // printCompletion says how a run ended. What the ledger knows is exact; what the
 // processors report is not, and is said to be theirs.
-func printCompletion(b *bytes.Buffer, c *engine.Completion) {
+func printCompletion(b *bytes.Buffer, c *runs.Completion) {
 	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
 	switch c.State {
-	case engine.CompletionDone:
+	case runs.Done:
 		fmt.Fprintf(b, "done: %s", cli.Plural(int64(c.Done), "task"))
-	case engine.CompletionQuarantined:
+	case runs.Quarantined:
 		fmt.Fprintf(b, "settled: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
-	case engine.CompletionStuck:
+	case runs.Stuck:
 		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)),
 			humanize.Comma(int64(missing)), cli.Plural(int64(len(c.Lacking)), "segment"))
 	default:

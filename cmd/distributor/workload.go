@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 func workload() *cobra.Command {
@@ -42,7 +43,7 @@ other's messages for their own.`,
   distributor workload show --json`,
 		Args: cobra.NoArgs,
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			i, err := engine.ShowWorkload(cmd.Context(), o.cfg)
+			i, err := workloads.Show(cmd.Context(), o.cfg)
 			if err != nil {
 				return err
 			}
@@ -56,7 +57,7 @@ other's messages for their own.`,
 	return cmd
 }
 
-func printWorkload(out io.Writer, i *engine.WorkloadInfo) error {
+func printWorkload(out io.Writer, i *workloads.Info) error {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {
@@ -103,17 +104,17 @@ func printWorkload(out io.Writer, i *engine.WorkloadInfo) error {
 	return err
 }
 
-func accountsText(i *engine.WorkloadInfo) string {
+func accountsText(i *workloads.Info) string {
 	used := 0
 	for _, a := range i.Accounts {
-		if a.State != engine.AccountUnused {
+		if a.State != accounts.Unused {
 			used++
 		}
 	}
 	return fmt.Sprintf("%d, with %s in all; see: distributor accounts list", used, cli.Plural(int64(i.Queues), "queue"))
 }
 
-func runsText(i *engine.WorkloadInfo) string {
+func runsText(i *workloads.Info) string {
 	if len(i.Runs) == 0 {
 		return "none"
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 // deleteFlags are the flags of `distributor workload delete`.
 type deleteFlags struct {
 	operation
 	yes     string
-	options engine.DeleteOptions
+	options workloads.Options
 	console cli.ConsoleFlags
 }
 
@@ -78,7 +78,7 @@ func (f *deleteFlags) delete(cmd *cobra.Command) error {
 	}
 	f.options.Progress = deleteProgress(console)
 	quiet := f.saySlow(console)
-	d, err := engine.DeleteWorkload(cmd.Context(), f.cfg, f.options)
+	d, err := workloads.Delete(cmd.Context(), f.cfg, f.options)
 	quiet()
 	console.Done()
 	if err != nil {
@@ -89,7 +89,7 @@ func (f *deleteFlags) delete(cmd *cobra.Command) error {
 
 // halfway gives a deletion that was begun an exit status of its own.
 func halfway(err error) error {
-	if e, ok := errors.AsType[*engine.DeletionError](err); ok && e.Begun {
+	if e, ok := errors.AsType[*workloads.Error](err); ok && e.Begun {
 		return &cli.Status{Code: cli.ExitHalfway, Err: err}
 	}
 	return err
@@ -103,7 +103,7 @@ func (f *deleteFlags) confirm(cmd *cobra.Command, console *cli.Console) error {
 	plan := f.options
 	plan.DryRun = true
 	quiet := f.saySlow(console)
-	d, err := engine.DeleteWorkload(cmd.Context(), f.cfg, plan)
+	d, err := workloads.Delete(cmd.Context(), f.cfg, plan)
 	quiet()
 	if err != nil {
 		return err
@@ -117,8 +117,8 @@ func (f *deleteFlags) confirm(cmd *cobra.Command, console *cli.Console) error {
 	return nil
 }
 
-func deleteProgress(console *cli.Console) func(engine.DeleteProgress) {
-	return func(p engine.DeleteProgress) {
+func deleteProgress(console *cli.Console) func(workloads.Progress) {
+	return func(p workloads.Progress) {
 		switch p.Step {
 		case "noticing":
 			text := fmt.Sprintf("marked; processes may take another %.0f s to notice", p.Left.Seconds())
@@ -129,7 +129,7 @@ func deleteProgress(console *cli.Console) func(engine.DeleteProgress) {
 	}
 }
 
-func (f *deleteFlags) report(out io.Writer, d *engine.Deletion) error {
+func (f *deleteFlags) report(out io.Writer, d *workloads.Deletion) error {
 	if f.json {
 		return printJSON(out, d)
 	}
@@ -142,7 +142,7 @@ func (f *deleteFlags) report(out io.Writer, d *engine.Deletion) error {
 }
 
 // deletionText says what goes, or has gone.
-func deletionText(d *engine.Deletion) string {
+func deletionText(d *workloads.Deletion) string {
 	var b strings.Builder
 	if len(d.Leftovers) > 0 {
 		fmt.Fprintf(&b, "workload %s does not exist; what is left of the making of one is in %s\n", d.Workload, plain(strings.Join(d.Leftovers, ", ")))

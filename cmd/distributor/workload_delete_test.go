@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 func TestAWorkloadIsDeletedByCommand(t *testing.T) {
@@ -21,7 +21,7 @@ func TestAWorkloadIsDeletedByCommand(t *testing.T) {
 	d.fails(true, "Give --yes test", "workload", "delete")
 	d.fails(true, `--yes names "tset"`, "workload", "delete", "--yes", "tset")
 	d.fails(false, "runs of it are not finished", "workload", "delete", "--yes", "test")
-	var got engine.Deletion
+	var got workloads.Deletion
 	text := d.with(d.first, "workload", "delete", "--dry-run", "--force", "--json", "--quiet")
 	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Workload != "test" || got.Begun || got.Deleted || len(got.Queues) != 6 || len(got.Unfinished) != 1 || got.Kept == nil {
 		t.Errorf("%s, %v", text, err)
@@ -30,11 +30,11 @@ func TestAWorkloadIsDeletedByCommand(t *testing.T) {
 
 // Who asked for less than a whole deletion is told by the exit status that it was begun.
 func TestADeletionThatStopsHalfWayHasAnExitStatusOfItsOwn(t *testing.T) {
-	err := halfway(&engine.DeletionError{Workload: "test", Problem: "p", Fix: "f", Begun: true})
+	err := halfway(&workloads.Error{Workload: "test", Problem: "p", Fix: "f", Begun: true})
 	if s, ok := errors.AsType[*cli.Status](err); !ok || s.Code != 5 || !strings.HasPrefix(err.Error(), "stopped half-way") {
 		t.Error(err)
 	}
-	if err := halfway(&engine.DeletionError{Workload: "test"}); errors.As(err, new(*cli.Status)) {
+	if err := halfway(&workloads.Error{Workload: "test"}); errors.As(err, new(*cli.Status)) {
 		t.Error(err)
 	}
 }

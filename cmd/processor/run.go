@@ -20,6 +20,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // runFlags are the flags of `processor run`.
@@ -211,7 +212,7 @@ func (e *brokenError) Unwrap() error { return e.err }
 func (f *runFlags) check(file *configfile.File) error {
 	var handler pump.Handler = pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil })
 	if f.work.countBy != "" {
-		handler = engine.CountBy(f.work.countBy, f.work.sum)
+		handler = reduce.CountBy(f.work.countBy, f.work.sum)
 	}
 	_, err := engine.NewProcessor(file.Config, handler, f.processor())
 	if ce, is := errors.AsType[*pump.ConfigError](err); is && ce.Field == "reducer" {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/handlers"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // workFlags say what is done with a task.
@@ -154,7 +154,7 @@ func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slo
 		return h, nil
 	}
 	if f.countBy != "" {
-		h.handler = engine.CountBy(f.countBy, f.sum)
+		h.handler = reduce.CountBy(f.countBy, f.sum)
 		return h, nil
 	}
 	w, err := f.worker(ctx, h, file, log, broken)

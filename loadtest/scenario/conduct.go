@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
@@ -324,7 +325,7 @@ func (t *test) scale(ctx context.Context, n int) error {
 		return t.crew.grow(ctx, n)
 	}
 	for _, m := range t.meters[:n] {
-		if _, err := engine.AddAccount(ctx, t.operator, m.name); err != nil { // to add one that is there changes nothing
+		if _, err := accounts.Add(ctx, t.operator, m.name); err != nil { // to add one that is there changes nothing
 			return err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/report"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/accounts"
 )
 
 // plan is a scenario made ready for a world.
@@ -357,11 +357,11 @@ func planDrain(p *planner) error {
 	p.last().accounts++
 	p.steps = append(p.steps,
 		step{quarter, m.name + " drains", func(ctx context.Context, t *test) error {
-			_, err := engine.DrainAccount(ctx, t.operator, m.name)
+			_, err := accounts.Drain(ctx, t.operator, m.name)
 			return err
 		}},
 		step{twoThirds, m.name + " is added", func(ctx context.Context, t *test) error {
-			_, err := engine.AddAccount(ctx, t.operator, m.name)
+			_, err := accounts.Add(ctx, t.operator, m.name)
 			return err
 		}})
 	p.answer = func(a *answers) { answerDrain(a, m) }

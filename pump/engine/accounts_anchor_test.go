@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -38,7 +39,7 @@ func madeOfTwo(t *testing.T, test func(t *testing.T, w *world, other func() erro
 // drained is when accountb may be removed.
 func (w *world) drained(name string) {
 	w.t.Helper()
-	if _, err := DrainAccount(w.t.Context(), w.operator(), name); err != nil {
+	if _, err := accounts.Drain(w.t.Context(), w.operator(), name); err != nil {
 		w.t.Fatal(err)
 	}
 	time.Sleep(queues.RemoveAfter)
@@ -62,7 +63,7 @@ func TestARemovedAccountTakesPartInNothing(t *testing.T) {
 			t.Errorf("while it takes part: %v", err)
 		}
 		w.drained("accountb")
-		if c, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{}); err != nil || !c.Changed {
+		if c, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{}); err != nil || !c.Changed {
 			t.Fatalf("%+v, %v", c, err)
 		}
 		if name := w.anchorIn(1); name != "" {
@@ -82,7 +83,7 @@ func TestAnAccountThatIsAddedTakesPartAgain(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, other func() error) {
 		add := func() {
 			t.Helper()
-			c, err := AddAccount(t.Context(), w.operator(), "accountb")
+			c, err := accounts.Add(t.Context(), w.operator(), "accountb")
 			if err != nil || !c.Changed || w.anchorIn(1) != "accounta" {
 				t.Errorf("%+v, %v, its anchor names %q", c, err, w.anchorIn(1))
 			}
@@ -91,13 +92,13 @@ func TestAnAccountThatIsAddedTakesPartAgain(t *testing.T) {
 			}
 		}
 		w.drained("accountb")
-		if _, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{}); err != nil {
+		if _, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		add()
 		w.drained("accountb")
 		dark := w.sim.Inject(azsim.Rule{Account: "accountb", Service: "table", Fault: azsim.FailBefore})
-		if c, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{}); err == nil || !c.Changed {
+		if c, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{}); err == nil || !c.Changed {
 			t.Fatalf("in the dark: %+v, %v", c, err)
 		}
 		dark.Remove()
@@ -113,8 +114,8 @@ func TestARemovalWhoseAnchorIsLeftIsFinishedByTheNext(t *testing.T) {
 			w.drained("accountb")
 			dark := w.sim.Inject(azsim.Rule{Account: "accountb", Service: "table", Fault: fault})
 			began := time.Now()
-			c, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{})
-			if !c.Changed || c.State != AccountUnused || err == nil || !strings.Contains(err.Error(), "distributor accounts remove accountb") {
+			c, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{})
+			if !c.Changed || c.State != accounts.Unused || err == nil || !strings.Contains(err.Error(), "distributor accounts remove accountb") {
 				t.Errorf("%s: %+v, %v", fault, c, err)
 			}
 			if took := time.Since(began); took > 30*time.Second {
@@ -122,7 +123,7 @@ func TestARemovalWhoseAnchorIsLeftIsFinishedByTheNext(t *testing.T) {
 			}
 			dark.Remove()
 			for range 2 {
-				if c, err = RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{}); err != nil || c.Changed || w.anchorIn(1) != "" {
+				if c, err = accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{}); err != nil || c.Changed || w.anchorIn(1) != "" {
 					t.Errorf("%s: made again: %+v, %v, its anchor names %q", fault, c, err, w.anchorIn(1))
 				}
 			}
@@ -136,7 +137,7 @@ func TestARemovalWhoseAnchorIsLeftIsFinishedByTheNext(t *testing.T) {
 		madeOfTwo(t, func(t *testing.T, w *world, _ func() error) {
 			w.drained("accountb")
 			lost := w.sim.Inject(azsim.Rule{Account: "accountb", Service: "table", Fault: azsim.AnswerLost, Skip: skip, First: 1})
-			c, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{})
+			c, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{})
 			if err != nil || !c.Changed || w.anchorIn(1) != "" || lost.Hits() != 1 {
 				t.Errorf("answer %d: %+v, %v, its anchor names %q", skip, c, err, w.anchorIn(1))
 			}
@@ -149,10 +150,10 @@ func TestAnAccountWhoseTableRefusesIsRemovedAndAdded(t *testing.T) {
 	madeOfTwo(t, func(t *testing.T, w *world, _ func() error) {
 		w.drained("accountb")
 		w.sim.Inject(azsim.Rule{Account: "accountb", Service: "table", Fault: azsim.Answer, Status: 403, Code: "AuthorizationFailure"})
-		if c, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{}); err != nil || !c.Changed {
+		if c, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{}); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
 		}
-		if c, err := AddAccount(t.Context(), w.operator(), "accountb"); err != nil || !c.Changed {
+		if c, err := accounts.Add(t.Context(), w.operator(), "accountb"); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})
@@ -166,10 +167,10 @@ func TestTheAnchorOfAnotherMakerStays(t *testing.T) {
 		if err := maker.Announce(t.Context(), w.cfg.Accounts[1].Storage.Table(row.TableName), "town"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{}); err != nil || w.anchorIn(1) != "elsewhere" {
+		if _, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{}); err != nil || w.anchorIn(1) != "elsewhere" {
 			t.Errorf("%v, its anchor names %q", err, w.anchorIn(1))
 		}
-		if _, err := AddAccount(t.Context(), w.operator(), "accountb"); err != nil || w.anchorIn(1) != "elsewhere" {
+		if _, err := accounts.Add(t.Context(), w.operator(), "accountb"); err != nil || w.anchorIn(1) != "elsewhere" {
 			t.Errorf("%v, its anchor names %q", err, w.anchorIn(1))
 		}
 	})
@@ -182,7 +183,7 @@ func TestARemovalLeavesTheAnchorOfAnAccountThatIsAddedMeanwhile(t *testing.T) {
 		slow := w.sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Service: "table", Fault: azsim.DelayBefore, Delay: 5 * time.Second, Skip: 1, First: 1})
 		done := make(chan error)
 		go func() {
-			_, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{})
+			_, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{})
 			done <- err
 		}()
 		w.within(10*time.Second, "it is removed but for its anchor", func() bool { return slow.Hits() == 1 })
@@ -191,7 +192,7 @@ func TestARemovalLeavesTheAnchorOfAnAccountThatIsAddedMeanwhile(t *testing.T) {
 		}
 		cfg := w.operator()
 		cfg.Instance = "second"
-		if _, err := AddAccount(context.WithoutCancel(t.Context()), cfg, "accountb"); err != nil {
+		if _, err := accounts.Add(context.WithoutCancel(t.Context()), cfg, "accountb"); err != nil {
 			t.Error(err)
 		}
 		if err := <-done; err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -86,7 +87,7 @@ func (w *world) mapNow() *shardmap.Map {
 
 // states are the accounts of the stored map with their states and queues.
 func (w *world) states() string {
-	uses, err := ListAccounts(w.t.Context(), w.operator())
+	uses, err := accounts.List(w.t.Context(), w.operator())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -98,9 +99,9 @@ func (w *world) states() string {
 }
 
 // refused checks that an error is an AccountError with a text, and says nothing of storage.
-func refused(t *testing.T, err error, text string) *AccountError {
+func refused(t *testing.T, err error, text string) *accounts.Error {
 	t.Helper()
-	e, ok := errors.AsType[*AccountError](err)
+	e, ok := errors.AsType[*accounts.Error](err)
 	if !ok || !strings.Contains(err.Error(), text) || err.Error() != e.Error() {
 		t.Fatalf("%v is no refusal with %q", err, text)
 	}
@@ -115,8 +116,8 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 		}
 		add := func(changed bool) {
 			t.Helper()
-			c, err := AddAccount(ctx, cfg, "accountc")
-			if err != nil || c.Changed != changed || c.State != AccountActive || changed && c.Moved == 0 {
+			c, err := accounts.Add(ctx, cfg, "accountc")
+			if err != nil || c.Changed != changed || c.State != accounts.Active || changed && c.Moved == 0 {
 				t.Fatalf("%+v, %v", c, err)
 			}
 		}
@@ -133,27 +134,27 @@ func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T)
 			w.count("accountc", q)
 		}
 		for i := range 2 {
-			c, err := DrainAccount(ctx, cfg, "accountc")
-			if err != nil || c.Changed != (i == 0) || c.State != AccountDraining {
+			c, err := accounts.Drain(ctx, cfg, "accountc")
+			if err != nil || c.Changed != (i == 0) || c.State != accounts.Draining {
 				t.Fatalf("%+v, %v", c, err)
 			}
 		}
 		add(true) // a draining one becomes active again
-		if _, err := DrainAccount(ctx, cfg, "accountc"); err != nil {
+		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, second(RemoveAccount(ctx, cfg, "accountc", RemoveOptions{})), "not been draining for long enough")
+		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		for i := range 2 {
-			c, err := RemoveAccount(ctx, cfg, "accountc", RemoveOptions{})
-			if err != nil || c.Changed != (i == 0) || c.State != AccountUnused {
+			c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})
+			if err != nil || c.Changed != (i == 0) || c.State != accounts.Unused {
 				t.Fatalf("%+v, %v", c, err)
 			}
 		}
 		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
 			t.Error(got)
 		}
-		refused(t, second(DrainAccount(ctx, cfg, "accountc")), "does not use it")
+		refused(t, second(accounts.Drain(ctx, cfg, "accountc")), "does not use it")
 		add(true)
 	})
 }
@@ -163,22 +164,22 @@ func second[T any](_ T, err error) error { return err }
 func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.operator()
-		if _, err := AddAccount(ctx, cfg, "accountc"); err != nil {
+		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, second(RemoveAccount(ctx, cfg, "accountc", RemoveOptions{Wait: true})), "it is active")
+		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "it is active")
 		w.putText("accountc", "town-01", []byte("a"))
 		w.putText("accountc", "town-01", []byte("b"))
 		if _, err := w.queue("accountc", "town-01").Get(ctx, 1, time.Hour); err != nil { // invisible, and there
 			t.Fatal(err)
 		}
 		w.putText("accountc", "town-poison", []byte("c"))
-		if _, err := DrainAccount(ctx, cfg, "accountc"); err != nil {
+		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(queues.RemoveAfter)
-		e := refused(t, second(RemoveAccount(ctx, cfg, "accountc", RemoveOptions{})), "2 in town-01, 1 in town-poison (quarantine)")
-		if want := []QueueLeft{{"town-01", 2, false}, {"town-poison", 1, true}}; !slices.Equal(e.Left, want) {
+		e := refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "2 in town-01, 1 in town-poison (quarantine)")
+		if want := []accounts.QueueLeft{{Queue: "town-01", Messages: 2}, {Queue: "town-poison", Messages: 1, Poison: true}}; !slices.Equal(e.Left, want) {
 			t.Errorf("left %v", e.Left)
 		}
 		windowHit(t, len(e.Left)) // queues that are not empty, whatever can be seen in them
@@ -186,19 +187,19 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		// What is in quarantine goes away by nobody, so it is not waited for.
-		refused(t, second(RemoveAccount(ctx, cfg, "accountc", RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
+		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
 		if err := w.queue("accountc", "town-poison").Clear(ctx); err != nil {
 			t.Fatal(err)
 		}
 		// Any change of the map may be the one that a writer has not noticed.
-		if _, err := DrainAccount(ctx, cfg, "accountb"); err != nil {
+		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, second(RemoveAccount(ctx, cfg, "accountc", RemoveOptions{})), "not been draining for long enough")
+		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
 		time.Sleep(queues.RemoveAfter)
 		// A queue that cannot be counted proves nothing.
 		dark := w.sim.Inject(azsim.Rule{Account: "accountc", Service: "queue", Fault: azsim.FailBefore})
-		if _, err := RemoveAccount(ctx, cfg, "accountc", RemoveOptions{}); err == nil || !strings.Contains(err.Error(), "could not be learned") {
+		if _, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err == nil || !strings.Contains(err.Error(), "could not be learned") {
 			t.Error(err)
 		}
 		dark.Remove()
@@ -206,7 +207,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 		if err := w.queue("accountc", "town-00").Drop(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if c, err := RemoveAccount(ctx, cfg, "accountc", RemoveOptions{}); err != nil || !c.Changed {
+		if c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})
@@ -215,11 +216,11 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.operator()
-		if _, err := AddAccount(ctx, cfg, "accountc"); err != nil {
+		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
 			t.Fatal(err)
 		}
 		w.putText("accountc", "town-00", []byte("a"))
-		if _, err := DrainAccount(ctx, cfg, "accountc"); err != nil {
+		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
 			t.Fatal(err)
 		}
 		begun := time.Now()
@@ -231,8 +232,8 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 				t.Error(err)
 			}
 		})
-		var seen []RemoveProgress
-		c, err := RemoveAccount(ctx, cfg, "accountc", RemoveOptions{Wait: true, Progress: func(p RemoveProgress) { seen = append(seen, p) }})
+		var seen []accounts.Progress
+		c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true, Progress: func(p accounts.Progress) { seen = append(seen, p) }})
 		wg.Wait()
 		if took := time.Since(begun); err != nil || !c.Changed || took < 90*time.Second || took > 100*time.Second {
 			t.Errorf("%+v, %v after %v", c, err, took)
@@ -242,12 +243,12 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 			t.Errorf("%d reports from %+v to %+v", len(seen), first, last)
 		}
 		// One that is told to stop says so.
-		if _, err := DrainAccount(ctx, cfg, "accountb"); err != nil {
+		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
 			t.Fatal(err)
 		}
 		short, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if _, err := RemoveAccount(short, cfg, "accountb", RemoveOptions{Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})
@@ -256,11 +257,11 @@ func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *t
 func TestTheControlAccountAndTheLastActiveOneAreKept(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.operator()
-		refused(t, second(RemoveAccount(ctx, cfg, "accounta", RemoveOptions{Wait: true})), "make a new workload beside this one")
-		if _, err := DrainAccount(ctx, cfg, "accounta"); err != nil { // its queues may rest
+		refused(t, second(accounts.Remove(ctx, cfg, "accounta", accounts.RemoveOptions{Wait: true})), "make a new workload beside this one")
+		if _, err := accounts.Drain(ctx, cfg, "accounta"); err != nil { // its queues may rest
 			t.Fatal(err)
 		}
-		refused(t, second(DrainAccount(ctx, cfg, "accountb")), "the only active account")
+		refused(t, second(accounts.Drain(ctx, cfg, "accountb")), "the only active account")
 		if got := w.states(); got != "a draining 2, b active 2, c unused 2" {
 			t.Error(got)
 		}
@@ -270,9 +271,9 @@ func TestTheControlAccountAndTheLastActiveOneAreKept(t *testing.T) {
 func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		for name, err := range map[string]error{
-			"add":    second(AddAccount(t.Context(), w.operator(), "acount")),
-			"drain":  second(DrainAccount(t.Context(), w.operator(), "acount")),
-			"remove": second(RemoveAccount(t.Context(), w.operator(), "acount", RemoveOptions{Wait: true})),
+			"add":    second(accounts.Add(t.Context(), w.operator(), "acount")),
+			"drain":  second(accounts.Drain(t.Context(), w.operator(), "acount")),
+			"remove": second(accounts.Remove(t.Context(), w.operator(), "acount", accounts.RemoveOptions{Wait: true})),
 		} {
 			if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "accounts" || !strings.Contains(e.Error(), `"acount"`) {
 				t.Errorf("%s: %v", name, err)
@@ -280,17 +281,17 @@ func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 		}
 		cfg := w.operator()
 		cfg.Workload = "wrong"
-		if _, err := AddAccount(t.Context(), cfg, "accountb"); !errors.Is(err, workload.ErrNoWorkload) || !strings.Contains(err.Error(), "distributor run") {
+		if _, err := accounts.Add(t.Context(), cfg, "accountb"); !errors.Is(err, workload.ErrNoWorkload) || !strings.Contains(err.Error(), "distributor run") {
 			t.Error(err)
 		}
 		// What is pinned is checked before anything is done.
 		cfg = w.config("operator", 3)
 		cfg.Workload = w.cfg.Workload
-		if _, err := AddAccount(t.Context(), cfg, "accountc"); !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
+		if _, err := accounts.Add(t.Context(), cfg, "accountc"); !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
 			t.Error(err)
 		}
 		// A list says so beside what it shows.
-		uses, err := ListAccounts(t.Context(), cfg)
+		uses, err := accounts.List(t.Context(), cfg)
 		if len(uses) != 3 || !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
 			t.Errorf("%+v, %v", uses, err)
 		}
@@ -307,7 +308,7 @@ func TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded(t *testing.T) {
 		w.joined("knows", cluster.RoleProcessor, cluster.Report{Accounts: three})
 		old := w.joined("old-1", cluster.RoleProcessor, cluster.Report{Accounts: three[:2]})
 		w.joined("old-2", cluster.RoleDistributor, cluster.Report{Accounts: three[:2]}).Leave(t.Context())
-		e := refused(t, second(AddAccount(t.Context(), w.operator(), "accountc")), "1 of 2 live processes do not have it in their configuration: old-1;")
+		e := refused(t, second(accounts.Add(t.Context(), w.operator(), "accountc")), "1 of 2 live processes do not have it in their configuration: old-1;")
 		if strings.Contains(e.Problem, "knows") {
 			t.Error(e)
 		}
@@ -315,7 +316,7 @@ func TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded(t *testing.T) {
 			t.Error(got)
 		}
 		old.Leave(t.Context())
-		if c, err := AddAccount(t.Context(), w.operator(), "accountc"); err != nil || !c.Changed {
+		if c, err := accounts.Add(t.Context(), w.operator(), "accountc"); err != nil || !c.Changed {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})
@@ -345,13 +346,13 @@ func TestMembersAreToldOfANewMap(t *testing.T) {
 			return nil
 		}
 		begun := time.Now()
-		c, err := AddAccount(t.Context(), cfg, "accountc")
+		c, err := accounts.Add(t.Context(), cfg, "accountc")
 		slices.Sort(told)
 		if err != nil || c.Members != 4 || c.Nudged != 2 || !slices.Equal(told, []string{"p1@10.0.0.1:80", "p2@10.0.0.2:80"}) || time.Since(begun) > 3*time.Second {
 			t.Errorf("%+v, %v, told %v after %v", c, err, told, time.Since(begun))
 		}
 		told = nil
-		if c, err := AddAccount(t.Context(), cfg, "accountc"); err != nil || c.Changed || told != nil {
+		if c, err := accounts.Add(t.Context(), cfg, "accountc"); err != nil || c.Changed || told != nil {
 			t.Errorf("%+v, %v, told %v of nothing", c, err, told)
 		}
 	})
@@ -365,7 +366,7 @@ func TestAnAccountIsChangedOnceWhateverAnswersAreLost(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %d", fault, n), func(t *testing.T) {
 				inThree(t, func(t *testing.T, w *world) {
 					i := w.sim.Inject(azsim.Rule{Instance: "operator", Service: "table", Fault: fault, Skip: n - 1, First: 1})
-					c, err := AddAccount(t.Context(), w.operator(), "accountc")
+					c, err := accounts.Add(t.Context(), w.operator(), "accountc")
 					if err != nil || !c.Changed || c.MapVersion != 2 || i.Hits() == 0 {
 						t.Errorf("%+v, %v, %d faults", c, err, i.Hits())
 					}
@@ -382,16 +383,16 @@ func TestAnAccountIsChangedOnceWhateverAnswersAreLost(t *testing.T) {
 func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		ctx, cfg := t.Context(), w.operator()
-		if _, err := DrainAccount(ctx, cfg, "accountb"); err != nil {
+		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(queues.RemoveAfter)
 		w.sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"GetQueueMetadata"}, Fault: azsim.DelayAfter, Delay: 2 * time.Second, First: 1})
 		var removed error
 		var done sync.WaitGroup
-		done.Go(func() { removed = second(RemoveAccount(ctx, cfg, "accountb", RemoveOptions{})) })
+		done.Go(func() { removed = second(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})) })
 		time.Sleep(time.Second) // the map was read, and what is left is being counted
-		if _, err := AddAccount(ctx, w.operator(), "accountb"); err != nil {
+		if _, err := accounts.Add(ctx, w.operator(), "accountb"); err != nil {
 			t.Fatal(err)
 		}
 		done.Wait()
@@ -439,7 +440,7 @@ func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.
 			t.Fatal(err)
 		}
 		w.putText("accountb", "town-01", []byte("a task"))
-		if _, err := DrainAccount(ctx, w.operator(), "accountb"); err != nil {
+		if _, err := accounts.Drain(ctx, w.operator(), "accountb"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(queues.RemoveAfter)
@@ -452,7 +453,7 @@ func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.
 		cfg := w.operator()
 		cfg.Accounts[1].Storage = betweenCounts{cfg.Accounts[1].Storage, "town-poison", quarantine}
 		for range 2 {
-			if e := refused(t, second(RemoveAccount(ctx, cfg, "accountb", RemoveOptions{})), "left"); len(e.Left) != 1 {
+			if e := refused(t, second(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})), "left"); len(e.Left) != 1 {
 				t.Errorf("left %v", e.Left)
 			}
 		}

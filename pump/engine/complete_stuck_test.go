@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -45,7 +46,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 		done[lost] = codec.MakeNSet(1)
 		s.record(run.ID, done, nil)
 		began := time.Now()
-		g := w.wait(t.Context(), run.ID, WaitOptions{})
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		time.Sleep(15 * time.Minute) // its messages are there: somebody may get them yet
 		if g.over() {
 			t.Fatalf("it gave up while messages were left: %v", g.err)
@@ -56,8 +57,8 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 		w.empty()
 		emptied := time.Now()
 		<-g.done
-		stuck, ok := errors.AsType[*StuckError](g.err)
-		if !ok || g.State != CompletionStuck || stuck.Missing != run.Sealed[lost]-1 || len(stuck.Lacking) != 1 || g.Lacking[0] != (SegmentLack{lost, run.Sealed[lost] - 1}) {
+		stuck, ok := errors.AsType[*runs.StuckError](g.err)
+		if !ok || g.State != runs.Stuck || stuck.Missing != run.Sealed[lost]-1 || len(stuck.Lacking) != 1 || g.Lacking[0] != (runs.SegmentLack{Segment: lost, Tasks: run.Sealed[lost] - 1}) {
 			t.Fatalf("%+v, %v", g.Completion, g.err)
 		}
 		for _, want := range []string{"distributor repair " + run.ID.String(), fmt.Sprintf("%d of segment %d", run.Sealed[lost]-1, lost)} {
@@ -65,7 +66,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 				t.Errorf("%q does not say %q", stuck, want)
 			}
 		}
-		if took := time.Since(emptied); took < DefaultStuckAfter || took > 2*DefaultStuckAfter {
+		if took := time.Since(emptied); took < runs.DefaultStuckAfter || took > 2*runs.DefaultStuckAfter {
 			t.Errorf("it took %v of %v", took, time.Since(began))
 		}
 	})
@@ -78,7 +79,7 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			run, s := w.distributed(500), w.scribe()
 			w.empty()
 			lost := fullSegment(t, run.Sealed, 3)
-			g := w.wait(t.Context(), run.ID, WaitOptions{StuckAfter: 30 * time.Second})
+			g := w.wait(t.Context(), run.ID, runs.WaitOptions{StuckAfter: 30 * time.Second})
 			done := below(run.Sealed)
 			done[lost] = codec.NSet{}
 			s.record(run.ID, done, nil)
@@ -99,7 +100,7 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 			run := w.distributed(100)
 			w.empty()
 			w.fault(azsim.Rule{Instance: "waiter", Account: "accountb", Service: "queue", Fault: azsim.FailBefore})
-			g := w.wait(t.Context(), run.ID, WaitOptions{})
+			g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 			time.Sleep(time.Hour)
 			if g.over() || w.logged("whether messages are left could not be learned") == 0 {
 				t.Errorf("it gave up: %v", g.err)
@@ -110,11 +111,11 @@ func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testin
 		inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 			run := w.distributed(100)
 			w.empty()
-			g := w.wait(t.Context(), run.ID, WaitOptions{})
+			g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 			for range 60 { // another run's, or one that is passed on
-				time.Sleep(DefaultStuckAfter / 2)
+				time.Sleep(runs.DefaultStuckAfter / 2)
 				w.put("accounta", "work-01", 1, 1)
-				time.Sleep(DefaultStuckAfter / 2)
+				time.Sleep(runs.DefaultStuckAfter / 2)
 				w.empty()
 			}
 			if g.over() {

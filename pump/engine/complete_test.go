@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
 )
 
 // scribe writes a workload's ledger as the owner of all segments would, without
@@ -106,16 +107,16 @@ func (w *world) distributed(n int) workload.Run {
 
 // waiting is a Wait that goes on.
 type waiting struct {
-	Completion
+	runs.Completion
 	err      error
 	done     chan struct{}
 	mu       sync.Mutex
-	progress []RunProgress
+	progress []runs.Progress
 }
 
-func (w *world) wait(ctx context.Context, run pump.RunID, o WaitOptions) *waiting {
+func (w *world) wait(ctx context.Context, run pump.RunID, o runs.WaitOptions) *waiting {
 	g := &waiting{done: make(chan struct{})}
-	o.Progress = func(p RunProgress) {
+	o.Progress = func(p runs.Progress) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.progress = append(g.progress, p)
@@ -123,7 +124,7 @@ func (w *world) wait(ctx context.Context, run pump.RunID, o WaitOptions) *waitin
 	cfg := w.config("waiter", w.cfg.Accounts[0].Queues)
 	go func() {
 		defer close(g.done)
-		g.Completion, g.err = Wait(ctx, cfg, run, o)
+		g.Completion, g.err = runs.Wait(ctx, cfg, run, o)
 	}()
 	return g
 }
@@ -143,7 +144,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		run, s := w.distributed(1000), w.scribe()
 		w.collect() // no queue shows a message any more, and nothing is done
-		g := w.wait(t.Context(), run.ID, WaitOptions{StuckAfter: time.Hour})
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{StuckAfter: time.Hour})
 		time.Sleep(10 * time.Minute)
 		if g.over() {
 			t.Fatalf("the waiting ended: %+v, %v", g.Completion, g.err)
@@ -162,7 +163,7 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 		if !g.over() || g.err != nil {
 			t.Fatalf("it goes on, or failed: %v", g.err)
 		}
-		if c := g.Completion; c.State != CompletionDone || c.Tasks != 1000 || c.Done != 1000 || c.Quarantined != 0 || !c.Closed || len(c.Lacking) != 0 {
+		if c := g.Completion; c.State != runs.Done || c.Tasks != 1000 || c.Done != 1000 || c.Quarantined != 0 || !c.Closed || len(c.Lacking) != 0 {
 			t.Errorf("%+v", c)
 		}
 		if row := w.runRow(run.ID); row.State != workload.RunClosed {
@@ -176,9 +177,9 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 		if err := s.ledger.Prune(t.Context(), []pump.RunID{run.ID}); err != nil {
 			t.Fatal(err)
 		}
-		later := w.wait(t.Context(), run.ID, WaitOptions{})
+		later := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		<-later.done
-		if c := later.Completion; later.err != nil || c.State != CompletionDone || c.Done != 1000 || !c.Closed {
+		if c := later.Completion; later.err != nil || c.State != runs.Done || c.Done != 1000 || !c.Closed {
 			t.Errorf("%+v, %v", c, later.err)
 		}
 	})
@@ -192,10 +193,10 @@ func TestTasksInQuarantineEndTheWaitingAndAreReportedApart(t *testing.T) {
 		var rest codec.NSet
 		rest.AddRange(2, run.Sealed[bad])
 		done[bad] = rest
-		g := w.wait(t.Context(), run.ID, WaitOptions{})
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		s.record(run.ID, done, map[uint32]codec.NSet{bad: codec.MakeNSet(0, 1)})
 		<-g.done
-		if c := g.Completion; g.err != nil || c.State != CompletionQuarantined || c.Done != 498 || c.Quarantined != 2 || c.Closed {
+		if c := g.Completion; g.err != nil || c.State != runs.Quarantined || c.Done != 498 || c.Quarantined != 2 || c.Closed {
 			t.Errorf("%+v, %v", c, g.err)
 		}
 		if row := w.runRow(run.ID); row.State != workload.RunSealed {
@@ -207,7 +208,7 @@ func TestTasksInQuarantineEndTheWaitingAndAreReportedApart(t *testing.T) {
 func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		s := w.scribe()
-		d := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 300}, DistributorOptions{Wait: &WaitOptions{}}))
+		d := w.startDistributor(w.distributor("d", &listSource{print: "a", n: 300}, DistributorOptions{Wait: &runs.WaitOptions{}}))
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		select {
@@ -216,20 +217,20 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 		default:
 		}
 		f := queues.Open(&w.cfg, row.TableName)
-		runs, err := workload.NewRuns(f.Control, "work").List(t.Context(), 1)
-		if err != nil || runs[0].State != workload.RunSealed {
-			t.Fatalf("%+v, %v", runs, err)
+		all, err := workload.NewRuns(f.Control, "work").List(t.Context(), 1)
+		if err != nil || all[0].State != workload.RunSealed {
+			t.Fatalf("%+v, %v", all, err)
 		}
 		tally := workload.Tally{Handled: 310, Retried: 10, Duplicates: 4}
-		if err := workload.NoteTallies(t.Context(), f.Control, "work", "p.x", workload.RunTally{Run: runs[0].ID, Tally: tally}); err != nil {
+		if err := workload.NoteTallies(t.Context(), f.Control, "work", "p.x", workload.RunTally{Run: all[0].ID, Tally: tally}); err != nil {
 			t.Fatal(err)
 		}
-		s.record(runs[0].ID, below(runs[0].Sealed), nil)
+		s.record(all[0].ID, below(all[0].Sealed), nil)
 		if err := d.wait(); err != nil {
 			t.Fatal(err)
 		}
 		c := d.summary.Completion
-		if c == nil || c.State != CompletionDone || c.Done != 300 || c.Reported != (RunReport{Handled: 310, Retried: 10, Duplicates: 4}) {
+		if c == nil || c.State != runs.Done || c.Done != 300 || c.Reported != (runs.Report{Handled: 310, Retried: 10, Duplicates: 4}) {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -238,19 +239,19 @@ func TestTheDistributorWaitsAfterSealing(t *testing.T) {
 func TestWaitingNeedsDeliveryModeOnce(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		cfg := w.config("d", 2)
-		_, err := NewDistributor(cfg, &listSource{n: 1}, DistributorOptions{Wait: &WaitOptions{}})
+		_, err := NewDistributor(cfg, &listSource{n: 1}, DistributorOptions{Wait: &runs.WaitOptions{}})
 		if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "wait" || !strings.Contains(err.Error(), "once") {
 			t.Errorf("got %v", err)
 		}
-		if _, err := Wait(t.Context(), cfg, w.run, WaitOptions{}); err == nil || !strings.Contains(err.Error(), "needs delivery mode once") {
+		if _, err := runs.Wait(t.Context(), cfg, w.run, runs.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "needs delivery mode once") {
 			t.Errorf("got %v", err)
 		}
 		cfg.Delivery = pump.Once
-		if _, err := NewDistributor(cfg, &listSource{n: 1}, DistributorOptions{Wait: &WaitOptions{}, Every: time.Minute}); err == nil || !strings.Contains(err.Error(), "has no end") {
+		if _, err := NewDistributor(cfg, &listSource{n: 1}, DistributorOptions{Wait: &runs.WaitOptions{}, Every: time.Minute}); err == nil || !strings.Contains(err.Error(), "has no end") {
 			t.Errorf("got %v", err)
 		}
 		// The workload's row decides, whatever a configuration says (P3.8).
-		if _, err := Wait(t.Context(), cfg, w.run, WaitOptions{}); err == nil || !strings.Contains(err.Error(), "at-least-once") {
+		if _, err := runs.Wait(t.Context(), cfg, w.run, runs.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "at-least-once") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -259,7 +260,7 @@ func TestWaitingNeedsDeliveryModeOnce(t *testing.T) {
 func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		f := queues.Open(&w.cfg, row.TableName)
-		g := w.wait(t.Context(), w.run, WaitOptions{StuckAfter: time.Second})
+		g := w.wait(t.Context(), w.run, runs.WaitOptions{StuckAfter: time.Second})
 		time.Sleep(time.Hour)
 		if g.over() {
 			t.Fatalf("an open run was not waited for: %v", g.err)
@@ -273,7 +274,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor repair "+w.run.String()) {
 			t.Errorf("got %v", g.err)
 		}
-		if _, err := Wait(t.Context(), w.config("x", 2), codec.NewRunID(), WaitOptions{}); !errors.Is(err, workload.ErrNoRun) {
+		if _, err := runs.Wait(t.Context(), w.config("x", 2), codec.NewRunID(), runs.WaitOptions{}); !errors.Is(err, workload.ErrNoRun) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -282,7 +283,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 func TestADarkControlAccountIsWaitedForAndEndsNoWaiting(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run, s := w.distributed(100), w.scribe()
-		g := w.wait(t.Context(), run.ID, WaitOptions{})
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		time.Sleep(5 * time.Second)
 		dark := w.fault(azsim.Rule{Instance: "waiter", Fault: azsim.FailBefore})
 		s.record(run.ID, below(run.Sealed), nil)
@@ -291,7 +292,7 @@ func TestADarkControlAccountIsWaitedForAndEndsNoWaiting(t *testing.T) {
 			t.Fatalf("it ended in the dark, which %d requests met: %v", dark.Hits(), g.err)
 		}
 		dark.Remove()
-		if <-g.done; g.err != nil || g.State != CompletionDone {
+		if <-g.done; g.err != nil || g.State != runs.Done {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 	})
@@ -303,10 +304,10 @@ func TestWhoIsToldToStopWaitingSaysHowFarItWas(t *testing.T) {
 		some := map[uint32]codec.NSet{fullSegment(t, run.Sealed, 1): codec.MakeNSet(0)}
 		s.record(run.ID, some, nil)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		g := w.wait(ctx, run.ID, WaitOptions{})
+		g := w.wait(ctx, run.ID, runs.WaitOptions{})
 		time.Sleep(7 * time.Second)
 		cancel(errFlop)
-		if <-g.done; !errors.Is(g.err, errFlop) || g.State != CompletionWaiting || g.Done != 1 || g.Tasks != 100 {
+		if <-g.done; !errors.Is(g.err, errFlop) || g.State != runs.Waiting || g.Done != 1 || g.Tasks != 100 {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 	})
@@ -322,7 +323,7 @@ func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
 		more.AddRange(0, run.Sealed[odd]+1)
 		sets[odd] = more
 		s.record(run.ID, sets, nil)
-		g := w.wait(t.Context(), run.ID, WaitOptions{})
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), fmt.Sprintf("segment %d", odd)) {
 			t.Errorf("got %v", g.err)
 		}
@@ -332,7 +333,7 @@ func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
 // Who is told to stop before the first look knows what was sealed all the same.
 func TestADistributorThatIsStoppedBeforeItsFirstLookSaysHowManyTasksThereAre(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		d := w.distributor("d", &listSource{print: "a", n: 100}, DistributorOptions{Wait: &WaitOptions{}})
+		d := w.distributor("d", &listSource{print: "a", n: 100}, DistributorOptions{Wait: &runs.WaitOptions{}})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		// From the seal on the ledger does not answer, so there is no look.
 		go func() {
@@ -344,7 +345,7 @@ func TestADistributorThatIsStoppedBeforeItsFirstLookSaysHowManyTasksThereAre(t *
 		w.sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"QueryEntities"}, Fault: azsim.HangBefore})
 		summary, err := d.Run(ctx)
 		c := summary.Completion
-		if !errors.Is(err, errFlop) || c == nil || c.State != CompletionWaiting || c.Tasks != 100 || c.Done != 0 {
+		if !errors.Is(err, errFlop) || c == nil || c.State != runs.Waiting || c.Tasks != 100 || c.Done != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -92,7 +93,7 @@ func TestAnAccountWithMoreQueuesThanThereAreSegmentsLeftIsNotAdded(t *testing.T)
 		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
 			t.Fatal(err)
 		}
-		e := refused(t, second(AddAccount(t.Context(), w.operator(), "accountc")), "with it the workload would have 6 queues, but it has 4 segments")
+		e := refused(t, second(accounts.Add(t.Context(), w.operator(), "accountc")), "with it the workload would have 6 queues, but it has 4 segments")
 		if !strings.Contains(e.Fix, "use at most 0 queues of it") || w.states() != "a active 2, b active 2, c unused 2" {
 			t.Errorf("%v; %s", e, w.states())
 		}

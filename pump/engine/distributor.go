@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -60,7 +61,7 @@ type DistributorOptions struct {
 	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
 	// it is done or in quarantine; see [Wait]. It needs delivery mode [Once], and
 	// excludes Every.
-	Wait *WaitOptions
+	Wait *runs.WaitOptions
 	// Progress is called about five times a second while a run is under way, and
 	// once at its end, never twice at once.
 	Progress func(Progress)
@@ -174,7 +175,7 @@ type Summary struct {
 	Resent      int64         `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates
 	Resumed     bool          `json:"resumed"`     // begun by another process
 	// Completion is how the run ended, with DistributorOptions.Wait; nil if it came to no waiting.
-	Completion *Completion `json:"completion,omitempty"`
+	Completion *runs.Completion `json:"completion,omitempty"`
 }
 
 // Distributor reads tasks from a source and puts them into the queues of a

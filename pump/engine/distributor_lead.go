@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -45,7 +46,7 @@ func (d *Distributor) await(ctx context.Context, r *distribution) error {
 	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
 	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.counts, Tasks: uint64(r.count.tasks.Load())}
-	c, err := WaitSealed(ctx, &d.cfg, d.fleet, d.router.now().workload.Map.Segments, sealed, *d.opts.Wait)
+	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.now().workload.Map.Segments, sealed, *d.opts.Wait)
 	r.completion = &c
 	return err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -60,7 +61,7 @@ type distribution struct {
 	// took is how long it took until the run was sealed, and completion how that ended, if
 	// that was waited for.
 	took       time.Duration
-	completion *Completion
+	completion *runs.Completion
 	// before and beforeThrottled are what the process had asked for when this began.
 	before          pump.Requests
 	beforeThrottled int64

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -74,7 +75,7 @@ func ExampleReducer() {
 		Items    int
 	}
 	type total struct{ Orders, Items int }
-	totals := &engine.Reducer[map[string]total, order]{
+	totals := &reduce.Reducer[map[string]total, order]{
 		Name: "totals/1",
 		Map: func(_ context.Context, t *pump.Task) (order, error) {
 			var o order
@@ -118,9 +119,9 @@ func ExampleCountBy() {
 	defer remove()
 	ctx := context.Background()
 
-	work(ctx, cfg, file, "customer", engine.CountBy("city", "euros"))
+	work(ctx, cfg, file, "customer", reduce.CountBy("city", "euros"))
 
-	for k, err := range engine.ReadCounts(ctx, cfg) {
+	for k, err := range reduce.ReadCounts(ctx, cfg) {
 		if err != nil {
 			log.Fatal(err)
 		}

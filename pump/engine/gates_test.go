@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -32,31 +33,31 @@ func TestAGateIsOpenedForAllAndToldToThoseWhoWaitAtIt(t *testing.T) {
 			}
 			return nil
 		}
-		c, err := ReleaseGate(t.Context(), cfg, "morning", "me@desk")
+		c, err := gates.Open(t.Context(), cfg, "morning", "me@desk")
 		slices.Sort(told)
-		if err != nil || c != (GateChange{Gate: "morning", Open: true, Waiting: 3, Nudged: 1}) || !slices.Equal(told, []string{"waits-1 morning", "waits-2 morning"}) {
+		if err != nil || c != (gates.Change{Gate: "morning", Open: true, Waiting: 3, Nudged: 1}) || !slices.Equal(told, []string{"waits-1 morning", "waits-2 morning"}) {
 			t.Errorf("%+v, %v, told %v", c, err, told)
 		}
 		told = nil
-		if c, err := HoldGate(t.Context(), cfg, "morning", "me@desk"); err != nil || c.Open || c.Waiting != 3 || told != nil {
+		if c, err := gates.Close(t.Context(), cfg, "morning", "me@desk"); err != nil || c.Open || c.Waiting != 3 || told != nil {
 			t.Errorf("%+v, %v, told %v", c, err, told)
 		}
-		gates, err := Gates(t.Context(), cfg)
-		if err != nil || len(gates) != 2 {
-			t.Fatalf("%+v, %v", gates, err)
+		all, err := gates.List(t.Context(), cfg)
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%+v, %v", all, err)
 		}
-		evening, morning := gates[0], gates[1]
+		evening, morning := all[0], all[1]
 		if evening.Name != "evening" || evening.Open || evening.Since != nil || evening.Waiting != 1 {
 			t.Errorf("%+v", evening)
 		}
 		if morning.Name != "morning" || morning.Open || morning.By != "me@desk" || morning.Since == nil || morning.Waiting != 3 {
 			t.Errorf("%+v", morning)
 		}
-		if _, err := ReleaseGate(t.Context(), cfg, "a/b", "me"); err == nil || !strings.Contains(err.Error(), "a/b") {
+		if _, err := gates.Open(t.Context(), cfg, "a/b", "me"); err == nil || !strings.Contains(err.Error(), "a/b") {
 			t.Error(err)
 		}
 		cfg.Workload = "wrong"
-		if _, err := ReleaseGate(t.Context(), cfg, "morning", "me"); !errors.Is(err, workload.ErrNoWorkload) {
+		if _, err := gates.Open(t.Context(), cfg, "morning", "me"); !errors.Is(err, workload.ErrNoWorkload) {
 			t.Error(err)
 		}
 	})

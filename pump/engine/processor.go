@@ -20,6 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -75,7 +76,7 @@ func NewProcessor(cfg pump.Config, h pump.Handler, o ProcessorOptions) (*Process
 	if h == nil && !o.Discard {
 		return nil, &pump.ConfigError{Field: "handler", Problem: "there is none", Fix: "give a handler, or set Discard"}
 	}
-	if err := checkReducer(h, &cfg, o.Discard, o.MinInterval); err != nil {
+	if err := reduce.CheckReducer(h, &cfg, o.Discard, o.MinInterval); err != nil {
 		return nil, err
 	}
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
@@ -97,7 +98,7 @@ type processing struct {
 	o        *ProcessorOptions
 	handler  pump.Handler
 	batch    pump.BatchHandler // the handler, if it takes batches
-	reducer  reducing          // the handler, if it contributes to a state
+	reducer  reduce.Reducing   // the handler, if it contributes to a state
 	recorder *recorder         // nil: nothing is recorded
 	log      *slog.Logger
 	jitter   backoff.Jitter
@@ -213,7 +214,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.dock, r.lobby = &dock{r: r}, &lobby{r: r}
 	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
-	r.reducer, _ = p.handler.(reducing)
+	r.reducer, _ = p.handler.(reduce.Reducing)
 	r.limitKeys()
 	r.terms = newTerms(r.o)
 	if r.o.MaxRate > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -120,7 +121,7 @@ func TestP32ADamagedOrLockedSegmentDelaysNoOther(t *testing.T) {
 		if w.logged("ledger of segments cannot be read") == 0 || w.logged("have not become this process's for long") == 0 {
 			t.Error("nothing was said of the two segments")
 		}
-		if trouble := w.status(StatusOptions{}).Instances[0].Trouble; !strings.Contains(trouble, "ledgers of 2 segments") {
+		if trouble := w.status(status.Options{}).Instances[0].Trouble; !strings.Contains(trouble, "ledgers of 2 segments") {
 			t.Errorf("the status says %q", trouble)
 		}
 		if s := p.of.State().Done; s.Split > 0 || s.Envelopes > int64(tasks+2*40) {

@@ -12,11 +12,12 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // hoarder is a reducer that keeps 300 KiB that do not compress of each task of one segment, and 8 bytes of any other.
-func hoarder(segment uint32, calls *sync.Map) *Reducer[[]byte, []byte] {
-	return &Reducer[[]byte, []byte]{
+func hoarder(segment uint32, calls *sync.Map) *reduce.Reducer[[]byte, []byte] {
+	return &reduce.Reducer[[]byte, []byte]{
 		Name: "hoard/1",
 		Map: func(_ context.Context, t *pump.Task) ([]byte, error) {
 			n, _ := calls.LoadOrStore(identity(t), new(int))

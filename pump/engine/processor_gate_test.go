@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
@@ -121,7 +122,7 @@ func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
 				released := make(chan struct{})
 				go func() {
 					defer close(released)
-					change, err := ReleaseGate(t.Context(), cfg, "go", "test")
+					change, err := gates.Open(t.Context(), cfg, "go", "test")
 					if err != nil || change.Waiting != n || !blocked && change.Nudged != n || blocked && change.Nudged != 0 {
 						t.Errorf("%+v, %v", change, err)
 					}

@@ -142,7 +142,7 @@ func (s *slot) one() (more bool) {
 	switch {
 	case r.reducer != nil:
 		i := d.at(from)
-		d.contributions[i], err = r.reducer.contribute(ctx, &d.tasks[i])
+		d.contributions[i], err = r.reducer.Contribute(ctx, &d.tasks[i])
 		return more
 	case r.batch == nil:
 		err = r.handler.Handle(ctx, &d.tasks[d.at(from)])

@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -466,7 +467,7 @@ func (r *processing) beginRun(ctx context.Context, d *delivery) *wholly {
 			return r.dropped(d, d.count)
 		}
 	}
-	if isTombstone(&d.header) { // nothing is recorded that it could change
+	if tombstone.Is(&d.header) { // nothing is recorded that it could change
 		return &wholly{forget: true}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -108,7 +109,7 @@ func (r *processing) poisonText(d *delivery, text []byte, c codec.Cause, tasks i
 		return p
 	}
 	p.text = slices.Clone(text)
-	p.row = &causeRow{shard: d.shard, message: d.id, cause: c, text: textHash(text)}
+	p.row = &causeRow{shard: d.shard, message: d.id, cause: c, text: tombstone.TextHash(text)}
 	return p
 }
 
@@ -126,7 +127,7 @@ func (r *processing) writeCause(c *causeRow) error {
 	ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
 	defer cancel()
 	_, err := r.fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: causePartition(r.cfg.Workload),
+		Partition: tombstone.Partition(r.cfg.Workload),
 		Row:       c.shard.Account.Name + "." + c.shard.Name + "." + rowSafe(c.message),
 		Properties: map[string]any{
 			"Reason": c.cause.Reason, "Detail": shorten(c.cause.Detail, 8<<10), "Instance": c.cause.Instance,

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -61,7 +62,7 @@ func (r *processing) newRecorder() *recorder {
 	once := r.workload.Delivery == workload.DeliverOnce
 	var state ledger.State
 	if r.reducer != nil {
-		state = r.reducer.state()
+		state = r.reducer.State()
 	}
 	if !once && state == nil {
 		return nil
@@ -185,7 +186,7 @@ func (c *recorder) look(ctx context.Context, run pump.RunID, since time.Time) cl
 }
 
 // asWhole: none of the message's tasks is handled; they are recorded as done.
-func (c *recorder) asWhole(d *delivery) bool { return isTombstone(&d.header) || c.r.o.Discard }
+func (c *recorder) asWhole(d *delivery) bool { return tombstone.Is(&d.header) || c.r.o.Discard }
 
 // wait puts a message back because tasks of it are in hand.
 func (c *recorder) wait(d *delivery) *wholly { return &wholly{delay: c.copyDelay(d)} }
@@ -302,7 +303,7 @@ func (c *recorder) atLeastOnce() bool { return c == nil || !c.once }
 func (r *processing) beyond(d *delivery, verdict closing.Verdict) (w *wholly, over bool) {
 	h := &d.header
 	switch {
-	case verdict.Redriven() && h.Generation > 0 && isTombstone(h):
+	case verdict.Redriven() && h.Generation > 0 && tombstone.Is(h):
 		return &wholly{forget: true}, true // nothing is recorded that it could change
 	case verdict.Redriven() && h.Generation > 0:
 		d.runless = true

@@ -9,11 +9,12 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // taskCounter counts tasks; some fail at first.
-func taskCounter(fails func(t *pump.Task) bool) *Reducer[uint64, uint64] {
-	return &Reducer[uint64, uint64]{
+func taskCounter(fails func(t *pump.Task) bool) *reduce.Reducer[uint64, uint64] {
+	return &reduce.Reducer[uint64, uint64]{
 		Name: "counting/1",
 		Map: func(_ context.Context, t *pump.Task) (uint64, error) {
 			if fails != nil && fails(t) {
@@ -26,7 +27,7 @@ func taskCounter(fails func(t *pump.Task) bool) *Reducer[uint64, uint64] {
 }
 
 // counted is the sum of all segments' states.
-func (w *world) counted(r *Reducer[uint64, uint64]) (n uint64) {
+func (w *world) counted(r *reduce.Reducer[uint64, uint64]) (n uint64) {
 	w.t.Helper()
 	for state, err := range r.States(w.t.Context(), w.cfg) {
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -194,7 +195,7 @@ func TestP44ATombstoneIsRecordedAndNotHandled(t *testing.T) {
 		w.drain(h, ProcessorOptions{UntilIdle: 3 * time.Second})
 		w.expectBook(2, 1)
 		header, _ := w.cause(w.cfg.Accounts[0].Name)
-		text, err := tombstone(header, "test", time.Now())
+		text, err := tombstone.New(header, "test", time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

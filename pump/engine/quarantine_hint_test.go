@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/nudgetest"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
 // P8.2: who puts tasks back into a queue that may have been idle for long tells their owner; also
@@ -19,15 +20,15 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		delivery string
-		settle   func(*Quarantine, context.Context, QuarantineFilter, QuarantineOptions, func(QuarantineOutcome) bool) error
+		settle   func(*quarantine.Quarantine, context.Context, quarantine.Filter, quarantine.Options, func(quarantine.Outcome) bool) error
 		dark     bool
 		told     bool
 	}{
-		{"redriven", workload.DeliverAtLeastOnce, (*Quarantine).Redrive, false, true},
-		{"redriven, once", workload.DeliverOnce, (*Quarantine).Redrive, false, true},
-		{"dropped", workload.DeliverAtLeastOnce, (*Quarantine).Drop, false, false},
-		{"dropped, once", workload.DeliverOnce, (*Quarantine).Drop, false, true},
-		{"redriven while the cluster cannot be read", workload.DeliverAtLeastOnce, (*Quarantine).Redrive, true, false},
+		{"redriven", workload.DeliverAtLeastOnce, (*quarantine.Quarantine).Redrive, false, true},
+		{"redriven, once", workload.DeliverOnce, (*quarantine.Quarantine).Redrive, false, true},
+		{"dropped", workload.DeliverAtLeastOnce, (*quarantine.Quarantine).Drop, false, false},
+		{"dropped, once", workload.DeliverOnce, (*quarantine.Quarantine).Drop, false, true},
+		{"redriven while the cluster cannot be read", workload.DeliverAtLeastOnce, (*quarantine.Quarantine).Redrive, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorldOf(t, workload.Spec{Delivery: c.delivery}, 1, 2, nil, func(t *testing.T, w *world) {
@@ -41,7 +42,7 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 					sent.Nudged(n)
 					return nil
 				}
-				q, err := OpenQuarantine(t.Context(), cfg)
+				q, err := quarantine.Open(t.Context(), cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -49,8 +50,8 @@ func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 					w.fault(azsim.Rule{Instance: "operator", Fault: azsim.FailBefore, Skip: 1}, "QueryEntities")
 				}
 				settled := 0
-				if err := c.settle(q, t.Context(), QuarantineFilter{}, QuarantineOptions{}, func(o QuarantineOutcome) bool {
-					if o.Outcome != OutcomeKept {
+				if err := c.settle(q, t.Context(), quarantine.Filter{}, quarantine.Options{}, func(o quarantine.Outcome) bool {
+					if o.Outcome != quarantine.Kept {
 						settled++
 					}
 					return true

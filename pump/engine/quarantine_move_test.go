@@ -13,9 +13,11 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -44,8 +46,8 @@ func (q frozenQueue) Put(ctx context.Context, text []byte, delay time.Duration) 
 }
 
 // settleAs is what an operator does to tasks in quarantine for an outcome.
-func settleAs(q *Quarantine, outcome string) func(context.Context, QuarantineFilter, QuarantineOptions, func(QuarantineOutcome) bool) error {
-	if outcome == OutcomeDropped {
+func settleAs(q *quarantine.Quarantine, outcome string) func(context.Context, quarantine.Filter, quarantine.Options, func(quarantine.Outcome) bool) error {
+	if outcome == quarantine.Dropped {
 		return q.Drop
 	}
 	return q.Redrive
@@ -63,7 +65,7 @@ func (w *world) freezing(still func() time.Duration) pump.Config {
 // A6: a put that is tried for longer than it takes to drain and remove an account.
 func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 	for name, still := range map[string]time.Duration{"by a process that retries": 0, "by a process that stood still": 90 * time.Second} {
-		for _, outcome := range []string{OutcomeRedriven, OutcomeDropped} {
+		for _, outcome := range []string{quarantine.Redriven, quarantine.Dropped} {
 			t.Run(outcome+" "+name, func(t *testing.T) {
 				inOnceWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
 					still := still
@@ -88,7 +90,7 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 					}
 					good.Store(true)
 					time.Sleep(time.Second)
-					q, err := OpenQuarantine(t.Context(), w.freezing(func() time.Duration { d := still; still = 0; return d }))
+					q, err := quarantine.Open(t.Context(), w.freezing(func() time.Duration { d := still; still = 0; return d }))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -97,13 +99,13 @@ func TestP65ATaskIsRedrivenToItsHomeOfTheMomentOfEachTry(t *testing.T) {
 					}
 					var done sync.WaitGroup
 					done.Go(func() {
-						note := func(o QuarantineOutcome) bool {
+						note := func(o quarantine.Outcome) bool {
 							if o.Outcome != outcome {
 								t.Errorf("%s: %s", o.Outcome, o.Problem)
 							}
 							return true
 						}
-						if err := settleAs(q, outcome)(t.Context(), QuarantineFilter{}, QuarantineOptions{}, note); err != nil {
+						if err := settleAs(q, outcome)(t.Context(), quarantine.Filter{}, quarantine.Options{}, note); err != nil {
 							t.Error(err)
 						}
 					})
@@ -149,9 +151,9 @@ type moving struct {
 const movingTasks = 24
 
 func newMoving(w *world, seed uint64) *moving {
-	m := &moving{w: w, random: rand.New(rand.NewPCG(seed, 6)), effects: map[string]int{}, outcome: OutcomeRedriven}
+	m := &moving{w: w, random: rand.New(rand.NewPCG(seed, 6)), effects: map[string]int{}, outcome: quarantine.Redriven}
 	if seed%3 == 2 {
-		m.outcome = OutcomeDropped
+		m.outcome = quarantine.Dropped
 	}
 	return m
 }
@@ -204,10 +206,10 @@ func (m *moving) play() {
 		w.sim.Inject(fault)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	var accounts, quarantine sync.WaitGroup
+	var accounts, q sync.WaitGroup
 	accounts.Go(func() { m.moveAccounts(ctx) })
-	quarantine.Go(func() { m.settle() })
-	quarantine.Wait()
+	q.Go(func() { m.settle() })
+	q.Wait()
 	stop()
 	accounts.Wait()
 	time.Sleep(2 * time.Minute)
@@ -216,7 +218,7 @@ func (m *moving) play() {
 	if done != movingTasks || quarantined != 0 {
 		t.Errorf("%s: %d of %d recorded as done, %d as quarantined", m.outcome, done, movingTasks, quarantined)
 	}
-	if m.outcome == OutcomeRedriven && len(m.effects) != movingTasks {
+	if m.outcome == quarantine.Redriven && len(m.effects) != movingTasks {
 		t.Errorf("%d of %d tasks were done", len(m.effects), movingTasks)
 	}
 	for id, n := range m.effects {
@@ -255,16 +257,16 @@ func (m *moving) moveAccounts(ctx context.Context) {
 	for ctx.Err() == nil {
 		name := "account" + string(rune('b'+m.draw(3)))
 		cfg := m.w.config("accounts", 1)
-		_, err := DrainAccount(ctx, cfg, name)
+		_, err := accounts.Drain(ctx, cfg, name)
 		for tries := 0; err == nil && tries < 30 && ctx.Err() == nil; tries++ {
 			backoff.Wait(ctx, m.seconds(5))
-			if _, err := RemoveAccount(ctx, cfg, name, RemoveOptions{}); err == nil {
+			if _, err := accounts.Remove(ctx, cfg, name, accounts.RemoveOptions{}); err == nil {
 				break
 			}
 		}
 		backoff.Wait(ctx, m.seconds(120))
 		if m.draw(2) == 0 {
-			_, _ = AddAccount(ctx, cfg, name)
+			_, _ = accounts.Add(ctx, cfg, name)
 		}
 		backoff.Wait(ctx, m.seconds(20))
 	}
@@ -275,9 +277,9 @@ func (m *moving) settle() {
 	t := m.w.t
 	for round := 0; ; round++ {
 		left := 0
-		q, err := OpenQuarantine(t.Context(), m.w.freezing(m.still))
+		q, err := quarantine.Open(t.Context(), m.w.freezing(m.still))
 		if err == nil {
-			err = settleAs(q, m.outcome)(t.Context(), QuarantineFilter{}, QuarantineOptions{Rate: 0.2 + float64(m.draw(10))/10}, func(o QuarantineOutcome) bool {
+			err = settleAs(q, m.outcome)(t.Context(), quarantine.Filter{}, quarantine.Options{Rate: 0.2 + float64(m.draw(10))/10}, func(o quarantine.Outcome) bool {
 				left++
 				return true
 			})
@@ -289,6 +291,6 @@ func (m *moving) settle() {
 			t.Errorf("the quarantine is not empty after %d rounds: %v", round, err)
 			return
 		}
-		time.Sleep(QuarantineLease / 5)
+		time.Sleep(quarantine.Lease / 5)
 	}
 }

@@ -19,22 +19,23 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // quarantine opens the quarantine as the instance "operator".
-func (w *world) quarantine() *Quarantine {
+func (w *world) quarantine() *quarantine.Quarantine {
 	w.t.Helper()
-	q, err := OpenQuarantine(w.t.Context(), w.config("operator", w.cfg.Accounts[0].Queues))
+	q, err := quarantine.Open(w.t.Context(), w.config("operator", w.cfg.Accounts[0].Queues))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return q
 }
 
-func (w *world) listed(f QuarantineFilter) (ms []*QuarantinedMessage) {
+func (w *world) listed(f quarantine.Filter) (ms []*quarantine.Message) {
 	w.t.Helper()
-	if err := w.quarantine().List(w.t.Context(), f, func(m *QuarantinedMessage) bool {
+	if err := w.quarantine().List(w.t.Context(), f, func(m *quarantine.Message) bool {
 		ms = append(ms, m)
 		return true
 	}); err != nil {
@@ -43,9 +44,9 @@ func (w *world) listed(f QuarantineFilter) (ms []*QuarantinedMessage) {
 	return ms
 }
 
-func (w *world) redrive(f QuarantineFilter, o QuarantineOptions) (outs []QuarantineOutcome) {
+func (w *world) redrive(f quarantine.Filter, o quarantine.Options) (outs []quarantine.Outcome) {
 	w.t.Helper()
-	if err := w.quarantine().Redrive(w.t.Context(), f, o, func(o QuarantineOutcome) bool {
+	if err := w.quarantine().Redrive(w.t.Context(), f, o, func(o quarantine.Outcome) bool {
 		outs = append(outs, o)
 		return true
 	}); err != nil {
@@ -54,9 +55,9 @@ func (w *world) redrive(f QuarantineFilter, o QuarantineOptions) (outs []Quarant
 	return outs
 }
 
-func (w *world) drop(f QuarantineFilter) (outs []QuarantineOutcome) {
+func (w *world) drop(f quarantine.Filter) (outs []quarantine.Outcome) {
 	w.t.Helper()
-	if err := w.quarantine().Drop(w.t.Context(), f, QuarantineOptions{}, func(o QuarantineOutcome) bool {
+	if err := w.quarantine().Drop(w.t.Context(), f, quarantine.Options{}, func(o quarantine.Outcome) bool {
 		outs = append(outs, o)
 		return true
 	}); err != nil {
@@ -96,7 +97,7 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 			w.poison(account, uint32(i%64), reason, now.Add(-time.Duration(i)*time.Minute), "k", fmt.Sprint("key", i%5))
 		}
 		time.Sleep(time.Second)
-		check := func(what string, f QuarantineFilter, want, tasks int) {
+		check := func(what string, f quarantine.Filter, want, tasks int) {
 			t.Helper()
 			got := 0
 			ms := w.listed(f)
@@ -107,14 +108,14 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 				t.Errorf("%s: %d messages with %d tasks, want %d with %d", what, len(ms), got, want, tasks)
 			}
 		}
-		check("all", QuarantineFilter{}, 100, 200)
-		check("by reason", QuarantineFilter{Reasons: []string{pump.ReasonRejected}}, 49, 98)
-		check("by key", QuarantineFilter{Key: []byte("key2")}, 20, 20)
-		check("by time", QuarantineFilter{Since: now.Add(-30*time.Minute - time.Second), Until: now.Add(-10 * time.Minute)}, 20, 40)
-		check("by run", QuarantineFilter{Run: pump.RunID{9}}, 0, 0)
-		check("limited", QuarantineFilter{Limit: 7}, 7, 14)
-		ms := w.listed(QuarantineFilter{})
-		check("by id", QuarantineFilter{IDs: []string{ms[0].ID, ms[50].ID}}, 2, 4)
+		check("all", quarantine.Filter{}, 100, 200)
+		check("by reason", quarantine.Filter{Reasons: []string{pump.ReasonRejected}}, 49, 98)
+		check("by key", quarantine.Filter{Key: []byte("key2")}, 20, 20)
+		check("by time", quarantine.Filter{Since: now.Add(-30*time.Minute - time.Second), Until: now.Add(-10 * time.Minute)}, 20, 40)
+		check("by run", quarantine.Filter{Run: pump.RunID{9}}, 0, 0)
+		check("limited", quarantine.Filter{Limit: 7}, 7, 14)
+		ms := w.listed(quarantine.Filter{})
+		check("by id", quarantine.Filter{IDs: []string{ms[0].ID, ms[50].ID}}, 2, 4)
 		if m := ms[0]; m.Reason == "" || m.Attempts != 8 || m.Instance != "p" || m.Last == nil || m.First == nil || m.Detail != "flop" || m.Problem != "" || m.Put.IsZero() {
 			t.Errorf("%+v", m)
 		}
@@ -128,11 +129,11 @@ func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
 		}
 		// Also after the context ended in the midst of it.
 		ctx, cancel := context.WithCancel(t.Context())
-		err := w.quarantine().List(ctx, QuarantineFilter{}, func(*QuarantinedMessage) bool { cancel(); return true })
+		err := w.quarantine().List(ctx, quarantine.Filter{}, func(*quarantine.Message) bool { cancel(); return true })
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled: %v", err)
 		}
-		check("after it was canceled", QuarantineFilter{}, 100, 200)
+		check("after it was canceled", quarantine.Filter{}, 100, 200)
 	})
 }
 
@@ -152,25 +153,25 @@ func TestP44RedriveTriesAgainAsIfForTheFirstTime(t *testing.T) {
 				p := w.start(w.processor(h, ProcessorOptions{}))
 				tasks := w.putHome(w.everySegment()[:8], 20)
 				time.Sleep(time.Minute)
-				if ms := w.listed(QuarantineFilter{}); len(ms) != 8 || ms[0].Matching != 2 || ms[0].Reason != pump.ReasonRejected || ms[0].Generation != 0 {
+				if ms := w.listed(quarantine.Filter{}); len(ms) != 8 || ms[0].Matching != 2 || ms[0].Reason != pump.ReasonRejected || ms[0].Generation != 0 {
 					t.Fatalf("%d in quarantine: %+v", len(ms), ms[0])
 				}
-				outs := w.redrive(QuarantineFilter{}, QuarantineOptions{Dry: true})
+				outs := w.redrive(quarantine.Filter{}, quarantine.Options{Dry: true})
 				if len(outs) != 8 || len(w.condemned()) != 16 {
 					t.Errorf("dry: %+v, %d left", outs, len(w.condemned()))
 				}
 				// They fail again.
-				outs = w.redrive(QuarantineFilter{}, QuarantineOptions{Rate: 2})
-				if len(outs) != 8 || slices.ContainsFunc(outs, func(o QuarantineOutcome) bool { return o.Outcome != OutcomeRedriven }) {
+				outs = w.redrive(quarantine.Filter{}, quarantine.Options{Rate: 2})
+				if len(outs) != 8 || slices.ContainsFunc(outs, func(o quarantine.Outcome) bool { return o.Outcome != quarantine.Redriven }) {
 					t.Errorf("%+v", outs)
 				}
 				time.Sleep(time.Minute)
-				ms := w.listed(QuarantineFilter{})
+				ms := w.listed(quarantine.Filter{})
 				if len(ms) != 8 || ms[0].Generation != 1 || ms[0].Attempts != 1 {
 					t.Fatalf("quarantined again: %d, %+v", len(ms), ms[0])
 				}
 				good.Store(true)
-				w.redrive(QuarantineFilter{}, QuarantineOptions{})
+				w.redrive(quarantine.Filter{}, quarantine.Options{})
 				time.Sleep(time.Minute)
 				p.end()
 				if len(w.condemned()) != 0 || w.left() != 0 {
@@ -191,16 +192,16 @@ func TestP44RedriveTriesAgainAsIfForTheFirstTime(t *testing.T) {
 func TestP44ByKeyTheOthersStayInQuarantine(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		id := w.poison("accounta", 5, pump.ReasonAttempts, time.Now(), "a", "b", "a", "c", "b")
-		outs := w.redrive(QuarantineFilter{Key: []byte("a")}, QuarantineOptions{})
-		if len(outs) != 1 || outs[0].Matching != 2 || outs[0].Left != 3 || outs[0].Outcome != OutcomeRedriven {
+		outs := w.redrive(quarantine.Filter{Key: []byte("a")}, quarantine.Options{})
+		if len(outs) != 1 || outs[0].Matching != 2 || outs[0].Left != 3 || outs[0].Outcome != quarantine.Redriven {
 			t.Fatalf("%+v", outs)
 		}
-		ms := w.listed(QuarantineFilter{})
+		ms := w.listed(quarantine.Filter{})
 		if len(ms) != 1 || ms[0].ID != id || ms[0].Tasks != 3 || ms[0].Reason != pump.ReasonAttempts || ms[0].Detail != "flop" || ms[0].Generation != 0 {
 			t.Errorf("%+v", ms[0])
 		}
-		outs = w.drop(QuarantineFilter{Key: []byte("c")})
-		if len(outs) != 1 || outs[0].Outcome != OutcomeDropped || outs[0].Left != 2 {
+		outs = w.drop(quarantine.Filter{Key: []byte("c")})
+		if len(outs) != 1 || outs[0].Outcome != quarantine.Dropped || outs[0].Left != 2 {
 			t.Errorf("%+v", outs)
 		}
 		h := &seen{}
@@ -211,7 +212,7 @@ func TestP44ByKeyTheOthersStayInQuarantine(t *testing.T) {
 				t.Errorf("%+v", task)
 			}
 		}
-		tasks, err := w.listed(QuarantineFilter{})[0].Open()
+		tasks, err := w.listed(quarantine.Filter{})[0].Open()
 		if err != nil || len(tasks) != 2 || tasks[0].N != 1 || tasks[1].N != 4 {
 			t.Errorf("%v, %v", tasks, err)
 		}
@@ -243,13 +244,13 @@ func TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing(t *testing.T) {
 							time.Sleep(time.Minute)
 							good.Store(true)
 							hit := w.sim.Inject(azsim.Rule{Instance: "operator", Service: "queue", Operations: []string{op}, Fault: fault, First: first})
-							_ = w.quarantine().Redrive(t.Context(), QuarantineFilter{}, QuarantineOptions{}, func(QuarantineOutcome) bool { return true })
+							_ = w.quarantine().Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true })
 							if op != "UpdateMessage" && hit.Hits() == 0 {
 								t.Error("the fault was not met")
 							}
 							hit.Remove()
-							time.Sleep(QuarantineLease + time.Minute) // what was hidden is back
-							w.redrive(QuarantineFilter{}, QuarantineOptions{})
+							time.Sleep(quarantine.Lease + time.Minute) // what was hidden is back
+							w.redrive(quarantine.Filter{}, quarantine.Options{})
 							time.Sleep(time.Minute)
 							p.end()
 							if len(effects) != 3 || len(w.condemned()) != 0 || w.left() != 0 {
@@ -281,15 +282,15 @@ func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
 					w.putHome([]uint32{9}, 3)
 					time.Sleep(time.Minute)
 					hit := w.sim.Inject(azsim.Rule{Instance: "operator", Service: "queue", Operations: []string{op}, Fault: fault, First: 100})
-					_ = w.quarantine().Drop(t.Context(), QuarantineFilter{}, QuarantineOptions{}, func(QuarantineOutcome) bool { return true })
+					_ = w.quarantine().Drop(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true })
 					hit.Remove()
 					// Nothing is nowhere: in quarantine still, or recorded as done soon.
-					time.Sleep(QuarantineLease + time.Minute)
+					time.Sleep(quarantine.Lease + time.Minute)
 					done, quarantined := w.recorded()
 					if done+quarantined != 3 || quarantined > 0 && len(w.condemned()) == 0 {
 						t.Errorf("in between: %d done, %d quarantined, %d in the queue", done, quarantined, len(w.condemned()))
 					}
-					w.drop(QuarantineFilter{})
+					w.drop(quarantine.Filter{})
 					time.Sleep(time.Minute)
 					p.end()
 					if done, quarantined = w.recorded(); done != 3 || quarantined != 0 || len(w.condemned()) != 0 || w.left() != 0 {
@@ -333,11 +334,11 @@ func TestP44ADroppedTaskCountsAsDoneInDeliveryModeOnce(t *testing.T) {
 			t.Fatalf("%d done, %d quarantined", d, q)
 		}
 		copies := map[string][]byte{}
-		for _, m := range w.listed(QuarantineFilter{}) {
+		for _, m := range w.listed(quarantine.Filter{}) {
 			copies[m.Account] = m.Text()
 		}
-		outs := w.drop(QuarantineFilter{})
-		if len(outs) != 2 || outs[0].Outcome != OutcomeDropped {
+		outs := w.drop(quarantine.Filter{})
+		if len(outs) != 2 || outs[0].Outcome != quarantine.Dropped {
 			t.Errorf("%+v", outs)
 		}
 		time.Sleep(time.Minute)
@@ -350,7 +351,7 @@ func TestP44ADroppedTaskCountsAsDoneInDeliveryModeOnce(t *testing.T) {
 		for account, text := range copies {
 			w.putText(account, settings.PoisonQueue("work"), text)
 		}
-		w.redrive(QuarantineFilter{}, QuarantineOptions{})
+		w.redrive(quarantine.Filter{}, quarantine.Options{})
 		time.Sleep(time.Minute)
 		s := p.end()
 		h.expect(t, 10, 10)
@@ -399,12 +400,12 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for _, dry := range []bool{true, false} {
-			outs := w.redrive(QuarantineFilter{}, QuarantineOptions{Dry: dry})
+			outs := w.redrive(quarantine.Filter{}, quarantine.Options{Dry: dry})
 			if len(outs) != len(bad) {
 				t.Errorf("%d outcomes", len(outs))
 			}
 			for _, o := range outs {
-				if o.Outcome != OutcomeKept || !strings.Contains(o.Problem, bad[o.ID]) {
+				if o.Outcome != quarantine.Kept || !strings.Contains(o.Problem, bad[o.ID]) {
 					t.Errorf("%s: %q, want %q", o.Outcome, o.Problem, bad[o.ID])
 				}
 			}
@@ -412,7 +413,7 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 		if w.count("accounta", queue) != len(bad) || w.left() != 0 {
 			t.Error("something was moved")
 		}
-		w.drop(QuarantineFilter{})
+		w.drop(quarantine.Filter{})
 		if w.count("accounta", queue) != 0 || w.left() != 0 {
 			t.Error("something was not dropped")
 		}
@@ -440,19 +441,19 @@ func TestQuarantineOfAForeignTextWithItsCauseInARow(t *testing.T) {
 			return nil
 		}}
 		w.drain(h, ProcessorOptions{})
-		ms := w.listed(QuarantineFilter{Reasons: []string{pump.ReasonRejected}})
+		ms := w.listed(quarantine.Filter{Reasons: []string{pump.ReasonRejected}})
 		if len(ms) != 1 || ms[0].Detail != "no such city" || !bytes.Equal(ms[0].Text(), full) || ms[0].Segment != nil || ms[0].Attempts != 1 {
 			t.Fatalf("%+v", ms)
 		}
 		good.Store(true)
-		if outs := w.redrive(QuarantineFilter{}, QuarantineOptions{}); len(outs) != 1 || outs[0].Outcome != OutcomeRedriven {
+		if outs := w.redrive(quarantine.Filter{}, quarantine.Options{}); len(outs) != 1 || outs[0].Outcome != quarantine.Redriven {
 			t.Fatalf("%+v", outs)
 		}
 		for e, err := range w.table().Query(t.Context(), storage.Query{Partition: "work.quarantine"}) {
 			t.Errorf("a row is left: %v, %v", e.Row, err)
 		}
 		w.drain(h, ProcessorOptions{})
-		if h.deliveries() != 2 || !bytes.Equal(h.order[1].Body, full) || w.left() != 0 || len(w.listed(QuarantineFilter{})) != 0 {
+		if h.deliveries() != 2 || !bytes.Equal(h.order[1].Body, full) || w.left() != 0 || len(w.listed(quarantine.Filter{})) != 0 {
 			t.Errorf("%d deliveries, %d left", h.deliveries(), w.left())
 		}
 	})
@@ -467,7 +468,7 @@ func TestQuarantineGoesOnWithoutAnAccountThatIsDark(t *testing.T) {
 		time.Sleep(time.Second)
 		w.sim.Blackout("accountb", true)
 		n := 0
-		err := w.quarantine().List(t.Context(), QuarantineFilter{}, func(*QuarantinedMessage) bool { n++; return true })
+		err := w.quarantine().List(t.Context(), quarantine.Filter{}, func(*quarantine.Message) bool { n++; return true })
 		if n != 2 || err == nil || !strings.Contains(err.Error(), "accountb") {
 			t.Errorf("%d, %v", n, err)
 		}

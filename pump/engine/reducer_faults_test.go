@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // sevenths is a state: of each remainder of n by seven how many tasks and what their n come to.
@@ -25,8 +26,8 @@ func (s sevenths) add(n uint64) {
 }
 
 // slowly is a reducer whose Map takes up to three seconds, and fails at first for some tasks.
-func slowly(seed uint64) *Reducer[sevenths, uint64] {
-	return &Reducer[sevenths, uint64]{
+func slowly(seed uint64) *reduce.Reducer[sevenths, uint64] {
+	return &reduce.Reducer[sevenths, uint64]{
 		Name: "sevenths/1",
 		Map: func(ctx context.Context, t *pump.Task) (uint64, error) {
 			_, text, _ := bytes.Cut(t.Body, []byte("/"))

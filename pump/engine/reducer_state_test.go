@@ -16,21 +16,22 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // records is a ledger of every segment, as a processor with that reducer has it.
 func (w *world) records(h pump.Handler) *ledger.Ledger {
 	w.t.Helper()
-	r := h.(reducing)
+	r := h.(reduce.Reducing)
 	table := queues.Open(&w.cfg, row.TableName).Control
 	of, err := workload.Load(w.t.Context(), table, w.cfg.Workload)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if of, err = of.PinReducer(w.t.Context(), r.reducer()); err != nil {
+	if of, err = of.PinReducer(w.t.Context(), r.Reducer()); err != nil {
 		w.t.Fatal(err)
 	}
-	l := ledger.Open(table, of, ledger.Options{Instance: "owner", Record: true, State: r.state()})
+	l := ledger.Open(table, of, ledger.Options{Instance: "owner", Record: true, State: r.State()})
 	for segments := range slices.Chunk(w.everySegment(), 64) {
 		var holds []cluster.Hold
 		for _, s := range segments {
@@ -46,7 +47,7 @@ func (w *world) records(h pump.Handler) *ledger.Ledger {
 // record has the ledger record a task as done, with what it contributes.
 func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 	w.t.Helper()
-	value, err := h.(reducing).contribute(w.t.Context(), t)
+	value, err := h.(reduce.Reducing).Contribute(w.t.Context(), t)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 
 // readCounts gives what ReadCounts does, a text for each key.
 func (w *world) readCounts() (lines []string, err error) {
-	for k, e := range ReadCounts(w.t.Context(), w.cfg) {
+	for k, e := range reduce.ReadCounts(w.t.Context(), w.cfg) {
 		if e != nil {
 			return lines, e
 		}
@@ -75,7 +76,7 @@ func (w *world) readCounts() (lines []string, err error) {
 
 func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		h := CountBy("city", "people")
+		h := reduce.CountBy("city", "people")
 		l := w.records(h)
 		for n, body := range []string{
 			`{"city":"Rome","people":1}`, `{"city":"Oslo","people":0.25}`, `{"city":"Rome","people":-3}`,
@@ -87,7 +88,7 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 		if want := []string{"Bern 1 7", "Oslo 3 100000000000000000000.75", "Rome 2 -2"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
-		for k := range ReadCounts(t.Context(), w.cfg) {
+		for k := range reduce.ReadCounts(t.Context(), w.cfg) {
 			if k.Key != "Bern" {
 				t.Errorf("went on to %q", k.Key)
 			}
@@ -95,7 +96,7 @@ func TestCountsOfOneKeyInManySegmentsAreOneSortedLine(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for _, err := range ReadCounts(ctx, w.cfg) {
+		for _, err := range reduce.ReadCounts(ctx, w.cfg) {
 			if err == nil {
 				t.Error("what was not read is given")
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // totals is a state that is stored as JSON.
@@ -17,8 +18,8 @@ type totals struct {
 	By    map[string]int `json:"by"`
 }
 
-func totalsReducer() *Reducer[totals, string] {
-	return &Reducer[totals, string]{
+func totalsReducer() *reduce.Reducer[totals, string] {
+	return &reduce.Reducer[totals, string]{
 		Name: "totals/1",
 		Map:  func(_ context.Context, t *pump.Task) (string, error) { return string(t.Key), nil },
 		Fold: func(s *totals, key string) {
@@ -33,13 +34,13 @@ func totalsReducer() *Reducer[totals, string] {
 
 func TestAStateIsLoadedAsItWasStored(t *testing.T) {
 	r := totalsReducer()
-	s := r.state()
+	s := r.State()
 	state, err := s.Load(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"a", "b", "a"} {
-		c, err := r.contribute(t.Context(), &pump.Task{Key: []byte(key)})
+		c, err := r.Contribute(t.Context(), &pump.Task{Key: []byte(key)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func TestAStateIsLoadedAsItWasStored(t *testing.T) {
 }
 
 func TestAnEmptyContributionIsFolded(t *testing.T) {
-	r := &Reducer[int, error]{
+	r := &reduce.Reducer[int, error]{
 		Name: "failures/1",
 		Map:  func(context.Context, *pump.Task) (error, error) { return nil, nil },
 		Fold: func(n *int, err error) {
@@ -73,12 +74,12 @@ func TestAnEmptyContributionIsFolded(t *testing.T) {
 			}
 		},
 	}
-	c, err := r.contribute(t.Context(), &pump.Task{})
+	c, err := r.Contribute(t.Context(), &pump.Task{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	r.state().Fold(&n, c)
+	r.State().Fold(&n, c)
 	if n != 1 {
 		t.Errorf("folded %d", n)
 	}
@@ -86,46 +87,46 @@ func TestAnEmptyContributionIsFolded(t *testing.T) {
 
 func TestAStateOfAnotherReducerOrADamagedOneIsRefused(t *testing.T) {
 	r := totalsReducer()
-	b, err := r.state().Store(&totals{Tasks: 7})
+	b, err := r.State().Store(&totals{Tasks: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := totalsReducer()
 	other.Name = "totals/2"
-	_, err = other.state().Load(b)
+	_, err = other.State().Load(b)
 	if ce, is := errors.AsType[*pump.ConfigError](err); !is || !strings.Contains(ce.Problem, "totals/1") {
 		t.Errorf("it is totals/2: %v", err)
 	}
 	for n := 1; n < len(b); n++ {
-		if _, err := r.state().Load(b[:n]); err == nil {
+		if _, err := r.State().Load(b[:n]); err == nil {
 			t.Errorf("the first %d of %d bytes are a state", n, len(b))
 		}
 	}
 	b[0]++
-	if _, err := r.state().Load(b); err == nil {
+	if _, err := r.State().Load(b); err == nil {
 		t.Error("a newer layout is a state")
 	}
 }
 
 func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 	cfg := pump.Config{Workload: "reduce", Accounts: []pump.Account{{Name: "one", ConnectionString: "UseDevelopmentStorage=true"}}}
-	ok := func(*Reducer[totals, string]) {}
+	ok := func(*reduce.Reducer[totals, string]) {}
 	for _, c := range []struct {
 		name, says string
-		change     func(*Reducer[totals, string])
+		change     func(*reduce.Reducer[totals, string])
 		o          ProcessorOptions
 		segments   int
 	}{
 		{name: "a good one", change: ok},
-		{name: "no name", says: "name", change: func(r *Reducer[totals, string]) { r.Name = "" }},
-		{name: "a name of two lines", says: "name", change: func(r *Reducer[totals, string]) { r.Name = "a\nb" }},
-		{name: "a long name", says: "name", change: func(r *Reducer[totals, string]) { r.Name = strings.Repeat("x", 201) }},
-		{name: "no Map", says: "no Map", change: func(r *Reducer[totals, string]) { r.Map = nil }},
-		{name: "no Fold", says: "no Fold", change: func(r *Reducer[totals, string]) { r.Fold = nil }},
-		{name: "half a codec", says: "only one of", change: func(r *Reducer[totals, string]) {
+		{name: "no name", says: "name", change: func(r *reduce.Reducer[totals, string]) { r.Name = "" }},
+		{name: "a name of two lines", says: "name", change: func(r *reduce.Reducer[totals, string]) { r.Name = "a\nb" }},
+		{name: "a long name", says: "name", change: func(r *reduce.Reducer[totals, string]) { r.Name = strings.Repeat("x", 201) }},
+		{name: "no Map", says: "no Map", change: func(r *reduce.Reducer[totals, string]) { r.Map = nil }},
+		{name: "no Fold", says: "no Fold", change: func(r *reduce.Reducer[totals, string]) { r.Fold = nil }},
+		{name: "half a codec", says: "only one of", change: func(r *reduce.Reducer[totals, string]) {
 			r.Encode = func(*totals) ([]byte, error) { return nil, nil }
 		}},
-		{name: "a codec that fails", says: "zero state", change: func(r *Reducer[totals, string]) {
+		{name: "a codec that fails", says: "zero state", change: func(r *reduce.Reducer[totals, string]) {
 			r.Encode = func(*totals) ([]byte, error) { return nil, nil }
 			r.Decode = func([]byte) (totals, error) { return totals{}, errors.New("empty") }
 		}},
@@ -150,7 +151,7 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 		})
 	}
 	type unstorable struct{ C chan int }
-	_, err := NewProcessor(cfg, &Reducer[unstorable, int]{
+	_, err := NewProcessor(cfg, &reduce.Reducer[unstorable, int]{
 		Name: "channels", Map: func(context.Context, *pump.Task) (int, error) { return 0, nil }, Fold: func(*unstorable, int) {},
 	}, ProcessorOptions{})
 	if err == nil || !strings.Contains(err.Error(), "zero state") {

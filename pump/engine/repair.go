@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -37,7 +38,7 @@ type RepairSummary struct {
 	Quarantined uint64 `json:"quarantined"`
 	Missing     uint64 `json:"missing"`
 	// Lacking are the segments that something is missing of; never null.
-	Lacking []SegmentLack `json:"lacking"`
+	Lacking []runs.SegmentLack `json:"lacking"`
 	// Messages is how many messages were in the queues when the repair began, null if that
 	// could not be learned: what is missing may be in them, and is put again all the same.
 	Messages  *int64 `json:"messages"`
@@ -73,7 +74,7 @@ func (d *Distributor) Repair(ctx context.Context, run pump.RunID, o RepairOption
 	d.running.Store(s)
 	defer d.running.Store(nil)
 	defer s.end(ctx)
-	r := &repair{d: d, o: o, began: time.Now(), summary: RepairSummary{Run: run, DryRun: o.DryRun, Lacking: []SegmentLack{}}}
+	r := &repair{d: d, o: o, began: time.Now(), summary: RepairSummary{Run: run, DryRun: o.DryRun, Lacking: []runs.SegmentLack{}}}
 	before, throttled := d.fleet.Requests()
 	err := r.repair(ctx)
 	all, now := d.fleet.Requests()
@@ -285,7 +286,7 @@ func (r *repair) plan(ctx context.Context) error {
 			return fmt.Errorf("run %s: %w: of segment %d more tasks are recorded than the source has", r.run.ID, source.ErrSourceChanged, rec.Segment)
 		}
 		if missing > 0 {
-			r.summary.Lacking = append(r.summary.Lacking, SegmentLack{rec.Segment, missing})
+			r.summary.Lacking = append(r.summary.Lacking, runs.SegmentLack{Segment: rec.Segment, Tasks: missing})
 		}
 		r.summary.Done += done
 		r.summary.Quarantined += quarantined

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -119,9 +120,9 @@ func TestAStuckRunIsCompleteAfterItsRepair(t *testing.T) {
 		}
 		var h seen
 		p := w.start(w.processor(&h, ProcessorOptions{}))
-		g := w.wait(t.Context(), run.ID, WaitOptions{})
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		<-g.done
-		stuck, ok := errors.AsType[*StuckError](g.err)
+		stuck, ok := errors.AsType[*runs.StuckError](g.err)
 		if !ok || lost == 0 || stuck.Missing != uint64(lost) {
 			t.Fatalf("%d tasks are lost: %+v, %v", lost, g.Completion, g.err)
 		}
@@ -129,8 +130,8 @@ func TestAStuckRunIsCompleteAfterItsRepair(t *testing.T) {
 		if err != nil || sum.Put != int64(lost) || *sum.Messages != 0 {
 			t.Fatalf("%+v, %v", sum, err)
 		}
-		g = w.wait(t.Context(), run.ID, WaitOptions{})
-		if <-g.done; g.err != nil || g.State != CompletionDone || !g.Closed {
+		g = w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		if <-g.done; g.err != nil || g.State != runs.Done || !g.Closed {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 		p.end()
@@ -190,8 +191,8 @@ func TestARunThatWasNotSealedIsPutToItsEnd(t *testing.T) {
 				if err != nil || sum.State != name || sum.Tasks != 999 || sum.Done == 0 || sum.Missing == 0 || sum.Done+sum.Missing != 999 || !sum.Sealed {
 					t.Fatalf("%+v, %v", sum, err)
 				}
-				g := w.wait(t.Context(), run.ID, WaitOptions{})
-				if <-g.done; g.err != nil || g.State != CompletionDone || g.Done != 999 {
+				g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+				if <-g.done; g.err != nil || g.State != runs.Done || g.Done != 999 {
 					t.Errorf("%+v, %v", g.Completion, g.err)
 				}
 				p.end()
@@ -332,7 +333,7 @@ func TestAnInterruptedRepairGoesOnWhereItWas(t *testing.T) {
 		if sum, err = w.mend(run.ID, source, RepairOptions{}, DistributorOptions{}); err != nil || sum.Done == 0 || sum.Put != int64(sum.Missing) {
 			t.Fatalf("%+v, %v", sum, err)
 		}
-		g := w.wait(t.Context(), run.ID, WaitOptions{})
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
 		if <-g.done; g.err != nil || g.Done != 3000 {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}

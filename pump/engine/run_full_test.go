@@ -14,6 +14,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 // crowd makes as many runs as a segment may have, each with a client that beats for as long as alive has the run.
@@ -84,7 +86,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		}
 		w.saysThatItIsFull(p, segment)
 
-		if _, err := EndRun(t.Context(), w.operator(), ids[1].String(), false, "by hand"); err != nil {
+		if _, err := runs.End(t.Context(), w.operator(), ids[1].String(), false, "by hand"); err != nil {
 			t.Fatal(err)
 		}
 		w.within(2*closing.OverPressed, "both have room, one after the other", func() bool { return h.tasks() == 4 && w.left() == 0 })
@@ -104,7 +106,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 		alive.Clear()
 		w.within(closing.SilentBeats*time.Minute+closing.AbandonPressed+2*closing.OverPressed, "it has room", func() bool { return h.tasks() == 6 && w.left() == 0 })
 		time.Sleep(3 * closing.OverPressed)
-		if s := w.status(StatusOptions{}); s.Ledger.Used >= closing.Pressure || len(s.Problems) != 0 {
+		if s := w.status(status.Options{}); s.Ledger.Used >= closing.Pressure || len(s.Problems) != 0 {
 			t.Errorf("it is healed, and says %+v, %q", s.Ledger, s.Problems)
 		}
 		if s := p.end(); s.Split != 0 || s.Quarantined != 0 {
@@ -116,7 +118,7 @@ func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t
 func (w *world) saysThatItIsFull(p *started, segment uint32) {
 	w.t.Helper()
 	text := fmt.Sprintf("has %d of %[1]d live runs", ledger.MaxLiveRuns)
-	s := w.status(StatusOptions{})
+	s := w.status(status.Options{})
 	said := strings.Join(s.Problems, "\n")
 	if !strings.Contains(said, text) || !strings.Contains(said, "distributor runs list") {
 		w.t.Errorf("the status says %q", said)

@@ -14,6 +14,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/quarantine"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 // fullRuns makes tests of thousands of runs as large as they are meant.
@@ -176,7 +179,7 @@ func TestALateTaskOfAnEndedRunIsQuarantinedAndDoneOnceWhenItIsRedriven(t *testin
 		w.putTasks(3, 0, 1)    // copies of what is done
 		w.putTasks(3, 1, 2, 3) // one copy among what is not
 		w.within(time.Minute, "what is not done is in quarantine", func() bool { return len(w.condemned()) == 2 && w.left() == 0 })
-		for _, m := range w.listed(QuarantineFilter{}) {
+		for _, m := range w.listed(quarantine.Filter{}) {
 			if m.Reason != pump.ReasonRunEnded || m.Tasks != 2 || m.Problem != "" {
 				t.Errorf("%+v", m)
 			}
@@ -185,7 +188,7 @@ func TestALateTaskOfAnEndedRunIsQuarantinedAndDoneOnceWhenItIsRedriven(t *testin
 		if row := w.runRow(w.run); !row.Over {
 			t.Errorf("%+v", row)
 		}
-		w.redrive(QuarantineFilter{}, QuarantineOptions{})
+		w.redrive(quarantine.Filter{}, quarantine.Options{})
 		w.within(time.Minute, "they are done", func() bool { return h.tasks() == 4 })
 		again := func(h *codec.Header) { h.Generation = 1 }
 		account, queue := w.home(3)
@@ -210,7 +213,7 @@ func TestTasksOfARunThatIsEndedWithDropAreDroppedAndCounted(t *testing.T) {
 		p := w.start(w.processor(h, ProcessorOptions{}))
 		w.putTasks(3, 0, 1, 2)
 		time.Sleep(time.Minute)
-		if s := w.status(StatusOptions{}); len(s.Runs) != 1 || s.Runs[0].Dropped != 3 || s.Runs[0].State != "ended" {
+		if s := w.status(status.Options{}); len(s.Runs) != 1 || s.Runs[0].Dropped != 3 || s.Runs[0].State != "ended" {
 			t.Errorf("%+v", s.Runs)
 		}
 		p.end()
@@ -245,7 +248,7 @@ func TestARunWithTasksInQuarantineClosesAndTheyAreRedrivenAndDroppedAsBefore(t *
 		}
 		exact := func(done, quarantined uint64) {
 			t.Helper()
-			if e := exactOf(t, w.status(StatusOptions{}), w.run); e.Done != done || e.Quarantined != quarantined || *e.Remaining != 0 {
+			if e := exactOf(t, w.status(status.Options{}), w.run); e.Done != done || e.Quarantined != quarantined || *e.Remaining != 0 {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -255,10 +258,10 @@ func TestARunWithTasksInQuarantineClosesAndTheyAreRedrivenAndDroppedAsBefore(t *
 		}
 		w.putTasks(3, 0, 1, 2, 3) // copies
 		good = true
-		w.redrive(QuarantineFilter{Limit: 1}, QuarantineOptions{})
+		w.redrive(quarantine.Filter{Limit: 1}, quarantine.Options{})
 		time.Sleep(time.Minute)
 		exact(3, 1)
-		w.drop(QuarantineFilter{})
+		w.drop(quarantine.Filter{})
 		time.Sleep(time.Minute)
 		exact(4, 0)
 		p.end()
@@ -331,7 +334,7 @@ func TestAfterTheRetentionNothingIsLeftOfARun(t *testing.T) {
 		w.run = ids[0]
 		w.putTasks(3, 0)
 		time.Sleep(time.Minute)
-		if m := w.listed(QuarantineFilter{}); len(m) != 1 || m[0].Problem != "" {
+		if m := w.listed(quarantine.Filter{}); len(m) != 1 || m[0].Problem != "" {
 			t.Errorf("%+v", m)
 		}
 		p.end()
@@ -345,17 +348,17 @@ func TestAnOperatorListsShowsAndEndsRunsByTheBeginningOfTheirIDs(t *testing.T) {
 		sealed := w.sealedRun(3)
 		s.record(sealed.ID, below([]uint64{2}), nil)
 		many := w.manyRun()
-		list, err := Runs(t.Context(), cfg, "sealed", 10)
+		list, err := runs.List(t.Context(), cfg, "sealed", 10)
 		if err != nil || len(list) != 1 || list[0].ID != sealed.ID.String() || *list[0].Tasks != 3 {
 			t.Errorf("%+v, %v", list, err)
 		}
-		if all, err := Runs(t.Context(), cfg, "", 10); err != nil || len(all) != 3 {
+		if all, err := runs.List(t.Context(), cfg, "", 10); err != nil || len(all) != 3 {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if _, err := Runs(t.Context(), cfg, "finished", 10); err == nil || !strings.Contains(err.Error(), "is no state") {
+		if _, err := runs.List(t.Context(), cfg, "finished", 10); err == nil || !strings.Contains(err.Error(), "is no state") {
 			t.Error(err)
 		}
-		if i, err := ShowRun(t.Context(), cfg, sealed.ID.String()); err != nil || *i.Done != 2 || i.State != "sealed" {
+		if i, err := runs.Show(t.Context(), cfg, sealed.ID.String()); err != nil || *i.Done != 2 || i.State != "sealed" {
 			t.Errorf("%+v, %v", i, err)
 		}
 		ids := map[string]string{
@@ -363,11 +366,11 @@ func TestAnOperatorListsShowsAndEndsRunsByTheBeginningOfTheirIDs(t *testing.T) {
 			strings.Repeat("0", 32): "is not the id", strings.Repeat("a", 33): "0-9 and a-f",
 		}
 		for id, want := range ids {
-			if _, err := ShowRun(t.Context(), cfg, id); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := runs.Show(t.Context(), cfg, id); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v", id, err)
 			}
 		}
-		i, err := EndRun(t.Context(), cfg, " EE00", true, "ended by me")
+		i, err := runs.End(t.Context(), cfg, " EE00", true, "ended by me")
 		if err != nil || i.State != "ended" || !i.Drop || i.ID != many.String() || i.Note != "ended by me" {
 			t.Errorf("%+v, %v", i, err)
 		}
@@ -383,7 +386,7 @@ func TestABeginningThatSeveralRunsShareNamesThem(t *testing.T) {
 		for range named + 1 {
 			ids = append(ids, w.manyRun())
 		}
-		_, err := FindRun(t.Context(), cfg, "ee00")
+		_, err := runs.Find(t.Context(), cfg, "ee00")
 		ce, ok := errors.AsType[*pump.ConfigError](err)
 		if !ok || ce.Field != "run" || !strings.Contains(ce.Problem, ids[0].String()+", "+ids[1].String()) || !strings.Contains(ce.Problem, "and others") {
 			t.Errorf("%v", err)
@@ -392,7 +395,7 @@ func TestABeginningThatSeveralRunsShareNamesThem(t *testing.T) {
 			t.Errorf("more than %d are named: %v", named, err)
 		}
 		for _, digits := range []string{ids[3].String(), strings.ToUpper(ids[3].String()) + " "} {
-			if id, err := FindRun(t.Context(), cfg, digits); err != nil || id != ids[3] {
+			if id, err := runs.Find(t.Context(), cfg, digits); err != nil || id != ids[3] {
 				t.Errorf("%v, %v", id, err)
 			}
 		}

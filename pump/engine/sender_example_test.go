@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -51,7 +52,7 @@ func ExampleSender() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	end, err := engine.Wait(ctx, cfg, sent.Run, engine.WaitOptions{})
+	end, err := runs.Wait(ctx, cfg, sent.Run, runs.WaitOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,9 +8,11 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 // memberNames are the instances that have a member row.
@@ -184,18 +186,18 @@ func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if _, err := AddAccount(ctx, w.operator(), "accountb"); err != nil {
+		if _, err := accounts.Add(ctx, w.operator(), "accountb"); err != nil {
 			t.Error(err)
 		}
-		refused(t, second(AddAccount(ctx, w.operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
-		status, err := ReadStatus(ctx, w.operator(), StatusOptions{})
+		refused(t, second(accounts.Add(ctx, w.operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
+		status, err := status.Read(ctx, w.operator(), status.Options{})
 		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {
 			t.Errorf("%+v, %v", status.Runs, err)
 		}
 		if _, err := s.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := AddAccount(ctx, w.operator(), "accountc"); err != nil {
+		if _, err := accounts.Add(ctx, w.operator(), "accountc"); err != nil {
 			t.Errorf("after its end: %v", err)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -59,12 +60,12 @@ func TestManySmallSendsAreOneRunAndReturnWhenTheyAreInTheQueues(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		runs := w.runsOf()
-		if len(runs) != before+1 || runs[0].State != workload.RunOpen || runs[0].Mode != "client" {
-			t.Fatalf("%+v", runs)
+		all := w.runsOf()
+		if len(all) != before+1 || all[0].State != workload.RunOpen || all[0].Mode != "client" {
+			t.Fatalf("%+v", all)
 		}
 		summary, err := s.Close(t.Context())
-		if err != nil || summary.Tasks != 20 || summary.Run != runs[0].ID {
+		if err != nil || summary.Tasks != 20 || summary.Run != all[0].ID {
 			t.Fatalf("%+v, %v", summary, err)
 		}
 		if row := w.runRow(summary.Run); row.State != workload.RunSealed || row.Tasks != 20 {
@@ -78,7 +79,7 @@ func TestManySmallSendsAreOneRunAndReturnWhenTheyAreInTheQueues(t *testing.T) {
 		}
 		var h seen
 		p := w.start(w.processor(&h, ProcessorOptions{}))
-		g := w.wait(t.Context(), summary.Run, WaitOptions{})
+		g := w.wait(t.Context(), summary.Run, runs.WaitOptions{})
 		if <-g.done; g.err != nil || g.Done != 20 {
 			t.Errorf("%+v, %v", g.Completion, g.err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -200,7 +201,7 @@ func (w *simWorld) bound() time.Duration {
 	}
 	operators := time.Duration(0)
 	if slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb == "operate" }) {
-		operators = simPatience + retries + QuarantineLease
+		operators = simPatience + retries + quarantine.Lease
 	}
 	changes := time.Duration(0)
 	if p.files > 0 {
@@ -507,7 +508,7 @@ func (w *simWorld) troubleLocked() (n int) {
 func (w *simWorld) poison(ctx context.Context) (tasks map[simKey][]string, bad map[string]int, err error) {
 	tasks, bad = map[simKey][]string{}, map[string]int{}
 	if len(w.touched) > 0 {
-		backoff.Wait(ctx, QuarantineLease) // an operator who died has hidden some
+		backoff.Wait(ctx, quarantine.Lease) // an operator who died has hidden some
 	}
 	backoff.Wait(ctx, w.judge.back) // what was put before the service's clock was put back is not visible yet
 	for _, name := range w.sim.Accounts() {

@@ -8,6 +8,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
 )
 
 // Runs that an operator ends. What was put of them does not vanish: each task is done, or in quarantine for that, or, if it
@@ -19,16 +20,16 @@ var simEnds = map[string]bool{"end": false, "end-drop": true}
 // endsRun ends one of the runs that are not closed.
 func (p *simProcess) endsRun(ctx context.Context, cfg pump.Config, drop bool) error {
 	w := p.world
-	runs, err := operatedRuns(ctx, cfg)
+	all, err := operatedRuns(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	runs = slices.DeleteFunc(runs, func(r workload.Run) bool { return r.State == workload.RunClosed })
-	if len(runs) == 0 {
+	all = slices.DeleteFunc(all, func(r workload.Run) bool { return r.State == workload.RunClosed })
+	if len(all) == 0 {
 		return nil
 	}
-	r := runs[p.roll(uint64(len(runs)), "ends", "", 0)]
-	info, err := EndRun(ctx, cfg, r.ID.String(), drop, "ended by "+p.name)
+	r := all[p.roll(uint64(len(all)), "ends", "", 0)]
+	info, err := runs.End(ctx, cfg, r.ID.String(), drop, "ended by "+p.name)
 	if errors.Is(err, workload.ErrRunState) {
 		return nil // it was closed meanwhile
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/reduce"
 )
 
 // readRecords reads the ledger as it stands in the control table.
@@ -128,7 +129,7 @@ func (w *simWorld) checkRecords(v *simVerdict) {
 // checkStates compares the reducer's states with what they come to when computed directly: by
 // the ledger each task that is done is in it once; without one, once at least.
 func (w *simWorld) checkStates(runs []workload.Run, v *simVerdict) {
-	reducer := (&simProcess{world: w}).reducer().(reducing).state()
+	reducer := (&simProcess{world: w}).reducer().(reduce.Reducing).State()
 	for segment := range uint32(w.plan.segments) {
 		want, maybe := simSums{}, map[string][]int64{}
 		for _, r := range runs {

@@ -10,8 +10,11 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -63,15 +66,15 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 	case "end", "end-drop":
 		err = p.endsRun(ctx, cfg, simEnds[order[0]])
 	case "release":
-		_, err = ReleaseGate(ctx, cfg, simGate, p.name)
+		_, err = gates.Open(ctx, cfg, simGate, p.name)
 	case "hold":
-		_, err = HoldGate(ctx, cfg, simGate, p.name)
+		_, err = gates.Close(ctx, cfg, simGate, p.name)
 	case "add":
-		_, err = AddAccount(ctx, cfg, order[1])
+		_, err = accounts.Add(ctx, cfg, order[1])
 	case "drain":
-		_, err = DrainAccount(ctx, cfg, order[1])
+		_, err = accounts.Drain(ctx, cfg, order[1])
 	case "remove":
-		_, err = RemoveAccount(ctx, cfg, order[1], RemoveOptions{Wait: true})
+		_, err = accounts.Remove(ctx, cfg, order[1], accounts.RemoveOptions{Wait: true})
 	}
 	if err == nil && !p.over() {
 		w.count("operated " + order[0])
@@ -82,34 +85,34 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 // empties redrives or drops what is in quarantine. Bad lines stay there, and so does, of a drop, what
 // is there as if it had ended its processes: whether that was done before cannot be told from outside.
 func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) error {
-	q, err := OpenQuarantine(ctx, cfg)
+	q, err := quarantine.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	p.world.mu.Lock()
 	p.emptying = what
 	p.world.mu.Unlock()
-	filter := QuarantineFilter{Reasons: []string{pump.ReasonAttempts, pump.ReasonRejected}}
-	seen := func(o QuarantineOutcome) bool {
+	filter := quarantine.Filter{Reasons: []string{pump.ReasonAttempts, pump.ReasonRejected}}
+	seen := func(o quarantine.Outcome) bool {
 		p.world.count("operated on a message: " + o.Outcome)
 		return !p.over()
 	}
 	if what == "drop" {
-		return q.Drop(ctx, filter, QuarantineOptions{}, seen)
+		return q.Drop(ctx, filter, quarantine.Options{}, seen)
 	}
 	filter.Reasons = append(filter.Reasons, pump.ReasonEndsProcess, pump.ReasonRunEnded)
-	if err := q.Redrive(ctx, filter, QuarantineOptions{}, seen); err != nil || !p.world.runsAreBack() {
+	if err := q.Redrive(ctx, filter, quarantine.Options{}, seen); err != nil || !p.world.runsAreBack() {
 		return err
 	}
 	return p.redrivesUnknown(ctx, cfg, q, seen)
 }
 
 // redrivesUnknown redrives what is in quarantine as of an unknown run, of each run whose row is there again.
-func (p *simProcess) redrivesUnknown(ctx context.Context, cfg pump.Config, q *Quarantine, seen func(QuarantineOutcome) bool) error {
+func (p *simProcess) redrivesUnknown(ctx context.Context, cfg pump.Config, q *quarantine.Quarantine, seen func(quarantine.Outcome) bool) error {
 	runs, err := operatedRuns(ctx, cfg)
 	for _, r := range runs {
-		filter := QuarantineFilter{Reasons: []string{pump.ReasonUnknownRun}, Run: r.ID}
-		err = errors.Join(err, q.Redrive(ctx, filter, QuarantineOptions{}, seen))
+		filter := quarantine.Filter{Reasons: []string{pump.ReasonUnknownRun}, Run: r.ID}
+		err = errors.Join(err, q.Redrive(ctx, filter, quarantine.Options{}, seen))
 	}
 	return err
 }
@@ -137,7 +140,7 @@ func (p *simProcess) takes(ms []storage.Message) {
 
 // operatedRuns are the runs that an operator's command finds.
 func operatedRuns(ctx context.Context, cfg pump.Config) ([]workload.Run, error) {
-	table, err := ControlTable(cfg)
+	table, err := gates.Table(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -377,7 +378,7 @@ type simAddend struct {
 }
 
 func (p *simProcess) reducer() pump.Handler {
-	return &Reducer[simState, simAddend]{
+	return &reduce.Reducer[simState, simAddend]{
 		Name: "simulation/1",
 		Map: func(ctx context.Context, t *pump.Task) (simAddend, error) {
 			task, err := p.handle(ctx, t)

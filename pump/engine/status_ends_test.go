@@ -11,13 +11,15 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 // endOf is what status says of the end of a run, and what `runs show` says is the same.
-func (w *world) endOf(run pump.RunID) (*EndsStatus, RunEnd) {
+func (w *world) endOf(run pump.RunID) (*runs.Ends, runs.RunEnd) {
 	w.t.Helper()
-	s := w.status(StatusOptions{})
-	info, err := ShowRun(w.t.Context(), w.operator(), run.String())
+	s := w.status(status.Options{})
+	info, err := runs.Show(w.t.Context(), w.operator(), run.String())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func (w *world) endOf(run pump.RunID) (*EndsStatus, RunEnd) {
 	if info.WaitsFor != "" {
 		w.t.Errorf("the status says nothing, and `runs show` %q", info.WaitsFor)
 	}
-	return &s.Ends, RunEnd{}
+	return &s.Ends, runs.RunEnd{}
 }
 
 func TestTheStatusSaysWhichQueueHoldsBackTheEndOfARun(t *testing.T) {
@@ -126,7 +128,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if _, err := EndRun(t.Context(), w.operator(), all[0].String(), false, "enough"); err != nil {
+		if _, err := runs.End(t.Context(), w.operator(), all[0].String(), false, "enough"); err != nil {
 			t.Fatal(err)
 		}
 		// What was noted of a run is a sign of it, and what is hidden is one later.
@@ -134,7 +136,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 		if err := workload.NoteTallies(t.Context(), w.table(), "work", "p", workload.RunTally{Run: all[1], Tally: workload.Tally{Met: 1, Hides: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
-		ends := w.status(StatusOptions{}).Ends
+		ends := w.status(status.Options{}).Ends
 		if ends.Waiting != 7 || len(ends.Runs) != 5 {
 			t.Fatalf("%d wait, %d are shown", ends.Waiting, len(ends.Runs))
 		}

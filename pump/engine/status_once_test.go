@@ -8,11 +8,13 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // exactOf is what the status says exactly of a run.
-func exactOf(t *testing.T, s *Status, run pump.RunID) *RunProgress {
+func exactOf(t *testing.T, s *status.Status, run pump.RunID) *runs.Progress {
 	t.Helper()
 	for _, r := range s.Runs {
 		if r.ID == run.String() {
@@ -34,7 +36,7 @@ func TestTheStatusShowsExactlyHowFarRunsAreInModeOnce(t *testing.T) {
 		if err := s.ledger.Prune(t.Context(), []pump.RunID{closed.ID}); err != nil {
 			t.Fatal(err)
 		}
-		status, err := ReadStatus(t.Context(), w.config("look", 2), StatusOptions{})
+		status, err := status.Read(t.Context(), w.config("look", 2), status.Options{})
 		if err != nil || len(status.Problems) > 0 {
 			t.Fatalf("%v, %q", err, status.Problems)
 		}
@@ -49,7 +51,7 @@ func TestTheStatusShowsExactlyHowFarRunsAreInModeOnce(t *testing.T) {
 		}
 	})
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		if p := exactOf(t, w.status(StatusOptions{}), w.run); p != nil {
+		if p := exactOf(t, w.status(status.Options{}), w.run); p != nil {
 			t.Errorf("at-least-once: %+v", p)
 		}
 	})
@@ -61,7 +63,7 @@ func TestADamagedLedgerIsNamedAndNothingExactIsShown(t *testing.T) {
 		s := w.scribe()
 		s.record(w.run, below([]uint64{4, 4}), nil)
 		w.damageHead("head.0001")
-		status := w.status(StatusOptions{})
+		status := w.status(status.Options{})
 		if p := exactOf(t, status, w.run); p != nil {
 			t.Errorf("%+v", p)
 		}

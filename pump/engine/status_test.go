@@ -19,15 +19,18 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-func (w *world) status(o StatusOptions) *Status {
+func (w *world) status(o status.Options) *status.Status {
 	w.t.Helper()
-	s, err := ReadStatus(w.t.Context(), w.operator(), o)
+	s, err := status.Read(w.t.Context(), w.operator(), o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -36,7 +39,7 @@ func (w *world) status(o StatusOptions) *Status {
 
 func TestTheStatusOfANewWorkloadIsEmptyAndWhole(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
-		s := w.status(StatusOptions{})
+		s := w.status(status.Options{})
 		if len(s.Problems) != 0 || s.Workload != "town" || s.Segments != 128 || s.MapVersion != 1 || s.Distribution.Phase != "none" || s.LocalClock {
 			t.Errorf("%+v", s)
 		}
@@ -93,8 +96,8 @@ func TestTheStatusShowsVisibleMessagesAndThoseInFlightAsFarAsTheyAreKnown(t *tes
 			t.Fatal(err)
 		}
 		put("accounta", "town-poison", 7)
-		s := w.status(StatusOptions{})
-		show := func(name string, d Depth) string {
+		s := w.status(status.Options{})
+		show := func(name string, d status.Depth) string {
 			oldest := "none"
 			if d.Oldest != nil {
 				oldest = fmt.Sprintf("%.0f", *d.Oldest)
@@ -121,7 +124,7 @@ func TestTheStatusShowsVisibleMessagesAndThoseInFlightAsFarAsTheyAreKnown(t *tes
 		}
 		// An empty queue costs its count only: 4 queues and 2 poison ones, 3 of them peeked at.
 		queues := s.Requests
-		if idle := w.status(StatusOptions{Timeout: time.Minute}).Requests; idle != queues || w.requests("PeekMessages") != 6 {
+		if idle := w.status(status.Options{Timeout: time.Minute}).Requests; idle != queues || w.requests("PeekMessages") != 6 {
 			t.Errorf("%d requests, %d peeks", idle, w.requests("PeekMessages"))
 		}
 	})
@@ -137,7 +140,7 @@ func TestADarkAccountIsShownAsDarkAndDelaysNothingElse(t *testing.T) {
 				w.putText("accounta", "town-00", []byte("m"))
 				darken(w.sim)
 				begun := time.Now()
-				s := w.status(StatusOptions{})
+				s := w.status(status.Options{})
 				a, b := s.Accounts[0], s.Accounts[1]
 				if a.Dark != "" || a.Messages != 1 || b.Dark == "" || b.Poison != nil {
 					t.Errorf("a %+v\nb %+v", a, b)
@@ -163,7 +166,7 @@ func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 				w.putText("accountb", "town-00", []byte("m"))
 				darken(w.sim)
 				begun := time.Now()
-				s, err := ReadStatus(t.Context(), w.operator(), StatusOptions{})
+				s, err := status.Read(t.Context(), w.operator(), status.Options{})
 				if err == nil || !strings.Contains(err.Error(), "control account accounta") || s == nil {
 					t.Fatalf("%+v, %v", s, err)
 				}
@@ -182,10 +185,10 @@ func TestWithADarkControlAccountTheOthersAreStillShown(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		cfg := w.operator()
 		cfg.Workload = "wrong"
-		if s, err := ReadStatus(t.Context(), cfg, StatusOptions{}); !errors.Is(err, workload.ErrNoWorkload) || s == nil || s.Distribution.Phase != "none" {
+		if s, err := status.Read(t.Context(), cfg, status.Options{}); !errors.Is(err, workload.ErrNoWorkload) || s == nil || s.Distribution.Phase != "none" {
 			t.Errorf("%+v, %v", s, err)
 		}
-		if s, err := ReadStatus(t.Context(), pump.Config{}, StatusOptions{}); s != nil || err == nil {
+		if s, err := status.Read(t.Context(), pump.Config{}, status.Options{}); s != nil || err == nil {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})
@@ -201,7 +204,7 @@ func TestTheStatusShowsTheInstancesByRankAndWhatTheyAskOfEachAccount(t *testing.
 		w.joined("p0", cluster.RoleProcessor, cluster.Report{Waiting: "morning"})
 		w.joined("d1", cluster.RoleDistributor, cluster.Report{Tasks: 99})
 		time.Sleep(time.Minute)
-		s := w.status(StatusOptions{})
+		s := w.status(status.Options{})
 		var got []string
 		for _, i := range s.Instances {
 			rank := -1
@@ -228,7 +231,7 @@ func TestTheStatusShowsTheInstancesByRankAndWhatTheyAskOfEachAccount(t *testing.
 		if !s.Settled || len(s.Unowned) != 0 || len(s.Problems) != 0 {
 			t.Errorf("settled %v, unowned %v, problems %q", s.Settled, s.Unowned, s.Problems)
 		}
-		if want := []GateStatus{{Name: "morning", Waiting: 1}}; !cmp.Equal(want, s.Gates) {
+		if want := []gates.Status{{Name: "morning", Waiting: 1}}; !cmp.Equal(want, s.Gates) {
 			t.Errorf("gates %+v", s.Gates)
 		}
 	})
@@ -255,7 +258,7 @@ func TestADeadClusterIsSilentAndNotSettled(t *testing.T) {
 				}
 			}
 		}
-		silent := func(s *Status) (names []string) {
+		silent := func(s *status.Status) (names []string) {
 			for _, i := range s.Instances {
 				if i.Silent {
 					names = append(names, i.Instance)
@@ -263,20 +266,20 @@ func TestADeadClusterIsSilentAndNotSettled(t *testing.T) {
 			}
 			return names
 		}
-		problem := func(s *Status, text string) bool {
+		problem := func(s *status.Status, text string) bool {
 			return slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, text) })
 		}
-		if s := w.status(StatusOptions{}); !s.Settled || silent(s) != nil || s.Accounts[0].Demand != 300 || s.Gates[0].Waiting != 1 {
+		if s := w.status(status.Options{}); !s.Settled || silent(s) != nil || s.Accounts[0].Demand != 300 || s.Gates[0].Waiting != 1 {
 			t.Errorf("while all live: settled %v, silent %v, demand %v, gates %+v", s.Settled, silent(s), s.Accounts[0].Demand, s.Gates)
 		}
 
 		revive := kill("p1", "p2", "d1", "w1")
 		time.Sleep(15 * time.Second)
-		if s := w.status(StatusOptions{}); silent(s) != nil || len(s.Unowned) != 0 {
+		if s := w.status(status.Options{}); silent(s) != nil || len(s.Unowned) != 0 {
 			t.Errorf("within the lease: silent %v, %d segments without an owner", silent(s), len(s.Unowned))
 		}
 		time.Sleep(5 * time.Minute)
-		s := w.status(StatusOptions{})
+		s := w.status(status.Options{})
 		if s.Settled || len(s.Unowned) != 128 || len(silent(s)) != 4 || s.Instances[0].Segments != 64 || s.Instances[0].BeatAge < 300 {
 			t.Errorf("settled %v, %d segments without an owner, silent %v, %+v", s.Settled, len(s.Unowned), silent(s), s.Instances[0])
 		}
@@ -289,7 +292,7 @@ func TestADeadClusterIsSilentAndNotSettled(t *testing.T) {
 
 		revive()
 		time.Sleep(time.Minute)
-		if s := w.status(StatusOptions{}); !s.Settled || silent(s) != nil || len(s.Problems) != 0 {
+		if s := w.status(status.Options{}); !s.Settled || silent(s) != nil || len(s.Problems) != 0 {
 			t.Errorf("alive again: settled %v, silent %v, problems %q", s.Settled, silent(s), s.Problems)
 		}
 	})
@@ -302,7 +305,7 @@ func TestAnAccountThatDoesNotAnswerMakesNobodySilent(t *testing.T) {
 		w.sim.Hang("accountb", true)
 		defer w.sim.Hang("accountb", false)
 		began := time.Now()
-		s := w.status(StatusOptions{Timeout: 2 * time.Minute})
+		s := w.status(status.Options{Timeout: 2 * time.Minute})
 		if took := time.Since(began); took < 30*time.Second || s.Instances[0].Silent || s.Instances[0].BeatAge > 6 || !s.Settled {
 			t.Errorf("after %v: %+v", took, s.Instances[0])
 		}
@@ -315,7 +318,7 @@ func TestABudgetCountsWhatIsMeasuredOfThoseWhoWork(t *testing.T) {
 		w.joined("works", cluster.RoleProcessor, cluster.Report{Demand: map[string]float64{"accounta": 30}})
 		w.joined("waits", cluster.RoleProcessor, cluster.Report{Demand: demand, Waiting: "morning"})
 		w.joined("comes", cluster.RoleProcessor, cluster.Report{Demand: demand, Guessed: true})
-		s := w.status(StatusOptions{})
+		s := w.status(status.Options{})
 		if d := s.Accounts[0].Demand; d != 30 {
 			t.Errorf("demand %v", d)
 		}
@@ -335,7 +338,7 @@ func TestADamagedRowOfAMemberIsNamedAndTheOthersAreShown(t *testing.T) {
 		}}); err != nil {
 			t.Fatal(err)
 		}
-		s := w.status(StatusOptions{})
+		s := w.status(status.Options{})
 		if len(s.Problems) == 0 || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, "town/present.p2") }) || len(s.Instances) != 2 {
 			t.Errorf("problems %q, instances %+v", s.Problems, s.Instances)
 		}
@@ -380,7 +383,7 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 		check(term.Save(ctx, saved.Encode()))
 		defer term.Abandon(ctx)
 
-		s := w.status(StatusOptions{Runs: 4})
+		s := w.status(status.Options{Runs: 4})
 		var got []string
 		for _, r := range s.Runs {
 			sent := "?"
@@ -403,7 +406,7 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 		if d.Phase != "running" || d.Leader != "leader" || d.Epoch != 1 || d.Run != led.String() || d.BeatAge == nil || *d.BeatAge > 1 || d.Next != nil {
 			t.Errorf("%+v", d)
 		}
-		if s := w.status(StatusOptions{Runs: 9}); len(s.Runs) != 5 || s.Runs[4].ID != oldest.String() || s.Runs[4].Sent != nil {
+		if s := w.status(status.Options{Runs: 9}); len(s.Runs) != 5 || s.Runs[4].ID != oldest.String() || s.Runs[4].Sent != nil {
 			t.Errorf("%+v", s.Runs)
 		}
 		_ = mine
@@ -411,13 +414,13 @@ func TestTheStatusShowsTheLastRunsAndWhatEachInstanceDidOfThem(t *testing.T) {
 			Partition: "town.progress", Row: sealed.String() + ".p3", Properties: map[string]any{"Instance": "p3", "Handled": int64(-1)},
 		}})
 		check(err)
-		s = w.status(StatusOptions{Runs: 9})
+		s = w.status(status.Options{Runs: 9})
 		if r := s.Runs[3]; r.Handled != 6 || !slices.ContainsFunc(s.Problems, func(p string) bool { return strings.Contains(p, sealed.String()+".p3") }) {
 			t.Errorf("with a damaged tally: %+v, %q", r, s.Problems)
 		}
 		check(term.Finish(ctx))
-		d = w.status(StatusOptions{}).Distribution
-		if wait := d.Next.Sub(w.status(StatusOptions{}).Time); d.Phase != "idle" || d.BeatAge != nil || wait < 50*time.Second || wait > time.Minute {
+		d = w.status(status.Options{}).Distribution
+		if wait := d.Next.Sub(w.status(status.Options{}).Time); d.Phase != "idle" || d.BeatAge != nil || wait < 50*time.Second || wait > time.Minute {
 			t.Errorf("%+v, next in %v", d, wait)
 		}
 	})
@@ -438,7 +441,7 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 				}
 			}
 		}
-		s := w.status(StatusOptions{})
+		s := w.status(status.Options{})
 		var got []string
 		for _, k := range s.Keys {
 			got = append(got, fmt.Sprintf("%s by %s running=%v failed=%v stopped=%v", k.Key, k.Instance, k.Running, k.Failed, k.Stop != nil))
@@ -452,9 +455,9 @@ func TestTheStatusShowsTheKeysThatRunFirst(t *testing.T) {
 
 // TestTheNamesOfTheStatusAsJSONStay: scripts read them.
 func TestTheNamesOfTheStatusAsJSONStay(t *testing.T) {
-	full := Status{
-		Ends: EndsStatus{Runs: []RunEnd{{}}}, Ledger: &pump.LedgerStatus{}, Runs: []RunStatus{{Exact: &RunProgress{}}}, Instances: []InstanceStatus{{Demand: map[string]float64{}}}, Accounts: []AccountStatus{{ByQueue: []QueueStatus{{}}}},
-		Gates: []GateStatus{{}}, Keys: []KeyStatus{{}}, Unowned: []uint32{}, Problems: []string{},
+	full := status.Status{
+		Ends: runs.Ends{Runs: []runs.RunEnd{{}}}, Ledger: &pump.LedgerStatus{}, Runs: []status.Run{{Exact: &runs.Progress{}}}, Instances: []status.Instance{{Demand: map[string]float64{}}}, Accounts: []status.Account{{ByQueue: []status.Queue{{}}}},
+		Gates: []gates.Status{{}}, Keys: []status.Key{{}}, Unowned: []uint32{}, Problems: []string{},
 	}
 	text, err := json.Marshal(full)
 	if err != nil {

@@ -9,10 +9,15 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/quarantine"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -64,14 +69,14 @@ func TestAConfigurationWithItsAccountsInAnotherOrderMakesNoSecondWorkload(t *tes
 				}
 				return second(p.Run(ctx))
 			},
-			"accounts list": func(c pump.Config) error { return second(ListAccounts(ctx, c)) },
-			"accounts add":  func(c pump.Config) error { return second(AddAccount(ctx, c, "accountb")) },
-			"quarantine":    func(c pump.Config) error { return second(OpenQuarantine(ctx, c)) },
-			"gates":         func(c pump.Config) error { return second(Gates(ctx, c)) },
-			"status":        func(c pump.Config) error { return second(ReadStatus(ctx, c, StatusOptions{})) },
+			"accounts list": func(c pump.Config) error { return second(accounts.List(ctx, c)) },
+			"accounts add":  func(c pump.Config) error { return second(accounts.Add(ctx, c, "accountb")) },
+			"quarantine":    func(c pump.Config) error { return second(quarantine.Open(ctx, c)) },
+			"gates":         func(c pump.Config) error { return second(gates.List(ctx, c)) },
+			"status":        func(c pump.Config) error { return second(status.Read(ctx, c, status.Options{})) },
 			"wait": func(c pump.Config) error {
 				c.Delivery = pump.Once
-				return second(Wait(ctx, c, run, WaitOptions{}))
+				return second(runs.Wait(ctx, c, run, runs.WaitOptions{}))
 			},
 		}
 		for name, f := range use {
@@ -189,7 +194,7 @@ func TestAnAccountIsTakenBackIfAMemberThatCannotReadItJoinsMeanwhile(t *testing.
 				w.joined("late", cluster.RoleProcessor, cluster.Report{Accounts: []string{"accounta", "accountb"}})
 			}
 		}}
-		e := refused(t, second(AddAccount(t.Context(), cfg, "accountc")), "processes joined meanwhile")
+		e := refused(t, second(accounts.Add(t.Context(), cfg, "accountc")), "processes joined meanwhile")
 		if !strings.Contains(e.Problem, "late") || w.states() != "a active 2, b active 2, c draining 2" {
 			t.Errorf("%v; %s", e, w.states())
 		}
@@ -208,7 +213,7 @@ func TestAProcessorRefusesAnAccountThatWasAddedWhileItJoined(t *testing.T) {
 		w.sim.Inject(azsim.Rule{Instance: "p", Service: "table", Account: "accounta", Fault: azsim.DelayBefore, Delay: 5 * time.Second, Skip: 1, First: 1})
 		s := w.start(p)
 		time.Sleep(3 * time.Second)
-		if _, err := AddAccount(t.Context(), w.operator(), "accountc"); err != nil {
+		if _, err := accounts.Add(t.Context(), w.operator(), "accountc"); err != nil {
 			t.Fatal(err)
 		}
 		select {

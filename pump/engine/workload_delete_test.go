@@ -13,13 +13,16 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/gates"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/workloads"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -81,7 +84,7 @@ func (w *world) used() {
 func (w *world) beside() {
 	w.t.Helper()
 	ctx := w.t.Context()
-	if _, err := ReleaseGate(ctx, w.operator(), "g", "me"); err != nil {
+	if _, err := gates.Open(ctx, w.operator(), "g", "me"); err != nil {
 		w.t.Fatal(err)
 	}
 	ids, err := coordination.NewIDRange(w.table(), w.cfg.Workload, "ids", 10)
@@ -100,11 +103,11 @@ func (w *world) beside() {
 }
 
 // deleted deletes the workload as often as it stops half-way.
-func (w *world) deleted(instance string, o DeleteOptions) (*Deletion, error) {
+func (w *world) deleted(instance string, o workloads.Options) (*workloads.Deletion, error) {
 	w.t.Helper()
 	c := w.operator()
 	c.Instance = instance
-	return DeleteWorkload(w.t.Context(), c, o)
+	return workloads.Delete(w.t.Context(), c, o)
 }
 
 func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
@@ -116,7 +119,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 				t.Errorf("the test made nothing of %s", part)
 			}
 		}
-		dry, err := w.deleted("o1", DeleteOptions{DryRun: true})
+		dry, err := w.deleted("o1", workloads.Options{DryRun: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,13 +129,13 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		if all, quarantined := dry.Messages(); len(dry.Queues) != 9 || quarantined == 0 || all < quarantined || dry.AllRows() != len(before)-9 || dry.Rows["ledger"] == 0 || dry.Rows["claims"] < 40 {
 			t.Errorf("%+v, and there are %d", dry, len(before))
 		}
-		first, err := ShowWorkload(t.Context(), w.operator())
+		first, err := workloads.Show(t.Context(), w.operator())
 		if err != nil {
 			t.Fatal(err)
 		}
 		steps := map[string]int{}
 		began := time.Now()
-		done, err := w.deleted("o2", DeleteOptions{Force: true, Progress: func(p DeleteProgress) { steps[p.Step]++ }})
+		done, err := w.deleted("o2", workloads.Options{Force: true, Progress: func(p workloads.Progress) { steps[p.Step]++ }})
 		if err != nil || !done.Deleted || steps["noticing"] == 0 || steps["queues"] != 9 || steps["rows"] == 0 {
 			t.Errorf("%+v, %v, %v", done, err, steps)
 		}
@@ -142,7 +145,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		if took := time.Since(began); took < queues.RemoveAfter || took > queues.RemoveAfter+20*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if _, err := w.deleted("o3", DeleteOptions{}); !errors.Is(err, workload.ErrNoWorkload) {
+		if _, err := w.deleted("o3", workloads.Options{}); !errors.Is(err, workload.ErrNoWorkload) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute) // the names of queues are free again
@@ -150,7 +153,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 		if err := second(d.Run(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		again, err := ShowWorkload(t.Context(), w.operator())
+		again, err := workloads.Show(t.Context(), w.operator())
 		if err != nil || again.Incarnation == first.Incarnation || again.Runs["sealed"] != 1 || len(again.Runs) != 1 {
 			t.Errorf("%+v, %v", again, err)
 		}
@@ -160,7 +163,7 @@ func TestAfterADeletionNothingIsLeftOfAWorkloadAndItsNameIsFree(t *testing.T) {
 func TestAWorkloadInUseIsNotDeleted(t *testing.T) {
 	refusal := func(t *testing.T, err error, says ...string) {
 		t.Helper()
-		e, ok := errors.AsType[*DeletionError](err)
+		e, ok := errors.AsType[*workloads.Error](err)
 		for _, s := range says {
 			if !ok || e.Begun || !strings.Contains(err.Error(), s) {
 				t.Errorf("want %q: %v", s, err)
@@ -168,21 +171,21 @@ func TestAWorkloadInUseIsNotDeleted(t *testing.T) {
 		}
 	}
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		refusal(t, second(w.deleted("o", DeleteOptions{})), w.run.String(), "runs end")
+		refusal(t, second(w.deleted("o", workloads.Options{})), w.run.String(), "runs end")
 		p := w.join("p", pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), ProcessorOptions{})
 		time.Sleep(5 * time.Second)
-		refusal(t, second(w.deleted("o", DeleteOptions{})), "1 processes of it live: p", "--force")
+		refusal(t, second(w.deleted("o", workloads.Options{})), "1 processes of it live: p", "--force")
 		p.stop()
 		<-p.done
 		if err := workload.NewRuns(w.table(), w.cfg.Workload).Seal(t.Context(), w.run, make([]uint64, 64)); err != nil {
 			t.Fatal(err)
 		}
 		w.put("accounta", "work-00", 1, 1)
-		refusal(t, second(w.deleted("o", DeleteOptions{})), w.run.String())
+		refusal(t, second(w.deleted("o", workloads.Options{})), w.run.String())
 		if err := w.queue("accounta", "work-00").Drop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if d, err := w.deleted("o", DeleteOptions{}); err != nil || !d.Deleted || len(w.leftOf()) > 0 {
+		if d, err := w.deleted("o", workloads.Options{}); err != nil || !d.Deleted || len(w.leftOf()) > 0 {
 			t.Errorf("%+v, %v; left %q", d, err, w.leftOf())
 		}
 	})
@@ -192,8 +195,8 @@ func TestAWorkloadInUseIsNotDeleted(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.crash("p")
 		time.Sleep(time.Minute)
-		refusal(t, second(w.deleted("o", DeleteOptions{})), w.run.String())
-		if d, err := w.deleted("o", DeleteOptions{Force: true}); err != nil || !d.Deleted {
+		refusal(t, second(w.deleted("o", workloads.Options{})), w.run.String())
+		if d, err := w.deleted("o", workloads.Options{Force: true}); err != nil || !d.Deleted {
 			t.Errorf("%+v, %v", d, err)
 		}
 		p.stop()
@@ -229,7 +232,7 @@ func TestProcessesOfAWorkloadThatIsDeletedEnd(t *testing.T) {
 			}
 			started <- err
 		}()
-		if d, err := w.deleted("o", DeleteOptions{Force: true}); err != nil || !d.Deleted || len(d.Members) > 0 {
+		if d, err := w.deleted("o", workloads.Options{Force: true}); err != nil || !d.Deleted || len(d.Members) > 0 {
 			t.Errorf("%+v, %v", d, err)
 		}
 		select {
@@ -262,15 +265,15 @@ func TestADeletionStopsWhereProcessesDoNotEnd(t *testing.T) {
 		}
 		old := w.joined("old", cluster.RoleProcessor, cluster.Report{})
 		unmarked := w.forgetful("old")
-		_, err := w.deleted("o", DeleteOptions{Force: true})
-		e, ok := errors.AsType[*DeletionError](err)
+		_, err := w.deleted("o", workloads.Options{Force: true})
+		e, ok := errors.AsType[*workloads.Error](err)
 		if !ok || !e.Begun || !strings.Contains(err.Error(), "still live: old") || queues() != 6 {
 			t.Errorf("%v; %d queues", err, queues())
 		}
 		unmarked()
 		old.Leave(t.Context())
 		time.Sleep(time.Minute)
-		if d, err := w.deleted("o", DeleteOptions{}); err != nil || !d.Begun || len(w.leftOf()) > 0 {
+		if d, err := w.deleted("o", workloads.Options{}); err != nil || !d.Begun || len(w.leftOf()) > 0 {
 			t.Errorf("%+v, %v", d, err)
 		}
 	})
@@ -313,8 +316,8 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 					}
 					die()
 				}()
-				d, err := DeleteWorkload(ctx, w.operator(), DeleteOptions{Force: true})
-				e, half := errors.AsType[*DeletionError](err)
+				d, err := workloads.Delete(ctx, w.operator(), workloads.Options{Force: true})
+				e, half := errors.AsType[*workloads.Error](err)
 				marked := true
 				if now, err := workload.Load(t.Context(), w.table(), w.cfg.Workload); !errors.Is(err, workload.ErrNoWorkload) {
 					marked = !now.Deleting.IsZero()
@@ -328,7 +331,7 @@ func TestADeletionThatDiesAtAnyRequestIsFinishedByTheNext(t *testing.T) {
 				}
 				dead.Remove()
 				next := w.config("next", 2)
-				if _, err := DeleteWorkload(t.Context(), next, DeleteOptions{Force: true}); err != nil && !errors.Is(err, workload.ErrNoWorkload) {
+				if _, err := workloads.Delete(t.Context(), next, workloads.Options{Force: true}); err != nil && !errors.Is(err, workload.ErrNoWorkload) {
 					t.Errorf("after %v at request %d: %v", last, at, err)
 				}
 				if left := w.leftOf(); len(left) > 0 {
@@ -351,7 +354,7 @@ func TestADeletionKeepsTheQueuesOfAnotherWorkloadOfTheName(t *testing.T) {
 		shared := slices.DeleteFunc(settings.Shards(w.cfg), func(s shardmap.Shard) bool { return s.Account == "accountc" })
 		w.rival(1, shared)
 		c := w.operator()
-		d, err := DeleteWorkload(t.Context(), c, DeleteOptions{Force: true})
+		d, err := workloads.Delete(t.Context(), c, workloads.Options{Force: true})
 		if err != nil || !slices.Equal(d.Kept, []string{"accounta", "accountb"}) || len(d.Queues) != 3 {
 			t.Errorf("%+v, %v", d, err)
 		}
@@ -359,7 +362,7 @@ func TestADeletionKeepsTheQueuesOfAnotherWorkloadOfTheName(t *testing.T) {
 			t.Errorf("left: %q", left)
 		}
 		c.Control = "accountb"
-		if err := second(ReadStatus(t.Context(), c, StatusOptions{})); err != nil {
+		if err := second(status.Read(t.Context(), c, status.Options{})); err != nil {
 			t.Error(err)
 		}
 	})
@@ -376,7 +379,7 @@ func TestALeftoverOfWhoDiedMakingAWorkloadIsRemoved(t *testing.T) {
 		if r.start(t.Context()); r.err == nil || !strings.Contains(r.err.Error(), "of account elsewhere") || w.hasRow(0) {
 			t.Fatal(r.err)
 		}
-		d, err := DeleteWorkload(t.Context(), w.operator(), DeleteOptions{})
+		d, err := workloads.Delete(t.Context(), w.operator(), workloads.Options{})
 		if err != nil || !slices.Contains(d.Leftovers, "accountc") || len(w.leftOf()) > 0 {
 			t.Errorf("%+v, %v", d, err)
 		}

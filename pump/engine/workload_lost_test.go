@@ -12,8 +12,10 @@ import (
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/quarantine"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -150,7 +152,7 @@ func TestAWorkloadThatWasMadeAgainIsTheEndOfEveryProcessOfTheOldOne(t *testing.T
 func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		w.poison("accounta", 1, pump.ReasonRejected, time.Now(), "key")
-		q, err := OpenQuarantine(t.Context(), w.operator())
+		q, err := quarantine.Open(t.Context(), w.operator())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +160,7 @@ func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 		w.removed(nil)
 		w.remade(128, 4)
 		var problem string
-		if err := q.Redrive(t.Context(), QuarantineFilter{}, QuarantineOptions{}, func(o QuarantineOutcome) bool {
+		if err := q.Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(o quarantine.Outcome) bool {
 			problem = o.Problem
 			return true
 		}); err != nil || !strings.Contains(problem, workload.ErrReplaced.Error()) {
@@ -166,11 +168,11 @@ func TestWhoChangesAWorkloadSeesThatItWasMadeAgain(t *testing.T) {
 		}
 	})
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
-		if _, err := DrainAccount(t.Context(), w.operator(), "accountb"); err != nil {
+		if _, err := accounts.Drain(t.Context(), w.operator(), "accountb"); err != nil {
 			t.Fatal(err)
 		}
 		var once sync.Once
-		_, err := RemoveAccount(t.Context(), w.operator(), "accountb", RemoveOptions{Wait: true, Progress: func(RemoveProgress) {
+		_, err := accounts.Remove(t.Context(), w.operator(), "accountb", accounts.RemoveOptions{Wait: true, Progress: func(accounts.Progress) {
 			once.Do(func() {
 				w.removed(nil)
 				w.remade(128, 4)

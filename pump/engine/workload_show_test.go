@@ -12,6 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/workloads"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -33,7 +34,7 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 		}
 		cfg := w.operator()
 		cfg.Delivery = pump.Once // is not what is pinned
-		got, err := ShowWorkload(t.Context(), cfg)
+		got, err := workloads.Show(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +47,7 @@ func TestAWorkloadIsShownWhateverTheConfigurationSaysOfIt(t *testing.T) {
 			t.Errorf("made %v, changed %v", got.Made, got.Changed)
 		}
 		cfg.Workload = "village"
-		if _, err := ShowWorkload(t.Context(), cfg); !errors.Is(err, workload.ErrNoWorkload) {
+		if _, err := workloads.Show(t.Context(), cfg); !errors.Is(err, workload.ErrNoWorkload) {
 			t.Error(err)
 		}
 	})
@@ -67,7 +68,7 @@ func TestWorkloadShowNamesASecondWorkloadOverTheSameQueues(t *testing.T) {
 		w.rival(1, all)
 		w.rival(2, []shardmap.Shard{{Account: "other", Queue: all[0].Queue}})
 		w.sim.Inject(azsim.Rule{Account: "accountd", Service: "table", Fault: azsim.FailBefore})
-		got, err := ShowWorkload(t.Context(), w.operator())
+		got, err := workloads.Show(t.Context(), w.operator())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 // unread is an output whose reader has gone away.
@@ -25,7 +25,7 @@ func unread(t *testing.T) *os.File {
 // members are the processes that the cluster knows, those that died included.
 func (w *world) members() int {
 	w.t.Helper()
-	var s engine.Status
+	var s status.Status
 	w.operate(&s, "status")
 	return len(s.Instances)
 }

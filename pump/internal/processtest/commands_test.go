@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 // TestTheCommandsWorkOnSimulatedAccounts runs the first commands of the README and looks into what
@@ -71,7 +71,7 @@ func distributeAndProcess(t *testing.T, env []string, dir, config string, accoun
 
 	show := startEnv(t, env, "distributor", "workload", "show", "--config", config, "--json")
 	show.succeeds()
-	var shown engine.WorkloadInfo
+	var shown workloads.Info
 	show.summary(&shown)
 	if shown.Control != accounts[0] || shown.Queues != 2*len(accounts) || shown.Runs["sealed"] != 1 || len(shown.Rivals)+len(shown.Unseen) != 0 {
 		t.Errorf("workload show: %+v", shown)

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/verify"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 // operate runs a distributor command that must succeed, and decodes what it prints.
@@ -102,14 +104,14 @@ func TestAccountsAreAddedAndTakenAwayWhileEverythingRuns(t *testing.T) {
 	}
 	w.handled(first.Run, n, outs...)
 	w.eventually("both processors are members", func() bool {
-		var s engine.Status
+		var s status.Status
 		w.operate(&s, "status")
 		return len(s.Instances) == 2
 	})
 
 	old := start(t, "processor", "run", "--config", two, "--out", w.path("c.jsonl"))
 	w.eventually("a third, which does not know account3, is a member", func() bool {
-		var s engine.Status
+		var s status.Status
 		w.operate(&s, "status")
 		return len(s.Instances) == 3
 	})
@@ -120,7 +122,7 @@ func TestAccountsAreAddedAndTakenAwayWhileEverythingRuns(t *testing.T) {
 	old.signal(syscall.SIGTERM)
 	old.succeeds()
 
-	var c engine.AccountChange
+	var c accounts.Change
 	w.operate(&c, "accounts", "add", "account3")
 	if !c.Changed || c.State != "active" || c.Moved == 0 || c.Members != 2 || c.Nudged == 0 { // a busy machine may miss a nudge
 		t.Errorf("%+v", c)
@@ -166,7 +168,7 @@ func TestTheStatusAgreesWithWhatWasDone(t *testing.T) {
 	tasks := w.path("tasks.jsonl")
 	writeTasks(t, tasks, n)
 	run := w.sends(w.config, tasks)
-	var s engine.Status
+	var s status.Status
 	w.operate(&s, "status")
 	messages := int64(0)
 	for _, a := range s.Accounts {
@@ -184,7 +186,7 @@ func TestTheStatusAgreesWithWhatWasDone(t *testing.T) {
 	deliveries := uint64(0)
 	w.eventually("the status shows it", func() bool {
 		deliveries = uint64(len(doneSoFar(t, outs...)))
-		s = engine.Status{} // what is null leaves the old value
+		s = status.Status{} // what is null leaves the old value
 		w.operate(&s, "status")
 		tasks, segments := uint64(0), 0
 		for _, i := range s.Instances {
@@ -252,7 +254,7 @@ func TestProcessorsStartTogetherWhenTheirGateIsReleased(t *testing.T) {
 	for _, out := range outs[:2] {
 		early = append(early, start(t, "processor", "run", "--config", w.config, "--gate", "morning", "--out", out))
 	}
-	var list struct{ Gates []engine.GateStatus }
+	var list struct{ Gates []gates.Status }
 	w.eventually("both wait", func() bool {
 		w.operate(&list, "gate", "list")
 		return len(list.Gates) == 1 && list.Gates[0].Waiting == 2
@@ -260,7 +262,7 @@ func TestProcessorsStartTogetherWhenTheirGateIsReleased(t *testing.T) {
 	if got := doneSoFar(t, outs...); len(got) != 0 {
 		t.Fatalf("%d tasks were handled before the gate was released", len(got))
 	}
-	var c engine.GateChange
+	var c gates.Change
 	w.operate(&c, "gate", "open", "morning")
 	if !c.Open || c.Waiting != 2 || c.Nudged == 0 { // a busy machine may miss a nudge
 		t.Errorf("%+v", c)

@@ -24,6 +24,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/status"
 )
 
 var (
@@ -108,7 +109,7 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 			t.Fatal("the processor ended")
 		}
 		asked := time.Now()
-		s, err := engine.ReadStatus(t.Context(), cfg, engine.StatusOptions{})
+		s, err := status.Read(t.Context(), cfg, status.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

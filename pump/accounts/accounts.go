@@ -1,0 +1,419 @@
+package accounts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// The accounts of a workload that exists change by four operations, on its stored
+// map alone (P6.6): a configuration only makes the first map. An account goes
+// through these states; each operation made again is success and changes nothing:
+//
+//	            Add                    Drain                     Remove
+//	(unused) ----------> active ---------------------> draining ---------> (unused)
+//	                       ^                              |
+//	                       +------------------------------+
+//	                                     Add
+//
+// Add comes after all members know the account (P6.5), so that whoever is given
+// segments that live there can read them. Drain moves its segments to other homes;
+// what is in its queues is read until it is gone. Remove needs proof that
+// nothing is or will be in them.
+
+// Error is a change of accounts that the state of the workload does not
+// allow, now or ever.
+type Error struct {
+	Account string
+	Problem string
+	Fix     string
+	// Left are the queues that keep the account from being removed, by name.
+	Left []QueueLeft
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("account %q: %s; %s", e.Account, e.Problem, e.Fix)
+}
+
+// QueueLeft is a queue that is not known to be empty.
+type QueueLeft struct {
+	Queue string `json:"queue"`
+	// Messages is the service's count, which is never too low: that it is zero
+	// would be proof that the queue is empty.
+	Messages int64 `json:"messages"`
+	// Poison: it is the queue of quarantined messages.
+	Poison bool `json:"poison"`
+}
+
+// Change is what a change of accounts came to.
+type Change struct {
+	Account string `json:"account"`
+	// State is the account's state now: AccountActive, AccountDraining or AccountUnused.
+	State string `json:"state"`
+	// Changed is false if it had that state before.
+	Changed    bool   `json:"changed"`
+	MapVersion uint64 `json:"mapVersion"`
+	// Moved is how many segments have another home than before.
+	Moved int `json:"moved"`
+	// Members is how many live processes were to be told, Nudged how many took
+	// the hint. The others see the new map at their next beat.
+	Members int `json:"members"`
+	Nudged  int `json:"nudged"`
+}
+
+// List says how the workload uses each account of its map and of the
+// configuration, by name. It is workload.ErrNoWorkload if the workload does not exist. A
+// configuration that says something else than what is pinned is a [*workload.MismatchError]
+// beside the list.
+func List(ctx context.Context, cfg pump.Config) ([]Use, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o := &accountsOf{operator.Session{Cfg: cfg, Fleet: queues.Open(&cfg, row.TableName)}}
+	if err := o.Reload(ctx); err != nil {
+		return nil, err
+	}
+	return Uses(&cfg, o.Workload.Map), locate.SpecOf(&cfg).Check(o.Workload)
+}
+
+func Uses(cfg *pump.Config, m *shardmap.Map) []Use {
+	return UsesOf(cfg, m.Shards, m.Loads())
+}
+
+// UsesOf is accountUses of shards that are the homes of so many segments each.
+func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
+	var uses []Use
+	find := func(name string) *Use {
+		i := slices.IndexFunc(uses, func(u Use) bool { return u.Name == name })
+		if i < 0 {
+			i = len(uses)
+			uses = append(uses, Use{Name: name, State: Unused, Control: name == cfg.Control})
+		}
+		return &uses[i]
+	}
+	for i, s := range shards {
+		u := find(s.Account)
+		u.Queues++
+		u.Weight += s.Weight
+		u.Segments += loads[i]
+		// The operations change all queues of an account together.
+		u.State = Draining
+		if s.State == shardmap.Active {
+			u.State = Active
+		}
+	}
+	for _, a := range cfg.Accounts {
+		u := find(a.Name)
+		u.Configured = true
+		if u.State == Unused {
+			u.Queues, u.Weight = a.Queues, a.Weight
+		}
+	}
+	for i := range uses {
+		// A weight is kept in millionths for each queue; people gave it for all.
+		uses[i].Weight = float64(int64(uses[i].Weight*1e4+0.5)) / 1e4
+	}
+	slices.SortFunc(uses, func(a, b Use) int { return cmp.Compare(a.Name, b.Name) })
+	return uses
+}
+
+// Add lets a workload that exists use one more of the configured accounts,
+// or one that drains again: its queues are made, and then the map gives them their
+// share of segments. It is an [*AccountError], naming them, if live members do not have
+// the account in their configuration (P6.5): those are restarted with it first.
+func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return Change{}, err
+	}
+	i := slices.IndexFunc(o.Cfg.Accounts, func(a pump.Account) bool { return a.Name == name })
+	if i < 0 {
+		return Change{}, notConfigured(name)
+	}
+	if err := o.knownToAll(ctx, name); err != nil {
+		return Change{}, err
+	}
+	var queues []shardmap.Shard
+	for _, s := range settings.Shards(o.Cfg) {
+		if s.Account == name {
+			queues = append(queues, s)
+		}
+	}
+	if !slices.ContainsFunc(o.Workload.Map.Shards, func(s shardmap.Shard) bool { return s.Account == name }) {
+		if err := hasRoom(o.Workload.Map, name, append(slices.Clone(o.Workload.Map.Shards), queues...)); err != nil {
+			return Change{}, err // and no queue was made
+		}
+	}
+	if err := o.createQueues(ctx, name, queues); err != nil {
+		return Change{}, err
+	}
+	c, err := o.change(ctx, name, Active, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		shards, found := withState(m, name, shardmap.Active)
+		if !found {
+			shards = append(slices.Clone(m.Shards), queues...)
+		}
+		return shards, hasRoom(m, name, shards)
+	})
+	if err != nil {
+		return c, err
+	}
+	o.placeAnchor(ctx, name)
+	if !c.Changed {
+		return c, nil
+	}
+	return c, o.stillKnownToAll(ctx, name)
+}
+
+// hasRoom refuses more queues than the workload has segments, or than a map holds.
+func hasRoom(m *shardmap.Map, name string, shards []shardmap.Shard) error {
+	active := 0
+	for _, s := range shards {
+		if s.State == shardmap.Active {
+			active++
+		}
+	}
+	const beside = "or make a new workload with more segments beside this one, under another name"
+	switch {
+	case len(shards) > shardmap.MaxShards && len(shards) > len(m.Shards):
+		return &Error{
+			Account: name, Problem: fmt.Sprintf("with it the workload would have %d queues, and it can have at most %d", len(shards), shardmap.MaxShards),
+			Fix: "drain and remove another account first",
+		}
+	case active > m.Segments && active > m.Active():
+		return &Error{
+			Account: name, Problem: fmt.Sprintf("with it the workload would have %d queues, but it has %d segments, so some would be the home of none", active, m.Segments),
+			Fix: fmt.Sprintf("use at most %d queues of it (queues:), drain another account first, %s", max(m.Segments-m.Active(), 0), beside),
+		}
+	}
+	return nil
+}
+
+// stillKnownToAll looks again after the change: a member that has joined in between has seen
+// the map of before, and who joins from now on sees the new one and refuses itself. The
+// account drains again then, which takes its segments from it as soon as all have noticed.
+func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
+	refusal, ok := errors.AsType[*Error](o.knownToAll(ctx, name))
+	if !ok {
+		return nil
+	}
+	_, err := o.change(ctx, name, Draining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		shards, _ := withState(m, name, shardmap.Draining)
+		return shards, nil
+	})
+	if err != nil {
+		return errors.Join(refusal, fmt.Errorf("it was added all the same; drain it: distributor accounts drain %s: %w", name, err))
+	}
+	refusal.Problem = "it drains again, because processes joined meanwhile: " + refusal.Problem
+	return refusal
+}
+
+// Drain gives the segments of an account other homes: nothing new is put into
+// its queues once all have noticed, at most workload.MapMaxAge later, and what
+// is in them is read. It is an [*AccountError] if no other account is active.
+func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return Change{}, err
+	}
+	return o.change(ctx, name, Draining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		shards, found := withState(m, name, shardmap.Draining)
+		if !found {
+			return nil, o.notUsed(m, name)
+		}
+		if !slices.ContainsFunc(m.Shards, func(s shardmap.Shard) bool { return s.Account != name && s.State == shardmap.Active }) {
+			return nil, &Error{Account: name, Problem: "it is the only active account, so nothing could be sent any more", Fix: "add another one first"}
+		}
+		return shards, nil
+	})
+}
+
+// accountsOf is a workload whose accounts are looked at or changed.
+type accountsOf struct{ operator.Session }
+
+func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o := &accountsOf{operator.Session{Cfg: cfg, Fleet: queues.Open(&cfg, row.TableName)}}
+	if err := o.Reload(ctx); err != nil {
+		return nil, err
+	}
+	// A configuration that means other queues must not decide what is empty.
+	if err := locate.SpecOf(&cfg).Check(o.Workload); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func notConfigured(name string) error {
+	return &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("no account is called %q", name), Fix: "add it with its connection string, or check the spelling"}
+}
+
+// notUsed judges a name that is not in the map: a configured account is one that
+// has been removed already or not been added yet, any other one a mistake.
+func (o *accountsOf) notUsed(m *shardmap.Map, name string) error {
+	if !slices.ContainsFunc(o.Cfg.Accounts, func(a pump.Account) bool { return a.Name == name }) {
+		return notConfigured(name)
+	}
+	return &Error{Account: name, Problem: fmt.Sprintf("the workload does not use it (map version %d)", m.Version), Fix: "add it first"}
+}
+
+// withState gives the map's shards with an account's in a state, nil if they all are;
+// found is false if it has none.
+func withState(m *shardmap.Map, name string, state shardmap.State) (shards []shardmap.Shard, found bool) {
+	changed := false
+	shards = slices.Clone(m.Shards)
+	for i := range shards {
+		if s := &shards[i]; s.Account == name {
+			found = true
+			changed = changed || s.State != state
+			s.State = state
+		}
+	}
+	if !changed {
+		return nil, found
+	}
+	return shards, found
+}
+
+// knownToAll refuses an account that a live member could not read or write.
+func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
+	v, err := cluster.LoadView(ctx, o.Fleet.Control, o.Cfg.Workload)
+	if err != nil {
+		return err
+	}
+	var without []string
+	for _, m := range v.Members {
+		if !slices.Contains(m.Accounts, name) {
+			without = append(without, m.Instance)
+		}
+	}
+	senders, err := o.senders(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range senders {
+		if !slices.Contains(l.Accounts, name) {
+			without = append(without, l.Instance)
+		}
+	}
+	if len(without) == 0 {
+		return nil
+	}
+	return &Error{
+		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
+		Fix: "add it to their configuration and restart them, one after another, then try again (one that is dead leaves the list a lease after its last beat)",
+	}
+}
+
+// senders are the runs of live processes that are no members.
+func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
+	live, err := workload.NewRuns(o.Fleet.Control, o.Cfg.Workload).Live(ctx)
+	if err != nil {
+		return nil, err
+	}
+	server, _, err := workload.ServerTime(ctx, o.Fleet.Control, o.Cfg.Workload)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(live, func(l workload.LiveRun) bool {
+		return l.State != workload.RunOpen || len(l.Accounts) == 0 || l.Silent(server, closing.SilentBeats)
+	}), nil
+}
+
+// createQueues makes the account's queues before the map names them: a processor
+// that finds a queue missing stops reading it (window 33).
+func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardmap.Shard) error {
+	all := []*queues.Queue{o.Fleet.Accounts[name].Poison}
+	for _, s := range qs {
+		sh, err := o.Fleet.Queue(s.Account, s.Queue)
+		if err != nil {
+			return err
+		}
+		all = append(all, sh)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for _, s := range all {
+		g.Go(func() error { return queues.Create(ctx, s, backoff.Jitter(o.Cfg.Instance), o.Cfg.Log) })
+	}
+	return g.Wait()
+}
+
+// change changes the map and tells the members.
+func (o *accountsOf) change(ctx context.Context, name, state string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (Change, error) {
+	var before *shardmap.Map // that the change was made from
+	var refused error
+	w, err := workload.ChangeMap(ctx, o.Fleet.Control, o.Cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		before = m
+		var shards []shardmap.Shard
+		shards, refused = change(m)
+		return shards, refused
+	})
+	if refused != nil {
+		return Change{}, refused // no storage failed, and nothing is in doubt
+	}
+	if storage.Ambiguous(err) && before != nil {
+		err = fmt.Errorf("whether the map was changed could not be learned; run the command again, which does nothing twice: %w", err)
+	}
+	if err != nil {
+		return Change{}, locate.WithAdvice(ctx, &o.Cfg, err)
+	}
+	o.Workload = w
+	c := Change{Account: name, State: state, MapVersion: w.Map.Version, Changed: w.Map != before, Moved: moved(before, w.Map)}
+	if c.Changed {
+		c.Members, c.Nudged = o.Tell(ctx)
+	}
+	return c, nil
+}
+
+// moved counts the segments with another home.
+func moved(from, to *shardmap.Map) (n int) {
+	for s := range uint32(to.Segments) {
+		a, b := from.Shards[from.Home(s)], to.Shards[to.Home(s)]
+		if a.Account != b.Account || a.Queue != b.Queue {
+			n++
+		}
+	}
+	return n
+}
+
+// The states of an account in a workload.
+const (
+	Active   = "active"
+	Draining = "draining" // gets nothing new, is still read
+	Unused   = "unused"   // configured, but not in the workload's map
+)
+
+// Use says how a workload uses a storage account.
+type Use struct {
+	Name string `json:"name"`
+	// State is AccountActive, AccountDraining or AccountUnused.
+	State string `json:"state"`
+	// Control: the workload's rows are in this account.
+	Control bool `json:"control"`
+	// Configured: this configuration has credentials for it.
+	Configured bool    `json:"configured"`
+	Queues     int     `json:"queues"`
+	Weight     float64 `json:"weight"`
+	Segments   int     `json:"homes"` // whose home is one of its queues
+}

@@ -1,0 +1,70 @@
+package accounts
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Each account of a workload has an anchor, by which a workload is made in one account only (P6.7). It comes
+// and goes with the account.
+
+// placeAnchor makes the anchor of an account that was added say where the workload is. Nothing depends on it
+// but the refusal of a second workload of the name, so a failure is only said.
+func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
+	t := o.anchorTable(name)
+	if t == nil {
+		return
+	}
+	err := backoff.Within(ctx, func(ctx context.Context) error { return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control) })
+	if err != nil && !storage.Is(err, storage.Auth) { // it may be given the rights to use queues only
+		o.Cfg.Log.Warn("the account is added, but its anchor could not be written, so a second workload of the name is not refused there", "account", name, "error", err)
+	}
+}
+
+// anchorTable is the table of an account other than the control account; nil: that one, whose
+// anchor stays, or one that is not in the configuration.
+func (o *accountsOf) anchorTable(name string) storage.Table {
+	for _, a := range o.Cfg.Accounts {
+		if a.Name == name && name != o.Cfg.Control {
+			return locate.TableIn(&o.Cfg, a)
+		}
+	}
+	return nil
+}
+
+// notedAnchor is the anchor of an account that is removed.
+type notedAnchor struct {
+	of   *accountsOf
+	name string
+	drop func(context.Context) error
+	err  error // of noting it
+}
+
+func (o *accountsOf) noteAnchor(ctx context.Context, name string) notedAnchor {
+	n := notedAnchor{of: o, name: name, drop: func(context.Context) error { return nil }}
+	if t := o.anchorTable(name); t != nil {
+		n.err = backoff.Within(ctx, func(ctx context.Context) (err error) {
+			n.drop, err = workload.NoteAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control)
+			return err
+		})
+	}
+	return n
+}
+
+// remove removes the anchor, the last step of a removal. The error says how to finish.
+func (n notedAnchor) remove(ctx context.Context) error {
+	err := n.err
+	if err == nil {
+		err = backoff.Within(ctx, n.drop)
+	}
+	if err == nil || storage.Is(err, storage.Auth) { // nor could one be written there
+		return nil
+	}
+	return fmt.Errorf("account %s is out of the workload, but its anchor may be left in its table, and keeps others from making a workload %q there; "+
+		"before the account leaves the configuration run again: distributor accounts remove %[1]s: %[3]w", n.name, n.of.Cfg.Workload, err)
+}

@@ -1,0 +1,266 @@
+package accounts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// RemoveOptions are the options of [RemoveAccount].
+type RemoveOptions struct {
+	// Wait: wait until the account may be removed, for as long as ctx lasts, rather
+	// than fail. What is in quarantine is not waited for: nothing takes it away by itself.
+	Wait bool
+	// Progress, if set, is called about every two seconds of waiting.
+	Progress func(Progress)
+}
+
+// Progress is what a removal still waits for.
+type Progress struct {
+	// Noticing is how long writers may still use the map from before; then only
+	// Left counts.
+	Noticing time.Duration
+	Left     []QueueLeft
+}
+
+// Messages is how many messages are left, poison included.
+func (p Progress) Messages() (n int64) {
+	for _, q := range p.Left {
+		n += q.Messages
+	}
+	return n
+}
+
+// Remove takes an account out of the workload when it has been draining for long
+// enough and every queue of it, quarantine included, is empty; else it is an
+// [*AccountError] that names what is left, or waits for that. Its queues stay where they
+// are. The control account cannot be removed. To remove an account that the workload does
+// not use is success. An error beside a change is that the account is out of the workload, and that its
+// anchor may be left (P6.7): made again, the removal finishes that.
+func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOptions) (Change, error) {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return Change{}, err
+	}
+	if name == o.Cfg.Control {
+		return Change{}, &Error{
+			Account: name, Problem: "it is the control account, which holds the workload's rows and cannot be removed",
+			Fix: "drain it if only its queues should not be used, or make a new workload beside this one, with another name and another control account",
+		}
+	}
+	version, err := o.waitRemovable(ctx, name, opts)
+	if err != nil {
+		return Change{}, err
+	}
+	// Noted before the change: who adds the account after it changes the anchor, which then stays.
+	anchor := o.noteAnchor(ctx, name)
+	change, err := o.remove(ctx, name, version)
+	if err == nil {
+		err = anchor.remove(ctx)
+	}
+	return change, err
+}
+
+// WaitDrained waits until an account that drains may be removed, as long as ctx lasts;
+// progress, which may be nil, is called about every two seconds. If only what is
+// in quarantine is left it is an [*AccountError], as nothing takes that away by itself.
+func WaitDrained(ctx context.Context, cfg pump.Config, name string, progress func(Progress)) error {
+	o, err := openAccounts(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	_, err = o.waitRemovable(ctx, name, RemoveOptions{Wait: true, Progress: progress})
+	return err
+}
+
+// waitRemovable gives the version of the map by which the account may be removed.
+func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts RemoveOptions) (version uint64, err error) {
+	for {
+		version, progress, err := o.removable(ctx, name)
+		_, refused := errors.AsType[*Error](err)
+		_, config := errors.AsType[*pump.ConfigError](err)
+		switch {
+		case err == nil:
+			return version, nil
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case !opts.Wait || config || refused && (progress == nil || onlyPoison(*progress)):
+			return 0, err
+		case progress == nil:
+			o.Cfg.Log.Warn("what is left in the account could not be learned; trying again", "account", name, "error", err)
+		case opts.Progress != nil:
+			opts.Progress(*progress)
+		}
+		if !backoff.Wait(ctx, operator.CountEvery) {
+			return 0, context.Cause(ctx)
+		}
+		// What storage did not answer is asked again. What the row says, that the workload was made
+		// again for one, stays so: judged by the old map, the removal would report a success.
+		err = o.Reload(ctx)
+		if e, unanswered := errors.AsType[*storage.Error](err); err != nil && !(unanswered && e.Ambiguous()) {
+			return 0, err
+		}
+	}
+}
+
+// removable learns whether an account may be removed, from the map of the version it
+// gives. If not, the error says why, and progress, unless that is not
+// known or no waiting helps, what is missing.
+func (o *accountsOf) removable(ctx context.Context, name string) (version uint64, progress *Progress, err error) {
+	w := o.Workload
+	var qs []string
+	for _, s := range w.Map.Shards {
+		switch {
+		case s.Account != name:
+		case s.State != shardmap.Draining:
+			return 0, nil, &Error{Account: name, Problem: "it is active", Fix: fmt.Sprintf("drain it first: distributor accounts drain %s", name)}
+		default:
+			qs = append(qs, s.Queue)
+		}
+	}
+	switch {
+	case qs == nil && !slices.Contains(o.Fleet.Names, name):
+		return 0, nil, notConfigured(name)
+	case qs == nil:
+		return w.Map.Version, nil, nil
+	case !slices.Contains(o.Fleet.Names, name):
+		return 0, nil, &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("there is no credential for %q here, and its queues must be seen to be empty", name), Fix: "keep it in the configuration until it is removed"}
+	}
+	// Any change of the map starts the time anew: which of them made the account
+	// drain is not kept, and a minute more does no harm.
+	server, _, err := workload.ServerTime(ctx, o.Fleet.Control, o.Cfg.Workload)
+	if err != nil {
+		return 0, nil, err
+	}
+	p := Progress{Noticing: max(0, queues.RemoveAfter-server.Sub(w.Changed))}
+	// The counts come after the time: what they say of now holds for ever.
+	if p.Left, err = o.left(ctx, name, qs); err != nil {
+		return 0, nil, err
+	}
+	if p.Noticing == 0 && len(p.Left) == 0 {
+		return w.Map.Version, nil, nil
+	}
+	return 0, &p, p.refusal(name)
+}
+
+// quietRounds is how often in a row everything must be found empty.
+const quietRounds = 2
+
+// left counts what is in the queues of an account, those at zero left out. Messages go from
+// work queues into quarantine, so the queues that they leave are counted before the one that they
+// come into: the other way round a message that is quarantined in between is seen in neither.
+func (o *accountsOf) left(ctx context.Context, name string, queues []string) (left []QueueLeft, err error) {
+	for range quietRounds {
+		for _, list := range [][]string{queues, {settings.PoisonQueue(o.Cfg.Workload)}} {
+			found, err := o.countAll(ctx, name, list)
+			if err != nil {
+				return nil, fmt.Errorf("what is left in account %s could not be learned: %w", name, err)
+			}
+			left = append(left, found...)
+		}
+		if len(left) > 0 {
+			break
+		}
+	}
+	slices.SortFunc(left, func(a, b QueueLeft) int { return cmp.Compare(a.Queue, b.Queue) })
+	return left, nil
+}
+
+// countAll counts some queues of an account at once.
+func (o *accountsOf) countAll(ctx context.Context, name string, qs []string) ([]QueueLeft, error) {
+	store, poison := o.Fleet.Accounts[name].Store, settings.PoisonQueue(o.Cfg.Workload)
+	left := make([]QueueLeft, len(qs))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(queues.AtOnce)
+	for i, q := range qs {
+		g.Go(func() (err error) {
+			left[i] = QueueLeft{Queue: q, Poison: q == poison}
+			left[i].Messages, err = o.count(ctx, store.Queue(q))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(left, func(q QueueLeft) bool { return q.Messages == 0 }), nil
+}
+
+// countTries is how often a count is asked for.
+const countTries = 3
+
+func (o *accountsOf) count(ctx context.Context, q storage.Queue) (n int64, err error) {
+	for try := range uint64(countTries) {
+		err = backoff.Within(ctx, func(ctx context.Context) (err error) {
+			n, err = q.Count(ctx)
+			return err
+		})
+		switch {
+		case err == nil:
+			return n, nil
+		case queues.NotThere(err):
+			return 0, nil
+		case !storage.Ambiguous(err):
+			return 0, err
+		}
+		backoff.Wait(ctx, backoff.Jitter(o.Cfg.Instance).Around(time.Second, "count", q.Name(), try))
+	}
+	return 0, err
+}
+
+func onlyPoison(p Progress) bool {
+	return p.Noticing == 0 && !slices.ContainsFunc(p.Left, func(q QueueLeft) bool { return !q.Poison })
+}
+
+func (p Progress) refusal(name string) *Error {
+	e := &Error{Account: name, Left: p.Left}
+	var parts []string
+	for _, q := range p.Left {
+		part := fmt.Sprintf("%d in %s", q.Messages, q.Queue)
+		if q.Poison {
+			part += " (quarantine)"
+		}
+		parts = append(parts, part)
+	}
+	switch {
+	case len(p.Left) == 0:
+		e.Problem = fmt.Sprintf("it has not been draining for long enough: for another %v a distributor may still write to it", p.Noticing.Round(time.Second))
+		e.Fix = "wait, or let the command wait"
+	case onlyPoison(p):
+		e.Problem = "quarantined messages are left: " + strings.Join(parts, ", ")
+		e.Fix = "redrive or drop them, and try again: distributor quarantine list"
+	default:
+		e.Problem = "messages are left (counts may be too high, never too low): " + strings.Join(parts, ", ")
+		e.Fix = "let processors work them off, and try again, or let the command wait"
+	}
+	return e
+}
+
+// remove takes the account out of the map that was judged, and of no other: in
+// a later one it may be in use again.
+func (o *accountsOf) remove(ctx context.Context, name string, version uint64) (Change, error) {
+	return o.change(ctx, name, Unused, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+		rest := slices.DeleteFunc(slices.Clone(m.Shards), func(s shardmap.Shard) bool { return s.Account == name })
+		switch {
+		case len(rest) == len(m.Shards):
+			return nil, nil
+		case m.Version != version:
+			return nil, &Error{Account: name, Problem: "the map was changed by somebody else in the meantime", Fix: "try again"}
+		}
+		return rest, nil
+	})
+}

@@ -1,0 +1,139 @@
+package gates
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Table is the table of the workload's rows, for those who use what package
+// control has by itself: id ranges, gates, claims, tallies. It makes no request.
+func Table(cfg pump.Config) (storage.Table, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return queues.Open(&cfg, row.TableName).Control, nil
+}
+
+// Change is what a release or hold of a gate came to.
+type Change struct {
+	Gate string `json:"gate"`
+	Open bool   `json:"open"`
+	// Waiting is how many live processes say that they wait at the gate, Nudged how many
+	// of them took the hint to look at once. The others look by themselves within 2.5 s.
+	Waiting int `json:"waiting"`
+	Nudged  int `json:"nudged"`
+}
+
+// Open opens a gate of the workload, for those who wait at it now and for
+// those who come later (origins T3), and tells the former (origins T4). That the members cannot be told
+// is no error: the gate's row is the truth and they read it.
+func Open(ctx context.Context, cfg pump.Config, name, by string) (Change, error) {
+	return changeGate(ctx, cfg, name, true, by)
+}
+
+// Close closes a gate for those who start from now on.
+func Close(ctx context.Context, cfg pump.Config, name, by string) (Change, error) {
+	return changeGate(ctx, cfg, name, false, by)
+}
+
+func changeGate(ctx context.Context, cfg pump.Config, name string, open bool, by string) (Change, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return Change{}, err
+	}
+	table := queues.Open(&cfg, row.TableName).Control
+	// Gates need no workload, but a gate of a workload that is misspelt helps nobody.
+	if _, err := workload.Load(ctx, table, cfg.Workload); err != nil {
+		return Change{}, locate.WithAdvice(ctx, &cfg, err)
+	}
+	gate := coordination.NewGate(table, cfg.Workload, name)
+	change := gate.Hold
+	if open {
+		change = gate.Release
+	}
+	if err := change(ctx, by); err != nil {
+		return Change{}, err
+	}
+	c := Change{Gate: name, Open: open}
+	v, err := cluster.LoadView(ctx, table, cfg.Workload)
+	if err != nil {
+		cfg.Log.Warn("who waits at the gate could not be read; they look by themselves", "gate", name, "error", err)
+		return c, nil
+	}
+	var nudges []pump.Nudge
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Waiting == name {
+			nudges = append(nudges, nudging.To(m, pump.Nudge{Gate: name}))
+		}
+	}
+	c.Waiting = len(nudges)
+	if open {
+		c.Nudged = nudging.Send(ctx, &cfg, nudges)
+	}
+	return c, nil
+}
+
+// List gives the workload's gates, by name, with those that are only waited at.
+func List(ctx context.Context, cfg pump.Config) ([]Status, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	table := queues.Open(&cfg, row.TableName).Control
+	v, err := cluster.LoadView(ctx, table, cfg.Workload)
+	if err != nil {
+		return nil, locate.WithAdvice(ctx, &cfg, err)
+	}
+	states, err := coordination.Gates(ctx, table, cfg.Workload)
+	if err != nil {
+		return nil, err
+	}
+	return Statuses(states, v.Members), nil
+}
+
+func Statuses(states []coordination.GateState, members []cluster.Member) []Status {
+	gates := []Status{}
+	for _, g := range states {
+		s := Status{Name: g.Name, Open: g.Open, By: g.By}
+		if !g.Since.IsZero() {
+			s.Since = new(g.Since.UTC())
+		}
+		gates = append(gates, s)
+	}
+	for _, m := range members {
+		if m.Waiting == "" {
+			continue
+		}
+		i := slices.IndexFunc(gates, func(g Status) bool { return g.Name == m.Waiting })
+		if i < 0 { // nobody has released or held it yet
+			i = len(gates)
+			gates = append(gates, Status{Name: m.Waiting})
+		}
+		gates[i].Waiting++
+	}
+	slices.SortFunc(gates, func(a, b Status) int { return cmp.Compare(a.Name, b.Name) })
+	return gates
+}
+
+// Status is one gate (origins T3).
+type Status struct {
+	Name    string     `json:"name"`
+	Open    bool       `json:"open"`
+	By      string     `json:"by"`
+	Since   *time.Time `json:"since"`
+	Waiting int        `json:"waiting"` // instances that say that they wait at it; in a Status without the silent ones
+}

@@ -1,0 +1,46 @@
+package quarantine
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+)
+
+// hintViewFor is for how long owners are looked up in one view of the cluster. A hint to who
+// owned a segment shortly before costs a request.
+const hintViewFor = 10 * time.Second
+
+// redriveHints tell the owners of segments that something was put back into their queues (P8.2):
+// these may have been idle for long, and are asked seldom.
+type redriveHints struct {
+	q      *Quarantine
+	nudges *nudging.Sender
+	view   *cluster.View // nil: it could not be read
+	read   time.Time
+}
+
+func (q *Quarantine) hints(ctx context.Context) *redriveHints {
+	return &redriveHints{q: q, nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.cfg)}
+}
+
+// put says that something was put into a queue. It never fails: owners look by themselves, later.
+func (h *redriveHints) put(ctx context.Context, queue *queues.Queue, segment uint32) {
+	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
+		err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+			h.view, err = cluster.LoadView(ctx, h.q.fleet.Control, h.q.cfg.Workload)
+			return err
+		})
+		if err != nil {
+			h.view = nil
+			h.q.cfg.Log.Debug("who owns the segments could not be read; owners are not told that tasks come back", "error", err)
+		}
+		h.read = time.Now()
+	}
+	if h.view != nil {
+		h.nudges.NudgeOwner(h.view, h.q.cfg.Instance, queue.String(), segment)
+	}
+}

@@ -1,0 +1,228 @@
+package quarantine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/tombstone"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// causeFound is such a cause with its row.
+type causeFound struct {
+	row   string
+	cause codec.Cause
+	used  bool // by a message of this scan
+}
+
+// runsKnown is of how many runs the state is remembered.
+const runsKnown = 4096
+
+// causesMost bounds how many such rows are read. Each is a full text in quarantine.
+const causesMost = 100_000
+
+// readCauses reads the causes that stand in rows. One that is damaged is left out: its
+// message is then shown without a cause.
+func (q *Quarantine) readCauses(ctx context.Context) error {
+	q.rows = map[string][]causeFound{}
+	n := 0
+	for e, err := range q.fleet.Control.Query(ctx, storage.Query{Partition: tombstone.Partition(q.cfg.Workload)}) {
+		if err != nil {
+			return locate.WithAdvice(ctx, &q.cfg, err)
+		}
+		if n++; n > causesMost {
+			q.cfg.Log.Warn("there are more causes in rows than are read; some messages are shown without", "read", causesMost)
+			break
+		}
+		hash, _ := e.Properties["Text"].(string)
+		c := causeFound{row: e.Row}
+		c.cause.Reason, _ = e.Properties["Reason"].(string)
+		c.cause.Detail, _ = e.Properties["Detail"].(string)
+		c.cause.Instance, _ = e.Properties["Instance"].(string)
+		c.cause.First, _ = e.Properties["First"].(time.Time)
+		c.cause.Last, _ = e.Properties["Last"].(time.Time)
+		if attempts, ok := e.Properties["Attempts"].(int64); ok {
+			c.cause.Attempts = uint32(min(max(attempts, 0), 1<<31))
+		}
+		q.rows[hash] = append(q.rows[hash], c)
+	}
+	return nil
+}
+
+// causeOf gives the row of the cause of a text, each to one message.
+func (q *Quarantine) causeOf(text []byte) *causeFound {
+	list := q.rows[tombstone.TextHash(text)]
+	for i := range list {
+		if !list[i].used {
+			list[i].used = true
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// judge reads a message, says whether the filter means it and whether it can be redriven.
+func (q *Quarantine) judge(ctx context.Context, account string, m *storage.Message, f *Filter) *Message {
+	qm := &Message{Account: account, ID: m.ID, Put: m.Inserted, Tasks: 1, text: m.Text, key: f.Key}
+	var err error
+	qm.header, err = codec.ReadHeader(m.Text)
+	qm.foreign = errors.Is(err, codec.ErrForeign)
+	qm.intact = err == nil
+	cause := qm.header.Cause
+	if cause == nil {
+		if qm.row = q.causeOf(m.Text); qm.row != nil {
+			cause = &qm.row.cause
+		}
+	}
+	if cause != nil {
+		qm.Reason, qm.Detail, qm.Instance, qm.Attempts = cause.Reason, cause.Detail, cause.Instance, cause.Attempts
+		qm.First, qm.Last = orNil(cause.First), orNil(cause.Last)
+	}
+	if qm.intact {
+		h := &qm.header
+		qm.Tasks, qm.Generation, qm.Segment = h.Tasks.Len(), h.Generation, new(h.Segment)
+		if !h.Run.IsZero() {
+			qm.Run = h.Run.String()
+		}
+	}
+	if !f.means(qm) {
+		return qm
+	}
+	qm.Matching = qm.Tasks
+	if f.Key != nil {
+		tasks, e := qm.Open()
+		if qm.Matching = len(tasks); e != nil || qm.foreign {
+			qm.Matching = 0 // of what cannot be read no key is known
+		}
+	}
+	if qm.Matching > 0 {
+		qm.Problem = q.problem(ctx, qm, err)
+	}
+	return qm
+}
+
+// orNil is a time, nil if there is none.
+func orNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// means reports whether the filter means a message, tasks and their keys aside.
+func (f *Filter) means(m *Message) bool {
+	at := m.Put
+	if m.Last != nil {
+		at = *m.Last
+	}
+	switch {
+	case len(f.Reasons) > 0 && !slices.Contains(f.Reasons, m.Reason),
+		len(f.IDs) > 0 && !slices.Contains(f.IDs, m.ID),
+		!f.Since.IsZero() && at.Before(f.Since),
+		!f.Until.IsZero() && !at.Before(f.Until):
+		return false
+	case f.Run.IsZero(), m.header.Run == f.Run:
+		return true
+	}
+	// A bad line has no identity in its run, and says where it comes from.
+	return m.Reason == pump.ReasonBadLine && strings.Contains(m.Detail, "run "+f.Run.String()+":")
+}
+
+// problem says why a message cannot be redriven; empty if it can. err is that of its header.
+func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string {
+	switch h := &m.header; {
+	case m.foreign:
+		return ""
+	case errors.Is(err, codec.ErrVersion):
+		return "it has a newer format than this program knows; use a newer one"
+	case err != nil:
+		return "it is damaged: " + err.Error()
+	case h.Workload != q.cfg.Workload:
+		return fmt.Sprintf("it belongs to workload %q; put there it would be done, here nobody would", h.Workload)
+	case int64(h.Segment) >= int64(q.workload.Map.Segments):
+		return fmt.Sprintf("it says segment %d of %d", h.Segment, q.workload.Map.Segments)
+	case m.Reason == pump.ReasonBadLine:
+		return "no task could be made of this line; correct its source, and distribute that again"
+	case m.Reason == pump.ReasonTruncated, m.Reason == pump.ReasonCorrupt, m.Reason == pump.ReasonBomb:
+		if env, err := codec.Open(m.text, codec.Limits{}); err != nil {
+			return "it cannot be unpacked: " + err.Error()
+		} else {
+			env.Release()
+		}
+	}
+	if run := m.header.Run; !run.IsZero() {
+		switch s := q.runState(ctx, run); {
+		case s.err != nil:
+			return "its run's row cannot be read: " + s.err.Error()
+		case s.closed:
+			return "its run is closed: it was done, and would be deleted unread"
+		}
+	}
+	return ""
+}
+
+// runSeen is what a run's row says.
+type runSeen struct {
+	// closed: it is done, and nothing of it was in quarantine. told: owners keep a ledger of it, so that
+	// they are told of what is dropped. A task of any other run is done under another identity when it
+	// is redriven.
+	closed, told bool
+	err          error
+}
+
+// runState reads a run's row, each once.
+func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
+	s, ok := q.known[id]
+	if ok && s.err == nil {
+		return s
+	}
+	var run workload.Run
+	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+		run, err = q.runs.Get(ctx, id)
+		return err
+	})
+	if s = (runSeen{err: err}); errors.Is(err, workload.ErrNoRun) {
+		s.err = nil
+	} else if err == nil {
+		switch v := closing.VerdictOf(&run); v {
+		case closing.Closed:
+			s.closed = true
+		case closing.GoOn, closing.Rest:
+			s.told = true
+		}
+	}
+	if len(q.known) >= runsKnown {
+		clear(q.known)
+	}
+	q.known[id] = s
+	return s
+}
+
+// removeCause removes the row of a cause with its message. A row that stays is only
+// ever shown for a message of the same text.
+func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
+	if c == nil {
+		return
+	}
+	err := backoff.Within(ctx, func(ctx context.Context) error {
+		_, err := q.fleet.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: tombstone.Partition(q.cfg.Workload), Row: c.row}})
+		return err
+	})
+	if err != nil && !storage.Is(err, storage.Gone) {
+		q.cfg.Log.Warn("the row that said why a message was quarantined could not be removed", "row", c.row, "error", err)
+	}
+}
+
+// by is who does this, for causes.
+func (q *Quarantine) by() string { return cmp.Or(q.cfg.Instance, "operator") }

@@ -1,0 +1,197 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// Quarantine is what a workload has in quarantine, in all accounts of the configuration
+// at once, drained ones too. It is for one goroutine.
+//
+// Messages are looked at by taking them: no request shows more than the first 32 of a
+// queue. What is not redriven or dropped is put back, visible, before a method returns,
+// also when its context has ended; what a crash or a request without an answer
+// leaves hidden is visible again after five minutes. Two who do this at the
+// same time each see a part.
+//
+// The file is the first of those along the way of a message: quarantine_scan.go takes
+// them, quarantine_judge.go says what each is and what can be done with it, quarantine_settle.go does it.
+type Quarantine struct {
+	cfg      pump.Config
+	fleet    *queues.Set
+	workload *workload.Workload
+	read     time.Time // when the workload was, by the local clock
+	runs     *workload.Runs
+	known    map[pump.RunID]runSeen
+	rows     map[string][]causeFound // causes that did not fit, by the hash of their texts
+}
+
+// Filter says which messages in quarantine are meant: those for which
+// every field that is set holds. The zero filter means all.
+type Filter struct {
+	// Reasons are causes: ReasonAttempts and so on.
+	Reasons []string
+	// Key means only tasks of that key: of an envelope with others too, only those are
+	// redriven or dropped.
+	Key []byte
+	// Since and Until bound when the last attempt was made: not before Since, and
+	// before Until. For what has no cause it is when the message was put there.
+	Since, Until time.Time
+	Run          pump.RunID
+	IDs          []string // of messages
+	// Limit is the most messages that are meant; 0: no limit.
+	Limit int
+}
+
+// Message is a message in quarantine, as far as it can be read. Everything in
+// it comes from outside: it is not fit to be printed as it is.
+type Message struct {
+	Account string `json:"account"`
+	ID      string `json:"id"`
+	// Reason is a Reason constant, or whatever stands there; empty if no cause is known.
+	Reason   string `json:"reason"`
+	Detail   string `json:"detail,omitempty"`
+	Instance string `json:"instance,omitempty"` // that put it there
+	Attempts uint32 `json:"attempts"`
+	// First is when the message was first put into its queue, Last when the last
+	// attempt ended; nil if that is not known.
+	First *time.Time `json:"first,omitempty"`
+	Last  *time.Time `json:"last,omitempty"`
+	// Put is when it came into quarantine, by the service's clock.
+	Put        time.Time `json:"put"`
+	Run        string    `json:"run,omitempty"` // empty: no distributor made it
+	Segment    *uint32   `json:"segment,omitempty"`
+	Generation uint32    `json:"generation"`
+	Tasks      int       `json:"tasks"`
+	// Matching is how many of them the filter means.
+	Matching int `json:"matching"`
+	// Problem is why it cannot be redriven; empty if it can.
+	Problem string `json:"problem,omitempty"`
+
+	text    []byte
+	header  codec.Header
+	foreign bool // a text without an envelope
+	intact  bool // the header could be read
+	key     []byte
+	row     *causeFound
+}
+
+// Task is a task of a message in quarantine.
+type Task struct {
+	N       uint64
+	Key     []byte
+	ID      string
+	Body    []byte
+	Foreign string // the identity of a message that no distributor made; such a task has no N
+}
+
+// Text is the message as it is.
+func (m *Message) Text() []byte { return slices.Clone(m.text) }
+
+// Open unpacks those tasks of the message that the filter means. The error says why there are none to
+// be read; the limits are those of a processor.
+func (m *Message) Open() ([]Task, error) {
+	if m.foreign {
+		return []Task{{Body: m.Text(), Foreign: m.ID}}, nil
+	}
+	env, err := codec.Open(m.text, codec.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	defer env.Release()
+	var tasks []Task
+	for _, t := range env.Tasks {
+		if m.key != nil && string(t.Key) != string(m.key) {
+			continue
+		}
+		q := Task{N: t.N, Key: slices.Clone(t.Key), ID: string(t.ID), Body: slices.Clone(t.Body)}
+		if m.header.Run.IsZero() {
+			q.Foreign, q.ID = q.ID, ""
+		}
+		tasks = append(tasks, q)
+	}
+	return tasks, nil
+}
+
+// Open reads the workload. It is workload.ErrNoWorkload if there is none.
+func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	q := &Quarantine{cfg: cfg, fleet: queues.Open(&cfg, row.TableName), known: map[pump.RunID]runSeen{}}
+	if err := q.reload(ctx); err != nil {
+		return nil, err
+	}
+	if err := locate.SpecOf(&cfg).Check(q.workload); err != nil {
+		return nil, err
+	}
+	q.runs = workload.NewRuns(q.fleet.Control, cfg.Workload)
+	return q, nil
+}
+
+// reload reads the workload's row, whose map says where tasks belong.
+func (q *Quarantine) reload(ctx context.Context) error {
+	sent := time.Now()
+	var w *workload.Workload
+	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+		w, err = workload.Load(ctx, q.fleet.Control, q.cfg.Workload)
+		return err
+	})
+	if err == nil && q.workload != nil {
+		err = q.workload.Replaced(w)
+	}
+	if err != nil {
+		return locate.WithAdvice(ctx, &q.cfg, err)
+	}
+	q.workload, q.read = w, sent
+	return nil
+}
+
+// homeOf gives the queue that a segment's messages are put into, by a map with half of its
+// time left at least (P6.5).
+func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*queues.Queue, error) {
+	if queues.Elapsed(q.read) >= workload.MapMaxAge/2 {
+		if err := q.reload(ctx); err != nil {
+			return nil, err
+		}
+	}
+	home := q.workload.Map.Shards[q.workload.Map.Home(segment)]
+	return q.fleet.Queue(home.Account, home.Queue)
+}
+
+// segmentOf gives the segment of a message.
+func (q *Quarantine) segmentOf(m *Message) uint32 {
+	if m.foreign {
+		return shardmap.Segment(m.text, q.workload.Map.Segments)
+	}
+	return m.header.Segment
+}
+
+// List calls visit for each message that the filter means, account by account, until it
+// returns false. Messages are hidden from each other's lookers until it returns. The
+// error joins those of accounts that could not be read to their end; the others were.
+func (q *Quarantine) List(ctx context.Context, f Filter, visit func(*Message) (more bool)) error {
+	left := f.Limit
+	return q.scan(ctx, f, storage.MaxGet, func(t *taken) scanVerdict {
+		if left--; !visit(t.message) || left == 0 {
+			return scanEnough
+		}
+		return scanKeep
+	})
+}
+
+var errLeftLooking = errors.New("pump: the message was taken too long ago to be settled safely; run it again")

@@ -1,0 +1,230 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+const (
+	// Lease is for how long messages are taken. Listing 50,000 takes about a
+	// minute; what is longer away is visible again by itself.
+	Lease = 5 * time.Minute
+	// quarantineMargin is what must be left of the lease when a message is about to be
+	// settled: two requests of ten seconds.
+	quarantineMargin = 30 * time.Second
+	// quarantineTries is how often a request is made.
+	quarantineTries = 4
+	// putBackWithin bounds how long messages are put back after the context's end.
+	putBackWithin = 15 * time.Second
+	// putBackAtOnce is how many messages are put back at the same time.
+	putBackAtOnce = 32
+)
+
+// scanVerdict is what a visit says of a message, and of those to come.
+type scanVerdict uint8
+
+const (
+	scanKeep   scanVerdict = 0 // it is put back
+	scanGone   scanVerdict = 1 // it was settled
+	scanEnough scanVerdict = 2 // and nothing more is visited
+)
+
+// taken is a message that a scan has taken.
+type taken struct {
+	message *Message
+	account *queues.Account
+	receipt storage.Receipt
+	until   time.Time // on the local clock: nobody else gets it before
+}
+
+// sure reports whether nobody else can get the message while it is settled.
+func (t *taken) sure() bool { return time.Until(t.until) > quarantineMargin }
+
+// scan visits the messages that a filter means, and puts back what is not settled. What
+// is put into quarantine after it began is not visited: a task that is redriven and fails
+// again at once would be redriven for ever.
+// At most so many are taken at once.
+func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit func(*taken) scanVerdict) error {
+	if err := q.readCauses(ctx); err != nil {
+		return err
+	}
+	starts := q.starts(ctx)
+	var errs []error
+	for i, name := range q.fleet.Names {
+		a := q.fleet.Accounts[name]
+		switch s := starts[i]; {
+		case s.err != nil:
+			errs = append(errs, fmt.Errorf("quarantine of account %s: %w", name, s.err))
+		case s.empty:
+		default:
+			enough, err := q.scanAccount(ctx, a, s.at, f, atOnce, visit)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("quarantine of account %s: %w", name, err))
+			}
+			if enough {
+				return errors.Join(errs...)
+			}
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, context.Cause(ctx))...)
+		}
+	}
+	for _, s := range q.workload.Map.Shards {
+		if _, known := q.fleet.Accounts[s.Account]; !known && !slices.ContainsFunc(errs, func(e error) bool {
+			c, ok := errors.AsType[*pump.ConfigError](e)
+			return ok && c.Field == "accounts"
+		}) {
+			_, err := q.fleet.Queue(s.Account, s.Queue)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// scanStart is the beginning of a scan of one account, by its own clock.
+type scanStart struct {
+	at    time.Time
+	empty bool
+	err   error
+}
+
+// starts asks all accounts, before anything is changed, whether there is something in
+// quarantine, and what time it is there. The answer to a get says both.
+func (q *Quarantine) starts(ctx context.Context) []scanStart {
+	out := make([]scanStart, len(q.fleet.Names))
+	var g errgroup.Group
+	g.SetLimit(queues.AtOnce)
+	for i, name := range q.fleet.Names {
+		g.Go(func() error {
+			s := &out[i]
+			poison := q.fleet.Accounts[name].Poison
+			const short = 10 * time.Second
+			msgs, _, err := q.take(ctx, poison, 1, short)
+			switch {
+			case err != nil:
+				s.err = err
+			case len(msgs) == 0:
+				s.empty = true
+			default:
+				s.at = msgs[0].NextVisible.Add(-short)
+				s.err = q.trying(ctx, poison, "put back", msgs[0].ID, func(ctx context.Context) error { return poison.Release(ctx, msgs[0].Receipt, 0) })
+				if storage.Is(s.err, storage.Gone) { // it comes back by itself
+					s.err = nil
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return out
+}
+
+// take gets messages, trying again: each try that is not answered may hide some.
+func (q *Quarantine) take(ctx context.Context, s *queues.Queue, limit int, lease time.Duration) (msgs []storage.Message, sent time.Time, err error) {
+	err = q.trying(ctx, s, "get", "", func(ctx context.Context) (err error) {
+		msgs, sent, err = s.Get(ctx, context.WithoutCancel(ctx), limit, lease)
+		if storage.Ambiguous(err) && !storage.Is(err, storage.Throttled) {
+			q.cfg.Log.Warn("a request was not answered; up to 32 messages may be hidden for a while", "queue", s.String(), "for", lease, "error", err)
+		}
+		return err
+	})
+	if queues.NotThere(err) { // no task of it was ever quarantined
+		return nil, sent, nil
+	}
+	return msgs, sent, err
+}
+
+// trying makes a request until it is answered, a few times.
+func (q *Quarantine) trying(ctx context.Context, s *queues.Queue, operation, object string, f func(context.Context) error) (err error) {
+	for try := range uint64(quarantineTries) {
+		if err = f(ctx); !storage.Ambiguous(err) {
+			return err
+		}
+		if !q.pauseAfter(ctx, err, operation, s.String()+object, try) {
+			return err
+		}
+	}
+	return err
+}
+
+// pauseAfter waits before a request that failed is made again; false: ctx has ended.
+func (q *Quarantine) pauseAfter(ctx context.Context, err error, operation, object string, try uint64) bool {
+	wait := backoff.Jitter(q.cfg.Instance).Full(time.Second, 5*time.Second, operation, object, try)
+	if e, ok := queues.AsError(err); ok {
+		wait += e.RetryAfter
+	}
+	return backoff.Wait(ctx, wait)
+}
+
+// scanAccount visits the messages of one account.
+func (q *Quarantine) scanAccount(ctx context.Context, a *queues.Account, start time.Time, f Filter, atOnce int, visit func(*taken) scanVerdict) (enough bool, err error) {
+	var back []storage.Receipt
+	seen := map[string]bool{}
+	defer func() {
+		if e := q.putBack(ctx, a, back); err == nil {
+			err = e
+		}
+	}()
+	for !enough && ctx.Err() == nil {
+		msgs, sent, err := q.take(ctx, a.Poison, atOnce, Lease)
+		if err != nil {
+			return false, err
+		}
+		news := false
+		for i := range msgs {
+			m := &msgs[i]
+			t := &taken{account: a, receipt: m.Receipt, until: sent.Add(Lease)}
+			verdict := scanKeep
+			if !seen[m.ID] {
+				seen[m.ID], news = true, true
+				if !enough && ctx.Err() == nil && !m.Inserted.After(start) {
+					if t.message = q.judge(ctx, a.Name, m, &f); t.message.Matching > 0 {
+						verdict = visit(t)
+					}
+				}
+			}
+			enough = enough || verdict&scanEnough != 0
+			if verdict&scanGone == 0 {
+				back = append(back, t.receipt)
+			}
+		}
+		if !news { // nothing more, or the first ones are visible again
+			return enough, nil
+		}
+	}
+	return enough, nil
+}
+
+// putBack makes messages visible again, also after the context has ended.
+func (q *Quarantine) putBack(ctx context.Context, a *queues.Account, back []storage.Receipt) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), putBackWithin)
+		defer cancel()
+	}
+	var g errgroup.Group
+	g.SetLimit(putBackAtOnce)
+	for _, r := range back {
+		g.Go(func() error {
+			err := q.trying(ctx, a.Poison, "put back", r.ID, func(ctx context.Context) error { return a.Poison.Release(ctx, r, 0) })
+			if storage.Is(err, storage.Gone) { // a repeated try's own effect, or the lease was over
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("not every message was put back; the others are visible within %v: %w", Lease, err)
+	}
+	return nil
+}

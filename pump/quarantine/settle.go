@@ -1,0 +1,243 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/tombstone"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Options are the options of [Quarantine.Redrive] and [Quarantine.Drop].
+type Options struct {
+	// Rate is the most messages a second; default 50. Each is two or three requests, and for
+	// a redriven one whatever its tasks cost.
+	Rate float64
+	// Dry: say what would be done, and do nothing.
+	Dry bool
+}
+
+// What became of a message in quarantine.
+const (
+	Redriven = "redriven"
+	Dropped  = "dropped"
+	Kept     = "kept" // it cannot be redriven, or something failed: see Problem
+)
+
+// Outcome is what became of one message.
+type Outcome struct {
+	*Message
+	// Outcome is OutcomeRedriven, OutcomeDropped or OutcomeKept; with QuarantineOptions.Dry
+	// what it would be.
+	Outcome string `json:"outcome"`
+	// Left is how many of its tasks stay in quarantine.
+	Left int `json:"left"`
+}
+
+// Redrive puts tasks back into the queues that are their segments' homes, to be tried
+// as if for the first time (P4.4): first the put is acknowledged, then the message in
+// quarantine is deleted, so that a crash in between leaves it in both places, and
+// whoever records what is done (delivery mode once) does it once. done is called for
+// each message, and stops it by returning false. The error is that of [Quarantine.List].
+func (q *Quarantine) Redrive(ctx context.Context, f Filter, o Options, done func(Outcome) (more bool)) error {
+	return q.settleAll(ctx, f, o, Redriven, done)
+}
+
+// Drop gives tasks up for good: they are deleted. In delivery mode once the owners of
+// their segments are told first, who record them as done, so that their
+// runs can be complete. It is otherwise like Redrive.
+func (q *Quarantine) Drop(ctx context.Context, f Filter, o Options, done func(Outcome) (more bool)) error {
+	return q.settleAll(ctx, f, o, Dropped, done)
+}
+
+func (q *Quarantine) settleAll(ctx context.Context, f Filter, o Options, outcome string, done func(Outcome) bool) error {
+	settings.Default(&o.Rate, 50)
+	if !(o.Rate > 0 && o.Rate <= 1e6) {
+		return &pump.ConfigError{Field: "rate", Problem: fmt.Sprintf("%v is out of range", o.Rate), Fix: "use 0.01 to 1e6 messages a second"}
+	}
+	limiter := rate.NewLimiter(rate.Limit(o.Rate), 1)
+	hints := q.hints(ctx)
+	defer hints.nudges.Close()
+	left := f.Limit
+	// No more than can be settled within half of a lease.
+	atOnce := int(max(1, min(storage.MaxGet, o.Rate*Lease.Seconds()/2)))
+	return q.scan(ctx, f, atOnce, func(t *taken) scanVerdict {
+		verdict, out := scanKeep, Outcome{Message: t.message, Outcome: outcome, Left: t.message.Tasks - t.message.Matching}
+		switch {
+		case outcome == Redriven && t.message.Problem != "":
+			out.Outcome, out.Left = Kept, t.message.Tasks
+		case o.Dry:
+		case limiter.Wait(ctx) != nil:
+			return scanKeep | scanEnough
+		default:
+			var err error
+			if verdict, err = q.settleOne(ctx, t, outcome, hints); err != nil {
+				out.Outcome, out.Left, out.Problem = Kept, t.message.Tasks, err.Error()
+			}
+		}
+		if left--; !done(out) || left == 0 {
+			verdict |= scanEnough
+		}
+		return verdict
+	})
+}
+
+// settleOne redrives or drops one message, or the tasks of it that are meant. What is
+// begun is finished, also when the context ends in the midst of it.
+func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hints *redriveHints) (scanVerdict, error) {
+	if !t.sure() {
+		return scanKeep, errLeftLooking
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), t.until)
+	defer cancel()
+	m := t.message
+	parts, err := m.cut()
+	if err != nil {
+		return scanKeep, err
+	}
+	text, segment, err := q.replacement(ctx, m, parts, outcome)
+	if err != nil {
+		return scanKeep, err
+	}
+	var home *queues.Queue
+	if text != nil {
+		if home, err = q.putHome(ctx, m.ID, text, segment); err != nil {
+			return scanKeep, err
+		}
+	}
+	poison := t.account.Poison
+	doubt := false
+	err = q.trying(ctx, poison, "settle", m.ID, func(ctx context.Context) (err error) {
+		if parts.rest != nil {
+			err = poison.Replace(ctx, t.receipt, parts.rest, 0)
+		} else {
+			err = poison.Delete(ctx, t.receipt)
+		}
+		if storage.Is(err, storage.Gone) && doubt {
+			return nil // it was this request's own effect
+		}
+		doubt = doubt || storage.Ambiguous(err)
+		return err
+	})
+	if err != nil {
+		return scanKeep, fmt.Errorf("%s, but it is still in quarantine as well: %w", outcome, err)
+	}
+	if parts.rest == nil {
+		q.removeCause(ctx, m.row)
+	}
+	if home != nil {
+		hints.put(ctx, home, segment) // last: it may take a while, and the message in quarantine is leased
+	}
+	return scanGone, nil
+}
+
+// putHome puts a text into the queue that is its segment's home when it is sent, and gives
+// that queue. Each try asks anew: minutes may pass between two, in which the account of
+// before may have been drained and removed. A copy that an unanswered try has left
+// elsewhere is recognised by its tasks, or read by no process.
+func (q *Quarantine) putHome(ctx context.Context, object string, text []byte, segment uint32) (home *queues.Queue, err error) {
+	for try := uint64(0); ; try++ {
+		if home, err = q.homeOf(ctx, segment); err == nil {
+			about := home.Digest(text)
+			if err = home.Pay(ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+				return nil, err
+			}
+			if !queues.Young(q.read) { // the budget has kept it waiting for so long
+				try--
+				continue
+			}
+			err = home.PutBy(ctx, q.read, text, 0, about)
+		}
+		if !storage.Ambiguous(err) || try == quarantineTries-1 || !q.pauseAfter(ctx, err, "put", object, try) {
+			return home, err
+		}
+	}
+}
+
+// parts are a message cut into the tasks that are meant and the others.
+type parts struct {
+	header codec.Header // of those that are meant
+	meant  []byte       // their envelope, or the text; nil if it was not cut
+	rest   []byte       // the others, with their cause; nil if there are none
+}
+
+// cut takes those tasks out of a message that are meant. The others stay in it: it is
+// rewritten rather than put anew, so that nothing of it is ever there twice.
+func (m *Message) cut() (p parts, err error) {
+	p.header = m.header
+	if m.Matching == m.Tasks {
+		return p, nil
+	}
+	env, err := codec.Open(m.text, codec.Limits{})
+	if err != nil {
+		return p, err
+	}
+	defer env.Release()
+	pack := func(meant bool, limit int) ([]byte, codec.Header, error) {
+		b := codec.NewBuilder(limit)
+		b.Reset(m.header)
+		for _, t := range env.Tasks {
+			if (string(t.Key) == string(m.key)) != meant {
+				continue
+			}
+			if fits, err := b.Add(t); err != nil || !fits {
+				return nil, codec.Header{}, errors.Join(err, errors.New("pump: some tasks of the message take more room without the others than a message has; settle it as a whole"))
+			}
+		}
+		return b.Seal(nil)
+	}
+	if p.meant, p.header, err = pack(true, storage.MaxText); err != nil {
+		return p, err
+	}
+	p.header.Cause = m.header.Cause
+	rest, _, err := pack(false, storage.MaxText)
+	if err != nil {
+		return p, err
+	}
+	cause := m.header.Cause
+	if cause == nil && m.row != nil {
+		cause = &m.row.cause
+	}
+	if cause != nil {
+		if rest, err = codec.Quarantined(rest, *cause); err != nil {
+			return p, err
+		}
+	}
+	p.rest = rest
+	return p, nil
+}
+
+// replacement is what is put home in place of tasks in quarantine; nil if nothing is.
+func (q *Quarantine) replacement(ctx context.Context, m *Message, p parts, outcome string) (text []byte, segment uint32, err error) {
+	segment = q.segmentOf(m)
+	switch {
+	case outcome == Redriven && m.foreign:
+		return m.text, segment, nil
+	case outcome == Redriven:
+		if text = p.meant; text == nil {
+			text = m.text
+		}
+		text, err = codec.Restamped(text, 0, p.header.Generation+1)
+		return text, segment, err
+	case pump.Delivery(q.workload.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),
+		m.header.Workload != q.cfg.Workload, int64(segment) >= int64(q.workload.Map.Segments):
+		return nil, 0, nil // no ledger of this workload says anything of it
+	}
+	switch s := q.runState(ctx, m.header.Run); {
+	case s.err != nil:
+		return nil, 0, s.err
+	case !s.told:
+		return nil, 0, nil
+	}
+	text, err = tombstone.New(p.header, q.by(), time.Now())
+	return text, segment, err
+}

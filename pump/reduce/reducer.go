@@ -1,0 +1,222 @@
+package reduce
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+)
+
+// Reducer is a [Handler] whose tasks have no effect of their own but contribute to
+// a state, which is kept beside the ledger (origins W4): a task's contribution and the
+// record that the task is done are one conditional write. With [Once] each task that is
+// done is in the state exactly once, whatever crashes, is paused, or is delivered twice;
+// with [AtLeastOnce] a task that is delivered again is in it again.
+//
+// There is a state for each segment, which only the segment's owner changes, and
+// which goes with the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key
+// are in the state of the key's segment. A segment's state may have 1 MiB compressed and 16 MiB before:
+// what does not fit waits before Map, is tried less and less often, and goes into quarantine as
+// [ReasonStateFull] when results have been refused for an hour. The log, the metric state_used and
+// readiness tell of it, and the log already at half. A state that grows with the tasks, and not with
+// what they are about, needs another home. It is
+// written whenever tasks of its segment are recorded, so a small one is cheaper.
+//
+// A *Reducer is given to [NewProcessor] as it is: behind another Handler, or with
+// ProcessorOptions.MinInterval or Discard, it does not work. The workload must not be [Shared]. All
+// processors of a workload reduce by the same Reducer; which one is pinned by its Name.
+type Reducer[S, D any] struct {
+	// Name says what the states mean and how they are encoded: 1 to 200 bytes of
+	// printable text, "totals/2" for example. It is pinned in the workload when its
+	// first processor starts, and a processor with another one, or with none, refuses
+	// to work. Change it whenever older states cannot be gone on with.
+	Name string
+	// Map makes a task's contribution. It is called like Handle in [Handler], many at once
+	// and again after a failure, and its errors mean the same. It must neither keep parts of the
+	// task in D (Key and Body are only valid until it returns) nor change anything outside, as its
+	// result may be dropped and made anew.
+	Map func(ctx context.Context, t *pump.Task) (D, error)
+	// Fold adds a contribution to a state, which is the zero S at first. It is called by one
+	// goroutine at a time for a segment, in any order of tasks, and when a write was
+	// lost again from an earlier state: it must do nothing but change *state. A panic in it ends the process, as
+	// nobody knows what it left behind.
+	Fold func(state *S, d D)
+	// Encode and Decode store a state; both or neither is given. Default: JSON. Equal
+	// states should have equal bytes.
+	Encode func(state *S) ([]byte, error)
+	Decode func(stored []byte) (S, error)
+}
+
+// Reducing is a Handler that contributes to the state of its segment instead of
+// having an effect of its own. The processor calls contribute where it calls
+// Handle otherwise, and the ledger folds what that returned when it records the task.
+type Reducing interface {
+	pump.Handler
+	// Reducer names it, as it is pinned in the workload.
+	Reducer() string
+	// check says what is wrong with it.
+	check() error
+	// Contribute runs in a slot like Handle, concurrently.
+	Contribute(ctx context.Context, t *pump.Task) (any, error)
+	// State is how the ledger keeps its states.
+	State() ledger.State
+}
+
+// maxReducerName bounds Reducer.Name, which stands in each state.
+const maxReducerName = 200
+
+var errNotReducing = errors.New("pump: a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself")
+
+// Handle fails: a processor that is given a Reducer does not call it, and
+// whoever else does would drop what the task contributes.
+func (r *Reducer[S, D]) Handle(context.Context, *pump.Task) error { return errNotReducing }
+
+func (r *Reducer[S, D]) Reducer() string { return r.Name }
+
+func (r *Reducer[S, D]) check() error {
+	bad := func(problem, fix string) error {
+		return &pump.ConfigError{Field: "reducer", Problem: problem, Fix: fix}
+	}
+	switch {
+	case r.Name == "" || len(r.Name) > maxReducerName || !printable(r.Name):
+		return bad(fmt.Sprintf("%.80q is not a reducer's name", r.Name), fmt.Sprintf("use 1 to %d bytes of printable text", maxReducerName))
+	case r.Map == nil || r.Fold == nil:
+		return bad("it has no Map or no Fold", "give both")
+	case (r.Encode == nil) != (r.Decode == nil):
+		return bad("only one of Encode and Decode is given", "give both, or leave both out for JSON")
+	}
+	// What a type does not allow (JSON of a channel) shows before the first task is taken.
+	s := stored[S, D]{r}
+	b, err := s.Store(new(S))
+	if err == nil {
+		_, err = s.Load(b)
+	}
+	if err != nil {
+		return &pump.ConfigError{Field: "reducer", Problem: fmt.Sprintf("the zero state cannot be stored: %v", err), Fix: "give an Encode and a Decode that can", Err: err}
+	}
+	return nil
+}
+
+// CheckReducer says what is wrong with a reducer, if the handler is one, and with where
+// it is to work: its states belong to the owners of segments, and nothing may stand
+// between the pool and it.
+func CheckReducer(h pump.Handler, cfg *pump.Config, discard bool, minInterval time.Duration) error {
+	r, is := h.(Reducing)
+	if !is {
+		return nil
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	bad := func(problem, fix string) error {
+		return &pump.ConfigError{Field: "reducer", Problem: problem, Fix: fix}
+	}
+	switch {
+	case cfg.Segments == pump.Shared:
+		return bad("it needs segments with owners, and segments is 0", "leave segments out in a new workload")
+	case minInterval > 0:
+		return bad("it does not count tasks that min-interval skips", "leave min-interval out")
+	case discard:
+		return bad("nothing is handled that it could reduce", "do not discard")
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f || r == utf8.RuneError {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Reducer[S, D]) Contribute(ctx context.Context, t *pump.Task) (any, error) {
+	return r.Map(ctx, t)
+}
+
+func (r *Reducer[S, D]) State() ledger.State { return stored[S, D]{r} }
+
+// stored makes bytes of a Reducer's states and states of bytes:
+//
+//	1 byte   1, the version of this layout
+//	uvarint  length of the reducer's name
+//	         the name
+//	         the state, by Encode
+type stored[S, D any] struct{ *Reducer[S, D] }
+
+const storedVersion = 1
+
+// Load gives a *S; nil bytes are the state of a segment that has none yet.
+func (r stored[S, D]) Load(stored []byte) (any, error) {
+	if len(stored) == 0 {
+		return new(S), nil
+	}
+	name, encoded, err := cutStored(stored)
+	if err != nil {
+		return nil, err
+	}
+	if name != r.Name {
+		return nil, &pump.ConfigError{
+			Field: "reducer", Problem: fmt.Sprintf("it is %q, but the state was made by %q", r.Name, name),
+			Fix: "use that one, or another workload",
+		}
+	}
+	state := new(S)
+	if r.Decode == nil {
+		err = json.Unmarshal(encoded, state)
+	} else {
+		*state, err = r.Decode(encoded)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decode a state of reducer %q: %w", r.Name, err)
+	}
+	return state, nil
+}
+
+// cutStored tells which reducer made a state, and gives the state's own bytes.
+func cutStored(stored []byte) (name string, encoded []byte, err error) {
+	if len(stored) == 0 || stored[0] != storedVersion {
+		return "", nil, fmt.Errorf("the state of a reducer begins with %.4q: this program reads version %d", stored, storedVersion)
+	}
+	n, size := binary.Uvarint(stored[1:])
+	rest := stored[1+max(size, 0):]
+	if size <= 0 || n > maxReducerName || n > uint64(len(rest)) {
+		return "", nil, errors.New("the state of a reducer is cut short in the reducer's name")
+	}
+	return string(rest[:n]), rest[n:], nil
+}
+
+// Fold shadows the Reducer's: a nil contribution is the zero D, as D may be an interface.
+func (r stored[S, D]) Fold(state, contribution any) {
+	d, _ := contribution.(D)
+	r.Reducer.Fold(state.(*S), d)
+}
+
+func (r stored[S, D]) Store(state any) ([]byte, error) {
+	s := state.(*S)
+	var encoded []byte
+	var err error
+	if r.Encode == nil {
+		encoded, err = json.Marshal(s)
+	} else {
+		encoded, err = r.Encode(s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode a state of reducer %q: %w", r.Name, err)
+	}
+	var b bytes.Buffer
+	b.Grow(len(encoded) + len(r.Name) + 3)
+	b.WriteByte(storedVersion)
+	b.Write(binary.AppendUvarint(nil, uint64(len(r.Name))))
+	b.WriteString(r.Name)
+	b.Write(encoded)
+	return b.Bytes(), nil
+}

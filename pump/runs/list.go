@@ -1,0 +1,228 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// Info is what is known of a run.
+type Info struct {
+	ID string `json:"id"`
+	// State is "open", "sealed", "closed", "broken", "abandoned" or "ended".
+	State    string    `json:"state"`
+	Mode     string    `json:"mode"`
+	Instance string    `json:"instance"` // who made it
+	Started  time.Time `json:"started"`
+	// Ended is when it was sealed, or ended otherwise; null while it is open.
+	Ended *time.Time `json:"ended"`
+	Note  string     `json:"note"`
+	// Tasks is how many it has, null until it is sealed.
+	Tasks *uint64 `json:"tasks"`
+	// Done and Quarantined are by the ledger: null in delivery mode at-least-once, in a list, and of a run
+	// that is over.
+	Done        *uint64 `json:"done"`
+	Quarantined *uint64 `json:"quarantined"`
+	// Drop: it was ended, and what is met of it is dropped.
+	Drop bool `json:"drop"`
+	// WaitsFor says, for people, when it ends and what holds that back. Empty of a run that somebody continues or
+	// that is over, and in a list.
+	WaitsFor string `json:"waitsFor"`
+}
+
+// States are the states that a run may be in.
+func States() []string {
+	return []string{
+		string(workload.RunOpen), string(workload.RunSealed), string(workload.RunClosed),
+		string(workload.RunBroken), string(workload.RunAbandoned), string(workload.RunEnded),
+	}
+}
+
+func infoOf(run *workload.Run) Info {
+	i := Info{
+		ID: run.ID.String(), State: string(run.State), Mode: run.Mode, Instance: run.Instance, Started: run.Started, Note: run.Note, Drop: run.Drop,
+	}
+	if !run.Ended.IsZero() {
+		i.Ended = &run.Ended
+	}
+	if run.Sealed != nil {
+		i.Tasks = &run.Tasks
+	}
+	return i
+}
+
+// runsMost is how many of the newest runs are looked at for those in one state, and for those whose id
+// begins as somebody wrote.
+const runsMost = 10_000
+
+// List lists up to limit runs, the last started first; only those in a state, if one is given. It looks at
+// the last ten thousand.
+func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info, error) {
+	if state != "" && !slices.Contains(States(), state) {
+		return nil, &pump.ConfigError{Field: "state", Problem: fmt.Sprintf("%q is no state of a run", state), Fix: "use " + strings.Join(States(), ", ")}
+	}
+	if limit < 1 || limit > runsMost {
+		return nil, &pump.ConfigError{Field: "limit", Problem: fmt.Sprintf("%d is out of range", limit), Fix: fmt.Sprintf("use 1 to %d", runsMost)}
+	}
+	o, err := openRuns(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	look := limit
+	if state != "" {
+		look = runsMost
+	}
+	all, err := o.Runs().List(ctx, look)
+	if err != nil {
+		return nil, err
+	}
+	list := []Info{}
+	for i := range all {
+		if len(list) < limit && (state == "" || string(all[i].State) == state) {
+			list = append(list, infoOf(&all[i]))
+		}
+	}
+	return list, nil
+}
+
+// Show tells of the run whose id is, or begins with, id.
+func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
+	o, err := openRuns(ctx, cfg)
+	if err != nil {
+		return Info{}, err
+	}
+	run, err := o.find(ctx, id)
+	if err != nil {
+		return Info{}, err
+	}
+	return o.show(ctx, run)
+}
+
+// End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it is started. What
+// is met of it later goes to quarantine, or with drop is deleted and counted. A run that is closed is
+// [workload.ErrRunState]: nothing of it is left.
+func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string) (Info, error) {
+	o, err := openRuns(ctx, cfg)
+	if err != nil {
+		return Info{}, err
+	}
+	run, err := o.find(ctx, id)
+	if err == nil {
+		err = o.Runs().End(ctx, run, drop, note)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	return o.show(ctx, run)
+}
+
+// openedRuns is the runs of a workload for an operator.
+type openedRuns struct{ operator.Session }
+
+// openRuns gives the runs also of a workload that is being deleted, beside the error.
+func openRuns(ctx context.Context, cfg pump.Config) (*openedRuns, error) {
+	o, err := operator.Open(ctx, cfg)
+	if o == nil {
+		return nil, err
+	}
+	return &openedRuns{*o}, err
+}
+
+const (
+	// runDigits is how many digits of a run's id a user writes at least: the first 4 of two among
+	// a hundred runs are the same once in 13 times, but who reads 4 off a screen is told so.
+	runDigits = 4
+)
+
+// Find gives the run that a user means: by the whole id, which is not looked up, or by its first
+// digits, at least four, if it is the only one that has a row and begins with them. A [ConfigError] of the
+// field "run" says that it is no id, or names the runs that it may mean; [workload.ErrNoRun], that there is none.
+func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
+	id, whole, err := runDigitsOf(id)
+	if err != nil || !whole.IsZero() {
+		return whole, err
+	}
+	o, err := openRuns(ctx, cfg)
+	if err != nil {
+		return pump.RunID{}, err
+	}
+	return o.find(ctx, id)
+}
+
+// runDigitsOf reads what a user wrote for a run: a whole id, or its first digits.
+func runDigitsOf(text string) (digits string, whole pump.RunID, err error) {
+	digits = strings.ToLower(strings.TrimSpace(text))
+	bad := func(problem string) (string, pump.RunID, error) {
+		return "", pump.RunID{}, &pump.ConfigError{Field: "run", Problem: problem, Fix: "see: distributor runs list"}
+	}
+	switch {
+	case len(digits) > 2*len(whole) || strings.Trim(digits, "0123456789abcdef") != "":
+		return bad(fmt.Sprintf("%q is not the id of a run, which is 32 of 0-9 and a-f, nor the beginning of one", text))
+	case len(digits) < runDigits:
+		return bad(fmt.Sprintf("%q is too short for the beginning of a run's id; write %d digits or more", text, runDigits))
+	case len(digits) < 2*len(whole):
+		return digits, whole, nil
+	}
+	if whole, err = codec.ParseRunID(digits); err != nil || whole.IsZero() {
+		return bad(fmt.Sprintf("%q is not the id of a run", text))
+	}
+	return digits, whole, nil
+}
+
+// find is [FindRun].
+func (o *openedRuns) find(ctx context.Context, id string) (pump.RunID, error) {
+	digits, whole, err := runDigitsOf(id)
+	if err != nil || !whole.IsZero() {
+		return whole, err
+	}
+	found, err := o.Runs().Find(ctx, digits, operator.RunsNamed+1)
+	switch {
+	case err != nil:
+		return pump.RunID{}, err
+	case len(found) == 0:
+		return pump.RunID{}, fmt.Errorf("run %s: %w; see: distributor runs list (of a run whose row is gone only the whole id is known)", digits, workload.ErrNoRun)
+	case len(found) == 1:
+		return found[0], nil
+	}
+	var names []string
+	for _, f := range found[:min(len(found), operator.RunsNamed)] {
+		names = append(names, f.String())
+	}
+	if len(found) > operator.RunsNamed {
+		names = append(names, "and others")
+	}
+	return pump.RunID{}, &pump.ConfigError{
+		Field: "run", Problem: fmt.Sprintf("the ids of several runs begin with %s: %s", digits, strings.Join(names, ", ")), Fix: "write more digits",
+	}
+}
+
+func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
+	var progress map[pump.RunID]*ledger.RunProgress
+	var damage error
+	once := o.Workload.Delivery == workload.DeliverOnce
+	if once { // before the row: of a run that it says is sealed nothing had been pruned then
+		progress, damage = ledger.ReadProgress(ctx, o.Fleet.Control, o.Workload.Name, o.Workload.Map.Segments, id)
+	}
+	run, err := o.Runs().Get(ctx, id)
+	if err != nil {
+		return Info{}, errors.Join(err, damage)
+	}
+	i := infoOf(&run)
+	if once && damage == nil && (!run.Over || run.State == workload.RunClosed) {
+		done, quarantined := progress[id].Sums()
+		p := ProgressOf(&run, done, quarantined)
+		i.Done, i.Quarantined = &p.Done, &p.Quarantined
+	}
+	waits, err := o.endOf(ctx, &run)
+	i.WaitsFor = waits
+	return i, errors.Join(err, damage)
+}

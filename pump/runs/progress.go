@@ -1,0 +1,123 @@
+package runs
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// Progress is how far a run is by the ledger (P3): exact, each task counted once
+// however often it was delivered. It is known in delivery mode [Once] only.
+type Progress struct {
+	// Total is the number of tasks in the run, null until it is sealed, and then
+	// Remaining is what is neither done nor in quarantine.
+	Total       *uint64 `json:"total"`
+	Done        uint64  `json:"done"`
+	Quarantined uint64  `json:"quarantined"`
+	Remaining   *uint64 `json:"remaining"`
+	// Percent is how much of Total is done or in quarantine; null with it. It is 100 only if
+	// that is all.
+	Percent *float64 `json:"percent"`
+}
+
+// SegmentLack is how many tasks of a run a segment lacks: they were put, and are
+// neither done nor in quarantine.
+type SegmentLack struct {
+	Segment uint32 `json:"segment"`
+	Tasks   uint64 `json:"tasks"`
+}
+
+// complete decides that nothing of a sealed run is left to be done: in every
+// segment what is done and what is in quarantine make up what was sealed (P4.5).
+// It is decided here and nowhere else, and by nothing but what is recorded. A queue that
+// counts as empty proves nothing: its count is approximate, and a message that is gone was
+// done, or lost.
+func complete(sealed []uint64, p *ledger.RunProgress) bool {
+	for s, n := range sealed {
+		if settledOf(p, s) != n {
+			return false
+		}
+	}
+	return true
+}
+
+// closable decides that a run can be closed (P3.7): it is complete, and nothing of it is in
+// quarantine, from where a task could come back.
+func closable(sealed []uint64, p *ledger.RunProgress) bool {
+	_, quarantined := p.Sums()
+	return quarantined == 0 && complete(sealed, p)
+}
+
+// lacking gives the segments in which tasks are neither done nor in quarantine.
+func lacking(sealed []uint64, p *ledger.RunProgress) (lack []SegmentLack) {
+	for s, n := range sealed {
+		if settled := settledOf(p, s); settled < n {
+			lack = append(lack, SegmentLack{uint32(s), n - settled})
+		}
+	}
+	return lack
+}
+
+// settledOf is how many tasks of a segment are done or in quarantine. P may be nil:
+// nothing is recorded.
+func settledOf(p *ledger.RunProgress, segment int) uint64 {
+	if p == nil || segment >= len(p.Done) {
+		return 0
+	}
+	return p.Done[segment] + p.Quarantined[segment]
+}
+
+// checkRecorded finds a segment of which more is recorded than was sealed: the sealed
+// counts are not this run's, or the ledger is damaged. Nothing can be concluded of it.
+func checkRecorded(sealed []uint64, p *ledger.RunProgress) error {
+	for s, n := range sealed {
+		if settled := settledOf(p, s); settled > n {
+			return fmt.Errorf("segment %d: %w: %d of %d", s, workload.ErrOverfull, settled, n)
+		}
+	}
+	if p != nil && len(p.Done) != len(sealed) {
+		return fmt.Errorf("%w: it was sealed with %d segments, and the workload has %d", workload.ErrOverfull, len(sealed), len(p.Done))
+	}
+	return nil
+}
+
+// ProgressOf is what the ledger and the run's row say together. Of a closed run the
+// ledger may know nothing any more: all of it is done.
+func ProgressOf(run *workload.Run, done, quarantined uint64) Progress {
+	r := Progress{Done: done, Quarantined: quarantined}
+	switch run.State {
+	case workload.RunClosed:
+		// Of one that was closed with tasks in quarantine it knows those that still are.
+		if run.Rest == 0 {
+			r.Quarantined = 0
+		}
+		r.Done = run.Tasks - min(run.Tasks, r.Quarantined)
+	case workload.RunSealed:
+	default:
+		return r
+	}
+	total := run.Tasks
+	settled := min(r.Done+r.Quarantined, total)
+	left := total - settled
+	percent := 100.
+	if left > 0 {
+		percent = min(100*float64(settled)/float64(total), 99.99)
+	}
+	r.Total, r.Remaining, r.Percent = &total, &left, &percent
+	return r
+}
+
+// lackText names the first segments that lack something.
+func lackText(lack []SegmentLack) string {
+	const most = 8
+	var parts []string
+	for _, l := range lack[:min(len(lack), most)] {
+		parts = append(parts, fmt.Sprintf("%d of segment %d", l.Tasks, l.Segment))
+	}
+	if more := len(lack) - most; more > 0 {
+		parts = append(parts, fmt.Sprintf("and those of %d more segments", more))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,77 @@
+package runs
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+)
+
+// idleness finds out that a run is stuck: something is missing and nothing that could
+// still bring it is left in any queue. It never says that a run is complete. The service's
+// count may be too high, never too low; but a message that is brought from one queue to another while
+// they are counted is in neither, so they must count as empty twice, apart, and
+// between and after that nothing may have been recorded.
+type idleness struct {
+	cfg   *pump.Config
+	fleet *queues.Set
+	run   pump.RunID
+	after time.Duration
+
+	settled uint64    // of the run, when it changed last
+	changed time.Time // when that was; zero: judge was not called yet
+	counted time.Time // when the queues were counted last
+	empty   time.Time // since when every count was zero; zero: the last was not
+	twice   bool      // and another count, later by after, was too
+	told    time.Time // when the log last said that nothing happens
+}
+
+// countEvery is how often the queues are counted while nothing is recorded: a request a queue.
+const countEvery = 10 * time.Second
+
+// judge takes what a look at the ledger has shown, and is a [*StuckError] if what lacks
+// will not come.
+func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64) error {
+	now := time.Now()
+	if settled != i.settled || i.changed.IsZero() {
+		*i = idleness{cfg: i.cfg, fleet: i.fleet, run: i.run, after: i.after, settled: settled, changed: now, told: i.told}
+		return nil
+	}
+	if i.twice { // and this look at the ledger came after
+		e := &StuckError{Run: i.run, Lacking: lack}
+		for _, l := range lack {
+			e.Missing += l.Tasks
+		}
+		return e
+	}
+	if now.Sub(i.changed) < i.after || now.Sub(i.counted) < min(countEvery, i.after) {
+		return nil
+	}
+	messages, err := i.fleet.CountAll(ctx, i.cfg.Workload)
+	i.counted = time.Now()
+	switch {
+	case err == nil && messages == 0 && i.empty.IsZero():
+		i.empty = now
+	case err == nil && messages == 0:
+		i.twice = now.Sub(i.empty) >= i.after
+	default:
+		i.empty = time.Time{}
+		i.tell(messages, err)
+	}
+	return nil
+}
+
+// tell says once a minute why nothing happens, as far as that can be seen.
+func (i *idleness) tell(messages int64, err error) {
+	if time.Since(i.told) < queues.AlarmEvery {
+		return
+	}
+	i.told = time.Now()
+	since := time.Since(i.changed).Round(time.Second)
+	if err != nil {
+		i.cfg.Log.Warn("no task of the run was recorded lately, and whether messages are left could not be learned", "run", i.run.String(), "for", since, "error", err)
+		return
+	}
+	i.cfg.Log.Warn("no task of the run was recorded lately; messages are left in the queues, hidden or waiting", "run", i.run.String(), "for", since, "messages", messages)
+}

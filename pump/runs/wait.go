@@ -1,0 +1,339 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// WaitOptions are the options of [Wait]. The zero value works.
+type WaitOptions struct {
+	// Progress is called after each look that brought news, by one goroutine.
+	Progress func(Progress)
+	// StuckAfter is how long nothing must have been recorded, and how long then
+	// every queue must look empty, before the run is given up as stuck. Default 1 min,
+	// at least 1 s. A run does not look stuck while any message of the workload
+	// is in any queue, that of another run included.
+	StuckAfter time.Duration
+}
+
+// DefaultStuckAfter is the StuckAfter of options that name none.
+const DefaultStuckAfter = time.Minute
+
+// Complete gives the options with their defaults. A value out of range is a [*pump.ConfigError].
+func (o WaitOptions) Complete() (WaitOptions, error) {
+	if o.StuckAfter == 0 {
+		o.StuckAfter = DefaultStuckAfter
+	}
+	if o.StuckAfter < time.Second {
+		return o, &pump.ConfigError{Field: "stuck-after", Problem: fmt.Sprintf("%v is out of range", o.StuckAfter), Fix: "use 1s or more, or leave it out for 1m"}
+	}
+	return o, nil
+}
+
+// Completion is how a run ended.
+type Completion struct {
+	Run pump.RunID `json:"run"`
+	// State is "done", "quarantined" if all is settled and tasks are in quarantine, "stuck" if
+	// tasks are missing, and "waiting" if the waiting ended before any of that.
+	State       string `json:"state"`
+	Tasks       uint64 `json:"tasks"` // in the run; 0 if it is not sealed
+	Done        uint64 `json:"done"`
+	Quarantined uint64 `json:"quarantined"`
+	// Lacking are the segments of a run that is stuck, and what is missing of each; never null.
+	Lacking []SegmentLack `json:"lacking"`
+	// Closed: the run was closed, because it is done and nothing of it is in quarantine (P3.7).
+	Closed bool `json:"closed"`
+	// Reported is what the processors have said they did.
+	Reported Report  `json:"reported"`
+	Seconds  float64 `json:"seconds"` // of waiting
+}
+
+// The states of a [Completion].
+const (
+	Done        = "done"
+	Quarantined = "quarantined"
+	Stuck       = "stuck"
+	Waiting     = "waiting"
+)
+
+// Report is what processors say they did of a run. It is for people: they note it
+// about every five seconds, so it may lag behind, and what one did that was killed
+// since its last note is missing. A task counts as often as it was delivered.
+type Report struct {
+	Handled     uint64 `json:"handled"`
+	Failed      uint64 `json:"failed"`
+	Retried     uint64 `json:"retried"`
+	Quarantined uint64 `json:"quarantined"`
+	Duplicates  uint64 `json:"duplicates"` // recognised, and not handled
+}
+
+func reportOf(t workload.Tally) Report {
+	return Report{Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates}
+}
+
+// StuckError is that tasks of a run are missing: they are not recorded, and no queue
+// has had a message for a while.
+type StuckError struct {
+	Run     pump.RunID
+	Missing uint64
+	Lacking []SegmentLack
+}
+
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("run %s is stuck: %d tasks are neither done nor in quarantine, and the queues are empty: %s; put them again from the run's source with: distributor repair %[1]s",
+		e.Run, e.Missing, lackText(e.Lacking))
+}
+
+// Wait waits until every task of a run is done or in quarantine, which it learns from
+// the ledger, so the delivery mode must be [Once]. It waits for a run that is
+// open to be sealed, and closes one that is done (P3.7). A control account that does not
+// answer is waited for.
+//
+// An error is a [*StuckError], that the run is broken or not there
+// ([workload.ErrRunState], [workload.ErrNoRun]), a damaged row, or that ctx ended; the Completion
+// says how far it was then.
+func Wait(ctx context.Context, cfg pump.Config, run pump.RunID, o WaitOptions) (Completion, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return Completion{}, err
+	}
+	if o, err = o.Complete(); err != nil {
+		return Completion{}, err
+	}
+	f := queues.Open(&cfg, row.TableName)
+	w, err := workload.Load(ctx, f.Control, cfg.Workload)
+	if err != nil {
+		return Completion{}, locate.WithAdvice(ctx, &cfg, err)
+	}
+	if err := errors.Join(settings.NeedOnce(w.Delivery, "delivery", "waiting"), locate.SpecOf(&cfg).Check(w)); err != nil {
+		return Completion{}, err
+	}
+	return newWaiter(&cfg, f, w.Map.Segments, run, o).wait(ctx)
+}
+
+// WaitSealed is [Wait] for the distributor that has sealed the run itself: what it was sealed with
+// is known, also if ctx has ended before the first look. The options must be complete.
+func WaitSealed(ctx context.Context, cfg *pump.Config, f *queues.Set, segments int, run workload.Run, o WaitOptions) (Completion, error) {
+	w := newWaiter(cfg, f, segments, run.ID, o)
+	w.run = run
+	return w.wait(ctx)
+}
+
+// waiter waits for one run.
+type waiter struct {
+	cfg      *pump.Config
+	fleet    *queues.Set
+	segments int
+	id       pump.RunID
+	o        WaitOptions
+	runs     *workload.Runs
+	began    time.Time
+
+	run      workload.Run
+	recorded *ledger.RunProgress // nil: nothing is
+	shown    uint64              // settled, when progress was reported last
+	idle     idleness
+	// askedOpen is when it was asked last whether anybody sends the run.
+	askedOpen time.Time
+}
+
+func newWaiter(cfg *pump.Config, f *queues.Set, segments int, run pump.RunID, o WaitOptions) *waiter {
+	return &waiter{
+		cfg: cfg, fleet: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
+		idle: idleness{cfg: cfg, fleet: f, run: run, after: o.StuckAfter},
+	}
+}
+
+// How often who waits looks: often at first, for runs that take a second, and
+// seldom later. A look is a query for each 64 segments and the run's row.
+const (
+	waitLook    = 500 * time.Millisecond
+	waitLookMax = 5 * time.Second
+)
+
+func (w *waiter) wait(ctx context.Context) (Completion, error) {
+	for n, look := uint64(0), waitLook; ; n++ {
+		over, err := w.look(ctx)
+		switch {
+		case over:
+			return w.completed(ctx), nil
+		case ctx.Err() != nil:
+			return w.sofar(Waiting), context.Cause(ctx)
+		case err == nil:
+		case lasting(err):
+			return w.failed(ctx, err)
+		default:
+			w.cfg.Log.Warn("how far the run is could not be learned; trying again", "run", w.id.String(), "error", err)
+		}
+		backoff.Wait(ctx, backoff.Jitter(w.cfg.Instance).Around(look, "wait", w.id.String(), n))
+		look = min(look*5/4, waitLookMax)
+	}
+}
+
+// lasting errors are those that no waiting mends.
+func lasting(err error) bool {
+	if _, stuck := errors.AsType[*StuckError](err); stuck {
+		return true
+	}
+	if _, config := errors.AsType[*pump.ConfigError](err); config {
+		return true
+	}
+	for _, e := range []error{workload.ErrNoRun, workload.ErrRunState, row.ErrCorrupt, workload.ErrOverfull} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return storage.Is(err, storage.Auth) || storage.Is(err, storage.Invalid)
+}
+
+// look reports whether the run is complete. What is recorded is read before the run's
+// row: if that says "sealed", nothing had been pruned when the record was read, and
+// if it says "closed", all is done, whatever the record still knew.
+func (w *waiter) look(ctx context.Context) (over bool, err error) {
+	all, err := ledger.ReadProgress(ctx, w.fleet.Control, w.cfg.Workload, w.segments, w.id)
+	if err != nil {
+		return false, err
+	}
+	w.recorded = all[w.id]
+	if w.run.State == workload.RunSealed && complete(w.run.Sealed, w.recorded) { // what was sealed never changes
+		return true, nil
+	}
+	run, err := w.runs.Get(ctx, w.id)
+	if err != nil {
+		return false, err // what is known of it stays
+	}
+	w.run = run
+	w.tell()
+	switch w.run.State {
+	case workload.RunClosed:
+		return true, nil
+	case workload.RunBroken:
+		return false, fmt.Errorf("run %s: %w: it is broken: %s; its source can be sent to the end with: distributor repair %[1]s", w.id, workload.ErrRunState, w.run.Note)
+	case workload.RunAbandoned:
+		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, workload.ErrRunState, w.run.Note)
+	case workload.RunEnded:
+		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, workload.ErrRunState, w.run.Note)
+	case workload.RunOpen:
+		w.orphaned(ctx)
+		return false, nil
+	}
+	if err := checkRecorded(w.run.Sealed, w.recorded); err != nil {
+		return false, fmt.Errorf("run %s: %w", w.id, err)
+	}
+	if complete(w.run.Sealed, w.recorded) {
+		return true, nil
+	}
+	return false, w.idle.judge(ctx, lacking(w.run.Sealed, w.recorded), w.settled())
+}
+
+func (w *waiter) settled() uint64 {
+	done, quarantined := w.recorded.Sums()
+	return done + quarantined
+}
+
+func (w *waiter) progress() Progress {
+	done, quarantined := w.recorded.Sums()
+	return ProgressOf(&w.run, done, quarantined)
+}
+
+func (w *waiter) tell() {
+	if now := w.settled(); w.o.Progress != nil && (now != w.shown || now == 0) {
+		w.shown = now
+		w.o.Progress(w.progress())
+	}
+}
+
+func (w *waiter) sofar(state string) Completion {
+	p := w.progress()
+	c := Completion{
+		Run: w.id, State: state, Done: p.Done, Quarantined: p.Quarantined, Lacking: []SegmentLack{}, Seconds: time.Since(w.began).Seconds(),
+		Closed: w.run.State == workload.RunClosed,
+	}
+	if p.Total != nil {
+		c.Tasks = *p.Total
+	}
+	return c
+}
+
+func (w *waiter) failed(ctx context.Context, err error) (Completion, error) {
+	c := w.sofar(Waiting)
+	if stuck, ok := errors.AsType[*StuckError](err); ok {
+		c.State, c.Lacking = Stuck, stuck.Lacking
+	}
+	c.Reported = w.report(ctx, 0)
+	return c, err
+}
+
+// completed closes the run if it can be, and asks what the processors say of it.
+func (w *waiter) completed(ctx context.Context) Completion {
+	if w.o.Progress != nil {
+		w.o.Progress(w.progress())
+	}
+	if w.run.State != workload.RunClosed && closable(w.run.Sealed, w.recorded) {
+		if err := w.runs.Close(ctx, w.id); err != nil {
+			// A processor or the leader does it some other time.
+			w.cfg.Log.Warn("the run is done, but it could not be closed yet", "run", w.id.String(), "error", err)
+		} else {
+			w.run.State = workload.RunClosed
+		}
+	}
+	c := w.sofar(Done)
+	if c.Quarantined > 0 {
+		c.State = Quarantined
+	}
+	c.Reported = w.report(ctx, c.Done)
+	return c
+}
+
+// reportPatience is how long who waited for a run waits for what its processors say of it:
+// they note that with each beat.
+const reportPatience = 6 * time.Second
+
+// report reads the tallies, again until they tell of so many handled tasks or for
+// reportPatience. Nothing depends on them.
+func (w *waiter) report(ctx context.Context, handled uint64) (r Report) {
+	for began := time.Now(); ; {
+		tallies, err := workload.Tallies(ctx, w.fleet.Control, w.cfg.Workload, w.id)
+		if err == nil {
+			var sum workload.Tally
+			for _, t := range tallies {
+				sum = sum.Add(t)
+			}
+			r = reportOf(sum)
+		}
+		if r.Handled >= handled || time.Since(began) >= reportPatience || !backoff.Wait(ctx, waitLook) {
+			return r
+		}
+	}
+}
+
+// orphanLook is how often who waits for an open run asks whether anybody still sends it.
+const orphanLook = time.Minute
+
+// orphaned says in the log that nobody seems to send the run that is waited for. It ends
+// nothing: a distributor need not be a member of the cluster, and of elected ones
+// another may take over.
+func (w *waiter) orphaned(ctx context.Context) {
+	if time.Since(w.askedOpen) < orphanLook {
+		return
+	}
+	w.askedOpen = time.Now()
+	by, err := closing.AtWork(ctx, w.cfg, w.fleet, &w.run, 4*member.DefaultBeat)
+	if err == nil && by == "" {
+		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it; if none is, its source can be sent to the end with: distributor repair "+w.id.String(), "run", w.id.String())
+	}
+}

@@ -1,0 +1,200 @@
+package status
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/runs"
+)
+
+// Status is what can be seen of a workload at one moment, from any machine that has
+// its configuration: everything comes from rows and queues, no process is asked. Its JSON names
+// and the order of its lists are stable; lists are never null, what is not known is.
+type Status struct {
+	Workload string `json:"workload"`
+	// Time is when it was read, by the control account's clock; LocalClock says
+	// that this could not be learned, and the machine's own was taken.
+	Time       time.Time `json:"time"`
+	LocalClock bool      `json:"localClock"`
+	Delivery   string    `json:"delivery"`
+	Segments   int       `json:"segments"`
+	// Shared: segments have no owners, any processor takes any task.
+	Shared     bool   `json:"shared"`
+	MapVersion uint64 `json:"mapVersion"`
+	// Settled: every segment is held by the instance that the plan says (P5.5), and of those
+	// who are in the plan none is silent.
+	Settled      bool         `json:"settled"`
+	Distribution Distribution `json:"distribution"`
+	Runs         []Run        `json:"runs"`      // the last started first
+	Instances    []Instance   `json:"instances"` // by rank, those without one after, by name
+	Accounts     []Account    `json:"accounts"`  // by name
+	// Unowned are the segments that no instance owns, or a silent one, ascending.
+	Unowned []uint32 `json:"unowned"`
+	// Spilled is how many segments have messages in another queue than their home (P6.3).
+	Spilled int `json:"spilled"`
+	// Ends is what holds back the ends of runs that nobody continues.
+	Ends runs.Ends `json:"ends"`
+	// Ledger is what the fullest segment uses of its ledger's bounds. Null in delivery mode at-least-once, and if the
+	// ledger could not be read.
+	Ledger *pump.LedgerStatus `json:"ledger"`
+	Gates  []gates.Status     `json:"gates"` // by name
+	// Keys are the keys with a claim, those that run first, then the last started first.
+	Keys []Key `json:"keys"`
+	// Problems say, for people, what could not be read and what needs somebody.
+	Problems []string `json:"problems"`
+	// Requests is what reading all this has cost.
+	Requests int64 `json:"requests"`
+}
+
+// Distribution is what the election row says (origins H4).
+type Distribution struct {
+	// Phase is "running", "idle", "none" where no distributor was ever elected, or
+	// "unknown" if the row could not be read.
+	Phase  string `json:"phase"`
+	Leader string `json:"leader"` // who leads or led last; empty if it left
+	Epoch  uint64 `json:"epoch"`
+	Run    string `json:"run"` // the run under way or the last one
+	// BeatAge is how long ago the leader wrote the row, in seconds.
+	BeatAge *float64 `json:"beatAgeSeconds"`
+	// Next is when the next distribution is due, by the control account's clock.
+	Next *time.Time `json:"next"`
+}
+
+// Run is one run.
+type Run struct {
+	ID       string     `json:"id"`
+	Mode     string     `json:"mode"`  // "once", "every", "client"
+	State    string     `json:"state"` // "open", "sealed", "closed", "broken"
+	Instance string     `json:"instance"`
+	Started  time.Time  `json:"started"`
+	Ended    *time.Time `json:"ended"` // when it was sealed or broken
+	// Sent is the number of tasks: all of them once the run is sealed; before that
+	// what is known of it (AtLeast), null if nothing is.
+	Sent    *uint64 `json:"sent"`
+	AtLeast bool    `json:"sentIsAtLeast"`
+	// Exact is how far the run is by the ledger, each task counted once. Null in delivery
+	// mode at-least-once, in which nobody knows that, and if the ledger could not be read.
+	Exact *runs.Progress `json:"exact"`
+	// What its processors say they did, each task counted as often as it was delivered.
+	Handled     uint64 `json:"handled"`
+	Failed      uint64 `json:"failed"`
+	Retried     uint64 `json:"retried"`
+	Quarantined uint64 `json:"quarantined"`
+	Duplicates  uint64 `json:"duplicates"`
+	Dropped     uint64 `json:"dropped"` // because the run was ended so
+	Note        string `json:"note"`    // why it broke
+}
+
+// Instance is one process with a row. A process that was killed keeps its row until
+// another one evicts it, so with nobody left until somebody comes: it is Silent then.
+type Instance struct {
+	Instance string    `json:"instance"`
+	Role     string    `json:"role"` // "processor", "distributor"
+	Rank     *int      `json:"rank"` // among those that take segments (origins S3); null for the others
+	Host     string    `json:"host"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"` // by its own clock
+	// BeatAge is how long ago its last beat was stored, in seconds.
+	BeatAge float64 `json:"beatAgeSeconds"`
+	// Silent: that is longer than its lease and margin, so it is dead, or cannot reach the
+	// control account. What else stands here is from its last beat.
+	Silent   bool    `json:"silent"`
+	Segments int     `json:"segments"` // held, as it says
+	Queues   int     `json:"queues"`   // polled
+	Tasks    uint64  `json:"tasks"`    // handled, or sent
+	Rate     float64 `json:"tasksPerSecond"`
+	// Seconds is how long a task takes in the handler, lately; 0 if that is not known.
+	Seconds float64 `json:"secondsPerTask"`
+	// LeaseSeconds is for how long messages are hidden that it gets now: that late are the
+	// tasks done which it has in hand if it dies. 0: a distributor, or a processor that does not say.
+	LeaseSeconds float64            `json:"leaseSeconds"`
+	Throttled    uint64             `json:"throttled"`
+	Demand       map[string]float64 `json:"demand"` // requests a second, by account; empty until it was measured
+	Admin        string             `json:"admin"`
+	Waiting      string             `json:"waiting"` // the gate it waits at
+	Draining     bool               `json:"draining"`
+	Trouble      string             `json:"trouble"`
+}
+
+// Account is one storage account.
+type Account struct {
+	accounts.Use
+	// Limit is what may be asked of the account, in messages a second, as this
+	// configuration has it; Demand is what all instances together would ask now, but for
+	// those that are silent, wait at a gate, or have just come.
+	Limit  float64 `json:"limit"`
+	Demand float64 `json:"demand"`
+	// Throttled counts the throttled requests of the instances that are not silent.
+	Throttled uint64 `json:"throttled"`
+	Depth
+	// Poison is the number of quarantined messages, null if not known.
+	Poison *int64 `json:"poison"`
+	// Dark is why the account, or one of its queues, could not be read.
+	Dark    string  `json:"dark"`
+	ByQueue []Queue `json:"byQueue"` // by name
+}
+
+// Queue is one queue of an account.
+type Queue struct {
+	Queue string `json:"queue"`
+	Depth
+	Dark string `json:"dark"`
+
+	oldest time.Time // by the account's clock
+}
+
+// Depth is how much is in a queue, or in all queues of an account. The service
+// counts visible and invisible messages together, never too few, and a peek
+// shows up to 32 visible ones. So of a queue that shows fewer than 32 both numbers are
+// known, as good as the count is, and otherwise only the bounds of both: at least 32 are visible and
+// at most the rest is in flight. "In flight" is whatever is not visible: being handled, or put back for later.
+type Depth struct {
+	Messages int64 `json:"messages"`
+	Visible  int64 `json:"visible"`
+	InFlight int64 `json:"inFlight"`
+	// Bounds: more may be visible than Visible, and fewer in flight than InFlight.
+	Bounds bool `json:"bounds"`
+	// Oldest is the age in seconds of the oldest visible message among those
+	// peeked, null if none is visible or that is not known.
+	Oldest *float64 `json:"oldestSeconds"`
+}
+
+func (d *Depth) add(o Depth) {
+	d.Messages += o.Messages
+	d.Visible += o.Visible
+	d.InFlight += o.InFlight
+	d.Bounds = d.Bounds || o.Bounds
+	if o.Oldest != nil && (d.Oldest == nil || *o.Oldest > *d.Oldest) {
+		d.Oldest = o.Oldest
+	}
+}
+
+// Key is one key with a claim (origins B1).
+type Key struct {
+	Key      string     `json:"key"`
+	Base64   bool       `json:"base64"` // the key is no text, and in base64 here
+	Task     string     `json:"task"`   // the identity of the task that claimed it last
+	Instance string     `json:"instance"`
+	Start    time.Time  `json:"start"`
+	Stop     *time.Time `json:"stop"`
+	Running  bool       `json:"running"`
+	Failed   bool       `json:"failed"`
+}
+
+// Options bound what [ReadStatus] reads. Zero fields take the defaults.
+type Options struct {
+	Runs int // how many of the last runs; default 5
+	Keys int // how many keys with claims; default 100
+	// Timeout bounds the whole, and so what a dark account costs. Default 10 s.
+	Timeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	o.Runs = cmp.Or(o.Runs, 5)
+	o.Keys = cmp.Or(o.Keys, 100)
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	return o
+}

@@ -1,0 +1,463 @@
+package workloads
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/deletion"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// A workload is deleted in an order in which whatever is left after a crash can be found again:
+//
+//	mark its row -> wait until processes have noticed -> queues -> rows -> anchors -> its row
+//
+// Each step made again is success, so the same command continues a deletion that was interrupted.
+
+// Error is a deletion of a workload that was refused or has stopped.
+type Error struct {
+	Workload string
+	Problem  string
+	Fix      string
+	// Begun: the workload is marked, and a part of it may be gone. The deletion can only be continued.
+	Begun bool
+	Err   error // the cause, if it is one of storage
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("workload %q: %s; %s", e.Workload, e.Problem, e.Fix)
+	if e.Begun {
+		return "stopped half-way: " + text
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Queue is a queue that goes with a workload.
+type Queue struct {
+	Account string `json:"account"`
+	accounts.QueueLeft
+}
+
+// Deletion is what goes with a workload, or what has gone.
+type Deletion struct {
+	Workload    string `json:"workload"`
+	Incarnation string `json:"incarnation"`
+	Control     string `json:"control"`
+	// Begun: it was marked before.
+	Begun bool `json:"begun"`
+	// Deleted: nothing of it is left. False of a dry run and of one that has stopped.
+	Deleted bool `json:"deleted"`
+	// Queues are those that exist; their counts may be too high, never too low. Never null.
+	Queues []Queue `json:"queues"`
+	// Rows counts the rows by what they are.
+	Rows map[string]int `json:"rows"`
+	// Kept are accounts whose queues stay, because another workload of this name uses them; never null.
+	Kept []string `json:"kept"`
+	// Members are the processes that live, and Unfinished the first runs that are not finished; never null.
+	Members    []string `json:"members"`
+	Unfinished []string `json:"unfinished"`
+	// Leftovers are the accounts of anchors that are left where no workload is; never null.
+	Leftovers []string `json:"leftovers"`
+}
+
+// Messages counts those in the queues, and how many of them are in quarantine.
+func (d *Deletion) Messages() (all, quarantined int64) {
+	for _, q := range d.Queues {
+		all += q.Messages
+		if q.Poison {
+			quarantined += q.Messages
+		}
+	}
+	return all, quarantined
+}
+
+// AllRows is the sum of Rows.
+func (d *Deletion) AllRows() (n int) {
+	for _, r := range d.Rows {
+		n += r
+	}
+	return n
+}
+
+// Progress is how far a deletion is.
+type Progress struct {
+	// Step is "noticing", "queues" or "rows".
+	Step string
+	// Left is how long processes may still take to notice, of noticing only.
+	Left time.Duration
+	// Done of Total are queues or rows.
+	Done, Total int
+}
+
+// Options are the options of [DeleteWorkload].
+type Options struct {
+	// DryRun: only learn what would go.
+	DryRun bool
+	// Force: whether processes live, and whether runs are finished. Those processes end when
+	// they notice, and what their runs have in queues goes.
+	Force bool
+	// Progress, if set, is called now and then.
+	Progress func(Progress)
+}
+
+// Delete deletes a workload: its queues, what is in quarantine, and its rows. It is a
+// [*DeletionError] if processes live, or runs are not finished, or if it has
+// stopped half-way; then the same call continues it. It takes at least 40 seconds, in
+// which processes notice. Without a workload it is [workload.ErrNoWorkload], unless there are anchors.
+func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	f := queues.Open(&cfg, row.TableName)
+	d := &workloadDeletion{Session: operator.Session{Cfg: cfg, Fleet: f}, opts: opts}
+	d.Workload, err = workload.Load(ctx, f.Control, cfg.Workload)
+	switch {
+	case errors.Is(err, workload.ErrNoWorkload):
+		return d.leftovers(ctx, err)
+	case errors.Is(err, workload.ErrDeleting):
+		d.found.Begun = true
+	case err != nil:
+		return nil, locate.WithAdvice(ctx, &cfg, err)
+	}
+	if err = d.plan(ctx); err == nil && !opts.DryRun {
+		err = d.run(ctx)
+	}
+	return &d.found, err
+}
+
+// workloadDeletion is the deletion of a workload.
+type workloadDeletion struct {
+	operator.Session
+	opts  Options
+	found Deletion
+}
+
+func (d *workloadDeletion) say(p Progress) {
+	if d.opts.Progress != nil {
+		d.opts.Progress(p)
+	}
+}
+
+func (d *workloadDeletion) refuse(problem, fix string) error {
+	return &Error{Workload: d.Cfg.Workload, Problem: problem, Fix: fix, Begun: d.found.Begun}
+}
+
+// plan learns what goes, and refuses what must not.
+func (d *workloadDeletion) plan(ctx context.Context) error {
+	w := d.Workload
+	d.found = Deletion{
+		Workload: w.Name, Incarnation: w.Incarnation, Control: d.Cfg.Control, Begun: d.found.Begun, Rows: map[string]int{},
+		Queues: []Queue{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: []string{},
+	}
+	for _, s := range w.Map.Shards {
+		if _, err := d.Fleet.Queue(s.Account, s.Queue); err != nil {
+			return err
+		}
+	}
+	if err := d.learnRivals(ctx); err != nil {
+		return err
+	}
+	if err := d.learnMembers(ctx); err != nil {
+		return err
+	}
+	if err := d.countQueues(ctx); err != nil {
+		return err
+	}
+	for _, g := range deletion.Groups(w) {
+		n, err := deletion.Count(ctx, w, g)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			d.found.Rows[g.What] += n
+		}
+	}
+	d.found.Rows["workload"] = 1
+	runs := workload.NewRuns(d.Fleet.Control, w.Name)
+	all, quarantined := d.found.Messages()
+	// Where nothing records what is done no run closes; there it is finished when the queues are empty.
+	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined, operator.RunsNamed+1)
+	for _, id := range ids {
+		d.found.Unfinished = append(d.found.Unfinished, id.String())
+	}
+	if err != nil || d.found.Begun || d.opts.DryRun || d.opts.Force {
+		return err
+	}
+	return d.inUse()
+}
+
+// inUse refuses a workload with which somebody is not done.
+func (d *workloadDeletion) inUse() error {
+	switch f := &d.found; {
+	case len(f.Members) > 0:
+		return d.refuse(fmt.Sprintf("%d processes of it live: %s", len(f.Members), locate.SomeOf(f.Members, 10)), "stop them, or give --force: then they end by themselves")
+	case len(f.Unfinished) > 0:
+		return d.refuse("runs of it are not finished: "+locate.SomeOf(f.Unfinished, operator.RunsNamed),
+			"let processors finish them, or end them (distributor runs end RUN), or give --force: then what is left of them goes")
+	}
+	return nil
+}
+
+// learnRivals finds the accounts whose queues must stay.
+func (d *workloadDeletion) learnRivals(ctx context.Context) error {
+	rivals, unseen := locate.Rivals(ctx, &d.Cfg, d.Workload)
+	for _, r := range rivals {
+		if r.Problem != "" {
+			return d.refuse(fmt.Sprintf("another workload of this name is in account %s, and its row cannot be read, so whose the queues are cannot be told: %s", r.Account, r.Problem), "mend or remove that row, or use a newer program")
+		}
+		d.found.Kept = append(d.found.Kept, r.SameQueues...)
+	}
+	slices.Sort(d.found.Kept)
+	d.found.Kept = slices.Compact(d.found.Kept)
+	if len(unseen) > 0 && !d.opts.Force && !d.opts.DryRun {
+		return d.refuse("these accounts could not be looked into for another workload over the same queues: "+locate.SomeOf(unseen, 10), "try again, or mend their credentials, or give --force")
+	}
+	return nil
+}
+
+// learnMembers finds the processes that live. The row of one that was killed stays when nobody
+// is there who would remove it.
+func (d *workloadDeletion) learnMembers(ctx context.Context) error {
+	d.found.Members = []string{}
+	server, _, err := workload.ServerTime(ctx, d.Fleet.Control, d.Cfg.Workload)
+	if err != nil {
+		return err
+	}
+	v, err := cluster.LoadView(ctx, d.Fleet.Control, d.Cfg.Workload)
+	if err != nil {
+		return err
+	}
+	for i := range v.Members {
+		if m := &v.Members[i]; server.Sub(m.Beat) <= cmp.Or(m.Dead, silentForSure) {
+			d.found.Members = append(d.found.Members, m.Instance)
+		}
+	}
+	return nil
+}
+
+// silentForSure is after how long without a beat a member is dead whose row does not tell its lease.
+const silentForSure = 5 * time.Minute
+
+// countQueues counts what is in the queues that go. One that is not there does not go.
+func (d *workloadDeletion) countQueues(ctx context.Context) error {
+	poison := settings.PoisonQueue(d.Cfg.Workload)
+	qs := map[string][]string{}
+	for _, s := range d.Workload.Map.Shards {
+		qs[s.Account] = append(qs[s.Account], s.Queue)
+	}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(queues.AtOnce)
+	for name, list := range qs {
+		if slices.Contains(d.found.Kept, name) {
+			continue
+		}
+		for _, q := range append(list, poison) {
+			g.Go(func() error {
+				n, there, err := d.countOne(ctx, d.Fleet.Accounts[name].Store.Queue(q))
+				mu.Lock()
+				defer mu.Unlock()
+				if there {
+					d.found.Queues = append(d.found.Queues, Queue{name, accounts.QueueLeft{Queue: q, Messages: n, Poison: q == poison}})
+				}
+				if err != nil {
+					return fmt.Errorf("what is in queue %s/%s could not be learned: %w", name, q, err)
+				}
+				return nil
+			})
+		}
+	}
+	err := g.Wait()
+	slices.SortFunc(d.found.Queues, func(a, b Queue) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Queue, b.Queue))
+	})
+	return err
+}
+
+func (d *workloadDeletion) countOne(ctx context.Context, q storage.Queue) (n int64, there bool, err error) {
+	err = d.insist(ctx, q.Name(), func(ctx context.Context) (err error) {
+		n, err = q.Count(ctx)
+		return err
+	})
+	if queues.NotThere(err) {
+		return 0, false, nil
+	}
+	return n, err == nil, err
+}
+
+// deleteTries is how often a request of a deletion is made.
+const deleteTries = 8
+
+// insist makes a request that may be made twice until it is answered.
+func (d *workloadDeletion) insist(ctx context.Context, about string, request func(context.Context) error) error {
+	for try := uint64(0); ; try++ {
+		err := backoff.Within(ctx, request)
+		wait := backoff.Jitter(d.Cfg.Instance).Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, try), "delete", about, try)
+		if err == nil || !storage.Ambiguous(err) || try == deleteTries || !backoff.Wait(ctx, wait) {
+			return err
+		}
+	}
+}
+
+// run deletes. From the mark on each error is one half-way.
+func (d *workloadDeletion) run(ctx context.Context) error {
+	w, err := d.Workload.MarkDeleting(ctx)
+	if err != nil {
+		if storage.Ambiguous(err) {
+			return &Error{Workload: d.Cfg.Workload, Problem: err.Error(), Fix: "it may be marked for deletion; run the command again", Begun: true, Err: err}
+		}
+		return err
+	}
+	d.Workload, d.found.Begun = w, true
+	err = d.noticed(ctx)
+	for _, step := range []func(context.Context) error{d.gone, d.dropQueues, d.removeRows, d.removeAnchors, w.Remove} {
+		if err == nil {
+			err = step(ctx)
+		}
+	}
+	if _, told := errors.AsType[*Error](err); err != nil && !told {
+		err = &Error{Workload: w.Name, Problem: err.Error(), Fix: "run the command again, which continues", Begun: true, Err: err}
+	}
+	d.found.Deleted = err == nil
+	return err
+}
+
+// noticed waits until no process puts by a map from before the mark any more (P6.5).
+func (d *workloadDeletion) noticed(ctx context.Context) error {
+	w, err := workload.Load(ctx, d.Fleet.Control, d.Cfg.Workload) // for the time of the mark
+	if !errors.Is(err, workload.ErrDeleting) {
+		return err
+	}
+	d.Workload = w
+	if len(d.found.Members) > 0 {
+		_, _ = d.Tell(ctx)
+	}
+	for {
+		server, _, err := workload.ServerTime(ctx, d.Fleet.Control, w.Name)
+		left := queues.RemoveAfter - server.Sub(w.Changed)
+		if err != nil || left <= 0 {
+			return err
+		}
+		d.say(Progress{Step: "noticing", Left: left})
+		if !backoff.Wait(ctx, min(left, operator.CountEvery)) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// gone stops where processes live that should have ended: those of a version that does
+// not know the mark.
+func (d *workloadDeletion) gone(ctx context.Context) error {
+	if err := d.learnMembers(ctx); err != nil {
+		return err
+	}
+	if m := d.found.Members; len(m) > 0 {
+		return d.refuse(fmt.Sprintf("%d processes of it still live: %s", len(m), locate.SomeOf(m, 10)), "stop them (those of an older version do not end by themselves), and run the command again")
+	}
+	return nil
+}
+
+func (d *workloadDeletion) dropQueues(ctx context.Context) error {
+	var mu sync.Mutex
+	done := 0
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(queues.AtOnce)
+	for _, q := range d.found.Queues {
+		g.Go(func() error {
+			err := d.insist(ctx, q.Account+"/"+q.Queue, d.Fleet.Accounts[q.Account].Store.Queue(q.Queue).Drop)
+			if err != nil && !storage.Is(err, storage.Missing) {
+				return fmt.Errorf("queue %s/%s could not be deleted: %w", q.Account, q.Queue, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			d.say(Progress{Step: "queues", Done: done, Total: len(d.found.Queues)})
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (d *workloadDeletion) removeRows(ctx context.Context) error {
+	done, total := 0, d.found.AllRows()
+	for _, g := range deletion.Groups(d.Workload) {
+		err := deletion.Remove(ctx, d.Workload, g, func(n int) {
+			done += n
+			d.say(Progress{Step: "rows", Done: min(done, total), Total: total})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeAnchors removes the anchors in other accounts; the own one went with the rows.
+func (d *workloadDeletion) removeAnchors(ctx context.Context) error {
+	_, err := d.anchors(ctx, false)
+	return err
+}
+
+// anchors removes the anchors of all accounts, or only looks which have one.
+func (d *workloadDeletion) anchors(ctx context.Context, look bool) (accounts []string, err error) {
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(queues.AtOnce)
+	for _, a := range d.Cfg.Accounts {
+		g.Go(func() error {
+			there, err := workload.RemoveAnchor(ctx, locate.TableIn(&d.Cfg, a), d.Cfg.Workload, look)
+			mu.Lock()
+			defer mu.Unlock()
+			if there {
+				accounts = append(accounts, a.Name)
+			}
+			if storage.Is(err, storage.Auth) {
+				return nil // it was given no right to make one
+			}
+			return err
+		})
+	}
+	err = g.Wait()
+	slices.Sort(accounts)
+	return accounts, err
+}
+
+// leftovers removes anchors where no workload is: what a maker has left that
+// died, whose accounts are partly others. They keep such others from making it.
+func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deletion, error) {
+	err := locate.Elsewhere(ctx, &d.Cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	found, err := d.anchors(ctx, d.opts.DryRun)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, locate.WithAdvice(ctx, &d.Cfg, absent)
+	}
+	return &Deletion{
+		Workload: d.Cfg.Workload, Control: d.Cfg.Control, Deleted: !d.opts.DryRun, Rows: map[string]int{"anchors": len(found)},
+		Queues: []Queue{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: found,
+	}, nil
+}
