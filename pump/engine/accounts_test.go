@@ -44,13 +44,6 @@ func inThree(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// operator is the configuration of whoever types commands.
-func (w *world) operator() pump.Config {
-	c := w.config("operator", w.cfg.Accounts[0].Queues)
-	c.Workload = w.cfg.Workload
-	return c
-}
-
 // joined is a member that does nothing but beat.
 func (w *world) joined(instance string, role cluster.Role, report cluster.Report) *cluster.Presence {
 	w.t.Helper()

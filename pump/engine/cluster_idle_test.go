@@ -196,7 +196,7 @@ func (c idleCluster) run(t *testing.T) (costs idleCosts) {
 		// An idle queue is left alone for its bound and a quarter of it at most. Then
 		// there are the get that was under way when the put landed, the one after it,
 		// and the reading of the run's row, of which each takes 10 to 12.5 ms.
-		costs.bound = idleBound(c.accounts*c.queues)*5/4 + 40*time.Millisecond
+		costs.bound = knownIdleBound(c.accounts*c.queues)*5/4 + 40*time.Millisecond
 		for _, p := range all {
 			p.stop()
 		}
@@ -288,7 +288,7 @@ func (c idleCluster) put(w *world, board *switchboard, watch *stopwatch, tasks i
 			}
 		}
 	})
-	time.Sleep(2 * idleBound(c.accounts*c.queues))
+	time.Sleep(2 * knownIdleBound(c.accounts*c.queues))
 }
 
 // warnings logs what is worth one.

@@ -69,11 +69,6 @@ type DistributorOptions struct {
 	// with the error that ended it, if any. With Every the errors of single
 	// distributions are seen here and in the log only.
 	OnRun func(Summary, error)
-
-	// For tests, which meet the bounds with less:
-	maxOpen    int64
-	barrierAge time.Duration
-	maxUnsaved int64
 }
 
 const (
@@ -138,9 +133,6 @@ func (o DistributorOptions) withDefaults() (DistributorOptions, error) {
 	if o.Pack < 0 {
 		return o, &pump.ConfigError{Field: "pack", Problem: "it is negative", Fix: "use 1 or more, or leave it out"}
 	}
-	settings.Default(&o.maxOpen, defaultMaxOpen)
-	settings.Default(&o.barrierAge, defaultBarrierAge)
-	settings.Default(&o.maxUnsaved, defaultMaxUnsaved)
 	return o, nil
 }
 
@@ -186,7 +178,6 @@ type Distributor struct {
 	source source.Source
 	fleet  *queues.Set
 	runs   *workload.Runs
-	lanes  int    // packers at work
 	mode   string // of the runs that it makes without an election
 	stage  stage
 
@@ -219,7 +210,10 @@ func NewDistributor(cfg pump.Config, source source.Source, o DistributorOptions)
 			return nil, err
 		}
 	}
-	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once", lanes: min(runtime.GOMAXPROCS(0), maxLanes)}
+	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once"}
+	settings.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), maxLanes))
+	settings.Default(&d.cfg.Private.BarrierAge, defaultBarrierAge)
+	settings.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)
 	d.fleet = queues.Open(&cfg, row.TableName)
 	d.runs = workload.NewRuns(d.fleet.Control, cfg.Workload)
 	d.router = newRouter(d.fleet, cfg.Log)

@@ -33,7 +33,7 @@ func TestAFirstRefusalOfAQueueIsWaitedFor(t *testing.T) {
 					if r.err != nil || w.logged("a queue refuses the credential") < 4 || w.logged("Storage Queue Data Contributor") == 0 {
 						t.Errorf("%+v; said %d times", r, w.logged("a queue refuses the credential"))
 					}
-					w.collect().expect(t, w, r.Run, s, s.n, s.n)
+					w.collect().expect(t, w.segments(), r.Run, s, s.n, s.n)
 					d.cancel()
 					_ = d.wait()
 				})
@@ -64,7 +64,7 @@ func TestARefusalThatLastsEndsACommandAfterItsPatience(t *testing.T) {
 		w.fault(azsim.Rule{Instance: "d", Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"}, "PutMessage")
 		began := time.Now()
 		s, err := w.distributor("d", &listSource{print: "a", n: 10}, DistributorOptions{}).Run(t.Context())
-		if took := time.Since(began); took < authPatience || took > authPatience+2*time.Minute {
+		if took := time.Since(began); took < knownAuthPatience || took > knownAuthPatience+2*time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		if e, ok := errors.AsType[*storage.Error](err); !ok || e.Code != storage.Auth || !strings.Contains(err.Error(), "Storage Queue Data Contributor") {

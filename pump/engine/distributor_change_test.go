@@ -114,11 +114,13 @@ func TestTheListThatWasFingerprintedIsTheListThatIsRead(t *testing.T) {
 	part("d.txt", "d1\nd2\n")
 	source := source.Lines(filepath.Join(dir, "*.txt"))
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
-		d := w.distributor("d", source, DistributorOptions{})
-		d.cfg.Log = slog.New(onMessage{d.cfg.Log.Handler(), "distributing", func() {
+		cfg := w.config("d", w.cfg.Accounts[0].Queues)
+		cfg.Log = slog.New(onMessage{cfg.Log.Handler(), "distributing", func() {
 			part("a.txt", "a1\n")
 			part("c.txt", "c1\n")
 		}})
+		d, err := NewDistributor(cfg, source, DistributorOptions{})
+		must(t, err)
 		s, err := d.Run(t.Context())
 		if err != nil || s.Tasks != 4 {
 			t.Errorf("%d tasks, %v", s.Tasks, err)

@@ -107,7 +107,7 @@ type checkpointer struct {
 	turn    backoff.Step
 
 	every, age time.Duration
-	max        int64 // DistributorOptions.maxUnsaved
+	max        int64 // Config.Private.MaxUnsaved
 
 	want  atomic.Bool   // the reader shall take a barrier
 	saved chan struct{} // capacity 1: savedTasks grew

@@ -42,7 +42,7 @@ func TestWhetherATaskFitsDependsOnTheTaskAlone(t *testing.T) {
 
 // A18: a new format of envelopes numbers nothing in another way, so it breaks no run.
 func TestTheFormatOfEnvelopesIsNotInTheFingerprint(t *testing.T) {
-	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+	distInWorld(t, 1, 2, nil, func(t *testing.T, w *distWorld) {
 		d := w.distributor("d", &listSource{print: "a", n: 10}, DistributorOptions{})
 		s, err := d.Run(context.Background())
 		if err != nil {

@@ -15,12 +15,12 @@ import (
 // slowLimit is what a queue takes in these tests, and all that a process asks of it.
 const slowLimit = 100
 
-func slowWorld(t *testing.T, queues int, test func(t *testing.T, w *world)) {
+func slowWorld(t *testing.T, queues int, test func(t *testing.T, w *distWorld)) {
 	t.Helper()
-	inWorld(t, 1, queues, func(c *azsim.Config) { c.Limits = azsim.Limits{Queue: slowLimit} }, test)
+	distInWorld(t, 1, queues, func(c *azsim.Config) { c.Limits = azsim.Limits{Queue: slowLimit} }, test)
 }
 
-func (w *world) slowDistributor(s source.Source, o DistributorOptions) *Distributor {
+func (w *distWorld) slowDistributor(s source.Source, o DistributorOptions) *Distributor {
 	w.t.Helper()
 	c := w.config("d", w.cfg.Accounts[0].Queues)
 	c.Budget.Queue = slowLimit
@@ -28,19 +28,49 @@ func (w *world) slowDistributor(s source.Source, o DistributorOptions) *Distribu
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	d.lanes = 2
 	return d
+}
+
+// Requests to a queue that answers nothing have short deadlines, until it answers one.
+func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
+	distInWorld(t, 1, 1, nil, func(t *testing.T, w *distWorld) {
+		f := queues.Open(&w.cfg, "")
+		s, err := f.Queue("accounta", "work-00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		takes := func() time.Duration {
+			began := time.Now()
+			_ = s.Put(context.Background(), []byte("text"), 0)
+			return time.Since(began)
+		}
+		w.sim.Hang("accounta", true)
+		for range queues.SilentAfter {
+			if d := takes(); d != backoff.RequestTimeout {
+				t.Errorf("given up after %v", d)
+			}
+		}
+		if d := takes(); d != queues.TroubledTimeout {
+			t.Errorf("given up after %v", d)
+		}
+		w.sim.Hang("accounta", false)
+		takes()
+		w.sim.Hang("accounta", true)
+		if d := takes(); d != backoff.RequestTimeout {
+			t.Errorf("given up after %v, though the one before was answered", d)
+		}
+	})
 }
 
 // What stands in line when a distributor is told to stop is sent before its grace is over.
 func TestALineIsNoLongerThanAStopWaits(t *testing.T) {
 	verify.Only(t)
-	slowWorld(t, 2, func(t *testing.T, w *world) {
+	slowWorld(t, 2, func(t *testing.T, w *distWorld) {
 		s := &listSource{print: "a", n: 1 << 30}
 		d := w.startDistributor(w.slowDistributor(s, DistributorOptions{Pack: 10, Every: time.Hour}))
 		time.Sleep(30 * time.Second)
 		began := time.Now()
-		d.cancel()
+		d.stop()
 		if err := d.wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -48,18 +78,18 @@ func TestALineIsNoLongerThanAStopWaits(t *testing.T) {
 		if took := time.Since(began); took < lineFor/2 || took > 15*time.Second {
 			t.Errorf("stopping took %v", took)
 		}
-		w.collect().expect(t, w, d.summary.Run, s, int(d.summary.Tasks), int(d.summary.Tasks))
+		w.collect().expect(t, w.segments(), d.summary.Run, s, int(d.summary.Tasks), int(d.summary.Tasks))
 	})
 }
 
 // A distribution that ends at once leaves nothing in line.
 func TestWhatStandsInLineEndsWithItsDistribution(t *testing.T) {
-	slowWorld(t, 1, func(t *testing.T, w *world) {
+	slowWorld(t, 1, func(t *testing.T, w *distWorld) {
 		dist := w.slowDistributor(&listSource{print: "a", n: 1 << 30}, DistributorOptions{Pack: 1, Grace: time.Second})
 		d := w.startDistributor(dist)
 		time.Sleep(20 * time.Second)
 		began := time.Now()
-		d.cancel()
+		d.stop()
 		if err := d.wait(); err == nil {
 			t.Error("a run that was cut short is no error")
 		}
@@ -87,7 +117,7 @@ func TestAnOutboxFitsHowLongPutsTake(t *testing.T) {
 		"far":  {40 * time.Millisecond, 150, 230},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, 1, 1, func(s *azsim.Config) { s.Latency = c.latency }, func(t *testing.T, w *world) {
+			distInWorld(t, 1, 1, func(s *azsim.Config) { s.Latency = c.latency }, func(t *testing.T, w *distWorld) {
 				d := w.distributor("d", &listSource{print: "a", n: 5000}, DistributorOptions{Pack: 1})
 				if _, err := d.Run(t.Context()); err != nil {
 					t.Fatal(err)
@@ -98,35 +128,4 @@ func TestAnOutboxFitsHowLongPutsTake(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Requests to a queue that answers nothing have short deadlines, until it answers one.
-func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		f := queues.Open(&w.cfg, "")
-		s, err := f.Queue("accounta", "work-00")
-		if err != nil {
-			t.Fatal(err)
-		}
-		takes := func() time.Duration {
-			began := time.Now()
-			_ = s.Put(context.Background(), []byte("text"), 0)
-			return time.Since(began)
-		}
-		w.sim.Hang("accounta", true)
-		for range queues.SilentAfter {
-			if d := takes(); d != backoff.RequestTimeout {
-				t.Errorf("given up after %v", d)
-			}
-		}
-		if d := takes(); d != queues.TroubledTimeout {
-			t.Errorf("given up after %v", d)
-		}
-		w.sim.Hang("accounta", false)
-		takes()
-		w.sim.Hang("accounta", true)
-		if d := takes(); d != backoff.RequestTimeout {
-			t.Errorf("given up after %v, though the one before was answered", d)
-		}
-	})
 }

@@ -21,7 +21,7 @@ const (
 	maxLanes = 8
 	// What the reader collects for a lane before it waits for the lane to take it: enough that
 	// neither side waits for the other's every turn and that a segment has several tasks
-	// in it (see grouped), little beside maxOpen.
+	// in it (see grouped), little beside defaultMaxOpen.
 	laneBytes = 256 << 10
 	laneTasks = 2048
 )

@@ -28,7 +28,7 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 		err = r.firstGood(d.opts.OnBadLine)
 	}
 	if err == nil {
-		err = d.prepare(ctx)
+		err = d.Prepare(ctx)
 	}
 	if err == nil {
 		if err = d.create(ctx, r, d.mode); err == nil {
@@ -248,7 +248,7 @@ func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
 // is tried.
 func (d *Distributor) prepareElected(ctx context.Context) error {
 	for attempt := uint64(0); ; attempt++ {
-		err := d.prepare(ctx)
+		err := d.Prepare(ctx)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return err
@@ -385,7 +385,7 @@ func (l *leadership) abandon(ctx context.Context) {
 // checkpoint, or a new one. Nil means that there is nothing left to do.
 func (l *leadership) job(ctx context.Context) (*distribution, error) {
 	d := l.d
-	if err := d.prepare(ctx); err != nil {
+	if err := d.Prepare(ctx); err != nil {
 		return nil, err
 	}
 	if resume := l.term.Resume; resume != nil {

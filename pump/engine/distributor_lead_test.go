@@ -105,7 +105,7 @@ func TestOfManyDistributorsOneRunsEachDistribution(t *testing.T) {
 		}
 		got := w.collect()
 		for i, r := range runs {
-			got.expect(t, w, r.Run, s, 500, 500)
+			got.expect(t, w.segments(), r.Run, s, 500, 500)
 			if row := w.runRow(r.Run); r.err != nil || row.State != workload.RunSealed || row.Mode != "every" {
 				t.Errorf("run %d: %v, row %+v", i, r.err, row)
 			}
@@ -123,8 +123,9 @@ func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 		t.Run(fmt.Sprintf("quarantine %v", quarantine), func(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
+				w.private.BarrierAge = 2 * time.Second
 				s := &listSource{print: "a", n: 4000, pace: 10 * time.Millisecond}
-				o := DistributorOptions{Every: time.Hour, barrierAge: 2 * time.Second}
+				o := DistributorOptions{Every: time.Hour}
 				if quarantine {
 					o.OnBadLine, s.bad = BadLineQuarantine, map[int]bool{}
 					for i := 0; i < s.n; i += 100 {
@@ -143,7 +144,7 @@ func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 					t.Errorf("finished: %+v", r)
 				}
 				got := w.collect()
-				got.expect(t, w, r.Run, s, s.n, -1)
+				got.expect(t, w.segments(), r.Run, s, s.n, -1)
 				copies := 0
 				for _, b := range got {
 					copies += len(b)
@@ -169,8 +170,9 @@ func TestADeadLeadersRunIsContinuedFromItsCheckpoint(t *testing.T) {
 func TestAZombieAddsNothingButDuplicates(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		var e ended
+		w.private.BarrierAge = time.Second
 		s := &listSource{print: "a", n: 6000, pace: 10 * time.Millisecond}
-		o := DistributorOptions{Every: time.Hour, barrierAge: time.Second, OnRun: e.by("d")}
+		o := DistributorOptions{Every: time.Hour, OnRun: e.by("d")}
 		one := w.startDistributor(w.distributor("d1", s, o))
 		time.Sleep(time.Second)
 		two := w.startDistributor(w.distributor("d2", s, o))
@@ -180,7 +182,7 @@ func TestAZombieAddsNothingButDuplicates(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		dark.Remove()
 		r := e.until(t, succeeded)
-		w.collect().expect(t, w, r.Run, s, s.n, -1)
+		w.collect().expect(t, w.segments(), r.Run, s, s.n, -1)
 		one.cancel()
 		two.cancel()
 		_, _ = one.wait(), two.wait()
@@ -214,7 +216,7 @@ func TestALeaderToldToStopHandsOverWithoutDuplicates(t *testing.T) {
 		if r.at.Sub(stopped) > 18*time.Second {
 			t.Errorf("10 s of work took %v after the stop", r.at.Sub(stopped))
 		}
-		w.collect().expect(t, w, r.Run, s, s.n, s.n)
+		w.collect().expect(t, w.segments(), r.Run, s, s.n, s.n)
 		two.cancel()
 		_ = two.wait()
 	})
@@ -235,8 +237,9 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
+				w.private.BarrierAge = time.Second
 				c.before.pace = 10 * time.Millisecond
-				o := DistributorOptions{Every: time.Hour, barrierAge: time.Second, OnRun: e.by("d1")}
+				o := DistributorOptions{Every: time.Hour, OnRun: e.by("d1")}
 				one := w.startDistributor(w.distributor("d1", c.before, o))
 				time.Sleep(10 * time.Second)
 				w.crash("d1")
@@ -260,7 +263,7 @@ func TestARunIsNotContinuedOnAnotherSource(t *testing.T) {
 				if w.logged("a run cannot be continued") != 1 {
 					t.Error("the log does not say so")
 				}
-				w.collect().expect(t, w, r.Run, c.after, c.after.n, c.after.n)
+				w.collect().expect(t, w.segments(), r.Run, c.after, c.after.n, c.after.n)
 			})
 		})
 	}
@@ -332,7 +335,7 @@ func TestARunThatNeverBeganIsEnded(t *testing.T) {
 		if row := w.runRow(ids["once"]); row.State != workload.RunOpen {
 			t.Errorf("the run without an election is %s", row.State)
 		}
-		if row := w.runRow(ids[closing.ModeEvery]); row.State != workload.RunBroken || row.Note != neverBegun {
+		if row := w.runRow(ids[closing.ModeEvery]); row.State != workload.RunBroken || row.Note != knownNeverBegun {
 			t.Errorf("the run that never began is %s: %s", row.State, row.Note)
 		}
 	})
@@ -343,8 +346,9 @@ func TestUnsavedWorkIsCapped(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var p Progress
+		w.private.BarrierAge, w.private.MaxUnsaved = time.Second, 200
 		s := &listSource{print: "a", n: 3000, pace: time.Millisecond}
-		o := DistributorOptions{Every: time.Hour, maxUnsaved: 200, CheckpointEvery: 100 * time.Millisecond, barrierAge: time.Second, Progress: func(now Progress) {
+		o := DistributorOptions{Every: time.Hour, CheckpointEvery: 100 * time.Millisecond, Progress: func(now Progress) {
 			mu.Lock()
 			defer mu.Unlock()
 			p = now
@@ -370,7 +374,7 @@ func TestUnsavedWorkIsCapped(t *testing.T) {
 		}
 		dark.Remove()
 		r := e.until(t, succeeded)
-		w.collect().expect(t, w, r.Run, s, s.n, -1)
+		w.collect().expect(t, w.segments(), r.Run, s, s.n, -1)
 		d.cancel()
 		_ = d.wait()
 	})

@@ -40,7 +40,7 @@ type mountReader struct {
 }
 
 func (r *mountReader) Next(ctx context.Context) (source.Record, error) {
-	if err := r.m.fails("read", r.next); err != nil {
+	if err := r.m.fails("read", r.at); err != nil {
 		return source.Record{}, err
 	}
 	return r.listReader.Next(ctx)
@@ -71,8 +71,9 @@ func TestAStandbyThatCannotReadTheSourceLeavesTheRunToOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 				var e ended
+				w.private.BarrierAge = time.Second
 				s := listSource{print: "a", n: 2000, pace: 10 * time.Millisecond}
-				o := DistributorOptions{Every: time.Hour, barrierAge: time.Second, OnRun: e.by("d1")}
+				o := DistributorOptions{Every: time.Hour, OnRun: e.by("d1")}
 				one := w.startDistributor(w.distributor("d1", &s, o))
 				time.Sleep(8 * time.Second)
 				o.OnRun = e.by("blind")
@@ -83,7 +84,7 @@ func TestAStandbyThatCannotReadTheSourceLeavesTheRunToOthers(t *testing.T) {
 				o.OnRun = e.by("d2")
 				two := w.startDistributor(w.distributor("d2", &s, o))
 				r := e.until(t, succeeded)
-				w.collect().expect(t, w, r.Run, &s, s.n, -1)
+				w.collect().expect(t, w.segments(), r.Run, &s, s.n, -1)
 				if r.who != "d2" || !r.Resumed || int(r.Tasks) != s.n {
 					t.Errorf("finished: %+v", r)
 				}
@@ -131,7 +132,7 @@ func TestASourceThatCannotBeReadUsesUpNoDistribution(t *testing.T) {
 					t.Errorf("it was said %d times in ten minutes", n)
 				}
 				got := w.collect()
-				got.expect(t, w, r.Run, &m.listSource, 100, 100)
+				got.expect(t, w.segments(), r.Run, &m.listSource, 100, 100)
 				if runs := w.elected(); len(runs) != 1 || runs[0].State != workload.RunSealed && runs[0].State != workload.RunClosed {
 					t.Errorf("%+v", runs)
 				}

@@ -169,6 +169,6 @@ func TestADistributorThatCannotJoinDistributes(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("took %v", took)
 		}
-		w.collect().expect(t, w, summary.Run, s, s.n, s.n)
+		w.collect().expect(t, w.segments(), summary.Run, s, s.n, s.n)
 	})
 }

@@ -30,7 +30,7 @@ func wayNames(t *testing.T, r *route, segment uint32) string {
 
 // P6.3: the order in which a segment's queues are used, for each state of its home and choices.
 func TestTheWaysOfASegment(t *testing.T) {
-	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+	distInWorld(t, 3, 1, nil, func(t *testing.T, w *distWorld) {
 		const segment = 7
 		for _, c := range []struct {
 			states string // of home, second, third: o(pen), d(ark), c(rowded)
@@ -95,7 +95,7 @@ func TestTheWaysOfASegment(t *testing.T) {
 // A mark that its owner has taken back must not be used any more; one that was
 // stored after the look must.
 func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	distInWorld(t, 2, 2, nil, func(t *testing.T, w *distWorld) {
 		before := w.look()
 		r := newRouter(queues.Open(&w.cfg, row.TableName), w.cfg.Log)
 		r.update(before.Workload)
@@ -115,7 +115,7 @@ func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 
 // Outboxes of queues that stay keep what is known of them.
 func TestAnOutboxOutlivesMaps(t *testing.T) {
-	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+	distInWorld(t, 3, 2, nil, func(t *testing.T, w *distWorld) {
 		r := newRouter(queues.Open(&w.cfg, row.TableName), w.cfg.Log)
 		r.update(w.look().Workload)
 		first := r.now()

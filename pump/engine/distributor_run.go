@@ -217,7 +217,7 @@ func (r *distribution) open(ctx context.Context) (source.Reader, error) {
 // assemble builds the stages from the source to the outboxes.
 func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *checkpointer {
 	d, w := r.d, r.d.router.now().workload
-	track := newTracker(d.lanes)
+	track := newTracker(d.cfg.Private.Lanes)
 	r.put = &putter{
 		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.Cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.Private.Seeding.Turn,
 		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
@@ -230,11 +230,11 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	if age == 0 && r.live {
 		age = liveSealAge
 	}
-	lanes := make([]*lane, d.lanes)
+	lanes := make([]*lane, d.cfg.Private.Lanes)
 	for i := range lanes {
 		lanes[i] = newLane(&packer{
-			head: head, most: d.opts.Pack, maxHeld: int(d.opts.maxOpen) / d.lanes,
-			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.lanes+1), stride: d.lanes,
+			head: head, most: d.opts.Pack, maxHeld: defaultMaxOpen / d.cfg.Private.Lanes,
+			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1), stride: d.cfg.Private.Lanes,
 			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
 		})
 		lanes[i].sealAge = max(age, 0)
@@ -265,7 +265,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	}
 	check := &checkpointer{
 		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.Private.Seeding.Turn,
-		every: d.opts.CheckpointEvery, age: d.opts.barrierAge, max: d.opts.maxUnsaved, saved: make(chan struct{}, 1),
+		every: d.opts.CheckpointEvery, age: d.cfg.Private.BarrierAge, max: d.cfg.Private.MaxUnsaved, saved: make(chan struct{}, 1),
 	}
 	check.savedTasks.Store(r.count.tasks.Load())
 	r.read.check = check

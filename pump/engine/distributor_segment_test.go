@@ -36,7 +36,7 @@ func TestBadLines(t *testing.T) {
 			if err != nil || summary.Skipped != 3 || summary.Tasks != 997 {
 				t.Errorf("%+v, %v", summary, err)
 			}
-			w.collect().expect(t, w, summary.Run, s, 1000, 997)
+			w.collect().expect(t, w.segments(), summary.Run, s, 1000, 997)
 			if n := w.logged("list:501"); n != 1 {
 				t.Errorf("a skipped line is logged %d times", n)
 			}
@@ -49,7 +49,7 @@ func TestBadLines(t *testing.T) {
 			if err != nil || summary.Quarantined != 3 || summary.Tasks != 997 {
 				t.Errorf("%+v, %v", summary, err)
 			}
-			w.collect().expect(t, w, summary.Run, s, 1000, 997)
+			w.collect().expect(t, w.segments(), summary.Run, s, 1000, 997)
 			var got []string
 			for _, text := range w.poisoned("accounta") {
 				e, err := codec.Open(text, codec.Limits{})

@@ -18,10 +18,10 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// prepare reads the workload's row, making it if need be, and sees to the
+// Prepare reads the workload's row, making it if need be, and sees to the
 // queues of its map. It runs before every distribution, because accounts may
 // have come and gone.
-func (d *Distributor) prepare(ctx context.Context) error {
+func (d *Distributor) Prepare(ctx context.Context) error {
 	// Said while it lasts: the error comes only when a minute of trying is over.
 	slow := time.AfterFunc(locate.ControlSlow, func() {
 		d.cfg.Log.Warn("waiting for the control account to answer", "account", d.cfg.Control)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,71 +9,11 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/cluster"
-	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
-	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
-
-func (w *world) table() storage.Table { return queues.Open(&w.cfg, row.TableName).Control }
-
-// change changes the map as `distributor accounts` does.
-func (w *world) change(shards func(old []shardmap.Shard) []shardmap.Shard) {
-	w.t.Helper()
-	_, err := workload.ChangeMap(w.t.Context(), w.table(), w.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		return shards(slices.Clone(m.Shards)), nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func (w *world) without(account string) {
-	w.t.Helper()
-	w.change(func(old []shardmap.Shard) []shardmap.Shard {
-		return slices.DeleteFunc(old, func(s shardmap.Shard) bool { return s.Account == account })
-	})
-}
-
-func (w *world) drainAccount(account string) {
-	w.t.Helper()
-	w.change(func(old []shardmap.Shard) []shardmap.Shard {
-		for i := range old {
-			if old[i].Account == account {
-				old[i].State = shardmap.Draining
-			}
-		}
-		return old
-	})
-}
-
-func (w *world) look() *cluster.View {
-	w.t.Helper()
-	v, err := cluster.LoadView(w.t.Context(), w.table(), w.cfg.Workload)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return v
-}
-
-// in is how many messages lie in an account's work queues.
-func (w *world) in(account string) (n int) {
-	for _, s := range settings.Shards(w.cfg) {
-		if s.Account == account {
-			n += w.count(s.Account, s.Queue)
-		}
-	}
-	return n
-}
-
-// choice is which of its segment's choices a message lay in; -1 for none of them.
-func (f found) choice(m *shardmap.Map) int {
-	return slices.IndexFunc(m.Choices(f.segment), func(i int) bool { return m.Shards[i].Account == f.account && m.Shards[i].Queue == f.queue })
-}
 
 func byChoice(m *shardmap.Map, lay []found) (n [3]int, strays int) {
 	for _, f := range lay {
@@ -117,7 +56,7 @@ func TestAnAccountAddedInMidRunTakesItsShare(t *testing.T) {
 				if added < all/9 || added > all*4/9 { // a third of what came after a third of the time
 					t.Errorf("%d of %d messages lie in the new account", added, all)
 				}
-				w.collect().expect(t, w, d.summary.Run, s, s.n, s.n)
+				w.collect().expect(t, w.segments(), d.summary.Run, s, s.n, s.n)
 				if w.logged("accounts of the configuration are not in use") != 1 {
 					t.Error("the log does not say once that an account is not in use")
 				}
@@ -148,7 +87,7 @@ func TestADrainingAccountGetsNothingMore(t *testing.T) {
 				if w.in("accounta") <= others {
 					t.Error("the other account got nothing either")
 				}
-				w.collect().expect(t, w, d.summary.Run, s, s.n, s.n)
+				w.collect().expect(t, w.segments(), d.summary.Run, s, s.n, s.n)
 			})
 		})
 	}
@@ -174,7 +113,7 @@ func TestATaskStuckAtAQueueThatDrainsMovesToTheNewHome(t *testing.T) {
 		if took := time.Since(began); took > workload.MapMaxAge {
 			t.Errorf("took %v after the account drained", took)
 		}
-		w.collect().expect(t, w, d.summary.Run, s, s.n, s.n)
+		w.collect().expect(t, w.segments(), d.summary.Run, s, s.n, s.n)
 		windowHit(t, 1)
 	})
 }
@@ -204,7 +143,7 @@ func TestPutsStopWhenTheMapIsTooOld(t *testing.T) {
 		if err := d.wait(); err != nil {
 			t.Fatal(err)
 		}
-		w.collect().expect(t, w, d.summary.Run, s, s.n, s.n)
+		w.collect().expect(t, w.segments(), d.summary.Run, s, s.n, s.n)
 	})
 }
 
@@ -242,7 +181,7 @@ func TestAnAccountWithoutCredentialsIsAnErrorWhenATaskMustGoThere(t *testing.T) 
 			t.Error("no alarm")
 		}
 		close(more)
-		if err := d.wait(); !final(err) {
+		if err := d.wait(); !isConfigError(err) {
 			t.Errorf("got %v, want a mistake in the configuration", err)
 		}
 	})
@@ -294,7 +233,7 @@ func TestADarkHomesTasksGoToTheSecondChoiceOnceThatIsMarked(t *testing.T) {
 		for id, bodies := range rest {
 			got[id] = append(got[id], bodies...)
 		}
-		got.expect(t, w, d.summary.Run, s, int(d.summary.Tasks), -1)
+		got.expect(t, w.segments(), d.summary.Run, s, int(d.summary.Tasks), -1)
 		if st := w.lookRow(); st.Run != d.summary.Run {
 			t.Errorf("the election row: %+v", st)
 		}
@@ -315,7 +254,7 @@ func TestWithHomeAndSecondDarkTheThirdChoiceTakesTheTasks(t *testing.T) {
 		w.sim.Blackout("accountb", false)
 		w.sim.Blackout("accountc", false)
 		got, lay := w.take()
-		got.expect(t, w, d.summary.Run, s, s.n, -1)
+		got.expect(t, w.segments(), d.summary.Run, s, s.n, -1)
 		if n, strays := byChoice(m, lay); n[0] == 0 || n[1] == 0 || n[2] == 0 || strays > 0 {
 			t.Errorf("%v messages by choice, %d elsewhere", n, strays)
 		}
@@ -332,7 +271,7 @@ func TestADistributorStartsWithOneAccountDark(t *testing.T) {
 				darken(w.sim, "accountb", true)
 				s := &listSource{print: "a", n: 1000}
 				d := w.startDistributor(w.distributor("d", s, DistributorOptions{}))
-				time.Sleep(createSlow + 500*time.Millisecond)
+				time.Sleep(knownCreateSlow + 500*time.Millisecond)
 				if w.in("accounta") == 0 {
 					t.Error("the healthy account has nothing yet")
 				}
@@ -344,7 +283,7 @@ func TestADistributorStartsWithOneAccountDark(t *testing.T) {
 					t.Errorf("took %v", took)
 				}
 				darken(w.sim, "accountb", false)
-				w.collect().expect(t, w, d.summary.Run, s, s.n, -1)
+				w.collect().expect(t, w.segments(), d.summary.Run, s, s.n, -1)
 			})
 		})
 	}
@@ -368,7 +307,7 @@ func TestAQueueOfADarkAccountIsMadeWhenItIsNeeded(t *testing.T) {
 		if w.in("accountb") == 0 {
 			t.Error("nothing lies in the queue")
 		}
-		w.collect().expect(t, w, d.summary.Run, s, s.n, s.n)
+		w.collect().expect(t, w.segments(), d.summary.Run, s, s.n, s.n)
 	})
 }
 
@@ -389,7 +328,7 @@ func TestAThrottledHomeIsHelpedAndDoesNotFlap(t *testing.T) {
 			t.Errorf("took %v: the throttled queue held everything up", took)
 		}
 		got, lay := w.take()
-		got.expect(t, w, d.summary.Run, s, s.n, -1)
+		got.expect(t, w.segments(), d.summary.Run, s, s.n, -1)
 		n, strays := byChoice(m, lay)
 		home := 0
 		for _, f := range lay {

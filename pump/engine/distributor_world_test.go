@@ -3,177 +3,15 @@ package engine
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
-	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/shardmap"
 )
-
-// listSource is a replayable source of numbered records in memory. Its cursor is
-// the number of the next one.
-type listSource struct {
-	print string // "" is not replayable
-	n     int
-	pace  time.Duration // before each record
-	bad   map[int]bool
-	key   func(i int) string
-}
-
-func (s *listSource) Fingerprint(context.Context) (string, error) { return s.print, nil }
-
-func (s *listSource) Open(_ context.Context, cursor []byte) (source.Reader, error) {
-	r := &listReader{s: s}
-	if len(cursor) > 0 {
-		fmt.Sscan(string(cursor), &r.next)
-	}
-	return r, nil
-}
-
-type listReader struct {
-	s    *listSource
-	next int
-}
-
-func (r *listReader) Next(ctx context.Context) (source.Record, error) {
-	if r.s.pace > 0 && !backoff.Wait(ctx, r.s.pace) {
-		return source.Record{}, ctx.Err()
-	}
-	i := r.next
-	if i >= r.s.n {
-		return source.Record{}, io.EOF
-	}
-	r.next++
-	if r.s.bad[i] {
-		return source.Record{}, &source.BadInput{Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: errFlop}
-	}
-	return source.Record{Key: []byte(r.s.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i)}, nil
-}
-
-func (s *listSource) keyOf(i int) string {
-	if s.key != nil {
-		return s.key(i)
-	}
-	return fmt.Sprintf("key %d", i%97)
-}
-
-func (r *listReader) AppendCursor(dst []byte) []byte { return fmt.Append(dst, r.next) }
-func (r *listReader) Progress() (int64, int64)       { return int64(r.next), int64(r.s.n) }
-func (r *listReader) Close() error                   { return nil }
-
-// delivered is what lies in the work queues: for each identity the bodies that
-// were found under it, one for each copy.
-type delivered map[string][]string
-
-// collect takes everything out of the work queues.
-func (w *world) collect() delivered {
-	w.t.Helper()
-	got, _ := w.take()
-	return got
-}
-
-// found is one message as it lay in a queue.
-type found struct {
-	account, queue string
-	segment        uint32
-	inserted       time.Time
-}
-
-// take takes everything out of the work queues, and tells where it lay.
-func (w *world) take() (delivered, []found) {
-	w.t.Helper()
-	return w.takeFrom(settings.Shards(w.cfg))
-}
-
-func (w *world) takeFrom(shards []shardmap.Shard) (got delivered, lay []found) {
-	w.t.Helper()
-	got = delivered{}
-	for _, s := range shards {
-		q := w.queue(s.Account, s.Queue)
-		for {
-			ms, err := q.Get(w.t.Context(), storage.MaxGet, time.Hour)
-			if storage.Is(err, storage.Throttled) {
-				time.Sleep(time.Second)
-				continue
-			}
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			if len(ms) == 0 {
-				break
-			}
-			for _, m := range ms {
-				e, err := codec.Open(m.Text, codec.Limits{})
-				if err != nil {
-					w.t.Fatal(err)
-				}
-				lay = append(lay, found{s.Account, s.Queue, e.Header.Segment, m.Inserted})
-				for _, t := range e.Tasks {
-					if want := shardmap.Segment(t.Key, w.segments()); want != e.Header.Segment {
-						w.t.Errorf("task %s of segment %d lies in segment %d", t.ID, want, e.Header.Segment)
-					}
-					id := fmt.Sprintf("%s/%d/%d", e.Header.Run, e.Header.Segment, t.N)
-					got[id] = append(got[id], string(t.Body))
-				}
-				e.Release()
-			}
-		}
-	}
-	return got, lay
-}
-
-func (w *world) segments() int { return shardmap.DefaultSegments(len(settings.Shards(w.cfg))) }
-
-// expect checks that each of the source's tasks lies there under exactly the
-// identity that reading in order gives it, and how many copies there are in all;
-// copies -1 is any number.
-func (got delivered) expect(t *testing.T, w *world, run pump.RunID, s *listSource, upTo, copies int) {
-	t.Helper()
-	counts := map[uint32]uint64{}
-	want := map[string]string{}
-	for i := range upTo {
-		if s.bad[i] {
-			continue
-		}
-		segment := shardmap.Segment([]byte(s.keyOf(i)), w.segments())
-		want[fmt.Sprintf("%s/%d/%d", run, segment, counts[segment])] = fmt.Sprintf("body %d", i)
-		counts[segment]++
-	}
-	seen, missing := 0, 0
-	for id, bodies := range got {
-		if !strings.HasPrefix(id, run.String()) {
-			continue
-		}
-		for _, b := range bodies {
-			seen++
-			if b != want[id] {
-				t.Fatalf("identity %s has %q, want %q: a task has a second identity", id, b, want[id])
-			}
-		}
-	}
-	for id := range want {
-		if len(got[id]) == 0 {
-			missing++
-		}
-	}
-	if missing > 0 {
-		t.Errorf("%d of %d tasks are missing", missing, len(want))
-	}
-	if copies >= 0 && seen != copies {
-		t.Errorf("%d copies of tasks, want %d", seen, copies)
-	}
-}
 
 func (w *world) distributor(instance string, s source.Source, o DistributorOptions) *Distributor {
 	w.t.Helper()
@@ -181,25 +19,7 @@ func (w *world) distributor(instance string, s source.Source, o DistributorOptio
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	d.lanes = 2
 	return d
-}
-
-func (w *world) runRow(id pump.RunID) workload.Run {
-	w.t.Helper()
-	f := queues.Open(&w.cfg, row.TableName)
-	r, err := workload.NewRuns(f.Control, w.cfg.Workload).Get(w.t.Context(), id)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return r
-}
-
-func sum(counts []uint64) (n uint64) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }
 
 func TestOnceEveryTaskIsPutAndTheRunIsSealed(t *testing.T) {
@@ -211,7 +31,7 @@ func TestOnceEveryTaskIsPutAndTheRunIsSealed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.collect().expect(t, w, summary.Run, s, s.n, s.n)
+		w.collect().expect(t, w.segments(), summary.Run, s, s.n, s.n)
 		row := w.runRow(summary.Run)
 		if row.State != workload.RunSealed || row.Tasks != 5000 || sum(row.Sealed) != 5000 || row.Mode != "once" {
 			t.Errorf("the run's row: %+v", row)
@@ -235,7 +55,7 @@ func TestPackCapsTheTasksOfAnEnvelope(t *testing.T) {
 		if err != nil || summary.Envelopes != 15 {
 			t.Errorf("%d envelopes, %v; want 15", summary.Envelopes, err)
 		}
-		w.collect().expect(t, w, summary.Run, s, 100, 100)
+		w.collect().expect(t, w.segments(), summary.Run, s, 100, 100)
 	})
 }
 
@@ -252,7 +72,7 @@ func TestLostAnswersMakeDuplicatesAndLoseNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := w.collect()
-				got.expect(t, w, summary.Run, s, s.n, -1)
+				got.expect(t, w.segments(), summary.Run, s, s.n, -1)
 				if i.Hits() == 0 || summary.Resent != i.Hits() {
 					t.Errorf("%d faults, %d puts sent again", i.Hits(), summary.Resent)
 				}
@@ -283,7 +103,7 @@ func TestThrottlingSlowsDownAndLosesNothing(t *testing.T) {
 		if took := time.Since(began); took > 40*time.Second {
 			t.Errorf("took %v", took)
 		}
-		w.collect().expect(t, w, summary.Run, s, s.n, -1)
+		w.collect().expect(t, w.segments(), summary.Run, s, s.n, -1)
 		if summary.Throttled == 0 {
 			t.Error("nothing was throttled")
 		}
@@ -305,7 +125,7 @@ func TestDarkQueuesHoldTheRunUpAndLoseNothing(t *testing.T) {
 		if took := time.Since(began); took < 5*time.Minute || took > 6*time.Minute {
 			t.Errorf("took %v", took)
 		}
-		w.collect().expect(t, w, summary.Run, s, s.n, s.n)
+		w.collect().expect(t, w.segments(), summary.Run, s, s.n, s.n)
 		if w.logged("a queue does not take messages") == 0 || w.logged("the queue takes messages again") == 0 {
 			t.Error("the log does not tell of the dark queues")
 		}
@@ -327,7 +147,7 @@ func TestAQueueThatStopsTakingMessagesIsWaitedFor(t *testing.T) {
 				if err != nil || i.Hits() != 40 {
 					t.Fatalf("%d faults, %v", i.Hits(), err)
 				}
-				w.collect().expect(t, w, summary.Run, s, s.n, s.n)
+				w.collect().expect(t, w.segments(), summary.Run, s, s.n, s.n)
 			})
 		})
 	}
@@ -372,7 +192,7 @@ func TestACredentialThatMayOnlyAddIsEnough(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.collect().expect(t, w, summary.Run, s, 100, 100)
+		w.collect().expect(t, w.segments(), summary.Run, s, 100, 100)
 	})
 }
 
@@ -386,7 +206,7 @@ func TestAQueueStillBeingDeletedIsWaitedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.collect().expect(t, w, summary.Run, s, 100, 100)
+		w.collect().expect(t, w.segments(), summary.Run, s, 100, 100)
 	})
 }
 
@@ -399,7 +219,7 @@ func TestTasksOfALiveSourceDoNotWait(t *testing.T) {
 			<-more
 		})
 		s := w.startDistributor(w.distributor("d", source, DistributorOptions{}))
-		time.Sleep(liveSealAge + 500*time.Millisecond)
+		time.Sleep(knownLiveSealAge + 500*time.Millisecond)
 		if n := w.left(); n != 1 {
 			t.Errorf("%d messages while the source is silent", n)
 		}
@@ -449,7 +269,7 @@ func TestOnceToldToStopSendsWhatItReadAndBreaksTheRun(t *testing.T) {
 		if read < 400 || read > 510 {
 			t.Errorf("read %d tasks in 5 s", read)
 		}
-		w.collect().expect(t, w, s.summary.Run, source, read, read)
+		w.collect().expect(t, w.segments(), s.summary.Run, source, read, read)
 		note := fmt.Sprintf("read %d tasks, acknowledged %[1]d of them (%d envelopes", read, s.summary.Envelopes)
 		if row := w.runRow(s.summary.Run); row.State != workload.RunBroken || !strings.Contains(row.Note, note) {
 			t.Errorf("the run's row: %+v", row)
@@ -491,10 +311,10 @@ func TestAStopDoesNotWaitForADarkControlAccount(t *testing.T) {
 				_ = s.wait()
 				// What was read is sent in less than a second. Then the rows are tried:
 				// the run's, or the checkpoint and the election's; a save may be under way.
-				if took := time.Since(began); took > backoff.RequestTimeout+2*lastWords+time.Second {
+				if took := time.Since(began); took > backoff.RequestTimeout+2*knownLastWords+time.Second {
 					t.Errorf("stopping took %v", took)
 				}
-				w.collect().expect(t, w, s.summary.Run, &listSource{n: 10_000}, int(s.summary.Tasks), int(s.summary.Tasks))
+				w.collect().expect(t, w.segments(), s.summary.Run, &listSource{n: 10_000}, int(s.summary.Tasks), int(s.summary.Tasks))
 			})
 		})
 	}

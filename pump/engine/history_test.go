@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -14,105 +13,8 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
-
-// turns gives every process of a world its seeding: who decides something waits for
-// a nanosecond of his own (turn), and what is drawn is a hash of the seed, the
-// instance, the operation, the object and the how many-th time (P9).
-//
-// Time is cut into microseconds. Who comes in one of them goes on in the second half of the next,
-// in an order that hashes of what they are about give; the first half is the
-// service's (azsim.Config.Ordered), which does the same.
-type turns struct {
-	seed  uint64
-	trace func(instance, operation, about string) // is told who waits: where two histories part
-
-	mu    sync.Mutex // guards what follows
-	steps map[turnAt]*turnStep
-	drawn map[string]int
-}
-
-// turnAt is a microsecond of one process. Others' have no place in it: processes meet at
-// the service only, so that they share nanoseconds says nothing.
-type turnAt struct {
-	instance string
-	at       int64
-}
-
-// turnStep is who goes on in it.
-type turnStep struct {
-	waiting []*turnWait // sorted once it has begun
-	begun   bool
-	left    int
-}
-
-// turnWait is one who waits; of those with one key who came first, or nobody can tell
-// them apart.
-type turnWait struct {
-	key  uint64
-	came int64
-}
-
-func newTurns(seed uint64) *turns {
-	return &turns{seed: seed, steps: map[turnAt]*turnStep{}, drawn: map[string]int{}}
-}
-
-// of is the seeding of one process, or of one life of it.
-func (ts *turns) of(instance string) backoff.Seeding {
-	return backoff.Seeding{
-		Draw: func(operation, object string) uint64 {
-			key := instance + "\x00" + operation + "\x00" + object
-			ts.mu.Lock()
-			defer ts.mu.Unlock()
-			ts.drawn[key]++
-			return simHash(ts.seed, "draw", key, ts.drawn[key])
-		},
-		Turn: func(operation, about string) {
-			if ts.trace != nil {
-				ts.trace(instance, operation, about)
-			}
-			ts.wait(instance, simHash(ts.seed, instance+"\x00"+operation, about, 0))
-		},
-	}
-}
-
-func (ts *turns) wait(instance string, key uint64) {
-	const every = int64(time.Microsecond)
-	now := time.Now().UnixNano()
-	at := now/every*every + every
-	ts.mu.Lock()
-	step := turnAt{instance, at}
-	s := ts.steps[step]
-	if s == nil {
-		s = &turnStep{}
-		ts.steps[step] = s
-	}
-	w := &turnWait{key, now}
-	s.waiting = append(s.waiting, w)
-	s.left++
-	ts.mu.Unlock()
-	time.Sleep(time.Duration(at - now))
-	time.Sleep(time.Microsecond/2 + time.Duration(ts.place(s, w)))
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if s.left--; s.left == 0 {
-		delete(ts.steps, step)
-	}
-}
-
-// place gives the rank of who waits for a step that has begun, when all are known.
-func (ts *turns) place(s *turnStep, w *turnWait) int {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if !s.begun {
-		s.begun = true
-		slices.SortFunc(s.waiting, func(a, b *turnWait) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came)) })
-	}
-	return slices.Index(s.waiting, w)
-}
 
 // history is what a simulated service had to do, as its log tells: one line for each
 // request, with when it was over, when it came, whose it was, what of, and what became of it.
@@ -199,7 +101,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 	}
 	spec := workload.Spec{Shared: kind.shared, Delivery: string(kind.delivery)}
 	inWorldOf(t, spec, 2, 3, change, func(t *testing.T, w *world) {
-		w.turns = ts
+		w.turns, w.private.BarrierAge = ts, 3*time.Second
 		for _, k := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.AnswerAfter, azsim.CutBody, azsim.DeliverTwice, azsim.ReappearEarly, azsim.Reorder} {
 			w.sim.Inject(azsim.Rule{Fault: k, Probability: 0.02})
 		}
@@ -240,7 +142,7 @@ func historyWorld(t *testing.T, kind historyKind, seed uint64) []string {
 		var ds []*working
 		for _, name := range []string{"d1", "d2"} {
 			at(100*time.Millisecond, name)
-			ds = append(ds, w.startDistributor(w.distributor(name, source, DistributorOptions{Every: time.Minute, Pack: 8, barrierAge: 3 * time.Second})))
+			ds = append(ds, w.startDistributor(w.distributor(name, source, DistributorOptions{Every: time.Minute, Pack: 8})))
 		}
 		at(8*time.Second, "stop")
 		ps[0].end()
@@ -296,17 +198,5 @@ func TestTheSameSeedGivesTheWholePumpTheSameHistory(t *testing.T) {
 	one, other := historyWorld(t, historyKind{}, 0), historyWorld(t, historyKind{}, 1)
 	if slices.Equal(one, other) {
 		t.Error("another seed gave the same history")
-	}
-}
-
-// Outside of simulations a turn costs a comparison: nothing is joined or allocated.
-func TestATurnOfNobodyIsFree(t *testing.T) {
-	s := &queues.Queue{Account: &queues.Account{Name: "north"}, Name: "work-00"}
-	c := &parcel{text: []byte("text")}
-	if n := testing.AllocsPerRun(1000, func() {
-		s.Turn.Wait("place", c.name(s.Turn))
-		s.Turn.Wait("pay", queues.OpPut.String(), s.Account.Name, s.Name, s.Digest(c.text))
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }

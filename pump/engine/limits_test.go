@@ -201,7 +201,7 @@ func TestLimitsWithADarkAccountTheOthersGoOn(t *testing.T) {
 func (w *limitsWorld) drained(gets func() int64) {
 	for last := int64(-1); last != gets(); {
 		last = gets()
-		time.Sleep(2 * mostLease)
+		time.Sleep(2 * knownMostLease)
 	}
 }
 

@@ -220,11 +220,12 @@ func noGets() int64 { return 0 }
 // distribute runs a distributor for as long as during takes, which measures.
 func (w *limitsWorld) distribute(during func(got func() int64)) {
 	w.t.Helper()
-	d, err := NewDistributor(w.config("d"), endless{w}, DistributorOptions{Pack: 1})
+	cfg := w.config("d")
+	cfg.Private.Lanes = 2
+	d, err := NewDistributor(cfg, endless{w}, DistributorOptions{Pack: 1})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	d.lanes = 2
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -257,10 +258,7 @@ func (w *limitsWorld) process(during func(got func() int64)) {
 		}
 	}()
 	during(func() int64 {
-		if r := p.running.Load(); r != nil {
-			return r.counts.envelopes.Load()
-		}
-		return 0
+		return p.State().Done.Envelopes
 	})
 	stop()
 	<-ended

@@ -165,7 +165,7 @@ func (p *Processor) Run(ctx context.Context) (ProcessorSummary, error) {
 	r := p.newProcessing(ctx)
 	defer p.begin(r)()
 	defer r.cutWire()
-	defer r.endWork(errStopped)
+	defer r.endWork(ErrStopped)
 	within := ctx
 	ctx, r.endRun = context.WithCancelCause(ctx)
 	defer r.endRun(nil)
@@ -407,7 +407,7 @@ func (r *processing) stop() {
 	if !calm {
 		// 3. Their contexts end, which is no attempt either.
 		r.log.Warn("grace period is over; handlers are stopped", "grace", r.o.Grace)
-		r.endWork(errStopped)
+		r.endWork(ErrStopped)
 		calm = r.calmWithin(hardGrace)
 	}
 	if !calm {

@@ -37,17 +37,6 @@ func (w *world) keyed(account, queue string, segment uint32, keys ...string) {
 	w.putText(account, queue, text)
 }
 
-// handledKeys counts by key what a handler was given.
-func (s *seen) handledKeys() map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := map[string]int{}
-	for _, t := range s.order {
-		out[string(t.Key)]++
-	}
-	return out
-}
-
 // TestAKeyIsHandledOnceInAnInterval: of all its tasks the first (origins B3);
 // the others are settled, and counted as skipped.
 func TestAKeyIsHandledOnceInAnInterval(t *testing.T) {

@@ -39,6 +39,9 @@ func (r *processing) join(ctx context.Context) error {
 		return fmt.Errorf("join workload %q: %w", r.cfg.Workload, err)
 	}
 	r.member.Store(m)
+	if watch := r.cfg.Private.Hands; watch != nil && r.recorder != nil {
+		watch(r.recorder.ledger, m.Hold)
+	}
 	// An account that was added since the row was read: who added it saw no row of this
 	// process, which cannot read it (P6.5).
 	for _, s := range m.View().Workload.Map.Shards {

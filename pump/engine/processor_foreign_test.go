@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"encoding/base64"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -52,12 +50,6 @@ func TestForeignMessagesOfADarkAccountAreRecognisedHoweverManyOthersPassMeanwhil
 	})
 }
 
-// greeting is a foreign text like any other, and greeted its segment.
-var (
-	greeting = []byte("hello")
-	greeted  = shardmap.Segment(greeting, 64)
-)
-
 // fillNames records so many names of foreign messages in the segment of the greeting.
 func (w *world) fillNames(names int) {
 	w.t.Helper()
@@ -100,7 +92,7 @@ func TestForeignMessagesWaitWhereNamesAreTooManyAndGoOnWhenDeletesAreAcknowledge
 		}
 		refused.Remove()
 		w.within(8*time.Minute, "all are handled", func() bool { return h.tasks() == all+2 && w.left() == 0 })
-		time.Sleep(namesWaited + time.Minute)
+		time.Sleep(knownNamesWaited + time.Minute)
 		if s := p.of.State(); s.ForeignWaits != 0 || len(s.Reasons) != 0 {
 			t.Errorf("it says %q", s.Reasons)
 		}
@@ -122,7 +114,7 @@ func TestForeignMessagesGoOnWhenTheOldestNamesAreOldEnough(t *testing.T) {
 		}
 		h := &seen{}
 		p := w.start(w.processor(h, ProcessorOptions{}))
-		time.Sleep(namesKept - 2*time.Minute)
+		time.Sleep(knownNamesKept - 2*time.Minute)
 		h.expect(t, 0, 0)
 		w.within(6*time.Minute, "all are handled", func() bool { return h.tasks() == 40 && w.left() == 0 })
 		sum := p.end()
@@ -143,7 +135,7 @@ func TestNoNameGoesForItsAgeWhileAQueueDoesNotAnswer(t *testing.T) {
 		}
 		h := &seen{}
 		p := w.start(w.processor(h, ProcessorOptions{Grace: 5 * time.Second}))
-		time.Sleep(2 * namesKept)
+		time.Sleep(2 * knownNamesKept)
 		h.expect(t, 0, 0)
 		p.end()
 	})
@@ -183,30 +175,6 @@ func TestAForeignMessageAndItsForwardedCopiesAreOneTask(t *testing.T) {
 	})
 }
 
-// A14: a text keeps its name wherever it goes, unless it fills a message and does not compress.
-func TestAWrappedForeignTextKeepsItsName(t *testing.T) {
-	noise := make([]byte, 49000)
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range noise {
-		noise[i] = byte(r.Uint32())
-	}
-	full := []byte(base64.StdEncoding.EncodeToString(noise))
-	for size, fits := range map[int]bool{5: true, 60 << 10: true, 63 << 10: true, 65330: false} {
-		d := &delivery{text: full[:size], foreign: "work-00/1", header: codec.Header{Workload: "work", Tasks: codec.MakeNSet(0), Segment: 3}}
-		text, ok := wrapped(d, 2)
-		if ok != fits {
-			t.Errorf("%d bytes: %v", size, ok)
-		}
-		if !ok {
-			continue
-		}
-		env, err := codec.Open(text, codec.Limits{})
-		if err != nil || string(env.Tasks[0].ID) != "work-00/1" || string(env.Tasks[0].Body) != string(full[:size]) || env.Header.Attempt != 2 || env.Header.Segment != 3 {
-			t.Errorf("%d bytes: %v", size, err)
-		}
-	}
-}
-
 // A task that was redriven of an ended run is recognised after its message was deleted, and by the next process.
 func TestACopyOfARedrivenTaskOfAnEndedRunIsRecognisedAfterItsMessageWasDeleted(t *testing.T) {
 	onceWorld(t, func(t *testing.T, w *world) {
@@ -233,31 +201,5 @@ func TestACopyOfARedrivenTaskOfAnEndedRunIsRecognisedAfterItsMessageWasDeleted(t
 		if s.Duplicates != 2 {
 			t.Errorf("%+v", s)
 		}
-	})
-}
-
-// A14: a message that somebody else got before may have been forwarded, so its name outlives its delete.
-func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
-	onceWorld(t, func(t *testing.T, w *world) {
-		account, queue := w.home(greeted)
-		id := w.putText(account, queue, greeting)
-		if ms, err := w.queue(account, queue).Get(t.Context(), 1, time.Second); err != nil || len(ms) != 1 { // a keeper
-			t.Fatal(ms, err)
-		}
-		copied, ok := wrapped(&delivery{text: greeting, foreign: queue + "/" + id, header: codec.Header{
-			Workload: w.cfg.Workload, Tasks: codec.MakeNSet(0), Segment: greeted,
-		}}, 0)
-		if !ok {
-			t.Fatal("it does not fit")
-		}
-		h := &seen{}
-		p := w.start(w.processor(h, ProcessorOptions{}))
-		w.within(time.Minute, "it is done", func() bool { return h.tasks() == 1 && w.left() == 0 })
-		w.putTasks(greeted, 0) // and recorded with a commit that would take the name along
-		w.within(time.Minute, "it is done", func() bool { return h.tasks() == 2 && w.left() == 0 })
-		w.putText(account, queue, copied) // what the keeper put, from an account that was dark
-		w.within(time.Minute, "nothing is left", func() bool { return w.left() == 0 })
-		p.end()
-		h.expect(t, 2, 2)
 	})
 }

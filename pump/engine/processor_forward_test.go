@@ -32,14 +32,14 @@ func TestP65NothingIsBroughtHomeByAMapThatIsTooOld(t *testing.T) {
 				return false
 			}
 			owner, _ := v.OwnerOf(segmentOf(m, slices.Index(m.Shards, s)))
-			return owner.Instance == other.of.cfg.Instance
+			return owner.Instance == other.of.State().Instance
 		})
 		if home < 0 {
 			t.Fatal("the other processor has only the control account's queue")
 		}
 		segment, gone := segmentOf(m, home), m.Shards[home].Account
-		dark := w.sim.Inject(azsim.Rule{Instance: cut.of.cfg.Instance, Service: "table", Fault: azsim.FailBefore})
-		deaf := w.sim.Inject(azsim.Rule{Instance: other.of.cfg.Instance, Account: "accountd", Operations: []string{"GetMessages"}, Fault: azsim.FailBefore})
+		dark := w.sim.Inject(azsim.Rule{Instance: cut.of.State().Instance, Service: "table", Fault: azsim.FailBefore})
+		deaf := w.sim.Inject(azsim.Rule{Instance: other.of.State().Instance, Account: "accountd", Operations: []string{"GetMessages"}, Fault: azsim.FailBefore})
 		w.drainAccount(gone)
 		time.Sleep(queues.RemoveAfter)
 		w.without(gone)

@@ -228,12 +228,12 @@ func TestAGateIsWaitedAtThroughAnOutage(t *testing.T) {
 
 func TestANameThatNoGateCanHaveIsAMistakeOfUse(t *testing.T) {
 	for _, name := range []string{"a b", "a/b", "ä", string(make([]byte, 64))} {
-		err := checkGate(name)
+		_, err := NewProcessor(twoAccounts(), &seen{}, ProcessorOptions{Gate: name})
 		if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "gate" {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if err := checkGate("morning-1.x_y~z"); err != nil {
+	if _, err := NewProcessor(twoAccounts(), &seen{}, ProcessorOptions{Gate: "morning-1.x_y~z"}); err != nil {
 		t.Error(err)
 	}
 }

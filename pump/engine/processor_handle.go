@@ -37,9 +37,9 @@ type trouble struct {
 }
 
 var (
-	errTimedOut = errors.New("pump: the handler did not return within the time for one task")
+	ErrTimedOut = errors.New("pump: the handler did not return within the time for one task")
 	errHung     = errors.New("pump: the handler goes on although its context has ended")
-	errStopped  = errors.New("pump: the processor stops; the task will be delivered again")
+	ErrStopped  = errors.New("pump: the processor stops; the task will be delivered again")
 	errGoexit   = errors.New("pump: the handler ended its goroutine")
 )
 
@@ -257,7 +257,7 @@ func judge(ctx context.Context, err error) (v verdict, after time.Duration) {
 	}
 	// A handler whose context ended for reasons that are not its task's cannot
 	// be blamed for returning early.
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errTimedOut) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrTimedOut) {
 		return unfinished, 0
 	}
 	return failed, 0
@@ -288,7 +288,7 @@ func (s *slot) check(now time.Time) {
 	}
 	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
 		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.d.attrs(s.d.at(s.from)), "for", now.Sub(s.began))...)
-		s.endCtx(errTimedOut)
+		s.endCtx(ErrTimedOut)
 	}
 	switch {
 	case s.ctx.Err() == nil:

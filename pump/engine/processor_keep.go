@@ -24,8 +24,8 @@ const (
 	marginPart   = 6
 )
 
-// errLeaseEnded ends the handlers of a message that will be delivered again.
-var errLeaseEnded = errors.New("pump: the message's lease has ended; it will be delivered again")
+// ErrLeaseEnded ends the handlers of a message that will be delivered again.
+var ErrLeaseEnded = errors.New("pump: the message's lease has ended; it will be delivered again")
 
 // lease is this process's hold on one message.
 type lease struct {
@@ -127,7 +127,7 @@ func (k *keeper) keep(d *delivery, receipt storage.Receipt, sent time.Time, leng
 
 // take gives the receipt to whoever wants to settle the message, once no
 // renewal is under way; nothing is renewed until giveBack. The error is
-// errLeaseEnded if the receipt is known to be dead, or the context's, and then nothing
+// ErrLeaseEnded if the receipt is known to be dead, or the context's, and then nothing
 // was taken: a message that could not be marked is settled next, which asks again.
 func (k *keeper) take(ctx context.Context, d *delivery) (storage.Receipt, error) {
 	l := &d.lease
@@ -140,7 +140,7 @@ func (k *keeper) take(ctx context.Context, d *delivery) (storage.Receipt, error)
 	defer k.mu.Unlock()
 	if l.gone {
 		<-l.own
-		return storage.Receipt{}, errLeaseEnded
+		return storage.Receipt{}, ErrLeaseEnded
 	}
 	k.remove(d)
 	return l.receipt, nil
@@ -233,7 +233,7 @@ func (k *keeper) round(ctx context.Context) time.Duration {
 	}
 	k.mu.Unlock()
 	for _, d := range over {
-		k.lost(d, errLeaseEnded)
+		k.lost(d, ErrLeaseEnded)
 	}
 	for _, d := range stale {
 		k.stale(d)
@@ -312,7 +312,7 @@ func (k *keeper) renew(ctx context.Context, d *delivery, receipt storage.Receipt
 		l.gone = true
 		if !l.doubt { // somebody else has it, now
 			l.ended = true
-			cause = errLeaseEnded
+			cause = ErrLeaseEnded
 		}
 	default:
 		// Throttled, no answer, never sent, or refused while a credential is

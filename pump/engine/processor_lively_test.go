@@ -83,7 +83,7 @@ func TestP82MessagesWithoutNudgesMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
 		idle := gets(func() { time.Sleep(time.Minute) })
 		c.foreign(w, watch, of, 0, 20)
 		busy := gets(func() { c.foreign(w, watch, of, 20, 320) })
-		time.Sleep(livelyFor + 2*idleBound(64)) // the last look at what is lively
+		time.Sleep(knownLivelyFor + 2*knownIdleBound(64)) // the last look at what is lively
 		again := gets(func() { time.Sleep(time.Minute) })
 		for _, p := range all {
 			p.stop()
@@ -98,14 +98,14 @@ func TestP82MessagesWithoutNudgesMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
 		later := watch.delays(watch.acked)
 		t.Logf("gets a second of %d processors: idle %.1f, with a message a second %.1f, idle again %.1f", c.processors, idle, busy, again)
 		t.Logf("the first message was begun after %v, the others: %v", first, later)
-		if first > idleBound(64)*5/4+100*time.Millisecond {
+		if first > knownIdleBound(64)*5/4+100*time.Millisecond {
 			t.Errorf("the first message was begun after %v", first)
 		}
 		if p99 := later.percentile(99); p99 > time.Second {
 			t.Errorf("of the others one in a hundred is begun after more than %v, want a second", p99)
 		}
 		// A tenth more than the bound: what brings messages is followed by a get or two.
-		if most := 1.1 * pollIdleRate * livelyMore; busy > most || idle > 1.1*pollIdleRate || again > 1.1*pollIdleRate {
+		if most := 1.1 * knownPollIdleRate * knownLivelyMore; busy > most || idle > 1.1*knownPollIdleRate || again > 1.1*knownPollIdleRate {
 			t.Errorf("gets a second: idle %.1f, busy %.1f, idle again %.1f", idle, busy, again)
 		}
 	})

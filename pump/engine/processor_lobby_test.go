@@ -12,7 +12,7 @@ import (
 // undone by the get that brought it, or it is settled without a verdict, or worked on here though
 // its segment is another's.
 func TestAMessageWhoseLeaseEndsOnItsWayToTheLobbyIsPutBack(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	procInWorld(t, 1, 1, nil, func(t *testing.T, w *procWorld) {
 		r := w.processor(&seen{}, ProcessorOptions{}).newProcessing(t.Context())
 		r.backlog = newBacklog(r.o, false, func() {})
 		// As many settlers as there may be are busy: what is put back is seen in their queue.

@@ -149,7 +149,7 @@ func (r *processing) readAttempts(d *delivery) error {
 // only writer, and one who has lost it without knowing writes a number that was true.
 func (r *processing) markRow(d *delivery, alone bool) error {
 	if !r.keeper.trusted(d) {
-		return errLeaseEnded
+		return ErrLeaseEnded
 	}
 	trials := d.aloneTrials()
 	if alone {

@@ -16,24 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// passAround gets everything that is visible in a queue n times and releases it, as owners
-// of other segments do.
-func (w *world) passAround(account, queue string, n int) {
-	w.t.Helper()
-	q := w.queue(account, queue)
-	for range n {
-		ms, err := q.Get(w.t.Context(), storage.MaxGet, time.Minute)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		for _, m := range ms {
-			if _, err := q.Renew(w.t.Context(), m.Receipt, 0); err != nil {
-				w.t.Fatal(err)
-			}
-		}
-	}
-}
-
 // headers reads the headers of what is visible in a queue.
 func (w *world) headers(account, queue string) (hs []codec.Header) {
 	w.t.Helper()
@@ -58,7 +40,7 @@ func TestP42AMarkIsTakenBackWhenTheTaskWasNotTried(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 				w.put("accounta", "work-00", 1, 1)
-				w.passAround("accounta", "work-00", suspectAfter)
+				w.passAround("accounta", "work-00", knownSuspectAfter)
 				var attempt atomic.Int64
 				entered := make(chan struct{}, 100)
 				h := pump.HandlerFunc(func(ctx context.Context, task *pump.Task) error {
@@ -103,7 +85,7 @@ func TestP42AMarkIsTakenBackWhenTheTaskWasNotTried(t *testing.T) {
 func TestP42AMarkedAttemptThatFailsCountsOnce(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		w.put("accounta", "work-00", 2, 1)
-		w.passAround("accounta", "work-00", suspectAfter)
+		w.passAround("accounta", "work-00", knownSuspectAfter)
 		h := &seen{work: func(_ context.Context, task *pump.Task) error {
 			if task.Attempt < 3 || task.N == 1 {
 				return errFlop
@@ -130,7 +112,7 @@ func TestP42ACrashBetweenThePiecesAndTheDeleteOnlyMakesCopies(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d pieces", puts), func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 				w.put("accounta", "work-00", 1, 100)
-				w.passAround("accounta", "work-00", suspectAfter)
+				w.passAround("accounta", "work-00", knownSuspectAfter)
 				dying := &seen{}
 				crash := w.fault(azsim.Rule{Fault: azsim.FailBefore, Skip: puts}, "PutMessage", "DeleteMessage")
 				p := w.start(w.processor(dying, ProcessorOptions{Grace: -1}))
@@ -223,7 +205,7 @@ func TestP42ASuspectsLastAttemptsAreMadeAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.putText("accounta", "work-00", text)
-		w.passAround("accounta", "work-00", 5+suspectAfter)
+		w.passAround("accounta", "work-00", 5+knownSuspectAfter)
 		w.putHome(w.everySegment(), 20)
 		var others, alone atomic.Int64
 		var company atomic.Int64

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"hash/crc32"
@@ -15,7 +14,6 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // edited changes the bytes of an envelope's gzip file.
@@ -197,29 +195,6 @@ func TestP13ARunWithoutARowIsQuarantined(t *testing.T) {
 	})
 }
 
-func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
-		w.put("accounta", "work-00", 2, 5)
-		h := &seen{}
-		p := w.processor(h, ProcessorOptions{UntilIdle: time.Second})
-		r := p.newProcessing(t.Context())
-		if err := r.connect(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		// Nothing closes runs in this delivery mode, so the cache is told.
-		c := newRunCache(fixedRun{workload.Run{State: workload.RunClosed}}, r.log)
-		d := &delivery{count: 5, header: codec.Header{Run: w.run}}
-		r.runs = c
-		if whole := r.beginRun(t.Context(), d); whole == nil || !whole.forget || r.counts.duplicates.Load() != 5 {
-			t.Errorf("%+v", whole)
-		}
-	})
-}
-
-type fixedRun struct{ run workload.Run }
-
-func (f fixedRun) Get(context.Context, pump.RunID) (workload.Run, error) { return f.run, nil }
-
 func TestP13ARunRowIsReadOnceAndAgainWhenItIsOld(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		reads := func() int {
@@ -234,12 +209,12 @@ func TestP13ARunRowIsReadOnceAndAgainWhenItIsOld(t *testing.T) {
 		if n := reads() - before; n != 3 { // the workload's row, whether there is a muster, and the run's row
 			t.Errorf("%d reads of the table for 40 messages of one run", n)
 		}
-		time.Sleep(runKnownFor)
+		time.Sleep(knownRunKnownFor)
 		w.spread(1, 1)
 		time.Sleep(10 * time.Second)
 		// One of the run's row, and one of the clock, for the rows that may go by their age.
 		if n := reads() - before; n != 5 {
-			t.Errorf("%d reads of the table after %v", n, runKnownFor)
+			t.Errorf("%d reads of the table after %v", n, knownRunKnownFor)
 		}
 		p.end()
 	})

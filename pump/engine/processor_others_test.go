@@ -11,12 +11,11 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/settings"
-	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
 // joinNudged starts a processor that others can nudge, and that nudges them.
-func (w *world) joinNudged(instance string, h pump.Handler, o ProcessorOptions, all *[]*started) {
+func (w *procWorld) joinNudged(instance string, h pump.Handler, o ProcessorOptions, all *[]*procStarted) {
 	w.t.Helper()
 	cfg := w.config(instance, w.cfg.Accounts[0].Queues)
 	cfg.Admin = "127.0.0.1:8080"
@@ -39,9 +38,9 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 	verify.Only(t)
 	for _, owners := range []int{2, 4, 16} {
 		t.Run(fmt.Sprintf("%d owners", owners), func(t *testing.T) {
-			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+			procInWorld(t, 1, 1, nil, func(t *testing.T, w *procWorld) {
 				var hs handlings
-				var all []*started
+				var all []*procStarted
 				for i := range owners {
 					name := fmt.Sprintf("p%02d", i)
 					w.joinNudged(name, hs.handler(name, 10*time.Millisecond), ProcessorOptions{}, &all)
@@ -92,13 +91,13 @@ func TestP7OneQueueWithManyOwnersWorks(t *testing.T) {
 
 func TestP7OneSilentOwnerDoesNotStarveTheOthers(t *testing.T) {
 	verify.Only(t)
-	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+	procInWorld(t, 1, 1, nil, func(t *testing.T, w *procWorld) {
 		var hs handlings
 		// A member that holds its segments and never reads a queue.
 		cfg := w.config("silent", 1)
 		mute := w.processorOf("silent", &seen{}, ProcessorOptions{}).newProcessing(t.Context())
 		ready(t, mute)
-		var all []*started
+		var all []*procStarted
 		for i := range 3 {
 			name := fmt.Sprint("p", i)
 			all = append(all, w.join(name, hs.handler(name, 0), ProcessorOptions{}))
@@ -138,15 +137,10 @@ func TestP7OneSilentOwnerDoesNotStarveTheOthers(t *testing.T) {
 	})
 }
 
-// queueOf is the queue of a shard of the map.
-func (w *world) queueOf(m *shardmap.Map, i int) (account, queue string) {
-	return m.Shards[i].Account, m.Shards[i].Queue
-}
-
 func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
-	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+	procInWorld(t, 3, 1, nil, func(t *testing.T, w *procWorld) {
 		hs := map[string]*handlings{}
-		var all []*started
+		var all []*procStarted
 		for _, name := range []string{"p", "q", "r"} {
 			hs[name] = &handlings{}
 			all = append(all, w.join(name, hs[name].handler(name, 0), ProcessorOptions{}))
@@ -192,20 +186,8 @@ func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
 	})
 }
 
-// foreignOf is a text that no distributor made, of a segment.
-func (w *world) foreignOf(m *shardmap.Map, segment uint32) []byte {
-	for i := range 10_000 {
-		text := fmt.Appendf(nil, "plain text %d", i)
-		if shardmap.Segment(text, m.Segments) == segment {
-			return text
-		}
-	}
-	w.t.Fatal("none found")
-	return nil
-}
-
 func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
-	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+	procInWorld(t, 3, 1, nil, func(t *testing.T, w *procWorld) {
 		h := &seen{}
 		p := w.join("p", h, ProcessorOptions{})
 		q := w.join("q", h, ProcessorOptions{})
@@ -261,20 +243,8 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 	})
 }
 
-// changeMap changes the shards of the workload as an operator does.
-func (w *world) changeMap(change func(shards []shardmap.Shard) []shardmap.Shard) *shardmap.Map {
-	w.t.Helper()
-	wl, err := workload.ChangeMap(w.t.Context(), w.table(), w.cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
-		return change(slices.Clone(m.Shards)), nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return wl.Map
-}
-
 func TestAnAccountThatDrainsIsReadUntilItIsEmptyWhileEverythingRuns(t *testing.T) {
-	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+	procInWorld(t, 3, 2, nil, func(t *testing.T, w *procWorld) {
 		var hs handlings
 		o := ProcessorOptions{Concurrency: 8}
 		p, q := w.join("p", hs.handler("p", 50*time.Millisecond), o), w.join("q", hs.handler("q", 50*time.Millisecond), o)
@@ -329,7 +299,7 @@ func TestAnAccountThatDrainsIsReadUntilItIsEmptyWhileEverythingRuns(t *testing.T
 }
 
 func TestAnAddedAccountIsReadByWhoHasItsCredentials(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	procInWorld(t, 2, 2, nil, func(t *testing.T, w *procWorld) {
 		w.changeMap(func(shards []shardmap.Shard) []shardmap.Shard { return shards[:2] }) // only accounta
 		h := &seen{}
 		with := w.join("with", h, ProcessorOptions{})
@@ -369,9 +339,9 @@ func TestAnAddedAccountIsReadByWhoHasItsCredentials(t *testing.T) {
 }
 
 func TestInASharedWorkloadAnybodyTakesAnything(t *testing.T) {
-	inSharedWorldOf(t, 1, 2, nil, func(t *testing.T, w *world) {
+	procInSharedWorldOf(t, 1, 2, nil, func(t *testing.T, w *procWorld) {
 		var hs handlings
-		var all []*started
+		var all []*procStarted
 		for _, name := range []string{"p", "q", "r"} {
 			all = append(all, w.join(name, hs.handler(name, 200*time.Millisecond), ProcessorOptions{Concurrency: 4}))
 		}

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// errSegmentGone ends the handlers of a segment that this process does not hold any more.
-var errSegmentGone = errors.New("pump: the task's segment went to another processor; the task will be delivered again")
+// ErrSegmentGone ends the handlers of a segment that this process does not hold any more.
+var ErrSegmentGone = errors.New("pump: the task's segment went to another processor; the task will be delivered again")
 
 // owned lists what is in hand of each segment that this process holds: from the
 // moment a message is known to be its own until it is settled, in mode once therefore
@@ -80,7 +80,7 @@ func (r *processing) own(d *delivery) bool {
 	}
 	d.epoch = h.Epoch
 	// Handlers end with the hold, as they do with the message's lease.
-	d.unhold = context.AfterFunc(h.Context(), func() { d.end(errSegmentGone) })
+	d.unhold = context.AfterFunc(h.Context(), func() { d.end(ErrSegmentGone) })
 	return true
 }
 

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -34,16 +34,6 @@ func (w *world) everyHome(n int) {
 			}
 		}
 	}
-}
-
-func (s *seen) starts(times *[]time.Time) *seen {
-	s.work = func(context.Context, *pump.Task) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		*times = append(*times, time.Now())
-		return nil
-	}
-	return s
 }
 
 // However many processors there are and whoever has the tasks, together they start no more than the
@@ -130,14 +120,19 @@ func TestMaxRateOfADistributorIsOfItsSource(t *testing.T) {
 		if took := time.Since(began); err != nil || took < 10*time.Second || took > 12*time.Second {
 			t.Errorf("101 tasks at 10 a second took %v, %v", took, err)
 		}
-		w.collect().expect(t, w, summary.Run, s, 101, 101)
+		w.collect().expect(t, w.segments(), summary.Run, s, 101, 101)
 	})
 }
 
 func TestMaxRateOutOfRangeIsAMistakeInTheConfiguration(t *testing.T) {
 	for _, rate := range []float64{-1, 1e-9, 1e10} {
-		if err := settings.CheckMaxRate(rate); !final(err) {
+		if err := settings.CheckMaxRate(rate); !isConfigError(err) {
 			t.Errorf("%v: %v", rate, err)
 		}
 	}
+}
+
+func isConfigError(err error) bool {
+	_, ok := errors.AsType[*pump.ConfigError](err)
+	return ok
 }

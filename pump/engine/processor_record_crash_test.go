@@ -421,7 +421,7 @@ func TestP56GettingStopsAtACapOfUncommittedResults(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		state := p.State()
 		held := state.Uncommitted * (11 << 10)
-		if held < most/uncommittedPart*9/10 || held > most/uncommittedPart*3/2 || state.Messages != state.Uncommitted || w.requests("GetMessages") != gets {
+		if held < most/knownUncommittedPart*9/10 || held > most/knownUncommittedPart*3/2 || state.Messages != state.Uncommitted || w.requests("GetMessages") != gets {
 			t.Errorf("%d results wait, %d messages are in hand, %d gets in five seconds", state.Uncommitted, state.Messages, w.requests("GetMessages")-gets)
 		}
 		if want := fmt.Sprintf("the results of %d messages wait to be recorded", state.Uncommitted); state.Ready || !slices.Contains(state.Reasons, want) {

@@ -221,7 +221,7 @@ func (r *processing) settle(d *delivery) {
 	receipt, err := r.keeper.take(r.wire, d)
 	if err == nil {
 		err = r.finalStep(d, receipt)
-	} else if errors.Is(err, errLeaseEnded) {
+	} else if errors.Is(err, ErrLeaseEnded) {
 		// Renewing found out that the receipt is dead.
 		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.shard.Account.Name, Object: d.shard.Name, Index: -1, Err: err}
 	} else {

@@ -154,16 +154,6 @@ func TestAnAccountWithoutCredentialsIsLeftOut(t *testing.T) {
 	}
 }
 
-// segmentOf finds a segment whose home is a shard.
-func segmentOf(m *shardmap.Map, home int) uint32 {
-	for s := range uint32(m.Segments) {
-		if m.Home(s) == home {
-			return s
-		}
-	}
-	panic("none")
-}
-
 func TestP64TheKeeperBringsStraysHomeUnlessAMarkSaysThatTheyMayBeThere(t *testing.T) {
 	m := mapOf(t, 3, 1)
 	shards := handles(m)

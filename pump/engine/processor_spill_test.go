@@ -11,7 +11,7 @@ import (
 // is a new one, and as good for as long as any.
 func TestP63AMarkThatIsSetAgainAtOnceStays(t *testing.T) {
 	verify.Only(t)
-	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+	procInWorld(t, 3, 1, nil, func(t *testing.T, w *procWorld) {
 		p := w.join("p", &seen{}, ProcessorOptions{})
 		v := w.settled(1)
 		segment := []uint32{segmentOf(v.Workload.Map, 0)}

@@ -42,9 +42,9 @@ func TestP42HealthyMessagesAreHardlyEverSuspected(t *testing.T) {
 	verify.Only(t)
 	for _, c := range []struct{ owners, messages int }{{1, 1000}, {8, 1000}, {16, 1000}} {
 		t.Run(fmt.Sprintf("%d owners", c.owners), func(t *testing.T) {
-			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+			procInWorld(t, 1, 1, nil, func(t *testing.T, w *procWorld) {
 				var counts deliveryCounts
-				var all []*started
+				var all []*procStarted
 				for i := range c.owners {
 					var p *Processor
 					h := pump.HandlerFunc(func(ctx context.Context, task *pump.Task) error {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
@@ -121,24 +120,6 @@ func (m *mortals) doneTasks() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.done)
-}
-
-// condemned lists the tasks in all poison queues by identity, with their causes.
-func (w *world) condemned() map[string]codec.Cause {
-	w.t.Helper()
-	out := map[string]codec.Cause{}
-	for _, a := range w.cfg.Accounts {
-		for _, text := range w.poisoned(a.Name) {
-			h, err := codec.ReadHeader(text)
-			if err != nil || h.Cause == nil {
-				w.t.Fatalf("a poison message without a cause: %v, %v", err, h)
-			}
-			for n := range h.Tasks.All() {
-				out[fmt.Sprintf("%v/%d/%d", h.Run, h.Segment, n)] = *h.Cause
-			}
-		}
-	}
-	return out
 }
 
 // P4.2, window 18: a task that kills its process among a thousand ends in quarantine, alone.

@@ -20,7 +20,7 @@ func TestEveryTaskIsHandledOnceAndEveryMessageDeleted(t *testing.T) {
 		if s.Handled != int64(tasks) || s.Envelopes != 3*4*10 || s.Failed+s.Retried+s.Quarantined+s.Released+s.Lost != 0 {
 			t.Errorf("summary %+v", s)
 		}
-		if n := h.atOnce(); n != defaultConcurrency {
+		if n := h.atOnce(); n != knownDefaultConcurrency {
 			t.Errorf("%d tasks at once, want the default concurrency", n)
 		}
 		t.Logf("%+v", s)

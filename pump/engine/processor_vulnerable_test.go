@@ -122,7 +122,7 @@ func TestWindow6And11AHandlerEndsBeforeAnotherProcessCanGetItsTask(t *testing.T)
 			t.Fatalf("%+v", is.all)
 		}
 		first, second := is.all[0], is.all[1]
-		if !errors.Is(first.cause, errLeaseEnded) || first.end.Sub(began) > 50*time.Second+100*time.Millisecond {
+		if !errors.Is(first.cause, ErrLeaseEnded) || first.end.Sub(began) > 50*time.Second+100*time.Millisecond {
 			t.Errorf("p's handler ended with %v after %v; its lease less the margin is 50 s from the get", first.cause, first.end.Sub(began))
 		}
 		if !first.end.Before(second.began) {
@@ -219,7 +219,7 @@ func TestWindow12AMessageThatIsBackEarlyLosesNothing(t *testing.T) {
 			}
 			for _, iv := range is.all {
 				// p's next renewal says that it has lost it; that is no failure.
-				if iv.instance == "p" && len(is.all) == 2 && (!errors.Is(iv.cause, errLeaseEnded) || s.Lost != 1 || s.Failed != 0) {
+				if iv.instance == "p" && len(is.all) == 2 && (!errors.Is(iv.cause, ErrLeaseEnded) || s.Lost != 1 || s.Failed != 0) {
 					t.Errorf("seed %d: p: %+v, %+v", seed, iv, s)
 				}
 				if iv.instance == "q" && iv.cause != nil {
@@ -290,7 +290,7 @@ func TestWindow14HandlersEndAtTheOldDeadlineAfterALostAnswerToARenewal(t *testin
 			t.Fatalf("%d handlers have ended, want the two that ran; the other tasks must not be started", len(ended))
 		}
 		for _, iv := range ended {
-			if d := iv.end.Sub(began); !errors.Is(iv.cause, errLeaseEnded) || d < 49*time.Second || d > 51*time.Second {
+			if d := iv.end.Sub(began); !errors.Is(iv.cause, ErrLeaseEnded) || d < 49*time.Second || d > 51*time.Second {
 				t.Errorf("ended with %v after %v", iv.cause, d)
 			}
 		}

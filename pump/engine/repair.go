@@ -131,7 +131,7 @@ func (r *repair) repair(ctx context.Context) error {
 // find reads the run's row, and refuses what cannot be repaired whatever its source.
 func (r *repair) find(ctx context.Context) error {
 	d := r.d
-	if err := d.prepare(ctx); err != nil {
+	if err := d.Prepare(ctx); err != nil {
 		return err
 	}
 	w := d.router.now().workload

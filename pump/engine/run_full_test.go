@@ -161,7 +161,7 @@ func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) 
 		w.within(time.Minute, "other segments go on", func() bool { return handled(someSegment+1, 1) })
 		// Which message is tried at the end of a pause is chance. When the patience is over, each
 		// is tried by itself.
-		w.within(statePatience, "what fits is done", func() bool { return handled(someSegment, 0) })
+		w.within(knownStatePatience, "what fits is done", func() bool { return handled(someSegment, 0) })
 		time.Sleep(time.Hour)
 		if s := p.end(); w.left() != 0 || s.Quarantined != 4 || s.Split != 0 {
 			t.Errorf("%d messages left: %+v", w.left(), s)

@@ -22,9 +22,6 @@ import (
 // fullRuns makes tests of thousands of runs as large as they are meant.
 var fullRuns = flag.Bool("runs.full", false, "thousands of runs in the tests of their life")
 
-// allRuns gives a handle on the run rows.
-func (w *world) allRuns() *workload.Runs { return workload.NewRuns(w.table(), w.cfg.Workload) }
-
 // manyRun makes the row of an open run; there may be thousands.
 func (w *world) manyRun() pump.RunID {
 	w.t.Helper()

@@ -134,12 +134,11 @@ func TestASenderThatIsAGuestNudges(t *testing.T) {
 		p := start("p", h)
 		w.settled(1)
 		cfg := w.config("d", 4)
-		cfg.Nudge = board.carry
+		cfg.Nudge, cfg.Private.Lanes = board.carry, 1
 		s, err := NewSender(cfg, SenderOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.d.lanes = 1
 		slow := 0
 		send := func(n int) {
 			for i := range n {

@@ -65,12 +65,11 @@ func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
 		stop := make(chan struct{})
 		for i := range n {
 			cfg := w.config(fmt.Sprintf("s%04d", i), 4)
-			cfg.Log = slog.New(slog.DiscardHandler)
+			cfg.Log, cfg.Private.Lanes = slog.New(slog.DiscardHandler), 1
 			s, err := NewSender(cfg, SenderOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.d.lanes = 1
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Minute / n)
 				for more := true; more; {

@@ -292,7 +292,7 @@ func (r *simFileReader) Look(ctx context.Context) (bool, error) {
 	return r.Reader.(reading.Looker).Look(ctx)
 }
 
-func (r *simFileReader) Unchanged() error { return unchanged(r.Reader) }
+func (r *simFileReader) Unchanged() error { return r.Reader.(reading.Lasting).Unchanged() }
 
 // Next gives records in bursts, each under the key and with the body of its number.
 func (r *simFileReader) Next(ctx context.Context) (source.Record, error) {
@@ -349,7 +349,7 @@ func (w *simWorld) checkFiles(runs []workload.Run) {
 			if !w.isVersion(r, w.versionOf(src.files, r)) {
 				w.wrongf("lost: run %v is sealed with %d tasks, and when it began the files did not hold just those", r.ID, r.Tasks)
 			}
-		case r.State == workload.RunBroken && r.Note != neverBegun:
+		case r.State == workload.RunBroken && r.Note != knownNeverBegun:
 			w.count("runs broken by a change")
 			if !strings.Contains(r.Note, source.ErrSourceChanged.Error()) || !w.changed(src.files, r) {
 				w.wrongf("run %v was broken, and its source had not changed: %s", r.ID, r.Note)

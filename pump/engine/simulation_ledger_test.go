@@ -5,6 +5,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -30,25 +31,28 @@ func (w *simWorld) checkHands(runs []workload.Run) {
 		return
 	}
 	for _, p := range w.all {
-		if p.processor == nil || p.over() {
-			continue
-		}
-		r := p.processor.running.Load()
-		if r == nil || r.recorder == nil || r.member.Load() == nil {
+		hands := p.inHand.Load()
+		if p.processor == nil || p.over() || hands == nil {
 			continue
 		}
 		for _, run := range runs {
 			if run.State == workload.RunSealed {
-				w.checkHand(p, r, run)
+				w.checkHand(p, hands, run)
 			}
 		}
 	}
 }
 
-func (w *simWorld) checkHand(p *simProcess, r *processing, run workload.Run) {
-	ledger := r.recorder.ledger
+// simHands is what a processor knows of the tasks that it has in hand.
+type simHands struct {
+	ledger *ledger.Ledger
+	hold   func(segment uint32) (cluster.Hold, bool)
+}
+
+func (w *simWorld) checkHand(p *simProcess, hands *simHands, run workload.Run) {
+	ledger := hands.ledger
 	for segment, n := range run.Sealed {
-		h, held := r.member.Load().Hold(uint32(segment))
+		h, held := hands.hold(uint32(segment))
 		if !held || n == 0 || !ledger.Fenced(uint32(segment), h.Epoch) {
 			continue
 		}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -39,6 +42,7 @@ type simProcess struct {
 	ended  chan struct{} // closed when Run has returned
 
 	distributor *Distributor
+	inHand      atomic.Pointer[simHands]
 	processor   *Processor
 	does        func(context.Context) error // of those that are neither: a program with a Sender, an operator
 
@@ -205,8 +209,8 @@ func (p *simProcess) processorOptions() ProcessorOptions {
 func (p *simProcess) newDistributor(src *simSource) (*Distributor, error) {
 	w := p.world
 	o := DistributorOptions{
-		Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, barrierAge: 3 * time.Second, Grace: simGrace,
-		CheckpointEvery: time.Second, maxUnsaved: w.maxUnsaved(), Beat: w.plan.beat, Lease: w.plan.lease(),
+		Pack: w.plan.pack, OnBadLine: BadLineQuarantine, SealAge: time.Second, Grace: simGrace,
+		CheckpointEvery: time.Second, Beat: w.plan.beat, Lease: w.plan.lease(),
 	}
 	o.OnRun = func(s Summary, _ error) {
 		if s.Resumed && !p.over() {
@@ -223,11 +227,9 @@ func (p *simProcess) newDistributor(src *simSource) (*Distributor, error) {
 	if src.files != nil {
 		reading = simShelf{src, p}
 	}
-	d, err := NewDistributor(p.config(), reading, o)
-	if err == nil {
-		d.lanes = 2
-	}
-	return d, err
+	cfg := p.config()
+	cfg.Private.Lanes, cfg.Private.BarrierAge, cfg.Private.MaxUnsaved = 2, 3*time.Second, w.maxUnsaved()
+	return NewDistributor(cfg, reading, o)
 }
 
 func (p *simProcess) live() {
@@ -260,6 +262,7 @@ func (p *simProcess) config() pump.Config {
 		Workload: "work", Instance: p.name, Segments: w.plan.segments, Delivery: w.plan.delivery, Log: w.log(p.String()),
 		Admin: p.name + ":80", Nudge: p.nudge, Private: private.Config{Seeding: w.turns.of(p.String())},
 	}
+	c.Private.Hands = func(l *ledger.Ledger, hold func(uint32) (cluster.Hold, bool)) { p.inHand.Store(&simHands{l, hold}) }
 	if w.plan.suspends() {
 		c.Private.Seeding.Ahead = p.ahead
 	}

@@ -25,7 +25,7 @@ var (
 // within a bounded time.
 func TestSimulationNothingIsLostWhateverGoesWrong(t *testing.T) {
 	seeds := *simSeeds
-	if raceDetector { // a world takes half a minute
+	if RaceDetector { // a world takes half a minute
 		seeds = min(seeds, 10)
 	}
 	sum, keep := resumeSim(t)

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,8 +13,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -105,17 +102,6 @@ const (
 
 // simEvery is so long that a source that can be read again has one elected run.
 const simEvery = 2 * time.Hour
-
-// simHash is where all chance comes from: seed, what for, about what, how many-th time (P9).
-func simHash(seed uint64, what, object string, times int) uint64 {
-	var d xxhash.Digest
-	d.ResetWithSeed(seed)
-	_, _ = d.WriteString(what)
-	_, _ = d.Write([]byte{0})
-	_, _ = d.WriteString(object)
-	_, _ = d.Write(binary.LittleEndian.AppendUint64([]byte{0}, uint64(times)))
-	return d.Sum64()
-}
 
 // playSim plays a plan in a bubble of virtual time.
 func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {

@@ -41,7 +41,7 @@ func (r *racer) shuffled(life int) {
 func (r *racer) start(ctx context.Context) {
 	d, err := NewDistributor(r.config, &listSource{print: "list", n: 10}, DistributorOptions{})
 	if err == nil {
-		err = d.prepare(ctx)
+		err = d.Prepare(ctx)
 	}
 	r.err = err
 }

@@ -2,11 +2,23 @@
 // outside of the engine can name their type.
 package private
 
-import "github.com/queuepump/queuepump/pump/internal/backoff"
+import (
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+)
 
 // Config is what the engine notes in a configuration that it has checked, and what a simulation adds.
 type Config struct {
 	Seeding      backoff.Seeding // of a simulation
 	ControlGiven bool            // Control was not left out
 	AnyQueues    map[string]bool // accounts by name for which Queues was left out
+	// What follows is of tests and simulations. Zero is what a distributor works with.
+	Lanes      int           // packers at work
+	BarrierAge time.Duration // how old a barrier may get
+	MaxUnsaved int64         // tasks since the last checkpoint
+	// Hands is told of the ledger of a processor, and of what the processor holds, when it begins.
+	Hands func(l *ledger.Ledger, hold func(segment uint32) (cluster.Hold, bool))
 }

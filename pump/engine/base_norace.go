@@ -1,0 +1,6 @@
+//go:build !race
+
+package engine
+
+// RaceDetector tells a build with the race detector.
+const RaceDetector = false

@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
+	procInWorld(t, 1, 1, nil, func(t *testing.T, w *procWorld) {
+		w.put("accounta", "work-00", 2, 5)
+		h := &seen{}
+		p := w.processor(h, ProcessorOptions{UntilIdle: time.Second})
+		r := p.newProcessing(t.Context())
+		if err := r.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// Nothing closes runs in this delivery mode, so the cache is told.
+		c := newRunCache(fixedRun{workload.Run{State: workload.RunClosed}}, r.log)
+		d := &delivery{count: 5, header: codec.Header{Run: w.run}}
+		r.runs = c
+		if whole := r.beginRun(t.Context(), d); whole == nil || !whole.forget || r.counts.duplicates.Load() != 5 {
+			t.Errorf("%+v", whole)
+		}
+	})
+}
+
+type fixedRun struct{ run workload.Run }
+
+func (f fixedRun) Get(context.Context, pump.RunID) (workload.Run, error) { return f.run, nil }
