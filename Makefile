@@ -32,7 +32,7 @@ test: azurite ## run the tests: units, conformance on the simulator and on Azuri
 
 # The engine's tests are the longest: begun last, as go test ./... does, they would end alone. They
 # leave much garbage and little behind, so that a collection seldom pays.
-ENGINE = ./pump ./pump/internal/cluster
+ENGINE = ./pump/worlds ./pump/processor ./pump/distributor ./pump/internal/cluster
 test-pump:
 	GOGC=400 $(GO) test -short -p 1 -timeout 30m $(ENGINE)
 test-rest:
@@ -47,11 +47,11 @@ verify: azurite ## run the rest: long tests, mutants, 1,000 worlds, two minutes 
 	$(MAKE) -k -j 2 --output-sync=target $(RACES) verify-engine verify-rest verify-mutants verify-worlds verify-chaos
 
 verify-engine:
-	GOGC=400 $(LONG) ./pump
+	GOGC=400 $(LONG) ./pump/worlds
 verify-rest:
-	$(LONG) $$($(GO) list ./pump/... ./internal/... ./loadtest/... | grep -vxF "$$($(GO) list ./pump)")
+	$(LONG) $$($(GO) list ./pump/... ./internal/... ./loadtest/... | grep -vxF "$$($(GO) list ./pump/worlds)")
 verify-worlds:
-	cd pump && GOGC=400 $(GO) test -cpu 1 -timeout 80m -run '^TestSimulationNothing' -simulate.seeds $(WORLDS)
+	cd pump/worlds && GOGC=400 $(GO) test -cpu 1 -timeout 80m -run '^TestSimulationNothing' -simulate.seeds $(WORLDS)
 verify-mutants:
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test -p 1 -timeout 30m -overlay out/mutants/overlay.json -run '^TestMutants' $(MUTATED)
@@ -62,21 +62,21 @@ verify-chaos:
 # that fire at once use one context of the detector at the same time, and it crashes (SIGSEGV in
 # __tsan::SlotLock; https://github.com/golang/go/issues/78156). It finds races by order and not by
 # chance, so that one processor is enough. Two of these targets at a time use the other one.
-RACES    = race-pump-p-to-z race-pump-a-to-o race-bubbles race-rest
+RACES    = race-worlds-p-to-z race-worlds-a-to-o race-bubbles race-rest
 RACE     = $(GO) test -short -timeout 80m -race
-ROWS     = ./pump/coordination $(addprefix ./pump/internal/,backoff row workload election cluster ledger quota)
-BUBBLES  = $(ROWS) ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
+ROWS     = ./pump/coordination $(addprefix ./pump/internal/,backoff row workload election cluster ledger quota nudging queues)
+BUBBLES  = $(ROWS) ./pump/processor ./pump/distributor ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
 test-race: azurite ## run the tests of make test under the race detector
 	$(MAKE) -k -j 2 --output-sync=target $(RACES)
 
-race-pump-p-to-z:
-	$(RACE) -cpu 1 -run '^(Test[P-Z]|Fuzz|Example)' ./pump
-race-pump-a-to-o:
-	$(RACE) -cpu 1 -run '^Test[A-O]' ./pump
+race-worlds-p-to-z:
+	$(RACE) -cpu 1 -run '^(Test[P-Z]|Fuzz|Example)' ./pump/worlds
+race-worlds-a-to-o:
+	$(RACE) -cpu 1 -run '^Test[A-O]' ./pump/worlds
 race-bubbles:
 	$(RACE) -cpu 1 -p 1 $(BUBBLES)
 race-rest:
-	$(RACE) -p 1 $$($(GO) list ./... | grep -vxF -e "$$($(GO) list ./pump)" -e "$$($(GO) list $(BUBBLES))")
+	$(RACE) -p 1 $$($(GO) list ./... | grep -vxF -e "$$($(GO) list ./pump/worlds)" -e "$$($(GO) list $(BUBBLES))")
 .PHONY: test-pump test-rest $(RACES) verify-engine verify-rest verify-worlds verify-mutants verify-chaos
 
 members: ## 1,000 processors, distributors and both in virtual time: what they read and write a second (some 20 minutes)
@@ -110,29 +110,29 @@ HOURS ?= 24h
 RATE  ?= 10
 KEEP  ?= 2h
 day: ## make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/runs.md: what is stored
-	cd pump && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/runs.md'
+	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/runs.md'
 
 simulate: ## play SEEDS (5000) worlds of the whole pump, FROM a seed on, and write docs/simulation.md, going on with what out/simulate.json says; or the one that PLAN=file holds
 ifdef PLAN
-	$(GO) test ./pump -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
+	$(GO) test ./pump/worlds -count 1 -v -run '^TestSimulationPlays$$' -simulate.plan '$(or $(realpath $(PLAN)),$(PLAN))'
 else
-	cd pump && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.state '$(CURDIR)/out/simulate.json' -simulate.report '$(CURDIR)/docs/simulation.md'
+	cd pump/worlds && GOGC=400 $(GO) test -count 1 -timeout 48h -run '^TestSimulation(NothingIs|TheSame)' -simulate.seeds $(SEEDS) -simulate.from $(FROM) -simulate.same 20 -simulate.state '$(CURDIR)/out/simulate.json' -simulate.report '$(CURDIR)/docs/simulation.md'
 endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
-MUTATED = $(addprefix ./pump/internal/,workload election cluster ledger) ./pump
+MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger source distributor processor worlds)
 mutants: ## build each of the listed mutants in, see which seed finds it, and write the MUTANTS.md beside each list; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))
 
 windows: ## hit every window of vulnerability and write docs/windows.md
-	$(GO) test ./pump -count 1 -timeout 30m -run '^TestWindows$$' -windows.write
+	$(GO) test ./pump/worlds -count 1 -timeout 30m -run '^TestWindows$$' -windows.write
 
 limits: ## measure both sides at the published limits of 1 to 100 accounts, and a tenth of those of 250, in virtual time, and print the table
-	$(GO) test ./pump -count 1 -v -timeout 6h -run '^TestLimits' -limits
+	$(GO) test ./pump/worlds -count 1 -v -timeout 6h -run '^TestLimits' -limits
 
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
-	$(GO) test ./pump ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
+	$(GO) test ./pump/worlds ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
 
 lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...

@@ -9,7 +9,8 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -48,7 +49,7 @@ func runPump(ctx context.Context, j job) (m Measurement, err error) {
 }
 
 func distribute(ctx context.Context, cfg pump.Config, j job, m *Measurement) error {
-	d, err := engine.NewDistributor(cfg, source.JSONLines(j.Input, "city"), engine.DistributorOptions{Pack: j.Pack})
+	d, err := distributor.New(cfg, source.JSONLines(j.Input, "city"), distributor.Options{Pack: j.Pack})
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func process(ctx context.Context, cfg pump.Config, j job, m *Measurement) error 
 	if j.Batch {
 		h = countingBatches{c}
 	}
-	p, err := engine.NewProcessor(cfg, h, engine.ProcessorOptions{UntilIdle: quiet})
+	p, err := processor.New(cfg, h, processor.Options{UntilIdle: quiet})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/processor"
 )
 
 func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
@@ -44,7 +44,7 @@ func TestTheConfigurationThatIsWrittenCanBeRead(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st.Mode(), err)
 	}
-	if _, err := engine.NewProcessor(file.Config, nil, engine.ProcessorOptions{Discard: true}); err != nil {
+	if _, err := processor.New(file.Config, nil, processor.Options{Discard: true}); err != nil {
 		t.Error(err)
 	}
 }

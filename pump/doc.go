@@ -1,30 +1,31 @@
-// Package pump turns many Azure Storage queues, spread over many accounts, into
-// one logical queue whose throughput is the sum of theirs, and keeps every task
-// until it is done.
+// Package pump is the words of the pump: its configuration, tasks, handlers, errors and hooks. The
+// pump turns many Azure Storage queues, spread over many accounts, into one logical queue whose
+// throughput is the sum of theirs, and keeps every task until it is done.
 //
-// A [Distributor] reads tasks from a [Source], packs the tasks of one segment
-// together into compressed envelopes and puts each envelope into the queue that
-// is its segment's home. A [Processor] takes envelopes back, round robin over
-// all queues of all accounts, hands their tasks to a [Handler] and settles each
-// message after its tasks have had their effect.
+// A distributor (package distributor) reads tasks from a source (package source), packs the tasks of
+// one segment together into compressed envelopes and puts each envelope into the queue that is its
+// segment's home. A processor (package processor) takes envelopes back, round robin over all queues of
+// all accounts, hands their tasks to a [Handler] and settles each message after its tasks have
+// had their effect.
 //
 //	cfg := pump.Config{
 //		Workload: "cities",
 //		Accounts: []pump.Account{{ConnectionString: os.Getenv("ACCOUNT_A")}, {ConnectionString: os.Getenv("ACCOUNT_B")}},
 //	}
-//	d, err := pump.NewDistributor(cfg, pump.JSONLines("cities.jsonl", "city"), pump.DistributorOptions{})
+//	d, err := distributor.New(cfg, source.JSONLines("cities.jsonl", "city"), distributor.Options{})
 //	...
 //	sent, err := d.Run(ctx)
 //
-//	p, err := pump.NewProcessor(cfg, pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
+//	p, err := processor.New(cfg, pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
 //		return work(ctx, t.Body)
-//	}), pump.ProcessorOptions{})
+//	}), processor.Options{})
 //	...
 //	done, err := p.Run(ctx)
 //
-// A program whose tasks come up one by one sends them with a [Sender]. In delivery mode
-// [Once] it is known exactly which tasks are done: [Wait] waits for those of a run, and
-// [Distributor.Repair] puts those that were lost again.
+// A program whose tasks come up one by one sends them with a distributor.Sender. In delivery mode
+// [Once] it is known exactly which tasks are done: runs.Wait waits for those of a run, and
+// Repair of a distributor puts those that were lost again. Packages status, accounts, quarantine,
+// runs, workloads and gates are the commands of an operator.
 //
 // # The promise
 //

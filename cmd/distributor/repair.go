@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
 )
 
 // repairFlags are the flags of `distributor repair`.
@@ -19,8 +19,8 @@ type repairFlags struct {
 	operation
 	onBadLine string
 	source    sourceFlags
-	options   engine.DistributorOptions
-	repair    engine.RepairOptions
+	options   distributor.Options
+	repair    distributor.RepairOptions
 	console   cli.ConsoleFlags
 }
 
@@ -82,9 +82,9 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 		return err
 	}
 	f.source.hide(src, f.file)
-	f.options.OnBadLine = engine.BadLine(f.onBadLine)
+	f.options.OnBadLine = distributor.BadLine(f.onBadLine)
 	f.options.Progress = progress(console)
-	d, err := engine.NewDistributor(f.cfg, src, f.options)
+	d, err := distributor.New(f.cfg, src, f.options)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 	return errors.Join(err, f.print(cmd.OutOrStdout(), &s, err))
 }
 
-func (f *repairFlags) print(out io.Writer, s *engine.RepairSummary, err error) error {
+func (f *repairFlags) print(out io.Writer, s *distributor.RepairSummary, err error) error {
 	if f.json {
 		return cli.JSON(out, s)
 	}
@@ -106,7 +106,7 @@ func (f *repairFlags) print(out io.Writer, s *engine.RepairSummary, err error) e
 	return werr
 }
 
-func printRepair(b *bytes.Buffer, s *engine.RepairSummary, err error) {
+func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {
 	if s.State == "closed" {
 		fmt.Fprintf(b, "run %s: closed; nothing of its %s is missing\n", s.Run, cli.Plural(int64(s.Tasks), "task"))
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -32,7 +32,7 @@ type runFlags struct {
 	waiting   runs.WaitOptions
 	source    sourceFlags
 	console   cli.ConsoleFlags
-	options   engine.DistributorOptions
+	options   distributor.Options
 }
 
 func run() *cobra.Command {
@@ -138,13 +138,13 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	f.options.OnBadLine = engine.BadLine(f.onBadLine)
+	f.options.OnBadLine = distributor.BadLine(f.onBadLine)
 	if f.wait {
 		f.waiting.Progress = waitProgress(console)
 		f.options.Wait = &f.waiting
 	}
 	// Before the port is opened: upon a mistake nothing is done.
-	if _, err := engine.NewDistributor(file.Config, src, f.options); err != nil {
+	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
 	port, err := admin.Open(admin.Options{
@@ -169,14 +169,14 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
 	var printing error
-	o.OnRun = func(s engine.Summary, err error) {
+	o.OnRun = func(s distributor.Summary, err error) {
 		console.Done()
 		if e := f.print(out, s, err); e != nil && printing == nil {
 			printing = fmt.Errorf("the summary cannot be printed: %w", e)
 			unread(printing) // whoever waits for summaries gets no more of them
 		}
 	}
-	d, err := engine.NewDistributor(cfg, src, o)
+	d, err := distributor.New(cfg, src, o)
 	if err != nil {
 		return cli.Explain(err, file)
 	}
@@ -206,7 +206,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 
 // print prints what a distribution came to, or came to before it failed. One
 // that did not begin came to nothing.
-func (f *runFlags) print(out io.Writer, s engine.Summary, err error) error {
+func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error {
 	if err != nil && s.Run == (pump.RunID{}) {
 		return nil
 	}
@@ -242,9 +242,9 @@ func (f *runFlags) print(out io.Writer, s engine.Summary, err error) error {
 	return err
 }
 
-func progress(console *cli.Console) func(engine.Progress) {
+func progress(console *cli.Console) func(distributor.Progress) {
 	var speed cli.Rate
-	return func(p engine.Progress) {
+	return func(p distributor.Progress) {
 		text := fmt.Sprintf("%s tasks · %s · %s messages", humanize.Comma(p.Tasks), speed.Per(p.Tasks), humanize.Comma(p.Envelopes))
 		if bad := p.Skipped + p.Quarantined; bad > 0 {
 			text += fmt.Sprintf(" · %s bad lines", humanize.Comma(bad))

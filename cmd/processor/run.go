@@ -19,7 +19,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
 )
 
@@ -30,7 +30,7 @@ type runFlags struct {
 	json    bool
 	console cli.ConsoleFlags
 	work    workFlags
-	options engine.ProcessorOptions
+	options processor.Options
 }
 
 func run() *cobra.Command {
@@ -214,7 +214,7 @@ func (f *runFlags) check(file *configfile.File) error {
 	if f.work.countBy != "" {
 		handler = reduce.CountBy(f.work.countBy, f.work.sum)
 	}
-	_, err := engine.NewProcessor(file.Config, handler, f.processor())
+	_, err := processor.New(file.Config, handler, f.processor())
 	if ce, is := errors.AsType[*pump.ConfigError](err); is && ce.Field == "reducer" {
 		return cli.Usage("--count-by: %s; %s", ce.Problem, ce.Fix)
 	}
@@ -229,7 +229,7 @@ func (f *runFlags) warnInexact(log *slog.Logger, delivery pump.Delivery) {
 }
 
 // processor is what the flags ask for, without what suits the handler.
-func (f *runFlags) processor() engine.ProcessorOptions {
+func (f *runFlags) processor() processor.Options {
 	o := f.options
 	o.Discard, o.MaxBytes = f.work.discard, maxBytes
 	// The handlers bound the time of a task themselves, from when its work
@@ -250,7 +250,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	}
 	o.Progress = progress(console)
 	f.warnInexact(console.Log, cfg.Delivery)
-	p, err := engine.NewProcessor(cfg, h.handler, o)
+	p, err := processor.New(cfg, h.handler, o)
 	if err != nil {
 		return cli.Explain(err, file)
 	}
@@ -284,9 +284,9 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	return nil // stopped as it is meant to be
 }
 
-func progress(console *cli.Console) func(engine.ProcessorSummary) {
+func progress(console *cli.Console) func(processor.Summary) {
 	var speed cli.Rate
-	return func(s engine.ProcessorSummary) {
+	return func(s processor.Summary) {
 		text := fmt.Sprintf("%s tasks · %s", humanize.Comma(s.Handled), speed.Per(s.Handled))
 		if n := s.Failed + s.Rejected; n > 0 {
 			text += fmt.Sprintf(" · %s failed", humanize.Comma(n))
@@ -322,7 +322,7 @@ func seconds(s float64) time.Duration {
 
 // printSummary prints the summary for people. The time that was only spent on
 // waiting, at the end, is no part of the rate.
-func printSummary(w io.Writer, s engine.ProcessorSummary, idle time.Duration) error {
+func printSummary(w io.Writer, s processor.Summary, idle time.Duration) error {
 	var b bytes.Buffer
 	busy := max(s.Seconds-idle.Seconds(), 1e-3)
 	fmt.Fprintf(&b, "%s handled in %.1f s (%s/s), from %s", cli.Plural(s.Handled, "task"), busy,

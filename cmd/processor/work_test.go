@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/processor"
 )
 
 func TestWhatToDoWithATaskIsSaidExactlyOnce(t *testing.T) {
@@ -110,12 +110,12 @@ func TestAHeaderTakesItsSecretFromTheEnvironment(t *testing.T) {
 // TestWaitingIsNoPartOfTheRate in the summary for people.
 func TestWaitingIsNoPartOfTheRate(t *testing.T) {
 	var b strings.Builder
-	printSummary(&b, engine.ProcessorSummary{Handled: 1000, Envelopes: 1, Seconds: 7}, 5*time.Second)
+	printSummary(&b, processor.Summary{Handled: 1000, Envelopes: 1, Seconds: 7}, 5*time.Second)
 	if want := "1,000 tasks handled in 2.0 s (500/s), from 1 message; then idle for 5s\n"; !strings.HasPrefix(b.String(), want) {
 		t.Errorf("got %s", b.String())
 	}
 	b.Reset()
-	printSummary(&b, engine.ProcessorSummary{Handled: 1, Retried: 1, Envelopes: 2, Seconds: 2}, 0)
+	printSummary(&b, processor.Summary{Handled: 1, Retried: 1, Envelopes: 2, Seconds: 2}, 0)
 	if want := "1 task handled in 2.0 s (0/s), from 2 messages\n  1 put back for another attempt\n"; !strings.HasPrefix(b.String(), want) {
 		t.Errorf("got %s", b.String())
 	}

@@ -4,7 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/processor"
 )
 
 // sample is a metric whose value is read from a process's state.
@@ -38,40 +39,40 @@ func part(n, most int) float64 {
 }
 
 // processorMetrics are read from a processor's state.
-type processorMetrics struct{ state func() engine.ProcessorState }
+type processorMetrics struct{ state func() processor.State }
 
-var processorSamples = []sample[engine.ProcessorState]{
-	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s engine.ProcessorState) float64 { return truth(s.Ready) }),
-	gauge("messages_in_hand", "Messages taken and not yet settled.", func(s engine.ProcessorState) float64 { return float64(s.Messages) }),
-	gauge("handlers", "How many handlers may be at work at once (--concurrency).", func(s engine.ProcessorState) float64 { return float64(s.Handlers) }),
-	gauge("lease_seconds", "For how long messages are hidden that are got now; it follows the work unless it is fixed.", func(s engine.ProcessorState) float64 { return s.LeaseSeconds }),
-	gauge("task_seconds", "How long a task usually takes in the handler; 0: none has ended.", func(s engine.ProcessorState) float64 { return s.TaskSeconds }),
-	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.", func(s engine.ProcessorState) float64 { return s.RetrySeconds }),
-	gauge("queues_read", "Queues that the process reads.", func(s engine.ProcessorState) float64 { return float64(s.Queues) }),
-	counter("tasks_handled_total", "Tasks that the handler has done.", func(s engine.ProcessorState) float64 { return float64(s.Done.Handled) }),
-	counter("tasks_failed_total", "Tasks whose handler failed.", func(s engine.ProcessorState) float64 { return float64(s.Done.Failed) }),
-	counter("tasks_rejected_total", "Tasks that the handler rejected.", func(s engine.ProcessorState) float64 { return float64(s.Done.Rejected) }),
-	counter("tasks_retried_total", "Tasks put back for another attempt.", func(s engine.ProcessorState) float64 { return float64(s.Done.Retried) }),
-	counter("tasks_released_total", "Tasks put back without an attempt.", func(s engine.ProcessorState) float64 { return float64(s.Done.Released) }),
-	counter("tasks_skipped_total", "Tasks settled without being handled, because their key was begun too recently.", func(s engine.ProcessorState) float64 { return float64(s.Done.Skipped) }),
-	counter("tasks_duplicate_total", "Tasks recognised as done before, by the ledger or because their run was closed.", func(s engine.ProcessorState) float64 { return float64(s.Done.Duplicates) }),
-	counter("tasks_recorded_total", "Tasks whose end was recorded in the ledger.", func(s engine.ProcessorState) float64 { return float64(s.Done.Recorded) }),
-	counter("ledger_commits_total", "Group commits to the ledger.", func(s engine.ProcessorState) float64 { return float64(s.Done.Commits) }),
-	gauge("messages_uncommitted", "Messages whose results wait to be recorded in the ledger.", func(s engine.ProcessorState) float64 { return float64(s.Uncommitted) }),
-	gauge("state_used", "The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.", func(s engine.ProcessorState) float64 { return s.StateUsed }),
-	gauge("states_full", "Segments whose reducer's state had no room for results within the last hour: their tasks wait or go into quarantine.", func(s engine.ProcessorState) float64 { return float64(s.StatesFull) }),
-	gauge("ledger_runs", "Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.", func(s engine.ProcessorState) float64 { return float64(s.Ledger.Runs) }),
-	gauge("ledger_runs_used", "The part of the live runs that it may have, from 0 to 1; from 0.5 on runs that nobody continues end sooner, at 1 tasks of further runs wait.", func(s engine.ProcessorState) float64 { return part(s.Ledger.Runs, s.Ledger.RunsMost) }),
-	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.", func(s engine.ProcessorState) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
-	gauge("ledger_bytes_used", "The part of the bytes of records that it may have, from 0; at 1 nothing more is begun that needs another record.", func(s engine.ProcessorState) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
-	gauge("runs_unfinished", "Runs that nobody continues and that are not over yet; the processor of rank 0 knows, which ends them, others say 0.", func(s engine.ProcessorState) float64 { return float64(s.RunsUnfinished) }),
-	gauge("foreign_waits", "Segments in which foreign messages have lately waited, because deletes of done ones were not acknowledged.", func(s engine.ProcessorState) float64 { return float64(s.ForeignWaits) }),
-	counter("messages_received_total", "Messages received.", func(s engine.ProcessorState) float64 { return float64(s.Done.Envelopes) }),
-	counter("messages_foreign_total", "Messages received that no distributor made.", func(s engine.ProcessorState) float64 { return float64(s.Done.Foreign) }),
-	counter("messages_passed_total", "Messages of other processors' segments put back for them.", func(s engine.ProcessorState) float64 { return float64(s.Done.Passed) }),
-	counter("messages_forwarded_total", "Messages of other processors' segments put where they belong.", func(s engine.ProcessorState) float64 { return float64(s.Done.Forwarded) }),
-	counter("messages_split_total", "Messages cut into pieces, to find a task that may end its processes.", func(s engine.ProcessorState) float64 { return float64(s.Done.Split) }),
-	counter("messages_lost_total", "Messages whose lease ended while they were in hand.", func(s engine.ProcessorState) float64 { return float64(s.Done.Lost) }),
+var processorSamples = []sample[processor.State]{
+	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s processor.State) float64 { return truth(s.Ready) }),
+	gauge("messages_in_hand", "Messages taken and not yet settled.", func(s processor.State) float64 { return float64(s.Messages) }),
+	gauge("handlers", "How many handlers may be at work at once (--concurrency).", func(s processor.State) float64 { return float64(s.Handlers) }),
+	gauge("lease_seconds", "For how long messages are hidden that are got now; it follows the work unless it is fixed.", func(s processor.State) float64 { return s.LeaseSeconds }),
+	gauge("task_seconds", "How long a task usually takes in the handler; 0: none has ended.", func(s processor.State) float64 { return s.TaskSeconds }),
+	gauge("retry_first_seconds", "The longest delay of a task that fails for the first time.", func(s processor.State) float64 { return s.RetrySeconds }),
+	gauge("queues_read", "Queues that the process reads.", func(s processor.State) float64 { return float64(s.Queues) }),
+	counter("tasks_handled_total", "Tasks that the handler has done.", func(s processor.State) float64 { return float64(s.Done.Handled) }),
+	counter("tasks_failed_total", "Tasks whose handler failed.", func(s processor.State) float64 { return float64(s.Done.Failed) }),
+	counter("tasks_rejected_total", "Tasks that the handler rejected.", func(s processor.State) float64 { return float64(s.Done.Rejected) }),
+	counter("tasks_retried_total", "Tasks put back for another attempt.", func(s processor.State) float64 { return float64(s.Done.Retried) }),
+	counter("tasks_released_total", "Tasks put back without an attempt.", func(s processor.State) float64 { return float64(s.Done.Released) }),
+	counter("tasks_skipped_total", "Tasks settled without being handled, because their key was begun too recently.", func(s processor.State) float64 { return float64(s.Done.Skipped) }),
+	counter("tasks_duplicate_total", "Tasks recognised as done before, by the ledger or because their run was closed.", func(s processor.State) float64 { return float64(s.Done.Duplicates) }),
+	counter("tasks_recorded_total", "Tasks whose end was recorded in the ledger.", func(s processor.State) float64 { return float64(s.Done.Recorded) }),
+	counter("ledger_commits_total", "Group commits to the ledger.", func(s processor.State) float64 { return float64(s.Done.Commits) }),
+	gauge("messages_uncommitted", "Messages whose results wait to be recorded in the ledger.", func(s processor.State) float64 { return float64(s.Uncommitted) }),
+	gauge("state_used", "The part of its bound that the fullest reducer's state of its segments takes, from 0 to 1.", func(s processor.State) float64 { return s.StateUsed }),
+	gauge("states_full", "Segments whose reducer's state had no room for results within the last hour: their tasks wait or go into quarantine.", func(s processor.State) float64 { return float64(s.StatesFull) }),
+	gauge("ledger_runs", "Live runs in the ledger of the segment, of those of this process, that is nearest to a bound.", func(s processor.State) float64 { return float64(s.Ledger.Runs) }),
+	gauge("ledger_runs_used", "The part of the live runs that it may have, from 0 to 1; from 0.5 on runs that nobody continues end sooner, at 1 tasks of further runs wait.", func(s processor.State) float64 { return part(s.Ledger.Runs, s.Ledger.RunsMost) }),
+	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.", func(s processor.State) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
+	gauge("ledger_bytes_used", "The part of the bytes of records that it may have, from 0; at 1 nothing more is begun that needs another record.", func(s processor.State) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
+	gauge("runs_unfinished", "Runs that nobody continues and that are not over yet; the processor of rank 0 knows, which ends them, others say 0.", func(s processor.State) float64 { return float64(s.RunsUnfinished) }),
+	gauge("foreign_waits", "Segments in which foreign messages have lately waited, because deletes of done ones were not acknowledged.", func(s processor.State) float64 { return float64(s.ForeignWaits) }),
+	counter("messages_received_total", "Messages received.", func(s processor.State) float64 { return float64(s.Done.Envelopes) }),
+	counter("messages_foreign_total", "Messages received that no distributor made.", func(s processor.State) float64 { return float64(s.Done.Foreign) }),
+	counter("messages_passed_total", "Messages of other processors' segments put back for them.", func(s processor.State) float64 { return float64(s.Done.Passed) }),
+	counter("messages_forwarded_total", "Messages of other processors' segments put where they belong.", func(s processor.State) float64 { return float64(s.Done.Forwarded) }),
+	counter("messages_split_total", "Messages cut into pieces, to find a task that may end its processes.", func(s processor.State) float64 { return float64(s.Done.Split) }),
+	counter("messages_lost_total", "Messages whose lease ended while they were in hand.", func(s processor.State) float64 { return float64(s.Done.Lost) }),
 }
 
 // taskLatency is of the first attempts of the last minute or two: the answer to "how long does
@@ -107,21 +108,21 @@ func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
 
 // distributorMetrics are read from a distributor's state.
 type distributorMetrics struct {
-	state func() engine.DistributorState
+	state func() distributor.State
 }
 
-var distributorSamples = []sample[engine.DistributorState]{
-	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s engine.DistributorState) float64 { return truth(s.Ready) }),
-	gauge("distributing", "1 while a distribution is under way here.", func(s engine.DistributorState) float64 { return truth(s.Run != "") }),
-	counter("tasks_read_total", "Tasks read from the source by this process.", func(s engine.DistributorState) float64 { return float64(s.Done.Tasks) }),
-	counter("messages_sent_total", "Messages put and acknowledged.", func(s engine.DistributorState) float64 { return float64(s.Done.Envelopes) }),
-	counter("messages_resent_total", "Puts repeated after an answer that told nothing.", func(s engine.DistributorState) float64 { return float64(s.Done.Resent) }),
-	counter("read_bytes_total", "Bytes of the bodies of tasks read.", func(s engine.DistributorState) float64 { return float64(s.Done.BytesIn) }),
-	counter("sent_bytes_total", "Bytes of the text of acknowledged messages.", func(s engine.DistributorState) float64 { return float64(s.Done.BytesSent) }),
-	counter("lines_skipped_total", "Bad lines of the source left out.", func(s engine.DistributorState) float64 { return float64(s.Done.Skipped) }),
-	counter("lines_quarantined_total", "Bad lines of the source put into a poison queue.", func(s engine.DistributorState) float64 { return float64(s.Done.Quarantined) }),
-	counter("distributions_total", "Distributions that ended here with everything sent.", func(s engine.DistributorState) float64 { return float64(s.Done.Sent) }),
-	counter("distributions_failed_total", "Distributions that ended here in another way.", func(s engine.DistributorState) float64 { return float64(s.Done.Failed) }),
+var distributorSamples = []sample[distributor.State]{
+	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s distributor.State) float64 { return truth(s.Ready) }),
+	gauge("distributing", "1 while a distribution is under way here.", func(s distributor.State) float64 { return truth(s.Run != "") }),
+	counter("tasks_read_total", "Tasks read from the source by this process.", func(s distributor.State) float64 { return float64(s.Done.Tasks) }),
+	counter("messages_sent_total", "Messages put and acknowledged.", func(s distributor.State) float64 { return float64(s.Done.Envelopes) }),
+	counter("messages_resent_total", "Puts repeated after an answer that told nothing.", func(s distributor.State) float64 { return float64(s.Done.Resent) }),
+	counter("read_bytes_total", "Bytes of the bodies of tasks read.", func(s distributor.State) float64 { return float64(s.Done.BytesIn) }),
+	counter("sent_bytes_total", "Bytes of the text of acknowledged messages.", func(s distributor.State) float64 { return float64(s.Done.BytesSent) }),
+	counter("lines_skipped_total", "Bad lines of the source left out.", func(s distributor.State) float64 { return float64(s.Done.Skipped) }),
+	counter("lines_quarantined_total", "Bad lines of the source put into a poison queue.", func(s distributor.State) float64 { return float64(s.Done.Quarantined) }),
+	counter("distributions_total", "Distributions that ended here with everything sent.", func(s distributor.State) float64 { return float64(s.Done.Sent) }),
+	counter("distributions_failed_total", "Distributions that ended here in another way.", func(s distributor.State) float64 { return float64(s.Done.Failed) }),
 }
 
 func (m *distributorMetrics) Describe(out chan<- *prometheus.Desc) {

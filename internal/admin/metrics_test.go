@@ -25,7 +25,8 @@ import (
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -119,7 +120,7 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 	out := open(t, func(o *Options) { o.Role = "distributor" })
 	dc := cfg
 	dc.Hooks = out.Hooks(dc.Hooks)
-	d, err := engine.NewDistributor(dc, tasksOf(t, n), engine.DistributorOptions{Pack: 10})
+	d, err := distributor.New(dc, tasksOf(t, n), distributor.Options{Pack: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 		}
 		return nil
 	}
-	p, err := engine.NewProcessor(pc, pump.HandlerFunc(handle), engine.ProcessorOptions{UntilIdle: 300 * time.Millisecond})
+	p, err := processor.New(pc, pump.HandlerFunc(handle), processor.Options{UntilIdle: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,14 +219,14 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
 	_, cfg := world(t, "alpha")
 	cfg.Delivery = pump.Once
-	s, err := engine.NewSender(cfg, engine.SenderOptions{})
+	s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := open(t, nil)
 	pc := cfg
 	pc.Hooks = in.Hooks(pump.Hooks{})
-	p, err := engine.NewProcessor(pc, pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), engine.ProcessorOptions{})
+	p, err := processor.New(pc, pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), processor.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,8 +261,8 @@ func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
 }
 
 // run runs a processor beside the test.
-func run(t *testing.T, p *engine.Processor) <-chan engine.ProcessorSummary {
-	done := make(chan engine.ProcessorSummary, 1)
+func run(t *testing.T, p *processor.Processor) <-chan processor.Summary {
+	done := make(chan processor.Summary, 1)
 	go func() {
 		s, err := p.Run(t.Context())
 		if err != nil {
@@ -381,7 +382,7 @@ func TestNoPageHoldsASecret(t *testing.T) {
 	if err := os.WriteFile(path, []byte(body+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, err := engine.NewDistributor(cfg, source.Lines(path), engine.DistributorOptions{})
+	d, err := distributor.New(cfg, source.Lines(path), distributor.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,11 +393,11 @@ func TestNoPageHoldsASecret(t *testing.T) {
 	s := open(t, nil)
 	cfg.Hooks = s.Hooks(cfg.Hooks)
 	held, goOn := make(chan struct{}), make(chan struct{})
-	p, err := engine.NewProcessor(cfg, pump.HandlerFunc(func(context.Context, *pump.Task) error {
+	p, err := processor.New(cfg, pump.HandlerFunc(func(context.Context, *pump.Task) error {
 		close(held)
 		<-goOn
 		return nil
-	}), engine.ProcessorOptions{UntilIdle: 300 * time.Millisecond})
+	}), processor.Options{UntilIdle: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,14 +435,14 @@ func TestNoPageHoldsASecret(t *testing.T) {
 func TestTheStateIsJSON(t *testing.T) {
 	_, cfg := world(t, "alpha")
 	cfg.Instance = "worker-1"
-	p, err := engine.NewProcessor(cfg, nil, engine.ProcessorOptions{Discard: true})
+	p, err := processor.New(cfg, nil, processor.Options{Discard: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, nil)
 	s.ShowProcessor(p)
 	status, body := get(t, s, "/state")
-	var st engine.ProcessorState
+	var st processor.State
 	if err := json.Unmarshal([]byte(body), &st); err != nil || status != http.StatusOK || st.Instance != "worker-1" || st.Phase != "stopped" || st.Ready {
 		t.Errorf("%d %s: %v", status, body, err)
 	}

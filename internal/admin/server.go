@@ -15,8 +15,9 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/nudge"
+	"github.com/queuepump/queuepump/pump/processor"
 )
 
 // The bounds of what a client may take of the process. Nobody is trusted with
@@ -132,7 +133,7 @@ func (s *Server) Hooks(h pump.Hooks) pump.Hooks {
 }
 
 // ShowProcessor makes the port that of a processor. It is called once.
-func (s *Server) ShowProcessor(p *engine.Processor) {
+func (s *Server) ShowProcessor(p *processor.Processor) {
 	if s == nil {
 		return
 	}
@@ -144,7 +145,7 @@ func (s *Server) ShowProcessor(p *engine.Processor) {
 }
 
 // ShowDistributor makes the port that of a distributor. It is called once.
-func (s *Server) ShowDistributor(d *engine.Distributor) {
+func (s *Server) ShowDistributor(d *distributor.Distributor) {
 	if s == nil {
 		return
 	}

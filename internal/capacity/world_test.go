@@ -14,7 +14,8 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -65,14 +66,14 @@ func (tr trial) run(t *testing.T) (m measured) {
 		nudge := func(ctx context.Context, n pump.Nudge) error {
 			time.Sleep(5 * time.Millisecond) // as between machines of a region
 			if p, ok := processors.Load(n.Instance); ok {
-				p.(*engine.Processor).Nudged(n)
+				p.(*processor.Processor).Nudged(n)
 			}
 			return nil
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		finished := make(chan error)
 		for i := range tr.plan.Processors {
-			p, err := engine.NewProcessor(tr.config(t, sim, fmt.Sprint("p", i), nudge), handler, engine.ProcessorOptions{Concurrency: tr.plan.Concurrency})
+			p, err := processor.New(tr.config(t, sim, fmt.Sprint("p", i), nudge), handler, processor.Options{Concurrency: tr.plan.Concurrency})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +84,7 @@ func (tr trial) run(t *testing.T) (m measured) {
 			}()
 		}
 		feed := &feed{trial: tr, ctx: ctx}
-		d, err := engine.NewDistributor(tr.config(t, sim, "d", nudge), source.FromSeq(feed.tasks), engine.DistributorOptions{Pack: tr.in.Pack, SealAge: tr.in.SealAge})
+		d, err := distributor.New(tr.config(t, sim, "d", nudge), source.FromSeq(feed.tasks), distributor.Options{Pack: tr.in.Pack, SealAge: tr.in.SealAge})
 		if err != nil {
 			t.Fatal(err)
 		}

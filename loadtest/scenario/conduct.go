@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -54,7 +54,7 @@ type test struct {
 type sender struct {
 	stop    context.CancelFunc
 	done    chan struct{} // closed when it has ended; then the rest is valid
-	summary engine.Summary
+	summary distributor.Summary
 	err     error
 }
 
@@ -259,7 +259,7 @@ func (t *test) first(ctx context.Context) error {
 	if cfg.Control != "" && !slices.ContainsFunc(cfg.Accounts, func(a pump.Account) bool { return a.Name == cfg.Control }) {
 		return wrong("scenario", "%s begins with the first account, so that must be the control account, which is %q", t.info.Name, cfg.Control)
 	}
-	d, err := engine.NewDistributor(cfg, source.FromSeq(func(func(source.Record, error) bool) {}), engine.DistributorOptions{})
+	d, err := distributor.New(cfg, source.FromSeq(func(func(source.Record, error) bool) {}), distributor.Options{})
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (t *test) send() error {
 	if err != nil {
 		return err
 	}
-	d, err := engine.NewDistributor(cfg, t.source, engine.DistributorOptions{Pack: max(t.o.Pack, 0), SealAge: t.o.Linger})
+	d, err := distributor.New(cfg, t.source, distributor.Options{Pack: max(t.o.Pack, 0), SealAge: t.o.Linger})
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/processor"
 )
 
 // crew are the processes of a test: one distributor and processors, all in this
@@ -26,7 +26,7 @@ type crew struct {
 
 // worker is a processor that runs.
 type worker struct {
-	of   *engine.Processor
+	of   *processor.Processor
 	name string
 	stop context.CancelFunc
 	done chan struct{} // closed when it has ended
@@ -100,7 +100,7 @@ func (c *crew) start(ctx context.Context) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.of, err = engine.NewProcessor(cfg, pump.HandlerFunc(c.t.handle), engine.ProcessorOptions{Concurrency: c.t.o.Concurrency})
+	w.of, err = processor.New(cfg, pump.HandlerFunc(c.t.handle), processor.Options{Concurrency: c.t.o.Concurrency})
 	if err != nil {
 		return nil, err
 	}

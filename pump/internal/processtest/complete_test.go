@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
@@ -131,7 +131,7 @@ func TestAStuckRunIsRepaired(t *testing.T) {
 
 	dry := w.distributor(append([]string{"repair", s.Run, "--dry-run", "--json"}, source...)...)
 	dry.succeeds()
-	var r engine.RepairSummary
+	var r distributor.RepairSummary
 	if dry.summary(&r); r.Missing != uint64(lost) || r.Put != 0 {
 		t.Errorf("%s", dry.out.String())
 	}

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/engine"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -91,14 +91,14 @@ func (c *crew) view() *cluster.View {
 }
 
 // counts adds up what the hands have counted so far, as their admin ports say.
-func (c *crew) counts() (sum engine.ProcessorSummary) {
+func (c *crew) counts() (sum processor.Summary) {
 	c.w.t.Helper()
 	for _, h := range c.hands {
 		answer, err := http.Get("http://" + h.admin + "/state")
 		if err != nil {
 			c.w.t.Fatal(err)
 		}
-		var s engine.ProcessorState
+		var s processor.State
 		err = json.NewDecoder(answer.Body).Decode(&s)
 		_ = answer.Body.Close()
 		if err != nil || s.Instance != h.instance {

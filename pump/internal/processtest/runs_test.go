@@ -20,7 +20,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/engine"
+	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/source"
@@ -140,7 +140,7 @@ func makeRuns(ctx context.Context, cfg pump.Config, made *atomic.Int64) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		<-tick.C
 		g.Go(func() error {
-			s, err := engine.NewSender(cfg, engine.SenderOptions{Linger: time.Millisecond})
+			s, err := distributor.NewSender(cfg, distributor.SenderOptions{Linger: time.Millisecond})
 			if err != nil {
 				return err
 			}

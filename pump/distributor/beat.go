@@ -1,0 +1,142 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// runBeats is how many beats of a member pass between two of a run. Whether a client is gone is
+// judged in minutes, and a thousand of them beat into one partition.
+const runBeats = 3
+
+// runBeat is how often this distributor beats in the row of its run.
+func (d *Distributor) runBeat() time.Duration { return runBeats * d.opts.Beat }
+
+// errRunOver is that the run may not go on: an operator ended it, or somebody else broke it.
+var errRunOver = errors.New("the run was ended while it was distributed")
+
+// keepBeating says that this process is at work on the run until the returned function is called, and
+// ends the distribution when the run may not go on.
+func (r *distribution) keepBeating(all context.Context, end context.CancelCauseFunc) (finish func()) {
+	if r.repairs {
+		return func() {} // whoever made the run is gone, or will see that it was sealed
+	}
+	ctx, cancel := context.WithCancel(all)
+	every, name := r.d.runBeat(), r.id.String()
+	var g sync.WaitGroup
+	g.Go(func() {
+		j := backoff.Jitter(r.d.cfg.Instance)
+		for n := uint64(0); backoff.Wait(ctx, j.Around(every, "beat", name, n)); n++ {
+			err := r.runs.Beat(ctx, r.id, r.pulse(every))
+			switch {
+			case ctx.Err() != nil || err == nil:
+			case errors.Is(err, workload.ErrNoRun) && r.putBack(ctx):
+			case errors.Is(err, workload.ErrRunState), errors.Is(err, workload.ErrNoRun):
+				r.over.Store(true)
+				end(fmt.Errorf("%w: %w", errRunOver, err))
+			default:
+				r.log.Debug("the run's row could not be beaten into; trying again", "error", err)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		g.Wait()
+	}
+}
+
+// pulse is what a beat says. A guest of the cluster has no other row to say it in.
+func (r *distribution) pulse(every time.Duration) workload.Pulse {
+	p := workload.Pulse{Every: every, Put: uint64(r.count.acked.Load())}
+	if s := r.d.running.Load(); s != nil && s.guest() {
+		p.Accounts = r.d.fleet.Names
+	}
+	return p
+}
+
+// putBack makes the row of a run again that is gone, and reports whether it is there: its account
+// failed over, or the table was restored, to a time before the run. What was put of the run would go to
+// quarantine, as that of a run that never was. In a workload that is no more nothing is made.
+func (r *distribution) putBack(ctx context.Context) bool {
+	if _, err := refresh(ctx, r.d.router.now().workload); workload.Lost(err) {
+		return false
+	}
+	row := r.row
+	row.State, row.Note, row.Ended = "", "", time.Time{}
+	if err := r.runs.Create(ctx, row); err != nil {
+		r.log.Error("the row of the run is gone, and cannot be made again", "error", err)
+		return false
+	}
+	r.log.Error("the row of the run was gone, and is made again: its account failed over, or the table was restored; " +
+		"tasks of the run that are in quarantine as those of an unknown run can be redriven")
+	return true
+}
+
+// rowLost is the note of a run whose row was gone when the next leader wanted to continue it.
+const rowLost = "its row was gone when another leader took it over: the account failed over, or the table was restored; another run reads the source anew"
+
+// bringBack makes the row of such a run again, as a broken one, so that what was put of it is done. It
+// cannot be continued: what source it was made from, nobody knows any more (P2.3).
+func (l *leadership) bringBack(ctx context.Context, id pump.RunID) error {
+	runs := l.d.runs.By(l.term.Epoch)
+	l.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
+	err := runs.Create(ctx, workload.Run{ID: id, Workload: l.d.cfg.Workload, Mode: closing.ModeEvery, Instance: l.d.cfg.Instance, Beat: l.d.runBeat()})
+	if err != nil {
+		return err
+	}
+	return runs.Break(ctx, id, rowLost)
+}
+
+// sealedKept is for how long a distributor that stands by looks whether the run that it sealed is still so.
+const sealedKept = 10 * time.Minute
+
+// sealedRun is what is kept of a distribution whose run is sealed: none of its buffers.
+type sealedRun struct {
+	of     *distribution
+	counts []uint64
+	at     time.Time
+	closed bool // it was seen closed
+}
+
+// keepSealed seals the last run again if its row came back as it was before that: nobody else knows
+// how many tasks it has. It closes a run again that was closed, as the ledger may know it no more.
+func (d *Distributor) keepSealed(ctx context.Context) {
+	last := d.sealed
+	if last == nil || time.Since(last.at) > min(sealedKept, d.cfg.Retention/2) {
+		d.sealed = nil
+		return
+	}
+	r := last.of
+	var run workload.Run
+	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+		run, err = r.runs.Get(ctx, r.id)
+		return err
+	})
+	switch gone := errors.Is(err, workload.ErrNoRun); {
+	case err != nil && !gone, gone && !r.putBack(ctx):
+		return
+	case run.State == workload.RunClosed:
+		last.closed = true
+		return
+	case run.State == workload.RunSealed && !last.closed:
+		return
+	case !gone && run.State != workload.RunOpen && run.State != workload.RunAbandoned && run.State != workload.RunSealed:
+		return // somebody has ended or broken it
+	}
+	if err = r.runs.Seal(ctx, r.id, last.counts); err == nil && last.closed {
+		err = r.runs.Close(ctx, r.id)
+	}
+	if err != nil {
+		r.log.Error("the row of the run came back as it was before the run's end, which cannot be written again yet", "error", err)
+		return
+	}
+	r.log.Error("the row of the run had come back as it was before the run's end, and is as it was again: its account failed over, or the table was restored")
+}

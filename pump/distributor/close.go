@@ -1,0 +1,36 @@
+package distributor
+
+import (
+	"context"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// closeRuns ends runs while this distributor is the one that distributed last and nobody
+// does: it has nothing else to do, and where no processor runs nobody else does it.
+func (d *Distributor) closeRuns(ctx context.Context) {
+	w := d.router.now().workload
+	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})
+	c := closing.New(&d.cfg, d.fleet, w)
+	c.HorizonBy(func(ctx context.Context) (*cluster.View, error) {
+		return cluster.LoadView(ctx, d.fleet.Control, d.cfg.Workload)
+	})
+	c.Keep(ctx, backoff.Jitter(d.cfg.Instance), func(ctx context.Context) bool {
+		s, err := e.Status(ctx)
+		return err == nil && s.Phase == election.Idle && s.Leader == d.cfg.Instance
+	})
+}
+
+// closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
+func (d *Distributor) closeEmpty(ctx context.Context, r *distribution) {
+	if d.router.now().workload.Delivery != workload.DeliverOnce || r.count.tasks.Load() > 0 {
+		return
+	}
+	if err := r.runs.Close(ctx, r.id); err != nil {
+		r.log.Warn("the run has no tasks, and could not be closed", "error", err)
+	}
+}

@@ -1,0 +1,246 @@
+package distributor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+// BadLine says what becomes of a record that cannot be a task: it does not
+// parse, lacks its key, or is too large for a message.
+type BadLine string
+
+// What to do with bad lines.
+const (
+	BadLineFail       BadLine = "fail"       // the run ends as broken, with the [*BadInput]
+	BadLineSkip       BadLine = "skip"       // it is counted and logged
+	BadLineQuarantine BadLine = "quarantine" // it is put into a poison queue, with its cause
+)
+
+// Options says how to distribute. The zero value works.
+type Options struct {
+	// Every repeats the distribution, this long after the end of the one before,
+	// on one of any number of distributors: they elect who does it, and one
+	// that dies is replaced by another, which continues from the checkpoint. 0
+	// distributes once, whatever others do.
+	Every time.Duration
+	// Pack is the most tasks in one envelope. Default: as many as fit.
+	Pack int
+	// OnBadLine is for records that cannot be tasks. Default [BadLineFail].
+	OnBadLine BadLine
+	// SealAge is how long a task waits in an open envelope for others to fill it
+	// while the source gives less than the queues take; up to ten times as long while it gives
+	// more. Default: 1 s for a source that cannot be read again, because those
+	// may be silent for long; without bound for others, which do not stand
+	// still. Negative: without bound.
+	SealAge time.Duration
+	// MaxRate is how many tasks a second are read from the source at most. It is of one
+	// distribution: of those that are elected one runs at a time. Default 0: no limit.
+	MaxRate float64
+	// CheckpointEvery is the time between checkpoints. Default 1 s.
+	CheckpointEvery time.Duration
+	// Grace is how long a distributor that is told to stop goes on sending what
+	// it has read. Default 20 s.
+	Grace time.Duration
+	// Beat and Lease are the times of the election and of the membership in the
+	// cluster; see [election.Options] and [cluster.Options].
+	Beat, Lease time.Duration
+	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
+	// it is done or in quarantine; see [Wait]. It needs delivery mode [Once], and
+	// excludes Every.
+	Wait *runs.WaitOptions
+	// Progress is called about five times a second while a run is under way, and
+	// once at its end, never twice at once.
+	Progress func(Progress)
+	// OnRun is called after each distribution that this process took part in,
+	// with the error that ended it, if any. With Every the errors of single
+	// distributions are seen here and in the log only.
+	OnRun func(Summary, error)
+}
+
+const (
+	// defaultMaxOpen bounds the memory of all open envelopes together, in bytes; over it
+	// the oldest is sent half full. It is 24 KiB for each of 4,096 segments, and 6 KiB for
+	// each of 16,384, where a full envelope holds about 60 KiB. Half of it packs less,
+	// twice of it does not fit into 512 MiB with what the garbage collector adds.
+	defaultMaxOpen = 96 << 20
+	// defaultBarrierAge is how long a checkpoint waits for envelopes to fill before
+	// they are sent as they are (P2.1, docs/protocols.md).
+	defaultBarrierAge = 10 * time.Second
+	// defaultMaxUnsaved bounds the tasks read since the last saved checkpoint, which are
+	// those that a takeover distributes again (P2.5); at the bound the distributor waits
+	// for the control plane. It is some ten seconds of a fast machine.
+	defaultMaxUnsaved = 4 << 20
+
+	liveSealAge = time.Second
+)
+
+func (o Options) withDefaults() (Options, error) {
+	switch o.OnBadLine {
+	case "":
+		o.OnBadLine = BadLineFail
+	case BadLineFail, BadLineSkip, BadLineQuarantine:
+	default:
+		return o, &pump.ConfigError{Field: "on-bad-line", Problem: fmt.Sprintf("%q is not possible", o.OnBadLine), Fix: "use fail, skip or quarantine"}
+	}
+	for _, f := range []struct {
+		field   string
+		value   *time.Duration
+		initial time.Duration
+	}{
+		{"every", &o.Every, 0},
+		{"checkpoint-every", &o.CheckpointEvery, time.Second},
+		{"grace", &o.Grace, 20 * time.Second},
+		{"beat", &o.Beat, member.DefaultBeat},
+		{"lease", &o.Lease, 4 * cmp.Or(o.Beat, member.DefaultBeat)},
+	} {
+		if *f.value < 0 {
+			return o, &pump.ConfigError{Field: f.field, Problem: "it is negative", Fix: "use 0 or more"}
+		}
+		if *f.value == 0 {
+			*f.value = f.initial
+		}
+	}
+	if err := settings.CheckMaxRate(o.MaxRate); err != nil {
+		return o, err
+	}
+	if o.Wait != nil {
+		wait, err := o.Wait.Complete()
+		if err != nil {
+			return o, err
+		}
+		if o.Every > 0 {
+			return o, &pump.ConfigError{Field: "wait", Problem: "a distribution that is made again and again has no end", Fix: "leave wait or every out, and wait for single runs with: distributor wait RUN"}
+		}
+		o.Wait = &wait
+	}
+	if o.Lease < 3*o.Beat {
+		return o, &pump.ConfigError{Field: "lease", Problem: fmt.Sprintf("%v is less than three beats of %v", o.Lease, o.Beat), Fix: "use four beats, or leave it out"}
+	}
+	if o.Pack < 0 {
+		return o, &pump.ConfigError{Field: "pack", Problem: "it is negative", Fix: "use 1 or more, or leave it out"}
+	}
+	return o, nil
+}
+
+// Progress is how far a run has come.
+type Progress struct {
+	Run         pump.RunID
+	Tasks       int64 // read, those before a takeover included
+	Envelopes   int64 // acknowledged, by this process
+	BytesIn     int64 // of the bodies of tasks, by this process
+	BytesSent   int64 // of acknowledged message text, by this process
+	Skipped     int64 // bad lines
+	Quarantined int64 // bad lines
+	// Done of Total is how much of the source has been read, in its own unit
+	// (bytes or files); Total is 0 if it is not known.
+	Done, Total int64
+}
+
+// Summary is what one distribution came to. Counts other than those of tasks
+// and bad lines are of this process only; they leave out what an earlier leader
+// of a resumed run did.
+type Summary struct {
+	Run         pump.RunID    `json:"run"`
+	Tasks       int64         `json:"tasks"`     // in the run
+	Envelopes   int64         `json:"envelopes"` // put and acknowledged
+	BytesIn     int64         `json:"bytesIn"`   // of the bodies of tasks
+	BytesSent   int64         `json:"bytesSent"` // of acknowledged message text
+	Requests    pump.Requests `json:"requests"`
+	Throttled   int64         `json:"throttled"`   // requests that were refused as too many
+	Seconds     float64       `json:"seconds"`     // from the start of the distribution to its end, without waiting for tasks to be done
+	Skipped     int64         `json:"skipped"`     // bad lines left out
+	Quarantined int64         `json:"quarantined"` // bad lines put into a poison queue
+	Resent      int64         `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates
+	Resumed     bool          `json:"resumed"`     // begun by another process
+	// Completion is how the run ended, with DistributorOptions.Wait; nil if it came to no waiting.
+	Completion *runs.Completion `json:"completion,omitempty"`
+}
+
+// Distributor reads tasks from a source and puts them into the queues of a
+// workload. It makes the queues and the workload's rows if they are not there.
+type Distributor struct {
+	cfg    pump.Config
+	opts   Options
+	source source.Source
+	fleet  *queues.Set
+	runs   *workload.Runs
+	mode   string // of the runs that it makes without an election
+	stage  stage
+
+	router  *router                 // where tasks go; it outlives Run
+	running atomic.Pointer[sending] // of Run; nil outside of it
+
+	saidExtra bool       // that accounts of the configuration are not in use
+	alone     bool       // no other workload of its name was found
+	unread    uint64     // how often in a row this process could not read the source when it led
+	sealed    *sealedRun // the last that this process sealed as an elected leader
+	led       uint64     // the epoch in which Run began a run last; 0: none, or who knows
+}
+
+// New checks the configuration; it makes no request.
+func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	if s, ok := source.(reading.Checked); ok {
+		if err := s.Check(); err != nil {
+			return nil, err
+		}
+	}
+	if o.Wait != nil {
+		if err := settings.NeedOnce(string(cfg.Delivery), "wait", "waiting for tasks to be done"); err != nil {
+			return nil, err
+		}
+	}
+	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once"}
+	settings.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), maxLanes))
+	settings.Default(&d.cfg.Private.BarrierAge, defaultBarrierAge)
+	settings.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)
+	d.fleet = queues.Open(&cfg, row.TableName)
+	d.runs = workload.NewRuns(d.fleet.Control, cfg.Workload)
+	d.router = newRouter(d.fleet, cfg.Log)
+	return d, nil
+}
+
+// Run distributes. Without Every it returns after the one distribution: nil if
+// every task was put and acknowledged, the run sealed, and with Wait all of it done or in quarantine. A run that ctx ends before
+// is sent as far as it was read (within Grace) and marked as broken.
+//
+// With Every it goes on until ctx ends, which is no error: within Grace it sends
+// what it has read and saves how far it came, so that another distributor
+// continues there at once. Only errors that no waiting mends end it earlier, such as a
+// configuration that disagrees with the workload. The summary is of the last distribution.
+//
+// For the time of Run the distributor is a member of the workload's cluster, if that
+// can be reached. While a queue is dark or at its limit, its tasks go to others.
+//
+// Run must not be called concurrently with itself.
+func (d *Distributor) Run(ctx context.Context) (Summary, error) {
+	defer d.stage.begin(ctx)()
+	s := newSending(d)
+	d.running.Store(s)
+	defer d.running.Store(nil)
+	defer s.end(ctx)
+	if d.opts.Every > 0 {
+		return d.elected(ctx)
+	}
+	return d.once(ctx)
+}

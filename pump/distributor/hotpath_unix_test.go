@@ -1,0 +1,87 @@
+//go:build unix
+
+package distributor
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+// BenchmarkFileToEnvelopes is the whole way of a distributor up to the put, as it goes there: a
+// file, the reader, lanes that pack the many segments of four accounts. It tells
+// CPU time, because the lanes run beside the reader.
+func BenchmarkFileToEnvelopes(b *testing.B) {
+	const lanes, segments, copies = 2, 1024, 10
+	path := filepath.Join(b.TempDir(), "lines")
+	f, err := os.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	lines := newWayOut(b).lines
+	for range copies {
+		if _, err := f.Write(lines); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		b.Fatal(err)
+	}
+	var spent time.Duration
+	for b.Loop() {
+		source, err := source.JSONLines(path, "city").Open(b.Context(), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s := &segmenter{source: source, counts: make([]uint64, segments), tracker: newTracker(lanes), count: new(tally), trial: codec.NewBuilder(0)}
+		var sealed [lanes]int
+		for i := range lanes {
+			p := newTestPacker(segments/lanes+1, 0, defaultMaxOpen/lanes, func(c *parcel) error {
+				sealed[i] += c.tasks
+				texts.Put(&c.text)
+				return nil
+			})
+			p.stride = lanes
+			l := newLane(p)
+			l.passed = func(int) {}
+			s.lanes = append(s.lanes, l)
+		}
+		before := cpuTime(b)
+		var g sync.WaitGroup
+		for _, l := range s.lanes {
+			g.Go(func() {
+				if err := l.run(b.Context()); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		if err := s.read(b.Context(), b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		for _, l := range s.lanes {
+			l.close()
+		}
+		g.Wait()
+		spent += cpuTime(b) - before
+		if n := sealed[0] + sealed[1]; n != copies*wayTasks {
+			b.Fatalf("%d of %d tasks were sealed", n, copies*wayTasks)
+		}
+		source.Close()
+	}
+	b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N)/wayTasks/copies, "cpu-ns/task")
+}
+
+// cpuTime is what this process has used so far.
+func cpuTime(tb testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

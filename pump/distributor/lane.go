@@ -1,0 +1,338 @@
+package distributor
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+// Packing is compression, which is most of a distributor's work, so it is done
+// in lanes: each packs a part of the segments in a goroutine of its own. A
+// segment's tasks stay in the order of the source, because the reader has
+// numbered them before. More lanes than maxLanes would wait for the one reader.
+const (
+	maxLanes = 8
+	// What the reader collects for a lane before it waits for the lane to take it: enough that
+	// neither side waits for the other's every turn and that a segment has several tasks
+	// in it (see grouped), little beside defaultMaxOpen.
+	laneBytes = 256 << 10
+	laneTasks = 2048
+)
+
+// lane is a packer with a queue in front of it.
+type lane struct {
+	packer  *packer
+	sealAge time.Duration // 0: none
+	turn    backoff.Step
+	name    string            // for its turn
+	passed  func(barrier int) // the lane has packed all tasks from before that barrier
+	force   atomic.Int64      // seal what holds tasks from before this barrier
+
+	wake  chan struct{} // capacity 1: there is something to do
+	space chan struct{} // capacity 1: the queue was emptied
+
+	filling laneQueue // the reader's own, until it hands it over
+	group   grouping  // of whoever packs
+
+	mu      sync.Mutex // guards what follows; never held while waiting or packing
+	waiting laneQueue
+	closed  bool
+}
+
+// laneQueue holds copied tasks and, in their order, the barriers between them.
+type laneQueue struct {
+	bytes []byte
+	items []laneItem
+}
+
+func (q *laneQueue) full() bool { return len(q.bytes) >= laneBytes || len(q.items) >= laneTasks }
+
+// reset empties the queue for the next tasks.
+func (q *laneQueue) reset() {
+	q.bytes, q.items = q.bytes[:0], q.items[:0]
+	if cap(q.bytes) > 4*laneBytes { // after a very long line
+		q.bytes = nil
+	}
+}
+
+// laneItem is a task, its key, id and body one after another in bytes, or a barrier.
+type laneItem struct {
+	n                          uint64 // of the task, or the barrier's number
+	receipt                    source.Receipt
+	segment, at, key, id, body uint32
+}
+
+// barrierItem is the segment of a barrier: no task has it.
+const barrierItem = math.MaxUint32
+
+func newLane(p *packer) *lane {
+	return &lane{packer: p, wake: make(chan struct{}, 1), space: make(chan struct{}, 1)}
+}
+
+// offer copies a task into what is handed over next, waiting for room. The reader alone
+// calls it, and mark, handOver and close.
+func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *source.Record) error {
+	q := &l.filling
+	if q.full() {
+		if err := l.swapIn(ctx); err != nil {
+			return err
+		}
+	}
+	at := len(q.bytes)
+	q.bytes = append(append(append(q.bytes, r.Key...), r.ID...), r.Body...)
+	q.items = append(q.items, laneItem{n, r.Receipt, segment, uint32(at), uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body))})
+	return nil
+}
+
+// mark puts a barrier behind what has been offered.
+func (l *lane) mark(barrier int) {
+	l.filling.items = append(l.filling.items, laneItem{n: uint64(barrier), segment: barrierItem})
+}
+
+// swapIn hands over what was collected once the lane has taken what was handed over before.
+func (l *lane) swapIn(ctx context.Context) error {
+	l.mu.Lock()
+	for len(l.waiting.items) > 0 {
+		l.mu.Unlock()
+		select {
+		case <-l.space:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		l.mu.Lock()
+	}
+	l.filling, l.waiting = l.waiting, l.filling
+	l.mu.Unlock()
+	backoff.Signal(l.wake)
+	return nil
+}
+
+// handOver hands over what was collected: nothing of it may stay behind while the reader waits for
+// something else.
+func (l *lane) handOver(ctx context.Context) error {
+	if l.tryHandOver() {
+		return nil
+	}
+	return l.swapIn(ctx)
+}
+
+// tryHandOver hands over what was collected, behind what waits already, if there is room.
+func (l *lane) tryHandOver() bool {
+	if len(l.filling.items) == 0 {
+		return true
+	}
+	l.mu.Lock()
+	w, f := &l.waiting, &l.filling
+	room := len(w.items) == 0 || len(w.bytes)+len(f.bytes) <= laneBytes && len(w.items)+len(f.items) <= laneTasks
+	if room {
+		l.appendFilling()
+	}
+	l.mu.Unlock()
+	if room {
+		backoff.Signal(l.wake)
+	}
+	return room
+}
+
+// appendFilling puts what was collected behind what waits. The lane's lock is held.
+func (l *lane) appendFilling() {
+	if len(l.waiting.items) == 0 {
+		l.filling, l.waiting = l.waiting, l.filling
+		return
+	}
+	base := uint32(len(l.waiting.bytes))
+	l.waiting.bytes = append(l.waiting.bytes, l.filling.bytes...)
+	for _, i := range l.filling.items {
+		i.at += base
+		l.waiting.items = append(l.waiting.items, i)
+	}
+	l.filling.reset()
+}
+
+// close says that nothing more will be offered.
+func (l *lane) close() {
+	l.mu.Lock()
+	l.appendFilling()
+	l.closed = true
+	l.mu.Unlock()
+	backoff.Signal(l.wake)
+}
+
+// forceBefore makes the lane seal what holds tasks from before a barrier.
+func (l *lane) forceBefore(barrier int) {
+	l.force.Store(int64(barrier)) // only the checkpointer calls it, and barriers grow
+	backoff.Signal(l.wake)
+}
+
+// run packs until the lane is closed and empty, then seals everything.
+func (l *lane) run(ctx context.Context) error {
+	var q laneQueue
+	var age *time.Timer
+	var due <-chan time.Time
+	if l.sealAge > 0 {
+		age = time.NewTimer(l.sealAge)
+		defer age.Stop()
+		due = age.C
+	}
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		l.turn.Wait("pack", l.name)
+		select { // what has woken it until now is taken now
+		case <-l.wake:
+		default:
+		}
+		closed := l.swap(&q)
+		if err := l.pack(&q); err != nil {
+			return err
+		}
+		if closed {
+			if err := l.packer.sealAll(); err != nil {
+				return err
+			}
+			l.passed(l.packer.interval + 1)
+			return nil
+		}
+		if err := l.packer.sealBefore(int(l.force.Load())); err != nil {
+			return err
+		}
+		if age != nil {
+			next, err := l.sealAged()
+			if err != nil {
+				return err
+			}
+			age.Reset(next)
+			due = age.C
+			if l.packer.first == nil { // nothing can come of age; a task wakes the lane
+				due = nil
+			}
+		}
+		select {
+		case <-l.wake:
+		case <-due:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// busyAges is how many times longer a task may wait for its envelope to fill
+// while more tasks are waiting than the lane packs: then the queues are the
+// bottleneck, and sending them small envelopes because large ones take long
+// would make it narrower still.
+const busyAges = 10
+
+// sealAged seals what has been open for sealAge, and says when to look again.
+func (l *lane) sealAged() (next time.Duration, err error) {
+	for l.packer.first != nil {
+		limit := l.sealAge
+		if l.busy() {
+			limit *= busyAges
+		}
+		if open := time.Since(l.packer.first.since); open < limit {
+			return min(limit-open, l.sealAge), nil
+		}
+		if err := l.packer.seal(l.packer.first); err != nil {
+			return 0, err
+		}
+	}
+	return l.sealAge, nil
+}
+
+func (l *lane) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting.items) > 0
+}
+
+// swap exchanges the queue, which is then to be packed, for an empty one.
+func (l *lane) swap(q *laneQueue) (closed bool) {
+	q.reset()
+	l.mu.Lock()
+	*q, l.waiting = l.waiting, *q
+	closed = l.closed
+	l.mu.Unlock()
+	backoff.Signal(l.space)
+	return closed
+}
+
+// pack packs what lies between the barriers, and passes those.
+func (l *lane) pack(q *laneQueue) error {
+	now := time.Now()
+	for items := q.items; len(items) > 0; {
+		tasks := items
+		if next := slices.IndexFunc(items, func(i laneItem) bool { return i.segment == barrierItem }); next >= 0 {
+			tasks = items[:next]
+		}
+		if err := l.packTasks(q.bytes, tasks, now); err != nil {
+			return err
+		}
+		if items = items[len(tasks):]; len(items) > 0 {
+			l.packer.interval = int(items[0].n)
+			l.passed(int(items[0].n))
+			items = items[1:]
+		}
+	}
+	return nil
+}
+
+func (l *lane) packTasks(text []byte, items []laneItem, now time.Time) error {
+	order := l.group.bySegment(l.packer, items)
+	for at := range items {
+		i := &items[at]
+		if order != nil {
+			i = &items[order[at]]
+		}
+		record := text[i.at:]
+		id := i.key + i.id
+		t := codec.Task{N: i.n, Key: record[:i.key], ID: record[i.key:id], Body: record[id : id+i.body]}
+		l.packer.receipt = i.receipt
+		if err := l.packer.add(i.segment, t, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grouping puts tasks of one segment next to each other.
+type grouping struct {
+	next  []uint32 // by segment / stride: where its next task goes
+	order []uint32
+}
+
+// groupFrom is how many tasks a segment must have among those that are packed together, on average,
+// to group them by segment. An open envelope is in no cache when its turn comes, because thousands of
+// tasks went into others since; a group waits for it once.
+const groupFrom = 2
+
+// bySegment is the order in which to pack the items: by segment, and those of a segment as
+// they come. nil: as they come.
+func (g *grouping) bySegment(p *packer, items []laneItem) []uint32 {
+	if p.most != 0 || len(items) < groupFrom*len(p.open) {
+		return nil
+	}
+	g.next = slices.Grow(g.next[:0], len(p.open))[:len(p.open)]
+	clear(g.next)
+	g.order = slices.Grow(g.order[:0], len(items))[:len(items)]
+	for i := range items {
+		g.next[int(items[i].segment)/p.stride]++
+	}
+	at := uint32(0)
+	for i, n := range g.next {
+		g.next[i] = at
+		at += n
+	}
+	for i := range items {
+		next := &g.next[int(items[i].segment)/p.stride]
+		g.order[*next] = uint32(i)
+		*next++
+	}
+	return g.order
+}

@@ -1,0 +1,478 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+// once makes one distribution with a run of its own, without an election: any
+// number of processes may do that at the same time (origins H6, docs/protocols.md).
+func (d *Distributor) once(ctx context.Context) (Summary, error) {
+	r := d.begin()
+	defer r.close()
+	err := d.look(ctx, r)
+	if err == nil {
+		err = r.firstGood(d.opts.OnBadLine)
+	}
+	if err == nil {
+		err = d.Prepare(ctx)
+	}
+	if err == nil {
+		if err = d.create(ctx, r, d.mode); err == nil {
+			err = d.conduct(ctx, r)
+		}
+	}
+	if err == nil && d.opts.Wait != nil {
+		err = d.await(ctx, r)
+	}
+	return d.report(r, err)
+}
+
+// await waits until what was distributed is done.
+func (d *Distributor) await(ctx context.Context, r *distribution) error {
+	r.took = time.Since(r.begun)
+	r.log.Info("waiting until every task is done")
+	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.counts, Tasks: uint64(r.count.tasks.Load())}
+	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.now().workload.Map.Segments, sealed, *d.opts.Wait)
+	r.completion = &c
+	return err
+}
+
+// begin makes a distribution that has no run yet.
+func (d *Distributor) begin() *distribution {
+	r := &distribution{d: d, runs: d.runs, begun: time.Now(), log: d.cfg.Log}
+	r.before, r.beforeThrottled = d.fleet.Requests()
+	return r
+}
+
+func (d *Distributor) report(r *distribution, err error) (Summary, error) {
+	s := r.summary()
+	d.stage.ended(r, err)
+	if d.opts.OnRun != nil {
+		d.opts.OnRun(s, err)
+	}
+	return s, err
+}
+
+// distributorVersion changes whenever the same records would become other tasks
+// than before, by other numbering or another judgement of what is too large. A new format of
+// envelopes changes it only if its header is longer, or its packing worse.
+const distributorVersion = 2
+
+// maxFingerprint is what [Source] allows, with our own part.
+const maxFingerprint = 2 << 10
+
+// fingerprint is of the source and of the settings that decide which records
+// become tasks with which numbers (P2.3).
+func (d *Distributor) fingerprint(of string) string {
+	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, d.router.now().workload.Map.Segments, d.opts.OnBadLine, of)
+}
+
+// create makes a new run and inserts its row, before the run's first put (P1.1).
+func (d *Distributor) create(ctx context.Context, r *distribution, mode string) error {
+	var print string
+	if !r.live {
+		print = d.fingerprint(r.print)
+	}
+	if len(print) > maxFingerprint {
+		return fmt.Errorf("the source's fingerprint has %d bytes, more than %d", len(print), maxFingerprint)
+	}
+	r.id = newRun(d.cfg.Private.Seeding, d.cfg.Workload)
+	r.log = d.cfg.Log.With("run", r.id.String())
+	r.row = workload.Run{ID: r.id, Workload: d.cfg.Workload, Mode: mode, Fingerprint: print, Instance: d.cfg.Instance, Beat: d.runBeat()}
+	return r.runs.Create(ctx, r.row)
+}
+
+// errBroken is a distribution that was told to stop and that nobody continues.
+var errBroken = errors.New("stopped before the end of the source")
+
+// conduct makes the distribution and gives the run its end: sealed after the
+// last acknowledgement (P2.2), broken if nobody can or should continue it. A run that another
+// leader continues stays open, with outcome.ErrHalted or the cause of the lost leadership.
+func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
+	d.stage.conducts(r)
+	r.log.Info("distributing", "from", r.count.tasks.Load(), "resumed", r.from != nil)
+	how, err := r.run(ctx)
+	// The run's end is recorded even if the process is being stopped.
+	rows, done := outlive(ctx)
+	defer done()
+	switch {
+	case err != nil && r.leads != nil && r.leads.Err() != nil:
+		return err
+	case r.over.Load():
+		r.broken = true // its row says so
+		r.log.Error("the run does not go on", "error", err)
+		return err
+	case err != nil && r.leads != nil && !r.live && troubled(err):
+		return err // the run stays open: another, or this one later, reads on
+	case err != nil:
+		d.breakRun(rows, r, err.Error())
+		return err
+	case how == endOfSource:
+		err := r.runs.Seal(rows, r.id, r.read.counts)
+		if errors.Is(err, workload.ErrNoRun) && r.putBack(rows) {
+			err = r.runs.Seal(rows, r.id, r.read.counts)
+		}
+		if err != nil {
+			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
+		}
+		if r.leads != nil {
+			d.sealed = &sealedRun{of: &distribution{d: d, id: r.id, runs: r.runs, row: r.row, log: r.log}, counts: r.read.counts, at: time.Now()}
+		}
+		d.closeEmpty(rows, r)
+		r.log.Info("distributed", "tasks", r.count.tasks.Load(), "envelopes", r.count.envelopes.Load())
+		return nil
+	case r.unread != nil:
+		return r.unread
+	case r.leads != nil && !r.live:
+		return outcome.ErrHalted
+	}
+	err = fmt.Errorf("%w: %w", errBroken, context.Cause(ctx))
+	d.breakRun(rows, r, errBroken.Error())
+	return err
+}
+
+// lastWords is how long a distributor that was told to stop, and whose grace is
+// used or over, tries to write each of the rows that say how far it came.
+// Written or not, no task is lost: the next leader continues a run that is open.
+// Control's own patience of a minute would make a supervisor kill it instead.
+const lastWords = 5 * time.Second
+
+// outlive gives a context that goes on for lastWords when ctx ends, or has ended.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		last := time.AfterFunc(lastWords, cancel)
+		context.AfterFunc(longer, func() { last.Stop() })
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string) {
+	note = noteOf(r, note)
+	r.log.Error("the run is broken", "note", note)
+	if err := r.runs.Break(ctx, r.id, note); err != nil {
+		r.log.Warn("the run could not be marked as broken", "error", err)
+		return
+	}
+	r.broken = true
+}
+
+// noteOf is why a run broke and how far it had come, within the bounds of its
+// row. Whoever decides whether to distribute again needs to know what was sent,
+// not only what was read.
+func noteOf(r *distribution, why string) string {
+	c := &r.count
+	note := fmt.Sprintf("read %d tasks, acknowledged %d of them (%d envelopes by this process): %s", c.tasks.Load(), c.acked.Load(), c.envelopes.Load(), why)
+	return strings.ToValidUTF8(note[:min(len(note), 4<<10)], "")
+}
+
+// elected makes a distribution whenever one is due and this process is elected
+// to, until ctx ends (origins H4, docs/protocols.md).
+func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
+	err = d.prepareElected(ctx)
+	switch {
+	case ctx.Err() != nil: // which is no error
+		return last, nil
+	case err != nil:
+		return last, err
+	}
+	idle, stop := context.WithCancel(ctx)
+	var closing sync.WaitGroup
+	closing.Go(func() { d.closeRuns(idle) })
+	defer closing.Wait()
+	defer stop()
+	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
+		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease, Log: d.cfg.Log,
+	})
+	for ctx.Err() == nil {
+		term, wait, err := e.Try(ctx)
+		switch {
+		case term != nil:
+			l := &leadership{d: d, term: term, last: &last}
+			wait, err = l.lead(ctx)
+			if err != nil {
+				return last, err
+			}
+		case err != nil && ctx.Err() == nil:
+			if final(err) {
+				return last, err
+			}
+			d.cfg.Log.Warn("the election row could not be read or written", "error", err)
+		}
+		if err := d.standBy(ctx, wait); err != nil {
+			return last, err
+		}
+		d.keepSealed(ctx)
+	}
+	return last, nil
+}
+
+// standBy waits; its error is that the workload is no more.
+func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		t := d.router.now()
+		if t.fatal != nil {
+			return t.fatal
+		}
+		select {
+		case <-t.changed:
+		case <-over.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// prepareElected is prepare until it succeeds. A distributor that is there to replace
+// others must not end because the control account is dark for longer than a request
+// is tried.
+func (d *Distributor) prepareElected(ctx context.Context) error {
+	for attempt := uint64(0); ; attempt++ {
+		err := d.Prepare(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return err
+		case mayBeGiven(err):
+			d.cfg.Log.Warn("the distributor may not begin; trying again", "error", err,
+				"fix", `give the identity the role "Storage Table Data Contributor" on the control account; a new assignment takes minutes`)
+		case passes(err):
+			d.cfg.Log.Warn("the distributor could not begin; trying again", "error", err)
+		default:
+			return err
+		}
+		backoff.Wait(ctx, backoff.Jitter(d.cfg.Instance).Around(retryPause, "prepare", d.cfg.Workload, attempt))
+	}
+}
+
+// final reports whether no waiting mends err: it is a mistake in the configuration, or the
+// workload is no more.
+func final(err error) bool {
+	if _, ok := errors.AsType[*pump.ConfigError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*workload.MismatchError](err)
+	return ok || workload.Lost(err)
+}
+
+// retryPause is how long an elected distributor that could not even begin waits
+// before it stands again; another one may do better meanwhile.
+const retryPause = 5 * time.Second
+
+// leadership is what a distributor does between a won election and giving it up.
+type leadership struct {
+	d    *Distributor
+	term *election.Term
+	last *Summary
+}
+
+// lead continues what a former leader left or makes a new run, and gives the
+// leadership up in the way that fits how it went:
+//
+//	the source cannot be read     Abandon: another may, or this one later
+//	the source is of no use       Finish: as after a distribution
+//	the run is sealed or broken   Finish: the next distribution is due after Every
+//	told to stop in mid-run       Abandon: another continues at once
+//	the control plane fails       Abandon: another, or this one again, continues soon
+//	leadership is lost            nothing is left to give up
+//
+// Only an error that no waiting mends is returned.
+func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
+	r, err := l.job(ctx) // an error may come with a run that has no tasks yet
+	defer r.close()
+	if err == nil && r == nil {
+		return l.finish(ctx)
+	}
+	conducted := err == nil
+	if conducted {
+		err = l.d.conduct(ctx, r)
+		*l.last, _ = l.d.report(r, err)
+		if !troubled(err) || r.moved() {
+			l.d.unread = 0
+		}
+		switch {
+		case l.term.Context().Err() != nil:
+			l.d.cfg.Log.Warn("leadership was lost; another distributor continues the run", "run", r.id.String(), "error", err)
+			return 0, nil
+		case err == nil || r.broken:
+			return l.finish(ctx)
+		}
+	}
+	if _, unusable := errors.AsType[*sourceError](err); unusable && !final(err) && ctx.Err() == nil {
+		if !conducted {
+			*l.last, _ = l.d.report(l.begin(), err)
+		}
+		if troubled(err) {
+			return l.stepBack(ctx, err), nil
+		}
+		l.d.cfg.Log.Error("the source is of no use; the next distribution is due as usual", "error", err)
+		return l.finish(ctx)
+	}
+	l.abandon(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return 0, nil
+	case final(err):
+		return 0, err
+	}
+	l.d.cfg.Log.Error("the distribution could not go on; trying again", "error", err)
+	return retryPause, nil
+}
+
+// stepBack gives the leadership up to who can read the source, and says when to stand again.
+// What is due stays due: nothing was distributed.
+func (l *leadership) stepBack(ctx context.Context, err error) time.Duration {
+	d := l.d
+	pause := backoff.Jitter(d.cfg.Instance).Around(backoff.Doubled(2*retryPause, UnreadPause, d.unread), "step back", d.cfg.Workload, d.unread)
+	d.unread++
+	d.cfg.Log.Error("the source cannot be read on this machine; another distributor may lead, or this one again later", "error", err, "pause", pause.Round(time.Second))
+	l.abandon(ctx)
+	return pause
+}
+
+// UnreadPause is the longest that a distributor which cannot read its source waits before it
+// stands again: seldom beside others that can, and soon after a mount is back.
+const UnreadPause = time.Minute
+
+// finish makes the next distribution due after Every. Until that is written
+// the others wait, so it is tried again as long as leadership lasts.
+func (l *leadership) finish(ctx context.Context) (time.Duration, error) {
+	rows, done := outlive(ctx)
+	defer done()
+	for attempt := uint64(0); ; attempt++ {
+		err := backoff.Within(rows, l.term.Finish)
+		if err == nil || errors.Is(err, election.ErrDeposed) || errors.Is(err, election.ErrTermOver) {
+			return 0, nil
+		}
+		l.d.cfg.Log.Warn("the end of the distribution could not be written; trying again", "error", err)
+		if !backoff.Wait(ctx, backoff.Jitter(l.d.cfg.Instance).Full(500*time.Millisecond, 5*time.Second, "finish", l.d.cfg.Workload, attempt)) {
+			// Stopped: the next leader finds the run at its end and only finishes.
+			l.abandon(ctx)
+			return 0, nil
+		}
+	}
+}
+
+func (l *leadership) abandon(ctx context.Context) {
+	rows, done := outlive(ctx)
+	defer done()
+	_ = backoff.Within(rows, func(ctx context.Context) error {
+		l.term.Abandon(ctx)
+		return nil
+	})
+}
+
+// job decides what this term distributes: the run it took over, from its
+// checkpoint, or a new one. Nil means that there is nothing left to do.
+func (l *leadership) job(ctx context.Context) (*distribution, error) {
+	d := l.d
+	if err := d.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	if resume := l.term.Resume; resume != nil {
+		r, over, err := l.resume(ctx, resume)
+		if r != nil || over || err != nil {
+			return r, err
+		}
+	}
+	orphans := l.orphans(ctx)
+	d.led = 0
+	r := l.begin()
+	if err := d.look(ctx, r); err != nil {
+		return r, err
+	}
+	if err := d.create(ctx, r, closing.ModeEvery); err != nil {
+		return r, err
+	}
+	// If the answer is lost, the row may hold the run: whoever leads next then
+	// continues it from its start.
+	if err := backoff.Within(ctx, func(ctx context.Context) error { return l.term.Begin(ctx, r.id) }); err != nil {
+		return r, err
+	}
+	d.led = l.term.Epoch
+	l.bury(ctx, orphans)
+	return r, nil
+}
+
+func (l *leadership) begin() *distribution {
+	r := l.d.begin()
+	r.leads, r.save = l.term.Context(), l.term.Save
+	r.runs = l.d.runs.By(l.term.Epoch)
+	return r
+}
+
+// resume continues a former leader's run at its checkpoint, if source and
+// settings are still those of the run (P2.3) and the source can be read again (P2.4);
+// otherwise the run is broken, loudly, and nil says that a new one begins. Over
+// means that the run had come to its end and only Finish is missing.
+func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *distribution, over bool, err error) {
+	d := l.d
+	// From here on a leader of before, who does not know yet that it was replaced, can neither
+	// seal nor break the run.
+	run, err := d.runs.By(l.term.Epoch).Take(ctx, from.Run)
+	switch {
+	case errors.Is(err, workload.ErrNoRun):
+		return nil, false, l.bringBack(ctx, from.Run)
+	case err != nil:
+		return nil, false, err
+	case run.State != workload.RunOpen:
+		return nil, true, nil
+	}
+	r = l.begin()
+	r.id, r.row, r.log = run.ID, run, d.cfg.Log.With("run", run.ID.String())
+	r.from = &workload.Checkpoint{Counts: make([]uint64, d.router.now().workload.Map.Segments)}
+	if from.Checkpoint != nil {
+		saved, err := workload.DecodeCheckpoint(from.Checkpoint, d.router.now().workload.Map.Segments)
+		if err != nil {
+			return nil, false, l.refuse(ctx, r, err)
+		}
+		r.from = saved
+		r.count.tasks.Store(saved.Tasks())
+		r.count.acked.Store(saved.Tasks())
+	}
+	err = d.fix(ctx, r)
+	switch {
+	case ctx.Err() != nil:
+		return nil, false, context.Cause(ctx)
+	case troubled(err):
+		return nil, false, err // which says nothing about the source
+	case err != nil:
+		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: %w", source.ErrSourceChanged, err))
+	case r.live || run.Fingerprint == "":
+		return nil, false, l.refuse(ctx, r, source.ErrNotReplayable)
+	case d.fingerprint(r.print) != run.Fingerprint:
+		return nil, false, l.refuse(ctx, r, fmt.Errorf("%w: it was %q and is %q", source.ErrSourceChanged, run.Fingerprint, d.fingerprint(r.print)))
+	}
+	return r, false, nil
+}
+
+// refuse ends a run that cannot be continued. A new one may begin only when the
+// row says so: else a later leader would take the old run up again.
+func (l *leadership) refuse(ctx context.Context, r *distribution, why error) error {
+	note := noteOf(r, why.Error())
+	r.log.Error("a run cannot be continued", "note", note)
+	if err := r.runs.Break(ctx, r.id, note); err != nil {
+		return err
+	}
+	*l.last, _ = l.d.report(r, why)
+	return nil
+}

@@ -1,0 +1,48 @@
+package distributor
+
+import (
+	"math"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+)
+
+// envelopeFor is how long the tasks of one envelope should be in the handlers at most. That
+// is for how long a hand-over waits for it, what a death does again, and how long the
+// tasks behind its first ones wait while other handlers may be free. Envelopes of fast tasks fill up
+// all the same: it is 640 tasks in 64 handlers of half a second each. And of slow ones the
+// messages cost next to nothing: a processor ends one in so long.
+const envelopeFor = 5 * time.Second
+
+// envelopeLimits says, by segment, how many tasks an envelope may hold so that its handling
+// stays within envelopeFor, as far as processors have said how long a task takes (origins W5):
+// a segment's owner, or else the slowest of all. 0: as many as fit. nil: of all segments.
+func envelopeLimits(v *cluster.View) []int {
+	slowest := 0.
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Err == nil && m.Role == cluster.RoleProcessor {
+			slowest = max(slowest, m.Pace)
+		}
+	}
+	if slowest == 0 {
+		return nil
+	}
+	limits := make([]int, v.Workload.Map.Segments)
+	for segment := range limits {
+		pace := slowest
+		if owner, ok := v.OwnerOf(uint32(segment)); ok && owner.Pace > 0 {
+			pace = owner.Pace
+		}
+		limits[segment] = int(min(max(envelopeFor.Seconds()/pace, 1), math.MaxInt32))
+	}
+	return limits
+}
+
+// most is how many tasks a new envelope of a segment may hold as far as its handling is
+// concerned; 0: any number.
+func (r *router) most(segment uint32) int {
+	if limits := r.limits.Load(); limits != nil && int(segment) < len(*limits) {
+		return (*limits)[segment]
+	}
+	return 0
+}

@@ -1,0 +1,107 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+// A source is looked at before anything is made for it: what was misspelt leaves no workload and
+// no run behind, and a command that cannot start uses up no distribution.
+
+// sourceError is an error that a source gave, unless it is about a single record.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return e.err.Error() }
+
+func (e *sourceError) Unwrap() error { return e.err }
+
+// troubled reports whether a source could not be read for a reason that says nothing
+// about the source.
+func troubled(err error) bool {
+	e, ok := errors.AsType[*sourceError](err)
+	return ok && !final(e.err) && !source.OfSource(e.err)
+}
+
+// fix looks up what r distributes, and fingerprints it.
+func (d *Distributor) fix(ctx context.Context, r *distribution) (err error) {
+	r.source = d.source
+	if s, ok := d.source.(reading.Fixer); ok {
+		r.source, err = s.Fix(ctx)
+	}
+	if err == nil {
+		r.print, err = r.source.Fingerprint(ctx)
+	}
+	r.live = r.print == ""
+	if err != nil {
+		return &sourceError{err}
+	}
+	return nil
+}
+
+// firstRecord is what a reader gave before its distribution began.
+type firstRecord struct {
+	rec    source.Record
+	err    error
+	cursor []byte // before it
+}
+
+// look opens what a new run distributes and, if that takes no waiting, reads its first record.
+func (d *Distributor) look(ctx context.Context, r *distribution) error {
+	if err := d.fix(ctx, r); err != nil {
+		return err
+	}
+	reader, err := r.source.Open(ctx, nil)
+	if err != nil {
+		return &sourceError{err}
+	}
+	r.reader = reader
+	try, ok := reader.(reading.Looker)
+	if !ok {
+		return nil
+	}
+	ready, err := try.Look(ctx)
+	if err == nil && ready {
+		first := &firstRecord{cursor: reader.AppendCursor(nil)}
+		first.rec, first.err = reader.Next(ctx)
+		r.first = first
+		if _, bad := errors.AsType[*source.BadInput](first.err); first.err != nil && first.err != io.EOF && !bad {
+			err = first.err
+		}
+	}
+	if err != nil {
+		return &sourceError{err}
+	}
+	return nil
+}
+
+// firstGood is an error if the first record is bad and a bad one ends the run.
+func (r *distribution) firstGood(policy BadLine) error {
+	if policy != BadLineFail || r.first == nil {
+		return nil
+	}
+	if bad, ok := errors.AsType[*source.BadInput](r.first.err); ok {
+		return bad
+	}
+	return nil
+}
+
+// close lets go of a source that was looked at and not read.
+func (r *distribution) close() {
+	if r != nil && r.reader != nil {
+		r.reader.Close()
+		r.reader = nil
+	}
+}
+
+// moved reports whether anything was read here.
+func (r *distribution) moved() bool {
+	var before int64
+	if r.from != nil {
+		before = r.from.Tasks()
+	}
+	return r.count.tasks.Load() > before
+}

@@ -1,0 +1,51 @@
+package distributor
+
+import (
+	"context"
+
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// A leader makes a run's row before it names the run in the election row (P1.1). One that
+// dies, or loses the leadership, between the two leaves a run that is open for ever, without a task, and
+// that nobody continues, because nobody's election row ever named it. The next leader ends it.
+
+// orphanReads is how many of the newest runs a leader looks at for such ones: more leaders
+// than that do not die in the same place without one that lives.
+const orphanReads = 16
+
+// neverBegun is the note of such a run.
+const neverBegun = "its leader was lost before the run began; nothing of it was sent"
+
+// orphans lists runs that look never begun. It must be read before this term begins its
+// own run: once Begin is acknowledged, nobody can have led after this term, so who made them cannot
+// begin them any more. A leader whose own last term was the one before need not look.
+func (l *leadership) orphans(ctx context.Context) []workload.Run {
+	if l.d.led != 0 && l.term.Epoch == l.d.led+1 {
+		return nil
+	}
+	runs, err := l.d.runs.List(ctx, orphanReads)
+	if err != nil {
+		l.d.cfg.Log.Debug("runs that never began could not be looked for", "error", err)
+		return nil // another leader looks again
+	}
+	var open []workload.Run
+	for _, run := range runs {
+		if run.State == workload.RunOpen && run.Mode == closing.ModeEvery && (l.term.Resume == nil || run.ID != l.term.Resume.Run) {
+			open = append(open, run)
+		}
+	}
+	return open
+}
+
+// bury ends runs that were never begun.
+func (l *leadership) bury(ctx context.Context, orphans []workload.Run) {
+	for _, run := range orphans {
+		if err := l.d.runs.By(l.term.Epoch).Break(ctx, run.ID, neverBegun); err != nil {
+			l.d.cfg.Log.Debug("a run that never began could not be ended", "run", run.ID.String(), "error", err)
+			continue
+		}
+		l.d.cfg.Log.Info("a run that never began was ended", "run", run.ID.String(), "instance", run.Instance)
+	}
+}

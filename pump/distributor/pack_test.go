@@ -1,0 +1,351 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+func newTestPacker(segments, most, maxHeld int, emit func(*parcel) error) *packer {
+	return &packer{
+		head: codec.Header{Workload: "work", Run: pump.RunID{1}, MapVersion: 1}, most: most, maxHeld: maxHeld,
+		opened: func(int) {}, emit: emit, open: make([]*openEnvelope, segments), stride: 1,
+	}
+}
+
+// P6.2: open envelopes share one budget of memory, and the oldest is sealed when
+// it is exceeded. Whatever is added, each task comes out once, in its segment's order.
+func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		segments := rapid.IntRange(1, 12).Draw(t, "segments")
+		most := rapid.SampledFrom([]int{0, 1, 5}).Draw(t, "most")
+		maxHeld := rapid.IntRange(8<<10, 96<<10).Draw(t, "maxHeld")
+		opened := map[uint32]int{} // when each open envelope was begun
+		next := make([]uint64, segments)
+		step, adding := 0, uint32(0)
+		p := newTestPacker(segments, most, maxHeld, nil)
+		p.emit = func(c *parcel) error {
+			e, err := codec.Open(c.text, codec.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Release()
+			if len(e.Tasks) != c.tasks || most > 0 && c.tasks > most {
+				t.Fatalf("%d tasks in an envelope of %d, the cap is %d", len(e.Tasks), c.tasks, most)
+			}
+			for _, task := range e.Tasks {
+				if task.N != next[c.segment] || string(task.Key) != fmt.Sprint(c.segment, task.N) {
+					t.Fatalf("segment %d: task %d with key %q, want %d", c.segment, task.N, task.Key, next[c.segment])
+				}
+				next[c.segment]++
+			}
+			if c.segment != adding { // only for room
+				for segment, at := range opened {
+					if at < opened[c.segment] {
+						t.Fatalf("the envelope of segment %d was sealed for room, that of %d is older", c.segment, segment)
+					}
+				}
+			}
+			delete(opened, c.segment)
+			return nil
+		}
+		added := make([]uint64, segments)
+		for range rapid.IntRange(1, 200).Draw(t, "tasks") {
+			step++
+			segment := uint32(rapid.IntRange(0, segments-1).Draw(t, "segment"))
+			body := testworld.Incompressible(rapid.SampledFrom([]int{0, 100, 3000, 20_000}).Draw(t, "size"))
+			adding = segment
+			if p.open[segment] == nil {
+				opened[segment] = step
+			}
+			err := p.add(segment, codec.Task{N: added[segment], Key: fmt.Append(nil, segment, added[segment]), Body: body}, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			added[segment]++
+			if p.open[segment] != nil && p.open[segment].builder.Len() == 1 {
+				opened[segment] = step
+			}
+			held := 0
+			for e := p.first; e != nil; e = e.next {
+				held += e.builder.Held()
+			}
+			if held != p.held || held > maxHeld {
+				t.Fatalf("%d bytes are held, the packer counts %d, the budget is %d", held, p.held, maxHeld)
+			}
+		}
+		for p.first != nil {
+			adding = p.first.segment
+			if err := p.seal(p.first); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for s := range added {
+			if added[s] != next[s] {
+				t.Fatalf("segment %d: %d tasks in, %d out", s, added[s], next[s])
+			}
+		}
+		if p.held != 0 || p.first != nil || p.last != nil {
+			t.Fatalf("%d bytes are held by nothing", p.held)
+		}
+	})
+}
+
+// replay is a source of records in memory that pauses after each step.
+type replay struct {
+	next, until int
+	bad         map[int]bool
+}
+
+var errPause = errors.New("pause")
+
+func (r *replay) Next(context.Context) (source.Record, error) {
+	if r.next == r.until {
+		return source.Record{}, errPause
+	}
+	i := r.next
+	r.next++
+	if r.bad[i] {
+		return source.Record{}, &source.BadInput{Where: fmt.Sprint(i), Err: testworld.ErrFlop}
+	}
+	return source.Record{Key: replayKey(i), Body: fmt.Append(nil, i)}, nil
+}
+
+func replayKey(i int) []byte                     { return fmt.Append(nil, i%7) }
+func (r *replay) AppendCursor(dst []byte) []byte { return fmt.Append(dst, r.next) }
+func (r *replay) Progress() (int64, int64)       { return 0, 0 }
+func (r *replay) Close() error                   { return nil }
+
+// P2.1 and P2.2: at whatever moment a checkpoint is saved, its cursor and its
+// counters are of one instant, and everything before it is acknowledged: each
+// task's envelope and each bad line's quarantine. And once all is acknowledged,
+// all barriers are complete.
+func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
+	const segments, lanes = 8, 2
+	rapid.Check(t, func(t *rapid.T) {
+		src := &replay{bad: map[int]bool{}}
+		track := newTracker(lanes)
+		check := &checkpointer{tracker: track, max: 1 << 40}
+		acked := map[string]bool{} // identities and bad lines
+		var flying []func()        // acknowledgements to come
+		s := &segmenter{
+			source: src, counts: make([]uint64, segments), tracker: track, check: check, count: new(tally),
+			trial: codec.NewBuilder(0), quarantines: true,
+		}
+		s.onBad = func(bad *source.BadInput, interval int) error {
+			where := bad.Where
+			track.opened(interval)
+			flying = append(flying, func() { acked["bad "+where] = true; track.done(interval) })
+			return nil
+		}
+		for range lanes {
+			p := newTestPacker(segments, rapid.IntRange(1, 6).Draw(t, "most"), 1<<30, func(c *parcel) error {
+				e, err := codec.Open(c.text, codec.Limits{})
+				if err != nil {
+					return err
+				}
+				var ids []string
+				for _, task := range e.Tasks {
+					ids = append(ids, fmt.Sprintf("%d/%d %s", c.segment, task.N, task.Body))
+				}
+				flying = append(flying, func() {
+					for _, id := range ids {
+						acked[id] = true
+					}
+					track.done(c.interval)
+				})
+				return nil
+			})
+			p.opened = track.opened
+			l := newLane(p)
+			l.passed = track.passed
+			s.lanes = append(s.lanes, l)
+		}
+		saved := 0
+		verify := func() {
+			b, _, _, _ := track.fetch()
+			if b == nil {
+				return
+			}
+			if b.number < saved {
+				t.Fatalf("barrier %d after barrier %d", b.number, saved)
+			}
+			saved = b.number
+			var cursor, bad int
+			fmt.Sscan(string(b.at.Cursor), &cursor)
+			counts := make([]uint64, segments)
+			for i := range cursor {
+				if src.bad[i] {
+					bad++
+					if !acked[fmt.Sprint("bad ", i)] {
+						t.Fatalf("barrier at %d: the bad line %d is not acknowledged", cursor, i)
+					}
+					continue
+				}
+				segment := shardmap.Segment(replayKey(i), segments)
+				if id := fmt.Sprintf("%d/%d %d", segment, counts[segment], i); !acked[id] {
+					t.Fatalf("barrier at %d: task %s is not acknowledged", cursor, id)
+				}
+				counts[segment]++
+			}
+			if fmt.Sprint(counts) != fmt.Sprint(b.at.Counts) || bad != int(b.at.Quarantined) {
+				t.Fatalf("barrier at %d: counters %v, want %v; %d bad lines, want %d", cursor, b.at.Counts, counts, b.at.Quarantined, bad)
+			}
+		}
+		work := func(l *lane) {
+			var q laneQueue
+			if err := l.handOver(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			l.swap(&q)
+			if err := l.pack(&q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"read": func(t *rapid.T) {
+				for i := range rapid.IntRange(1, 10).Draw(t, "n") {
+					if rapid.IntRange(0, 9).Draw(t, "bad") == 0 {
+						src.bad[src.until+i] = true
+					}
+					src.until++
+				}
+				if err := s.read(t.Context(), t.Context()); !errors.Is(err, errPause) {
+					t.Fatal(err)
+				}
+			},
+			"barrier": func(t *rapid.T) {
+				check.want.Store(true)
+				if err := s.checkpoint(t.Context(), t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"pack": func(t *rapid.T) { work(rapid.SampledFrom(s.lanes).Draw(t, "lane")) },
+			"force": func(t *rapid.T) {
+				l := rapid.SampledFrom(s.lanes).Draw(t, "lane")
+				if err := l.packer.sealBefore(rapid.IntRange(0, s.interval).Draw(t, "barrier")); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"acknowledge": func(t *rapid.T) {
+				if len(flying) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(flying)-1).Draw(t, "which")
+				flying[i]()
+				flying = append(flying[:i], flying[i+1:]...)
+			},
+			"": func(t *rapid.T) { verify() },
+		})
+		newest := s.interval
+		for _, l := range s.lanes {
+			work(l)
+			if err := l.packer.sealAll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		verify()
+		for _, f := range flying {
+			f()
+			verify()
+		}
+		if saved != newest {
+			t.Fatalf("everything is acknowledged and barrier %d of %d is complete", saved, newest)
+		}
+	})
+}
+
+// A barrier older than its age limit forces what it waits for to be sealed, and
+// nothing else.
+func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		track := newTracker(1)
+		var mu sync.Mutex // guards sealed and savedAt
+		var sealed []uint32
+		savedAt := time.Time{}
+		p := newTestPacker(8, 0, 1<<30, func(c *parcel) error {
+			mu.Lock()
+			defer mu.Unlock()
+			sealed = append(sealed, c.segment)
+			track.done(c.interval)
+			return nil
+		})
+		p.opened = track.opened
+		l := newLane(p)
+		l.passed = track.passed
+		c := &checkpointer{
+			tracker: track, lanes: []*lane{l}, every: time.Second, age: 10 * time.Second, max: 1 << 40, saved: make(chan struct{}, 1),
+			save: func(context.Context, []byte) error {
+				mu.Lock()
+				defer mu.Unlock()
+				savedAt = time.Now()
+				return nil
+			},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = l.run(ctx) }()
+		go func() { _ = c.run(ctx, nil) }()
+		offer := func(segment uint32) {
+			if err := errors.Join(l.offer(ctx, segment, 0, &source.Record{Body: []byte("x")}), l.handOver(ctx)); err != nil {
+				t.Error(err)
+			}
+		}
+		offer(1)
+		offer(2)
+		b := &barrier{taken: time.Now()}
+		track.take(b)
+		l.mark(b.number)
+		offer(3)
+		began := time.Now()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		mu.Lock()
+		if len(sealed) != 0 {
+			t.Errorf("sealed %v too early", sealed)
+		}
+		mu.Unlock()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		mu.Lock()
+		if fmt.Sprint(sealed) != "[1 2]" {
+			t.Errorf("sealed %v, want what came before the barrier", sealed)
+		}
+		if after := savedAt.Sub(began); after < 10*time.Second || after > 11*time.Second {
+			t.Errorf("saved after %v", after)
+		}
+		mu.Unlock()
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func BenchmarkPack(b *testing.B) {
+	line := []byte(`{"city":"Bern","id":12345678,"note":"a line of about one hundred and thirty bytes, like the ones people have","x":[1,2,3]}`)
+	tasks := 0
+	p := newTestPacker(256, 0, defaultMaxOpen, func(c *parcel) error {
+		tasks += c.tasks
+		texts.Put(&c.text)
+		return nil
+	})
+	b.SetBytes(int64(len(line)))
+	n := uint64(0)
+	for b.Loop() {
+		copy(line[20:], fmt.Appendf(nil, "%08d", n*2654435761%100000000))
+		if err := p.add(uint32(n%256), codec.Task{N: n, Key: line[9:13], Body: line}, time.Time{}); err != nil {
+			b.Fatal(err)
+		}
+		n++
+	}
+}

@@ -1,0 +1,352 @@
+package distributor
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// router knows where each segment's messages go at this moment. It outlives
+// maps and distributions: the outbox of a queue that stays keeps its state.
+//
+// Its routes never change; whatever happens makes another and closes changed of
+// the one before, which wakes all who wait for a better way.
+type router struct {
+	fleet *queues.Set
+	log   *slog.Logger
+	route atomic.Pointer[route]
+	reads atomic.Uint32 // the newest format that all processors read; 0: none is known
+	wake  chan struct{} // capacity 1: marks may be needed
+	// limits are how many tasks envelopes may hold, by segment; nil: as many as fit.
+	limits atomic.Pointer[[]int]
+
+	mu     sync.Mutex // guards what follows, and the making of routes
+	boxes  map[string]*outbox
+	poison map[string]*outbox
+	spills []uint8             // as the newest view has them
+	viewed time.Time           // when that was read
+	own    map[mark]time.Time  // acknowledged to this process, not yet seen in a view
+	warned map[string]struct{} // accounts without credentials, named in the log
+}
+
+// mark says that one of a segment's choices, 1 or 2, may have messages of it (P6.3).
+type mark struct {
+	segment uint32
+	choice  uint8
+}
+
+// route is the ways as they are between two changes.
+type route struct {
+	workload *workload.Workload
+	read     time.Time // when the map was asked for
+	boxes    []*outbox // by the map's shards
+	poison   map[string]*outbox
+	marks    []uint8 // by segment, bit i for choice i; nil: none
+	choices  *choices
+	changed  chan struct{} // closed when there is another
+	fatal    error         // the workload is not the one it was
+}
+
+func newRouter(f *queues.Set, log *slog.Logger) *router {
+	return &router{
+		fleet: f, log: log, wake: make(chan struct{}, 1),
+		boxes: map[string]*outbox{}, poison: map[string]*outbox{}, own: map[mark]time.Time{}, warned: map[string]struct{}{},
+	}
+}
+
+// now gives the route of this moment; nil before the first update.
+func (r *router) now() *route { return r.route.Load() }
+
+// writes is the format of new envelopes: the newest that every processor reads, as far as
+// is known (P4.6). Who comes later and reads less puts what it cannot read back.
+func (r *router) writes() uint8 {
+	if v := r.reads.Load(); v > 0 {
+		return uint8(v)
+	}
+	return codec.Version
+}
+
+// update takes a newer reading of the workload's row.
+func (r *router) update(w *workload.Workload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.take(w)
+}
+
+// marked notes a mark that is stored: from now on it may be used.
+func (r *router) marked(segments []uint32, choice int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for _, s := range segments {
+		r.own[mark{s, uint8(choice)}] = now
+	}
+	r.remake()
+}
+
+// lost says that the workload is not the one it was: nothing more is put.
+func (r *router) lost(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := *r.route.Load()
+	if next.fatal != nil {
+		return
+	}
+	next.fatal = err
+	r.put(&next)
+}
+
+// turned says that a queue's health is another.
+func (r *router) turned() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.remake()
+}
+
+// remake makes a route that differs from the one before in marks or health.
+func (r *router) remake() {
+	next := *r.route.Load()
+	if next.fatal != nil {
+		return // what a view says of another workload has no place in this one's marks
+	}
+	next.marks = r.marks(next.workload.Map.Segments)
+	r.put(&next)
+}
+
+func (r *router) put(next *route) {
+	next.changed = make(chan struct{})
+	if old := r.route.Swap(next); old != nil {
+		close(old.changed)
+	}
+	backoff.Signal(r.wake)
+}
+
+// marks joins what the view shows with what was acknowledged since.
+func (r *router) marks(segments int) []uint8 {
+	if len(r.own) == 0 {
+		return r.spills
+	}
+	m := make([]uint8, segments)
+	copy(m, r.spills)
+	for k := range r.own {
+		m[k.segment] |= 1 << k.choice
+	}
+	return m
+}
+
+// take makes a route of a reading of the row, unless there is a newer one. It
+// reports whether it did.
+func (r *router) take(w *workload.Workload) bool {
+	read := time.Now().Add(-w.Age())
+	old := r.route.Load()
+	if old != nil && (old.fatal != nil || read.Before(old.read)) {
+		return false
+	}
+	if old != nil {
+		if err := old.workload.Replaced(w); errors.Is(err, workload.ErrRolledBack) {
+			return false // who looks puts the newer map back
+		} else if err != nil {
+			next := *old
+			next.fatal = err
+			r.put(&next)
+			return true
+		}
+	}
+	next := &route{workload: w, read: read}
+	switch {
+	case old == nil:
+		r.lay(next, nil)
+	case w.Map.Version == old.workload.Map.Version:
+		next.boxes, next.poison, next.choices = old.boxes, old.poison, old.choices
+	default:
+		r.log.Info("the shard map has changed", "version", w.Map.Version)
+		r.lay(next, old)
+	}
+	next.marks = r.marks(w.Map.Segments)
+	r.put(next)
+	return true
+}
+
+// lay finds the outboxes of a new map. Those of queues that it no longer has
+// are forgotten; what is in them looks for its new home by itself.
+func (r *router) lay(next, old *route) {
+	m := next.workload.Map
+	next.choices = &choices{of: make(map[uint32][]int)}
+	next.boxes = make([]*outbox, len(m.Shards))
+	next.poison = map[string]*outbox{}
+	boxes, poison := map[string]*outbox{}, map[string]*outbox{}
+	for i, s := range m.Shards {
+		name := s.Account + "/" + s.Queue
+		o := r.boxes[name]
+		if o == nil {
+			o = r.open(s.Account, s.Queue, s.State == shardmap.Active)
+			if old != nil && s.State == shardmap.Active {
+				o.must()
+			}
+		}
+		next.boxes[i], boxes[name] = o, o
+		if a := r.fleet.Accounts[s.Account]; a != nil && poison[s.Account] == nil {
+			if o = r.poison[s.Account]; o == nil {
+				o = newOutbox(a.Poison, poisonBox)
+			}
+			poison[s.Account] = o
+		}
+	}
+	r.boxes, r.poison, next.poison = boxes, poison, poison
+}
+
+func (r *router) open(account, queue string, active bool) *outbox {
+	s, err := r.fleet.Queue(account, queue)
+	if err == nil {
+		return newOutbox(s, outboxMost)
+	}
+	if _, said := r.warned[account]; !said && active {
+		r.warned[account] = struct{}{}
+		r.log.Error("the workload has an account that this process has no credentials for; its tasks cannot be put", "account", account, "error", err)
+	}
+	return refusedOutbox(account+"/"+queue, err)
+}
+
+// fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
+// only waited for so long.
+func (t *route) fresh() bool { return queues.Young(t.read) }
+
+// choices remembers shardmap's Choices of one map, which are some work.
+type choices struct {
+	mu sync.Mutex
+	of map[uint32][]int
+}
+
+func (c *choices) get(m *shardmap.Map, segment uint32) []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list, ok := c.of[segment]
+	if !ok {
+		list = m.Choices(segment)
+		c.of[segment] = list
+	}
+	return list
+}
+
+func (t *route) home(segment uint32) *outbox { return t.boxes[t.workload.Map.Home(segment)] }
+
+// marked reports whether a choice's queue is known to be read for the segment.
+// In a shared workload everybody reads every queue.
+func (t *route) marked(segment uint32, choice int) bool {
+	return t.workload.Shared || t.marks != nil && t.marks[segment]&(1<<choice) != 0
+}
+
+// ways lists where a segment's message may be put now, best first and never
+// empty; dst is for the result. It is the home alone unless the home is
+//
+//   - dark: then the choices that are marked and not dark, of which the first with room
+//     is taken: with a single choice for each segment the queue with most of them would
+//     hold up all others. The home again if there is none, because there is nothing better
+//     than to go on trying;
+//   - crowded: then the home and, for what finds no room there, the choices that
+//     are marked, not dark and not crowded themselves. (When every queue is at
+//     its limit nobody helps anybody.)
+func (t *route) ways(segment uint32, dst *[3]*outbox) ([]*outbox, error) {
+	home := t.home(segment)
+	if home.refused != nil {
+		return nil, home.refused
+	}
+	dark, crowded := home.state()
+	list := dst[:0]
+	if !dark {
+		list = append(list, home)
+		if !crowded {
+			return list, nil
+		}
+	}
+	for i, o := range t.helpers(segment) {
+		oDark, oCrowded := o.state()
+		if o.refused != nil || oDark || oCrowded && !dark || !t.marked(segment, i+1) {
+			continue
+		}
+		list = append(list, o)
+	}
+	if len(list) == 0 {
+		list = append(list, home)
+	}
+	return list, nil
+}
+
+// helpers are the queues of the segment's second and third choice.
+func (t *route) helpers(segment uint32) []*outbox {
+	list := t.choices.get(t.workload.Map, segment)[1:]
+	out := make([]*outbox, len(list))
+	for i, shard := range list {
+		out[i] = t.boxes[shard]
+	}
+	return out
+}
+
+// wanted lists the marks that ways would use if they were there, by choice: the third
+// choice's only if the second has more than enough to do.
+func (t *route) wanted() (lists [3][]uint32) {
+	if t.workload.Shared {
+		return lists
+	}
+	need := make([]bool, len(t.boxes))
+	some := false
+	for i, o := range t.boxes {
+		dark, crowded := o.state()
+		need[i] = o.refused == nil && (dark || crowded)
+		some = some || need[i]
+	}
+	if !some {
+		return lists
+	}
+	for segment := range uint32(t.workload.Map.Segments) {
+		if !need[t.workload.Map.Home(segment)] {
+			continue
+		}
+		homeDark := t.home(segment).dark()
+		for i, o := range t.helpers(segment) {
+			dark, crowded := o.state()
+			if o.refused != nil || dark || crowded && !homeDark {
+				continue
+			}
+			if !t.marked(segment, i+1) {
+				lists[i+1] = append(lists[i+1], segment)
+			}
+			if !crowded && !o.pressed() {
+				break
+			}
+		}
+	}
+	return lists
+}
+
+var errNoPoison = errors.New("no account of the workload has a poison queue that this process may use")
+
+// poisonWays is where a bad line goes: the poison queue of the account of its
+// home or, while that is dark, of a choice. Nobody owns what lies there, so no
+// mark is needed.
+func (t *route) poisonWays(segment uint32, dst *[3]*outbox) (home *outbox, ways []*outbox, err error) {
+	for _, shard := range t.choices.get(t.workload.Map, segment) {
+		o := t.poison[t.workload.Map.Shards[shard].Account]
+		if o == nil {
+			continue
+		}
+		if home == nil {
+			home = o
+		}
+		if !o.dark() {
+			return home, append(dst[:0], o), nil
+		}
+	}
+	if home == nil {
+		return nil, nil, errNoPoison
+	}
+	return home, append(dst[:0], home), nil
+}

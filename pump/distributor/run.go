@@ -1,0 +1,367 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// How a distribution can end before its source does.
+var (
+	errGraceOver = errors.New("the distributor was told to stop, and the time for sending what was read is over")
+)
+
+// distribution is one process's part in one run: from the start or a checkpoint
+// to the end of the source, a stop or a failure.
+type distribution struct {
+	d      *Distributor
+	id     pump.RunID
+	runs   *workload.Runs       // of this distribution's term
+	row    workload.Run         // of the run, as this process made or found it
+	from   *workload.Checkpoint // where to begin; nil: at the start
+	source source.Source        // what is read: the distributor's, as it was looked up
+	print  string               // the source's fingerprint
+	live   bool                 // the source cannot be read again
+	reader source.Reader        // of a source that was looked at and is not read yet; nil: none
+	first  *firstRecord
+	unread *sourceError // why the source could not be read to its end here
+	broken bool         // the run's row says so
+	over   atomic.Bool  // the run's row says that it may not go on
+	// repairs: it puts again what is missing of a run that another process made.
+	repairs bool
+	save    func(ctx context.Context, checkpoint []byte) error
+	leads   context.Context // ends when leadership does; nil without an election
+	// wanted and onBad are the segmenter's, of a repair; nil: every task, and what the options say.
+	wanted func(segment uint32, n uint64) bool
+	onBad  func(bad *source.BadInput, interval int) error
+	log    *slog.Logger
+	count  tally
+	begun  time.Time
+	// took is how long it took until the run was sealed, and completion how that ended, if
+	// that was waited for.
+	took       time.Duration
+	completion *runs.Completion
+	// before and beforeThrottled are what the process had asked for when this began.
+	before          pump.Requests
+	beforeThrottled int64
+
+	read *segmenter
+	put  *putter
+}
+
+// outcome of a distribution that did not fail.
+type ending uint8
+
+const (
+	endOfSource ending = iota // everything was put and acknowledged
+	endOfGrace                // told to stop; what was read may not have been sent in time
+	endStopped                // told to stop; what was read was put and acknowledged
+)
+
+// run moves the source's tasks into the queues.
+//
+// The stages: this goroutine reads; the lanes pack; each parcel is put by one of its own;
+// the checkpointer saves. Who may block whom: a full outbox blocks the lane, a full lane the
+// reader. Nothing blocks puts and checkpoints. The first stage that fails ends all.
+//
+// Three contexts end them. reading ends when ctx does, softly: no more records,
+// but what was read is packed and put. work ends every stage at once, when one has
+// failed or all ends: after the grace, when leadership is lost (P5.2), or when reading failed.
+func (r *distribution) run(ctx context.Context) (ending, error) {
+	source, err := r.open(ctx)
+	if err != nil {
+		return 0, &sourceError{err}
+	}
+	defer source.Close()
+
+	all, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	if r.leads != nil {
+		defer context.AfterFunc(r.leads, func() { end(context.Cause(r.leads)) })()
+	}
+	stages, work := errgroup.WithContext(all)
+	reading, stop := context.WithCancelCause(work)
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() {
+		stop(outcome.ErrHalted)
+		grace := time.AfterFunc(r.d.opts.Grace, func() { end(errGraceOver) })
+		context.AfterFunc(all, func() { grace.Stop() })
+	})()
+
+	check := r.assemble(stages, work, source)
+	var packing sync.WaitGroup // the lanes
+	for _, l := range r.read.lanes {
+		packing.Add(1)
+		stages.Go(func() error {
+			defer packing.Done()
+			return l.run(work)
+		})
+	}
+	acknowledged := make(chan struct{}) // everything that was read
+	if check != nil {
+		stages.Go(func() error { return check.run(work, acknowledged) })
+	}
+	var ways sync.WaitGroup
+	ways.Go(r.put.keepLines)
+	defer ways.Wait() // after end, below
+	defer end(nil)
+	defer r.watch(all)()
+	defer r.keepWays(all)()
+	defer r.keepBeating(all, end)()
+
+	stopped, err := r.readOn(work, reading, check != nil)
+	if err != nil {
+		end(err) // what is open is not sent: the run is broken, or another continues it
+	}
+	for _, l := range r.read.lanes {
+		l.close()
+	}
+	packing.Wait()
+	r.put.wg.Wait() // after the lanes, which add to it
+	close(acknowledged)
+	if err = stages.Wait(); err != nil {
+		// What ended the work came first; what a stage gave after that may follow from it.
+		return r.cutShort(context.Cause(work), check)
+	}
+	if cause := context.Cause(all); cause != nil {
+		return r.cutShort(cause, check)
+	}
+	if !stopped {
+		return endOfSource, unchanged(source)
+	}
+	if check != nil {
+		// Everything before this instant is acknowledged, so that another can
+		// continue without sending anything twice.
+		r.flush(check, r.read.snapshot())
+	}
+	return endStopped, nil
+}
+
+// readOn reads the source to its end, or until it is stopped there.
+func (r *distribution) readOn(work, reading context.Context, saves bool) (stopped bool, err error) {
+	err = r.read.read(work, reading)
+	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
+	stopped = err != nil && reading.Err() != nil && (errors.Is(err, outcome.ErrHalted) || errors.Is(err, context.Canceled))
+	if !stopped && saves && !r.live && troubled(err) {
+		// Another, or this one later, reads on where this ends.
+		r.unread, _ = errors.AsType[*sourceError](err)
+		stopped = true
+	}
+	if stopped {
+		return true, nil
+	}
+	return false, err
+}
+
+// cutShort saves what can still be saved after a hard end.
+func (r *distribution) cutShort(cause error, check *checkpointer) (ending, error) {
+	if cause != errGraceOver {
+		return 0, cause
+	}
+	if check != nil {
+		r.flush(check, nil)
+	}
+	return endOfGrace, nil
+}
+
+func (r *distribution) flush(check *checkpointer, final *barrier) {
+	ctx, cancel := context.WithTimeout(r.leads, lastWords)
+	defer cancel()
+	if err := check.flush(ctx, final); err != nil {
+		r.log.Warn("the last checkpoint could not be saved; the next leader sends some tasks again", "error", err)
+	}
+}
+
+// unchanged is an error if a source that was read to its end cannot be what was read.
+func unchanged(source source.Reader) error {
+	if s, ok := source.(reading.Lasting); ok {
+		if err := s.Unchanged(); err != nil {
+			return &sourceError{err}
+		}
+	}
+	return nil
+}
+
+func (r *distribution) open(ctx context.Context) (source.Reader, error) {
+	if opened := r.reader; opened != nil {
+		r.reader = nil
+		return opened, nil
+	}
+	if r.from == nil || len(r.from.Cursor) == 0 { // taken over before the first checkpoint
+		return r.source.Open(ctx, nil)
+	}
+	return r.source.Open(ctx, r.from.Cursor)
+}
+
+// assemble builds the stages from the source to the outboxes.
+func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *checkpointer {
+	d, w := r.d, r.d.router.now().workload
+	track := newTracker(d.cfg.Private.Lanes)
+	r.put = &putter{
+		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.Cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.Private.Seeding.Turn,
+		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
+	}
+	if r.leads == nil {
+		r.put.patience = authPatience
+	}
+	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}
+	age := d.opts.SealAge
+	if age == 0 && r.live {
+		age = liveSealAge
+	}
+	lanes := make([]*lane, d.cfg.Private.Lanes)
+	for i := range lanes {
+		lanes[i] = newLane(&packer{
+			head: head, most: d.opts.Pack, maxHeld: defaultMaxOpen / d.cfg.Private.Lanes,
+			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1), stride: d.cfg.Private.Lanes,
+			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
+		})
+		lanes[i].sealAge = max(age, 0)
+		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)
+	}
+	r.read = &segmenter{
+		source: source, counts: make([]uint64, w.Map.Segments), lanes: lanes, tracker: track, count: &r.count,
+		whole: head, trial: codec.NewBuilder(0), quarantines: d.opts.OnBadLine == BadLineQuarantine,
+	}
+	r.read.wanted, r.read.onBad, r.read.first = r.wanted, r.onBad, r.first
+	if most := d.opts.MaxRate; most > 0 {
+		r.read.pace = rate.NewLimiter(rate.Limit(most), max(1, int(most/20)))
+	}
+	if r.onBad == nil {
+		r.read.onBad = r.badLine
+	}
+	if r.from != nil {
+		copy(r.read.counts, r.from.Counts)
+		r.read.badLines, r.read.poisonLines = r.from.Skipped, r.from.Quarantined
+		r.count.tasks.Store(r.from.Tasks())
+		r.count.acked.Store(r.from.Tasks()) // the barrier was complete
+		r.count.skipped.Store(int64(r.from.Skipped))
+		r.count.quarantined.Store(int64(r.from.Quarantined))
+		r.read.barrierAt = r.from.Tasks()
+	}
+	if r.save == nil {
+		return nil
+	}
+	check := &checkpointer{
+		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.Private.Seeding.Turn,
+		every: d.opts.CheckpointEvery, age: d.cfg.Private.BarrierAge, max: d.cfg.Private.MaxUnsaved, saved: make(chan struct{}, 1),
+	}
+	check.savedTasks.Store(r.count.tasks.Load())
+	r.read.check = check
+	return check
+}
+
+// loggedBadLines is how many bad lines of a run are named in the log; a file of
+// nothing else must not become a log of the same size.
+const loggedBadLines = 20
+
+// badLine does with a bad line what the options say.
+func (r *distribution) badLine(bad *source.BadInput, interval int) error {
+	switch r.d.opts.OnBadLine {
+	case BadLineSkip:
+		if n := r.count.skipped.Add(1); n <= loggedBadLines {
+			r.log.Warn("skipped a bad record", "where", bad.Where, "error", bad.Err)
+		}
+		return nil
+	case BadLineQuarantine:
+		segment := shardmap.Segment(bad.Raw, len(r.read.counts))
+		c, err := poisonParcel(r.d.cfg.Workload, r.d.cfg.Instance, r.id, bad, segment, interval)
+		if err != nil {
+			return fmt.Errorf("%s cannot be quarantined: %w", bad.Where, err)
+		}
+		if r.read.poisonLines < loggedBadLines {
+			r.log.Warn("quarantining a bad record", "where", bad.Where, "error", bad.Err)
+		}
+		// Counted before it is sent: until it is acknowledged no later barrier
+		// may be saved (P2.2).
+		r.read.tracker.opened(interval)
+		return r.put.send(c)
+	}
+	return bad
+}
+
+func (r *distribution) landed(c *parcel) {
+	if s := r.d.running.Load(); s != nil {
+		s.landed(c)
+	}
+}
+
+// watch reports progress until the returned function is called.
+func (r *distribution) watch(all context.Context) (finish func()) {
+	report := r.d.opts.Progress
+	if report == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(all)
+	var g sync.WaitGroup
+	g.Go(func() {
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				report(r.progress())
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		g.Wait()
+		report(r.progress())
+	}
+}
+
+func (r *distribution) progress() Progress {
+	c := &r.count
+	return Progress{
+		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
+		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Done: c.done.Load(), Total: c.total.Load(),
+	}
+}
+
+// summary is called after run, and after the run's row has its end.
+func (r *distribution) summary() Summary {
+	c := &r.count
+	total, throttled := r.d.fleet.Requests()
+	took := r.took
+	if took == 0 {
+		took = time.Since(r.begun)
+	}
+	return Summary{
+		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
+		Requests: queues.Since(total, r.before), Throttled: throttled - r.beforeThrottled, Seconds: took.Seconds(),
+		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Resent: c.resent.Load(), Resumed: r.from != nil,
+		Completion: r.completion,
+	}
+}
+
+// newRun draws the id of a new run.
+func newRun(s backoff.Seeding, workload string) pump.RunID {
+	if s.Draw == nil {
+		return codec.NewRunID()
+	}
+	return row.SeededRunID(s.Draw, workload)
+}

@@ -1,0 +1,334 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// tally counts what a distribution has done so far, for its progress and
+// summary. Any goroutine may add to it.
+type tally struct {
+	tasks, bytesIn         atomic.Int64 // read
+	acked, envelopes, sent atomic.Int64 // acknowledged: tasks, envelopes, bytes
+	skipped, quarantined   atomic.Int64
+	resent                 atomic.Int64
+	done, total            atomic.Int64 // of the source, in its own unit
+}
+
+// segmenter reads the source and gives each task its segment and its number in
+// it. It is the one place where identities are made, and what it holds changes
+// together: the reader's position, the counters, the interval. So a barrier is
+// taken here and nowhere else (P2.1).
+type segmenter struct {
+	source   source.Reader
+	first    *firstRecord // that the source gave before; nil: none, or it is dealt with
+	counts   []uint64     // tasks of each segment so far
+	interval int
+	lanes    []*lane
+	tracker  *tracker
+	check    *checkpointer // nil without an election
+	count    *tally
+	onBad    func(bad *source.BadInput, interval int) error // the bad line is dealt with, or the error ends the run
+	// wanted says which tasks are handed on; the others are only numbered. nil: all are.
+	// It is asked of each task once, those of a segment in their order.
+	wanted func(segment uint32, n uint64) bool
+	pace   *rate.Limiter // of the records; nil: as fast as they come
+	whole  codec.Header  // to try whether a large task fits
+	trial  *codec.Builder
+
+	tasks       int64     // read so far; count's is brought up to it now and then
+	bytesIn     int64     // of those that count does not have yet
+	eager       bool      // nothing is collected: each read of the source may have to be waited for
+	handed      time.Time // when all that was collected was handed over
+	badLines    uint64    // skipped so far
+	poisonLines uint64    // sent to quarantine so far
+	quarantines bool      // what bad lines count as
+	barrierAt   int64     // tasks when the last barrier was taken
+	barrierBad  uint64    // bad lines then
+}
+
+// surelyFits is a size of key, id and body up to which any task fits an empty
+// envelope, compressible or not: 48 KiB are in 64 KiB of base64, less
+// codec.DefaultHeadroom and at most 2 KiB of header. Larger ones are tried.
+const surelyFits = 44 << 10
+
+// read reads until the source ends (nil), reading ends (the cause of its
+// context), a bad line ends the run or something fails. What is read once is
+// offered to its lane under ctx, which lives longer than reading: a task that
+// was read and numbered and not offered would be lost to the checkpoint behind it.
+//
+// What it reads it collects, and hands over when it is much, before the source has to be waited
+// for, and before it waits for anything else. What it has collected at its end a lane gets
+// when it is closed.
+func (s *segmenter) read(ctx, within context.Context) error {
+	defer s.progress()
+	s.tasks = s.count.tasks.Load()
+	if source, ok := s.source.(reading.Pausing); ok {
+		source.Pauses(func(wait bool) error { return s.paused(ctx, wait) })
+	} else {
+		s.eager = true
+	}
+	fill := s.fill
+	if source, ok := s.source.(reading.Filler); ok {
+		fill = source.Fill
+	}
+	var rec source.Record
+	for {
+		if within.Err() != nil {
+			return context.Cause(within)
+		}
+		if s.check != nil {
+			if err := s.checkpoint(ctx, within); err != nil {
+				return err
+			}
+		}
+		if s.eager || s.pace != nil {
+			if err := s.handOver(ctx); err != nil {
+				return err
+			}
+		}
+		if s.pace != nil && s.pace.Wait(within) != nil {
+			return context.Cause(within)
+		}
+		err := s.next(within, fill, &rec)
+		if err == nil {
+			err = s.admit(ctx, &rec)
+		}
+		if err == nil {
+			continue
+		}
+		if bad, ok := errors.AsType[*source.BadInput](err); ok {
+			if rec.Receipt != nil { // who handed it in is told
+				rec.Receipt.Refuse(bad.Err)
+				err = nil
+			} else {
+				err = s.setAside(ctx, bad)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// next gets a record, or marks an error as the source's.
+func (s *segmenter) next(reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record) (err error) {
+	if first := s.first; first != nil {
+		s.first = nil
+		*rec, err = first.rec, first.err
+	} else {
+		err = fill(reading, rec)
+	}
+	if err == nil || err == io.EOF {
+		return err
+	}
+	if _, bad := errors.AsType[*source.BadInput](err); bad {
+		return err
+	}
+	return &sourceError{err}
+}
+
+// fill is for readers that are no Filler.
+func (s *segmenter) fill(reading context.Context, rec *source.Record) (err error) {
+	*rec, err = s.source.Next(reading)
+	return err
+}
+
+// admit gives a record its identity and hands it on. A task too large for a
+// message is found out before: a number given to it would be missing for ever.
+func (s *segmenter) admit(ctx context.Context, rec *source.Record) error {
+	segment := shardmap.Segment(rec.Key, len(s.counts))
+	n := s.counts[segment]
+	if len(rec.Key)+len(rec.ID)+len(rec.Body) > surelyFits {
+		if err := s.tryLarge(segment, n, rec); err != nil {
+			return err
+		}
+	}
+	if s.wanted == nil || s.wanted(segment, n) {
+		l := s.lanes[segment%uint32(len(s.lanes))]
+		if l.filling.full() && !l.tryHandOver() {
+			s.tryHandOver() // the other lanes need not wait for this one
+		}
+		if err := l.offer(ctx, segment, n, rec); err != nil {
+			return err
+		}
+	}
+	s.counts[segment]++
+	s.tasks++
+	s.bytesIn += int64(len(rec.Body))
+	if s.tasks&63 == 0 {
+		s.progress()
+	}
+	return nil
+}
+
+// collectFor is for how long records of a file are collected, if they do not come
+// to a lane's fill in less: a file system may be slow as well.
+const collectFor = 5 * time.Millisecond
+
+// paused is called before the source is read.
+func (s *segmenter) paused(ctx context.Context, wait bool) error {
+	if wait || time.Since(s.handed) >= collectFor {
+		return s.handOver(ctx)
+	}
+	return nil
+}
+
+// tryHandOver hands over to the lanes what was collected where there is room.
+func (s *segmenter) tryHandOver() {
+	for _, l := range s.lanes {
+		l.tryHandOver()
+	}
+}
+
+// handOver hands over to the lanes all that was collected.
+func (s *segmenter) handOver(ctx context.Context) error {
+	s.progress()
+	if !s.eager {
+		s.handed = time.Now()
+	}
+	s.tryHandOver() // before one is waited for
+	for _, l := range s.lanes {
+		if err := l.handOver(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// progress brings the counts up to date that others see.
+func (s *segmenter) progress() {
+	s.count.tasks.Store(s.tasks)
+	s.count.bytesIn.Add(s.bytesIn)
+	s.bytesIn = 0
+	done, total := s.source.Progress()
+	s.count.done.Store(done)
+	s.count.total.Store(total)
+}
+
+func (s *segmenter) tryLarge(segment uint32, n uint64, rec *source.Record) error {
+	h := s.whole
+	h.Segment = segment
+	// Room for any header: an envelope is written under whatever version the map has by then, and
+	// who numbers the same records later must come to the same verdict.
+	h.MapVersion, h.Version = math.MaxUint64, codec.Version
+	s.trial.Reset(h)
+	fits, err := s.trial.Add(codec.Task{N: n, Key: rec.Key, ID: []byte(rec.ID), Body: rec.Body})
+	s.trial.Reset(h) // lets go of the memory
+	if fits {
+		return nil
+	}
+	if !errors.Is(err, codec.ErrTaskTooLarge) {
+		return err
+	}
+	where := fmt.Sprintf("record %d", s.tasks+int64(s.badLines+s.poisonLines)+1)
+	if l, ok := s.source.(reading.Placed); ok {
+		where = l.Where()
+	}
+	return &source.BadInput{Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)], Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err}}
+}
+
+// tooLarge is a task that fits no message, in words that say what would.
+type tooLarge struct {
+	bytes int
+	err   error
+}
+
+func (e *tooLarge) Error() string {
+	return fmt.Sprintf("the task of %d bytes is too large: compressed, a message holds about 47 KiB", e.bytes)
+}
+
+func (e *tooLarge) Unwrap() error { return e.err }
+
+// setAside deals with a bad line as the policy says.
+func (s *segmenter) setAside(ctx context.Context, bad *source.BadInput) error {
+	if err := s.handOver(ctx); err != nil {
+		return err
+	}
+	if err := s.onBad(bad, s.interval); err != nil {
+		return err
+	}
+	if s.quarantines {
+		s.poisonLines++
+	} else {
+		s.badLines++
+	}
+	return nil
+}
+
+// checkpoint takes a barrier if one is due, and waits while too much is unsaved (P2.5).
+func (s *segmenter) checkpoint(ctx, reading context.Context) error {
+	for {
+		tasks := s.tasks
+		moved := tasks > s.barrierAt || s.badLines+s.poisonLines > s.barrierBad
+		if moved && (s.check.want.Load() || tasks-s.barrierAt >= s.check.max/4) {
+			s.check.want.Store(false)
+			if err := s.barrier(); err != nil {
+				return err
+			}
+		}
+		if tasks-s.check.savedTasks.Load() < s.check.max {
+			return nil
+		}
+		if err := s.handOver(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-s.check.saved:
+		case <-reading.Done():
+			return context.Cause(reading)
+		}
+	}
+}
+
+// barrier copies cursor and counters at this instant, between two records, and
+// sends the barrier through the lanes behind the tasks before it.
+func (s *segmenter) barrier() error {
+	b := s.snapshot()
+	if n := len(b.at.Cursor); n > source.MaxCursor {
+		return fmt.Errorf("the source's cursor has %d bytes, more than %d", n, source.MaxCursor)
+	}
+	s.tracker.take(b)
+	s.interval = b.number
+	s.barrierAt, s.barrierBad = b.tasks, s.badLines+s.poisonLines
+	for _, l := range s.lanes {
+		l.mark(b.number)
+	}
+	return nil
+}
+
+// cursor is the place behind the last record that was dealt with.
+func (s *segmenter) cursor() []byte {
+	if s.first != nil {
+		return s.first.cursor
+	}
+	return s.source.AppendCursor(nil)
+}
+
+func (s *segmenter) snapshot() *barrier {
+	return &barrier{
+		at: workload.Checkpoint{
+			Cursor: s.cursor(), Counts: slices.Clone(s.counts),
+			Skipped: s.badLines, Quarantined: s.poisonLines,
+		},
+		tasks: s.tasks, taken: time.Now(),
+	}
+}

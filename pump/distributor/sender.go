@@ -1,0 +1,312 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// ErrSenderClosed is that tasks were handed to a sender that is closed.
+var ErrSenderClosed = errors.New("the sender is closed")
+
+// SenderOptions are the options of a [Sender]. The zero value works.
+type SenderOptions struct {
+	// Linger is how long a task waits for others to share its message, at least 1 ms.
+	// Default 10 ms, which is about what a put takes.
+	Linger time.Duration
+	// Pack is the most tasks in one message. Default: as many as fit.
+	Pack int
+}
+
+const defaultLinger = 10 * time.Millisecond
+
+// Sender sends tasks as they come up in a program, many small sends in one run (P1.1): the
+// run is begun by the first Send, held open, and sealed by Close. A run costs
+// rows, and with delivery mode [Once] each that is open costs room in the ledger of every segment; so a
+// program should have one Sender for as long as it runs, and not one for each task.
+//
+// A sender outlives its troubles. While no run can be begun, because the control account does
+// not answer or refuses the credential, each Send waits or fails by itself, and the next
+// one tries again. After a run that failed the next Send begins another.
+//
+// Any number of programs may send to a workload at the same time (origins H6). What a program
+// has sent that dies without Close is done as ever, but its run stays open.
+//
+// Send may be called from many goroutines at once; that is also how many small sends get
+// into one message.
+type Sender struct {
+	d       *Distributor
+	closing chan struct{} // closed by the first Close
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	now    *intake // of the newest run; nil before the first Send
+	failed uint64  // runs that failed in a row, none of which a queue has taken anything of
+}
+
+// NewSender checks the configuration; it makes no request.
+func NewSender(cfg pump.Config, o SenderOptions) (*Sender, error) {
+	settings.Default(&o.Linger, defaultLinger)
+	if o.Linger < time.Millisecond {
+		return nil, &pump.ConfigError{Field: "linger", Problem: fmt.Sprintf("%v is out of range", o.Linger), Fix: "use 1ms or more, or leave it out for 10ms"}
+	}
+	s := &Sender{closing: make(chan struct{})}
+	var err error
+	if s.d, err = New(cfg, nil, Options{SealAge: o.Linger, Pack: o.Pack}); err != nil {
+		return nil, err
+	}
+	s.d.mode = closing.ModeClient
+	return s, nil
+}
+
+// Send sends tasks and returns when all of them are acknowledged, so that they are in
+// queues for good. It copies them, and waits while the queues do not take what was sent before,
+// and while an account that is needed to begin the run does not answer.
+//
+// A task that cannot be sent, because it is too large, is part of the error; the others
+// of the call are sent all the same. These errors say that nothing was sent: that no run can be
+// begun, with the reason, which waiting may not mend; that ctx ended before the tasks were handed
+// in; and [ErrSenderClosed]. After any other error the tasks may have been sent or not, and sent
+// again they are other tasks: that ctx ended later, or that the run failed. Whatever the error
+// was but ErrSenderClosed, the next Send may succeed.
+func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	r := newReceipt(len(tasks))
+	in, err := s.handIn(ctx, copied(tasks, r))
+	if err != nil {
+		return err
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return fmt.Errorf("the tasks were handed in, and are sent as soon as possible: %w", context.Cause(ctx))
+	case <-in.over:
+		select {
+		case <-r.done: // before the end
+		default:
+			return in.failure()
+		}
+	}
+	return r.err()
+}
+
+// handIn gives a batch to the run that reads, beginning one if there is none, and says which it is.
+func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, error) {
+	for {
+		in := s.current()
+		if in == nil {
+			return nil, ErrSenderClosed
+		}
+		select {
+		case in.batches <- batch:
+			return in, nil
+		case <-s.closing:
+			return nil, ErrSenderClosed
+		case <-in.over:
+			if err := in.err; err != nil && !in.opened.Load() && !passes(err) {
+				return nil, fmt.Errorf("nothing was sent: the sender cannot begin a run: %w", err)
+			}
+		case <-ctx.Done():
+			return nil, in.late(s.d.cfg.Control, context.Cause(ctx))
+		}
+	}
+}
+
+// copied is the tasks with bytes of their own and the receipt: who sent them may have them
+// back before they are read.
+func copied(tasks []source.Record, r *receipt) []source.Record {
+	size := 0
+	for i := range tasks {
+		size += len(tasks[i].Key) + len(tasks[i].Body)
+	}
+	bytes := make([]byte, 0, size)
+	own := func(b []byte) []byte {
+		from := len(bytes)
+		bytes = append(bytes, b...)
+		return bytes[from:len(bytes):len(bytes)]
+	}
+	batch := make([]source.Record, len(tasks))
+	for i := range tasks {
+		batch[i] = source.Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Receipt: r}
+	}
+	return batch
+}
+
+// current is the run that takes tasks; nil: the sender is closed.
+func (s *Sender) current() *intake {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	var before error
+	var pause time.Duration
+	if s.now != nil {
+		if !s.now.ended() {
+			return s.now
+		}
+		before = s.now.err
+		if s.failed++; s.now.summary.Envelopes > 0 {
+			s.failed = 1
+		}
+		pause = backoff.Jitter(s.d.cfg.Instance).Around(backoff.Doubled(sendAgain, retryPause, s.failed-1), "send again", s.d.cfg.Workload, s.failed)
+	}
+	in := &intake{batches: make(chan []source.Record), closing: s.closing, over: make(chan struct{}), before: before}
+	in.ctx, in.stop = context.WithCancelCause(context.Background())
+	s.now = in
+	go s.run(in, pause)
+	return in
+}
+
+// sendAgain is how long a sender waits after a run that failed before it begins another,
+// doubled up to retryPause.
+const sendAgain = 500 * time.Millisecond
+
+// run is one of the sender's runs; the one before it is over.
+func (s *Sender) run(in *intake, pause time.Duration) {
+	defer close(in.over)
+	if !backoff.Wait(in.ctx, pause) {
+		in.err = context.Cause(in.ctx)
+		return
+	}
+	s.d.source = in
+	in.summary, in.err = s.d.Run(in.ctx)
+	if in.err != nil && in.ctx.Err() == nil {
+		s.d.cfg.Log.Warn("the sender's run has failed; the next task begins another", "run", in.summary.Run.String(), "error", in.err)
+	}
+}
+
+// passes reports whether what failed so may succeed by itself.
+func passes(err error) bool {
+	e, ok := queues.AsError(err)
+	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
+}
+
+// Close takes no more tasks, sends those that were handed in, and seals the run. If ctx ends first
+// the run is left as broken, after at most 20 s in which what was handed in is still sent. To know when
+// the tasks are done, give the summary's Run to [Wait]. Summary and error are of the newest run, when
+// earlier ones failed. A sender that never handed a task in has no run.
+// Close may be called again, with the same result.
+func (s *Sender) Close(ctx context.Context) (Summary, error) {
+	s.mu.Lock()
+	in := s.now
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+		if in != nil && !in.ended() && !in.opened.Load() { // no task has been handed in to it, nor will be
+			in.unused = true
+			in.stop(ErrSenderClosed)
+		}
+	}
+	s.mu.Unlock()
+	if in == nil {
+		return Summary{}, nil
+	}
+	select {
+	case <-in.over:
+	case <-ctx.Done():
+		in.stop(context.Cause(ctx))
+		<-in.over
+	}
+	in.stop(nil)
+	if in.unused && in.summary.Tasks == 0 {
+		return Summary{}, in.before
+	}
+	return in.summary, in.err
+}
+
+// State is what the sender is doing now; see [Distributor.State].
+func (s *Sender) State() State { return s.d.State() }
+
+// intake is the source of one of a sender's runs: what is handed in, until the sender is closed.
+type intake struct {
+	batches chan []source.Record
+	closing chan struct{}   // the sender's
+	ctx     context.Context // of the run; stop ends it
+	stop    context.CancelCauseFunc
+	opened  atomic.Bool   // the run has begun
+	unused  bool          // closed before it had begun; guarded by Sender.mu
+	before  error         // what ended the run before it
+	over    chan struct{} // closed when it sends nothing any more; then the following is set
+	summary Summary
+	err     error
+}
+
+func (i *intake) ended() bool {
+	select {
+	case <-i.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// failure is why tasks that were handed in are not sent any more.
+func (i *intake) failure() error {
+	if i.err != nil {
+		return fmt.Errorf("the sender's run has failed: %w", i.err)
+	}
+	return ErrSenderClosed
+}
+
+// late is why tasks could not be handed in for as long as somebody waited.
+func (i *intake) late(control string, cause error) error {
+	switch {
+	case i.opened.Load():
+		return fmt.Errorf("nothing was sent: what was handed in before still waits for its queues: %w", cause)
+	case i.before != nil:
+		return fmt.Errorf("nothing was sent: the sender is trying to begin a run again after: %w: %w", i.before, cause)
+	}
+	return fmt.Errorf("nothing was sent: the sender is waiting for control account %s to begin a run: %w", control, cause)
+}
+
+// Fingerprint is empty: nobody can hand the same in again.
+func (i *intake) Fingerprint(context.Context) (string, error) { return "", nil }
+
+// Open is called once, as a run of a sender has one distribution.
+func (i *intake) Open(context.Context, []byte) (source.Reader, error) {
+	return &intakeReader{intake: i}, nil
+}
+
+type intakeReader struct {
+	*intake
+	batch []source.Record
+	read  int64
+}
+
+func (r *intakeReader) Next(ctx context.Context) (source.Record, error) {
+	r.opened.Store(true)
+	for len(r.batch) == 0 {
+		select {
+		case r.batch = <-r.batches:
+		case <-r.closing:
+			return source.Record{}, io.EOF
+		case <-ctx.Done():
+			return source.Record{}, context.Cause(ctx)
+		}
+	}
+	rec := r.batch[0]
+	r.batch = r.batch[1:]
+	r.read++
+	return rec, nil
+}
+
+func (r *intakeReader) AppendCursor(dst []byte) []byte { return dst }
+
+func (r *intakeReader) Progress() (done, total int64) { return r.read, 0 }
+
+func (r *intakeReader) Close() error { return nil }

@@ -1,0 +1,124 @@
+package distributor
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+)
+
+// A sender is a guest of the cluster as long as it sends seldom: it has no member row, and the
+// row of its run beats for it. It looks at the cluster now and then, to know whom to nudge and
+// what envelopes processors read. It joins when it needs what only members have: a
+// share of the budgets (P8.1), or marks for what its queues do not take (P6.3).
+const (
+	// guestPart of a queue's limit is what a guest may put into an account, second after second: a
+	// thousand of them are less than what two dozen queues take.
+	guestPart = 1. / 100
+	// guestBursts is for how long it may put more, within the floor of one who is alone.
+	guestBursts = member.DefaultBeat
+	// guestAgain is for how long a member must have needed nothing to be a guest again.
+	guestAgain = 2 * time.Minute
+	// guestLook is how often a guest looks at most, and guestRow how much less often for each row
+	// that a look costs: a thousand guests read 500 rows a second, however large the cluster is.
+	guestLook = 30 * time.Second
+	guestRow  = 2 * time.Second
+	guestAnew = 5 * time.Second // after a look that failed
+	// guestTick is how often a guest considers whether it still is one.
+	guestTick = time.Second
+)
+
+// visit is the part in the cluster of a sender, until it ends.
+func (s *sending) visit() {
+	for s.beGuest() {
+		s.enter()
+		if !s.whileNeeded() {
+			return // end leaves
+		}
+		s.leave(s.ctx)
+		s.d.router.alone()
+	}
+}
+
+// beGuest returns when this process needs to be a member; false: it ends.
+func (s *sending) beGuest() bool {
+	d, j := s.d, backoff.Jitter(s.d.cfg.Instance)
+	d.fleet.Retarget(quota.Unjoined(quota.Limits{Account: d.cfg.Budget.Account, Queue: d.cfg.Budget.Queue}, 0, d.fleet.Names))
+	var due, busy time.Time
+	for n := uint64(0); s.ctx.Err() == nil; n++ {
+		now := time.Now()
+		if !now.Before(due) && (s.seen.Load() == nil || s.put.Load()) {
+			due = now.Add(j.Around(s.glance(), "glance", d.cfg.Workload, n))
+			s.arrived()
+		}
+		switch held, needs := s.needs(); {
+		case held:
+			return true
+		case !needs:
+			busy = time.Time{}
+		case busy.IsZero():
+			busy = now
+		case now.Sub(busy) >= guestBursts:
+			return true
+		}
+		backoff.Wait(s.ctx, j.Around(guestTick, "guest", d.cfg.Workload, n))
+	}
+	return false
+}
+
+// whileNeeded returns when the membership has not been needed for a while; false: it ends.
+func (s *sending) whileNeeded() bool {
+	j := backoff.Jitter(s.d.cfg.Instance)
+	last := time.Now()
+	for n := uint64(0); backoff.Wait(s.ctx, j.Around(guestTick, "stays", s.d.cfg.Workload, n)); n++ {
+		held, needs := s.needs()
+		switch now := time.Now(); {
+		case held || needs:
+			last = now
+		case now.Sub(last) >= guestAgain:
+			return true
+		}
+	}
+	return false
+}
+
+// needs says whether this process puts more than a guest should, and whether something holds it
+// back that a member could do something about.
+func (s *sending) needs() (held, more bool) {
+	f := s.d.fleet
+	if t := s.d.router.now(); t != nil {
+		for _, o := range t.boxes {
+			dark, crowded := o.state()
+			held = held || o.refused == nil && (dark || crowded)
+		}
+	}
+	targets := f.Targets.Load()
+	for name, demand := range f.Demand() {
+		more = more || demand > s.d.cfg.Budget.Queue*guestPart
+		held = held || f.Accounts[name] != nil && f.Short(name, demand, targets)
+	}
+	return held, more
+}
+
+// glance looks at the cluster without being seen there, and says after how long to look again.
+func (s *sending) glance() time.Duration {
+	d := s.d
+	ctx, cancel := context.WithTimeout(s.ctx, backoff.RequestTimeout)
+	defer cancel()
+	s.put.Store(false)
+	v, err := cluster.LoadView(ctx, d.fleet.Control, d.cfg.Workload)
+	if err != nil {
+		s.put.Store(true)
+		return guestAnew
+	}
+	s.seen.Store(v)
+	d.router.glance(v)
+	s.sayAll(v)
+	return max(guestLook, guestRow*time.Duration(v.Rows()))
+}
+
+// guest reports whether this process has no member row though it could have one.
+func (s *sending) guest() bool { return s.visits && s.member.Load() == nil }

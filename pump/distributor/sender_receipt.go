@@ -1,0 +1,65 @@
+package distributor
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+// receipt is for who waits until some tasks are acknowledged. Acknowledgements come
+// envelope by envelope, in any order, from any goroutine; so one slow queue delays only
+// those whose tasks are in it.
+type receipt struct {
+	open atomic.Int64  // tasks neither acknowledged nor refused
+	done chan struct{} // closed when there are none
+
+	mu   sync.Mutex // guards what follows
+	errs []error    // of refused tasks
+}
+
+// receiptPart is how many of its tasks are in one envelope.
+type receiptPart struct {
+	source.Receipt
+	tasks int64
+}
+
+func newReceipt(tasks int) *receipt {
+	r := &receipt{done: make(chan struct{})}
+	r.open.Store(int64(tasks))
+	return r
+}
+
+// addReceipt notes that another task of a receipt is in an envelope.
+func addReceipt(parts []receiptPart, r source.Receipt) []receiptPart {
+	if r == nil {
+		return parts
+	}
+	if last := len(parts) - 1; last >= 0 && parts[last].Receipt == r {
+		parts[last].tasks++
+		return parts
+	}
+	return append(parts, receiptPart{r, 1})
+}
+
+func (r *receipt) Acknowledge(tasks int64) {
+	if r.open.Add(-tasks) == 0 {
+		close(r.done)
+	}
+}
+
+// Refuse says that a task cannot be sent.
+func (r *receipt) Refuse(err error) {
+	r.mu.Lock()
+	r.errs = append(r.errs, err)
+	r.mu.Unlock()
+	r.Acknowledge(1)
+}
+
+// err is why tasks were refused, when all is done.
+func (r *receipt) err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.errs...)
+}

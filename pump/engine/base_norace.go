@@ -1,6 +1,0 @@
-//go:build !race
-
-package engine
-
-// RaceDetector tells a build with the race detector.
-const RaceDetector = false

@@ -1,0 +1,3 @@
+// Package member binds a process to the cluster of its workload: it beats, follows the view, shares
+// limits, and tells the process which segments it holds and which it must give up.
+package member

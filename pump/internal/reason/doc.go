@@ -1,0 +1,2 @@
+// Package reason says in words why a process is not ready.
+package reason

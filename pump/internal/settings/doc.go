@@ -1,0 +1,2 @@
+// Package settings completes and checks configurations.
+package settings

@@ -1,0 +1,6 @@
+//go:build !race
+
+package testworld
+
+// RaceDetector tells a build with the race detector.
+const RaceDetector = false

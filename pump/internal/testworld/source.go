@@ -1,0 +1,200 @@
+package testworld
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// ListSource is a replayable source of numbered records in memory. Its cursor is
+// the number of the next one.
+type ListSource struct {
+	Print string // "" is not replayable
+	N     int
+	Pace  time.Duration // before each record
+	Bad   map[int]bool
+	Key   func(i int) string
+}
+
+func (s *ListSource) Fingerprint(context.Context) (string, error) { return s.Print, nil }
+
+func (s *ListSource) Open(_ context.Context, cursor []byte) (source.Reader, error) {
+	r := &ListReader{S: s}
+	if len(cursor) > 0 {
+		fmt.Sscan(string(cursor), &r.At)
+	}
+	return r, nil
+}
+
+type ListReader struct {
+	S  *ListSource
+	At int
+}
+
+func (r *ListReader) Next(ctx context.Context) (source.Record, error) {
+	if r.S.Pace > 0 && !backoff.Wait(ctx, r.S.Pace) {
+		return source.Record{}, ctx.Err()
+	}
+	i := r.At
+	if i >= r.S.N {
+		return source.Record{}, io.EOF
+	}
+	r.At++
+	if r.S.Bad[i] {
+		return source.Record{}, &source.BadInput{Where: fmt.Sprintf("list:%d", i+1), Raw: fmt.Appendf(nil, "raw %d", i), Err: ErrFlop}
+	}
+	return source.Record{Key: []byte(r.S.keyOf(i)), ID: fmt.Sprint(i), Body: fmt.Appendf(nil, "body %d", i)}, nil
+}
+
+func (s *ListSource) keyOf(i int) string {
+	if s.Key != nil {
+		return s.Key(i)
+	}
+	return fmt.Sprintf("key %d", i%97)
+}
+
+func (r *ListReader) AppendCursor(dst []byte) []byte { return fmt.Append(dst, r.At) }
+
+func (r *ListReader) Progress() (int64, int64) { return int64(r.At), int64(r.S.N) }
+
+func (r *ListReader) Close() error { return nil }
+
+// Delivered is what lies in the work queues: for each identity the bodies that
+// were found under it, one for each copy.
+type Delivered map[string][]string
+
+// Collect takes everything out of the work queues.
+func (w *World) Collect() Delivered {
+	w.T.Helper()
+	got, _ := w.Take()
+	return got
+}
+
+// Found is one message as it lay in a queue.
+type Found struct {
+	Account, Queue string
+	segment        uint32
+	Inserted       time.Time
+}
+
+// Take takes everything out of the work queues, and tells where it lay.
+func (w *World) Take() (Delivered, []Found) {
+	w.T.Helper()
+	return w.TakeFrom(settings.Shards(w.Cfg))
+}
+
+func (w *World) TakeFrom(shards []shardmap.Shard) (got Delivered, lay []Found) {
+	w.T.Helper()
+	got = Delivered{}
+	for _, s := range shards {
+		q := w.Queue(s.Account, s.Queue)
+		for {
+			ms, err := q.Get(w.T.Context(), storage.MaxGet, time.Hour)
+			if storage.Is(err, storage.Throttled) {
+				time.Sleep(time.Second)
+				continue
+			}
+			if err != nil {
+				w.T.Fatal(err)
+			}
+			if len(ms) == 0 {
+				break
+			}
+			for _, m := range ms {
+				e, err := codec.Open(m.Text, codec.Limits{})
+				if err != nil {
+					w.T.Fatal(err)
+				}
+				lay = append(lay, Found{s.Account, s.Queue, e.Header.Segment, m.Inserted})
+				for _, t := range e.Tasks {
+					if want := shardmap.Segment(t.Key, w.Segments()); want != e.Header.Segment {
+						w.T.Errorf("task %s of segment %d lies in segment %d", t.ID, want, e.Header.Segment)
+					}
+					id := fmt.Sprintf("%s/%d/%d", e.Header.Run, e.Header.Segment, t.N)
+					got[id] = append(got[id], string(t.Body))
+				}
+				e.Release()
+			}
+		}
+	}
+	return got, lay
+}
+
+func (w *World) Segments() int { return shardmap.DefaultSegments(len(settings.Shards(w.Cfg))) }
+
+// Expect checks that each of the source's tasks lies there under exactly the
+// identity that reading in order gives it, and how many copies there are in all;
+// copies -1 is any number.
+func (got Delivered) Expect(t *testing.T, segments int, run pump.RunID, s *ListSource, upTo, copies int) {
+	t.Helper()
+	counts := map[uint32]uint64{}
+	want := map[string]string{}
+	for i := range upTo {
+		if s.Bad[i] {
+			continue
+		}
+		segment := shardmap.Segment([]byte(s.keyOf(i)), segments)
+		want[fmt.Sprintf("%s/%d/%d", run, segment, counts[segment])] = fmt.Sprintf("body %d", i)
+		counts[segment]++
+	}
+	seen, missing := 0, 0
+	for id, bodies := range got {
+		if !strings.HasPrefix(id, run.String()) {
+			continue
+		}
+		for _, b := range bodies {
+			seen++
+			if b != want[id] {
+				t.Fatalf("identity %s has %q, want %q: a task has a second identity", id, b, want[id])
+			}
+		}
+	}
+	for id := range want {
+		if len(got[id]) == 0 {
+			missing++
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%d of %d tasks are missing", missing, len(want))
+	}
+	if copies >= 0 && seen != copies {
+		t.Errorf("%d copies of tasks, want %d", seen, copies)
+	}
+}
+
+func (w *World) RunRow(id pump.RunID) workload.Run {
+	w.T.Helper()
+	f := queues.Open(&w.Cfg, row.TableName)
+	r, err := workload.NewRuns(f.Control, w.Cfg.Workload).Get(w.T.Context(), id)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return r
+}
+
+func Sum(counts []uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// Choice is which of its segment's choices a message lay in; -1 for none of them.
+func (f Found) Choice(m *shardmap.Map) int {
+	return slices.IndexFunc(m.Choices(f.segment), func(i int) bool { return m.Shards[i].Account == f.Account && m.Shards[i].Queue == f.Queue })
+}

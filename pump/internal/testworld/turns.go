@@ -1,0 +1,119 @@
+package testworld
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+)
+
+// Turns gives every process of a world its seeding: who decides something waits for
+// a nanosecond of his own (turn), and what is drawn is a hash of the seed, the
+// instance, the operation, the object and the how many-th time (P9).
+//
+// Time is cut into microseconds. Who comes in one of them goes on in the second half of the next,
+// in an order that hashes of what they are about give; the first half is the
+// service's (azsim.Config.Ordered), which does the same.
+type Turns struct {
+	seed  uint64
+	trace func(instance, operation, about string) // is told who waits: where two histories part
+
+	mu    sync.Mutex // guards what follows
+	steps map[turnAt]*turnStep
+	drawn map[string]int
+}
+
+// turnAt is a microsecond of one process. Others' have no place in it: processes meet at
+// the service only, so that they share nanoseconds says nothing.
+type turnAt struct {
+	instance string
+	at       int64
+}
+
+// turnStep is who goes on in it.
+type turnStep struct {
+	waiting []*turnWait // sorted once it has begun
+	begun   bool
+	left    int
+}
+
+// turnWait is one who waits; of those with one key who came first, or nobody can tell
+// them apart.
+type turnWait struct {
+	key  uint64
+	came int64
+}
+
+func NewTurns(seed uint64) *Turns {
+	return &Turns{seed: seed, steps: map[turnAt]*turnStep{}, drawn: map[string]int{}}
+}
+
+// Of is the seeding of one process, or of one life of it.
+func (ts *Turns) Of(instance string) backoff.Seeding {
+	return backoff.Seeding{
+		Draw: func(operation, object string) uint64 {
+			key := instance + "\x00" + operation + "\x00" + object
+			ts.mu.Lock()
+			defer ts.mu.Unlock()
+			ts.drawn[key]++
+			return SimHash(ts.seed, "draw", key, ts.drawn[key])
+		},
+		Turn: func(operation, about string) {
+			if ts.trace != nil {
+				ts.trace(instance, operation, about)
+			}
+			ts.wait(instance, SimHash(ts.seed, instance+"\x00"+operation, about, 0))
+		},
+	}
+}
+
+func (ts *Turns) wait(instance string, key uint64) {
+	const every = int64(time.Microsecond)
+	now := time.Now().UnixNano()
+	at := now/every*every + every
+	ts.mu.Lock()
+	step := turnAt{instance, at}
+	s := ts.steps[step]
+	if s == nil {
+		s = &turnStep{}
+		ts.steps[step] = s
+	}
+	w := &turnWait{key, now}
+	s.waiting = append(s.waiting, w)
+	s.left++
+	ts.mu.Unlock()
+	time.Sleep(time.Duration(at - now))
+	time.Sleep(time.Microsecond/2 + time.Duration(ts.place(s, w)))
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if s.left--; s.left == 0 {
+		delete(ts.steps, step)
+	}
+}
+
+// place gives the rank of who waits for a step that has begun, when all are known.
+func (ts *Turns) place(s *turnStep, w *turnWait) int {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if !s.begun {
+		s.begun = true
+		slices.SortFunc(s.waiting, func(a, b *turnWait) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.came, b.came)) })
+	}
+	return slices.Index(s.waiting, w)
+}
+
+// SimHash is where all chance comes from: seed, what for, about what, how many-th time (P9).
+func SimHash(seed uint64, what, object string, times int) uint64 {
+	var d xxhash.Digest
+	d.ResetWithSeed(seed)
+	_, _ = d.WriteString(what)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.WriteString(object)
+	_, _ = d.Write(binary.LittleEndian.AppendUint64([]byte{0}, uint64(times)))
+	return d.Sum64()
+}

@@ -1,0 +1,322 @@
+package testworld
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/private"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// World is simulated accounts with a workload in them, in a bubble of virtual
+// time. The real driver talks to the real wire protocol.
+type World struct {
+	Many int // runs made by manyRun
+	T    *testing.T
+	Sim  *azsim.Sim
+	Cfg  pump.Config // of whoever puts; has its defaults
+	Run  pump.RunID
+	runs byte              // made so far
+	Ns   map[uint32]uint64 // next n of each segment
+	Log  *bytes.Buffer     // of the processors, guarded by mu
+	Mu   sync.Mutex
+
+	Pinned   int            // Config.Segments of everybody
+	delivery pump.Delivery  // and Config.Delivery
+	Private  private.Config // and Config.Private
+	Turns    *Turns         // makes histories a function of the seed; nil: they are not
+}
+
+// In is baseInWorld with what spec says of the workload besides its queues.
+func In(t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.Config), test func(t *testing.T, w *World)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		sc := azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
+		for i := range accounts {
+			sc.Accounts = append(sc.Accounts, azsim.Account{Name: "account" + string(rune('a'+i))})
+		}
+		if change != nil {
+			change(&sc)
+		}
+		w := &World{T: t, Sim: azsim.New(sc), Ns: map[uint32]uint64{}, Log: new(bytes.Buffer), Private: private.Config{Lanes: 2}, delivery: pump.Delivery(spec.Delivery)}
+		if spec.Shared {
+			w.Pinned = pump.Shared
+		}
+		cfg, err := settings.Complete(w.Config("putter", qs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Cfg = cfg
+		f := queues.Open(&cfg, row.TableName)
+		spec.Name, spec.Shards, spec.Delivery = cfg.Workload, settings.Shards(cfg), string(cfg.Delivery)
+		if _, err := workload.Ensure(t.Context(), f.Control, spec); err != nil {
+			t.Fatal(err)
+		}
+		var qs []*queues.Queue
+		for _, s := range settings.Shards(cfg) {
+			sh, err := f.Queue(s.Account, s.Queue)
+			if err != nil {
+				t.Fatal(err)
+			}
+			qs = append(qs, sh)
+		}
+		for _, name := range f.Names {
+			qs = append(qs, f.Accounts[name].Poison)
+		}
+		g, ctx := errgroup.WithContext(t.Context())
+		g.SetLimit(16)
+		for _, q := range qs {
+			g.Go(func() error { return queues.Create(ctx, q, backoff.Jitter(cfg.Instance), cfg.Log) })
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		w.Run = w.NewRun()
+		t.Cleanup(func() {
+			if t.Failed() {
+				w.Mu.Lock()
+				defer w.Mu.Unlock()
+				t.Logf("faults:\n%slog:\n%s", w.Sim.Faults(), w.Log)
+			}
+		})
+		test(t, w)
+	})
+}
+
+func (w *World) NewRun() pump.RunID {
+	w.T.Helper()
+	w.runs++ // not a random one: whoever lists runs reads its row (P9)
+	id := pump.RunID{0: 0xf0, 15: w.runs}
+	f := queues.Open(&w.Cfg, row.TableName)
+	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Create(w.T.Context(), workload.Run{ID: id}); err != nil {
+		w.T.Fatal(err)
+	}
+	return id
+}
+
+// Config is the configuration of one instance.
+func (w *World) Config(instance string, queues int) pump.Config {
+	c := pump.Config{Workload: "work", Instance: instance, Segments: w.Pinned, Delivery: w.delivery, Retention: w.Cfg.Retention, Log: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	c.Private = w.Private
+	if w.Turns != nil {
+		c.Private.Seeding = w.Turns.Of(instance)
+	}
+	for _, name := range w.Sim.Accounts() {
+		st, err := azure.Open(azure.Options{ConnectionString: w.Sim.ConnectionString(name), Transport: w.Sim.Transport().As(instance)})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		c.Accounts = append(c.Accounts, pump.Account{Storage: st, Queues: queues})
+	}
+	return c
+}
+
+// Write takes the processors' logs.
+func (w *World) Write(p []byte) (int, error) {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	return w.Log.Write(p)
+}
+
+func (w *World) Logged(what string) int {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	return strings.Count(w.Log.String(), what)
+}
+
+func (w *World) Queue(account, queue string) storage.Queue {
+	for _, a := range w.Cfg.Accounts {
+		if a.Name == account {
+			return a.Storage.Queue(queue)
+		}
+	}
+	w.T.Fatalf("no account %q", account)
+	return nil
+}
+
+// Envelope makes the text of an envelope of n tasks of a segment. The body of
+// each task is its identity.
+func (w *World) Envelope(segment uint32, n int) []byte {
+	w.T.Helper()
+	b := codec.NewBuilder(0)
+	b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, MapVersion: 1})
+	for range n {
+		i := w.Ns[segment]
+		w.Ns[segment]++
+		fits, err := b.Add(codec.Task{N: i, Key: []byte("key"), Body: fmt.Appendf(nil, "%d/%d", segment, i)})
+		if err != nil || !fits {
+			w.T.Fatalf("task does not fit: %v", err)
+		}
+	}
+	text, _, err := b.Seal(nil)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return text
+}
+
+// Put puts envelopes of n tasks each into a queue, of a segment of its own.
+func (w *World) Put(account, queue string, envelopes, n int) {
+	w.T.Helper()
+	for range envelopes {
+		w.PutText(account, queue, w.Envelope(shardmap.Segment([]byte(account+queue), 64), n))
+	}
+}
+
+func (w *World) PutText(account, queue string, text []byte) string {
+	w.T.Helper()
+	r, err := w.Queue(account, queue).Put(w.T.Context(), text, 0)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return r.ID
+}
+
+// Spread puts envelopes of n tasks each into every queue and says how many tasks that is.
+func (w *World) Spread(envelopes, n int) (tasks int) {
+	w.T.Helper()
+	for _, s := range settings.Shards(w.Cfg) {
+		w.Put(s.Account, s.Queue, envelopes, n)
+		tasks += envelopes * n
+	}
+	return tasks
+}
+
+// Count is how many messages a queue holds, the invisible ones included.
+func (w *World) Count(account, queue string) int {
+	w.T.Helper()
+	n, err := w.Queue(account, queue).Count(w.T.Context())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return int(n)
+}
+
+// Left is how many messages all work queues hold.
+func (w *World) Left() (n int) {
+	w.T.Helper()
+	for _, s := range settings.Shards(w.Cfg) {
+		n += w.Count(s.Account, s.Queue)
+	}
+	return n
+}
+
+// Visible is how many messages can be got from a queue at once, up to 32.
+func (w *World) Visible(account, queue string) int {
+	w.T.Helper()
+	ms, err := w.Queue(account, queue).Peek(w.T.Context(), storage.MaxGet)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return len(ms)
+}
+
+// Poisoned gives the headers of the messages in an account's poison queue.
+func (w *World) Poisoned(account string) (texts [][]byte) {
+	w.T.Helper()
+	ms, err := w.Queue(account, settings.PoisonQueue(w.Cfg.Workload)).Peek(w.T.Context(), storage.MaxGet)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	for _, m := range ms {
+		texts = append(texts, m.Text)
+	}
+	return texts
+}
+
+// Cause is the cause of the only message in an account's poison queue.
+func (w *World) Cause(account string) (codec.Header, codec.Cause) {
+	w.T.Helper()
+	texts := w.Poisoned(account)
+	if len(texts) != 1 {
+		w.T.Fatalf("%d messages in the poison queue, want 1", len(texts))
+	}
+	h, err := codec.ReadHeader(texts[0])
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	if h.Cause == nil {
+		w.T.Fatal("the message has no cause")
+	}
+	return h, *h.Cause
+}
+
+// Requests is how many requests of an operation the server has had, from all clients.
+func (w *World) Requests(operation string) int { return int(w.Sim.Stats().Count("", operation)) }
+
+// Fault injects a rule for the processor named "p".
+func (w *World) Fault(r azsim.Rule, operations ...string) *azsim.Injection {
+	r.Operations = operations
+	if r.Instance == "" {
+		r.Instance = "p"
+	}
+	return w.Sim.Inject(r)
+}
+
+// Incompressible makes printable text that no compression makes smaller.
+func Incompressible(n int) []byte {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%()*+,-./:;=?@[]^_`{|}~"
+	out := make([]byte, n)
+	j := backoff.Jitter("incompressible")
+	for i := range out {
+		out[i] = letters[int(j.Float("letter", "", uint64(i))*float64(len(letters)))]
+	}
+	return out
+}
+
+// Operator is the configuration of whoever types commands.
+func (w *World) Operator() pump.Config {
+	c := w.Config("operator", w.Cfg.Accounts[0].Queues)
+	c.Workload = w.Cfg.Workload
+	return c
+}
+
+// PutSuspects puts n single tasks of a segment of the world's run, numbered from 0, each with
+// so many attempts written down and delivered suspiciously often since.
+func (w *World) PutSuspects(segment uint32, n int, attempts uint32) {
+	w.T.Helper()
+	account, queue := w.Home(segment)
+	for i := range n {
+		w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Attempt = attempts }, uint64(i)))
+	}
+	w.PassAround(account, queue, int(attempts)+suspectAfterAttempts)
+}
+
+// PassAround gets everything that is visible in a queue n times and releases it, as owners
+// of other segments do.
+func (w *World) PassAround(account, queue string, n int) {
+	w.T.Helper()
+	q := w.Queue(account, queue)
+	for range n {
+		ms, err := q.Get(w.T.Context(), storage.MaxGet, time.Minute)
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		for _, m := range ms {
+			if _, err := q.Renew(w.T.Context(), m.Receipt, 0); err != nil {
+				w.T.Fatal(err)
+			}
+		}
+	}
+}
+
+// suspectAfterAttempts is how often a message is delivered before a processor suspects it.
+const suspectAfterAttempts = 3

@@ -1,0 +1,235 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// leaveWithin bounds how long a processor that stops takes to give up its
+// segments and to say that it leaves. Without an answer in that time the others find
+// out as they do after a crash.
+const leaveWithin = 5 * time.Second
+
+// lease is for how long a beat of this process is good, as control has it.
+func (r *processing) lease() time.Duration {
+	return cmp.Or(r.o.Lease, 4*cmp.Or(r.o.Beat, 5*time.Second))
+}
+
+// join makes this process a member of the cluster, waiting for the control
+// account if need be, and begins to poll what becomes its own.
+func (r *processing) join(ctx context.Context) error {
+	m, err := member.Join(ctx, r.cfg, r.fleet, r.workload, member.Options{
+		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
+		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
+		Report: r.reportTo, InHand: r.owned.has, Drain: r.handOver,
+		Changed: func(*cluster.View) { r.follow() },
+		Lost:    func(err error) { r.endRun(err) },
+	})
+	if err != nil {
+		return fmt.Errorf("join workload %q: %w", r.cfg.Workload, err)
+	}
+	r.member.Store(m)
+	if watch := r.cfg.Private.Hands; watch != nil && r.recorder != nil {
+		watch(r.recorder.ledger, m.Hold)
+	}
+	// An account that was added since the row was read: who added it saw no row of this
+	// process, which cannot read it (P6.5).
+	for _, s := range m.View().Workload.Map.Shards {
+		if _, err := r.fleet.Queue(s.Account, s.Queue); err != nil {
+			return err
+		}
+	}
+	r.follow()
+	r.log.Info("processing", "queues", len(r.workload.Map.Shards), "accounts", len(r.fleet.Names), "concurrency", r.o.Concurrency, "visibility", r.terms.lease())
+	return nil
+}
+
+// follow lets the latest view decide what is polled. It is called after each look at the
+// cluster and each change of what is held.
+func (r *processing) follow() {
+	r.followMu.Lock()
+	defer r.followMu.Unlock()
+	m := r.member.Load()
+	if m == nil { // the first look; join follows
+		return
+	}
+	if r.recorder != nil {
+		r.recorder.follow(m)
+	}
+	s := newShare(r.cfg.Instance, m.View(), func(n uint32) bool {
+		_, ok := r.hold(n)
+		return ok
+	}, r.reach)
+	r.share.Store(s)
+	r.crowds.follow(s)
+	r.tellAwaited(s)
+	r.spills.follow(s)
+	r.poller.follow(s.polled(), idleBound(s.pairs))
+	r.poller.leave(s, r.unready(s))
+	r.lobby.look()
+}
+
+// tellAwaited says once of each member that this process waits for its lease: without
+// that, a processor that is started after all others were killed does nothing for a
+// lease and says nothing. followMu is held.
+func (r *processing) tellAwaited(s *share) {
+	var news []string
+	told := map[string]bool{}
+	for _, name := range s.awaited {
+		if !r.awaited[name] {
+			news = append(news, name)
+		}
+		told[name] = true
+	}
+	r.awaited = told
+	if len(news) == 0 {
+		return
+	}
+	lease := time.Duration(0)
+	for _, m := range s.view.Members {
+		if told[m.Instance] {
+			lease = max(lease, m.Dead)
+		}
+	}
+	r.log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one", "members", locate.SomeOf(news, 10), "segments", s.late, "lease", lease)
+}
+
+// reach gives the queue of a shard, or nil with an alarm if there are no credentials
+// for its account here: one that was added while this process runs.
+func (r *processing) reach(s shardmap.Shard) *queues.Queue {
+	q, err := r.fleet.Queue(s.Account, s.Queue)
+	if err != nil {
+		r.alarmOnce("account "+s.Account, "queues cannot be read here; others must, or nobody does", "account", s.Account, "error", err)
+		return nil
+	}
+	return q
+}
+
+// reported is what the last beat said; it belongs to the membership's goroutine.
+type reported struct {
+	at      time.Time
+	handled uint64
+}
+
+// reportTo says how this process does, for the beat.
+func (r *processing) reportTo(to *cluster.Report) {
+	now := time.Now()
+	handled := uint64(r.counts.handled.Load())
+	if span := now.Sub(r.reported.at).Seconds(); span > 0 && !r.reported.at.IsZero() {
+		to.Rate = float64(handled-r.reported.handled) / span
+	}
+	r.reported = reported{now, handled}
+	to.Tasks = handled
+	to.Seconds, to.Hides = r.backlog.seconds(), r.terms.lease().Seconds()
+	to.Pace = r.backlog.pace()
+	to.Queues, to.Trouble = r.poller.polled(), r.trouble()
+	to.Unread, to.UnreadQueue = r.unread(now)
+	to.Draining = r.stopping.Load()
+}
+
+// trouble is what is wrong now, in a line for people; empty: nothing.
+func (r *processing) trouble() string {
+	if m := r.member.Load(); m != nil {
+		if dark := m.Presence.Load().Dark(); dark > 0 {
+			return fmt.Sprintf("the control account has not answered for %v; going on with what is held", dark.Round(time.Second))
+		}
+	}
+	if s := r.share.Load(); s != nil {
+		if names := s.unreadable(); len(names) > 0 {
+			return fmt.Sprintf("queue %s: no credentials", names[0])
+		}
+		if awaits := s.awaits(); awaits != "" {
+			return awaits
+		}
+	}
+	if r.recorder != nil {
+		if trouble := r.recorder.fencer.trouble(); trouble != "" {
+			return trouble
+		}
+	}
+	return r.poller.trouble()
+}
+
+// leaveCluster gives up what is still held and says that this process is gone.
+func (r *processing) leaveCluster() {
+	m := r.member.Load()
+	if m == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.wire, leaveWithin)
+	defer cancel()
+	m.Leave(ctx)
+}
+
+// Nudged takes a hint that something is there to look at (P8.2): a queue, which is
+// read now if this process polls it, the gate that it waits at, that messages come without nudges, or the
+// cluster's rows. Whatever arrives, a queue is asked no more than a few times a second because of it. It may be called at any
+// time and returns at once.
+func (p *Processor) Nudged(n pump.Nudge) {
+	r := p.running.Load()
+	switch {
+	case r == nil:
+	case n.Queue != "":
+		r.poller.nudge(n.Queue)
+	case n.Gate != "":
+		r.entrance.hint(n.Gate)
+	case n.Traffic:
+		r.poller.enlivened()
+	default:
+		if m := r.member.Load(); m != nil {
+			m.Nudged(n)
+		}
+	}
+}
+
+// polled is how many queues are in the schedule.
+func (p *poller) polled() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		n += len(a.queues)
+	}
+	return n
+}
+
+// trouble names the first queue that does not answer.
+func (p *poller) trouble() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if q.trouble != nil {
+				return fmt.Sprintf("queue %v: %v", q.shard, storage.CodeOf(q.trouble))
+			}
+		}
+	}
+	return ""
+}
+
+// pace is how long an envelope's tasks are in the handlers, for each of them, if the handlers are
+// theirs alone; 0 if none has ended. A batch is handled as one, by one handler.
+func (b *backlog) pace() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.batch {
+		return b.took / max(b.perMessage, 1)
+	}
+	return b.took / float64(b.width)
+}
+
+// seconds is how long a handler is at work for one start, lately; 0 if none has ended.
+func (b *backlog) seconds() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.took
+}

@@ -1,0 +1,78 @@
+package processor
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// P4.2, window 14: a suspect whose trial begins while a renewal is under way that finds out
+// that its message is lost is not tried, and its trial is over. It went on for ever, and no
+// other that needs the dock to itself was tried any more.
+func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
+	for company, attempts := range map[string]uint32{"alone in the process": 5, "alone in the dock": 4} {
+		t.Run(company, func(t *testing.T) {
+			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+				other := slices.IndexFunc(w.EverySegment(), func(n uint32) bool {
+					_, of := w.Home(testworld.SomeSegment)
+					_, queue := w.Home(n)
+					return queue != of
+				})
+				w.PutSuspects(testworld.SomeSegment, 1, attempts)
+				w.PutSuspects(w.EverySegment()[other], 1, attempts)
+				tried, goOn := make(chan struct{}, 100), make(chan struct{})
+				h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error {
+					tried <- struct{}{}
+					select {
+					case <-goOn:
+						return nil
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}}
+				p := w.start(w.processor(h, Options{Visibility: 30 * time.Second, Concurrency: 8, Grace: -1}))
+				<-tried
+				r := p.Of.running.Load()
+				var next *delivery
+				w.Within(5*time.Second, "the other waits", func() bool {
+					r.dock.mu.Lock()
+					defer r.dock.mu.Unlock()
+					if len(r.dock.waiting) > 0 {
+						next = r.dock.waiting[0]
+					}
+					return next != nil
+				})
+				if next == nil {
+					t.FailNow()
+				}
+				lease := func() (receipt storage.Receipt, renews bool) {
+					r.keeper.mu.Lock()
+					defer r.keeper.mu.Unlock()
+					return next.lease.receipt, next.lease.renews
+				}
+				// As a renewal does whose answer is lost.
+				receipt, _ := lease()
+				if _, err := w.Queue("accounta", next.shard.Name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
+					t.Fatal(err)
+				}
+				slow := w.Fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.shard.Name}, "UpdateMessage")
+				w.Within(20*time.Second, "it is being renewed", func() bool { _, renews := lease(); return renews })
+				close(goOn) // its trial begins
+				w.Within(20*time.Second, "it is not marked", func() bool { return w.Logged("could not be marked") == 1 })
+				slow.Remove()
+				w.Within(2*time.Minute, "it is back and is tried", func() bool { return w.Left() == 0 })
+				s := p.End()
+				h.Expect(t, 2, 2)
+				if s.Handled != 2 || s.Quarantined != 0 {
+					t.Errorf("%+v", s)
+				}
+			})
+		})
+	}
+}

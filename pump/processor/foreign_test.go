@@ -1,0 +1,61 @@
+package processor
+
+import (
+	"encoding/base64"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+)
+
+// A14: a text keeps its name wherever it goes, unless it fills a message and does not compress.
+func TestAWrappedForeignTextKeepsItsName(t *testing.T) {
+	noise := make([]byte, 49000)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range noise {
+		noise[i] = byte(r.Uint32())
+	}
+	full := []byte(base64.StdEncoding.EncodeToString(noise))
+	for size, fits := range map[int]bool{5: true, 60 << 10: true, 63 << 10: true, 65330: false} {
+		d := &delivery{text: full[:size], foreign: "work-00/1", header: codec.Header{Workload: "work", Tasks: codec.MakeNSet(0), Segment: 3}}
+		text, ok := wrapped(d, 2)
+		if ok != fits {
+			t.Errorf("%d bytes: %v", size, ok)
+		}
+		if !ok {
+			continue
+		}
+		env, err := codec.Open(text, codec.Limits{})
+		if err != nil || string(env.Tasks[0].ID) != "work-00/1" || string(env.Tasks[0].Body) != string(full[:size]) || env.Header.Attempt != 2 || env.Header.Segment != 3 {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+// A14: a message that somebody else got before may have been forwarded, so its name outlives its delete.
+func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		account, queue := w.Home(testworld.Greeted)
+		id := w.PutText(account, queue, testworld.Greeting)
+		if ms, err := w.Queue(account, queue).Get(t.Context(), 1, time.Second); err != nil || len(ms) != 1 { // a keeper
+			t.Fatal(ms, err)
+		}
+		copied, ok := wrapped(&delivery{text: testworld.Greeting, foreign: queue + "/" + id, header: codec.Header{
+			Workload: w.Cfg.Workload, Tasks: codec.MakeNSet(0), Segment: testworld.Greeted,
+		}}, 0)
+		if !ok {
+			t.Fatal("it does not fit")
+		}
+		h := &testworld.Seen{}
+		p := w.start(w.processor(h, Options{}))
+		w.Within(time.Minute, "it is done", func() bool { return h.Tasks() == 1 && w.Left() == 0 })
+		w.PutTasks(testworld.Greeted, 0) // and recorded with a commit that would take the name along
+		w.Within(time.Minute, "it is done", func() bool { return h.Tasks() == 2 && w.Left() == 0 })
+		w.PutText(account, queue, copied) // what the keeper put, from an account that was dark
+		w.Within(time.Minute, "nothing is left", func() bool { return w.Left() == 0 })
+		p.End()
+		h.Expect(t, 2, 2)
+	})
+}

@@ -1,0 +1,97 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+)
+
+// entrance is the gate that a processor waits at before it takes anything: it
+// has started, is a member of the cluster and has nothing (origins T3). The gate's row is
+// the truth; a nudge makes it look at once (origins T4).
+type entrance struct {
+	name string // empty: there is none
+	gate *coordination.Gate
+	look chan struct{} // has room for one hint
+}
+
+func (r *processing) newEntrance() *entrance {
+	e := &entrance{name: r.o.Gate, look: make(chan struct{}, 1)}
+	if e.name != "" {
+		e.gate = coordination.NewGate(r.fleet.Control, r.cfg.Workload, e.name)
+		e.gate.Log = r.log
+	}
+	return e
+}
+
+// hint makes the one who waits look at the gate.
+func (e *entrance) hint(gate string) {
+	if gate == e.name && gate != "" {
+		backoff.Signal(e.look)
+	}
+}
+
+// passGate waits until the gate is open. Its error is that of ctx, or one that no waiting mends.
+func (r *processing) passGate(ctx context.Context) error {
+	if r.entrance.name == "" {
+		return nil
+	}
+	r.log.Info("waiting at the gate", "gate", r.entrance.name)
+	r.enter(phaseWaiting)
+	reporting, end := context.WithCancel(ctx)
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		r.report(reporting)
+	}()
+	began := time.Now()
+	err := r.entrance.gate.Wait(ctx, r.entrance.look)
+	end()
+	<-reported // Progress is called by one goroutine at a time
+	if err != nil {
+		return err
+	}
+	r.enter(phaseStarting)
+	// Nobody was idle here, and no rate is to be reckoned with this time in it.
+	r.hand.restart()
+	r.opened.Store(time.Now().UnixNano())
+	r.log.Info("the gate is open", "gate", r.entrance.name, "waited", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// restart makes now the time since which nothing is under way.
+func (h *hand) restart() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.since = time.Now()
+}
+
+// waitingAt is the gate that the processor waits at, empty if it does not.
+func (r *processing) waitingAt() string {
+	if phase(r.phase.Load()) != phaseWaiting {
+		return ""
+	}
+	return r.entrance.name
+}
+
+// working is for how long the processor has been at it, without its wait at the gate.
+func (r *processing) working() time.Duration {
+	if opened := r.opened.Load(); opened != 0 {
+		return time.Since(time.Unix(0, opened))
+	}
+	return time.Since(r.began)
+}
+
+func checkGate(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := coordination.CheckGate(name); err != nil {
+		return &pump.ConfigError{Field: "gate", Problem: fmt.Sprintf("%.80q is not the name of a gate", name), Fix: "use 1 to 63 of letters, digits, _ . ~ and -", Err: err}
+	}
+	return nil
+}

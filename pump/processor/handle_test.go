@@ -1,0 +1,41 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+)
+
+func TestTheContextsOfHandlersSayWhyTheyEnd(t *testing.T) {
+	for cause, judged := range map[error]verdict{ErrLeaseEnded: unfinished, ErrStopped: unfinished, ErrTimedOut: failed} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		for _, err := range []error{context.Canceled, testworld.ErrFlop, errors.New("exec: killed")} {
+			if v, _ := judge(ctx, err); v != judged {
+				t.Errorf("%v under %q is judged %d, want %d", err, cause, v, judged)
+			}
+		}
+		// What the handler says outright holds all the same.
+		if v, _ := judge(ctx, nil); v != finished {
+			t.Errorf("done under %q is judged %d", cause, v)
+		}
+		if v, _ := judge(ctx, pump.Reject(testworld.ErrFlop)); v != rejected {
+			t.Errorf("a rejection under %q is judged %d", cause, v)
+		}
+		if v, _ := judge(ctx, fmt.Errorf("wrapped: %w", pump.Release(testworld.ErrFlop))); v != unfinished {
+			t.Errorf("a release under %q is judged %d", cause, v)
+		}
+		if v, after := judge(ctx, fmt.Errorf("wrapped: %w", pump.RetryAfter(time.Minute, nil))); v != retry || after != time.Minute {
+			t.Errorf("a retry under %q is judged %d, %v", cause, v, after)
+		}
+		if !strings.HasPrefix(cause.Error(), "pump: ") {
+			t.Errorf("%q does not say where it comes from", cause)
+		}
+	}
+}

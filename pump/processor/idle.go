@@ -1,0 +1,112 @@
+package processor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+)
+
+// unreachable is how long, at least, a queue must have failed before a
+// processor that waits to be idle leaves without an answer from it.
+const unreachable = 30 * time.Second
+
+// soonBack is the longest delay of a message that this processor put back undone, and still waits
+// for when it is to leave once idle: a little more than a message waits for its segment
+// (lobbyAgain). Delays that grow pass it after a few deliveries, so that the wait has an end.
+const soonBack = 7 * time.Second
+
+// isSoonHere reports whether a message that was put back is this processor's to do in a moment: its
+// tasks have not failed, and its segment is this processor's, or not yet anybody's.
+func (r *processing) isSoonHere(d *delivery, delay time.Duration) bool {
+	if d.whole == nil || delay <= 0 || delay > soonBack {
+		return false
+	}
+	owner, live := r.share.Load().view.OwnerOf(d.header.Segment)
+	return !live || owner.Instance == r.cfg.Instance
+}
+
+// farewell says what is left in the queues because it was put back for later
+// than UntilIdle waits.
+func (p *poller) farewell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if left := time.Until(p.later); left > 0 {
+		p.r.log.Info("idle; tasks that were put back come back later, for whoever runs then", "last in", left.Round(time.Second))
+	}
+}
+
+// idle reports whether nothing has been in hand for d and every queue of this
+// process has then answered "empty" once more, or when to look again: an answer from
+// before may be older than a retry that was put back for less than d. It is not idle
+// while segments are on their way to it, or may be, and begins to be when they are there. What this process may
+// have hidden by a request without an answer is waited for as well, and what it put back for a moment
+// because it could not take it yet. A queue that keeps
+// failing is waited for no longer than d or half a minute, and named in the error.
+func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
+	// Under this lock no get is between bringing messages and saying so.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since, calm := p.r.hand.idleSince()
+	if !calm {
+		return false, time.Hour, nil // settling the last one wakes the poller
+	}
+	s := p.r.share.Load()
+	damaged := p.r.damaged()
+	if s == nil || s.outside || s.lacking > damaged {
+		p.lacks = true
+		return false, time.Hour, nil // a change of what is held wakes the poller
+	}
+	now := time.Now()
+	if p.lacks { // until now
+		p.lacks, since = false, now
+		p.r.hand.restart()
+	}
+	if left := d - now.Sub(since); left > 0 {
+		return false, left, nil
+	}
+	var silent []string
+	if damaged > 0 {
+		silent = append(silent, fmt.Sprintf("%d segments (their ledger is damaged)", damaged))
+	}
+	for _, name := range s.unreadable() {
+		silent = append(silent, name+" (no credentials here)")
+	}
+	again = time.Hour
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			switch {
+			case q.trouble != nil:
+				from := q.troubled
+				if since.After(from) {
+					from = since
+				}
+				if left := max(d, unreachable) - now.Sub(from); left > 0 {
+					again = min(again, left)
+				} else {
+					silent = append(silent, fmt.Sprintf("%v (%v)", q.shard, q.trouble))
+				}
+			case q.flying > 0:
+				again = min(again, backoff.RequestTimeout) // its answer wakes the poller
+			case q.hidden.After(now):
+				again = min(again, q.hidden.Sub(now))
+			case !q.emptyAt.Before(since.Add(d)) && !q.emptyAt.Before(q.hidden): // empty
+			case q.due.After(now):
+				q.due = now
+				again = 0
+			default: // waits for its turn
+				again = min(again, pollBase)
+			}
+		}
+	}
+	if again != time.Hour {
+		return false, again, nil
+	}
+	if len(silent) > 0 {
+		slices.Sort(silent)
+		return true, 0, fmt.Errorf("idle, but not every queue could be read: %s", strings.Join(silent, "; "))
+	}
+	return true, 0, nil
+}

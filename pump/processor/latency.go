@@ -1,0 +1,127 @@
+package processor
+
+import (
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+)
+
+const (
+	// latencyMost is what anything longer counts as: a week, the longest that a task may
+	// be put back for.
+	latencyMost = 7 * 24 * time.Hour
+	// latencyDigits is the number of significant digits. With two of them a histogram of a week
+	// in milliseconds takes 25 KiB.
+	latencyDigits = 2
+	// latencyParts is how many histograms share the work, so that handlers on many cores
+	// do not wait for one another.
+	latencyParts = 8
+	// latencyRecent is what counts as lately: at least that long, at most twice.
+	latencyRecent = time.Minute
+)
+
+// latencies measures the tasks of one processor. It may be used from many goroutines.
+type latencies struct{ parts [latencyParts]latencyPart }
+
+// latencyPart is what some of the slots have measured. Its histograms are made when
+// the first task is: most processes of a test, and those that only wait, have none.
+type latencyPart struct {
+	mu            sync.Mutex
+	all           *hdrhistogram.Histogram
+	recent, older *hdrhistogram.Histogram // of the minute that goes on, and of the one before
+	turned        time.Time               // when recent was begun
+	_             [64]byte                // its neighbour's lock is in another cache line
+}
+
+func newLatencyHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, latencyMost.Milliseconds(), latencyDigits)
+}
+
+// add counts tasks that are started now.
+func (l *latencies) add(slot, tasks int, took time.Duration, now time.Time) {
+	p := &l.parts[slot%latencyParts]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all, p.recent, p.older, p.turned = newLatencyHistogram(), newLatencyHistogram(), newLatencyHistogram(), now
+	}
+	p.turn(now)
+	ms := min(max(took, 0), latencyMost).Milliseconds()
+	_ = p.all.RecordValues(ms, int64(tasks)) // in range
+	_ = p.recent.RecordValues(ms, int64(tasks))
+}
+
+// turn begins another minute when one is over.
+func (p *latencyPart) turn(now time.Time) {
+	passed := now.Sub(p.turned)
+	if passed < latencyRecent {
+		return
+	}
+	p.recent, p.older = p.older, p.recent
+	p.recent.Reset()
+	if passed >= 2*latencyRecent {
+		p.older.Reset()
+	}
+	p.turned = now
+}
+
+// total is of all tasks so far, lately of those of the last minute or two.
+func (l *latencies) total() pump.Latency { return l.merged(time.Time{}) }
+
+func (l *latencies) lately() pump.Latency { return l.merged(time.Now()) }
+
+// merged joins what all parts have measured: everything, or the newest as of now.
+func (l *latencies) merged(now time.Time) pump.Latency {
+	sum := newLatencyHistogram()
+	for i := range l.parts {
+		p := &l.parts[i]
+		p.mu.Lock()
+		switch {
+		case p.all == nil:
+		case now.IsZero():
+			sum.Merge(p.all)
+		default:
+			p.turn(now)
+			sum.Merge(p.recent)
+			sum.Merge(p.older)
+		}
+		p.mu.Unlock()
+	}
+	n := sum.TotalCount()
+	if n == 0 {
+		return pump.Latency{}
+	}
+	at := func(quantile float64) float64 { return float64(sum.ValueAtQuantile(quantile)) / 1e3 }
+	return pump.Latency{Tasks: n, Mean: sum.Mean() / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(sum.Max()) / 1e3}
+}
+
+// serviceUnit is how exactly the service says when a message was put and got.
+const serviceUnit = time.Second
+
+// readiness says when a message was ready to be put, as far as it is known, on the local
+// clock, and whether to the millisecond. Age is how old it was at sent according to the
+// service, of whose two whole seconds it is the difference.
+func (d *delivery) readiness(sent time.Time, age time.Duration) (at time.Time, exact bool) {
+	at = sent.Add(-age)
+	if d.header.Sealed.IsZero() {
+		return at, false
+	}
+	if latest := at.Add(serviceUnit); d.header.Sealed.After(latest) {
+		return latest, true
+	}
+	return d.header.Sealed, true
+}
+
+// begins counts the tasks of a message that a slot has started at that time: those that are tried for
+// the first time, whose time says something about the way here and not about waiting for another try.
+func (r *processing) begins(d *delivery, slot, tasks int, now time.Time) {
+	took := now.Sub(d.born)
+	if d.exact && d.header.Attempt == 0 && d.header.Generation == 0 {
+		r.latency.add(slot, tasks, took, now)
+	}
+	queues.HookStarted(&r.cfg.Hooks, tasks, took)
+}

@@ -1,0 +1,197 @@
+package processor
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+)
+
+// The lobby is where messages wait whose segment is this process's but not to be worked on: it is
+// held and not fenced yet, or is being claimed, or handed over. To put them back would
+// have this process get them again at once, and each time would count as a delivery without a
+// trace, until healthy envelopes are split (P4.2). So they wait in hand, their leases kept, until
+// the segment is ready or another's; for a lease at most.
+const (
+	// lobbyMost is how many messages may wait, and lobbyPart which part of MaxBytes they may take.
+	// While it is full, queues are left alone in which there may be more such messages.
+	lobbyMost = 2048
+	lobbyPart = 8
+	// lobbyAgain is about how long messages are put back for which there is no room, or whose time
+	// in the lobby is over, and lobbyStuck those of segments whose ledger cannot be read or is another's.
+	lobbyAgain = 5 * time.Second
+	lobbyStuck = 30 * time.Second
+)
+
+type lobby struct {
+	r *processing
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	list   []*delivery // in the order of their coming
+	bytes  int64
+}
+
+// waits reports whether messages of a segment that is not to be worked on here wait in hand:
+// it is this process's, or is about to be.
+func (r *processing) waits(segment uint32) bool {
+	if r.stopping.Load() || r.recorder != nil && r.recorder.isStuck(segment) {
+		return false
+	}
+	return r.mine(segment)
+}
+
+// mine reports whether a segment is this process's, ready to be worked on or not, or will be
+// next: it is planned for this process, and nobody who lives has it.
+func (r *processing) mine(segment uint32) bool {
+	m := r.member.Load()
+	if m.Keeps(segment) {
+		return true
+	}
+	v := m.View()
+	if v == nil || v.Workload.Shared {
+		return false
+	}
+	owner, live := v.OwnerOf(segment)
+	if live {
+		return owner.Instance == r.cfg.Instance
+	}
+	rank := v.Rank(r.cfg.Instance)
+	return rank >= 0 && v.Plan()[segment] == rank
+}
+
+// notNow puts a message of this process's own back for a while, which is no reason to suspect it.
+func (r *processing) notNow(d *delivery, delay time.Duration) *wholly {
+	return &wholly{ours: true, delay: r.jitter.Around(delay, "not now", d.id, uint64(max(d.dequeued, 1)))}
+}
+
+// add takes a message, or says by d.whole how it is to be settled if there is no room. One that is
+// taken is the lobby's: it may go on, or be put back, before add returns.
+func (l *lobby) add(d *delivery) (taken bool) {
+	r := l.r
+	l.mu.Lock()
+	switch {
+	case l.closed:
+		d.whole = &wholly{pass: true}
+	case l.fullLocked():
+		d.whole = r.notNow(d, lobbyAgain)
+	default:
+		taken = true
+		l.list = append(l.list, d)
+		l.bytes += int64(len(d.text))
+		r.backlog.weigh(d)
+	}
+	l.mu.Unlock()
+	// The lease may have ended while the message was on its way here.
+	if taken && r.backlog.isWithdrawn(d) {
+		l.leave(d)
+	}
+	return taken
+}
+
+// full reports whether nothing more should be got that may have to wait here.
+func (l *lobby) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fullLocked()
+}
+
+func (l *lobby) fullLocked() bool {
+	return len(l.list) >= lobbyMost || l.bytes >= l.r.o.MaxBytes/lobbyPart
+}
+
+// leave puts a message back that waits here and whose lease is over, or that has waited for long. It
+// is false if the message is not here.
+func (l *lobby) leave(d *delivery) bool {
+	l.mu.Lock()
+	i := slices.Index(l.list, d)
+	if i >= 0 {
+		l.list = slices.Delete(l.list, i, i+1)
+		l.bytes -= int64(len(d.text))
+	}
+	l.mu.Unlock()
+	if i < 0 {
+		return false
+	}
+	d.whole = l.r.notNow(d, lobbyAgain)
+	l.putBack(d)
+	return true
+}
+
+func (l *lobby) putBack(d *delivery) {
+	d.started.Store(true)
+	d.settler.add(d)
+}
+
+// close has everything put back that waits, and will wait.
+func (l *lobby) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.look()
+}
+
+// look lets go on what need not wait any more. It is called when anything about segments has changed.
+func (l *lobby) look() {
+	l.mu.Lock()
+	wasFull := l.fullLocked()
+	var out []*delivery
+	l.list = slices.DeleteFunc(l.list, func(d *delivery) bool {
+		_, ready := l.r.hold(d.header.Segment)
+		if !ready && !l.closed && l.r.waits(d.header.Segment) {
+			return false
+		}
+		l.bytes -= int64(len(d.text))
+		out = append(out, d)
+		return true
+	})
+	calm := wasFull && !l.fullLocked()
+	l.mu.Unlock()
+	if len(out) > 0 {
+		l.goOn(out)
+	}
+	if calm {
+		backoff.Signal(l.r.poller.wake)
+	}
+}
+
+// goOn takes up messages that waited where their get would have.
+func (l *lobby) goOn(ds []*delivery) {
+	r := l.r
+	for _, d := range ds {
+		r.backlog.unweigh(d)
+		d.whole, d.waits = r.judge(d)
+	}
+	r.runs.ahead(r.wire, runsOf(ds))
+	work := make([]*delivery, 0, len(ds))
+	for _, d := range ds {
+		if d.waits && l.add(d) {
+			continue
+		}
+		if d.passes() {
+			d.whole.delay = 0 // its next owner has waited for this
+		}
+		if r.take(d, true) {
+			work = append(work, d)
+		}
+	}
+	for _, d := range r.backlog.add(work, reservation{}) {
+		l.putBack(d)
+	}
+}
+
+// unready marks the queues, by shard, that are homes of segments of which messages would wait in the lobby.
+func (r *processing) unready(s *share) []bool {
+	marks := make([]bool, len(s.of.Shards))
+	if s.view.Workload.Shared {
+		return marks
+	}
+	for n := range uint32(s.of.Segments) {
+		if home := s.of.Home(n); !marks[home] {
+			_, ready := r.hold(n)
+			marks[home] = !ready && r.waits(n)
+		}
+	}
+	return marks
+}

@@ -1,0 +1,35 @@
+package processor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.Put("accounta", "work-00", 2, 5)
+		h := &testworld.Seen{}
+		p := w.processor(h, Options{UntilIdle: time.Second})
+		r := p.newProcessing(t.Context())
+		if err := r.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// Nothing closes runs in this delivery mode, so the cache is told.
+		c := newRunCache(fixedRun{workload.Run{State: workload.RunClosed}}, r.log)
+		d := &delivery{count: 5, header: codec.Header{Run: w.Run}}
+		r.runs = c
+		if whole := r.beginRun(t.Context(), d); whole == nil || !whole.forget || r.counts.duplicates.Load() != 5 {
+			t.Errorf("%+v", whole)
+		}
+	})
+}
+
+type fixedRun struct{ run workload.Run }
+
+func (f fixedRun) Get(context.Context, pump.RunID) (workload.Run, error) { return f.run, nil }

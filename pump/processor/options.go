@@ -1,0 +1,112 @@
+package processor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+)
+
+// Options say how a processor works. The zero value is a good one.
+type Options struct {
+	// Concurrency is how many tasks are in handlers at once, 1 to 100,000. An envelope in the
+	// hands of a [BatchHandler] counts as one. Default 256: tasks that wait for something else
+	// want more of them, tasks that compute want as many as there are processors. To spare a service
+	// that slows down under load, set it lower, or MaxRate.
+	Concurrency int
+	// Visibility is for how long a message that was taken stays hidden from other
+	// processors before it must be renewed, in whole seconds from 3 s to 1 h. It is
+	// renewed after a third for as long as its tasks are worked on, so it is not a limit
+	// of their time: it is how long tasks are delayed by the death of the process that had
+	// them. Default 0: it follows the work, between 30 s and 5 min, so that all but the
+	// slowest messages are settled before their first renewal: about four times as long as a message
+	// is in hand, measured lately (60 s until there is a measure). One that is worked on for longer is
+	// renewed for longer and longer, less and less often.
+	Visibility time.Duration
+	// Timeout is how long one call of the handler may take, to a second. Then its context
+	// ends, which is a failure of its task; a handler that goes on all the same
+	// keeps its place among Concurrency until it returns. Default 15 min; negative: none.
+	Timeout time.Duration
+	// Grace is how long running handlers may go on when the processor stops,
+	// before their contexts end; default 30 s, negative: not at all.
+	Grace time.Duration
+	// UntilIdle makes Run return when for so long no task was in hand and no segment
+	// on its way to this process, and every queue of its segments then answers once
+	// more that nothing is visible in it. Default 0: Run only
+	// ends with its context. Messages that this process may have hidden by a
+	// request that was not answered are waited for. Tasks that were put back for longer
+	// than UntilIdle are not, nor are those in other processes' hands: they stay in
+	// their queues for whoever runs next. To see every retry through, let UntilIdle
+	// be longer than Retry.Max and whatever the handler asks for by RetryAfter.
+	UntilIdle time.Duration
+	// Retry says how often and when failed tasks are handled again.
+	Retry pump.RetryPolicy
+	// Beat is how often this process says that it lives, and Lease for how long a
+	// beat is good: that long, and a little more, after the death of a processor
+	// others take its segments. Defaults 5 s and 4 beats; equal in all processes
+	// of a workload.
+	Beat, Lease time.Duration
+	// Gate names a gate to wait at before the first task is taken; see [coordination.Gate].
+	Gate string
+	// MinInterval lets a key be handled at most once in so long: another task of a
+	// key that was begun less than MinInterval ago is settled without being handled,
+	// and a lock that a dead process left is taken over after it. Default 0: no limit.
+	MinInterval time.Duration
+	// MaxRate is how many tasks a second all processors of the workload together start at
+	// most, to spare what stands behind them; the same in all of them. They share it
+	// by what each needs, as they do the accounts' limits; one that joins has a quarter until it
+	// knows the others. A batch starts at once and is paid for afterwards. Default 0: no limit.
+	MaxRate float64
+	// MaxBytes bounds the memory for messages that were fetched and for the tasks
+	// unpacked from them; default 128 MiB, at least 4 MiB. One envelope (at most 4
+	// MiB) is always unpacked.
+	MaxBytes int64
+	// Discard settles every message at once, without a handler: for measuring and
+	// for emptying queues. Only the header of each is read.
+	Discard bool
+	// Progress is called about five times a second and at the end, by one goroutine.
+	Progress func(Summary)
+}
+
+// defaultConcurrency costs a few KiB a handler, and keeps 256 tasks of 100 ms waiting at once: 2,560 a second.
+const defaultConcurrency = 256
+
+func (o Options) withDefaults() (Options, error) {
+	settings.Default(&o.Concurrency, defaultConcurrency)
+	settings.Default(&o.Timeout, 15*time.Minute)
+	settings.Default(&o.Grace, 30*time.Second)
+	settings.Default(&o.MaxBytes, 128<<20)
+	settings.Default(&o.Beat, member.DefaultBeat)
+	settings.Default(&o.Lease, 4*o.Beat)
+	switch {
+	case o.Concurrency < 1 || o.Concurrency > 100_000:
+		return o, &pump.ConfigError{Field: "concurrency", Problem: fmt.Sprintf("%d is out of range", o.Concurrency), Fix: "use 1 to 100000, or leave it out for 256"}
+	case o.Visibility != 0 && (o.Visibility < 3*time.Second || o.Visibility > time.Hour || o.Visibility%time.Second != 0):
+		return o, &pump.ConfigError{Field: "visibility", Problem: fmt.Sprintf("%v is not possible", o.Visibility), Fix: "use whole seconds from 3s to 1h, or leave it out for one that follows the work"}
+	case o.UntilIdle < 0:
+		return o, &pump.ConfigError{Field: "until-idle", Problem: fmt.Sprintf("%v is negative", o.UntilIdle), Fix: "use 0 to run until stopped"}
+	case o.Beat < time.Millisecond || o.Beat > 10*time.Minute:
+		return o, &pump.ConfigError{Field: "beat", Problem: fmt.Sprintf("%v is out of range", o.Beat), Fix: "use 1ms to 10m, or leave it out for 5s"}
+	case o.Lease < 3*o.Beat || o.Lease > time.Hour:
+		return o, &pump.ConfigError{Field: "lease", Problem: fmt.Sprintf("%v is not from three beats of %v to an hour", o.Lease, o.Beat), Fix: "use four beats, or leave it out"}
+	case o.MinInterval < 0:
+		return o, &pump.ConfigError{Field: "min-interval", Problem: fmt.Sprintf("%v is negative", o.MinInterval), Fix: "use 0 for no limit"}
+	case o.MinInterval > 0 && o.Discard:
+		return o, &pump.ConfigError{Field: "min-interval", Problem: "nothing is handled that it could limit", Fix: "leave it out, or do not discard"}
+	case o.MaxRate > 0 && o.Discard:
+		return o, &pump.ConfigError{Field: "max-rate", Problem: "discarding starts no task that it could limit", Fix: "leave it out, or do not discard"}
+	case o.MaxBytes < 4<<20:
+		return o, &pump.ConfigError{Field: "max-bytes", Problem: fmt.Sprintf("%d is too little", o.MaxBytes), Fix: "use at least 4 MiB, or leave it out for 128 MiB"}
+	}
+	if err := checkGate(o.Gate); err != nil {
+		return o, err
+	}
+	if err := settings.CheckMaxRate(o.MaxRate); err != nil {
+		return o, err
+	}
+	var err error
+	o.Retry, err = settings.Retry(o.Retry)
+	return o, err
+}

@@ -1,0 +1,62 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+)
+
+// pace keeps all processors of a workload together below a rate of tasks
+// (ProcessorOptions.MaxRate). It is a budget like those of the accounts, shared by demand
+// (P8.1), but of tasks. One slot at a time has a task and waits for its turn
+// (backlog.paced): what stood in all of them would be out of the reach of whoever stops.
+type pace struct {
+	budget *quota.Budget
+	over   context.Context // ends when nothing is started any more
+	end    context.CancelFunc
+}
+
+// errUnpaced is why a task was not started whose turn did not come.
+var errUnpaced = errors.New("pump: its turn did not come while it could be started")
+
+func newPace(b *quota.Budget) *pace {
+	p := &pace{budget: b}
+	p.over, p.end = context.WithCancel(context.Background())
+	return p
+}
+
+// wait waits until so many tasks of a message may be started; false: they may not any more.
+func (p *pace) wait(d *delivery, tasks int) bool {
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	defer context.AfterFunc(p.over, cancel)()
+	return p.budget.Spend(ctx, quota.ClassGet, tasks) == nil
+}
+
+// paceTasks waits until tasks may be started that the backlog has given; false: they have
+// been put back.
+func (r *processing) paceTasks(d *delivery, from, to int) bool {
+	if r.pace == nil {
+		return true
+	}
+	ok := r.pace.wait(d, to-from)
+	r.backlog.goOn()
+	if !ok {
+		d.started.Store(true)
+		for i := from; i < to; i++ {
+			r.record(d.ctx, d, d.at(i), pump.Release(errUnpaced))
+		}
+	}
+	return ok
+}
+
+// newTaskBudget makes the budget of a rate of tasks, which begins with one: a burst
+// comes with time only.
+func newTaskBudget(rate float64) *quota.Budget {
+	b := quota.NewWithBurst(rate, 1)
+	b.Bucket.Owe(time.Now(), b.Bucket.Burst-1)
+	return b
+}

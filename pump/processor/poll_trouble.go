@@ -1,0 +1,94 @@
+package processor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// failed decides when a queue is asked again after a failed get. Such a get
+// proves nothing about what is in the queue (window 4).
+func (p *poller) failed(q *polled, err error, now time.Time) {
+	q.width = 1
+	full := func(base, limit time.Duration) time.Duration {
+		// At least half of it, so that nothing comes back at once by chance.
+		d := backoff.Doubled(base, limit, q.failures)
+		return d/2 + time.Duration(p.r.jitter.Float("poll", q.shard.String(), q.asked)*float64(d/2))
+	}
+	var wait time.Duration
+	switch storage.CodeOf(err) {
+	case storage.Canceled:
+		return // it was never sent: the processor stops
+	case storage.Throttled:
+		wait = full(200*time.Millisecond, 5*time.Second)
+	case storage.MaybeDone:
+		most := time.Duration(troubledPart * float64(p.idleMost))
+		wait = full(time.Second, min(max(most, pollTroubled), troubledMost))
+	case storage.Auth:
+		// The driver fetches a new token by itself; nothing is lost by asking
+		// again, and nothing is blamed on a task (window 38).
+		wait = full(5*time.Second, time.Minute)
+	default:
+		// Missing: the queue is never made here, that would hide the loss (window 33).
+		wait = full(30*time.Second, time.Minute)
+	}
+	if e, ok := queues.AsError(err); ok {
+		wait += e.RetryAfter
+	}
+	q.failures++
+	q.due = now.Add(wait)
+	if q.trouble == nil {
+		q.troubled = now
+	}
+	q.trouble = err
+	if now.Sub(q.troubled) >= queueSilent {
+		p.dark = now
+	}
+	p.alarm(q, now)
+}
+
+// queueSilent is for how long a queue must not answer until messages of it may be long in coming.
+const queueSilent = 20 * time.Second
+
+// answer reports since when all queues that were polled have answered, and whether they do now.
+func (p *poller) answer() (since time.Time, all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if q.failures > 0 && time.Since(q.troubled) >= queueSilent {
+				return time.Time{}, false
+			}
+		}
+	}
+	return p.dark, true
+}
+
+// alarm logs trouble when it begins and every ten minutes while it lasts. A
+// throttle is no news until it has lasted: the budget handles it.
+func (p *poller) alarm(q *polled, now time.Time) {
+	level, what := slog.LevelWarn, "queue does not answer"
+	switch storage.CodeOf(q.trouble) {
+	case storage.Throttled:
+		if q.failures < 8 {
+			return
+		}
+		what = "queue is throttled"
+	case storage.MaybeDone:
+	case storage.Auth:
+		level, what = slog.LevelError, "queue refuses the credential; it is left alone for a while"
+	case storage.Missing:
+		level, what = slog.LevelError, "queue is missing; only a distributor creates queues"
+	default:
+		level, what = slog.LevelError, "queue cannot be read"
+	}
+	if !q.alarmed.IsZero() && now.Sub(q.alarmed) < 10*time.Minute {
+		return
+	}
+	q.alarmed = now
+	p.r.log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
+}

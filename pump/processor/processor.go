@@ -1,0 +1,495 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/reduce"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Summary counts what a processor has done. Tasks are counted once for
+// each delivery.
+type Summary struct {
+	Instance    string        `json:"instance"`
+	Waiting     string        `json:"waiting,omitempty"` // the gate that it waits at
+	Handled     int64         `json:"handled"`           // tasks that the handler has done
+	Failed      int64         `json:"failed"`            // tasks whose handler failed
+	Rejected    int64         `json:"rejected"`          // tasks that the handler rejected
+	Retried     int64         `json:"retried"`           // tasks that were put back for another attempt
+	Released    int64         `json:"released"`          // tasks that were put back without an attempt
+	Skipped     int64         `json:"skipped"`           // tasks settled without being handled, because their key was begun less than MinInterval ago
+	Quarantined int64         `json:"quarantined"`       // tasks put into a poison queue; a message that could not be read counts as one
+	Dropped     int64         `json:"dropped"`           // tasks of runs that an operator ended with --drop
+	Duplicates  int64         `json:"duplicates"`        // tasks recognised as done before, in mode once by the ledger, or because their run was closed
+	Recorded    int64         `json:"recorded"`          // tasks whose end was recorded in the ledger
+	Commits     int64         `json:"commits"`           // writes to the ledger
+	Foreign     int64         `json:"foreign"`           // messages that no distributor made
+	Passed      int64         `json:"passed"`            // messages of other processors' segments that were put back for them
+	Forwarded   int64         `json:"forwarded"`         // messages of other processors' segments that were put where they belong
+	Split       int64         `json:"split"`             // messages cut into pieces, to find a task that may end its processes
+	Lost        int64         `json:"lost"`              // messages whose lease ended while they were in hand
+	Envelopes   int64         `json:"envelopes"`         // messages received
+	Requests    pump.Requests `json:"requests"`
+	Throttled   int64         `json:"throttled"` // requests that were refused as too many
+	Seconds     float64       `json:"seconds"`
+	Latency     pump.Latency  `json:"latency"` // from a message ready to be put to the start of its tasks
+}
+
+// Processor takes tasks from a workload's queues and hands them to a handler. The
+// processors of a workload share its segments: each task is handled by the one that
+// owns its segment (origins S1), whoever comes or goes.
+type Processor struct {
+	cfg     pump.Config
+	o       Options
+	handler pump.Handler
+	running atomic.Pointer[processing] // nil outside of Run
+	last    atomic.Pointer[Summary]
+}
+
+// New makes a processor; no request is made. The handler may be nil
+// with ProcessorOptions.Discard. An error is a [*ConfigError].
+func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	if h == nil && !o.Discard {
+		return nil, &pump.ConfigError{Field: "handler", Problem: "there is none", Fix: "give a handler, or set Discard"}
+	}
+	if err := reduce.CheckReducer(h, &cfg, o.Discard, o.MinInterval); err != nil {
+		return nil, err
+	}
+	return &Processor{cfg: cfg, o: o, handler: h}, nil
+}
+
+// counters is what a ProcessorSummary is made of.
+type counters struct {
+	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, dropped, foreign, passed, forwarded, split, lost, envelopes, recorded, commits atomic.Int64
+}
+
+// processing is one Run of a processor. Along the data path: the poller gets
+// messages (processor_poll.go), they are kept (processor_keep.go) and their headers
+// judged (processor_open.go, processor_own.go, processor_others.go), they wait
+// (processor_backlog.go), are opened, their tasks handled (processor_handle.go), and
+// the message is settled (processor_plan.go, processor_settle.go). What is polled
+// and what is its own follows the cluster (processor_cluster.go, processor_share.go).
+type processing struct {
+	cfg      *pump.Config
+	o        *Options
+	handler  pump.Handler
+	batch    pump.BatchHandler // the handler, if it takes batches
+	reducer  reduce.Reducing   // the handler, if it contributes to a state
+	recorder *recorder         // nil: nothing is recorded
+	log      *slog.Logger
+	jitter   backoff.Jitter
+	fleet    *queues.Set
+	workload *workload.Workload
+	runs     *runCache
+	poller   *poller
+	keeper   *keeper
+	terms    *terms
+	backlog  *backlog
+	pool     *pool
+	pace     *pace // nil: as many tasks as there are handlers for
+	entrance *entrance
+	tallies  *tallies
+	phase    atomic.Int32 // a phase
+	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
+	counts   counters
+	latency  latencies
+
+	member    atomic.Pointer[member.Member] // nil until it has joined
+	share     atomic.Pointer[share]         // nil until then as well
+	followMu  sync.Mutex                    // one view after the other; guards awaited
+	awaited   map[string]bool               // members whose leases are waited for, as the log says
+	owned     *owned
+	lobby     *lobby
+	dock      *dock
+	crowds    crowds
+	spills    *spillWatch
+	hints     *ownerHints
+	stopping  atomic.Bool                    // nothing is taken any more
+	unsettled map[*queues.Account]*unsettled // guarded by poller.mu
+	reported  reported
+
+	gets  *hand // gets under way
+	hand  *hand // messages in hand
+	began time.Time
+
+	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
+
+	// endRun ends Run's own context, with the error that Run returns then.
+	endRun context.CancelCauseFunc
+	// Three contexts that end one after the other: Run's own ends getting; work
+	// ends the handlers; wire ends the requests by which messages are kept and
+	// settled.
+	work    context.Context
+	endWork context.CancelCauseFunc
+	wire    context.Context
+	cutWire context.CancelFunc
+
+	background sync.WaitGroup // ends with wire
+
+	lines sparing.Kinds // warnings that could come with every message
+
+	alarmMu sync.Mutex           // guards alarms
+	alarms  map[string]time.Time // when each was logged
+}
+
+// Run processes until ctx ends, which is no error, or until the queues are idle
+// (ProcessorOptions.UntilIdle). It waits for the workload if no distributor has
+// created it yet, joins its cluster and leaves it at the end. When it returns, every message that was taken is settled or
+// visible again, but for those that storage did not answer for. The summary
+// is valid with an error as well.
+func (p *Processor) Run(ctx context.Context) (Summary, error) {
+	r := p.newProcessing(ctx)
+	defer p.begin(r)()
+	defer r.cutWire()
+	defer r.endWork(ErrStopped)
+	within := ctx
+	ctx, r.endRun = context.WithCancelCause(ctx)
+	defer r.endRun(nil)
+	err := r.connect(ctx)
+	if err == nil {
+		err = r.join(ctx)
+	}
+	if err == nil {
+		err = r.passGate(ctx)
+	}
+	if err != nil {
+		r.leaveCluster()
+		if within.Err() != nil {
+			err = nil
+		} else if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return r.summary(), err
+	}
+	r.launch()
+	r.member.Load().Admit()
+	r.enter(phaseWorking)
+	if err = r.poller.run(ctx); err == nil && within.Err() == nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // the workload is no more
+	}
+	r.enter(phaseDraining)
+	r.stop()
+	summary := r.summary()
+	if r.o.Progress != nil {
+		r.o.Progress(summary)
+	}
+	return summary, err
+}
+
+func (p *Processor) newProcessing(ctx context.Context) *processing {
+	r := &processing{
+		cfg: &p.cfg, o: &p.o, handler: p.handler,
+		log:    p.cfg.Log.With("workload", p.cfg.Workload, "instance", p.cfg.Instance),
+		jitter: backoff.Jitter(p.cfg.Instance),
+		fleet:  queues.Open(&p.cfg, row.TableName),
+		gets:   newHand(), hand: newHand(), began: time.Now(),
+		owned: newOwned(), unsettled: map[*queues.Account]*unsettled{},
+		alarms: map[string]time.Time{},
+	}
+	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
+	r.dock, r.lobby = &dock{r: r}, &lobby{r: r}
+	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
+	r.batch, _ = p.handler.(pump.BatchHandler)
+	r.reducer, _ = p.handler.(reduce.Reducing)
+	r.limitKeys()
+	r.terms = newTerms(r.o)
+	if r.o.MaxRate > 0 {
+		r.fleet.Tasks = newTaskBudget(r.o.MaxRate)
+		r.pace = newPace(r.fleet.Tasks)
+	}
+	r.backlog = newBacklog(r.o, r.batch != nil, func() { backoff.Signal(r.poller.wake) })
+	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
+	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
+	return r
+}
+
+// connect loads the workload, waiting for it if need be, and checks that this
+// process can reach all of it.
+func (r *processing) connect(ctx context.Context) error {
+	if err := r.loadWorkload(ctx); err != nil {
+		return err
+	}
+	// It would read other queues than those that tasks are put into (P6.6), or
+	// promise another delivery (P3.8).
+	if err := locate.SpecOf(r.cfg).Check(r.workload); err != nil {
+		return err
+	}
+	if err := r.alone(ctx); err != nil {
+		return err
+	}
+	if err := r.pinReducer(ctx); err != nil {
+		return err
+	}
+	r.recorder = r.newRecorder()
+	locate.WarnExtra(r.log, locate.SpecOf(r.cfg).Extra(r.workload))
+	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
+		if _, err := r.fleet.Queue(s.Account, s.Queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rivalSoon is how long a processor waits for all accounts to say that they have no other workload of
+// its name. Those that are slower are listened to while it works already.
+const rivalSoon = 250 * time.Millisecond
+
+// alone refuses to start beside another workload of the same name.
+func (r *processing) alone(ctx context.Context) error {
+	found, w := make(chan error, 1), r.workload
+	go func() { found <- locate.Unrivalled(ctx, r.cfg, w) }()
+	soon := time.NewTimer(rivalSoon)
+	defer soon.Stop()
+	select {
+	case err := <-found:
+		return err
+	case <-soon.C:
+	}
+	go func() {
+		if err := <-found; err != nil {
+			r.endRun(err)
+		}
+	}()
+	return nil
+}
+
+// loadWorkload reads the workload's row. A row that is not there yet, or that
+// cannot be read for now, is waited for, with UntilIdle only that long.
+func (r *processing) loadWorkload(ctx context.Context) error {
+	var told error
+	var waits string
+	stopped := func() error {
+		if told != nil {
+			r.log.Info("stopped while "+waits, "control", r.cfg.Control)
+		}
+		return context.Cause(ctx)
+	}
+	for n := uint64(0); ; n++ {
+		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
+		w, err := workload.Load(try, r.fleet.Control, r.cfg.Workload)
+		cancel()
+		if err == nil {
+			r.workload = w
+			return nil
+		}
+		if ctx.Err() != nil {
+			return stopped()
+		}
+		absent := errors.Is(err, workload.ErrNoWorkload)
+		if absent && n%elsewhereEvery == 0 {
+			if there, ok := errors.AsType[*pump.ConfigError](locate.WithAdvice(ctx, r.cfg, err)); ok {
+				return there
+			}
+		}
+		if e, ok := queues.AsError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
+			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
+		}
+		if idle := r.o.UntilIdle; idle > 0 && time.Since(r.began) >= idle {
+			if absent {
+				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.cfg.Control, idle)
+			}
+			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
+		}
+		if told == nil || errors.Is(told, workload.ErrNoWorkload) != absent {
+			told = err
+			if absent {
+				waits = "waiting for the workload to be created by its first distributor"
+				r.log.Info(waits, "control", r.cfg.Control)
+			} else {
+				waits = "waiting for the control account to answer"
+				r.log.Warn(waits, "control", r.cfg.Control, "error", err)
+			}
+		}
+		wait := r.jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "load", r.cfg.Workload, n)
+		if idle := r.o.UntilIdle; idle > 0 {
+			wait = min(wait, max(idle-time.Since(r.began), time.Millisecond))
+		}
+		if !backoff.Wait(ctx, wait) {
+			return stopped()
+		}
+	}
+}
+
+// elsewhereEvery is at how many-th looks for a workload that is not there the other accounts
+// are looked into: once a minute, and at the first.
+const elsewhereEvery = 12
+
+// launch starts everything but the poller, which Run is.
+func (r *processing) launch() {
+	r.runs = newRunCache(workload.NewRuns(r.fleet.Control, r.cfg.Workload), r.log)
+	r.keeper = newKeeper(r.terms, r.jitter)
+	r.keeper.clock = r.cfg.Private.Seeding.Clock()
+	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.Private.Seeding.Turn
+	r.keeper.goesOn = r.meets
+	r.pool = newPool(r)
+
+	r.background.Go(func() { r.keeper.run(r.wire) })
+	r.background.Go(func() { r.pool.watch(r.wire) })
+	r.background.Go(func() { r.report(r.wire) })
+	r.background.Go(func() { r.spills.run(r.wire) })
+	r.background.Go(func() { r.closeRuns(r.wire) })
+	if c := r.recorder; c != nil {
+		r.background.Go(func() { c.fence(r.wire) })
+		r.background.Go(func() { c.committer.run(r.wire) })
+		r.background.Go(func() { c.prune(r.wire) })
+		r.background.Go(func() { c.checker.check(r.wire) })
+	}
+	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, member.DefaultBeat), r.jitter) })
+	for range r.openers() {
+		r.background.Go(func() { r.openAll(r.wire) })
+	}
+	r.pool.start()
+}
+
+// openers is how many messages are opened at once: unpacking is work for a processor.
+func (r *processing) openers() int {
+	if r.cfg.Private.Seeding.Turn != nil {
+		return 2 // on every machine
+	}
+	return max(2, runtime.GOMAXPROCS(0))
+}
+
+// hardGrace is for how long, after Grace, handlers may still return and then
+// messages be released.
+const hardGrace = 5 * time.Second
+
+// stop is the shutdown, in this order. The poller has ended: no get is sent any
+// more, and what those under way bring is released on arrival.
+func (r *processing) stop() {
+	began := time.Now()
+	// 0. The others may plan without this process from now on. Each of its segments
+	// is given up as soon as nothing of it is in hand.
+	r.stopping.Store(true)
+	if r.recorder != nil {
+		backoff.Signal(r.recorder.committer.wake) // results wait for no others any more
+	}
+	if m := r.member.Load(); m != nil {
+		m.Look()
+	}
+	// 1. Nothing is opened or started any more; what was not started is settled
+	// without attempt: released, or rewritten without the tasks that were done.
+	r.lobby.close()
+	for _, d := range r.backlog.close() {
+		r.withdraw(d)
+	}
+	if r.pace != nil {
+		r.pace.end() // after the backlog, or it would give one task after the other
+	}
+	r.dock.close()
+	// 2. Handlers that run may finish, and everything is settled as ever.
+	grace, cancel := context.WithTimeout(r.wire, max(r.o.Grace, 0))
+	calm := r.calm(grace)
+	cancel()
+	if !calm {
+		// 3. Their contexts end, which is no attempt either.
+		r.log.Warn("grace period is over; handlers are stopped", "grace", r.o.Grace)
+		r.endWork(ErrStopped)
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm {
+		// 4. Handlers that ignore it are left behind, and their tasks put back.
+		r.pool.giveUp()
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm && r.recorder != nil {
+		// Results that cannot be recorded are not waited for any longer.
+		r.recorder.giveUp()
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm {
+		r.log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
+	}
+	// 5. What is still held is given up, and this process leaves the cluster.
+	r.tallies.last(r.wire)
+	r.cfg.Private.Seeding.Turn.Wait("leave")
+	r.leaveCluster()
+	// 6. No request is made any more. What waited for one ends.
+	r.cutWire()
+	r.background.Wait()
+	r.lines.Flush()
+	r.log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
+}
+
+// calm waits until no get and no message is left, and reports whether that
+// came before the context's end.
+func (r *processing) calm(ctx context.Context) bool {
+	return r.gets.wait(ctx) && r.hand.wait(ctx)
+}
+
+func (r *processing) calmWithin(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(r.wire, d)
+	defer cancel()
+	return r.calm(ctx)
+}
+
+// summary is what was done so far.
+func (r *processing) summary() Summary {
+	c := &r.counts
+	s := Summary{
+		Instance: r.cfg.Instance, Waiting: r.waitingAt(),
+		Handled: c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
+		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(), Dropped: c.dropped.Load(),
+		Foreign: c.foreign.Load(), Passed: c.passed.Load(), Forwarded: c.forwarded.Load(), Split: c.split.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
+		Recorded: c.recorded.Load(), Commits: c.commits.Load(),
+		Seconds: r.working().Seconds(),
+	}
+	s.Requests, s.Throttled = r.fleet.Requests()
+	s.Latency = r.latency.total()
+	return s
+}
+
+// reportEvery is how often Progress is called.
+const reportEvery = 200 * time.Millisecond
+
+func (r *processing) report(ctx context.Context) {
+	if r.o.Progress == nil {
+		return
+	}
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			r.o.Progress(r.summary())
+		}
+	}
+}
+
+// alarmOnce logs an error that would repeat with every message, at most once a minute.
+func (r *processing) alarmOnce(kind, msg string, attrs ...any) {
+	r.alarmMu.Lock()
+	due := time.Since(r.alarms[kind]) >= time.Minute
+	if due {
+		r.alarms[kind] = time.Now()
+	}
+	r.alarmMu.Unlock()
+	if due {
+		r.log.Error(msg, attrs...)
+	}
+}

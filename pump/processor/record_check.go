@@ -1,0 +1,151 @@
+package processor
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+)
+
+const (
+	// checkEvery is how often an owner looks whether the ledger's heads are still what it wrote last. That is
+	// one query a minute for each partition of which it holds something, of three small columns of at most 64 rows.
+	checkEvery = time.Minute
+	// checkSoon is how often it looks where something is odd: a duplicate, which it knows by what
+	// it remembers, or rows of some time ago.
+	checkSoon = 10 * time.Second
+	// checkTimeout is what one look may take. What could not be learned then is learned a minute later.
+	checkTimeout = 20 * time.Second
+)
+
+// checker looks whether the rows of the ledger are still those that this process wrote. One that has
+// nothing to record learns by nothing else that they came back as they were some time ago, and takes for duplicates
+// what a repair puts. What is behind is fenced anew, under a later epoch.
+type checker struct {
+	c    *recorder
+	wake chan struct{} // has room for one token
+
+	mu  sync.Mutex   // guards what follows
+	odd map[int]bool // partitions that are to be looked at soon
+
+	looks map[int]*ledgerLook // by partition; of the one goroutine that looks
+}
+
+// ledgerLook is when the heads of a partition are read.
+type ledgerLook struct {
+	last, due time.Time
+	n         uint64
+}
+
+func newChecker(c *recorder) *checker {
+	return &checker{c: c, wake: make(chan struct{}, 1), odd: map[int]bool{}, looks: map[int]*ledgerLook{}}
+}
+
+// doubt has the heads of a segment's partition read soon.
+func (k *checker) doubt(segment uint32) {
+	partition := k.c.ledger.Partition(segment)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.odd[partition] {
+		k.odd[partition] = true
+		backoff.Signal(k.wake)
+	}
+}
+
+// old is told of segments whose rows are those of some time ago, as the others of their partition may be.
+func (k *checker) old(segments []uint32) {
+	for _, s := range segments {
+		k.doubt(s)
+	}
+	backoff.Signal(k.c.fencer.wake)
+}
+
+// check looks until ctx ends.
+func (k *checker) check(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		k.c.r.cfg.Private.Seeding.Turn.Wait("check")
+		timer.Reset(k.round(ctx))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// round reads the heads of the partitions that are due, one after the other, and says how long none will be.
+func (k *checker) round(ctx context.Context) (wait time.Duration) {
+	wait = checkEvery
+	held := k.held()
+	for partition := range k.looks {
+		if held[partition] == nil {
+			delete(k.looks, partition)
+		}
+	}
+	for _, partition := range slices.Sorted(maps.Keys(held)) {
+		look := k.looks[partition]
+		if look == nil {
+			look = &ledgerLook{last: time.Now()}
+			k.looks[partition] = look
+			k.next(partition, look)
+		}
+		if k.isOdd(partition) {
+			look.due = slices.MinFunc([]time.Time{look.due, look.last.Add(checkSoon)}, time.Time.Compare)
+		}
+		if time.Now().Before(look.due) {
+			wait = min(wait, time.Until(look.due))
+			continue
+		}
+		k.look(ctx, partition, held[partition])
+		look.last = time.Now()
+		k.next(partition, look)
+		wait = min(wait, time.Until(look.due))
+	}
+	return max(wait, 0)
+}
+
+// next says when a partition is to be looked at again.
+func (k *checker) next(partition int, look *ledgerLook) {
+	look.due = look.last.Add(k.c.r.jitter.Around(checkEvery, "check", strconv.Itoa(partition), look.n))
+	look.n++
+}
+
+// held are the segments that this process writes, by partition.
+func (k *checker) held() map[int][]cluster.Hold {
+	m := k.c.r.member.Load()
+	if m == nil {
+		return nil
+	}
+	held := map[int][]cluster.Hold{}
+	for s := range uint32(k.c.r.workload.Map.Segments) {
+		if h, ok := m.Hold(s); ok && k.c.fencer.ready(h) {
+			held[k.c.ledger.Partition(s)] = append(held[k.c.ledger.Partition(s)], h)
+		}
+	}
+	return held
+}
+
+func (k *checker) isOdd(partition int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.odd[partition]
+}
+
+// look reads the heads of a partition. What is odd from then on has it read again.
+func (k *checker) look(ctx context.Context, partition int, holds []cluster.Hold) {
+	k.mu.Lock()
+	delete(k.odd, partition)
+	k.mu.Unlock()
+	try, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := k.c.ledger.Check(try, holds); err != nil && ctx.Err() == nil {
+		k.c.r.log.Info("whether the ledger's rows are this process's last ones could not be learned", "partition", partition, "error", err)
+	}
+}

@@ -1,0 +1,373 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/row"
+)
+
+const (
+	// fenceBase and fenceMost bound when fencing that failed is tried again; of each segment
+	// by itself, so that one whose rows are damaged holds up no other.
+	fenceBase = 250 * time.Millisecond
+	fenceMost = 10 * time.Second
+	// fenceTimeout is how long one try may take until it is told that it takes long. What it has
+	// done by then stays done.
+	fenceTimeout = time.Minute
+	// fencesAtOnce is how many partitions are fenced, or loaded, at once. 64 of them are 8 rounds of
+	// two requests, and as many answers of 4 MiB are in memory at most.
+	fencesAtOnce = 8
+	// fenceLook is how often it is looked at what was fenced and what is to be next, at most: of
+	// 4,096 segments a look takes a few milliseconds.
+	fenceLook = 20 * time.Millisecond
+	// fenceSoon is for how long messages of a segment wait in hand whose ledger another has: the owner
+	// claims it again above the other's epoch, or learns that it is the other's, which takes a look or two.
+	fenceSoon = 10 * time.Second
+	// fenceLong times the lease is how long a segment may be held and not fenced until that is an alarm.
+	fenceLong = 2
+)
+
+// fencing is the right to write a segment's record.
+type fencing struct {
+	epoch uint64
+	at    time.Time // from then on nobody before it can have written
+}
+
+// unfencedSegment is a segment whose fencing has failed.
+type unfencedSegment struct {
+	epoch  uint64    // of the hold under which it did
+	since  time.Time // when it first did
+	after  time.Time // not tried again before then
+	trials uint64
+	err    error
+}
+
+// fencer makes this process the writer of what it holds: first it writes the epochs of all segments
+// into their heads, several partitions at once, then it has the pages loaded of those that
+// have some. One goroutine decides; each request has one of its own. Segments are worked on
+// as soon as they are ready, one by one, and what cannot be fenced holds up nothing else.
+type fencer struct {
+	c    *recorder
+	wake chan struct{} // has room for one token: there is something to do, or to see
+
+	mu      sync.Mutex // guards what follows
+	fenced  map[uint32]fencing
+	failed  map[uint32]*unfencedSegment
+	busy    map[int]bool // partitions about which requests are made
+	last    time.Time    // when it was last looked
+	damaged int          // segments that are held and whose rows cannot be read
+	stuck   int          // those, and others that are not waited for
+}
+
+func newFencer(c *recorder) *fencer {
+	return &fencer{c: c, wake: make(chan struct{}, 1), fenced: map[uint32]fencing{}, failed: map[uint32]*unfencedSegment{}, busy: map[int]bool{}}
+}
+
+// hold gives a segment that this process may take tasks of: it holds it, and if
+// there is a ledger it is the one who writes it (P3.2). What a former owner recorded
+// is known then, and what that one finishes later is refused.
+func (r *processing) hold(segment uint32) (cluster.Hold, bool) {
+	h, ok := r.member.Load().Hold(segment)
+	if ok && r.recorder != nil && !r.recorder.ready(h) {
+		return cluster.Hold{}, false
+	}
+	return h, ok
+}
+
+// ready reports whether a segment that is held is fenced, and that is noted.
+func (f *fencer) ready(h cluster.Hold) bool {
+	_, ok := f.fencedAt(h.Segment, h.Epoch)
+	return ok && f.c.ledger.Fenced(h.Segment, h.Epoch)
+}
+
+// fencedAt is since when this process has been the writer of a segment under an epoch.
+func (f *fencer) fencedAt(segment uint32, epoch uint64) (at time.Time, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	is, ok := f.fenced[segment]
+	return is.at, ok && is.epoch == epoch
+}
+
+// follow notes what is held now: what is not fenced will be, and of what is not held
+// any more nothing begins. Results of it that are finished are recorded all the same, as
+// long as nobody else was fenced. It is called with each look at the cluster and each
+// change of what is held.
+func (f *fencer) follow(m *member.Member) {
+	f.c.ledger.Drop(f.ended(m))
+	if len(f.toFence(m)) > 0 {
+		backoff.Signal(f.wake)
+	}
+}
+
+// toFence lists what is held and not ready.
+func (f *fencer) toFence(m *member.Member) (holds []cluster.Hold) {
+	for s := range uint32(f.c.r.workload.Map.Segments) {
+		if h, ok := m.Hold(s); ok && !f.ready(h) {
+			holds = append(holds, h)
+		}
+	}
+	return holds
+}
+
+// ended takes the segments that are not this member's off the lists, and gives them in order.
+func (f *fencer) ended(m *member.Member) (segments []uint32) {
+	for s := range uint32(f.c.r.workload.Map.Segments) {
+		if !m.Keeps(s) {
+			segments = append(segments, s)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range segments {
+		delete(f.fenced, s)
+		delete(f.failed, s)
+	}
+	return segments
+}
+
+// fence fences what this process holds, until ctx ends.
+func (f *fencer) fence(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		f.c.r.cfg.Private.Seeding.Turn.Wait("fence")
+		wait, news := f.round(ctx)
+		if news { // what was not polled is, and what waits in the lobby goes on
+			f.c.r.follow()
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-f.wake:
+		}
+	}
+}
+
+// round notes what has become ready, starts what is to be done, and says how long nothing
+// more will be, and whether there is something new to be worked on, or less to be waited for.
+func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
+	now := time.Now()
+	f.mu.Lock()
+	early := f.last.Add(fenceLook).Sub(now)
+	if early <= 0 {
+		f.last = now
+	}
+	f.mu.Unlock()
+	if early > 0 {
+		return early, false
+	}
+	holds := f.toFence(f.c.r.member.Load())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wait = time.Hour
+	var heads, pages [][]cluster.Hold // by partition, in order
+	damaged, stuck := 0, 0
+	for _, h := range holds {
+		u := f.failed[h.Segment]
+		switch {
+		case f.c.ledger.Fenced(h.Segment, h.Epoch):
+			f.fenced[h.Segment] = fencing{h.Epoch, now}
+			delete(f.failed, h.Segment)
+			news = true
+			continue
+		case u == nil:
+		case errors.Is(u.err, row.ErrCorrupt):
+			damaged++
+		case u.epoch != h.Epoch: // it was claimed again
+			u.epoch, u.after = h.Epoch, time.Time{}
+		}
+		if u != nil && u.isStuck(now) {
+			stuck++
+		}
+		switch {
+		case u != nil && u.after.After(now):
+			wait = min(wait, u.after.Sub(now))
+		case f.busy[f.c.ledger.Partition(h.Segment)]:
+		case f.c.ledger.Unloaded(h.Segment, h.Epoch):
+			pages = f.group(pages, h)
+		default:
+			heads = f.group(heads, h)
+		}
+	}
+	news = news || f.damaged != damaged || f.stuck != stuck
+	f.damaged, f.stuck = damaged, stuck
+	f.start(ctx, heads, false)
+	f.start(ctx, pages, true)
+	f.alarm(now)
+	return wait, news
+}
+
+// group adds a hold to those of its partition.
+func (f *fencer) group(groups [][]cluster.Hold, h cluster.Hold) [][]cluster.Hold {
+	if n := len(groups); n > 0 && f.c.ledger.Partition(groups[n-1][0].Segment) == f.c.ledger.Partition(h.Segment) {
+		groups[n-1] = append(groups[n-1], h)
+		return groups
+	}
+	return append(groups, []cluster.Hold{h})
+}
+
+// start has partitions fenced, or their pages loaded, as many as may be at once. The lock is held.
+func (f *fencer) start(ctx context.Context, groups [][]cluster.Hold, load bool) {
+	for _, holds := range groups {
+		partition := f.c.ledger.Partition(holds[0].Segment)
+		if len(f.busy) >= fencesAtOnce {
+			return // the end of one of them wakes the fencer
+		}
+		if f.busy[partition] {
+			continue
+		}
+		f.busy[partition] = true
+		f.c.r.background.Go(func() { f.one(ctx, partition, holds, load) })
+	}
+}
+
+// one fences segments of one partition, or loads them.
+func (f *fencer) one(ctx context.Context, partition int, holds []cluster.Hold, load bool) {
+	f.c.r.cfg.Private.Seeding.Turn.Wait("fencing", strconv.Itoa(partition))
+	try, cancel := context.WithTimeout(ctx, fenceTimeout)
+	var err error
+	if load {
+		err = f.c.ledger.Load(try, holds, func(uint32) { backoff.Signal(f.wake) })
+	} else {
+		_, err = f.c.ledger.Fence(try, holds)
+	}
+	cancel()
+	if ctx.Err() == nil {
+		f.conclude(partition, holds, err)
+	}
+	f.mu.Lock()
+	delete(f.busy, partition)
+	f.mu.Unlock()
+	backoff.Signal(f.wake)
+}
+
+// conclude notes which of the segments, which are in order, have failed and when they are tried again.
+func (f *fencer) conclude(partition int, holds []cluster.Hold, err error) {
+	failed, ok := errors.AsType[*ledger.UnfencedError](err)
+	if !ok {
+		return
+	}
+	for _, u := range failed.Segments {
+		if u.Head > 0 {
+			f.c.r.member.Load().Raise(u.Segment, u.Head)
+		}
+	}
+	f.tell(failed)
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range failed.Segments {
+		i, is := slices.BinarySearchFunc(holds, u.Segment, func(h cluster.Hold, s uint32) int { return cmp.Compare(h.Segment, s) })
+		if !is {
+			continue
+		}
+		was := f.failed[u.Segment]
+		if was == nil {
+			was = &unfencedSegment{since: now}
+			f.failed[u.Segment] = was
+		}
+		was.epoch, was.err = holds[i].Epoch, u.Err
+		was.after = now.Add(f.c.r.jitter.Around(backoff.Doubled(fenceBase, fenceMost, was.trials), "fence", strconv.Itoa(partition), was.trials))
+		was.trials++
+	}
+}
+
+// tell says once of each reason how many segments it concerns.
+func (f *fencer) tell(failed *ledger.UnfencedError) {
+	var foreign, damaged, other int
+	for _, u := range failed.Segments {
+		switch {
+		case errors.Is(u.Err, ledger.ErrFenced):
+			foreign++
+		case errors.Is(u.Err, row.ErrCorrupt):
+			damaged++
+		default:
+			other++
+		}
+	}
+	log := f.c.r.log
+	if foreign > 0 {
+		// Another has claimed the segments since, which this process's next look shows; or the
+		// epochs of the owner rows are behind, and they are claimed again above the heads'.
+		log.Info("segments' ledgers have a later owner already", "segments", foreign, "error", failed)
+	}
+	if damaged > 0 {
+		f.c.r.alarmOnce("ledger row", "the ledger of segments cannot be read; their tasks wait", "segments", damaged, "error", failed)
+	}
+	if other > 0 {
+		log.Warn("segments cannot be fenced yet; their tasks wait", "segments", other, "error", failed)
+	}
+}
+
+// alarm tells of segments that have been held for long and cannot be fenced. The lock is held.
+func (f *fencer) alarm(now time.Time) {
+	long := fenceLong * f.c.r.lease()
+	n, first := f.failing(func(u *unfencedSegment) bool { return now.Sub(u.since) >= long })
+	if n > 0 {
+		f.c.r.alarmOnce("unfenced", "segments are held and their ledgers have not become this process's for long; their tasks wait",
+			"segments", n, "for", now.Sub(first.since).Round(time.Second), "error", first.err)
+	}
+}
+
+// damaged is how many segments are held here that cannot be worked on because their
+// rows in the ledger are damaged.
+func (r *processing) damaged() int {
+	if r.recorder == nil {
+		return 0
+	}
+	f := r.recorder.fencer
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.damaged
+}
+
+// isStuck reports whether a segment's ledger will hardly be this process's in a moment: its rows cannot
+// be read, or another has had it for a while.
+func (f *fencer) isStuck(segment uint32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u := f.failed[segment]
+	return u != nil && u.isStuck(time.Now())
+}
+
+func (u *unfencedSegment) isStuck(now time.Time) bool {
+	return errors.Is(u.err, row.ErrCorrupt) || errors.Is(u.err, ledger.ErrFenced) && now.Sub(u.since) >= fenceSoon
+}
+
+// trouble says, for people, which segments cannot be fenced; empty: none.
+func (f *fencer) trouble() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, first := f.failing(func(u *unfencedSegment) bool { return u.trials > 1 })
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the ledgers of %d segments are not its own yet, so their tasks wait: %v", n, first.err)
+}
+
+// failing counts the segments whose fencing has failed in some way, and gives the lowest of them. The
+// lock is held.
+func (f *fencer) failing(how func(*unfencedSegment) bool) (n int, first *unfencedSegment) {
+	var lowest uint32
+	for s, u := range f.failed {
+		if !how(u) {
+			continue
+		}
+		if n++; first == nil || s < lowest {
+			lowest, first = s, u
+		}
+	}
+	return n, first
+}

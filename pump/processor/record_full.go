@@ -1,0 +1,203 @@
+package processor
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+)
+
+// A reducer's state that has no room (A13). The ledger refuses the result of a message that would
+// make the state of its segment too large; nothing of it is recorded, and others may fit. From then on the
+// segment's messages are put back before the handler runs, but for one that is tried at each end of
+// a pause, which grows. When a result fits, all are tried again. When results have been refused
+// for statePatience, every message is tried by itself, and one that is refused goes into
+// quarantine with a cause of its own when it comes back, before the handler. Such a message was
+// put back by a process that lives, so it is no suspect (see acquits and suspicious).
+const (
+	// statePauseLeast and statePauseMost bound the pause: half as long as the state has been full.
+	statePauseLeast = time.Minute
+	statePauseMost  = 15 * time.Minute
+	// statePatience is for how long tasks wait for room. A new version of a reducer that keeps
+	// less is rolled out in that time, and quarantine keeps what was not.
+	statePatience = time.Hour
+	// stateWarns is the part of the bounds from which on there are warnings.
+	stateWarns = 0.5
+	// unfitMost bounds how many refused messages are remembered until they come back. One that
+	// is forgotten is tried once more.
+	unfitMost = 1 << 14
+)
+
+// fullStates are the segments whose states have lately had no room. Until a process that takes
+// a segment over has seen a refusal itself, it knows nothing of it: then the patience begins anew.
+type fullStates struct {
+	mu     sync.Mutex // guards what follows
+	of     map[uint32]*fullState
+	warned map[uint32]bool // of being half full
+}
+
+type fullState struct {
+	since time.Time       // the first refusal
+	last  time.Time       // the latest
+	until time.Time       // nothing is tried before
+	unfit map[string]bool // messages that were refused when the patience was over
+}
+
+// lately is the segment's state, if results for it were refused within the patience; nil otherwise.
+func (f *fullStates) lately(segment uint32, now time.Time) *fullState {
+	s := f.of[segment]
+	if s != nil && now.Sub(s.last) > statePatience {
+		delete(f.of, segment)
+		return nil
+	}
+	return s
+}
+
+// full reports whether results for a segment's state were refused lately.
+func (f *fullStates) full(segment uint32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lately(segment, time.Now()) != nil
+}
+
+// count is of how many segments that is so.
+func (f *fullStates) count() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for segment := range f.of {
+		if f.lately(segment, time.Now()) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// refused notes that there is no room for the result of a message, and gives for how long the
+// message should be put back; first is when the state was found full.
+func (f *fullStates) refused(segment uint32, message string) (delay time.Duration, first time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	s := f.lately(segment, now)
+	if s == nil {
+		if f.of == nil {
+			f.of = map[uint32]*fullState{}
+		}
+		s = &fullState{since: now, unfit: map[string]bool{}}
+		f.of[segment] = s
+	}
+	s.last = now
+	if now.Sub(s.since) >= statePatience {
+		if len(s.unfit) < unfitMost {
+			s.unfit[message] = true
+		}
+		s.until = time.Time{}
+		return 0, s.since
+	}
+	delay = min(max(now.Sub(s.since)/2, statePauseLeast), statePauseMost)
+	s.until = now.Add(delay)
+	return delay, s.since
+}
+
+// fits notes that a result was recorded in the segment: others may fit as well.
+func (f *fullStates) fits(segment uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.of[segment]; s != nil {
+		s.until = time.Time{}
+	}
+}
+
+// gate says of a message that came for the segment whether it is to be put back for a while before
+// its tasks are handled, or to go into quarantine; else it is tried.
+func (f *fullStates) gate(segment uint32, message string) (delay time.Duration, unfit bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	s := f.lately(segment, now)
+	switch {
+	case s == nil:
+		return 0, false
+	case s.unfit[message]:
+		return 0, true
+	case now.Before(s.until):
+		return s.until.Sub(now), false
+	case !s.until.IsZero(): // this one is tried, and the others wait for what becomes of it
+		s.until = now.Add(min(max(now.Sub(s.since)/2, statePauseLeast), statePauseMost))
+	}
+	return 0, false
+}
+
+// gate is what to do with a message whose segment's state is full, before its tasks are handled;
+// nil: try it. What goes into quarantine is to be recorded like what was begun.
+func (c *recorder) gate(d *delivery) *wholly {
+	if c.r.reducer == nil || c.asWhole(d) {
+		return nil
+	}
+	delay, unfit := c.states.gate(d.header.Segment, d.id)
+	switch {
+	case unfit:
+		return &wholly{
+			reason: pump.ReasonStateFull,
+			detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v", d.header.Segment, statePatience),
+		}
+	case delay > 0:
+		return &wholly{delay: c.r.jitter.Around(delay, "state", d.id, uint64(d.dequeued)), ours: true}
+	}
+	return nil
+}
+
+// refusedState puts a message back whose results the state of its segment has no room for.
+func (c *recorder) refusedState(d *delivery, err error) (delay time.Duration) {
+	delay, since := c.states.refused(d.header.Segment, d.id)
+	if delay == 0 {
+		c.r.alarmOnce("state", "a reducer's state is full; tasks that it has no room for go into quarantine",
+			append(d.attrs(-1), "full_since", since, "reason", pump.ReasonStateFull, "error", err)...)
+		return 0
+	}
+	c.r.alarmOnce("state", "a reducer's state is full; tasks of its segment wait, and go into quarantine when it stays full: keep less of each key, or use more segments",
+		append(d.attrs(-1), "full_since", since, "quarantine_after", statePatience, "error", err)...)
+	return c.r.jitter.Around(delay, "state", d.id, uint64(d.dequeued))
+}
+
+// recordedState notes that a message's results are recorded, and warns when that has filled half of
+// what a state may have.
+func (c *recorder) recordedState(d *delivery) {
+	if c.r.reducer == nil {
+		return
+	}
+	segment := d.header.Segment
+	c.states.fits(segment)
+	used := c.ledger.StateUse(segment)
+	if used < stateWarns {
+		return
+	}
+	c.states.mu.Lock()
+	first := !c.states.warned[segment]
+	if first && c.states.warned == nil {
+		c.states.warned = map[uint32]bool{}
+	}
+	c.states.warned[segment] = true
+	c.states.mu.Unlock()
+	if first {
+		c.r.log.Warn("a reducer's state takes more than half of what it may have; at its bound tasks of the segment wait and then go into quarantine: keep less of each key, or use more segments",
+			"segment", segment, "used", fmt.Sprintf("%.0f %%", 100*used))
+	}
+}
+
+// stateUsed is the part of its bounds that the fullest state of this process's segments takes.
+func (c *recorder) stateUsed() (used float64) {
+	if c.r.reducer == nil {
+		return 0
+	}
+	for segment := range c.r.workload.Map.Segments {
+		used = max(used, c.ledger.StateUse(uint32(segment)))
+	}
+	return used
+}
+
+// isStateFull reports whether results were refused because a reducer's state has no room.
+func isStateFull(err error) bool { return errors.Is(err, ledger.ErrStateFull) }

@@ -1,0 +1,89 @@
+package processor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+)
+
+// Names of done tasks without a run ("Names" in docs/design.md): when they are forgotten, and what happens
+// while a segment keeps as many as it may.
+const (
+	// namesKept is for how long a name is kept at least where they are many, while all queues answer. A copy of
+	// its task has come by then: nothing that is not asked for is hidden for longer.
+	namesKept = 15 * time.Minute
+	// A message that waits for room is put back for half as long as its segment has had none.
+	namesWaitLeast = 5 * time.Second
+	namesWaitMost  = 2 * time.Minute
+	// namesWaited is for how long a segment had room when it counts as one that has.
+	namesWaited = 5 * time.Minute
+)
+
+// deleted tells the ledger of a delete that was acknowledged, if it ended the task for good: the message was
+// delivered once only, and as its producer put it, so that no process can have made a copy of it.
+func (c *recorder) deleted(d *delivery) {
+	if s := d.settlement; s.final == stepDelete && s.recorded && d.foreign != "" && d.dequeued == 1 {
+		c.ledger.DeletedForeign(d.header.Segment, d.foreign)
+	}
+}
+
+// pruneNames lets names go that are old, where they are many.
+func (c *recorder) pruneNames(ctx context.Context) error {
+	before := time.Time{}
+	if dark, all := c.r.poller.answer(); all && time.Since(dark) >= namesKept {
+		before = time.Now().Add(-namesKept)
+	}
+	c.ledger.AgeForeign(before)
+	try, cancel := context.WithTimeout(ctx, fenceTimeout)
+	defer cancel()
+	return c.ledger.SweepForeign(try)
+}
+
+// crowdedForeign puts a message back whose segment keeps as many names as it may.
+func (c *recorder) crowdedForeign(d *delivery, err error) *wholly {
+	c.r.alarmOnce("foreign", "foreign messages wait, because their segment keeps as many names of done ones as it may, whose deletes were not acknowledged: see whether all accounts answer",
+		append(d.attrs(-1), "names_most", ledger.MaxForeign, "error", err)...)
+	delay := c.names.refused(d.header.Segment)
+	return &wholly{delay: c.r.jitter.Around(delay, "names", d.id, uint64(max(d.dequeued, 1))), ours: true}
+}
+
+// fullNames are the segments in which foreign messages have lately waited for room.
+type fullNames struct {
+	mu sync.Mutex // guards what follows
+	of map[uint32]fullName
+}
+
+type fullName struct{ since, last time.Time }
+
+// refused notes that a message waits, and gives for how long.
+func (f *fullNames) refused(segment uint32) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	s, is := f.of[segment]
+	if !is || now.Sub(s.last) > namesWaited {
+		s.since = now
+	}
+	s.last = now
+	if f.of == nil {
+		f.of = map[uint32]fullName{}
+	}
+	f.of[segment] = s
+	return min(max(now.Sub(s.since)/2, namesWaitLeast), namesWaitMost)
+}
+
+// count is in how many segments messages wait, or did lately.
+func (f *fullNames) count() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for segment, s := range f.of {
+		if time.Since(s.last) > namesWaited {
+			delete(f.of, segment)
+			continue
+		}
+		n++
+	}
+	return n
+}

@@ -1,0 +1,135 @@
+package processor
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// How often it is looked at whether the ledger has something of runs that are done with: seldom, and soon
+// again while it had. One small row is read for it, by each processor; of many each looks less often.
+const (
+	pruneEvery = 15 * time.Second
+	pruneAgain = 2 * time.Second
+	pruneCrowd = 64 // processors beyond which they look less often
+	// restsEvery is how often old rests are looked for, whose runs' rows are read.
+	restsEvery = 10 * time.Minute
+	restsMost  = 256 // of those in one look
+)
+
+// prune forgets what is recorded of runs that are done with (P3.7), until ctx ends.
+func (c *recorder) prune(ctx context.Context) {
+	if !c.once {
+		return
+	}
+	wait := pruneEvery
+	var rests time.Time
+	for n := uint64(0); backoff.Wait(ctx, c.r.jitter.Around(wait, "prune", c.r.cfg.Workload, n)); n++ {
+		wait = pruneEvery * time.Duration(max(1, c.crowd()/pruneCrowd))
+		switch pruned, err := c.pruneListed(ctx); {
+		case err != nil && ctx.Err() == nil:
+			c.r.log.Warn("runs that are done with could not be forgotten yet", "error", err)
+		case pruned:
+			wait = pruneAgain
+		}
+		c.warnFull()
+		if err := c.pruneNames(ctx); err != nil && ctx.Err() == nil {
+			c.r.log.Warn("foreign messages that are done with could not be forgotten yet", "error", err)
+		}
+		if time.Since(rests) >= restsEvery {
+			rests = time.Now()
+			if err := c.pruneRests(ctx); err != nil && ctx.Err() == nil {
+				c.r.log.Warn("old tasks in quarantine could not be forgotten yet", "error", err)
+			}
+		}
+	}
+}
+
+// crowd is how many processors there are.
+func (c *recorder) crowd() int {
+	if m := c.r.member.Load(); m != nil {
+		if v := m.View(); v != nil {
+			return len(v.Processors())
+		}
+	}
+	return 1
+}
+
+// awaitBegun waits for those who took a run for open before it was known to be closed.
+func (c *recorder) awaitBegun() {
+	c.closing.Lock()
+	defer c.closing.Unlock()
+}
+
+// pruneListed takes out what the closer says is done with.
+func (c *recorder) pruneListed(ctx context.Context) (pruned bool, err error) {
+	list, err := c.rows.Prunable(ctx)
+	if err != nil {
+		return false, err
+	}
+	c.r.runs.forget(slices.DeleteFunc(list.Ended, func(id pump.RunID) bool { return !c.r.runs.stands(id, closing.GoOn) }))
+	closed, over := c.live(list.Closed), c.ledger.Keeps(list.Over)
+	return len(closed)+len(over) > 0, c.forget(ctx, closed, over)
+}
+
+// live are those of closed runs of which the ledger has more than a rest.
+func (c *recorder) live(closed []pump.RunID) []pump.RunID {
+	live := c.ledger.LiveRuns()
+	return slices.DeleteFunc(closed, func(id pump.RunID) bool {
+		_, found := slices.BinarySearchFunc(live, id, workload.CompareRuns)
+		return !found
+	})
+}
+
+// forget takes runs out of the ledger: of closed ones all but what is in quarantine. From before that on
+// their rows are read anew, and who took them for open has been told what is recorded.
+func (c *recorder) forget(ctx context.Context, closed, over []pump.RunID) error {
+	if len(closed)+len(over) == 0 {
+		return nil
+	}
+	c.r.runs.forget(closed)
+	c.r.runs.forget(over)
+	c.awaitBegun()
+	try, cancel := context.WithTimeout(ctx, fenceTimeout)
+	defer cancel()
+	err := c.ledger.Prune(try, closed, over...)
+	if err == nil {
+		c.r.log.Debug("runs that are done with are forgotten", "closed", len(closed), "over", len(over))
+	}
+	return err
+}
+
+// pruneRests takes out rests whose runs are over or gone, and ends the oldest where there are too many. This
+// machine's clock only says when to look.
+func (c *recorder) pruneRests(ctx context.Context) error {
+	hours := uint64(max(0, time.Now().Add(-c.r.cfg.Retention).Unix()/3600))
+	aged, crowded := c.ledger.OldRests(hours)
+	var over []pump.RunID
+	for _, id := range crowded[:min(len(crowded), restsMost)] {
+		if err := c.rows.Over(ctx, id, ""); err != nil {
+			return err
+		}
+		over = append(over, id)
+	}
+	for _, id := range aged[:min(len(aged), restsMost)] {
+		switch v := c.r.runs.lookSince(ctx, id, time.Now().Add(-restsEvery/2)); v {
+		case closing.Spent, closing.Over, closing.Dropped, closing.Absent:
+			over = append(over, id)
+		}
+	}
+	return c.forget(ctx, nil, over)
+}
+
+// warnFull says once a minute that a segment's ledger is half full or more.
+func (c *recorder) warnFull() {
+	use := c.ledger.Use()
+	if use.Fullest() >= closing.Pressure {
+		c.r.alarmOnce("ledger use", "a segment's ledger is half full or more; at a bound tasks of further runs, or further foreign messages, wait until others are done with; see what lives with: distributor runs list",
+			closing.UseAttrs(use)...)
+	}
+}

@@ -1,0 +1,122 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// darkRuns is a control plane that answers or hangs.
+type darkRuns struct {
+	dark  bool
+	state workload.RunState
+	err   error
+	reads int
+}
+
+func (r *darkRuns) Get(ctx context.Context, _ pump.RunID) (workload.Run, error) {
+	r.reads++
+	if r.dark {
+		<-ctx.Done()
+		return workload.Run{}, ctx.Err()
+	}
+	return workload.Run{State: r.state}, r.err
+}
+
+func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := &darkRuns{}
+		c := newRunCache(rows, slog.New(slog.DiscardHandler))
+		id := codec.RunID{1}
+		look := func(want closing.Verdict, at time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if got := c.look(t.Context(), id); got != want || time.Since(began) != at {
+				t.Errorf("verdict %v after %v, want %v after %v", got, time.Since(began), want, at)
+			}
+		}
+		look(closing.GoOn, 0)
+		time.Sleep(runKnownFor)
+		rows.dark = true
+		for range 1000 { // an hour of darkness, in which nobody waits
+			look(closing.GoOn, 0)
+			time.Sleep(3600 * time.Millisecond)
+		}
+		if rows.reads < 100 || rows.reads > 400 {
+			t.Errorf("%d reads in an hour, want one about every %v", rows.reads, runUnknownFor)
+		}
+		rows.dark, rows.state = false, workload.RunClosed
+		for range 2 * runUnknownFor / time.Second {
+			c.look(t.Context(), id)
+			time.Sleep(time.Second)
+		}
+		look(closing.Closed, 0)
+	})
+}
+
+func TestP13BeforeAMessageIsQuarantinedItsRunIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := &darkRuns{err: workload.ErrNoRun}
+		c := newRunCache(rows, slog.New(slog.DiscardHandler))
+		if got := c.look(t.Context(), codec.RunID{1}); got != closing.Absent {
+			t.Errorf("verdict %v", got)
+		}
+		time.Sleep(runUnknownFor)
+		rows.err = nil
+		if got := c.look(t.Context(), codec.RunID{1}); got != closing.GoOn || rows.reads != 2 {
+			t.Errorf("verdict %v after %d reads", got, rows.reads)
+		}
+	})
+}
+
+func TestP13AnUnreadableRunRowQuarantinesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range []error{errors.New("no table"), context.DeadlineExceeded} {
+			c := newRunCache(&darkRuns{err: err}, slog.New(slog.DiscardHandler))
+			if got := c.look(t.Context(), codec.RunID{1}); got != closing.GoOn {
+				t.Errorf("%v: verdict %v", err, got)
+			}
+		}
+	})
+}
+
+// In mode once a row is read anew for a segment that was fenced after it was read. A message of
+// another segment that has its verdict by then was put back for two seconds, and a processor that
+// leaves once it was idle for one left without it.
+func TestP13AMessageWaitsForItsRunsRowThatIsReadAnewInTheSameMoment(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		p := w.start(w.processor(&testworld.Seen{}, Options{}))
+		w.Settled(1)
+		r := p.Of.running.Load()
+		w.Sim.Inject(azsim.Rule{Operations: []string{"GetEntity"}, Fault: azsim.DelayBefore, Delay: time.Second})
+		hold, _ := r.hold(0)
+		d := &delivery{count: 3, header: codec.Header{Run: w.Run, Tasks: codec.MakeNSet(0, 1, 2)}, epoch: hold.Epoch}
+		since, ok := r.recorder.fencedAt(d.header.Segment, d.epoch)
+		if !ok {
+			t.Fatal("segment 0 is not fenced")
+		}
+		verdict := r.recorder.look(t.Context(), w.Run, since)
+		time.Sleep(time.Second)
+		var other sync.WaitGroup
+		other.Go(func() { r.recorder.look(t.Context(), w.Run, time.Now()) })
+		synctest.Wait() // the row is being read
+		b, ok, err := r.recorder.beginStanding(t.Context(), d, verdict, since)
+		if err != nil || !ok || b.Fresh.Len() != 3 {
+			t.Errorf("%+v, %v, %v, want three fresh tasks", b, ok, err)
+		}
+		r.recorder.end(d, b.Fresh)
+		other.Wait()
+		p.End()
+	})
+}

@@ -1,0 +1,165 @@
+package processor
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// When a spill mark is taken back (P6.3).
+const (
+	// spillQuiet is for how long a marked queue must have brought nothing of the
+	// segment. Messages that are put back come later than that, or a put that was
+	// under way when the mark was set; they are strays then, and the queue's
+	// keeper brings them home.
+	spillQuiet = time.Minute
+	// spillLeast is the least age of a mark: whoever put by it may have read it, and a
+	// map, as long ago as maps are believed, and a put takes a request's time.
+	spillLeast = workload.MapMaxAge + backoff.RequestTimeout
+	// spillEvery is how often that is looked at.
+	spillEvery = 10 * time.Second
+)
+
+// spillWatch follows the marks of the segments that are held here, and takes back
+// those that nobody needs any more. Only the owner does that.
+type spillWatch struct {
+	r *processing
+
+	mu    sync.Mutex // guards what follows
+	marks map[spillKey]*spillMark
+}
+
+type spillKey struct {
+	segment uint32
+	choice  int
+}
+
+// spillMark is a mark as this process has seen it.
+type spillMark struct {
+	queue, home *queues.Queue
+	since       time.Time // when it was first seen
+	last        time.Time // when the queue last brought a message of the segment, or since
+}
+
+func newSpillWatch(r *processing) *spillWatch {
+	return &spillWatch{r: r, marks: map[spillKey]*spillMark{}}
+}
+
+// follow notes which marks there are.
+func (w *spillWatch) follow(s *share) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(s.spills) == 0 && len(w.marks) == 0 {
+		return
+	}
+	now := time.Now()
+	old := w.marks
+	w.marks = make(map[spillKey]*spillMark, len(s.spills))
+	for _, sp := range s.spills {
+		k := spillKey{sp.segment, sp.choice}
+		queue, home := s.shards[sp.shard], s.shards[s.of.Home(sp.segment)]
+		m := old[k]
+		if m == nil || m.queue != queue || m.home != home { // a new map may mean another queue by it
+			m = &spillMark{queue: queue, home: home, since: now, last: now}
+		}
+		w.marks[k] = m
+	}
+}
+
+// got notes that a queue brought a message of a segment that is held here.
+func (w *spillWatch) got(from *queues.Queue, segment uint32, sent time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.marks) == 0 {
+		return
+	}
+	for choice := 1; choice <= spillChoices; choice++ {
+		if m := w.marks[spillKey{segment, choice}]; m != nil && m.queue == from {
+			m.last = sent
+		}
+	}
+}
+
+// spillChoices is how many queues besides its home a segment may have messages in.
+const spillChoices = 2
+
+// over lists the segments whose marks nobody needs any more, by choice.
+func (w *spillWatch) over(now time.Time) (by [spillChoices + 1][]uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, m := range w.marks {
+		if m.queue == nil || m.home == nil || now.Sub(m.since) < spillLeast {
+			continue
+		}
+		// Silence counts as far as the queue was read.
+		if read, _ := w.r.poller.heard(m.queue); read.Sub(m.last) < spillQuiet {
+			continue
+		}
+		if _, well := w.r.poller.heard(m.home); well {
+			by[k.choice] = append(by[k.choice], k.segment)
+		}
+	}
+	for _, segments := range by {
+		slices.Sort(segments) // so that requests do not depend on a map's order (P9)
+	}
+	return by
+}
+
+// run takes back marks until the context ends.
+func (w *spillWatch) run(ctx context.Context) {
+	ticker := time.NewTicker(spillEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			w.clear(ctx, now)
+		}
+	}
+}
+
+func (w *spillWatch) clear(ctx context.Context, now time.Time) {
+	by := w.over(now)
+	for choice, segments := range by {
+		if len(segments) == 0 || w.r.stopping.Load() {
+			continue
+		}
+		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
+		err := w.r.member.Load().ClearSpill(try, segments, choice)
+		cancel()
+		if err != nil {
+			w.r.log.Warn("a spill mark could not be taken back; it is tried again", "segments", segments, "choice", choice, "error", err)
+			continue
+		}
+		w.forget(segments, choice)
+		w.r.log.Info("tasks go only to their homes again", "segments", segments, "choice", choice)
+	}
+}
+
+// forget makes marks that were taken back new ones if they are seen again: others
+// may set them before this process has looked.
+func (w *spillWatch) forget(segments []uint32, choice int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range segments {
+		delete(w.marks, spillKey{s, choice})
+	}
+}
+
+// heard is when the last get was sent that a queue answered, and whether it answered
+// the last one.
+func (p *poller) heard(s *queues.Queue) (at time.Time, well bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[s]
+	if q == nil {
+		return time.Time{}, false
+	}
+	return q.heard, q.polls && q.trouble == nil && !q.heard.IsZero()
+}

@@ -1,0 +1,158 @@
+package processor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/reason"
+)
+
+// State is what a processor is doing at one moment.
+type State struct {
+	Workload string `json:"workload"`
+	Instance string `json:"instance"`
+	// Phase is "stopped" outside of Run, "starting" until the workload and the
+	// cluster are read, "waiting" at a gate, "working", and "draining" once Run
+	// was told to stop.
+	Phase string `json:"phase"`
+	// Ready means that all is well: it works, holds its share of the segments, and
+	// every account answers. Reasons are what is missing, in words; never nil.
+	Ready    bool     `json:"ready"`
+	Reasons  []string `json:"reasons"`
+	Gate     string   `json:"gate,omitempty"` // that it waits at
+	Messages int      `json:"messages"`       // in hand
+	Queues   int      `json:"queues"`         // that it reads
+	Handlers int      `json:"handlers"`       // that may be at work at once
+	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how
+	// long a task usually takes in the handler (0: none has ended), and RetrySeconds the
+	// longest delay of what fails for the first time. They follow the work, but for what the options fix.
+	LeaseSeconds float64 `json:"leaseSeconds"`
+	TaskSeconds  float64 `json:"taskSeconds"`
+	RetrySeconds float64 `json:"retrySeconds"`
+	// Latency is that of the tasks begun in the last minute or two.
+	Latency pump.Latency `json:"latency"`
+	// Uncommitted are messages whose results wait to be recorded in the ledger, Unfenced
+	// segments whose ledger is not this process's yet, so that their tasks wait (mode once, and with a reducer).
+	Uncommitted int `json:"uncommitted"`
+	Unfenced    int `json:"unfenced"`
+	// StateUsed is the part of its bound (1 MiB compressed, 16 MiB before) that the fullest reducer's state of
+	// its segments takes, from 0 to 1. StatesFull is of how many segments the state had no room for results
+	// within the last hour: their tasks wait, and those that do not fit go into quarantine after an hour.
+	StateUsed  float64 `json:"stateUsed"`
+	StatesFull int     `json:"statesFull"`
+	// Ledger is what the fullest of its segments uses of its ledger's bounds; zeros without a ledger.
+	Ledger pump.LedgerStatus `json:"ledger"`
+	// RunsUnfinished is how many runs nobody continues and are not over yet. The processor of rank 0 knows, which
+	// ends them; others say 0.
+	RunsUnfinished int `json:"runsUnfinished"`
+	// ForeignWaits is in how many segments foreign messages have lately waited because the segment keeps as many
+	// names of done ones as it may (mode once): their deletes were not acknowledged.
+	ForeignWaits int `json:"foreignWaits"`
+
+	Cluster  pump.ClusterState   `json:"cluster"`
+	Accounts []pump.AccountState `json:"accounts"`
+	Done     Summary             `json:"done"`
+}
+
+// phase is where a Run stands. It only grows.
+type phase int32
+
+const (
+	phaseStopped phase = iota
+	phaseStarting
+	phaseWaiting
+	phaseWorking
+	phaseDraining
+)
+
+func (p phase) String() string {
+	return [...]string{"stopped", "starting", "waiting", "working", "draining"}[p]
+}
+
+// begin notes that Run goes on; the returned function ends that.
+func (p *Processor) begin(r *processing) (end func()) {
+	r.enter(phaseStarting)
+	p.running.Store(r)
+	return func() {
+		last := r.summary()
+		p.last.Store(&last) // what it counted stays to be seen until the process ends
+		p.running.Store(nil)
+	}
+}
+
+func (r *processing) enter(p phase) { r.phase.Store(int32(p)) }
+
+// State is what the processor is doing now. It may be called at any time, from
+// any goroutine, and makes no request.
+func (p *Processor) State() State {
+	s := State{Workload: p.cfg.Workload, Instance: p.cfg.Instance, Phase: phaseStopped.String(), Reasons: []string{}, Accounts: []pump.AccountState{}, Done: Summary{Requests: pump.Requests{}}, Cluster: pump.ClusterState{Rank: -1}}
+	r := p.running.Load()
+	if r == nil {
+		if last := p.last.Load(); last != nil {
+			s.Done = *last
+		}
+		s.Reasons = []string{"it is not running"}
+		return s
+	}
+	now := phase(r.phase.Load())
+	s.Phase = now.String()
+	s.Messages = r.hand.count()
+	s.Done = r.summary()
+	s.Gate = s.Done.Waiting
+	s.Accounts = r.fleet.States(time.Now())
+	s.Cluster = r.member.Load().State()
+	s.Queues = r.poller.polled()
+	_, retry := r.terms.backoff(0)
+	s.Latency = r.latency.lately()
+	s.Handlers = r.o.Concurrency
+	s.RunsUnfinished = int(r.unfinished.Load())
+	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.lease().Seconds(), r.terms.task().Seconds(), retry.Seconds()
+	switch now {
+	case phaseStarting:
+		s.Reasons = append(s.Reasons, "it is starting")
+	case phaseWaiting:
+		s.Reasons = append(s.Reasons, fmt.Sprintf("it waits at gate %q", s.Gate))
+	case phaseDraining:
+		s.Reasons = append(s.Reasons, "it is stopping")
+	}
+	if now > phaseStarting {
+		s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
+		if c := r.recorder; c != nil {
+			s.Uncommitted, s.Unfenced = c.uncommitted(), len(c.toFence(r.member.Load()))
+			if s.Unfenced > 0 {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("the ledger of %d of its segments is not its own yet", s.Unfenced))
+			}
+			s.Ledger = closing.LedgerStatus(c.ledger.Use())
+			s.StateUsed, s.StatesFull = c.stateUsed(), c.states.count()
+			if s.StatesFull > 0 {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("the reducer's state of %d of its segments is full: keep less of each key, or use more segments", s.StatesFull))
+			}
+			if s.ForeignWaits = c.names.count(); s.ForeignWaits > 0 {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("foreign messages of %d of its segments wait until deletes of done ones are acknowledged", s.ForeignWaits))
+			}
+			if c.full() {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("the results of %d messages wait to be recorded", s.Uncommitted))
+			}
+		}
+		if share := r.share.Load(); share != nil {
+			if awaits := share.awaits(); awaits != "" {
+				s.Reasons = append(s.Reasons, awaits)
+			}
+			for _, name := range share.unreadable() {
+				s.Reasons = append(s.Reasons, fmt.Sprintf("queue %s cannot be read: no credentials for its account", name))
+			}
+		}
+	}
+	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
+	s.Ready = len(s.Reasons) == 0
+	return s
+}
+
+// count is how many are under way.
+func (h *hand) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n
+}

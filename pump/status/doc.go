@@ -1,0 +1,2 @@
+// Package status reads how a workload is: its runs, instances, queues and accounts.
+package status

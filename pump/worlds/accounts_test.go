@@ -1,0 +1,454 @@
+package worlds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// inThree is a workload "town" in two of three accounts; the third is configured and not used.
+func inThree(t *testing.T, test func(t *testing.T, w *world)) {
+	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+		w.Cfg.Workload = "town"
+		two := w.Cfg
+		two.Accounts = two.Accounts[:2]
+		f := queues.Open(&two, row.TableName)
+		row, err := workload.Ensure(t.Context(), f.Control, locate.SpecOf(&two))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range row.Map.Shards {
+			if err := w.Queue(s.Account, s.Queue).Create(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		test(t, w)
+	})
+}
+
+// joined is a member that does nothing but beat.
+func (w *world) joined(instance string, role cluster.Role, report cluster.Report) *cluster.Presence {
+	w.T.Helper()
+	c := w.Config(instance, w.Cfg.Accounts[0].Queues)
+	c.Workload = w.Cfg.Workload
+	cfg, err := settings.Complete(c)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	table := queues.Open(&cfg, row.TableName).Control
+	row, err := workload.Load(w.T.Context(), table, cfg.Workload)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	p, err := cluster.Join(w.T.Context(), row, cluster.Options{
+		Instance: instance, Host: "host-of-" + instance, Version: "v1", Role: role, Report: func() cluster.Report { return report },
+	})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(func() { p.Leave(context.WithoutCancel(w.T.Context())) })
+	return p
+}
+
+// mapNow is the stored map.
+func (w *world) mapNow() *shardmap.Map {
+	w.T.Helper()
+	row, err := workload.Load(w.T.Context(), queues.Open(&w.Cfg, row.TableName).Control, w.Cfg.Workload)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return row.Map
+}
+
+// states are the accounts of the stored map with their states and queues.
+func (w *world) states() string {
+	uses, err := accounts.List(w.T.Context(), w.Operator())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	var all []string
+	for _, u := range uses {
+		all = append(all, fmt.Sprintf("%s %s %d", strings.TrimPrefix(u.Name, "account"), u.State, u.Queues))
+	}
+	return strings.Join(all, ", ")
+}
+
+// refused checks that an error is an AccountError with a text, and says nothing of storage.
+func refused(t *testing.T, err error, text string) *accounts.Error {
+	t.Helper()
+	e, ok := errors.AsType[*accounts.Error](err)
+	if !ok || !strings.Contains(err.Error(), text) || err.Error() != e.Error() {
+		t.Fatalf("%v is no refusal with %q", err, text)
+	}
+	return e
+}
+
+func TestAnAccountGoesThroughItsStatesAndEachCommandMayBeMadeAgain(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.Operator()
+		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
+			t.Fatal(got)
+		}
+		add := func(changed bool) {
+			t.Helper()
+			c, err := accounts.Add(ctx, cfg, "accountc")
+			if err != nil || c.Changed != changed || c.State != accounts.Active || changed && c.Moved == 0 {
+				t.Fatalf("%+v, %v", c, err)
+			}
+		}
+		add(true)
+		add(false)
+		if got := w.states(); got != "a active 2, b active 2, c active 2" {
+			t.Error(got)
+		}
+		loads := w.mapNow().Loads()
+		if slices.Max(loads)-slices.Min(loads) > 1 {
+			t.Errorf("loads %v", loads)
+		}
+		for _, q := range []string{"town-00", "town-01", "town-poison"} { // made before the map named them
+			w.Count("accountc", q)
+		}
+		for i := range 2 {
+			c, err := accounts.Drain(ctx, cfg, "accountc")
+			if err != nil || c.Changed != (i == 0) || c.State != accounts.Draining {
+				t.Fatalf("%+v, %v", c, err)
+			}
+		}
+		add(true) // a draining one becomes active again
+		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
+		time.Sleep(queues.RemoveAfter)
+		for i := range 2 {
+			c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})
+			if err != nil || c.Changed != (i == 0) || c.State != accounts.Unused {
+				t.Fatalf("%+v, %v", c, err)
+			}
+		}
+		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
+			t.Error(got)
+		}
+		refused(t, second(accounts.Drain(ctx, cfg, "accountc")), "does not use it")
+		add(true)
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.Operator()
+		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "it is active")
+		w.PutText("accountc", "town-01", []byte("a"))
+		w.PutText("accountc", "town-01", []byte("b"))
+		if _, err := w.Queue("accountc", "town-01").Get(ctx, 1, time.Hour); err != nil { // invisible, and there
+			t.Fatal(err)
+		}
+		w.PutText("accountc", "town-poison", []byte("c"))
+		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(queues.RemoveAfter)
+		e := refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "2 in town-01, 1 in town-poison (quarantine)")
+		if want := []accounts.QueueLeft{{Queue: "town-01", Messages: 2}, {Queue: "town-poison", Messages: 1, Poison: true}}; !slices.Equal(e.Left, want) {
+			t.Errorf("left %v", e.Left)
+		}
+		windowHit(t, len(e.Left)) // queues that are not empty, whatever can be seen in them
+		if err := w.Queue("accountc", "town-01").Clear(ctx); err != nil {
+			t.Fatal(err)
+		}
+		// What is in quarantine goes away by nobody, so it is not waited for.
+		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
+		if err := w.Queue("accountc", "town-poison").Clear(ctx); err != nil {
+			t.Fatal(err)
+		}
+		// Any change of the map may be the one that a writer has not noticed.
+		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{})), "not been draining for long enough")
+		time.Sleep(queues.RemoveAfter)
+		// A queue that cannot be counted proves nothing.
+		dark := w.Sim.Inject(azsim.Rule{Account: "accountc", Service: "queue", Fault: azsim.FailBefore})
+		if _, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err == nil || !strings.Contains(err.Error(), "could not be learned") {
+			t.Error(err)
+		}
+		dark.Remove()
+		// One that is not there is empty.
+		if err := w.Queue("accountc", "town-00").Drop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{}); err != nil || !c.Changed {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+func TestARemovalThatWaitsGoesOnWhenTheAccountIsEmptyAndTellsWhatItWaitsFor(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.Operator()
+		if _, err := accounts.Add(ctx, cfg, "accountc"); err != nil {
+			t.Fatal(err)
+		}
+		w.PutText("accountc", "town-00", []byte("a"))
+		if _, err := accounts.Drain(ctx, cfg, "accountc"); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(90 * time.Second)
+			w.Sim.Inject(azsim.Rule{Account: "accounta", Service: "table", Fault: azsim.AnswerLost, Operations: []string{"MergeEntity"}, First: 1})
+			if err := w.Queue("accountc", "town-00").Clear(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		var seen []accounts.Progress
+		c, err := accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true, Progress: func(p accounts.Progress) { seen = append(seen, p) }})
+		wg.Wait()
+		if took := time.Since(begun); err != nil || !c.Changed || took < 90*time.Second || took > 100*time.Second {
+			t.Errorf("%+v, %v after %v", c, err, took)
+		}
+		first, last := seen[0], seen[len(seen)-1]
+		if first.Noticing < 35*time.Second || first.Messages() != 1 || last.Noticing != 0 || last.Messages() != 1 || len(seen) < 30 {
+			t.Errorf("%d reports from %+v to %+v", len(seen), first, last)
+		}
+		// One that is told to stop says so.
+		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		short, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if _, err := accounts.Remove(short, cfg, "accountb", accounts.RemoveOptions{Wait: true}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheControlAccountAndTheLastActiveOneAreKept(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.Operator()
+		refused(t, second(accounts.Remove(ctx, cfg, "accounta", accounts.RemoveOptions{Wait: true})), "make a new workload beside this one")
+		if _, err := accounts.Drain(ctx, cfg, "accounta"); err != nil { // its queues may rest
+			t.Fatal(err)
+		}
+		refused(t, second(accounts.Drain(ctx, cfg, "accountb")), "the only active account")
+		if got := w.states(); got != "a draining 2, b active 2, c unused 2" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		for name, err := range map[string]error{
+			"add":    second(accounts.Add(t.Context(), w.Operator(), "acount")),
+			"drain":  second(accounts.Drain(t.Context(), w.Operator(), "acount")),
+			"remove": second(accounts.Remove(t.Context(), w.Operator(), "acount", accounts.RemoveOptions{Wait: true})),
+		} {
+			if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "accounts" || !strings.Contains(e.Error(), `"acount"`) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		cfg := w.Operator()
+		cfg.Workload = "wrong"
+		if _, err := accounts.Add(t.Context(), cfg, "accountb"); !errors.Is(err, workload.ErrNoWorkload) || !strings.Contains(err.Error(), "distributor run") {
+			t.Error(err)
+		}
+		// What is pinned is checked before anything is done.
+		cfg = w.Config("operator", 3)
+		cfg.Workload = w.Cfg.Workload
+		if _, err := accounts.Add(t.Context(), cfg, "accountc"); !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
+			t.Error(err)
+		}
+		// A list says so beside what it shows.
+		uses, err := accounts.List(t.Context(), cfg)
+		if len(uses) != 3 || !strings.Contains(fmt.Sprint(err), "set its queues: 2") {
+			t.Errorf("%+v, %v", uses, err)
+		}
+		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded is P6.5.
+func TestAnAccountThatALiveMemberDoesNotKnowIsNotAdded(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		three := []string{"accounta", "accountb", "accountc"}
+		w.joined("knows", cluster.RoleProcessor, cluster.Report{Accounts: three})
+		old := w.joined("old-1", cluster.RoleProcessor, cluster.Report{Accounts: three[:2]})
+		w.joined("old-2", cluster.RoleDistributor, cluster.Report{Accounts: three[:2]}).Leave(t.Context())
+		e := refused(t, second(accounts.Add(t.Context(), w.Operator(), "accountc")), "1 of 2 live processes do not have it in their configuration: old-1;")
+		if strings.Contains(e.Problem, "knows") {
+			t.Error(e)
+		}
+		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
+			t.Error(got)
+		}
+		old.Leave(t.Context())
+		if c, err := accounts.Add(t.Context(), w.Operator(), "accountc"); err != nil || !c.Changed {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+func TestMembersAreToldOfANewMap(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		all := []string{"accounta", "accountb", "accountc"}
+		w.joined("p1", cluster.RoleProcessor, cluster.Report{Accounts: all, Admin: "10.0.0.1:80"})
+		w.joined("p2", cluster.RoleProcessor, cluster.Report{Accounts: all, Admin: "10.0.0.2:80"})
+		w.joined("hangs", cluster.RoleProcessor, cluster.Report{Accounts: all, Admin: "10.0.0.3:80"})
+		w.joined("silent", cluster.RoleDistributor, cluster.Report{Accounts: all})
+		cfg := w.Operator()
+		var mu sync.Mutex
+		var told []string
+		cfg.Nudge = func(ctx context.Context, n pump.Nudge) error {
+			if n.Instance == "hangs" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, n.Instance+"@"+n.Address)
+			if n.Gate != "" || n.Queue != "" || n.Here {
+				t.Errorf("nudge %+v", n)
+			}
+			return nil
+		}
+		begun := time.Now()
+		c, err := accounts.Add(t.Context(), cfg, "accountc")
+		slices.Sort(told)
+		if err != nil || c.Members != 4 || c.Nudged != 2 || !slices.Equal(told, []string{"p1@10.0.0.1:80", "p2@10.0.0.2:80"}) || time.Since(begun) > 3*time.Second {
+			t.Errorf("%+v, %v, told %v after %v", c, err, told, time.Since(begun))
+		}
+		told = nil
+		if c, err := accounts.Add(t.Context(), cfg, "accountc"); err != nil || c.Changed || told != nil {
+			t.Errorf("%+v, %v, told %v of nothing", c, err, told)
+		}
+	})
+}
+
+// TestAnAccountIsChangedOnceWhateverAnswersAreLost: every request of the control
+// table may be the one whose answer is lost.
+func TestAnAccountIsChangedOnceWhateverAnswersAreLost(t *testing.T) {
+	for _, fault := range []azsim.FaultKind{azsim.AnswerLost, azsim.FailBefore, azsim.HangAfter} {
+		for n := 1; n <= 4; n++ {
+			t.Run(fmt.Sprintf("%s %d", fault, n), func(t *testing.T) {
+				inThree(t, func(t *testing.T, w *world) {
+					i := w.Sim.Inject(azsim.Rule{Instance: "operator", Service: "table", Fault: fault, Skip: n - 1, First: 1})
+					c, err := accounts.Add(t.Context(), w.Operator(), "accountc")
+					if err != nil || !c.Changed || c.MapVersion != 2 || i.Hits() == 0 {
+						t.Errorf("%+v, %v, %d faults", c, err, i.Hits())
+					}
+					if m := w.mapNow(); m.Version != 2 || len(m.Shards) != 6 {
+						t.Errorf("version %d with %d shards", m.Version, len(m.Shards))
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestARemovalOfAnAccountThatIsInUseAgainIsRefused although all was well when it was judged.
+func TestARemovalOfAnAccountThatIsInUseAgainIsRefused(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.Operator()
+		if _, err := accounts.Drain(ctx, cfg, "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(queues.RemoveAfter)
+		w.Sim.Inject(azsim.Rule{Instance: "operator", Account: "accountb", Operations: []string{"GetQueueMetadata"}, Fault: azsim.DelayAfter, Delay: 2 * time.Second, First: 1})
+		var removed error
+		var done sync.WaitGroup
+		done.Go(func() { removed = second(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})) })
+		time.Sleep(time.Second) // the map was read, and what is left is being counted
+		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		done.Wait()
+		refused(t, removed, "changed by somebody else")
+		synctest.Wait()
+		if got := w.states(); got != "a active 2, b active 2, c unused 2" {
+			t.Error(got)
+		}
+	})
+}
+
+// betweenCounts is an account whose poison queue is counted before all others, if anyone counts
+// it without waiting for them, and that has something happen right after that.
+type betweenCounts struct {
+	storage.Account
+	poison string
+	then   func()
+}
+
+type countedQueue struct {
+	storage.Queue
+	of betweenCounts
+}
+
+func (a betweenCounts) Queue(name string) storage.Queue {
+	return countedQueue{a.Account.Queue(name), a}
+}
+
+func (q countedQueue) Count(ctx context.Context) (int64, error) {
+	if q.Name() != q.of.poison {
+		time.Sleep(time.Second)
+	}
+	n, err := q.Queue.Count(ctx)
+	if q.Name() == q.of.poison {
+		q.of.then()
+	}
+	return n, err
+}
+
+// A7: a message is quarantined while what is left is counted.
+func TestAnAccountIsNotRemovedWhenATaskIsQuarantinedWhileItIsCounted(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		if err := w.Queue("accountb", "town-poison").Create(ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.PutText("accountb", "town-01", []byte("a task"))
+		if _, err := accounts.Drain(ctx, w.Operator(), "accountb"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(queues.RemoveAfter)
+		quarantine := sync.OnceFunc(func() {
+			w.PutText("accountb", "town-poison", []byte("a task"))
+			if err := w.Queue("accountb", "town-01").Clear(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		cfg := w.Operator()
+		cfg.Accounts[1].Storage = betweenCounts{cfg.Accounts[1].Storage, "town-poison", quarantine}
+		for range 2 {
+			if e := refused(t, second(accounts.Remove(ctx, cfg, "accountb", accounts.RemoveOptions{})), "left"); len(e.Left) != 1 {
+				t.Errorf("left %v", e.Left)
+			}
+		}
+	})
+}

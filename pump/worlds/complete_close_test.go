@@ -1,0 +1,224 @@
+package worlds
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor"
+)
+
+func (w *world) closer(instance string) *closing.Closer {
+	w.T.Helper()
+	cfg, err := settings.Complete(w.Config(instance, w.Cfg.Accounts[0].Queues))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	f := queues.Open(&cfg, row.TableName)
+	row, err := workload.Load(w.T.Context(), f.Control, cfg.Workload)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return readEvery(closing.New(&cfg, f, row))
+}
+
+// pass makes one pass, which must succeed.
+func mustPass(t *testing.T, c *closing.Closer) (more bool) {
+	t.Helper()
+	more, err := c.Pass(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return more
+}
+
+// sealedRun makes the row of a sealed run with so many tasks in each of the first segments.
+func (w *world) sealedRun(tasks ...uint64) workload.Run {
+	w.T.Helper()
+	id := w.NewRun()
+	counts := make([]uint64, w.Segments())
+	copy(counts, tasks)
+	f := queues.Open(&w.Cfg, row.TableName)
+	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Seal(w.T.Context(), id, counts); err != nil {
+		w.T.Fatal(err)
+	}
+	return w.RunRow(id)
+}
+
+// P3.7: what is in quarantine may come back, and an open run may get more.
+func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		done, poisoned, behind, divided, open := w.sealedRun(3, 2), w.sealedRun(3, 2), w.sealedRun(3, 2), w.sealedRun(3, 2), w.NewRun()
+		sets := func(a, b uint64) map[uint32]codec.NSet { return below([]uint64{a, b}) }
+		s.record(done.ID, sets(3, 2), nil)
+		s.record(poisoned.ID, sets(2, 2), map[uint32]codec.NSet{0: codec.MakeNSet(2)})
+		s.record(behind.ID, sets(3, 1), nil)
+		s.record(divided.ID, sets(2, 3), nil) // as many as were sealed, and others
+		s.record(open, sets(3, 2), nil)
+		c := w.closer("c")
+		if _, err := c.Pass(t.Context()); err == nil {
+			t.Error("nothing is said of the run of which more is recorded than it has")
+		}
+		for what, want := range map[pump.RunID]workload.RunState{
+			done.ID: workload.RunClosed, poisoned.ID: workload.RunClosed, behind.ID: workload.RunSealed, divided.ID: workload.RunSealed, open: workload.RunOpen,
+		} {
+			if row := w.RunRow(what); row.State != want {
+				t.Errorf("a run is %s, want %s", row.State, want)
+			}
+		}
+		// What was missing is done, and what was open is sealed.
+		s.record(behind.ID, sets(3, 2), nil)
+		f := queues.Open(&w.Cfg, row.TableName)
+		counts := make([]uint64, w.Segments())
+		counts[0], counts[1] = 3, 2
+		if err := workload.NewRuns(f.Control, "work").Seal(t.Context(), open, counts); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Pass(t.Context())
+		for _, id := range []pump.RunID{behind.ID, open} {
+			if row := w.RunRow(id); row.State != workload.RunClosed {
+				t.Errorf("a run is %s", row.State)
+			}
+		}
+	})
+}
+
+// A1: closing keeps pace with any rate at which runs are made, and a look costs nothing for what
+// is done with.
+func TestOnePassClosesEveryRunThatIsDone(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		const runs = 200
+		var ids []pump.RunID
+		for range runs {
+			run := w.sealedRun(2)
+			ids = append(ids, run.ID)
+			s.record(run.ID, below([]uint64{2}), nil)
+		}
+		open := w.sealedRun(2)
+		s.record(open.ID, below([]uint64{1}), nil)
+		c := w.closer("c")
+		if !mustPass(t, c) {
+			t.Error("what was closed is still in the ledger, and nothing more is said to be done")
+		}
+		for _, id := range ids {
+			if row := w.RunRow(id); row.State != workload.RunClosed {
+				t.Fatalf("a run is %s after one pass", row.State)
+			}
+		}
+		mustPass(t, c) // lists them for the owners of segments
+		list, err := c.Runs.Prunable(t.Context())
+		if err != nil || len(list.Closed) != runs {
+			t.Fatalf("%d runs are listed, %v", len(list.Closed), err)
+		}
+		if err := s.ledger.Prune(t.Context(), list.Closed); err != nil {
+			t.Fatal(err)
+		}
+		mustPass(t, c)
+		mustPass(t, c)
+		// The world's own open run, and the one that lacks a task.
+		if live, err := c.Runs.Live(t.Context()); err != nil || len(live) != 2 || len(c.Known) != 2 {
+			t.Errorf("%d runs live, %d are known, %v", len(live), len(c.Known), err)
+		}
+		before := w.Sim.Stats().Count("", "GetEntity")
+		mustPass(t, c)
+		if n := w.Sim.Stats().Count("", "GetEntity") - before; n > 0 {
+			t.Errorf("%d rows were read again though nothing has changed", n)
+		}
+	})
+}
+
+// A run that a program of before made is found once, by what the ledger has of it.
+func TestRunsOfProgramsOfBeforeAreClosedToo(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		run := w.sealedRun(2)
+		s.record(run.ID, below([]uint64{2}), nil)
+		c := w.closer("c")
+		live, err := c.Runs.Live(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Runs.Forget(t.Context(), live); err != nil { // as if they had never been there
+			t.Fatal(err)
+		}
+		for range 3 {
+			mustPass(t, c)
+			time.Sleep(closing.SumsEvery)
+		}
+		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
+			t.Errorf("it is %s", row.State)
+		}
+	})
+}
+
+func TestARunWithoutTasksIsClosedAtOnce(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		if row := w.distributed(0); row.State != workload.RunClosed {
+			t.Errorf("it is %s", row.State)
+		}
+	})
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		if row := w.distributed(0); row.State != workload.RunSealed {
+			t.Errorf("at-least-once: it is %s, and nobody knows what is done", row.State)
+		}
+	})
+}
+
+// A run may become done long after who distributed it is gone.
+func TestTheLeaderClosesRunsWhileItHasNothingToDistribute(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		var e ended
+		var all []*working
+		for _, who := range []string{"d1", "d2", "d3"} {
+			all = append(all, w.startDistributor(w.distributor(who, &testworld.ListSource{Print: "a", N: 50}, distributor.Options{Every: 24 * time.Hour, OnRun: e.by(who)})))
+		}
+		run := e.until(t, succeeded)
+		row := w.RunRow(run.Run)
+		s.record(run.Run, below(row.Sealed), nil)
+		time.Sleep(3 * closing.Every)
+		if row = w.RunRow(run.Run); row.State != workload.RunClosed {
+			t.Errorf("the run is %s", row.State)
+		}
+		for _, d := range all {
+			d.cancel()
+			if err := d.wait(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// One of several processors does it, whoever distributed is gone.
+func TestTheFirstProcessorClosesRuns(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.distributed(500)
+		var all []*started
+		var h testworld.Seen
+		for i := range 3 {
+			all = append(all, w.start(w.processorOf(fmt.Sprintf("p%d", i), &h, processor.Options{})))
+		}
+		time.Sleep(3 * closing.Every)
+		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
+			t.Errorf("the run is %s", row.State)
+		}
+		for _, s := range all {
+			s.End()
+		}
+		h.Expect(t, 500, 500)
+		if n := w.Logged("runs are done and closed"); n != 1 {
+			t.Errorf("it was closed %d times", n)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package worlds
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor"
+)
+
+// readAll gives a closer whose queues are all read to their ends, whatever becomes of processors.
+func readEvery(c *closing.Closer) *closing.Closer {
+	c.Far = func(context.Context) (closing.Horizon, error) { return closing.Horizon{At: time.Now()}, nil }
+	return c
+}
+
+// lonely makes the run of a client that dies after one put, and puts its one task.
+func (w *world) lonely(id byte, segment uint32) pump.RunID {
+	w.T.Helper()
+	run := pump.RunID{0xab, 15: id}
+	if err := w.AllRuns().Create(w.T.Context(), workload.Run{ID: run, Mode: "client", Beat: 15 * time.Second}); err != nil {
+		w.T.Fatal(err)
+	}
+	account, queue := w.Home(segment)
+	w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Run = run }, 0))
+	return run
+}
+
+// closesFor has a closer look for so long.
+func (w *world) closesFor(c *closing.Closer, d time.Duration) {
+	w.T.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(closing.Every) {
+		mustPass(w.T, c)
+	}
+}
+
+// A run is not over while its tasks wait in queues that nobody reads.
+func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.lonely(1, 7)
+		c := w.closer("c")
+		c.HorizonBy(func(context.Context) (*cluster.View, error) { return w.Look(), nil })
+		w.closesFor(c, 3*time.Hour)
+		if row := w.RunRow(run); row.State != workload.RunAbandoned {
+			t.Errorf("after three hours without a processor it is %s: %s", row.State, row.Note)
+		}
+		if w.Logged("do not end yet") == 0 {
+			t.Error("nothing is said of what the run waits for")
+		}
+		h := &testworld.Seen{}
+		p := w.start(w.processor(h, processor.Options{}))
+		w.Within(time.Minute, "the task is handled", func() bool { return h.Tasks() == 1 })
+		w.closesFor(c, 30*time.Minute)
+		if row := w.RunRow(run); row.State != workload.RunAbandoned {
+			t.Errorf("half an hour after its task was handled it is %s", row.State)
+		}
+		w.closesFor(c, 2*time.Hour)
+		if row := w.RunRow(run); row.State != workload.RunEnded || !row.Over {
+			t.Errorf("two and a half hours after its last task was handled it is %s", row.State)
+		}
+		p.End()
+		h.Expect(t, 1, 1)
+		if n := len(w.Poisoned("accounta")); n > 0 {
+			t.Errorf("%d messages are in quarantine", n)
+		}
+	})
+}
+
+// Nor while they wait behind hours of other work.
+func TestARunIsNotOverWhileItsTasksWaitInADeepBacklog(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		const before = 150
+		account, queue := w.Home(7)
+		for n := range uint64(before) {
+			w.PutText(account, queue, w.Text(7, nil, n))
+		}
+		run := w.lonely(1, 7)
+		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Minute) }}
+		p := w.start(w.processor(h, processor.Options{Concurrency: 1}))
+		w.Within(before*time.Minute+time.Hour, "all are handled", func() bool { return h.Tasks() == before+1 })
+		if row := w.RunRow(run); row.State != workload.RunAbandoned {
+			t.Errorf("when its task is handled it is %s", row.State)
+		}
+		time.Sleep(150 * time.Minute)
+		p.End()
+		if n := len(w.Poisoned("accounta")); n > 0 {
+			t.Errorf("%d messages are in quarantine", n)
+		}
+		if row := w.RunRow(run); row.State != workload.RunEnded || !row.Over {
+			t.Errorf("two and a half hours later it is %s", row.State)
+		}
+	})
+}
+
+// Nor while a task of it is hidden because it was put back for hours.
+func TestARunIsNotOverWhileItsTaskIsPutBackForHours(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.lonely(1, 7)
+		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+			if task.Attempt == 1 {
+				return pump.RetryAfter(3*time.Hour, testworld.ErrFlop)
+			}
+			return nil
+		}}
+		p := w.start(w.processor(h, processor.Options{}))
+		w.Within(4*time.Hour, "it is handled again", func() bool { return h.Deliveries() == 2 })
+		if row := w.RunRow(run); row.State != workload.RunAbandoned {
+			t.Errorf("when its task comes back it is %s", row.State)
+		}
+		p.End()
+		if n := len(w.Poisoned("accounta")); n > 0 {
+			t.Errorf("%d messages are in quarantine", n)
+		}
+	})
+}
+
+// Nor while its queue does not answer; and that is said.
+func TestARunIsNotOverWhileItsQueueIsDark(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		account, queue := w.Home(7)
+		dark := w.Fault(azsim.Rule{Account: account, Object: queue, Fault: azsim.Answer}, "GetMessages")
+		run := w.lonely(1, 7)
+		h := &testworld.Seen{}
+		p := w.start(w.processor(h, processor.Options{}))
+		time.Sleep(3 * time.Hour)
+		if row := w.RunRow(run); row.State != workload.RunAbandoned {
+			t.Errorf("while its queue is dark it is %s", row.State)
+		}
+		if w.Logged("queue "+account+"/"+queue+", which p reads") == 0 {
+			t.Error("it is not said which queue the run waits for")
+		}
+		dark.Remove()
+		w.Within(time.Minute, "its task is handled", func() bool { return h.Tasks() == 1 })
+		time.Sleep(150 * time.Minute) // what was noted of it is looked at after the first quiet hour
+		if row := w.RunRow(run); row.State != workload.RunEnded || !row.Over {
+			t.Errorf("two and a half hours later it is %s", row.State)
+		}
+		p.End()
+	})
+}
+
+// What sets the horizon: the queue that is read least far, and segments without a processor that says how
+// far it reads.
+func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
+	start := time.Now()
+	stamp := time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC)
+	processor := func(name string, unread float64, holds byte) cluster.Member {
+		return cluster.Member{
+			Instance: name, Role: cluster.RoleProcessor, Beat: stamp, Dead: time.Minute, Holds: cluster.SegmentSet{holds},
+			Report: cluster.Report{Queues: 1, Unread: unread, UnreadQueue: "a/" + name},
+		}
+	}
+	var h closing.Horizons
+	look := func(after time.Duration, members ...cluster.Member) (behind time.Duration, by string) {
+		found := h.Look(&cluster.View{Members: members, Read: start.Add(after)}, 8)
+		if found.At.IsZero() {
+			return -1, found.By
+		}
+		return start.Add(after - closing.HorizonSlack).Sub(found.At), found.By
+	}
+	one, two := processor("one", 1, 0x0f), processor("two", 30, 0xf0)
+	late := processor("two", 30, 0xf0)
+	late.Beat = stamp.Add(-10 * time.Second)
+	gone := processor("two", 30, 0xf0)
+	gone.Beat = stamp.Add(-2 * time.Minute)
+	before := processor("two", 0, 0xf0)
+	never := processor("two", closing.NeverRead, 0xf0)
+	for _, c := range []struct {
+		what    string
+		after   time.Duration
+		members []cluster.Member
+		behind  time.Duration
+		by      string
+	}{
+		{"half of the segments were never held", 0, []cluster.Member{one}, -1, "segment 4, which no processor holds"},
+		{"all are read", time.Minute, []cluster.Member{one, two}, 30 * time.Second, "queue a/two, which two reads"},
+		{"a beat is old", time.Minute, []cluster.Member{one, late}, 40 * time.Second, "queue a/two, which two reads"},
+		{"a queue was never read", time.Minute, []cluster.Member{one, never}, -1, "queue a/two, which two reads"},
+		{"a processor is dead", time.Hour, []cluster.Member{one, gone}, 59 * time.Minute, "segment 4, which no processor holds"},
+		{
+			"a processor of before", 2 * time.Hour,
+			[]cluster.Member{one, before},
+			119 * time.Minute, "segment 4, which no processor of this version holds; two has another",
+		},
+		{"all are read again", 3 * time.Hour, []cluster.Member{one, two}, 30 * time.Second, "queue a/two, which two reads"},
+		{"nobody is there", 4 * time.Hour, nil, time.Hour, "segment 0, which no processor holds"},
+	} {
+		if behind, by := look(c.after, c.members...); behind != c.behind || by != c.by {
+			t.Errorf("%s: %v behind by %q, want %v by %q", c.what, behind, by, c.behind, c.by)
+		}
+	}
+}
+
+// Segments without owners are nobody's, so there the processors that poll count.
+func TestTheHorizonOfAWorkloadWithoutOwnersIsThatOfTheProcessorsThatPoll(t *testing.T) {
+	start := time.Now()
+	stamp := time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC)
+	var h closing.Horizons
+	look := func(after time.Duration, members ...cluster.Member) (behind time.Duration) {
+		v := &cluster.View{Members: members, Read: start.Add(after), Workload: &workload.Workload{Shared: true}}
+		found := h.Look(v, 8)
+		if found.At.IsZero() {
+			return -1
+		}
+		return start.Add(after - closing.HorizonSlack).Sub(found.At)
+	}
+	polls := cluster.Member{
+		Instance: "p", Role: cluster.RoleProcessor, Beat: stamp, Dead: time.Minute,
+		Report: cluster.Report{Queues: 2, Unread: 5, UnreadQueue: "a/q"},
+	}
+	if behind := look(0); behind != -1 {
+		t.Errorf("without a processor it is %v behind, and should not be known", behind)
+	}
+	if behind := look(time.Minute, polls); behind != 5*time.Second {
+		t.Errorf("it is %v behind, want what the processor says", behind)
+	}
+	if behind := look(time.Hour); behind != 59*time.Minute {
+		t.Errorf("since the processor left it is %v behind, want 59 minutes", behind)
+	}
+}

@@ -1,0 +1,354 @@
+package worlds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/runs"
+)
+
+// scribe writes a workload's ledger as the owner of all segments would, without
+// any processor, so that a test says exactly what is recorded when.
+type scribe struct {
+	w      *world
+	ledger *ledger.Ledger
+}
+
+func (w *world) scribe() *scribe {
+	w.T.Helper()
+	cfg, err := settings.Complete(w.Config("scribe", w.Cfg.Accounts[0].Queues))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	f := queues.Open(&cfg, row.TableName)
+	workload, err := workload.Load(w.T.Context(), f.Control, cfg.Workload)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	s := &scribe{w, ledger.Open(f.Control, workload, ledger.Options{Instance: "scribe", Record: true})}
+	holds := make([]cluster.Hold, workload.Map.Segments)
+	for i := range holds {
+		holds[i] = cluster.Hold{Segment: uint32(i), Epoch: 1}
+	}
+	if _, err := s.ledger.Fence(w.T.Context(), holds); err != nil {
+		w.T.Fatal(err)
+	}
+	return s
+}
+
+// record records tasks of a run by segment, as done or in quarantine.
+func (s *scribe) record(run pump.RunID, done, quarantined map[uint32]codec.NSet) {
+	s.w.T.Helper()
+	byPartition := map[int][]*ledger.Entry{}
+	for segment := range uint32(s.w.Segments()) {
+		e := &ledger.Entry{Segment: segment, Epoch: 1, Run: run, Done: done[segment], Quarantined: quarantined[segment]}
+		if e.Done.Len()+e.Quarantined.Len() > 0 {
+			p := s.ledger.Partition(segment)
+			byPartition[p] = append(byPartition[p], e)
+		}
+	}
+	for p := range s.w.Segments() {
+		s.ledger.Commit(s.w.T.Context(), byPartition[p])
+		for _, e := range byPartition[p] {
+			if e.Err != nil {
+				s.w.T.Fatal(e.Err)
+			}
+		}
+	}
+}
+
+// below gives the sets of all n below the counts.
+func below(counts []uint64) map[uint32]codec.NSet {
+	sets := map[uint32]codec.NSet{}
+	for s, n := range counts {
+		var set codec.NSet
+		set.AddRange(0, n)
+		sets[uint32(s)] = set
+	}
+	return sets
+}
+
+// fullSegment is the first segment of a sealed run that has so many tasks.
+func fullSegment(t *testing.T, sealed []uint64, tasks uint64) uint32 {
+	t.Helper()
+	for s, n := range sealed {
+		if n >= tasks {
+			return uint32(s)
+		}
+	}
+	t.Fatalf("no segment has %d tasks: %v", tasks, sealed)
+	return 0
+}
+
+// distributed is a run of n tasks in a world of mode once, sealed, and nothing done yet.
+func (w *world) distributed(n int) workload.Run {
+	w.T.Helper()
+	summary, err := w.distributor("d", &testworld.ListSource{Print: "a", N: n}, distributor.Options{}).Run(w.T.Context())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return w.RunRow(summary.Run)
+}
+
+// waiting is a Wait that goes on.
+type waiting struct {
+	runs.Completion
+	err      error
+	done     chan struct{}
+	mu       sync.Mutex
+	progress []runs.Progress
+}
+
+func (w *world) wait(ctx context.Context, run pump.RunID, o runs.WaitOptions) *waiting {
+	g := &waiting{done: make(chan struct{})}
+	o.Progress = func(p runs.Progress) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.progress = append(g.progress, p)
+	}
+	cfg := w.Config("waiter", w.Cfg.Accounts[0].Queues)
+	go func() {
+		defer close(g.done)
+		g.Completion, g.err = runs.Wait(ctx, cfg, run, o)
+	}()
+	return g
+}
+
+func (g *waiting) over() bool {
+	synctest.Wait()
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// P4.5: the end of waiting is decided by what is recorded and not by what the queues count.
+func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		run, s := w.distributed(1000), w.scribe()
+		w.Collect() // no queue shows a message any more, and nothing is done
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{StuckAfter: time.Hour})
+		time.Sleep(10 * time.Minute)
+		if g.over() {
+			t.Fatalf("the waiting ended: %+v, %v", g.Completion, g.err)
+		}
+		last := fullSegment(t, run.Sealed, 2)
+		almost := below(run.Sealed)
+		almost[last] = codec.MakeNSet(0)
+		s.record(run.ID, almost, nil)
+		time.Sleep(10 * time.Minute)
+		if g.over() {
+			t.Fatalf("the waiting ended before the last task: %+v, %v", g.Completion, g.err)
+		}
+		s.record(run.ID, below(run.Sealed), nil)
+		// The next look, which jitter makes later, and the wait for reports that nobody makes here.
+		time.Sleep(14 * time.Second)
+		if !g.over() || g.err != nil {
+			t.Fatalf("it goes on, or failed: %v", g.err)
+		}
+		if c := g.Completion; c.State != runs.Done || c.Tasks != 1000 || c.Done != 1000 || c.Quarantined != 0 || !c.Closed || len(c.Lacking) != 0 {
+			t.Errorf("%+v", c)
+		}
+		if row := w.RunRow(run.ID); row.State != workload.RunClosed {
+			t.Errorf("the run is %s", row.State)
+		}
+		end := g.progress[len(g.progress)-1]
+		if first := g.progress[0]; *first.Total != 1000 || *first.Remaining != 1000 || *first.Percent != 0 || *end.Remaining != 0 || *end.Percent != 100 {
+			t.Errorf("progress %+v ... %+v", first, end)
+		}
+		// Who comes later sees the same, of a run whose record may be gone by then.
+		if err := s.ledger.Prune(t.Context(), []pump.RunID{run.ID}); err != nil {
+			t.Fatal(err)
+		}
+		later := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		<-later.done
+		if c := later.Completion; later.err != nil || c.State != runs.Done || c.Done != 1000 || !c.Closed {
+			t.Errorf("%+v, %v", c, later.err)
+		}
+	})
+}
+
+func TestTasksInQuarantineEndTheWaitingAndAreReportedApart(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run, s := w.distributed(500), w.scribe()
+		bad := fullSegment(t, run.Sealed, 3)
+		done := below(run.Sealed)
+		var rest codec.NSet
+		rest.AddRange(2, run.Sealed[bad])
+		done[bad] = rest
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		s.record(run.ID, done, map[uint32]codec.NSet{bad: codec.MakeNSet(0, 1)})
+		<-g.done
+		if c := g.Completion; g.err != nil || c.State != runs.Quarantined || c.Done != 498 || c.Quarantined != 2 || c.Closed {
+			t.Errorf("%+v, %v", c, g.err)
+		}
+		if row := w.RunRow(run.ID); row.State != workload.RunSealed {
+			t.Errorf("the run is %s, and a task may still come back from quarantine", row.State)
+		}
+	})
+}
+
+func TestTheDistributorWaitsAfterSealing(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		s := w.scribe()
+		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 300}, distributor.Options{Wait: &runs.WaitOptions{}}))
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		select {
+		case <-d.done:
+			t.Fatalf("it did not wait: %v", d.err)
+		default:
+		}
+		f := queues.Open(&w.Cfg, row.TableName)
+		all, err := workload.NewRuns(f.Control, "work").List(t.Context(), 1)
+		if err != nil || all[0].State != workload.RunSealed {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		tally := workload.Tally{Handled: 310, Retried: 10, Duplicates: 4}
+		if err := workload.NoteTallies(t.Context(), f.Control, "work", "p.x", workload.RunTally{Run: all[0].ID, Tally: tally}); err != nil {
+			t.Fatal(err)
+		}
+		s.record(all[0].ID, below(all[0].Sealed), nil)
+		if err := d.wait(); err != nil {
+			t.Fatal(err)
+		}
+		c := d.summary.Completion
+		if c == nil || c.State != runs.Done || c.Done != 300 || c.Reported != (runs.Report{Handled: 310, Retried: 10, Duplicates: 4}) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+func TestWaitingNeedsDeliveryModeOnce(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		cfg := w.Config("d", 2)
+		_, err := distributor.New(cfg, &testworld.ListSource{N: 1}, distributor.Options{Wait: &runs.WaitOptions{}})
+		if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "wait" || !strings.Contains(err.Error(), "once") {
+			t.Errorf("got %v", err)
+		}
+		if _, err := runs.Wait(t.Context(), cfg, w.Run, runs.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "needs delivery mode once") {
+			t.Errorf("got %v", err)
+		}
+		cfg.Delivery = pump.Once
+		if _, err := distributor.New(cfg, &testworld.ListSource{N: 1}, distributor.Options{Wait: &runs.WaitOptions{}, Every: time.Minute}); err == nil || !strings.Contains(err.Error(), "has no end") {
+			t.Errorf("got %v", err)
+		}
+		// The workload's row decides, whatever a configuration says (P3.8).
+		if _, err := runs.Wait(t.Context(), cfg, w.Run, runs.WaitOptions{}); err == nil || !strings.Contains(err.Error(), "at-least-once") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		f := queues.Open(&w.Cfg, row.TableName)
+		g := w.wait(t.Context(), w.Run, runs.WaitOptions{StuckAfter: time.Second})
+		time.Sleep(time.Hour)
+		if g.over() {
+			t.Fatalf("an open run was not waited for: %v", g.err)
+		}
+		if n := w.Logged("no distributor seems to be at work on it"); n < 50 || n > 60 {
+			t.Errorf("in an hour it was said %d times that nobody sends the run", n)
+		}
+		if err := workload.NewRuns(f.Control, "work").Break(t.Context(), w.Run, "because"); err != nil {
+			t.Fatal(err)
+		}
+		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), "because") || !strings.Contains(g.err.Error(), "distributor repair "+w.Run.String()) {
+			t.Errorf("got %v", g.err)
+		}
+		if _, err := runs.Wait(t.Context(), w.Config("x", 2), codec.NewRunID(), runs.WaitOptions{}); !errors.Is(err, workload.ErrNoRun) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestADarkControlAccountIsWaitedForAndEndsNoWaiting(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run, s := w.distributed(100), w.scribe()
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		time.Sleep(5 * time.Second)
+		dark := w.Fault(azsim.Rule{Instance: "waiter", Fault: azsim.FailBefore})
+		s.record(run.ID, below(run.Sealed), nil)
+		time.Sleep(10 * time.Minute)
+		if g.over() || dark.Hits() == 0 {
+			t.Fatalf("it ended in the dark, which %d requests met: %v", dark.Hits(), g.err)
+		}
+		dark.Remove()
+		if <-g.done; g.err != nil || g.State != runs.Done {
+			t.Errorf("%+v, %v", g.Completion, g.err)
+		}
+	})
+}
+
+func TestWhoIsToldToStopWaitingSaysHowFarItWas(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run, s := w.distributed(100), w.scribe()
+		some := map[uint32]codec.NSet{fullSegment(t, run.Sealed, 1): codec.MakeNSet(0)}
+		s.record(run.ID, some, nil)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		g := w.wait(ctx, run.ID, runs.WaitOptions{})
+		time.Sleep(7 * time.Second)
+		cancel(testworld.ErrFlop)
+		if <-g.done; !errors.Is(g.err, testworld.ErrFlop) || g.State != runs.Waiting || g.Done != 1 || g.Tasks != 100 {
+			t.Errorf("%+v, %v", g.Completion, g.err)
+		}
+	})
+}
+
+// What is recorded of a run can be more than the run has only if a row is not what it was.
+func TestMoreRecordedThanSealedIsAnErrorThatNamesTheSegment(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run, s := w.distributed(100), w.scribe()
+		odd := fullSegment(t, run.Sealed, 1)
+		sets := below(run.Sealed)
+		var more codec.NSet
+		more.AddRange(0, run.Sealed[odd]+1)
+		sets[odd] = more
+		s.record(run.ID, sets, nil)
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		if <-g.done; g.err == nil || !strings.Contains(g.err.Error(), fmt.Sprintf("segment %d", odd)) {
+			t.Errorf("got %v", g.err)
+		}
+	})
+}
+
+// Who is told to stop before the first look knows what was sealed all the same.
+func TestADistributorThatIsStoppedBeforeItsFirstLookSaysHowManyTasksThereAre(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		d := w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Wait: &runs.WaitOptions{}})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		// From the seal on the ledger does not answer, so there is no look.
+		go func() {
+			for w.Logged("waiting until every task is done") == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			cancel(testworld.ErrFlop)
+		}()
+		w.Sim.Inject(azsim.Rule{Instance: "d", Operations: []string{"QueryEntities"}, Fault: azsim.HangBefore})
+		summary, err := d.Run(ctx)
+		c := summary.Completion
+		if !errors.Is(err, testworld.ErrFlop) || c == nil || c.State != runs.Waiting || c.Tasks != 100 || c.Done != 0 {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}

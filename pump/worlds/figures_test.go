@@ -1,0 +1,34 @@
+package worlds
+
+import "time"
+
+// What the worlds know of the halves' own figures, which no caller can name. A world that meets another
+// figure fails.
+const (
+	passMost           = 15 * time.Second
+	authPatience       = 15 * time.Minute
+	neverBegun         = "its leader was lost before the run began; nothing of it was sent"
+	createSlow         = 2 * time.Second
+	lastWords          = 5 * time.Second
+	liveSealAge        = time.Second
+	mostLease          = 5 * time.Minute
+	leaveWithin        = 5 * time.Second
+	suspectAfter       = 3
+	pollIdleLeast      = 5 * time.Second
+	pollIdleRate       = 10
+	namesKept          = 15 * time.Minute
+	namesWaited        = 5 * time.Minute
+	poisonGroups       = 8
+	livelyFor          = 15 * time.Second
+	livelyMore         = 10
+	runKnownFor        = 5 * time.Minute
+	uncommittedPart    = 4
+	defaultConcurrency = 256
+	statePatience      = time.Hour
+)
+
+// idleBound is how long an idle queue is left alone at most, where so many pairs of a processor
+// and a queue are.
+func idleBound(pairs int) time.Duration {
+	return max(pollIdleLeast, time.Duration(pairs)*time.Second/pollIdleRate)
+}

@@ -1,0 +1,203 @@
+package worlds
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// What the processors say of the way from put to handler is what a stopwatch says.
+func TestLatencyIsThatOfAStopwatch(t *testing.T) {
+	inWorld(t, 2, 4, nil, func(t *testing.T, w *world) {
+		watch := newStopwatch()
+		p := w.join("p", watch.handler("p"), processor.Options{})
+		w.Settled(1)
+		cfg := w.Cfg
+		cfg.Instance, cfg.Hooks = "d", pump.Hooks{Request: watch.ack}
+		d, err := distributor.New(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
+			for i := range 200 {
+				time.Sleep(time.Duration(1+i%7) * 137 * time.Millisecond)
+				id := fmt.Sprint(i)
+				watch.give(id)
+				if !yield(source.Record{Key: fmt.Append(nil, i), ID: id, Body: []byte("body")}, nil) {
+					return
+				}
+			}
+		}), distributor.Options{Pack: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		lately := p.Of.State().Latency
+		time.Sleep(3 * time.Minute)
+		if s := p.Of.State().Latency; s != (pump.Latency{}) {
+			t.Errorf("after three minutes without a task those of late took %+v", s)
+		}
+		all := p.End().Latency
+		watch.check(t, 200)
+		want := watch.delays(watch.given)
+		t.Logf("stopwatch: %v; processor: %+v", want, all)
+		if all != lately {
+			t.Errorf("in all %+v, of late %+v", all, lately)
+		}
+		for name, c := range map[string]struct {
+			got  float64
+			want time.Duration
+		}{
+			"p50": {all.P50, want.percentile(50)}, "p90": {all.P90, want.percentile(90)},
+			"p99": {all.P99, want.percentile(99)}, "max": {all.Max, want[len(want)-1]},
+		} {
+			if off := c.got - c.want.Seconds(); off < -0.002 || off > 0.002+0.01*c.want.Seconds() {
+				t.Errorf("%s: %.3f s, by the stopwatch %.3f s", name, c.got, c.want.Seconds())
+			}
+		}
+		if all.Tasks != 200 {
+			t.Errorf("%d tasks were measured, want 200", all.Tasks)
+		}
+	})
+}
+
+// Time that a task waits for another attempt is not time on the way.
+func TestLatencyLeavesOutFurtherAttempts(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+			if task.Attempt == 1 {
+				return pump.RetryAfter(time.Minute, nil)
+			}
+			return nil
+		}}
+		p := w.join("p", h, processor.Options{})
+		w.Settled(1)
+		w.send("d", 10)
+		time.Sleep(3 * time.Minute)
+		s := p.End()
+		h.Expect(t, 10, 20)
+		if s.Latency.Tasks != 10 || s.Latency.Max > 6 {
+			t.Errorf("%+v", s.Latency)
+		}
+	})
+}
+
+// send distributes so many tasks of as many keys and says how it went.
+func (w *world) send(instance string, tasks int) distributor.Summary {
+	w.T.Helper()
+	cfg := w.Cfg
+	cfg.Instance = instance
+	d, err := distributor.New(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
+		for i := range tasks {
+			if !yield(source.Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
+				return
+			}
+		}
+	}), distributor.Options{})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	s, err := d.Run(w.T.Context())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return s
+}
+
+// Who cannot read an envelope puts it back for a minute, so nobody writes what not all
+// processors read (P4.6).
+func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		reads []int
+		want  uint8
+	}{
+		"all new":   {[]int{codec.Version, codec.Version}, codec.Version},
+		"one old":   {[]int{codec.Version, 1}, 1},
+		"one newer": {[]int{codec.Version + 1}, codec.Version},
+		"damaged":   {[]int{0}, 1},
+		"nobody":    {nil, codec.Version},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+				for i, reads := range c.reads {
+					w.joined(fmt.Sprint("p", i), cluster.RoleProcessor, cluster.Report{Accounts: []string{"accounta"}, Reads: reads})
+				}
+				w.joined("other", cluster.RoleDistributor, cluster.Report{Reads: 1}) // reads nothing
+				cfg := w.Cfg
+				cfg.Instance = "d"
+				d, err := distributor.New(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
+					time.Sleep(5 * time.Second) // it has joined
+					yield(source.Record{Key: []byte("key"), Body: []byte("body")}, nil)
+				}), distributor.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := d.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				ms, err := w.Queue("accounta", "work-00").Peek(t.Context(), storage.MaxGet)
+				if err != nil || len(ms) != 1 {
+					t.Fatalf("%d messages, %v", len(ms), err)
+				}
+				h, err := codec.ReadHeader(ms[0].Text)
+				if err != nil || h.Version != c.want || h.Sealed.IsZero() != (c.want == 1) {
+					t.Errorf("version %d, sealed at %v, want version %d; %v", h.Version, h.Sealed, c.want, err)
+				}
+			})
+		})
+	}
+}
+
+// A loaded fleet: tasks come all the time, and the time from put to handler start is that of the
+// gets and of what is in hand, not of any pause.
+func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
+	verify.Only(t)
+	inWorld(t, 2, 8, nil, func(t *testing.T, w *world) {
+		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, 20*time.Millisecond) }}
+		// Half of what four processors can do: 4 x 4 / 20 ms = 800 tasks a second. For so long
+		// that the tasks of a first pause, of about 2 s here, are far from a tenth of all.
+		const rate, seconds = 400, 40
+		var all []*started
+		for i := range 4 {
+			all = append(all, w.join(fmt.Sprint("p", i), h, processor.Options{Concurrency: 4}))
+		}
+		w.Settled(4)
+		cfg := w.Cfg
+		cfg.Instance = "d"
+		d, err := distributor.New(cfg, source.FromSeq(func(yield func(source.Record, error) bool) {
+			began := time.Now()
+			for i := range rate * seconds {
+				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / rate)))
+				if !yield(source.Record{Key: fmt.Append(nil, i), Body: []byte("body")}, nil) {
+					return
+				}
+			}
+		}), distributor.Options{Pack: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for _, p := range all {
+			l := p.End().Latency
+			t.Logf("%+v", l)
+			// The first ones wait for the end of a pause, as nobody nudges here.
+			if l.Tasks < rate*seconds/8 || l.P50 > 0.15 || l.P90 > 0.3 || l.Max > idleBound(16).Seconds()*1.3 {
+				t.Errorf("%+v", l)
+			}
+		}
+		h.Expect(t, rate*seconds, rate*seconds)
+	})
+}

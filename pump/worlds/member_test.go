@@ -1,0 +1,461 @@
+package worlds
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/nudgetest"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// shareLimit is what the accounts of these tests allow all processes together.
+const shareLimit = 300.
+
+func inSharedWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	inWorld(t, 1, 2, func(c *azsim.Config) {
+		c.Limits = azsim.PublishedLimits()
+		c.Limits.QueueAccount = shareLimit
+		c.Limits.Burst = time.Second
+	}, test)
+}
+
+// sharer is a process that puts as much as it may, or as it is told to.
+type sharer struct {
+	w       *world
+	name    string
+	fleet   *queues.Set
+	m       *member.Member
+	end     context.CancelFunc
+	wg      sync.WaitGroup
+	sent    atomic.Int64
+	refused atomic.Int64
+	idle    atomic.Bool
+}
+
+// sharer starts a process that joins as a distributor and puts with so many goroutines.
+func (w *world) sharer(name string, workers int) *sharer {
+	w.T.Helper()
+	cfg := w.Config(name, 2)
+	cfg.Budget = pump.Budget{Account: shareLimit}
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	s := &sharer{w: w, name: name, fleet: queues.Open(&cfg, row.TableName)}
+	workload, err := workload.Load(w.T.Context(), s.fleet.Control, "work")
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	if s.m, err = member.Join(w.T.Context(), &cfg, s.fleet, workload, member.Options{Role: cluster.RoleDistributor}); err != nil {
+		w.T.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.T.Context())
+	s.end = cancel
+	for i := range workers {
+		sh, err := s.fleet.Queue("accounta", fmt.Sprintf("work-%02d", i%2))
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		s.wg.Go(func() {
+			for ctx.Err() == nil {
+				if s.idle.Load() {
+					backoff.Wait(ctx, 100*time.Millisecond)
+					continue
+				}
+				switch err := sh.Put(ctx, []byte("text"), 0); {
+				case err == nil:
+					s.sent.Add(1)
+				case ctx.Err() == nil:
+					s.refused.Add(1)
+					backoff.Wait(ctx, 100*time.Millisecond)
+				}
+			}
+		})
+	}
+	return s
+}
+
+func (s *sharer) leave() {
+	s.end()
+	s.wg.Wait()
+	ctx, cancel := context.WithTimeout(s.w.T.Context(), time.Minute) // it may not be answered any more
+	defer cancel()
+	s.m.Leave(ctx)
+}
+
+// rates are the puts a second of each process over some time.
+func rates(d time.Duration, of ...*sharer) (list []float64, sum float64) {
+	before := make([]int64, len(of))
+	for i, s := range of {
+		before[i] = s.sent.Load()
+	}
+	time.Sleep(d)
+	for i, s := range of {
+		list = append(list, float64(s.sent.Load()-before[i])/d.Seconds())
+		sum += list[i]
+	}
+	return list, sum
+}
+
+const testBeat = 5 * time.Second // the default
+
+// target is the process's share of the account.
+func (s *sharer) target() float64 { return s.fleet.Budgets()[0].Target }
+
+func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
+	verify.Only(t)
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		near := func(what string, got, want, percent float64) {
+			t.Helper()
+			if math.Abs(got-want) > want*percent/100 {
+				t.Errorf("%s: %.1f a second, want %.1f", what, got, want)
+			}
+		}
+		targets := func(when string, want map[*sharer]float64) {
+			t.Helper()
+			for _, s := range slices.SortedFunc(maps.Keys(want), func(a, b *sharer) int { return cmp.Compare(a.name, b.name) }) {
+				near(fmt.Sprintf("%s: the share of %s", when, s.name), s.target(), want[s], 1)
+			}
+		}
+		const recovery = 20 * time.Second // of a budget that was throttled once while another joined
+		third, half := shareLimit/3, shareLimit/2
+
+		a := w.sharer("a", 8)
+		defer a.leave()
+		targets("alone", map[*sharer]float64{a: shareLimit})
+		list, _ := rates(testBeat, a)
+		near("alone in its first beat", list[0], shareLimit, 10) // its burst comes on top
+
+		b, c := w.sharer("b", 8), w.sharer("c", 8)
+		defer b.leave()
+		defer c.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		targets("a beat after two have joined", map[*sharer]float64{a: third, b: third, c: third})
+		time.Sleep(recovery)
+		list, sum := rates(2*testBeat, a, b, c)
+		for i, r := range list {
+			near(fmt.Sprintf("one of three, number %d", i), r, third, 2)
+		}
+		near("three together", sum, shareLimit, 2)
+
+		// One has nothing to do: the others take its share but for the floor, when it has
+		// said twice that it needs less and they have read it.
+		b.idle.Store(true)
+		time.Sleep(3*testBeat + member.ShareEvery)
+		left := shareLimit * (1 - quota.FloorPart/3) / 2
+		targets("three beats after one has become idle", map[*sharer]float64{a: left, c: left})
+		_, sum = rates(2*testBeat, a, c)
+		near("two and an idle one", sum, 2*left, 2)
+
+		// It has work again, and says so without waiting for its beat.
+		b.idle.Store(false)
+		time.Sleep(testBeat + 2*member.ShareEvery)
+		targets("a beat after it has work again", map[*sharer]float64{a: third, b: third, c: third})
+		time.Sleep(recovery)
+		_, sum = rates(2*testBeat, a, b, c)
+		near("three together again", sum, shareLimit, 2)
+
+		c.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		targets("a beat after one has left", map[*sharer]float64{a: half, b: half})
+		_, sum = rates(2*testBeat, a, b)
+		near("two are left", sum, shareLimit, 2)
+
+		throttled, puts := w.Sim.Stats().Throttled, w.Requests("PutMessage")
+		t.Logf("%d of %d puts were throttled", throttled, puts)
+		if throttled > int64(puts/1000) {
+			t.Error("more than one in a thousand were throttled, though all kept to their shares")
+		}
+	})
+}
+
+// Processes that were stopped all the same, or cannot say that they leave, count until they are evicted.
+func TestP81WhoDiesLeavesItsShareWhenItIsEvicted(t *testing.T) {
+	verify.Only(t)
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		a, b := w.sharer("a", 8), w.sharer("b", 8)
+		defer a.leave()
+		defer b.leave()
+		time.Sleep(testBeat + 100*time.Millisecond)
+		if a.target() != shareLimit/2 {
+			t.Errorf("of two one has %v", a.target())
+		}
+		w.Fault(azsim.Rule{Fault: azsim.HangBefore, Instance: "b"}) // from now on nothing of b arrives
+		time.Sleep(15 * time.Second)
+		if a.target() != shareLimit/2 {
+			t.Errorf("the other is silent for 15 s, and one has %v already", a.target())
+		}
+		time.Sleep(30 * time.Second) // lease and margin of 23 s, and some beats
+		if a.target() != shareLimit {
+			t.Errorf("the other is dead, and one has %v", a.target())
+		}
+	})
+}
+
+func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		for _, role := range []cluster.Role{cluster.RoleProcessor, cluster.RoleDistributor} {
+			cfg, err := settings.Complete(w.Config("alone-"+string(role), 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := queues.Open(&cfg, row.TableName)
+			before, err := f.Queue("accounta", "work-00")
+			if err != nil {
+				t.Fatal(err)
+			}
+			workload, err := workload.Load(t.Context(), f.Control, "work")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := member.Join(t.Context(), &cfg, f, workload, member.Options{Role: role})
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := f.Queue("accounta", "work-01")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Accounts["accounta"].Budget.Rate() != 20_000 || before.Budget.Rate() != 2_000 || after.Budget.Rate() != 2_000 {
+				t.Errorf("%s: %+v", role, f.Budgets())
+			}
+			m.Leave(t.Context())
+			m.Leave(t.Context()) // is one too many, and does no harm
+		}
+	})
+}
+
+func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		open := func(name string) (pump.Config, *queues.Set, *workload.Workload) {
+			cfg, err := settings.Complete(w.Config(name, 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := queues.Open(&cfg, row.TableName)
+			workload, err := workload.Load(t.Context(), f.Control, "work")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cfg, f, workload
+		}
+		dcfg, df, workload := open("d")
+		pcfg, pf, _ := open("p")
+		w.Sim.Blackout("accounta", true)
+		began := time.Now()
+		d, err := member.Join(t.Context(), &dcfg, df, workload, member.Options{Role: cluster.RoleDistributor, Optional: true})
+		if err != nil || d.Joined() || d.View() != nil {
+			t.Fatalf("joined %v, error %v, though the account is dark", d.Joined(), err)
+		}
+		if took := time.Since(began); took != member.JoinPatience {
+			t.Errorf("waited %v, want %v", took, member.JoinPatience)
+		}
+		if r := df.Accounts["accounta"].Budget.Rate(); r != 5_000 {
+			t.Errorf("has %v of 20000 while it knows of nobody, want a quarter", r)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := member.Join(short, &pcfg, pf, workload, member.Options{Role: cluster.RoleProcessor}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a processor joined a dark cluster: %v", err)
+		}
+		w.Sim.Blackout("accounta", false)
+		p, err := member.Join(t.Context(), &pcfg, pf, workload, member.Options{Role: cluster.RoleProcessor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if !d.Joined() || len(p.View().Members) != 2 {
+			t.Errorf("the distributor has not joined a minute after the account is back")
+		}
+		sum := df.Accounts["accounta"].Budget.Rate() + pf.Accounts["accounta"].Budget.Rate()
+		if math.Abs(sum-20_000) > 1 {
+			t.Errorf("the two have %v together", sum)
+		}
+		d.Leave(t.Context())
+		p.Leave(t.Context())
+		v, err := cluster.LoadView(t.Context(), pf.Control, "work")
+		if err != nil || len(v.Members) != 0 {
+			t.Errorf("members are left: %+v, %v", v, err)
+		}
+	})
+}
+
+func TestLeavingWhileStillJoiningEnds(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		cfg, err := settings.Complete(w.Config("d", 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := queues.Open(&cfg, row.TableName)
+		workload, err := workload.Load(t.Context(), f.Control, "work")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Sim.Hang("accounta", true)
+		d, err := member.Join(t.Context(), &cfg, f, workload, member.Options{Role: cluster.RoleDistributor, Optional: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		d.Leave(t.Context())
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("leaving took %v", took)
+		}
+	})
+}
+
+// joiner makes a process a member; its nudges go into the list.
+func (w *world) joiner(name, named string, change func(*pump.Config, *member.Options)) (*member.Member, *nudgetest.List) {
+	w.T.Helper()
+	list := &nudgetest.List{}
+	cfg := w.Config(name, 2)
+	cfg.Workload, cfg.Admin = named, name+".example:80"
+	cfg.Nudge = func(_ context.Context, n pump.Nudge) error {
+		list.Nudged(n)
+		return nil
+	}
+	o := member.Options{Role: cluster.RoleProcessor}
+	if change != nil {
+		change(&cfg, &o)
+	}
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	f := queues.Open(&cfg, row.TableName)
+	row, err := workload.Ensure(w.T.Context(), f.Control, workload.Spec{
+		Name: named, Shards: settings.Shards(cfg), Delivery: string(cfg.Delivery), Shared: cfg.Segments == pump.Shared,
+	})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	m, err := member.Join(w.T.Context(), &cfg, f, row, o)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return m, list
+}
+
+func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		d, sent := w.joiner("d", "work", func(_ *pump.Config, o *member.Options) { o.Role = cluster.RoleDistributor })
+		defer d.Leave(t.Context())
+		p, _ := w.joiner("p", "work", nil)
+		defer p.Leave(t.Context())
+		time.Sleep(3 * testBeat)
+		sent.Take() // what joining was worth
+		s, err := d.Fleet.Queue("accounta", "work-01")
+		if err != nil {
+			t.Fatal(err)
+		}
+		segment := uint32(5)
+		if owner, ok := d.View().OwnerOf(segment); !ok || owner.Instance != "p" {
+			t.Fatalf("the owner is %+v", owner)
+		}
+		for range 1000 {
+			d.NudgeOwner(s, segment)
+		}
+		time.Sleep(time.Second)
+		want := pump.Nudge{Address: "p.example:80", Instance: "p", Queue: "accounta/work-01", Here: true}
+		if l := sent.Take(); len(l) != 2 || l[0] != want || l[1] != want { // at once, and for what came after
+			t.Errorf("sent %+v", l)
+		}
+	})
+}
+
+func TestP82InASharedWorkloadNudgesAreSpreadOverTheProcessors(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		shared := func(c *pump.Config, _ *member.Options) { c.Segments = pump.Shared }
+		d, sent := w.joiner("d", "open", func(c *pump.Config, o *member.Options) {
+			c.Segments, o.Role = pump.Shared, cluster.RoleDistributor
+		})
+		defer d.Leave(t.Context())
+		for _, name := range []string{"p1", "p2", "p3"} {
+			p, _ := w.joiner(name, "open", shared)
+			defer p.Leave(t.Context())
+			if h, ok := p.Hold(7); !ok || h.Epoch != 0 || h.Context().Err() != nil {
+				t.Errorf("%s has %+v, %v of a segment that is everybody's", name, h, ok)
+			}
+		}
+		time.Sleep(2 * testBeat)
+		sent.Take()
+		s, err := d.Fleet.Queue("accounta", "open-00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		nudged := map[string]int{}
+		for range 30 {
+			d.NudgeOwner(s, 7)
+			time.Sleep(2 * nudging.Every)
+		}
+		for _, n := range sent.Take() {
+			nudged[n.Instance]++
+		}
+		if len(nudged) != 3 || nudged["p1"] < 4 || nudged["p2"] < 4 || nudged["p3"] < 4 {
+			t.Errorf("nudged: %v", nudged)
+		}
+	})
+}
+
+func TestT3WhoWaitsAtAGateHasNoSegmentsUntilItIsAdmitted(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		p, _ := w.joiner("p", "work", func(_ *pump.Config, o *member.Options) { o.Waiting = "hounds" })
+		defer p.Leave(t.Context())
+		time.Sleep(10 * testBeat)
+		if v := p.View(); len(v.Members) != 1 || v.Members[0].Waiting != "hounds" || len(v.Processors()) != 0 {
+			t.Errorf("waiting: %+v", v.Members)
+		}
+		if _, ok := p.Hold(0); ok {
+			t.Error("holds a segment at the gate")
+		}
+		p.Admit()
+		time.Sleep(testBeat)
+		for s := range uint32(p.Workload.Map.Segments) {
+			if h, ok := p.Hold(s); !ok || h.Epoch == 0 {
+				t.Fatalf("segment %d is not held a beat after the gate opened", s)
+			}
+		}
+	})
+}
+
+func TestWhatAMemberReports(t *testing.T) {
+	inSharedWorld(t, func(t *testing.T, w *world) {
+		p, _ := w.joiner("p", "work", func(_ *pump.Config, o *member.Options) {
+			o.Report = func(r *cluster.Report) { r.Tasks, r.Trouble = 7, "none to speak of" }
+		})
+		defer p.Leave(t.Context())
+		m := p.View().Members[0]
+		if m.Admin != "p.example:80" || !slices.Equal(m.Accounts, []string{"accounta"}) || m.Reads != codec.Version || m.Tasks != 7 || m.Trouble != "none to speak of" || m.Host != nudging.HostName() || m.Version == "" {
+			t.Errorf("reported %+v", m)
+		}
+		if m.Demand["accounta"] != 20_000 || !m.Guessed {
+			t.Errorf("of one that has just come: %v, guessed %v", m.Demand, m.Guessed)
+		}
+		time.Sleep(6 * testBeat)
+		if m := p.View().Members[0]; m.Demand["accounta"] > 1 || m.Guessed {
+			t.Errorf("of one that does nothing for half a minute: %v, guessed %v", m.Demand, m.Guessed)
+		}
+	})
+}

@@ -1,0 +1,241 @@
+package worlds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+)
+
+// pushed lets processes nudge each other over a wire that takes 5 ms.
+type pushed struct {
+	blocked atomic.Bool
+	mu      sync.Mutex                      // those that run nudge while others are started
+	by      map[string]*processor.Processor // by instance
+}
+
+const pushTakes = 5 * time.Millisecond
+
+func (p *pushed) nudge(ctx context.Context, n pump.Nudge) error {
+	if err := testworld.Pause(ctx, pushTakes); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	to := p.by[n.Instance]
+	p.mu.Unlock()
+	if p.blocked.Load() || to == nil || n.Address != "admin-of-"+n.Instance {
+		return errors.New("not reached")
+	}
+	to.Nudged(n)
+	return nil
+}
+
+// waiters starts n processors at the gate "go" that can be nudged. It returns
+// when all of them wait.
+func (w *world) waiters(n int, push *pushed) (ps []*processor.Processor, at []*started) {
+	w.T.Helper()
+	if push.by == nil {
+		push.by = map[string]*processor.Processor{}
+	}
+	for range n {
+		name := fmt.Sprintf("waiter%02d", len(push.by))
+		cfg := w.Config(name, w.Cfg.Accounts[0].Queues)
+		cfg.Admin, cfg.Nudge = "admin-of-"+name, push.nudge
+		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{Gate: "go"})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		push.mu.Lock()
+		push.by[name] = p
+		push.mu.Unlock()
+		ps, at = append(ps, p), append(at, w.start(p))
+	}
+	return ps, at
+}
+
+// beyond waits until a processor is beyond the gate and gives how long that took
+// since a moment, to a millisecond.
+func beyond(p *processor.Processor, since time.Time) time.Duration {
+	for {
+		if s := p.State(); s.Phase == "working" {
+			return time.Since(since)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (w *world) release() {
+	w.T.Helper()
+	if err := coordination.NewGate(queues.Open(&w.Cfg, row.TableName).Control, "work", "go").Release(w.T.Context(), "test"); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// TestAllWhoWaitAtAGateStartTogether: 50 processors within 100 ms of the release
+// by push (origins T4), within the polling interval when push is blocked (T3), and one
+// that comes later at once.
+func TestAllWhoWaitAtAGateStartTogether(t *testing.T) {
+	verify.Only(t)
+	const n = 50
+	for _, blocked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("push blocked %v", blocked), func(t *testing.T) {
+			inWorld(t, 2, 4, nil, func(t *testing.T, w *world) {
+				push := &pushed{}
+				ps, at := w.waiters(n, push)
+				time.Sleep(time.Minute)
+				v, err := cluster.LoadView(t.Context(), queues.Open(&w.Cfg, row.TableName).Control, "work")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range v.Members {
+					if m.Waiting != "go" || m.Holds.Len() != 0 {
+						t.Errorf("%s waits at %q and holds %d segments", m.Instance, m.Waiting, m.Holds.Len())
+					}
+				}
+				if len(v.Members) != n {
+					t.Errorf("%d members", len(v.Members))
+				}
+				for _, p := range ps {
+					if s := p.State(); s.Phase != "waiting" || s.Ready || s.Gate != "go" || s.Done.Waiting != "go" {
+						t.Fatalf("before the release: %+v", s)
+					}
+				}
+				if n := w.Requests("GetMessages"); n != 0 {
+					t.Errorf("%d gets while waiting", n)
+				}
+
+				push.blocked.Store(blocked)
+				cfg := w.Cfg
+				cfg.Nudge = push.nudge
+				released := make(chan struct{})
+				go func() {
+					defer close(released)
+					change, err := gates.Open(t.Context(), cfg, "go", "test")
+					if err != nil || change.Waiting != n || !blocked && change.Nudged != n || blocked && change.Nudged != 0 {
+						t.Errorf("%+v, %v", change, err)
+					}
+				}()
+				began := time.Now()
+				var last time.Duration
+				for _, p := range ps {
+					last = max(last, beyond(p, began))
+				}
+				<-released
+				t.Logf("push blocked %v: all of %d are beyond the gate %v after ReleaseGate was called", blocked, n, last)
+				// Before the push go a read of the workload, a read and a write of the gate and a
+				// read of the cluster.
+				limit := 100*time.Millisecond + 4*10*time.Millisecond
+				if blocked {
+					limit = 2500*time.Millisecond + limit
+				}
+				if last > limit {
+					t.Errorf("the last started after %v, limit %v", last, limit)
+				}
+
+				late, lateAt := w.waiters(1, push)
+				if took := beyond(late[0], time.Now()); took > 200*time.Millisecond {
+					t.Errorf("one that came later started after %v", took)
+				}
+				for _, s := range append(at, lateAt...) {
+					s.Stop()
+				}
+				for _, s := range append(at, lateAt...) {
+					s.End()
+				}
+			})
+		})
+	}
+}
+
+// TestNothingIsTakenBeforeTheGateOpens, and everything then: the wait is no idle
+// time and no part of the rate.
+func TestNothingIsTakenBeforeTheGateOpens(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		tasks := w.Spread(2, 10)
+		h := &testworld.Seen{}
+		var waiting atomic.Int64
+		o := processor.Options{Gate: "go", UntilIdle: 20 * time.Second, Progress: func(s processor.Summary) {
+			if s.Waiting == "go" && s.Handled == 0 {
+				waiting.Add(1)
+			}
+		}}
+		p := w.start(w.processor(h, o))
+		time.Sleep(10 * time.Minute)
+		if n := h.Deliveries(); n != 0 || w.Requests("GetMessages") != 0 {
+			t.Errorf("%d deliveries, %d gets before the gate is open", n, w.Requests("GetMessages"))
+		}
+		if waiting.Load() < 1000 {
+			t.Errorf("progress said %d times that it waits", waiting.Load())
+		}
+		w.release()
+		<-p.Done
+		if p.Err != nil || p.Summary.Handled != int64(tasks) || p.Summary.Waiting != "" || p.Summary.Seconds < 20 || p.Summary.Seconds > 60 {
+			t.Errorf("%+v, %v", p.Summary, p.Err)
+		}
+	})
+}
+
+// TestWhoIsStoppedAtTheGateLeaves: no error, nothing held, no row left behind.
+func TestWhoIsStoppedAtTheGateLeaves(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		p := w.start(w.processor(&testworld.Seen{}, processor.Options{Gate: "go"}))
+		time.Sleep(time.Minute)
+		began := time.Now()
+		s := p.End()
+		if took := time.Since(began); took > 2*time.Second || s.Handled != 0 {
+			t.Errorf("the end took %v: %+v", took, s)
+		}
+		v, err := cluster.LoadView(t.Context(), queues.Open(&w.Cfg, row.TableName).Control, "work")
+		if err != nil || len(v.Members) != 0 {
+			t.Errorf("%d members are left, %v", len(v.Members), err)
+		}
+	})
+}
+
+// TestAGateIsWaitedAtThroughAnOutage: what cannot be read is not open, and not the end either.
+func TestAGateIsWaitedAtThroughAnOutage(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		tasks := w.Spread(1, 10)
+		h := &testworld.Seen{}
+		p := w.start(w.processor(h, processor.Options{Gate: "go"}))
+		time.Sleep(30 * time.Second)
+		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.HangBefore})
+		time.Sleep(30 * time.Second)
+		w.release() // by somebody for whom the account is not dark
+		time.Sleep(5 * time.Minute)
+		if n := h.Deliveries(); n != 0 {
+			t.Errorf("%d deliveries without having seen the gate open", n)
+		}
+		dark.Remove()
+		time.Sleep(2 * time.Minute)
+		if s := p.End(); s.Handled != int64(tasks) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestANameThatNoGateCanHaveIsAMistakeOfUse(t *testing.T) {
+	for _, name := range []string{"a b", "a/b", "ä", string(make([]byte, 64))} {
+		_, err := processor.New(twoAccounts(), &testworld.Seen{}, processor.Options{Gate: name})
+		if e, ok := errors.AsType[*pump.ConfigError](err); !ok || e.Field != "gate" {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if _, err := processor.New(twoAccounts(), &testworld.Seen{}, processor.Options{Gate: "morning-1.x_y~z"}); err != nil {
+		t.Error(err)
+	}
+}

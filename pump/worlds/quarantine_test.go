@@ -1,0 +1,478 @@
+package worlds
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// quarantine opens the quarantine as the instance "operator".
+func (w *world) quarantine() *quarantine.Quarantine {
+	w.T.Helper()
+	q, err := quarantine.Open(w.T.Context(), w.Config("operator", w.Cfg.Accounts[0].Queues))
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return q
+}
+
+func (w *world) listed(f quarantine.Filter) (ms []*quarantine.Message) {
+	w.T.Helper()
+	if err := w.quarantine().List(w.T.Context(), f, func(m *quarantine.Message) bool {
+		ms = append(ms, m)
+		return true
+	}); err != nil {
+		w.T.Fatal(err)
+	}
+	return ms
+}
+
+func (w *world) redrive(f quarantine.Filter, o quarantine.Options) (outs []quarantine.Outcome) {
+	w.T.Helper()
+	if err := w.quarantine().Redrive(w.T.Context(), f, o, func(o quarantine.Outcome) bool {
+		outs = append(outs, o)
+		return true
+	}); err != nil {
+		w.T.Fatal(err)
+	}
+	return outs
+}
+
+func (w *world) drop(f quarantine.Filter) (outs []quarantine.Outcome) {
+	w.T.Helper()
+	if err := w.quarantine().Drop(w.T.Context(), f, quarantine.Options{}, func(o quarantine.Outcome) bool {
+		outs = append(outs, o)
+		return true
+	}); err != nil {
+		w.T.Fatal(err)
+	}
+	return outs
+}
+
+// poison puts a message into an account's quarantine: an envelope of so many tasks for each key.
+func (w *world) poison(account string, segment uint32, reason string, last time.Time, keys ...string) string {
+	w.T.Helper()
+	b := codec.NewBuilder(0)
+	b.Reset(codec.Header{Workload: w.Cfg.Workload, Run: w.Run, Segment: segment, Attempt: 7, MapVersion: 1})
+	for _, key := range keys {
+		n := w.Ns[segment]
+		w.Ns[segment]++
+		if fits, err := b.Add(codec.Task{N: n, Key: []byte(key), Body: fmt.Appendf(nil, "%d/%d", segment, n)}); err != nil || !fits {
+			w.T.Fatal(err)
+		}
+	}
+	text, _, err := b.Seal(nil)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	if text, err = codec.Quarantined(text, codec.Cause{Reason: reason, Detail: "flop", Instance: "p", Attempts: 8, First: last.Add(-time.Hour), Last: last}); err != nil {
+		w.T.Fatal(err)
+	}
+	return w.PutText(account, settings.PoisonQueue(w.Cfg.Workload), text)
+}
+
+func TestQuarantineIsListedOverAllAccountsAndPutBack(t *testing.T) {
+	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+		now := time.Now().Truncate(time.Second)
+		for i := range 100 {
+			account := "account" + string(rune('a'+i%3))
+			reason := []string{pump.ReasonAttempts, pump.ReasonRejected}[i/3%2]
+			w.poison(account, uint32(i%64), reason, now.Add(-time.Duration(i)*time.Minute), "k", fmt.Sprint("key", i%5))
+		}
+		time.Sleep(time.Second)
+		check := func(what string, f quarantine.Filter, want, tasks int) {
+			t.Helper()
+			got := 0
+			ms := w.listed(f)
+			for _, m := range ms {
+				got += m.Matching
+			}
+			if len(ms) != want || got != tasks {
+				t.Errorf("%s: %d messages with %d tasks, want %d with %d", what, len(ms), got, want, tasks)
+			}
+		}
+		check("all", quarantine.Filter{}, 100, 200)
+		check("by reason", quarantine.Filter{Reasons: []string{pump.ReasonRejected}}, 49, 98)
+		check("by key", quarantine.Filter{Key: []byte("key2")}, 20, 20)
+		check("by time", quarantine.Filter{Since: now.Add(-30*time.Minute - time.Second), Until: now.Add(-10 * time.Minute)}, 20, 40)
+		check("by run", quarantine.Filter{Run: pump.RunID{9}}, 0, 0)
+		check("limited", quarantine.Filter{Limit: 7}, 7, 14)
+		ms := w.listed(quarantine.Filter{})
+		check("by id", quarantine.Filter{IDs: []string{ms[0].ID, ms[50].ID}}, 2, 4)
+		if m := ms[0]; m.Reason == "" || m.Attempts != 8 || m.Instance != "p" || m.Last == nil || m.First == nil || m.Detail != "flop" || m.Problem != "" || m.Put.IsZero() {
+			t.Errorf("%+v", m)
+		}
+		if tasks, err := ms[0].Open(); err != nil || len(tasks) != 2 || string(tasks[0].Key) != "k" || len(tasks[0].Body) == 0 {
+			t.Errorf("%v, %v", tasks, err)
+		}
+		for _, a := range w.Cfg.Accounts { // all are there for the next one at once
+			if got := w.Visible(a.Name, settings.PoisonQueue("work")); got != min(32, w.Count(a.Name, settings.PoisonQueue("work"))) {
+				t.Errorf("%s: %d are visible", a.Name, got)
+			}
+		}
+		// Also after the context ended in the midst of it.
+		ctx, cancel := context.WithCancel(t.Context())
+		err := w.quarantine().List(ctx, quarantine.Filter{}, func(*quarantine.Message) bool { cancel(); return true })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("canceled: %v", err)
+		}
+		check("after it was canceled", quarantine.Filter{}, 100, 200)
+	})
+}
+
+// P4.4: what is redriven is tried as if for the first time, and is not visited again
+// when it fails again at once.
+func TestP44RedriveTriesAgainAsIfForTheFirstTime(t *testing.T) {
+	for _, mode := range []pump.Delivery{pump.AtLeastOnce, pump.Once} {
+		t.Run(string(mode), func(t *testing.T) {
+			inWorldOf(t, workload.Spec{Delivery: string(mode)}, 2, 2, nil, func(t *testing.T, w *world) {
+				var good atomic.Bool
+				h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+					if task.N%10 == 3 && !good.Load() {
+						return pump.Reject(testworld.ErrFlop)
+					}
+					return nil
+				}}
+				p := w.start(w.processor(h, processor.Options{}))
+				tasks := w.PutHome(w.EverySegment()[:8], 20)
+				time.Sleep(time.Minute)
+				if ms := w.listed(quarantine.Filter{}); len(ms) != 8 || ms[0].Matching != 2 || ms[0].Reason != pump.ReasonRejected || ms[0].Generation != 0 {
+					t.Fatalf("%d in quarantine: %+v", len(ms), ms[0])
+				}
+				outs := w.redrive(quarantine.Filter{}, quarantine.Options{Dry: true})
+				if len(outs) != 8 || len(w.Condemned()) != 16 {
+					t.Errorf("dry: %+v, %d left", outs, len(w.Condemned()))
+				}
+				// They fail again.
+				outs = w.redrive(quarantine.Filter{}, quarantine.Options{Rate: 2})
+				if len(outs) != 8 || slices.ContainsFunc(outs, func(o quarantine.Outcome) bool { return o.Outcome != quarantine.Redriven }) {
+					t.Errorf("%+v", outs)
+				}
+				time.Sleep(time.Minute)
+				ms := w.listed(quarantine.Filter{})
+				if len(ms) != 8 || ms[0].Generation != 1 || ms[0].Attempts != 1 {
+					t.Fatalf("quarantined again: %d, %+v", len(ms), ms[0])
+				}
+				good.Store(true)
+				w.redrive(quarantine.Filter{}, quarantine.Options{})
+				time.Sleep(time.Minute)
+				p.End()
+				if len(w.Condemned()) != 0 || w.Left() != 0 {
+					t.Errorf("%d in quarantine, %d left", len(w.Condemned()), w.Left())
+				}
+				h.Expect(t, tasks, tasks+32) // 16 of them three times
+				for _, task := range h.Order {
+					if task.Attempt != 1 {
+						t.Errorf("attempt %d", task.Attempt)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Of an envelope with tasks of several keys only those of one key are redriven or dropped.
+func TestP44ByKeyTheOthersStayInQuarantine(t *testing.T) {
+	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		id := w.poison("accounta", 5, pump.ReasonAttempts, time.Now(), "a", "b", "a", "c", "b")
+		outs := w.redrive(quarantine.Filter{Key: []byte("a")}, quarantine.Options{})
+		if len(outs) != 1 || outs[0].Matching != 2 || outs[0].Left != 3 || outs[0].Outcome != quarantine.Redriven {
+			t.Fatalf("%+v", outs)
+		}
+		ms := w.listed(quarantine.Filter{})
+		if len(ms) != 1 || ms[0].ID != id || ms[0].Tasks != 3 || ms[0].Reason != pump.ReasonAttempts || ms[0].Detail != "flop" || ms[0].Generation != 0 {
+			t.Errorf("%+v", ms[0])
+		}
+		outs = w.drop(quarantine.Filter{Key: []byte("c")})
+		if len(outs) != 1 || outs[0].Outcome != quarantine.Dropped || outs[0].Left != 2 {
+			t.Errorf("%+v", outs)
+		}
+		h := &testworld.Seen{}
+		w.drain(h, processor.Options{})
+		h.Expect(t, 2, 2)
+		for _, task := range h.Order {
+			if string(task.Key) != "a" || task.N != 0 && task.N != 2 {
+				t.Errorf("%+v", task)
+			}
+		}
+		tasks, err := w.listed(quarantine.Filter{})[0].Open()
+		if err != nil || len(tasks) != 2 || tasks[0].N != 1 || tasks[1].N != 4 {
+			t.Errorf("%v, %v", tasks, err)
+		}
+	})
+}
+
+// P4.4, window 17: put, then delete. A crash between the two, and every request that is
+// lost or whose answer is, leaves tasks in both places and never in none; in delivery mode
+// once each is done once all the same.
+func TestP44ACrashOrALostRequestBetweenTheStepsLosesNothing(t *testing.T) {
+	verify.Only(t)
+	for _, mode := range []pump.Delivery{pump.AtLeastOnce, pump.Once} {
+		for _, fault := range []azsim.FaultKind{azsim.FailBefore, azsim.AnswerLost} {
+			for _, op := range []string{"PutMessage", "DeleteMessage", "UpdateMessage", "GetMessages"} {
+				for _, first := range []int{1, 100} { // once, or until the command gives up
+					t.Run(fmt.Sprintf("%s, %s %s %d", mode, fault, op, first), func(t *testing.T) {
+						inWorldOf(t, workload.Spec{Delivery: string(mode)}, 1, 2, nil, func(t *testing.T, w *world) {
+							var good atomic.Bool
+							effects := map[string]int{}
+							h := pump.HandlerFunc(func(_ context.Context, task *pump.Task) error {
+								if !good.Load() {
+									return pump.Reject(testworld.ErrFlop)
+								}
+								effects[testworld.Identity(task)]++
+								return nil
+							})
+							p := w.start(w.processor(h, processor.Options{Concurrency: 1}))
+							w.PutHome([]uint32{9}, 3)
+							time.Sleep(time.Minute)
+							good.Store(true)
+							hit := w.Sim.Inject(azsim.Rule{Instance: "operator", Service: "queue", Operations: []string{op}, Fault: fault, First: first})
+							_ = w.quarantine().Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true })
+							if op != "UpdateMessage" && hit.Hits() == 0 {
+								t.Error("the fault was not met")
+							}
+							hit.Remove()
+							time.Sleep(quarantine.Lease + time.Minute) // what was hidden is back
+							w.redrive(quarantine.Filter{}, quarantine.Options{})
+							time.Sleep(time.Minute)
+							p.End()
+							if len(effects) != 3 || len(w.Condemned()) != 0 || w.Left() != 0 {
+								t.Errorf("%d of 3 done, %d in quarantine, %d left", len(effects), len(w.Condemned()), w.Left())
+							}
+							for id, n := range effects {
+								if n != 1 && mode == pump.Once {
+									t.Errorf("%s was done %d times", id, n)
+								}
+							}
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// P4.4: the owner is told before the message is deleted. Whatever is lost between the
+// two, dropping again ends with every task recorded as done, and none in quarantine for ever.
+func TestP44ADropThatIsCutShortIsMadeGoodByTheNext(t *testing.T) {
+	verify.Only(t)
+	for _, fault := range []azsim.FaultKind{azsim.FailBefore, azsim.AnswerLost} {
+		for _, op := range []string{"PutMessage", "DeleteMessage", "UpdateMessage"} {
+			t.Run(fmt.Sprintf("%s %s", fault, op), func(t *testing.T) {
+				inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+					h := &testworld.Seen{Work: func(context.Context, *pump.Task) error { return pump.Reject(testworld.ErrFlop) }}
+					p := w.start(w.processor(h, processor.Options{}))
+					w.PutHome([]uint32{9}, 3)
+					time.Sleep(time.Minute)
+					hit := w.Sim.Inject(azsim.Rule{Instance: "operator", Service: "queue", Operations: []string{op}, Fault: fault, First: 100})
+					_ = w.quarantine().Drop(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true })
+					hit.Remove()
+					// Nothing is nowhere: in quarantine still, or recorded as done soon.
+					time.Sleep(quarantine.Lease + time.Minute)
+					done, quarantined := w.recorded()
+					if done+quarantined != 3 || quarantined > 0 && len(w.Condemned()) == 0 {
+						t.Errorf("in between: %d done, %d quarantined, %d in the queue", done, quarantined, len(w.Condemned()))
+					}
+					w.drop(quarantine.Filter{})
+					time.Sleep(time.Minute)
+					p.End()
+					if done, quarantined = w.recorded(); done != 3 || quarantined != 0 || len(w.Condemned()) != 0 || w.Left() != 0 {
+						t.Errorf("%d done, %d quarantined, %d in the queue", done, quarantined, len(w.Condemned()))
+					}
+					h.Expect(t, 3, 3)
+				})
+			})
+		}
+	}
+}
+
+// recorded is how many tasks of the world's run the ledger has as done and as quarantined.
+func (w *world) recorded() (done, quarantined uint64) {
+	w.T.Helper()
+	all, err := ledger.ReadProgress(w.T.Context(), w.Table(), w.Cfg.Workload, w.ShardMap().Segments, w.Run)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	for i := range all[w.Run].Done {
+		done, quarantined = done+all[w.Run].Done[i], quarantined+all[w.Run].Quarantined[i]
+	}
+	return done, quarantined
+}
+
+// P4.4: a dropped task is recorded as done by its segment's owner, and what the owner
+// has recorded as done is not done when somebody redrives it after all.
+func TestP44ADroppedTaskCountsAsDoneInDeliveryModeOnce(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		var good atomic.Bool
+		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+			if !good.Load() {
+				return pump.Reject(testworld.ErrFlop)
+			}
+			return nil
+		}}
+		p := w.start(w.processor(h, processor.Options{}))
+		w.PutHome([]uint32{3, 11}, 5)
+		time.Sleep(time.Minute)
+		if d, q := w.recorded(); d != 0 || q != 10 {
+			t.Fatalf("%d done, %d quarantined", d, q)
+		}
+		copies := map[string][]byte{}
+		for _, m := range w.listed(quarantine.Filter{}) {
+			copies[m.Account] = m.Text()
+		}
+		outs := w.drop(quarantine.Filter{})
+		if len(outs) != 2 || outs[0].Outcome != quarantine.Dropped {
+			t.Errorf("%+v", outs)
+		}
+		time.Sleep(time.Minute)
+		if d, q := w.recorded(); d != 10 || q != 0 || len(w.Condemned()) != 0 || w.Left() != 0 {
+			t.Errorf("after the drop: %d done, %d quarantined, %d messages left", d, q, w.Left())
+		}
+		h.Expect(t, 10, 10)
+		// A copy that was left behind by a crash.
+		good.Store(true)
+		for account, text := range copies {
+			w.PutText(account, settings.PoisonQueue("work"), text)
+		}
+		w.redrive(quarantine.Filter{}, quarantine.Options{})
+		time.Sleep(time.Minute)
+		s := p.End()
+		h.Expect(t, 10, 10)
+		if d, q := w.recorded(); d != 10 || q != 0 || s.Duplicates != 10 || w.Left() != 0 {
+			t.Errorf("after the redrive: %d done, %d quarantined, %+v", d, q, s)
+		}
+	})
+}
+
+// What cannot be redriven says so and stays; dropping takes it.
+func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		queue := settings.PoisonQueue("work")
+		good := w.Envelope(3, 2)
+		build := func(h codec.Header) []byte {
+			b := codec.NewBuilder(0)
+			b.Reset(h)
+			if _, err := b.Add(codec.Task{Body: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+			text, _, err := b.Seal(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		cause := func(text []byte, reason string) []byte {
+			text, err := codec.Quarantined(text, codec.Cause{Reason: reason, Last: time.Now()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		bad := map[string]string{} // id to a part of the problem
+		for _, c := range []struct {
+			text []byte
+			part string
+		}{
+			{cause(build(codec.Header{Workload: "other", Run: w.Run}), pump.ReasonOtherWorkload), `belongs to workload "other"`},
+			{cause(build(codec.Header{Workload: "work", Run: w.Run, Segment: 4000}), pump.ReasonCorrupt), "segment 4000 of 64"},
+			{cause(good[:len(good)-8], pump.ReasonTruncated), "it cannot be unpacked"},
+			{good[:40], "it is damaged"},
+			{cause(build(codec.Header{Workload: "work"}), pump.ReasonBadLine), "correct its source"},
+		} {
+			bad[w.PutText("accounta", queue, c.text)] = c.part
+		}
+		time.Sleep(time.Second)
+		for _, dry := range []bool{true, false} {
+			outs := w.redrive(quarantine.Filter{}, quarantine.Options{Dry: dry})
+			if len(outs) != len(bad) {
+				t.Errorf("%d outcomes", len(outs))
+			}
+			for _, o := range outs {
+				if o.Outcome != quarantine.Kept || !strings.Contains(o.Problem, bad[o.ID]) {
+					t.Errorf("%s: %q, want %q", o.Outcome, o.Problem, bad[o.ID])
+				}
+			}
+		}
+		if w.Count("accounta", queue) != len(bad) || w.Left() != 0 {
+			t.Error("something was moved")
+		}
+		w.drop(quarantine.Filter{})
+		if w.Count("accounta", queue) != 0 || w.Left() != 0 {
+			t.Error("something was not dropped")
+		}
+	})
+}
+
+// A text that is no envelope goes back as it is; the cause that stands in a row
+// for want of room is shown, and goes with it.
+func TestQuarantineOfAForeignTextWithItsCauseInARow(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		random := rand.New(rand.NewPCG(1, 2))
+		full := make([]byte, storage.MaxText)
+		for i := range full {
+			full[i] = byte('0' + random.IntN(75))
+			if full[i] == '<' || full[i] == '>' {
+				full[i] = 'x'
+			}
+		}
+		w.PutText("accountb", "work-01", full)
+		var good atomic.Bool
+		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {
+			if !good.Load() {
+				return pump.Reject(errors.New("no such city"))
+			}
+			return nil
+		}}
+		w.drain(h, processor.Options{})
+		ms := w.listed(quarantine.Filter{Reasons: []string{pump.ReasonRejected}})
+		if len(ms) != 1 || ms[0].Detail != "no such city" || !bytes.Equal(ms[0].Text(), full) || ms[0].Segment != nil || ms[0].Attempts != 1 {
+			t.Fatalf("%+v", ms)
+		}
+		good.Store(true)
+		if outs := w.redrive(quarantine.Filter{}, quarantine.Options{}); len(outs) != 1 || outs[0].Outcome != quarantine.Redriven {
+			t.Fatalf("%+v", outs)
+		}
+		for e, err := range w.Table().Query(t.Context(), storage.Query{Partition: "work.quarantine"}) {
+			t.Errorf("a row is left: %v, %v", e.Row, err)
+		}
+		w.drain(h, processor.Options{})
+		if h.Deliveries() != 2 || !bytes.Equal(h.Order[1].Body, full) || w.Left() != 0 || len(w.listed(quarantine.Filter{})) != 0 {
+			t.Errorf("%d deliveries, %d left", h.Deliveries(), w.Left())
+		}
+	})
+}
+
+// An account that does not answer is named, and the others are done.
+func TestQuarantineGoesOnWithoutAnAccountThatIsDark(t *testing.T) {
+	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+		for _, a := range w.Cfg.Accounts {
+			w.poison(a.Name, 1, pump.ReasonAttempts, time.Now(), "k")
+		}
+		time.Sleep(time.Second)
+		w.Sim.Blackout("accountb", true)
+		n := 0
+		err := w.quarantine().List(t.Context(), quarantine.Filter{}, func(*quarantine.Message) bool { n++; return true })
+		if n != 2 || err == nil || !strings.Contains(err.Error(), "accountb") {
+			t.Errorf("%d, %v", n, err)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package worlds
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
+)
+
+// crowd makes as many runs as a segment may have, each with a client that beats for as long as alive has the run.
+func (w *world) crowd(segment uint32, most int) (ids []pump.RunID, alive *sync.Map) {
+	w.T.Helper()
+	s := w.scribe()
+	alive = &sync.Map{}
+	const beat = time.Minute
+	var entries []*ledger.Entry
+	for range most {
+		id := w.manyRun()
+		if err := w.AllRuns().Beat(w.T.Context(), id, workload.Pulse{Every: beat}); err != nil {
+			w.T.Fatal(err)
+		}
+		entries = append(entries, &ledger.Entry{Segment: segment, Epoch: 1, Run: id, Done: codec.MakeNSet(0)})
+		alive.Store(id, true)
+		ids = append(ids, id)
+	}
+	s.ledger.Commit(w.T.Context(), entries)
+	for _, e := range entries {
+		if e.Err != nil {
+			w.T.Fatal(e.Err)
+		}
+	}
+	runs := w.AllRuns()
+	go func() {
+		for backoff.Wait(w.T.Context(), beat) {
+			alive.Range(func(id, _ any) bool {
+				if runs.Beat(w.T.Context(), id.(pump.RunID), workload.Pulse{Every: beat}) != nil {
+					alive.Delete(id)
+				}
+				return true
+			})
+		}
+	}()
+	return ids, alive
+}
+
+// putOf puts tasks of a run.
+func (w *world) putOf(run pump.RunID, segment uint32, ns ...uint64) {
+	w.T.Helper()
+	account, queue := w.Home(segment)
+	w.PutText(account, queue, w.Text(segment, func(h *codec.Header) { h.Run = run }, ns...))
+}
+
+// A1: the bound on live runs is back-pressure. Tasks of further runs wait, those of runs that live and of other
+// segments go on, and the log and the status say what to do. `runs end` makes room for one; when the
+// clients are gone it heals by itself.
+func TestASegmentWithAllTheRunsThatItMayHaveHoldsFurtherOnesBackSaysSoAndHeals(t *testing.T) {
+	verify.Only(t)
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		const segment = 3
+		ids, alive := w.crowd(segment, ledger.MaxLiveRuns)
+		h := &testworld.Seen{}
+		p := w.start(w.processor(h, processor.Options{}))
+		w.oneTask(segment)
+		w.oneTask(segment)
+		w.putOf(ids[0], segment, 0, 1) // 0 is recorded
+		w.oneTask(segment + 1)
+		w.Within(time.Minute, "what lives goes on, and so do other segments", func() bool { return h.Tasks() == 2 })
+		updates := w.Requests("UpdateMessage")
+		time.Sleep(3 * time.Minute)
+		if h.Tasks() != 2 || w.Left() != 2 {
+			t.Errorf("%d tasks are handled and %d messages wait, want 2 and 2", h.Tasks(), w.Left())
+		}
+		if n := w.Requests("UpdateMessage") - updates; n > 3*2*60/6 {
+			t.Errorf("two messages were put back %d times in three minutes", n)
+		}
+		w.saysThatItIsFull(p, segment)
+
+		if _, err := runs.End(t.Context(), w.Operator(), ids[1].String(), false, "by hand"); err != nil {
+			t.Fatal(err)
+		}
+		w.Within(2*closing.OverPressed, "both have room, one after the other", func() bool { return h.Tasks() == 4 && w.Left() == 0 })
+
+		last := w.manyRun() // fills it again
+		if err := w.AllRuns().Beat(t.Context(), last, workload.Pulse{Every: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		alive.Store(last, true)
+		w.putOf(last, segment, 0)
+		w.Within(time.Minute, "the last that has room is done", func() bool { return h.Tasks() == 5 && w.Left() == 0 })
+		w.oneTask(segment)
+		time.Sleep(time.Minute)
+		if h.Tasks() != 5 {
+			t.Error("the bound does not hold")
+		}
+		alive.Clear()
+		w.Within(closing.SilentBeats*time.Minute+closing.AbandonPressed+2*closing.OverPressed, "it has room", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
+		time.Sleep(3 * closing.OverPressed)
+		if s := w.status(status.Options{}); s.Ledger.Used >= closing.Pressure || len(s.Problems) != 0 {
+			t.Errorf("it is healed, and says %+v, %q", s.Ledger, s.Problems)
+		}
+		if s := p.End(); s.Split != 0 || s.Quarantined != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func (w *world) saysThatItIsFull(p *started, segment uint32) {
+	w.T.Helper()
+	text := fmt.Sprintf("has %d of %[1]d live runs", ledger.MaxLiveRuns)
+	s := w.status(status.Options{})
+	said := strings.Join(s.Problems, "\n")
+	if !strings.Contains(said, text) || !strings.Contains(said, "distributor runs list") {
+		w.T.Errorf("the status says %q", said)
+	}
+	if s.Ledger == nil || s.Ledger.Used != 1 || s.Ledger.Segment != segment || s.Ledger.Runs != ledger.MaxLiveRuns {
+		w.T.Errorf("the status says %+v", s.Ledger)
+	}
+	if l := p.Of.State().Ledger; l.Used != 1 || l.Runs != l.RunsMost || l.Segment != segment {
+		w.T.Errorf("the processor says %+v", l)
+	}
+	if n := w.Logged("distributor runs end RUN"); n < 2 || n > 8 {
+		w.T.Errorf("the log says %d times in four minutes what to do", n)
+	}
+}
+
+// A13 in at-least-once, where only a reducer's state fills a segment's ledger: the same holds.
+func TestAFullStateHoldsItsTasksBackInAtLeastOnceTooAndOthersGoOn(t *testing.T) {
+	verify.Only(t)
+	inWorldOf(t, workload.Spec{Delivery: workload.DeliverAtLeastOnce}, 1, 2, nil, func(t *testing.T, w *world) {
+		w.PutTasks(testworld.SomeSegment, 1, 2, 3) // 900 KiB
+		var calls sync.Map
+		p := w.start(w.processor(hoarder(testworld.SomeSegment, &calls), processor.Options{}))
+		w.Within(time.Minute, "three are done", func() bool { return w.Left() == 0 })
+		for n := range uint64(4) {
+			w.PutTasks(testworld.SomeSegment, 10+n)
+		}
+		time.Sleep(30 * time.Minute)
+		if w.Left() != 4 {
+			t.Errorf("%d messages wait, want 4", w.Left())
+		}
+		if s := p.Of.State(); s.StatesFull != 1 || s.StateUsed < 0.8 || !strings.Contains(strings.Join(s.Reasons, "; "), "keep less of each key, or use more segments") {
+			t.Errorf("%d full, %.2f used: %q", s.StatesFull, s.StateUsed, s.Reasons)
+		}
+		w.PutTasks(testworld.SomeSegment, 0) // fits
+		w.PutTasks(testworld.SomeSegment+1, 1)
+		handled := func(segment uint32, n uint64) bool {
+			_, ok := calls.Load(testworld.Identity(&pump.Task{Run: w.Run, Segment: segment, N: n}))
+			return ok
+		}
+		w.Within(time.Minute, "other segments go on", func() bool { return handled(testworld.SomeSegment+1, 1) })
+		// Which message is tried at the end of a pause is chance. When the patience is over, each
+		// is tried by itself.
+		w.Within(statePatience, "what fits is done", func() bool { return handled(testworld.SomeSegment, 0) })
+		time.Sleep(time.Hour)
+		if s := p.End(); w.Left() != 0 || s.Quarantined != 4 || s.Split != 0 {
+			t.Errorf("%d messages left: %+v", w.Left(), s)
+		}
+		n := 0
+		calls.Range(func(_, c any) bool { n += *c.(*int); return true })
+		if most := 5 + 12*4; n > most {
+			t.Errorf("%d calls of the handler, want %d at most", n, most)
+		}
+	})
+}

@@ -1,0 +1,206 @@
+package worlds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/status"
+)
+
+// memberNames are the instances that have a member row.
+func (w *world) memberNames() string {
+	w.T.Helper()
+	f := queues.Open(&w.Cfg, row.TableName)
+	v, err := cluster.LoadView(w.T.Context(), f.Control, w.Cfg.Workload)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	var names []string
+	for _, m := range v.Members {
+		names = append(names, m.Instance)
+	}
+	return strings.Join(names, " ")
+}
+
+// P8.1: who sends much has a share of the budgets, and so a row in which it says what it needs.
+func TestASenderIsAMemberOnlyWhileItSendsMuch(t *testing.T) {
+	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		h := &testworld.Seen{}
+		p := w.join("p", h, processor.Options{})
+		w.Settled(1)
+		s := w.sender(distributor.SenderOptions{})
+		sent := 0
+		send := func(d, pause time.Duration) {
+			for began := time.Now(); time.Since(began) < d; time.Sleep(pause) {
+				if err := s.Send(t.Context(), newTask(fmt.Sprint(sent))); err != nil {
+					t.Fatal(err)
+				}
+				sent++
+			}
+		}
+		send(2*time.Minute, 5*time.Second)
+		if got := w.memberNames(); got != "p" {
+			t.Errorf("while it sends seldom there are the members %s", got)
+		}
+		send(20*time.Second, 10*time.Millisecond)
+		if got := w.memberNames(); got != "d p" {
+			t.Errorf("while it sends much there are the members %s", got)
+		}
+		send(3*time.Minute, 5*time.Second)
+		if got := w.memberNames(); got != "p" {
+			t.Errorf("when it sends seldom again there are the members %s", got)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		p.End()
+		if n := h.Deliveries(); n != sent {
+			t.Errorf("%d of %d tasks were handled", n, sent)
+		}
+	})
+}
+
+// P6.3: a queue that is dark is spilled from by who has marked that, which a member can.
+func TestASenderWhoseQueueIsDarkJoinsAndSpills(t *testing.T) {
+	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		h := &testworld.Seen{}
+		p := w.join("p", h, processor.Options{})
+		w.Settled(1)
+		s := w.sender(distributor.SenderOptions{})
+		if err := s.Send(t.Context(), newTask("first")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		dark := w.Sim.Inject(azsim.Rule{Account: "accounta", Operations: []string{"PutMessage"}, Fault: azsim.HangBefore})
+		began := time.Now()
+		for i := range 20 {
+			if err := s.Send(t.Context(), newTask(fmt.Sprint("dark ", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("20 sends took %v while one of two accounts was dark", took)
+		}
+		if got := w.memberNames(); got != "d p" {
+			t.Errorf("there are the members %s", got)
+		}
+		dark.Remove()
+		for i := range 60 {
+			time.Sleep(5 * time.Second)
+			if err := s.Send(t.Context(), newTask(fmt.Sprint("well ", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := w.memberNames(); got != "p" {
+			t.Errorf("when all is well again there are the members %s", got)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		p.End()
+		if n := h.Deliveries(); n != 81 {
+			t.Errorf("%d of 81 tasks were handled", n)
+		}
+	})
+}
+
+// P8.2: a guest knows whom to nudge, also after a processor has taken another's place.
+func TestASenderThatIsAGuestNudges(t *testing.T) {
+	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
+		board := &switchboard{processors: map[string]*processor.Processor{}}
+		start := func(name string, h pump.Handler) *started {
+			cfg := w.Config(name, 4)
+			cfg.Admin, cfg.Nudge = name+":1", board.carry
+			p, err := processor.New(cfg, h, processor.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			board.mu.Lock()
+			board.processors[name] = p
+			board.mu.Unlock()
+			return w.start(p)
+		}
+		h := &testworld.Seen{}
+		p := start("p", h)
+		w.Settled(1)
+		cfg := w.Config("d", 4)
+		cfg.Nudge, cfg.Private.Lanes = board.carry, 1
+		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := 0
+		send := func(n int) {
+			for i := range n {
+				time.Sleep(5 * time.Minute) // until the queues are asked least
+				before, began := h.Deliveries(), time.Now()
+				if err := s.Send(t.Context(), newTask(fmt.Sprint(i))); err != nil {
+					t.Fatal(err)
+				}
+				for h.Deliveries() == before {
+					time.Sleep(time.Millisecond)
+				}
+				if time.Since(began) > 200*time.Millisecond {
+					slow++
+				}
+			}
+		}
+		send(5)
+		if slow > 0 {
+			t.Errorf("%d of 5 tasks were begun late", slow)
+		}
+		q := start("q", h)
+		p.End()
+		send(5)
+		if slow > 2 { // the first after the change, whose nudge goes to who left
+			t.Errorf("%d of 5 tasks were begun late after the change", slow)
+		}
+		if _, err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		q.End()
+	})
+}
+
+// P6.5: an account that a live sender has no credentials for is refused, member or not.
+func TestAnAccountThatASenderDoesNotHaveIsRefused(t *testing.T) {
+	inThree(t, func(t *testing.T, w *world) {
+		ctx, cfg := t.Context(), w.Operator()
+		cfg.Instance, cfg.Accounts = "d", cfg.Accounts[:2]
+		s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(ctx, newTask("first")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := accounts.Add(ctx, w.Operator(), "accountb"); err != nil {
+			t.Error(err)
+		}
+		refused(t, second(accounts.Add(ctx, w.Operator(), "accountc")), "1 of 1 live processes do not have it in their configuration: d")
+		status, err := status.Read(ctx, w.Operator(), status.Options{})
+		if err != nil || status.Runs[0].Sent == nil || *status.Runs[0].Sent != 1 {
+			t.Errorf("%+v, %v", status.Runs, err)
+		}
+		if _, err := s.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := accounts.Add(ctx, w.Operator(), "accountc"); err != nil {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}

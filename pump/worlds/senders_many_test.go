@@ -1,0 +1,111 @@
+package worlds
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+)
+
+// watchPartitions looks for a while at what each partition of the tables is asked for, and demands
+// that none is for more than so many entities in any second.
+func (w *world) watchPartitions(phase string, d time.Duration, most int64) {
+	w.T.Helper()
+	entities := func() map[string]int64 {
+		n := map[string]int64{}
+		for _, p := range w.Sim.PartitionLoads() {
+			n[p.Partition] = p.Entities
+		}
+		return n
+	}
+	first, peaks := entities(), map[string]int64{}
+	last := first
+	for began := time.Now(); time.Since(began) < d; {
+		time.Sleep(time.Second)
+		now := entities()
+		for p, n := range now {
+			peaks[p] = max(peaks[p], n-last[p])
+		}
+		last = now
+	}
+	for p, n := range last {
+		w.T.Logf("%s: %-15s %6.1f entities a second, %d at most", phase, p, float64(n-first[p])/d.Seconds(), peaks[p])
+		if peaks[p] > most {
+			w.T.Errorf("%s: partition %s was asked for %d entities in a second, want %d at most", phase, p, peaks[p], most)
+		}
+	}
+}
+
+// A thousand programs that each hold a sender and send once a minute, as a web service's
+// instances do: no partition is asked for more than half of what it gives.
+func TestAThousandSendersAskNoPartitionForMuch(t *testing.T) {
+	verify.Only(t)
+	const n = 1000
+	inWorld(t, 1, 4, func(c *azsim.Config) {
+		c.Limits = azsim.PublishedLimits()
+		c.Limits.QueryCost = 1000
+		c.CountPartitions = true
+	}, func(t *testing.T, w *world) {
+		h := &testworld.Seen{}
+		var procs []*started
+		for i := range 4 {
+			procs = append(procs, w.join(fmt.Sprintf("p%d", i), h, processor.Options{}))
+		}
+		w.Settled(4)
+		var all sync.WaitGroup
+		var sent atomic.Int64
+		stop := make(chan struct{})
+		for i := range n {
+			cfg := w.Config(fmt.Sprintf("s%04d", i), 4)
+			cfg.Log, cfg.Private.Lanes = slog.New(slog.DiscardHandler), 1
+			s, err := distributor.NewSender(cfg, distributor.SenderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Minute / n)
+				for more := true; more; {
+					if err := s.Send(t.Context(), newTask(fmt.Sprint("task of ", i))); err != nil {
+						t.Error(err)
+					}
+					sent.Add(1)
+					select {
+					case <-stop:
+						more = false
+					case <-time.After(time.Minute):
+					}
+				}
+				if _, err := s.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		w.watchPartitions("start", time.Minute, 1000)
+		w.watchPartitions("rest", time.Minute, 1000)
+		f := queues.Open(&w.Cfg, row.TableName)
+		v, err := cluster.LoadView(t.Context(), f.Control, w.Cfg.Workload)
+		if err != nil || len(v.Members) != len(procs) {
+			t.Errorf("%d members of %d processors and %d senders that send seldom, %v", len(v.Members), len(procs), n, err)
+		}
+		close(stop)
+		all.Wait()
+		time.Sleep(10 * time.Second)
+		for _, p := range procs {
+			p.End()
+		}
+		if tasks := h.Deliveries(); tasks < int(sent.Load()) {
+			t.Errorf("%d of %d tasks were handled", tasks, sent.Load())
+		}
+	})
+}

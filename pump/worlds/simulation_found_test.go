@@ -1,0 +1,132 @@
+package worlds
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// What the simulation has found, each as the smallest test that shows it.
+
+// An owner that has nothing to write any more is not told that its ledger's rows came back as they were, and knew all
+// tasks as done: what a repair put was a duplicate to it, and the run lacked it for ever.
+func TestSimulationOfARolledBackLedgerWhoseOwnerIsIdle(t *testing.T) {
+	text, err := os.ReadFile("testdata/ledgerRolledBack.plan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := parseSimPlan(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failOnSim(t, playSim(t, plan))
+}
+
+// An account that is in trouble when a distributor begins may get its poison queue from
+// nobody else for as long as that goes on: what is to be quarantined came back for ever.
+func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		poison := settings.PoisonQueue(w.Cfg.Workload)
+		if err := w.Queue("accounta", poison).Drop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.Put("accounta", "work-00", 3, 2)
+		w.drain(pump.HandlerFunc(func(context.Context, *pump.Task) error { return pump.Reject(testworld.ErrFlop) }), processor.Options{})
+		if n := w.Count("accounta", poison); n != 3 {
+			t.Errorf("%d messages in the poison queue, want 3", n)
+		}
+		if n := w.Left(); n > 0 {
+			t.Errorf("%d messages are left", n)
+		}
+		if w.Logged("the poison queue was missing and has been made") == 0 {
+			t.Error("nobody was told")
+		}
+	})
+}
+
+// A distributor that is there to replace others ended with an error when the
+// control account was dark, as it began, for longer than control tries a request.
+func TestAnElectedDistributorWaitsForTheControlAccountAtItsStart(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		dark := w.Sim.Inject(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.FailBefore})
+		s := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Every: time.Hour}))
+		time.Sleep(10 * time.Minute)
+		dark.Remove()
+		time.Sleep(time.Minute)
+		if n := len(w.Collect()); n != 100 {
+			t.Errorf("%d tasks were distributed, want 100", n)
+		}
+		s.cancel()
+		if err := s.wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// To be told to stop is no error, also while the control account is dark (Distributor.Run).
+func TestAnElectedDistributorToldToStopAtItsStartIsNoError(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		w.Sim.Inject(azsim.Rule{Instance: "d", Service: "table", Fault: azsim.FailBefore})
+		s := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 100}, distributor.Options{Every: time.Hour}))
+		time.Sleep(90 * time.Second)
+		s.cancel()
+		if err := s.wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A processor that waits for the row of an earlier process of its name to be dead ended with an
+// error when the control account was dark meanwhile; so did one that was itself declared dead then.
+func TestAProcessorThatCannotJoinForLongGoesOnTrying(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		cfg := w.Config("old", 1)
+		cfg.Instance = "p"
+		old, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := w.start(old)
+		time.Sleep(10 * time.Second)
+		w.Sim.Inject(azsim.Rule{Instance: "old", Fault: azsim.FailBefore}) // it dies
+		before.Stop()
+		h := &testworld.Seen{}
+		p := w.start(w.processor(h, processor.Options{}))
+		time.Sleep(3 * time.Second)
+		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.FailBefore})
+		time.Sleep(5 * time.Minute)
+		dark.Remove()
+		w.Put("accounta", "work-00", 2, 3)
+		time.Sleep(2 * time.Minute)
+		p.End()
+		<-before.Done
+		h.Expect(t, 6, 6)
+	})
+}
+
+func TestADeathDeclaredWhileJoiningIsNotTheEnd(t *testing.T) {
+	for err, later := range map[error]bool{
+		cluster.ErrEvicted:                      true,
+		context.DeadlineExceeded:                true,
+		&storage.Error{Code: storage.MaybeDone}: true,
+		&storage.Error{Code: storage.Throttled}: true,
+		&storage.Error{Code: storage.Auth}:      false,
+		cluster.ErrNameTaken:                    false,
+	} {
+		if got := member.MayJoinLater(fmt.Errorf("joining: %w", err)); got != later {
+			t.Errorf("%v may be better later: %v", err, got)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package worlds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/quarantine"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// simPatience is how long an operator waits for a command.
+const simPatience = 4 * time.Minute
+
+// simGate is where some processors of a gated plan wait.
+const simGate = "go"
+
+// Commands of operators, by whether they name an account.
+var (
+	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop"}
+	simAccountCommands = []string{"add", "drain", "remove"}
+)
+
+func (s *simStep) parseOrder(args []string, accounts int) error {
+	switch {
+	case s.who[0] != 'x':
+		return fmt.Errorf("%q is no operator", s.who)
+	case len(args) == 2 && slices.Contains(simCommands, args[1]):
+	case len(args) == 3 && slices.Contains(simAccountCommands, args[1]):
+		if err := checkSimAccount(args[2], accounts); err != nil {
+			return err
+		}
+	case len(args) < 2:
+		return errors.New("an operator needs a command")
+	default:
+		return fmt.Errorf("%q is no command, or has other arguments", args[1])
+	}
+	s.order = args[1:]
+	return nil
+}
+
+// operates carries out one command. That it fails while things go wrong is what an operator sees too; what
+// it has done all the same is judged in the end.
+func (p *simProcess) operates(ctx context.Context, order []string) error {
+	w := p.world
+	w.count("operate " + order[0])
+	ctx, cancel := context.WithTimeout(ctx, simPatience)
+	defer cancel()
+	cfg := p.config()
+	var err error
+	switch order[0] {
+	case "redrive", "drop":
+		err = p.empties(ctx, cfg, order[0])
+	case "repair":
+		err = p.repairs(ctx, cfg)
+	case "end", "end-drop":
+		err = p.endsRun(ctx, cfg, simEnds[order[0]])
+	case "release":
+		_, err = gates.Open(ctx, cfg, simGate, p.name)
+	case "hold":
+		_, err = gates.Close(ctx, cfg, simGate, p.name)
+	case "add":
+		_, err = accounts.Add(ctx, cfg, order[1])
+	case "drain":
+		_, err = accounts.Drain(ctx, cfg, order[1])
+	case "remove":
+		_, err = accounts.Remove(ctx, cfg, order[1], accounts.RemoveOptions{Wait: true})
+	}
+	if err == nil && !p.over() {
+		w.count("operated " + order[0])
+	}
+	return err
+}
+
+// empties redrives or drops what is in quarantine. Bad lines stay there, and so does, of a drop, what
+// is there as if it had ended its processes: whether that was done before cannot be told from outside.
+func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) error {
+	q, err := quarantine.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	p.world.mu.Lock()
+	p.emptying = what
+	p.world.mu.Unlock()
+	filter := quarantine.Filter{Reasons: []string{pump.ReasonAttempts, pump.ReasonRejected}}
+	seen := func(o quarantine.Outcome) bool {
+		p.world.count("operated on a message: " + o.Outcome)
+		return !p.over()
+	}
+	if what == "drop" {
+		return q.Drop(ctx, filter, quarantine.Options{}, seen)
+	}
+	filter.Reasons = append(filter.Reasons, pump.ReasonEndsProcess, pump.ReasonRunEnded)
+	if err := q.Redrive(ctx, filter, quarantine.Options{}, seen); err != nil || !p.world.runsAreBack() {
+		return err
+	}
+	return p.redrivesUnknown(ctx, cfg, q, seen)
+}
+
+// redrivesUnknown redrives what is in quarantine as of an unknown run, of each run whose row is there again.
+func (p *simProcess) redrivesUnknown(ctx context.Context, cfg pump.Config, q *quarantine.Quarantine, seen func(quarantine.Outcome) bool) error {
+	runs, err := operatedRuns(ctx, cfg)
+	for _, r := range runs {
+		filter := quarantine.Filter{Reasons: []string{pump.ReasonUnknownRun}, Run: r.ID}
+		err = errors.Join(err, q.Redrive(ctx, filter, quarantine.Options{}, seen))
+	}
+	return err
+}
+
+// takes notes what an operator is about to redrive or drop: from here on that may be done, whatever it says.
+func (p *simProcess) takes(ms []storage.Message) {
+	w := p.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.emptying == "" || p.over() {
+		return
+	}
+	for _, m := range ms {
+		h, err := codec.ReadHeader(m.Text)
+		if err != nil || h.Cause == nil || h.Cause.Reason == pump.ReasonEndsProcess && p.emptying == "drop" {
+			continue
+		}
+		for n := range h.Tasks.All() {
+			if key := (simKey{h.Run, h.Segment, n}); w.touched[key] != "drop" {
+				w.touched[key] = p.emptying
+			}
+		}
+	}
+}
+
+// operatedRuns are the runs that an operator's command finds.
+func operatedRuns(ctx context.Context, cfg pump.Config) ([]workload.Run, error) {
+	table, err := gates.Table(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return workload.NewRuns(table, "work").List(ctx, 1000)
+}
+
+// repairs puts again what is missing of every run that it finds.
+func (p *simProcess) repairs(ctx context.Context, cfg pump.Config) error {
+	runs, err := operatedRuns(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	var all error
+	for _, r := range runs {
+		source := p.world.sourceOf(r)
+		if source == nil || strings.HasPrefix(r.Instance, "s") {
+			continue
+		}
+		d, err := p.newDistributor(source)
+		if err == nil {
+			_, err = d.Repair(ctx, r.ID, distributor.RepairOptions{})
+		}
+		if err == nil {
+			p.world.count("runs repaired")
+		}
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// checkAccounts: of an account that was removed nothing is left, in quarantine neither. (That
+// nothing is in the work queues is a matter of recovering.)
+func (w *simWorld) checkAccounts(ctx context.Context) {
+	work, err := workload.Load(ctx, w.openTable(), "work")
+	if err != nil {
+		w.wrongf("the workload cannot be read: %v", err)
+		return
+	}
+	for _, name := range w.sim.Accounts() {
+		if slices.ContainsFunc(work.Map.Shards, func(s shardmap.Shard) bool { return s.Account == name }) {
+			continue
+		}
+		w.count("accounts that were removed in the end")
+		if n := w.leftInQuarantine[name]; n > 0 {
+			w.wrongf("lost: %d messages are in quarantine in %s, which was removed", n, name)
+		}
+	}
+}
+
+// runsEnd waits, in worlds of many runs in mode once, until of all that are done only those with a
+// task in quarantine are not closed: at the pace at which they came, and two minutes.
+func (w *simWorld) runsEnd(ctx context.Context) bool {
+	if w.plan.runs == 0 || w.plan.delivery != pump.Once {
+		return true
+	}
+	for end := time.Now().Add(simClosing); ; {
+		backoff.Wait(ctx, w.looks("runs end", int(w.now()/time.Second)))
+		runs, err := w.runs(ctx)
+		if err != nil {
+			w.wrongf("the runs cannot be read: %v", err)
+			return false
+		}
+		left := 0
+		for _, r := range runs {
+			if r.State == workload.RunSealed && !w.quarantined(r) {
+				left++
+			}
+		}
+		if left == 0 {
+			return true
+		}
+		if time.Now().After(end) {
+			w.wrongf("stuck: %d of %d runs are done and not closed %v after the last fault", left, len(runs), simClosing)
+			return false
+		}
+	}
+}
+
+// quarantined reports whether a task of a run was rejected, or fails always.
+func (w *simWorld) quarantined(r workload.Run) bool {
+	source := w.sourceOf(r)
+	for segment := range source.tasks {
+		if slices.ContainsFunc(source.tasks[segment], source.condemned) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,520 @@
+package worlds
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// A fault plan is a whole simulated history that a person can read: one line a
+// setting or a step, # for remarks. simPlanOf writes one for a seed, and a seed that fails
+// prints it. Settings come first; what is left out has the value shown:
+//
+//	seed 1             what chance is made of: latencies, jitter, nonces, which request a fault hits, what handlers do
+//	accounts 1         accounta (which has the control table), accountb, ...
+//	queues 2           of each
+//	tasks 200          of the elected distributors' source; a distributor o1, o2, ... has a fifth of that of its own
+//	keys 40            how many keys the tasks have
+//	pack 4             tasks in an envelope, at most
+//	pace 20s           how long it takes to read the source
+//	live no            the source cannot be read again
+//	bad 0              of a hundred records so many are no tasks
+//	delivery once      or at-least-once
+//	reducer no         tasks are counted by a Reducer
+//	handlers 8         at once in each processor
+//	work 1s            handlers take up to so long
+//	trouble 10         of a hundred tasks so many fail, ask for a retry, panic or are rejected
+//	visibility 30s     of messages in a processor's hands
+//	limit 0            messages a second that a queue takes; 0: the published limit
+//	receipts 404       what the service answers to a stale receipt, or 400
+//	segments 64        of the workload; each 64 have a ledger partition of their own
+//	tables 0s          a request of a table takes up to so long more than one of a queue
+//	entities no        a query costs the rows it answers, and not one request
+//	pad 0              bytes that each segment's state has beside its sums, so that its ledger has pages
+//	runs 0             so many distributions of a few tasks besides, one after the other; one in a hundred dies in the middle
+//	every 0s           a run begins so long after the one before
+//	beat 5s            how often processes say that they live; their lease is four times that
+//	files 0            the elected distributors read so many files; 0: records that are made on the way
+//	gated no           p3, p4, ... wait at the gate "go" when they start, which is open in the end at the latest
+//
+// Steps follow, each with the time since the beginning at which it happens. d1, d2, ... are
+// elected distributors, o1, ... distribute once (and so do o100, ..., which the setting runs is about), s1, ... are programs with a Sender, p1, ... are
+// processors, x1, ... operators, each of whom lives as long as its command. A process that
+// crashed or whose Run failed is not started again by itself.
+//
+//	3.5s start p1
+//	9s stop p1                       in good order, in the background
+//	9s crash p1                      at once
+//	9s crash p1 before delete 3      before its third delete from now on is sent
+//	9s crash p1 after delete 3       after that has acted, before the answer is seen
+//	9s restart p1                    crash, unless it is gone, and start
+//	9s pause p1 40s                  a stopped process: what it was about to send is sent when it goes on
+//	9s clock +30s                    the service's clock jumps
+//	9s suspend p1 40s                or "all": its machine sleeps, so that the monotonic clock misses what passes
+//	9s stray accountb                a message of a run that nobody has begun is put into a queue
+//	9s copy accountb                 messages of a queue are put into it again, long after their run was closed
+//	9s dark accountb 20s             nothing reaches the account; "hang": nobody answers
+//	9s operate x1 redrive            or drop, repair, release, hold: of all that is in quarantine, of each run, of the gate
+//	9s operate x1 end                or end-drop: one of the runs that are not closed
+//	9s operate x1 drain accountb     or add, remove
+//	9s keep work                     a partition of the control table is remembered
+//	9s back work                     and comes back as it was then
+//	9s lose owner                    rows of the workload's partition that begin so are gone
+//	9s source grow                   the files of the elected distributors: grow, cut, rewrite (a line), appear, vanish (a file)
+//	9s unread d1 20s                 or "all": it cannot read the files; for an hour: never again
+//	9s newer envelopes accountb      messages of a queue are put into it as a newer version would have made them
+//	9s newer row work.runs/ 20s      a row of that partition, whose key begins so, is of a newer format for so long
+//	9s fault 20s answer-lost PutMessage probability=0.3 account=accountb instance=p1
+//	                                 requests of an operation go wrong for 20 s, in a way of package azsim
+type simPlan struct {
+	seed              uint64
+	accounts, queues  int
+	tasks, keys, pack int
+	pace              time.Duration
+	live              bool
+	bad               int
+	delivery          pump.Delivery
+	reducer           bool
+	handlers          int
+	work              time.Duration
+	trouble           int
+	visibility        time.Duration
+	limit, receipts   int
+	segments          int
+	tables            time.Duration
+	entities          bool
+	pad               int
+	runs              int
+	every             time.Duration
+	gated             bool
+	beat              time.Duration
+	files             int
+	steps             []simStep
+
+	kind string // of the seed that wrote it; see simKinds
+}
+
+// simStep is one thing that happens.
+type simStep struct {
+	at    time.Duration
+	verb  string
+	who   string // a process or an account
+	span  time.Duration
+	after bool   // of a crash: once the request has acted
+	point string // of a crash: one of simPoints or simSteps; "" is at once
+	nth   int
+	rule  azsim.Rule
+	order []string // to an operator: the command and its arguments
+}
+
+// simPoints are the requests, and the one thing that is none, that a process may
+// die before or after.
+var simPoints = []string{"put", "get", "renew", "replace", "delete", "read", "write", "transact", "query", "effect"}
+
+// simSteps are requests that are told by what they do. Plans of seeds do not have them.
+var simSteps = []string{"checkpoint", "seal", "commit", "poison"}
+
+func newSimPlan() *simPlan {
+	return &simPlan{
+		seed: 1, accounts: 1, queues: 2, tasks: 200, keys: 40, pack: 4, pace: 20 * time.Second, delivery: pump.Once, handlers: 8,
+		work: time.Second, trouble: 10, visibility: 30 * time.Second, receipts: 404, segments: 64, beat: simBeat,
+	}
+}
+
+// parseSimPlan reads a plan; every error names its line.
+func parseSimPlan(text string) (*simPlan, error) {
+	p := newSimPlan()
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		if err := p.line(words); err != nil {
+			return nil, fmt.Errorf("line %d, %q: %w", i+1, strings.Join(words, " "), err)
+		}
+	}
+	slices.SortStableFunc(p.steps, func(a, b simStep) int { return cmp.Compare(a.at, b.at) })
+	return p, nil
+}
+
+func (p *simPlan) line(words []string) error {
+	if c := words[0][0]; c >= '0' && c <= '9' {
+		at, err := time.ParseDuration(words[0])
+		if err != nil || len(words) < 2 {
+			return errors.New("a step is a time and what happens")
+		}
+		s := simStep{at: at, verb: words[1]}
+		if err := s.parse(words[2:], p.accounts); err != nil {
+			return err
+		}
+		p.steps = append(p.steps, s)
+		return nil
+	}
+	if len(words) != 2 {
+		return errors.New("a setting has one value")
+	}
+	return p.setting(words[0], words[1])
+}
+
+func (p *simPlan) setting(name, value string) (err error) {
+	number := func(to *int, least, most int) {
+		if *to, err = strconv.Atoi(value); err == nil && (*to < least || *to > most) {
+			err = fmt.Errorf("must be %d to %d", least, most)
+		}
+	}
+	span := func(to *time.Duration) { *to, err = time.ParseDuration(value) }
+	yes := func(to *bool) {
+		if *to = value == "yes"; !*to && value != "no" {
+			err = errors.New("must be yes or no")
+		}
+	}
+	switch name {
+	case "seed":
+		p.seed, err = strconv.ParseUint(value, 10, 64)
+	case "accounts":
+		number(&p.accounts, 1, 9)
+	case "queues":
+		number(&p.queues, 1, 16)
+	case "tasks":
+		number(&p.tasks, 1, 1_000_000)
+	case "keys":
+		number(&p.keys, 1, 1_000_000)
+	case "pack":
+		number(&p.pack, 1, 10_000)
+	case "pace":
+		span(&p.pace)
+	case "live":
+		yes(&p.live)
+	case "bad":
+		number(&p.bad, 0, 50)
+	case "delivery":
+		if p.delivery = pump.Delivery(value); p.delivery != pump.Once && p.delivery != pump.AtLeastOnce {
+			err = fmt.Errorf("must be %s or %s", pump.Once, pump.AtLeastOnce)
+		}
+	case "reducer":
+		yes(&p.reducer)
+	case "handlers":
+		number(&p.handlers, 1, 1000)
+	case "work":
+		span(&p.work)
+	case "trouble":
+		number(&p.trouble, 0, 100)
+	case "visibility":
+		span(&p.visibility)
+	case "limit":
+		number(&p.limit, 0, 100_000)
+	case "receipts":
+		if number(&p.receipts, 400, 404); p.receipts != 400 && p.receipts != 404 {
+			err = errors.New("must be 400 or 404")
+		}
+	case "segments":
+		if number(&p.segments, 64, 4096); err == nil && p.segments&(p.segments-1) != 0 {
+			err = errors.New("must be a power of two")
+		}
+	case "tables":
+		span(&p.tables)
+	case "entities":
+		yes(&p.entities)
+	case "pad":
+		number(&p.pad, 0, 500_000)
+	case "runs":
+		number(&p.runs, 0, 100_000)
+	case "every":
+		span(&p.every)
+	case "gated":
+		yes(&p.gated)
+	case "beat":
+		if span(&p.beat); err == nil && (p.beat < time.Second || p.beat > 5*time.Minute) {
+			err = errors.New("must be 1s to 5m")
+		}
+	case "files":
+		number(&p.files, 0, 9)
+	default:
+		err = errors.New("no such setting")
+	}
+	return err
+}
+
+func (s *simStep) parse(args []string, accounts int) (err error) {
+	want := func(n int) bool {
+		if len(args) != n {
+			err = fmt.Errorf("%s needs %d arguments", s.verb, n)
+		}
+		return err == nil
+	}
+	if len(args) > 0 {
+		s.who = args[0]
+	}
+	switch s.verb {
+	case "start", "stop", "restart":
+		if want(1) {
+			err = checkSimName(s.who)
+		}
+	case "crash":
+		if len(args) != 1 && !want(4) {
+			return err
+		}
+		if err = checkSimName(s.who); err == nil && len(args) == 4 {
+			err = s.parsePoint(args[1:])
+		}
+	case "pause":
+		if want(2) {
+			s.span, err = simSpan(args[1])
+			err = cmp.Or(checkSimName(s.who), err)
+		}
+	case "suspend":
+		if want(2) {
+			if s.span, err = simSpan(args[1]); err == nil && s.who != "all" {
+				err = checkSimName(s.who)
+			}
+		}
+	case "clock":
+		if s.who = ""; want(1) {
+			s.span, err = time.ParseDuration(args[0])
+		}
+	case "dark", "hang":
+		if want(2) {
+			s.span, err = simSpan(args[1])
+			err = cmp.Or(checkSimAccount(s.who, accounts), err)
+		}
+	case "stray", "copy":
+		if want(1) {
+			err = checkSimAccount(s.who, accounts)
+		}
+	case "operate":
+		if err = checkSimName(s.who); err == nil {
+			err = s.parseOrder(args, accounts)
+		}
+	case "keep", "back", "lose":
+		want(1)
+	case "newer":
+		err = s.parseNewer(args, accounts)
+	case "source":
+		if want(1) && !slices.Contains(simChanges, s.who) {
+			err = fmt.Errorf("%q is none of %s", s.who, strings.Join(simChanges, ", "))
+		}
+	case "unread":
+		if want(2) {
+			if s.span, err = simSpan(args[1]); err == nil && s.who != "all" {
+				err = checkSimName(s.who)
+			}
+		}
+	case "fault":
+		s.who = ""
+		err = s.parseFault(args)
+	default:
+		err = errors.New("no such step")
+	}
+	return err
+}
+
+func simSpan(arg string) (time.Duration, error) {
+	d, err := time.ParseDuration(arg)
+	if err == nil && (d <= 0 || d > time.Hour) {
+		err = errors.New("must be above 0 and at most an hour")
+	}
+	return d, err
+}
+
+func checkSimAccount(name string, accounts int) error {
+	if n := len(name) - 1; n < 0 || name[:n] != "account" || int(name[n]-'a') >= accounts {
+		return fmt.Errorf("%q is no account", name)
+	}
+	return nil
+}
+
+func checkSimName(name string) error {
+	if len(name) >= 2 && strings.ContainsRune("dopsx", rune(name[0])) {
+		if n, err := strconv.Atoi(name[1:]); err == nil && n > 0 && n < 100 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no process: they are d1, o1, p1, s1, x1, ...", name)
+}
+
+func (s *simStep) parsePoint(args []string) (err error) {
+	s.after, s.point = args[0] == "after", args[1]
+	if !s.after && args[0] != "before" {
+		return errors.New("a crash is before or after something")
+	}
+	if all := slices.Concat(simPoints, simSteps); !slices.Contains(all, s.point) {
+		return fmt.Errorf("%q is none of %s", s.point, strings.Join(all, ", "))
+	}
+	if s.nth, err = strconv.Atoi(args[2]); err == nil && s.nth < 1 {
+		err = errors.New("the first is 1")
+	}
+	return err
+}
+
+func (s *simStep) parseFault(args []string) (err error) {
+	if len(args) < 3 {
+		return errors.New("a fault has a span, a kind and an operation")
+	}
+	if s.span, err = simSpan(args[0]); err != nil {
+		return err
+	}
+	s.rule = azsim.Rule{Fault: azsim.FaultKind(args[1])}
+	if args[2] != "any" {
+		s.rule.Operations = []string{args[2]}
+	}
+	for _, arg := range args[3:] {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "account":
+			s.rule.Account = value
+		case "service":
+			s.rule.Service = value
+		case "instance":
+			s.rule.Instance = value
+		case "code":
+			s.rule.Code = value
+		case "status":
+			s.rule.Status, err = strconv.Atoi(value)
+		case "first":
+			s.rule.First, err = strconv.Atoi(value)
+		case "skip":
+			s.rule.Skip, err = strconv.Atoi(value)
+		case "delay":
+			s.rule.Delay, err = time.ParseDuration(value)
+		case "retryafter":
+			s.rule.RetryAfter, err = time.ParseDuration(value)
+		case "probability":
+			s.rule.Probability, err = strconv.ParseFloat(value, 64)
+		default:
+			err = fmt.Errorf("no such property %q", name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s simStep) String() string {
+	words := []string{s.at.String(), s.verb}
+	if s.who != "" {
+		words = append(words, s.who)
+	}
+	switch s.verb {
+	case "crash":
+		if s.point != "" {
+			words = append(words, map[bool]string{false: "before", true: "after"}[s.after], s.point, strconv.Itoa(s.nth))
+		}
+	case "clock":
+		words = append(words, fmt.Sprintf("%+.3fs", s.span.Seconds()))
+	case "pause", "dark", "hang", "unread", "suspend":
+		words = append(words, s.span.String())
+	case "operate":
+		words = append(words, s.order...)
+	case "newer":
+		if words = append(words, s.order...); s.span > 0 {
+			words = append(words, s.span.String())
+		}
+	case "fault":
+		words = append(words, s.span.String(), string(s.rule.Fault), cmp.Or(strings.Join(s.rule.Operations, ","), "any"))
+		words = append(words, simProperties(s.rule)...)
+	}
+	return strings.Join(words, " ")
+}
+
+func simProperties(r azsim.Rule) (words []string) {
+	add := func(name, value string) {
+		if value != "" && value != "0" && value != "0s" {
+			words = append(words, name+"="+value)
+		}
+	}
+	add("account", r.Account)
+	add("service", r.Service)
+	add("instance", r.Instance)
+	add("status", strconv.Itoa(r.Status))
+	add("code", r.Code)
+	add("delay", r.Delay.String())
+	add("retryafter", r.RetryAfter.String())
+	add("skip", strconv.Itoa(r.Skip))
+	add("first", strconv.Itoa(r.First))
+	add("probability", strconv.FormatFloat(r.Probability, 'g', -1, 64))
+	return words
+}
+
+// suspends says that machines sleep in the plan.
+func (p *simPlan) suspends() bool {
+	return slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb == "suspend" })
+}
+
+// lease is the lease of all processes.
+func (p *simPlan) lease() time.Duration { return 4 * p.beat }
+
+// String is the plan's text, which plays the same history again.
+func (p *simPlan) String() string {
+	var b strings.Builder
+	yes := map[bool]string{false: "no", true: "yes"}
+	fmt.Fprintf(&b, "seed %d\naccounts %d\nqueues %d\ntasks %d\nkeys %d\npack %d\npace %v\nlive %s\nbad %d\ndelivery %s\nreducer %s\n",
+		p.seed, p.accounts, p.queues, p.tasks, p.keys, p.pack, p.pace, yes[p.live], p.bad, p.delivery, yes[p.reducer])
+	fmt.Fprintf(&b, "handlers %d\nwork %v\ntrouble %d\nvisibility %v\nlimit %d\nreceipts %d\n", p.handlers, p.work, p.trouble, p.visibility, p.limit, p.receipts)
+	fmt.Fprintf(&b, "segments %d\ntables %v\nentities %s\npad %d\nruns %d\nevery %v\nfiles %d\ngated %s\nbeat %v\n",
+		p.segments, p.tables, yes[p.entities], p.pad, p.runs, p.every, p.files, yes[p.gated], p.beat)
+	for _, s := range p.steps {
+		fmt.Fprintln(&b, s)
+	}
+	return b.String()
+}
+
+func TestAFaultPlanIsReadAsItIsWritten(t *testing.T) {
+	for seed := range uint64(300) {
+		text := simPlanOf(seed).String()
+		again, err := parseSimPlan(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if again.String() != text {
+			t.Fatalf("seed %d:\n%s\nis read as\n%s", seed, text, again)
+		}
+	}
+}
+
+func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"tasks 5\n\nfrobnicate 2":              `line 3, "frobnicate 2": no such setting`,
+		"1s frobnicate":                        `line 1, "1s frobnicate": no such step`,
+		"1s":                                   "a step is a time and what happens",
+		"tasks 0":                              "must be 1 to 1000000",
+		"tasks":                                "a setting has one value",
+		"delivery twice":                       "must be once or at-least-once",
+		"reducer maybe":                        "must be yes or no",
+		"receipts 403":                         "must be 400 or 404",
+		"1s start y1":                          `"y1" is no process`,
+		"1s start p0":                          `"p0" is no process`,
+		"1s crash p1 during put 1":             "before or after",
+		"1s crash p1 before poke 1":            `"poke" is none of put, get`,
+		"1s crash p1 before put 0":             "the first is 1",
+		"1s crash p1 before put":               "crash needs 4 arguments",
+		"1s pause p1":                          "pause needs 2 arguments",
+		"1s pause p1 -4s":                      "above 0",
+		"1s suspend all":                       "suspend needs 2 arguments",
+		"1s suspend accounta 9s":               `"accounta" is no process`,
+		"accounts 2\n1s dark accountc 3s":      `"accountc" is no account`,
+		"1s clock fast":                        "invalid duration",
+		"1s source burn":                       `"burn" is none of grow`,
+		"1s unread d1":                         "unread needs 2 arguments",
+		"1s operate x1 burn":                   `"burn" is no command`,
+		"1s operate x1 drain accountb":         `"accountb" is no account`,
+		"1s operate p1 redrive":                `"p1" is no operator`,
+		"segments 100":                         "must be a power of two",
+		"1s fault 3s answer":                   "a fault has a span, a kind and an operation",
+		"1s fault 3s answer PutMessage loud=1": `no such property "loud"`,
+	} {
+		_, err := parseSimPlan(text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}

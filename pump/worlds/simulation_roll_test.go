@@ -1,0 +1,179 @@
+package worlds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// simRoll is a partition of the ledger that came back as it was.
+type simRoll struct {
+	rows *azsim.Snapshot
+	from uint32          // the first of its segments; there are 64
+	done map[simKey]bool // what had an effect in it by then
+}
+
+// rollBack does to rows what a fail-over to another region or a restore does.
+func (w *simWorld) rollBack(s simStep) {
+	account := w.sim.Accounts()[0]
+	switch s.verb {
+	case "keep":
+		w.kept[s.who] = w.sim.Snapshot(account, row.TableName, s.who)
+	case "back":
+		kept := w.kept[s.who]
+		if kept == nil {
+			return
+		}
+		if s.who == "work.runs" {
+			w.noteRuns()
+		}
+		w.countAll("rows that rolled back", kept.Restore())
+		var partition uint32
+		if _, number, is := strings.Cut(s.who, ".ledger."); is {
+			if _, err := fmt.Sscanf(number, "%d", &partition); err != nil {
+				panic(err) // the plan's own
+			}
+			w.rolled(kept, 64*partition)
+		}
+	case "lose":
+		n := w.sim.DropRows(account, row.TableName, "work", func(row string) bool { return strings.HasPrefix(row, s.who) })
+		w.countAll("rows that were lost", n)
+	}
+}
+
+func (w *simWorld) rolled(rows *azsim.Snapshot, from uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := &simRoll{rows, from, map[simKey]bool{}}
+	for key, task := range w.tasks {
+		if task.effects > 0 && key.segment >= from && key.segment < from+64 {
+			r.done[key] = true
+		}
+	}
+	w.rolls = append(w.rolls, r)
+}
+
+// remembers has put again what was forgotten, by what people are told to do then: a repair if the ledger
+// forgot it, and a redrive of what is in quarantine as of unknown runs if the rows of these were gone.
+func (w *simWorld) remembers(ctx context.Context) bool {
+	order := "repair"
+	switch {
+	case w.runsAreBack():
+		order = "redrive"
+	case len(w.rolls) == 0:
+		return true
+	}
+	backoff.Wait(ctx, simClosing) // what is in hand is recorded, or is not
+	w.start("x97", order)
+	recovery := w.recovery
+	defer func() { w.recovery = recovery }()
+	return w.recovers(ctx)
+}
+
+// findForgotten learns which tasks the ledger forgot: those that were done when rows came back, and that these rows do
+// not have. It is the end of the world's ledger, of which everything else has been read.
+func (w *simWorld) findForgotten(ctx context.Context, v *simVerdict) {
+	v.forgotten = map[simKey]bool{}
+	for _, roll := range w.rolls {
+		roll.rows.Restore()
+		for r, err := range ledger.ReadRecord(ctx, w.openTable(), "work", w.plan.segments) {
+			if err != nil {
+				w.wrongf("the rows that came back cannot be read: %v", err)
+				return
+			}
+			for key := range roll.done {
+				if key.segment == r.Segment && !r.Settled(key.run, key.n) {
+					v.forgotten[key] = true
+				}
+			}
+		}
+	}
+	w.countAll("tasks that the ledger forgot", len(v.forgotten))
+}
+
+// again is how often tasks were done again that the ledger had forgotten.
+func (w *simWorld) again(v *simVerdict) (n int) {
+	for key := range v.forgotten {
+		n += max(0, w.tasks[key].effects-1)
+	}
+	return n
+}
+
+// sameSums compares the state of a segment with what its tasks come to, of which some may be in it: those of closed runs that
+// the ledger has forgotten.
+func sameSums(got, want simSums, maybe map[string][]int64) bool {
+	for key := range got {
+		if _, is := want[key]; !is {
+			return false
+		}
+	}
+	for key, all := range want {
+		lack := simAmount{all.Count - got[key].Count, all.Sum - got[key].Sum}
+		var least, most int64
+		for _, sum := range maybe[key] {
+			least, most = least+min(sum, 0), most+max(sum, 0)
+		}
+		switch {
+		case lack.Count < 0 || lack.Count > int64(len(maybe[key])), lack.Sum < least || lack.Sum > most, lack.Count == 0 && lack.Sum != 0:
+			return false
+		}
+	}
+	return true
+}
+
+// noteRuns remembers the runs as they were when their rows came back as they had been. One whose
+// distributor has died stays open until the next distribution ends it, and its tasks are done all the
+// same; one that was made since is gone.
+func (w *simWorld) noteRuns() {
+	runs, err := w.runs(context.Background())
+	if err != nil {
+		w.wrongf("the runs cannot be read: %v", err)
+		return
+	}
+	for i, r := range runs {
+		runs[i] = w.asSealed(r) // they may have come back before
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.runsWentBack = true
+	for _, r := range runs {
+		w.before[r.ID] = r
+	}
+}
+
+// withGone adds the runs whose rows are gone.
+func (w *simWorld) withGone(runs []workload.Run) []workload.Run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, was := range w.before {
+		if !slices.ContainsFunc(runs, func(r workload.Run) bool { return r.ID == id }) {
+			runs = append(runs, was)
+		}
+	}
+	return runs
+}
+
+func (w *simWorld) runsAreBack() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.runsWentBack
+}
+
+// asSealed gives a run as it was before its row came back. Of one that was closed the ledger may have
+// forgotten everything, whatever the row says now.
+func (w *simWorld) asSealed(r workload.Run) workload.Run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	over := func(r workload.Run) bool { return r.State == workload.RunSealed || r.State == workload.RunClosed }
+	if was := w.before[r.ID]; was.State == workload.RunClosed || over(was) && !over(r) {
+		return was
+	}
+	return r
+}

@@ -1,0 +1,525 @@
+package worlds
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// simWorld plays one plan: simulated accounts, the processes, and somebody who sees
+// all of them at once and judges at the end (simulation_check_test.go).
+type simWorld struct {
+	plan    *simPlan
+	sim     *azsim.Sim
+	tables  azsim.TableOptions
+	began   time.Time
+	sources map[string]*simSource
+	turns   *testworld.Turns
+	goes    sync.WaitGroup // what is on its way
+	lives   sync.WaitGroup
+	tell    *slog.Logger // of all processes; nil: nobody listens
+
+	mu      sync.Mutex
+	latest  map[string]*simProcess // by name
+	all     []*simProcess          // as they began
+	faults  []simFault
+	busyTo  time.Time // when the last thing that was ordered is over
+	records bool      // keeps a history
+	history []simEvent
+	over    bool // what comes is only the end of the processes
+	tasks   map[simKey]*simTask
+	most    map[simKey]uint64 // how many tasks of a run and segment have come to handlers, at least
+	counts  map[string]int    // what happened, by name
+	wrong   []string
+	judge   simJudge
+
+	copies []simCopy
+	novel  map[string]int  // texts of a newer version, and how often each was put
+	newest map[string]bool // rows that are of a newer format
+	dir    string          // for files
+	calmed time.Duration   // when nothing went wrong any more
+
+	rolls      []*simRoll      // partitions of the ledger that were rolled back
+	deliveries int             // of messages to processors
+	messages   map[string]bool // that were delivered
+
+	kept         map[string]*azsim.Snapshot   // by partition
+	before       map[codec.RunID]workload.Run // as they were when their rows came back
+	runsWentBack bool                         // rows of runs came back as they were
+	put          map[simKey]bool              // tasks that a queue has taken of who distributes
+	touched      map[simKey]string            // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
+	// leftInQuarantine is how many messages are, in the end, by account.
+	leftInQuarantine map[string]int
+
+	requests int
+	lasted   time.Duration
+	recovery time.Duration // from the last fault until all was done
+}
+
+// simFault is a rule in force, and what its requests are.
+type simFault struct {
+	*azsim.Injection
+	kind, operation string
+}
+
+// simEvent is one line of the history: a request as its sender saw it, or
+// something that is none.
+type simEvent struct {
+	began, done time.Duration
+	who, what   string
+	number      int
+	result      string
+}
+
+func (e simEvent) String() string {
+	return fmt.Sprintf("%v %v %s %s #%d: %s", e.began, e.done, e.who, e.what, e.number, e.result)
+}
+
+// What is counted under a name that is used twice.
+const (
+	simDiedWithTasks   = "died with tasks in handlers"
+	simPausedWithTasks = "pause beyond the visibility with tasks in handlers"
+	simLongPause       = "pause beyond the lease"
+	simTakenOver       = "runs taken over"
+	simSentLate        = "requests sent by a process that was stopped before"
+	simLeasesLost      = "messages lost to the end of their lease"
+)
+
+// simEvery is so long that a source that can be read again has one elected run.
+const simEvery = 2 * time.Hour
+
+// playSim plays a plan in a bubble of virtual time.
+func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
+	w := &simWorld{
+		plan: plan, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
+		messages: map[string]bool{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: testworld.NewTurns(plan.seed),
+		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]workload.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
+		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}},
+	}
+	for _, c := range change {
+		c(w)
+	}
+	if plan.files > 0 {
+		w.dir = t.TempDir()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w.began = time.Now()
+		w.play(t.Context())
+		w.tidy()
+		w.tally()
+	})
+	slices.SortStableFunc(w.history, func(a, b simEvent) int {
+		return cmp.Or(cmp.Compare(a.done, b.done), strings.Compare(a.String(), b.String()))
+	})
+	return w
+}
+
+func (w *simWorld) now() time.Duration { return time.Since(w.began) }
+
+func (w *simWorld) roll(n uint64, what string, times int) uint64 {
+	return testworld.SimHash(w.plan.seed, "world", what, times) % n
+}
+
+func (w *simWorld) play(ctx context.Context) {
+	c := azsim.Config{
+		Seed: w.plan.seed, Ordered: true, Latency: 10 * time.Millisecond, PopReceiptMismatch: w.plan.receipts == 400,
+		Tables: azsim.TableOptions{EmptyPages: w.roll(4, "empty pages", 0) == 0},
+	}
+	if w.roll(4, "short pages", 0) == 0 {
+		c.Tables.ScanLimit = 3
+	}
+	for i := range w.plan.accounts {
+		c.Accounts = append(c.Accounts, azsim.Account{Name: "account" + string(rune('a'+i))})
+	}
+	if w.plan.limit > 0 {
+		c.Limits.Queue = azsim.Rate(w.plan.limit)
+	}
+	if w.plan.entities {
+		c.Limits.QueryCost = 1000
+	}
+	w.sim, w.tables = azsim.New(c), c.Tables
+	begun := make(chan struct{})
+	w.goes.Go(func() { w.manyRuns(); close(begun) })
+	for _, s := range w.plan.steps {
+		backoff.Wait(ctx, time.Until(w.began.Add(s.at)))
+		w.note("plan", s.String())
+		w.do(s)
+	}
+	w.mu.Lock()
+	busy := w.busyTo
+	w.mu.Unlock()
+	backoff.Wait(ctx, time.Until(busy)+time.Millisecond)
+	<-begun
+	w.calm()
+	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) {
+		w.check(ctx)
+	}
+}
+
+// source gives what a process reads or sends: each life of a program has a source of its own.
+func (w *simWorld) source(process string) *simSource {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name, n := "elected", w.plan.tasks
+	if process[0] == 'o' {
+		name, n = process, max(1, w.plan.tasks/5)
+		if len(process) > 3 { // one of very many
+			n = 1 + int(w.roll(3, "tasks of "+process, 0))
+		}
+	}
+	if process[0] == 's' && w.sources[process] == nil {
+		w.sources[process] = newSentSource(w.plan, process)
+	}
+	if process[0] == 's' {
+		return w.sources[process]
+	}
+	if w.sources[name] == nil {
+		w.sources[name] = newSimSource(w.plan, name, n)
+		w.sources[name].brief = len(process) > 3
+		if name == "elected" && w.plan.files > 0 {
+			if err := w.sources[name].onDisk(w.dir); err != nil {
+				w.wrong = append(w.wrong, err.Error())
+			}
+		}
+	}
+	return w.sources[name]
+}
+
+// maxUnsaved is low in some worlds, so that distributors meet it (P2.5).
+func (w *simWorld) maxUnsaved() int64 {
+	return []int64{0, 0, 100}[w.roll(3, "unsaved", 0)]
+}
+
+func (w *simWorld) log(who string) *slog.Logger {
+	if w.tell == nil {
+		return nil
+	}
+	return w.tell.With("who", who)
+}
+
+// do begins a step. None takes time: what lasts ends by itself.
+func (w *simWorld) do(s simStep) {
+	w.mu.Lock()
+	p := w.latest[s.who]
+	w.mu.Unlock()
+	here := p != nil && !p.over()
+	switch s.verb {
+	case "start":
+		if !here {
+			w.start(s.who)
+		}
+	case "restart":
+		if here {
+			p.kill("at once")
+		}
+		w.start(s.who)
+	case "clock":
+		w.count("clock jump")
+		w.jump(s.span)
+	case "suspend":
+		w.suspend(s)
+	case "dark", "hang":
+		w.darken(s)
+	case "fault":
+		w.inject(s)
+	case "stray":
+		w.stray(s)
+	case "copy":
+		w.copy(s)
+	case "operate":
+		if !here {
+			w.start(s.who, s.order...)
+		}
+	case "keep", "back", "lose":
+		w.rollBack(s)
+	case "source":
+		w.changeFiles(s)
+	case "newer":
+		w.newer(s)
+	case "unread":
+		w.unread(s)
+	case "stop", "crash", "pause":
+		if here {
+			p.suffer(s)
+		}
+	}
+}
+
+// jump sets the service's clock forward, or back.
+func (w *simWorld) jump(by time.Duration) {
+	w.mu.Lock()
+	w.judge.offset += by
+	w.judge.back += max(-by, 0)
+	offset := w.judge.offset
+	w.mu.Unlock()
+	w.sim.SetClockOffset(offset)
+}
+
+// suspend lets a machine sleep, or all of them. A sleep takes no virtual time, as no monotonic
+// clock of those who sleep goes on: the service's clock jumps, and when they wake their wall
+// clocks have too. If only one sleeps, the others see what they see of a clock that jumps.
+func (w *simWorld) suspend(s simStep) {
+	w.count("suspended " + map[bool]string{false: "machine", true: "machines, all"}[s.who == "all"])
+	w.jump(s.span)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.latest {
+		if s.who == "all" || s.who == p.name {
+			p.slept = append(p.slept, simSleep{time.Now(), s.span})
+		}
+	}
+}
+
+// suffer is what a step does to a process.
+func (p *simProcess) suffer(s simStep) {
+	w := p.world
+	switch s.verb {
+	case "stop":
+		w.mu.Lock()
+		p.stopping = true
+		w.mu.Unlock()
+		w.count("stop")
+		p.stop()
+	case "pause":
+		w.count("pause")
+		if s.span > w.plan.lease() {
+			w.count(simLongPause)
+		}
+		w.mu.Lock()
+		if p.hands > 0 && s.span > w.plan.visibility {
+			w.counts[simPausedWithTasks]++
+		}
+		p.pausedTo = time.Now().Add(s.span)
+		w.mu.Unlock()
+		w.lasts(s.span)
+	case "crash":
+		if s.point == "" {
+			p.kill("at once")
+			return
+		}
+		w.mu.Lock()
+		p.points = append(p.points, &simPoint{s.after, s.point, s.nth})
+		w.mu.Unlock()
+	}
+}
+
+// manyRuns begins one small distribution after the other; each is a process, of which some die.
+func (w *simWorld) manyRuns() {
+	for i := range w.plan.runs {
+		d := w.plan.every
+		time.Sleep(d/2 + time.Duration(w.roll(uint64(d), "run", i)))
+		name := fmt.Sprintf("o%d", 100+i)
+		w.start(name)
+		if w.roll(100, "dies", i) == 0 {
+			w.do(simStep{verb: "crash", who: name, after: w.roll(2, "after", i) == 0, point: []string{"put", "write"}[w.roll(2, "point", i)], nth: 1 + int(w.roll(4, "nth", i))})
+		}
+	}
+}
+
+// lasts notes that something is not over before so long.
+func (w *simWorld) lasts(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if to := time.Now().Add(d); to.After(w.busyTo) {
+		w.busyTo = to
+	}
+}
+
+func (w *simWorld) darken(s simStep) {
+	w.lasts(s.span)
+	w.count("account " + s.verb)
+	if s.who == w.sim.Accounts()[0] {
+		w.count("control account " + s.verb)
+	}
+	darken := map[string]func(string, bool){"dark": w.sim.Blackout, "hang": w.sim.Hang}[s.verb]
+	darken(s.who, true)
+	w.goes.Go(func() {
+		time.Sleep(s.span)
+		darken(s.who, false)
+	})
+}
+
+func (w *simWorld) inject(s simStep) {
+	w.lasts(s.span)
+	rule := s.rule
+	i := w.sim.Inject(rule)
+	w.mu.Lock()
+	w.faults = append(w.faults, simFault{i, string(rule.Fault), strings.Join(rule.Operations, ",")})
+	w.mu.Unlock()
+	w.goes.Go(func() {
+		time.Sleep(s.span)
+		i.Remove()
+	})
+}
+
+// calm is after the last fault: who was to die at some point that was not reached
+// lives on, and there is one process of each role at least.
+func (w *simWorld) calm() {
+	roles := map[byte]bool{}
+	w.mu.Lock()
+	w.noteLocked("plan", "nothing goes wrong any more")
+	w.calmed = w.now()
+	for _, p := range w.all {
+		p.points = nil
+		if !p.over() && !p.stopping && !w.blind(p) {
+			roles[p.name[0]] = true
+		}
+	}
+	w.mu.Unlock()
+	for _, role := range "dp" {
+		if !roles[byte(role)] {
+			w.start(string(role) + "99")
+		}
+	}
+	if w.plan.gated {
+		w.start("x98", "release")
+	}
+}
+
+// looks is how long it is waited before the end is looked for again: where there are many runs each look costs some.
+func (w *simWorld) looks(what string, n int) time.Duration {
+	d := time.Second
+	if w.plan.runs > 0 {
+		d = 5 * time.Second
+	}
+	return d + time.Duration(w.roll(uint64(d), what, n))
+}
+
+// recovers waits until everything is done, for as long as that may take.
+func (w *simWorld) recovers(ctx context.Context) bool {
+	began := w.now()
+	bound := w.bound()
+	for n := 1; ; n++ {
+		backoff.Wait(ctx, w.looks("recovers", n))
+		what := w.unfinished(ctx)
+		if what == "" {
+			break
+		}
+		if w.now()-began > bound {
+			w.wrongf("stuck: %v after the last fault %s", w.now()-began, what)
+			return false
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recovery = w.now() - began
+	return true
+}
+
+// tidy ends every process that is still there as a crash does, and waits for what is on its way.
+func (w *simWorld) tidy() {
+	w.mu.Lock()
+	w.over, w.lasted = true, w.now()
+	all := slices.Clone(w.all)
+	w.mu.Unlock()
+	for _, p := range all {
+		p.kill("")
+	}
+	w.lives.Wait()
+	w.goes.Wait()
+	time.Sleep(time.Second) // handlers of dead processes may still wait for their turns
+}
+
+// wrongf notes a broken promise; the first few say enough.
+func (w *simWorld) wrongf(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.wrong) < 20 {
+		w.wrong = append(w.wrong, fmt.Sprintf("%v ", w.now())+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *simWorld) count(what string) { w.countAll(what, 1) }
+
+func (w *simWorld) countAll(what string, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what] += n
+}
+
+func (w *simWorld) note(who, what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noteLocked(who, what)
+}
+
+func (w *simWorld) noteLocked(who, what string) {
+	if w.records && !w.over {
+		w.history = append(w.history, simEvent{began: w.now(), done: w.now(), who: who, what: what})
+	}
+}
+
+// sent notes a request as its sender saw it.
+func (w *simWorld) sent(p *simProcess, began time.Duration, r simRequest, n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over || p.over() {
+		return
+	}
+	w.requests++
+	result := "ok"
+	if err != nil {
+		result = storage.CodeOf(err).String()
+		w.counts["answer "+r.op+" "+result]++
+	}
+	if w.records {
+		w.history = append(w.history, simEvent{began, w.now(), p.String(), r.op + " " + r.object + " " + r.key, n, result})
+	}
+}
+
+// tally adds to the counts what others have counted.
+func (w *simWorld) tally() {
+	for _, f := range w.faults {
+		if f.Hits() > 0 {
+			w.counts["fault "+f.kind+" "+cmp.Or(f.operation, "any")] += int(f.Hits())
+		}
+	}
+	s := w.sim.Stats()
+	w.counts["throttled by limits"] += int(s.Throttled)
+	for _, n := range s.Blackouts {
+		w.counts["requests to a dark account"] += int(n)
+	}
+	for _, p := range w.all {
+		w.counts[simLeasesLost] += int(p.did.Lost)
+		w.counts["messages passed on"] += int(p.did.Passed)
+		w.counts["messages forwarded"] += int(p.did.Forwarded)
+		w.counts["duplicates recognised"] += int(p.did.Duplicates)
+	}
+	if w.tables.EmptyPages {
+		w.counts["worlds with empty pages"]++
+	}
+	w.counts["effects"] = w.judge.effects
+	w.counts["effects repeated"] = w.judge.repeated
+	w.counts["runs"] = w.judge.runs
+	w.counts["runs sealed"] = w.judge.sealed
+	w.counts["runs closed"] = w.judge.closed
+	w.counts["runs broken"] = w.judge.broken
+	w.counts["runs ended"] = w.judge.ended
+	maps.DeleteFunc(w.counts, func(_ string, n int) bool { return n == 0 })
+}
+
+// runs reads the newest run rows, which are all: a world has a few, or many.
+func (w *simWorld) runs(ctx context.Context) ([]workload.Run, error) {
+	return workload.NewRuns(w.openTable(), "work").List(ctx, 1000+w.plan.runs)
+}
+
+// simLog is where logs go when a plan is played by itself.
+func simLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
