@@ -24,10 +24,17 @@ var levels = map[string]int{
 	"pump/coordination": 3, "pump/internal/cluster": 3, "pump/internal/election": 3,
 	"pump/internal/ledger": 4, "pump/internal/quota": 4,
 	"pump/internal/deletion": 5,
-	"pump":                   6,
-	"internal/admin":         12, "internal/capacity": 12, "internal/configfile": 12, "internal/handlers": 12, "loadtest/scenario": 12,
-	"internal/cli": 13, "pump/internal/processtest": 13,
-	"bench": 14, "bench/measure": 15, "loadtest": 14, "loadtest/plot": 14, "cmd/": 14,
+	"pump/internal/private":  5,
+	"pump":                   6, "pump/internal/inputtest": 0, "pump/internal/outcome": 0,
+	"pump/internal/reason": 7, "pump/internal/settings": 7, "pump/internal/tombstone": 7, "pump/internal/nudgetest": 7, "pump/nudge": 7, "pump/source": 7,
+	"pump/internal/nudging": 8, "pump/internal/queues": 8, "pump/internal/reading": 8,
+	"pump/internal/closing": 9, "pump/internal/locate": 9, "pump/internal/member": 9, "pump/internal/testworld": 9,
+	"pump/gates": 10, "pump/quarantine": 10, "pump/reduce": 10, "pump/internal/operator": 10,
+	"pump/accounts": 11, "pump/runs": 11,
+	"pump/processor": 12, "pump/distributor": 12, "pump/status": 12, "pump/workloads": 12, "pump/worlds": 12,
+	"internal/configfile": 13, "internal/handlers": 13, "internal/capacity": 13, "internal/admin": 13, "loadtest/scenario": 13,
+	"internal/cli": 14, "pump/internal/processtest": 14,
+	"bench": 15, "loadtest": 15, "loadtest/plot": 15, "cmd/": 15, "bench/measure": 16,
 }
 
 // besides are imports of the same level: who may import what.
@@ -99,6 +106,10 @@ func TestAnImportThatRunsUpIsRefused(t *testing.T) {
 		{"pump/internal/ledger", "pump", true},
 		{"pump/internal/election", "pump/internal/cluster", true},
 		{"loadtest/azsim", "codec", true},
+		{"pump/processor", "pump/distributor", true},
+		{"pump/distributor", "pump/processor", true},
+		{"pump/runs", "pump/distributor", true},
+		{"pump/status", "pump/accounts", false},
 		{"pump/internal/unheard", "codec", true},
 	} {
 		if got := len(climbs(c.from, []string{"fmt", module + c.to})) > 0; got != c.refused {

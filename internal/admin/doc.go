@@ -7,7 +7,7 @@
 //	GET  /metrics        for Prometheus
 //	GET  /state          what it is doing, as JSON
 //	GET  /debug/pprof/   profiles, made when asked for
-//	POST /nudge          a hint to look at something now (pump.NudgeHandler)
+//	POST /nudge          a hint to look at something now (nudge.Handler)
 //
 // The port has no authentication and changes nothing: it listens on loopback
 // unless told otherwise, and then belongs into a network whose members may know

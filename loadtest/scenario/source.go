@@ -44,10 +44,10 @@ func newSource(id string, p *plan, o *Options, r *recorder, put func() int64) *t
 	}
 }
 
-// Fingerprint implements [pump.Source]: a load cannot be read again.
+// Fingerprint implements [source.Source]: a load cannot be read again.
 func (s *taskSource) Fingerprint(context.Context) (string, error) { return "", nil }
 
-// Open implements [pump.Source].
+// Open implements [source.Source].
 func (s *taskSource) Open(context.Context, []byte) (source.Reader, error) {
 	close(s.opened)
 	return &reader{taskSource: s}, nil
@@ -60,7 +60,7 @@ type reader struct {
 	timer        *time.Timer
 }
 
-// Next implements [pump.Reader].
+// Next implements [source.Reader].
 func (r *reader) Next(ctx context.Context) (source.Record, error) {
 	select {
 	case <-r.begin:
@@ -167,11 +167,11 @@ func (r *reader) under(l *load) int64 {
 // are noticed that late, a task that is handled at once.
 const roomLook = 20 * time.Millisecond
 
-// AppendCursor implements [pump.Reader]: nothing is ever resumed.
+// AppendCursor implements [source.Reader]: nothing is ever resumed.
 func (r *reader) AppendCursor(dst []byte) []byte { return dst }
 
-// Progress implements [pump.Reader].
+// Progress implements [source.Reader].
 func (r *reader) Progress() (done, total int64) { return 0, 0 }
 
-// Close implements [pump.Reader].
+// Close implements [source.Reader].
 func (r *reader) Close() error { return nil }

@@ -65,7 +65,7 @@ type QueueLeft struct {
 // Change is what a change of accounts came to.
 type Change struct {
 	Account string `json:"account"`
-	// State is the account's state now: AccountActive, AccountDraining or AccountUnused.
+	// State is the account's state now: Active, Draining or Unused.
 	State string `json:"state"`
 	// Changed is false if it had that state before.
 	Changed    bool   `json:"changed"`
@@ -137,7 +137,7 @@ func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
 
 // Add lets a workload that exists use one more of the configured accounts,
 // or one that drains again: its queues are made, and then the map gives them their
-// share of segments. It is an [*AccountError], naming them, if live members do not have
+// share of segments. It is an [*Error], naming them, if live members do not have
 // the account in their configuration (P6.5): those are restarted with it first.
 func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
@@ -227,7 +227,7 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 
 // Drain gives the segments of an account other homes: nothing new is put into
 // its queues once all have noticed, at most workload.MapMaxAge later, and what
-// is in them is read. It is an [*AccountError] if no other account is active.
+// is in them is read. It is an [*Error] if no other account is active.
 func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {
@@ -407,7 +407,7 @@ const (
 // Use says how a workload uses a storage account.
 type Use struct {
 	Name string `json:"name"`
-	// State is AccountActive, AccountDraining or AccountUnused.
+	// State is Active, Draining or Unused.
 	State string `json:"state"`
 	// Control: the workload's rows are in this account.
 	Control bool `json:"control"`

@@ -21,7 +21,7 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// RemoveOptions are the options of [RemoveAccount].
+// RemoveOptions are the options of [Remove].
 type RemoveOptions struct {
 	// Wait: wait until the account may be removed, for as long as ctx lasts, rather
 	// than fail. What is in quarantine is not waited for: nothing takes it away by itself.
@@ -48,7 +48,7 @@ func (p Progress) Messages() (n int64) {
 
 // Remove takes an account out of the workload when it has been draining for long
 // enough and every queue of it, quarantine included, is empty; else it is an
-// [*AccountError] that names what is left, or waits for that. Its queues stay where they
+// [*Error] that names what is left, or waits for that. Its queues stay where they
 // are. The control account cannot be removed. To remove an account that the workload does
 // not use is success. An error beside a change is that the account is out of the workload, and that its
 // anchor may be left (P6.7): made again, the removal finishes that.
@@ -78,7 +78,7 @@ func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOption
 
 // WaitDrained waits until an account that drains may be removed, as long as ctx lasts;
 // progress, which may be nil, is called about every two seconds. If only what is
-// in quarantine is left it is an [*AccountError], as nothing takes that away by itself.
+// in quarantine is left it is an [*Error], as nothing takes that away by itself.
 func WaitDrained(ctx context.Context, cfg pump.Config, name string, progress func(Progress)) error {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {

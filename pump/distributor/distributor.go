@@ -25,7 +25,7 @@ type BadLine string
 
 // What to do with bad lines.
 const (
-	BadLineFail       BadLine = "fail"       // the run ends as broken, with the [*BadInput]
+	BadLineFail       BadLine = "fail"       // the run ends as broken, with the [*source.BadInput]
 	BadLineSkip       BadLine = "skip"       // it is counted and logged
 	BadLineQuarantine BadLine = "quarantine" // it is put into a poison queue, with its cause
 )
@@ -59,7 +59,7 @@ type Options struct {
 	// cluster; see [election.Options] and [cluster.Options].
 	Beat, Lease time.Duration
 	// Wait, if it is not nil, makes Run wait after the one distribution until every task of
-	// it is done or in quarantine; see [Wait]. It needs delivery mode [Once], and
+	// it is done or in quarantine; see [runs.Wait]. It needs delivery mode [pump.Once], and
 	// excludes Every.
 	Wait *runs.WaitOptions
 	// Progress is called about five times a second while a run is under way, and
@@ -72,11 +72,6 @@ type Options struct {
 }
 
 const (
-	// defaultMaxOpen bounds the memory of all open envelopes together, in bytes; over it
-	// the oldest is sent half full. It is 24 KiB for each of 4,096 segments, and 6 KiB for
-	// each of 16,384, where a full envelope holds about 60 KiB. Half of it packs less,
-	// twice of it does not fit into 512 MiB with what the garbage collector adds.
-	defaultMaxOpen = 96 << 20
 	// defaultBarrierAge is how long a checkpoint waits for envelopes to fill before
 	// they are sent as they are (P2.1, docs/protocols.md).
 	defaultBarrierAge = 10 * time.Second
@@ -166,7 +161,7 @@ type Summary struct {
 	Quarantined int64         `json:"quarantined"` // bad lines put into a poison queue
 	Resent      int64         `json:"resent"`      // puts repeated after an answer that told nothing: possible duplicates
 	Resumed     bool          `json:"resumed"`     // begun by another process
-	// Completion is how the run ended, with DistributorOptions.Wait; nil if it came to no waiting.
+	// Completion is how the run ended, with Options.Wait; nil if it came to no waiting.
 	Completion *runs.Completion `json:"completion,omitempty"`
 }
 

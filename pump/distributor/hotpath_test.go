@@ -32,7 +32,7 @@ func newWayOut(tb testing.TB) *wayOut {
 			i, i*7919%100_000, 100_000+i*31%900_000, i%28+1)
 	}
 	p := newTestPacker(len(w.counts), 0, 64<<20, nil)
-	p.emit = func(c *parcel) error {
+	p.emit = func(c *message) error {
 		w.sealed += c.tasks
 		w.messages++
 		texts.Put(&c.text)

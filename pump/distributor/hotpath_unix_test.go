@@ -42,7 +42,7 @@ func BenchmarkFileToEnvelopes(b *testing.B) {
 		s := &segmenter{source: source, counts: make([]uint64, segments), tracker: newTracker(lanes), count: new(tally), trial: codec.NewBuilder(0)}
 		var sealed [lanes]int
 		for i := range lanes {
-			p := newTestPacker(segments/lanes+1, 0, defaultMaxOpen/lanes, func(c *parcel) error {
+			p := newTestPacker(segments/lanes+1, 0, defaultMaxOpen/lanes, func(c *message) error {
 				sealed[i] += c.tasks
 				texts.Put(&c.text)
 				return nil

@@ -33,7 +33,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 			passed   []int
 		)
 		p := newTestPacker(segments, rapid.SampledFrom([]int{0, 0, 0, 1, 4}).Draw(t, "most"), rapid.SampledFrom([]int{20_000, 1 << 20}).Draw(t, "held"), nil)
-		p.emit = func(c *parcel) error {
+		p.emit = func(c *message) error {
 			e, err := codec.Open(c.text, codec.Limits{})
 			if err != nil {
 				t.Fatal(err)

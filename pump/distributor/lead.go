@@ -72,7 +72,7 @@ func (d *Distributor) report(r *distribution, err error) (Summary, error) {
 // envelopes changes it only if its header is longer, or its packing worse.
 const distributorVersion = 2
 
-// maxFingerprint is what [Source] allows, with our own part.
+// maxFingerprint is what [source.Source] allows, with our own part.
 const maxFingerprint = 2 << 10
 
 // fingerprint is of the source and of the settings that decide which records

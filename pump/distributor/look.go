@@ -12,13 +12,6 @@ import (
 // A source is looked at before anything is made for it: what was misspelt leaves no workload and
 // no run behind, and a command that cannot start uses up no distribution.
 
-// sourceError is an error that a source gave, unless it is about a single record.
-type sourceError struct{ err error }
-
-func (e *sourceError) Error() string { return e.err.Error() }
-
-func (e *sourceError) Unwrap() error { return e.err }
-
 // troubled reports whether a source could not be read for a reason that says nothing
 // about the source.
 func troubled(err error) bool {
@@ -40,13 +33,6 @@ func (d *Distributor) fix(ctx context.Context, r *distribution) (err error) {
 		return &sourceError{err}
 	}
 	return nil
-}
-
-// firstRecord is what a reader gave before its distribution began.
-type firstRecord struct {
-	rec    source.Record
-	err    error
-	cursor []byte // before it
 }
 
 // look opens what a new run distributes and, if that takes no waiting, reads its first record.

@@ -8,6 +8,12 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
+// defaultMaxOpen bounds the memory of all open envelopes together, in bytes; over it
+// the oldest is sent half full. It is 24 KiB for each of 4,096 segments, and 6 KiB for
+// each of 16,384, where a full envelope holds about 60 KiB. Half of it packs less,
+// twice of it does not fit into 512 MiB with what the garbage collector adds.
+const defaultMaxOpen = 96 << 20
+
 // packer fills the open envelopes of its segments, one each. It has no goroutine,
 // and no clock but for the stamp of what it seals; a lane drives it.
 type packer struct {
@@ -23,7 +29,7 @@ type packer struct {
 	// opened is called when an envelope gets its first task, before that can
 	// be part of a barrier; emit when it is sealed.
 	opened func(interval int)
-	emit   func(*parcel) error
+	emit   func(*message) error
 
 	open        []*openEnvelope // by segment / stride
 	stride      int
@@ -126,7 +132,7 @@ func (p *packer) begin(segment uint32, n uint64, now time.Time) *openEnvelope {
 
 func (p *packer) seal(e *openEnvelope) error {
 	buffer := texts.Get().(*[]byte)
-	c := &parcel{segment: e.segment, first: e.firstN, tasks: e.builder.Len(), interval: e.interval, receipts: e.receipts}
+	c := &message{segment: e.segment, first: e.firstN, tasks: e.builder.Len(), interval: e.interval, receipts: e.receipts}
 	e.builder.Stamp(time.Now())
 	var err error
 	if c.text, _, err = e.builder.Seal((*buffer)[:0]); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-func newTestPacker(segments, most, maxHeld int, emit func(*parcel) error) *packer {
+func newTestPacker(segments, most, maxHeld int, emit func(*message) error) *packer {
 	return &packer{
 		head: codec.Header{Workload: "work", Run: pump.RunID{1}, MapVersion: 1}, most: most, maxHeld: maxHeld,
 		opened: func(int) {}, emit: emit, open: make([]*openEnvelope, segments), stride: 1,
@@ -36,7 +36,7 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 		next := make([]uint64, segments)
 		step, adding := 0, uint32(0)
 		p := newTestPacker(segments, most, maxHeld, nil)
-		p.emit = func(c *parcel) error {
+		p.emit = func(c *message) error {
 			e, err := codec.Open(c.text, codec.Limits{})
 			if err != nil {
 				t.Fatal(err)
@@ -151,7 +151,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 			return nil
 		}
 		for range lanes {
-			p := newTestPacker(segments, rapid.IntRange(1, 6).Draw(t, "most"), 1<<30, func(c *parcel) error {
+			p := newTestPacker(segments, rapid.IntRange(1, 6).Draw(t, "most"), 1<<30, func(c *message) error {
 				e, err := codec.Open(c.text, codec.Limits{})
 				if err != nil {
 					return err
@@ -275,7 +275,7 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 		var mu sync.Mutex // guards sealed and savedAt
 		var sealed []uint32
 		savedAt := time.Time{}
-		p := newTestPacker(8, 0, 1<<30, func(c *parcel) error {
+		p := newTestPacker(8, 0, 1<<30, func(c *message) error {
 			mu.Lock()
 			defer mu.Unlock()
 			sealed = append(sealed, c.segment)
@@ -334,7 +334,7 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 func BenchmarkPack(b *testing.B) {
 	line := []byte(`{"city":"Bern","id":12345678,"note":"a line of about one hundred and thirty bytes, like the ones people have","x":[1,2,3]}`)
 	tasks := 0
-	p := newTestPacker(256, 0, defaultMaxOpen, func(c *parcel) error {
+	p := newTestPacker(256, 0, defaultMaxOpen, func(c *message) error {
 		tasks += c.tasks
 		texts.Put(&c.text)
 		return nil

@@ -40,6 +40,6 @@ func poisonParcel(workload, instance string, run pump.RunID, bad *source.BadInpu
 		if text, err = codec.Quarantined(text, cause); err != nil {
 			return nil, err
 		}
-		return &parcel{text: text, segment: segment, tasks: 1, interval: interval, bad: true}, nil
+		return &parcel{message: &message{text: text, segment: segment, tasks: 1, interval: interval, bad: true}}, nil
 	}
 }

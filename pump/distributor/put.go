@@ -21,22 +21,13 @@ import (
 
 // parcel is one sealed envelope on its way.
 type parcel struct {
-	text     []byte
-	segment  uint32
-	first    uint64 // n of its first task
-	tasks    int
-	interval int  // of its first task, for the tracker
-	bad      bool // it is a bad line on its way to quarantine
-	receipts []receiptPart
-	weight   int64 // of it in the hold
+	*message
+	weight int64 // of it in the hold
 
 	box     *outbox // whose slot it holds; nil: none
 	probe   bool    // its next put finds out whether a dark home takes messages again
 	refused int     // throttles of its puts to the box
 }
-
-// texts are buffers for message text, reused from envelope to envelope.
-var texts = sync.Pool{New: func() any { return new([]byte) }}
 
 // putter sends parcels for one distribution.
 type putter struct {

@@ -54,11 +54,11 @@ type RepairSummary struct {
 // Repair reads the source of a run again and puts those of its tasks that the ledger has
 // neither done nor in quarantine, each under the identity it had. So it cannot make
 // anything happen twice, whatever else goes on: a task that was not lost after all is
-// recognised. The delivery mode must be [Once].
+// recognised. The delivery mode must be [pump.Once].
 //
 // The source and the settings must be those of the run: the fingerprint is
 // compared, then the whole source is read and counted before anything is put, and what was
-// sealed is compared with that ([ErrSourceChanged]). A run that broke, or was left open by
+// sealed is compared with that ([source.ErrSourceChanged]). A run that broke, or was left open by
 // a distributor that is gone, is put to the end of its source and sealed, as its
 // distributor would have done; what keeps the source from being read to its end, such as a
 // bad line under [BadLineFail], keeps it from being repaired. An open run whose distributor is at

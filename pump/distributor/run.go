@@ -235,7 +235,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 		lanes[i] = newLane(&packer{
 			head: head, most: d.opts.Pack, maxHeld: defaultMaxOpen / d.cfg.Private.Lanes,
 			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1), stride: d.cfg.Private.Lanes,
-			emit: r.put.send, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
+			emit: func(m *message) error { return r.put.send(&parcel{message: m}) }, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
 		})
 		lanes[i].sealAge = max(age, 0)
 		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)

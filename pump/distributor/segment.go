@@ -332,3 +332,17 @@ func (s *segmenter) snapshot() *barrier {
 		tasks: s.tasks, taken: time.Now(),
 	}
 }
+
+// sourceError is an error that a source gave, unless it is about a single record.
+type sourceError struct{ err error }
+
+func (e *sourceError) Error() string { return e.err.Error() }
+
+func (e *sourceError) Unwrap() error { return e.err }
+
+// firstRecord is what a reader gave before its distribution began.
+type firstRecord struct {
+	rec    source.Record
+	err    error
+	cursor []byte // before it
+}

@@ -24,7 +24,7 @@ const (
 	MaxQuery   = 1024
 )
 
-// Handler answers POST requests on [NudgePath] with 204 after handing the nudge
+// Handler answers POST requests on [Path] with 204 after handing the nudge
 // to the process of that instance, 421 if it is for another one, which used
 // the address before, 400 if it is malformed and 429 if there are too many. It
 // reads no body, and whoever can send one can make the process look at its storage,

@@ -56,7 +56,7 @@ const (
 	watchEvery = time.Second
 )
 
-// pool runs handlers: as many slots as ProcessorOptions.Concurrency; each is one goroutine
+// pool runs handlers: as many slots as Options.Concurrency; each is one goroutine
 // that takes one task after the other. A slot whose handler ignores its context stays taken until
 // the handler returns, so a handler that hangs costs a slot and never more; the task does not
 // wait for it.

@@ -12,7 +12,7 @@ import (
 // Options say how a processor works. The zero value is a good one.
 type Options struct {
 	// Concurrency is how many tasks are in handlers at once, 1 to 100,000. An envelope in the
-	// hands of a [BatchHandler] counts as one. Default 256: tasks that wait for something else
+	// hands of a [pump.BatchHandler] counts as one. Default 256: tasks that wait for something else
 	// want more of them, tasks that compute want as many as there are processors. To spare a service
 	// that slows down under load, set it lower, or MaxRate.
 	Concurrency int

@@ -10,7 +10,7 @@ import (
 )
 
 // pace keeps all processors of a workload together below a rate of tasks
-// (ProcessorOptions.MaxRate). It is a budget like those of the accounts, shared by demand
+// (Options.MaxRate). It is a budget like those of the accounts, shared by demand
 // (P8.1), but of tasks. One slot at a time has a task and waits for its turn
 // (backlog.paced): what stood in all of them would be out of the reach of whoever stops.
 type pace struct {

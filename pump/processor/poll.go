@@ -213,7 +213,7 @@ func (q *polled) hint(now time.Time) {
 }
 
 // run polls until the context ends or the queues are idle for good
-// (ProcessorOptions.UntilIdle); the error names what could not be read then.
+// (Options.UntilIdle); the error names what could not be read then.
 // Gets may still be under way when it returns; those that wait for their budget
 // are given up.
 func (p *poller) run(ctx context.Context) error {

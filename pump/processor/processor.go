@@ -64,7 +64,7 @@ type Processor struct {
 }
 
 // New makes a processor; no request is made. The handler may be nil
-// with ProcessorOptions.Discard. An error is a [*ConfigError].
+// with Options.Discard. An error is a [*pump.ConfigError].
 func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	cfg, err := settings.Complete(cfg)
 	if err != nil {
@@ -82,7 +82,7 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
 }
 
-// counters is what a ProcessorSummary is made of.
+// counters is what a Summary is made of.
 type counters struct {
 	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, dropped, foreign, passed, forwarded, split, lost, envelopes, recorded, commits atomic.Int64
 }
@@ -157,7 +157,7 @@ type processing struct {
 }
 
 // Run processes until ctx ends, which is no error, or until the queues are idle
-// (ProcessorOptions.UntilIdle). It waits for the workload if no distributor has
+// (Options.UntilIdle). It waits for the workload if no distributor has
 // created it yet, joins its cluster and leaves it at the end. When it returns, every message that was taken is settled or
 // visible again, but for those that storage did not answer for. The summary
 // is valid with an error as well.

@@ -62,7 +62,7 @@ type settler struct {
 type unsettled struct {
 	messages atomic.Int64
 	// bytes of their texts. At most mostBytes before the account is not asked for
-	// more: all accounts together then hold half of ProcessorOptions.MaxBytes, and one
+	// more: all accounts together then hold half of Options.MaxBytes, and one
 	// that takes no puts leaves room for the others.
 	bytes     atomic.Int64
 	mostBytes int64

@@ -36,7 +36,7 @@ const (
 // Outcome is what became of one message.
 type Outcome struct {
 	*Message
-	// Outcome is OutcomeRedriven, OutcomeDropped or OutcomeKept; with QuarantineOptions.Dry
+	// Outcome is Redriven, Dropped or Kept; with Options.Dry
 	// what it would be.
 	Outcome string `json:"outcome"`
 	// Left is how many of its tasks stay in quarantine.

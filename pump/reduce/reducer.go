@@ -14,11 +14,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
-// Reducer is a [Handler] whose tasks have no effect of their own but contribute to
+// Reducer is a [pump.Handler] whose tasks have no effect of their own but contribute to
 // a state, which is kept beside the ledger (origins W4): a task's contribution and the
-// record that the task is done are one conditional write. With [Once] each task that is
+// record that the task is done are one conditional write. With [pump.Once] each task that is
 // done is in the state exactly once, whatever crashes, is paused, or is delivered twice;
-// with [AtLeastOnce] a task that is delivered again is in it again.
+// with [pump.AtLeastOnce] a task that is delivered again is in it again.
 //
 // There is a state for each segment, which only the segment's owner changes, and
 // which goes with the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key
@@ -29,8 +29,8 @@ import (
 // what they are about, needs another home. It is
 // written whenever tasks of its segment are recorded, so a small one is cheaper.
 //
-// A *Reducer is given to [NewProcessor] as it is: behind another Handler, or with
-// ProcessorOptions.MinInterval or Discard, it does not work. The workload must not be [Shared]. All
+// A *Reducer is given to [processor.New] as it is: behind another Handler, or with
+// processor.Options.MinInterval or Discard, it does not work. The workload must not be [pump.Shared]. All
 // processors of a workload reduce by the same Reducer; which one is pinned by its Name.
 type Reducer[S, D any] struct {
 	// Name says what the states mean and how they are encoded: 1 to 200 bytes of
@@ -38,7 +38,7 @@ type Reducer[S, D any] struct {
 	// first processor starts, and a processor with another one, or with none, refuses
 	// to work. Change it whenever older states cannot be gone on with.
 	Name string
-	// Map makes a task's contribution. It is called like Handle in [Handler], many at once
+	// Map makes a task's contribution. It is called like Handle in [pump.Handler], many at once
 	// and again after a failure, and its errors mean the same. It must neither keep parts of the
 	// task in D (Key and Body are only valid until it returns) nor change anything outside, as its
 	// result may be dropped and made anew.

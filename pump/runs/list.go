@@ -144,7 +144,7 @@ const (
 )
 
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
-// digits, at least four, if it is the only one that has a row and begins with them. A [ConfigError] of the
+// digits, at least four, if it is the only one that has a row and begins with them. A [pump.ConfigError] of the
 // field "run" says that it is no id, or names the runs that it may mean; [workload.ErrNoRun], that there is none.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	id, whole, err := runDigitsOf(id)
@@ -178,7 +178,7 @@ func runDigitsOf(text string) (digits string, whole pump.RunID, err error) {
 	return digits, whole, nil
 }
 
-// find is [FindRun].
+// find is [Find].
 func (o *openedRuns) find(ctx context.Context, id string) (pump.RunID, error) {
 	digits, whole, err := runDigitsOf(id)
 	if err != nil || !whole.IsZero() {

@@ -9,7 +9,7 @@ import (
 )
 
 // Progress is how far a run is by the ledger (P3): exact, each task counted once
-// however often it was delivered. It is known in delivery mode [Once] only.
+// however often it was delivered. It is known in delivery mode [pump.Once] only.
 type Progress struct {
 	// Total is the number of tasks in the run, null until it is sealed, and then
 	// Remaining is what is neither done nor in quarantine.

@@ -99,7 +99,7 @@ func (e *StuckError) Error() string {
 }
 
 // Wait waits until every task of a run is done or in quarantine, which it learns from
-// the ledger, so the delivery mode must be [Once]. It waits for a run that is
+// the ledger, so the delivery mode must be [pump.Once]. It waits for a run that is
 // open to be sealed, and closes one that is done (P3.7). A control account that does not
 // answer is waited for.
 //

@@ -15,7 +15,7 @@ type Source interface {
 	// continued on the same input (P2.3). It changes when the input
 	// does. An empty fingerprint says that the source cannot be read again: a
 	// run over it is not resumed (P2.4). It is at most 1 KiB long. An error says that the input
-	// cannot be read on this machine now; with [DistributorOptions].Every others then try.
+	// cannot be read on this machine now; with [distributor.Options].Every others then try.
 	Fingerprint(ctx context.Context) (string, error)
 	// Open begins to read after the given cursor, nil for the beginning.
 	Open(ctx context.Context, cursor []byte) (Reader, error)
@@ -25,7 +25,7 @@ type Source interface {
 type Reader interface {
 	// Next gives the next record, whose bytes are valid until the call after.
 	// io.EOF is the end. After a [*BadInput] the reader goes on behind the bad
-	// record; any other error ends the reading. With [DistributorOptions].Every it
+	// record; any other error ends the reading. With [distributor.Options].Every it
 	// is then taken for trouble of this machine, and another distributor, or this one later,
 	// reads on at the cursor; an error that wraps [ErrSourceChanged] breaks the run. Next returns soon after ctx
 	// ends, even while its input is silent: a distributor that is told to stop

@@ -184,7 +184,7 @@ type Key struct {
 	Failed   bool       `json:"failed"`
 }
 
-// Options bound what [ReadStatus] reads. Zero fields take the defaults.
+// Options bound what [Read] reads. Zero fields take the defaults.
 type Options struct {
 	Runs int // how many of the last runs; default 5
 	Keys int // how many keys with claims; default 100

@@ -108,7 +108,7 @@ type Progress struct {
 	Done, Total int
 }
 
-// Options are the options of [DeleteWorkload].
+// Options are the options of [Delete].
 type Options struct {
 	// DryRun: only learn what would go.
 	DryRun bool
@@ -120,7 +120,7 @@ type Options struct {
 }
 
 // Delete deletes a workload: its queues, what is in quarantine, and its rows. It is a
-// [*DeletionError] if processes live, or runs are not finished, or if it has
+// [*Error] if processes live, or runs are not finished, or if it has
 // stopped half-way; then the same call continues it. It takes at least 40 seconds, in
 // which processes notice. Without a workload it is [workload.ErrNoWorkload], unless there are anchors.
 func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, error) {

@@ -91,7 +91,7 @@ func (w *world) states() string {
 	return strings.Join(all, ", ")
 }
 
-// refused checks that an error is an AccountError with a text, and says nothing of storage.
+// refused checks that an error is an accounts.Error with a text, and says nothing of storage.
 func refused(t *testing.T, err error, text string) *accounts.Error {
 	t.Helper()
 	e, ok := errors.AsType[*accounts.Error](err)

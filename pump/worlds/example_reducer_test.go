@@ -114,7 +114,7 @@ func ExampleReducer() {
 }
 
 // Count and sum by a field that is not the key: it is in the states of several
-// segments, and ReadCounts adds them up.
+// segments, and reduce.ReadCounts adds them up.
 func ExampleCountBy() {
 	cfg, file, remove := orders()
 	defer remove()

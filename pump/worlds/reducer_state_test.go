@@ -63,7 +63,7 @@ func (w *world) record(l *ledger.Ledger, h pump.Handler, t *pump.Task) {
 	}
 }
 
-// readCounts gives what ReadCounts does, a text for each key.
+// readCounts gives what reduce.ReadCounts does, a text for each key.
 func (w *world) readCounts() (lines []string, err error) {
 	for k, e := range reduce.ReadCounts(w.T.Context(), w.Cfg) {
 		if e != nil {

@@ -168,7 +168,7 @@ func TestARunThatWasNotSealedIsPutToItsEnd(t *testing.T) {
 	for name, leave := range map[string]func(w *world, d *working){
 		"broken": func(w *world, d *working) {
 			d.cancel()
-			if err := d.wait(); err == nil || !strings.Contains(err.Error(), "repair the run again") {
+			if err := d.wait(); err == nil || !strings.Contains(err.Error(), "stopped before the end of the source") {
 				w.T.Fatal(err)
 			}
 		},

@@ -30,7 +30,7 @@ import (
 // at the same time in different accounts one succeeds ([workload.Maker]).
 
 // Elsewhere looks for the workload in the configured accounts other than the control account. It
-// is nil if none of them has it. It is a [*ConfigError] if one has it, or if an account does
+// is nil if none of them has it. It is a [*pump.ConfigError] if one has it, or if an account does
 // not let itself be looked into and the configuration does not say which one is the
 // control account; and a storage error if an account does not answer, so that it may be there.
 func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) error {
