@@ -32,7 +32,7 @@ test: azurite ## run the tests: units, conformance on the simulator and on Azuri
 
 # The engine's tests are the longest: begun last, as go test ./... does, they would end alone. They
 # leave much garbage and little behind, so that a collection seldom pays.
-ENGINE = ./pump/worlds ./pump/processor ./pump/distributor ./pump/internal/cluster
+ENGINE = ./pump/worlds ./pump/internal/cluster
 test-pump:
 	GOGC=400 $(GO) test -short -p 1 -timeout 30m $(ENGINE)
 test-rest:
@@ -65,7 +65,7 @@ verify-chaos:
 RACES    = race-worlds-p-to-z race-worlds-a-to-o race-bubbles race-rest
 RACE     = $(GO) test -short -timeout 80m -race
 ROWS     = ./pump/coordination $(addprefix ./pump/internal/,backoff row workload election cluster ledger quota nudging queues)
-BUBBLES  = $(ROWS) ./pump/processor ./pump/distributor ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
+BUBBLES  = $(ROWS) ./pump/processor ./pump/distributor/... ./pump/storage/... ./loadtest/azsim ./loadtest/scenario ./internal/capacity ./internal/handlers ./internal/sparing
 test-race: azurite ## run the tests of make test under the race detector
 	$(MAKE) -k -j 2 --output-sync=target $(RACES)
 

@@ -31,7 +31,7 @@ var levels = map[string]int{
 	"pump/internal/closing": 9, "pump/internal/locate": 9, "pump/internal/member": 9, "pump/internal/testworld": 9,
 	"pump/gates": 10, "pump/quarantine": 10, "pump/reduce": 10, "pump/internal/operator": 10,
 	"pump/accounts": 11, "pump/runs": 11,
-	"pump/processor": 12, "pump/distributor": 12, "pump/status": 12, "pump/workloads": 12, "pump/worlds": 12,
+	"pump/distributor/internal/pack": 9, "pump/processor": 12, "pump/distributor": 12, "pump/status": 12, "pump/workloads": 12, "pump/worlds": 12,
 	"internal/configfile": 13, "internal/handlers": 13, "internal/capacity": 13, "internal/admin": 13, "loadtest/scenario": 13,
 	"internal/cli": 14, "pump/internal/processtest": 14,
 	"bench": 15, "loadtest": 15, "loadtest/plot": 15, "cmd/": 15, "bench/measure": 16,

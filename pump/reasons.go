@@ -1,8 +1,5 @@
 package pump
 
-// ReasonBadLine is the cause of a bad line in quarantine.
-const ReasonBadLine = "bad-line"
-
 // The reasons for which tasks and messages are quarantined, as they stand in
 // the cause and in metrics.
 const (
@@ -19,8 +16,3 @@ const (
 	ReasonStateFull     = "state-full"     // its reducer's state had no room for it, for an hour
 	ReasonEndsProcess   = "ends-process"   // its processes died or vanished while they had it alone, RetryPolicy.MaxAttempts times
 )
-
-// ReasonDropped is the cause that an envelope carries on its way to the owner of its
-// segment, to say that somebody gave its quarantined tasks up. No task is quarantined
-// for it.
-const ReasonDropped = "dropped"

@@ -55,7 +55,7 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 
 // pulse is what a beat says. A guest of the cluster has no other row to say it in.
 func (r *distribution) pulse(every time.Duration) workload.Pulse {
-	p := workload.Pulse{Every: every, Put: uint64(r.count.acked.Load())}
+	p := workload.Pulse{Every: every, Put: uint64(r.count.Acked.Load())}
 	if s := r.d.running.Load(); s != nil && s.guest() {
 		p.Accounts = r.d.fleet.Names
 	}

@@ -27,7 +27,7 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 
 // closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
 func (d *Distributor) closeEmpty(ctx context.Context, r *distribution) {
-	if d.router.now().workload.Delivery != workload.DeliverOnce || r.count.tasks.Load() > 0 {
+	if d.router.now().workload.Delivery != workload.DeliverOnce || r.count.Tasks.Load() > 0 {
 		return
 	}
 	if err := r.runs.Close(ctx, r.id); err != nil {

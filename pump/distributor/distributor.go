@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
@@ -206,7 +207,7 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 		}
 	}
 	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once"}
-	settings.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), maxLanes))
+	settings.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
 	settings.Default(&d.cfg.Private.BarrierAge, defaultBarrierAge)
 	settings.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)
 	d.fleet = queues.Open(&cfg, row.TableName)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -17,9 +18,9 @@ func TestWhetherATaskFitsDependsOnTheTaskAlone(t *testing.T) {
 	body := make([]byte, 49<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(body)
 	verdicts := func(mapVersion uint64, format uint8) (fits string) {
-		s := &segmenter{whole: codec.Header{Workload: "work", MapVersion: mapVersion, Version: format}, trial: codec.NewBuilder(0), counts: make([]uint64, 64)}
+		s := &pack.Segmenter{Whole: codec.Header{Workload: "work", MapVersion: mapVersion, Version: format}, Trial: codec.NewBuilder(0), Counts: make([]uint64, 64)}
 		for size := 48_200; size < 48_400; size++ {
-			if s.tryLarge(7, 0, &source.Record{Key: []byte("k"), Body: body[:size]}) == nil {
+			if s.TryLarge(7, 0, &source.Record{Key: []byte("k"), Body: body[:size]}) == nil {
 				fits += "y"
 			} else {
 				fits += "n"

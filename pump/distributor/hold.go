@@ -33,7 +33,7 @@ func (p *putter) send(c *parcel) error {
 	if err := p.awaitLine(c); err != nil {
 		return err
 	}
-	c.weight = int64(cap(c.text)) + parcelBytes
+	c.weight = int64(cap(c.Text)) + parcelBytes
 	if p.hold.Acquire(p.ctx, c.weight) != nil {
 		return context.Cause(p.ctx)
 	}
@@ -87,7 +87,7 @@ func (p *putter) line(c *parcel) bool {
 	t := p.router.now()
 	var buffer [3]*outbox
 	home, ways, err := p.ways(t, c, &buffer)
-	if err != nil || c.bad || len(ways) > 1 || ways[0] != home {
+	if err != nil || c.Bad || len(ways) > 1 || ways[0] != home {
 		return false
 	}
 	home.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
@@ -45,7 +46,7 @@ func (d *Distributor) once(ctx context.Context) (Summary, error) {
 func (d *Distributor) await(ctx context.Context, r *distribution) error {
 	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
-	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.counts, Tasks: uint64(r.count.tasks.Load())}
+	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load())}
 	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.now().workload.Map.Segments, sealed, *d.opts.Wait)
 	r.completion = &c
 	return err
@@ -104,7 +105,7 @@ var errBroken = errors.New("stopped before the end of the source")
 // leader continues stays open, with outcome.ErrHalted or the cause of the lost leadership.
 func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 	d.stage.conducts(r)
-	r.log.Info("distributing", "from", r.count.tasks.Load(), "resumed", r.from != nil)
+	r.log.Info("distributing", "from", r.count.Tasks.Load(), "resumed", r.from != nil)
 	how, err := r.run(ctx)
 	// The run's end is recorded even if the process is being stopped.
 	rows, done := outlive(ctx)
@@ -122,18 +123,18 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 		d.breakRun(rows, r, err.Error())
 		return err
 	case how == endOfSource:
-		err := r.runs.Seal(rows, r.id, r.read.counts)
+		err := r.runs.Seal(rows, r.id, r.read.Counts)
 		if errors.Is(err, workload.ErrNoRun) && r.putBack(rows) {
-			err = r.runs.Seal(rows, r.id, r.read.counts)
+			err = r.runs.Seal(rows, r.id, r.read.Counts)
 		}
 		if err != nil {
 			return fmt.Errorf("every task was put, but the run could not be sealed: %w", err)
 		}
 		if r.leads != nil {
-			d.sealed = &sealedRun{of: &distribution{d: d, id: r.id, runs: r.runs, row: r.row, log: r.log}, counts: r.read.counts, at: time.Now()}
+			d.sealed = &sealedRun{of: &distribution{d: d, id: r.id, runs: r.runs, row: r.row, log: r.log}, counts: r.read.Counts, at: time.Now()}
 		}
 		d.closeEmpty(rows, r)
-		r.log.Info("distributed", "tasks", r.count.tasks.Load(), "envelopes", r.count.envelopes.Load())
+		r.log.Info("distributed", "tasks", r.count.Tasks.Load(), "envelopes", r.count.Envelopes.Load())
 		return nil
 	case r.unread != nil:
 		return r.unread
@@ -179,7 +180,7 @@ func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string
 // not only what was read.
 func noteOf(r *distribution, why string) string {
 	c := &r.count
-	note := fmt.Sprintf("read %d tasks, acknowledged %d of them (%d envelopes by this process): %s", c.tasks.Load(), c.acked.Load(), c.envelopes.Load(), why)
+	note := fmt.Sprintf("read %d tasks, acknowledged %d of them (%d envelopes by this process): %s", c.Tasks.Load(), c.Acked.Load(), c.Envelopes.Load(), why)
 	return strings.ToValidUTF8(note[:min(len(note), 4<<10)], "")
 }
 
@@ -317,7 +318,7 @@ func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 			return l.finish(ctx)
 		}
 	}
-	if _, unusable := errors.AsType[*sourceError](err); unusable && !final(err) && ctx.Err() == nil {
+	if _, unusable := errors.AsType[*pack.SourceError](err); unusable && !final(err) && ctx.Err() == nil {
 		if !conducted {
 			*l.last, _ = l.d.report(l.begin(), err)
 		}
@@ -446,8 +447,8 @@ func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *dist
 			return nil, false, l.refuse(ctx, r, err)
 		}
 		r.from = saved
-		r.count.tasks.Store(saved.Tasks())
-		r.count.acked.Store(saved.Tasks())
+		r.count.Tasks.Store(saved.Tasks())
+		r.count.Acked.Store(saved.Tasks())
 	}
 	err = d.fix(ctx, r)
 	switch {

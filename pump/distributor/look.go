@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/reading"
 	"github.com/queuepump/queuepump/pump/source"
 )
@@ -15,8 +16,8 @@ import (
 // troubled reports whether a source could not be read for a reason that says nothing
 // about the source.
 func troubled(err error) bool {
-	e, ok := errors.AsType[*sourceError](err)
-	return ok && !final(e.err) && !source.OfSource(e.err)
+	e, ok := errors.AsType[*pack.SourceError](err)
+	return ok && !final(e.Err) && !source.OfSource(e.Err)
 }
 
 // fix looks up what r distributes, and fingerprints it.
@@ -30,7 +31,7 @@ func (d *Distributor) fix(ctx context.Context, r *distribution) (err error) {
 	}
 	r.live = r.print == ""
 	if err != nil {
-		return &sourceError{err}
+		return &pack.SourceError{Err: err}
 	}
 	return nil
 }
@@ -42,7 +43,7 @@ func (d *Distributor) look(ctx context.Context, r *distribution) error {
 	}
 	reader, err := r.source.Open(ctx, nil)
 	if err != nil {
-		return &sourceError{err}
+		return &pack.SourceError{Err: err}
 	}
 	r.reader = reader
 	try, ok := reader.(reading.Looker)
@@ -51,15 +52,15 @@ func (d *Distributor) look(ctx context.Context, r *distribution) error {
 	}
 	ready, err := try.Look(ctx)
 	if err == nil && ready {
-		first := &firstRecord{cursor: reader.AppendCursor(nil)}
-		first.rec, first.err = reader.Next(ctx)
+		first := &pack.FirstRecord{Cursor: reader.AppendCursor(nil)}
+		first.Rec, first.Err = reader.Next(ctx)
 		r.first = first
-		if _, bad := errors.AsType[*source.BadInput](first.err); first.err != nil && first.err != io.EOF && !bad {
-			err = first.err
+		if _, bad := errors.AsType[*source.BadInput](first.Err); first.Err != nil && first.Err != io.EOF && !bad {
+			err = first.Err
 		}
 	}
 	if err != nil {
-		return &sourceError{err}
+		return &pack.SourceError{Err: err}
 	}
 	return nil
 }
@@ -69,7 +70,7 @@ func (r *distribution) firstGood(policy BadLine) error {
 	if policy != BadLineFail || r.first == nil {
 		return nil
 	}
-	if bad, ok := errors.AsType[*source.BadInput](r.first.err); ok {
+	if bad, ok := errors.AsType[*source.BadInput](r.first.Err); ok {
 		return bad
 	}
 	return nil
@@ -89,5 +90,5 @@ func (r *distribution) moved() bool {
 	if r.from != nil {
 		before = r.from.Tasks()
 	}
-	return r.count.tasks.Load() > before
+	return r.count.Tasks.Load() > before
 }

@@ -165,8 +165,8 @@ func (s *sending) leave(ctx context.Context) {
 
 // landed is told of each envelope of tasks that a queue has acknowledged.
 func (s *sending) landed(c *parcel) {
-	s.tasks.Add(uint64(c.tasks))
-	u := unsaidPut{c.box, c.segment}
+	s.tasks.Add(uint64(c.Tasks))
+	u := unsaidPut{c.box, c.Segment}
 	s.put.Store(true)
 	if v := s.view(); v != nil {
 		s.say(v, u)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/source"
 )
 
@@ -40,6 +41,6 @@ func poisonParcel(workload, instance string, run pump.RunID, bad *source.BadInpu
 		if text, err = codec.Quarantined(text, cause); err != nil {
 			return nil, err
 		}
-		return &parcel{message: &message{text: text, segment: segment, tasks: 1, interval: interval, bad: true}}, nil
+		return &parcel{Message: &pack.Message{Text: text, Segment: segment, Tasks: 1, Interval: interval, Bad: true}}, nil
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
@@ -21,7 +22,7 @@ import (
 
 // parcel is one sealed envelope on its way.
 type parcel struct {
-	*message
+	*pack.Message
 	weight int64 // of it in the hold
 
 	box     *outbox // whose slot it holds; nil: none
@@ -38,7 +39,7 @@ type putter struct {
 	jitter backoff.Jitter
 	turn   backoff.Step
 	router *router
-	count  *tally
+	count  *pack.Tally
 	acked  func(interval int)
 	hold   *semaphore.Weighted // the memory of the parcels under way
 	// landed is told of each acknowledged envelope of tasks; it must not wait.
@@ -99,11 +100,11 @@ func (p *putter) ways(t *route, c *parcel, buffer *[3]*outbox) (home *outbox, wa
 	if t.fatal != nil {
 		return nil, nil, t.fatal
 	}
-	if c.bad {
-		return t.poisonWays(c.segment, buffer)
+	if c.Bad {
+		return t.poisonWays(c.Segment, buffer)
 	}
-	ways, err = t.ways(c.segment, buffer)
-	return t.home(c.segment), ways, err
+	ways, err = t.ways(c.Segment, buffer)
+	return t.home(c.Segment), ways, err
 }
 
 // helpAfter is how many throttles a parcel waits out at its home: they have cost
@@ -160,7 +161,7 @@ func (c *parcel) name(t backoff.Step) string {
 	if t == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d/%d %v", c.segment, c.first, c.bad)
+	return fmt.Sprintf("%d/%d %v", c.Segment, c.First, c.Bad)
 }
 
 // leave gives the parcel's slot up, and its leave to probe.
@@ -249,7 +250,7 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 				return false, &makeError{err}
 			}
 		}
-		about := o.shard.Digest(c.text)
+		about := o.shard.Digest(c.Text)
 		if err := o.shard.Pay(p.ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 			return false, err
 		}
@@ -267,7 +268,7 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 		}
 		made = o.made.Load()
 		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		return made, o.shard.PutBy(p.ctx, t.read, c.text, 0, about)
+		return made, o.shard.PutBy(p.ctx, t.read, c.Text, 0, about)
 	}
 }
 
@@ -313,20 +314,20 @@ func (p *putter) acknowledged(c *parcel) {
 		p.goOn(o)
 	}
 	o.recovered(p.log)
-	p.count.sent.Add(int64(len(c.text)))
-	p.count.envelopes.Add(1)
-	if !c.bad {
-		p.count.acked.Add(int64(c.tasks))
+	p.count.Sent.Add(int64(len(c.Text)))
+	p.count.Envelopes.Add(1)
+	if !c.Bad {
+		p.count.Acked.Add(int64(c.Tasks))
 		p.landed(c)
-		for _, r := range c.receipts {
-			r.Acknowledge(r.tasks)
+		for _, r := range c.Receipts {
+			r.Acknowledge(r.Tasks)
 		}
 	} else {
-		p.count.quarantined.Add(1)
+		p.count.Quarantined.Add(1)
 		queues.HookQuarantine(p.hooks, o.shard.Account.Name, pump.ReasonBadLine, 1)
 	}
-	texts.Put(&c.text)
-	p.acked(c.interval)
+	pack.Texts.Put(&c.Text)
+	p.acked(c.Interval)
 }
 
 // makeError is a queue that could not be made.
@@ -353,7 +354,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 		return 0, stop.error
 	}
 	o := c.box
-	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.name, c.segment, c.first)
+	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.name, c.Segment, c.First)
 	_, making := errors.AsType[*makeError](err)
 	if making && !storage.Is(err, storage.Auth) {
 		if err := o.creation.Failed(o.name, err, time.Now()); err != nil {
@@ -370,7 +371,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 		if e, ok := errors.AsType[*storage.Error](err); ok {
 			asked = min(e.RetryAfter, putLimit)
 			if e.Status != 503 && !making {
-				p.count.resent.Add(1)
+				p.count.Resent.Add(1)
 			}
 		}
 		return asked + j.Full(putThrottledBase, putLimit, "put", object, attempt), nil
@@ -379,7 +380,7 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 		// copy is harmless, a missing one is a lost task.
 		p.observe(o, (*health).lost)
 		if !making {
-			p.count.resent.Add(1)
+			p.count.Resent.Add(1)
 		}
 		o.alarm(p.log, err)
 		return j.Full(putBase, putLimit, "put", object, attempt), nil
@@ -407,6 +408,6 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 	default:
 		// Invalid, TooLarge, or an answer that a put cannot have: the same bytes
 		// would fail every time.
-		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(c.text), err)
+		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(c.Text), err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -220,14 +221,14 @@ func (r *repair) count(ctx context.Context) error {
 		return err
 	}
 	defer src.Close()
-	dist.read = &segmenter{
-		source: src, counts: make([]uint64, d.router.now().workload.Map.Segments), count: &dist.count,
-		whole: codec.Header{Workload: d.cfg.Workload, Run: r.run.ID}, trial: codec.NewBuilder(0),
-		wanted: func(uint32, uint64) bool { return false },
-		onBad:  func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) },
+	dist.read = &pack.Segmenter{
+		Source: src, Counts: make([]uint64, d.router.now().workload.Map.Segments), Count: &dist.count,
+		Whole: codec.Header{Workload: d.cfg.Workload, Run: r.run.ID}, Trial: codec.NewBuilder(0),
+		Wanted: func(uint32, uint64) bool { return false },
+		OnBad:  func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) },
 	}
 	done := dist.watch(ctx)
-	err = dist.read.read(ctx, ctx)
+	err = dist.read.Read(ctx, ctx)
 	done()
 	if err == nil {
 		err = unchanged(src)
@@ -235,8 +236,8 @@ func (r *repair) count(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.counts = dist.read.counts
-	r.summary.Tasks = uint64(dist.count.tasks.Load())
+	r.counts = dist.read.Counts
+	r.summary.Tasks = uint64(dist.count.Tasks.Load())
 	if r.run.State != workload.RunSealed {
 		return nil
 	}
@@ -253,7 +254,7 @@ func (r *repair) passOver(dist *distribution, bad *source.BadInput) error {
 	if r.d.opts.OnBadLine == BadLineFail {
 		return bad
 	}
-	dist.count.skipped.Add(1)
+	dist.count.Skipped.Add(1)
 	return nil
 }
 
@@ -316,11 +317,11 @@ func (r *repair) put(ctx context.Context) error {
 	dist.log.Info("putting what is missing", "tasks", r.summary.Missing, "segments", len(r.summary.Lacking))
 	r.d.stage.conducts(dist)
 	how, err := dist.run(ctx)
-	r.summary.Put, r.summary.Envelopes = dist.count.acked.Load(), dist.count.envelopes.Load()
+	r.summary.Put, r.summary.Envelopes = dist.count.Acked.Load(), dist.count.Envelopes.Load()
 	switch {
 	case err == nil && how != endOfSource:
 		err = errors.Join(fmt.Errorf("%w: what is still missing was not put; repair the run again", errBroken), context.Cause(ctx))
-	case err == nil && !slices.Equal(dist.read.counts, r.counts):
+	case err == nil && !slices.Equal(dist.read.Counts, r.counts):
 		err = fmt.Errorf("run %s: %w while it was read; what was put may have been other tasks than were lost", r.run.ID, source.ErrSourceChanged)
 	}
 	r.d.stage.ended(dist, err)

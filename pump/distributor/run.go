@@ -16,6 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -44,10 +45,10 @@ type distribution struct {
 	print  string               // the source's fingerprint
 	live   bool                 // the source cannot be read again
 	reader source.Reader        // of a source that was looked at and is not read yet; nil: none
-	first  *firstRecord
-	unread *sourceError // why the source could not be read to its end here
-	broken bool         // the run's row says so
-	over   atomic.Bool  // the run's row says that it may not go on
+	first  *pack.FirstRecord
+	unread *pack.SourceError // why the source could not be read to its end here
+	broken bool              // the run's row says so
+	over   atomic.Bool       // the run's row says that it may not go on
 	// repairs: it puts again what is missing of a run that another process made.
 	repairs bool
 	save    func(ctx context.Context, checkpoint []byte) error
@@ -56,7 +57,7 @@ type distribution struct {
 	wanted func(segment uint32, n uint64) bool
 	onBad  func(bad *source.BadInput, interval int) error
 	log    *slog.Logger
-	count  tally
+	count  pack.Tally
 	begun  time.Time
 	// took is how long it took until the run was sealed, and completion how that ended, if
 	// that was waited for.
@@ -66,7 +67,7 @@ type distribution struct {
 	before          pump.Requests
 	beforeThrottled int64
 
-	read *segmenter
+	read *pack.Segmenter
 	put  *putter
 }
 
@@ -91,7 +92,7 @@ const (
 func (r *distribution) run(ctx context.Context) (ending, error) {
 	source, err := r.open(ctx)
 	if err != nil {
-		return 0, &sourceError{err}
+		return 0, &pack.SourceError{Err: err}
 	}
 	defer source.Close()
 
@@ -111,16 +112,16 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 
 	check := r.assemble(stages, work, source)
 	var packing sync.WaitGroup // the lanes
-	for _, l := range r.read.lanes {
+	for _, l := range r.read.Lanes {
 		packing.Add(1)
 		stages.Go(func() error {
 			defer packing.Done()
-			return l.run(work)
+			return l.Run(work)
 		})
 	}
 	acknowledged := make(chan struct{}) // everything that was read
 	if check != nil {
-		stages.Go(func() error { return check.run(work, acknowledged) })
+		stages.Go(func() error { return check.Run(work, acknowledged) })
 	}
 	var ways sync.WaitGroup
 	ways.Go(r.put.keepLines)
@@ -134,8 +135,8 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	if err != nil {
 		end(err) // what is open is not sent: the run is broken, or another continues it
 	}
-	for _, l := range r.read.lanes {
-		l.close()
+	for _, l := range r.read.Lanes {
+		l.Close()
 	}
 	packing.Wait()
 	r.put.wg.Wait() // after the lanes, which add to it
@@ -153,19 +154,19 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	if check != nil {
 		// Everything before this instant is acknowledged, so that another can
 		// continue without sending anything twice.
-		r.flush(check, r.read.snapshot())
+		r.flush(check, r.read.Snapshot())
 	}
 	return endStopped, nil
 }
 
 // readOn reads the source to its end, or until it is stopped there.
 func (r *distribution) readOn(work, reading context.Context, saves bool) (stopped bool, err error) {
-	err = r.read.read(work, reading)
+	err = r.read.Read(work, reading)
 	// A failure in the moment of the stop is a failure: the reader may stand behind a bad line.
 	stopped = err != nil && reading.Err() != nil && (errors.Is(err, outcome.ErrHalted) || errors.Is(err, context.Canceled))
 	if !stopped && saves && !r.live && troubled(err) {
 		// Another, or this one later, reads on where this ends.
-		r.unread, _ = errors.AsType[*sourceError](err)
+		r.unread, _ = errors.AsType[*pack.SourceError](err)
 		stopped = true
 	}
 	if stopped {
@@ -175,7 +176,7 @@ func (r *distribution) readOn(work, reading context.Context, saves bool) (stoppe
 }
 
 // cutShort saves what can still be saved after a hard end.
-func (r *distribution) cutShort(cause error, check *checkpointer) (ending, error) {
+func (r *distribution) cutShort(cause error, check *pack.Checkpointer) (ending, error) {
 	if cause != errGraceOver {
 		return 0, cause
 	}
@@ -185,10 +186,10 @@ func (r *distribution) cutShort(cause error, check *checkpointer) (ending, error
 	return endOfGrace, nil
 }
 
-func (r *distribution) flush(check *checkpointer, final *barrier) {
+func (r *distribution) flush(check *pack.Checkpointer, final *pack.Barrier) {
 	ctx, cancel := context.WithTimeout(r.leads, lastWords)
 	defer cancel()
-	if err := check.flush(ctx, final); err != nil {
+	if err := check.Flush(ctx, final); err != nil {
 		r.log.Warn("the last checkpoint could not be saved; the next leader sends some tasks again", "error", err)
 	}
 }
@@ -197,7 +198,7 @@ func (r *distribution) flush(check *checkpointer, final *barrier) {
 func unchanged(source source.Reader) error {
 	if s, ok := source.(reading.Lasting); ok {
 		if err := s.Unchanged(); err != nil {
-			return &sourceError{err}
+			return &pack.SourceError{Err: err}
 		}
 	}
 	return nil
@@ -215,12 +216,12 @@ func (r *distribution) open(ctx context.Context) (source.Reader, error) {
 }
 
 // assemble builds the stages from the source to the outboxes.
-func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *checkpointer {
+func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *pack.Checkpointer {
 	d, w := r.d, r.d.router.now().workload
-	track := newTracker(d.cfg.Private.Lanes)
+	track := pack.NewTracker(d.cfg.Private.Lanes)
 	r.put = &putter{
 		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.Cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.Private.Seeding.Turn,
-		router: d.router, count: &r.count, acked: track.done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
+		router: d.router, count: &r.count, acked: track.Done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
 	}
 	if r.leads == nil {
 		r.put.patience = authPatience
@@ -230,45 +231,45 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	if age == 0 && r.live {
 		age = liveSealAge
 	}
-	lanes := make([]*lane, d.cfg.Private.Lanes)
+	lanes := make([]*pack.Lane, d.cfg.Private.Lanes)
 	for i := range lanes {
-		lanes[i] = newLane(&packer{
-			head: head, most: d.opts.Pack, maxHeld: defaultMaxOpen / d.cfg.Private.Lanes,
-			opened: track.opened, open: make([]*openEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1), stride: d.cfg.Private.Lanes,
-			emit: func(m *message) error { return r.put.send(&parcel{message: m}) }, mapVersion: func() uint64 { return d.router.now().workload.Map.Version }, writes: d.router.writes, limit: d.router.most,
+		lanes[i] = pack.NewLane(&pack.Packer{
+			Head: head, Most: d.opts.Pack, MaxHeld: pack.DefaultMaxOpen / d.cfg.Private.Lanes,
+			Opened: track.Opened, Open: make([]*pack.OpenEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1), Stride: d.cfg.Private.Lanes,
+			Emit: func(m *pack.Message) error { return r.put.send(&parcel{Message: m}) }, MapVersion: func() uint64 { return d.router.now().workload.Map.Version }, Writes: d.router.writes, Limit: d.router.most,
 		})
-		lanes[i].sealAge = max(age, 0)
-		lanes[i].passed, lanes[i].turn, lanes[i].name = track.passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)
+		lanes[i].SealAge = max(age, 0)
+		lanes[i].Passed, lanes[i].Turn, lanes[i].Name = track.Passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)
 	}
-	r.read = &segmenter{
-		source: source, counts: make([]uint64, w.Map.Segments), lanes: lanes, tracker: track, count: &r.count,
-		whole: head, trial: codec.NewBuilder(0), quarantines: d.opts.OnBadLine == BadLineQuarantine,
+	r.read = &pack.Segmenter{
+		Source: source, Counts: make([]uint64, w.Map.Segments), Lanes: lanes, Tracker: track, Count: &r.count,
+		Whole: head, Trial: codec.NewBuilder(0), Quarantines: d.opts.OnBadLine == BadLineQuarantine,
 	}
-	r.read.wanted, r.read.onBad, r.read.first = r.wanted, r.onBad, r.first
+	r.read.Wanted, r.read.OnBad, r.read.First = r.wanted, r.onBad, r.first
 	if most := d.opts.MaxRate; most > 0 {
-		r.read.pace = rate.NewLimiter(rate.Limit(most), max(1, int(most/20)))
+		r.read.Pace = rate.NewLimiter(rate.Limit(most), max(1, int(most/20)))
 	}
 	if r.onBad == nil {
-		r.read.onBad = r.badLine
+		r.read.OnBad = r.badLine
 	}
 	if r.from != nil {
-		copy(r.read.counts, r.from.Counts)
-		r.read.badLines, r.read.poisonLines = r.from.Skipped, r.from.Quarantined
-		r.count.tasks.Store(r.from.Tasks())
-		r.count.acked.Store(r.from.Tasks()) // the barrier was complete
-		r.count.skipped.Store(int64(r.from.Skipped))
-		r.count.quarantined.Store(int64(r.from.Quarantined))
-		r.read.barrierAt = r.from.Tasks()
+		copy(r.read.Counts, r.from.Counts)
+		r.read.BadLines, r.read.PoisonLines = r.from.Skipped, r.from.Quarantined
+		r.count.Tasks.Store(r.from.Tasks())
+		r.count.Acked.Store(r.from.Tasks()) // the barrier was complete
+		r.count.Skipped.Store(int64(r.from.Skipped))
+		r.count.Quarantined.Store(int64(r.from.Quarantined))
+		r.read.BarrierAt = r.from.Tasks()
 	}
 	if r.save == nil {
 		return nil
 	}
-	check := &checkpointer{
-		tracker: track, save: r.save, lanes: lanes, log: r.log, turn: d.cfg.Private.Seeding.Turn,
-		every: d.opts.CheckpointEvery, age: d.cfg.Private.BarrierAge, max: d.cfg.Private.MaxUnsaved, saved: make(chan struct{}, 1),
+	check := &pack.Checkpointer{
+		Tracker: track, Save: r.save, Lanes: lanes, Log: r.log, Turn: d.cfg.Private.Seeding.Turn,
+		Every: d.opts.CheckpointEvery, Age: d.cfg.Private.BarrierAge, Max: d.cfg.Private.MaxUnsaved, Saved: make(chan struct{}, 1),
 	}
-	check.savedTasks.Store(r.count.tasks.Load())
-	r.read.check = check
+	check.SavedTasks.Store(r.count.Tasks.Load())
+	r.read.Check = check
 	return check
 }
 
@@ -280,22 +281,22 @@ const loggedBadLines = 20
 func (r *distribution) badLine(bad *source.BadInput, interval int) error {
 	switch r.d.opts.OnBadLine {
 	case BadLineSkip:
-		if n := r.count.skipped.Add(1); n <= loggedBadLines {
+		if n := r.count.Skipped.Add(1); n <= loggedBadLines {
 			r.log.Warn("skipped a bad record", "where", bad.Where, "error", bad.Err)
 		}
 		return nil
 	case BadLineQuarantine:
-		segment := shardmap.Segment(bad.Raw, len(r.read.counts))
+		segment := shardmap.Segment(bad.Raw, len(r.read.Counts))
 		c, err := poisonParcel(r.d.cfg.Workload, r.d.cfg.Instance, r.id, bad, segment, interval)
 		if err != nil {
 			return fmt.Errorf("%s cannot be quarantined: %w", bad.Where, err)
 		}
-		if r.read.poisonLines < loggedBadLines {
+		if r.read.PoisonLines < loggedBadLines {
 			r.log.Warn("quarantining a bad record", "where", bad.Where, "error", bad.Err)
 		}
 		// Counted before it is sent: until it is acknowledged no later barrier
 		// may be saved (P2.2).
-		r.read.tracker.opened(interval)
+		r.read.Tracker.Opened(interval)
 		return r.put.send(c)
 	}
 	return bad
@@ -337,8 +338,8 @@ func (r *distribution) watch(all context.Context) (finish func()) {
 func (r *distribution) progress() Progress {
 	c := &r.count
 	return Progress{
-		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
-		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Done: c.done.Load(), Total: c.total.Load(),
+		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(), BytesSent: c.Sent.Load(),
+		Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Done: c.Done.Load(), Total: c.Total.Load(),
 	}
 }
 
@@ -351,9 +352,9 @@ func (r *distribution) summary() Summary {
 		took = time.Since(r.begun)
 	}
 	return Summary{
-		Run: r.id, Tasks: c.tasks.Load(), Envelopes: c.envelopes.Load(), BytesIn: c.bytesIn.Load(), BytesSent: c.sent.Load(),
+		Run: r.id, Tasks: c.Tasks.Load(), Envelopes: c.Envelopes.Load(), BytesIn: c.BytesIn.Load(), BytesSent: c.Sent.Load(),
 		Requests: queues.Since(total, r.before), Throttled: throttled - r.beforeThrottled, Seconds: took.Seconds(),
-		Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Resent: c.resent.Load(), Resumed: r.from != nil,
+		Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Resent: c.Resent.Load(), Resumed: r.from != nil,
 		Completion: r.completion,
 	}
 }

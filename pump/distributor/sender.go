@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -85,23 +86,23 @@ func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	r := newReceipt(len(tasks))
+	r := pack.NewReceipt(len(tasks))
 	in, err := s.handIn(ctx, copied(tasks, r))
 	if err != nil {
 		return err
 	}
 	select {
-	case <-r.done:
+	case <-r.Done:
 	case <-ctx.Done():
 		return fmt.Errorf("the tasks were handed in, and are sent as soon as possible: %w", context.Cause(ctx))
 	case <-in.over:
 		select {
-		case <-r.done: // before the end
+		case <-r.Done: // before the end
 		default:
 			return in.failure()
 		}
 	}
-	return r.err()
+	return r.Err()
 }
 
 // handIn gives a batch to the run that reads, beginning one if there is none, and says which it is.
@@ -128,7 +129,7 @@ func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, er
 
 // copied is the tasks with bytes of their own and the receipt: who sent them may have them
 // back before they are read.
-func copied(tasks []source.Record, r *receipt) []source.Record {
+func copied(tasks []source.Record, r *pack.Receipt) []source.Record {
 	size := 0
 	for i := range tasks {
 		size += len(tasks[i].Key) + len(tasks[i].Body)

@@ -100,13 +100,13 @@ func (c *Counts) add(r *distribution) {
 		tasks, skipped, quarantined = r.from.Tasks(), int64(r.from.Skipped), int64(r.from.Quarantined)
 	}
 	n := &r.count
-	c.Tasks += max(n.tasks.Load()-tasks, 0)
-	c.Envelopes += n.envelopes.Load()
-	c.BytesIn += n.bytesIn.Load()
-	c.BytesSent += n.sent.Load()
-	c.Skipped += max(n.skipped.Load()-skipped, 0)
-	c.Quarantined += max(n.quarantined.Load()-quarantined, 0)
-	c.Resent += n.resent.Load()
+	c.Tasks += max(n.Tasks.Load()-tasks, 0)
+	c.Envelopes += n.Envelopes.Load()
+	c.BytesIn += n.BytesIn.Load()
+	c.BytesSent += n.Sent.Load()
+	c.Skipped += max(n.Skipped.Load()-skipped, 0)
+	c.Quarantined += max(n.Quarantined.Load()-quarantined, 0)
+	c.Resent += n.Resent.Load()
 }
 
 // State is what the distributor is doing now. It may be called at any time, from

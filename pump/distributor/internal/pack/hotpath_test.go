@@ -1,4 +1,4 @@
-package distributor
+package pack
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 type wayOut struct {
 	lines    []byte
 	counts   []uint64
-	lane     *lane
+	lane     *Lane
 	queue    laneQueue
 	sealed   int // tasks in sealed envelopes
 	messages int
@@ -32,14 +32,14 @@ func newWayOut(tb testing.TB) *wayOut {
 			i, i*7919%100_000, 100_000+i*31%900_000, i%28+1)
 	}
 	p := newTestPacker(len(w.counts), 0, 64<<20, nil)
-	p.emit = func(c *message) error {
-		w.sealed += c.tasks
+	p.Emit = func(c *Message) error {
+		w.sealed += c.Tasks
 		w.messages++
-		texts.Put(&c.text)
+		Texts.Put(&c.Text)
 		return nil
 	}
-	w.lane = newLane(p)
-	w.lane.passed = func(int) {}
+	w.lane = NewLane(p)
+	w.lane.Passed = func(int) {}
 	w.round(tb) // pools and buffers are what they will be
 	return w
 }

@@ -1,4 +1,4 @@
-package distributor
+package pack
 
 import (
 	"errors"
@@ -8,12 +8,12 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// receipt is for who waits until some tasks are acknowledged. Acknowledgements come
+// Receipt is for who waits until some tasks are acknowledged. Acknowledgements come
 // envelope by envelope, in any order, from any goroutine; so one slow queue delays only
 // those whose tasks are in it.
-type receipt struct {
+type Receipt struct {
 	open atomic.Int64  // tasks neither acknowledged nor refused
-	done chan struct{} // closed when there are none
+	Done chan struct{} // closed when there are none
 
 	mu   sync.Mutex // guards what follows
 	errs []error    // of refused tasks
@@ -22,11 +22,11 @@ type receipt struct {
 // receiptPart is how many of its tasks are in one envelope.
 type receiptPart struct {
 	source.Receipt
-	tasks int64
+	Tasks int64
 }
 
-func newReceipt(tasks int) *receipt {
-	r := &receipt{done: make(chan struct{})}
+func NewReceipt(tasks int) *Receipt {
+	r := &Receipt{Done: make(chan struct{})}
 	r.open.Store(int64(tasks))
 	return r
 }
@@ -37,28 +37,28 @@ func addReceipt(parts []receiptPart, r source.Receipt) []receiptPart {
 		return parts
 	}
 	if last := len(parts) - 1; last >= 0 && parts[last].Receipt == r {
-		parts[last].tasks++
+		parts[last].Tasks++
 		return parts
 	}
 	return append(parts, receiptPart{r, 1})
 }
 
-func (r *receipt) Acknowledge(tasks int64) {
+func (r *Receipt) Acknowledge(tasks int64) {
 	if r.open.Add(-tasks) == 0 {
-		close(r.done)
+		close(r.Done)
 	}
 }
 
 // Refuse says that a task cannot be sent.
-func (r *receipt) Refuse(err error) {
+func (r *Receipt) Refuse(err error) {
 	r.mu.Lock()
 	r.errs = append(r.errs, err)
 	r.mu.Unlock()
 	r.Acknowledge(1)
 }
 
-// err is why tasks were refused, when all is done.
-func (r *receipt) err() error {
+// Err is why tasks were refused, when all is done.
+func (r *Receipt) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return errors.Join(r.errs...)

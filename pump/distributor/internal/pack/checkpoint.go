@@ -1,4 +1,4 @@
-package distributor
+package pack
 
 import (
 	"context"
@@ -13,15 +13,15 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// barrier is a checkpoint that waits for the envelopes with tasks from before it.
-type barrier struct {
+// Barrier is a checkpoint that waits for the envelopes with tasks from before it.
+type Barrier struct {
 	number int
 	at     workload.Checkpoint
 	tasks  int64 // before it
 	taken  time.Time
 }
 
-// tracker knows when a barrier may be saved. Barriers cut the run into
+// Tracker knows when a barrier may be saved. Barriers cut the run into
 // intervals: interval i is what was read between barrier i and barrier i+1.
 // Each interval counts what may still hold a task of it unacknowledged: the
 // open or sent envelopes whose first task is of it, the bad lines on their way, and
@@ -29,32 +29,32 @@ type barrier struct {
 // when all intervals before b are at zero. So the work is per envelope, not per task, and an
 // envelope that reaches over a barrier holds back the barriers behind its first
 // task, no earlier ones.
-type tracker struct {
+type Tracker struct {
 	lanes int
 	ready chan struct{} // capacity 1: a barrier became complete, or one was taken
 
 	mu       sync.Mutex // guards what follows
 	counts   []int      // of intervals base, base+1, ...
 	base     int        // the first interval that is not at zero
-	waiting  []*barrier // taken and not complete, in order
-	complete *barrier   // the newest complete one that was not fetched yet
+	waiting  []*Barrier // taken and not complete, in order
+	complete *Barrier   // the newest complete one that was not fetched yet
 }
 
-func newTracker(lanes int) *tracker {
-	return &tracker{lanes: lanes, ready: make(chan struct{}, 1), counts: []int{lanes}}
+func NewTracker(lanes int) *Tracker {
+	return &Tracker{lanes: lanes, ready: make(chan struct{}, 1), counts: []int{lanes}}
 }
 
-// opened counts an envelope or bad line whose first task was read in interval i.
+// Opened counts an envelope or bad line whose first task was read in interval i.
 // The interval must not be complete, which the caller's lane (or the reader, for the
 // newest interval) guarantees by not having passed its end.
-func (t *tracker) opened(i int) {
+func (t *Tracker) Opened(i int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts[i-t.base]++
 }
 
-// done uncounts it: it is acknowledged.
-func (t *tracker) done(i int) {
+// Done uncounts it: it is acknowledged.
+func (t *Tracker) Done(i int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts[i-t.base]--
@@ -69,12 +69,12 @@ func (t *tracker) done(i int) {
 	}
 }
 
-// passed says that a lane has packed everything from before barrier b.
-func (t *tracker) passed(b int) { t.done(b - 1) }
+// Passed says that a lane has packed everything from before barrier b.
+func (t *Tracker) Passed(b int) { t.Done(b - 1) }
 
 // take begins the next interval with a barrier, which the caller must then send
 // through every lane.
-func (t *tracker) take(b *barrier) {
+func (t *Tracker) take(b *Barrier) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b.number = t.base + len(t.counts)
@@ -84,7 +84,7 @@ func (t *tracker) take(b *barrier) {
 }
 
 // fetch gives the newest complete barrier, once, and the oldest and newest that wait.
-func (t *tracker) fetch() (complete, oldest, newest *barrier, waiting int) {
+func (t *Tracker) fetch() (complete, oldest, newest *Barrier, waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	complete, t.complete = t.complete, nil
@@ -98,39 +98,39 @@ func (t *tracker) fetch() (complete, oldest, newest *barrier, waiting int) {
 // counters, 128 KiB at 16,384 segments.
 const maxBarriers = 32
 
-// checkpointer saves barriers as they become complete, and forces those that wait too long.
-type checkpointer struct {
-	tracker *tracker
-	save    func(ctx context.Context, checkpoint []byte) error // nil: there is no election, nothing is saved
-	lanes   []*lane
-	log     *slog.Logger
-	turn    backoff.Step
+// Checkpointer saves barriers as they become complete, and forces those that wait too long.
+type Checkpointer struct {
+	Tracker *Tracker
+	Save    func(ctx context.Context, checkpoint []byte) error // nil: there is no election, nothing is saved
+	Lanes   []*Lane
+	Log     *slog.Logger
+	Turn    backoff.Step
 
-	every, age time.Duration
-	max        int64 // Config.Private.MaxUnsaved
+	Every, Age time.Duration
+	Max        int64 // Config.Private.MaxUnsaved
 
 	want  atomic.Bool   // the reader shall take a barrier
-	saved chan struct{} // capacity 1: savedTasks grew
-	// savedTasks is the number of tasks before the last saved barrier.
-	savedTasks atomic.Int64
-	pending    *barrier // complete, not saved yet; used by run, and after it by flush
+	Saved chan struct{} // capacity 1: savedTasks grew
+	// SavedTasks is the number of tasks before the last saved barrier.
+	SavedTasks atomic.Int64
+	pending    *Barrier // complete, not saved yet; used by run, and after it by flush
 }
 
-// run saves until over is closed. A save under way is waited for then: given up
+// Run saves until over is closed. A save under way is waited for then: given up
 // half-way, it could land after the final one.
-func (c *checkpointer) run(ctx context.Context, over <-chan struct{}) error {
-	tick := time.NewTicker(min(c.every, c.age)/2 + time.Nanosecond)
+func (c *Checkpointer) Run(ctx context.Context, over <-chan struct{}) error {
+	tick := time.NewTicker(min(c.Every, c.Age)/2 + time.Nanosecond)
 	defer tick.Stop()
-	next := time.Now().Add(c.every)
+	next := time.Now().Add(c.Every)
 	retry := time.Time{} // not before: after a failed save
 	for {
-		c.turn.Wait("checkpoint")
+		c.Turn.Wait("checkpoint")
 		select {
 		case <-over: // and not now and then, whichever of two is seen first (P9)
 			return nil
 		default:
 		}
-		complete, oldest, newest, waiting := c.tracker.fetch()
+		complete, oldest, newest, waiting := c.Tracker.fetch()
 		if complete != nil {
 			c.pending = complete
 		}
@@ -139,24 +139,24 @@ func (c *checkpointer) run(ctx context.Context, over <-chan struct{}) error {
 			if err := c.saveOnce(ctx); errors.Is(err, election.ErrDeposed) {
 				return err
 			} else if err != nil {
-				c.log.Warn("the checkpoint could not be saved; trying again", "error", err)
-				retry = now.Add(c.every)
+				c.Log.Warn("the checkpoint could not be saved; trying again", "error", err)
+				retry = now.Add(c.Every)
 			}
 		}
 		if oldest != nil {
 			switch {
-			case newest.tasks-c.savedTasks.Load() > c.max/2:
+			case newest.tasks-c.SavedTasks.Load() > c.Max/2:
 				c.force(newest)
-			case time.Since(oldest.taken) >= c.age:
+			case time.Since(oldest.taken) >= c.Age:
 				c.force(oldest)
 			}
 		}
 		if now = time.Now(); !now.Before(next) && waiting < maxBarriers {
 			c.want.Store(true)
-			next = now.Add(c.every)
+			next = now.Add(c.Every)
 		}
 		select {
-		case <-c.tracker.ready:
+		case <-c.Tracker.ready:
 		case <-tick.C:
 		case <-over: // looked at above
 		case <-ctx.Done():
@@ -165,28 +165,28 @@ func (c *checkpointer) run(ctx context.Context, over <-chan struct{}) error {
 	}
 }
 
-func (c *checkpointer) force(b *barrier) {
-	for _, l := range c.lanes {
+func (c *Checkpointer) force(b *Barrier) {
+	for _, l := range c.Lanes {
 		l.forceBefore(b.number)
 	}
 }
 
-func (c *checkpointer) saveOnce(ctx context.Context) error {
+func (c *Checkpointer) saveOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
 	defer cancel()
-	if err := c.save(ctx, c.pending.at.Encode()); err != nil {
+	if err := c.Save(ctx, c.pending.at.Encode()); err != nil {
 		return err
 	}
-	c.savedTasks.Store(c.pending.tasks)
+	c.SavedTasks.Store(c.pending.tasks)
 	c.pending = nil
-	backoff.Signal(c.saved)
+	backoff.Signal(c.Saved)
 	return nil
 }
 
-// flush saves, after run, the last barrier that became complete, or the final
+// Flush saves, after run, the last barrier that became complete, or the final
 // one if everything is acknowledged.
-func (c *checkpointer) flush(ctx context.Context, final *barrier) error {
-	if complete, _, _, _ := c.tracker.fetch(); complete != nil {
+func (c *Checkpointer) Flush(ctx context.Context, final *Barrier) error {
+	if complete, _, _, _ := c.Tracker.fetch(); complete != nil {
 		c.pending = complete
 	}
 	if final != nil {

@@ -1,4 +1,4 @@
-package distributor
+package pack
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-func newTestPacker(segments, most, maxHeld int, emit func(*message) error) *packer {
-	return &packer{
-		head: codec.Header{Workload: "work", Run: pump.RunID{1}, MapVersion: 1}, most: most, maxHeld: maxHeld,
-		opened: func(int) {}, emit: emit, open: make([]*openEnvelope, segments), stride: 1,
+func newTestPacker(segments, most, maxHeld int, emit func(*Message) error) *Packer {
+	return &Packer{
+		Head: codec.Header{Workload: "work", Run: pump.RunID{1}, MapVersion: 1}, Most: most, MaxHeld: maxHeld,
+		Opened: func(int) {}, Emit: emit, Open: make([]*OpenEnvelope, segments), Stride: 1,
 	}
 }
 
@@ -36,29 +36,29 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 		next := make([]uint64, segments)
 		step, adding := 0, uint32(0)
 		p := newTestPacker(segments, most, maxHeld, nil)
-		p.emit = func(c *message) error {
-			e, err := codec.Open(c.text, codec.Limits{})
+		p.Emit = func(c *Message) error {
+			e, err := codec.Open(c.Text, codec.Limits{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer e.Release()
-			if len(e.Tasks) != c.tasks || most > 0 && c.tasks > most {
-				t.Fatalf("%d tasks in an envelope of %d, the cap is %d", len(e.Tasks), c.tasks, most)
+			if len(e.Tasks) != c.Tasks || most > 0 && c.Tasks > most {
+				t.Fatalf("%d tasks in an envelope of %d, the cap is %d", len(e.Tasks), c.Tasks, most)
 			}
 			for _, task := range e.Tasks {
-				if task.N != next[c.segment] || string(task.Key) != fmt.Sprint(c.segment, task.N) {
-					t.Fatalf("segment %d: task %d with key %q, want %d", c.segment, task.N, task.Key, next[c.segment])
+				if task.N != next[c.Segment] || string(task.Key) != fmt.Sprint(c.Segment, task.N) {
+					t.Fatalf("segment %d: task %d with key %q, want %d", c.Segment, task.N, task.Key, next[c.Segment])
 				}
-				next[c.segment]++
+				next[c.Segment]++
 			}
-			if c.segment != adding { // only for room
+			if c.Segment != adding { // only for room
 				for segment, at := range opened {
-					if at < opened[c.segment] {
-						t.Fatalf("the envelope of segment %d was sealed for room, that of %d is older", c.segment, segment)
+					if at < opened[c.Segment] {
+						t.Fatalf("the envelope of segment %d was sealed for room, that of %d is older", c.Segment, segment)
 					}
 				}
 			}
-			delete(opened, c.segment)
+			delete(opened, c.Segment)
 			return nil
 		}
 		added := make([]uint64, segments)
@@ -67,7 +67,7 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 			segment := uint32(rapid.IntRange(0, segments-1).Draw(t, "segment"))
 			body := testworld.Incompressible(rapid.SampledFrom([]int{0, 100, 3000, 20_000}).Draw(t, "size"))
 			adding = segment
-			if p.open[segment] == nil {
+			if p.Open[segment] == nil {
 				opened[segment] = step
 			}
 			err := p.add(segment, codec.Task{N: added[segment], Key: fmt.Append(nil, segment, added[segment]), Body: body}, time.Time{})
@@ -75,7 +75,7 @@ func TestOpenEnvelopesShareOneByteBudget(t *testing.T) {
 				t.Fatal(err)
 			}
 			added[segment]++
-			if p.open[segment] != nil && p.open[segment].builder.Len() == 1 {
+			if p.Open[segment] != nil && p.Open[segment].builder.Len() == 1 {
 				opened[segment] = step
 			}
 			held := 0
@@ -136,42 +136,42 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 	const segments, lanes = 8, 2
 	rapid.Check(t, func(t *rapid.T) {
 		src := &replay{bad: map[int]bool{}}
-		track := newTracker(lanes)
-		check := &checkpointer{tracker: track, max: 1 << 40}
+		track := NewTracker(lanes)
+		check := &Checkpointer{Tracker: track, Max: 1 << 40}
 		acked := map[string]bool{} // identities and bad lines
 		var flying []func()        // acknowledgements to come
-		s := &segmenter{
-			source: src, counts: make([]uint64, segments), tracker: track, check: check, count: new(tally),
-			trial: codec.NewBuilder(0), quarantines: true,
+		s := &Segmenter{
+			Source: src, Counts: make([]uint64, segments), Tracker: track, Check: check, Count: new(Tally),
+			Trial: codec.NewBuilder(0), Quarantines: true,
 		}
-		s.onBad = func(bad *source.BadInput, interval int) error {
+		s.OnBad = func(bad *source.BadInput, interval int) error {
 			where := bad.Where
-			track.opened(interval)
-			flying = append(flying, func() { acked["bad "+where] = true; track.done(interval) })
+			track.Opened(interval)
+			flying = append(flying, func() { acked["bad "+where] = true; track.Done(interval) })
 			return nil
 		}
 		for range lanes {
-			p := newTestPacker(segments, rapid.IntRange(1, 6).Draw(t, "most"), 1<<30, func(c *message) error {
-				e, err := codec.Open(c.text, codec.Limits{})
+			p := newTestPacker(segments, rapid.IntRange(1, 6).Draw(t, "most"), 1<<30, func(c *Message) error {
+				e, err := codec.Open(c.Text, codec.Limits{})
 				if err != nil {
 					return err
 				}
 				var ids []string
 				for _, task := range e.Tasks {
-					ids = append(ids, fmt.Sprintf("%d/%d %s", c.segment, task.N, task.Body))
+					ids = append(ids, fmt.Sprintf("%d/%d %s", c.Segment, task.N, task.Body))
 				}
 				flying = append(flying, func() {
 					for _, id := range ids {
 						acked[id] = true
 					}
-					track.done(c.interval)
+					track.Done(c.Interval)
 				})
 				return nil
 			})
-			p.opened = track.opened
-			l := newLane(p)
-			l.passed = track.passed
-			s.lanes = append(s.lanes, l)
+			p.Opened = track.Opened
+			l := NewLane(p)
+			l.Passed = track.Passed
+			s.Lanes = append(s.Lanes, l)
 		}
 		saved := 0
 		verify := func() {
@@ -204,7 +204,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 				t.Fatalf("barrier at %d: counters %v, want %v; %d bad lines, want %d", cursor, b.at.Counts, counts, b.at.Quarantined, bad)
 			}
 		}
-		work := func(l *lane) {
+		work := func(l *Lane) {
 			var q laneQueue
 			if err := l.handOver(t.Context()); err != nil {
 				t.Fatal(err)
@@ -222,7 +222,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 					}
 					src.until++
 				}
-				if err := s.read(t.Context(), t.Context()); !errors.Is(err, errPause) {
+				if err := s.Read(t.Context(), t.Context()); !errors.Is(err, errPause) {
 					t.Fatal(err)
 				}
 			},
@@ -232,9 +232,9 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"pack": func(t *rapid.T) { work(rapid.SampledFrom(s.lanes).Draw(t, "lane")) },
+			"pack": func(t *rapid.T) { work(rapid.SampledFrom(s.Lanes).Draw(t, "lane")) },
 			"force": func(t *rapid.T) {
-				l := rapid.SampledFrom(s.lanes).Draw(t, "lane")
+				l := rapid.SampledFrom(s.Lanes).Draw(t, "lane")
 				if err := l.packer.sealBefore(rapid.IntRange(0, s.interval).Draw(t, "barrier")); err != nil {
 					t.Fatal(err)
 				}
@@ -250,7 +250,7 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 			"": func(t *rapid.T) { verify() },
 		})
 		newest := s.interval
-		for _, l := range s.lanes {
+		for _, l := range s.Lanes {
 			work(l)
 			if err := l.packer.sealAll(); err != nil {
 				t.Fatal(err)
@@ -271,23 +271,23 @@ func TestACheckpointCoversOnlyWhatIsAcknowledged(t *testing.T) {
 // nothing else.
 func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		track := newTracker(1)
+		track := NewTracker(1)
 		var mu sync.Mutex // guards sealed and savedAt
 		var sealed []uint32
 		savedAt := time.Time{}
-		p := newTestPacker(8, 0, 1<<30, func(c *message) error {
+		p := newTestPacker(8, 0, 1<<30, func(c *Message) error {
 			mu.Lock()
 			defer mu.Unlock()
-			sealed = append(sealed, c.segment)
-			track.done(c.interval)
+			sealed = append(sealed, c.Segment)
+			track.Done(c.Interval)
 			return nil
 		})
-		p.opened = track.opened
-		l := newLane(p)
-		l.passed = track.passed
-		c := &checkpointer{
-			tracker: track, lanes: []*lane{l}, every: time.Second, age: 10 * time.Second, max: 1 << 40, saved: make(chan struct{}, 1),
-			save: func(context.Context, []byte) error {
+		p.Opened = track.Opened
+		l := NewLane(p)
+		l.Passed = track.Passed
+		c := &Checkpointer{
+			Tracker: track, Lanes: []*Lane{l}, Every: time.Second, Age: 10 * time.Second, Max: 1 << 40, Saved: make(chan struct{}, 1),
+			Save: func(context.Context, []byte) error {
 				mu.Lock()
 				defer mu.Unlock()
 				savedAt = time.Now()
@@ -295,8 +295,8 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 			},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = l.run(ctx) }()
-		go func() { _ = c.run(ctx, nil) }()
+		go func() { _ = l.Run(ctx) }()
+		go func() { _ = c.Run(ctx, nil) }()
 		offer := func(segment uint32) {
 			if err := errors.Join(l.offer(ctx, segment, 0, &source.Record{Body: []byte("x")}), l.handOver(ctx)); err != nil {
 				t.Error(err)
@@ -304,7 +304,7 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 		}
 		offer(1)
 		offer(2)
-		b := &barrier{taken: time.Now()}
+		b := &Barrier{taken: time.Now()}
 		track.take(b)
 		l.mark(b.number)
 		offer(3)
@@ -334,9 +334,9 @@ func TestAnOldBarrierForcesWhatItWaitsForToBeSealed(t *testing.T) {
 func BenchmarkPack(b *testing.B) {
 	line := []byte(`{"city":"Bern","id":12345678,"note":"a line of about one hundred and thirty bytes, like the ones people have","x":[1,2,3]}`)
 	tasks := 0
-	p := newTestPacker(256, 0, defaultMaxOpen, func(c *message) error {
-		tasks += c.tasks
-		texts.Put(&c.text)
+	p := newTestPacker(256, 0, DefaultMaxOpen, func(c *Message) error {
+		tasks += c.Tasks
+		Texts.Put(&c.Text)
 		return nil
 	})
 	b.SetBytes(int64(len(line)))

@@ -1,4 +1,4 @@
-package distributor
+package pack
 
 import (
 	"context"
@@ -20,45 +20,45 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// tally counts what a distribution has done so far, for its progress and
+// Tally counts what a distribution has done so far, for its progress and
 // summary. Any goroutine may add to it.
-type tally struct {
-	tasks, bytesIn         atomic.Int64 // read
-	acked, envelopes, sent atomic.Int64 // acknowledged: tasks, envelopes, bytes
-	skipped, quarantined   atomic.Int64
-	resent                 atomic.Int64
-	done, total            atomic.Int64 // of the source, in its own unit
+type Tally struct {
+	Tasks, BytesIn         atomic.Int64 // read
+	Acked, Envelopes, Sent atomic.Int64 // acknowledged: tasks, envelopes, bytes
+	Skipped, Quarantined   atomic.Int64
+	Resent                 atomic.Int64
+	Done, Total            atomic.Int64 // of the source, in its own unit
 }
 
-// segmenter reads the source and gives each task its segment and its number in
+// Segmenter reads the source and gives each task its segment and its number in
 // it. It is the one place where identities are made, and what it holds changes
 // together: the reader's position, the counters, the interval. So a barrier is
 // taken here and nowhere else (P2.1).
-type segmenter struct {
-	source   source.Reader
-	first    *firstRecord // that the source gave before; nil: none, or it is dealt with
-	counts   []uint64     // tasks of each segment so far
+type Segmenter struct {
+	Source   source.Reader
+	First    *FirstRecord // that the source gave before; nil: none, or it is dealt with
+	Counts   []uint64     // tasks of each segment so far
 	interval int
-	lanes    []*lane
-	tracker  *tracker
-	check    *checkpointer // nil without an election
-	count    *tally
-	onBad    func(bad *source.BadInput, interval int) error // the bad line is dealt with, or the error ends the run
-	// wanted says which tasks are handed on; the others are only numbered. nil: all are.
+	Lanes    []*Lane
+	Tracker  *Tracker
+	Check    *Checkpointer // nil without an election
+	Count    *Tally
+	OnBad    func(bad *source.BadInput, interval int) error // the bad line is dealt with, or the error ends the run
+	// Wanted says which tasks are handed on; the others are only numbered. nil: all are.
 	// It is asked of each task once, those of a segment in their order.
-	wanted func(segment uint32, n uint64) bool
-	pace   *rate.Limiter // of the records; nil: as fast as they come
-	whole  codec.Header  // to try whether a large task fits
-	trial  *codec.Builder
+	Wanted func(segment uint32, n uint64) bool
+	Pace   *rate.Limiter // of the records; nil: as fast as they come
+	Whole  codec.Header  // to try whether a large task fits
+	Trial  *codec.Builder
 
 	tasks       int64     // read so far; count's is brought up to it now and then
 	bytesIn     int64     // of those that count does not have yet
 	eager       bool      // nothing is collected: each read of the source may have to be waited for
 	handed      time.Time // when all that was collected was handed over
-	badLines    uint64    // skipped so far
-	poisonLines uint64    // sent to quarantine so far
-	quarantines bool      // what bad lines count as
-	barrierAt   int64     // tasks when the last barrier was taken
+	BadLines    uint64    // skipped so far
+	PoisonLines uint64    // sent to quarantine so far
+	Quarantines bool      // what bad lines count as
+	BarrierAt   int64     // tasks when the last barrier was taken
 	barrierBad  uint64    // bad lines then
 }
 
@@ -67,7 +67,7 @@ type segmenter struct {
 // codec.DefaultHeadroom and at most 2 KiB of header. Larger ones are tried.
 const surelyFits = 44 << 10
 
-// read reads until the source ends (nil), reading ends (the cause of its
+// Read reads until the source ends (nil), reading ends (the cause of its
 // context), a bad line ends the run or something fails. What is read once is
 // offered to its lane under ctx, which lives longer than reading: a task that
 // was read and numbered and not offered would be lost to the checkpoint behind it.
@@ -75,16 +75,16 @@ const surelyFits = 44 << 10
 // What it reads it collects, and hands over when it is much, before the source has to be waited
 // for, and before it waits for anything else. What it has collected at its end a lane gets
 // when it is closed.
-func (s *segmenter) read(ctx, within context.Context) error {
+func (s *Segmenter) Read(ctx, within context.Context) error {
 	defer s.progress()
-	s.tasks = s.count.tasks.Load()
-	if source, ok := s.source.(reading.Pausing); ok {
+	s.tasks = s.Count.Tasks.Load()
+	if source, ok := s.Source.(reading.Pausing); ok {
 		source.Pauses(func(wait bool) error { return s.paused(ctx, wait) })
 	} else {
 		s.eager = true
 	}
 	fill := s.fill
-	if source, ok := s.source.(reading.Filler); ok {
+	if source, ok := s.Source.(reading.Filler); ok {
 		fill = source.Fill
 	}
 	var rec source.Record
@@ -92,17 +92,17 @@ func (s *segmenter) read(ctx, within context.Context) error {
 		if within.Err() != nil {
 			return context.Cause(within)
 		}
-		if s.check != nil {
+		if s.Check != nil {
 			if err := s.checkpoint(ctx, within); err != nil {
 				return err
 			}
 		}
-		if s.eager || s.pace != nil {
+		if s.eager || s.Pace != nil {
 			if err := s.handOver(ctx); err != nil {
 				return err
 			}
 		}
-		if s.pace != nil && s.pace.Wait(within) != nil {
+		if s.Pace != nil && s.Pace.Wait(within) != nil {
 			return context.Cause(within)
 		}
 		err := s.next(within, fill, &rec)
@@ -130,10 +130,10 @@ func (s *segmenter) read(ctx, within context.Context) error {
 }
 
 // next gets a record, or marks an error as the source's.
-func (s *segmenter) next(reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record) (err error) {
-	if first := s.first; first != nil {
-		s.first = nil
-		*rec, err = first.rec, first.err
+func (s *Segmenter) next(reading context.Context, fill func(context.Context, *source.Record) error, rec *source.Record) (err error) {
+	if first := s.First; first != nil {
+		s.First = nil
+		*rec, err = first.Rec, first.Err
 	} else {
 		err = fill(reading, rec)
 	}
@@ -143,27 +143,27 @@ func (s *segmenter) next(reading context.Context, fill func(context.Context, *so
 	if _, bad := errors.AsType[*source.BadInput](err); bad {
 		return err
 	}
-	return &sourceError{err}
+	return &SourceError{err}
 }
 
 // fill is for readers that are no Filler.
-func (s *segmenter) fill(reading context.Context, rec *source.Record) (err error) {
-	*rec, err = s.source.Next(reading)
+func (s *Segmenter) fill(reading context.Context, rec *source.Record) (err error) {
+	*rec, err = s.Source.Next(reading)
 	return err
 }
 
 // admit gives a record its identity and hands it on. A task too large for a
 // message is found out before: a number given to it would be missing for ever.
-func (s *segmenter) admit(ctx context.Context, rec *source.Record) error {
-	segment := shardmap.Segment(rec.Key, len(s.counts))
-	n := s.counts[segment]
+func (s *Segmenter) admit(ctx context.Context, rec *source.Record) error {
+	segment := shardmap.Segment(rec.Key, len(s.Counts))
+	n := s.Counts[segment]
 	if len(rec.Key)+len(rec.ID)+len(rec.Body) > surelyFits {
-		if err := s.tryLarge(segment, n, rec); err != nil {
+		if err := s.TryLarge(segment, n, rec); err != nil {
 			return err
 		}
 	}
-	if s.wanted == nil || s.wanted(segment, n) {
-		l := s.lanes[segment%uint32(len(s.lanes))]
+	if s.Wanted == nil || s.Wanted(segment, n) {
+		l := s.Lanes[segment%uint32(len(s.Lanes))]
 		if l.filling.full() && !l.tryHandOver() {
 			s.tryHandOver() // the other lanes need not wait for this one
 		}
@@ -171,7 +171,7 @@ func (s *segmenter) admit(ctx context.Context, rec *source.Record) error {
 			return err
 		}
 	}
-	s.counts[segment]++
+	s.Counts[segment]++
 	s.tasks++
 	s.bytesIn += int64(len(rec.Body))
 	if s.tasks&63 == 0 {
@@ -185,7 +185,7 @@ func (s *segmenter) admit(ctx context.Context, rec *source.Record) error {
 const collectFor = 5 * time.Millisecond
 
 // paused is called before the source is read.
-func (s *segmenter) paused(ctx context.Context, wait bool) error {
+func (s *Segmenter) paused(ctx context.Context, wait bool) error {
 	if wait || time.Since(s.handed) >= collectFor {
 		return s.handOver(ctx)
 	}
@@ -193,20 +193,20 @@ func (s *segmenter) paused(ctx context.Context, wait bool) error {
 }
 
 // tryHandOver hands over to the lanes what was collected where there is room.
-func (s *segmenter) tryHandOver() {
-	for _, l := range s.lanes {
+func (s *Segmenter) tryHandOver() {
+	for _, l := range s.Lanes {
 		l.tryHandOver()
 	}
 }
 
 // handOver hands over to the lanes all that was collected.
-func (s *segmenter) handOver(ctx context.Context) error {
+func (s *Segmenter) handOver(ctx context.Context) error {
 	s.progress()
 	if !s.eager {
 		s.handed = time.Now()
 	}
 	s.tryHandOver() // before one is waited for
-	for _, l := range s.lanes {
+	for _, l := range s.Lanes {
 		if err := l.handOver(ctx); err != nil {
 			return err
 		}
@@ -215,32 +215,32 @@ func (s *segmenter) handOver(ctx context.Context) error {
 }
 
 // progress brings the counts up to date that others see.
-func (s *segmenter) progress() {
-	s.count.tasks.Store(s.tasks)
-	s.count.bytesIn.Add(s.bytesIn)
+func (s *Segmenter) progress() {
+	s.Count.Tasks.Store(s.tasks)
+	s.Count.BytesIn.Add(s.bytesIn)
 	s.bytesIn = 0
-	done, total := s.source.Progress()
-	s.count.done.Store(done)
-	s.count.total.Store(total)
+	done, total := s.Source.Progress()
+	s.Count.Done.Store(done)
+	s.Count.Total.Store(total)
 }
 
-func (s *segmenter) tryLarge(segment uint32, n uint64, rec *source.Record) error {
-	h := s.whole
+func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error {
+	h := s.Whole
 	h.Segment = segment
 	// Room for any header: an envelope is written under whatever version the map has by then, and
 	// who numbers the same records later must come to the same verdict.
 	h.MapVersion, h.Version = math.MaxUint64, codec.Version
-	s.trial.Reset(h)
-	fits, err := s.trial.Add(codec.Task{N: n, Key: rec.Key, ID: []byte(rec.ID), Body: rec.Body})
-	s.trial.Reset(h) // lets go of the memory
+	s.Trial.Reset(h)
+	fits, err := s.Trial.Add(codec.Task{N: n, Key: rec.Key, ID: []byte(rec.ID), Body: rec.Body})
+	s.Trial.Reset(h) // lets go of the memory
 	if fits {
 		return nil
 	}
 	if !errors.Is(err, codec.ErrTaskTooLarge) {
 		return err
 	}
-	where := fmt.Sprintf("record %d", s.tasks+int64(s.badLines+s.poisonLines)+1)
-	if l, ok := s.source.(reading.Placed); ok {
+	where := fmt.Sprintf("record %d", s.tasks+int64(s.BadLines+s.PoisonLines)+1)
+	if l, ok := s.Source.(reading.Placed); ok {
 		where = l.Where()
 	}
 	return &source.BadInput{Where: where, Raw: rec.Body[:min(len(rec.Body), storage.MaxText)], Err: &tooLarge{len(rec.Key) + len(rec.ID) + len(rec.Body), err}}
@@ -259,40 +259,40 @@ func (e *tooLarge) Error() string {
 func (e *tooLarge) Unwrap() error { return e.err }
 
 // setAside deals with a bad line as the policy says.
-func (s *segmenter) setAside(ctx context.Context, bad *source.BadInput) error {
+func (s *Segmenter) setAside(ctx context.Context, bad *source.BadInput) error {
 	if err := s.handOver(ctx); err != nil {
 		return err
 	}
-	if err := s.onBad(bad, s.interval); err != nil {
+	if err := s.OnBad(bad, s.interval); err != nil {
 		return err
 	}
-	if s.quarantines {
-		s.poisonLines++
+	if s.Quarantines {
+		s.PoisonLines++
 	} else {
-		s.badLines++
+		s.BadLines++
 	}
 	return nil
 }
 
 // checkpoint takes a barrier if one is due, and waits while too much is unsaved (P2.5).
-func (s *segmenter) checkpoint(ctx, reading context.Context) error {
+func (s *Segmenter) checkpoint(ctx, reading context.Context) error {
 	for {
 		tasks := s.tasks
-		moved := tasks > s.barrierAt || s.badLines+s.poisonLines > s.barrierBad
-		if moved && (s.check.want.Load() || tasks-s.barrierAt >= s.check.max/4) {
-			s.check.want.Store(false)
+		moved := tasks > s.BarrierAt || s.BadLines+s.PoisonLines > s.barrierBad
+		if moved && (s.Check.want.Load() || tasks-s.BarrierAt >= s.Check.Max/4) {
+			s.Check.want.Store(false)
 			if err := s.barrier(); err != nil {
 				return err
 			}
 		}
-		if tasks-s.check.savedTasks.Load() < s.check.max {
+		if tasks-s.Check.SavedTasks.Load() < s.Check.Max {
 			return nil
 		}
 		if err := s.handOver(ctx); err != nil {
 			return err
 		}
 		select {
-		case <-s.check.saved:
+		case <-s.Check.Saved:
 		case <-reading.Done():
 			return context.Cause(reading)
 		}
@@ -301,48 +301,48 @@ func (s *segmenter) checkpoint(ctx, reading context.Context) error {
 
 // barrier copies cursor and counters at this instant, between two records, and
 // sends the barrier through the lanes behind the tasks before it.
-func (s *segmenter) barrier() error {
-	b := s.snapshot()
+func (s *Segmenter) barrier() error {
+	b := s.Snapshot()
 	if n := len(b.at.Cursor); n > source.MaxCursor {
 		return fmt.Errorf("the source's cursor has %d bytes, more than %d", n, source.MaxCursor)
 	}
-	s.tracker.take(b)
+	s.Tracker.take(b)
 	s.interval = b.number
-	s.barrierAt, s.barrierBad = b.tasks, s.badLines+s.poisonLines
-	for _, l := range s.lanes {
+	s.BarrierAt, s.barrierBad = b.tasks, s.BadLines+s.PoisonLines
+	for _, l := range s.Lanes {
 		l.mark(b.number)
 	}
 	return nil
 }
 
 // cursor is the place behind the last record that was dealt with.
-func (s *segmenter) cursor() []byte {
-	if s.first != nil {
-		return s.first.cursor
+func (s *Segmenter) cursor() []byte {
+	if s.First != nil {
+		return s.First.Cursor
 	}
-	return s.source.AppendCursor(nil)
+	return s.Source.AppendCursor(nil)
 }
 
-func (s *segmenter) snapshot() *barrier {
-	return &barrier{
+func (s *Segmenter) Snapshot() *Barrier {
+	return &Barrier{
 		at: workload.Checkpoint{
-			Cursor: s.cursor(), Counts: slices.Clone(s.counts),
-			Skipped: s.badLines, Quarantined: s.poisonLines,
+			Cursor: s.cursor(), Counts: slices.Clone(s.Counts),
+			Skipped: s.BadLines, Quarantined: s.PoisonLines,
 		},
 		tasks: s.tasks, taken: time.Now(),
 	}
 }
 
-// sourceError is an error that a source gave, unless it is about a single record.
-type sourceError struct{ err error }
+// SourceError is an error that a source gave, unless it is about a single record.
+type SourceError struct{ Err error }
 
-func (e *sourceError) Error() string { return e.err.Error() }
+func (e *SourceError) Error() string { return e.Err.Error() }
 
-func (e *sourceError) Unwrap() error { return e.err }
+func (e *SourceError) Unwrap() error { return e.Err }
 
-// firstRecord is what a reader gave before its distribution began.
-type firstRecord struct {
-	rec    source.Record
-	err    error
-	cursor []byte // before it
+// FirstRecord is what a reader gave before its distribution began.
+type FirstRecord struct {
+	Rec    source.Record
+	Err    error
+	Cursor []byte // before it
 }

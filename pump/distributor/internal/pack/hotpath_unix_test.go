@@ -1,6 +1,6 @@
 //go:build unix
 
-package distributor
+package pack
 
 import (
 	"os"
@@ -39,33 +39,33 @@ func BenchmarkFileToEnvelopes(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s := &segmenter{source: source, counts: make([]uint64, segments), tracker: newTracker(lanes), count: new(tally), trial: codec.NewBuilder(0)}
+		s := &Segmenter{Source: source, Counts: make([]uint64, segments), Tracker: NewTracker(lanes), Count: new(Tally), Trial: codec.NewBuilder(0)}
 		var sealed [lanes]int
 		for i := range lanes {
-			p := newTestPacker(segments/lanes+1, 0, defaultMaxOpen/lanes, func(c *message) error {
-				sealed[i] += c.tasks
-				texts.Put(&c.text)
+			p := newTestPacker(segments/lanes+1, 0, DefaultMaxOpen/lanes, func(c *Message) error {
+				sealed[i] += c.Tasks
+				Texts.Put(&c.Text)
 				return nil
 			})
-			p.stride = lanes
-			l := newLane(p)
-			l.passed = func(int) {}
-			s.lanes = append(s.lanes, l)
+			p.Stride = lanes
+			l := NewLane(p)
+			l.Passed = func(int) {}
+			s.Lanes = append(s.Lanes, l)
 		}
 		before := cpuTime(b)
 		var g sync.WaitGroup
-		for _, l := range s.lanes {
+		for _, l := range s.Lanes {
 			g.Go(func() {
-				if err := l.run(b.Context()); err != nil {
+				if err := l.Run(b.Context()); err != nil {
 					b.Error(err)
 				}
 			})
 		}
-		if err := s.read(b.Context(), b.Context()); err != nil {
+		if err := s.Read(b.Context(), b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		for _, l := range s.lanes {
-			l.close()
+		for _, l := range s.Lanes {
+			l.Close()
 		}
 		g.Wait()
 		spent += cpuTime(b) - before

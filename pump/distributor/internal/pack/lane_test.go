@@ -1,4 +1,4 @@
-package distributor
+package pack
 
 import (
 	"bytes"
@@ -33,27 +33,27 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 			passed   []int
 		)
 		p := newTestPacker(segments, rapid.SampledFrom([]int{0, 0, 0, 1, 4}).Draw(t, "most"), rapid.SampledFrom([]int{20_000, 1 << 20}).Draw(t, "held"), nil)
-		p.emit = func(c *message) error {
-			e, err := codec.Open(c.text, codec.Limits{})
+		p.Emit = func(c *Message) error {
+			e, err := codec.Open(c.Text, codec.Limits{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer e.Release()
-			first := packed[c.segment]
-			if c.interval != read[c.segment][first] {
-				t.Fatalf("an envelope of segment %d from task %d on is of interval %d, the task of %d", c.segment, first, c.interval, read[c.segment][first])
+			first := packed[c.Segment]
+			if c.Interval != read[c.Segment][first] {
+				t.Fatalf("an envelope of segment %d from task %d on is of interval %d, the task of %d", c.Segment, first, c.Interval, read[c.Segment][first])
 			}
 			for _, task := range e.Tasks {
-				n := packed[c.segment]
-				if text := fmt.Sprintf("%d/%d", c.segment, n); task.N != uint64(n) || string(task.Key) != "k"+text || string(task.ID) != "i"+text || !bytes.HasPrefix(task.Body, []byte("b"+text)) {
-					t.Fatalf("segment %d: task %d is %q %q %.20q, want %d", c.segment, task.N, task.Key, task.ID, task.Body, n)
+				n := packed[c.Segment]
+				if text := fmt.Sprintf("%d/%d", c.Segment, n); task.N != uint64(n) || string(task.Key) != "k"+text || string(task.ID) != "i"+text || !bytes.HasPrefix(task.Body, []byte("b"+text)) {
+					t.Fatalf("segment %d: task %d is %q %q %.20q, want %d", c.Segment, task.N, task.Key, task.ID, task.Body, n)
 				}
-				packed[c.segment]++
+				packed[c.Segment]++
 			}
 			return nil
 		}
-		l := newLane(p)
-		l.passed = func(b int) { passed = append(passed, b) }
+		l := NewLane(p)
+		l.Passed = func(b int) { passed = append(passed, b) }
 		work := func() {
 			var q laneQueue
 			l.swap(&q)
@@ -93,7 +93,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 				work()
 			}
 		}
-		l.close()
+		l.Close()
 		work()
 		if err := p.sealAll(); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestALaneThatStandsStillHoldsItsReaderUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		l := newLane(newTestPacker(1, 0, 1<<20, nil))
+		l := NewLane(newTestPacker(1, 0, 1<<20, nil))
 		r := source.Record{Body: make([]byte, size)}
 		for n := uint64(0); ; n++ {
 			err := l.offer(ctx, 0, n, &r)
@@ -151,11 +151,11 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer source.Close()
-		l := newLane(newTestPacker(1, 0, 1<<20, nil))
-		s := &segmenter{source: source, counts: make([]uint64, 1), lanes: []*lane{l}, tracker: newTracker(1), count: new(tally), trial: codec.NewBuilder(0)}
+		l := NewLane(newTestPacker(1, 0, 1<<20, nil))
+		s := &Segmenter{Source: source, Counts: make([]uint64, 1), Lanes: []*Lane{l}, Tracker: NewTracker(1), Count: new(Tally), Trial: codec.NewBuilder(0)}
 		reading, stop := context.WithCancel(t.Context())
 		var done error
-		go func() { done = s.read(t.Context(), reading) }()
+		go func() { done = s.Read(t.Context(), reading) }()
 		for n, text := range []string{"one\n", "two\nthree\n", "four\nhal"} {
 			if _, err := io.WriteString(in, text); err != nil {
 				t.Fatal(err)
@@ -167,7 +167,7 @@ func TestWhatWasReadIsPackedWhileTheSourceIsSilent(t *testing.T) {
 				t.Errorf("step %d: %d tasks were handed over, want %d", n, len(q.items), want)
 			}
 		}
-		if n := s.count.tasks.Load(); n != 4 {
+		if n := s.Count.Tasks.Load(); n != 4 {
 			t.Errorf("%d tasks are counted", n)
 		}
 		stop()
@@ -199,10 +199,10 @@ func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			l := newLane(newTestPacker(1, 0, 1<<20, nil))
-			s := &segmenter{source: r, counts: make([]uint64, 1), lanes: []*lane{l}, tracker: newTracker(1), count: new(tally), trial: codec.NewBuilder(0)}
+			l := NewLane(newTestPacker(1, 0, 1<<20, nil))
+			s := &Segmenter{Source: r, Counts: make([]uint64, 1), Lanes: []*Lane{l}, Tracker: NewTracker(1), Count: new(Tally), Trial: codec.NewBuilder(0)}
 			done := make(chan error)
-			go func() { done <- s.read(t.Context(), t.Context()) }()
+			go func() { done <- s.Read(t.Context(), t.Context()) }()
 			for tasks := 0; tasks < 2; {
 				select {
 				case <-l.wake:
@@ -234,8 +234,8 @@ func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 func TestALaneThatStandsStillKeepsNothingFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		stuck, other := newLane(newTestPacker(2, 0, 1<<20, nil)), newLane(newTestPacker(2, 0, 1<<20, nil))
-		s := &segmenter{source: &testworld.ListReader{S: &testworld.ListSource{}}, counts: make([]uint64, 2), lanes: []*lane{stuck, other}, tracker: newTracker(2), count: new(tally), trial: codec.NewBuilder(0)}
+		stuck, other := NewLane(newTestPacker(2, 0, 1<<20, nil)), NewLane(newTestPacker(2, 0, 1<<20, nil))
+		s := &Segmenter{Source: &testworld.ListReader{S: &testworld.ListSource{}}, Counts: make([]uint64, 2), Lanes: []*Lane{stuck, other}, Tracker: NewTracker(2), Count: new(Tally), Trial: codec.NewBuilder(0)}
 		keys := [][]byte{nil, nil} // of segment 0 and 1
 		for i := 0; keys[0] == nil || keys[1] == nil; i++ {
 			key := []byte(fmt.Sprint(i))

@@ -1,4 +1,4 @@
-package distributor
+package pack
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // segment's tasks stay in the order of the source, because the reader has
 // numbered them before. More lanes than maxLanes would wait for the one reader.
 const (
-	maxLanes = 8
+	MaxLanes = 8
 	// What the reader collects for a lane before it waits for the lane to take it: enough that
 	// neither side waits for the other's every turn and that a segment has several tasks
 	// in it (see grouped), little beside defaultMaxOpen.
@@ -26,13 +26,13 @@ const (
 	laneTasks = 2048
 )
 
-// lane is a packer with a queue in front of it.
-type lane struct {
-	packer  *packer
-	sealAge time.Duration // 0: none
-	turn    backoff.Step
-	name    string            // for its turn
-	passed  func(barrier int) // the lane has packed all tasks from before that barrier
+// Lane is a packer with a queue in front of it.
+type Lane struct {
+	packer  *Packer
+	SealAge time.Duration // 0: none
+	Turn    backoff.Step
+	Name    string            // for its turn
+	Passed  func(barrier int) // the lane has packed all tasks from before that barrier
 	force   atomic.Int64      // seal what holds tasks from before this barrier
 
 	wake  chan struct{} // capacity 1: there is something to do
@@ -72,13 +72,13 @@ type laneItem struct {
 // barrierItem is the segment of a barrier: no task has it.
 const barrierItem = math.MaxUint32
 
-func newLane(p *packer) *lane {
-	return &lane{packer: p, wake: make(chan struct{}, 1), space: make(chan struct{}, 1)}
+func NewLane(p *Packer) *Lane {
+	return &Lane{packer: p, wake: make(chan struct{}, 1), space: make(chan struct{}, 1)}
 }
 
 // offer copies a task into what is handed over next, waiting for room. The reader alone
 // calls it, and mark, handOver and close.
-func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *source.Record) error {
+func (l *Lane) offer(ctx context.Context, segment uint32, n uint64, r *source.Record) error {
 	q := &l.filling
 	if q.full() {
 		if err := l.swapIn(ctx); err != nil {
@@ -92,12 +92,12 @@ func (l *lane) offer(ctx context.Context, segment uint32, n uint64, r *source.Re
 }
 
 // mark puts a barrier behind what has been offered.
-func (l *lane) mark(barrier int) {
+func (l *Lane) mark(barrier int) {
 	l.filling.items = append(l.filling.items, laneItem{n: uint64(barrier), segment: barrierItem})
 }
 
 // swapIn hands over what was collected once the lane has taken what was handed over before.
-func (l *lane) swapIn(ctx context.Context) error {
+func (l *Lane) swapIn(ctx context.Context) error {
 	l.mu.Lock()
 	for len(l.waiting.items) > 0 {
 		l.mu.Unlock()
@@ -116,7 +116,7 @@ func (l *lane) swapIn(ctx context.Context) error {
 
 // handOver hands over what was collected: nothing of it may stay behind while the reader waits for
 // something else.
-func (l *lane) handOver(ctx context.Context) error {
+func (l *Lane) handOver(ctx context.Context) error {
 	if l.tryHandOver() {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (l *lane) handOver(ctx context.Context) error {
 }
 
 // tryHandOver hands over what was collected, behind what waits already, if there is room.
-func (l *lane) tryHandOver() bool {
+func (l *Lane) tryHandOver() bool {
 	if len(l.filling.items) == 0 {
 		return true
 	}
@@ -142,7 +142,7 @@ func (l *lane) tryHandOver() bool {
 }
 
 // appendFilling puts what was collected behind what waits. The lane's lock is held.
-func (l *lane) appendFilling() {
+func (l *Lane) appendFilling() {
 	if len(l.waiting.items) == 0 {
 		l.filling, l.waiting = l.waiting, l.filling
 		return
@@ -156,8 +156,8 @@ func (l *lane) appendFilling() {
 	l.filling.reset()
 }
 
-// close says that nothing more will be offered.
-func (l *lane) close() {
+// Close says that nothing more will be offered.
+func (l *Lane) Close() {
 	l.mu.Lock()
 	l.appendFilling()
 	l.closed = true
@@ -166,18 +166,18 @@ func (l *lane) close() {
 }
 
 // forceBefore makes the lane seal what holds tasks from before a barrier.
-func (l *lane) forceBefore(barrier int) {
+func (l *Lane) forceBefore(barrier int) {
 	l.force.Store(int64(barrier)) // only the checkpointer calls it, and barriers grow
 	backoff.Signal(l.wake)
 }
 
-// run packs until the lane is closed and empty, then seals everything.
-func (l *lane) run(ctx context.Context) error {
+// Run packs until the lane is closed and empty, then seals everything.
+func (l *Lane) Run(ctx context.Context) error {
 	var q laneQueue
 	var age *time.Timer
 	var due <-chan time.Time
-	if l.sealAge > 0 {
-		age = time.NewTimer(l.sealAge)
+	if l.SealAge > 0 {
+		age = time.NewTimer(l.SealAge)
 		defer age.Stop()
 		due = age.C
 	}
@@ -185,7 +185,7 @@ func (l *lane) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		l.turn.Wait("pack", l.name)
+		l.Turn.Wait("pack", l.Name)
 		select { // what has woken it until now is taken now
 		case <-l.wake:
 		default:
@@ -198,7 +198,7 @@ func (l *lane) run(ctx context.Context) error {
 			if err := l.packer.sealAll(); err != nil {
 				return err
 			}
-			l.passed(l.packer.interval + 1)
+			l.Passed(l.packer.interval + 1)
 			return nil
 		}
 		if err := l.packer.sealBefore(int(l.force.Load())); err != nil {
@@ -230,30 +230,30 @@ func (l *lane) run(ctx context.Context) error {
 const busyAges = 10
 
 // sealAged seals what has been open for sealAge, and says when to look again.
-func (l *lane) sealAged() (next time.Duration, err error) {
+func (l *Lane) sealAged() (next time.Duration, err error) {
 	for l.packer.first != nil {
-		limit := l.sealAge
+		limit := l.SealAge
 		if l.busy() {
 			limit *= busyAges
 		}
 		if open := time.Since(l.packer.first.since); open < limit {
-			return min(limit-open, l.sealAge), nil
+			return min(limit-open, l.SealAge), nil
 		}
 		if err := l.packer.seal(l.packer.first); err != nil {
 			return 0, err
 		}
 	}
-	return l.sealAge, nil
+	return l.SealAge, nil
 }
 
-func (l *lane) busy() bool {
+func (l *Lane) busy() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting.items) > 0
 }
 
 // swap exchanges the queue, which is then to be packed, for an empty one.
-func (l *lane) swap(q *laneQueue) (closed bool) {
+func (l *Lane) swap(q *laneQueue) (closed bool) {
 	q.reset()
 	l.mu.Lock()
 	*q, l.waiting = l.waiting, *q
@@ -264,7 +264,7 @@ func (l *lane) swap(q *laneQueue) (closed bool) {
 }
 
 // pack packs what lies between the barriers, and passes those.
-func (l *lane) pack(q *laneQueue) error {
+func (l *Lane) pack(q *laneQueue) error {
 	now := time.Now()
 	for items := q.items; len(items) > 0; {
 		tasks := items
@@ -276,14 +276,14 @@ func (l *lane) pack(q *laneQueue) error {
 		}
 		if items = items[len(tasks):]; len(items) > 0 {
 			l.packer.interval = int(items[0].n)
-			l.passed(int(items[0].n))
+			l.Passed(int(items[0].n))
 			items = items[1:]
 		}
 	}
 	return nil
 }
 
-func (l *lane) packTasks(text []byte, items []laneItem, now time.Time) error {
+func (l *Lane) packTasks(text []byte, items []laneItem, now time.Time) error {
 	order := l.group.bySegment(l.packer, items)
 	for at := range items {
 		i := &items[at]
@@ -314,15 +314,15 @@ const groupFrom = 2
 
 // bySegment is the order in which to pack the items: by segment, and those of a segment as
 // they come. nil: as they come.
-func (g *grouping) bySegment(p *packer, items []laneItem) []uint32 {
-	if p.most != 0 || len(items) < groupFrom*len(p.open) {
+func (g *grouping) bySegment(p *Packer, items []laneItem) []uint32 {
+	if p.Most != 0 || len(items) < groupFrom*len(p.Open) {
 		return nil
 	}
-	g.next = slices.Grow(g.next[:0], len(p.open))[:len(p.open)]
+	g.next = slices.Grow(g.next[:0], len(p.Open))[:len(p.Open)]
 	clear(g.next)
 	g.order = slices.Grow(g.order[:0], len(items))[:len(items)]
 	for i := range items {
-		g.next[int(items[i].segment)/p.stride]++
+		g.next[int(items[i].segment)/p.Stride]++
 	}
 	at := uint32(0)
 	for i, n := range g.next {
@@ -330,7 +330,7 @@ func (g *grouping) bySegment(p *packer, items []laneItem) []uint32 {
 		at += n
 	}
 	for i := range items {
-		next := &g.next[int(items[i].segment)/p.stride]
+		next := &g.next[int(items[i].segment)/p.Stride]
 		g.order[*next] = uint32(i)
 		*next++
 	}
