@@ -81,7 +81,7 @@ var taskLatency = prometheus.NewDesc("queuepump_task_latency_seconds", "Time fro
 
 // latencySummary is a latency as a metric: count and sum since the start, so that they only grow,
 // and quantiles of late, none if nothing was measured: a zero would be a good one.
-func latencySummary(all, lately pump.Latency) prometheus.Metric {
+func latencySummary(all, lately processor.Latency) prometheus.Metric {
 	quantiles := map[float64]float64{0.5: lately.P50, 0.9: lately.P90, 0.99: lately.P99, 0.999: lately.P999, 1: lately.Max}
 	if lately.Tasks == 0 {
 		quantiles = nil

@@ -6,9 +6,26 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 )
+
+// Latency is how long tasks took from when their message was ready to be put until their
+// handler was started, in seconds: what the distributor's budget, the put, the queue, the
+// wait for the next get, the fetched messages before it and the opening of its own took
+// together. The times are read off a histogram with steps of one per cent, not below a
+// millisecond, so a percentile is at most so much above the truth.
+//
+// Two machines' clocks are in it. Where the sender's is ahead of the service's, a time is not
+// reported shorter than the service's own whole seconds allow.
+type Latency struct {
+	Tasks int64   `json:"tasks"` // that were measured; the others are zero if none was
+	Mean  float64 `json:"mean"`
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p999"`
+	Max   float64 `json:"max"`
+}
 
 const (
 	// latencyMost is what anything longer counts as: a week, the longest that a task may
@@ -70,12 +87,12 @@ func (p *latencyPart) turn(now time.Time) {
 }
 
 // total is of all tasks so far, lately of those of the last minute or two.
-func (l *latencies) total() pump.Latency { return l.merged(time.Time{}) }
+func (l *latencies) total() Latency { return l.merged(time.Time{}) }
 
-func (l *latencies) lately() pump.Latency { return l.merged(time.Now()) }
+func (l *latencies) lately() Latency { return l.merged(time.Now()) }
 
 // merged joins what all parts have measured: everything, or the newest as of now.
-func (l *latencies) merged(now time.Time) pump.Latency {
+func (l *latencies) merged(now time.Time) Latency {
 	sum := newLatencyHistogram()
 	for i := range l.parts {
 		p := &l.parts[i]
@@ -93,10 +110,10 @@ func (l *latencies) merged(now time.Time) pump.Latency {
 	}
 	n := sum.TotalCount()
 	if n == 0 {
-		return pump.Latency{}
+		return Latency{}
 	}
 	at := func(quantile float64) float64 { return float64(sum.ValueAtQuantile(quantile)) / 1e3 }
-	return pump.Latency{Tasks: n, Mean: sum.Mean() / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(sum.Max()) / 1e3}
+	return Latency{Tasks: n, Mean: sum.Mean() / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(sum.Max()) / 1e3}
 }
 
 // serviceUnit is how exactly the service says when a message was put and got.

@@ -49,7 +49,7 @@ type Summary struct {
 	Requests    pump.Requests `json:"requests"`
 	Throttled   int64         `json:"throttled"` // requests that were refused as too many
 	Seconds     float64       `json:"seconds"`
-	Latency     pump.Latency  `json:"latency"` // from a message ready to be put to the start of its tasks
+	Latency     Latency       `json:"latency"` // from a message ready to be put to the start of its tasks
 }
 
 // Processor takes tasks from a workload's queues and hands them to a handler. The

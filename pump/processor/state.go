@@ -32,7 +32,7 @@ type State struct {
 	TaskSeconds  float64 `json:"taskSeconds"`
 	RetrySeconds float64 `json:"retrySeconds"`
 	// Latency is that of the tasks begun in the last minute or two.
-	Latency pump.Latency `json:"latency"`
+	Latency Latency `json:"latency"`
 	// Uncommitted are messages whose results wait to be recorded in the ledger, Unfenced
 	// segments whose ledger is not this process's yet, so that their tasks wait (mode once, and with a reducer).
 	Uncommitted int `json:"uncommitted"`

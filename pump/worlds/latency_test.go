@@ -44,7 +44,7 @@ func TestLatencyIsThatOfAStopwatch(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		lately := p.Of.State().Latency
 		time.Sleep(3 * time.Minute)
-		if s := p.Of.State().Latency; s != (pump.Latency{}) {
+		if s := p.Of.State().Latency; s != (processor.Latency{}) {
 			t.Errorf("after three minutes without a task those of late took %+v", s)
 		}
 		all := p.End().Latency

@@ -548,7 +548,7 @@ func (w *simWorld) takePoison(m storage.Message, tasks map[simKey][]string, bad 
 	if h.Cause == nil {
 		return fmt.Errorf("%v/%d/%v has no cause", h.Run, h.Segment, h.Tasks)
 	}
-	if h.Cause.Reason == pump.ReasonBadLine {
+	if h.Cause.Reason == distributor.ReasonBadLine {
 		bad[string(e.Tasks[0].ID)]++
 		return nil
 	}

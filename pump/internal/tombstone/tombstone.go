@@ -7,9 +7,13 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/codec"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 )
+
+// Reason is the cause that an envelope carries on its way to the owner of its
+// segment, to say that somebody gave its quarantined tasks up. No task is quarantined
+// for it.
+const Reason = "dropped"
 
 // A tombstone is how quarantined tasks are given up for good in a workload of
 // delivery mode once (P4.4). Only the owner of a segment writes its ledger, so whoever
@@ -24,12 +28,12 @@ import (
 // The cause must stay with it wherever it goes: without one it is an envelope of
 // tasks without bodies.
 func Is(h *codec.Header) bool {
-	return h.Cause != nil && h.Cause.Reason == pump.ReasonDropped
+	return h.Cause != nil && h.Cause.Reason == Reason
 }
 
 // New makes the tombstone of the tasks that a poison envelope's header names.
 func New(h codec.Header, by string, now time.Time) ([]byte, error) {
-	cause := codec.Cause{Reason: pump.ReasonDropped, Instance: by, Attempts: h.Attempt, First: now, Last: now}
+	cause := codec.Cause{Reason: Reason, Instance: by, Attempts: h.Attempt, First: now, Last: now}
 	h.Generation++
 	h.Attempt = 0 // the version stays: who read the envelope reads its tombstone too (P4.6)
 	b := codec.NewBuilder(storage.MaxText - codec.DefaultHeadroom)
