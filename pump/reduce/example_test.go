@@ -1,4 +1,4 @@
-package worlds_test
+package reduce_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package worlds
+package workload_test
 
 import (
 	"bytes"

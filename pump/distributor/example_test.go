@@ -1,4 +1,4 @@
-package worlds_test
+package distributor_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package worlds_test
+package pump_test
 
 import (
 	"context"
