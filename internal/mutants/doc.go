@@ -13,9 +13,9 @@
 //
 //	mutant closedRunIsOpen: that a run is closed is not looked at
 //	found by closedRunIsOpen.plan
-//	in (*recorder).begin
+//	in pump/processor (*recorder).begin
 //	-	verdict := c.look(ctx, h.Run, since)
-//	+	verdict := runGoOn
+//	+	verdict := closing.GoOn
 //	in pump/internal/ledger (*Ledger).Begin
 //	 	h := l.head(segment)
 //	-	if h.epoch != epoch {

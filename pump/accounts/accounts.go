@@ -98,7 +98,7 @@ func Uses(cfg *pump.Config, m *shardmap.Map) []Use {
 	return UsesOf(cfg, m.Shards, m.Loads())
 }
 
-// UsesOf is accountUses of shards that are the homes of so many segments each.
+// UsesOf is Uses of shards that are the homes of so many segments each.
 func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
 	var uses []Use
 	find := func(name string) *Use {

@@ -59,7 +59,7 @@ const (
 	darkRefused  = 30 * time.Second
 
 	// A probe is one put that may be sent twice, so three seconds are cheap; they and what a
-	// probe may take (troubledTimeout) are how long a queue that is back stands idle.
+	// probe may take (queues.TroubledTimeout) are how long a queue that is back stands idle.
 	probeEvery  = 3 * time.Second
 	relapse     = time.Minute // turning dark again within this after coming back
 	holdFirst   = 15 * time.Second

@@ -49,7 +49,7 @@ const (
 	probeAgain = 3 // failures
 
 	// pollTroubled is the longest back-off of a queue that does not answer, where few are
-	// polled; where many are, troubledPart of an idle one's: it and troubledTimeout are
+	// polled; where many are, troubledPart of an idle one's: it and queues.TroubledTimeout are
 	// for how long a queue that answers again may stand idle.
 	pollTroubled = 3 * time.Second
 	troubledPart = 0.6

@@ -118,7 +118,7 @@ type causeRow struct {
 	shard   *queues.Queue
 	message string
 	cause   codec.Cause
-	text    string // textHash
+	text    string // tombstone.TextHash
 }
 
 // writeCause writes the row that says why a message is in the poison queue.

@@ -333,7 +333,7 @@ func (g *simSeeded) removals() {
 	at := g.seconds(6, 10)
 	p.tasks, p.trouble = 30+g.roll(30), 20
 	p.bad = max(p.bad, 1)
-	// Processors begin about when the removal counts, removeAfter behind the drain.
+	// Processors begin about when the removal counts, queues.RemoveAfter behind the drain.
 	p.pace, g.late = at, at+queues.RemoveAfter+g.seconds(0, 12)-4*time.Second
 	operate(at, "x1", "drain", "accountb")
 	operate(at+g.seconds(1, 3), "x2", "remove", "accountb")

@@ -24,7 +24,7 @@ import (
 
 // Options say how one half of the pump takes part in the cluster. The
 // functions may be nil. They are called from the membership's goroutine, perhaps
-// before joinCluster has returned; they must be quick and must not wait for the member.
+// before Join has returned; they must be quick and must not wait for the member.
 type Options struct {
 	Role cluster.Role
 	// Waiting is the gate that it waits at; see member.admit.
@@ -43,7 +43,7 @@ type Options struct {
 	// Grace is cluster.Options' Grace.
 	Grace time.Duration
 	// Optional: the half works without a cluster too, with the least of budgets.
-	// joinCluster then does not wait for long, and goes on trying in the background.
+	// Join then does not wait for long, and goes on trying in the background.
 	Optional bool
 }
 
@@ -79,7 +79,7 @@ const JoinPatience = 2 * time.Second
 
 // Join makes this process a member of the workload's cluster. It returns when
 // the first view is there; what fails for now is tried until ctx ends, what no
-// waiting mends is an error. With memberOptions.optional it is never an error and
+// waiting mends is an error. With Options.optional it is never an error and
 // returns after two seconds at the latest.
 func Join(ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Workload, o Options) (*Member, error) {
 	m := &Member{
@@ -240,7 +240,7 @@ func (m *Member) Look() {
 
 var ErrOutside = errors.New("this process has not joined the cluster")
 
-// MarkSpill and clearSpill are cluster.Presence's MarkSpill and ClearSpill.
+// MarkSpill and ClearSpill are cluster.Presence's MarkSpill and ClearSpill.
 func (m *Member) MarkSpill(ctx context.Context, segments []uint32, choice int) error {
 	if p := m.Presence.Load(); p != nil {
 		return p.MarkSpill(ctx, segments, choice)

@@ -19,7 +19,7 @@ const (
 	// nudgeTimeout is what a nudge may take. A process that is not reached within it is
 	// busy or gone, and finds out by its own polling.
 	nudgeTimeout = 500 * time.Millisecond
-	// AtOnce are under way at most, nudgesWaiting wait for their turn; more
+	// AtOnce are under way at most, MostWaiting wait for their turn; more
 	// are dropped. 256 is a gate opened, or a map changed, before a large cluster.
 	AtOnce      = 16
 	MostWaiting = 256
@@ -48,7 +48,7 @@ type Sender struct {
 	recent  map[string]*recentNudge // by what they are about
 }
 
-// recentNudge is one that was sent less than nudgeEvery ago.
+// recentNudge is one that was sent less than Every ago.
 type recentNudge struct {
 	again *pump.Nudge // came since
 	timer *time.Timer
@@ -83,7 +83,7 @@ func (s *Sender) Nudge(about string, n pump.Nudge) {
 	s.recent[about] = r
 }
 
-// settle is the end of nudgeEvery after a nudge: what came since goes now, and if
+// settle is the end of Every after a nudge: what came since goes now, and if
 // nothing did it is forgotten.
 func (s *Sender) settle(about string, r *recentNudge) {
 	s.mu.Lock()

@@ -58,8 +58,8 @@ func (q *quickest) Ahead(rate float64, least, most int) int {
 	return int(min(max(2*rate*q.takes().Seconds(), float64(least)), float64(most)))
 }
 
-// A queue whose last silentAfter requests all ended without an answer gets the next ones
-// with a deadline of troubledTimeout: requests that hang for requestTimeout would
+// A queue whose last SilentAfter requests all ended without an answer gets the next ones
+// with a deadline of TroubledTimeout: requests that hang for backoff.RequestTimeout would
 // go on hanging for most of that when it answers again. It is sixty times what a
 // request usually takes; and one that is given up although it would have been answered
 // is what every request without an answer is: maybe done.

@@ -16,7 +16,7 @@ import (
 // no process (P6.5). So every put to a segment's home keeps to three steps in each try: it is
 // paid for, then the map is asked, which must be young, and then it is sent at once
 // ([shard.putBy]). A process that stood still between asking and sending learns of it by the
-// answer's time: an account is not removed sooner than removeAfter after the map that it left.
+// answer's time: an account is not removed sooner than RemoveAfter after the map that it left.
 //
 // Copies of a message in hand that go into its own account need no such care. As long as the message
 // exists its queue is not empty, and its account stays; and if it is gone, another process

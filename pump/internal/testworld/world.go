@@ -45,7 +45,7 @@ type World struct {
 	Turns    *Turns         // makes histories a function of the seed; nil: they are not
 }
 
-// In is baseInWorld with what spec says of the workload besides its queues.
+// In runs a test in a world; spec says more of the workload besides its queues.
 func In(t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.Config), test func(t *testing.T, w *World)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,7 @@ type Checkpointer struct {
 	Max        int64 // Config.Private.MaxUnsaved
 
 	want  atomic.Bool   // the reader shall take a barrier
-	Saved chan struct{} // capacity 1: savedTasks grew
+	Saved chan struct{} // capacity 1: SavedTasks grew
 	// SavedTasks is the number of tasks before the last saved barrier.
 	SavedTasks atomic.Int64
 	pending    *Barrier // complete, not saved yet; used by run, and after it by flush

@@ -16,7 +16,7 @@ import (
 // Packing is compression, which is most of a distributor's work, so it is done
 // in lanes: each packs a part of the segments in a goroutine of its own. A
 // segment's tasks stay in the order of the source, because the reader has
-// numbered them before. More lanes than maxLanes would wait for the one reader.
+// numbered them before. More lanes than MaxLanes would wait for the one reader.
 const (
 	MaxLanes = 8
 	// What the reader collects for a lane before it waits for the lane to take it: enough that
@@ -229,7 +229,7 @@ func (l *Lane) Run(ctx context.Context) error {
 // would make it narrower still.
 const busyAges = 10
 
-// sealAged seals what has been open for sealAge, and says when to look again.
+// sealAged seals what has been open for SealAge, and says when to look again.
 func (l *Lane) sealAged() (next time.Duration, err error) {
 	for l.packer.first != nil {
 		limit := l.SealAge
