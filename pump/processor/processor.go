@@ -308,9 +308,9 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 		if e, ok := queues.AsError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
 			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
 		}
-		if idle := r.o.UntilIdle; idle > 0 && time.Since(r.began) >= idle {
+		if r.startIsOver() {
 			if absent {
-				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.cfg.Control, idle)
+				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.cfg.Control, r.o.UntilIdle)
 			}
 			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
 		}
@@ -324,14 +324,24 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 				r.log.Warn(waits, "control", r.cfg.Control, "error", err)
 			}
 		}
-		wait := r.jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "load", r.cfg.Workload, n)
-		if idle := r.o.UntilIdle; idle > 0 {
-			wait = min(wait, max(idle-time.Since(r.began), time.Millisecond))
-		}
-		if !backoff.Wait(ctx, wait) {
+		if !r.startLater(ctx, "load", n) {
 			return stopped()
 		}
 	}
+}
+
+// startIsOver reports that a start has tried for as long as UntilIdle allows.
+func (r *processing) startIsOver() bool {
+	return r.o.UntilIdle > 0 && time.Since(r.began) >= r.o.UntilIdle
+}
+
+// startLater waits before a step of a start is tried again for the n-th time. It is false if ctx has ended.
+func (r *processing) startLater(ctx context.Context, step string, n uint64) bool {
+	wait := r.jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), step, r.cfg.Workload, n)
+	if idle := r.o.UntilIdle; idle > 0 {
+		wait = min(wait, max(idle-time.Since(r.began), time.Millisecond))
+	}
+	return backoff.Wait(ctx, wait)
 }
 
 // elsewhereEvery is at how many-th looks for a workload that is not there the other accounts

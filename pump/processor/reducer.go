@@ -3,19 +3,32 @@ package processor
 import (
 	"context"
 
+	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/reduce"
 )
 
-// pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none.
+// pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none. What the
+// control account does not answer is tried again, as when the workload is loaded: a machine that
+// stands still for a minute in between must not end its processor. The row says who pinned which.
 func (r *processing) pinReducer(ctx context.Context) error {
 	name := ""
 	if reducer, is := r.handler.(reduce.Reducing); is {
 		name = reducer.Reducer()
 	}
-	w, err := r.workload.PinReducer(ctx, name)
-	if err != nil {
-		return err
+	for n := uint64(0); ; n++ {
+		w, err := r.workload.PinReducer(ctx, name)
+		switch {
+		case err == nil:
+			r.workload = w
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !member.MayJoinLater(err) || r.startIsOver():
+			return err
+		}
+		r.log.Warn("the reducer could not be noted in the workload's row; trying again", "control", r.cfg.Control, "error", err)
+		if !r.startLater(ctx, "pin", n) {
+			return context.Cause(ctx)
+		}
 	}
-	r.workload = w
-	return nil
 }

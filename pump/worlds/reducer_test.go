@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -161,4 +162,27 @@ func TestAReducerThatCannotWorkIsRefusedBeforeAnythingIsDone(t *testing.T) {
 	if err := totalsReducer().Handle(t.Context(), &pump.Task{}); err == nil {
 		t.Error("a reducer behind another handler drops what tasks contribute, and says nothing")
 	}
+}
+
+// A processor that starts while the workload's row cannot be written for minutes waits, and does not end.
+func TestAReducerIsPinnedWhenTheRowCanBeWrittenAgain(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.FailBefore}, "UpdateEntity", "MergeEntity")
+		p := w.start(w.processor(totalsReducer(), processor.Options{}))
+		time.Sleep(5 * time.Minute)
+		select {
+		case <-p.Done:
+			t.Fatalf("it ended: %v", p.Err)
+		default:
+		}
+		if dark.Hits() == 0 {
+			t.Fatal("no write was tried")
+		}
+		dark.Remove()
+		tasks := w.Spread(1, 3)
+		time.Sleep(2 * time.Minute)
+		if s := p.End(); s.Handled != int64(tasks) {
+			t.Errorf("%d of %d tasks: %+v", s.Handled, tasks, s)
+		}
+	})
 }

@@ -151,7 +151,7 @@ func (m *Member) join(ctx context.Context) error {
 	}
 }
 
-// MayJoinLater reports whether a join that failed may succeed without anybody's doing:
+// MayJoinLater reports whether a join, or another request of a start, that failed may succeed without anybody's doing:
 // the control account did not answer, for a request or for as long as control waits for the row of
 // an earlier process, or this process was declared dead while it was stopped.
 func MayJoinLater(err error) bool {
