@@ -8,15 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// Of the errors of a workload's rows, those that callers tell apart.
-var (
-	// ErrNoWorkload is the answer to a name that no distributor has made a workload of.
-	ErrNoWorkload = workload.ErrNoWorkload
-	// ErrNoRun is the answer to a run that never was, or whose row went with its retention.
-	ErrNoRun = workload.ErrNoRun
-	// ErrRunState is the answer to what cannot be done with a run in the state that it is in.
-	ErrRunState = workload.ErrRunState
-)
+// ErrNoWorkload is the answer to a name that no distributor has made a workload of.
+var ErrNoWorkload = workload.ErrNoWorkload
 
 // MismatchError is a configuration that says something else than what the workload has pinned.
 type MismatchError = workload.MismatchError

@@ -1,5 +1,8 @@
 package pump
 
+// ReasonBadLine is the cause of a bad line in quarantine.
+const ReasonBadLine = "bad-line"
+
 // The reasons for which tasks and messages are quarantined, as they stand in
 // the cause and in metrics.
 const (

@@ -16,7 +16,6 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
@@ -78,7 +77,7 @@ func (w *which) flags(cmd *cobra.Command, limit int) {
 // causes are those that a message may be in quarantine for.
 var causes = []string{
 	pump.ReasonRejected, pump.ReasonAttempts, pump.ReasonAge, pump.ReasonStateFull, pump.ReasonEndsProcess, pump.ReasonTruncated, pump.ReasonCorrupt,
-	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonRunExpired, pump.ReasonRunEnded, pump.ReasonOtherWorkload, distributor.ReasonBadLine,
+	pump.ReasonBomb, pump.ReasonUnknownRun, pump.ReasonRunExpired, pump.ReasonRunEnded, pump.ReasonOtherWorkload, pump.ReasonBadLine,
 }
 
 // filter is what the flags mean.

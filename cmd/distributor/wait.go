@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
@@ -67,7 +66,7 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 	o.Progress = waitProgress(console)
 	c, err := runs.Wait(cmd.Context(), f.cfg, run, o)
 	console.Done()
-	if c.State == "" || errors.Is(err, pump.ErrNoRun) { // there is nothing to tell
+	if c.State == "" || errors.Is(err, runs.ErrNoRun) { // there is nothing to tell
 		return err
 	}
 	return errors.Join(outcome(&c, err), f.print(cmd.OutOrStdout(), &c))

@@ -21,7 +21,7 @@ const (
 	day = 24 * 3600
 )
 
-// A lease follows the work (pump/processor_terms.go): no renewal is needed for what is held for less
+// A lease follows the work (pump/processor/internal/leases/timing.go): no renewal is needed for what is held for less
 // than four fifteenths of the longest, and a third of it later there is one.
 const (
 	longestLease = 300.0

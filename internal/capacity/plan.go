@@ -253,7 +253,7 @@ func (in *Input) packing(rate float64, segments int) Packing {
 }
 
 // envelopeSeconds is how long the tasks of one message should be in the handlers at most; distributors
-// fill messages by what processors say of their tasks (pump/distributor_limits.go).
+// fill messages by what processors say of their tasks (pump/distributor/limits.go).
 const envelopeSeconds = 5.0
 
 // headerText is what a message has besides its tasks.

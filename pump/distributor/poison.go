@@ -11,16 +11,13 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// ReasonBadLine is the cause of a bad line in quarantine.
-const ReasonBadLine = "bad-line"
-
 // poisonParcel packs a bad line for quarantine. It has no identity in the run:
 // it has no key and so no segment of its own, and a number would make the
 // run's sealed count wrong. So its envelope has a zero run, like a foreign message, and
 // the cause says where it comes from.
 func poisonParcel(workload, instance string, run pump.RunID, bad *source.BadInput, segment uint32, interval int) (*parcel, error) {
 	now := time.Now()
-	cause := codec.Cause{Reason: ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now}
+	cause := codec.Cause{Reason: pump.ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now}
 	raw := bad.Raw
 	for {
 		b := codec.NewBuilder(0)

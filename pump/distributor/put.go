@@ -324,7 +324,7 @@ func (p *putter) acknowledged(c *parcel) {
 		}
 	} else {
 		p.count.Quarantined.Add(1)
-		queues.HookQuarantine(p.hooks, o.shard.Account.Name, ReasonBadLine, 1)
+		queues.HookQuarantine(p.hooks, o.shard.Account.Name, pump.ReasonBadLine, 1)
 	}
 	pack.Texts.Put(&c.Text)
 	p.acked(c.Interval)

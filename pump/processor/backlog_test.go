@@ -10,6 +10,8 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -20,17 +22,17 @@ func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
 		w.Put("accounta", "work-00", 2, 5)
 		pr := w.processor(&testworld.Seen{}, Options{})
 		r := pr.newProcessing(t.Context())
-		b := newBacklog(r.o, false, func() {})
-		late, good := &delivery{count: 5, text: []byte("late")}, &delivery{count: 3, text: []byte("good")}
-		if n, unopened := b.withdraw(late); n != 0 || unopened {
+		b := backlog.New(r.o.room(), false, func() {})
+		late, good := &message.Delivery{Count: 5, Text: []byte("late")}, &message.Delivery{Count: 3, Text: []byte("good")}
+		if n, unopened := b.Withdraw(late); n != 0 || unopened {
 			t.Fatal("what is not there yet was withdrawn from it")
 		}
-		refused := b.add([]*delivery{late, good}, reservation{})
+		refused := b.Add([]*message.Delivery{late, good}, backlog.Reservation{})
 		if len(refused) != 1 || refused[0] != late {
 			t.Errorf("refused %v, want the one that nobody should start", refused)
 		}
-		if len(b.inbox) != 1 || b.unstarted != 3 || b.bytes != 4 {
-			t.Errorf("%d messages of %d tasks and %d bytes wait, want 1 of 3 and 4", len(b.inbox), b.unstarted, b.bytes)
+		if len(b.Inbox) != 1 || b.Unstarted != 3 || b.Bytes != 4 {
+			t.Errorf("%d messages of %d tasks and %d bytes wait, want 1 of 3 and 4", len(b.Inbox), b.Unstarted, b.Bytes)
 		}
 	})
 }
@@ -52,8 +54,8 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 		if got := h.Tasks(); got != tasks || w.Left() != 0 {
 			t.Errorf("%d of %d tasks, %d messages left", got, tasks, w.Left())
 		}
-		if b := r.backlog; b.bytes != 0 || b.unstarted != 0 || b.opened != 0 || b.reserved != 0 || b.promised != 0 {
-			t.Errorf("not all room was given back: %d bytes, %d unstarted, %d opened, %d reserved", b.bytes, b.unstarted, b.opened, b.reserved)
+		if b := r.backlog; b.Bytes != 0 || b.Unstarted != 0 || b.Opened != 0 || b.Reserved != 0 || b.Promised != 0 {
+			t.Errorf("not all room was given back: %d bytes, %d unstarted, %d opened, %d reserved", b.Bytes, b.Unstarted, b.Opened, b.Reserved)
 		}
 	})
 }
@@ -65,33 +67,33 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBacklog(&o, false, func() {})
-	b.took, b.busy = 1e-3, 0
+	b := backlog.New(o.room(), false, func() {})
+	b.Took, b.Busy = 1e-3, 0
 	gets := func() (n int, bytes int64) {
-		var rooms []reservation
-		for b.rate = 1e9; ; b.rate = 1e9 {
-			b.measured = time.Now()
-			room := b.reserve()
-			if room.messages == 0 {
+		var rooms []backlog.Reservation
+		for b.Rate = 1e9; ; b.Rate = 1e9 {
+			b.Measured = time.Now()
+			room := b.Reserve()
+			if room.Messages == 0 {
 				break
 			}
-			n += room.messages
+			n += room.Messages
 			rooms = append(rooms, room)
 		}
-		bytes = b.promised
+		bytes = b.Promised
 		for _, room := range rooms {
-			b.giveBack(room)
+			b.GiveBack(room)
 		}
 		return n, bytes
 	}
 	bring := func(messages, size int) {
 		for range messages {
-			d := &delivery{count: 1, text: make([]byte, size)}
-			if refused := b.add([]*delivery{d}, reservation{}); len(refused) > 0 {
+			d := &message.Delivery{Count: 1, Text: make([]byte, size)}
+			if refused := b.Add([]*message.Delivery{d}, backlog.Reservation{}); len(refused) > 0 {
 				t.Fatal("refused")
 			}
-			b.withdraw(d)
-			b.free(d, 0)
+			b.Withdraw(d)
+			b.Free(d, 0)
 		}
 	}
 	if n, bytes := gets(); n != 128 || bytes != 8<<20 {
@@ -105,8 +107,8 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	if n, _ := gets(); n != 128 {
 		t.Errorf("after a large one %d messages, want 128", n)
 	}
-	if b.promised != 0 || b.bytes != 0 {
-		t.Errorf("%d bytes promised and %d held at the end", b.promised, b.bytes)
+	if b.Promised != 0 || b.Bytes != 0 {
+		t.Errorf("%d bytes promised and %d held at the end", b.Promised, b.Bytes)
 	}
 }
 
@@ -127,36 +129,36 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBacklog(&o, true, func() {})
-	b.rate = 1e9
+	b := backlog.New(o.room(), true, func() {})
+	b.Rate = 1e9
 	taken := 0
 	for range 64 {
-		d := &delivery{text: text}
-		if d.header, err = codec.ReadHeader(text); err != nil {
+		d := &message.Delivery{Text: text}
+		if d.Header, err = codec.ReadHeader(text); err != nil {
 			t.Fatal(err)
 		}
-		d.count = d.header.Tasks.Len()
-		if refused := b.add([]*delivery{d}, reservation{}); len(refused) > 0 {
+		d.Count = d.Header.Tasks.Len()
+		if refused := b.Add([]*message.Delivery{d}, backlog.Reservation{}); len(refused) > 0 {
 			t.Fatal("refused")
 		}
 		taken += len(text)
 	}
 	opened := 0
-	for d := b.toOpen(); d != nil; d = b.toOpen() {
+	for d := b.ToOpen(); d != nil; d = b.ToOpen() {
 		env, err := codec.Open(text, codec.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		list := d.unpacked(env.Tasks)
+		list := d.Unpacked(env.Tasks)
 		for i := range env.Tasks {
 			taken += len(env.Tasks[i].Key) + len(env.Tasks[i].Body)
 		}
 		taken += len(env.Tasks)*int(unsafe.Sizeof(env.Tasks[0])) + len(list)*int(unsafe.Sizeof(list[0]))
 		opened++
-		if !b.open(d) {
+		if !b.Open(d) {
 			t.Fatal("not taken")
 		}
-		d.env, d.tasks = env, list
+		d.Env, d.Tasks = env, list
 	}
 	if opened < 4 || int64(taken) > o.MaxBytes {
 		t.Errorf("%d were opened, and take %d bytes with what waits; %d are allowed", opened, taken, o.MaxBytes)
@@ -165,17 +167,17 @@ func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 
 // BenchmarkHandOut is what giving a task to a slot and noting its end costs the backlog.
 func BenchmarkHandOut(bench *testing.B) {
-	b := newBacklog(&Options{Concurrency: 1, MaxBytes: 1 << 30}, false, func() {})
+	b := backlog.New(Options{Concurrency: 1, MaxBytes: 1 << 30}.room(), false, func() {})
 	ended := time.Now()
 	for bench.Loop() {
-		if len(b.ready) == 0 {
-			d := &delivery{count: 1000, place: opening, unstarted: 1000}
-			b.unstarted += d.count
-			if !b.open(d) {
+		if len(b.Ready) == 0 {
+			d := &message.Delivery{Count: 1000, Place: message.Opening, Unstarted: 1000}
+			b.Unstarted += d.Count
+			if !b.Open(d) {
 				bench.Fatal("the message was not taken")
 			}
 		}
-		b.next(time.Microsecond, ended)
+		b.Next(time.Microsecond, ended)
 		ended = time.Now()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
@@ -28,7 +29,7 @@ func (r *processing) lease() time.Duration {
 // join makes this process a member of the cluster, waiting for the control
 // account if need be, and begins to poll what becomes its own.
 func (r *processing) join(ctx context.Context) error {
-	m, err := member.Join(ctx, r.cfg, r.fleet, r.workload, member.Options{
+	m, err := member.Join(ctx, r.Cfg, r.Fleet, r.Workload, member.Options{
 		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
 		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
 		Report: r.reportTo, InHand: r.owned.has, Drain: r.handOver,
@@ -36,21 +37,21 @@ func (r *processing) join(ctx context.Context) error {
 		Lost:    func(err error) { r.endRun(err) },
 	})
 	if err != nil {
-		return fmt.Errorf("join workload %q: %w", r.cfg.Workload, err)
+		return fmt.Errorf("join workload %q: %w", r.Cfg.Workload, err)
 	}
-	r.member.Store(m)
-	if watch := r.cfg.Private.Hands; watch != nil && r.recorder != nil {
-		watch(r.recorder.ledger, m.Hold)
+	r.Member.Store(m)
+	if watch := r.Cfg.Private.Hands; watch != nil && r.recorder != nil {
+		watch(r.recorder.Ledger, m.Hold)
 	}
 	// An account that was added since the row was read: who added it saw no row of this
 	// process, which cannot read it (P6.5).
 	for _, s := range m.View().Workload.Map.Shards {
-		if _, err := r.fleet.Queue(s.Account, s.Queue); err != nil {
+		if _, err := r.Fleet.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}
 	}
 	r.follow()
-	r.log.Info("processing", "queues", len(r.workload.Map.Shards), "accounts", len(r.fleet.Names), "concurrency", r.o.Concurrency, "visibility", r.terms.lease())
+	r.Log.Info("processing", "queues", len(r.Workload.Map.Shards), "accounts", len(r.Fleet.Names), "concurrency", r.o.Concurrency, "visibility", r.terms.Lease())
 	return nil
 }
 
@@ -59,14 +60,14 @@ func (r *processing) join(ctx context.Context) error {
 func (r *processing) follow() {
 	r.followMu.Lock()
 	defer r.followMu.Unlock()
-	m := r.member.Load()
+	m := r.Member.Load()
 	if m == nil { // the first look; join follows
 		return
 	}
 	if r.recorder != nil {
-		r.recorder.follow(m)
+		r.recorder.Follow(m)
 	}
-	s := newShare(r.cfg.Instance, m.View(), func(n uint32) bool {
+	s := ownership.Assign(r.Cfg.Instance, m.View(), func(n uint32) bool {
 		_, ok := r.hold(n)
 		return ok
 	}, r.reach)
@@ -74,7 +75,7 @@ func (r *processing) follow() {
 	r.crowds.follow(s)
 	r.tellAwaited(s)
 	r.spills.follow(s)
-	r.poller.follow(s.polled(), idleBound(s.pairs))
+	r.poller.follow(s.Polled(), idleBound(s.Pairs))
 	r.poller.leave(s, r.unready(s))
 	r.lobby.look()
 }
@@ -82,10 +83,10 @@ func (r *processing) follow() {
 // tellAwaited says once of each member that this process waits for its lease: without
 // that, a processor that is started after all others were killed does nothing for a
 // lease and says nothing. followMu is held.
-func (r *processing) tellAwaited(s *share) {
+func (r *processing) tellAwaited(s *ownership.Assignment) {
 	var news []string
 	told := map[string]bool{}
-	for _, name := range s.awaited {
+	for _, name := range s.Awaited {
 		if !r.awaited[name] {
 			news = append(news, name)
 		}
@@ -96,20 +97,20 @@ func (r *processing) tellAwaited(s *share) {
 		return
 	}
 	lease := time.Duration(0)
-	for _, m := range s.view.Members {
+	for _, m := range s.View.Members {
 		if told[m.Instance] {
 			lease = max(lease, m.Dead)
 		}
 	}
-	r.log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one", "members", locate.SomeOf(news, 10), "segments", s.late, "lease", lease)
+	r.Log.Info("waiting for the lease of members that do not beat to run out; they own segments of this one", "members", locate.SomeOf(news, 10), "segments", s.Late, "lease", lease)
 }
 
 // reach gives the queue of a shard, or nil with an alarm if there are no credentials
 // for its account here: one that was added while this process runs.
 func (r *processing) reach(s shardmap.Shard) *queues.Queue {
-	q, err := r.fleet.Queue(s.Account, s.Queue)
+	q, err := r.Fleet.Queue(s.Account, s.Queue)
 	if err != nil {
-		r.alarmOnce("account "+s.Account, "queues cannot be read here; others must, or nobody does", "account", s.Account, "error", err)
+		r.AlarmOnce("account "+s.Account, "queues cannot be read here; others must, or nobody does", "account", s.Account, "error", err)
 		return nil
 	}
 	return q
@@ -124,36 +125,36 @@ type reported struct {
 // reportTo says how this process does, for the beat.
 func (r *processing) reportTo(to *cluster.Report) {
 	now := time.Now()
-	handled := uint64(r.counts.handled.Load())
+	handled := uint64(r.Counts.Handled.Load())
 	if span := now.Sub(r.reported.at).Seconds(); span > 0 && !r.reported.at.IsZero() {
 		to.Rate = float64(handled-r.reported.handled) / span
 	}
 	r.reported = reported{now, handled}
 	to.Tasks = handled
-	to.Seconds, to.Hides = r.backlog.seconds(), r.terms.lease().Seconds()
-	to.Pace = r.backlog.pace()
+	to.Seconds, to.Hides = r.backlog.Seconds(), r.terms.Lease().Seconds()
+	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.polled(), r.trouble()
 	to.Unread, to.UnreadQueue = r.unread(now)
-	to.Draining = r.stopping.Load()
+	to.Draining = r.Stopping.Load()
 }
 
 // trouble is what is wrong now, in a line for people; empty: nothing.
 func (r *processing) trouble() string {
-	if m := r.member.Load(); m != nil {
+	if m := r.Member.Load(); m != nil {
 		if dark := m.Presence.Load().Dark(); dark > 0 {
 			return fmt.Sprintf("the control account has not answered for %v; going on with what is held", dark.Round(time.Second))
 		}
 	}
 	if s := r.share.Load(); s != nil {
-		if names := s.unreadable(); len(names) > 0 {
+		if names := s.Unreadable(); len(names) > 0 {
 			return fmt.Sprintf("queue %s: no credentials", names[0])
 		}
-		if awaits := s.awaits(); awaits != "" {
+		if awaits := s.Awaits(); awaits != "" {
 			return awaits
 		}
 	}
 	if r.recorder != nil {
-		if trouble := r.recorder.fencer.trouble(); trouble != "" {
+		if trouble := r.recorder.Fencer.Trouble(); trouble != "" {
 			return trouble
 		}
 	}
@@ -162,11 +163,11 @@ func (r *processing) trouble() string {
 
 // leaveCluster gives up what is still held and says that this process is gone.
 func (r *processing) leaveCluster() {
-	m := r.member.Load()
+	m := r.Member.Load()
 	if m == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.wire, leaveWithin)
+	ctx, cancel := context.WithTimeout(r.Wire, leaveWithin)
 	defer cancel()
 	m.Leave(ctx)
 }
@@ -186,7 +187,7 @@ func (p *Processor) Nudged(n pump.Nudge) {
 	case n.Traffic:
 		r.poller.enlivened()
 	default:
-		if m := r.member.Load(); m != nil {
+		if m := r.Member.Load(); m != nil {
 			m.Nudged(n)
 		}
 	}
@@ -214,22 +215,4 @@ func (p *poller) trouble() string {
 		}
 	}
 	return ""
-}
-
-// pace is how long an envelope's tasks are in the handlers, for each of them, if the handlers are
-// theirs alone; 0 if none has ended. A batch is handled as one, by one handler.
-func (b *backlog) pace() float64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.batch {
-		return b.took / max(b.perMessage, 1)
-	}
-	return b.took / float64(b.width)
-}
-
-// seconds is how long a handler is at work for one start, lately; 0 if none has ended.
-func (b *backlog) seconds() float64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.took
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -39,7 +40,7 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 				p := w.start(w.processor(h, Options{Visibility: 30 * time.Second, Concurrency: 8, Grace: -1}))
 				<-tried
 				r := p.Of.running.Load()
-				var next *delivery
+				var next *message.Delivery
 				w.Within(5*time.Second, "the other waits", func() bool {
 					r.dock.mu.Lock()
 					defer r.dock.mu.Unlock()
@@ -52,16 +53,16 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 					t.FailNow()
 				}
 				lease := func() (receipt storage.Receipt, renews bool) {
-					r.keeper.mu.Lock()
-					defer r.keeper.mu.Unlock()
-					return next.lease.receipt, next.lease.renews
+					r.keeper.Mu.Lock()
+					defer r.keeper.Mu.Unlock()
+					return next.Lease.Receipt, next.Lease.Renews
 				}
 				// As a renewal does whose answer is lost.
 				receipt, _ := lease()
-				if _, err := w.Queue("accounta", next.shard.Name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
+				if _, err := w.Queue("accounta", next.Shard.Name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
 					t.Fatal(err)
 				}
-				slow := w.Fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.shard.Name}, "UpdateMessage")
+				slow := w.Fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.Shard.Name}, "UpdateMessage")
 				w.Within(20*time.Second, "it is being renewed", func() bool { _, renews := lease(); return renews })
 				close(goOn) // its trial begins
 				w.Within(20*time.Second, "it is not marked", func() bool { return w.Logged("could not be marked") == 1 })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // A14: a text keeps its name wherever it goes, unless it fills a message and does not compress.
@@ -19,7 +20,7 @@ func TestAWrappedForeignTextKeepsItsName(t *testing.T) {
 	}
 	full := []byte(base64.StdEncoding.EncodeToString(noise))
 	for size, fits := range map[int]bool{5: true, 60 << 10: true, 63 << 10: true, 65330: false} {
-		d := &delivery{text: full[:size], foreign: "work-00/1", header: codec.Header{Workload: "work", Tasks: codec.MakeNSet(0), Segment: 3}}
+		d := &message.Delivery{Text: full[:size], Foreign: "work-00/1", Header: codec.Header{Workload: "work", Tasks: codec.MakeNSet(0), Segment: 3}}
 		text, ok := wrapped(d, 2)
 		if ok != fits {
 			t.Errorf("%d bytes: %v", size, ok)
@@ -42,7 +43,7 @@ func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
 		if ms, err := w.Queue(account, queue).Get(t.Context(), 1, time.Second); err != nil || len(ms) != 1 { // a keeper
 			t.Fatal(ms, err)
 		}
-		copied, ok := wrapped(&delivery{text: testworld.Greeting, foreign: queue + "/" + id, header: codec.Header{
+		copied, ok := wrapped(&message.Delivery{Text: testworld.Greeting, Foreign: queue + "/" + id, Header: codec.Header{
 			Workload: w.Cfg.Workload, Tasks: codec.MakeNSet(0), Segment: testworld.Greeted,
 		}}, 0)
 		if !ok {

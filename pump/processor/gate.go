@@ -22,8 +22,8 @@ type entrance struct {
 func (r *processing) newEntrance() *entrance {
 	e := &entrance{name: r.o.Gate, look: make(chan struct{}, 1)}
 	if e.name != "" {
-		e.gate = coordination.NewGate(r.fleet.Control, r.cfg.Workload, e.name)
-		e.gate.Log = r.log
+		e.gate = coordination.NewGate(r.Fleet.Control, r.Cfg.Workload, e.name)
+		e.gate.Log = r.Log
 	}
 	return e
 }
@@ -40,7 +40,7 @@ func (r *processing) passGate(ctx context.Context) error {
 	if r.entrance.name == "" {
 		return nil
 	}
-	r.log.Info("waiting at the gate", "gate", r.entrance.name)
+	r.Log.Info("waiting at the gate", "gate", r.entrance.name)
 	r.enter(phaseWaiting)
 	reporting, end := context.WithCancel(ctx)
 	reported := make(chan struct{})
@@ -59,7 +59,7 @@ func (r *processing) passGate(ctx context.Context) error {
 	// Nobody was idle here, and no rate is to be reckoned with this time in it.
 	r.hand.restart()
 	r.opened.Store(time.Now().UnixNano())
-	r.log.Info("the gate is open", "gate", r.entrance.name, "waited", time.Since(began).Round(time.Millisecond))
+	r.Log.Info("the gate is open", "gate", r.entrance.name, "waited", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (r *processing) working() time.Duration {
 	if opened := r.opened.Load(); opened != 0 {
 		return time.Since(time.Unix(0, opened))
 	}
-	return time.Since(r.began)
+	return time.Since(r.Began)
 }
 
 func checkGate(name string) error {

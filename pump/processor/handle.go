@@ -9,38 +9,25 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/processor/internal/claim"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// verdict is what became of one task in one delivery.
-type verdict uint8
-
-const (
-	// unfinished: not started, released by the handler, or its context ended
-	// under it. No attempt is counted.
-	unfinished verdict = iota
-	skipped            // settled without being handled: its key was, lately
-	finished
-	failed    // an error, a panic, a timeout: an attempt
-	retry     // the handler asked for it: an attempt
-	rejected  // the handler says that it will never succeed
-	postponed // to be put back for a while without an attempt
-	known     // recorded as done before (mode once)
+// Why the context of a handler ends, by context.Cause, when the processor ends it.
+var (
+	// ErrTimedOut: the handler did not return within Options.Timeout.
+	ErrTimedOut = errors.New("pump: the handler did not return within the time for one task")
+	// ErrStopped: the processor stops. The task is delivered again, without an attempt.
+	ErrStopped = errors.New("pump: the processor stops; the task will be delivered again")
+	// ErrLeaseEnded: the message of the task is not this process's any more.
+	ErrLeaseEnded = leases.ErrEnded
 )
-
-// trouble is a verdict that says more than its kind.
-type trouble struct {
-	task  int
-	after time.Duration // retry, postponed
-	err   error
-}
 
 var (
-	ErrTimedOut = errors.New("pump: the handler did not return within the time for one task")
-	errHung     = errors.New("pump: the handler goes on although its context has ended")
-	ErrStopped  = errors.New("pump: the processor stops; the task will be delivered again")
-	errGoexit   = errors.New("pump: the handler ended its goroutine")
+	errHung   = errors.New("pump: the handler goes on although its context has ended")
+	errGoexit = errors.New("pump: the handler ended its goroutine")
 )
 
 // panicked is a handler's panic.
@@ -71,13 +58,13 @@ type slot struct {
 	at     int             // which of the slots it is
 	ctx    context.Context // of the tasks of d; made once for each delivery that the slot works on
 	endCtx context.CancelCauseFunc
-	of     *delivery
+	of     *message.Delivery
 	took   time.Duration // by the last task or batch, which says how far to fetch ahead
 	ended  time.Time     // when that was
 
-	mu        sync.Mutex // guards what follows; the slot's goroutine and the watch
-	d         *delivery  // nil while idle
-	from, to  int        // in the order of starting
+	mu        sync.Mutex        // guards what follows; the slot's goroutine and the watch
+	d         *message.Delivery // nil while idle
+	from, to  int               // in the order of starting
 	began     time.Time
 	over      time.Time // when the watch first saw that the context has ended
 	abandoned bool      // the watch has settled the task; the outcome is nobody's
@@ -117,7 +104,7 @@ func (s *slot) run() {
 // one handles the next task, or the next envelope if the handler takes batches.
 func (s *slot) one() (more bool) {
 	r := s.pool.r
-	d, from, to, now := r.backlog.next(s.took, s.ended)
+	d, from, to, now := r.backlog.Next(s.took, s.ended)
 	if to == 0 {
 		return false
 	}
@@ -135,44 +122,40 @@ func (s *slot) one() (more bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v}
-			r.log.Error("handler panicked", append(d.attrs(d.at(from)), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
+			r.Log.Error("handler panicked", append(d.Attrs(d.At(from)), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
 		s.end(ctx, err, errs)
 	}()
 	switch {
-	case r.reducer != nil:
-		i := d.at(from)
-		d.contributions[i], err = r.reducer.Contribute(ctx, &d.tasks[i])
+	case r.Reducer != nil:
+		i := d.At(from)
+		d.Contributions[i], err = r.Reducer.Contribute(ctx, &d.Tasks[i])
 		return more
 	case r.batch == nil:
-		err = r.handler.Handle(ctx, &d.tasks[d.at(from)])
+		err = r.handler.Handle(ctx, &d.Tasks[d.At(from)])
 		return more
 	}
-	errs = r.batch.HandleBatch(ctx, d.pointers())
+	errs = r.batch.HandleBatch(ctx, d.Pointers())
 	err = nil
 	if n := to - from; errs != nil && len(errs) != n {
-		err = wrongOutcomes(len(errs), n)
+		err = claim.WrongOutcomes(len(errs), n)
 	}
 	return more
-}
-
-func wrongOutcomes(outcomes, tasks int) error {
-	return fmt.Errorf("pump: the handler returned %d outcomes for %d tasks", outcomes, tasks)
 }
 
 // begin notes what the slot works on. The context is made anew only when the
 // delivery changes or the last one was ended: a slot takes many tasks of one
 // envelope in a row.
-func (s *slot) begin(d *delivery, from, to int, now time.Time) context.Context {
-	d.started.Store(true)
-	d.worked.Store(true)
+func (s *slot) begin(d *message.Delivery, from, to int, now time.Time) context.Context {
+	d.Started.Store(true)
+	d.Worked.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of != d || s.ctx.Err() != nil {
 		if s.ctx != nil {
 			s.endCtx(nil)
 		}
-		s.ctx, s.endCtx = context.WithCancelCause(d.ctx)
+		s.ctx, s.endCtx = context.WithCancelCause(d.Ctx)
 		s.of = d
 	}
 	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, now, time.Time{}, false
@@ -190,15 +173,15 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	s.took = max(s.ended.Sub(s.began), 1)
 	took, abandoned := s.took, s.abandoned
 	s.mu.Unlock()
-	s.pool.r.terms.handled(took, s.ended)
+	s.pool.r.terms.Handled(took, s.ended)
 	if abandoned {
-		s.pool.r.backlog.hang(-1)
-		s.pool.r.log.Warn("a handler that was given up has returned", d.attrs(d.at(from))...)
+		s.pool.r.backlog.Hang(-1)
+		s.pool.r.Log.Warn("a handler that was given up has returned", d.Attrs(d.At(from))...)
 		s.of = nil
 		return
 	}
 	if s.pool.r.batch == nil {
-		s.pool.r.record(ctx, d, d.at(from), err)
+		s.pool.r.record(ctx, d, d.At(from), err)
 		return
 	}
 	for i := from; i < to; i++ {
@@ -206,61 +189,61 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 		if e == nil && errs != nil {
 			e = errs[i-from]
 		}
-		s.pool.r.record(ctx, d, d.at(i), e)
+		s.pool.r.record(ctx, d, d.At(i), e)
 	}
 }
 
 // record notes the outcome of one task. The last one of a message settles it.
-func (r *processing) record(ctx context.Context, d *delivery, i int, err error) {
+func (r *processing) record(ctx context.Context, d *message.Delivery, i int, err error) {
 	v, after := judge(ctx, err)
 	switch v {
-	case finished:
-		r.counts.handled.Add(1)
-	case skipped:
-		r.counts.skipped.Add(1)
-	case failed:
-		r.counts.failed.Add(1)
-	case rejected:
-		r.counts.rejected.Add(1)
+	case message.Finished:
+		r.Counts.Handled.Add(1)
+	case message.Skipped:
+		r.Counts.Skipped.Add(1)
+	case message.Failed:
+		r.Counts.Failed.Add(1)
+	case message.Rejected:
+		r.Counts.Rejected.Add(1)
 	}
-	d.mu.Lock()
-	d.verdicts[i] = v
-	if v > finished {
-		d.troubles = append(d.troubles, trouble{i, after, err})
+	d.Mu.Lock()
+	d.Verdicts[i] = v
+	if v > message.Finished {
+		d.Troubles = append(d.Troubles, message.Trouble{Task: i, After: after, Err: err})
 	}
-	d.pending--
-	last := d.pending == 0
-	d.mu.Unlock()
+	d.Pending--
+	last := d.Pending == 0
+	d.Mu.Unlock()
 	if last {
-		d.settler.add(d)
+		d.Settler.Add(d)
 	}
 }
 
 // judge says what a handler's error means.
-func judge(ctx context.Context, err error) (v verdict, after time.Duration) {
+func judge(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
 	if err == nil {
-		return finished, 0
+		return message.Finished, 0
 	}
 	if w, ok := outcome.Of(err); ok {
 		switch {
 		case w.Reject:
-			return rejected, 0
+			return message.Rejected, 0
 		case w.Skip:
-			return skipped, 0
+			return message.Skipped, 0
 		case w.Release && w.After > 0:
-			return postponed, w.After
+			return message.Postponed, w.After
 		case w.Release:
-			return unfinished, 0
+			return message.Unfinished, 0
 		default:
-			return retry, w.After
+			return message.Retry, w.After
 		}
 	}
 	// A handler whose context ended for reasons that are not its task's cannot
 	// be blamed for returning early.
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ErrTimedOut) {
-		return unfinished, 0
+		return message.Unfinished, 0
 	}
-	return failed, 0
+	return message.Failed, 0
 }
 
 // watch ends the contexts of handlers that take too long, and gives up on those
@@ -287,7 +270,7 @@ func (s *slot) check(now time.Time) {
 		return
 	}
 	if limit := s.pool.r.o.Timeout; limit > 0 && now.Sub(s.began) >= limit && s.ctx.Err() == nil {
-		s.pool.r.log.Warn("handler takes too long; its context is ended", append(s.d.attrs(s.d.at(s.from)), "for", now.Sub(s.began))...)
+		s.pool.r.Log.Warn("handler takes too long; its context is ended", append(s.d.Attrs(s.d.At(s.from)), "for", now.Sub(s.began))...)
 		s.endCtx(ErrTimedOut)
 	}
 	switch {
@@ -322,75 +305,54 @@ func (s *slot) abandon() {
 	d, from, to, ctx := s.d, s.from, s.to, s.ctx
 	s.mu.Unlock()
 	r := s.pool.r
-	r.backlog.hang(+1)
-	r.log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
-		append(d.attrs(d.at(from)), "cause", context.Cause(ctx))...)
+	r.backlog.Hang(+1)
+	r.Log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
+		append(d.Attrs(d.At(from)), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
 	// never goes back to a pool.
-	d.mu.Lock()
-	d.hung = true
-	d.mu.Unlock()
+	d.Mu.Lock()
+	d.Hung = true
+	d.Mu.Unlock()
 	for i := from; i < to; i++ {
-		r.record(ctx, d, d.at(i), errHung)
+		r.record(ctx, d, d.At(i), errHung)
 	}
 }
 
 // lost makes sure that nothing more of a message is started whose lease is no
 // longer trusted, and ends its handlers if cause says so.
-func (r *processing) lost(d *delivery, cause error) {
+func (r *processing) lost(d *message.Delivery, cause error) {
 	if cause != nil {
-		r.counts.lost.Add(1)
-		attrs := d.attrs(-1)
-		r.lines.Of("lost").Add(d.count, func(messages, _ int) {
-			r.log.Warn("lease lost; the message will be delivered again", append(attrs, "messages", messages)...)
+		r.Counts.Lost.Add(1)
+		attrs := d.Attrs(-1)
+		r.Lines.Of("lost").Add(d.Count, func(messages, _ int) {
+			r.Log.Warn("lease lost; the message will be delivered again", append(attrs, "messages", messages)...)
 		})
-		d.end(cause)
+		d.End(cause)
 	}
 	r.withdraw(d)
 }
 
 // withdraw gives the tasks of a message that were not started the verdict
 // unfinished, and settles it if that was all.
-func (r *processing) withdraw(d *delivery) {
+func (r *processing) withdraw(d *message.Delivery) {
 	if r.lobby.leave(d) {
 		return
 	}
-	unstarted, unopened := r.backlog.withdraw(d)
+	unstarted, unopened := r.backlog.Withdraw(d)
 	defer r.dock.look()
 	if unopened {
-		d.started.Store(true)
-		d.settler.add(d)
+		d.Started.Store(true)
+		d.Settler.Add(d)
 	}
 	if unstarted == 0 {
 		return
 	}
-	d.started.Store(true)
-	d.mu.Lock()
-	d.pending -= unstarted
-	last := d.pending == 0
-	d.mu.Unlock()
+	d.Started.Store(true)
+	d.Mu.Lock()
+	d.Pending -= unstarted
+	last := d.Pending == 0
+	d.Mu.Unlock()
 	if last {
-		d.settler.add(d)
+		d.Settler.Add(d)
 	}
-}
-
-// attrs are what a log line says about a delivery, and about a task of it.
-func (d *delivery) attrs(task int) []any {
-	a := []any{"queue", d.shard.String(), "message", d.id}
-	if d.foreign == "" && d.header.Run != (pump.RunID{}) {
-		a = append(a, "run", d.header.Run, "segment", d.header.Segment)
-	}
-	if task >= 0 && task < len(d.tasks) {
-		a = append(a, "n", d.tasks[task].N, "attempt", d.tasks[task].Attempt)
-	}
-	return a
-}
-
-// pointers is the batch that a BatchHandler gets.
-func (d *delivery) pointers() []*pump.Task {
-	ps := make([]*pump.Task, d.starts())
-	for k := range ps {
-		ps[k] = &d.tasks[d.at(k)]
-	}
-	return ps
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // envelopes are the texts of full messages, and how many tasks are in them.
@@ -45,14 +46,14 @@ func open(tb testing.TB, text []byte) int {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	d := &delivery{header: h, env: env}
-	d.tasks = d.unpacked(env.Tasks)
-	n := len(d.tasks)
-	if t := &d.tasks[n-1]; len(t.Body) == 0 || len(t.ID) == 0 || t.N != uint64(n-1) {
+	d := &message.Delivery{Header: h, Env: env}
+	d.Tasks = d.Unpacked(env.Tasks)
+	n := len(d.Tasks)
+	if t := &d.Tasks[n-1]; len(t.Body) == 0 || len(t.ID) == 0 || t.N != uint64(n-1) {
 		tb.Fatalf("the last task became %+v", t)
 	}
-	d.env.Release()
-	reuseTasks(d.tasks)
+	d.Env.Release()
+	message.ReuseTasks(d.Tasks)
 	return n
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // unreachable is how long, at least, a queue must have failed before a
@@ -20,12 +21,12 @@ const soonBack = 7 * time.Second
 
 // isSoonHere reports whether a message that was put back is this processor's to do in a moment: its
 // tasks have not failed, and its segment is this processor's, or not yet anybody's.
-func (r *processing) isSoonHere(d *delivery, delay time.Duration) bool {
-	if d.whole == nil || delay <= 0 || delay > soonBack {
+func (r *processing) isSoonHere(d *message.Delivery, delay time.Duration) bool {
+	if d.Whole == nil || delay <= 0 || delay > soonBack {
 		return false
 	}
-	owner, live := r.share.Load().view.OwnerOf(d.header.Segment)
-	return !live || owner.Instance == r.cfg.Instance
+	owner, live := r.share.Load().View.OwnerOf(d.Header.Segment)
+	return !live || owner.Instance == r.Cfg.Instance
 }
 
 // farewell says what is left in the queues because it was put back for later
@@ -34,7 +35,7 @@ func (p *poller) farewell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if left := time.Until(p.later); left > 0 {
-		p.r.log.Info("idle; tasks that were put back come back later, for whoever runs then", "last in", left.Round(time.Second))
+		p.r.Log.Info("idle; tasks that were put back come back later, for whoever runs then", "last in", left.Round(time.Second))
 	}
 }
 
@@ -54,8 +55,8 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 		return false, time.Hour, nil // settling the last one wakes the poller
 	}
 	s := p.r.share.Load()
-	damaged := p.r.damaged()
-	if s == nil || s.outside || s.lacking > damaged {
+	damaged := p.r.recorder.DamagedSegments()
+	if s == nil || s.Outside || s.Lacking > damaged {
 		p.lacks = true
 		return false, time.Hour, nil // a change of what is held wakes the poller
 	}
@@ -71,7 +72,7 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	if damaged > 0 {
 		silent = append(silent, fmt.Sprintf("%d segments (their ledger is damaged)", damaged))
 	}
-	for _, name := range s.unreadable() {
+	for _, name := range s.Unreadable() {
 		silent = append(silent, name+" (no credentials here)")
 	}
 	again = time.Hour

@@ -7,6 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // Latency is how long tasks took from when their message was ready to be put until their
@@ -116,29 +117,12 @@ func (l *latencies) merged(now time.Time) Latency {
 	return Latency{Tasks: n, Mean: sum.Mean() / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(sum.Max()) / 1e3}
 }
 
-// serviceUnit is how exactly the service says when a message was put and got.
-const serviceUnit = time.Second
-
-// readiness says when a message was ready to be put, as far as it is known, on the local
-// clock, and whether to the millisecond. Age is how old it was at sent according to the
-// service, of whose two whole seconds it is the difference.
-func (d *delivery) readiness(sent time.Time, age time.Duration) (at time.Time, exact bool) {
-	at = sent.Add(-age)
-	if d.header.Sealed.IsZero() {
-		return at, false
-	}
-	if latest := at.Add(serviceUnit); d.header.Sealed.After(latest) {
-		return latest, true
-	}
-	return d.header.Sealed, true
-}
-
 // begins counts the tasks of a message that a slot has started at that time: those that are tried for
 // the first time, whose time says something about the way here and not about waiting for another try.
-func (r *processing) begins(d *delivery, slot, tasks int, now time.Time) {
-	took := now.Sub(d.born)
-	if d.exact && d.header.Attempt == 0 && d.header.Generation == 0 {
+func (r *processing) begins(d *message.Delivery, slot, tasks int, now time.Time) {
+	took := now.Sub(d.Born)
+	if d.Exact && d.Header.Attempt == 0 && d.Header.Generation == 0 {
 		r.latency.add(slot, tasks, took, now)
 	}
-	queues.HookStarted(&r.cfg.Hooks, tasks, took)
+	queues.HookStarted(&r.Cfg.Hooks, tasks, took)
 }

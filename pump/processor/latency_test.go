@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 func TestLatencyBelievesNoClockAgainstTheService(t *testing.T) {
@@ -22,8 +23,8 @@ func TestLatencyBelievesNoClockAgainstTheService(t *testing.T) {
 		{"ahead by a minute", sent.Add(time.Minute), 4 * time.Second, true},
 		{"not known", time.Time{}, age, false},
 	} {
-		d := &delivery{header: codec.Header{Sealed: c.sealed}}
-		if at, exact := d.readiness(sent, age); sent.Sub(at) != c.want || exact != c.exact {
+		d := &message.Delivery{Header: codec.Header{Sealed: c.sealed}}
+		if at, exact := d.Readiness(sent, age); sent.Sub(at) != c.want || exact != c.exact {
 			t.Errorf("%s: %v before, exact %v, want %v and %v", c.name, sent.Sub(at), exact, c.want, c.exact)
 		}
 	}

@@ -95,7 +95,7 @@ func (p *poller) hurry(now time.Time) {
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			if q.failures == 0 && q.due.Sub(now) > most {
-				q.due = now.Add(time.Duration(p.r.jitter.Float("lively", q.shard.String(), q.asked) * float64(most)))
+				q.due = now.Add(time.Duration(p.r.Jitter.Float("lively", q.shard.String(), q.asked) * float64(most)))
 			}
 		}
 	}

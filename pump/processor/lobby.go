@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 )
 
 // The lobby is where messages wait whose segment is this process's but not to be worked on: it is
@@ -29,14 +32,14 @@ type lobby struct {
 
 	mu     sync.Mutex // guards what follows
 	closed bool
-	list   []*delivery // in the order of their coming
+	list   []*message.Delivery // in the order of their coming
 	bytes  int64
 }
 
 // waits reports whether messages of a segment that is not to be worked on here wait in hand:
 // it is this process's, or is about to be.
 func (r *processing) waits(segment uint32) bool {
-	if r.stopping.Load() || r.recorder != nil && r.recorder.isStuck(segment) {
+	if r.Stopping.Load() || r.recorder != nil && r.recorder.IsStuck(segment) {
 		return false
 	}
 	return r.mine(segment)
@@ -45,7 +48,7 @@ func (r *processing) waits(segment uint32) bool {
 // mine reports whether a segment is this process's, ready to be worked on or not, or will be
 // next: it is planned for this process, and nobody who lives has it.
 func (r *processing) mine(segment uint32) bool {
-	m := r.member.Load()
+	m := r.Member.Load()
 	if m.Keeps(segment) {
 		return true
 	}
@@ -55,36 +58,36 @@ func (r *processing) mine(segment uint32) bool {
 	}
 	owner, live := v.OwnerOf(segment)
 	if live {
-		return owner.Instance == r.cfg.Instance
+		return owner.Instance == r.Cfg.Instance
 	}
-	rank := v.Rank(r.cfg.Instance)
+	rank := v.Rank(r.Cfg.Instance)
 	return rank >= 0 && v.Plan()[segment] == rank
 }
 
 // notNow puts a message of this process's own back for a while, which is no reason to suspect it.
-func (r *processing) notNow(d *delivery, delay time.Duration) *wholly {
-	return &wholly{ours: true, delay: r.jitter.Around(delay, "not now", d.id, uint64(max(d.dequeued, 1)))}
+func (r *processing) notNow(d *message.Delivery, delay time.Duration) *message.Disposition {
+	return &message.Disposition{Ours: true, Delay: r.Jitter.Around(delay, "not now", d.ID, uint64(max(d.Dequeued, 1)))}
 }
 
 // add takes a message, or says by d.whole how it is to be settled if there is no room. One that is
 // taken is the lobby's: it may go on, or be put back, before add returns.
-func (l *lobby) add(d *delivery) (taken bool) {
+func (l *lobby) add(d *message.Delivery) (taken bool) {
 	r := l.r
 	l.mu.Lock()
 	switch {
 	case l.closed:
-		d.whole = &wholly{pass: true}
+		d.Whole = &message.Disposition{Pass: true}
 	case l.fullLocked():
-		d.whole = r.notNow(d, lobbyAgain)
+		d.Whole = r.notNow(d, lobbyAgain)
 	default:
 		taken = true
 		l.list = append(l.list, d)
-		l.bytes += int64(len(d.text))
-		r.backlog.weigh(d)
+		l.bytes += int64(len(d.Text))
+		r.backlog.Weigh(d)
 	}
 	l.mu.Unlock()
 	// The lease may have ended while the message was on its way here.
-	if taken && r.backlog.isWithdrawn(d) {
+	if taken && r.backlog.IsWithdrawn(d) {
 		l.leave(d)
 	}
 	return taken
@@ -103,25 +106,25 @@ func (l *lobby) fullLocked() bool {
 
 // leave puts a message back that waits here and whose lease is over, or that has waited for long. It
 // is false if the message is not here.
-func (l *lobby) leave(d *delivery) bool {
+func (l *lobby) leave(d *message.Delivery) bool {
 	l.mu.Lock()
 	i := slices.Index(l.list, d)
 	if i >= 0 {
 		l.list = slices.Delete(l.list, i, i+1)
-		l.bytes -= int64(len(d.text))
+		l.bytes -= int64(len(d.Text))
 	}
 	l.mu.Unlock()
 	if i < 0 {
 		return false
 	}
-	d.whole = l.r.notNow(d, lobbyAgain)
+	d.Whole = l.r.notNow(d, lobbyAgain)
 	l.putBack(d)
 	return true
 }
 
-func (l *lobby) putBack(d *delivery) {
-	d.started.Store(true)
-	d.settler.add(d)
+func (l *lobby) putBack(d *message.Delivery) {
+	d.Started.Store(true)
+	d.Settler.Add(d)
 }
 
 // close has everything put back that waits, and will wait.
@@ -136,13 +139,13 @@ func (l *lobby) close() {
 func (l *lobby) look() {
 	l.mu.Lock()
 	wasFull := l.fullLocked()
-	var out []*delivery
-	l.list = slices.DeleteFunc(l.list, func(d *delivery) bool {
-		_, ready := l.r.hold(d.header.Segment)
-		if !ready && !l.closed && l.r.waits(d.header.Segment) {
+	var out []*message.Delivery
+	l.list = slices.DeleteFunc(l.list, func(d *message.Delivery) bool {
+		_, ready := l.r.hold(d.Header.Segment)
+		if !ready && !l.closed && l.r.waits(d.Header.Segment) {
 			return false
 		}
-		l.bytes -= int64(len(d.text))
+		l.bytes -= int64(len(d.Text))
 		out = append(out, d)
 		return true
 	})
@@ -157,38 +160,38 @@ func (l *lobby) look() {
 }
 
 // goOn takes up messages that waited where their get would have.
-func (l *lobby) goOn(ds []*delivery) {
+func (l *lobby) goOn(ds []*message.Delivery) {
 	r := l.r
 	for _, d := range ds {
-		r.backlog.unweigh(d)
-		d.whole, d.waits = r.judge(d)
+		r.backlog.Unweigh(d)
+		d.Whole, d.Waits = r.judge(d)
 	}
-	r.runs.ahead(r.wire, runsOf(ds))
-	work := make([]*delivery, 0, len(ds))
+	r.Runs.Ahead(r.Wire, runsOf(ds))
+	work := make([]*message.Delivery, 0, len(ds))
 	for _, d := range ds {
-		if d.waits && l.add(d) {
+		if d.Waits && l.add(d) {
 			continue
 		}
-		if d.passes() {
-			d.whole.delay = 0 // its next owner has waited for this
+		if d.Passes() {
+			d.Whole.Delay = 0 // its next owner has waited for this
 		}
 		if r.take(d, true) {
 			work = append(work, d)
 		}
 	}
-	for _, d := range r.backlog.add(work, reservation{}) {
+	for _, d := range r.backlog.Add(work, backlog.Reservation{}) {
 		l.putBack(d)
 	}
 }
 
 // unready marks the queues, by shard, that are homes of segments of which messages would wait in the lobby.
-func (r *processing) unready(s *share) []bool {
-	marks := make([]bool, len(s.of.Shards))
-	if s.view.Workload.Shared {
+func (r *processing) unready(s *ownership.Assignment) []bool {
+	marks := make([]bool, len(s.Of.Shards))
+	if s.View.Workload.Shared {
 		return marks
 	}
-	for n := range uint32(s.of.Segments) {
-		if home := s.of.Home(n); !marks[home] {
+	for n := range uint32(s.Of.Segments) {
+		if home := s.Of.Home(n); !marks[home] {
 			_, ready := r.hold(n)
 			marks[home] = !ready && r.waits(n)
 		}

@@ -6,6 +6,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -15,24 +17,24 @@ import (
 func TestAMessageWhoseLeaseEndsOnItsWayToTheLobbyIsPutBack(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		r := w.processor(&testworld.Seen{}, Options{}).newProcessing(t.Context())
-		r.backlog = newBacklog(r.o, false, func() {})
+		r.backlog = backlog.New(r.o.room(), false, func() {})
 		// As many settlers as there may be are busy: what is put back is seen in their queue.
 		s := &settler{
 			r: r, shard: &queues.Queue{Account: &queues.Account{Name: "accounta"}, Budget: quota.New(2000)},
 			account: &unsettled{mostBytes: storage.MaxText}, running: settlersMost,
 		}
-		d := &delivery{id: "late", text: []byte("late"), settler: s, waits: true}
-		r.backlog.withdraw(d)
+		d := &message.Delivery{ID: "late", Text: []byte("late"), Settler: s, Waits: true}
+		r.backlog.Withdraw(d)
 		if !r.lobby.add(d) {
 			t.Fatal("the lobby has room, and refused it")
 		}
-		if len(s.queue) != 1 || d.whole == nil || !d.whole.ours || d.whole.delay == 0 {
-			t.Errorf("%d messages are put back, this one with the verdict %+v", len(s.queue), d.whole)
+		if len(s.queue) != 1 || d.Whole == nil || !d.Whole.Ours || d.Whole.Delay == 0 {
+			t.Errorf("%d messages are put back, this one with the verdict %+v", len(s.queue), d.Whole)
 		}
 		r.lobby.close()
-		late := &delivery{id: "later", text: []byte("later"), settler: s, waits: true}
-		if r.lobby.add(late) || late.whole == nil || !late.whole.pass {
-			t.Errorf("a lobby that is closed took a message, verdict %+v", late.whole)
+		late := &message.Delivery{ID: "later", Text: []byte("later"), Settler: s, Waits: true}
+		if r.lobby.add(late) || late.Whole == nil || !late.Whole.Pass {
+			t.Errorf("a lobby that is closed took a message, verdict %+v", late.Whole)
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
@@ -21,10 +23,10 @@ func TestP13AClosedRunIsADuplicateAndDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Nothing closes runs in this delivery mode, so the cache is told.
-		c := newRunCache(fixedRun{workload.Run{State: workload.RunClosed}}, r.log)
-		d := &delivery{count: 5, header: codec.Header{Run: w.Run}}
-		r.runs = c
-		if whole := r.beginRun(t.Context(), d); whole == nil || !whole.forget || r.counts.duplicates.Load() != 5 {
+		c := base.NewRunCache(fixedRun{workload.Run{State: workload.RunClosed}}, r.Log)
+		d := &message.Delivery{Count: 5, Header: codec.Header{Run: w.Run}}
+		r.Runs = c
+		if whole := r.beginRun(t.Context(), d); whole == nil || !whole.Forget || r.Counts.Duplicates.Load() != 5 {
 			t.Errorf("%+v", whole)
 		}
 	})

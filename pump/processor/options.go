@@ -7,6 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 )
 
 // Options say how a processor works. The zero value is a good one.
@@ -109,4 +110,9 @@ func (o Options) withDefaults() (Options, error) {
 	var err error
 	o.Retry, err = settings.Retry(o.Retry)
 	return o, err
+}
+
+// room is what bounds the messages that wait.
+func (o Options) room() backlog.Options {
+	return backlog.Options{Handlers: o.Concurrency, MaxBytes: o.MaxBytes, Lease: o.Visibility, Paced: o.MaxRate > 0, Discards: o.Discard}
 }

@@ -9,49 +9,51 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // others says what becomes of a message whose segment this process does not hold:
 // it is brought home if that is this process's task (P6.4), else put back for its
 // owner (P7). Nothing is unpacked for either, and neither is an attempt.
-func (r *processing) others(d *delivery) *wholly {
-	d.started.Store(true)
-	if r.stopping.Load() { // it will not be here again, so others may have it now
-		return &wholly{pass: true}
+func (r *processing) others(d *message.Delivery) *message.Disposition {
+	d.Started.Store(true)
+	if r.Stopping.Load() { // it will not be here again, so others may have it now
+		return &message.Disposition{Pass: true}
 	}
-	if r.mine(d.header.Segment) { // and its ledger will not be so soon
+	if r.mine(d.Header.Segment) { // and its ledger will not be so soon
 		return r.notNow(d, lobbyStuck)
 	}
 	s := r.share.Load()
-	if home := s.stray(d.shard, d.header.Segment); home != nil {
-		return &wholly{forward: home}
+	if home := s.Stray(d.Shard, d.Header.Segment); home != nil {
+		return &message.Disposition{Forward: home}
 	}
-	return &wholly{pass: true, delay: s.pass(r.jitter, d.shard, d.header.Segment, d.id, d.dequeued, r.lease())}
+	return &message.Disposition{Pass: true, Delay: s.Pass(r.Jitter, d.Shard, d.Header.Segment, d.ID, d.Dequeued, r.lease())}
 }
 
 // forward makes the copy of a message that goes to its segment's home. A text that
 // no distributor made is wrapped, so that it keeps its identity (P1.4), if that fits.
-func (r *processing) forward(d *delivery, home *queues.Queue) []poisonOrRest {
-	text := slices.Clone(d.text)
-	if wrapped, ok := wrapped(d, d.header.Attempt); ok {
+func (r *processing) forward(d *message.Delivery, home *queues.Queue) []message.Copy {
+	text := slices.Clone(d.Text)
+	if wrapped, ok := wrapped(d, d.Header.Attempt); ok {
 		text = wrapped
 	}
-	return []poisonOrRest{{shard: home, text: text, tasks: d.count, forward: true, segment: d.header.Segment}}
+	return []message.Copy{{Shard: home, Text: text, Tasks: d.Count, Forward: true, Segment: d.Header.Segment}}
 }
 
 // wrapped is a text that no distributor made as an envelope that says its name. It is not ok if there is no
 // room: the text is close to 64 KiB and does not compress.
-func wrapped(d *delivery, attempt uint32) (text []byte, ok bool) {
-	if d.foreign == "" {
+func wrapped(d *message.Delivery, attempt uint32) (text []byte, ok bool) {
+	if d.Foreign == "" {
 		return nil, false
 	}
-	h := d.header
+	h := d.Header
 	h.Attempt = attempt
 	for _, most := range [...]int{storage.MaxText - codec.DefaultHeadroom, storage.MaxText} {
 		b := codec.NewBuilder(most)
 		b.Reset(h)
-		if fits, err := b.Add(codec.Task{ID: []byte(d.foreign), Body: d.text}); err == nil && fits {
+		if fits, err := b.Add(codec.Task{ID: []byte(d.Foreign), Body: d.Text}); err == nil && fits {
 			text, _, err = b.Seal(nil)
 			return text, err == nil
 		}
@@ -64,20 +66,20 @@ var errNotHome = errors.New("pump: the shard map that says where the message bel
 
 // bringHome puts the copy that forward has made. Trying and the budget may have kept
 // it waiting for long, so where it belongs is asked again in the last moment.
-func (r *processing) bringHome(d *delivery, c *poisonOrRest) error {
-	about := c.shard.Digest(c.text)
-	if err := c.shard.Pay(r.wire, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+func (r *processing) bringHome(d *message.Delivery, c *message.Copy) error {
+	about := c.Shard.Digest(c.Text)
+	if err := c.Shard.Pay(r.Wire, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 		return err
 	}
 	s := r.share.Load()
-	if s.stray(d.shard, c.segment) != c.shard {
+	if s.Stray(d.Shard, c.Segment) != c.Shard {
 		return errNotHome
 	}
-	if err := c.shard.PutBy(r.wire, s.view.Read, c.text, 0, about); err != nil {
+	if err := c.Shard.PutBy(r.Wire, s.View.Read, c.Text, 0, about); err != nil {
 		return err
 	}
-	r.counts.forwarded.Add(1)
-	r.member.Load().NudgeOwner(c.shard, c.segment)
+	r.Counts.Forwarded.Add(1)
+	r.Member.Load().NudgeOwner(c.Shard, c.Segment)
 	return nil
 }
 
@@ -104,31 +106,26 @@ func newOwnerHints(r *processing) *ownerHints {
 }
 
 // later tells the owner of a message that was put back, when its delay is over.
-func (h *ownerHints) later(d *delivery, delay time.Duration) {
-	if !d.whole.hint {
+func (h *ownerHints) later(d *message.Delivery, delay time.Duration) {
+	if !d.Whole.Hint {
 		return
 	}
-	owner, live := h.r.share.Load().view.OwnerOf(d.header.Segment)
-	if !live || owner.Instance == h.r.cfg.Instance {
+	owner, live := h.r.share.Load().View.OwnerOf(d.Header.Segment)
+	if !live || owner.Instance == h.r.Cfg.Instance {
 		return
 	}
-	key := ownerHint{d.shard, owner.Instance}
+	key := ownerHint{d.Shard, owner.Instance}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waits[key] {
 		return
 	}
 	h.waits[key] = true
-	segment := d.header.Segment
-	time.AfterFunc(inWholeSeconds(delay), func() {
+	segment := d.Header.Segment
+	time.AfterFunc(leases.InWholeSeconds(delay), func() {
 		h.mu.Lock()
 		delete(h.waits, key)
 		h.mu.Unlock()
-		h.r.member.Load().NudgeOwner(d.shard, segment)
+		h.r.Member.Load().NudgeOwner(d.Shard, segment)
 	})
-}
-
-// inWholeSeconds rounds a delay up to the service's unit: it hides a message for whole seconds.
-func inWholeSeconds(delay time.Duration) time.Duration {
-	return (delay + time.Second - 1).Truncate(time.Second)
 }

@@ -168,7 +168,7 @@ func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
 			t.Errorf("the message of another program has lost its identity: %+v", got)
 		}
 
-		if err := all[0].Of.running.Load().member.Load().MarkSpill(t.Context(), []uint32{segment}, 1); err != nil {
+		if err := all[0].Of.running.Load().Member.Load().MarkSpill(t.Context(), []uint32{segment}, 1); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -195,7 +195,7 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 		v := w.Settled(2)
 		m := v.Workload.Map
 		segments := []uint32{testworld.SegmentOf(m, 0), testworld.SegmentOf(m, 1)}
-		if err := p.Of.running.Load().member.Load().MarkSpill(t.Context(), segments, 1); err != nil {
+		if err := p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segments, 1); err != nil {
 			t.Fatal(err)
 		}
 		marked := time.Now()
@@ -225,7 +225,7 @@ func TestP63TheOwnerTakesAMarkBackWhenNothingComesByItAnyMore(t *testing.T) {
 			homeAccount, _ = w.QueueOf(m, m.Home(segments[1]))
 			segments[0] = segments[1]
 		}
-		if err := p.Of.running.Load().member.Load().MarkSpill(t.Context(), segments[:1], 2); err != nil {
+		if err := p.Of.running.Load().Member.Load().MarkSpill(t.Context(), segments[:1], 2); err != nil {
 			t.Fatal(err)
 		}
 		w.Sim.Blackout(homeAccount, true)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // ErrSegmentGone ends the handlers of a segment that this process does not hold any more.
@@ -15,32 +18,32 @@ var ErrSegmentGone = errors.New("pump: the task's segment went to another proces
 // over when nothing of it is in hand.
 type owned struct {
 	mu       sync.Mutex // guards the map and the lists, and delivery.listed
-	segments map[uint32][]*delivery
+	segments map[uint32][]*message.Delivery
 }
 
-func newOwned() *owned { return &owned{segments: map[uint32][]*delivery{}} }
+func newOwned() *owned { return &owned{segments: map[uint32][]*message.Delivery{}} }
 
 // add lists a delivery.
-func (o *owned) add(d *delivery) {
+func (o *owned) add(d *message.Delivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	list := append(o.segments[d.header.Segment], d)
-	o.segments[d.header.Segment] = list
-	d.listed = len(list)
+	list := append(o.segments[d.Header.Segment], d)
+	o.segments[d.Header.Segment] = list
+	d.Listed = len(list)
 }
 
 // remove takes a delivery off its segment's list and reports whether it was the last.
-func (o *owned) remove(d *delivery) (last bool) {
+func (o *owned) remove(d *message.Delivery) (last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if d.listed == 0 {
+	if d.Listed == 0 {
 		return false
 	}
-	list := o.segments[d.header.Segment]
+	list := o.segments[d.Header.Segment]
 	end := len(list) - 1
-	list[d.listed-1], list[end].listed = list[end], d.listed
-	list[end], d.listed = nil, 0
-	o.segments[d.header.Segment] = list[:end]
+	list[d.Listed-1], list[end].Listed = list[end], d.Listed
+	list[end], d.Listed = nil, 0
+	o.segments[d.Header.Segment] = list[:end]
 	return end == 0
 }
 
@@ -52,7 +55,7 @@ func (o *owned) has(segment uint32) bool {
 }
 
 // of gives what is in hand of some segments.
-func (o *owned) of(segments []uint32) (ds []*delivery) {
+func (o *owned) of(segments []uint32) (ds []*message.Delivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range segments {
@@ -63,40 +66,40 @@ func (o *owned) of(segments []uint32) (ds []*delivery) {
 
 // own makes a delivery this process's if it holds the segment, and reports
 // whether it does.
-func (r *processing) own(d *delivery) bool {
-	if r.workload.Shared {
+func (r *processing) own(d *message.Delivery) bool {
+	if r.Workload.Shared {
 		return true
 	}
-	if _, ok := r.hold(d.header.Segment); !ok {
+	if _, ok := r.hold(d.Header.Segment); !ok {
 		return false
 	}
 	// Listed first and asked again then: a hand-over that begins in between either
 	// finds the delivery in the list or is seen here.
 	r.owned.add(d)
-	h, ok := r.hold(d.header.Segment)
+	h, ok := r.hold(d.Header.Segment)
 	if !ok {
 		r.disown(d)
 		return false
 	}
-	d.epoch = h.Epoch
+	d.Epoch = h.Epoch
 	// Handlers end with the hold, as they do with the message's lease.
-	d.unhold = context.AfterFunc(h.Context(), func() { d.end(ErrSegmentGone) })
+	d.Unhold = context.AfterFunc(h.Context(), func() { d.End(ErrSegmentGone) })
 	return true
 }
 
 // disown ends that a delivery is in hand of its segment. The last one of a segment
 // that is being handed over lets it go. (Off the list before it is asked whether that
 // is so: a hand-over that begins in between finds the list empty.)
-func (r *processing) disown(d *delivery) {
-	if d.unhold != nil {
-		d.unhold()
+func (r *processing) disown(d *message.Delivery) {
+	if d.Unhold != nil {
+		d.Unhold()
 	}
 	if !r.owned.remove(d) {
 		return
 	}
-	m := r.member.Load()
-	if _, ok := m.Hold(d.header.Segment); !ok {
-		m.Settle(d.header.Segment)
+	m := r.Member.Load()
+	if _, ok := m.Hold(d.Header.Segment); !ok {
+		m.Settle(d.Header.Segment)
 	}
 }
 
@@ -108,6 +111,17 @@ func (r *processing) handOver(segments []uint32) {
 		r.withdraw(d)
 	}
 	if r.recorder != nil {
-		r.recorder.hurry(segments)
+		r.recorder.Hurry(segments)
 	}
+}
+
+// hold gives a segment that this process may take tasks of: it holds it, and if
+// there is a ledger it is the one who writes it (P3.2). What a former owner recorded
+// is known then, and what that one finishes later is refused.
+func (r *processing) hold(segment uint32) (cluster.Hold, bool) {
+	h, ok := r.Member.Load().Hold(segment)
+	if ok && r.recorder != nil && !r.recorder.Ready(h) {
+		return cluster.Hold{}, false
+	}
+	return h, ok
 }

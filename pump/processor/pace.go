@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // pace keeps all processors of a workload together below a rate of tasks
@@ -29,8 +30,8 @@ func newPace(b *quota.Budget) *pace {
 }
 
 // wait waits until so many tasks of a message may be started; false: they may not any more.
-func (p *pace) wait(d *delivery, tasks int) bool {
-	ctx, cancel := context.WithCancel(d.ctx)
+func (p *pace) wait(d *message.Delivery, tasks int) bool {
+	ctx, cancel := context.WithCancel(d.Ctx)
 	defer cancel()
 	defer context.AfterFunc(p.over, cancel)()
 	return p.budget.Spend(ctx, quota.ClassGet, tasks) == nil
@@ -38,16 +39,16 @@ func (p *pace) wait(d *delivery, tasks int) bool {
 
 // paceTasks waits until tasks may be started that the backlog has given; false: they have
 // been put back.
-func (r *processing) paceTasks(d *delivery, from, to int) bool {
+func (r *processing) paceTasks(d *message.Delivery, from, to int) bool {
 	if r.pace == nil {
 		return true
 	}
 	ok := r.pace.wait(d, to-from)
-	r.backlog.goOn()
+	r.backlog.GoOn()
 	if !ok {
-		d.started.Store(true)
+		d.Started.Store(true)
 		for i := from; i < to; i++ {
-			r.record(d.ctx, d, d.at(i), pump.Release(errUnpaced))
+			r.record(d.Ctx, d, d.At(i), pump.Release(errUnpaced))
 		}
 	}
 	return ok

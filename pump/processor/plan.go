@@ -7,6 +7,8 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -18,12 +20,12 @@ type again struct {
 }
 
 // plan decides how a message is settled, and what of it is recorded before.
-func (r *processing) plan(d *delivery) *settlement {
+func (r *processing) plan(d *message.Delivery) *message.Settlement {
 	s, poison := r.planTasks(d)
 	if r.recorder != nil {
-		r.recorder.enter(d, s, poison)
-		if len(s.entries) > 0 && d.mark == markInText {
-			s.unmarked, _ = r.unmarkedText(d)
+		r.recorder.Enter(d, s, poison)
+		if len(s.Entries) > 0 && d.Mark == message.MarkInText {
+			s.Unmarked, _ = r.unmarkedText(d)
 		}
 	}
 	return s
@@ -31,91 +33,91 @@ func (r *processing) plan(d *delivery) *settlement {
 
 // planTasks decides from the verdicts on the message's tasks. poison are those
 // that go into quarantine.
-func (r *processing) planTasks(d *delivery) (s *settlement, poison []condemned) {
-	if d.whole != nil {
+func (r *processing) planTasks(d *message.Delivery) (s *message.Settlement, poison []message.ToQuarantine) {
+	if d.Whole != nil {
 		return r.planWhole(d), nil
 	}
-	d.mu.Lock() // a handler that was given up may be about to end
-	verdicts, troubles := d.verdicts, d.troubles
-	d.mu.Unlock()
+	d.Mu.Lock() // a handler that was given up may be about to end
+	verdicts, troubles := d.Verdicts, d.Troubles
+	d.Mu.Unlock()
 	var rest []again
-	untouched := again{attempt: d.header.Attempt}
+	untouched := again{attempt: d.Header.Attempt}
 	for i, v := range verdicts {
-		if v == unfinished {
+		if v == message.Unfinished {
 			untouched.tasks = append(untouched.tasks, i)
 		}
 	}
 	if verdicts == nil || len(untouched.tasks) == len(verdicts) { // nothing was done to it
-		return r.putBack(d, 0, 0, d.count), nil
+		return r.putBack(d, 0, 0, d.Count), nil
 	}
 	if len(untouched.tasks) > 0 {
 		rest = append(rest, untouched)
 	}
-	backoff := r.backoff(d, uint64(d.header.Attempt))
+	backoff := r.backoff(d, uint64(d.Header.Attempt))
 	for _, t := range troubles {
-		attempts := int(d.header.Attempt) + 1
-		switch v := verdicts[t.task]; {
-		case v == postponed:
-			rest = append(rest, again{d.header.Attempt, min(t.after, storage.MaxVisibility), []int{t.task}})
-		case v == rejected && t.err == errRunEnded:
-			poison = append(poison, condemned{t.task, pump.ReasonRunEnded, t.err})
-		case v == rejected:
-			poison = append(poison, condemned{t.task, pump.ReasonRejected, t.err})
+		attempts := int(d.Header.Attempt) + 1
+		switch v := verdicts[t.Task]; {
+		case v == message.Postponed:
+			rest = append(rest, again{d.Header.Attempt, min(t.After, storage.MaxVisibility), []int{t.Task}})
+		case v == message.Rejected && t.Err == message.ErrRunEnded:
+			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonRunEnded, Err: t.Err})
+		case v == message.Rejected:
+			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonRejected, Err: t.Err})
 		case r.o.Retry.MaxAttempts > 0 && attempts >= r.o.Retry.MaxAttempts:
-			poison = append(poison, condemned{t.task, pump.ReasonAttempts, t.err})
-		case r.o.Retry.MaxAge > 0 && d.age >= r.o.Retry.MaxAge:
-			poison = append(poison, condemned{t.task, pump.ReasonAge, t.err})
-		case v == retry:
-			rest = append(rest, again{d.header.Attempt + 1, min(t.after, storage.MaxVisibility), []int{t.task}})
+			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonAttempts, Err: t.Err})
+		case r.o.Retry.MaxAge > 0 && d.Age >= r.o.Retry.MaxAge:
+			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonAge, Err: t.Err})
+		case v == message.Retry:
+			rest = append(rest, again{d.Header.Attempt + 1, min(t.After, storage.MaxVisibility), []int{t.Task}})
 		default:
-			rest = append(rest, again{d.header.Attempt + 1, backoff, []int{t.task}})
+			rest = append(rest, again{d.Header.Attempt + 1, backoff, []int{t.Task}})
 		}
 	}
 	if len(rest) == 0 && len(poison) == 0 {
-		return &settlement{final: stepDelete}, nil
+		return &message.Settlement{Final: message.StepDelete}, nil
 	}
 	// Without trust in the lease somebody else may already work on the message:
 	// it is left to them, rather than making copies besides theirs.
-	if !r.keeper.trusted(d) {
-		return &settlement{final: stepForget}, nil
+	if !r.keeper.Trusted(d) {
+		return &message.Settlement{Final: message.StepForget}, nil
 	}
-	s = &settlement{final: stepDelete, copies: r.quarantineTasks(d, poison)}
+	s = &message.Settlement{Final: message.StepDelete, Copies: r.quarantineTasks(d, poison)}
 	r.planRest(d, s, together(rest))
 	return s, poison
 }
 
 // backoff is the delay before the next attempt of what failed in this delivery,
 // after n attempts before it.
-func (r *processing) backoff(d *delivery, n uint64) time.Duration {
-	least, most := r.terms.backoff(n)
-	return least + time.Duration(r.jitter.Float("retry", d.id, n)*float64(most-least))
+func (r *processing) backoff(d *message.Delivery, n uint64) time.Duration {
+	least, most := r.terms.Backoff(n)
+	return least + time.Duration(r.Jitter.Float("retry", d.ID, n)*float64(most-least))
 }
 
 // planWhole settles a message without looking at its tasks.
-func (r *processing) planWhole(d *delivery) *settlement {
-	w := d.whole
+func (r *processing) planWhole(d *message.Delivery) *message.Settlement {
+	w := d.Whole
 	switch {
-	case w.forget:
-		return &settlement{final: stepDelete}
-	case w.forward != nil:
-		return &settlement{final: stepDelete, copies: r.forward(d, w.forward)}
-	case w.pieces != nil:
+	case w.Forget:
+		return &message.Settlement{Final: message.StepDelete}
+	case w.Forward != nil:
+		return &message.Settlement{Final: message.StepDelete, Copies: r.forward(d, w.Forward)}
+	case w.Pieces != nil:
 		return r.planPieces(d)
-	case w.pass:
-		return &settlement{final: stepRelease, delay: w.delay}
-	case w.reason == "":
-		return r.putBack(d, w.delay, 0, max(d.count, 1))
+	case w.Pass:
+		return &message.Settlement{Final: message.StepRelease, Delay: w.Delay}
+	case w.Reason == "":
+		return r.putBack(d, w.Delay, 0, max(d.Count, 1))
 	default:
-		return &settlement{final: stepDelete, copies: r.quarantineWhole(d, w.reason, w.detail)}
+		return &message.Settlement{Final: message.StepDelete, Copies: r.quarantineWhole(d, w.Reason, w.Detail)}
 	}
 }
 
 // putBack makes the message visible again as it is.
-func (r *processing) putBack(d *delivery, delay time.Duration, retried, released int) *settlement {
+func (r *processing) putBack(d *message.Delivery, delay time.Duration, retried, released int) *message.Settlement {
 	if s := r.putBackSuspect(d, delay, released); s != nil {
 		return s
 	}
-	return &settlement{final: stepRelease, delay: delay, retried: retried, released: released}
+	return &message.Settlement{Final: message.StepRelease, Delay: delay, Retried: retried, Released: released}
 }
 
 // together joins tasks that may come back in one message. A message has one
@@ -141,7 +143,7 @@ func together(rest []again) []again {
 	for i := range out {
 		slices.Sort(out[i].tasks)
 		// The service counts whole seconds; earlier than asked would be too early.
-		out[i].delay = min(inWholeSeconds(out[i].delay), storage.MaxVisibility)
+		out[i].delay = min(leases.InWholeSeconds(out[i].delay), storage.MaxVisibility)
 	}
 	return out
 }
@@ -152,34 +154,34 @@ func together(rest []again) []again {
 // Its attempts cannot be written down then, so it is left to how often it was
 // delivered that it comes back less and less often: the only place where that
 // counts, because it also grows where nobody worked on the message (P4.2).
-func (r *processing) planRest(d *delivery, s *settlement, groups []again) {
+func (r *processing) planRest(d *message.Delivery, s *message.Settlement, groups []again) {
 	if len(groups) == 0 {
 		return
 	}
 	for i, g := range groups {
 		text, ok := r.rewrite(d, g)
 		if !ok {
-			attrs := d.attrs(-1)
-			r.lines.Of("full").Add(d.count, func(messages, _ int) {
-				r.log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted", append(attrs, "messages", messages)...)
+			attrs := d.Attrs(-1)
+			r.Lines.Of("full").Add(d.Count, func(messages, _ int) {
+				r.Log.Warn("message is too full to be rewritten; all of its tasks come back, with no attempt counted", append(attrs, "messages", messages)...)
 			})
-			s.copies = slices.DeleteFunc(s.copies, func(c poisonOrRest) bool { return c.reason == "" })
-			s.final, s.text = stepRelease, nil
-			s.delay = max(latest(groups), r.backoff(d, uint64(max(d.dequeued-1, 0))))
-			s.retried, s.released = 0, d.count
-			d.untried = g.attempt == d.header.Attempt
+			s.Copies = slices.DeleteFunc(s.Copies, func(c message.Copy) bool { return c.Reason == "" })
+			s.Final, s.Text = message.StepRelease, nil
+			s.Delay = max(latest(groups), r.backoff(d, uint64(max(d.Dequeued-1, 0))))
+			s.Retried, s.Released = 0, d.Count
+			d.Untried = g.attempt == d.Header.Attempt
 			return
 		}
-		if g.attempt > d.header.Attempt {
-			s.retried += len(g.tasks)
+		if g.attempt > d.Header.Attempt {
+			s.Retried += len(g.tasks)
 		} else {
-			s.released += len(g.tasks)
+			s.Released += len(g.tasks)
 		}
-		if i == len(groups)-1 && !(g.attempt == d.header.Attempt && r.acquits(d)) {
-			s.final, s.text, s.delay = stepReplace, text, g.delay
+		if i == len(groups)-1 && !(g.attempt == d.Header.Attempt && r.acquits(d)) {
+			s.Final, s.Text, s.Delay = message.StepReplace, text, g.delay
 			return
 		}
-		s.copies = append(s.copies, poisonOrRest{shard: d.shard, text: text, delay: g.delay, tasks: len(g.tasks)})
+		s.Copies = append(s.Copies, message.Copy{Shard: d.Shard, Text: text, Delay: g.delay, Tasks: len(g.tasks)})
 	}
 }
 
@@ -191,9 +193,9 @@ func latest(groups []again) (delay time.Duration) {
 }
 
 // rewrite packs some of a message's tasks into a text of its own.
-func (r *processing) rewrite(d *delivery, g again) (text []byte, ok bool) {
-	if d.foreign == "" && len(g.tasks) == d.count {
-		if text, err := codec.Restamped(d.text, g.attempt, d.header.Generation); err == nil {
+func (r *processing) rewrite(d *message.Delivery, g again) (text []byte, ok bool) {
+	if d.Foreign == "" && len(g.tasks) == d.Count {
+		if text, err := codec.Restamped(d.Text, g.attempt, d.Header.Generation); err == nil {
 			return text, true
 		}
 	}
@@ -201,13 +203,13 @@ func (r *processing) rewrite(d *delivery, g again) (text []byte, ok bool) {
 }
 
 // pack makes an envelope of some of a message's tasks.
-func (r *processing) pack(d *delivery, attempt uint32, tasks []int, limit int) (text []byte, ok bool) {
+func (r *processing) pack(d *message.Delivery, attempt uint32, tasks []int, limit int) (text []byte, ok bool) {
 	b := codec.NewBuilder(limit)
-	h := d.header
+	h := d.Header
 	h.Attempt = attempt
 	b.Reset(h)
 	for _, i := range tasks {
-		t := &d.tasks[i]
+		t := &d.Tasks[i]
 		ct := codec.Task{N: t.N, Key: t.Key, ID: []byte(t.ID), Body: t.Body}
 		if t.Foreign != "" && h.Run == (pump.RunID{}) {
 			ct.ID = []byte(t.Foreign) // so that it stays what it is, wherever the text goes (P1.4)

@@ -8,6 +8,9 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -172,10 +175,10 @@ func (p *poller) follow(shards []*queues.Queue, idleMost time.Duration) {
 
 // leave notes which queues, by shard, are the homes of segments that are not ready: while the lobby
 // is full they are not asked.
-func (p *poller) leave(s *share, unready []bool) {
+func (p *poller) leave(s *ownership.Assignment, unready []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, q := range s.shards {
+	for i, q := range s.Shards {
 		if polled := p.queues[q]; polled != nil {
 			polled.unready = unready[i]
 		}
@@ -222,7 +225,7 @@ func (p *poller) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		p.r.cfg.Private.Seeding.Turn.Wait("poll")
+		p.r.Cfg.Private.Seeding.Turn.Wait("poll")
 		select { // what has woken it until now is looked at now
 		case <-p.wake:
 		default:
@@ -268,7 +271,7 @@ func (p *poller) round(ctx context.Context) time.Duration {
 
 // startOne starts the next get in turn, if there is one.
 func (p *poller) startOne(ctx context.Context, now time.Time) bool {
-	if c := p.r.recorder; c != nil && c.full() {
+	if c := p.r.recorder; c != nil && c.Full() {
 		return false // a commit wakes the poller
 	}
 	full := p.r.lobby.full()
@@ -283,13 +286,13 @@ func (p *poller) startOne(ctx context.Context, now time.Time) bool {
 			continue
 		}
 		q := a.queues[next]
-		limit, room := probe, reservation{}
+		limit, room := probe, backlog.Reservation{}
 		if q.failures == 0 {
-			if room = p.r.backlog.reserve(); room.messages == 0 {
+			if room = p.r.backlog.Reserve(); room.Messages == 0 {
 				return false // the backlog wakes the poller when there is room again
 			}
-			limit = room.messages
-		} else if p.r.backlog.full() {
+			limit = room.Messages
+		} else if p.r.backlog.Full() {
 			return false
 		} else if q.failures >= probeAgain {
 			limit = 1
@@ -322,14 +325,14 @@ func (a *polledAccount) next(now time.Time, full bool) int {
 // get makes one get. When the processor stops, one that waits for its budget is
 // given up; one that was sent is waited for, because it may have hidden 32
 // messages that only its answer can release.
-func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int, room reservation) {
+func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int, room backlog.Reservation) {
 	slow := time.AfterFunc(getSlow, func() { p.tooSlow(a, q, room) })
-	lease := p.r.terms.lease()
-	msgs, sent, err := q.shard.Get(ctx, p.r.wire, limit, lease)
+	lease := p.r.terms.Lease()
+	msgs, sent, err := q.shard.Get(ctx, p.r.Wire, limit, lease)
 	wasSlow := !slow.Stop()
 	held := room
 	if wasSlow {
-		held = reservation{} // given back already
+		held = backlog.Reservation{} // given back already
 	}
 	own := p.r.receive(q, msgs, sent, lease, limit, held)
 	tell := false // the others of messages that come without nudges
@@ -347,7 +350,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 	switch now := time.Now(); {
 	case err != nil:
 		if mayHaveHidden(err) {
-			q.hide(now.Add(lease + hiddenLonger))
+			q.hide(now.Add(lease + leases.HiddenLonger))
 		}
 		p.failed(q, err, now)
 	case own == 0: // others' messages are nothing for the back-off (P7)
@@ -361,7 +364,7 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		if len(msgs) == limit { // our own may be behind them
 			most = pollBehind
 		}
-		q.due = now.Add(p.r.jitter.Around(backoff.Doubled(pollBase, most, q.empties), "poll", q.shard.String(), q.asked))
+		q.due = now.Add(p.r.Jitter.Around(backoff.Doubled(pollBase, most, q.empties), "poll", q.shard.String(), q.asked))
 		q.empties++
 		if q.hinted.After(sent) { // the message may have come after this get looked
 			q.hint(now)
@@ -381,26 +384,26 @@ func (p *poller) get(ctx context.Context, a *polledAccount, q *polled, limit int
 		}
 	}
 	p.mu.Unlock()
-	if m := p.r.member.Load(); tell && m != nil {
+	if m := p.r.Member.Load(); tell && m != nil {
 		m.NudgeTraffic()
 	}
 	p.r.gets.done(1, true)
 	backoff.Signal(p.wake)
 }
 
-func (p *poller) tooSlow(a *polledAccount, q *polled, room reservation) {
+func (p *poller) tooSlow(a *polledAccount, q *polled, room backlog.Reservation) {
 	p.mu.Lock()
 	q.slow++
 	a.flying--
 	p.mu.Unlock()
-	p.r.backlog.giveBack(room)
+	p.r.backlog.GiveBack(room)
 	backoff.Signal(p.wake) // another queue of the account may have its turn
 }
 
 func (p *poller) answered(q *polled, sent time.Time) {
 	q.heard = sent
 	if q.trouble != nil {
-		p.r.log.Info("queue answers again", "queue", q.shard.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
+		p.r.Log.Info("queue answers again", "queue", q.shard.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
 	}
 	if storage.Is(q.trouble, storage.MaybeDone) {
 		q.account.answers(time.Now())
@@ -416,11 +419,6 @@ func (a *polledAccount) answers(now time.Time) {
 		}
 	}
 }
-
-// hiddenLonger is how much later than one lease after its failure a
-// request that may have acted may have hidden a message: it may act a little
-// after it was given up, and the service counts whole seconds.
-const hiddenLonger = time.Second
 
 // mayHaveHidden reports whether a get that failed with err may have taken
 // messages. A 503 refuses a request before it is looked at.

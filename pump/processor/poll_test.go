@@ -29,9 +29,9 @@ func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 		go func() {
 			defer close(watch)
 			for ctx.Err() == nil {
-				r.backlog.mu.Lock()
-				most = max(most, r.backlog.bytes)
-				r.backlog.mu.Unlock()
+				r.backlog.Mu.Lock()
+				most = max(most, r.backlog.Bytes)
+				r.backlog.Mu.Unlock()
 				time.Sleep(5 * time.Millisecond)
 			}
 		}()
@@ -44,8 +44,14 @@ func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 		if most > 4<<20 || most < 2<<20 {
 			t.Errorf("%d bytes were held, the bound is 4 MiB", most)
 		}
-		if r.backlog.bytes != 0 || r.backlog.unstarted != 0 || r.backlog.opened != 0 || r.backlog.reserved != 0 || r.backlog.promised != 0 {
+		if r.backlog.Bytes != 0 || r.backlog.Unstarted != 0 || r.backlog.Opened != 0 || r.backlog.Reserved != 0 || r.backlog.Promised != 0 {
 			t.Errorf("not everything was given back: %+v", r.backlog)
 		}
 	})
+}
+
+func TestIdleQueuesTogetherAreAskedTenTimesASecond(t *testing.T) {
+	if d := idleBound(96); d != 9600*time.Millisecond {
+		t.Errorf("96 pairs are idle for %v, together more than ten gets a second", d)
+	}
 }

@@ -17,7 +17,7 @@ func (p *poller) failed(q *polled, err error, now time.Time) {
 	full := func(base, limit time.Duration) time.Duration {
 		// At least half of it, so that nothing comes back at once by chance.
 		d := backoff.Doubled(base, limit, q.failures)
-		return d/2 + time.Duration(p.r.jitter.Float("poll", q.shard.String(), q.asked)*float64(d/2))
+		return d/2 + time.Duration(p.r.Jitter.Float("poll", q.shard.String(), q.asked)*float64(d/2))
 	}
 	var wait time.Duration
 	switch storage.CodeOf(err) {
@@ -90,5 +90,5 @@ func (p *poller) alarm(q *polled, now time.Time) {
 		return
 	}
 	q.alarmed = now
-	p.r.log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
+	p.r.Log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
 }

@@ -5,21 +5,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/sparing"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
+	"github.com/queuepump/queuepump/pump/processor/internal/claim"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
+	"github.com/queuepump/queuepump/pump/processor/internal/record"
 	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -82,59 +86,43 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
 }
 
-// counters is what a Summary is made of.
-type counters struct {
-	handled, failed, rejected, retried, released, skipped, quarantined, duplicates, dropped, foreign, passed, forwarded, split, lost, envelopes, recorded, commits atomic.Int64
-}
-
 // processing is one Run of a processor. Along the data path: the poller gets
-// messages (processor_poll.go), they are kept (processor_keep.go) and their headers
-// judged (processor_open.go, processor_own.go, processor_others.go), they wait
-// (processor_backlog.go), are opened, their tasks handled (processor_handle.go), and
-// the message is settled (processor_plan.go, processor_settle.go). What is polled
-// and what is its own follows the cluster (processor_cluster.go, processor_share.go).
+// messages (poll.go), they are kept (internal/leases/keep.go) and their headers
+// judged (open.go, own.go, others.go), they wait
+// (internal/backlog/backlog.go), are opened, their tasks handled (handle.go), and
+// the message is settled (plan.go, settle.go). What is polled
+// and what is its own follows the cluster (cluster.go, internal/ownership/assignment.go).
 type processing struct {
-	cfg      *pump.Config
+	*base.Env
 	o        *Options
 	handler  pump.Handler
 	batch    pump.BatchHandler // the handler, if it takes batches
-	reducer  reduce.Reducing   // the handler, if it contributes to a state
-	recorder *recorder         // nil: nothing is recorded
-	log      *slog.Logger
-	jitter   backoff.Jitter
-	fleet    *queues.Set
-	workload *workload.Workload
-	runs     *runCache
+	recorder *record.Recorder  // nil: nothing is recorded
 	poller   *poller
-	keeper   *keeper
-	terms    *terms
-	backlog  *backlog
+	keeper   *leases.Keeper
+	terms    *leases.Timing
+	backlog  *backlog.Backlog
 	pool     *pool
 	pace     *pace // nil: as many tasks as there are handlers for
 	entrance *entrance
-	tallies  *tallies
 	phase    atomic.Int32 // a phase
 	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
-	counts   counters
 	latency  latencies
 
-	member    atomic.Pointer[member.Member] // nil until it has joined
-	share     atomic.Pointer[share]         // nil until then as well
-	followMu  sync.Mutex                    // one view after the other; guards awaited
-	awaited   map[string]bool               // members whose leases are waited for, as the log says
+	share     atomic.Pointer[ownership.Assignment] // nil until then as well
+	followMu  sync.Mutex                           // one view after the other; guards awaited
+	awaited   map[string]bool                      // members whose leases are waited for, as the log says
 	owned     *owned
 	lobby     *lobby
 	dock      *dock
 	crowds    crowds
 	spills    *spillWatch
 	hints     *ownerHints
-	stopping  atomic.Bool                    // nothing is taken any more
 	unsettled map[*queues.Account]*unsettled // guarded by poller.mu
 	reported  reported
 
-	gets  *hand // gets under way
-	hand  *hand // messages in hand
-	began time.Time
+	gets *hand // gets under way
+	hand *hand // messages in hand
 
 	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
 
@@ -145,15 +133,6 @@ type processing struct {
 	// settled.
 	work    context.Context
 	endWork context.CancelCauseFunc
-	wire    context.Context
-	cutWire context.CancelFunc
-
-	background sync.WaitGroup // ends with wire
-
-	lines sparing.Kinds // warnings that could come with every message
-
-	alarmMu sync.Mutex           // guards alarms
-	alarms  map[string]time.Time // when each was logged
 }
 
 // Run processes until ctx ends, which is no error, or until the queues are idle
@@ -164,7 +143,7 @@ type processing struct {
 func (p *Processor) Run(ctx context.Context) (Summary, error) {
 	r := p.newProcessing(ctx)
 	defer p.begin(r)()
-	defer r.cutWire()
+	defer r.CutWire()
 	defer r.endWork(ErrStopped)
 	within := ctx
 	ctx, r.endRun = context.WithCancelCause(ctx)
@@ -186,7 +165,7 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 		return r.summary(), err
 	}
 	r.launch()
-	r.member.Load().Admit()
+	r.Member.Load().Admit()
 	r.enter(phaseWorking)
 	if err = r.poller.run(ctx); err == nil && within.Err() == nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the workload is no more
@@ -202,27 +181,30 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 
 func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r := &processing{
-		cfg: &p.cfg, o: &p.o, handler: p.handler,
-		log:    p.cfg.Log.With("workload", p.cfg.Workload, "instance", p.cfg.Instance),
-		jitter: backoff.Jitter(p.cfg.Instance),
-		fleet:  queues.Open(&p.cfg, row.TableName),
-		gets:   newHand(), hand: newHand(), began: time.Now(),
+		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler,
+		gets: newHand(), hand: newHand(),
 		owned: newOwned(), unsettled: map[*queues.Account]*unsettled{},
-		alarms: map[string]time.Time{},
 	}
+	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
+	r.Refollow, r.InHand, r.GetMore = r.follow, r.hand.count, func() { backoff.Signal(r.poller.wake) }
+	r.Answered = func() (dark time.Time, all bool) { return r.poller.answer() }
+	r.Visibility, r.OwnLease = func() time.Duration { return r.terms.Lease() }, r.lease
 	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
 	r.dock, r.lobby = &dock{r: r}, &lobby{r: r}
-	r.entrance, r.tallies = r.newEntrance(), r.newTallies()
+	r.entrance, r.Tallies = r.newEntrance(), r.Env.NewTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
-	r.reducer, _ = p.handler.(reduce.Reducing)
-	r.limitKeys()
-	r.terms = newTerms(r.o)
-	if r.o.MaxRate > 0 {
-		r.fleet.Tasks = newTaskBudget(r.o.MaxRate)
-		r.pace = newPace(r.fleet.Tasks)
+	r.Reducer, _ = p.handler.(reduce.Reducing)
+	if r.o.MinInterval > 0 && r.handler != nil {
+		claims := coordination.NewClaims(r.Fleet.Control, r.Cfg.Workload, r.o.MinInterval, r.Cfg.Instance)
+		r.handler, r.batch = claim.Limit(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
 	}
-	r.backlog = newBacklog(r.o, r.batch != nil, func() { backoff.Signal(r.poller.wake) })
-	r.wire, r.cutWire = context.WithCancel(context.WithoutCancel(ctx))
+	r.terms = leases.NewTiming(r.o.Visibility, r.o.Retry)
+	if r.o.MaxRate > 0 {
+		r.Fleet.Tasks = newTaskBudget(r.o.MaxRate)
+		r.pace = newPace(r.Fleet.Tasks)
+	}
+	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { backoff.Signal(r.poller.wake) })
+	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	return r
 }
@@ -235,7 +217,7 @@ func (r *processing) connect(ctx context.Context) error {
 	}
 	// It would read other queues than those that tasks are put into (P6.6), or
 	// promise another delivery (P3.8).
-	if err := locate.SpecOf(r.cfg).Check(r.workload); err != nil {
+	if err := locate.SpecOf(r.Cfg).Check(r.Workload); err != nil {
 		return err
 	}
 	if err := r.alone(ctx); err != nil {
@@ -244,10 +226,10 @@ func (r *processing) connect(ctx context.Context) error {
 	if err := r.pinReducer(ctx); err != nil {
 		return err
 	}
-	r.recorder = r.newRecorder()
-	locate.WarnExtra(r.log, locate.SpecOf(r.cfg).Extra(r.workload))
-	for _, s := range r.workload.Map.Shards { // draining ones too: they must become empty
-		if _, err := r.fleet.Queue(s.Account, s.Queue); err != nil {
+	r.recorder = record.NewRecorder(r.Env)
+	locate.WarnExtra(r.Log, locate.SpecOf(r.Cfg).Extra(r.Workload))
+	for _, s := range r.Workload.Map.Shards { // draining ones too: they must become empty
+		if _, err := r.Fleet.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}
 	}
@@ -260,8 +242,8 @@ const rivalSoon = 250 * time.Millisecond
 
 // alone refuses to start beside another workload of the same name.
 func (r *processing) alone(ctx context.Context) error {
-	found, w := make(chan error, 1), r.workload
-	go func() { found <- locate.Unrivalled(ctx, r.cfg, w) }()
+	found, w := make(chan error, 1), r.Workload
+	go func() { found <- locate.Unrivalled(ctx, r.Cfg, w) }()
 	soon := time.NewTimer(rivalSoon)
 	defer soon.Stop()
 	select {
@@ -284,16 +266,16 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 	var waits string
 	stopped := func() error {
 		if told != nil {
-			r.log.Info("stopped while "+waits, "control", r.cfg.Control)
+			r.Log.Info("stopped while "+waits, "control", r.Cfg.Control)
 		}
 		return context.Cause(ctx)
 	}
 	for n := uint64(0); ; n++ {
 		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
-		w, err := workload.Load(try, r.fleet.Control, r.cfg.Workload)
+		w, err := workload.Load(try, r.Fleet.Control, r.Cfg.Workload)
 		cancel()
 		if err == nil {
-			r.workload = w
+			r.Workload = w
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -301,27 +283,27 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 		}
 		absent := errors.Is(err, workload.ErrNoWorkload)
 		if absent && n%elsewhereEvery == 0 {
-			if there, ok := errors.AsType[*pump.ConfigError](locate.WithAdvice(ctx, r.cfg, err)); ok {
+			if there, ok := errors.AsType[*pump.ConfigError](locate.WithAdvice(ctx, r.Cfg, err)); ok {
 				return there
 			}
 		}
 		if e, ok := queues.AsError(err); !absent && (!ok || !e.Ambiguous() && e.Code != storage.Canceled) {
-			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
+			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
 		}
 		if r.startIsOver() {
 			if absent {
-				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.cfg.Control, r.o.UntilIdle)
+				return fmt.Errorf("%w in account %q, and no distributor made it within %v", err, r.Cfg.Control, r.o.UntilIdle)
 			}
-			return fmt.Errorf("load workload %q from account %q: %w", r.cfg.Workload, r.cfg.Control, err)
+			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
 		}
 		if told == nil || errors.Is(told, workload.ErrNoWorkload) != absent {
 			told = err
 			if absent {
 				waits = "waiting for the workload to be created by its first distributor"
-				r.log.Info(waits, "control", r.cfg.Control)
+				r.Log.Info(waits, "control", r.Cfg.Control)
 			} else {
 				waits = "waiting for the control account to answer"
-				r.log.Warn(waits, "control", r.cfg.Control, "error", err)
+				r.Log.Warn(waits, "control", r.Cfg.Control, "error", err)
 			}
 		}
 		if !r.startLater(ctx, "load", n) {
@@ -332,14 +314,14 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 
 // startIsOver reports that a start has tried for as long as UntilIdle allows.
 func (r *processing) startIsOver() bool {
-	return r.o.UntilIdle > 0 && time.Since(r.began) >= r.o.UntilIdle
+	return r.o.UntilIdle > 0 && time.Since(r.Began) >= r.o.UntilIdle
 }
 
 // startLater waits before a step of a start is tried again for the n-th time. It is false if ctx has ended.
 func (r *processing) startLater(ctx context.Context, step string, n uint64) bool {
-	wait := r.jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), step, r.cfg.Workload, n)
+	wait := r.Jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), step, r.Cfg.Workload, n)
 	if idle := r.o.UntilIdle; idle > 0 {
-		wait = min(wait, max(idle-time.Since(r.began), time.Millisecond))
+		wait = min(wait, max(idle-time.Since(r.Began), time.Millisecond))
 	}
 	return backoff.Wait(ctx, wait)
 }
@@ -350,34 +332,34 @@ const elsewhereEvery = 12
 
 // launch starts everything but the poller, which Run is.
 func (r *processing) launch() {
-	r.runs = newRunCache(workload.NewRuns(r.fleet.Control, r.cfg.Workload), r.log)
-	r.keeper = newKeeper(r.terms, r.jitter)
-	r.keeper.clock = r.cfg.Private.Seeding.Clock()
-	r.keeper.lost, r.keeper.stale, r.keeper.turn = r.lost, r.withdraw, r.cfg.Private.Seeding.Turn
-	r.keeper.goesOn = r.meets
+	r.Runs = base.NewRunCache(workload.NewRuns(r.Fleet.Control, r.Cfg.Workload), r.Log)
+	r.keeper = leases.NewKeeper(r.terms, r.Jitter)
+	r.keeper.Clock = r.Cfg.Private.Seeding.Clock()
+	r.keeper.Lost, r.keeper.Stale, r.keeper.Turn = r.lost, r.withdraw, r.Cfg.Private.Seeding.Turn
+	r.keeper.GoesOn = r.meets
 	r.pool = newPool(r)
 
-	r.background.Go(func() { r.keeper.run(r.wire) })
-	r.background.Go(func() { r.pool.watch(r.wire) })
-	r.background.Go(func() { r.report(r.wire) })
-	r.background.Go(func() { r.spills.run(r.wire) })
-	r.background.Go(func() { r.closeRuns(r.wire) })
+	r.Background.Go(func() { r.keeper.Run(r.Wire) })
+	r.Background.Go(func() { r.pool.watch(r.Wire) })
+	r.Background.Go(func() { r.report(r.Wire) })
+	r.Background.Go(func() { r.spills.run(r.Wire) })
+	r.Background.Go(func() { r.closeRuns(r.Wire) })
 	if c := r.recorder; c != nil {
-		r.background.Go(func() { c.fence(r.wire) })
-		r.background.Go(func() { c.committer.run(r.wire) })
-		r.background.Go(func() { c.prune(r.wire) })
-		r.background.Go(func() { c.checker.check(r.wire) })
+		r.Background.Go(func() { c.Fence(r.Wire) })
+		r.Background.Go(func() { c.Committer.Run(r.Wire) })
+		r.Background.Go(func() { c.Prune(r.Wire) })
+		r.Background.Go(func() { c.Checker.Check(r.Wire) })
 	}
-	r.background.Go(func() { r.tallies.keep(r.wire, cmp.Or(r.o.Beat, member.DefaultBeat), r.jitter) })
+	r.Background.Go(func() { r.Tallies.Keep(r.Wire, cmp.Or(r.o.Beat, member.DefaultBeat), r.Jitter) })
 	for range r.openers() {
-		r.background.Go(func() { r.openAll(r.wire) })
+		r.Background.Go(func() { r.openAll(r.Wire) })
 	}
 	r.pool.start()
 }
 
 // openers is how many messages are opened at once: unpacking is work for a processor.
 func (r *processing) openers() int {
-	if r.cfg.Private.Seeding.Turn != nil {
+	if r.Cfg.Private.Seeding.Turn != nil {
 		return 2 // on every machine
 	}
 	return max(2, runtime.GOMAXPROCS(0))
@@ -393,17 +375,17 @@ func (r *processing) stop() {
 	began := time.Now()
 	// 0. The others may plan without this process from now on. Each of its segments
 	// is given up as soon as nothing of it is in hand.
-	r.stopping.Store(true)
+	r.Stopping.Store(true)
 	if r.recorder != nil {
-		backoff.Signal(r.recorder.committer.wake) // results wait for no others any more
+		backoff.Signal(r.recorder.Committer.Wake) // results wait for no others any more
 	}
-	if m := r.member.Load(); m != nil {
+	if m := r.Member.Load(); m != nil {
 		m.Look()
 	}
 	// 1. Nothing is opened or started any more; what was not started is settled
 	// without attempt: released, or rewritten without the tasks that were done.
 	r.lobby.close()
-	for _, d := range r.backlog.close() {
+	for _, d := range r.backlog.Close() {
 		r.withdraw(d)
 	}
 	if r.pace != nil {
@@ -411,12 +393,12 @@ func (r *processing) stop() {
 	}
 	r.dock.close()
 	// 2. Handlers that run may finish, and everything is settled as ever.
-	grace, cancel := context.WithTimeout(r.wire, max(r.o.Grace, 0))
+	grace, cancel := context.WithTimeout(r.Wire, max(r.o.Grace, 0))
 	calm := r.calm(grace)
 	cancel()
 	if !calm {
 		// 3. Their contexts end, which is no attempt either.
-		r.log.Warn("grace period is over; handlers are stopped", "grace", r.o.Grace)
+		r.Log.Warn("grace period is over; handlers are stopped", "grace", r.o.Grace)
 		r.endWork(ErrStopped)
 		calm = r.calmWithin(hardGrace)
 	}
@@ -427,21 +409,21 @@ func (r *processing) stop() {
 	}
 	if !calm && r.recorder != nil {
 		// Results that cannot be recorded are not waited for any longer.
-		r.recorder.giveUp()
+		r.recorder.GiveUp()
 		calm = r.calmWithin(hardGrace)
 	}
 	if !calm {
-		r.log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
+		r.Log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
 	}
 	// 5. What is still held is given up, and this process leaves the cluster.
-	r.tallies.last(r.wire)
-	r.cfg.Private.Seeding.Turn.Wait("leave")
+	r.Tallies.Last(r.Wire)
+	r.Cfg.Private.Seeding.Turn.Wait("leave")
 	r.leaveCluster()
 	// 6. No request is made any more. What waited for one ends.
-	r.cutWire()
-	r.background.Wait()
-	r.lines.Flush()
-	r.log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
+	r.CutWire()
+	r.Background.Wait()
+	r.Lines.Flush()
+	r.Log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
 }
 
 // calm waits until no get and no message is left, and reports whether that
@@ -451,23 +433,23 @@ func (r *processing) calm(ctx context.Context) bool {
 }
 
 func (r *processing) calmWithin(d time.Duration) bool {
-	ctx, cancel := context.WithTimeout(r.wire, d)
+	ctx, cancel := context.WithTimeout(r.Wire, d)
 	defer cancel()
 	return r.calm(ctx)
 }
 
 // summary is what was done so far.
 func (r *processing) summary() Summary {
-	c := &r.counts
+	c := &r.Counts
 	s := Summary{
-		Instance: r.cfg.Instance, Waiting: r.waitingAt(),
-		Handled: c.handled.Load(), Failed: c.failed.Load(), Rejected: c.rejected.Load(), Retried: c.retried.Load(),
-		Released: c.released.Load(), Skipped: c.skipped.Load(), Quarantined: c.quarantined.Load(), Duplicates: c.duplicates.Load(), Dropped: c.dropped.Load(),
-		Foreign: c.foreign.Load(), Passed: c.passed.Load(), Forwarded: c.forwarded.Load(), Split: c.split.Load(), Lost: c.lost.Load(), Envelopes: c.envelopes.Load(),
-		Recorded: c.recorded.Load(), Commits: c.commits.Load(),
+		Instance: r.Cfg.Instance, Waiting: r.waitingAt(),
+		Handled: c.Handled.Load(), Failed: c.Failed.Load(), Rejected: c.Rejected.Load(), Retried: c.Retried.Load(),
+		Released: c.Released.Load(), Skipped: c.Skipped.Load(), Quarantined: c.Quarantined.Load(), Duplicates: c.Duplicates.Load(), Dropped: c.Dropped.Load(),
+		Foreign: c.Foreign.Load(), Passed: c.Passed.Load(), Forwarded: c.Forwarded.Load(), Split: c.Split.Load(), Lost: c.Lost.Load(), Envelopes: c.Envelopes.Load(),
+		Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.working().Seconds(),
 	}
-	s.Requests, s.Throttled = r.fleet.Requests()
+	s.Requests, s.Throttled = r.Fleet.Requests()
 	s.Latency = r.latency.total()
 	return s
 }
@@ -488,18 +470,5 @@ func (r *processing) report(ctx context.Context) {
 		case <-ticker.C:
 			r.o.Progress(r.summary())
 		}
-	}
-}
-
-// alarmOnce logs an error that would repeat with every message, at most once a minute.
-func (r *processing) alarmOnce(kind, msg string, attrs ...any) {
-	r.alarmMu.Lock()
-	due := time.Since(r.alarms[kind]) >= time.Minute
-	if due {
-		r.alarms[kind] = time.Now()
-	}
-	r.alarmMu.Unlock()
-	if due {
-		r.log.Error(msg, attrs...)
 	}
 }

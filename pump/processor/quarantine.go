@@ -11,17 +11,10 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
-	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
-
-// condemned is a task that will not be tried again.
-type condemned struct {
-	task   int
-	reason string
-	err    error
-}
 
 // poisonGroups is how many different causes the tasks of one message may bring
 // to the poison queue; more of one reason share the first one's detail.
@@ -29,12 +22,12 @@ const poisonGroups = 8
 
 // quarantineTasks makes the poison copies of some of a message's tasks, one for
 // each cause.
-func (r *processing) quarantineTasks(d *delivery, tasks []condemned) []poisonOrRest {
+func (r *processing) quarantineTasks(d *message.Delivery, tasks []message.ToQuarantine) []message.Copy {
 	type cause struct{ reason, detail string }
 	groups := map[cause][]int{}
 	var order []cause
 	for _, t := range tasks {
-		c := cause{t.reason, detailOf(t.err)}
+		c := cause{t.Reason, detailOf(t.Err)}
 		if _, known := groups[c]; !known && len(order) >= poisonGroups {
 			if i := slices.IndexFunc(order, func(o cause) bool { return o.reason == c.reason }); i >= 0 {
 				c = order[i]
@@ -43,9 +36,9 @@ func (r *processing) quarantineTasks(d *delivery, tasks []condemned) []poisonOrR
 		if _, known := groups[c]; !known {
 			order = append(order, c)
 		}
-		groups[c] = append(groups[c], t.task)
+		groups[c] = append(groups[c], t.Task)
 	}
-	var out []poisonOrRest
+	var out []message.Copy
 	for _, c := range order {
 		slices.Sort(groups[c])
 		out = append(out, r.poisonCopy(d, groups[c], c.reason, c.detail))
@@ -64,13 +57,13 @@ func detailOf(err error) string {
 }
 
 // poisonCopy makes the poison copy of some of a message's tasks.
-func (r *processing) poisonCopy(d *delivery, tasks []int, reason, detail string) poisonOrRest {
-	text := d.text
-	if d.foreign != "" || len(tasks) < d.count {
-		packed, ok := r.pack(d, d.header.Attempt, tasks, storage.MaxText)
+func (r *processing) poisonCopy(d *message.Delivery, tasks []int, reason, detail string) message.Copy {
+	text := d.Text
+	if d.Foreign != "" || len(tasks) < d.Count {
+		packed, ok := r.pack(d, d.Header.Attempt, tasks, storage.MaxText)
 		if ok {
 			text = packed
-		} else if d.foreign == "" {
+		} else if d.Foreign == "" {
 			// A part of an envelope that does not fit where the whole did: the whole goes.
 			detail = fmt.Sprintf("%d of its tasks: %s", len(tasks), detail)
 		}
@@ -79,61 +72,53 @@ func (r *processing) poisonCopy(d *delivery, tasks []int, reason, detail string)
 }
 
 // quarantineWhole makes the poison copy of a message as it is.
-func (r *processing) quarantineWhole(d *delivery, reason, detail string) []poisonOrRest {
-	text, ok := wrapped(d, d.header.Attempt)
+func (r *processing) quarantineWhole(d *message.Delivery, reason, detail string) []message.Copy {
+	text, ok := wrapped(d, d.Header.Attempt)
 	if !ok {
-		text = d.text
+		text = d.Text
 	}
-	return []poisonOrRest{r.poisonText(d, text, r.cause(d, reason, detail, 0), max(d.count, 1))}
+	return []message.Copy{r.poisonText(d, text, r.cause(d, reason, detail, 0), max(d.Count, 1))}
 }
 
 // cause says why, after how many attempts: those of before and now those of
 // this delivery.
-func (r *processing) cause(d *delivery, reason, detail string, now uint32) codec.Cause {
+func (r *processing) cause(d *message.Delivery, reason, detail string, now uint32) codec.Cause {
 	return codec.Cause{
-		Reason: reason, Detail: detail, Instance: r.cfg.Instance,
-		Attempts: d.header.Attempt + now, First: d.inserted, Last: time.Now(),
+		Reason: reason, Detail: detail, Instance: r.Cfg.Instance,
+		Attempts: d.Header.Attempt + now, First: d.Inserted, Last: time.Now(),
 	}
 }
 
 // poisonText puts the cause into a text's header. A text that has no header to
 // put it in, or no room, goes as it is, with its cause in a row (P4.3).
-func (r *processing) poisonText(d *delivery, text []byte, c codec.Cause, tasks int) poisonOrRest {
-	attrs := append(d.attrs(-1), "reason", c.Reason, "detail", c.Detail)
-	r.lines.Of("quarantined "+c.Reason).Add(tasks, func(messages, tasks int) {
-		r.log.Warn("quarantined", append(attrs, "messages", messages, "tasks", tasks)...)
+func (r *processing) poisonText(d *message.Delivery, text []byte, c codec.Cause, tasks int) message.Copy {
+	attrs := append(d.Attrs(-1), "reason", c.Reason, "detail", c.Detail)
+	r.Lines.Of("quarantined "+c.Reason).Add(tasks, func(messages, tasks int) {
+		r.Log.Warn("quarantined", append(attrs, "messages", messages, "tasks", tasks)...)
 	})
-	p := poisonOrRest{shard: d.shard.Account.Poison, reason: c.Reason, tasks: tasks}
+	p := message.Copy{Shard: d.Shard.Account.Poison, Reason: c.Reason, Tasks: tasks}
 	if with, err := codec.Quarantined(text, c); err == nil {
-		p.text = with
+		p.Text = with
 		return p
 	}
-	p.text = slices.Clone(text)
-	p.row = &causeRow{shard: d.shard, message: d.id, cause: c, text: tombstone.TextHash(text)}
+	p.Text = slices.Clone(text)
+	p.Row = &message.CauseRow{Shard: d.Shard, Message: d.ID, Cause: c, Text: tombstone.TextHash(text)}
 	return p
-}
-
-// causeRow is a cause that did not fit into its message.
-type causeRow struct {
-	shard   *queues.Queue
-	message string
-	cause   codec.Cause
-	text    string // tombstone.TextHash
 }
 
 // writeCause writes the row that says why a message is in the poison queue.
 // Writing it again after a lost answer writes the same row.
-func (r *processing) writeCause(c *causeRow) error {
-	ctx, cancel := context.WithTimeout(r.wire, backoff.RequestTimeout)
+func (r *processing) writeCause(c *message.CauseRow) error {
+	ctx, cancel := context.WithTimeout(r.Wire, backoff.RequestTimeout)
 	defer cancel()
-	_, err := r.fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
-		Partition: tombstone.Partition(r.cfg.Workload),
-		Row:       c.shard.Account.Name + "." + c.shard.Name + "." + rowSafe(c.message),
+	_, err := r.Fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: tombstone.Partition(r.Cfg.Workload),
+		Row:       c.Shard.Account.Name + "." + c.Shard.Name + "." + rowSafe(c.Message),
 		Properties: map[string]any{
-			"Reason": c.cause.Reason, "Detail": shorten(c.cause.Detail, 8<<10), "Instance": c.cause.Instance,
-			"Attempts": int64(c.cause.Attempts), "First": c.cause.First.UTC(), "Last": c.cause.Last.UTC(),
-			"Account": c.shard.Account.Name, "Queue": c.shard.Name, "Message": c.message,
-			"Text": c.text,
+			"Reason": c.Cause.Reason, "Detail": shorten(c.Cause.Detail, 8<<10), "Instance": c.Cause.Instance,
+			"Attempts": int64(c.Cause.Attempts), "First": c.Cause.First.UTC(), "Last": c.Cause.Last.UTC(),
+			"Account": c.Shard.Account.Name, "Queue": c.Shard.Name, "Message": c.Message,
+			"Text": c.Text,
 		},
 	}})
 	return err

@@ -16,17 +16,17 @@ func (r *processing) pinReducer(ctx context.Context) error {
 		name = reducer.Reducer()
 	}
 	for n := uint64(0); ; n++ {
-		w, err := r.workload.PinReducer(ctx, name)
+		w, err := r.Workload.PinReducer(ctx, name)
 		switch {
 		case err == nil:
-			r.workload = w
+			r.Workload = w
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !member.MayJoinLater(err) || r.startIsOver():
 			return err
 		}
-		r.log.Warn("the reducer could not be noted in the workload's row; trying again", "control", r.cfg.Control, "error", err)
+		r.Log.Warn("the reducer could not be noted in the workload's row; trying again", "control", r.Cfg.Control, "error", err)
 		if !r.startLater(ctx, "pin", n) {
 			return context.Cause(ctx)
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // darkRuns is a control plane that answers or hangs.
@@ -37,28 +39,28 @@ func (r *darkRuns) Get(ctx context.Context, _ pump.RunID) (workload.Run, error) 
 func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &darkRuns{}
-		c := newRunCache(rows, slog.New(slog.DiscardHandler))
+		c := base.NewRunCache(rows, slog.New(slog.DiscardHandler))
 		id := codec.RunID{1}
 		look := func(want closing.Verdict, at time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if got := c.look(t.Context(), id); got != want || time.Since(began) != at {
+			if got := c.Look(t.Context(), id); got != want || time.Since(began) != at {
 				t.Errorf("verdict %v after %v, want %v after %v", got, time.Since(began), want, at)
 			}
 		}
 		look(closing.GoOn, 0)
-		time.Sleep(runKnownFor)
+		time.Sleep(base.RunKnownFor)
 		rows.dark = true
 		for range 1000 { // an hour of darkness, in which nobody waits
 			look(closing.GoOn, 0)
 			time.Sleep(3600 * time.Millisecond)
 		}
 		if rows.reads < 100 || rows.reads > 400 {
-			t.Errorf("%d reads in an hour, want one about every %v", rows.reads, runUnknownFor)
+			t.Errorf("%d reads in an hour, want one about every %v", rows.reads, base.RunUnknownFor)
 		}
 		rows.dark, rows.state = false, workload.RunClosed
-		for range 2 * runUnknownFor / time.Second {
-			c.look(t.Context(), id)
+		for range 2 * base.RunUnknownFor / time.Second {
+			c.Look(t.Context(), id)
 			time.Sleep(time.Second)
 		}
 		look(closing.Closed, 0)
@@ -68,13 +70,13 @@ func TestP56ARunThatMayGoOnIsAskedAboutAgainInTheBackground(t *testing.T) {
 func TestP13BeforeAMessageIsQuarantinedItsRunIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &darkRuns{err: workload.ErrNoRun}
-		c := newRunCache(rows, slog.New(slog.DiscardHandler))
-		if got := c.look(t.Context(), codec.RunID{1}); got != closing.Absent {
+		c := base.NewRunCache(rows, slog.New(slog.DiscardHandler))
+		if got := c.Look(t.Context(), codec.RunID{1}); got != closing.Absent {
 			t.Errorf("verdict %v", got)
 		}
-		time.Sleep(runUnknownFor)
+		time.Sleep(base.RunUnknownFor)
 		rows.err = nil
-		if got := c.look(t.Context(), codec.RunID{1}); got != closing.GoOn || rows.reads != 2 {
+		if got := c.Look(t.Context(), codec.RunID{1}); got != closing.GoOn || rows.reads != 2 {
 			t.Errorf("verdict %v after %d reads", got, rows.reads)
 		}
 	})
@@ -83,8 +85,8 @@ func TestP13BeforeAMessageIsQuarantinedItsRunIsReadAgain(t *testing.T) {
 func TestP13AnUnreadableRunRowQuarantinesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{errors.New("no table"), context.DeadlineExceeded} {
-			c := newRunCache(&darkRuns{err: err}, slog.New(slog.DiscardHandler))
-			if got := c.look(t.Context(), codec.RunID{1}); got != closing.GoOn {
+			c := base.NewRunCache(&darkRuns{err: err}, slog.New(slog.DiscardHandler))
+			if got := c.Look(t.Context(), codec.RunID{1}); got != closing.GoOn {
 				t.Errorf("%v: verdict %v", err, got)
 			}
 		}
@@ -101,21 +103,21 @@ func TestP13AMessageWaitsForItsRunsRowThatIsReadAnewInTheSameMoment(t *testing.T
 		r := p.Of.running.Load()
 		w.Sim.Inject(azsim.Rule{Operations: []string{"GetEntity"}, Fault: azsim.DelayBefore, Delay: time.Second})
 		hold, _ := r.hold(0)
-		d := &delivery{count: 3, header: codec.Header{Run: w.Run, Tasks: codec.MakeNSet(0, 1, 2)}, epoch: hold.Epoch}
-		since, ok := r.recorder.fencedAt(d.header.Segment, d.epoch)
+		d := &message.Delivery{Count: 3, Header: codec.Header{Run: w.Run, Tasks: codec.MakeNSet(0, 1, 2)}, Epoch: hold.Epoch}
+		since, ok := r.recorder.FencedAt(d.Header.Segment, d.Epoch)
 		if !ok {
 			t.Fatal("segment 0 is not fenced")
 		}
-		verdict := r.recorder.look(t.Context(), w.Run, since)
+		verdict := r.recorder.Look(t.Context(), w.Run, since)
 		time.Sleep(time.Second)
 		var other sync.WaitGroup
-		other.Go(func() { r.recorder.look(t.Context(), w.Run, time.Now()) })
+		other.Go(func() { r.recorder.Look(t.Context(), w.Run, time.Now()) })
 		synctest.Wait() // the row is being read
-		b, ok, err := r.recorder.beginStanding(t.Context(), d, verdict, since)
+		b, ok, err := r.recorder.BeginStanding(t.Context(), d, verdict, since)
 		if err != nil || !ok || b.Fresh.Len() != 3 {
 			t.Errorf("%+v, %v, %v, want three fresh tasks", b, ok, err)
 		}
-		r.recorder.end(d, b.Fresh)
+		r.recorder.End(d, b.Fresh)
 		other.Wait()
 		p.End()
 	})

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -54,7 +56,7 @@ type settler struct {
 	account *unsettled
 
 	mu      sync.Mutex // guards what follows
-	queue   []*delivery
+	queue   []*message.Delivery
 	running int
 }
 
@@ -75,24 +77,24 @@ const leastUnsettledBytes = 4 * storage.MaxText
 func (r *processing) newSettler(s *queues.Queue) *settler {
 	a := r.unsettled[s.Account]
 	if a == nil {
-		a = &unsettled{mostBytes: max(r.o.MaxBytes/2/int64(len(r.fleet.Names)), leastUnsettledBytes)}
+		a = &unsettled{mostBytes: max(r.o.MaxBytes/2/int64(len(r.Fleet.Names)), leastUnsettledBytes)}
 		r.unsettled[s.Account] = a
 	}
 	return &settler{r: r, shard: s, account: a}
 }
 
-// add takes a message whose tasks all have their verdicts.
-func (s *settler) add(d *delivery) {
+// Add takes a message whose tasks all have their verdicts.
+func (s *settler) Add(d *message.Delivery) {
 	s.waiting.Add(1)
 	s.account.messages.Add(1)
-	s.holds(d, len(d.text))
+	s.holds(d, len(d.Text))
 	s.resume(d)
 }
 
 // holds says how much text of a message is still in memory.
-func (s *settler) holds(d *delivery, bytes int) {
-	more := int64(bytes - d.held)
-	d.held = bytes
+func (s *settler) holds(d *message.Delivery, bytes int) {
+	more := int64(bytes - d.Held)
+	d.Held = bytes
 	now, most := s.account.bytes.Add(more), s.account.mostBytes
 	if now < most && now-more >= most {
 		backoff.Signal(s.r.poller.wake)
@@ -100,13 +102,13 @@ func (s *settler) holds(d *delivery, bytes int) {
 }
 
 // done takes a settled message out of the count.
-func (s *settler) done(d *delivery) {
+func (s *settler) done(d *message.Delivery) {
 	s.holds(d, 0)
 	s.account.messages.Add(-1)
 	s.waiting.Add(-1)
 }
 
-func (s *settler) resume(d *delivery) {
+func (s *settler) resume(d *message.Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, d)
@@ -130,7 +132,7 @@ func (s *settler) run() {
 		s.queue = s.queue[1:]
 		s.mu.Unlock()
 		// The handler that gave the last verdict goes on at the same time.
-		s.r.cfg.Private.Seeding.Turn.Wait("settle", s.shard.Account.Name, d.id)
+		s.r.Cfg.Private.Seeding.Turn.Wait("settle", s.shard.Account.Name, d.ID)
 		s.r.settle(d)
 		s.r.dock.over(d)
 	}
@@ -144,127 +146,86 @@ func (s *settler) full() bool {
 
 func (s *settler) tooMany(waiting *atomic.Int64, b *quota.Budget) bool {
 	n := waiting.Load()
-	return n >= unsettledLeast && n >= min(int64(b.Rate()*s.r.terms.lease().Seconds()/4), unsettledMost)
-}
-
-// step is the request that ends a delivery.
-type step uint8
-
-const (
-	stepDelete  step = iota
-	stepReplace      // put back, rewritten
-	stepRelease      // put back as it is
-	stepForget       // nothing: it comes back by itself
-)
-
-// settlement is what is left to do for one message, in this order. What is
-// done is not done again when a later part has to be retried.
-type settlement struct {
-	copies []poisonOrRest // each acknowledged before the next
-	// entries are what the ledger is to record; recorded: it did, or there was nothing.
-	entries  []*ledger.Entry
-	recorded bool
-	final    step
-	text     []byte        // of stepReplace
-	unmarked []byte        // of a message on trial: what it is put back with if its result is not recorded
-	delay    time.Duration // of stepReplace and stepRelease
-	tries    uint64
-	// doubt: the final request was made and not answered, so "gone" may be its own effect.
-	doubt             bool
-	retried, released int // tasks, counted when it is done
-}
-
-// poisonOrRest is a message to put before the one in hand is ended: tasks for
-// quarantine, or tasks that want another delay than the rest.
-type poisonOrRest struct {
-	shard  *queues.Queue
-	text   []byte
-	delay  time.Duration
-	reason string    // of a quarantine
-	tasks  int       // in it
-	row    *causeRow // the cause, if it did not fit into the text
-	// forward: it is the message itself, on the way to its segment's home.
-	forward bool
-	segment uint32 // of a forward
+	return n >= unsettledLeast && n >= min(int64(b.Rate()*s.r.terms.Lease().Seconds()/4), unsettledMost)
 }
 
 // settle goes on with the settling of one message. The order is: effect (the
 // handlers have returned), copies put and acknowledged, then the one request
 // that ends the delivery. A crash between any two of these delivers tasks again
 // and loses none (windows 7, 17).
-func (r *processing) settle(d *delivery) {
-	if d.settlement == nil {
-		d.settlement = r.plan(d)
+func (r *processing) settle(d *message.Delivery) {
+	if d.Settlement == nil {
+		d.Settlement = r.plan(d)
 		r.tally(d)
 		r.letGo(d)
 	}
-	s := d.settlement
-	for len(s.copies) > 0 {
-		if err := r.putCopy(d, &s.copies[0]); err != nil {
+	s := d.Settlement
+	for len(s.Copies) > 0 {
+		if err := r.putCopy(d, &s.Copies[0]); err != nil {
 			r.settleLater(d, err)
 			return
 		}
-		if s.copies[0].reason != "" {
-			r.tallies.add(d.header.Run, workload.Tally{Quarantined: uint64(s.copies[0].tasks)})
+		if s.Copies[0].Reason != "" {
+			r.Tallies.Add(d.Header.Run, workload.Tally{Quarantined: uint64(s.Copies[0].Tasks)})
 		}
-		s.copies = s.copies[1:]
+		s.Copies = s.Copies[1:]
 	}
 	// After every effect, before the message can be gone (P3.3).
-	if len(s.entries) > 0 {
-		r.recorder.add(d)
+	if len(s.Entries) > 0 {
+		r.recorder.Add(d)
 		return
 	}
-	if s.final == stepForget {
+	if s.Final == message.StepForget {
 		r.leave(d)
 		return
 	}
-	receipt, err := r.keeper.take(r.wire, d)
+	receipt, err := r.keeper.Take(r.Wire, d)
 	if err == nil {
 		err = r.finalStep(d, receipt)
-	} else if errors.Is(err, ErrLeaseEnded) {
+	} else if errors.Is(err, leases.ErrEnded) {
 		// Renewing found out that the receipt is dead.
-		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.shard.Account.Name, Object: d.shard.Name, Index: -1, Err: err}
+		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.Shard.Account.Name, Object: d.Shard.Name, Index: -1, Err: err}
 	} else {
 		r.settled(d) // the processor's last moment is over
 		return
 	}
 	switch {
 	case err == nil:
-		r.counts.retried.Add(int64(s.retried))
-		r.counts.released.Add(int64(s.released))
-		r.tallies.add(d.header.Run, workload.Tally{Retried: uint64(s.retried)})
+		r.Counts.Retried.Add(int64(s.Retried))
+		r.Counts.Released.Add(int64(s.Released))
+		r.Tallies.Add(d.Header.Run, workload.Tally{Retried: uint64(s.Retried)})
 		if r.recorder != nil {
-			r.recorder.deleted(d)
+			r.recorder.Deleted(d)
 		}
-		if d.passes() {
-			r.counts.passed.Add(1)
-			r.hints.later(d, s.delay)
-		} else if s.delay > 0 {
-			r.meets(d, s.delay)
-			r.poller.comesBack(time.Now().Add(s.delay))
+		if d.Passes() {
+			r.Counts.Passed.Add(1)
+			r.hints.later(d, s.Delay)
+		} else if s.Delay > 0 {
+			r.meets(d, s.Delay)
+			r.poller.comesBack(time.Now().Add(s.Delay))
 		}
-		if r.isSoonHere(d, s.delay) {
-			r.poller.hides(d.shard, time.Now().Add(inWholeSeconds(s.delay)))
+		if r.isSoonHere(d, s.Delay) {
+			r.poller.hides(d.Shard, time.Now().Add(leases.InWholeSeconds(s.Delay)))
 		}
 	case storage.Is(err, storage.Gone):
 		// After a delete of what was done, or after a request of ours that was
 		// not answered, that is what success looks like (window 9). Otherwise
 		// somebody else got the message and will settle it, or a renewal of ours
 		// acted whose answer was lost (window 14).
-		if s.final != stepDelete && !s.doubt {
-			r.log.Debug("message went to somebody else before it was settled", d.attrs(-1)...)
+		if s.Final != message.StepDelete && !s.Doubt {
+			r.Log.Debug("message went to somebody else before it was settled", d.Attrs(-1)...)
 		}
-		if !s.doubt && !(s.recorded && s.final == stepDelete) {
+		if !s.Doubt && !(s.Recorded && s.Final == message.StepDelete) {
 			r.leave(d)
 			return
 		}
 	case storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid), storage.Is(err, storage.TooLarge), storage.Is(err, storage.Precondition), storage.Is(err, storage.Exists):
-		r.log.Error("message cannot be settled; it is left to its lease", append(d.attrs(-1), "error", err)...)
+		r.Log.Error("message cannot be settled; it is left to its lease", append(d.Attrs(-1), "error", err)...)
 		r.leave(d)
 		return
 	default:
-		s.doubt = s.doubt || storage.Ambiguous(err)
-		r.keeper.giveBack(d, s.doubt)
+		s.Doubt = s.Doubt || storage.Ambiguous(err)
+		r.keeper.GiveBack(d, s.Doubt)
 		r.settleLater(d, err)
 		return
 	}
@@ -273,148 +234,139 @@ func (r *processing) settle(d *delivery) {
 }
 
 // finalStep makes the request that ends a delivery.
-func (r *processing) finalStep(d *delivery, receipt storage.Receipt) error {
-	s := d.settlement
-	switch s.final {
-	case stepReplace:
-		err := d.shard.Replace(r.wire, receipt, s.text, s.delay)
+func (r *processing) finalStep(d *message.Delivery, receipt storage.Receipt) error {
+	s := d.Settlement
+	switch s.Final {
+	case message.StepReplace:
+		err := d.Shard.Replace(r.Wire, receipt, s.Text, s.Delay)
 		if !storage.Is(err, storage.TooLarge) {
 			return err
 		}
-		s.final, s.text = stepRelease, nil // only the visibility changes (P4.1)
-		return d.shard.Release(r.wire, receipt, s.delay)
-	case stepRelease:
-		return d.shard.Release(r.wire, receipt, s.delay)
+		s.Final, s.Text = message.StepRelease, nil // only the visibility changes (P4.1)
+		return d.Shard.Release(r.Wire, receipt, s.Delay)
+	case message.StepRelease:
+		return d.Shard.Release(r.Wire, receipt, s.Delay)
 	default:
-		return d.shard.Delete(r.wire, receipt)
+		return d.Shard.Delete(r.Wire, receipt)
 	}
 }
 
 // putCopy puts one message that must exist before the one in hand may go. A
 // copy that was put twice because an answer was lost does no harm: its tasks
 // have their identities.
-func (r *processing) putCopy(d *delivery, c *poisonOrRest) error {
-	if c.forward {
+func (r *processing) putCopy(d *message.Delivery, c *message.Copy) error {
+	if c.Forward {
 		return r.bringHome(d, c)
 	}
-	if !r.share.Load().uses(c.shard.Account) {
+	if !r.share.Load().Uses(c.Shard.Account) {
 		return errNotHome // which was found empty: the message in hand has been settled by another process
 	}
-	if c.row != nil {
-		if err := r.writeCause(c.row); err != nil {
+	if c.Row != nil {
+		if err := r.writeCause(c.Row); err != nil {
 			return err
 		}
-		c.row = nil
+		c.Row = nil
 	}
-	if err := c.shard.Put(r.wire, c.text, c.delay); err != nil {
+	if err := c.Shard.Put(r.Wire, c.Text, c.Delay); err != nil {
 		return err
 	}
-	if c.delay > 0 {
-		r.meets(d, c.delay)
-		r.poller.comesBack(time.Now().Add(c.delay))
+	if c.Delay > 0 {
+		r.meets(d, c.Delay)
+		r.poller.comesBack(time.Now().Add(c.Delay))
 	}
-	if c.reason != "" {
-		r.counts.quarantined.Add(int64(c.tasks))
-		queues.HookQuarantine(&r.cfg.Hooks, c.shard.Account.Name, c.reason, c.tasks)
+	if c.Reason != "" {
+		r.Counts.Quarantined.Add(int64(c.Tasks))
+		queues.HookQuarantine(&r.Cfg.Hooks, c.Shard.Account.Name, c.Reason, c.Tasks)
 	}
 	return nil
 }
 
 // settleLater tries again after a back-off, while the keeper holds the lease.
-func (r *processing) settleLater(d *delivery, err error) {
-	s := d.settlement
-	s.tries++
-	over := time.Since(r.keeper.until(d))
+func (r *processing) settleLater(d *message.Delivery, err error) {
+	s := d.Settlement
+	s.Tries++
+	over := time.Since(r.keeper.Until(d))
 	switch {
-	case r.wire.Err() != nil:
+	case r.Wire.Err() != nil:
 		r.settled(d)
 		return
 	case errors.Is(err, errNotHome): // it is judged anew when it comes back
-		s.copies, s.final, s.delay, s.text = nil, stepRelease, passMost, nil
-		s.retried = 0
+		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, ownership.PassMost, nil
+		s.Retried = 0
 		if r.recorder != nil {
-			r.recorder.unquarantine(d)
+			r.recorder.Unquarantine(d)
 		}
-	case over > settleAfterLease, over > 0 && (s.final == stepRelease || len(s.copies) > 0):
+	case over > settleAfterLease, over > 0 && (s.Final == message.StepRelease || len(s.Copies) > 0):
 		// A release is over by itself, and copies without the lease would only be
 		// copies more: whoever gets the message next makes them again.
-		if len(s.entries) > 0 { // what was done is recorded all the same
-			r.recorder.unquarantine(d)
-			s.copies, s.final, s.text = nil, stepForget, nil
-			d.settler.resume(d)
+		if len(s.Entries) > 0 { // what was done is recorded all the same
+			r.recorder.Unquarantine(d)
+			s.Copies, s.Final, s.Text = nil, message.StepForget, nil
+			settlerFor(d).resume(d)
 			return
 		}
-		r.log.Warn("message could not be settled while it was leased; it will be delivered again", append(d.attrs(-1), "error", err)...)
+		r.Log.Warn("message could not be settled while it was leased; it will be delivered again", append(d.Attrs(-1), "error", err)...)
 		r.settled(d)
 		return
-	case len(s.copies) > 0 && s.copies[0].reason != "" && s.tries >= poisonTries:
-		r.alarmOnce("poison", "cannot quarantine; messages go back for a while", append(d.attrs(-1), "error", err)...)
-		s.copies, s.final, s.delay, s.text = nil, stepRelease, poisonDelay, nil
-		s.retried = 0
+	case len(s.Copies) > 0 && s.Copies[0].Reason != "" && s.Tries >= poisonTries:
+		r.AlarmOnce("poison", "cannot quarantine; messages go back for a while", append(d.Attrs(-1), "error", err)...)
+		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, poisonDelay, nil
+		s.Retried = 0
 		if r.recorder != nil {
-			r.recorder.unquarantine(d)
+			r.recorder.Unquarantine(d)
 		}
-	case len(s.copies) > 0 && s.copies[0].forward && s.tries >= forwardTries:
-		r.alarmOnce("forward", "messages cannot be brought to the queues that are their homes; they stay for a while", append(d.attrs(-1), "home", s.copies[0].shard.String(), "error", err)...)
-		s.copies, s.final, s.delay = nil, stepRelease, poisonDelay
+	case len(s.Copies) > 0 && s.Copies[0].Forward && s.Tries >= forwardTries:
+		r.AlarmOnce("forward", "messages cannot be brought to the queues that are their homes; they stay for a while", append(d.Attrs(-1), "home", s.Copies[0].Shard.String(), "error", err)...)
+		s.Copies, s.Final, s.Delay = nil, message.StepRelease, poisonDelay
 	}
-	wait := r.jitter.Full(settleBase, settleLimit, "settle again", d.id, s.tries)
+	wait := r.Jitter.Full(settleBase, settleLimit, "settle again", d.ID, s.Tries)
 	if e, ok := queues.AsError(err); ok {
 		wait += e.RetryAfter        // and the jitter, or all who were told the same come back together
 		if e.Code == storage.Auth { // a new credential takes a while (window 38)
 			wait = max(wait, settleLimit/2)
 		}
 	}
-	time.AfterFunc(wait, func() { d.settler.resume(d) })
-}
-
-// size is how much memory the texts take that are still to be put.
-func (s *settlement) size() int {
-	n := len(s.text)
-	for _, c := range s.copies {
-		n += len(c.text)
-	}
-	return n
+	time.AfterFunc(wait, func() { settlerFor(d).resume(d) })
 }
 
 // letGo frees the contents of a message: what is needed of them stands in the settlement.
-func (r *processing) letGo(d *delivery) {
-	d.mu.Lock()
-	hung := d.hung
-	d.mu.Unlock()
-	d.text = nil
-	if d.env != nil && !hung {
-		d.env.Release()
+func (r *processing) letGo(d *message.Delivery) {
+	d.Mu.Lock()
+	hung := d.Hung
+	d.Mu.Unlock()
+	d.Text = nil
+	if d.Env != nil && !hung {
+		d.Env.Release()
 	}
-	d.env = nil
+	d.Env = nil
 	if !hung {
-		reuseTasks(d.tasks)
-		d.tasks, d.fresh, d.verdicts, d.troubles, d.contributions = nil, nil, nil, nil, nil
+		message.ReuseTasks(d.Tasks)
+		d.Tasks, d.Fresh, d.Verdicts, d.Troubles, d.Contributions = nil, nil, nil, nil, nil
 	}
-	kept := d.settlement.size()
-	d.settler.holds(d, kept)
-	r.backlog.free(d, kept)
+	kept := d.Settlement.Size()
+	settlerFor(d).holds(d, kept)
+	r.backlog.Free(d, kept)
 }
 
 // leave ends a delivery whose message nobody here can settle: it comes back when
 // its lease ends.
-func (r *processing) leave(d *delivery) {
-	r.poller.hides(d.shard, r.keeper.hidden(d))
+func (r *processing) leave(d *message.Delivery) {
+	r.poller.hides(d.Shard, r.keeper.Hidden(d))
 	r.settled(d)
 }
 
 // settled ends a delivery.
-func (r *processing) settled(d *delivery) {
-	if d.worked.Load() {
-		r.terms.settled(time.Since(d.lease.since))
+func (r *processing) settled(d *message.Delivery) {
+	if d.Worked.Load() {
+		r.terms.Settled(time.Since(d.Lease.Since))
 	}
-	r.keeper.drop(d)
-	r.backlog.free(d, 0)
-	d.end(nil)
+	r.keeper.Drop(d)
+	r.backlog.Free(d, 0)
+	d.End(nil)
 	r.disown(d)
-	wasFull := d.settler.full()
-	d.settler.done(d)
-	if calm := r.hand.done(1, !d.passes()); calm || wasFull {
+	wasFull := settlerFor(d).full()
+	settlerFor(d).done(d)
+	if calm := r.hand.done(1, !d.Passes()); calm || wasFull {
 		backoff.Signal(r.poller.wake)
 	}
 }
@@ -472,4 +424,37 @@ func (h *hand) wait(ctx context.Context) bool {
 			return calm
 		}
 	}
+}
+
+func settlerFor(d *message.Delivery) *settler { return d.Settler.(*settler) }
+
+// Park takes a message that waits for a commit out of the count of those that wait
+// for a request; unpark goes on with it.
+func (s *settler) Park(d *message.Delivery) {
+	d.Recording.Store(true)
+	s.account.messages.Add(-1)
+	s.waiting.Add(-1)
+}
+
+func (s *settler) Unpark(d *message.Delivery) {
+	d.Recording.Store(false)
+	s.account.messages.Add(1)
+	s.waiting.Add(1)
+	s.resume(d)
+}
+
+// tally counts the verdicts on a message's tasks, once for each delivery.
+func (r *processing) tally(d *message.Delivery) {
+	var t workload.Tally
+	d.Mu.Lock()
+	for _, v := range d.Verdicts {
+		switch v {
+		case message.Finished:
+			t.Handled++
+		case message.Failed, message.Rejected:
+			t.Failed++
+		}
+	}
+	d.Mu.Unlock()
+	r.Tallies.Add(d.Header.Run, t)
 }

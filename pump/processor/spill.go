@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 )
 
 // When a spill mark is taken back (P6.3).
@@ -51,18 +52,18 @@ func newSpillWatch(r *processing) *spillWatch {
 }
 
 // follow notes which marks there are.
-func (w *spillWatch) follow(s *share) {
+func (w *spillWatch) follow(s *ownership.Assignment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(s.spills) == 0 && len(w.marks) == 0 {
+	if len(s.Spills) == 0 && len(w.marks) == 0 {
 		return
 	}
 	now := time.Now()
 	old := w.marks
-	w.marks = make(map[spillKey]*spillMark, len(s.spills))
-	for _, sp := range s.spills {
-		k := spillKey{sp.segment, sp.choice}
-		queue, home := s.shards[sp.shard], s.shards[s.of.Home(sp.segment)]
+	w.marks = make(map[spillKey]*spillMark, len(s.Spills))
+	for _, sp := range s.Spills {
+		k := spillKey{sp.Segment, sp.Choice}
+		queue, home := s.Shards[sp.Shard], s.Shards[s.Of.Home(sp.Segment)]
 		m := old[k]
 		if m == nil || m.queue != queue || m.home != home { // a new map may mean another queue by it
 			m = &spillMark{queue: queue, home: home, since: now, last: now}
@@ -127,18 +128,18 @@ func (w *spillWatch) run(ctx context.Context) {
 func (w *spillWatch) clear(ctx context.Context, now time.Time) {
 	by := w.over(now)
 	for choice, segments := range by {
-		if len(segments) == 0 || w.r.stopping.Load() {
+		if len(segments) == 0 || w.r.Stopping.Load() {
 			continue
 		}
 		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
-		err := w.r.member.Load().ClearSpill(try, segments, choice)
+		err := w.r.Member.Load().ClearSpill(try, segments, choice)
 		cancel()
 		if err != nil {
-			w.r.log.Warn("a spill mark could not be taken back; it is tried again", "segments", segments, "choice", choice, "error", err)
+			w.r.Log.Warn("a spill mark could not be taken back; it is tried again", "segments", segments, "choice", choice, "error", err)
 			continue
 		}
 		w.forget(segments, choice)
-		w.r.log.Info("tasks go only to their homes again", "segments", segments, "choice", choice)
+		w.r.Log.Info("tasks go only to their homes again", "segments", segments, "choice", choice)
 	}
 }
 

@@ -101,14 +101,14 @@ func (p *Processor) State() State {
 	s.Messages = r.hand.count()
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
-	s.Accounts = r.fleet.States(time.Now())
-	s.Cluster = r.member.Load().State()
+	s.Accounts = r.Fleet.States(time.Now())
+	s.Cluster = r.Member.Load().State()
 	s.Queues = r.poller.polled()
-	_, retry := r.terms.backoff(0)
+	_, retry := r.terms.Backoff(0)
 	s.Latency = r.latency.lately()
 	s.Handlers = r.o.Concurrency
 	s.RunsUnfinished = int(r.unfinished.Load())
-	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.lease().Seconds(), r.terms.task().Seconds(), retry.Seconds()
+	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.Lease().Seconds(), r.terms.Task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:
 		s.Reasons = append(s.Reasons, "it is starting")
@@ -120,27 +120,27 @@ func (p *Processor) State() State {
 	if now > phaseStarting {
 		s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
 		if c := r.recorder; c != nil {
-			s.Uncommitted, s.Unfenced = c.uncommitted(), len(c.toFence(r.member.Load()))
+			s.Uncommitted, s.Unfenced = c.Uncommitted(), len(c.ToFence(r.Member.Load()))
 			if s.Unfenced > 0 {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("the ledger of %d of its segments is not its own yet", s.Unfenced))
 			}
-			s.Ledger = closing.LedgerStatus(c.ledger.Use())
-			s.StateUsed, s.StatesFull = c.stateUsed(), c.states.count()
+			s.Ledger = closing.LedgerStatus(c.Ledger.Use())
+			s.StateUsed, s.StatesFull = c.StateUsed(), c.States.Count()
 			if s.StatesFull > 0 {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("the reducer's state of %d of its segments is full: keep less of each key, or use more segments", s.StatesFull))
 			}
-			if s.ForeignWaits = c.names.count(); s.ForeignWaits > 0 {
+			if s.ForeignWaits = c.Names.Count(); s.ForeignWaits > 0 {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("foreign messages of %d of its segments wait until deletes of done ones are acknowledged", s.ForeignWaits))
 			}
-			if c.full() {
+			if c.Full() {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("the results of %d messages wait to be recorded", s.Uncommitted))
 			}
 		}
 		if share := r.share.Load(); share != nil {
-			if awaits := share.awaits(); awaits != "" {
+			if awaits := share.Awaits(); awaits != "" {
 				s.Reasons = append(s.Reasons, awaits)
 			}
-			for _, name := range share.unreadable() {
+			for _, name := range share.Unreadable() {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("queue %s cannot be read: no credentials for its account", name))
 			}
 		}

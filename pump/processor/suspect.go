@@ -8,6 +8,8 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -15,7 +17,7 @@ import (
 // but that the messages the process had in hand are delivered once more than was
 // written down about them. Those that come back like that suspiciously often are cut in four,
 // down to single tasks; a single one has its attempt written down before it is
-// opened (processor_dock.go), and is quarantined when all of its attempts ended like that.
+// opened (dock.go), and is quarantined when all of its attempts ended like that.
 // The count of deliveries alone condemns nobody: it only says where to look, and
 // cutting an innocent message costs requests and nothing else.
 
@@ -38,31 +40,28 @@ const (
 	splitInto = 4
 )
 
-// traceless is how many deliveries of the message, before this one, left nothing behind.
-func (d *delivery) traceless() int64 { return max(0, d.dequeued-1-int64(d.header.Attempt)) }
-
 // suspicious reports whether a message has come back often enough for its tasks to
 // be suspected of ending their processes.
-func (r *processing) suspicious(d *delivery) bool {
-	if c := r.recorder; c != nil && c.states.full(d.header.Segment) {
-		return false // it was put back for want of room (processor_record_full.go)
+func (r *processing) suspicious(d *message.Delivery) bool {
+	if c := r.recorder; c != nil && c.States.Full(d.Header.Segment) {
+		return false // it was put back for want of room (internal/record/full.go)
 	}
-	n := d.traceless()
+	n := d.Traceless()
 	return n >= suspectAfter && n >= suspectAt(r.crowd(d))
 }
 
 func suspectAt(owners int) int64 { return suspectAfter + suspectOwner*int64(owners-1) }
 
 // crowd is how many processors may have passed a message on to each other.
-func (r *processing) crowd(d *delivery) int {
+func (r *processing) crowd(d *message.Delivery) int {
 	s := r.share.Load()
-	if s == nil || s.view.Workload.Shared {
+	if s == nil || s.View.Workload.Shared {
 		return 1 // whoever gets it keeps it
 	}
-	if s.shards[s.of.Home(d.header.Segment)] != d.shard {
-		return max(1, len(s.view.Processors())) // who looks here depends on marks and keepers of any time
+	if s.Shards[s.Of.Home(d.Header.Segment)] != d.Shard {
+		return max(1, len(s.View.Processors())) // who looks here depends on marks and keepers of any time
 	}
-	return r.crowds.most(d.shard)
+	return r.crowds.most(d.Shard)
 }
 
 // crowds remembers how many processors have lately looked into queues.
@@ -77,20 +76,20 @@ type crowded struct {
 }
 
 // follow takes the counts of a new view.
-func (c *crowds) follow(s *share) {
+func (c *crowds) follow(s *ownership.Assignment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == nil {
 		c.of = map[*queues.Queue]crowded{}
 	}
 	now := time.Now()
-	for i, q := range s.shards {
+	for i, q := range s.Shards {
 		if q == nil {
 			continue
 		}
 		// While messages of other homes are looked for in a queue, its own are passed on as often.
-		if old := c.of[q]; s.readers[i] >= old.owners || !now.Before(old.until) {
-			c.of[q] = crowded{s.readers[i], now.Add(crowdKept)}
+		if old := c.of[q]; s.Readers[i] >= old.owners || !now.Before(old.until) {
+			c.of[q] = crowded{s.Readers[i], now.Add(crowdKept)}
 		}
 	}
 }
@@ -103,46 +102,46 @@ func (c *crowds) most(q *queues.Queue) int {
 
 // outOfTrials reports whether a single task has had all of its attempts, the last of them alone in a
 // process. Attempts by themselves do not say so: they may be failures under a larger MaxAttempts.
-func (r *processing) outOfTrials(d *delivery) bool {
+func (r *processing) outOfTrials(d *message.Delivery) bool {
 	most := r.o.Retry.MaxAttempts
-	return most > 0 && int64(d.header.Attempt) >= int64(most) && d.aloneTrials() >= min(aloneAttempts, most)
+	return most > 0 && int64(d.Header.Attempt) >= int64(most) && d.AloneTrials() >= min(aloneAttempts, most)
 }
 
 // endsProcess says whether a single task is out of attempts although it comes back:
 // the last was written down before it began, and nothing was heard of it.
-func (r *processing) endsProcess(d *delivery) *wholly {
-	if d.count != 1 || d.trial || !r.outOfTrials(d) || !r.suspicious(d) {
+func (r *processing) endsProcess(d *message.Delivery) *message.Disposition {
+	if d.Count != 1 || d.Trial || !r.outOfTrials(d) || !r.suspicious(d) {
 		return nil
 	}
-	return &wholly{
-		reason: pump.ReasonEndsProcess,
-		detail: fmt.Sprintf("%d attempts; the last ones ended without a word from the process that made them, which died, was cut off, or lost the message", d.header.Attempt),
+	return &message.Disposition{
+		Reason: pump.ReasonEndsProcess,
+		Detail: fmt.Sprintf("%d attempts; the last ones ended without a word from the process that made them, which died, was cut off, or lost the message", d.Header.Attempt),
 	}
 }
 
 // pieces says to cut a message that is suspicious and holds more than one task.
-func (r *processing) pieces(d *delivery) *wholly {
-	if d.count == 1 || !r.suspicious(d) {
+func (r *processing) pieces(d *message.Delivery) *message.Disposition {
+	if d.Count == 1 || !r.suspicious(d) {
 		return nil
 	}
 	pieces, ok := r.split(d)
 	if !ok {
-		r.log.Warn("a message came back suspiciously often and cannot be split; it is opened as it is", append(d.attrs(-1), "deliveries", d.dequeued)...)
+		r.Log.Warn("a message came back suspiciously often and cannot be split; it is opened as it is", append(d.Attrs(-1), "deliveries", d.Dequeued)...)
 		return nil
 	}
-	r.log.Info("a message came back suspiciously often; it is split, to find the task that may end its processes",
-		append(d.attrs(-1), "deliveries", d.dequeued, "attempts", d.header.Attempt, "tasks", d.count, "into", len(pieces))...)
-	return &wholly{pieces: pieces}
+	r.Log.Info("a message came back suspiciously often; it is split, to find the task that may end its processes",
+		append(d.Attrs(-1), "deliveries", d.Dequeued, "attempts", d.Header.Attempt, "tasks", d.Count, "into", len(pieces))...)
+	return &message.Disposition{Pieces: pieces}
 }
 
 // split cuts a suspicious message into pieces of fewer tasks, put beside it before it is
 // deleted. Nothing was done, so nothing is recorded and no attempt is counted; a crash in
 // between leaves pieces and the whole, whose tasks have the same identities. ok is false
 // if a task cannot be put into a message of its own.
-func (r *processing) split(d *delivery) (pieces []poisonOrRest, ok bool) {
-	parts := min(splitInto, d.count)
+func (r *processing) split(d *message.Delivery) (pieces []message.Copy, ok bool) {
+	parts := min(splitInto, d.Count)
 	for i := range parts {
-		from, to := i*d.count/parts, (i+1)*d.count/parts
+		from, to := i*d.Count/parts, (i+1)*d.Count/parts
 		if pieces, ok = r.piece(d, pieces, from, to); !ok {
 			return nil, false
 		}
@@ -152,18 +151,18 @@ func (r *processing) split(d *delivery) (pieces []poisonOrRest, ok bool) {
 
 // piece adds a message of some consecutive tasks, or several if it would not fit:
 // tasks that are alike take more room apart.
-func (r *processing) piece(d *delivery, pieces []poisonOrRest, from, to int) (_ []poisonOrRest, ok bool) {
+func (r *processing) piece(d *message.Delivery, pieces []message.Copy, from, to int) (_ []message.Copy, ok bool) {
 	tasks := make([]int, 0, to-from)
 	for i := from; i < to; i++ {
 		tasks = append(tasks, i)
 	}
-	text, ok := r.pack(d, d.header.Attempt, tasks, storage.MaxText-codec.DefaultHeadroom)
+	text, ok := r.pack(d, d.Header.Attempt, tasks, storage.MaxText-codec.DefaultHeadroom)
 	if !ok && len(tasks) == 1 {
-		text, ok = r.pack(d, d.header.Attempt, tasks, storage.MaxText)
+		text, ok = r.pack(d, d.Header.Attempt, tasks, storage.MaxText)
 	}
 	switch {
 	case ok:
-		return append(pieces, poisonOrRest{shard: d.shard, text: text, tasks: len(tasks)}), true
+		return append(pieces, message.Copy{Shard: d.Shard, Text: text, Tasks: len(tasks)}), true
 	case len(tasks) == 1:
 		return nil, false
 	}
@@ -180,45 +179,45 @@ func (r *processing) piece(d *delivery, pieces []poisonOrRest, from, to int) (_ 
 // and again would otherwise have every message cut into single tasks.) A message of
 // one task is not: what was found out about it would be forgotten; but if nothing was yet, and it goes
 // back because its segment is not ready here, it is.
-func (r *processing) acquits(d *delivery) bool {
+func (r *processing) acquits(d *message.Delivery) bool {
 	switch {
-	case d.whole != nil && !d.whole.ours, d.count == 1 && (d.whole == nil || r.suspicious(d)):
+	case d.Whole != nil && !d.Whole.Ours, d.Count == 1 && (d.Whole == nil || r.suspicious(d)):
 		return false
 	}
-	if _, ok := wrapped(d, d.header.Attempt); d.foreign != "" && !ok {
+	if _, ok := wrapped(d, d.Header.Attempt); d.Foreign != "" && !ok {
 		return false // put anew it would be another message, by its id (P1.4)
 	}
-	return d.traceless()+int64(r.crowd(d)) >= suspectAt(r.crowd(d)) && r.keeper.trusted(d)
+	return d.Traceless()+int64(r.crowd(d)) >= suspectAt(r.crowd(d)) && r.keeper.Trusted(d)
 }
 
 // planPieces settles a message that is cut into pieces. Without trust in the lease it is
 // left to whoever has it now.
-func (r *processing) planPieces(d *delivery) *settlement {
-	if !r.keeper.trusted(d) {
-		return &settlement{final: stepForget}
+func (r *processing) planPieces(d *message.Delivery) *message.Settlement {
+	if !r.keeper.Trusted(d) {
+		return &message.Settlement{Final: message.StepForget}
 	}
-	r.counts.split.Add(1)
-	return &settlement{copies: d.whole.pieces, final: stepDelete, released: d.count}
+	r.Counts.Split.Add(1)
+	return &message.Settlement{Copies: d.Whole.Pieces, Final: message.StepDelete, Released: d.Count}
 }
 
 // putBackSuspect puts a message back of which nothing was done, if it is one that was
 // marked, whose mark is taken back with it, or one that is acquitted. Else it is nil.
-func (r *processing) putBackSuspect(d *delivery, delay time.Duration, released int) *settlement {
+func (r *processing) putBackSuspect(d *message.Delivery, delay time.Duration, released int) *message.Settlement {
 	switch {
-	case d.mark == markInText:
+	case d.Mark == message.MarkInText:
 		if text, ok := r.unmarkedText(d); ok {
-			return &settlement{final: stepReplace, text: text, delay: delay, released: released}
+			return &message.Settlement{Final: message.StepReplace, Text: text, Delay: delay, Released: released}
 		}
-	case d.mark == markInRow:
-		d.untried = true
+	case d.Mark == message.MarkInRow:
+		d.Untried = true
 	case r.acquits(d):
-		text, ok := wrapped(d, d.header.Attempt)
+		text, ok := wrapped(d, d.Header.Attempt)
 		if !ok {
-			text = d.text
+			text = d.Text
 		}
-		return &settlement{
-			copies: []poisonOrRest{{shard: d.shard, text: text, delay: delay, tasks: d.count}},
-			final:  stepDelete, released: released,
+		return &message.Settlement{
+			Copies: []message.Copy{{Shard: d.Shard, Text: text, Delay: delay, Tasks: d.Count}},
+			Final:  message.StepDelete, Released: released,
 		}
 	}
 	return nil

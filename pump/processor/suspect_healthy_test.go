@@ -21,10 +21,10 @@ type deliveryCounts struct {
 
 func (c *deliveryCounts) note(p *Processor, t *pump.Task) {
 	for _, d := range p.running.Load().owned.of([]uint32{t.Segment}) {
-		if d.header.Run == t.Run && d.header.Tasks.Contains(t.N) {
+		if d.Header.Run == t.Run && d.Header.Tasks.Contains(t.N) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.all = append(c.all, d.dequeued)
+			c.all = append(c.all, d.Dequeued)
 			return
 		}
 	}

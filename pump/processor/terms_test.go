@@ -13,22 +13,24 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 func TestADurationIsFoundInItsBucket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(4, math.MaxInt64).Draw(t, "duration"))
-		b := spanBucket(d)
-		if most := spanOf(b); d > most || float64(most) > 1.25*float64(d) || spanBucket(most) != b {
+		b := leases.SpanBucket(d)
+		if most := leases.SpanOf(b); d > most || float64(most) > 1.25*float64(d) || leases.SpanBucket(most) != b {
 			t.Fatalf("%v is in the bucket up to %v", d, most)
 		}
-		if b > 0 && d > 4 && spanOf(b-1) >= d {
-			t.Fatalf("%v would be in the bucket below, up to %v", d, spanOf(b-1))
+		if b > 0 && d > 4 && leases.SpanOf(b-1) >= d {
+			t.Fatalf("%v would be in the bucket below, up to %v", d, leases.SpanOf(b-1))
 		}
 	})
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, 3} {
-		if spanBucket(d) != spanBucket(4) {
-			t.Errorf("%d is in bucket %d", d, spanBucket(d))
+		if leases.SpanBucket(d) != leases.SpanBucket(4) {
+			t.Errorf("%d is in bucket %d", d, leases.SpanBucket(d))
 		}
 	}
 }
@@ -37,14 +39,14 @@ func TestADurationIsFoundInItsBucket(t *testing.T) {
 func TestP9WhatIsMeasuredInOneInstantHasNoOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		instants := rapid.SliceOfN(rapid.SliceOfN(rapid.Int64Range(1, int64(time.Hour)), 1, 8), 1, 6).Draw(t, "instants")
-		var a, b spans
+		var a, b leases.Spans
 		at := time.Unix(1_700_000_000, 0)
 		for _, ended := range instants {
 			at = at.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "pause")))
 			shuffled := rapid.Permutation(ended).Draw(t, "order")
 			for i := range ended {
-				a.add(time.Duration(ended[i]), at)
-				b.add(time.Duration(shuffled[i]), at)
+				a.Add(time.Duration(ended[i]), at)
+				b.Add(time.Duration(shuffled[i]), at)
 			}
 		}
 		if a != b {
@@ -55,48 +57,48 @@ func TestP9WhatIsMeasuredInOneInstantHasNoOrder(t *testing.T) {
 
 func TestLeasesFollowTheSlowestMessagesBetweenTheirBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		terms := newTerms(&Options{})
-		if got := terms.lease(); got != firstLease {
+		terms := leases.NewTiming(0, pump.RetryPolicy{})
+		if got := terms.Lease(); got != leases.FirstLease {
 			t.Errorf("%v before anything was measured", got)
 		}
 		for _, c := range []struct{ held, least, most time.Duration }{
-			{time.Millisecond, leastLease, leastLease},
-			{5 * time.Second, leastLease, leastLease},
+			{time.Millisecond, leases.LeastLease, leases.LeastLease},
+			{5 * time.Second, leases.LeastLease, leases.LeastLease},
 			{20 * time.Second, 75 * time.Second, 94 * time.Second},
 			{time.Minute, 225 * time.Second, 282 * time.Second},
-			{10 * time.Minute, mostLease, mostLease},
-			{time.Second, leastLease, leastLease},
+			{10 * time.Minute, leases.MostLease, leases.MostLease},
+			{time.Second, leases.LeastLease, leases.LeastLease},
 		} {
 			for range 600 { // far longer than eight times any of them
 				time.Sleep(time.Minute)
-				terms.settled(c.held)
+				terms.Settled(c.held)
 			}
-			if got := terms.lease(); got < c.least || got > c.most || got%time.Second != 0 {
+			if got := terms.Lease(); got < c.least || got > c.most || got%time.Second != 0 {
 				t.Errorf("messages in hand for %v: a lease of %v", c.held, got)
 			}
 		}
 		// One in a hundred is slower: that is what renewals are for.
 		for i := range 1000 {
 			time.Sleep(time.Second)
-			terms.settled(time.Second + time.Duration(i%100/99)*5*time.Minute)
+			terms.Settled(time.Second + time.Duration(i%100/99)*5*time.Minute)
 		}
-		if got := terms.lease(); got != leastLease {
+		if got := terms.Lease(); got != leases.LeastLease {
 			t.Errorf("one slow message in a hundred makes a lease of %v", got)
 		}
 	})
 }
 
 func TestAFixedVisibilityAndBaseStayFixed(t *testing.T) {
-	terms := newTerms(&Options{Visibility: 12 * time.Second, Retry: pump.RetryPolicy{Base: 3 * time.Second, Max: time.Minute}})
+	terms := leases.NewTiming(12*time.Second, pump.RetryPolicy{Base: 3 * time.Second, Max: time.Minute})
 	for range 100 {
-		terms.settled(10 * time.Minute)
-		terms.handled(10*time.Minute, time.Now())
+		terms.Settled(10 * time.Minute)
+		terms.Handled(10*time.Minute, time.Now())
 	}
-	if lease, longer := terms.lease(), terms.longer(12*time.Second, time.Hour); lease != 12*time.Second || longer != lease {
+	if lease, longer := terms.Lease(), terms.Longer(12*time.Second, time.Hour); lease != 12*time.Second || longer != lease {
 		t.Errorf("leases of %v and %v", lease, longer)
 	}
 	for n, want := range []time.Duration{3 * time.Second, 6 * time.Second, 12 * time.Second, 24 * time.Second, 48 * time.Second, time.Minute} {
-		if least, most := terms.backoff(uint64(n)); least != 0 || most != want {
+		if least, most := terms.Backoff(uint64(n)); least != 0 || most != want {
 			t.Errorf("after %d attempts %v to %v", n, least, most)
 		}
 	}
@@ -116,13 +118,13 @@ func TestDelaysFollowHowLongATaskTakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		terms := newTerms(&o)
+		terms := leases.NewTiming(o.Visibility, o.Retry)
 		if c.took > 0 {
-			terms.handled(c.took, time.Now())
+			terms.Handled(c.took, time.Now())
 		}
 		within := func(got, want time.Duration) bool { return got >= want && float64(got) <= 1.25*float64(want) }
 		for i, n := range []uint64{0, 1, 2, 20} {
-			if least, most := terms.backoff(n); !within(least, c.least[i]) || !within(most, c.most[i]) || least > most {
+			if least, most := terms.Backoff(n); !within(least, c.least[i]) || !within(most, c.most[i]) || least > most {
 				t.Errorf("tasks of %v, after %d attempts: %v to %v", c.took, n, least, most)
 			}
 		}
@@ -158,7 +160,7 @@ func TestW5ALongTaskIsRenewedLessAndLessOften(t *testing.T) {
 			gaps = append(gaps, at[i].Sub(at[i-1]).Round(time.Second))
 		}
 		// At 60 s each it would be 200.
-		if len(at) > 50 || slices.Max(gaps) > mostLease/renewPart+time.Second || gaps[0] > firstLease || gaps[len(gaps)-1] < mostLease*leaseOf/leasePart-time.Second {
+		if len(at) > 50 || slices.Max(gaps) > leases.MostLease/message.RenewPart+time.Second || gaps[0] > leases.FirstLease || gaps[len(gaps)-1] < leases.MostLease*leases.LeaseOf/leases.LeasePart-time.Second {
 			t.Errorf("%d renewals, %v apart", len(at), gaps)
 		}
 		t.Logf("%d renewals in an hour, %v apart", len(at), gaps)

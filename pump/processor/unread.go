@@ -5,6 +5,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -63,7 +64,7 @@ func (p *poller) unread(now time.Time) (longest float64, queue string) {
 // unread is what the poller says, and never for a queue that this process should read and cannot.
 func (r *processing) unread(now time.Time) (longest float64, queue string) {
 	if s := r.share.Load(); s != nil {
-		if names := s.unreadable(); len(names) > 0 {
+		if names := s.Unreadable(); len(names) > 0 {
 			return closing.NeverRead, names[0]
 		}
 	}
@@ -76,6 +77,6 @@ const metAge = time.Minute
 
 // meets notes that a message of a run was delivered, is held on, or was put back, and for how long it is
 // hidden. The closer takes a run for over when nothing of it is met for long enough.
-func (r *processing) meets(d *delivery, hidden time.Duration) {
-	r.tallies.add(d.header.Run, workload.Tally{Met: 1, Hides: hidden.Round(time.Second)})
+func (r *processing) meets(d *message.Delivery, hidden time.Duration) {
+	r.Tallies.Add(d.Header.Run, workload.Tally{Met: 1, Hides: hidden.Round(time.Second)})
 }

@@ -19,7 +19,7 @@ func ready(t *testing.T, r *processing) {
 		t.Fatal(err)
 	}
 	r.launch()
-	r.member.Load().Admit()
+	r.Member.Load().Admit()
 }
 
 // world is a world of the simulator and what its tests do in it.

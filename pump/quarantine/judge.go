@@ -11,7 +11,6 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/locate"
@@ -137,7 +136,7 @@ func (f *Filter) means(m *Message) bool {
 		return true
 	}
 	// A bad line has no identity in its run, and says where it comes from.
-	return m.Reason == distributor.ReasonBadLine && strings.Contains(m.Detail, "run "+f.Run.String()+":")
+	return m.Reason == pump.ReasonBadLine && strings.Contains(m.Detail, "run "+f.Run.String()+":")
 }
 
 // problem says why a message cannot be redriven; empty if it can. err is that of its header.
@@ -153,7 +152,7 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 		return fmt.Sprintf("it belongs to workload %q; put there it would be done, here nobody would", h.Workload)
 	case int64(h.Segment) >= int64(q.workload.Map.Segments):
 		return fmt.Sprintf("it says segment %d of %d", h.Segment, q.workload.Map.Segments)
-	case m.Reason == distributor.ReasonBadLine:
+	case m.Reason == pump.ReasonBadLine:
 		return "no task could be made of this line; correct its source, and distribute that again"
 	case m.Reason == pump.ReasonTruncated, m.Reason == pump.ReasonCorrupt, m.Reason == pump.ReasonBomb:
 		if env, err := codec.Open(m.text, codec.Limits{}); err != nil {

@@ -27,8 +27,8 @@ import (
 // leaves hidden is visible again after five minutes. Two who do this at the
 // same time each see a part.
 //
-// The file is the first of those along the way of a message: quarantine_scan.go takes
-// them, quarantine_judge.go says what each is and what can be done with it, quarantine_settle.go does it.
+// The file is the first of those along the way of a message: scan.go takes
+// them, judge.go says what each is and what can be done with it, settle.go does it.
 type Quarantine struct {
 	cfg      pump.Config
 	fleet    *queues.Set

@@ -15,6 +15,14 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
+// Of the errors of runs' rows, those that callers tell apart. Repair and Wait give them as well.
+var (
+	// ErrNoRun is the answer to a run that never was, or whose row went with its retention.
+	ErrNoRun = workload.ErrNoRun
+	// ErrRunState is the answer to what cannot be done with a run in the state that it is in.
+	ErrRunState = workload.ErrRunState
+)
+
 // Info is what is known of a run.
 type Info struct {
 	ID string `json:"id"`

@@ -16,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
@@ -397,7 +396,7 @@ func TestQuarantineSaysWhatCannotBeRedrivenAndWhy(t *testing.T) {
 			{cause(build(codec.Header{Workload: "work", Run: w.Run, Segment: 4000}), pump.ReasonCorrupt), "segment 4000 of 64"},
 			{cause(good[:len(good)-8], pump.ReasonTruncated), "it cannot be unpacked"},
 			{good[:40], "it is damaged"},
-			{cause(build(codec.Header{Workload: "work"}), distributor.ReasonBadLine), "correct its source"},
+			{cause(build(codec.Header{Workload: "work"}), pump.ReasonBadLine), "correct its source"},
 		} {
 			bad[w.PutText("accounta", queue, c.text)] = c.part
 		}

@@ -20,7 +20,7 @@ const (
 	Over
 	Dropped
 	Absent
-	// Unread: its row could not be read. Only lookSince says so.
+	// Unread: its row could not be read. Only LookSince says so.
 	Unread
 )
 

@@ -1,4 +1,4 @@
-package processor
+package base
 
 import (
 	"bytes"
@@ -19,9 +19,9 @@ const (
 	// runs follow with the next. With a beat of 5 s that is 320 runs a second. At 32 runs a beat, what was
 	// not written grew for as long as 10 runs a second were made.
 	talliesAtOnce = 16
-	// talliesKept bounds the memory: of more runs than that, those that have not changed for the
+	// TalliesKept bounds the memory: of more runs than that, those that have not changed for the
 	// longest time are forgotten, first those that were written.
-	talliesKept = 4096
+	TalliesKept = 4096
 	// lastTallies is how long a processor that stops takes to write its last ones.
 	lastTallies = 2 * time.Second
 )
@@ -34,60 +34,60 @@ type tallies struct {
 	write func(ctx context.Context, tallies []workload.RunTally) error
 
 	mu   sync.Mutex // guards what follows
-	runs map[pump.RunID]*runTally
+	Runs map[pump.RunID]*runTally
 }
 
 // runTally is what was done of one run.
 type runTally struct {
 	run     pump.RunID
-	now     workload.Tally
-	written workload.Tally
+	Now     workload.Tally
+	Written workload.Tally
 	changed time.Time
 	hidden  time.Time // until when something of it may be hidden
 }
 
-func newTallies(write func(context.Context, []workload.RunTally) error) *tallies {
-	return &tallies{write: write, runs: map[pump.RunID]*runTally{}}
+func NewTallies(write func(context.Context, []workload.RunTally) error) *tallies {
+	return &tallies{write: write, Runs: map[pump.RunID]*runTally{}}
 }
 
-// add counts what was done of a run. What no distributor made belongs to none.
-func (t *tallies) add(run pump.RunID, done workload.Tally) {
+// Add counts what was done of a run. What no distributor made belongs to none.
+func (t *tallies) Add(run pump.RunID, done workload.Tally) {
 	if run == (pump.RunID{}) || done == (workload.Tally{}) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := t.runs[run]
+	r := t.Runs[run]
 	if r == nil {
-		if len(t.runs) >= talliesKept {
+		if len(t.Runs) >= TalliesKept {
 			t.forget()
 		}
 		r = &runTally{run: run}
-		t.runs[run] = r
+		t.Runs[run] = r
 	}
 	r.changed = time.Now()
 	if until := r.changed.Add(done.Hides); until.After(r.hidden) {
 		r.hidden = until
 	}
 	done.Hides = 0
-	r.now = r.now.Add(done)
+	r.Now = r.Now.Add(done)
 }
 
 // forget makes room for half as many as are kept, so that it is not called for each run. Runs of which
 // nothing could be written go too, if they are so many: of those that only live for a while few are
 // missed, and the rest would fill the memory as long as the control plane is dark.
 func (t *tallies) forget() {
-	written := t.sorted(func(r *runTally) bool { return r.now == r.written })
-	unwritten := t.sorted(func(r *runTally) bool { return r.now != r.written })
-	for _, r := range append(written, unwritten...)[:talliesKept/2] {
-		delete(t.runs, r.run)
+	written := t.sorted(func(r *runTally) bool { return r.Now == r.Written })
+	unwritten := t.sorted(func(r *runTally) bool { return r.Now != r.Written })
+	for _, r := range append(written, unwritten...)[:TalliesKept/2] {
+		delete(t.Runs, r.run)
 	}
 }
 
 // sorted gives those that are wanted, those first that changed the longest time
 // ago, always in the same order (P9). t.mu is held.
 func (t *tallies) sorted(want func(*runTally) bool) (all []*runTally) {
-	for _, r := range t.runs {
+	for _, r := range t.Runs {
 		if want(r) {
 			all = append(all, r)
 		}
@@ -98,10 +98,10 @@ func (t *tallies) sorted(want func(*runTally) bool) (all []*runTally) {
 	return all
 }
 
-// flush writes what has changed, until the first request that fails, or as many as one beat may make.
-func (t *tallies) flush(ctx context.Context) {
+// Flush writes what has changed, until the first request that fails, or as many as one beat may make.
+func (t *tallies) Flush(ctx context.Context) {
 	t.mu.Lock()
-	changed := t.sorted(func(r *runTally) bool { return r.now != r.written })
+	changed := t.sorted(func(r *runTally) bool { return r.Now != r.Written })
 	t.mu.Unlock()
 	changed = changed[:min(len(changed), talliesAtOnce*storage.MaxBatch)]
 	for some := range slices.Chunk(changed, storage.MaxBatch) {
@@ -116,7 +116,7 @@ func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
 	values := make([]workload.RunTally, len(runs))
 	t.mu.Lock()
 	for i, r := range runs {
-		values[i] = workload.RunTally{Run: r.run, Tally: r.now}
+		values[i] = workload.RunTally{Run: r.run, Tally: r.Now}
 		values[i].Hides = max(0, time.Until(r.hidden))
 	}
 	t.mu.Unlock()
@@ -126,52 +126,36 @@ func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, r := range runs {
-		r.written = values[i].Tally
-		r.written.Hides = 0
+		r.Written = values[i].Tally
+		r.Written.Hides = 0
 	}
 	return nil
 }
 
-// keep flushes with every beat until ctx ends.
-func (t *tallies) keep(ctx context.Context, beat time.Duration, j backoff.Jitter) {
+// Keep flushes with every beat until ctx ends.
+func (t *tallies) Keep(ctx context.Context, beat time.Duration, j backoff.Jitter) {
 	for n := uint64(0); backoff.Wait(ctx, j.Around(beat, "tally", "", n)); n++ {
-		t.flush(ctx)
+		t.Flush(ctx)
 	}
 }
 
-// last writes once more what has changed since the last beat.
-func (t *tallies) last(ctx context.Context) {
+// Last writes once more what has changed since the last beat.
+func (t *tallies) Last(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastTallies)
 	defer cancel()
-	t.flush(ctx)
+	t.Flush(ctx)
 }
 
 // tallyRow is the name that a process's rows have: its instance, and when it began,
 // because a processor that is started again under the name it was given would write
 // its zeros over what it had done before.
-func (r *processing) tallyRow() string {
-	return r.cfg.Instance + "." + r.began.UTC().Format("20060102T150405")
+func (r *Env) tallyRow() string {
+	return r.Cfg.Instance + "." + r.Began.UTC().Format("20060102T150405")
 }
 
-func (r *processing) newTallies() *tallies {
+func (r *Env) NewTallies() *tallies {
 	row := r.tallyRow()
-	return newTallies(func(ctx context.Context, tallies []workload.RunTally) error {
-		return workload.NoteTallies(ctx, r.fleet.Control, r.cfg.Workload, row, tallies...)
+	return NewTallies(func(ctx context.Context, tallies []workload.RunTally) error {
+		return workload.NoteTallies(ctx, r.Fleet.Control, r.Cfg.Workload, row, tallies...)
 	})
-}
-
-// tally counts the verdicts on a message's tasks, once for each delivery.
-func (r *processing) tally(d *delivery) {
-	var t workload.Tally
-	d.mu.Lock()
-	for _, v := range d.verdicts {
-		switch v {
-		case finished:
-			t.Handled++
-		case failed, rejected:
-			t.Failed++
-		}
-	}
-	d.mu.Unlock()
-	r.tallies.add(d.header.Run, t)
 }

@@ -1,4 +1,4 @@
-package processor
+package leases
 
 import (
 	"math"
@@ -13,19 +13,19 @@ import (
 // The terms on which messages are taken and put back, where the user fixes none
 // (origins W5: the worker keeps metrics of its own past).
 const (
-	// firstLease is asked for before anything was measured.
-	firstLease = time.Minute
+	// FirstLease is asked for before anything was measured.
+	FirstLease = time.Minute
 	// Leases follow the work between these. Under half a minute a lost renewal
 	// leaves no time for another, and a delete that is throttled once loses its
 	// message. Above five minutes a renewal now and then costs next to nothing, while
 	// each minute more is one that the tasks of a process that died wait for longer.
-	leastLease = 30 * time.Second
-	mostLease  = 5 * time.Minute
+	LeastLease = 30 * time.Second
+	MostLease  = 5 * time.Minute
 	// A message that is settled before its first renewal is due needs none, and that is
 	// due after four to five fifteenths of the lease (keeper.interval). So that long
 	// times as much as the slowest messages but leaseBeyond take.
-	leasePart   = 15
-	leaseOf     = 4
+	LeasePart   = 15
+	LeaseOf     = 4
 	leaseBeyond = 0.05
 
 	// firstRetry bounds the first delay of a task that takes less than a second: what
@@ -36,34 +36,37 @@ const (
 	secondRetry = 2 * time.Second
 )
 
-// terms are how long leases are and how soon failed tasks are tried again.
-type terms struct {
+// Timing are how long leases are and how soon failed tasks are tried again.
+type Timing struct {
 	visibility time.Duration    // of every lease; 0: it follows the work
 	retry      pump.RetryPolicy // Base 0: it follows the work
 
 	mu    sync.Mutex // guards what follows
-	held  spans      // messages, from the get that brought them until they were settled
-	tasks spans      // tasks, or batches, in the handler
+	held  Spans      // messages, from the get that brought them until they were settled
+	tasks Spans      // tasks, or batches, in the handler
 }
 
-func newTerms(o *Options) *terms { return &terms{visibility: o.Visibility, retry: o.Retry} }
+// NewTiming makes the terms of a processor; what is zero follows the work.
+func NewTiming(visibility time.Duration, retry pump.RetryPolicy) *Timing {
+	return &Timing{visibility: visibility, retry: retry}
+}
 
-// settled notes that a message whose tasks were handled was in hand for so long.
-func (t *terms) settled(held time.Duration) {
+// Settled notes that a message whose tasks were handled was in hand for so long.
+func (t *Timing) Settled(held time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held.add(held, time.Now())
+	t.held.Add(held, time.Now())
 }
 
-// handled notes that a handler was at work for so long until now.
-func (t *terms) handled(took time.Duration, now time.Time) {
+// Handled notes that a handler was at work for so long until now.
+func (t *Timing) Handled(took time.Duration, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tasks.add(took, now)
+	t.tasks.Add(took, now)
 }
 
-// lease is for how long a message that is got now should be hidden, in whole seconds.
-func (t *terms) lease() time.Duration {
+// Lease is for how long a message that is got now should be hidden, in whole seconds.
+func (t *Timing) Lease() time.Duration {
 	if t.visibility > 0 {
 		return t.visibility
 	}
@@ -71,16 +74,16 @@ func (t *terms) lease() time.Duration {
 	defer t.mu.Unlock()
 	held := t.held.quantile(1 - leaseBeyond)
 	if held == 0 {
-		return firstLease
+		return FirstLease
 	}
 	return leaseFor(held)
 }
 
-// longer is for how long a message should go on being hidden whose lease was so long and
+// Longer is for how long a message should go on being hidden whose lease was so long and
 // whose tasks have been worked on for so long: as if that were half of it. Renewals thus
 // get rarer while a task lasts, before a single one of its kind has ended, and what a
 // crash delays stays in proportion to the work that it undoes.
-func (t *terms) longer(lease, held time.Duration) time.Duration {
+func (t *Timing) Longer(lease, held time.Duration) time.Duration {
 	if t.visibility > 0 {
 		return lease
 	}
@@ -89,25 +92,25 @@ func (t *terms) longer(lease, held time.Duration) time.Duration {
 
 // leaseFor is the shortest lease that needs no renewal for what is held so long.
 func leaseFor(held time.Duration) time.Duration {
-	lease := min(held, mostLease) * leasePart / leaseOf
-	lease = inWholeSeconds(lease) // the service's unit
-	return min(max(lease, leastLease), mostLease)
+	lease := min(held, MostLease) * LeasePart / LeaseOf
+	lease = InWholeSeconds(lease) // the service's unit
+	return min(max(lease, LeastLease), MostLease)
 }
 
-// task is how long a task usually takes, 0 if none has ended.
-func (t *terms) task() time.Duration {
+// Task is how long a task usually takes, 0 if none has ended.
+func (t *Timing) Task() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.tasks.quantile(0.5)
 }
 
-// backoff bounds the delay before a task is tried again after n attempts before this
+// Backoff bounds the delay before a task is tried again after n attempts before this
 // one. It is drawn from in between.
-func (t *terms) backoff(n uint64) (least, most time.Duration) {
+func (t *Timing) Backoff(n uint64) (least, most time.Duration) {
 	if base := t.retry.Base; base > 0 {
 		return 0, backoff.Doubled(base, t.retry.Max, n)
 	}
-	took := t.task()
+	took := t.Task()
 	least = min(took, t.retry.Max/2)
 	if n == 0 && took < firstRetry/2 {
 		return least, min(firstRetry, t.retry.Max)
@@ -115,11 +118,11 @@ func (t *terms) backoff(n uint64) (least, most time.Duration) {
 	return least, backoff.Doubled(max(secondRetry, 2*took), t.retry.Max, n)
 }
 
-// spans is how durations are distributed, of late: a histogram whose counts fade
+// Spans is how durations are distributed, of late: a histogram whose counts fade
 // away. Its buckets are a quarter of a power of two wide, so that what is made of it
 // changes seldom, and by a fifth. Counts are only added to, and fade by the time that
 // has passed: in whatever order things end in one instant, the result is the same (P9).
-type spans struct {
+type Spans struct {
 	counts [4 * 64]float64
 	total  float64
 	faded  time.Time
@@ -128,19 +131,19 @@ type spans struct {
 // fadeEvery is how often counts are made smaller, at most.
 const fadeEvery = time.Second
 
-// add counts one that has ended now.
-func (s *spans) add(d time.Duration, now time.Time) {
+// Add counts one that has ended now.
+func (s *Spans) Add(d time.Duration, now time.Time) {
 	if passed := now.Sub(s.faded); passed >= fadeEvery {
 		s.fade(passed)
 		s.faded = now
 	}
-	s.counts[spanBucket(d)]++
+	s.counts[SpanBucket(d)]++
 	s.total++
 }
 
 // fade forgets half of what was counted in a minute, or in eight times as long as
 // the longest of it takes: of what lasts for minutes there are few in a minute.
-func (s *spans) fade(passed time.Duration) {
+func (s *Spans) fade(passed time.Duration) {
 	if s.total == 0 {
 		return
 	}
@@ -157,28 +160,33 @@ func (s *spans) fade(passed time.Duration) {
 }
 
 // quantile is what the given part of all take at most, 0 if nothing is known.
-func (s *spans) quantile(part float64) time.Duration {
+func (s *Spans) quantile(part float64) time.Duration {
 	if s.total == 0 {
 		return 0
 	}
 	sum := 0.0
 	for i, n := range s.counts {
 		if sum += n; n > 0 && sum >= part*s.total {
-			return spanOf(i)
+			return SpanOf(i)
 		}
 	}
 	return 0
 }
 
-// spanBucket is the bucket of a duration: its power of two and its next two bits.
-func spanBucket(d time.Duration) int {
+// SpanBucket is the bucket of a duration: its power of two and its next two bits.
+func SpanBucket(d time.Duration) int {
 	n := uint64(max(d, 4))
 	power := bits.Len64(n) - 1
 	return 4*power + int(n>>(power-2)&3)
 }
 
-// spanOf is the longest duration in a bucket.
-func spanOf(bucket int) time.Duration {
+// SpanOf is the longest duration in a bucket.
+func SpanOf(bucket int) time.Duration {
 	power := bucket / 4
 	return time.Duration(uint64(4+bucket%4+1)<<(power-2) - 1)
+}
+
+// InWholeSeconds rounds a delay up to the service's unit: it hides a message for whole seconds.
+func InWholeSeconds(delay time.Duration) time.Duration {
+	return (delay + time.Second - 1).Truncate(time.Second)
 }

@@ -1,4 +1,4 @@
-package processor
+package base
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 // an open run is closed some day. "Absent" and "could not be read" are asked again
 // soon, because each sends messages somewhere.
 const (
-	runKnownFor   = 5 * time.Minute
-	runUnknownFor = 10 * time.Second
+	RunKnownFor   = 5 * time.Minute
+	RunUnknownFor = 10 * time.Second
 	// runPatience bounds how long opening waits for the row.
 	runPatience = 3 * time.Second
 	maxRuns     = 4096 // whose verdicts are remembered
@@ -52,13 +52,13 @@ type runEntry struct {
 	until   time.Time
 }
 
-func newRunCache(rows runReader, log *slog.Logger) *runCache {
+func NewRunCache(rows runReader, log *slog.Logger) *runCache {
 	return &runCache{rows: rows, log: log, known: map[pump.RunID]*runEntry{}, reading: make(chan struct{}, runsAhead)}
 }
 
-// ahead begins to read the rows of runs of which nothing is known, since somebody will look soon.
+// Ahead begins to read the rows of runs of which nothing is known, since somebody will look soon.
 // It waits for none of them. A look that comes before its turn reads the row itself.
-func (c *runCache) ahead(ctx context.Context, runs []pump.RunID) {
+func (c *runCache) Ahead(ctx context.Context, runs []pump.RunID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range runs {
@@ -85,18 +85,18 @@ func (c *runCache) readAhead(ctx context.Context, id pump.RunID) {
 	c.readRow(ctx, id, e)
 }
 
-// look gives the verdict on a run, reading its row if that is due. A run that
+// Look gives the verdict on a run, reading its row if that is due. A run that
 // was good to go on with stays so while its row is read again: were messages to wait
 // for that, a dark control plane would stop everything for runPatience again and again.
-func (c *runCache) look(ctx context.Context, id pump.RunID) closing.Verdict {
+func (c *runCache) Look(ctx context.Context, id pump.RunID) closing.Verdict {
 	return c.entry(ctx, id, time.Time{}).verdict
 }
 
-// lookSince is look for who must not go by a row that was read before since, nor
+// LookSince is look for who must not go by a row that was read before since, nor
 // without one (mode once): whoever owned a segment until then may have found the run
 // closed and let go of what was recorded of it, so that an older "open" would have its
 // copies done again.
-func (c *runCache) lookSince(ctx context.Context, id pump.RunID, since time.Time) closing.Verdict {
+func (c *runCache) LookSince(ctx context.Context, id pump.RunID, since time.Time) closing.Verdict {
 	e := c.entry(ctx, id, since)
 	if e.unread {
 		return closing.Unread
@@ -104,8 +104,8 @@ func (c *runCache) lookSince(ctx context.Context, id pump.RunID, since time.Time
 	return e.verdict
 }
 
-// forget has the rows of runs read anew: they say something else by now.
-func (c *runCache) forget(runs []pump.RunID) {
+// Forget has the rows of runs read anew: they say something else by now.
+func (c *runCache) Forget(runs []pump.RunID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range runs {
@@ -113,8 +113,8 @@ func (c *runCache) forget(runs []pump.RunID) {
 	}
 }
 
-// stands reports whether a verdict on a run is still what is known, without asking anybody.
-func (c *runCache) stands(id pump.RunID, verdict closing.Verdict) bool {
+// Stands reports whether a verdict on a run is still what is known, without asking anybody.
+func (c *runCache) Stands(id pump.RunID, verdict closing.Verdict) bool {
 	c.mu.Lock()
 	e := c.known[id]
 	c.mu.Unlock()
@@ -189,10 +189,10 @@ func (c *runCache) readRow(ctx context.Context, id pump.RunID, e *runEntry) {
 	ctx, cancel := context.WithTimeout(ctx, runPatience)
 	defer cancel()
 	run, err := c.rows.Get(ctx, id)
-	lasts := runUnknownFor
+	lasts := RunUnknownFor
 	switch {
 	case err == nil:
-		lasts = runKnownFor
+		lasts = RunKnownFor
 		e.verdict = closing.VerdictOf(&run)
 	case errors.Is(err, workload.ErrNoRun):
 		e.verdict = closing.Absent

@@ -1,4 +1,4 @@
-package processor
+package record
 
 import (
 	"context"
@@ -27,7 +27,7 @@ const (
 // nothing to record learns by nothing else that they came back as they were some time ago, and takes for duplicates
 // what a repair puts. What is behind is fenced anew, under a later epoch.
 type checker struct {
-	c    *recorder
+	c    *Recorder
 	wake chan struct{} // has room for one token
 
 	mu  sync.Mutex   // guards what follows
@@ -42,13 +42,13 @@ type ledgerLook struct {
 	n         uint64
 }
 
-func newChecker(c *recorder) *checker {
+func newChecker(c *Recorder) *checker {
 	return &checker{c: c, wake: make(chan struct{}, 1), odd: map[int]bool{}, looks: map[int]*ledgerLook{}}
 }
 
 // doubt has the heads of a segment's partition read soon.
 func (k *checker) doubt(segment uint32) {
-	partition := k.c.ledger.Partition(segment)
+	partition := k.c.Ledger.Partition(segment)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.odd[partition] {
@@ -62,15 +62,15 @@ func (k *checker) old(segments []uint32) {
 	for _, s := range segments {
 		k.doubt(s)
 	}
-	backoff.Signal(k.c.fencer.wake)
+	backoff.Signal(k.c.Fencer.wake)
 }
 
-// check looks until ctx ends.
-func (k *checker) check(ctx context.Context) {
+// Check looks until ctx ends.
+func (k *checker) Check(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		k.c.r.cfg.Private.Seeding.Turn.Wait("check")
+		k.c.r.Cfg.Private.Seeding.Turn.Wait("check")
 		timer.Reset(k.round(ctx))
 		select {
 		case <-ctx.Done():
@@ -113,20 +113,20 @@ func (k *checker) round(ctx context.Context) (wait time.Duration) {
 
 // next says when a partition is to be looked at again.
 func (k *checker) next(partition int, look *ledgerLook) {
-	look.due = look.last.Add(k.c.r.jitter.Around(checkEvery, "check", strconv.Itoa(partition), look.n))
+	look.due = look.last.Add(k.c.r.Jitter.Around(checkEvery, "check", strconv.Itoa(partition), look.n))
 	look.n++
 }
 
 // held are the segments that this process writes, by partition.
 func (k *checker) held() map[int][]cluster.Hold {
-	m := k.c.r.member.Load()
+	m := k.c.r.Member.Load()
 	if m == nil {
 		return nil
 	}
 	held := map[int][]cluster.Hold{}
-	for s := range uint32(k.c.r.workload.Map.Segments) {
-		if h, ok := m.Hold(s); ok && k.c.fencer.ready(h) {
-			held[k.c.ledger.Partition(s)] = append(held[k.c.ledger.Partition(s)], h)
+	for s := range uint32(k.c.r.Workload.Map.Segments) {
+		if h, ok := m.Hold(s); ok && k.c.Fencer.Ready(h) {
+			held[k.c.Ledger.Partition(s)] = append(held[k.c.Ledger.Partition(s)], h)
 		}
 	}
 	return held
@@ -145,7 +145,7 @@ func (k *checker) look(ctx context.Context, partition int, holds []cluster.Hold)
 	k.mu.Unlock()
 	try, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if err := k.c.ledger.Check(try, holds); err != nil && ctx.Err() == nil {
-		k.c.r.log.Info("whether the ledger's rows are this process's last ones could not be learned", "partition", partition, "error", err)
+	if err := k.c.Ledger.Check(try, holds); err != nil && ctx.Err() == nil {
+		k.c.r.Log.Info("whether the ledger's rows are this process's last ones could not be learned", "partition", partition, "error", err)
 	}
 }

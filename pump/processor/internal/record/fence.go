@@ -1,4 +1,4 @@
-package processor
+package record
 
 import (
 	"cmp"
@@ -53,12 +53,12 @@ type unfencedSegment struct {
 	err    error
 }
 
-// fencer makes this process the writer of what it holds: first it writes the epochs of all segments
+// Fencer makes this process the writer of what it holds: first it writes the epochs of all segments
 // into their heads, several partitions at once, then it has the pages loaded of those that
 // have some. One goroutine decides; each request has one of its own. Segments are worked on
 // as soon as they are ready, one by one, and what cannot be fenced holds up nothing else.
-type fencer struct {
-	c    *recorder
+type Fencer struct {
+	c    *Recorder
 	wake chan struct{} // has room for one token: there is something to do, or to see
 
 	mu      sync.Mutex // guards what follows
@@ -70,50 +70,39 @@ type fencer struct {
 	stuck   int          // those, and others that are not waited for
 }
 
-func newFencer(c *recorder) *fencer {
-	return &fencer{c: c, wake: make(chan struct{}, 1), fenced: map[uint32]fencing{}, failed: map[uint32]*unfencedSegment{}, busy: map[int]bool{}}
+func newFencer(c *Recorder) *Fencer {
+	return &Fencer{c: c, wake: make(chan struct{}, 1), fenced: map[uint32]fencing{}, failed: map[uint32]*unfencedSegment{}, busy: map[int]bool{}}
 }
 
-// hold gives a segment that this process may take tasks of: it holds it, and if
-// there is a ledger it is the one who writes it (P3.2). What a former owner recorded
-// is known then, and what that one finishes later is refused.
-func (r *processing) hold(segment uint32) (cluster.Hold, bool) {
-	h, ok := r.member.Load().Hold(segment)
-	if ok && r.recorder != nil && !r.recorder.ready(h) {
-		return cluster.Hold{}, false
-	}
-	return h, ok
+// Ready reports whether a segment that is held is fenced, and that is noted.
+func (f *Fencer) Ready(h cluster.Hold) bool {
+	_, ok := f.FencedAt(h.Segment, h.Epoch)
+	return ok && f.c.Ledger.Fenced(h.Segment, h.Epoch)
 }
 
-// ready reports whether a segment that is held is fenced, and that is noted.
-func (f *fencer) ready(h cluster.Hold) bool {
-	_, ok := f.fencedAt(h.Segment, h.Epoch)
-	return ok && f.c.ledger.Fenced(h.Segment, h.Epoch)
-}
-
-// fencedAt is since when this process has been the writer of a segment under an epoch.
-func (f *fencer) fencedAt(segment uint32, epoch uint64) (at time.Time, ok bool) {
+// FencedAt is since when this process has been the writer of a segment under an epoch.
+func (f *Fencer) FencedAt(segment uint32, epoch uint64) (at time.Time, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	is, ok := f.fenced[segment]
 	return is.at, ok && is.epoch == epoch
 }
 
-// follow notes what is held now: what is not fenced will be, and of what is not held
+// Follow notes what is held now: what is not fenced will be, and of what is not held
 // any more nothing begins. Results of it that are finished are recorded all the same, as
 // long as nobody else was fenced. It is called with each look at the cluster and each
 // change of what is held.
-func (f *fencer) follow(m *member.Member) {
-	f.c.ledger.Drop(f.ended(m))
-	if len(f.toFence(m)) > 0 {
+func (f *Fencer) Follow(m *member.Member) {
+	f.c.Ledger.Drop(f.ended(m))
+	if len(f.ToFence(m)) > 0 {
 		backoff.Signal(f.wake)
 	}
 }
 
-// toFence lists what is held and not ready.
-func (f *fencer) toFence(m *member.Member) (holds []cluster.Hold) {
-	for s := range uint32(f.c.r.workload.Map.Segments) {
-		if h, ok := m.Hold(s); ok && !f.ready(h) {
+// ToFence lists what is held and not ready.
+func (f *Fencer) ToFence(m *member.Member) (holds []cluster.Hold) {
+	for s := range uint32(f.c.r.Workload.Map.Segments) {
+		if h, ok := m.Hold(s); ok && !f.Ready(h) {
 			holds = append(holds, h)
 		}
 	}
@@ -121,8 +110,8 @@ func (f *fencer) toFence(m *member.Member) (holds []cluster.Hold) {
 }
 
 // ended takes the segments that are not this member's off the lists, and gives them in order.
-func (f *fencer) ended(m *member.Member) (segments []uint32) {
-	for s := range uint32(f.c.r.workload.Map.Segments) {
+func (f *Fencer) ended(m *member.Member) (segments []uint32) {
+	for s := range uint32(f.c.r.Workload.Map.Segments) {
 		if !m.Keeps(s) {
 			segments = append(segments, s)
 		}
@@ -136,15 +125,15 @@ func (f *fencer) ended(m *member.Member) (segments []uint32) {
 	return segments
 }
 
-// fence fences what this process holds, until ctx ends.
-func (f *fencer) fence(ctx context.Context) {
+// Fence fences what this process holds, until ctx ends.
+func (f *Fencer) Fence(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		f.c.r.cfg.Private.Seeding.Turn.Wait("fence")
+		f.c.r.Cfg.Private.Seeding.Turn.Wait("fence")
 		wait, news := f.round(ctx)
 		if news { // what was not polled is, and what waits in the lobby goes on
-			f.c.r.follow()
+			f.c.r.Refollow()
 		}
 		timer.Reset(wait)
 		select {
@@ -157,7 +146,7 @@ func (f *fencer) fence(ctx context.Context) {
 
 // round notes what has become ready, starts what is to be done, and says how long nothing
 // more will be, and whether there is something new to be worked on, or less to be waited for.
-func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
+func (f *Fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 	now := time.Now()
 	f.mu.Lock()
 	early := f.last.Add(fenceLook).Sub(now)
@@ -168,7 +157,7 @@ func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 	if early > 0 {
 		return early, false
 	}
-	holds := f.toFence(f.c.r.member.Load())
+	holds := f.ToFence(f.c.r.Member.Load())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	wait = time.Hour
@@ -177,7 +166,7 @@ func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 	for _, h := range holds {
 		u := f.failed[h.Segment]
 		switch {
-		case f.c.ledger.Fenced(h.Segment, h.Epoch):
+		case f.c.Ledger.Fenced(h.Segment, h.Epoch):
 			f.fenced[h.Segment] = fencing{h.Epoch, now}
 			delete(f.failed, h.Segment)
 			news = true
@@ -194,8 +183,8 @@ func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 		switch {
 		case u != nil && u.after.After(now):
 			wait = min(wait, u.after.Sub(now))
-		case f.busy[f.c.ledger.Partition(h.Segment)]:
-		case f.c.ledger.Unloaded(h.Segment, h.Epoch):
+		case f.busy[f.c.Ledger.Partition(h.Segment)]:
+		case f.c.Ledger.Unloaded(h.Segment, h.Epoch):
 			pages = f.group(pages, h)
 		default:
 			heads = f.group(heads, h)
@@ -210,8 +199,8 @@ func (f *fencer) round(ctx context.Context) (wait time.Duration, news bool) {
 }
 
 // group adds a hold to those of its partition.
-func (f *fencer) group(groups [][]cluster.Hold, h cluster.Hold) [][]cluster.Hold {
-	if n := len(groups); n > 0 && f.c.ledger.Partition(groups[n-1][0].Segment) == f.c.ledger.Partition(h.Segment) {
+func (f *Fencer) group(groups [][]cluster.Hold, h cluster.Hold) [][]cluster.Hold {
+	if n := len(groups); n > 0 && f.c.Ledger.Partition(groups[n-1][0].Segment) == f.c.Ledger.Partition(h.Segment) {
 		groups[n-1] = append(groups[n-1], h)
 		return groups
 	}
@@ -219,9 +208,9 @@ func (f *fencer) group(groups [][]cluster.Hold, h cluster.Hold) [][]cluster.Hold
 }
 
 // start has partitions fenced, or their pages loaded, as many as may be at once. The lock is held.
-func (f *fencer) start(ctx context.Context, groups [][]cluster.Hold, load bool) {
+func (f *Fencer) start(ctx context.Context, groups [][]cluster.Hold, load bool) {
 	for _, holds := range groups {
-		partition := f.c.ledger.Partition(holds[0].Segment)
+		partition := f.c.Ledger.Partition(holds[0].Segment)
 		if len(f.busy) >= fencesAtOnce {
 			return // the end of one of them wakes the fencer
 		}
@@ -229,19 +218,19 @@ func (f *fencer) start(ctx context.Context, groups [][]cluster.Hold, load bool) 
 			continue
 		}
 		f.busy[partition] = true
-		f.c.r.background.Go(func() { f.one(ctx, partition, holds, load) })
+		f.c.r.Background.Go(func() { f.one(ctx, partition, holds, load) })
 	}
 }
 
 // one fences segments of one partition, or loads them.
-func (f *fencer) one(ctx context.Context, partition int, holds []cluster.Hold, load bool) {
-	f.c.r.cfg.Private.Seeding.Turn.Wait("fencing", strconv.Itoa(partition))
+func (f *Fencer) one(ctx context.Context, partition int, holds []cluster.Hold, load bool) {
+	f.c.r.Cfg.Private.Seeding.Turn.Wait("fencing", strconv.Itoa(partition))
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)
 	var err error
 	if load {
-		err = f.c.ledger.Load(try, holds, func(uint32) { backoff.Signal(f.wake) })
+		err = f.c.Ledger.Load(try, holds, func(uint32) { backoff.Signal(f.wake) })
 	} else {
-		_, err = f.c.ledger.Fence(try, holds)
+		_, err = f.c.Ledger.Fence(try, holds)
 	}
 	cancel()
 	if ctx.Err() == nil {
@@ -254,14 +243,14 @@ func (f *fencer) one(ctx context.Context, partition int, holds []cluster.Hold, l
 }
 
 // conclude notes which of the segments, which are in order, have failed and when they are tried again.
-func (f *fencer) conclude(partition int, holds []cluster.Hold, err error) {
+func (f *Fencer) conclude(partition int, holds []cluster.Hold, err error) {
 	failed, ok := errors.AsType[*ledger.UnfencedError](err)
 	if !ok {
 		return
 	}
 	for _, u := range failed.Segments {
 		if u.Head > 0 {
-			f.c.r.member.Load().Raise(u.Segment, u.Head)
+			f.c.r.Member.Load().Raise(u.Segment, u.Head)
 		}
 	}
 	f.tell(failed)
@@ -279,13 +268,13 @@ func (f *fencer) conclude(partition int, holds []cluster.Hold, err error) {
 			f.failed[u.Segment] = was
 		}
 		was.epoch, was.err = holds[i].Epoch, u.Err
-		was.after = now.Add(f.c.r.jitter.Around(backoff.Doubled(fenceBase, fenceMost, was.trials), "fence", strconv.Itoa(partition), was.trials))
+		was.after = now.Add(f.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, was.trials), "fence", strconv.Itoa(partition), was.trials))
 		was.trials++
 	}
 }
 
 // tell says once of each reason how many segments it concerns.
-func (f *fencer) tell(failed *ledger.UnfencedError) {
+func (f *Fencer) tell(failed *ledger.UnfencedError) {
 	var foreign, damaged, other int
 	for _, u := range failed.Segments {
 		switch {
@@ -297,14 +286,14 @@ func (f *fencer) tell(failed *ledger.UnfencedError) {
 			other++
 		}
 	}
-	log := f.c.r.log
+	log := f.c.r.Log
 	if foreign > 0 {
 		// Another has claimed the segments since, which this process's next look shows; or the
 		// epochs of the owner rows are behind, and they are claimed again above the heads'.
 		log.Info("segments' ledgers have a later owner already", "segments", foreign, "error", failed)
 	}
 	if damaged > 0 {
-		f.c.r.alarmOnce("ledger row", "the ledger of segments cannot be read; their tasks wait", "segments", damaged, "error", failed)
+		f.c.r.AlarmOnce("ledger row", "the ledger of segments cannot be read; their tasks wait", "segments", damaged, "error", failed)
 	}
 	if other > 0 {
 		log.Warn("segments cannot be fenced yet; their tasks wait", "segments", other, "error", failed)
@@ -312,30 +301,29 @@ func (f *fencer) tell(failed *ledger.UnfencedError) {
 }
 
 // alarm tells of segments that have been held for long and cannot be fenced. The lock is held.
-func (f *fencer) alarm(now time.Time) {
-	long := fenceLong * f.c.r.lease()
+func (f *Fencer) alarm(now time.Time) {
+	long := fenceLong * f.c.r.OwnLease()
 	n, first := f.failing(func(u *unfencedSegment) bool { return now.Sub(u.since) >= long })
 	if n > 0 {
-		f.c.r.alarmOnce("unfenced", "segments are held and their ledgers have not become this process's for long; their tasks wait",
+		f.c.r.AlarmOnce("unfenced", "segments are held and their ledgers have not become this process's for long; their tasks wait",
 			"segments", n, "for", now.Sub(first.since).Round(time.Second), "error", first.err)
 	}
 }
 
-// damaged is how many segments are held here that cannot be worked on because their
-// rows in the ledger are damaged.
-func (r *processing) damaged() int {
-	if r.recorder == nil {
+// DamagedSegments is how many segments are held here that cannot be worked on because their
+// rows in the ledger are damaged. c may be nil.
+func (c *Recorder) DamagedSegments() int {
+	if c == nil {
 		return 0
 	}
-	f := r.recorder.fencer
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.damaged
+	c.Fencer.mu.Lock()
+	defer c.Fencer.mu.Unlock()
+	return c.damaged
 }
 
-// isStuck reports whether a segment's ledger will hardly be this process's in a moment: its rows cannot
+// IsStuck reports whether a segment's ledger will hardly be this process's in a moment: its rows cannot
 // be read, or another has had it for a while.
-func (f *fencer) isStuck(segment uint32) bool {
+func (f *Fencer) IsStuck(segment uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	u := f.failed[segment]
@@ -346,8 +334,8 @@ func (u *unfencedSegment) isStuck(now time.Time) bool {
 	return errors.Is(u.err, row.ErrCorrupt) || errors.Is(u.err, ledger.ErrFenced) && now.Sub(u.since) >= fenceSoon
 }
 
-// trouble says, for people, which segments cannot be fenced; empty: none.
-func (f *fencer) trouble() string {
+// Trouble says, for people, which segments cannot be fenced; empty: none.
+func (f *Fencer) Trouble() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, first := f.failing(func(u *unfencedSegment) bool { return u.trials > 1 })
@@ -359,7 +347,7 @@ func (f *fencer) trouble() string {
 
 // failing counts the segments whose fencing has failed in some way, and gives the lowest of them. The
 // lock is held.
-func (f *fencer) failing(how func(*unfencedSegment) bool) (n int, first *unfencedSegment) {
+func (f *Fencer) failing(how func(*unfencedSegment) bool) (n int, first *unfencedSegment) {
 	var lowest uint32
 	for s, u := range f.failed {
 		if !how(u) {

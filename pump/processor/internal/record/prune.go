@@ -1,4 +1,4 @@
-package processor
+package record
 
 import (
 	"context"
@@ -22,37 +22,37 @@ const (
 	restsMost  = 256 // of those in one look
 )
 
-// prune forgets what is recorded of runs that are done with (P3.7), until ctx ends.
-func (c *recorder) prune(ctx context.Context) {
-	if !c.once {
+// Prune forgets what is recorded of runs that are done with (P3.7), until ctx ends.
+func (c *Recorder) Prune(ctx context.Context) {
+	if !c.Once {
 		return
 	}
 	wait := pruneEvery
 	var rests time.Time
-	for n := uint64(0); backoff.Wait(ctx, c.r.jitter.Around(wait, "prune", c.r.cfg.Workload, n)); n++ {
+	for n := uint64(0); backoff.Wait(ctx, c.r.Jitter.Around(wait, "prune", c.r.Cfg.Workload, n)); n++ {
 		wait = pruneEvery * time.Duration(max(1, c.crowd()/pruneCrowd))
 		switch pruned, err := c.pruneListed(ctx); {
 		case err != nil && ctx.Err() == nil:
-			c.r.log.Warn("runs that are done with could not be forgotten yet", "error", err)
+			c.r.Log.Warn("runs that are done with could not be forgotten yet", "error", err)
 		case pruned:
 			wait = pruneAgain
 		}
 		c.warnFull()
 		if err := c.pruneNames(ctx); err != nil && ctx.Err() == nil {
-			c.r.log.Warn("foreign messages that are done with could not be forgotten yet", "error", err)
+			c.r.Log.Warn("foreign messages that are done with could not be forgotten yet", "error", err)
 		}
 		if time.Since(rests) >= restsEvery {
 			rests = time.Now()
 			if err := c.pruneRests(ctx); err != nil && ctx.Err() == nil {
-				c.r.log.Warn("old tasks in quarantine could not be forgotten yet", "error", err)
+				c.r.Log.Warn("old tasks in quarantine could not be forgotten yet", "error", err)
 			}
 		}
 	}
 }
 
 // crowd is how many processors there are.
-func (c *recorder) crowd() int {
-	if m := c.r.member.Load(); m != nil {
+func (c *Recorder) crowd() int {
+	if m := c.r.Member.Load(); m != nil {
 		if v := m.View(); v != nil {
 			return len(v.Processors())
 		}
@@ -61,25 +61,25 @@ func (c *recorder) crowd() int {
 }
 
 // awaitBegun waits for those who took a run for open before it was known to be closed.
-func (c *recorder) awaitBegun() {
+func (c *Recorder) awaitBegun() {
 	c.closing.Lock()
 	defer c.closing.Unlock()
 }
 
 // pruneListed takes out what the closer says is done with.
-func (c *recorder) pruneListed(ctx context.Context) (pruned bool, err error) {
+func (c *Recorder) pruneListed(ctx context.Context) (pruned bool, err error) {
 	list, err := c.rows.Prunable(ctx)
 	if err != nil {
 		return false, err
 	}
-	c.r.runs.forget(slices.DeleteFunc(list.Ended, func(id pump.RunID) bool { return !c.r.runs.stands(id, closing.GoOn) }))
-	closed, over := c.live(list.Closed), c.ledger.Keeps(list.Over)
+	c.r.Runs.Forget(slices.DeleteFunc(list.Ended, func(id pump.RunID) bool { return !c.r.Runs.Stands(id, closing.GoOn) }))
+	closed, over := c.live(list.Closed), c.Ledger.Keeps(list.Over)
 	return len(closed)+len(over) > 0, c.forget(ctx, closed, over)
 }
 
 // live are those of closed runs of which the ledger has more than a rest.
-func (c *recorder) live(closed []pump.RunID) []pump.RunID {
-	live := c.ledger.LiveRuns()
+func (c *Recorder) live(closed []pump.RunID) []pump.RunID {
+	live := c.Ledger.LiveRuns()
 	return slices.DeleteFunc(closed, func(id pump.RunID) bool {
 		_, found := slices.BinarySearchFunc(live, id, workload.CompareRuns)
 		return !found
@@ -88,27 +88,27 @@ func (c *recorder) live(closed []pump.RunID) []pump.RunID {
 
 // forget takes runs out of the ledger: of closed ones all but what is in quarantine. From before that on
 // their rows are read anew, and who took them for open has been told what is recorded.
-func (c *recorder) forget(ctx context.Context, closed, over []pump.RunID) error {
+func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error {
 	if len(closed)+len(over) == 0 {
 		return nil
 	}
-	c.r.runs.forget(closed)
-	c.r.runs.forget(over)
+	c.r.Runs.Forget(closed)
+	c.r.Runs.Forget(over)
 	c.awaitBegun()
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
-	err := c.ledger.Prune(try, closed, over...)
+	err := c.Ledger.Prune(try, closed, over...)
 	if err == nil {
-		c.r.log.Debug("runs that are done with are forgotten", "closed", len(closed), "over", len(over))
+		c.r.Log.Debug("runs that are done with are forgotten", "closed", len(closed), "over", len(over))
 	}
 	return err
 }
 
 // pruneRests takes out rests whose runs are over or gone, and ends the oldest where there are too many. This
 // machine's clock only says when to look.
-func (c *recorder) pruneRests(ctx context.Context) error {
-	hours := uint64(max(0, time.Now().Add(-c.r.cfg.Retention).Unix()/3600))
-	aged, crowded := c.ledger.OldRests(hours)
+func (c *Recorder) pruneRests(ctx context.Context) error {
+	hours := uint64(max(0, time.Now().Add(-c.r.Cfg.Retention).Unix()/3600))
+	aged, crowded := c.Ledger.OldRests(hours)
 	var over []pump.RunID
 	for _, id := range crowded[:min(len(crowded), restsMost)] {
 		if err := c.rows.Over(ctx, id, ""); err != nil {
@@ -117,7 +117,7 @@ func (c *recorder) pruneRests(ctx context.Context) error {
 		over = append(over, id)
 	}
 	for _, id := range aged[:min(len(aged), restsMost)] {
-		switch v := c.r.runs.lookSince(ctx, id, time.Now().Add(-restsEvery/2)); v {
+		switch v := c.r.Runs.LookSince(ctx, id, time.Now().Add(-restsEvery/2)); v {
 		case closing.Spent, closing.Over, closing.Dropped, closing.Absent:
 			over = append(over, id)
 		}
@@ -126,10 +126,10 @@ func (c *recorder) pruneRests(ctx context.Context) error {
 }
 
 // warnFull says once a minute that a segment's ledger is half full or more.
-func (c *recorder) warnFull() {
-	use := c.ledger.Use()
+func (c *Recorder) warnFull() {
+	use := c.Ledger.Use()
 	if use.Fullest() >= closing.Pressure {
-		c.r.alarmOnce("ledger use", "a segment's ledger is half full or more; at a bound tasks of further runs, or further foreign messages, wait until others are done with; see what lives with: distributor runs list",
+		c.r.AlarmOnce("ledger use", "a segment's ledger is half full or more; at a bound tasks of further runs, or further foreign messages, wait until others are done with; see what lives with: distributor runs list",
 			closing.UseAttrs(use)...)
 	}
 }

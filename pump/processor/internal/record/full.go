@@ -1,4 +1,4 @@
-package processor
+package record
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // A reducer's state that has no room (A13). The ledger refuses the result of a message that would
@@ -56,15 +57,15 @@ func (f *fullStates) lately(segment uint32, now time.Time) *fullState {
 	return s
 }
 
-// full reports whether results for a segment's state were refused lately.
-func (f *fullStates) full(segment uint32) bool {
+// Full reports whether results for a segment's state were refused lately.
+func (f *fullStates) Full(segment uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lately(segment, time.Now()) != nil
 }
 
-// count is of how many segments that is so.
-func (f *fullStates) count() (n int) {
+// Count is of how many segments that is so.
+func (f *fullStates) Count() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for segment := range f.of {
@@ -131,70 +132,70 @@ func (f *fullStates) gate(segment uint32, message string) (delay time.Duration, 
 	return 0, false
 }
 
-// gate is what to do with a message whose segment's state is full, before its tasks are handled;
+// Gate is what to do with a message whose segment's state is full, before its tasks are handled;
 // nil: try it. What goes into quarantine is to be recorded like what was begun.
-func (c *recorder) gate(d *delivery) *wholly {
-	if c.r.reducer == nil || c.asWhole(d) {
+func (c *Recorder) Gate(d *message.Delivery) *message.Disposition {
+	if c.r.Reducer == nil || c.asWhole(d) {
 		return nil
 	}
-	delay, unfit := c.states.gate(d.header.Segment, d.id)
+	delay, unfit := c.States.gate(d.Header.Segment, d.ID)
 	switch {
 	case unfit:
-		return &wholly{
-			reason: pump.ReasonStateFull,
-			detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v", d.header.Segment, statePatience),
+		return &message.Disposition{
+			Reason: pump.ReasonStateFull,
+			Detail: fmt.Sprintf("the reducer's state of segment %d has had no room for it for %v", d.Header.Segment, statePatience),
 		}
 	case delay > 0:
-		return &wholly{delay: c.r.jitter.Around(delay, "state", d.id, uint64(d.dequeued)), ours: true}
+		return &message.Disposition{Delay: c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued)), Ours: true}
 	}
 	return nil
 }
 
 // refusedState puts a message back whose results the state of its segment has no room for.
-func (c *recorder) refusedState(d *delivery, err error) (delay time.Duration) {
-	delay, since := c.states.refused(d.header.Segment, d.id)
+func (c *Recorder) refusedState(d *message.Delivery, err error) (delay time.Duration) {
+	delay, since := c.States.refused(d.Header.Segment, d.ID)
 	if delay == 0 {
-		c.r.alarmOnce("state", "a reducer's state is full; tasks that it has no room for go into quarantine",
-			append(d.attrs(-1), "full_since", since, "reason", pump.ReasonStateFull, "error", err)...)
+		c.r.AlarmOnce("state", "a reducer's state is full; tasks that it has no room for go into quarantine",
+			append(d.Attrs(-1), "full_since", since, "reason", pump.ReasonStateFull, "error", err)...)
 		return 0
 	}
-	c.r.alarmOnce("state", "a reducer's state is full; tasks of its segment wait, and go into quarantine when it stays full: keep less of each key, or use more segments",
-		append(d.attrs(-1), "full_since", since, "quarantine_after", statePatience, "error", err)...)
-	return c.r.jitter.Around(delay, "state", d.id, uint64(d.dequeued))
+	c.r.AlarmOnce("state", "a reducer's state is full; tasks of its segment wait, and go into quarantine when it stays full: keep less of each key, or use more segments",
+		append(d.Attrs(-1), "full_since", since, "quarantine_after", statePatience, "error", err)...)
+	return c.r.Jitter.Around(delay, "state", d.ID, uint64(d.Dequeued))
 }
 
 // recordedState notes that a message's results are recorded, and warns when that has filled half of
 // what a state may have.
-func (c *recorder) recordedState(d *delivery) {
-	if c.r.reducer == nil {
+func (c *Recorder) recordedState(d *message.Delivery) {
+	if c.r.Reducer == nil {
 		return
 	}
-	segment := d.header.Segment
-	c.states.fits(segment)
-	used := c.ledger.StateUse(segment)
+	segment := d.Header.Segment
+	c.States.fits(segment)
+	used := c.Ledger.StateUse(segment)
 	if used < stateWarns {
 		return
 	}
-	c.states.mu.Lock()
-	first := !c.states.warned[segment]
-	if first && c.states.warned == nil {
-		c.states.warned = map[uint32]bool{}
+	c.States.mu.Lock()
+	first := !c.States.warned[segment]
+	if first && c.States.warned == nil {
+		c.States.warned = map[uint32]bool{}
 	}
-	c.states.warned[segment] = true
-	c.states.mu.Unlock()
+	c.States.warned[segment] = true
+	c.States.mu.Unlock()
 	if first {
-		c.r.log.Warn("a reducer's state takes more than half of what it may have; at its bound tasks of the segment wait and then go into quarantine: keep less of each key, or use more segments",
+		c.r.Log.Warn("a reducer's state takes more than half of what it may have; at its bound tasks of the segment wait and then go into quarantine: keep less of each key, or use more segments",
 			"segment", segment, "used", fmt.Sprintf("%.0f %%", 100*used))
 	}
 }
 
-// stateUsed is the part of its bounds that the fullest state of this process's segments takes.
-func (c *recorder) stateUsed() (used float64) {
-	if c.r.reducer == nil {
+// StateUsed is the part of its bounds that the fullest state of this process's segments takes.
+func (c *Recorder) StateUsed() (used float64) {
+	if c.r.Reducer == nil {
 		return 0
 	}
-	for segment := range c.r.workload.Map.Segments {
-		used = max(used, c.ledger.StateUse(uint32(segment)))
+	for segment := range c.r.Workload.Map.Segments {
+		used = max(used, c.Ledger.StateUse(uint32(segment)))
 	}
 	return used
 }

@@ -1,4 +1,4 @@
-package processor
+package record
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // Names of done tasks without a run ("Names" in docs/design.md): when they are forgotten, and what happens
@@ -21,32 +22,32 @@ const (
 	namesWaited = 5 * time.Minute
 )
 
-// deleted tells the ledger of a delete that was acknowledged, if it ended the task for good: the message was
+// Deleted tells the ledger of a delete that was acknowledged, if it ended the task for good: the message was
 // delivered once only, and as its producer put it, so that no process can have made a copy of it.
-func (c *recorder) deleted(d *delivery) {
-	if s := d.settlement; s.final == stepDelete && s.recorded && d.foreign != "" && d.dequeued == 1 {
-		c.ledger.DeletedForeign(d.header.Segment, d.foreign)
+func (c *Recorder) Deleted(d *message.Delivery) {
+	if s := d.Settlement; s.Final == message.StepDelete && s.Recorded && d.Foreign != "" && d.Dequeued == 1 {
+		c.Ledger.DeletedForeign(d.Header.Segment, d.Foreign)
 	}
 }
 
 // pruneNames lets names go that are old, where they are many.
-func (c *recorder) pruneNames(ctx context.Context) error {
+func (c *Recorder) pruneNames(ctx context.Context) error {
 	before := time.Time{}
-	if dark, all := c.r.poller.answer(); all && time.Since(dark) >= namesKept {
+	if dark, all := c.r.Answered(); all && time.Since(dark) >= namesKept {
 		before = time.Now().Add(-namesKept)
 	}
-	c.ledger.AgeForeign(before)
+	c.Ledger.AgeForeign(before)
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
-	return c.ledger.SweepForeign(try)
+	return c.Ledger.SweepForeign(try)
 }
 
 // crowdedForeign puts a message back whose segment keeps as many names as it may.
-func (c *recorder) crowdedForeign(d *delivery, err error) *wholly {
-	c.r.alarmOnce("foreign", "foreign messages wait, because their segment keeps as many names of done ones as it may, whose deletes were not acknowledged: see whether all accounts answer",
-		append(d.attrs(-1), "names_most", ledger.MaxForeign, "error", err)...)
-	delay := c.names.refused(d.header.Segment)
-	return &wholly{delay: c.r.jitter.Around(delay, "names", d.id, uint64(max(d.dequeued, 1))), ours: true}
+func (c *Recorder) crowdedForeign(d *message.Delivery, err error) *message.Disposition {
+	c.r.AlarmOnce("foreign", "foreign messages wait, because their segment keeps as many names of done ones as it may, whose deletes were not acknowledged: see whether all accounts answer",
+		append(d.Attrs(-1), "names_most", ledger.MaxForeign, "error", err)...)
+	delay := c.Names.refused(d.Header.Segment)
+	return &message.Disposition{Delay: c.r.Jitter.Around(delay, "names", d.ID, uint64(max(d.Dequeued, 1))), Ours: true}
 }
 
 // fullNames are the segments in which foreign messages have lately waited for room.
@@ -74,8 +75,8 @@ func (f *fullNames) refused(segment uint32) time.Duration {
 	return min(max(now.Sub(s.since)/2, namesWaitLeast), namesWaitMost)
 }
 
-// count is in how many segments messages wait, or did lately.
-func (f *fullNames) count() (n int) {
+// Count is in how many segments messages wait, or did lately.
+func (f *fullNames) Count() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for segment, s := range f.of {

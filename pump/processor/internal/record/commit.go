@@ -1,4 +1,4 @@
-package processor
+package record
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // When results are recorded. Each commit is a request, and each delivery costs one
@@ -54,15 +55,15 @@ const (
 	creditLook = 25 * time.Millisecond
 )
 
-// committer records the results of deliveries that wait for it, those of one
+// Committer records the results of deliveries that wait for it, those of one
 // partition of the ledger together, and hands each back to its settler. One goroutine
 // decides; each commit has one of its own, one at a time for a partition.
-type committer struct {
-	c    *recorder
-	wake chan struct{}
+type Committer struct {
+	c    *Recorder
+	Wake chan struct{}
 	// patience ends when commits that are not answered are given up.
 	patience context.Context
-	giveUp   context.CancelFunc
+	GiveUp   context.CancelFunc
 
 	queue struct {
 		sync.Mutex              // guards what follows
@@ -79,28 +80,28 @@ type committer struct {
 // partition is what waits for a commit to one partition of the ledger.
 type partition struct {
 	number  int
-	waiting []*delivery // in the order in which they came
-	since   time.Time   // when the first of them came
-	hurried bool        // no credit is waited for
-	busy    bool        // a commit is under way
-	fails   uint64      // commits without an outcome since the last that had one
-	after   time.Time   // not before then
+	waiting []*message.Delivery // in the order in which they came
+	since   time.Time           // when the first of them came
+	hurried bool                // no credit is waited for
+	busy    bool                // a commit is under way
+	fails   uint64              // commits without an outcome since the last that had one
+	after   time.Time           // not before then
 }
 
-func newCommitter(c *recorder) *committer {
-	m := &committer{c: c, wake: make(chan struct{}, 1)}
-	m.patience, m.giveUp = context.WithCancel(c.r.wire)
+func newCommitter(c *Recorder) *Committer {
+	m := &Committer{c: c, Wake: make(chan struct{}, 1)}
+	m.patience, m.GiveUp = context.WithCancel(c.r.Wire)
 	m.queue.at, m.queue.credit = time.Now(), creditMost
 	return m
 }
 
-// add takes a delivery whose effects are done and whose copies are acknowledged.
+// Add takes a delivery whose effects are done and whose copies are acknowledged.
 // Its settler goes on with it once its entries are recorded, or are not to be.
-func (m *committer) add(d *delivery) {
+func (m *Committer) Add(d *message.Delivery) {
 	r := m.c.r
-	number := m.c.ledger.Partition(d.header.Segment)
-	_, held := r.member.Load().Hold(d.header.Segment)
-	d.settler.park(d)
+	number := m.c.Ledger.Partition(d.Header.Segment)
+	_, held := r.Member.Load().Hold(d.Header.Segment)
+	d.Settler.Park(d)
 	q := &m.queue
 	q.Lock()
 	defer q.Unlock()
@@ -113,60 +114,60 @@ func (m *committer) add(d *delivery) {
 		p.since = time.Now()
 	}
 	p.waiting = append(p.waiting, d)
-	p.hurried = p.hurried || !held || d.trial // it is being handed over, or is lost; or the next trial waits for it
+	p.hurried = p.hurried || !held || d.Trial // it is being handed over, or is lost; or the next trial waits for it
 	q.waiting++
-	q.bytes += int64(d.held)
+	q.bytes += int64(d.Held)
 	q.came = time.Now()
-	backoff.Signal(m.wake)
+	backoff.Signal(m.Wake)
 }
 
-// hurry has the results of some segments recorded now.
-func (m *committer) hurry(segments []uint32) {
+// Hurry has the results of some segments recorded now.
+func (m *Committer) Hurry(segments []uint32) {
 	q := &m.queue
 	q.Lock()
 	defer q.Unlock()
 	for _, p := range q.partitions {
-		p.hurried = p.hurried || slices.ContainsFunc(p.waiting, func(d *delivery) bool { return slices.Contains(segments, d.header.Segment) })
+		p.hurried = p.hurried || slices.ContainsFunc(p.waiting, func(d *message.Delivery) bool { return slices.Contains(segments, d.Header.Segment) })
 	}
-	backoff.Signal(m.wake)
+	backoff.Signal(m.Wake)
 }
 
-// full reports whether so many results wait that nothing more should be got (P5.6).
-func (m *committer) full() bool {
+// Full reports whether so many results wait that nothing more should be got (P5.6).
+func (m *Committer) Full() bool {
 	m.queue.Lock()
 	defer m.queue.Unlock()
 	return m.fullLocked()
 }
 
-func (m *committer) fullLocked() bool {
-	return m.queue.waiting >= uncommittedMost || m.queue.bytes >= m.c.r.o.MaxBytes/uncommittedPart
+func (m *Committer) fullLocked() bool {
+	return m.queue.waiting >= uncommittedMost || m.queue.bytes >= m.c.r.MaxBytes/uncommittedPart
 }
 
-// uncommitted is how many deliveries wait.
-func (m *committer) uncommitted() int {
+// Uncommitted is how many deliveries wait.
+func (m *Committer) Uncommitted() int {
 	m.queue.Lock()
 	defer m.queue.Unlock()
 	return m.queue.waiting
 }
 
-// run commits until ctx ends.
-func (m *committer) run(ctx context.Context) {
+// Run commits until ctx ends.
+func (m *Committer) Run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		m.c.r.cfg.Private.Seeding.Turn.Wait("commit")
+		m.c.r.Cfg.Private.Seeding.Turn.Wait("commit")
 		timer.Reset(m.round())
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-m.wake:
+		case <-m.Wake:
 		}
 	}
 }
 
 // round starts the commits that are due and says how long nothing will be.
-func (m *committer) round() (wait time.Duration) {
-	now, alone := time.Now(), m.c.r.hand.count()
+func (m *Committer) round() (wait time.Duration) {
+	now, alone := time.Now(), m.c.r.InHand()
 	q := &m.queue
 	q.Lock()
 	defer q.Unlock()
@@ -175,7 +176,7 @@ func (m *committer) round() (wait time.Duration) {
 		batch := p.waiting
 		p.waiting, p.busy, p.hurried = nil, true, false
 		q.credit = max(q.credit-1, creditEnd)
-		m.c.r.background.Go(func() { m.commit(p, batch) })
+		m.c.r.Background.Go(func() { m.commit(p, batch) })
 	}
 	for _, p := range q.partitions {
 		if len(p.waiting) > 0 && !p.busy {
@@ -186,9 +187,9 @@ func (m *committer) round() (wait time.Duration) {
 }
 
 // earn adds what time and requests have earned. The lock is held.
-func (m *committer) earn(now time.Time) {
+func (m *Committer) earn(now time.Time) {
 	q := &m.queue
-	made := m.c.r.fleet.Made()
+	made := m.c.r.Fleet.Made()
 	q.credit += now.Sub(q.at).Seconds()*creditPerSecond + float64(made-q.paid)*creditPerRequest
 	q.credit = min(q.credit, creditMost)
 	q.at, q.paid = now, made
@@ -196,7 +197,7 @@ func (m *committer) earn(now time.Time) {
 
 // due gives the partition whose results are to be recorded next; nil for none yet.
 // inHand is how many messages are in hand in all. The lock is held.
-func (m *committer) due(now time.Time, inHand int) (next *partition) {
+func (m *Committer) due(now time.Time, inHand int) (next *partition) {
 	r, q := m.c.r, &m.queue
 	least := 1.0
 	switch {
@@ -210,7 +211,7 @@ func (m *committer) due(now time.Time, inHand int) (next *partition) {
 		if p.busy || len(p.waiting) == 0 || now.Before(p.after) {
 			continue
 		}
-		if p.hurried || r.stopping.Load() || len(p.waiting) >= commitMost || m.fullLocked() || now.Sub(p.since) >= r.terms.lease()/latePart {
+		if p.hurried || r.Stopping.Load() || len(p.waiting) >= commitMost || m.fullLocked() || now.Sub(p.since) >= r.Visibility()/latePart {
 			return p
 		}
 		if next == nil || p.since.Before(next.since) {
@@ -224,21 +225,21 @@ func (m *committer) due(now time.Time, inHand int) (next *partition) {
 }
 
 // commit records a batch and hands its deliveries back.
-func (m *committer) commit(p *partition, batch []*delivery) {
-	m.c.r.cfg.Private.Seeding.Turn.Wait("record", fmt.Sprint(p.number))
+func (m *Committer) commit(p *partition, batch []*message.Delivery) {
+	m.c.r.Cfg.Private.Seeding.Turn.Wait("record", fmt.Sprint(p.number))
 	// Not in the order in which goroutines came, of which contributions or requests
 	// would depend (P9).
-	slices.SortFunc(batch, func(a, b *delivery) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(batch, func(a, b *message.Delivery) int { return strings.Compare(a.ID, b.ID) })
 	var entries []*ledger.Entry
 	for _, d := range batch {
-		entries = append(entries, d.settlement.entries...)
+		entries = append(entries, d.Settlement.Entries...)
 	}
 	ctx, cancel := context.WithTimeout(m.patience, lostResults)
-	m.c.ledger.Commit(ctx, entries)
-	m.c.r.counts.commits.Add(1)
+	m.c.Ledger.Commit(ctx, entries)
+	m.c.r.Counts.Commits.Add(1)
 	cancel()
-	var again []*delivery
-	batch = slices.DeleteFunc(batch, func(d *delivery) bool {
+	var again []*message.Delivery
+	batch = slices.DeleteFunc(batch, func(d *message.Delivery) bool {
 		if m.outcome(d) {
 			return false
 		}
@@ -247,71 +248,71 @@ func (m *committer) commit(p *partition, batch []*delivery) {
 	})
 	m.leave(p, batch, again)
 	for _, d := range batch {
-		d.settler.unpark(d)
+		d.Settler.Unpark(d)
 	}
 }
 
 // leave ends a commit: batch is on its way, again waits once more.
-func (m *committer) leave(p *partition, batch, again []*delivery) {
+func (m *Committer) leave(p *partition, batch, again []*message.Delivery) {
 	q := &m.queue
 	q.Lock()
 	wasFull := m.fullLocked()
 	if len(again) > 0 {
 		p.fails++
 		p.waiting, p.since = append(again, p.waiting...), time.Now()
-		p.after = p.since.Add(m.c.r.jitter.Around(backoff.Doubled(fenceBase, fenceMost, p.fails), "commit", fmt.Sprint(p.number), p.fails))
+		p.after = p.since.Add(m.c.r.Jitter.Around(backoff.Doubled(fenceBase, fenceMost, p.fails), "commit", fmt.Sprint(p.number), p.fails))
 	} else {
 		p.fails = 0
 	}
 	p.busy = false
 	q.waiting -= len(batch)
 	for _, d := range batch {
-		q.bytes -= int64(d.held)
+		q.bytes -= int64(d.Held)
 	}
 	calm := wasFull && !m.fullLocked()
 	q.Unlock()
-	backoff.Signal(m.wake)
+	backoff.Signal(m.Wake)
 	if calm {
-		backoff.Signal(m.c.r.poller.wake)
+		m.c.r.GetMore()
 	}
 }
 
 // outcome makes of what became of a delivery's entries how it is settled. It is
 // false if they are to be recorded once more: nobody knows yet, and nobody is there to stop them.
-func (m *committer) outcome(d *delivery) (known bool) {
-	c, s := m.c, d.settlement
+func (m *Committer) outcome(d *message.Delivery) (known bool) {
+	c, s := m.c, d.Settlement
 	var worst error
-	for _, e := range s.entries {
+	for _, e := range s.Entries {
 		switch {
 		case e.Err == nil:
-			c.r.counts.recorded.Add(int64(tasksOf(e)))
+			c.r.Counts.Recorded.Add(int64(tasksOf(e)))
 		case worst == nil || errors.Is(e.Err, ledger.ErrFenced):
 			worst = e.Err
 		}
 	}
 	switch {
 	case worst == nil:
-		s.entries, s.recorded = nil, true
+		s.Entries, s.Recorded = nil, true
 		c.recordedState(d)
 		return true
 	case errors.Is(worst, ledger.ErrFenced):
 		// Somebody else does these tasks, or has done them: the results are dropped (P3.5).
-		backoff.Signal(c.fencer.wake) // or nobody does, for the rows are those of some time ago
-		c.r.log.Info("results came after another owner of their segment; they are dropped", append(d.attrs(-1), "error", worst)...)
-		s.putBack(d, 0)
+		backoff.Signal(c.Fencer.wake) // or nobody does, for the rows are those of some time ago
+		c.r.Log.Info("results came after another owner of their segment; they are dropped", append(d.Attrs(-1), "error", worst)...)
+		s.PutBack(d, 0)
 	case isStateFull(worst):
 		c.endEntries(d)
-		s.putBack(d, c.refusedState(d, worst))
+		s.PutBack(d, c.refusedState(d, worst))
 	case !mayPass(worst):
-		c.r.alarmOnce("ledger", "results cannot be recorded; their messages go back for a while", append(d.attrs(-1), "error", worst)...)
+		c.r.AlarmOnce("ledger", "results cannot be recorded; their messages go back for a while", append(d.Attrs(-1), "error", worst)...)
 		c.endEntries(d)
-		s.putBack(d, c.r.jitter.Around(fullDelay, "full", d.id, s.tries))
-	case m.patience.Err() == nil && c.r.member.Load().Keeps(d.header.Segment):
+		s.PutBack(d, c.r.Jitter.Around(fullDelay, "full", d.ID, s.Tries))
+	case m.patience.Err() == nil && c.r.Member.Load().Keeps(d.Header.Segment):
 		return false
 	default:
-		c.r.log.Warn("results could not be recorded; their message is delivered again", append(d.attrs(-1), "error", worst)...)
+		c.r.Log.Warn("results could not be recorded; their message is delivered again", append(d.Attrs(-1), "error", worst)...)
 		c.endEntries(d)
-		s.putBack(d, 0)
+		s.PutBack(d, 0)
 	}
 	return true
 }
@@ -324,27 +325,16 @@ func mayPass(err error) bool {
 	return storage || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// putBack makes the whole message visible again, whatever was to be done with it.
-func (s *settlement) putBack(d *delivery, delay time.Duration) {
-	s.entries, s.copies, s.text = nil, nil, s.unmarked
-	s.final, s.delay = stepRelease, delay
-	s.retried, s.released = 0, d.count
-	if s.text != nil {
-		s.final = stepReplace
-	}
-	d.untried = d.mark == markInRow
-}
-
 // endEntries takes the tasks of entries that are not recorded out of hand.
-func (c *recorder) endEntries(d *delivery) {
-	for _, e := range d.settlement.entries {
+func (c *Recorder) endEntries(d *message.Delivery) {
+	for _, e := range d.Settlement.Entries {
 		switch {
 		case e.Err == nil:
 		case e.Foreign != "":
-			c.ledger.EndForeign(e.Segment, e.Epoch, e.Foreign)
+			c.Ledger.EndForeign(e.Segment, e.Epoch, e.Foreign)
 		default:
-			c.end(d, e.Done)
-			c.end(d, e.Quarantined)
+			c.End(d, e.Done)
+			c.End(d, e.Quarantined)
 		}
 	}
 }
@@ -356,44 +346,44 @@ func tasksOf(e *ledger.Entry) int {
 	return e.Done.Len() + e.Quarantined.Len()
 }
 
-// enter makes the entries of a delivery whose settling is planned, and takes what
+// Enter makes the entries of a delivery whose settling is planned, and takes what
 // will not be recorded out of hand. poison are the tasks of which copies are to be put.
-func (c *recorder) enter(d *delivery, s *settlement, poison []condemned) {
-	switch w := d.whole; {
-	case !c.once && w != nil: // there is nothing to contribute
-	case w != nil && (w.record || w.reason != "") && d.begun.Len() > 0:
-		e := &ledger.Entry{Segment: d.header.Segment, Epoch: d.epoch, Run: d.header.Run, Generation: d.header.Generation}
-		if w.record {
-			e.Done = d.begun
+func (c *Recorder) Enter(d *message.Delivery, s *message.Settlement, poison []message.ToQuarantine) {
+	switch w := d.Whole; {
+	case !c.Once && w != nil: // there is nothing to contribute
+	case w != nil && (w.Record || w.Reason != "") && d.Begun.Len() > 0:
+		e := &ledger.Entry{Segment: d.Header.Segment, Epoch: d.Epoch, Run: d.Header.Run, Generation: d.Header.Generation}
+		if w.Record {
+			e.Done = d.Begun
 		} else {
-			e.Quarantined = d.begun
+			e.Quarantined = d.Begun
 		}
-		s.entries = append(s.entries, e)
-	case w != nil && w.record:
-		for k := range d.starts() {
-			s.entries = append(s.entries, c.foreignEntry(d, d.at(k)))
+		s.Entries = append(s.Entries, e)
+	case w != nil && w.Record:
+		for k := range d.Starts() {
+			s.Entries = append(s.Entries, c.foreignEntry(d, d.At(k)))
 		}
-	case w != nil || d.verdicts == nil:
-		c.end(d, d.begun)
-	case d.header.Run == (pump.RunID{}) || d.runless:
+	case w != nil || d.Verdicts == nil:
+		c.End(d, d.Begun)
+	case d.Header.Run == (pump.RunID{}) || d.Runless:
 		c.enterForeign(d, s)
 	default:
 		c.enterTasks(d, s, poison)
 	}
-	d.begun = codec.NSet{}
+	d.Begun = codec.NSet{}
 }
 
-func (c *recorder) enterTasks(d *delivery, s *settlement, poison []condemned) {
+func (c *Recorder) enterTasks(d *message.Delivery, s *message.Settlement, poison []message.ToQuarantine) {
 	var done, poisoned, rest []uint64
 	for _, p := range poison {
-		poisoned = append(poisoned, d.tasks[p.task].N)
+		poisoned = append(poisoned, d.Tasks[p.Task].N)
 	}
 	slices.Sort(poisoned)
-	for k := range d.starts() {
-		i := d.at(k)
-		n := d.tasks[i].N
-		switch v := d.verdicts[i]; {
-		case v == finished || v == skipped:
+	for k := range d.Starts() {
+		i := d.At(k)
+		n := d.Tasks[i].N
+		switch v := d.Verdicts[i]; {
+		case v == message.Finished || v == message.Skipped:
 			done = append(done, n)
 		default:
 			if _, found := slices.BinarySearch(poisoned, n); !found {
@@ -401,77 +391,52 @@ func (c *recorder) enterTasks(d *delivery, s *settlement, poison []condemned) {
 			}
 		}
 	}
-	c.end(d, codec.MakeNSet(rest...))
+	c.End(d, codec.MakeNSet(rest...))
 	if len(done)+len(poisoned) == 0 {
 		return
 	}
 	e := &ledger.Entry{
-		Segment: d.header.Segment, Epoch: d.epoch, Run: d.header.Run, Generation: d.header.Generation,
-		Done: codec.MakeNSet(done...), Quarantined: codec.MakeNSet(poisoned...), Contributions: d.contributed(),
+		Segment: d.Header.Segment, Epoch: d.Epoch, Run: d.Header.Run, Generation: d.Header.Generation,
+		Done: codec.MakeNSet(done...), Quarantined: codec.MakeNSet(poisoned...), Contributions: d.Contributed(),
 	}
-	if c.once || len(e.Contributions) > 0 {
-		s.entries = append(s.entries, e)
+	if c.Once || len(e.Contributions) > 0 {
+		s.Entries = append(s.Entries, e)
 	}
-}
-
-// contributed lists what the finished tasks contribute to the reducer's state.
-func (d *delivery) contributed() (list []ledger.Contribution) {
-	for i := range d.contributions {
-		if d.verdicts[i] == finished {
-			list = append(list, ledger.Contribution{N: d.tasks[i].N, Value: d.contributions[i]})
-		}
-	}
-	return list
 }
 
 // enterForeign does the same for tasks without a run. One in quarantine needs no
 // record: whoever puts it back puts it under the same identity, and it is to be done then.
-func (c *recorder) enterForeign(d *delivery, s *settlement) {
+func (c *Recorder) enterForeign(d *message.Delivery, s *message.Settlement) {
 	var rest []int
-	for k := range d.starts() {
-		i := d.at(k)
-		if v := d.verdicts[i]; v == finished || v == skipped {
-			s.entries = append(s.entries, c.foreignEntry(d, i))
+	for k := range d.Starts() {
+		i := d.At(k)
+		if v := d.Verdicts[i]; v == message.Finished || v == message.Skipped {
+			s.Entries = append(s.Entries, c.foreignEntry(d, i))
 		} else {
 			rest = append(rest, i)
 		}
 	}
-	if c.once {
-		c.endForeign(d, rest)
+	if c.Once {
+		c.EndForeign(d, rest)
 	}
 }
 
 // foreignEntry records one task without a run.
-func (c *recorder) foreignEntry(d *delivery, i int) *ledger.Entry {
-	e := &ledger.Entry{Segment: d.header.Segment, Epoch: d.epoch, Foreign: d.tasks[i].Foreign}
-	if d.contributions != nil && d.verdicts[i] == finished {
-		e.Contributions = []ledger.Contribution{{Value: d.contributions[i]}}
+func (c *Recorder) foreignEntry(d *message.Delivery, i int) *ledger.Entry {
+	e := &ledger.Entry{Segment: d.Header.Segment, Epoch: d.Epoch, Foreign: d.Tasks[i].Foreign}
+	if d.Contributions != nil && d.Verdicts[i] == message.Finished {
+		e.Contributions = []ledger.Contribution{{Value: d.Contributions[i]}}
 	}
 	return e
 }
 
-// unquarantine gives up quarantining: those tasks come back with the message. What
+// Unquarantine gives up quarantining: those tasks come back with the message. What
 // is done of it is recorded all the same.
-func (c *recorder) unquarantine(d *delivery) {
-	s := d.settlement
-	s.entries = slices.DeleteFunc(s.entries, func(e *ledger.Entry) bool {
-		c.end(d, e.Quarantined)
+func (c *Recorder) Unquarantine(d *message.Delivery) {
+	s := d.Settlement
+	s.Entries = slices.DeleteFunc(s.Entries, func(e *ledger.Entry) bool {
+		c.End(d, e.Quarantined)
 		e.Quarantined = codec.NSet{}
 		return e.Foreign == "" && e.Done.Len() == 0
 	})
-}
-
-// park takes a message that waits for a commit out of the count of those that wait
-// for a request; unpark goes on with it.
-func (s *settler) park(d *delivery) {
-	d.recording.Store(true)
-	s.account.messages.Add(-1)
-	s.waiting.Add(-1)
-}
-
-func (s *settler) unpark(d *delivery) {
-	d.recording.Store(false)
-	s.account.messages.Add(1)
-	s.waiting.Add(1)
-	s.resume(d)
 }

@@ -1,8 +1,9 @@
-package processor
+package claim
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -25,6 +26,15 @@ const (
 	claimLastWords = 3 * time.Second
 )
 
+// Limit puts claims before a handler, and before the one for batches if that is not nil.
+func Limit(claims *coordination.Claims, h pump.Handler, batch pump.BatchHandler, jitter backoff.Jitter, log *slog.Logger, alarm func(kind, msg string, attrs ...any)) (pump.Handler, pump.BatchHandler) {
+	l := &limiter{claims: claims, handler: h, batch: batch, jitter: jitter, log: log, alarm: alarm}
+	if batch != nil {
+		batch = limitedBatch{l}
+	}
+	return pump.HandlerFunc(l.handle), batch
+}
+
 // limiter lets work on a key begin at most once in an interval, by a row a key
 // (origins B2 to B4). It stands between the pool and the handler: what another
 // task of the key did less than the interval ago is skipped, what this task
@@ -39,21 +49,6 @@ type limiter struct {
 	jitter  backoff.Jitter
 	log     *slog.Logger
 	alarm   func(kind, msg string, attrs ...any)
-}
-
-// limitKeys puts a limiter before the handler, if one is asked for.
-func (r *processing) limitKeys() {
-	if r.o.MinInterval <= 0 || r.handler == nil {
-		return
-	}
-	l := &limiter{
-		claims:  coordination.NewClaims(r.fleet.Control, r.cfg.Workload, r.o.MinInterval, r.cfg.Instance),
-		handler: r.handler, batch: r.batch, jitter: r.jitter, log: r.log, alarm: r.alarmOnce,
-	}
-	r.handler = pump.HandlerFunc(l.handle)
-	if r.batch != nil {
-		r.batch = limitedBatch{l}
-	}
 }
 
 // handle claims the task's key and hands the task on if the claim is granted.
@@ -106,7 +101,7 @@ func (b limitedBatch) HandleBatch(ctx context.Context, tasks []*pump.Task) []err
 	case len(said) == len(granted):
 		copy(outcomes, said)
 	default:
-		err := wrongOutcomes(len(said), len(granted))
+		err := WrongOutcomes(len(said), len(granted))
 		for k := range outcomes {
 			outcomes[k] = err
 		}
@@ -189,4 +184,9 @@ func (l *limiter) done(ctx context.Context, claim *coordination.Claim, t *pump.T
 
 func taskRef(t *pump.Task) string {
 	return coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N, Foreign: t.Foreign}.String()
+}
+
+// WrongOutcomes is the error of a handler that does not answer for each task of a batch.
+func WrongOutcomes(outcomes, tasks int) error {
+	return fmt.Errorf("pump: the handler returned %d outcomes for %d tasks", outcomes, tasks)
 }

@@ -1,4 +1,4 @@
-package processor
+package ownership
 
 import (
 	"cmp"
@@ -47,8 +47,8 @@ func mapOf(t *testing.T, accounts, queues int, draining ...int) *shardmap.Map {
 }
 
 // shareOf is an instance's share of a cluster that holds what it owns.
-func shareOf(instance string, v *cluster.View, shards map[shardmap.Shard]*queues.Queue) *share {
-	return newShare(instance, v, func(s uint32) bool { return v.Owners[s].Instance == instance }, func(s shardmap.Shard) *queues.Queue {
+func shareOf(instance string, v *cluster.View, shards map[shardmap.Shard]*queues.Queue) *Assignment {
+	return Assign(instance, v, func(s uint32) bool { return v.Owners[s].Instance == instance }, func(s shardmap.Shard) *queues.Queue {
 		return shards[s]
 	})
 }
@@ -73,8 +73,8 @@ func TestOwnersOfMarkedSegmentsAreReadersOfTheirChoices(t *testing.T) {
 	m := mapOf(t, 2, 2)
 	v := viewOf(m, 2, func(s uint32) string { return fmt.Sprint(m.Home(s) / 2) })
 	shards := handles(m)
-	if s := shareOf("0", v, shards); !slices.Equal(s.readers, []int{1, 1, 1, 1}) {
-		t.Errorf("readers without marks: %v", s.readers)
+	if s := shareOf("0", v, shards); !slices.Equal(s.Readers, []int{1, 1, 1, 1}) {
+		t.Errorf("readers without marks: %v", s.Readers)
 	}
 	spilled := 0 // a segment of 0's, whose second choice is a queue of 1's
 	for m.Home(uint32(spilled)) > 1 || m.Choices(uint32(spilled))[1] < 2 {
@@ -85,8 +85,8 @@ func TestOwnersOfMarkedSegmentsAreReadersOfTheirChoices(t *testing.T) {
 	want := []int{1, 1, 1, 1}
 	want[m.Choices(uint32(spilled))[1]] = 2
 	s := shareOf("0", v, shards)
-	if !slices.Equal(s.readers, want) || !slices.Equal(s.owners, []int{1, 1, 1, 1}) {
-		t.Errorf("readers %v, want %v; owners %v", s.readers, want, s.owners)
+	if !slices.Equal(s.Readers, want) || !slices.Equal(s.owners, []int{1, 1, 1, 1}) {
+		t.Errorf("readers %v, want %v; owners %v", s.Readers, want, s.owners)
 	}
 }
 
@@ -100,10 +100,10 @@ func TestAProcessorPollsTheHomesOfWhatItHolds(t *testing.T) {
 		"1": {"accountb/work-00", "accountb/work-01"},
 	} {
 		s := shareOf(instance, v, shards)
-		if got := names(s.polled()); !slices.Equal(got, want) {
+		if got := names(s.Polled()); !slices.Equal(got, want) {
 			t.Errorf("%s polls %v, want %v", instance, got, want)
 		}
-		if s.lacking != 0 || s.held != 32 || s.pairs != 4 {
+		if s.Lacking != 0 || s.held != 32 || s.Pairs != 4 {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -112,18 +112,15 @@ func TestAProcessorPollsTheHomesOfWhatItHolds(t *testing.T) {
 func TestAllQueuesAreCountedForTheIdleBoundByWhomeverTheyArePolled(t *testing.T) {
 	m := mapOf(t, 1, 1)
 	v := viewOf(m, 16, func(s uint32) string { return fmt.Sprint(s % 16) })
-	if s := shareOf("3", v, handles(m)); s.pairs != 16 || s.owners[0] != 16 {
-		t.Errorf("%d pairs, %v owners of one queue with 16 processors", s.pairs, s.owners)
+	if s := shareOf("3", v, handles(m)); s.Pairs != 16 || s.owners[0] != 16 {
+		t.Errorf("%d pairs, %v owners of one queue with 16 processors", s.Pairs, s.owners)
 	}
 	v.Workload.Shared, v.Owners = true, nil
 	m = mapOf(t, 2, 3)
 	v.Workload.Map = m
 	s := shareOf("3", v, handles(m))
-	if s.pairs != 6*16 || len(s.polled()) != 6 {
-		t.Errorf("%d pairs of 6 shared queues and 16 processors, %d polled", s.pairs, len(s.polled()))
-	}
-	if d := idleBound(s.pairs); d != 9600*time.Millisecond {
-		t.Errorf("96 pairs are idle for %v, together more than ten gets a second", d)
+	if s.Pairs != 6*16 || len(s.Polled()) != 6 {
+		t.Errorf("%d pairs of 6 shared queues and 16 processors, %d polled", s.Pairs, len(s.Polled()))
 	}
 }
 
@@ -131,12 +128,12 @@ func TestWhatItKeepsIsPolledOnceNothingIsLeftToClaim(t *testing.T) {
 	m := mapOf(t, 1, 3, 2)
 	v := viewOf(m, 1, func(uint32) string { return "" })
 	s := shareOf("0", v, handles(m))
-	if len(s.polled()) != 0 || s.lacking != 64 || s.claimable != 64 {
-		t.Errorf("polls %v and lacks %d before it holds anything", names(s.polled()), s.lacking)
+	if len(s.Polled()) != 0 || s.Lacking != 64 || s.claimable != 64 {
+		t.Errorf("polls %v and lacks %d before it holds anything", names(s.Polled()), s.Lacking)
 	}
 	v = viewOf(m, 1, func(uint32) string { return "0" })
 	s = shareOf("0", v, handles(m))
-	if got := names(s.polled()); len(got) != 3 || s.lacking != 0 {
+	if got := names(s.Polled()); len(got) != 3 || s.Lacking != 0 {
 		t.Errorf("polls %v; the draining queue must be read by its keeper", got)
 	}
 }
@@ -150,7 +147,7 @@ func TestAnAccountWithoutCredentialsIsLeftOut(t *testing.T) {
 		}
 	}
 	v := viewOf(m, 1, func(uint32) string { return "0" })
-	if got := names(shareOf("0", v, shards).polled()); !slices.Equal(got, []string{"accounta/work-00", "accounta/work-01"}) {
+	if got := names(shareOf("0", v, shards).Polled()); !slices.Equal(got, []string{"accounta/work-00", "accounta/work-01"}) {
 		t.Errorf("polls %v", got)
 	}
 }
@@ -163,26 +160,26 @@ func TestP64TheKeeperBringsStraysHomeUnlessAMarkSaysThatTheyMayBeThere(t *testin
 	choices := m.Choices(segment)
 	queue := func(i int) *queues.Queue { return shards[m.Shards[i]] }
 	at := choices[1]
-	if home := shareOf(fmt.Sprint(at), v, shards).stray(queue(at), segment); home != queue(0) {
+	if home := shareOf(fmt.Sprint(at), v, shards).Stray(queue(at), segment); home != queue(0) {
 		t.Errorf("the keeper brings it to %v, want its home", home)
 	}
-	if home := shareOf(fmt.Sprint(choices[2]), v, shards).stray(queue(at), segment); home != nil {
+	if home := shareOf(fmt.Sprint(choices[2]), v, shards).Stray(queue(at), segment); home != nil {
 		t.Errorf("who does not keep the queue brings it to %v", home)
 	}
-	if home := shareOf("0", v, shards).stray(queue(0), segment); home != nil {
+	if home := shareOf("0", v, shards).Stray(queue(0), segment); home != nil {
 		t.Errorf("a message at its home is brought to %v", home)
 	}
 	v.Spills = make([]uint8, 64)
 	v.Spills[segment] = 1 << 1
-	if home := shareOf(fmt.Sprint(at), v, shards).stray(queue(at), segment); home != nil {
+	if home := shareOf(fmt.Sprint(at), v, shards).Stray(queue(at), segment); home != nil {
 		t.Errorf("a message in a marked queue is brought to %v", home)
 	}
 	// And its owner reads it there.
-	if got := shareOf("0", v, shards).polled(); !slices.Contains(got, queue(at)) || slices.Contains(got, queue(choices[2])) {
+	if got := shareOf("0", v, shards).Polled(); !slices.Contains(got, queue(at)) || slices.Contains(got, queue(choices[2])) {
 		t.Errorf("the owner polls %v, marked is %v", names(got), queue(at))
 	}
 	v.Spills[segment] = 1 << 2
-	if home := shareOf(fmt.Sprint(at), v, shards).stray(queue(at), segment); home != queue(0) {
+	if home := shareOf(fmt.Sprint(at), v, shards).Stray(queue(at), segment); home != queue(0) {
 		t.Errorf("with a mark of the other choice it is brought to %v", home)
 	}
 }
@@ -201,11 +198,11 @@ func TestP7ReleasesAreImmediateForAWhileAndThenComeLaterAndLater(t *testing.T) {
 	const lease = 20 * time.Second
 	var before time.Duration
 	for n := int64(1); n <= 200; n++ {
-		d := s.pass("0", queue, 1, "message", n, lease)
+		d := s.Pass("0", queue, 1, "message", n, lease)
 		switch {
 		case n <= 32 && d != 0:
 			t.Errorf("delivery %d of a queue with four owners is hidden for %v", n, d)
-		case n > 32 && (d <= 0 || d > passMost):
+		case n > 32 && (d <= 0 || d > PassMost):
 			t.Errorf("delivery %d: %v", n, d)
 		case n == 33 && d > time.Second, n == 36 && d > time.Second, n > 48 && d < 7*time.Second:
 			t.Errorf("delivery %d: %v", n, d)
@@ -214,15 +211,15 @@ func TestP7ReleasesAreImmediateForAWhileAndThenComeLaterAndLater(t *testing.T) {
 		}
 		before = d
 	}
-	if a, b := s.pass("0", queue, 1, "m", 100, lease), s.pass("1", queue, 1, "m", 100, lease); a == b {
+	if a, b := s.Pass("0", queue, 1, "m", 100, lease), s.Pass("1", queue, 1, "m", 100, lease); a == b {
 		t.Error("two owners hide it for the same time")
 	}
 	for n, most := range map[int64]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 50: lease / 2} {
-		if d := s.pass("0", queue, 9, "m", n, lease); d <= 0 || d > most || d < most/2 {
+		if d := s.Pass("0", queue, 9, "m", n, lease); d <= 0 || d > most || d < most/2 {
 			t.Errorf("delivery %d of what nobody owns is hidden for %v, want up to %v", n, d, most)
 		}
 	}
-	if d := s.pass("0", queue, 0, "m", 1, lease); d != 0 {
+	if d := s.Pass("0", queue, 0, "m", 1, lease); d != 0 {
 		t.Errorf("what this process is handing over is hidden for %v", d)
 	}
 }

@@ -1,0 +1,79 @@
+package base
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/sparing"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/member"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/reduce"
+)
+
+// Env is what the parts of one Run share.
+type Env struct {
+	Cfg      *pump.Config
+	Reducer  reduce.Reducing // the handler, if it contributes to a state
+	Discards bool            // Options.Discard
+	MaxBytes int64           // Options.MaxBytes
+	Log      *slog.Logger
+	Jitter   backoff.Jitter
+	Fleet    *queues.Set
+	Workload *workload.Workload
+	Runs     *runCache
+	Tallies  *tallies
+	Counts   counters
+	Member   atomic.Pointer[member.Member] // nil until it has joined
+	Stopping atomic.Bool                   // nothing is taken any more
+	Began    time.Time
+
+	// Wire ends the requests by which messages are kept and settled.
+	Wire       context.Context
+	CutWire    context.CancelFunc
+	Background sync.WaitGroup // ends with wire
+
+	Lines sparing.Kinds // warnings that could come with every message
+
+	// What the ledger's side asks of the others.
+	Refollow   func()                            // what may be worked on has changed
+	InHand     func() int                        // messages in hand
+	GetMore    func()                            // there is room again
+	Answered   func() (dark time.Time, all bool) // when a queue last left a get unanswered; all: they answer now
+	Visibility func() time.Duration              // of what is got now
+	OwnLease   func() time.Duration              // of this process in the cluster
+
+	alarmMu sync.Mutex           // guards alarms
+	alarms  map[string]time.Time // when each was logged
+}
+
+func NewEnv(cfg *pump.Config) *Env {
+	return &Env{
+		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance), Jitter: backoff.Jitter(cfg.Instance),
+		Fleet: queues.Open(cfg, row.TableName), Began: time.Now(), alarms: map[string]time.Time{},
+	}
+}
+
+// counters is what a Summary is made of.
+type counters struct {
+	Handled, Failed, Rejected, Retried, Released, Skipped, Quarantined, Duplicates, Dropped, Foreign, Passed, Forwarded, Split, Lost, Envelopes, Recorded, Commits atomic.Int64
+}
+
+// AlarmOnce logs an error that would repeat with every message, at most once a minute.
+func (r *Env) AlarmOnce(kind, msg string, attrs ...any) {
+	r.alarmMu.Lock()
+	due := time.Since(r.alarms[kind]) >= time.Minute
+	if due {
+		r.alarms[kind] = time.Now()
+	}
+	r.alarmMu.Unlock()
+	if due {
+		r.Log.Error(msg, attrs...)
+	}
+}

@@ -1,0 +1,384 @@
+package leases
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/awake"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// ErrEnded ends the handlers of a message that will be delivered again.
+var ErrEnded = errors.New("pump: the message's lease has ended; it will be delivered again")
+
+// Keeper holds every message in hand: it renews leases without sending the
+// body, and ends the handlers' contexts where it cannot. One goroutine decides,
+// over a heap; each renewal under way has a goroutine of its own, of which
+// there are at most as many as messages in hand, so a dark account delays no
+// other account's renewals.
+//
+// A renewal whose answer is lost (window 14) is tried again with the receipt
+// that is known: if the lost one never acted, that succeeds and nothing is
+// lost; if it acted, the service says "gone", and then nobody here can know the
+// receipt. The lease counts as lost from then on: no task of the message is
+// started any more, and handlers that run may run until the old deadline less
+// the margin, because the message is certainly hidden until then.
+type Keeper struct {
+	terms  *Timing
+	jitter backoff.Jitter
+	// Lost is called, without the lock, when no further task of the delivery
+	// should be started; cause is set if handlers that run must end, too.
+	Lost func(d *message.Delivery, cause error)
+	// Stale is called, without the lock, for a message none of whose tasks was
+	// started within the first whole lease: somebody else should have it.
+	Stale func(d *message.Delivery)
+	// GoesOn is called, without the lock, for a message whose lease was renewed for so long.
+	GoesOn func(d *message.Delivery, length time.Duration)
+	Turn   backoff.Step
+	Clock  awake.Clock
+
+	Mu     sync.Mutex // guards what follows and what lease says
+	heap   leaseHeap
+	looked time.Time // when the last round began
+	wake   chan struct{}
+}
+
+// longestRound is how long the keeper waits at most while it holds messages: so soon
+// it sees that the machine was suspended, while the service's clock went on.
+const longestRound = 2 * time.Second
+
+func NewKeeper(t *Timing, j backoff.Jitter) *Keeper {
+	return &Keeper{terms: t, jitter: j, looked: time.Now(), wake: make(chan struct{}, 1)}
+}
+
+// interval is the time from the start of a lease to its renewal, jittered so
+// that the messages of one get are not renewed in one burst.
+func (k *Keeper) interval(l *message.Lease) time.Duration {
+	third := l.Length / message.RenewPart
+	return third - third/5 + time.Duration(k.jitter.Float("renew", l.Receipt.ID, l.Tries)*float64(third)/5)
+}
+
+// backoff is the time from a failed renewal to the next try.
+func (k *Keeper) backoff(l *message.Lease) time.Duration {
+	limit := backoff.Doubled(l.Length/60, l.Patience(), l.Failed)
+	return time.Duration(k.jitter.Float("renew again", l.Receipt.ID, l.Tries) * float64(limit))
+}
+
+// Keep begins to hold a message whose get was sent at the given time (windows 11, 12)
+// and asked for so long a lease.
+func (k *Keeper) Keep(d *message.Delivery, receipt storage.Receipt, sent time.Time, length time.Duration) {
+	l := &d.Lease
+	l.Own = make(chan struct{}, 1)
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	l.Receipt, l.Since, l.Length, l.Index = receipt, sent, length, -1
+	l.Until = k.end(sent, length)
+	l.Retry = sent.Add(k.interval(l))
+	k.push(d)
+}
+
+// Take gives the receipt to whoever wants to settle the message, once no
+// renewal is under way; nothing is renewed until giveBack. The error is
+// ErrLeaseEnded if the receipt is known to be dead, or the context's, and then nothing
+// was taken: a message that could not be marked is settled next, which asks again.
+func (k *Keeper) Take(ctx context.Context, d *message.Delivery) (storage.Receipt, error) {
+	l := &d.Lease
+	select {
+	case l.Own <- struct{}{}:
+	case <-ctx.Done():
+		return storage.Receipt{}, context.Cause(ctx)
+	}
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	if l.Gone {
+		<-l.Own
+		return storage.Receipt{}, ErrEnded
+	}
+	k.remove(d)
+	return l.Receipt, nil
+}
+
+// GiveBack goes on keeping a message that could not be settled yet; doubt says
+// that the request that should have done it may have.
+func (k *Keeper) GiveBack(d *message.Delivery, doubt bool) {
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	d.Lease.Doubt = d.Lease.Doubt || doubt
+	<-d.Lease.Own // before it can be looked at: look leaves who is being settled out
+	k.push(d)
+}
+
+// Drop ends keeping. It is called for every message, settled or not.
+func (k *Keeper) Drop(d *message.Delivery) {
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	k.remove(d)
+	d.Lease.Ended = true // a renewal under way must not put it back
+}
+
+// Trusted reports whether nobody else can have got the message yet, as far as
+// this process can know.
+func (k *Keeper) Trusted(d *message.Delivery) bool {
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	return !d.Lease.Ended && !d.Lease.Gone
+}
+
+// Hidden is until when the message may be invisible although this process
+// cannot settle it.
+func (k *Keeper) Hidden(d *message.Delivery) time.Time {
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	if d.Lease.Hidden.After(d.Lease.Until) {
+		return d.Lease.Hidden
+	}
+	return d.Lease.Until
+}
+
+// Until is when the message becomes visible to others.
+func (k *Keeper) Until(d *message.Delivery) time.Time {
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	return d.Lease.Until
+}
+
+// Length is how long a lease the message has.
+func (k *Keeper) Length(d *message.Delivery) time.Duration {
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	return d.Lease.Length
+}
+
+// Run keeps until the context ends.
+func (k *Keeper) Run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		k.Turn.Wait("keep")
+		timer.Reset(k.round(ctx))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// round does what is due and says how long nothing will be.
+func (k *Keeper) round(ctx context.Context) time.Duration {
+	var over, stale []*message.Delivery
+	k.Mu.Lock()
+	now := time.Now()
+	k.woke(now)
+	for len(k.heap) > 0 && !k.heap[0].Lease.Next.After(now) {
+		d := k.heap[0]
+		k.remove(d)
+		if k.look(ctx, d, now) {
+			over = append(over, d)
+		} else if d.Lease.Tries == message.RenewPart-1 && d.Lease.Renews && !d.Started.Load() {
+			stale = append(stale, d)
+		}
+	}
+	wait := time.Hour
+	if len(k.heap) > 0 {
+		wait = min(k.heap[0].Lease.Next.Sub(now), longestRound)
+	}
+	k.Mu.Unlock()
+	for _, d := range over {
+		k.Lost(d, ErrEnded)
+	}
+	for _, d := range stale {
+		k.Stale(d)
+	}
+	return wait
+}
+
+// woke brings the leases forward by the time in which the monotonic clock stood
+// still: the service hid the messages for no longer because of it. A wall clock that was
+// set forward costs the same, renewals or another delivery. The lock is held.
+func (k *Keeper) woke(now time.Time) {
+	slept := k.Clock.Slept(k.looked)
+	k.looked = now
+	if slept < longestRound { // the margins bear that, and clocks that are adjusted
+		return
+	}
+	for _, d := range k.heap {
+		l := &d.Lease
+		l.Until, l.Retry = l.Until.Add(-slept), l.Retry.Add(-slept)
+		l.Next = l.Next.Add(-slept) // of all alike: their order stays
+	}
+}
+
+// end is when a lease that was asked for at `sent` is over by the monotonic clock,
+// which may have stood still since.
+func (k *Keeper) end(sent time.Time, length time.Duration) time.Time {
+	if slept := k.Clock.Slept(sent); slept >= longestRound {
+		length -= slept
+	}
+	return sent.Add(length)
+}
+
+// look does what is due for one message and reports whether trust in its lease
+// has just ended.
+func (k *Keeper) look(ctx context.Context, d *message.Delivery, now time.Time) (over bool) {
+	l := &d.Lease
+	if !now.Before(l.Until.Add(-l.Margin())) {
+		l.Ended = true
+		return true
+	}
+	if !l.Gone && !l.Renews && !l.Retry.After(now) {
+		select {
+		case l.Own <- struct{}{}:
+			l.Renews = true
+			go k.renew(ctx, d, l.Receipt)
+		default: // being settled: giveBack or drop follows
+			return false
+		}
+	}
+	k.push(d)
+	return false
+}
+
+// renew makes one renewal. It holds the right of ownership.
+func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage.Receipt) {
+	l := &d.Lease
+	// It never takes longer than what is left, or an answer that came after the
+	// handlers were stopped would start trusting again (P5.2's shape).
+	end, length := k.nextLease(d)
+	try, cancel := context.WithDeadline(ctx, end)
+	next, sent, err := d.Shard.Renew(try, receipt, length)
+	cancel()
+
+	k.Mu.Lock()
+	l.Renews = false
+	l.Tries++
+	wasGone := l.Gone
+	var cause error
+	switch {
+	case err == nil:
+		l.Receipt, l.Doubt, l.Hidden = next, false, time.Time{}
+		l.Failed = 0
+		l.Length, l.Until = length, k.end(sent, length)
+		l.Retry = sent.Add(k.interval(l))
+	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid):
+		l.Gone = true
+		if !l.Doubt { // somebody else has it, now
+			l.Ended = true
+			cause = ErrEnded
+		}
+	default:
+		// Throttled, no answer, never sent, or refused while a credential is
+		// renewed: the receipt may still be good (window 13).
+		if storage.Ambiguous(err) {
+			l.Doubt, l.Hidden = true, time.Now().Add(length+HiddenLonger)
+		}
+		l.Retry = time.Now().Add(k.backoff(l))
+		l.Failed++
+	}
+	lost := l.Gone && !wasGone
+	<-l.Own // as in giveBack
+	k.remove(d)
+	k.push(d)
+	k.Mu.Unlock()
+	if err == nil {
+		k.GoesOn(d, length)
+	}
+	if lost {
+		k.Lost(d, cause)
+	}
+}
+
+// nextLease says until when a renewal may go on, and how long a lease it asks for.
+// Longer than the last only if tasks of the message are worked on: what merely
+// waits here is soon to be given back.
+func (k *Keeper) nextLease(d *message.Delivery) (end time.Time, length time.Duration) {
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	l, now := &d.Lease, time.Now()
+	length = l.Length
+	if d.Started.Load() {
+		length = k.terms.Longer(length, now.Sub(l.Since))
+	}
+	end = l.Until.Add(-l.Margin())
+	if patient := now.Add(l.Patience()); patient.Before(end) {
+		end = patient
+	}
+	return end, length
+}
+
+// push puts a message where it will be looked at when its renewal is due, or
+// when trust in its lease ends.
+func (k *Keeper) push(d *message.Delivery) {
+	l := &d.Lease
+	if l.Ended || l.Index >= 0 {
+		return
+	}
+	l.Next = l.Until.Add(-l.Margin())
+	if !l.Renews && !l.Gone && l.Retry.Before(l.Next) {
+		l.Next = l.Retry
+	}
+	heap.Push(&k.heap, d)
+	if l.Index == 0 {
+		backoff.Signal(k.wake)
+	}
+}
+
+func (k *Keeper) remove(d *message.Delivery) {
+	if d.Lease.Index >= 0 {
+		heap.Remove(&k.heap, d.Lease.Index)
+	}
+}
+
+// leaseHeap orders deliveries by when the keeper must look at them.
+type leaseHeap []*message.Delivery
+
+func (h leaseHeap) Len() int { return len(h) }
+
+// Less has those of one get, which are due together, in an order of their own (P9).
+func (h leaseHeap) Less(i, j int) bool {
+	c := h[i].Lease.Next.Compare(h[j].Lease.Next)
+	return c < 0 || c == 0 && h[i].ID < h[j].ID
+}
+
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].Lease.Index, h[j].Lease.Index = i, j
+}
+
+func (h *leaseHeap) Push(x any) {
+	d := x.(*message.Delivery)
+	d.Lease.Index = len(*h)
+	*h = append(*h, d)
+}
+
+func (h *leaseHeap) Pop() any {
+	last := len(*h) - 1
+	d := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	d.Lease.Index = -1
+	return d
+}
+
+// HiddenLonger is how much later than one lease after its failure a
+// request that may have acted may have hidden a message: it may act a little
+// after it was given up, and the service counts whole seconds.
+const HiddenLonger = time.Second
+
+// Renewed goes on keeping a message whose text was replaced, which renewed its lease.
+func (k *Keeper) Renewed(d *message.Delivery, receipt storage.Receipt, sent time.Time) {
+	l := &d.Lease
+	k.Mu.Lock()
+	l.Receipt, l.Doubt, l.Hidden, l.Failed = receipt, false, time.Time{}, 0
+	l.Tries++
+	l.Until = sent.Add(l.Length)
+	l.Retry = sent.Add(k.interval(l))
+	k.push(d)
+	k.Mu.Unlock()
+	<-l.Own
+}

@@ -1,0 +1,354 @@
+package message
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/ledger"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// maxOpened is the most that codec.Open unpacks by default. What a header
+// declares beyond it will be refused, so no room is kept for it.
+const maxOpened = 4 << 20
+
+// maxTasks is the most tasks that codec.Open unpacks by default.
+const maxTasks = 1 << 15
+
+// Delivery is one message in hand, from the get that brought it until it is settled.
+type Delivery struct {
+	Shard    *queues.Queue
+	Settler  Settler
+	ID       string // of the message
+	Inserted time.Time
+	Age      time.Duration // when it was got, by the service's own clock
+	Born     time.Time     // when it was ready to be put, on the local clock
+	Exact    bool          // that is known to the millisecond
+	Dequeued int64
+	Sent     time.Time // when its get was
+	Waits    bool      // in the lobby
+	Lease    Lease
+
+	// The contents: of the header when received, of the rest once opened. They
+	// are let go when the settling is planned.
+	Text    []byte
+	Header  codec.Header
+	Foreign string // the identity of a message that no distributor made (P1.4)
+	Env     *codec.Envelope
+	Tasks   []pump.Task
+	// Fresh are the tasks to start, by their index in tasks; nil: all. The others were done
+	// before or are in hand in another delivery (mode once).
+	Fresh []int
+	Asked bool // its run was asked about
+	// Ended: its run has ended, and what is fresh goes to quarantine. runless: its tasks were redriven, and
+	// have the identity of foreign messages because their run is over or gone.
+	Ended, Runless bool
+	// Of mode once: what is to be started according to the ledger, and while the message
+	// is being opened what the ledger said if that was not all.
+	Begun codec.NSet
+	Split *ledger.Begun
+	// Contributions to the segment's state, by task; with a reducer only.
+	Contributions []any
+	// Whole is what to do with the message as a whole, without its tasks; nil if
+	// the tasks decide.
+	Whole *Disposition
+
+	Epoch   uint64          // of the hold on its segment
+	Listed  int             // its place in the list of its segment, from 1; guarded by owned.mu
+	Unhold  func() bool     // stops waiting for the end of that hold
+	Holds   bool            // it is to be split, and no task is started before; guarded by backlog.mu once it is there
+	Trial   bool            // its one task is, or was, on trial (pump/processor/dock.go)
+	Alone   uint32          // trials alone in a process that a row counts; see AloneTrials
+	Mark    marked          // its attempt is written down already, and where
+	Counted bool            // there may be a row that counts its attempts
+	Untried bool            // it is put back without an attempt
+	Ctx     context.Context // of its handlers
+	End     context.CancelCauseFunc
+	Started atomic.Bool // a task was started, or none will be
+	Worked  atomic.Bool // a task was started
+	// Recording: its result waits for the ledger.
+	Recording atomic.Bool
+
+	// Guarded by backlog.mu.
+	Count     int // tasks
+	Next      int // the first place in the order of starting that was not started
+	Unstarted int // tasks that count as such
+	Place     place
+	Withdrawn bool // no further task is started
+	Opened    bool // it counts as an opened envelope
+	Weight    int64
+
+	Mu       sync.Mutex // guards what follows
+	Verdicts []Verdict
+	Troubles []Trouble
+	Pending  int  // tasks without a verdict
+	Hung     bool // a handler that ignores its context may still read the tasks
+
+	// Of the one settler that has it in hand.
+	Settlement *Settlement
+	Held       int // bytes of text counted as unsettled
+}
+
+// Disposition is the settling of a message whose tasks are not looked at.
+type Disposition struct {
+	Reason, Detail string        // quarantine, if there is a reason
+	Forget         bool          // else delete, because it was done before
+	Record         bool          // of forget: what was begun of it is to be recorded as done
+	Forward        *queues.Queue // else put into this queue, and delete
+	Pass           bool          // it is another's: no work of this process
+	Ours           bool          // it is put back although it is this process's: no reason for suspicion
+	Hint           bool          // of a pass: its owner should look when it is visible
+	Pieces         []Copy        // else put these, which are all of its tasks, and delete
+	Delay          time.Duration // else release, with this delay
+}
+
+// Unpacks is what opening a message takes, in bytes: its records, in a buffer whose size is a power
+// of two mostly, and its tasks in two lists.
+func (d *Delivery) Unpacks() int64 {
+	const aTask = int64(unsafe.Sizeof(codec.Task{}) + unsafe.Sizeof(pump.Task{}))
+	records := min(d.Header.RawLen, maxOpened)
+	return int64(1)<<bits.Len64(max(records, 1)-1) + aTask*int64(min(d.Count, maxTasks))
+}
+
+func (d *Delivery) String() string { return d.Shard.String() + "/" + d.ID }
+
+// Starts is how many tasks are to be started, at which of the tasks is the k-th of them.
+func (d *Delivery) Starts() int {
+	if d.Fresh == nil {
+		return d.Count
+	}
+	return len(d.Fresh)
+}
+
+func (d *Delivery) At(k int) int {
+	if d.Fresh == nil {
+		return k
+	}
+	return d.Fresh[k]
+}
+
+// Passes reports whether a message is only put back for its owner.
+func (d *Delivery) Passes() bool { return d.Whole != nil && d.Whole.Pass }
+
+// taskLists are lists of the tasks of an envelope, reused from envelope to envelope: a
+// thousand tasks are 128 KiB.
+var taskLists = sync.Pool{New: func() any { return new([]pump.Task) }}
+
+// keptTasks is the longest list that is reused; a longer one belongs to a rare
+// envelope of tiny tasks.
+const keptTasks = 1 << 12
+
+// Unpacked are the tasks of an opened envelope as handlers get them.
+func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
+	list := *taskLists.Get().(*[]pump.Task)
+	if cap(list) < len(tasks) {
+		list = make([]pump.Task, 0, len(tasks))
+	}
+	list = list[:len(tasks)]
+	ids := sharedIDs(tasks)
+	h := &d.Header
+	common := pump.Task{Run: h.Run, Segment: h.Segment, Epoch: d.Epoch, Attempt: int(h.Attempt) + 1}
+	foreign := h.Run == (pump.RunID{}) // one that was rewritten: it keeps its identity as its id
+	for i := range tasks {
+		from, t := &tasks[i], &list[i]
+		*t = common
+		t.N, t.Key, t.Body = from.N, from.Key, from.Body
+		t.ID, ids = ids[:len(from.ID)], ids[len(from.ID):]
+		switch {
+		case foreign:
+			t.Foreign, t.ID = t.ID, ""
+		case d.Runless:
+			t.Foreign = coordination.TaskRef{Run: h.Run, Segment: h.Segment, N: t.N}.String()
+		}
+	}
+	return list
+}
+
+// sharedIDs is the ids of all tasks one after another, in one string.
+func sharedIDs(tasks []codec.Task) string {
+	n := 0
+	for i := range tasks {
+		n += len(tasks[i].ID)
+	}
+	var b strings.Builder
+	b.Grow(n)
+	for i := range tasks {
+		b.Write(tasks[i].ID)
+	}
+	return b.String()
+}
+
+// ReuseTasks gives the list of a message's tasks to the next one. No handler
+// may have them any more.
+func ReuseTasks(tasks []pump.Task) {
+	if cap(tasks) == 0 || cap(tasks) > keptTasks {
+		return
+	}
+	clear(tasks) // they point into the buffer that somebody else gets now
+	tasks = tasks[:0]
+	taskLists.Put(&tasks)
+}
+
+// Attrs are what a log line says about a delivery, and about a task of it.
+func (d *Delivery) Attrs(task int) []any {
+	a := []any{"queue", d.Shard.String(), "message", d.ID}
+	if d.Foreign == "" && d.Header.Run != (pump.RunID{}) {
+		a = append(a, "run", d.Header.Run, "segment", d.Header.Segment)
+	}
+	if task >= 0 && task < len(d.Tasks) {
+		a = append(a, "n", d.Tasks[task].N, "attempt", d.Tasks[task].Attempt)
+	}
+	return a
+}
+
+// Pointers is the batch that a BatchHandler gets.
+func (d *Delivery) Pointers() []*pump.Task {
+	ps := make([]*pump.Task, d.Starts())
+	for k := range ps {
+		ps[k] = &d.Tasks[d.At(k)]
+	}
+	return ps
+}
+
+// serviceUnit is how exactly the service says when a message was put and got.
+const serviceUnit = time.Second
+
+// Readiness says when a message was ready to be put, as far as it is known, on the local
+// clock, and whether to the millisecond. Age is how old it was at sent according to the
+// service, of whose two whole seconds it is the difference.
+func (d *Delivery) Readiness(sent time.Time, age time.Duration) (at time.Time, exact bool) {
+	at = sent.Add(-age)
+	if d.Header.Sealed.IsZero() {
+		return at, false
+	}
+	if latest := at.Add(serviceUnit); d.Header.Sealed.After(latest) {
+		return latest, true
+	}
+	return d.Header.Sealed, true
+}
+
+// marked says where the attempt that is under way stands written.
+type marked uint8
+
+const (
+	unmarked   marked = iota
+	MarkInText        // in the header of the message as it is in the queue
+	MarkInRow         // in a row, because the message is a text without room for a header
+)
+
+// ReasonOnTrial is the cause that a marked message carries in its queue: its Attempts are how many of
+// the last attempts were trials alone in a process. It goes with whatever else becomes of the message.
+const ReasonOnTrial = "on-trial"
+
+// AloneTrials is how many of the last attempts at a single task were trials alone in a process, of
+// which nothing was heard. The attempts in the header say less: they may have failed under a
+// larger MaxAttempts, or have been made beside others'.
+func (d *Delivery) AloneTrials() int {
+	if c := d.Header.Cause; c != nil && c.Reason == ReasonOnTrial {
+		return int(c.Attempts)
+	}
+	return int(d.Alone)
+}
+
+// Traceless is how many deliveries of the message, before this one, left nothing behind.
+func (d *Delivery) Traceless() int64 { return max(0, d.Dequeued-1-int64(d.Header.Attempt)) }
+
+// Wait is the verdict on a task that is in hand in another delivery.
+func (d *Delivery) Wait(i int, delay time.Duration) {
+	d.Verdicts[i] = Postponed
+	d.Troubles = append(d.Troubles, Trouble{Task: i, After: delay})
+}
+
+// ErrRunEnded is why tasks of a run that has ended go to quarantine which are in a message with others.
+var ErrRunEnded = errors.New("their run has ended; what is redriven is done all the same")
+
+// Reject gives those tasks that would be started the verdict that their run has ended. The message is open.
+func (d *Delivery) Reject() {
+	for k := range d.Starts() {
+		i := d.At(k)
+		d.Verdicts[i] = Rejected
+		d.Troubles = append(d.Troubles, Trouble{Task: i, Err: ErrRunEnded})
+	}
+}
+
+// Contributed lists what the finished tasks contribute to the reducer's state.
+func (d *Delivery) Contributed() (list []ledger.Contribution) {
+	for i := range d.Contributions {
+		if d.Verdicts[i] == Finished {
+			list = append(list, ledger.Contribution{N: d.Tasks[i].N, Value: d.Contributions[i]})
+		}
+	}
+	return list
+}
+
+// place is where in the backlog a delivery is.
+type place uint8
+
+const (
+	Nowhere place = iota
+	InInbox
+	Opening
+	InReady
+)
+
+// Settler is the settler of a delivery's queue, which goes on with it.
+type Settler interface {
+	Add(d *Delivery)    // what became of its tasks is known
+	Park(d *Delivery)   // it waits for a commit, and for no request
+	Unpark(d *Delivery) // the commit is over
+}
+
+// Lease is this process's hold on one message.
+type Lease struct {
+	// Own is the right to speak about the message to the service, held by whoever
+	// has put a token in: a renewal makes every other receipt stale, so a renewal
+	// and a delete under way together would lose the delete (D3, window 15).
+	Own chan struct{}
+
+	Since time.Time // when the get was sent that brought the message
+
+	// What follows is guarded by keeper.mu.
+	Receipt storage.Receipt
+	Length  time.Duration // of the lease: what the get, or the last renewal, asked for
+	Until   time.Time     // on the local clock: before then nobody else gets the message
+	Retry   time.Time     // the next renewal
+	Tries   uint64        // renewals so far, of any outcome
+	Failed  uint64        // of them, those since the last that succeeded
+	Renews  bool          // a renewal is under way
+	// Doubt: a request of our own was not answered, so the receipt may be dead
+	// although nobody else has the message (windows 9, 14).
+	Doubt bool
+	// Hidden is until when the message is invisible if a renewal acted that was
+	// not answered. Nobody here can settle it then.
+	Hidden time.Time
+	Ended  bool // trust is over: the handlers were told, nothing is renewed any more
+	Gone   bool // the service said that the receipt is no longer the newest
+	Index  int  // in the keeper's heap, -1 if not there
+	Next   time.Time
+}
+
+func (l *Lease) Margin() time.Duration { return l.Length / marginPart }
+
+func (l *Lease) Patience() time.Duration { return l.Length / patiencePart }
+
+// A lease in numbers, as parts of the visibility that was asked for (which is the
+// user's, or follows the work: terms). It is
+// renewed after a third, a renewal that is not answered within a sixth is tried
+// again, and the last sixth belongs to settling: handlers are stopped before it.
+// At 60 s there is time for three renewals that go wrong; a smaller first part
+// would only cost requests, a larger one would leave one try.
+const (
+	RenewPart    = 3
+	patiencePart = 6
+	marginPart   = 6
+)
