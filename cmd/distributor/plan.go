@@ -29,12 +29,7 @@ type planFlags struct {
 	json      bool
 }
 
-func plan() *cobra.Command {
-	f := planFlags{in: capacity.Input{Machine: capacity.DefaultMachine, Prices: capacity.DefaultPrices}}
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Say what a rate of tasks needs: accounts, machines, requests, money",
-		Long: `Say how many accounts, queues, processors, machines and connections a rate of
+var planLong = `Say how many accounts, queues, processors, machines and connections a rate of
 tasks needs, what it makes of requests and money a day, and what is the
 bottleneck. Nothing is asked of any account.
 
@@ -59,7 +54,14 @@ and no storage of what waits. Prices are
 yours may differ, and discounts do.
 
 How a rate is kept: one processor for each machine, one distributor (which is the
-leader with --elected; stand-bys come on top).`,
+leader with --elected; stand-bys come on top).`
+
+func plan() *cobra.Command {
+	f := planFlags{in: capacity.Input{Machine: capacity.DefaultMachine, Prices: capacity.DefaultPrices}}
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Say what a rate of tasks needs: accounts, machines, requests, money",
+		Long:  planLong,
 		Example: `  # 50,000 tasks a second like those in a file, 20 ms each
   distributor plan --rate 50000 --handler-seconds 0.02 --input tasks.jsonl --key city
 

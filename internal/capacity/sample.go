@@ -165,15 +165,38 @@ func (s *Sample) split(all *records) int {
 	return segments
 }
 
+// sampleEnvelope is the open envelope of a segment of the sample.
+type sampleEnvelope struct {
+	*codec.Builder
+	n uint64 // of its next task
+}
+
+// add adds a task, after what is full was sealed.
+func (e *sampleEnvelope) add(all *records, i int, seal func(e *sampleEnvelope, full bool) error) error {
+	for fresh := e.Len() == 0; ; fresh = true {
+		fits, err := e.Add(all.task(i, e.n))
+		if err != nil {
+			return err
+		}
+		if fits {
+			e.n++
+			return nil
+		}
+		if fresh {
+			return fmt.Errorf("task %d of the sample does not fit an empty message", i)
+		}
+		if err := seal(e, true); err != nil {
+			return err
+		}
+		e.Reset(codec.Header{Workload: "plan"})
+	}
+}
+
 // pack packs the sample, segment by segment, and says what that comes to.
 func (s *Sample) pack(all *records, segments, most int) (texts [][]byte, err error) {
-	type open struct {
-		*codec.Builder
-		n uint64
-	}
-	envelopes := make([]open, segments)
+	envelopes := make([]sampleEnvelope, segments)
 	var tasks, raw, text, held, unfinished, unfinishedText float64
-	seal := func(e *open, full bool) error {
+	seal := func(e *sampleEnvelope, full bool) error {
 		n, size := float64(e.Len()), float64(e.Held())
 		out, h, err := e.Seal(nil)
 		if err != nil {
@@ -207,22 +230,8 @@ func (s *Sample) pack(all *records, segments, most int) (texts [][]byte, err err
 			e.Builder = codec.NewBuilder(0)
 			e.Reset(codec.Header{Workload: "plan"})
 		}
-		for fresh := e.Len() == 0; ; fresh = true {
-			fits, err := e.Add(all.task(i, e.n))
-			if err != nil {
-				return nil, err
-			}
-			if fits {
-				e.n++
-				break
-			}
-			if fresh {
-				return nil, fmt.Errorf("task %d of the sample does not fit an empty message", i)
-			}
-			if err := seal(e, true); err != nil {
-				return nil, err
-			}
-			e.Reset(codec.Header{Workload: "plan"})
+		if err := e.add(all, i, seal); err != nil {
+			return nil, err
 		}
 		if most > 0 && e.Len() >= most {
 			if err := seal(e, true); err != nil {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -399,52 +398,6 @@ func (s *simStep) parseFault(args []string) (err error) {
 	return nil
 }
 
-func (s simStep) String() string {
-	words := []string{s.at.String(), s.verb}
-	if s.who != "" {
-		words = append(words, s.who)
-	}
-	switch s.verb {
-	case "crash":
-		if s.point != "" {
-			words = append(words, map[bool]string{false: "before", true: "after"}[s.after], s.point, strconv.Itoa(s.nth))
-		}
-	case "clock":
-		words = append(words, fmt.Sprintf("%+.3fs", s.span.Seconds()))
-	case "pause", "dark", "hang", "unread", "suspend":
-		words = append(words, s.span.String())
-	case "operate":
-		words = append(words, s.order...)
-	case "newer":
-		if words = append(words, s.order...); s.span > 0 {
-			words = append(words, s.span.String())
-		}
-	case "fault":
-		words = append(words, s.span.String(), string(s.rule.Fault), cmp.Or(strings.Join(s.rule.Operations, ","), "any"))
-		words = append(words, simProperties(s.rule)...)
-	}
-	return strings.Join(words, " ")
-}
-
-func simProperties(r azsim.Rule) (words []string) {
-	add := func(name, value string) {
-		if value != "" && value != "0" && value != "0s" {
-			words = append(words, name+"="+value)
-		}
-	}
-	add("account", r.Account)
-	add("service", r.Service)
-	add("instance", r.Instance)
-	add("status", strconv.Itoa(r.Status))
-	add("code", r.Code)
-	add("delay", r.Delay.String())
-	add("retryafter", r.RetryAfter.String())
-	add("skip", strconv.Itoa(r.Skip))
-	add("first", strconv.Itoa(r.First))
-	add("probability", strconv.FormatFloat(r.Probability, 'g', -1, 64))
-	return words
-}
-
 // suspends says that machines sleep in the plan.
 func (p *simPlan) suspends() bool {
 	return slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb == "suspend" })
@@ -452,69 +405,3 @@ func (p *simPlan) suspends() bool {
 
 // lease is the lease of all processes.
 func (p *simPlan) lease() time.Duration { return 4 * p.beat }
-
-// String is the plan's text, which plays the same history again.
-func (p *simPlan) String() string {
-	var b strings.Builder
-	yes := map[bool]string{false: "no", true: "yes"}
-	fmt.Fprintf(&b, "seed %d\naccounts %d\nqueues %d\ntasks %d\nkeys %d\npack %d\npace %v\nlive %s\nbad %d\ndelivery %s\nreducer %s\n",
-		p.seed, p.accounts, p.queues, p.tasks, p.keys, p.pack, p.pace, yes[p.live], p.bad, p.delivery, yes[p.reducer])
-	fmt.Fprintf(&b, "handlers %d\nwork %v\ntrouble %d\nvisibility %v\nlimit %d\nreceipts %d\n", p.handlers, p.work, p.trouble, p.visibility, p.limit, p.receipts)
-	fmt.Fprintf(&b, "segments %d\ntables %v\nentities %s\npad %d\nruns %d\nevery %v\nfiles %d\ngated %s\nbeat %v\n",
-		p.segments, p.tables, yes[p.entities], p.pad, p.runs, p.every, p.files, yes[p.gated], p.beat)
-	for _, s := range p.steps {
-		fmt.Fprintln(&b, s)
-	}
-	return b.String()
-}
-
-func TestAFaultPlanIsReadAsItIsWritten(t *testing.T) {
-	for seed := range uint64(300) {
-		text := simPlanOf(seed).String()
-		again, err := parseSimPlan(text)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		if again.String() != text {
-			t.Fatalf("seed %d:\n%s\nis read as\n%s", seed, text, again)
-		}
-	}
-}
-
-func TestAMistakeInAFaultPlanIsNamedWithItsLine(t *testing.T) {
-	for text, want := range map[string]string{
-		"tasks 5\n\nfrobnicate 2":              `line 3, "frobnicate 2": no such setting`,
-		"1s frobnicate":                        `line 1, "1s frobnicate": no such step`,
-		"1s":                                   "a step is a time and what happens",
-		"tasks 0":                              "must be 1 to 1000000",
-		"tasks":                                "a setting has one value",
-		"delivery twice":                       "must be once or at-least-once",
-		"reducer maybe":                        "must be yes or no",
-		"receipts 403":                         "must be 400 or 404",
-		"1s start y1":                          `"y1" is no process`,
-		"1s start p0":                          `"p0" is no process`,
-		"1s crash p1 during put 1":             "before or after",
-		"1s crash p1 before poke 1":            `"poke" is none of put, get`,
-		"1s crash p1 before put 0":             "the first is 1",
-		"1s crash p1 before put":               "crash needs 4 arguments",
-		"1s pause p1":                          "pause needs 2 arguments",
-		"1s pause p1 -4s":                      "above 0",
-		"1s suspend all":                       "suspend needs 2 arguments",
-		"1s suspend accounta 9s":               `"accounta" is no process`,
-		"accounts 2\n1s dark accountc 3s":      `"accountc" is no account`,
-		"1s clock fast":                        "invalid duration",
-		"1s source burn":                       `"burn" is none of grow`,
-		"1s unread d1":                         "unread needs 2 arguments",
-		"1s operate x1 burn":                   `"burn" is no command`,
-		"1s operate x1 drain accountb":         `"accountb" is no account`,
-		"1s operate p1 redrive":                `"p1" is no operator`,
-		"segments 100":                         "must be a power of two",
-		"1s fault 3s answer":                   "a fault has a span, a kind and an operation",
-		"1s fault 3s answer PutMessage loud=1": `no such property "loud"`,
-	} {
-		_, err := parseSimPlan(text)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
-	}
-}

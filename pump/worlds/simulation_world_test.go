@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +17,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // simWorld plays one plan: simulated accounts, the processes, and somebody who sees
@@ -76,19 +73,6 @@ type simWorld struct {
 type simFault struct {
 	*azsim.Injection
 	kind, operation string
-}
-
-// simEvent is one line of the history: a request as its sender saw it, or
-// something that is none.
-type simEvent struct {
-	began, done time.Duration
-	who, what   string
-	number      int
-	result      string
-}
-
-func (e simEvent) String() string {
-	return fmt.Sprintf("%v %v %s %s #%d: %s", e.began, e.done, e.who, e.what, e.number, e.result)
 }
 
 // What is counted under a name that is used twice.
@@ -204,13 +188,6 @@ func (w *simWorld) source(process string) *simSource {
 // maxUnsaved is low in some worlds, so that distributors meet it (P2.5).
 func (w *simWorld) maxUnsaved() int64 {
 	return []int64{0, 0, 100}[w.roll(3, "unsaved", 0)]
-}
-
-func (w *simWorld) log(who string) *slog.Logger {
-	if w.tell == nil {
-		return nil
-	}
-	return w.tell.With("who", who)
 }
 
 // do begins a step. None takes time: what lasts ends by itself.
@@ -436,90 +413,7 @@ func (w *simWorld) tidy() {
 	time.Sleep(time.Second) // handlers of dead processes may still wait for their turns
 }
 
-// wrongf notes a broken promise; the first few say enough.
-func (w *simWorld) wrongf(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.wrong) < 20 {
-		w.wrong = append(w.wrong, fmt.Sprintf("%v ", w.now())+fmt.Sprintf(format, args...))
-	}
-}
-
-func (w *simWorld) count(what string) { w.countAll(what, 1) }
-
-func (w *simWorld) countAll(what string, n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.counts[what] += n
-}
-
-func (w *simWorld) note(who, what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.noteLocked(who, what)
-}
-
-func (w *simWorld) noteLocked(who, what string) {
-	if w.records && !w.over {
-		w.history = append(w.history, simEvent{began: w.now(), done: w.now(), who: who, what: what})
-	}
-}
-
-// sent notes a request as its sender saw it.
-func (w *simWorld) sent(p *simProcess, began time.Duration, r simRequest, n int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over || p.over() {
-		return
-	}
-	w.requests++
-	result := "ok"
-	if err != nil {
-		result = storage.CodeOf(err).String()
-		w.counts["answer "+r.op+" "+result]++
-	}
-	if w.records {
-		w.history = append(w.history, simEvent{began, w.now(), p.String(), r.op + " " + r.object + " " + r.key, n, result})
-	}
-}
-
-// tally adds to the counts what others have counted.
-func (w *simWorld) tally() {
-	for _, f := range w.faults {
-		if f.Hits() > 0 {
-			w.counts["fault "+f.kind+" "+cmp.Or(f.operation, "any")] += int(f.Hits())
-		}
-	}
-	s := w.sim.Stats()
-	w.counts["throttled by limits"] += int(s.Throttled)
-	for _, n := range s.Blackouts {
-		w.counts["requests to a dark account"] += int(n)
-	}
-	for _, p := range w.all {
-		w.counts[simLeasesLost] += int(p.did.Lost)
-		w.counts["messages passed on"] += int(p.did.Passed)
-		w.counts["messages forwarded"] += int(p.did.Forwarded)
-		w.counts["duplicates recognised"] += int(p.did.Duplicates)
-	}
-	if w.tables.EmptyPages {
-		w.counts["worlds with empty pages"]++
-	}
-	w.counts["effects"] = w.judge.effects
-	w.counts["effects repeated"] = w.judge.repeated
-	w.counts["runs"] = w.judge.runs
-	w.counts["runs sealed"] = w.judge.sealed
-	w.counts["runs closed"] = w.judge.closed
-	w.counts["runs broken"] = w.judge.broken
-	w.counts["runs ended"] = w.judge.ended
-	maps.DeleteFunc(w.counts, func(_ string, n int) bool { return n == 0 })
-}
-
 // runs reads the newest run rows, which are all: a world has a few, or many.
 func (w *simWorld) runs(ctx context.Context) ([]workload.Run, error) {
 	return workload.NewRuns(w.openTable(), "work").List(ctx, 1000+w.plan.runs)
-}
-
-// simLog is where logs go when a plan is played by itself.
-func simLog() *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

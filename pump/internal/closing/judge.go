@@ -1,0 +1,183 @@
+package closing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// closing is what one pass finds to be done.
+type closing struct {
+	c       *Closer
+	damaged bool // what the ledger has is not known of all segments
+	todo    []func(context.Context) error
+	forget  []workload.LiveRun
+	list    workload.Prunable
+	more    bool
+	mu      sync.Mutex // guards c.absent while things are done
+}
+
+func (w *closing) do(f func(context.Context) error) { w.todo = append(w.todo, f) }
+
+// judge decides what is to be done about a run that lives.
+func (w *closing) judge(l *workload.LiveRun) {
+	c, k := w.c, w.c.Known[l.ID]
+	if l.Err != nil || time.Since(k.refreshed) >= refreshRuns {
+		k.refreshed = time.Now()
+		w.do(func(ctx context.Context) error { return c.Runs.Correct(ctx, *l) })
+		return
+	}
+	switch {
+	case l.State == workload.RunOpen:
+		if k.silent >= c.patience(l) {
+			w.do(func(ctx context.Context) error { return c.abandon(ctx, l, k) })
+		}
+	case !c.once:
+		w.forget = append(w.forget, *l) // nobody knows what is done of it
+	case c.sums == nil:
+	case l.State == workload.RunSealed:
+		if k.sum.Done+k.sum.Quarantined >= l.Tasks {
+			w.do(func(ctx context.Context) error { return c.close(ctx, l, k) })
+		}
+	case l.State == workload.RunClosed, l.Over:
+		w.done(l)
+	default:
+		if l.State == workload.RunEnded {
+			w.list.Ended = append(w.list.Ended, l.ID)
+		}
+		if !k.tallied || c.isQuiet(k) {
+			w.do(func(ctx context.Context) error { return c.over(ctx, l, k) })
+		} else if time.Since(k.since) >= 2*c.quietFor() {
+			c.waits.add(l.ID)
+		}
+	}
+}
+
+// done is for runs that are closed or over: the owners of segments forget them, and then so do we.
+func (w *closing) done(l *workload.LiveRun) {
+	_, recorded := w.c.sums.Runs[l.ID]
+	switch {
+	case !recorded && !w.damaged:
+		w.forget = append(w.forget, *l)
+	case l.Over:
+		w.list.Over = append(w.list.Over, l.ID)
+	default:
+		w.list.Closed = append(w.list.Closed, l.ID)
+	}
+	w.more = w.more || recorded
+}
+
+// strangers are runs that the ledger knows and that are not among those that live: a program of before
+// made them, or their rows are gone.
+func (w *closing) strangers() {
+	c := w.c
+	if c.sums == nil {
+		return
+	}
+	absent := c.absent
+	c.absent = map[pump.RunID]time.Time{}
+	for _, id := range slices.SortedFunc(maps.Keys(c.sums.Runs), workload.CompareRuns) {
+		if k := c.Known[id]; k != nil && k.listed {
+			continue
+		}
+		switch since, is := absent[id]; {
+		case !is:
+			w.do(func(ctx context.Context) error { return w.adopt(ctx, id) })
+		case time.Since(since) >= OverAfter:
+			c.absent[id] = since
+			w.list.Over = append(w.list.Over, id) // its copies are quarantined as those of a run without a row
+		default:
+			c.absent[id] = since
+		}
+	}
+}
+
+// adopt puts a run among those that live. One without a row is observed, and said once.
+func (w *closing) adopt(ctx context.Context, id pump.RunID) error {
+	_, err := w.c.Runs.Adopt(ctx, id)
+	if errors.Is(err, workload.ErrNoRun) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.c.absent[id] = time.Now()
+	}
+	return err
+}
+
+// carryOut does what is to be done: few things one after the other, many at once.
+func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
+	c := w.c
+	errs := make([]error, len(w.todo))
+	var g errgroup.Group
+	g.SetLimit(1)
+	if len(w.todo) > closeAlone {
+		g.SetLimit(closeTogether)
+	}
+	for i, f := range w.todo {
+		g.Go(func() error {
+			if errs[i] = context.Cause(ctx); errs[i] == nil {
+				errs[i] = f(ctx)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	errs = append(errs, c.Runs.Forget(ctx, w.forget))
+	if c.once && c.sums != nil {
+		errs = append(errs, c.write(ctx, w.list))
+	}
+	c.told.tell(c.log)
+	return w.more || len(w.todo) > 0, errors.Join(errs...)
+}
+
+// ends are runs that came to an end, to be told of together: at ten a second a line for each would bury the
+// log. Each has a line of its own at the level of debugging.
+type ends struct {
+	mu                      sync.Mutex // guards what follows
+	closed, abandoned, over endedRuns
+	at                      time.Time // when it was told last
+}
+
+type endedRuns struct {
+	n     int
+	first pump.RunID
+}
+
+// endsEvery is how often it is told at most.
+const endsEvery = 10 * time.Second
+
+func (e *ends) add(to *endedRuns, id pump.RunID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if to.n++; to.n == 1 {
+		to.first = id
+	}
+}
+
+// tell says what there was since it was told last: at once if that is a while ago.
+func (e *ends) tell(log *slog.Logger) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed.n+e.abandoned.n+e.over.n == 0 || time.Since(e.at) < endsEvery {
+		return
+	}
+	e.at = time.Now()
+	e.closed.tell(log.Info, "runs are done and closed")
+	e.abandoned.tell(log.Warn, "open runs are abandoned: their clients are gone; see: distributor runs list --state abandoned")
+	e.over.tell(log.Warn, "runs that were not finished have ended; see: distributor runs list --state ended")
+}
+
+func (r *endedRuns) tell(log func(string, ...any), what string) {
+	if r.n > 0 {
+		log(what, "runs", r.n, "first", r.first.String())
+		*r = endedRuns{}
+	}
+}
