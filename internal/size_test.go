@@ -1,0 +1,157 @@
+package internal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// size is what one person can hold: files and lines of a package, tests not counted, lines of a file and of
+// a function.
+type size struct{ files, lines, file, function int }
+
+var (
+	usual = size{files: 30, lines: 5000, file: 500, function: 80}
+	// The simulator is one service, whose requests have a file each.
+	larger = map[string]size{"loadtest/azsim": {files: 60, lines: 8000, file: 500, function: 80}}
+)
+
+// TestPackagesFilesAndFunctionsCanBeHeld holds the sizes that docs/design.md promises.
+func TestPackagesFilesAndFunctionsCanBeHeld(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles", "../...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath, Dir string
+			GoFiles         []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(p.ImportPath, module)
+		most, ok := larger[name]
+		if !ok {
+			most = usual
+		}
+		for _, problem := range tooLarge(t, name, p.Dir, p.GoFiles, most) {
+			t.Error(problem)
+		}
+	}
+}
+
+// tooLarge names what of a package is more than most.
+func tooLarge(t *testing.T, name, dir string, files []string, most size) (problems []string) {
+	t.Helper()
+	lines := 0
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := strings.Count(string(text), "\n")
+		if lines += n; n > most.file {
+			problems = append(problems, fmt.Sprintf("%s/%s has %d lines, more than %d", name, file, n, most.file))
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, file, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				if n := set.Position(f.End()).Line - set.Position(f.Pos()).Line + 1; n > most.function {
+					problems = append(problems, fmt.Sprintf("%s of %s/%s has %d lines, more than %d", f.Name.Name, name, file, n, most.function))
+				}
+			}
+		}
+	}
+	if len(files) > most.files || lines > most.lines {
+		problems = append(problems, fmt.Sprintf("%s has %d files and %d lines, more than %d or %d", name, len(files), lines, most.files, most.lines))
+	}
+	return problems
+}
+
+// The rule itself: what it finds.
+func TestWhatIsTooLargeIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	text := "package p\n\nfunc f() {\n\n\n}\n"
+	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for problem, most := range map[string]size{
+		"":                     {1, 6, 6, 4},
+		"6 lines, more than 5": {1, 6, 5, 4},
+		"f of p":               {1, 6, 6, 3},
+		"1 files and 6 lines":  {1, 5, 6, 4},
+	} {
+		got := strings.Join(tooLarge(t, "p", dir, []string{"p.go"}, most), "\n")
+		if problem == "" && got != "" || !strings.Contains(got, problem) {
+			t.Errorf("%+v: %q, want %q", most, got, problem)
+		}
+	}
+}
+
+// TestTheFrontDoorIsSmall holds how many names package pump exports.
+func TestTheFrontDoorIsSmall(t *testing.T) {
+	const most = 40
+	files, err := filepath.Glob("../pump/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			names = append(names, exported(d)...)
+		}
+	}
+	if len(names) > most || len(names) < most/2 {
+		t.Errorf("package pump exports %d names, at most %d should be: %s", len(names), most, strings.Join(names, " "))
+	}
+}
+
+// exported are the names at the top of a package that a declaration exports.
+func exported(d ast.Decl) (names []string) {
+	add := func(id *ast.Ident) {
+		if id.IsExported() {
+			names = append(names, id.Name)
+		}
+	}
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			add(d.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				add(s.Name)
+			case *ast.ValueSpec:
+				for _, id := range s.Names {
+					add(id)
+				}
+			}
+		}
+	}
+	return names
+}
