@@ -94,6 +94,7 @@ func List(ctx context.Context, cfg pump.Config) ([]Use, error) {
 	return Uses(&cfg, o.Workload.Map), locate.SpecOf(&cfg).Check(o.Workload)
 }
 
+// Uses says how a workload with this map uses each account of it and of the configuration, by name.
 func Uses(cfg *pump.Config, m *shardmap.Map) []Use {
 	return UsesOf(cfg, m.Shards, m.Loads())
 }

@@ -105,6 +105,7 @@ func List(ctx context.Context, cfg pump.Config) ([]Status, error) {
 	return Statuses(states, v.Members), nil
 }
 
+// Statuses joins the gates of a workload and those that members wait at, by name.
 func Statuses(states []coordination.GateState, members []cluster.Member) []Status {
 	gates := []Status{}
 	for _, g := range states {

@@ -78,6 +78,7 @@ var errNotReducing = errors.New("pump: a Reducer does nothing as a Handler behin
 // whoever else does would drop what the task contributes.
 func (r *Reducer[S, D]) Handle(context.Context, *pump.Task) error { return errNotReducing }
 
+// Reducer is its name. The processor asks for it.
 func (r *Reducer[S, D]) Reducer() string { return r.Name }
 
 func (r *Reducer[S, D]) check() error {
@@ -138,10 +139,12 @@ func printable(s string) bool {
 	return true
 }
 
+// Contribute is what a task adds to the state of its segment. The processor asks for it.
 func (r *Reducer[S, D]) Contribute(ctx context.Context, t *pump.Task) (any, error) {
 	return r.Map(ctx, t)
 }
 
+// State is how its states are stored. The processor asks for it.
 func (r *Reducer[S, D]) State() ledger.State { return stored[S, D]{r} }
 
 // stored makes bytes of a Reducer's states and states of bytes:

@@ -86,6 +86,7 @@ func Lines(path string) *TextSource {
 
 const stdin = "-"
 
+// Check reports what no input could make good: a format or options that there are not.
 func (s *TextSource) Check() error {
 	switch s.Format {
 	case "", FormatJSONLines, FormatCSV:

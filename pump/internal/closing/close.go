@@ -92,6 +92,7 @@ type observed struct {
 	refreshed   time.Time
 }
 
+// New makes a closer of a workload. It makes no request.
 func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	return &Closer{
 		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
@@ -248,6 +249,7 @@ func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 // quietFor is how long nothing of a run must happen until it is over.
 func (c *Closer) quietFor() time.Duration { return QuietFor(c.use) }
 
+// QuietFor is for how long nothing of a run must have been met before it is over, by how full ledgers are.
 func QuietFor(use ledger.Use) time.Duration {
 	if pressed(use) {
 		return OverPressed
@@ -348,6 +350,7 @@ func WaitsForEnd(state workload.RunState, over bool) bool {
 	return !over && (state == workload.RunBroken || state == workload.RunAbandoned || state == workload.RunEnded)
 }
 
+// LedgerStatus is the use of the fullest ledger, as state and status show it.
 func LedgerStatus(use ledger.Use) pump.LedgerStatus {
 	return pump.LedgerStatus{
 		Segment: use.Segment, Used: use.Fullest(), Runs: use.Runs, RunsMost: ledger.MaxLiveRuns,

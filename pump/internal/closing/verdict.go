@@ -8,8 +8,8 @@ type Verdict uint8
 const (
 	// GoOn: the run is open, sealed or broken, or the control plane cannot be
 	// read: at-least-once goes on without it (P5.6).
-	GoOn Verdict = iota
-	Closed
+	GoOn   Verdict = iota
+	Closed         // all of it is done
 	// Rest: it is closed, and had tasks in quarantine then, which the ledger knows.
 	Rest
 	// Spent: it is closed, and what the ledger knew of tasks in quarantine was given up.
@@ -17,9 +17,9 @@ const (
 	// Ended: what is not recorded of it goes to quarantine. Over: all that comes does. Dropped: what comes
 	// is dropped.
 	Ended
-	Over
-	Dropped
-	Absent
+	Over    // see Ended
+	Dropped // see Ended
+	Absent  // it has no row
 	// Unread: its row could not be read. Only LookSince says so.
 	Unread
 )

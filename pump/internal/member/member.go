@@ -238,6 +238,7 @@ func (m *Member) Look() {
 	}
 }
 
+// ErrOutside is the answer of a member that has not joined yet.
 var ErrOutside = errors.New("this process has not joined the cluster")
 
 // MarkSpill and ClearSpill are cluster.Presence's MarkSpill and ClearSpill.
@@ -248,6 +249,7 @@ func (m *Member) MarkSpill(ctx context.Context, segments []uint32, choice int) e
 	return ErrOutside
 }
 
+// ClearSpill is cluster.Presence's.
 func (m *Member) ClearSpill(ctx context.Context, segments []uint32, choice int) error {
 	if p := m.Presence.Load(); p != nil {
 		return p.ClearSpill(ctx, segments, choice)
@@ -374,6 +376,7 @@ var buildVersion = sync.OnceValue(func() string {
 	return "devel"
 })
 
+// DefaultBeat is how often a member writes its row, if the options say nothing.
 const DefaultBeat = 5 * time.Second
 
 // Keeps reports whether a segment is this member's, also while it is being handed over.

@@ -27,6 +27,7 @@ type nudgeClient struct {
 	elsewhere *http.Client
 }
 
+// NewClient makes a client for this machine and for others.
 func NewClient() *nudgeClient {
 	return &nudgeClient{here: newNudgeTransport(true), elsewhere: newNudgeTransport(false)}
 }

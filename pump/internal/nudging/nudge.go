@@ -22,7 +22,7 @@ const (
 	// AtOnce are under way at most, MostWaiting wait for their turn; more
 	// are dropped. 256 is a gate opened, or a map changed, before a large cluster.
 	AtOnce      = 16
-	MostWaiting = 256
+	MostWaiting = 256 // see AtOnce
 	// Every is how often at most one process is nudged about the same thing. What
 	// comes sooner is sent once, at the end of that time: the last news counts.
 	Every = 250 * time.Millisecond
@@ -54,6 +54,7 @@ type recentNudge struct {
 	timer *time.Timer
 }
 
+// NewSender makes a sender of hints, by Config.Nudge or over HTTP. Its end is that of ctx, or Close.
 func NewSender(ctx context.Context, cfg *pump.Config) *Sender {
 	send := cfg.Nudge
 	if send == nil {

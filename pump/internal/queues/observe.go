@@ -12,12 +12,14 @@ func hookRequest(h *pump.Hooks, account, object, operation string, took time.Dur
 	}
 }
 
+// HookQuarantine calls Hooks.Quarantine, if there is one.
 func HookQuarantine(h *pump.Hooks, account, reason string, tasks int) {
 	if h.Quarantine != nil {
 		h.Quarantine(account, reason, tasks)
 	}
 }
 
+// HookStarted calls Hooks.Started, if there is one.
 func HookStarted(h *pump.Hooks, tasks int, age time.Duration) {
 	if h.Started != nil {
 		h.Started(tasks, age)

@@ -317,6 +317,7 @@ func (s *Queue) Release(ctx context.Context, r storage.Receipt, delay time.Durat
 	})
 }
 
+// Replace puts a message back with another text.
 func (s *Queue) Replace(ctx context.Context, r storage.Receipt, text []byte, delay time.Duration) error {
 	return s.Do(ctx, quota.ClassSettle, 1, OpReplace, r.ID, func(ctx context.Context) error {
 		_, err := s.Queue.Replace(ctx, r, text, delay)
@@ -324,6 +325,7 @@ func (s *Queue) Replace(ctx context.Context, r storage.Receipt, text []byte, del
 	})
 }
 
+// Delete ends a message.
 func (s *Queue) Delete(ctx context.Context, r storage.Receipt) error {
 	return s.Do(ctx, quota.ClassSettle, 1, OpDelete, r.ID, func(ctx context.Context) error {
 		return s.Queue.Delete(ctx, r)
@@ -387,6 +389,7 @@ func (t *countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[sto
 	}
 }
 
+// AsError is the storage failure in err, if there is one.
 func AsError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }
 
 // AtOnce is how many queues of one account are looked at together: a
@@ -401,4 +404,5 @@ func NotThere(err error) bool {
 	return ok && e.Code == storage.Missing && e.Service == "QueueNotFound"
 }
 
+// AlarmEvery is how often an alarm that lasts is logged.
 const AlarmEvery = time.Minute

@@ -12,11 +12,11 @@ import (
 type operation uint8
 
 const (
-	OpPut operation = iota
-	OpGet
+	OpPut operation = iota // one message
+	OpGet                  // up to 32
 	opRenew
-	OpReplace
-	OpDelete
+	OpReplace // of a text
+	OpDelete  // of a message
 	opCreate
 	opRead
 	opWrite

@@ -12,6 +12,7 @@ import (
 // is news: one lost answer costs a request's deadline, and is none.
 const downAfter = 5 * time.Second
 
+// OfAccounts are what is amiss with the accounts of a process.
 func OfAccounts(accounts []pump.AccountState) (reasons []string) {
 	for _, a := range accounts {
 		switch {

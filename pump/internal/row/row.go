@@ -21,7 +21,7 @@ const (
 
 	// NonceProperty and FormatProperty are in every row: which write it is of, and the version of its layout.
 	NonceProperty  = "Nonce"
-	FormatProperty = "Format"
+	FormatProperty = "Format" // see NonceProperty
 	// Format is the version of every row's layout. A reader refuses newer ones.
 	Format = 1
 )

@@ -229,6 +229,7 @@ func Instance() string {
 
 const defaultRetained = 7 * 24 * time.Hour
 
+// Default gives a field that is zero a value.
 func Default[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -236,6 +237,7 @@ func Default[T comparable](field *T, value T) {
 	}
 }
 
+// Budget completes and checks a budget. The error is a [*pump.ConfigError].
 func Budget(b pump.Budget) (pump.Budget, error) {
 	if b.Account == 0 {
 		b.Account = 20_000
@@ -265,6 +267,7 @@ func CheckMaxRate(rate float64) error {
 	return &pump.ConfigError{Field: "max-rate", Problem: fmt.Sprintf("%v is out of range", rate), Fix: "use 0.001 to 1e9 tasks a second, or leave it out for no limit"}
 }
 
+// Retry completes and checks a retry policy. The error is a [*pump.ConfigError].
 func Retry(p pump.RetryPolicy) (pump.RetryPolicy, error) {
 	if p.MaxAttempts == 0 {
 		p.MaxAttempts = 8

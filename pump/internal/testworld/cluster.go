@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
+// Table is the control table.
 func (w *World) Table() storage.Table { return queues.Open(&w.Cfg, row.TableName).Control }
 
 // Change changes the map as `distributor accounts` does.
@@ -32,6 +33,7 @@ func (w *World) Change(shards func(old []shardmap.Shard) []shardmap.Shard) {
 	}
 }
 
+// Without takes an account out of the map.
 func (w *World) Without(account string) {
 	w.T.Helper()
 	w.Change(func(old []shardmap.Shard) []shardmap.Shard {
@@ -39,6 +41,7 @@ func (w *World) Without(account string) {
 	})
 }
 
+// DrainAccount has an account drain.
 func (w *World) DrainAccount(account string) {
 	w.T.Helper()
 	w.Change(func(old []shardmap.Shard) []shardmap.Shard {
@@ -51,6 +54,7 @@ func (w *World) DrainAccount(account string) {
 	})
 }
 
+// Look reads the cluster as a member sees it.
 func (w *World) Look() *cluster.View {
 	w.T.Helper()
 	v, err := cluster.LoadView(w.T.Context(), w.Table(), w.Cfg.Workload)
@@ -86,12 +90,14 @@ type Handlings struct {
 	all []Handling
 }
 
+// Get is what was noted so far.
 func (hs *Handlings) Get() []Handling {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	return slices.Clone(hs.all)
 }
 
+// Tasks is how many different tasks were handled to their end.
 func (hs *Handlings) Tasks() int {
 	seen := map[string]bool{}
 	for _, h := range hs.Get() {
@@ -183,6 +189,7 @@ func (w *World) EverySegment() (all []uint32) {
 	return all
 }
 
+// ShardMap is the map of the workload as it stands.
 func (w *World) ShardMap() *shardmap.Map {
 	w.T.Helper()
 	wl, err := workload.Load(w.T.Context(), w.Table(), w.Cfg.Workload)

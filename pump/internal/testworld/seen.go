@@ -24,6 +24,7 @@ type Seen struct {
 	Work  func(ctx context.Context, t *pump.Task) error
 }
 
+// Handle notes a task and does the work, if there is some.
 func (s *Seen) Handle(ctx context.Context, t *pump.Task) error {
 	s.Mu.Lock()
 	if s.Times == nil {
@@ -48,6 +49,7 @@ func (s *Seen) Handle(ctx context.Context, t *pump.Task) error {
 	return s.Work(ctx, t)
 }
 
+// Identity is what tells a task from all others.
 func Identity(t *pump.Task) string {
 	if t.Foreign != "" {
 		return t.Foreign
@@ -62,6 +64,7 @@ func (s *Seen) Tasks() int {
 	return len(s.Times)
 }
 
+// Deliveries is how often tasks were handed over in all.
 func (s *Seen) Deliveries() (n int) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -99,6 +102,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// ErrFlop is the error of what fails in tests.
 var ErrFlop = errors.New("flop")
 
 // HandledKeys counts by key what a handler was given.
@@ -119,6 +123,7 @@ func (s *Seen) Started() time.Time {
 	return s.First
 }
 
+// Starts are when tasks were begun, in order.
 func (s *Seen) Starts(times *[]time.Time) *Seen {
 	s.Work = func(context.Context, *pump.Task) error {
 		s.Mu.Lock()

@@ -31,8 +31,10 @@ type ListSource struct {
 	Key   func(i int) string
 }
 
+// Fingerprint is the one that the test gave.
 func (s *ListSource) Fingerprint(context.Context) (string, error) { return s.Print, nil }
 
+// Open begins at the number in the cursor.
 func (s *ListSource) Open(_ context.Context, cursor []byte) (source.Reader, error) {
 	r := &ListReader{S: s}
 	if len(cursor) > 0 {
@@ -41,11 +43,13 @@ func (s *ListSource) Open(_ context.Context, cursor []byte) (source.Reader, erro
 	return r, nil
 }
 
+// ListReader reads a [ListSource].
 type ListReader struct {
 	S  *ListSource
 	At int
 }
 
+// Next gives the next numbered record.
 func (r *ListReader) Next(ctx context.Context) (source.Record, error) {
 	if r.S.Pace > 0 && !backoff.Wait(ctx, r.S.Pace) {
 		return source.Record{}, ctx.Err()
@@ -68,10 +72,13 @@ func (s *ListSource) keyOf(i int) string {
 	return fmt.Sprintf("key %d", i%97)
 }
 
+// AppendCursor adds the number of the next record.
 func (r *ListReader) AppendCursor(dst []byte) []byte { return fmt.Append(dst, r.At) }
 
+// Progress is in records.
 func (r *ListReader) Progress() (int64, int64) { return int64(r.At), int64(r.S.N) }
 
+// Close does nothing.
 func (r *ListReader) Close() error { return nil }
 
 // Delivered is what lies in the work queues: for each identity the bodies that
@@ -98,6 +105,7 @@ func (w *World) Take() (Delivered, []Found) {
 	return w.TakeFrom(settings.Shards(w.Cfg))
 }
 
+// TakeFrom takes everything out of some queues, and tells where it lay.
 func (w *World) TakeFrom(shards []shardmap.Shard) (got Delivered, lay []Found) {
 	w.T.Helper()
 	got = Delivered{}
@@ -135,6 +143,7 @@ func (w *World) TakeFrom(shards []shardmap.Shard) (got Delivered, lay []Found) {
 	return got, lay
 }
 
+// Segments is how many segments the workload has.
 func (w *World) Segments() int { return shardmap.DefaultSegments(len(settings.Shards(w.Cfg))) }
 
 // Expect checks that each of the source's tasks lies there under exactly the
@@ -177,6 +186,7 @@ func (got Delivered) Expect(t *testing.T, segments int, run pump.RunID, s *ListS
 	}
 }
 
+// RunRow reads the row of a run.
 func (w *World) RunRow(id pump.RunID) workload.Run {
 	w.T.Helper()
 	f := queues.Open(&w.Cfg, row.TableName)
@@ -187,6 +197,7 @@ func (w *World) RunRow(id pump.RunID) workload.Run {
 	return r
 }
 
+// Sum adds up.
 func Sum(counts []uint64) (n uint64) {
 	for _, c := range counts {
 		n += c

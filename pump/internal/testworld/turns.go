@@ -49,6 +49,7 @@ type turnWait struct {
 	came int64
 }
 
+// NewTurns makes the turns of a world of this seed.
 func NewTurns(seed uint64) *Turns {
 	return &Turns{seed: seed, steps: map[turnAt]*turnStep{}, drawn: map[string]int{}}
 }

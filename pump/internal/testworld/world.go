@@ -101,6 +101,7 @@ func In(t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.C
 	})
 }
 
+// NewRun makes the row of another run.
 func (w *World) NewRun() pump.RunID {
 	w.T.Helper()
 	w.runs++ // not a random one: whoever lists runs reads its row (P9)
@@ -136,12 +137,14 @@ func (w *World) Write(p []byte) (int, error) {
 	return w.Log.Write(p)
 }
 
+// Logged is how often a text stands in the log.
 func (w *World) Logged(what string) int {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
 	return strings.Count(w.Log.String(), what)
 }
 
+// Queue is a queue of the world.
 func (w *World) Queue(account, queue string) storage.Queue {
 	for _, a := range w.Cfg.Accounts {
 		if a.Name == account {
@@ -181,6 +184,7 @@ func (w *World) Put(account, queue string, envelopes, n int) {
 	}
 }
 
+// PutText puts a text into a queue and gives the id of its message.
 func (w *World) PutText(account, queue string, text []byte) string {
 	w.T.Helper()
 	r, err := w.Queue(account, queue).Put(w.T.Context(), text, 0)

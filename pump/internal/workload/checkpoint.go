@@ -16,6 +16,7 @@ type Checkpoint struct {
 	Quarantined uint64
 }
 
+// Tasks is how many tasks have a number by then.
 func (c *Checkpoint) Tasks() int64 {
 	var n uint64
 	for _, k := range c.Counts {

@@ -40,6 +40,7 @@ type Tracker struct {
 	complete *Barrier   // the newest complete one that was not fetched yet
 }
 
+// NewTracker makes the tracker of a distribution with so many lanes.
 func NewTracker(lanes int) *Tracker {
 	return &Tracker{lanes: lanes, ready: make(chan struct{}, 1), counts: []int{lanes}}
 }

@@ -72,6 +72,7 @@ type laneItem struct {
 // barrierItem is the segment of a barrier: no task has it.
 const barrierItem = math.MaxUint32
 
+// NewLane makes the lane of a packer. Run packs what the reader offers.
 func NewLane(p *Packer) *Lane {
 	return &Lane{packer: p, wake: make(chan struct{}, 1), space: make(chan struct{}, 1)}
 }

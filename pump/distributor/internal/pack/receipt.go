@@ -25,6 +25,7 @@ type receiptPart struct {
 	Tasks int64
 }
 
+// NewReceipt makes the receipt of so many tasks.
 func NewReceipt(tasks int) *Receipt {
 	r := &Receipt{Done: make(chan struct{})}
 	r.open.Store(int64(tasks))
@@ -43,6 +44,7 @@ func addReceipt(parts []receiptPart, r source.Receipt) []receiptPart {
 	return append(parts, receiptPart{r, 1})
 }
 
+// Acknowledge notes that so many tasks lie in a queue.
 func (r *Receipt) Acknowledge(tasks int64) {
 	if r.open.Add(-tasks) == 0 {
 		close(r.Done)

@@ -224,6 +224,7 @@ func (s *Segmenter) progress() {
 	s.Count.Total.Store(total)
 }
 
+// TryLarge tries a large task against an empty envelope, before it has a number. The error is a [*source.BadInput].
 func (s *Segmenter) TryLarge(segment uint32, n uint64, rec *source.Record) error {
 	h := s.Whole
 	h.Segment = segment
@@ -323,6 +324,7 @@ func (s *Segmenter) cursor() []byte {
 	return s.Source.AppendCursor(nil)
 }
 
+// Snapshot is the barrier behind the last record: the cursor and the counters copied together.
 func (s *Segmenter) Snapshot() *Barrier {
 	return &Barrier{
 		at: workload.Checkpoint{

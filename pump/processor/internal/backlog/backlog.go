@@ -95,6 +95,7 @@ type Options struct {
 	Discards bool // nothing is handled
 }
 
+// New makes an empty backlog. wake is called when there is room for more.
 func New(o Options, batch bool, wake func()) *Backlog {
 	b := &Backlog{
 		width: o.Handlers, visibility: cmp.Or(o.Lease, leases.FirstLease), maxBytes: o.MaxBytes,

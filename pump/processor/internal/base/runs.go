@@ -52,6 +52,7 @@ type runEntry struct {
 	until   time.Time
 }
 
+// NewRunCache makes a cache of the rows of runs.
 func NewRunCache(rows runReader, log *slog.Logger) *runCache {
 	return &runCache{rows: rows, log: log, known: map[pump.RunID]*runEntry{}, reading: make(chan struct{}, runsAhead)}
 }

@@ -46,6 +46,7 @@ type runTally struct {
 	hidden  time.Time // until when something of it may be hidden
 }
 
+// NewTallies makes tallies that write does away with.
 func NewTallies(write func(context.Context, []workload.RunTally) error) *tallies {
 	return &tallies{write: write, Runs: map[pump.RunID]*runTally{}}
 }
@@ -153,6 +154,7 @@ func (r *Env) tallyRow() string {
 	return r.Cfg.Instance + "." + r.Began.UTC().Format("20060102T150405")
 }
 
+// NewTallies makes the tallies of this process, which are rows of the workload.
 func (r *Env) NewTallies() *tallies {
 	row := r.tallyRow()
 	return NewTallies(func(ctx context.Context, tallies []workload.RunTally) error {

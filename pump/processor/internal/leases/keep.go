@@ -52,6 +52,7 @@ type Keeper struct {
 // it sees that the machine was suspended, while the service's clock went on.
 const longestRound = 2 * time.Second
 
+// NewKeeper makes a keeper. Its fields are set before Run.
 func NewKeeper(t *Timing, j backoff.Jitter) *Keeper {
 	return &Keeper{terms: t, jitter: j, looked: time.Now(), wake: make(chan struct{}, 1)}
 }

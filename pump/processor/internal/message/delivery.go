@@ -130,6 +130,7 @@ func (d *Delivery) Starts() int {
 	return len(d.Fresh)
 }
 
+// At is the index of the k-th task that is to be started.
 func (d *Delivery) At(k int) int {
 	if d.Fresh == nil {
 		return k
@@ -295,10 +296,10 @@ func (d *Delivery) Contributed() (list []ledger.Contribution) {
 type place uint8
 
 const (
-	Nowhere place = iota
-	InInbox
-	Opening
-	InReady
+	Nowhere place = iota // not in it
+	InInbox              // fetched
+	Opening              // being opened
+	InReady              // opened
 )
 
 // Settler is the settler of a delivery's queue, which goes on with it.
@@ -337,8 +338,10 @@ type Lease struct {
 	Next   time.Time
 }
 
+// Margin is the last part of a lease, which belongs to settling.
 func (l *Lease) Margin() time.Duration { return l.Length / marginPart }
 
+// Patience is for how long a renewal is waited for.
 func (l *Lease) Patience() time.Duration { return l.Length / patiencePart }
 
 // A lease in numbers, as parts of the visibility that was asked for (which is the

@@ -16,12 +16,12 @@ const (
 	// under it. No attempt is counted.
 	Unfinished Verdict = iota
 	Skipped            // settled without being handled: its key was, lately
-	Finished
-	Failed    // an error, a panic, a timeout: an attempt
-	Retry     // the handler asked for it: an attempt
-	Rejected  // the handler says that it will never succeed
-	Postponed // to be put back for a while without an attempt
-	Known     // recorded as done before (mode once)
+	Finished           // done
+	Failed             // an error, a panic, a timeout: an attempt
+	Retry              // the handler asked for it: an attempt
+	Rejected           // the handler says that it will never succeed
+	Postponed          // to be put back for a while without an attempt
+	Known              // recorded as done before (mode once)
 )
 
 // Trouble is a verdict that says more than its kind.
@@ -35,10 +35,10 @@ type Trouble struct {
 type step uint8
 
 const (
-	StepDelete  step = iota
-	StepReplace      // put back, rewritten
-	StepRelease      // put back as it is
-	StepForget       // nothing: it comes back by itself
+	StepDelete  step = iota // it is done with
+	StepReplace             // put back, rewritten
+	StepRelease             // put back as it is
+	StepForget              // nothing: it comes back by itself
 )
 
 // Settlement is what is left to do for one message, in this order. What is
