@@ -21,7 +21,7 @@ func TestAWrappedForeignTextKeepsItsName(t *testing.T) {
 	full := []byte(base64.StdEncoding.EncodeToString(noise))
 	for size, fits := range map[int]bool{5: true, 60 << 10: true, 63 << 10: true, 65330: false} {
 		d := &message.Delivery{Text: full[:size], Foreign: "work-00/1", Header: codec.Header{Workload: "work", Tasks: codec.MakeNSet(0), Segment: 3}}
-		text, ok := wrapped(d, 2)
+		text, ok := d.Wrap(2)
 		if ok != fits {
 			t.Errorf("%d bytes: %v", size, ok)
 		}
@@ -43,9 +43,10 @@ func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
 		if ms, err := w.Queue(account, queue).Get(t.Context(), 1, time.Second); err != nil || len(ms) != 1 { // a keeper
 			t.Fatal(ms, err)
 		}
-		copied, ok := wrapped(&message.Delivery{Text: testworld.Greeting, Foreign: queue + "/" + id, Header: codec.Header{
+		foreign := message.Delivery{Text: testworld.Greeting, Foreign: queue + "/" + id, Header: codec.Header{
 			Workload: w.Cfg.Workload, Tasks: codec.MakeNSet(0), Segment: testworld.Greeted,
-		}}, 0)
+		}}
+		copied, ok := foreign.Wrap(0)
 		if !ok {
 			t.Fatal("it does not fit")
 		}

@@ -59,7 +59,7 @@ func (r *processing) markedText(d *message.Delivery, alone bool) (text []byte, o
 	if d.Foreign == "" {
 		return r.stamped(d, d.Text, d.Header.Attempt+1, trials)
 	}
-	if text, ok = wrapped(d, d.Header.Attempt+1); !ok {
+	if text, ok = d.Wrap(d.Header.Attempt + 1); !ok {
 		return nil, false
 	}
 	return r.stamped(d, text, d.Header.Attempt+1, trials)
@@ -82,7 +82,7 @@ func (r *processing) unmarkedText(d *message.Delivery) (text []byte, ok bool) {
 
 // attemptsKey is the row that counts the attempts at a message without room for them.
 func (r *processing) attemptsKey(d *message.Delivery) (partition, row string) {
-	return r.Cfg.Workload + ".attempts", d.Shard.Account.Name + "." + d.Shard.Name + "." + rowSafe(d.ID)
+	return r.Cfg.Workload + ".attempts", message.RowKey(d.Shard.Account.Name, d.Shard.Name, d.ID)
 }
 
 // readAttempts adds what is written elsewhere to the attempts of a message that has no

@@ -6,12 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // others says what becomes of a message whose segment this process does not hold:
@@ -36,29 +34,10 @@ func (r *processing) others(d *message.Delivery) *message.Disposition {
 // no distributor made is wrapped, so that it keeps its identity (P1.4), if that fits.
 func (r *processing) forward(d *message.Delivery, home *queues.Queue) []message.Copy {
 	text := slices.Clone(d.Text)
-	if wrapped, ok := wrapped(d, d.Header.Attempt); ok {
+	if wrapped, ok := d.Wrap(d.Header.Attempt); ok {
 		text = wrapped
 	}
 	return []message.Copy{{Shard: home, Text: text, Tasks: d.Count, Forward: true, Segment: d.Header.Segment}}
-}
-
-// wrapped is a text that no distributor made as an envelope that says its name. It is not ok if there is no
-// room: the text is close to 64 KiB and does not compress.
-func wrapped(d *message.Delivery, attempt uint32) (text []byte, ok bool) {
-	if d.Foreign == "" {
-		return nil, false
-	}
-	h := d.Header
-	h.Attempt = attempt
-	for _, most := range [...]int{storage.MaxText - codec.DefaultHeadroom, storage.MaxText} {
-		b := codec.NewBuilder(most)
-		b.Reset(h)
-		if fits, err := b.Add(codec.Task{ID: []byte(d.Foreign), Body: d.Text}); err == nil && fits {
-			text, _, err = b.Seal(nil)
-			return text, err == nil
-		}
-	}
-	return nil, false
 }
 
 // errNotHome: a message is not to be brought where it was meant to go.

@@ -199,25 +199,5 @@ func (r *processing) rewrite(d *message.Delivery, g again) (text []byte, ok bool
 			return text, true
 		}
 	}
-	return r.pack(d, g.attempt, g.tasks, storage.MaxText-codec.DefaultHeadroom)
-}
-
-// pack makes an envelope of some of a message's tasks.
-func (r *processing) pack(d *message.Delivery, attempt uint32, tasks []int, limit int) (text []byte, ok bool) {
-	b := codec.NewBuilder(limit)
-	h := d.Header
-	h.Attempt = attempt
-	b.Reset(h)
-	for _, i := range tasks {
-		t := &d.Tasks[i]
-		ct := codec.Task{N: t.N, Key: t.Key, ID: []byte(t.ID), Body: t.Body}
-		if t.Foreign != "" && h.Run == (pump.RunID{}) {
-			ct.ID = []byte(t.Foreign) // so that it stays what it is, wherever the text goes (P1.4)
-		}
-		if fits, err := b.Add(ct); err != nil || !fits {
-			return nil, false
-		}
-	}
-	text, _, err := b.Seal(nil)
-	return text, err == nil
+	return d.Pack(g.attempt, g.tasks, storage.MaxText-codec.DefaultHeadroom)
 }

@@ -1,9 +1,7 @@
 package processor
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -60,7 +58,7 @@ func detailOf(err error) string {
 func (r *processing) poisonCopy(d *message.Delivery, tasks []int, reason, detail string) message.Copy {
 	text := d.Text
 	if d.Foreign != "" || len(tasks) < d.Count {
-		packed, ok := r.pack(d, d.Header.Attempt, tasks, storage.MaxText)
+		packed, ok := d.Pack(d.Header.Attempt, tasks, storage.MaxText)
 		if ok {
 			text = packed
 		} else if d.Foreign == "" {
@@ -73,7 +71,7 @@ func (r *processing) poisonCopy(d *message.Delivery, tasks []int, reason, detail
 
 // quarantineWhole makes the poison copy of a message as it is.
 func (r *processing) quarantineWhole(d *message.Delivery, reason, detail string) []message.Copy {
-	text, ok := wrapped(d, d.Header.Attempt)
+	text, ok := d.Wrap(d.Header.Attempt)
 	if !ok {
 		text = d.Text
 	}
@@ -113,9 +111,9 @@ func (r *processing) writeCause(c *message.CauseRow) error {
 	defer cancel()
 	_, err := r.Fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: tombstone.Partition(r.Cfg.Workload),
-		Row:       c.Shard.Account.Name + "." + c.Shard.Name + "." + rowSafe(c.Message),
+		Row:       message.RowKey(c.Shard.Account.Name, c.Shard.Name, c.Message),
 		Properties: map[string]any{
-			"Reason": c.Cause.Reason, "Detail": shorten(c.Cause.Detail, 8<<10), "Instance": c.Cause.Instance,
+			"Reason": c.Cause.Reason, "Detail": c.Cause.Detail[:min(len(c.Cause.Detail), 8<<10)], "Instance": c.Cause.Instance,
 			"Attempts": int64(c.Cause.Attempts), "First": c.Cause.First.UTC(), "Last": c.Cause.Last.UTC(),
 			"Account": c.Shard.Account.Name, "Queue": c.Shard.Name, "Message": c.Message,
 			"Text": c.Text,
@@ -123,16 +121,3 @@ func (r *processing) writeCause(c *message.CauseRow) error {
 	}})
 	return err
 }
-
-// rowSafe is a message id as part of a row key: ids are GUIDs, but they come
-// from outside.
-func rowSafe(id string) string {
-	for _, c := range []byte(id) {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-') {
-			return "x" + hex.EncodeToString([]byte(shorten(id, 64)))
-		}
-	}
-	return cmp.Or(shorten(id, 128), "none")
-}
-
-func shorten(s string, n int) string { return s[:min(len(s), n)] }

@@ -156,9 +156,9 @@ func (r *processing) piece(d *message.Delivery, pieces []message.Copy, from, to 
 	for i := from; i < to; i++ {
 		tasks = append(tasks, i)
 	}
-	text, ok := r.pack(d, d.Header.Attempt, tasks, storage.MaxText-codec.DefaultHeadroom)
+	text, ok := d.Pack(d.Header.Attempt, tasks, storage.MaxText-codec.DefaultHeadroom)
 	if !ok && len(tasks) == 1 {
-		text, ok = r.pack(d, d.Header.Attempt, tasks, storage.MaxText)
+		text, ok = d.Pack(d.Header.Attempt, tasks, storage.MaxText)
 	}
 	switch {
 	case ok:
@@ -184,7 +184,7 @@ func (r *processing) acquits(d *message.Delivery) bool {
 	case d.Whole != nil && !d.Whole.Ours, d.Count == 1 && (d.Whole == nil || r.suspicious(d)):
 		return false
 	}
-	if _, ok := wrapped(d, d.Header.Attempt); d.Foreign != "" && !ok {
+	if _, ok := d.Wrap(d.Header.Attempt); d.Foreign != "" && !ok {
 		return false // put anew it would be another message, by its id (P1.4)
 	}
 	return d.Traceless()+int64(r.crowd(d)) >= suspectAt(r.crowd(d)) && r.keeper.Trusted(d)
@@ -211,7 +211,7 @@ func (r *processing) putBackSuspect(d *message.Delivery, delay time.Duration, re
 	case d.Mark == message.MarkInRow:
 		d.Untried = true
 	case r.acquits(d):
-		text, ok := wrapped(d, d.Header.Attempt)
+		text, ok := d.Wrap(d.Header.Attempt)
 		if !ok {
 			text = d.Text
 		}

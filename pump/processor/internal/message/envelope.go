@@ -1,0 +1,64 @@
+package message
+
+import (
+	"cmp"
+	"encoding/hex"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Pack makes an envelope of some of a message's tasks. It is not ok if they do not fit.
+func (d *Delivery) Pack(attempt uint32, tasks []int, limit int) (text []byte, ok bool) {
+	b := codec.NewBuilder(limit)
+	h := d.Header
+	h.Attempt = attempt
+	b.Reset(h)
+	for _, i := range tasks {
+		t := &d.Tasks[i]
+		ct := codec.Task{N: t.N, Key: t.Key, ID: []byte(t.ID), Body: t.Body}
+		if t.Foreign != "" && h.Run == (pump.RunID{}) {
+			ct.ID = []byte(t.Foreign) // so that it stays what it is, wherever the text goes (P1.4)
+		}
+		if fits, err := b.Add(ct); err != nil || !fits {
+			return nil, false
+		}
+	}
+	text, _, err := b.Seal(nil)
+	return text, err == nil
+}
+
+// Wrap makes an envelope of a text that no distributor made; the envelope says the text's name. It is
+// not ok if there is no room: the text is close to 64 KiB and does not compress.
+func (d *Delivery) Wrap(attempt uint32) (text []byte, ok bool) {
+	if d.Foreign == "" {
+		return nil, false
+	}
+	h := d.Header
+	h.Attempt = attempt
+	for _, most := range [...]int{storage.MaxText - codec.DefaultHeadroom, storage.MaxText} {
+		b := codec.NewBuilder(most)
+		b.Reset(h)
+		if fits, err := b.Add(codec.Task{ID: []byte(d.Foreign), Body: d.Text}); err == nil && fits {
+			text, _, err = b.Seal(nil)
+			return text, err == nil
+		}
+	}
+	return nil, false
+}
+
+// RowKey is a message as a row key of its account and queue. Message ids are GUIDs, but they come from
+// outside, so others are encoded.
+func RowKey(account, queue, id string) string {
+	return account + "." + queue + "." + safeID(id)
+}
+
+func safeID(id string) string {
+	for _, c := range []byte(id) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-') {
+			return "x" + hex.EncodeToString([]byte(id[:min(len(id), 64)]))
+		}
+	}
+	return cmp.Or(id[:min(len(id), 128)], "none")
+}
