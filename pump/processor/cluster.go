@@ -72,7 +72,7 @@ func (r *processing) follow() {
 		return ok
 	}, r.reach)
 	r.share.Store(s)
-	r.crowds.follow(s)
+	r.trials.Follow(s)
 	r.tellAwaited(s)
 	r.spills.follow(s)
 	r.poller.follow(s.Polled(), idleBound(s.Pairs))

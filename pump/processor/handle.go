@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/claim"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 )
 
 // Why the context of a handler ends, by context.Cause, when the processor ends it.
@@ -36,9 +37,6 @@ type panicked struct{ value any }
 func (e *panicked) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 const (
-	// hungAfter is how long a handler may take to return after its context
-	// ended. Then the task is settled without it.
-	hungAfter = 10 * time.Second
 	// watchEvery is how exactly the time for one task is kept.
 	watchEvery = time.Second
 )
@@ -277,7 +275,7 @@ func (s *slot) check(now time.Time) {
 	case s.ctx.Err() == nil:
 	case s.over.IsZero():
 		s.over = now
-	case now.Sub(s.over) >= hungAfter:
+	case now.Sub(s.over) >= trial.HungAfter:
 		s.abandon() // unlocks
 		return
 	}
@@ -339,7 +337,7 @@ func (r *processing) withdraw(d *message.Delivery) {
 		return
 	}
 	unstarted, unopened := r.backlog.Withdraw(d)
-	defer r.dock.look()
+	defer r.trials.StartDue()
 	if unopened {
 		d.Started.Store(true)
 		d.Settler.Add(d)

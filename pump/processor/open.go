@@ -73,7 +73,7 @@ func runsOf(delivered []*message.Delivery) (runs []pump.RunID) {
 // that the owner of one that is passed on should look.
 func (r *processing) take(d *message.Delivery, hint bool) bool {
 	if d.Whole == nil && !r.o.Discard {
-		r.backlog.Hold(d, d.Count > 1 && r.suspicious(d))
+		r.backlog.Hold(d, d.Count > 1 && r.trials.Suspects(d))
 		return true
 	}
 	d.Started.Store(true)
@@ -193,7 +193,7 @@ func (r *processing) openAll(ctx context.Context) {
 // makes its tasks startable.
 func (r *processing) open(ctx context.Context, d *message.Delivery) {
 	d.Whole = r.beginRun(ctx, d)
-	if d.Whole == nil && r.dock.take(d) {
+	if d.Whole == nil && r.trials.Enqueue(d) {
 		return // it is opened when its trial begins
 	}
 	if d.Whole == nil {
@@ -236,7 +236,7 @@ func (r *processing) unpack(d *message.Delivery) *message.Disposition {
 		return r.beginForeign(d)
 	}
 	if d.Header.Run != (pump.RunID{}) { // else see beginForeign
-		if w := r.endsProcess(d); w != nil {
+		if w := r.trials.KillsProcess(d); w != nil {
 			return w
 		}
 	}
@@ -246,7 +246,7 @@ func (r *processing) unpack(d *message.Delivery) *message.Disposition {
 	}
 	d.Env = env
 	d.Tasks = d.Unpacked(env.Tasks)
-	if w := r.pieces(d); w != nil {
+	if w := r.trials.Split(d); w != nil {
 		return w
 	}
 	if d.Header.Run == (pump.RunID{}) || d.Runless {
@@ -296,7 +296,7 @@ func (r *processing) beginForeign(d *message.Delivery) *message.Disposition {
 			return w
 		}
 	}
-	w := r.endsProcess(d)
+	w := r.trials.KillsProcess(d)
 	if w != nil && r.recorder != nil && r.recorder.Once {
 		r.recorder.EndForeign(d, []int{0}) // quarantine keeps no record of it
 	}

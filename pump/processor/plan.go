@@ -25,7 +25,7 @@ func (r *processing) plan(d *message.Delivery) *message.Settlement {
 	if r.recorder != nil {
 		r.recorder.Enter(d, s, poison)
 		if len(s.Entries) > 0 && d.Mark == message.MarkInText {
-			s.Unmarked, _ = r.unmarkedText(d)
+			s.Unmarked, _ = r.trials.UntriedText(d)
 		}
 	}
 	return s
@@ -102,7 +102,7 @@ func (r *processing) planWhole(d *message.Delivery) *message.Settlement {
 	case w.Forward != nil:
 		return &message.Settlement{Final: message.StepDelete, Copies: r.forward(d, w.Forward)}
 	case w.Pieces != nil:
-		return r.planPieces(d)
+		return r.trials.PlanSplit(d)
 	case w.Pass:
 		return &message.Settlement{Final: message.StepRelease, Delay: w.Delay}
 	case w.Reason == "":
@@ -114,7 +114,7 @@ func (r *processing) planWhole(d *message.Delivery) *message.Settlement {
 
 // putBack makes the message visible again as it is.
 func (r *processing) putBack(d *message.Delivery, delay time.Duration, retried, released int) *message.Settlement {
-	if s := r.putBackSuspect(d, delay, released); s != nil {
+	if s := r.trials.PlanPutBack(d, delay, released); s != nil {
 		return s
 	}
 	return &message.Settlement{Final: message.StepRelease, Delay: delay, Retried: retried, Released: released}
@@ -177,7 +177,7 @@ func (r *processing) planRest(d *message.Delivery, s *message.Settlement, groups
 		} else {
 			s.Released += len(g.tasks)
 		}
-		if i == len(groups)-1 && !(g.attempt == d.Header.Attempt && r.acquits(d)) {
+		if i == len(groups)-1 && !(g.attempt == d.Header.Attempt && r.trials.Acquits(d)) {
 			s.Final, s.Text, s.Delay = message.StepReplace, text, g.delay
 			return
 		}

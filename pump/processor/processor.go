@@ -22,8 +22,10 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/claim"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
+	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -114,8 +116,7 @@ type processing struct {
 	awaited   map[string]bool                      // members whose leases are waited for, as the log says
 	owned     *owned
 	lobby     *lobby
-	dock      *dock
-	crowds    crowds
+	trials    *trial.Trials // nil until connect
 	spills    *spillWatch
 	hints     *ownerHints
 	unsettled map[*queues.Account]*unsettled // guarded by poller.mu
@@ -190,7 +191,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.Answered = func() (dark time.Time, all bool) { return r.poller.answer() }
 	r.Visibility, r.OwnLease = func() time.Duration { return r.terms.Lease() }, r.lease
 	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
-	r.dock, r.lobby = &dock{r: r}, &lobby{r: r}
+	r.lobby = &lobby{r: r}
 	r.entrance, r.Tallies = r.newEntrance(), r.Env.NewTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
 	r.Reducer, _ = p.handler.(reduce.Reducing)
@@ -199,6 +200,10 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 		r.handler, r.batch = claim.Limit(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
 	}
 	r.terms = leases.NewTiming(r.o.Visibility, r.o.Retry)
+	r.keeper = leases.NewKeeper(r.terms, r.Jitter)
+	r.keeper.Clock = r.Cfg.Private.Seeding.Clock()
+	r.keeper.Lost, r.keeper.Stale, r.keeper.Turn = r.lost, r.withdraw, r.Cfg.Private.Seeding.Turn
+	r.keeper.GoesOn = r.meets
 	if r.o.MaxRate > 0 {
 		r.Fleet.Tasks = newTaskBudget(r.o.MaxRate)
 		r.pace = newPace(r.Fleet.Tasks)
@@ -227,6 +232,10 @@ func (r *processing) connect(ctx context.Context) error {
 		return err
 	}
 	r.recorder = record.NewRecorder(r.Env)
+	r.trials = trial.New(r.Env, trial.Parts{
+		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder, Assignment: &r.share,
+		Open: func(d *message.Delivery) { r.open(r.Wire, d) },
+	}, trial.Options{MaxAttempts: r.o.Retry.MaxAttempts, Handlers: r.o.Concurrency, Timeout: r.o.Timeout})
 	locate.WarnExtra(r.Log, locate.SpecOf(r.Cfg).Extra(r.Workload))
 	for _, s := range r.Workload.Map.Shards { // draining ones too: they must become empty
 		if _, err := r.Fleet.Queue(s.Account, s.Queue); err != nil {
@@ -333,10 +342,6 @@ const elsewhereEvery = 12
 // launch starts everything but the poller, which Run is.
 func (r *processing) launch() {
 	r.Runs = base.NewRunCache(workload.NewRuns(r.Fleet.Control, r.Cfg.Workload), r.Log)
-	r.keeper = leases.NewKeeper(r.terms, r.Jitter)
-	r.keeper.Clock = r.Cfg.Private.Seeding.Clock()
-	r.keeper.Lost, r.keeper.Stale, r.keeper.Turn = r.lost, r.withdraw, r.Cfg.Private.Seeding.Turn
-	r.keeper.GoesOn = r.meets
 	r.pool = newPool(r)
 
 	r.Background.Go(func() { r.keeper.Run(r.Wire) })
@@ -391,7 +396,7 @@ func (r *processing) stop() {
 	if r.pace != nil {
 		r.pace.end() // after the backlog, or it would give one task after the other
 	}
-	r.dock.close()
+	r.trials.Close()
 	// 2. Handlers that run may finish, and everything is settled as ever.
 	grace, cancel := context.WithTimeout(r.Wire, max(r.o.Grace, 0))
 	calm := r.calm(grace)

@@ -134,7 +134,7 @@ func (s *settler) run() {
 		// The handler that gave the last verdict goes on at the same time.
 		s.r.Cfg.Private.Seeding.Turn.Wait("settle", s.shard.Account.Name, d.ID)
 		s.r.settle(d)
-		s.r.dock.over(d)
+		s.r.trials.Finish(d)
 	}
 }
 
@@ -229,7 +229,7 @@ func (r *processing) settle(d *message.Delivery) {
 		r.settleLater(d, err)
 		return
 	}
-	r.endAttempts(d)
+	r.trials.CloseAttempts(d)
 	r.settled(d)
 }
 

@@ -67,7 +67,7 @@ type Delivery struct {
 	Listed  int             // its place in the list of its segment, from 1; guarded by owned.mu
 	Unhold  func() bool     // stops waiting for the end of that hold
 	Holds   bool            // it is to be split, and no task is started before; guarded by backlog.mu once it is there
-	Trial   bool            // its one task is, or was, on trial (pump/processor/dock.go)
+	Trial   bool            // its one task is, or was, on trial (package trial)
 	Alone   uint32          // trials alone in a process that a row counts; see AloneTrials
 	Mark    marked          // its attempt is written down already, and where
 	Counted bool            // there may be a row that counts its attempts

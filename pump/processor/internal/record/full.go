@@ -17,7 +17,7 @@ import (
 // a pause, which grows. When a result fits, all are tried again. When results have been refused
 // for statePatience, every message is tried by itself, and one that is refused goes into
 // quarantine with a cause of its own when it comes back, before the handler. Such a message was
-// put back by a process that lives, so it is no suspect (see acquits and suspicious).
+// put back by a process that lives, so it is no suspect (see Acquits and Suspects of package trial).
 const (
 	// statePauseLeast and statePauseMost bound the pause: half as long as the state has been full.
 	statePauseLeast = time.Minute

@@ -15,9 +15,9 @@ import (
 
 // P4.2, window 14: a suspect whose trial begins while a renewal is under way that finds out
 // that its message is lost is not tried, and its trial is over. It went on for ever, and no
-// other that needs the dock to itself was tried any more.
+// other that has to be alone was tried any more.
 func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
-	for company, attempts := range map[string]uint32{"alone in the process": 5, "alone in the dock": 4} {
+	for company, attempts := range map[string]uint32{"alone in the process": 5, "alone on trial": 4} {
 		t.Run(company, func(t *testing.T) {
 			inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 				other := slices.IndexFunc(w.EverySegment(), func(n uint32) bool {
@@ -42,10 +42,8 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 				r := p.Of.running.Load()
 				var next *message.Delivery
 				w.Within(5*time.Second, "the other waits", func() bool {
-					r.dock.mu.Lock()
-					defer r.dock.mu.Unlock()
-					if len(r.dock.waiting) > 0 {
-						next = r.dock.waiting[0]
+					if waiting := r.trials.Waiting(); len(waiting) > 0 {
+						next = waiting[0]
 					}
 					return next != nil
 				})

@@ -42,10 +42,10 @@ func (b *Backlog) Hold(d *message.Delivery, holds bool) {
 	}
 }
 
-// Hush ends the starting of all tasks but those of d and waits until nothing is at work
+// Exclusive ends the starting of all tasks but those of d and waits until nothing is at work
 // or being split, for no longer than patience; handlers that were given up are not waited
 // for. It reports false if d will not be started either.
-func (b *Backlog) Hush(d *message.Delivery, patience time.Duration) bool {
+func (b *Backlog) Exclusive(d *message.Delivery, patience time.Duration) bool {
 	over := false
 	timer := time.AfterFunc(patience, func() {
 		b.Mu.Lock()
@@ -64,8 +64,8 @@ func (b *Backlog) Hush(d *message.Delivery, patience time.Duration) bool {
 	return b.trying
 }
 
-// Unhush lets everything be opened and started again.
-func (b *Backlog) Unhush() {
+// Resume lets everything be opened and started again.
+func (b *Backlog) Resume() {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.alone, b.trying = nil, false

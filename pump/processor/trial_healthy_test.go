@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 )
 
 // deliveryCounts notes how often the messages of what is handled were delivered.
@@ -73,7 +74,7 @@ func TestP42HealthyMessagesAreHardlyEverSuspected(t *testing.T) {
 					split, handled = split+s.Split, handled+s.Handled
 				}
 				t.Logf("%d owners: deliveries of a message: median %d, 90 %% %d, 99 %% %d, 99.9 %% %d, most %d; suspicious from %d on; %d of %d messages split",
-					c.owners, counts.at(0.5), counts.at(0.9), counts.at(0.99), counts.at(0.999), counts.at(1), suspectAt(c.owners)+1, split, c.messages)
+					c.owners, counts.at(0.5), counts.at(0.9), counts.at(0.99), counts.at(0.999), counts.at(1), trial.SuspiciousAfter(c.owners)+1, split, c.messages)
 				if handled != int64(2*c.messages) || w.Left() != 0 || len(w.Condemned()) != 0 {
 					t.Errorf("%d of %d tasks handled, %d messages left, %d condemned", handled, 2*c.messages, w.Left(), len(w.Condemned()))
 				}

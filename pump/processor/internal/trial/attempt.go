@@ -1,0 +1,164 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// markAgain is for how long a message is put back whose attempt could not be written down. It is not
+// started without that, so it waits until the attempt can be written.
+const markAgain = 10 * time.Second
+
+// writeAttempt writes the attempt at a single task down before it begins. It goes into the
+// message's header, which takes one request; the header in hand keeps the number from
+// before, so that the attempt is counted once, however it ends. A foreign text
+// becomes an envelope by it, if that fits; one that does not has its attempts counted in
+// a row of the control table. After an answer that was lost the mark may be
+// there without an attempt: that costs a suspect one of its tries.
+func (t *Trials) writeAttempt(d *message.Delivery, alone bool) error {
+	text, ok := t.attemptText(d, alone)
+	if !ok {
+		return t.countAttempt(d, alone)
+	}
+	receipt, err := t.Keeper.Take(t.Wire, d)
+	if err != nil {
+		return err
+	}
+	var sent time.Time
+	length := t.Keeper.Length(d)
+	err = d.Shard.Do(t.Wire, quota.ClassRenew, 1, queues.OpReplace, d.ID, func(ctx context.Context) (err error) {
+		sent = time.Now()
+		receipt, err = d.Shard.Queue.Replace(ctx, receipt, text, length)
+		return err
+	})
+	if err != nil {
+		t.Keeper.GiveBack(d, storage.Ambiguous(err))
+		return err
+	}
+	t.Keeper.Renewed(d, receipt, sent)
+	d.Text, d.Foreign, d.Mark = text, "", message.MarkInText // a foreign one goes on like any that was rewritten
+	return nil
+}
+
+// attemptText is the message with one attempt more, and one trial more if it is alone.
+func (t *Trials) attemptText(d *message.Delivery, alone bool) (text []byte, ok bool) {
+	trials := d.AloneTrials()
+	if alone {
+		trials++
+	}
+	if d.Foreign == "" {
+		return t.stamped(d, d.Text, d.Header.Attempt+1, trials)
+	}
+	if text, ok = d.Wrap(d.Header.Attempt + 1); !ok {
+		return nil, false
+	}
+	return t.stamped(d, text, d.Header.Attempt+1, trials)
+}
+
+// stamped is a text with so many attempts and trials written into its header.
+func (t *Trials) stamped(d *message.Delivery, text []byte, attempts uint32, trials int) (_ []byte, ok bool) {
+	text, err := codec.Restamped(text, attempts, d.Header.Generation)
+	if err == nil && trials > 0 {
+		text, err = codec.Quarantined(text, codec.Cause{Reason: message.ReasonOnTrial, Instance: t.Cfg.Instance, Attempts: uint32(trials)})
+	}
+	return text, err == nil
+}
+
+// UntriedText is the text with which a marked message is put back when its task was
+// not tried: release, drain and fencing are no attempts (P4.2).
+func (t *Trials) UntriedText(d *message.Delivery) (text []byte, ok bool) {
+	return t.stamped(d, d.Text, d.Header.Attempt, d.AloneTrials())
+}
+
+// attemptsKey is the key of the row that counts the attempts at a message without room for them.
+func (t *Trials) attemptsKey(d *message.Delivery) (partition, row string) {
+	return t.Cfg.Workload + ".attempts", message.RowKey(d.Shard.Account.Name, d.Shard.Name, d.ID)
+}
+
+// readAttempts adds what is written elsewhere to the attempts of a message that has no
+// room for them. It asks for suspicious messages only.
+func (t *Trials) readAttempts(d *message.Delivery) error {
+	if _, ok := t.attemptText(d, true); ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
+	defer cancel()
+	partition, row := t.attemptsKey(d)
+	e, err := t.Fleet.Control.Read(ctx, partition, row)
+	switch {
+	case storage.Is(err, storage.Gone):
+		return nil
+	case err != nil:
+		return err
+	}
+	n, ok := e.Properties["Attempts"].(int64)
+	if !ok || n < 0 || n > 1<<31 {
+		return fmt.Errorf("pump: row %s of partition %s is damaged: Attempts is %v", row, partition, e.Properties["Attempts"])
+	}
+	alone, _ := e.Properties["Alone"].(int64)
+	d.Header.Attempt, d.Counted = max(d.Header.Attempt, uint32(n)), true
+	d.Alone = uint32(min(max(alone, 0), n))
+	return nil
+}
+
+// countAttempt writes the attempt into the message's row. The process with the lease is its only
+// writer, and one that has lost it without knowing writes a number that was true.
+func (t *Trials) countAttempt(d *message.Delivery, alone bool) error {
+	if !t.Keeper.Trusted(d) {
+		return leases.ErrEnded
+	}
+	trials := d.AloneTrials()
+	if alone {
+		trials++
+	}
+	if err := t.writeAttemptRow(d, d.Header.Attempt+1, trials); err != nil {
+		return err
+	}
+	d.Mark, d.Counted = message.MarkInRow, true
+	return nil
+}
+
+func (t *Trials) writeAttemptRow(d *message.Delivery, n uint32, alone int) error {
+	ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
+	defer cancel()
+	partition, row := t.attemptsKey(d)
+	_, err := t.Fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+		Partition: partition, Row: row,
+		Properties: map[string]any{
+			"Attempts": int64(n), "Alone": int64(alone), "Instance": t.Cfg.Instance, "Queue": d.Shard.Name, "Account": d.Shard.Account.Name, "Message": d.ID,
+		},
+	}})
+	return err
+}
+
+// CloseAttempts brings a message's row up to date when the message is settled: it goes with the message,
+// and a task that was not tried gets its attempt back. A failure leaves a row that is not read any more,
+// or one attempt too many.
+func (t *Trials) CloseAttempts(d *message.Delivery) {
+	if !d.Counted {
+		return
+	}
+	var err error
+	switch final := d.Settlement.Final; {
+	case final == message.StepDelete:
+		ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
+		defer cancel()
+		partition, row := t.attemptsKey(d)
+		_, err = t.Fleet.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})
+	case d.Mark == message.MarkInRow && d.Untried:
+		err = t.writeAttemptRow(d, d.Header.Attempt, d.AloneTrials())
+	}
+	if err != nil && !storage.Is(err, storage.Gone) && !errors.Is(err, context.Canceled) {
+		t.Log.Debug("the row that counts a message's attempts was not brought up to date", append(d.Attrs(-1), "error", err)...)
+	}
+}
