@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// How a processor polls a queue (pump/processor/poll.go): what gave something is asked again at
+// How a processor polls a queue (package pump/processor/internal/poll): what gave something is asked again at
 // once; an empty get is followed by a pause that doubles from pollBase to the bound of an idle
 // queue. Each pause is longer or shorter by up to a quarter, which evens out. A message that comes
 // after a second without one is nudged about, which ends the pause (P8.2).

@@ -47,7 +47,7 @@ func TestGetsThatAreAnsweredAfterTheLeaseLeaveTheProcessorWhole(t *testing.T) {
 		ready(t, r)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
-		if err := r.poller.run(ctx); err != nil {
+		if err := r.poller.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
 		r.stop()

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
-	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -71,12 +71,12 @@ func (r *processing) follow() {
 		_, ok := r.hold(n)
 		return ok
 	}, r.reach)
-	r.share.Store(s)
+	r.Assignment.Store(s)
 	r.trials.Follow(s)
 	r.tellAwaited(s)
 	r.spills.follow(s)
-	r.poller.follow(s.Polled(), idleBound(s.Pairs))
-	r.poller.leave(s, r.unready(s))
+	r.poller.Follow(s)
+	r.poller.MarkUnready(s, r.unready(s))
 	r.lobby.look()
 }
 
@@ -133,9 +133,19 @@ func (r *processing) reportTo(to *cluster.Report) {
 	to.Tasks = handled
 	to.Seconds, to.Hides = r.backlog.Seconds(), r.terms.Lease().Seconds()
 	to.Pace = r.backlog.Pace()
-	to.Queues, to.Trouble = r.poller.polled(), r.trouble()
+	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.Draining = r.Stopping.Load()
+}
+
+// unread is what the poller says, and never for a queue that this process should read and cannot.
+func (r *processing) unread(now time.Time) (longest float64, queue string) {
+	if s := r.Assignment.Load(); s != nil {
+		if names := s.Unreadable(); len(names) > 0 {
+			return closing.NeverRead, names[0]
+		}
+	}
+	return r.poller.Unread(now)
 }
 
 // trouble is what is wrong now, in a line for people; empty: nothing.
@@ -145,7 +155,7 @@ func (r *processing) trouble() string {
 			return fmt.Sprintf("the control account has not answered for %v; going on with what is held", dark.Round(time.Second))
 		}
 	}
-	if s := r.share.Load(); s != nil {
+	if s := r.Assignment.Load(); s != nil {
 		if names := s.Unreadable(); len(names) > 0 {
 			return fmt.Sprintf("queue %s: no credentials", names[0])
 		}
@@ -158,7 +168,7 @@ func (r *processing) trouble() string {
 			return trouble
 		}
 	}
-	return r.poller.trouble()
+	return r.poller.Trouble()
 }
 
 // leaveCluster gives up what is still held and says that this process is gone.
@@ -181,38 +191,14 @@ func (p *Processor) Nudged(n pump.Nudge) {
 	switch {
 	case r == nil:
 	case n.Queue != "":
-		r.poller.nudge(n.Queue)
+		r.poller.Nudge(n.Queue)
 	case n.Gate != "":
 		r.entrance.hint(n.Gate)
 	case n.Traffic:
-		r.poller.enlivened()
+		r.poller.Hasten()
 	default:
 		if m := r.Member.Load(); m != nil {
 			m.Nudged(n)
 		}
 	}
-}
-
-// polled is how many queues are in the schedule.
-func (p *poller) polled() (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, a := range p.accounts {
-		n += len(a.queues)
-	}
-	return n
-}
-
-// trouble names the first queue that does not answer.
-func (p *poller) trouble() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, a := range p.accounts {
-		for _, q := range a.queues {
-			if q.trouble != nil {
-				return fmt.Sprintf("queue %v: %v", q.shard, storage.CodeOf(q.trouble))
-			}
-		}
-	}
-	return ""
 }

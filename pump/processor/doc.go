@@ -1,6 +1,6 @@
 // Package processor takes messages out of the queues of a workload and hands their tasks to a handler.
 //
-// The data path: poll.go gets messages, open.go decides whether each is this process's and reads it,
+// The data path: package internal/poll gets messages, open.go decides whether each is this process's and reads it,
 // backlog.go holds what waits for a handler, handle.go runs handlers, plan.go says what each
 // outcome asks for, record.go and its files enter it into the ledger, settle.go puts copies and
 // deletes the message. keep.go renews leases meanwhile. cluster.go and share.go follow which segments are

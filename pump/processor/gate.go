@@ -57,17 +57,10 @@ func (r *processing) passGate(ctx context.Context) error {
 	}
 	r.enter(phaseStarting)
 	// Nobody was idle here, and no rate is to be reckoned with this time in it.
-	r.hand.restart()
+	r.Messages.Restart()
 	r.opened.Store(time.Now().UnixNano())
 	r.Log.Info("the gate is open", "gate", r.entrance.name, "waited", time.Since(began).Round(time.Millisecond))
 	return nil
-}
-
-// restart makes now the time since which nothing is under way.
-func (h *hand) restart() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.since = time.Now()
 }
 
 // waitingAt is the gate that the processor waits at, empty if it does not.

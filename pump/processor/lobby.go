@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
@@ -155,7 +154,7 @@ func (l *lobby) look() {
 		l.goOn(out)
 	}
 	if calm {
-		backoff.Signal(l.r.poller.wake)
+		l.r.poller.Wake()
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/internal/workload"
-	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/processor/internal/poll"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/shardmap"
@@ -22,14 +22,20 @@ import (
 // reads it is probably being rolled out right now.
 const newerDelay = time.Minute
 
+// metAge is how old a message must be for its delivery to be noted, because its run may be one that nobody
+// continues: younger ones cost nothing.
+const metAge = time.Minute
+
 // receive takes what a get brought: every message is kept from here on, and
-// its header says where it goes. It runs in the get's goroutine and says how many
-// of the messages were this process's to work on. Lease is what the get asked for.
-func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, lease time.Duration, limit int, room backlog.Reservation) (own int) {
-	r.hand.add(len(msgs))
+// its header says where it goes. It runs in the get's goroutine and returns how many
+// of the messages belong to this process.
+func (r *processing) receive(g poll.Get) (own int) {
+	msgs := g.Messages
+	r.Messages.Add(len(msgs))
+	settler := r.settlerOf(g.Queue)
 	delivered := make([]*message.Delivery, len(msgs))
 	for i := range msgs {
-		delivered[i] = r.deliver(q, &msgs[i], sent, lease)
+		delivered[i] = r.deliver(&g, &msgs[i], settler)
 	}
 	r.Runs.Ahead(r.Wire, runsOf(delivered))
 	work := make([]*message.Delivery, 0, len(msgs))
@@ -42,14 +48,14 @@ func (r *processing) receive(q *polled, msgs []storage.Message, sent time.Time, 
 			waiting = true
 			continue
 		}
-		if r.take(d, len(msgs) < limit) {
+		if r.take(d, len(msgs) < g.Limit) {
 			work = append(work, d)
 		}
 	}
 	if waiting {
 		r.lobby.look() // segments may have become ready meanwhile
 	}
-	for _, d := range r.backlog.Add(work, room) {
+	for _, d := range r.backlog.Add(work, g.Room) {
 		d.Started.Store(true)
 		d.Settler.Add(d)
 	}
@@ -108,10 +114,10 @@ func (r *processing) discard(d *message.Delivery) {
 }
 
 // deliver makes a delivery of a message and judges its header.
-func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, lease time.Duration) *message.Delivery {
-	s := q.shard
-	d := &message.Delivery{Shard: s, Settler: q.settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued}
-	d.Age = ageOf(m, lease)
+func (r *processing) deliver(g *poll.Get, m *storage.Message, settler message.Settler) *message.Delivery {
+	s, sent, lease := g.Queue, g.Sent, g.Lease
+	d := &message.Delivery{Shard: s, Settler: settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued}
+	d.Age = message.AgeOf(m, lease)
 	d.Ctx, d.End = context.WithCancelCause(r.work)
 	r.Counts.Envelopes.Add(1)
 
@@ -139,7 +145,7 @@ func (r *processing) deliver(q *polled, m *storage.Message, sent time.Time, leas
 	d.Born, d.Exact = d.Readiness(sent, d.Age)
 	d.Count = d.Header.Tasks.Len()
 	if d.Age >= metAge {
-		r.meets(d, lease)
+		r.Tallies.AddMet(d.Header.Run, lease)
 	}
 	if d.Sent = sent; d.Whole == nil {
 		d.Whole, d.Waits = r.judge(d)

@@ -23,7 +23,7 @@ func (r *processing) others(d *message.Delivery) *message.Disposition {
 	if r.mine(d.Header.Segment) { // and its ledger will not be so soon
 		return r.notNow(d, lobbyStuck)
 	}
-	s := r.share.Load()
+	s := r.Assignment.Load()
 	if home := s.Stray(d.Shard, d.Header.Segment); home != nil {
 		return &message.Disposition{Forward: home}
 	}
@@ -50,7 +50,7 @@ func (r *processing) bringHome(d *message.Delivery, c *message.Copy) error {
 	if err := c.Shard.Pay(r.Wire, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 		return err
 	}
-	s := r.share.Load()
+	s := r.Assignment.Load()
 	if s.Stray(d.Shard, c.Segment) != c.Shard {
 		return errNotHome
 	}
@@ -89,7 +89,7 @@ func (h *ownerHints) later(d *message.Delivery, delay time.Duration) {
 	if !d.Whole.Hint {
 		return
 	}
-	owner, live := h.r.share.Load().View.OwnerOf(d.Header.Segment)
+	owner, live := h.r.Assignment.Load().View.OwnerOf(d.Header.Segment)
 	if !live || owner.Instance == h.r.Cfg.Instance {
 		return
 	}

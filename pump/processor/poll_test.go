@@ -35,7 +35,7 @@ func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 		}()
-		if err := r.poller.run(ctx); err != nil {
+		if err := r.poller.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
 		r.stop()
@@ -48,10 +48,4 @@ func TestMemoryForWhatWasFetchedIsBounded(t *testing.T) {
 			t.Errorf("not everything was given back: %+v", r.backlog)
 		}
 	})
-}
-
-func TestIdleQueuesTogetherAreAskedTenTimesASecond(t *testing.T) {
-	if d := idleBound(96); d != 9600*time.Millisecond {
-		t.Errorf("96 pairs are idle for %v, together more than ten gets a second", d)
-	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/claim"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
+	"github.com/queuepump/queuepump/pump/processor/internal/poll"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -100,7 +100,7 @@ type processing struct {
 	handler  pump.Handler
 	batch    pump.BatchHandler // the handler, if it takes batches
 	recorder *record.Recorder  // nil: nothing is recorded
-	poller   *poller
+	poller   *poll.Poller
 	keeper   *leases.Keeper
 	terms    *leases.Timing
 	backlog  *backlog.Backlog
@@ -111,19 +111,19 @@ type processing struct {
 	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
 	latency  latencies
 
-	share     atomic.Pointer[ownership.Assignment] // nil until then as well
-	followMu  sync.Mutex                           // one view after the other; guards awaited
-	awaited   map[string]bool                      // members whose leases are waited for, as the log says
-	owned     *owned
-	lobby     *lobby
-	trials    *trial.Trials // nil until connect
-	spills    *spillWatch
-	hints     *ownerHints
-	unsettled map[*queues.Account]*unsettled // guarded by poller.mu
-	reported  reported
+	followMu sync.Mutex      // one view after the other; guards awaited
+	awaited  map[string]bool // members whose leases are waited for, as the log says
+	owned    *owned
+	lobby    *lobby
+	trials   *trial.Trials // nil until connect
+	spills   *spillWatch
+	hints    *ownerHints
 
-	gets *hand // gets under way
-	hand *hand // messages in hand
+	settlersMu sync.Mutex // guards what follows
+	settlers   map[*queues.Queue]*settler
+	unsettled  map[*queues.Account]*unsettled
+
+	reported reported
 
 	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
 
@@ -168,7 +168,7 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 	r.launch()
 	r.Member.Load().Admit()
 	r.enter(phaseWorking)
-	if err = r.poller.run(ctx); err == nil && within.Err() == nil && ctx.Err() != nil {
+	if err = r.poller.Run(ctx); err == nil && within.Err() == nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the workload is no more
 	}
 	r.enter(phaseDraining)
@@ -183,14 +183,11 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r := &processing{
 		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler,
-		gets: newHand(), hand: newHand(),
-		owned: newOwned(), unsettled: map[*queues.Account]*unsettled{},
+		owned: newOwned(), settlers: map[*queues.Queue]*settler{}, unsettled: map[*queues.Account]*unsettled{},
 	}
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
-	r.Refollow, r.InHand, r.GetMore = r.follow, r.hand.count, func() { backoff.Signal(r.poller.wake) }
-	r.Answered = func() (dark time.Time, all bool) { return r.poller.answer() }
 	r.Visibility, r.OwnLease = func() time.Duration { return r.terms.Lease() }, r.lease
-	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
+	r.spills, r.hints = newSpillWatch(r), newOwnerHints(r)
 	r.lobby = &lobby{r: r}
 	r.entrance, r.Tallies = r.newEntrance(), r.Env.NewTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
@@ -203,12 +200,17 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.keeper = leases.NewKeeper(r.terms, r.Jitter)
 	r.keeper.Clock = r.Cfg.Private.Seeding.Clock()
 	r.keeper.Lost, r.keeper.Stale, r.keeper.Turn = r.lost, r.withdraw, r.Cfg.Private.Seeding.Turn
-	r.keeper.GoesOn = r.meets
+	r.keeper.GoesOn = func(d *message.Delivery, length time.Duration) { r.Tallies.AddMet(d.Header.Run, length) }
 	if r.o.MaxRate > 0 {
 		r.Fleet.Tasks = newTaskBudget(r.o.MaxRate)
 		r.pace = newPace(r.Fleet.Tasks)
 	}
-	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { backoff.Signal(r.poller.wake) })
+	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
+	r.poller = poll.New(r.Env, poll.Parts{
+		Backlog: r.backlog, Timing: r.terms, Receive: r.receive, LobbyFull: r.lobby.full, UntilIdle: r.o.UntilIdle,
+		Blocked: func(q *queues.Queue) func() bool { return r.settlerOf(q).full },
+	})
+	r.Refollow, r.GetMore, r.Answered = r.follow, r.poller.Wake, r.poller.AllAnswer
 	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	return r
@@ -232,8 +234,9 @@ func (r *processing) connect(ctx context.Context) error {
 		return err
 	}
 	r.recorder = record.NewRecorder(r.Env)
+	r.poller.Recorder = r.recorder
 	r.trials = trial.New(r.Env, trial.Parts{
-		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder, Assignment: &r.share,
+		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder,
 		Open: func(d *message.Delivery) { r.open(r.Wire, d) },
 	}, trial.Options{MaxAttempts: r.o.Retry.MaxAttempts, Handlers: r.o.Concurrency, Timeout: r.o.Timeout})
 	locate.WarnExtra(r.Log, locate.SpecOf(r.Cfg).Extra(r.Workload))
@@ -434,7 +437,7 @@ func (r *processing) stop() {
 // calm waits until no get and no message is left, and reports whether that
 // came before the context's end.
 func (r *processing) calm(ctx context.Context) bool {
-	return r.gets.wait(ctx) && r.hand.wait(ctx)
+	return r.Gets.Wait(ctx) && r.Messages.Wait(ctx)
 }
 
 func (r *processing) calmWithin(d time.Duration) bool {

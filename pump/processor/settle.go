@@ -1,13 +1,11 @@
 package processor
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -73,14 +71,20 @@ type unsettled struct {
 // leastUnsettledBytes is what every account may hold, however many there are.
 const leastUnsettledBytes = 4 * storage.MaxText
 
-// newSettler makes the settler of a queue.
-func (r *processing) newSettler(s *queues.Queue) *settler {
+// settlerOf gives the settler of a queue.
+func (r *processing) settlerOf(s *queues.Queue) *settler {
+	r.settlersMu.Lock()
+	defer r.settlersMu.Unlock()
+	if known := r.settlers[s]; known != nil {
+		return known
+	}
 	a := r.unsettled[s.Account]
 	if a == nil {
 		a = &unsettled{mostBytes: max(r.o.MaxBytes/2/int64(len(r.Fleet.Names)), leastUnsettledBytes)}
 		r.unsettled[s.Account] = a
 	}
-	return &settler{r: r, shard: s, account: a}
+	r.settlers[s] = &settler{r: r, shard: s, account: a}
+	return r.settlers[s]
 }
 
 // Add takes a message whose tasks all have their verdicts.
@@ -97,7 +101,7 @@ func (s *settler) holds(d *message.Delivery, bytes int) {
 	d.Held = bytes
 	now, most := s.account.bytes.Add(more), s.account.mostBytes
 	if now < most && now-more >= most {
-		backoff.Signal(s.r.poller.wake)
+		s.r.poller.Wake()
 	}
 }
 
@@ -201,11 +205,11 @@ func (r *processing) settle(d *message.Delivery) {
 			r.Counts.Passed.Add(1)
 			r.hints.later(d, s.Delay)
 		} else if s.Delay > 0 {
-			r.meets(d, s.Delay)
-			r.poller.comesBack(time.Now().Add(s.Delay))
+			r.Tallies.AddMet(d.Header.Run, s.Delay)
+			r.poller.NoteLater(time.Now().Add(s.Delay))
 		}
 		if r.isSoonHere(d, s.Delay) {
-			r.poller.hides(d.Shard, time.Now().Add(leases.InWholeSeconds(s.Delay)))
+			r.poller.NoteHidden(d.Shard, time.Now().Add(leases.InWholeSeconds(s.Delay)))
 		}
 	case storage.Is(err, storage.Gone):
 		// After a delete of what was done, or after a request of ours that was
@@ -233,6 +237,21 @@ func (r *processing) settle(d *message.Delivery) {
 	r.settled(d)
 }
 
+// soonBack is the longest delay of a message that this processor put back undone, and still waits
+// for when it is to leave once idle: a little more than a message waits for its segment
+// (lobbyAgain). Delays that grow pass it after a few deliveries, so that the wait has an end.
+const soonBack = 7 * time.Second
+
+// isSoonHere reports whether a message that was put back is this processor's to do in a moment: its
+// tasks have not failed, and its segment is this processor's, or not yet anybody's.
+func (r *processing) isSoonHere(d *message.Delivery, delay time.Duration) bool {
+	if d.Whole == nil || delay <= 0 || delay > soonBack {
+		return false
+	}
+	owner, live := r.Assignment.Load().View.OwnerOf(d.Header.Segment)
+	return !live || owner.Instance == r.Cfg.Instance
+}
+
 // finalStep makes the request that ends a delivery.
 func (r *processing) finalStep(d *message.Delivery, receipt storage.Receipt) error {
 	s := d.Settlement
@@ -258,7 +277,7 @@ func (r *processing) putCopy(d *message.Delivery, c *message.Copy) error {
 	if c.Forward {
 		return r.bringHome(d, c)
 	}
-	if !r.share.Load().Uses(c.Shard.Account) {
+	if !r.Assignment.Load().Uses(c.Shard.Account) {
 		return errNotHome // which was found empty: the message in hand has been settled by another process
 	}
 	if c.Row != nil {
@@ -271,8 +290,8 @@ func (r *processing) putCopy(d *message.Delivery, c *message.Copy) error {
 		return err
 	}
 	if c.Delay > 0 {
-		r.meets(d, c.Delay)
-		r.poller.comesBack(time.Now().Add(c.Delay))
+		r.Tallies.AddMet(d.Header.Run, c.Delay)
+		r.poller.NoteLater(time.Now().Add(c.Delay))
 	}
 	if c.Reason != "" {
 		r.Counts.Quarantined.Add(int64(c.Tasks))
@@ -351,7 +370,7 @@ func (r *processing) letGo(d *message.Delivery) {
 // leave ends a delivery whose message nobody here can settle: it comes back when
 // its lease ends.
 func (r *processing) leave(d *message.Delivery) {
-	r.poller.hides(d.Shard, r.keeper.Hidden(d))
+	r.poller.NoteHidden(d.Shard, r.keeper.Hidden(d))
 	r.settled(d)
 }
 
@@ -366,63 +385,8 @@ func (r *processing) settled(d *message.Delivery) {
 	r.disown(d)
 	wasFull := settlerFor(d).full()
 	settlerFor(d).done(d)
-	if calm := r.hand.done(1, !d.Passes()); calm || wasFull {
-		backoff.Signal(r.poller.wake)
-	}
-}
-
-// hand counts what is under way.
-type hand struct {
-	mu    sync.Mutex // guards what follows
-	n     int
-	since time.Time     // when the last of what was work was done
-	empty chan struct{} // gets a token when n becomes 0
-}
-
-func newHand() *hand { return &hand{since: time.Now(), empty: make(chan struct{}, 1)} }
-
-func (h *hand) add(n int) {
-	h.mu.Lock()
-	h.n += n
-	h.mu.Unlock()
-}
-
-// done reports whether nothing is left. What was not work does not count for
-// since when there is none.
-func (h *hand) done(n int, work bool) (calm bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.n -= n
-	if work {
-		h.since = time.Now()
-	}
-	if h.n > 0 {
-		return false
-	}
-	backoff.Signal(h.empty)
-	return true
-}
-
-// idleSince is since when nothing is under way, if nothing is.
-func (h *hand) idleSince() (since time.Time, calm bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.since, h.n == 0
-}
-
-// wait waits until nothing is under way and reports whether that came before
-// the context's end.
-func (h *hand) wait(ctx context.Context) bool {
-	for {
-		if _, calm := h.idleSince(); calm {
-			return true
-		}
-		select {
-		case <-h.empty:
-		case <-ctx.Done():
-			_, calm := h.idleSince()
-			return calm
-		}
+	if calm := r.Messages.Done(1, !d.Passes()); calm || wasFull {
+		r.poller.Wake()
 	}
 }
 

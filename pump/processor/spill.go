@@ -98,10 +98,10 @@ func (w *spillWatch) over(now time.Time) (by [spillChoices + 1][]uint32) {
 			continue
 		}
 		// Silence counts as far as the queue was read.
-		if read, _ := w.r.poller.heard(m.queue); read.Sub(m.last) < spillQuiet {
+		if read, _ := w.r.poller.LastAnswer(m.queue); read.Sub(m.last) < spillQuiet {
 			continue
 		}
-		if _, well := w.r.poller.heard(m.home); well {
+		if _, well := w.r.poller.LastAnswer(m.home); well {
 			by[k.choice] = append(by[k.choice], k.segment)
 		}
 	}
@@ -151,16 +151,4 @@ func (w *spillWatch) forget(segments []uint32, choice int) {
 	for _, s := range segments {
 		delete(w.marks, spillKey{s, choice})
 	}
-}
-
-// heard is when the last get was sent that a queue answered, and whether it answered
-// the last one.
-func (p *poller) heard(s *queues.Queue) (at time.Time, well bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	q := p.queues[s]
-	if q == nil {
-		return time.Time{}, false
-	}
-	return q.heard, q.polls && q.trouble == nil && !q.heard.IsZero()
 }

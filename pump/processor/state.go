@@ -98,12 +98,12 @@ func (p *Processor) State() State {
 	}
 	now := phase(r.phase.Load())
 	s.Phase = now.String()
-	s.Messages = r.hand.count()
+	s.Messages = r.Messages.Count()
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
 	s.Accounts = r.Fleet.States(time.Now())
 	s.Cluster = r.Member.Load().State()
-	s.Queues = r.poller.polled()
+	s.Queues = r.poller.Queues()
 	_, retry := r.terms.Backoff(0)
 	s.Latency = r.latency.lately()
 	s.Handlers = r.o.Concurrency
@@ -136,7 +136,7 @@ func (p *Processor) State() State {
 				s.Reasons = append(s.Reasons, fmt.Sprintf("the results of %d messages wait to be recorded", s.Uncommitted))
 			}
 		}
-		if share := r.share.Load(); share != nil {
+		if share := r.Assignment.Load(); share != nil {
 			if awaits := share.Awaits(); awaits != "" {
 				s.Reasons = append(s.Reasons, awaits)
 			}
@@ -148,11 +148,4 @@ func (p *Processor) State() State {
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
-}
-
-// count is how many are under way.
-func (h *hand) count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.n
 }

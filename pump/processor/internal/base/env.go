@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/reduce"
 )
 
@@ -29,10 +30,14 @@ type Env struct {
 	Workload *workload.Workload
 	Runs     *runCache
 	Tallies  *tallies
+	Gets     *InFlight // gets under way
+	Messages *InFlight // messages in hand
 	Counts   counters
 	Member   atomic.Pointer[member.Member] // nil until it has joined
-	Stopping atomic.Bool                   // nothing is taken any more
-	Began    time.Time
+	// Assignment is what this process knows of the cluster; nil until it has joined.
+	Assignment atomic.Pointer[ownership.Assignment]
+	Stopping   atomic.Bool // nothing is taken any more
+	Began      time.Time
 
 	// Wire ends the requests by which messages are kept and settled.
 	Wire       context.Context
@@ -43,7 +48,6 @@ type Env struct {
 
 	// What the ledger's side asks of the others.
 	Refollow   func()                            // what may be worked on has changed
-	InHand     func() int                        // messages in hand
 	GetMore    func()                            // there is room again
 	Answered   func() (dark time.Time, all bool) // when a queue last left a get unanswered; all: they answer now
 	Visibility func() time.Duration              // of what is got now
@@ -58,6 +62,7 @@ func NewEnv(cfg *pump.Config) *Env {
 	return &Env{
 		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance), Jitter: backoff.Jitter(cfg.Instance),
 		Fleet: queues.Open(cfg, row.TableName), Began: time.Now(), alarms: map[string]time.Time{},
+		Gets: NewInFlight(), Messages: NewInFlight(),
 	}
 }
 

@@ -74,6 +74,12 @@ func (t *tallies) Add(run pump.RunID, done workload.Tally) {
 	r.Now = r.Now.Add(done)
 }
 
+// AddMet counts that a message of a run was delivered, is held on, or was put back, and for how long it is
+// hidden. The closer takes a run for over when no message of it is met for long enough.
+func (t *tallies) AddMet(run pump.RunID, hidden time.Duration) {
+	t.Add(run, workload.Tally{Met: 1, Hides: hidden.Round(time.Second)})
+}
+
 // forget makes room for half as many as are kept, so that it is not called for each run. Runs of which
 // nothing could be written go too, if they are so many: of those that only live for a while few are
 // missed, and the rest would fill the memory as long as the control plane is dark.

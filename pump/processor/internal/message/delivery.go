@@ -212,6 +212,12 @@ func (d *Delivery) Attrs(task int) []any {
 	return a
 }
 
+// AgeOf is how old a message was when it was got. Both times are the service's own, so no clock of this
+// machine is in it.
+func AgeOf(m *storage.Message, lease time.Duration) time.Duration {
+	return max(0, m.NextVisible.Add(-lease).Sub(m.Inserted))
+}
+
 // Pointers is the batch that a BatchHandler gets.
 func (d *Delivery) Pointers() []*pump.Task {
 	ps := make([]*pump.Task, d.Starts())

@@ -167,7 +167,7 @@ func (m *Committer) Run(ctx context.Context) {
 
 // round starts the commits that are due and says how long nothing will be.
 func (m *Committer) round() (wait time.Duration) {
-	now, alone := time.Now(), m.c.r.InHand()
+	now, alone := time.Now(), m.c.r.Messages.Count()
 	q := &m.queue
 	q.Lock()
 	defer q.Unlock()

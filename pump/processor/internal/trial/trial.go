@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
@@ -12,7 +11,6 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 )
 
@@ -54,8 +52,6 @@ type Parts struct {
 	Backlog  *backlog.Backlog
 	Keeper   *leases.Keeper
 	Recorder *record.Recorder // nil: nothing is recorded
-	// Assignment is what this process knows of the cluster; it holds nil until the first look.
-	Assignment *atomic.Pointer[ownership.Assignment]
 	// Open opens a message whose trial begins.
 	Open func(d *message.Delivery)
 }

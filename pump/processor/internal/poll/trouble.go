@@ -1,4 +1,4 @@
-package processor
+package poll
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 
 // failed decides when a queue is asked again after a failed get. Such a get
 // proves nothing about what is in the queue (window 4).
-func (p *poller) failed(q *polled, err error, now time.Time) {
+func (p *Poller) failed(q *queue, err error, now time.Time) {
 	q.width = 1
 	full := func(base, limit time.Duration) time.Duration {
 		// At least half of it, so that nothing comes back at once by chance.
 		d := backoff.Doubled(base, limit, q.failures)
-		return d/2 + time.Duration(p.r.Jitter.Float("poll", q.shard.String(), q.asked)*float64(d/2))
+		return d/2 + time.Duration(p.Jitter.Float("poll", q.shard.String(), q.asked)*float64(d/2))
 	}
 	var wait time.Duration
 	switch storage.CodeOf(err) {
@@ -54,8 +54,8 @@ func (p *poller) failed(q *polled, err error, now time.Time) {
 // queueSilent is for how long a queue must not answer until messages of it may be long in coming.
 const queueSilent = 20 * time.Second
 
-// answer reports since when all queues that were polled have answered, and whether they do now.
-func (p *poller) answer() (since time.Time, all bool) {
+// AllAnswer reports since when all queues that were polled have answered, and whether they do now.
+func (p *Poller) AllAnswer() (since time.Time, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.accounts {
@@ -70,7 +70,7 @@ func (p *poller) answer() (since time.Time, all bool) {
 
 // alarm logs trouble when it begins and every ten minutes while it lasts. A
 // throttle is no news until it has lasted: the budget handles it.
-func (p *poller) alarm(q *polled, now time.Time) {
+func (p *Poller) alarm(q *queue, now time.Time) {
 	level, what := slog.LevelWarn, "queue does not answer"
 	switch storage.CodeOf(q.trouble) {
 	case storage.Throttled:
@@ -90,5 +90,5 @@ func (p *poller) alarm(q *polled, now time.Time) {
 		return
 	}
 	q.alarmed = now
-	p.r.Log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
+	p.Log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
 }

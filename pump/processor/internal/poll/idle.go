@@ -1,4 +1,4 @@
-package processor
+package poll
 
 import (
 	"fmt"
@@ -7,35 +7,19 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
 // unreachable is how long, at least, a queue must have failed before a
 // processor that waits to be idle leaves without an answer from it.
 const unreachable = 30 * time.Second
 
-// soonBack is the longest delay of a message that this processor put back undone, and still waits
-// for when it is to leave once idle: a little more than a message waits for its segment
-// (lobbyAgain). Delays that grow pass it after a few deliveries, so that the wait has an end.
-const soonBack = 7 * time.Second
-
-// isSoonHere reports whether a message that was put back is this processor's to do in a moment: its
-// tasks have not failed, and its segment is this processor's, or not yet anybody's.
-func (r *processing) isSoonHere(d *message.Delivery, delay time.Duration) bool {
-	if d.Whole == nil || delay <= 0 || delay > soonBack {
-		return false
-	}
-	owner, live := r.share.Load().View.OwnerOf(d.Header.Segment)
-	return !live || owner.Instance == r.Cfg.Instance
-}
-
-// farewell says what is left in the queues because it was put back for later
+// logLeft says what is left in the queues because it was put back for later
 // than UntilIdle waits.
-func (p *poller) farewell() {
+func (p *Poller) logLeft() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if left := time.Until(p.later); left > 0 {
-		p.r.Log.Info("idle; tasks that were put back come back later, for whoever runs then", "last in", left.Round(time.Second))
+		p.Log.Info("idle; tasks that were put back come back later, for the processor that runs then", "last in", left.Round(time.Second))
 	}
 }
 
@@ -46,16 +30,16 @@ func (p *poller) farewell() {
 // have hidden by a request without an answer is waited for as well, and what it put back for a moment
 // because it could not take it yet. A queue that keeps
 // failing is waited for no longer than d or half a minute, and named in the error.
-func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
+func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err error) {
 	// Under this lock no get is between bringing messages and saying so.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	since, calm := p.r.hand.idleSince()
+	since, calm := p.Messages.IdleSince()
 	if !calm {
 		return false, time.Hour, nil // settling the last one wakes the poller
 	}
-	s := p.r.share.Load()
-	damaged := p.r.recorder.DamagedSegments()
+	s := p.Assignment.Load()
+	damaged := p.Recorder.DamagedSegments()
 	if s == nil || s.Outside || s.Lacking > damaged {
 		p.lacks = true
 		return false, time.Hour, nil // a change of what is held wakes the poller
@@ -63,7 +47,7 @@ func (p *poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	now := time.Now()
 	if p.lacks { // until now
 		p.lacks, since = false, now
-		p.r.hand.restart()
+		p.Messages.Restart()
 	}
 	if left := d - now.Sub(since); left > 0 {
 		return false, left, nil

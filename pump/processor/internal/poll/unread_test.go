@@ -1,4 +1,4 @@
-package processor
+package poll
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ func TestHowFarAQueueIsRead(t *testing.T) {
 		m.NextVisible = at.Add(lease)
 		return m
 	}
-	var q polled
+	var q queue
 	start := time.Now()
 	for i, c := range []struct {
 		msgs []storage.Message
@@ -30,7 +30,7 @@ func TestHowFarAQueueIsRead(t *testing.T) {
 		{nil, 0},
 	} {
 		sent := start.Add(time.Duration(i) * time.Second)
-		q.reads(c.msgs, sent, lease, 2)
+		q.noteRead(c.msgs, sent, lease, 2)
 		if c.want < 0 && !q.read.IsZero() || c.want >= 0 && sent.Sub(q.read) != c.want {
 			t.Errorf("get %d: it is read to %v before it, want %v", i, sent.Sub(q.read), c.want)
 		}

@@ -1,0 +1,227 @@
+package poll
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// The measures of gets.
+const (
+	// A get answers in about 20 ms, so one after the other brings 1,600 messages a
+	// second. Four at once reach a queue's published 2,000, and 16 an account's
+	// 20,000; more would only wait for the budget, unless the account is far away (quickest.ahead).
+	getsPerQueue   = 4
+	getsPerAccount = 16
+	getsMost       = 4 // times as many
+
+	// A get that is not answered within a quarter of a second is on its way into
+	// a throttled or dark queue: it gives back the room that was kept for its
+	// messages, so that others can use it, and until its answer the queue is asked
+	// nothing else. The other queues of the account are: where all of them hang,
+	// each has its turn and then waits as well.
+	getSlow = 250 * time.Millisecond
+
+	// probe is how many messages a queue that has just failed is asked for, and one that
+	// goes on failing is asked for a single one: requests that are never answered may
+	// have hidden what they asked for. No room is kept for them.
+	probe      = 8
+	probeAgain = 3 // failures
+)
+
+// Run polls until the context ends or the queues are idle for good
+// (Options.UntilIdle); the error names what could not be read then.
+// Gets may still be under way when it returns; those that wait for their budget
+// are given up.
+func (p *Poller) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		p.Cfg.Private.Seeding.Turn.Wait("poll")
+		select { // what has woken it until now is looked at now
+		case <-p.wake:
+		default:
+		}
+		wait := p.round(ctx)
+		if d := p.UntilIdle; d > 0 {
+			over, again, err := p.idle(d)
+			if over {
+				p.logLeft()
+				return err
+			}
+			wait = min(wait, again)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-p.wake:
+		}
+	}
+	return nil
+}
+
+// round starts every get that is due and has room, and says how long nothing
+// more will be.
+func (p *Poller) round(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for p.startOne(ctx, now) {
+	}
+	wait := time.Hour
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			// What is due already waits for room or for an answer, which wakes the poller.
+			if d := q.due.Sub(now); d > 0 && q.flying < q.width {
+				wait = min(wait, d)
+			}
+		}
+	}
+	return wait
+}
+
+// startOne starts the next get in turn, if there is one.
+func (p *Poller) startOne(ctx context.Context, now time.Time) bool {
+	if c := p.Recorder; c != nil && c.Full() {
+		return false // a commit wakes the poller
+	}
+	full := p.LobbyFull()
+	for i := range p.accounts {
+		at := (p.turn + i) % len(p.accounts)
+		a := p.accounts[at]
+		if a.flying >= a.width {
+			continue
+		}
+		next := a.next(now, full)
+		if next < 0 {
+			continue
+		}
+		q := a.queues[next]
+		limit, room := probe, backlog.Reservation{}
+		if q.failures == 0 {
+			if room = p.Backlog.Reserve(); room.Messages == 0 {
+				return false // the backlog wakes the poller when there is room again
+			}
+			limit = room.Messages
+		} else if p.Backlog.Full() {
+			return false
+		} else if q.failures >= probeAgain {
+			limit = 1
+		}
+		// Turns pass only with a get: were they to pass with every look, the same
+		// few queues could be next each time there is room.
+		p.turn, a.turn = (at+1)%len(p.accounts), (next+1)%len(a.queues)
+		q.asked++
+		q.flying++
+		a.flying++
+		p.Gets.Add(1)
+		go p.get(ctx, a, q, limit, room)
+		return true
+	}
+	return false
+}
+
+// get makes one get. When the processor stops, one that waits for its budget is
+// given up; one that was sent is waited for, because it may have hidden 32
+// messages that only its answer can release.
+func (p *Poller) get(ctx context.Context, a *account, q *queue, limit int, room backlog.Reservation) {
+	slow := time.AfterFunc(getSlow, func() { p.noteSlow(a, q, room) })
+	lease := p.Timing.Lease()
+	msgs, sent, err := q.shard.Get(ctx, p.Wire, limit, lease)
+	wasSlow := !slow.Stop()
+	held := room
+	if wasSlow {
+		held = backlog.Reservation{} // given back already
+	}
+	own := p.Receive(Get{Queue: q.shard, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held})
+	tell := false // the other processors of messages that come without nudges
+
+	p.mu.Lock()
+	if err == nil {
+		q.noteRead(msgs, sent, lease, limit)
+	}
+	q.flying--
+	if wasSlow {
+		q.slow--
+	} else {
+		a.flying--
+	}
+	switch now := time.Now(); {
+	case err != nil:
+		if mayHaveHidden(err) {
+			q.noteHidden(now.Add(lease + leases.HiddenLonger))
+		}
+		p.failed(q, err, now)
+	case own == 0: // others' messages are nothing for the back-off (P7)
+		p.noteAnswer(q, sent)
+		q.width = 1
+		q.emptyAt = time.Time{}
+		if len(msgs) < limit { // and none of our own was behind them
+			q.emptyAt = sent
+		}
+		most := p.longest(now)
+		if len(msgs) == limit { // our own may be behind them
+			most = pollBehind
+		}
+		q.due = now.Add(p.Jitter.Around(backoff.Doubled(pollBase, most, q.empties), "poll", q.shard.String(), q.asked))
+		q.empties++
+		if q.hinted.After(sent) { // the message may have come after this get looked
+			q.hint(now)
+		}
+	default:
+		tell = q.unannounced(msgs) && p.hasten(now)
+		p.noteAnswer(q, sent)
+		q.emptyAt = time.Time{}
+		q.empties = 0
+		q.due = now
+		q.width = 1
+		// There is more where that came from. Where most of it is others', more gets
+		// would only take it out of their reach.
+		if len(msgs) == limit && 2*own >= limit {
+			q.width = min(q.flying+2, q.shard.Gets.Ahead(q.shard.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
+			a.width = q.shard.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
+		}
+	}
+	p.mu.Unlock()
+	if m := p.Member.Load(); tell && m != nil {
+		m.NudgeTraffic()
+	}
+	p.Gets.Done(1, true)
+	backoff.Signal(p.wake)
+}
+
+func (p *Poller) noteSlow(a *account, q *queue, room backlog.Reservation) {
+	p.mu.Lock()
+	q.slow++
+	a.flying--
+	p.mu.Unlock()
+	p.Backlog.GiveBack(room)
+	backoff.Signal(p.wake) // another queue of the account may have its turn
+}
+
+func (p *Poller) noteAnswer(q *queue, sent time.Time) {
+	q.heard = sent
+	if q.trouble != nil {
+		p.Log.Info("queue answers again", "queue", q.shard.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
+	}
+	if storage.Is(q.trouble, storage.MaybeDone) {
+		q.account.makeDue(time.Now())
+	}
+	q.failures, q.trouble, q.alarmed = 0, nil, time.Time{}
+}
+
+// mayHaveHidden reports whether a get that failed with err may have taken
+// messages. A 503 refuses a request before it is looked at.
+func mayHaveHidden(err error) bool {
+	e, ok := queues.AsError(err)
+	return storage.Ambiguous(err) && !(ok && e.Status == http.StatusServiceUnavailable)
+}

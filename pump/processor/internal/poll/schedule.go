@@ -1,0 +1,307 @@
+package poll
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
+	"github.com/queuepump/queuepump/pump/processor/internal/base"
+	"github.com/queuepump/queuepump/pump/processor/internal/leases"
+	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
+	"github.com/queuepump/queuepump/pump/processor/internal/record"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// The schedule of gets. An empty queue is asked again after pollBase, then
+// after twice that, and so on up to a bound that keeps all idle queues together,
+// by whomever they are polled, at pollIdleRate gets a second, but not below
+// pollIdleLeast: with up to 50 queues a first task waits at most 6 s, with 1,000 at
+// most 100 s. A nudge shortens that (P8.2).
+const (
+	pollBase      = 100 * time.Millisecond
+	pollIdleLeast = 5 * time.Second
+	pollIdleRate  = 10
+
+	// pollBehind is the longest back-off of a queue that gives as much as it is asked
+	// for, all of it others'. Their messages are out of the way for up to passMost
+	// after some deliveries (P7), but only if all are delivered that often: at 160 a
+	// second and processor, three of them get past 500 of an owner who does not take his
+	// in a minute. What many processors may do is bounded by their shares of the budget.
+	pollBehind = 200 * time.Millisecond
+
+	// pollTroubled is the longest back-off of a queue that does not answer, where few are
+	// polled; where many are, troubledPart of an idle one's: it and queues.TroubledTimeout are
+	// for how long a queue that answers again may stand idle.
+	pollTroubled = 3 * time.Second
+	troubledPart = 0.6
+	troubledMost = 30 * time.Second
+
+	// hintEvery is how often nudges make one queue due, however many arrive: four
+	// gets a second are what a false hint may cost.
+	hintEvery = 250 * time.Millisecond
+)
+
+// idleBound is how long an idle queue is left alone at most, where so many pairs
+// of a queue and a processor that polls it are idle.
+func idleBound(pairs int) time.Duration {
+	return max(pollIdleLeast, time.Duration(pairs)*time.Second/pollIdleRate)
+}
+
+// Parts are the parts of a processor that the poller asks.
+type Parts struct {
+	Backlog  *backlog.Backlog
+	Timing   *leases.Timing
+	Recorder *record.Recorder // nil: nothing is recorded. It is set before the first Follow.
+	// Receive takes what a get brought, and says how many of the messages are this process's to work on.
+	Receive func(g Get) (own int)
+	// Blocked gives what says of a queue that so much of it waits to be settled that it is not to be asked.
+	Blocked func(q *queues.Queue) func() bool
+	// LobbyFull: nothing is to be got that may have to wait until its segment is ready.
+	LobbyFull func() bool
+	UntilIdle time.Duration // Options.UntilIdle
+}
+
+// Get is what a get brought.
+type Get struct {
+	Queue    *queues.Queue
+	Messages []storage.Message
+	Sent     time.Time
+	Lease    time.Duration // that it asked for
+	Limit    int           // messages that it asked for
+	Room     backlog.Reservation
+}
+
+// Poller asks this process's queues of all accounts under one schedule: queues
+// that are due, one get for each account in turn and within an account one for
+// each queue in turn. Every get runs in a goroutine of its own, so a slow account
+// costs the others nothing but its turn. Which queues these are changes while
+// it runs (follow).
+type Poller struct {
+	*base.Env
+	Parts
+	wake chan struct{}
+
+	mu       sync.Mutex // guards what follows and what it points to
+	accounts []*account
+	queues   map[*queues.Queue]*queue // every queue that was ever in the schedule
+	turn     int                      // the account that is asked next
+	idleMost time.Duration
+	dark     time.Time // when a queue was last found not to have answered for a while
+	later    time.Time // when the last of what was put back with a delay is visible
+	lacks    bool      // segments are on their way to this process, when that was last asked
+	haste    haste
+}
+
+type account struct {
+	account *queues.Account
+	queues  []*queue
+	turn    int // the queue that is asked next
+	flying  int // gets under way, but for those that take longer than getSlow
+	width   int // gets that may be under way at once
+}
+
+// queue is one queue in the schedule.
+type queue struct {
+	shard    *queues.Queue
+	blocked  func() bool // so much of it waits to be settled that it is not asked for more
+	account  *account
+	polls    bool // it is in the schedule
+	unready  bool // it is the home of segments that are this process's and not ready
+	due      time.Time
+	flying   int    // gets under way
+	slow     int    // of them, those that take longer than getSlow
+	width    int    // gets that may be under way at once
+	asked    uint64 // gets so far
+	empties  uint64 // empty gets since the last message
+	failures uint64 // failed gets since the last answer
+	// emptyAt is when the last get was sent, if it found nothing for this process.
+	emptyAt time.Time
+	// heard is when the last get was sent that was answered.
+	heard time.Time
+	// read: what was visible before then has been delivered since; zero: not known.
+	read time.Time
+	// hinted is when a nudge last said that there is something, granted when one
+	// last made the queue due.
+	hinted, granted time.Time
+	// hidden is until when messages may be invisible that this process took and
+	// cannot settle: a get or a renewal was not answered.
+	hidden time.Time
+	// trouble is the failure of the last get, since when, and when it was logged.
+	trouble           error
+	troubled, alarmed time.Time
+}
+
+// New makes a poller that has nothing to poll.
+func New(env *base.Env, parts Parts) *Poller {
+	return &Poller{Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*queue{}, idleMost: pollIdleLeast}
+}
+
+// Wake has the poller look again at what it may get.
+func (p *Poller) Wake() { backoff.Signal(p.wake) }
+
+// Follow makes the queues of an assignment the ones that are polled, in their order. One that
+// leaves the schedule keeps its entry, because what was taken from it is still to
+// be settled; one that comes into it is due at once.
+func (p *Poller) Follow(s *ownership.Assignment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	shards := s.Polled()
+	p.idleMost = idleBound(s.Pairs)
+	now := time.Now()
+	in := make(map[*queues.Queue]bool, len(shards))
+	index := map[*queues.Account]*account{}
+	for _, a := range p.accounts {
+		a.queues = a.queues[:0:0]
+		index[a.account] = a
+	}
+	for _, s := range shards {
+		in[s] = true
+		a := index[s.Account]
+		if a == nil {
+			a = &account{account: s.Account, width: getsPerAccount}
+			index[s.Account] = a
+			p.accounts = append(p.accounts, a)
+		}
+		q := p.queues[s]
+		if q == nil {
+			q = &queue{shard: s, account: a, blocked: p.Blocked(s)}
+			p.queues[s] = q
+		}
+		if !q.polls {
+			q.polls, q.due, q.width, q.empties, q.emptyAt, q.read = true, now, 1, 0, time.Time{}, time.Time{}
+		}
+		a.queues = append(a.queues, q)
+	}
+	for s, q := range p.queues {
+		q.polls = in[s]
+	}
+	for _, a := range p.accounts {
+		a.turn %= max(len(a.queues), 1)
+	}
+	backoff.Signal(p.wake)
+}
+
+// MarkUnready notes which queues, by shard, are the homes of segments that are not ready: while
+// Parts.LobbyFull they are not asked.
+func (p *Poller) MarkUnready(s *ownership.Assignment, unready []bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, q := range s.Shards {
+		if polled := p.queues[q]; polled != nil {
+			polled.unready = unready[i]
+		}
+	}
+	backoff.Signal(p.wake)
+}
+
+// Nudge makes a queue due, if it is one that this process polls (P8.2). A queue in trouble
+// keeps to its back-off: a hint is no reason to believe that it answers again.
+func (p *Poller) Nudge(queue string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if q.shard.String() == queue && q.failures == 0 {
+				q.hinted = now
+				q.hint(now)
+				backoff.Signal(p.wake)
+				return
+			}
+		}
+	}
+}
+
+// hint makes a queue due because of a nudge, as often as hintEvery allows.
+func (q *queue) hint(now time.Time) {
+	at := now
+	if next := q.granted.Add(hintEvery); next.After(now) {
+		at = next
+	}
+	if q.due.After(at) {
+		q.due, q.granted = at, at
+	}
+}
+
+// next gives the account's next queue in turn that is due, -1 if none is. While the lobby is full
+// nothing is got that may have to wait there.
+func (a *account) next(now time.Time, full bool) int {
+	for i := range a.queues {
+		at := (a.turn + i) % len(a.queues)
+		if q := a.queues[at]; q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.blocked() && !(full && q.unready) {
+			return at
+		}
+	}
+	return -1
+}
+
+// makeDue makes the queues of an account due that did not answer: one of them has.
+func (a *account) makeDue(now time.Time) {
+	for _, q := range a.queues {
+		if storage.Is(q.trouble, storage.MaybeDone) && q.due.After(now) {
+			q.due = now
+		}
+	}
+}
+
+func (q *queue) noteHidden(until time.Time) {
+	if until.After(q.hidden) {
+		q.hidden = until
+	}
+}
+
+// NoteHidden notes that a message of a queue, which this process cannot settle, may be
+// invisible until then.
+func (p *Poller) NoteHidden(s *queues.Queue, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queues[s].noteHidden(until)
+}
+
+// NoteLater notes when something that was put back will be visible.
+func (p *Poller) NoteLater(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at.After(p.later) {
+		p.later = at
+	}
+}
+
+// LastAnswer is when the last get was sent that a queue answered, and whether it answered
+// the last one.
+func (p *Poller) LastAnswer(s *queues.Queue) (at time.Time, well bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := p.queues[s]
+	if q == nil {
+		return time.Time{}, false
+	}
+	return q.heard, q.polls && q.trouble == nil && !q.heard.IsZero()
+}
+
+// Queues is how many queues are in the schedule.
+func (p *Poller) Queues() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		n += len(a.queues)
+	}
+	return n
+}
+
+// Trouble names the first queue that does not answer.
+func (p *Poller) Trouble() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if q.trouble != nil {
+				return fmt.Sprintf("queue %v: %v", q.shard, storage.CodeOf(q.trouble))
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,55 @@
+package poll
+
+import (
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// unreadLeast is what a processor says of queues that it has read to their ends: zero would say
+// that it does not tell.
+const unreadLeast = time.Second
+
+// noteRead notes what a get says about how far the queue is read. A queue gives what has been
+// visible for the longest time first, so a message that is delivered for the first time was visible
+// as long as it is old, and nothing older is left but what is hidden.
+func (q *queue) noteRead(msgs []storage.Message, sent time.Time, lease time.Duration, limit int) {
+	at := sent
+	if len(msgs) >= limit {
+		oldest := time.Duration(-1)
+		for i := range msgs {
+			if m := &msgs[i]; m.Dequeued == 1 {
+				oldest = max(oldest, message.AgeOf(m, lease))
+			}
+		}
+		if oldest < 0 {
+			return
+		}
+		at = sent.Add(-oldest)
+	}
+	if at.After(q.read) {
+		q.read = at
+	}
+}
+
+// Unread is, in seconds, how long messages may wait unread in the queue that is read least far of
+// those that are polled, and its name.
+func (p *Poller) Unread(now time.Time) (longest float64, queue string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	longest = unreadLeast.Seconds()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			waits := float64(closing.NeverRead)
+			if !q.read.IsZero() {
+				waits = now.Sub(q.read).Seconds()
+			}
+			if waits > longest {
+				longest, queue = waits, q.shard.String()
+			}
+		}
+	}
+	return longest, queue
+}
