@@ -3,13 +3,17 @@ package processor
 import (
 	"testing"
 
-	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
-	"github.com/queuepump/queuepump/pump/storage"
 )
+
+// settledMessages notes what is to be settled.
+type settledMessages struct{ added []*message.Delivery }
+
+func (s *settledMessages) Add(d *message.Delivery)  { s.added = append(s.added, d) }
+func (s *settledMessages) Park(*message.Delivery)   {}
+func (s *settledMessages) Unpark(*message.Delivery) {}
 
 // A message that the lobby has taken is its own at once: whatever happens to it there must not be
 // undone by the get that brought it, or it is settled without a verdict, or worked on here though
@@ -18,18 +22,14 @@ func TestAMessageWhoseLeaseEndsOnItsWayToTheLobbyIsPutBack(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		r := w.processor(&testworld.Seen{}, Options{}).newProcessing(t.Context())
 		r.backlog = backlog.New(r.o.room(), false, func() {})
-		// As many settlers as there may be are busy: what is put back is seen in their queue.
-		s := &settler{
-			r: r, shard: &queues.Queue{Account: &queues.Account{Name: "accounta"}, Budget: quota.New(2000)},
-			account: &unsettled{mostBytes: storage.MaxText}, running: settlersMost,
-		}
+		s := &settledMessages{}
 		d := &message.Delivery{ID: "late", Text: []byte("late"), Settler: s, Waits: true}
 		r.backlog.Withdraw(d)
 		if !r.lobby.add(d) {
 			t.Fatal("the lobby has room, and refused it")
 		}
-		if len(s.queue) != 1 || d.Whole == nil || !d.Whole.Ours || d.Whole.Delay == 0 {
-			t.Errorf("%d messages are put back, this one with the verdict %+v", len(s.queue), d.Whole)
+		if len(s.added) != 1 || d.Whole == nil || !d.Whole.Ours || d.Whole.Delay == 0 {
+			t.Errorf("%d messages are put back, this one with the verdict %+v", len(s.added), d.Whole)
 		}
 		r.lobby.close()
 		late := &message.Delivery{ID: "later", Text: []byte("later"), Settler: s, Waits: true}

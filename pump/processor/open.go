@@ -32,7 +32,7 @@ const metAge = time.Minute
 func (r *processing) receive(g poll.Get) (own int) {
 	msgs := g.Messages
 	r.Messages.Add(len(msgs))
-	settler := r.settlerOf(g.Queue)
+	settler := r.settlers.Of(g.Queue)
 	delivered := make([]*message.Delivery, len(msgs))
 	for i := range msgs {
 		delivered[i] = r.deliver(&g, &msgs[i], settler)

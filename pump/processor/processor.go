@@ -25,6 +25,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/poll"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
+	"github.com/queuepump/queuepump/pump/processor/internal/settle"
 	"github.com/queuepump/queuepump/pump/processor/internal/trial"
 	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -89,10 +90,10 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 }
 
 // processing is one Run of a processor. Along the data path: the poller gets
-// messages (poll.go), they are kept (internal/leases/keep.go) and their headers
+// messages (internal/poll), they are kept (internal/leases/keep.go) and their headers
 // judged (open.go, own.go, others.go), they wait
 // (internal/backlog/backlog.go), are opened, their tasks handled (handle.go), and
-// the message is settled (plan.go, settle.go). What is polled
+// the message is settled (internal/settle). What is polled
 // and what is its own follows the cluster (cluster.go, internal/ownership/assignment.go).
 type processing struct {
 	*base.Env
@@ -115,14 +116,9 @@ type processing struct {
 	awaited  map[string]bool // members whose leases are waited for, as the log says
 	owned    *owned
 	lobby    *lobby
-	trials   *trial.Trials // nil until connect
+	trials   *trial.Trials // nil until connect, as the next
+	settlers *settle.Settlers
 	spills   *spillWatch
-	hints    *ownerHints
-
-	settlersMu sync.Mutex // guards what follows
-	settlers   map[*queues.Queue]*settler
-	unsettled  map[*queues.Account]*unsettled
-
 	reported reported
 
 	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
@@ -183,11 +179,11 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r := &processing{
 		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler,
-		owned: newOwned(), settlers: map[*queues.Queue]*settler{}, unsettled: map[*queues.Account]*unsettled{},
+		owned: newOwned(),
 	}
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
 	r.Visibility, r.OwnLease = func() time.Duration { return r.terms.Lease() }, r.lease
-	r.spills, r.hints = newSpillWatch(r), newOwnerHints(r)
+	r.spills = newSpillWatch(r)
 	r.lobby = &lobby{r: r}
 	r.entrance, r.Tallies = r.newEntrance(), r.Env.NewTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
@@ -208,7 +204,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
 	r.poller = poll.New(r.Env, poll.Parts{
 		Backlog: r.backlog, Timing: r.terms, Receive: r.receive, LobbyFull: r.lobby.full, UntilIdle: r.o.UntilIdle,
-		Blocked: func(q *queues.Queue) func() bool { return r.settlerOf(q).full },
+		Blocked: func(q *queues.Queue) func() bool { return r.settlers.Of(q).Full },
 	})
 	r.Refollow, r.GetMore, r.Answered = r.follow, r.poller.Wake, r.poller.AllAnswer
 	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
@@ -239,6 +235,10 @@ func (r *processing) connect(ctx context.Context) error {
 		Backlog: r.backlog, Keeper: r.keeper, Recorder: r.recorder,
 		Open: func(d *message.Delivery) { r.open(r.Wire, d) },
 	}, trial.Options{MaxAttempts: r.o.Retry.MaxAttempts, Handlers: r.o.Concurrency, Timeout: r.o.Timeout})
+	r.settlers = settle.New(r.Env, settle.Parts{
+		Timing: r.terms, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder, Trials: r.trials,
+		Disown: r.disown, Retry: r.o.Retry,
+	})
 	locate.WarnExtra(r.Log, locate.SpecOf(r.Cfg).Extra(r.Workload))
 	for _, s := range r.Workload.Map.Shards { // draining ones too: they must become empty
 		if _, err := r.Fleet.Queue(s.Account, s.Queue); err != nil {

@@ -180,7 +180,7 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 //     visibility ends, for which the service's clock may have to make up what it was put back by.
 //     A message may go through that twice: the copy, or the piece of it, of a second process.
 //   - The rest of the source is read, and each of up to 4 attempts fails: its back-off, and what the
-//     message of others that it shares asks for, twice as long and a second (pump/processor/plan.go).
+//     message of others that it shares asks for, twice as long and a second (pump/processor/internal/settle/plan.go).
 //   - One processor's handlers work off what is left, which takes a fifth of the longest time a
 //     task in the mean (simWorld.works), and all of it twice; ten times as slowly if processors share
 //     queues (P7).

@@ -1,4 +1,4 @@
-package processor
+package settle
 
 import (
 	"slices"
@@ -11,13 +11,13 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-func TestTogetherLosesNoTaskAndMakesNoneEarly(t *testing.T) {
+func TestGroupingOfRetriesLosesNoTaskAndMakesNoneEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 60).Draw(t, "tasks")
-		wanted := map[int]again{}
-		var rest []again
+		wanted := map[int]retryGroup{}
+		var rest []retryGroup
 		for i := range n {
-			a := again{
+			a := retryGroup{
 				attempt: rapid.Uint32Range(0, 1).Draw(t, "attempt"),
 				delay:   time.Duration(rapid.Int64Range(0, int64(storage.MaxVisibility)).Draw(t, "delay")),
 				tasks:   []int{i},
@@ -25,7 +25,7 @@ func TestTogetherLosesNoTaskAndMakesNoneEarly(t *testing.T) {
 			wanted[i] = a
 			rest = append(rest, a)
 		}
-		groups := together(rest)
+		groups := groupRetries(rest)
 		if len(groups) > 44 {
 			t.Fatalf("%d groups", len(groups))
 		}

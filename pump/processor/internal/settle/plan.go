@@ -1,4 +1,4 @@
-package processor
+package settle
 
 import (
 	"cmp"
@@ -12,20 +12,20 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// again is tasks of one message that come back together.
-type again struct {
+// retryGroup is tasks of one message that come back together.
+type retryGroup struct {
 	attempt uint32 // as it will stand in the header
 	delay   time.Duration
 	tasks   []int
 }
 
 // plan decides how a message is settled, and what of it is recorded before.
-func (r *processing) plan(d *message.Delivery) *message.Settlement {
+func (r *Settlers) plan(d *message.Delivery) *message.Settlement {
 	s, poison := r.planTasks(d)
-	if r.recorder != nil {
-		r.recorder.Enter(d, s, poison)
+	if r.Recorder != nil {
+		r.Recorder.Enter(d, s, poison)
 		if len(s.Entries) > 0 && d.Mark == message.MarkInText {
-			s.Unmarked, _ = r.trials.UntriedText(d)
+			s.Unmarked, _ = r.Trials.UntriedText(d)
 		}
 	}
 	return s
@@ -33,15 +33,15 @@ func (r *processing) plan(d *message.Delivery) *message.Settlement {
 
 // planTasks decides from the verdicts on the message's tasks. poison are those
 // that go into quarantine.
-func (r *processing) planTasks(d *message.Delivery) (s *message.Settlement, poison []message.ToQuarantine) {
+func (r *Settlers) planTasks(d *message.Delivery) (s *message.Settlement, poison []message.ToQuarantine) {
 	if d.Whole != nil {
 		return r.planWhole(d), nil
 	}
 	d.Mu.Lock() // a handler that was given up may be about to end
 	verdicts, troubles := d.Verdicts, d.Troubles
 	d.Mu.Unlock()
-	var rest []again
-	untouched := again{attempt: d.Header.Attempt}
+	var rest []retryGroup
+	untouched := retryGroup{attempt: d.Header.Attempt}
 	for i, v := range verdicts {
 		if v == message.Unfinished {
 			untouched.tasks = append(untouched.tasks, i)
@@ -58,19 +58,19 @@ func (r *processing) planTasks(d *message.Delivery) (s *message.Settlement, pois
 		attempts := int(d.Header.Attempt) + 1
 		switch v := verdicts[t.Task]; {
 		case v == message.Postponed:
-			rest = append(rest, again{d.Header.Attempt, min(t.After, storage.MaxVisibility), []int{t.Task}})
+			rest = append(rest, retryGroup{d.Header.Attempt, min(t.After, storage.MaxVisibility), []int{t.Task}})
 		case v == message.Rejected && t.Err == message.ErrRunEnded:
 			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonRunEnded, Err: t.Err})
 		case v == message.Rejected:
 			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonRejected, Err: t.Err})
-		case r.o.Retry.MaxAttempts > 0 && attempts >= r.o.Retry.MaxAttempts:
+		case r.Retry.MaxAttempts > 0 && attempts >= r.Retry.MaxAttempts:
 			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonAttempts, Err: t.Err})
-		case r.o.Retry.MaxAge > 0 && d.Age >= r.o.Retry.MaxAge:
+		case r.Retry.MaxAge > 0 && d.Age >= r.Retry.MaxAge:
 			poison = append(poison, message.ToQuarantine{Task: t.Task, Reason: pump.ReasonAge, Err: t.Err})
 		case v == message.Retry:
-			rest = append(rest, again{d.Header.Attempt + 1, min(t.After, storage.MaxVisibility), []int{t.Task}})
+			rest = append(rest, retryGroup{d.Header.Attempt + 1, min(t.After, storage.MaxVisibility), []int{t.Task}})
 		default:
-			rest = append(rest, again{d.Header.Attempt + 1, backoff, []int{t.Task}})
+			rest = append(rest, retryGroup{d.Header.Attempt + 1, backoff, []int{t.Task}})
 		}
 	}
 	if len(rest) == 0 && len(poison) == 0 {
@@ -78,23 +78,23 @@ func (r *processing) planTasks(d *message.Delivery) (s *message.Settlement, pois
 	}
 	// Without trust in the lease somebody else may already work on the message:
 	// it is left to them, rather than making copies besides theirs.
-	if !r.keeper.Trusted(d) {
+	if !r.Keeper.Trusted(d) {
 		return &message.Settlement{Final: message.StepForget}, nil
 	}
 	s = &message.Settlement{Final: message.StepDelete, Copies: r.quarantineTasks(d, poison)}
-	r.planRest(d, s, together(rest))
+	r.planRest(d, s, groupRetries(rest))
 	return s, poison
 }
 
 // backoff is the delay before the next attempt of what failed in this delivery,
 // after n attempts before it.
-func (r *processing) backoff(d *message.Delivery, n uint64) time.Duration {
-	least, most := r.terms.Backoff(n)
+func (r *Settlers) backoff(d *message.Delivery, n uint64) time.Duration {
+	least, most := r.Timing.Backoff(n)
 	return least + time.Duration(r.Jitter.Float("retry", d.ID, n)*float64(most-least))
 }
 
 // planWhole settles a message without looking at its tasks.
-func (r *processing) planWhole(d *message.Delivery) *message.Settlement {
+func (r *Settlers) planWhole(d *message.Delivery) *message.Settlement {
 	w := d.Whole
 	switch {
 	case w.Forget:
@@ -102,7 +102,7 @@ func (r *processing) planWhole(d *message.Delivery) *message.Settlement {
 	case w.Forward != nil:
 		return &message.Settlement{Final: message.StepDelete, Copies: r.forward(d, w.Forward)}
 	case w.Pieces != nil:
-		return r.trials.PlanSplit(d)
+		return r.Trials.PlanSplit(d)
 	case w.Pass:
 		return &message.Settlement{Final: message.StepRelease, Delay: w.Delay}
 	case w.Reason == "":
@@ -113,23 +113,23 @@ func (r *processing) planWhole(d *message.Delivery) *message.Settlement {
 }
 
 // putBack makes the message visible again as it is.
-func (r *processing) putBack(d *message.Delivery, delay time.Duration, retried, released int) *message.Settlement {
-	if s := r.trials.PlanPutBack(d, delay, released); s != nil {
+func (r *Settlers) putBack(d *message.Delivery, delay time.Duration, retried, released int) *message.Settlement {
+	if s := r.Trials.PlanPutBack(d, delay, released); s != nil {
 		return s
 	}
 	return &message.Settlement{Final: message.StepRelease, Delay: delay, Retried: retried, Released: released}
 }
 
-// together joins tasks that may come back in one message. A message has one
+// groupRetries joins tasks that may come back in one message. A message has one
 // visibility, and no task may come before it asked to; so tasks share a message
 // when the latest of them waits at most twice as long as the earliest (and a
 // second more). That is one message for all that failed, and for any set of
 // RetryAfter at most twenty, the powers of two between a second and a week.
-func together(rest []again) []again {
-	slices.SortStableFunc(rest, func(a, b again) int {
+func groupRetries(rest []retryGroup) []retryGroup {
+	slices.SortStableFunc(rest, func(a, b retryGroup) int {
 		return cmp.Or(cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.delay, b.delay))
 	})
-	var out []again
+	var out []retryGroup
 	var earliest time.Duration
 	for _, a := range rest {
 		if k := len(out) - 1; k >= 0 && out[k].attempt == a.attempt && a.delay <= 2*earliest+time.Second {
@@ -154,7 +154,7 @@ func together(rest []again) []again {
 // Its attempts cannot be written down then, so it is left to how often it was
 // delivered that it comes back less and less often: the only place where that
 // counts, because it also grows where nobody worked on the message (P4.2).
-func (r *processing) planRest(d *message.Delivery, s *message.Settlement, groups []again) {
+func (r *Settlers) planRest(d *message.Delivery, s *message.Settlement, groups []retryGroup) {
 	if len(groups) == 0 {
 		return
 	}
@@ -177,7 +177,7 @@ func (r *processing) planRest(d *message.Delivery, s *message.Settlement, groups
 		} else {
 			s.Released += len(g.tasks)
 		}
-		if i == len(groups)-1 && !(g.attempt == d.Header.Attempt && r.trials.Acquits(d)) {
+		if i == len(groups)-1 && !(g.attempt == d.Header.Attempt && r.Trials.Acquits(d)) {
 			s.Final, s.Text, s.Delay = message.StepReplace, text, g.delay
 			return
 		}
@@ -185,7 +185,7 @@ func (r *processing) planRest(d *message.Delivery, s *message.Settlement, groups
 	}
 }
 
-func latest(groups []again) (delay time.Duration) {
+func latest(groups []retryGroup) (delay time.Duration) {
 	for _, g := range groups {
 		delay = max(delay, g.delay)
 	}
@@ -193,7 +193,7 @@ func latest(groups []again) (delay time.Duration) {
 }
 
 // rewrite packs some of a message's tasks into a text of its own.
-func (r *processing) rewrite(d *message.Delivery, g again) (text []byte, ok bool) {
+func (r *Settlers) rewrite(d *message.Delivery, g retryGroup) (text []byte, ok bool) {
 	if d.Foreign == "" && len(g.tasks) == d.Count {
 		if text, err := codec.Restamped(d.Text, g.attempt, d.Header.Generation); err == nil {
 			return text, true

@@ -1,4 +1,4 @@
-package processor
+package settle
 
 import (
 	"context"
@@ -20,7 +20,7 @@ const poisonGroups = 8
 
 // quarantineTasks makes the poison copies of some of a message's tasks, one for
 // each cause.
-func (r *processing) quarantineTasks(d *message.Delivery, tasks []message.ToQuarantine) []message.Copy {
+func (r *Settlers) quarantineTasks(d *message.Delivery, tasks []message.ToQuarantine) []message.Copy {
 	type cause struct{ reason, detail string }
 	groups := map[cause][]int{}
 	var order []cause
@@ -55,7 +55,7 @@ func detailOf(err error) string {
 }
 
 // poisonCopy makes the poison copy of some of a message's tasks.
-func (r *processing) poisonCopy(d *message.Delivery, tasks []int, reason, detail string) message.Copy {
+func (r *Settlers) poisonCopy(d *message.Delivery, tasks []int, reason, detail string) message.Copy {
 	text := d.Text
 	if d.Foreign != "" || len(tasks) < d.Count {
 		packed, ok := d.Pack(d.Header.Attempt, tasks, storage.MaxText)
@@ -70,7 +70,7 @@ func (r *processing) poisonCopy(d *message.Delivery, tasks []int, reason, detail
 }
 
 // quarantineWhole makes the poison copy of a message as it is.
-func (r *processing) quarantineWhole(d *message.Delivery, reason, detail string) []message.Copy {
+func (r *Settlers) quarantineWhole(d *message.Delivery, reason, detail string) []message.Copy {
 	text, ok := d.Wrap(d.Header.Attempt)
 	if !ok {
 		text = d.Text
@@ -80,7 +80,7 @@ func (r *processing) quarantineWhole(d *message.Delivery, reason, detail string)
 
 // cause says why, after how many attempts: those of before and now those of
 // this delivery.
-func (r *processing) cause(d *message.Delivery, reason, detail string, now uint32) codec.Cause {
+func (r *Settlers) cause(d *message.Delivery, reason, detail string, now uint32) codec.Cause {
 	return codec.Cause{
 		Reason: reason, Detail: detail, Instance: r.Cfg.Instance,
 		Attempts: d.Header.Attempt + now, First: d.Inserted, Last: time.Now(),
@@ -89,7 +89,7 @@ func (r *processing) cause(d *message.Delivery, reason, detail string, now uint3
 
 // poisonText puts the cause into a text's header. A text that has no header to
 // put it in, or no room, goes as it is, with its cause in a row (P4.3).
-func (r *processing) poisonText(d *message.Delivery, text []byte, c codec.Cause, tasks int) message.Copy {
+func (r *Settlers) poisonText(d *message.Delivery, text []byte, c codec.Cause, tasks int) message.Copy {
 	attrs := append(d.Attrs(-1), "reason", c.Reason, "detail", c.Detail)
 	r.Lines.Of("quarantined "+c.Reason).Add(tasks, func(messages, tasks int) {
 		r.Log.Warn("quarantined", append(attrs, "messages", messages, "tasks", tasks)...)
@@ -106,7 +106,7 @@ func (r *processing) poisonText(d *message.Delivery, text []byte, c codec.Cause,
 
 // writeCause writes the row that says why a message is in the poison queue.
 // Writing it again after a lost answer writes the same row.
-func (r *processing) writeCause(c *message.CauseRow) error {
+func (r *Settlers) writeCause(c *message.CauseRow) error {
 	ctx, cancel := context.WithTimeout(r.Wire, backoff.RequestTimeout)
 	defer cancel()
 	_, err := r.Fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{

@@ -1,0 +1,42 @@
+package settle
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+)
+
+// forward makes the copy of a message that goes to its segment's home. A text that
+// no distributor made is wrapped, so that it keeps its identity (P1.4), if that fits.
+func (r *Settlers) forward(d *message.Delivery, home *queues.Queue) []message.Copy {
+	text := slices.Clone(d.Text)
+	if wrapped, ok := d.Wrap(d.Header.Attempt); ok {
+		text = wrapped
+	}
+	return []message.Copy{{Shard: home, Text: text, Tasks: d.Count, Forward: true, Segment: d.Header.Segment}}
+}
+
+// errNotHome: a message is not to be brought where it was meant to go.
+var errNotHome = errors.New("pump: the shard map that says where the message belongs is too old, or there is another")
+
+// bringHome puts the copy that forward has made. Trying and the budget may have kept
+// it waiting for long, so where it belongs is asked again in the last moment.
+func (r *Settlers) bringHome(d *message.Delivery, c *message.Copy) error {
+	about := c.Shard.Digest(c.Text)
+	if err := c.Shard.Pay(r.Wire, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+		return err
+	}
+	s := r.Assignment.Load()
+	if s.Stray(d.Shard, c.Segment) != c.Shard {
+		return errNotHome
+	}
+	if err := c.Shard.PutBy(r.Wire, s.View.Read, c.Text, 0, about); err != nil {
+		return err
+	}
+	r.Counts.Forwarded.Add(1)
+	r.Member.Load().NudgeOwner(c.Shard, c.Segment)
+	return nil
+}
