@@ -15,7 +15,7 @@ import (
 
 	"github.com/kballard/go-shellquote"
 
-	"github.com/queuepump/queuepump/internal/growing"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/loadtest/report"
 	"github.com/queuepump/queuepump/loadtest/scenario"
@@ -171,7 +171,7 @@ func TestTheAccountsOfAConfigurationAreLeftAsTheyWere(t *testing.T) {
 func TestAStoppedTestIsSavedAllTheSame(t *testing.T) {
 	dir := t.TempDir()
 	cmd, out, _ := program(t, dir, "run", "soak", "--rate", "20", "--duration", "10m", "--progress-every", "100ms")
-	log := &growing.Buffer{}
+	log := &testbuf.Buffer{}
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

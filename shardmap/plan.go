@@ -6,7 +6,7 @@ import (
 )
 
 // Unowned marks a segment without an owner, in what Plan takes and gives, and a
-// shard without a keeper.
+// shard without a sweeper.
 const Unowned = -1
 
 // Plan says which of n instances should own each segment (P5.5, docs/protocols.md),
@@ -167,31 +167,31 @@ func (s *shares) takes(instance int) bool {
 	return true
 }
 
-// Keepers gives for each shard, draining ones included, the index of the
+// Sweepers gives for each shard, draining ones included, the index of the
 // instance that keeps it: that sweeps it and forwards what strayed into it (P6.4).
 // It is the holder of most of the shard's segments (the first by name of
 // several), of instances and owner in the form that Plan takes; a shard that none of
 // them holds a segment of goes by rank, turn by turn. All are Unowned if there
 // are no instances.
-func (m *Map) Keepers(instances []string, owner []int) []int {
-	keepers := slices.Repeat([]int{Unowned}, len(m.Shards))
+func (m *Map) Sweepers(instances []string, owner []int) []int {
+	sweepers := slices.Repeat([]int{Unowned}, len(m.Shards))
 	n := len(instances)
 	if n == 0 {
-		return keepers
+		return sweepers
 	}
 	home := make([]int, m.Segments)
 	for s, h := range m.homes {
 		home[s] = int(h)
 	}
 	for _, h := range holdings(home, owner, n) { // most first
-		if keepers[h.unit] == Unowned {
-			keepers[h.unit] = h.instance
+		if sweepers[h.unit] == Unowned {
+			sweepers[h.unit] = h.instance
 		}
 	}
 	for turn, shard := range m.byName() {
-		if keepers[shard] == Unowned {
-			keepers[shard] = turn % n
+		if sweepers[shard] == Unowned {
+			sweepers[shard] = turn % n
 		}
 	}
-	return keepers
+	return sweepers
 }

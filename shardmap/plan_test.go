@@ -42,11 +42,11 @@ func checkPlan(t fataler, m *Map, n int, plan []int) {
 		home := m.Home(uint32(s))
 		if !whole {
 			has[owner]++
-		} else if keeper, ok := byQueue[home]; !ok {
+		} else if sweeper, ok := byQueue[home]; !ok {
 			byQueue[home] = owner
 			has[owner]++
-		} else if keeper != owner {
-			t.Fatalf("queue %d is shared by %d and %d, although there are %d queues for %d instances", home, keeper, owner, homed(m), n)
+		} else if sweeper != owner {
+			t.Fatalf("queue %d is shared by %d and %d, although there are %d queues for %d instances", home, sweeper, owner, homed(m), n)
 		}
 	}
 	if slices.Max(has)-slices.Min(has) > 1 {
@@ -297,7 +297,7 @@ func TestAPlanDoesNotDependOnTheOrderOfShards(t *testing.T) {
 		if diff := cmp.Diff(a.Plan(team(n), owners), b.Plan(team(n), owners)); diff != "" {
 			t.Fatal(diff)
 		}
-		ka, kb := a.Keepers(team(n), owners), b.Keepers(team(n), owners)
+		ka, kb := a.Sweepers(team(n), owners), b.Sweepers(team(n), owners)
 		for i, s := range a.Shards {
 			j := slices.IndexFunc(b.Shards, func(o Shard) bool { return compareNames(o, s) == 0 })
 			if ka[i] != kb[j] {
@@ -314,9 +314,9 @@ func TestWithoutInstancesNothingIsOwnedOrKept(t *testing.T) {
 			t.Errorf("segment %d: %d", s, owner)
 		}
 	}
-	for shard, keeper := range m.Keepers(nil, make([]int, 64)) {
-		if keeper != Unowned {
-			t.Errorf("shard %d: %d", shard, keeper)
+	for shard, sweeper := range m.Sweepers(nil, make([]int, 64)) {
+		if sweeper != Unowned {
+			t.Errorf("shard %d: %d", shard, sweeper)
 		}
 	}
 }
@@ -335,13 +335,13 @@ func TestEachShardHasOneKeeperWhoHoldsMostOfItOrComesByRank(t *testing.T) {
 				held[m.Home(uint32(s))][owner]++
 			}
 		}
-		for shard, keeper := range m.Keepers(team(n), owners) {
-			if keeper < 0 || keeper >= n {
-				t.Fatalf("shard %d is kept by %d of %d", shard, keeper, n)
+		for shard, sweeper := range m.Sweepers(team(n), owners) {
+			if sweeper < 0 || sweeper >= n {
+				t.Fatalf("shard %d is kept by %d of %d", shard, sweeper, n)
 			}
 			for owner, segments := range held[shard] {
-				if mine := held[shard][keeper]; segments > mine || segments == mine && owner < keeper {
-					t.Fatalf("shard %d is kept by %d with %d segments, %d has %d", shard, keeper, mine, owner, segments)
+				if mine := held[shard][sweeper]; segments > mine || segments == mine && owner < sweeper {
+					t.Fatalf("shard %d is kept by %d with %d segments, %d has %d", shard, sweeper, mine, owner, segments)
 				}
 			}
 		}
@@ -353,8 +353,8 @@ func TestEachShardHasOneKeeperWhoHoldsMostOfItOrComesByRank(t *testing.T) {
 	}
 	m := mustNew(t, 64, shards)
 	kept := make([]int, 10)
-	for _, keeper := range m.Keepers(team(10), m.Plan(team(10), nil))[:20] {
-		kept[keeper]++
+	for _, sweeper := range m.Sweepers(team(10), m.Plan(team(10), nil))[:20] {
+		kept[sweeper]++
 	}
 	if slices.Min(kept) != 2 || slices.Max(kept) != 2 {
 		t.Errorf("20 draining shards are kept %v", kept)
@@ -410,9 +410,9 @@ func BenchmarkPlan(b *testing.B) {
 		})
 	}
 	owners := m.Plan(team(200), nil)
-	b.Run("keepers", func(b *testing.B) {
+	b.Run("sweepers", func(b *testing.B) {
 		for b.Loop() {
-			m.Keepers(team(200), owners)
+			m.Sweepers(team(200), owners)
 		}
 	})
 }

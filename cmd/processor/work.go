@@ -162,7 +162,7 @@ func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slo
 		return nil, err
 	}
 	if w != nil {
-		noted := handlers.NewNoted(w, log)
+		noted := handlers.NewLogged(w, log)
 		h.closers = append(h.closers, noted.Close)
 		h.failures = noted.First
 		w = noted

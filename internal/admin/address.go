@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/queuepump/queuepump/internal/shown"
+	"github.com/queuepump/queuepump/internal/redact"
 )
 
 // Off as Options.Listen means that there is no admin port.
@@ -25,7 +25,7 @@ func checkAddress(what, s string) error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return &AddressError{fmt.Errorf("%s: %s is not an address; write host:port, as in 127.0.0.1:9090, or %s", what, shown.Quoted(s), Off)}
+		return &AddressError{fmt.Errorf("%s: %s is not an address; write host:port, as in 127.0.0.1:9090, or %s", what, redact.Quoted(s), Off)}
 	}
 	return nil
 }

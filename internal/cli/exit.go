@@ -12,7 +12,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/configfile"
-	"github.com/queuepump/queuepump/internal/shown"
+	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -135,7 +135,7 @@ func report(root, cmd *cobra.Command, err error) {
 		return
 	}
 	// Also what was typed may be a secret in the wrong place.
-	for line := range strings.Lines(shown.Cleaned(err.Error())) {
+	for line := range strings.Lines(redact.Cleaned(err.Error())) {
 		if line = strings.TrimSpace(line); line != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), line)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/queuepump/queuepump/internal/shown"
+	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
@@ -111,7 +111,7 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 		{"serviceVersion", func(path string, n ast.Node) {
 			s, ok := d.text(path, n)
 			if err := azure.CheckServiceVersion(s); ok && (err != nil || s == "") {
-				d.fail(line(n), path, fmt.Sprintf("%s is no version that can be used", shown.Quoted(s)), "write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest")
+				d.fail(line(n), path, fmt.Sprintf("%s is no version that can be used", redact.Quoted(s)), "write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest")
 				return
 			}
 			a.ServiceVersion = s
@@ -170,7 +170,7 @@ func (d *decoder) budget(path string, n ast.Node) pump.Budget {
 			case s == "request":
 				b.GetCostsMessages = new(false)
 			default:
-				d.fail(line(n), path, fmt.Sprintf("%s is no way to count a get", shown.Quoted(s)), "use messages (each message counts) or request (a get counts as one)")
+				d.fail(line(n), path, fmt.Sprintf("%s is no way to count a get", redact.Quoted(s)), "use messages (each message counts) or request (a get counts as one)")
 			}
 		}},
 	})
@@ -350,7 +350,7 @@ func (s scalar) show() string {
 	if s.expanded {
 		return "the variable's value"
 	}
-	return shown.Quoted(s.shown)
+	return redact.Quoted(s.shown)
 }
 
 var fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,39}$`)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/queuepump/queuepump/internal/allocation"
+	"github.com/queuepump/queuepump/internal/alloctest"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -307,7 +307,7 @@ func FuzzParse(f *testing.F) {
 		var file *File
 		var err error
 		// goccy/go-yaml keeps some hundred bytes for each of the text.
-		allocation.AtMost(t, 8<<20+4096*len(text), func() { file, err = parse("f", []byte(text), env) })
+		alloctest.AtMost(t, 8<<20+4096*len(text), func() { file, err = parse("f", []byte(text), env) })
 		if err == nil {
 			if again, err := parse("f", []byte(text), env); err != nil || !cmp.Equal(file.Config, again.Config, cmpopts.IgnoreUnexported(pump.Account{})) {
 				t.Fatalf("%+v, then %+v, %v", file.Config, again.Config, err)

@@ -40,7 +40,7 @@ type child struct {
 	in     *os.File // we write
 	out    *os.File // we read
 	answer *bufio.Reader
-	stderr *lineLog
+	stderr *stderrLog
 	seq    uint64 // of the task it was given last
 	buf    []byte
 
@@ -52,7 +52,7 @@ type child struct {
 // startChild starts a child. Its pipes are made here rather than by os/exec,
 // because these have deadlines: a child that neither reads nor writes must
 // not hold a goroutine.
-func startChild(argv, env []string, stderr *lineLog) (*child, error) {
+func startChild(argv, env []string, stderr *stderrLog) (*child, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = env
 	group.Own(cmd)

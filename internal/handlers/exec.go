@@ -79,7 +79,7 @@ func (o *CommandOptions) defaults() error {
 type Exec struct {
 	opts   CommandOptions
 	idle   chan *slot // every slot that no task uses
-	stderr *lineLog
+	stderr *stderrLog
 	ending sync.WaitGroup // children being ended
 	health *health
 }
@@ -105,7 +105,7 @@ func NewExec(o CommandOptions) (*Exec, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	e := &Exec{opts: o, idle: make(chan *slot, o.Children), stderr: newLineLog(o.Log), health: newHealth(o.Broken)}
+	e := &Exec{opts: o, idle: make(chan *slot, o.Children), stderr: newStderrLog(o.Log), health: newHealth(o.Broken)}
 	for range o.Children {
 		e.idle <- &slot{}
 	}

@@ -44,7 +44,7 @@ const tempFailDelay = 30 * time.Second
 type ExecEach struct {
 	opts   CommandOptions
 	idle   chan struct{}
-	stderr *lineLog
+	stderr *stderrLog
 	health *health
 }
 
@@ -53,7 +53,7 @@ func NewExecEach(o CommandOptions) (*ExecEach, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	return &ExecEach{opts: o, idle: make(chan struct{}, o.Children), stderr: newLineLog(o.Log), health: newHealth(o.Broken)}, nil
+	return &ExecEach{opts: o, idle: make(chan struct{}, o.Children), stderr: newStderrLog(o.Log), health: newHealth(o.Broken)}, nil
 }
 
 // Work runs a process for the task and waits for its end; see [Worker].

@@ -233,7 +233,7 @@ func TestACommandThatDoesNotExistIsFoundAtOnce(t *testing.T) {
 
 func TestStandardErrorCannotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where no time passes
-		l := newLineLog(discard())
+		l := newStderrLog(discard())
 		l.copy(strings.NewReader(strings.Repeat("line\n", 2*logBurst) + strings.Repeat("x", 10*logLine) + "\nthe end\n"))
 		if l.dropped != logBurst+2 {
 			t.Errorf("%d lines were left out", l.dropped)

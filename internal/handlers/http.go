@@ -55,10 +55,10 @@ type HTTPOptions struct {
 // held and lose no attempt. A connection that breaks later costs its task one: that
 // may be what the task does to the endpoint.
 type HTTP struct {
-	opts   HTTPOptions
-	shown  string // the URL as it may appear in an error
-	client *http.Client
-	outage outage
+	opts    HTTPOptions
+	shown   string // the URL as it may appear in an error
+	client  *http.Client
+	breaker breaker
 }
 
 // maxHeader bounds what an endpoint's headers take of our memory; net/http takes 10 MiB.
@@ -87,9 +87,9 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, o.Concurrency
 	t.MaxResponseHeaderBytes = maxHeader
 	return &HTTP{
-		opts:   o,
-		outage: outage{log: o.Log, stopping: o.Stopping},
-		shown:  u.Scheme + "://" + u.Host,
+		opts:    o,
+		breaker: breaker{log: o.Log, stopping: o.Stopping},
+		shown:   u.Scheme + "://" + u.Host,
 		client: &http.Client{
 			Transport:     t,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -100,17 +100,17 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 // Work posts the task and waits for the answer; see [Worker].
 func (h *HTTP) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
 	for {
-		if err := h.outage.pass(ctx); err != nil {
+		if err := h.breaker.pass(ctx); err != nil {
 			return nil, err
 		}
 		result, err := h.post(ctx, t)
 		if !errors.Is(err, errUnreachable) {
 			if ctx.Err() == nil {
-				h.outage.end()
+				h.breaker.end()
 			}
 			return result, err
 		}
-		h.outage.begin(err)
+		h.breaker.begin(err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/queuepump/queuepump/internal/growing"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -156,7 +156,7 @@ func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	_ = listener.Close()
-	var log growing.Buffer
+	var log testbuf.Buffer
 	h := newHTTP(t, "http://"+address, HTTPOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	results := make(chan error)
 	for range 3 {
@@ -198,7 +198,7 @@ func TestWhileNoConnectionCanBeMadeTasksWait(t *testing.T) {
 // TestOneTaskAtATimeTriesToReachAnEndpoint, less and less often.
 func TestOneTaskAtATimeTriesToReachAnEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := outage{log: discard()}
+		o := breaker{log: discard()}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var tries atomic.Int64

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/allocation"
+	"github.com/queuepump/queuepump/internal/alloctest"
 )
 
 // fuzzWorld is an account with a queue of two messages, one of them in hand, and a table of two rows.
@@ -111,7 +111,7 @@ func FuzzRequest(f *testing.F) {
 		s := fuzzWorld(t)
 		var a *httptest.ResponseRecorder
 		var broken bool
-		allocation.AtMost(t, 4<<20+256*(len(body)+len(target)+len(headers)), func() {
+		alloctest.AtMost(t, 4<<20+256*(len(body)+len(target)+len(headers)), func() {
 			a, broken = fuzzSend(t, s, table, method, target, headers, body)
 		})
 		if a == nil {

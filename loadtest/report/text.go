@@ -13,7 +13,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/queuepump/queuepump/internal/shown"
+	"github.com/queuepump/queuepump/internal/redact"
 )
 
 // titles of what a test ran against.
@@ -71,7 +71,7 @@ func plain(s string) string {
 			return c
 		}
 		return '?'
-	}, shown.Cleaned(s))
+	}, redact.Cleaned(s))
 }
 
 func against(a Against) string {

@@ -10,12 +10,12 @@
 //	schedule.go   when each task is due
 //	source.go     the tasks, handed to the distributor when they are due
 //	task.go       what is in a task
-//	crew.go       distributor and processors, started and stopped
+//	cluster.go    distributor and processors, started and stopped
 //	meter.go      storage accounts that count what is asked of them, and can be cut off
 //	record.go     latencies, and which tasks were handled
 //	series.go     what happened in each interval and phase
-//	conduct.go    one test from end to end
-//	finding.go    the answers to what each scenario asks
+//	test.go       one test from end to end
+//	verdict.go    the answers to what each scenario asks
 //
 // A test has a workload and a table of its own, under a name that is used once, and
 // removes both at its end, so that it can share accounts with real work without

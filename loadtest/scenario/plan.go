@@ -178,11 +178,11 @@ func planSaturate(p *planner) error {
 	p.phase("take", load{until: p.part(1)}) // what is in the queues by now
 	p.steps = append(p.steps,
 		step{p.part(0.35), "processors stop", func(_ context.Context, t *test) error {
-			t.crew.end()
+			t.cluster.end()
 			return nil
 		}},
 		step{p.part(0.65), "processors start", func(ctx context.Context, t *test) error {
-			return t.crew.grow(ctx, p.o.Processors)
+			return t.cluster.grow(ctx, p.o.Processors)
 		}})
 	p.answer = answerSaturate
 	return nil
@@ -279,7 +279,7 @@ func planRolling(p *planner) error {
 	for i := range p.o.Processors {
 		at := p.part((1 + float64(i)/float64(p.o.Processors)) / 3)
 		p.steps = append(p.steps, step{at, fmt.Sprintf("processor %d is replaced", i+1), func(ctx context.Context, t *test) error {
-			return t.crew.replace(ctx, i)
+			return t.cluster.replace(ctx, i)
 		}})
 	}
 	p.answer = answerRolling

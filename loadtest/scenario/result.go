@@ -76,7 +76,7 @@ func (t *test) settings() []report.Setting {
 	if t.info.Name == "scale-out" {
 		list = append(list, report.Setting{Name: "over", Value: o.Over})
 	}
-	if d := t.crew.delivery(); d != "" {
+	if d := t.cluster.delivery(); d != "" {
 		list = append(list, report.Setting{Name: "delivery", Value: string(d)})
 	}
 	return list

@@ -31,8 +31,8 @@ func TestAMessageWhoseLeaseEndedBeforeItArrivedTakesNoRoom(t *testing.T) {
 		if len(refused) != 1 || refused[0] != late {
 			t.Errorf("refused %v, want the one that nobody should start", refused)
 		}
-		if len(b.Inbox) != 1 || b.Unstarted != 3 || b.Bytes != 4 {
-			t.Errorf("%d messages of %d tasks and %d bytes wait, want 1 of 3 and 4", len(b.Inbox), b.Unstarted, b.Bytes)
+		if len(b.Unopened) != 1 || b.Unstarted != 3 || b.Bytes != 4 {
+			t.Errorf("%d messages of %d tasks and %d bytes wait, want 1 of 3 and 4", len(b.Unopened), b.Unstarted, b.Bytes)
 		}
 	})
 }
@@ -170,7 +170,7 @@ func BenchmarkHandOut(bench *testing.B) {
 	b := backlog.New(Options{Concurrency: 1, MaxBytes: 1 << 30}.room(), false, func() {})
 	ended := time.Now()
 	for bench.Loop() {
-		if len(b.Ready) == 0 {
+		if len(b.Runnable) == 0 {
 			d := &message.Delivery{Count: 1000, Place: message.Opening, Unstarted: 1000}
 			b.Unstarted += d.Count
 			if !b.Open(d) {

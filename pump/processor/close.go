@@ -9,8 +9,8 @@ import (
 
 // closeRuns ends runs while this processor is the first of those that live, in rank.
 // That two believe so for a while costs some reads.
-func (r *processing) closeRuns(ctx context.Context) {
-	c := closing.New(r.Cfg, r.Fleet, r.Workload)
+func (r *run) closeRuns(ctx context.Context) {
+	c := closing.New(r.Cfg, r.Queues, r.Workload)
 	c.Unfinished = &r.unfinished
 	c.HorizonBy(func(context.Context) (*cluster.View, error) { return r.Member.Load().View(), nil })
 	c.Keep(ctx, r.Jitter, func(context.Context) bool {

@@ -22,17 +22,17 @@ import (
 const leaveWithin = 5 * time.Second
 
 // lease is for how long a beat of this process is good, as control has it.
-func (r *processing) lease() time.Duration {
+func (r *run) lease() time.Duration {
 	return cmp.Or(r.o.Lease, 4*cmp.Or(r.o.Beat, 5*time.Second))
 }
 
 // join makes this process a member of the cluster, waiting for the control
 // account if need be, and begins to poll what becomes its own.
-func (r *processing) join(ctx context.Context) error {
-	m, err := member.Join(ctx, r.Cfg, r.Fleet, r.Workload, member.Options{
+func (r *run) join(ctx context.Context) error {
+	m, err := member.Join(ctx, r.Cfg, r.Queues, r.Workload, member.Options{
 		Role: cluster.RoleProcessor, Waiting: r.o.Gate, Beat: r.o.Beat, Lease: r.o.Lease,
 		Grace:  max(r.o.Grace, 0) + 2*hardGrace, // stop ends the handlers before
-		Report: r.reportTo, InHand: r.owned.has, Drain: r.handOver,
+		Report: r.fillBeat, InHand: r.owned.has, Drain: r.handOver,
 		Changed: func(*cluster.View) { r.follow() },
 		Lost:    func(err error) { r.endRun(err) },
 	})
@@ -46,18 +46,18 @@ func (r *processing) join(ctx context.Context) error {
 	// An account that was added since the row was read: who added it saw no row of this
 	// process, which cannot read it (P6.5).
 	for _, s := range m.View().Workload.Map.Shards {
-		if _, err := r.Fleet.Queue(s.Account, s.Queue); err != nil {
+		if _, err := r.Queues.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}
 	}
 	r.follow()
-	r.Log.Info("processing", "queues", len(r.Workload.Map.Shards), "accounts", len(r.Fleet.Names), "concurrency", r.o.Concurrency, "visibility", r.terms.Lease())
+	r.Log.Info("processing", "queues", len(r.Workload.Map.Shards), "accounts", len(r.Queues.Names), "concurrency", r.o.Concurrency, "visibility", r.timing.Lease())
 	return nil
 }
 
 // follow lets the latest view decide what is polled. It is called after each look at the
 // cluster and each change of what is held.
-func (r *processing) follow() {
+func (r *run) follow() {
 	r.followMu.Lock()
 	defer r.followMu.Unlock()
 	m := r.Member.Load()
@@ -77,13 +77,13 @@ func (r *processing) follow() {
 	r.spills.follow(s)
 	r.poller.Follow(s)
 	r.poller.MarkUnready(s, r.unready(s))
-	r.lobby.look()
+	r.lobby.releaseReady()
 }
 
 // tellAwaited says once of each member that this process waits for its lease: without
 // that, a processor that is started after all others were killed does nothing for a
 // lease and says nothing. followMu is held.
-func (r *processing) tellAwaited(s *ownership.Assignment) {
+func (r *run) tellAwaited(s *ownership.Assignment) {
 	var news []string
 	told := map[string]bool{}
 	for _, name := range s.Awaited {
@@ -107,8 +107,8 @@ func (r *processing) tellAwaited(s *ownership.Assignment) {
 
 // reach gives the queue of a shard, or nil with an alarm if there are no credentials
 // for its account here: one that was added while this process runs.
-func (r *processing) reach(s shardmap.Shard) *queues.Queue {
-	q, err := r.Fleet.Queue(s.Account, s.Queue)
+func (r *run) reach(s shardmap.Shard) *queues.Queue {
+	q, err := r.Queues.Queue(s.Account, s.Queue)
 	if err != nil {
 		r.AlarmOnce("account "+s.Account, "queues cannot be read here; others must, or nobody does", "account", s.Account, "error", err)
 		return nil
@@ -122,8 +122,8 @@ type reported struct {
 	handled uint64
 }
 
-// reportTo says how this process does, for the beat.
-func (r *processing) reportTo(to *cluster.Report) {
+// fillBeat says how this process does, for the beat.
+func (r *run) fillBeat(to *cluster.Report) {
 	now := time.Now()
 	handled := uint64(r.Counts.Handled.Load())
 	if span := now.Sub(r.reported.at).Seconds(); span > 0 && !r.reported.at.IsZero() {
@@ -131,7 +131,7 @@ func (r *processing) reportTo(to *cluster.Report) {
 	}
 	r.reported = reported{now, handled}
 	to.Tasks = handled
-	to.Seconds, to.Hides = r.backlog.Seconds(), r.terms.Lease().Seconds()
+	to.Seconds, to.Hides = r.backlog.Seconds(), r.timing.Lease().Seconds()
 	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
 	to.Unread, to.UnreadQueue = r.unread(now)
@@ -139,7 +139,7 @@ func (r *processing) reportTo(to *cluster.Report) {
 }
 
 // unread is what the poller says, and never for a queue that this process should read and cannot.
-func (r *processing) unread(now time.Time) (longest float64, queue string) {
+func (r *run) unread(now time.Time) (longest float64, queue string) {
 	if s := r.Assignment.Load(); s != nil {
 		if names := s.Unreadable(); len(names) > 0 {
 			return closing.NeverRead, names[0]
@@ -149,7 +149,7 @@ func (r *processing) unread(now time.Time) (longest float64, queue string) {
 }
 
 // trouble is what is wrong now, in a line for people; empty: nothing.
-func (r *processing) trouble() string {
+func (r *run) trouble() string {
 	if m := r.Member.Load(); m != nil {
 		if dark := m.Presence.Load().Dark(); dark > 0 {
 			return fmt.Sprintf("the control account has not answered for %v; going on with what is held", dark.Round(time.Second))
@@ -172,7 +172,7 @@ func (r *processing) trouble() string {
 }
 
 // leaveCluster gives up what is still held and says that this process is gone.
-func (r *processing) leaveCluster() {
+func (r *run) leaveCluster() {
 	m := r.Member.Load()
 	if m == nil {
 		return
@@ -193,7 +193,7 @@ func (p *Processor) Nudged(n pump.Nudge) {
 	case n.Queue != "":
 		r.poller.Nudge(n.Queue)
 	case n.Gate != "":
-		r.entrance.hint(n.Gate)
+		r.gate.hint(n.Gate)
 	case n.Traffic:
 		r.poller.Hasten()
 	default:

@@ -40,7 +40,7 @@ func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		account, queue := w.Home(testworld.Greeted)
 		id := w.PutText(account, queue, testworld.Greeting)
-		if ms, err := w.Queue(account, queue).Get(t.Context(), 1, time.Second); err != nil || len(ms) != 1 { // a keeper
+		if ms, err := w.Queue(account, queue).Get(t.Context(), 1, time.Second); err != nil || len(ms) != 1 { // a sweeper
 			t.Fatal(ms, err)
 		}
 		foreign := message.Delivery{Text: testworld.Greeting, Foreign: queue + "/" + id, Header: codec.Header{
@@ -55,7 +55,7 @@ func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
 		w.Within(time.Minute, "it is done", func() bool { return h.Tasks() == 1 && w.Left() == 0 })
 		w.PutTasks(testworld.Greeted, 0) // and recorded with a commit that would take the name along
 		w.Within(time.Minute, "it is done", func() bool { return h.Tasks() == 2 && w.Left() == 0 })
-		w.PutText(account, queue, copied) // what the keeper put, from an account that was dark
+		w.PutText(account, queue, copied) // what the sweeper put, from an account that was dark
 		w.Within(time.Minute, "nothing is left", func() bool { return w.Left() == 0 })
 		p.End()
 		h.Expect(t, 2, 2)

@@ -10,69 +10,69 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 )
 
-// entrance is the gate that a processor waits at before it takes anything: it
+// gateWaiter is the gate that a processor waits at before it takes anything: it
 // has started, is a member of the cluster and has nothing (origins T3). The gate's row is
 // the truth; a nudge makes it look at once (origins T4).
-type entrance struct {
+type gateWaiter struct {
 	name string // empty: there is none
 	gate *coordination.Gate
 	look chan struct{} // has room for one hint
 }
 
-func (r *processing) newEntrance() *entrance {
-	e := &entrance{name: r.o.Gate, look: make(chan struct{}, 1)}
+func (r *run) newGateWaiter() *gateWaiter {
+	e := &gateWaiter{name: r.o.Gate, look: make(chan struct{}, 1)}
 	if e.name != "" {
-		e.gate = coordination.NewGate(r.Fleet.Control, r.Cfg.Workload, e.name)
+		e.gate = coordination.NewGate(r.Queues.Control, r.Cfg.Workload, e.name)
 		e.gate.Log = r.Log
 	}
 	return e
 }
 
 // hint makes the one who waits look at the gate.
-func (e *entrance) hint(gate string) {
+func (e *gateWaiter) hint(gate string) {
 	if gate == e.name && gate != "" {
 		backoff.Signal(e.look)
 	}
 }
 
 // passGate waits until the gate is open. Its error is that of ctx, or one that no waiting mends.
-func (r *processing) passGate(ctx context.Context) error {
-	if r.entrance.name == "" {
+func (r *run) passGate(ctx context.Context) error {
+	if r.gate.name == "" {
 		return nil
 	}
-	r.Log.Info("waiting at the gate", "gate", r.entrance.name)
-	r.enter(phaseWaiting)
+	r.Log.Info("waiting at the gate", "gate", r.gate.name)
+	r.setPhase(phaseWaiting)
 	reporting, end := context.WithCancel(ctx)
 	reported := make(chan struct{})
 	go func() {
 		defer close(reported)
-		r.report(reporting)
+		r.reportProgress(reporting)
 	}()
 	began := time.Now()
-	err := r.entrance.gate.Wait(ctx, r.entrance.look)
+	err := r.gate.gate.Wait(ctx, r.gate.look)
 	end()
 	<-reported // Progress is called by one goroutine at a time
 	if err != nil {
 		return err
 	}
-	r.enter(phaseStarting)
+	r.setPhase(phaseStarting)
 	// Nobody was idle here, and no rate is to be reckoned with this time in it.
 	r.Messages.Restart()
 	r.opened.Store(time.Now().UnixNano())
-	r.Log.Info("the gate is open", "gate", r.entrance.name, "waited", time.Since(began).Round(time.Millisecond))
+	r.Log.Info("the gate is open", "gate", r.gate.name, "waited", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
 // waitingAt is the gate that the processor waits at, empty if it does not.
-func (r *processing) waitingAt() string {
+func (r *run) waitingAt() string {
 	if phase(r.phase.Load()) != phaseWaiting {
 		return ""
 	}
-	return r.entrance.name
+	return r.gate.name
 }
 
 // working is for how long the processor has been at it, without its wait at the gate.
-func (r *processing) working() time.Duration {
+func (r *run) working() time.Duration {
 	if opened := r.opened.Load(); opened != 0 {
 		return time.Since(time.Unix(0, opened))
 	}

@@ -27,7 +27,7 @@ const (
 )
 
 type lobby struct {
-	r *processing
+	r *run
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -37,7 +37,7 @@ type lobby struct {
 
 // waits reports whether messages of a segment that is not to be worked on here wait in hand:
 // it is this process's, or is about to be.
-func (r *processing) waits(segment uint32) bool {
+func (r *run) waits(segment uint32) bool {
 	if r.Stopping.Load() || r.recorder != nil && r.recorder.IsStuck(segment) {
 		return false
 	}
@@ -46,7 +46,7 @@ func (r *processing) waits(segment uint32) bool {
 
 // mine reports whether a segment is this process's, ready to be worked on or not, or will be
 // next: it is planned for this process, and nobody who lives has it.
-func (r *processing) mine(segment uint32) bool {
+func (r *run) mine(segment uint32) bool {
 	m := r.Member.Load()
 	if m.Keeps(segment) {
 		return true
@@ -64,7 +64,7 @@ func (r *processing) mine(segment uint32) bool {
 }
 
 // notNow puts a message of this process's own back for a while, which is no reason to suspect it.
-func (r *processing) notNow(d *message.Delivery, delay time.Duration) *message.Disposition {
+func (r *run) notNow(d *message.Delivery, delay time.Duration) *message.Disposition {
 	return &message.Disposition{Ours: true, Delay: r.Jitter.Around(delay, "not now", d.ID, uint64(max(d.Dequeued, 1)))}
 }
 
@@ -75,7 +75,7 @@ func (l *lobby) add(d *message.Delivery) (taken bool) {
 	l.mu.Lock()
 	switch {
 	case l.closed:
-		d.Whole = &message.Disposition{Pass: true}
+		d.Whole = &message.Disposition{PassOn: true}
 	case l.fullLocked():
 		d.Whole = r.notNow(d, lobbyAgain)
 	default:
@@ -87,7 +87,7 @@ func (l *lobby) add(d *message.Delivery) (taken bool) {
 	l.mu.Unlock()
 	// The lease may have ended while the message was on its way here.
 	if taken && r.backlog.IsWithdrawn(d) {
-		l.leave(d)
+		l.remove(d)
 	}
 	return taken
 }
@@ -103,9 +103,9 @@ func (l *lobby) fullLocked() bool {
 	return len(l.list) >= lobbyMost || l.bytes >= l.r.o.MaxBytes/lobbyPart
 }
 
-// leave puts a message back that waits here and whose lease is over, or that has waited for long. It
+// remove puts a message back that waits here and whose lease is over, or that has waited for long. It
 // is false if the message is not here.
-func (l *lobby) leave(d *message.Delivery) bool {
+func (l *lobby) remove(d *message.Delivery) bool {
 	l.mu.Lock()
 	i := slices.Index(l.list, d)
 	if i >= 0 {
@@ -131,11 +131,11 @@ func (l *lobby) close() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
-	l.look()
+	l.releaseReady()
 }
 
-// look lets go on what need not wait any more. It is called when anything about segments has changed.
-func (l *lobby) look() {
+// releaseReady lets go on what need not wait any more. It is called when anything about segments has changed.
+func (l *lobby) releaseReady() {
 	l.mu.Lock()
 	wasFull := l.fullLocked()
 	var out []*message.Delivery
@@ -151,19 +151,19 @@ func (l *lobby) look() {
 	calm := wasFull && !l.fullLocked()
 	l.mu.Unlock()
 	if len(out) > 0 {
-		l.goOn(out)
+		l.routeAgain(out)
 	}
 	if calm {
 		l.r.poller.Wake()
 	}
 }
 
-// goOn takes up messages that waited where their get would have.
-func (l *lobby) goOn(ds []*message.Delivery) {
+// routeAgain takes up messages that waited where their get would have.
+func (l *lobby) routeAgain(ds []*message.Delivery) {
 	r := l.r
 	for _, d := range ds {
 		r.backlog.Unweigh(d)
-		d.Whole, d.Waits = r.judge(d)
+		d.Whole, d.Waits = r.route(d)
 	}
 	r.Runs.Ahead(r.Wire, runsOf(ds))
 	work := make([]*message.Delivery, 0, len(ds))
@@ -171,10 +171,10 @@ func (l *lobby) goOn(ds []*message.Delivery) {
 		if d.Waits && l.add(d) {
 			continue
 		}
-		if d.Passes() {
+		if d.PassedOn() {
 			d.Whole.Delay = 0 // its next owner has waited for this
 		}
-		if r.take(d, true) {
+		if r.accept(d, true) {
 			work = append(work, d)
 		}
 	}
@@ -184,7 +184,7 @@ func (l *lobby) goOn(ds []*message.Delivery) {
 }
 
 // unready marks the queues, by shard, that are homes of segments of which messages would wait in the lobby.
-func (r *processing) unready(s *ownership.Assignment) []bool {
+func (r *run) unready(s *ownership.Assignment) []bool {
 	marks := make([]bool, len(s.Of.Shards))
 	if s.View.Workload.Shared {
 		return marks

@@ -33,7 +33,7 @@ func TestAMessageWhoseLeaseEndsOnItsWayToTheLobbyIsPutBack(t *testing.T) {
 		}
 		r.lobby.close()
 		late := &message.Delivery{ID: "later", Text: []byte("later"), Settler: s, Waits: true}
-		if r.lobby.add(late) || late.Whole == nil || !late.Whole.Pass {
+		if r.lobby.add(late) || late.Whole == nil || !late.Whole.PassOn {
 			t.Errorf("a lobby that is closed took a message, verdict %+v", late.Whole)
 		}
 	})

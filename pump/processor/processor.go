@@ -66,7 +66,7 @@ type Processor struct {
 	cfg     pump.Config
 	o       Options
 	handler pump.Handler
-	running atomic.Pointer[processing] // nil outside of Run
+	running atomic.Pointer[run] // nil outside of Run
 	last    atomic.Pointer[Summary]
 }
 
@@ -89,13 +89,13 @@ func New(cfg pump.Config, h pump.Handler, o Options) (*Processor, error) {
 	return &Processor{cfg: cfg, o: o, handler: h}, nil
 }
 
-// processing is one Run of a processor. Along the data path: the poller gets
+// run is one Run of a processor. Along the data path: the poller gets
 // messages (internal/poll), they are kept (internal/leases/keep.go) and their headers
-// judged (open.go, own.go, others.go), they wait
-// (internal/backlog/backlog.go), are opened, their tasks handled (handle.go), and
+// judged (receive.go, segments.go), they wait
+// (internal/backlog/backlog.go), are opened, their tasks handled (workers.go), and
 // the message is settled (internal/settle). What is polled
 // and what is its own follows the cluster (cluster.go, internal/ownership/assignment.go).
-type processing struct {
+type run struct {
 	*base.Env
 	o        *Options
 	handler  pump.Handler
@@ -103,11 +103,11 @@ type processing struct {
 	recorder *record.Recorder  // nil: nothing is recorded
 	poller   *poll.Poller
 	keeper   *leases.Keeper
-	terms    *leases.Timing
+	timing   *leases.Timing
 	backlog  *backlog.Backlog
-	pool     *pool
-	pace     *pace // nil: as many tasks as there are handlers for
-	entrance *entrance
+	workers  *workers
+	rate     *rateLimit // nil: as many tasks as there are handlers for
+	gate     *gateWaiter
 	phase    atomic.Int32 // a phase
 	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
 	latency  latencies
@@ -139,7 +139,7 @@ type processing struct {
 // is valid with an error as well.
 func (p *Processor) Run(ctx context.Context) (Summary, error) {
 	r := p.newProcessing(ctx)
-	defer p.begin(r)()
+	defer p.setRunning(r)()
 	defer r.CutWire()
 	defer r.endWork(ErrStopped)
 	within := ctx
@@ -163,11 +163,11 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 	}
 	r.launch()
 	r.Member.Load().Admit()
-	r.enter(phaseWorking)
+	r.setPhase(phaseWorking)
 	if err = r.poller.Run(ctx); err == nil && within.Err() == nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the workload is no more
 	}
-	r.enter(phaseDraining)
+	r.setPhase(phaseDraining)
 	r.stop()
 	summary := r.summary()
 	if r.o.Progress != nil {
@@ -176,34 +176,34 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 	return summary, err
 }
 
-func (p *Processor) newProcessing(ctx context.Context) *processing {
-	r := &processing{
+func (p *Processor) newProcessing(ctx context.Context) *run {
+	r := &run{
 		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler,
 		owned: newOwned(),
 	}
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
-	r.Visibility, r.OwnLease = func() time.Duration { return r.terms.Lease() }, r.lease
+	r.Visibility, r.OwnLease = func() time.Duration { return r.timing.Lease() }, r.lease
 	r.spills = newSpillWatch(r)
 	r.lobby = &lobby{r: r}
-	r.entrance, r.Tallies = r.newEntrance(), r.Env.NewTallies()
+	r.gate, r.Tallies = r.newGateWaiter(), r.Env.NewTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
 	r.Reducer, _ = p.handler.(reduce.Reducing)
 	if r.o.MinInterval > 0 && r.handler != nil {
-		claims := coordination.NewClaims(r.Fleet.Control, r.Cfg.Workload, r.o.MinInterval, r.Cfg.Instance)
+		claims := coordination.NewClaims(r.Queues.Control, r.Cfg.Workload, r.o.MinInterval, r.Cfg.Instance)
 		r.handler, r.batch = claim.Limit(claims, r.handler, r.batch, r.Jitter, r.Log, r.AlarmOnce)
 	}
-	r.terms = leases.NewTiming(r.o.Visibility, r.o.Retry)
-	r.keeper = leases.NewKeeper(r.terms, r.Jitter)
+	r.timing = leases.NewTiming(r.o.Visibility, r.o.Retry)
+	r.keeper = leases.NewKeeper(r.timing, r.Jitter)
 	r.keeper.Clock = r.Cfg.Private.Seeding.Clock()
-	r.keeper.Lost, r.keeper.Stale, r.keeper.Turn = r.lost, r.withdraw, r.Cfg.Private.Seeding.Turn
-	r.keeper.GoesOn = func(d *message.Delivery, length time.Duration) { r.Tallies.AddMet(d.Header.Run, length) }
+	r.keeper.OnLost, r.keeper.OnStale, r.keeper.Step = r.lost, r.withdraw, r.Cfg.Private.Seeding.Turn
+	r.keeper.OnRenewed = func(d *message.Delivery, length time.Duration) { r.Tallies.AddMet(d.Header.Run, length) }
 	if r.o.MaxRate > 0 {
-		r.Fleet.Tasks = newTaskBudget(r.o.MaxRate)
-		r.pace = newPace(r.Fleet.Tasks)
+		r.Queues.Tasks = newTaskBudget(r.o.MaxRate)
+		r.rate = newRateLimit(r.Queues.Tasks)
 	}
 	r.backlog = backlog.New(r.o.room(), r.batch != nil, func() { r.poller.Wake() })
 	r.poller = poll.New(r.Env, poll.Parts{
-		Backlog: r.backlog, Timing: r.terms, Receive: r.receive, LobbyFull: r.lobby.full, UntilIdle: r.o.UntilIdle,
+		Backlog: r.backlog, Timing: r.timing, Receive: r.receive, LobbyFull: r.lobby.full, UntilIdle: r.o.UntilIdle,
 		Blocked: func(q *queues.Queue) func() bool { return r.settlers.Of(q).Full },
 	})
 	r.Refollow, r.GetMore, r.Answered = r.follow, r.poller.Wake, r.poller.AllAnswer
@@ -214,7 +214,7 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 
 // connect loads the workload, waiting for it if need be, and checks that this
 // process can reach all of it.
-func (r *processing) connect(ctx context.Context) error {
+func (r *run) connect(ctx context.Context) error {
 	if err := r.loadWorkload(ctx); err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (r *processing) connect(ctx context.Context) error {
 	if err := locate.SpecOf(r.Cfg).Check(r.Workload); err != nil {
 		return err
 	}
-	if err := r.alone(ctx); err != nil {
+	if err := r.refuseRival(ctx); err != nil {
 		return err
 	}
 	if err := r.pinReducer(ctx); err != nil {
@@ -236,12 +236,12 @@ func (r *processing) connect(ctx context.Context) error {
 		Open: func(d *message.Delivery) { r.open(r.Wire, d) },
 	}, trial.Options{MaxAttempts: r.o.Retry.MaxAttempts, Handlers: r.o.Concurrency, Timeout: r.o.Timeout})
 	r.settlers = settle.New(r.Env, settle.Parts{
-		Timing: r.terms, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder, Trials: r.trials,
+		Timing: r.timing, Keeper: r.keeper, Backlog: r.backlog, Poller: r.poller, Recorder: r.recorder, Trials: r.trials,
 		Disown: r.disown, Retry: r.o.Retry,
 	})
 	locate.WarnExtra(r.Log, locate.SpecOf(r.Cfg).Extra(r.Workload))
 	for _, s := range r.Workload.Map.Shards { // draining ones too: they must become empty
-		if _, err := r.Fleet.Queue(s.Account, s.Queue); err != nil {
+		if _, err := r.Queues.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}
 	}
@@ -252,8 +252,8 @@ func (r *processing) connect(ctx context.Context) error {
 // its name. Those that are slower are listened to while it works already.
 const rivalSoon = 250 * time.Millisecond
 
-// alone refuses to start beside another workload of the same name.
-func (r *processing) alone(ctx context.Context) error {
+// refuseRival refuses to start beside another workload of the same name.
+func (r *run) refuseRival(ctx context.Context) error {
 	found, w := make(chan error, 1), r.Workload
 	go func() { found <- locate.Unrivalled(ctx, r.Cfg, w) }()
 	soon := time.NewTimer(rivalSoon)
@@ -273,7 +273,7 @@ func (r *processing) alone(ctx context.Context) error {
 
 // loadWorkload reads the workload's row. A row that is not there yet, or that
 // cannot be read for now, is waited for, with UntilIdle only that long.
-func (r *processing) loadWorkload(ctx context.Context) error {
+func (r *run) loadWorkload(ctx context.Context) error {
 	var told error
 	var waits string
 	stopped := func() error {
@@ -284,7 +284,7 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 	}
 	for n := uint64(0); ; n++ {
 		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
-		w, err := workload.Load(try, r.Fleet.Control, r.Cfg.Workload)
+		w, err := workload.Load(try, r.Queues.Control, r.Cfg.Workload)
 		cancel()
 		if err == nil {
 			r.Workload = w
@@ -325,12 +325,12 @@ func (r *processing) loadWorkload(ctx context.Context) error {
 }
 
 // startIsOver reports that a start has tried for as long as UntilIdle allows.
-func (r *processing) startIsOver() bool {
+func (r *run) startIsOver() bool {
 	return r.o.UntilIdle > 0 && time.Since(r.Began) >= r.o.UntilIdle
 }
 
 // startLater waits before a step of a start is tried again for the n-th time. It is false if ctx has ended.
-func (r *processing) startLater(ctx context.Context, step string, n uint64) bool {
+func (r *run) startLater(ctx context.Context, step string, n uint64) bool {
 	wait := r.Jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), step, r.Cfg.Workload, n)
 	if idle := r.o.UntilIdle; idle > 0 {
 		wait = min(wait, max(idle-time.Since(r.Began), time.Millisecond))
@@ -343,13 +343,13 @@ func (r *processing) startLater(ctx context.Context, step string, n uint64) bool
 const elsewhereEvery = 12
 
 // launch starts everything but the poller, which Run is.
-func (r *processing) launch() {
-	r.Runs = base.NewRunCache(workload.NewRuns(r.Fleet.Control, r.Cfg.Workload), r.Log)
-	r.pool = newPool(r)
+func (r *run) launch() {
+	r.Runs = base.NewRunCache(workload.NewRuns(r.Queues.Control, r.Cfg.Workload), r.Log)
+	r.workers = newWorkers(r)
 
 	r.Background.Go(func() { r.keeper.Run(r.Wire) })
-	r.Background.Go(func() { r.pool.watch(r.Wire) })
-	r.Background.Go(func() { r.report(r.Wire) })
+	r.Background.Go(func() { r.workers.watch(r.Wire) })
+	r.Background.Go(func() { r.reportProgress(r.Wire) })
 	r.Background.Go(func() { r.spills.run(r.Wire) })
 	r.Background.Go(func() { r.closeRuns(r.Wire) })
 	if c := r.recorder; c != nil {
@@ -362,11 +362,11 @@ func (r *processing) launch() {
 	for range r.openers() {
 		r.Background.Go(func() { r.openAll(r.Wire) })
 	}
-	r.pool.start()
+	r.workers.start()
 }
 
 // openers is how many messages are opened at once: unpacking is work for a processor.
-func (r *processing) openers() int {
+func (r *run) openers() int {
 	if r.Cfg.Private.Seeding.Turn != nil {
 		return 2 // on every machine
 	}
@@ -379,7 +379,7 @@ const hardGrace = 5 * time.Second
 
 // stop is the shutdown, in this order. The poller has ended: no get is sent any
 // more, and what those under way bring is released on arrival.
-func (r *processing) stop() {
+func (r *run) stop() {
 	began := time.Now()
 	// 0. The others may plan without this process from now on. Each of its segments
 	// is given up as soon as nothing of it is in hand.
@@ -396,8 +396,8 @@ func (r *processing) stop() {
 	for _, d := range r.backlog.Close() {
 		r.withdraw(d)
 	}
-	if r.pace != nil {
-		r.pace.end() // after the backlog, or it would give one task after the other
+	if r.rate != nil {
+		r.rate.end() // after the backlog, or it would give one task after the other
 	}
 	r.trials.Close()
 	// 2. Handlers that run may finish, and everything is settled as ever.
@@ -412,7 +412,7 @@ func (r *processing) stop() {
 	}
 	if !calm {
 		// 4. Handlers that ignore it are left behind, and their tasks put back.
-		r.pool.giveUp()
+		r.workers.giveUp()
 		calm = r.calmWithin(hardGrace)
 	}
 	if !calm && r.recorder != nil {
@@ -436,18 +436,18 @@ func (r *processing) stop() {
 
 // calm waits until no get and no message is left, and reports whether that
 // came before the context's end.
-func (r *processing) calm(ctx context.Context) bool {
+func (r *run) calm(ctx context.Context) bool {
 	return r.Gets.Wait(ctx) && r.Messages.Wait(ctx)
 }
 
-func (r *processing) calmWithin(d time.Duration) bool {
+func (r *run) calmWithin(d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(r.Wire, d)
 	defer cancel()
 	return r.calm(ctx)
 }
 
 // summary is what was done so far.
-func (r *processing) summary() Summary {
+func (r *run) summary() Summary {
 	c := &r.Counts
 	s := Summary{
 		Instance: r.Cfg.Instance, Waiting: r.waitingAt(),
@@ -457,7 +457,7 @@ func (r *processing) summary() Summary {
 		Recorded: c.Recorded.Load(), Commits: c.Commits.Load(),
 		Seconds: r.working().Seconds(),
 	}
-	s.Requests, s.Throttled = r.Fleet.Requests()
+	s.Requests, s.Throttled = r.Queues.Requests()
 	s.Latency = r.latency.total()
 	return s
 }
@@ -465,7 +465,7 @@ func (r *processing) summary() Summary {
 // reportEvery is how often Progress is called.
 const reportEvery = 200 * time.Millisecond
 
-func (r *processing) report(ctx context.Context) {
+func (r *run) reportProgress(ctx context.Context) {
 	if r.o.Progress == nil {
 		return
 	}

@@ -17,7 +17,7 @@ const (
 	// spillQuiet is for how long a marked queue must have brought nothing of the
 	// segment. Messages that are put back come later than that, or a put that was
 	// under way when the mark was set; they are strays then, and the queue's
-	// keeper brings them home.
+	// sweeper brings them home.
 	spillQuiet = time.Minute
 	// spillLeast is the least age of a mark: whoever put by it may have read it, and a
 	// map, as long ago as maps are believed, and a put takes a request's time.
@@ -29,7 +29,7 @@ const (
 // spillWatch follows the marks of the segments that are held here, and takes back
 // those that nobody needs any more. Only the owner does that.
 type spillWatch struct {
-	r *processing
+	r *run
 
 	mu    sync.Mutex // guards what follows
 	marks map[spillKey]*spillMark
@@ -47,7 +47,7 @@ type spillMark struct {
 	last        time.Time // when the queue last brought a message of the segment, or since
 }
 
-func newSpillWatch(r *processing) *spillWatch {
+func newSpillWatch(r *run) *spillWatch {
 	return &spillWatch{r: r, marks: map[spillKey]*spillMark{}}
 }
 

@@ -71,9 +71,9 @@ func (p phase) String() string {
 	return [...]string{"stopped", "starting", "waiting", "working", "draining"}[p]
 }
 
-// begin notes that Run goes on; the returned function ends that.
-func (p *Processor) begin(r *processing) (end func()) {
-	r.enter(phaseStarting)
+// setRunning notes that Run goes on; the returned function ends that.
+func (p *Processor) setRunning(r *run) (end func()) {
+	r.setPhase(phaseStarting)
 	p.running.Store(r)
 	return func() {
 		last := r.summary()
@@ -82,7 +82,7 @@ func (p *Processor) begin(r *processing) (end func()) {
 	}
 }
 
-func (r *processing) enter(p phase) { r.phase.Store(int32(p)) }
+func (r *run) setPhase(p phase) { r.phase.Store(int32(p)) }
 
 // State is what the processor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
@@ -101,14 +101,14 @@ func (p *Processor) State() State {
 	s.Messages = r.Messages.Count()
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
-	s.Accounts = r.Fleet.States(time.Now())
+	s.Accounts = r.Queues.States(time.Now())
 	s.Cluster = r.Member.Load().State()
 	s.Queues = r.poller.Queues()
-	_, retry := r.terms.Backoff(0)
+	_, retry := r.timing.Backoff(0)
 	s.Latency = r.latency.lately()
 	s.Handlers = r.o.Concurrency
 	s.RunsUnfinished = int(r.unfinished.Load())
-	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.terms.Lease().Seconds(), r.terms.Task().Seconds(), retry.Seconds()
+	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.timing.Lease().Seconds(), r.timing.Task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:
 		s.Reasons = append(s.Reasons, "it is starting")

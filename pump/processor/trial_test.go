@@ -57,10 +57,10 @@ func TestP42ATrialIsOverThatFindsItsMessageLostBeforeItIsMarked(t *testing.T) {
 				}
 				// As a renewal does whose answer is lost.
 				receipt, _ := lease()
-				if _, err := w.Queue("accounta", next.Shard.Name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
+				if _, err := w.Queue("accounta", next.Queue.Name).Renew(t.Context(), receipt, 30*time.Second); err != nil {
 					t.Fatal(err)
 				}
-				slow := w.Fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.Shard.Name}, "UpdateMessage")
+				slow := w.Fault(azsim.Rule{Fault: azsim.DelayBefore, Delay: 2 * time.Second, Object: next.Queue.Name}, "UpdateMessage")
 				w.Within(20*time.Second, "it is being renewed", func() bool { _, renews := lease(); return renews })
 				close(goOn) // its trial begins
 				w.Within(20*time.Second, "it is not marked", func() bool { return w.Logged("could not be marked") == 1 })

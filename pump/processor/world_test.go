@@ -10,7 +10,7 @@ import (
 )
 
 // ready does what Run does before it polls.
-func ready(t *testing.T, r *processing) {
+func ready(t *testing.T, r *run) {
 	t.Helper()
 	if err := r.connect(t.Context()); err != nil {
 		t.Fatal(err)

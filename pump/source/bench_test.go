@@ -15,7 +15,7 @@ func BenchmarkReadLine(b *testing.B) {
 			i, i*7919%100_000, 100_000+i*31%900_000, i%28+1)
 	}
 	source, format := bytes.NewReader(lines), newJSONLines("city", "id")
-	cut := newCutter(source, 1<<20)
+	cut := newLineReader(source, 1<<20)
 	var rec Record
 	b.ReportAllocs()
 	for b.Loop() {

@@ -35,7 +35,7 @@ type csvRows struct {
 // csvField is a field's place in csvRows.text.
 type csvField struct{ from, to int }
 
-func (f *csvRows) start(c *cutter) error {
+func (f *csvRows) start(c *lineReader) error {
 	if err := f.row(c); err == io.EOF {
 		return errors.New("it is empty: the first row must be the header")
 	} else if bad, ok := errors.AsType[*BadInput](err); ok {
@@ -73,7 +73,7 @@ func (f *csvRows) column(name string) (int, error) {
 	return i, nil
 }
 
-func (f *csvRows) next(c *cutter, rec *Record) error {
+func (f *csvRows) next(c *lineReader, rec *Record) error {
 	if err := f.row(c); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (f *csvRows) next(c *cutter, rec *Record) error {
 
 // row takes the next row that is not blank into f.fields. Of a bad one it takes
 // the first line only: a quote that is never closed costs one line, not the rest of the file.
-func (f *csvRows) row(c *cutter) error {
+func (f *csvRows) row(c *lineReader) error {
 	for {
 		end, next, err := c.lineAt(0)
 		if err == errLineTooLong {
@@ -120,7 +120,7 @@ func (f *csvRows) row(c *cutter) error {
 }
 
 // parse takes the row whose first line is at [0:end], the next one at next.
-func (f *csvRows) parse(c *cutter, end, next int) error {
+func (f *csvRows) parse(c *lineReader, end, next int) error {
 	f.fields, f.text = f.fields[:0], f.text[:0]
 	firstNext, firstEnd := next, end
 	bad := func(cause error) error {
@@ -188,9 +188,9 @@ func (f *csvRows) parse(c *cutter, end, next int) error {
 // plainLines is the format in which a line is a task and its own key.
 type plainLines struct{}
 
-func (plainLines) start(*cutter) error { return nil }
+func (plainLines) start(*lineReader) error { return nil }
 
-func (plainLines) next(c *cutter, rec *Record) error {
+func (plainLines) next(c *lineReader, rec *Record) error {
 	line, err := nextLine(c)
 	rec.Key, rec.ID, rec.Body = line, "", line
 	return err

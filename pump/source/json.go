@@ -26,9 +26,9 @@ func newJSONLines(key, id string) *jsonLines {
 	return f
 }
 
-func (f *jsonLines) start(*cutter) error { return nil }
+func (f *jsonLines) start(*lineReader) error { return nil }
 
-func (f *jsonLines) next(c *cutter, rec *Record) error {
+func (f *jsonLines) next(c *lineReader, rec *Record) error {
 	line, err := nextLine(c)
 	if err != nil {
 		return err

@@ -120,8 +120,8 @@ func exists(path string) bool {
 // textFormat cuts records from text. next gives io.EOF at the end; the Where of
 // its [*BadInput] is filled in by the reader.
 type textFormat interface {
-	start(c *cutter) error             // at the beginning of each file
-	next(c *cutter, rec *Record) error // rec is only good without an error
+	start(c *lineReader) error             // at the beginning of each file
+	next(c *lineReader, rec *Record) error // rec is only good without an error
 }
 
 func (s *TextSource) format() textFormat {
@@ -193,7 +193,7 @@ type textReader struct {
 	file   int   // being read
 	before int64 // size of the files before it
 	in     *input
-	cut    *cutter
+	lines  *lineReader
 	behind textPosition          // behind the last record
 	about  func(wait bool) error // see pausing
 }
@@ -227,22 +227,22 @@ func (r *textReader) Fill(ctx context.Context, rec *Record) error {
 				return err
 			}
 		}
-		r.cut.ctx = ctx
+		r.lines.ctx = ctx
 		if r.in.live != nil {
 			r.in.live.ctx, r.in.live.about = ctx, r.about
 		}
-		err := r.format.next(r.cut, rec)
+		err := r.format.next(r.lines, rec)
 		if err == nil {
-			r.behind = textPosition{r.file, r.cut.at(), r.cut.line}
+			r.behind = textPosition{r.file, r.lines.at(), r.lines.line}
 			return nil
 		}
 		if bad, ok := errors.AsType[*BadInput](err); ok {
-			r.behind = textPosition{r.file, r.cut.at(), r.cut.line}
+			r.behind = textPosition{r.file, r.lines.at(), r.lines.line}
 			bad.Where = r.Where()
 			return bad
 		}
 		if err != io.EOF {
-			return fmt.Errorf("%s:%d: %w", r.in.name, r.cut.line, r.in.judge(err))
+			return fmt.Errorf("%s:%d: %w", r.in.name, r.lines.line, r.in.judge(err))
 		}
 		if err := r.in.short(); err != nil {
 			return err
@@ -255,7 +255,7 @@ func (r *textReader) Fill(ctx context.Context, rec *Record) error {
 				return err
 			}
 		}
-		if r.cut.openEnd {
+		if r.lines.openEnd {
 			if r.cutOff == nil {
 				r.cutOff = map[string]bool{}
 			}
@@ -273,7 +273,7 @@ func (r *textReader) Fill(ctx context.Context, rec *Record) error {
 }
 
 // Where names the record that Next gave last.
-func (r *textReader) Where() string { return fmt.Sprintf("%s:%d", r.in.name, r.cut.first) }
+func (r *textReader) Where() string { return fmt.Sprintf("%s:%d", r.in.name, r.lines.first) }
 
 // Unchanged is an error if the files cannot be what was read of them. It is asked at the end,
 // before the run is sealed.
@@ -318,7 +318,7 @@ func (r *textReader) openNext(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", in.name, in.judge(err))
 	}
 	cut.about = r.about
-	r.in, r.cut = in, cut
+	r.in, r.lines = in, cut
 	return nil
 }
 
@@ -353,10 +353,10 @@ func (r *textReader) pause() error {
 	return r.about(true)
 }
 
-// begin makes the cutter and moves it to where reading continues. The start of
+// begin makes the lineReader and moves it to where reading continues. The start of
 // the file is read in any case: a CSV row means nothing without the header.
-func (r *textReader) begin(ctx context.Context, in *input) (*cutter, error) {
-	cut := newCutter(in.text, r.source.maxLine())
+func (r *textReader) begin(ctx context.Context, in *input) (*lineReader, error) {
+	cut := newLineReader(in.text, r.source.maxLine())
 	cut.ctx, cut.grown = ctx, in.grown
 	cut.skipBOM()
 	if err := r.format.start(cut); err != nil {

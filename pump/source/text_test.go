@@ -361,7 +361,7 @@ func FuzzCSVRow(f *testing.F) {
 		if strings.Contains(strings.ReplaceAll(text, "\r\n", "\n"), "\r") {
 			return // a lone carriage return: encoding/csv drops some of them
 		}
-		c := newCutter(strings.NewReader(text), defaultMaxLine)
+		c := newLineReader(strings.NewReader(text), defaultMaxLine)
 		var rows csvRows
 		theirs := csv.NewReader(strings.NewReader(text))
 		theirs.FieldsPerRecord = -1
@@ -394,7 +394,7 @@ func BenchmarkJSONLines(b *testing.B) {
 	f := newJSONLines("city", "")
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		c := newCutter(strings.NewReader(text), defaultMaxLine)
+		c := newLineReader(strings.NewReader(text), defaultMaxLine)
 		for {
 			if err := f.next(c, new(Record)); err != nil {
 				break

@@ -143,7 +143,7 @@ func TestNoNameGoesForItsAgeWhileAQueueDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A14: a message and the copies with which keepers bring it home are one task, whichever comes first.
+// A14: a message and the copies with which sweepers bring it home are one task, whichever comes first.
 func TestAForeignMessageAndItsForwardedCopiesAreOneTask(t *testing.T) {
 	inOnceWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
 		const all = 60

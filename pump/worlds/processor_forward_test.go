@@ -25,7 +25,7 @@ func TestP65NothingIsBroughtHomeByAMapThatIsTooOld(t *testing.T) {
 		m := v.Workload.Map
 		at := slices.IndexFunc(m.Shards, func(s shardmap.Shard) bool { return s.Account == "accountd" })
 		cut, other := p, q
-		if v.Keeper(at) == "q" {
+		if v.Sweeper(at) == "q" {
 			cut, other = q, p
 		}
 		// A home in an account that will go, of a segment that the other one holds.

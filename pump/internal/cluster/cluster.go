@@ -41,7 +41,7 @@ type View struct {
 
 	planned, kept          sync.Once
 	candidates             []string
-	current, plan, keepers []int
+	current, plan, sweepers []int
 }
 
 // Processors are the instances that take segments, in the order of their
@@ -93,17 +93,17 @@ func (v *View) Plan() []int {
 	return v.plan
 }
 
-// Keeper is the instance that keeps the queue of shard i of the map: it sweeps
-// it for strays (P6.4, docs/protocols.md). Empty: nobody does.
-func (v *View) Keeper(shard int) string {
+// Sweeper is the instance that sweeps the queue of shard i of the map: it looks into
+// it for strays (P6.4, docs/protocols.md). Empty: no instance does.
+func (v *View) Sweeper(shard int) string {
 	v.kept.Do(func() {
 		v.work()
-		v.keepers = v.Workload.Map.Keepers(v.candidates, v.current)
+		v.sweepers = v.Workload.Map.Sweepers(v.candidates, v.current)
 	})
-	if shard < 0 || shard >= len(v.keepers) || v.keepers[shard] < 0 {
+	if shard < 0 || shard >= len(v.sweepers) || v.sweepers[shard] < 0 {
 		return ""
 	}
-	return v.candidates[v.keepers[shard]]
+	return v.candidates[v.sweepers[shard]]
 }
 
 // Settled reports whether the cluster is as the plan has it: each segment is

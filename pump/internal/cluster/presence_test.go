@@ -361,7 +361,7 @@ func TestOnlyProcessorsThatNeitherWaitNorDrainAreGivenSegments(t *testing.T) {
 		b := c.join("b", func(o *Options) { o.Report = func() Report { return *report.Load() } })
 		c.join("d", func(o *Options) { o.Role = RoleDistributor })
 		time.Sleep(time.Minute)
-		if v := c.load(); len(v.Processors()) != 0 || shares(v) != ":64" || v.Settled() || v.Keeper(0) != "" || v.Rank("b") != -1 {
+		if v := c.load(); len(v.Processors()) != 0 || shares(v) != ":64" || v.Settled() || v.Sweeper(0) != "" || v.Rank("b") != -1 {
 			t.Errorf("processors %v, shares %s", v.Processors(), shares(v))
 		}
 		if n, longest := b.Unowned(); n != 64 || longest < 50*time.Second || longest > 61*time.Second {
@@ -374,8 +374,8 @@ func TestOnlyProcessorsThatNeitherWaitNorDrainAreGivenSegments(t *testing.T) {
 		b.Look()
 		time.Sleep(time.Second)
 		v := c.settle(time.Second)
-		if shares(v) != "b:64" || v.Keeper(0) != "b" || v.Rank("b") != 0 {
-			t.Errorf("shares %s, keeper %q", shares(v), v.Keeper(0))
+		if shares(v) != "b:64" || v.Sweeper(0) != "b" || v.Rank("b") != 0 {
+			t.Errorf("shares %s, sweeper %q", shares(v), v.Sweeper(0))
 		}
 		report.Store(&Report{Draining: true})
 		b.Look()

@@ -51,7 +51,7 @@ func spillRowOf(t storage.Table, workload string, segments int, timeout time.Dur
 //
 // That a mark stays until those messages are put is not promised: its owner
 // clears it when it finds the queue empty. What is put just then is found by the
-// queue's keeper (P6.4).
+// queue's sweeper (P6.4).
 func (p *Presence) MarkSpill(ctx context.Context, segments []uint32, choice int) error {
 	changed, err := p.changeSpill(ctx, segments, choice, true)
 	if err != nil {

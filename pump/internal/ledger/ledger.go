@@ -120,9 +120,9 @@ type ledgerSegment struct {
 	// While written, one of the two is there: head is the head as it was fenced, whose pages are
 	// not loaded yet, and image what is stored. Whoever holds the partition's lock may look at
 	// them without mu and must change them with mu.
-	head  *ledgerHead
-	image *image
-	hand  hand
+	head     *ledgerHead
+	image    *image
+	inFlight inFlight
 	// deleted are names of foreign messages that go with the next commit.
 	deleted map[string]bool
 	// top is the highest epoch that the head is known to have had, and commits how many commits it
@@ -249,7 +249,7 @@ func (s *ledgerSegment) lost() {
 	defer s.mu.Unlock()
 	s.since, s.epoch = 0, 0
 	s.drop()
-	s.hand, s.deleted = hand{}, nil
+	s.inFlight, s.deleted = inFlight{}, nil
 }
 
 func (m *image) live() int { return len(m.runs) - m.rests }

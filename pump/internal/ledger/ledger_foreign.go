@@ -237,21 +237,21 @@ func (l *Ledger) BeginForeign(segment uint32, epoch uint64, id string, more bool
 		return false, false, nil
 	case s.image.foreign.has(name):
 		return true, false, nil
-	case s.hand.foreign[name]:
+	case s.inFlight.foreign[name]:
 		return false, true, nil
 	case !more && s.foreignUse() >= maxForeign:
 		return false, false, fmt.Errorf("segment %d: %w: %d are all that it keeps, and further ones wait until deletes of what is done are acknowledged", segment, ErrTooManyForeign, maxForeign)
 	}
-	if s.hand.foreign == nil {
-		s.hand.foreign = map[string]bool{}
+	if s.inFlight.foreign == nil {
+		s.inFlight.foreign = map[string]bool{}
 	}
-	s.hand.foreign[name] = true
+	s.inFlight.foreign[name] = true
 	return false, false, nil
 }
 
 // foreignUse is how many names the segment will keep when what is in hand is done.
 func (s *ledgerSegment) foreignUse() int {
-	return len(s.image.foreign.known) - len(s.deleted) + len(s.hand.foreign)
+	return len(s.image.foreign.known) - len(s.deleted) + len(s.inFlight.foreign)
 }
 
 // EndForeign is End for a task without a run.
@@ -265,7 +265,7 @@ func (l *Ledger) EndForeign(segment uint32, epoch uint64, id string) {
 
 func (s *ledgerSegment) endForeign(epoch uint64, name string) {
 	if s.mine(epoch) {
-		delete(s.hand.foreign, name)
+		delete(s.inFlight.foreign, name)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/growing"
+	"github.com/queuepump/queuepump/internal/testbuf"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -62,7 +62,7 @@ type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 
-	out, log growing.Buffer
+	out, log testbuf.Buffer
 }
 
 // start starts a binary; it is killed when the test ends.

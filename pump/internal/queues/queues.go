@@ -63,7 +63,7 @@ type Queue struct {
 	silent  atomic.Int32 // requests since the last answer that ended without one
 	brought atomic.Int32 // messages, by the last get that was answered
 
-	Puts, Gets, Settles quickest
+	Puts, Gets, Settles latencyEstimate
 }
 
 // Open makes the handles; it makes no request. The configuration must have

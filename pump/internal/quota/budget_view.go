@@ -165,7 +165,7 @@ func (c *sharedView) readers() [][]stake {
 		}
 	}
 	for i := range out {
-		keeper := v.Keeper(i)
+		keeper := v.Sweeper(i)
 		if keeper == "" {
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/queuepump/queuepump/internal/allocation"
+	"github.com/queuepump/queuepump/internal/alloctest"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -102,7 +102,7 @@ func Fuzz(f *testing.F, kinds []Kind) {
 		var first map[string]any
 		var err error
 		// The largest is a map: a thousand queues and three choices of 4,096 segments.
-		allocation.AtMost(t, 4<<20+16*len(data), func() { first, err = k.Reread(props) })
+		alloctest.AtMost(t, 4<<20+16*len(data), func() { first, err = k.Reread(props) })
 		if err != nil {
 			if !errors.Is(err, row.ErrCorrupt) {
 				t.Fatalf("%s: %v", k.Name, err)

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuepump/queuepump/internal/shown"
+	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -31,7 +31,7 @@ var validWorkload = regexp.MustCompile(`^[a-z](-?[a-z0-9])+$`)
 // result shares nothing with c that the caller may still change.
 func Complete(c pump.Config) (pump.Config, error) {
 	if len(c.Workload) < 3 || len(c.Workload) > 40 || !validWorkload.MatchString(c.Workload) {
-		return c, &pump.ConfigError{Field: "workload", Problem: shown.Quoted(c.Workload) + " is not a workload name", Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter"}
+		return c, &pump.ConfigError{Field: "workload", Problem: redact.Quoted(c.Workload) + " is not a workload name", Fix: "use 3 to 40 of a-z, 0-9 and single dashes, beginning with a letter"}
 	}
 	if len(c.Accounts) == 0 {
 		return c, &pump.ConfigError{Field: "accounts", Problem: "no account is given", Fix: "name at least one storage account"}
@@ -66,7 +66,7 @@ func Complete(c pump.Config) (pump.Config, error) {
 		c.Control = accounts[0].Name
 	}
 	if _, ok := seen[c.Control]; !ok {
-		return c, &pump.ConfigError{Field: "control", Problem: "account " + shown.Quoted(c.Control) + " is not among the accounts", Fix: "name one of the accounts listed"}
+		return c, &pump.ConfigError{Field: "control", Problem: "account " + redact.Quoted(c.Control) + " is not among the accounts", Fix: "name one of the accounts listed"}
 	}
 	if err := checkSize(c); err != nil {
 		return c, err
@@ -80,13 +80,13 @@ func Complete(c pump.Config) (pump.Config, error) {
 			return c, &pump.ConfigError{Field: "delivery", Problem: "once needs segments with owners, and segments is 0", Fix: "leave segments out, or use at-least-once"}
 		}
 	default:
-		return c, &pump.ConfigError{Field: "delivery", Problem: shown.Quoted(string(c.Delivery)) + " is not a delivery mode", Fix: "use at-least-once or once, or leave it out for at-least-once"}
+		return c, &pump.ConfigError{Field: "delivery", Problem: redact.Quoted(string(c.Delivery)) + " is not a delivery mode", Fix: "use at-least-once or once, or leave it out for at-least-once"}
 	}
 	if c.Instance == "" {
 		c.Instance = Instance()
 	}
 	if err := cluster.CheckInstance(c.Instance); err != nil {
-		return c, &pump.ConfigError{Field: "instance", Problem: shown.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
+		return c, &pump.ConfigError{Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
 	}
 	Default(&c.Retention, defaultRetained)
 	if c.Retention < time.Minute {

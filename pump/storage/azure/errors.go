@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/queuepump/queuepump/internal/shown"
+	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -209,7 +209,7 @@ func (r redactor) text(s string) string {
 	for _, secret := range r {
 		s = strings.ReplaceAll(s, secret, "REDACTED")
 	}
-	return shown.Cleaned(s)
+	return redact.Cleaned(s)
 }
 
 // error gives an error with err's text, cleaned. The original is not in its

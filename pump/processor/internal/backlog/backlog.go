@@ -51,33 +51,33 @@ type Backlog struct {
 	discards   bool   // nothing is opened, or started
 	wake       func() // the poller, which was refused a get
 
-	Mu         sync.Mutex // guards what follows and what delivery says it guards
-	some       sync.Cond  // there is a task to start, or nothing ever will be
-	calm       sync.Cond  // nothing is at work, or whoever waits for that need not
-	openable   sync.Cond  // there is a message to open and room for it, or nothing ever will be
-	closed     bool
-	Inbox      []*message.Delivery // not opened
-	Ready      []*message.Delivery // opened, with tasks not started
-	Busy       int                 // handlers at work
-	hung       int                 // of them, those that were given up
-	alone      *message.Delivery   // only its tasks are started; nil: anyone's
-	trying     bool                // and they may be now: nothing else is opened either
-	pacing     bool                // what was given last waits for its turn
-	holds      int                 // messages to be split, until when no task is started
-	Unstarted  int                 // tasks in inbox and ready, and in what is being opened
-	readyTasks int                 // tasks in ready
-	Reserved   int                 // tasks that gets under way may bring
-	Bytes      int64               // of text and opened envelopes
-	Opened     int                 // Opened envelopes in memory
-	Promised   int64               // bytes of text that gets under way may bring
-	hungry     bool                // a get was refused for want of room
-	perMessage float64             // tasks in a message, lately
-	seen       bool                // perMessage was measured
-	text       float64             // bytes of a message, lately: a large one counts at once, small ones slowly
-	Took       float64             // seconds that a handler is at work for one start, lately; 0: none has ended
-	started    int                 // tasks since measured
-	Measured   time.Time
-	Rate       float64 // tasks started a second, lately
+	Mu            sync.Mutex // guards what follows and what delivery says it guards
+	startable     sync.Cond  // there is a task to start, or nothing ever will be
+	calm          sync.Cond  // nothing is at work, or whoever waits for that need not
+	openable      sync.Cond  // there is a message to open and room for it, or nothing ever will be
+	closed        bool
+	Unopened      []*message.Delivery // not opened
+	Runnable      []*message.Delivery // opened, with tasks not started
+	Busy          int                 // handlers at work
+	hung          int                 // of them, those that were given up
+	exclusive     *message.Delivery   // only its tasks are started; nil: anyone's
+	trying        bool                // and they may be now: nothing else is opened either
+	pacing        bool                // what was given last waits for its turn
+	splitting     int                 // messages to be split, until when no task is started
+	Unstarted     int                 // tasks in inbox and ready, and in what is being opened
+	runnableTasks int                 // tasks in ready
+	Reserved      int                 // tasks that gets under way may bring
+	Bytes         int64               // of text and opened envelopes
+	Opened        int                 // Opened envelopes in memory
+	Promised      int64               // bytes of text that gets under way may bring
+	refusedGet    bool                // a get was refused for want of room
+	perMessage    float64             // tasks in a message, lately
+	seen          bool                // perMessage was measured
+	text          float64             // bytes of a message, lately: a large one counts at once, small ones slowly
+	Took          float64             // seconds that a handler is at work for one start, lately; 0: none has ended
+	started       int                 // tasks since measured
+	Measured      time.Time
+	Rate          float64 // tasks started a second, lately
 }
 
 // Reservation is room kept for what a get may bring.
@@ -101,7 +101,7 @@ func New(o Options, batch bool, wake func()) *Backlog {
 		width: o.Handlers, visibility: cmp.Or(o.Lease, leases.FirstLease), maxBytes: o.MaxBytes,
 		batch: batch, paced: o.Paced, discards: o.Discards, wake: wake, perMessage: firstPerMessage, text: storage.MaxText, Measured: time.Now(), Busy: o.Handlers,
 	}
-	b.some.L, b.openable.L, b.calm.L = &b.Mu, &b.Mu, &b.Mu
+	b.startable.L, b.openable.L, b.calm.L = &b.Mu, &b.Mu, &b.Mu
 	return b
 }
 
@@ -139,7 +139,7 @@ func (b *Backlog) Reserve() Reservation {
 	defer b.Mu.Unlock()
 	now := time.Now()
 	if !b.hasRoom(now) {
-		b.hungry = true
+		b.refusedGet = true
 		return Reservation{}
 	}
 	tasks := float64(b.limit(now)-b.Unstarted-b.Reserved) / b.perMessage
@@ -172,7 +172,7 @@ func (b *Backlog) Full() bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	if b.Unstarted >= max(b.limit(time.Now()), 1) || b.Bytes > b.maxBytes {
-		b.hungry = true
+		b.refusedGet = true
 		return true
 	}
 	return false
@@ -188,20 +188,20 @@ func (b *Backlog) GiveBack(room Reservation) {
 func (b *Backlog) unreserve(room Reservation) {
 	b.Reserved -= room.tasks
 	b.Promised -= room.bytes
-	b.feed()
+	b.wakePoller()
 }
 
-// feed wakes the poller when a get that was refused would be granted.
-func (b *Backlog) feed() {
-	if b.hungry {
-		b.feedAt(time.Now())
+// wakePoller wakes the poller when a get that was refused would be granted.
+func (b *Backlog) wakePoller() {
+	if b.refusedGet {
+		b.wakePollerAt(time.Now())
 	}
 }
 
-// feedAt is feed by a caller who knows the time.
-func (b *Backlog) feedAt(now time.Time) {
-	if b.hungry && b.hasRoom(now) {
-		b.hungry = false
+// wakePollerAt is wakePoller by a caller who knows the time.
+func (b *Backlog) wakePollerAt(now time.Time) {
+	if b.refusedGet && b.hasRoom(now) {
+		b.refusedGet = false
 		b.wake()
 	}
 }
@@ -232,11 +232,11 @@ func (b *Backlog) Add(ds []*message.Delivery, room Reservation) (refused []*mess
 		d.Weight = int64(len(d.Text))
 		b.Bytes += d.Weight
 		b.text = max(float64(d.Weight), b.text+(float64(d.Weight)-b.text)/256)
-		d.Place = message.InInbox
-		if d.Holds {
-			b.Inbox = slices.Insert(b.Inbox, 0, d)
+		d.Place = message.Unopened
+		if d.Splits {
+			b.Unopened = slices.Insert(b.Unopened, 0, d)
 		} else {
-			b.Inbox = append(b.Inbox, d)
+			b.Unopened = append(b.Unopened, d)
 		}
 	}
 	b.openable.Broadcast()
@@ -260,9 +260,9 @@ func (b *Backlog) ToOpen() *message.Delivery {
 	if b.closed || !b.mayOpen() {
 		return nil
 	}
-	d := b.Inbox[0]
-	b.Inbox[0] = nil
-	b.Inbox = b.Inbox[1:]
+	d := b.Unopened[0]
+	b.Unopened[0] = nil
+	b.Unopened = b.Unopened[1:]
 	d.Place = message.Opening
 	opened := d.Unpacks()
 	d.Weight += opened
@@ -275,16 +275,16 @@ func (b *Backlog) ToOpen() *message.Delivery {
 // mayOpen reports whether the first message should be opened now. One is
 // always allowed to be open, however large.
 func (b *Backlog) mayOpen() bool {
-	if len(b.Inbox) == 0 || b.trying {
+	if len(b.Unopened) == 0 || b.trying {
 		return false
 	}
-	if b.Inbox[0].Holds { // everything else waits for that
+	if b.Unopened[0].Splits { // everything else waits for that
 		return true
 	}
-	if b.readyTasks > 2*b.width+int(b.Rate*openAhead.Seconds()) {
+	if b.runnableTasks > 2*b.width+int(b.Rate*openAhead.Seconds()) {
 		return false
 	}
-	return b.Opened == 0 || b.Bytes+b.Inbox[0].Unpacks() <= b.maxBytes
+	return b.Opened == 0 || b.Bytes+b.Unopened[0].Unpacks() <= b.maxBytes
 }
 
 // Open makes the tasks of an opened message startable. It reports false if the
@@ -302,14 +302,14 @@ func (b *Backlog) Open(d *message.Delivery) bool {
 	}
 	b.Unstarted += d.Starts() - d.Unstarted
 	d.Unstarted = d.Starts()
-	d.Place = message.InReady
-	if d == b.alone {
-		b.Ready = slices.Insert(b.Ready, 0, d)
+	d.Place = message.Runnable
+	if d == b.exclusive {
+		b.Runnable = slices.Insert(b.Runnable, 0, d)
 	} else {
-		b.Ready = append(b.Ready, d)
+		b.Runnable = append(b.Runnable, d)
 	}
-	b.readyTasks += d.Unstarted
-	b.some.Broadcast()
+	b.runnableTasks += d.Unstarted
+	b.startable.Broadcast()
 	return true
 }
 
@@ -329,10 +329,10 @@ func (b *Backlog) Next(took time.Duration, now time.Time) (d *message.Delivery, 
 	default:
 		b.Took += (s - b.Took) / 16
 	}
-	b.feedAt(now)
+	b.wakePollerAt(now)
 	b.calm.Broadcast()
 	for !b.closed && !b.mayStart() {
-		b.some.Wait()
+		b.startable.Wait()
 		now = time.Now()
 	}
 	if b.closed {
@@ -340,7 +340,7 @@ func (b *Backlog) Next(took time.Duration, now time.Time) (d *message.Delivery, 
 	}
 	b.Busy++
 	b.pacing = b.paced
-	d = b.Ready[0]
+	d = b.Runnable[0]
 	from, to = d.Next, d.Next+1
 	if b.batch {
 		to = d.Starts()
@@ -349,25 +349,25 @@ func (b *Backlog) Next(took time.Duration, now time.Time) (d *message.Delivery, 
 	d.Unstarted -= to - from
 	if d.Unstarted == 0 {
 		d.Place = message.Nowhere
-		b.Ready[0] = nil
-		b.Ready = b.Ready[1:]
+		b.Runnable[0] = nil
+		b.Runnable = b.Runnable[1:]
 	}
-	b.readyTasks -= to - from
+	b.runnableTasks -= to - from
 	b.Unstarted -= to - from
 	b.started += to - from
 	if b.mayOpen() {
 		b.openable.Signal()
 	}
-	b.feedAt(now)
+	b.wakePollerAt(now)
 	return d, from, to, now
 }
 
-// GoOn lets the next be started: what was given last has had its turn.
-func (b *Backlog) GoOn() {
+// StartNext lets the next be started: what was given last has had its turn.
+func (b *Backlog) StartNext() {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.pacing = false
-	b.some.Broadcast()
+	b.startable.Broadcast()
 }
 
 // Withdraw makes sure that no further task of d is started, and gives how many
@@ -376,10 +376,10 @@ func (b *Backlog) GoOn() {
 func (b *Backlog) Withdraw(d *message.Delivery) (unstarted int, unopened bool) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	return b.take(d)
+	return b.withdrawLocked(d)
 }
 
-func (b *Backlog) take(d *message.Delivery) (unstarted int, unopened bool) {
+func (b *Backlog) withdrawLocked(d *message.Delivery) (unstarted int, unopened bool) {
 	if d.Withdrawn {
 		return 0, false
 	}
@@ -387,12 +387,12 @@ func (b *Backlog) take(d *message.Delivery) (unstarted int, unopened bool) {
 	b.calm.Broadcast()
 	n := d.Unstarted
 	switch d.Place {
-	case message.InInbox:
-		b.Inbox = without(b.Inbox, d)
+	case message.Unopened:
+		b.Unopened = without(b.Unopened, d)
 		unopened = true
-	case message.InReady:
-		b.Ready = without(b.Ready, d)
-		b.readyTasks -= n
+	case message.Runnable:
+		b.Runnable = without(b.Runnable, d)
+		b.runnableTasks -= n
 		unstarted = n
 	case message.Opening:
 	case message.Nowhere:
@@ -402,7 +402,7 @@ func (b *Backlog) take(d *message.Delivery) (unstarted int, unopened bool) {
 		d.Place = message.Nowhere
 	}
 	b.Unstarted -= n
-	b.feed()
+	b.wakePoller()
 	return unstarted, unopened
 }
 
@@ -413,8 +413,8 @@ func without(ds []*message.Delivery, d *message.Delivery) []*message.Delivery {
 	return ds
 }
 
-// Aside takes an opened message whose contents cannot be used out of the count.
-func (b *Backlog) Aside(d *message.Delivery) {
+// SetAside takes an opened message whose contents cannot be used out of the count.
+func (b *Backlog) SetAside(d *message.Delivery) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	d.Place = message.Nowhere
@@ -422,7 +422,7 @@ func (b *Backlog) Aside(d *message.Delivery) {
 		d.Withdrawn = true
 		b.Unstarted -= d.Unstarted
 	}
-	b.feed()
+	b.wakePoller()
 }
 
 // Weigh counts the text of a message that does not wait here.
@@ -456,7 +456,7 @@ func (b *Backlog) Free(d *message.Delivery, kept int) {
 	if b.mayOpen() {
 		b.openable.Broadcast()
 	}
-	b.feed()
+	b.wakePoller()
 }
 
 // Close ends starting and opening, and gives all that waits.
@@ -465,7 +465,7 @@ func (b *Backlog) Close() []*message.Delivery {
 	defer b.Mu.Unlock()
 	b.closed = true
 	b.calm.Broadcast()
-	b.some.Broadcast()
+	b.startable.Broadcast()
 	b.openable.Broadcast()
-	return append(slices.Clone(b.Inbox), b.Ready...)
+	return append(slices.Clone(b.Unopened), b.Runnable...)
 }

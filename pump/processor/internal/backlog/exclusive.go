@@ -12,33 +12,33 @@ const holdMost = 5 * time.Second
 
 // mayStart reports whether the first task that waits may be started now.
 func (b *Backlog) mayStart() bool {
-	if len(b.Ready) == 0 || b.pacing {
+	if len(b.Runnable) == 0 || b.pacing {
 		return false
 	}
-	if b.alone != nil {
-		return b.trying && b.alone == b.Ready[0]
+	if b.exclusive != nil {
+		return b.trying && b.exclusive == b.Runnable[0]
 	}
-	return b.holds == 0
+	return b.splitting == 0
 }
 
-// Hold says whether a message is to be split, until when no task is started. Were
+// SetSplitting says whether a message is to be split, until when no task is started. Were
 // the process ended in the midst of that, its tasks would be there twice, the guilty one
 // among them, and every further death would make more of them.
-func (b *Backlog) Hold(d *message.Delivery, holds bool) {
+func (b *Backlog) SetSplitting(d *message.Delivery, holds bool) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	if d.Holds == holds {
+	if d.Splits == holds {
 		return
 	}
-	d.Holds = holds
+	d.Splits = holds
 	if holds {
-		b.holds++
-		time.AfterFunc(holdMost, func() { b.Hold(d, false) })
+		b.splitting++
+		time.AfterFunc(holdMost, func() { b.SetSplitting(d, false) })
 		return
 	}
-	if b.holds--; b.holds == 0 {
+	if b.splitting--; b.splitting == 0 {
 		b.calm.Broadcast()
-		b.some.Broadcast()
+		b.startable.Broadcast()
 	}
 }
 
@@ -56,8 +56,8 @@ func (b *Backlog) Exclusive(d *message.Delivery, patience time.Duration) bool {
 	defer timer.Stop()
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	b.alone = d
-	for !b.closed && !d.Withdrawn && !over && (b.Busy > b.hung || b.holds > 0) {
+	b.exclusive = d
+	for !b.closed && !d.Withdrawn && !over && (b.Busy > b.hung || b.splitting > 0) {
 		b.calm.Wait()
 	}
 	b.trying = !b.closed && !d.Withdrawn
@@ -68,14 +68,14 @@ func (b *Backlog) Exclusive(d *message.Delivery, patience time.Duration) bool {
 func (b *Backlog) Resume() {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	b.alone, b.trying = nil, false
-	b.some.Broadcast()
+	b.exclusive, b.trying = nil, false
+	b.startable.Broadcast()
 	b.openable.Broadcast()
-	b.feed()
+	b.wakePoller()
 }
 
-// Hang says that so many handlers more were given up.
-func (b *Backlog) Hang(more int) {
+// AddHung says that so many handlers more were given up.
+func (b *Backlog) AddHung(more int) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	b.hung += more

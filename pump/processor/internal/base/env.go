@@ -26,7 +26,7 @@ type Env struct {
 	MaxBytes int64           // Options.MaxBytes
 	Log      *slog.Logger
 	Jitter   backoff.Jitter
-	Fleet    *queues.Set
+	Queues   *queues.Set
 	Workload *workload.Workload
 	Runs     *runCache
 	Tallies  *tallies
@@ -61,7 +61,7 @@ type Env struct {
 func NewEnv(cfg *pump.Config) *Env {
 	return &Env{
 		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance), Jitter: backoff.Jitter(cfg.Instance),
-		Fleet: queues.Open(cfg, row.TableName), Began: time.Now(), alarms: map[string]time.Time{},
+		Queues: queues.Open(cfg, row.TableName), Began: time.Now(), alarms: map[string]time.Time{},
 		Gets: NewInFlight(), Messages: NewInFlight(),
 	}
 }

@@ -164,6 +164,6 @@ func (r *Env) tallyRow() string {
 func (r *Env) NewTallies() *tallies {
 	row := r.tallyRow()
 	return NewTallies(func(ctx context.Context, tallies []workload.RunTally) error {
-		return workload.NoteTallies(ctx, r.Fleet.Control, r.Cfg.Workload, row, tallies...)
+		return workload.NoteTallies(ctx, r.Queues.Control, r.Cfg.Workload, row, tallies...)
 	})
 }

@@ -31,21 +31,21 @@ var ErrEnded = errors.New("pump: the message's lease has ended; it will be deliv
 type Keeper struct {
 	terms  *Timing
 	jitter backoff.Jitter
-	// Lost is called, without the lock, when no further task of the delivery
+	// OnLost is called, without the lock, when no further task of the delivery
 	// should be started; cause is set if handlers that run must end, too.
-	Lost func(d *message.Delivery, cause error)
-	// Stale is called, without the lock, for a message none of whose tasks was
+	OnLost func(d *message.Delivery, cause error)
+	// OnStale is called, without the lock, for a message none of whose tasks was
 	// started within the first whole lease: somebody else should have it.
-	Stale func(d *message.Delivery)
-	// GoesOn is called, without the lock, for a message whose lease was renewed for so long.
-	GoesOn func(d *message.Delivery, length time.Duration)
-	Turn   backoff.Step
-	Clock  awake.Clock
+	OnStale func(d *message.Delivery)
+	// OnRenewed is called, without the lock, for a message whose lease was renewed for so long.
+	OnRenewed func(d *message.Delivery, length time.Duration)
+	Step      backoff.Step
+	Clock     awake.Clock
 
-	Mu     sync.Mutex // guards what follows and what lease says
-	heap   leaseHeap
-	looked time.Time // when the last round began
-	wake   chan struct{}
+	Mu      sync.Mutex // guards what follows and what lease says
+	heap    leaseHeap
+	checked time.Time // when the last round began
+	wake    chan struct{}
 }
 
 // longestRound is how long the keeper waits at most while it holds messages: so soon
@@ -54,7 +54,7 @@ const longestRound = 2 * time.Second
 
 // NewKeeper makes a keeper. Its fields are set before Run.
 func NewKeeper(t *Timing, j backoff.Jitter) *Keeper {
-	return &Keeper{terms: t, jitter: j, looked: time.Now(), wake: make(chan struct{}, 1)}
+	return &Keeper{terms: t, jitter: j, checked: time.Now(), wake: make(chan struct{}, 1)}
 }
 
 // interval is the time from the start of a lease to its renewal, jittered so
@@ -110,7 +110,7 @@ func (k *Keeper) GiveBack(d *message.Delivery, doubt bool) {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
 	d.Lease.Doubt = d.Lease.Doubt || doubt
-	<-d.Lease.Own // before it can be looked at: look leaves who is being settled out
+	<-d.Lease.Own // before it can be looked at: check leaves who is being settled out
 	k.push(d)
 }
 
@@ -160,7 +160,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		k.Turn.Wait("keep")
+		k.Step.Wait("keep")
 		timer.Reset(k.round(ctx))
 		select {
 		case <-ctx.Done():
@@ -175,11 +175,11 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 	var over, stale []*message.Delivery
 	k.Mu.Lock()
 	now := time.Now()
-	k.woke(now)
+	k.noteSleep(now)
 	for len(k.heap) > 0 && !k.heap[0].Lease.Next.After(now) {
 		d := k.heap[0]
 		k.remove(d)
-		if k.look(ctx, d, now) {
+		if k.check(ctx, d, now) {
 			over = append(over, d)
 		} else if d.Lease.Tries == message.RenewPart-1 && d.Lease.Renews && !d.Started.Load() {
 			stale = append(stale, d)
@@ -191,20 +191,20 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 	}
 	k.Mu.Unlock()
 	for _, d := range over {
-		k.Lost(d, ErrEnded)
+		k.OnLost(d, ErrEnded)
 	}
 	for _, d := range stale {
-		k.Stale(d)
+		k.OnStale(d)
 	}
 	return wait
 }
 
-// woke brings the leases forward by the time in which the monotonic clock stood
+// noteSleep brings the leases forward by the time in which the monotonic clock stood
 // still: the service hid the messages for no longer because of it. A wall clock that was
 // set forward costs the same, renewals or another delivery. The lock is held.
-func (k *Keeper) woke(now time.Time) {
-	slept := k.Clock.Slept(k.looked)
-	k.looked = now
+func (k *Keeper) noteSleep(now time.Time) {
+	slept := k.Clock.Slept(k.checked)
+	k.checked = now
 	if slept < longestRound { // the margins bear that, and clocks that are adjusted
 		return
 	}
@@ -224,9 +224,9 @@ func (k *Keeper) end(sent time.Time, length time.Duration) time.Time {
 	return sent.Add(length)
 }
 
-// look does what is due for one message and reports whether trust in its lease
+// check does what is due for one message and reports whether trust in its lease
 // has just ended.
-func (k *Keeper) look(ctx context.Context, d *message.Delivery, now time.Time) (over bool) {
+func (k *Keeper) check(ctx context.Context, d *message.Delivery, now time.Time) (over bool) {
 	l := &d.Lease
 	if !now.Before(l.Until.Add(-l.Margin())) {
 		l.Ended = true
@@ -252,7 +252,7 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 	// handlers were stopped would start trusting again (P5.2's shape).
 	end, length := k.nextLease(d)
 	try, cancel := context.WithDeadline(ctx, end)
-	next, sent, err := d.Shard.Renew(try, receipt, length)
+	next, sent, err := d.Queue.Renew(try, receipt, length)
 	cancel()
 
 	k.Mu.Lock()
@@ -287,10 +287,10 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 	k.push(d)
 	k.Mu.Unlock()
 	if err == nil {
-		k.GoesOn(d, length)
+		k.OnRenewed(d, length)
 	}
 	if lost {
-		k.Lost(d, cause)
+		k.OnLost(d, cause)
 	}
 }
 

@@ -27,7 +27,7 @@ const maxTasks = 1 << 15
 
 // Delivery is one message in hand, from the get that brought it until it is settled.
 type Delivery struct {
-	Shard    *queues.Queue
+	Queue    *queues.Queue
 	Settler  Settler
 	ID       string // of the message
 	Inserted time.Time
@@ -66,10 +66,10 @@ type Delivery struct {
 	Epoch   uint64          // of the hold on its segment
 	Listed  int             // its place in the list of its segment, from 1; guarded by owned.mu
 	Unhold  func() bool     // stops waiting for the end of that hold
-	Holds   bool            // it is to be split, and no task is started before; guarded by backlog.mu once it is there
+	Splits  bool            // it is to be split, and no task is started before; guarded by backlog.mu once it is there
 	Trial   bool            // its one task is, or was, on trial (package trial)
 	Alone   uint32          // trials alone in a process that a row counts; see AloneTrials
-	Mark    marked          // its attempt is written down already, and where
+	Written written         // its attempt is written down already, and where
 	Counted bool            // there may be a row that counts its attempts
 	Untried bool            // it is put back without an attempt
 	Ctx     context.Context // of its handlers
@@ -105,7 +105,7 @@ type Disposition struct {
 	Forget         bool          // else delete, because it was done before
 	Record         bool          // of forget: what was begun of it is to be recorded as done
 	Forward        *queues.Queue // else put into this queue, and delete
-	Pass           bool          // it is another's: no work of this process
+	PassOn         bool          // it is another's: no work of this process
 	Ours           bool          // it is put back although it is this process's: no reason for suspicion
 	Hint           bool          // of a pass: its owner should look when it is visible
 	Pieces         []Copy        // else put these, which are all of its tasks, and delete
@@ -120,7 +120,7 @@ func (d *Delivery) Unpacks() int64 {
 	return int64(1)<<bits.Len64(max(records, 1)-1) + aTask*int64(min(d.Count, maxTasks))
 }
 
-func (d *Delivery) String() string { return d.Shard.String() + "/" + d.ID }
+func (d *Delivery) String() string { return d.Queue.String() + "/" + d.ID }
 
 // Starts is how many tasks are to be started, at which of the tasks is the k-th of them.
 func (d *Delivery) Starts() int {
@@ -138,8 +138,8 @@ func (d *Delivery) At(k int) int {
 	return d.Fresh[k]
 }
 
-// Passes reports whether a message is only put back for its owner.
-func (d *Delivery) Passes() bool { return d.Whole != nil && d.Whole.Pass }
+// PassedOn reports whether a message is only put back for its owner.
+func (d *Delivery) PassedOn() bool { return d.Whole != nil && d.Whole.PassOn }
 
 // taskLists are lists of the tasks of an envelope, reused from envelope to envelope: a
 // thousand tasks are 128 KiB.
@@ -202,7 +202,7 @@ func ReuseTasks(tasks []pump.Task) {
 
 // Attrs are what a log line says about a delivery, and about a task of it.
 func (d *Delivery) Attrs(task int) []any {
-	a := []any{"queue", d.Shard.String(), "message", d.ID}
+	a := []any{"queue", d.Queue.String(), "message", d.ID}
 	if d.Foreign == "" && d.Header.Run != (pump.RunID{}) {
 		a = append(a, "run", d.Header.Run, "segment", d.Header.Segment)
 	}
@@ -244,13 +244,13 @@ func (d *Delivery) Readiness(sent time.Time, age time.Duration) (at time.Time, e
 	return d.Header.Sealed, true
 }
 
-// marked says where the attempt that is under way stands written.
-type marked uint8
+// written says where the attempt that is under way stands written.
+type written uint8
 
 const (
-	unmarked   marked = iota
-	MarkInText        // in the header of the message as it is in the queue
-	MarkInRow         // in a row, because the message is a text without room for a header
+	notWritten    written = iota
+	WrittenInText         // in the header of the message as it is in the queue
+	WrittenInRow          // in a row, because the message is a text without room for a header
 )
 
 // ReasonOnTrial is the cause that a marked message carries in its queue: its Attempts are how many of
@@ -302,10 +302,10 @@ func (d *Delivery) Contributed() (list []ledger.Contribution) {
 type place uint8
 
 const (
-	Nowhere place = iota // not in it
-	InInbox              // fetched
-	Opening              // being opened
-	InReady              // opened
+	Nowhere  place = iota // not in it
+	Unopened              // fetched
+	Opening               // being opened
+	Runnable              // opened
 )
 
 // Settler is the settler of a delivery's queue, which goes on with it.

@@ -61,7 +61,7 @@ type Settlement struct {
 // Copy is a message to put before the one in hand is ended: tasks for
 // quarantine, or tasks that want another delay than the rest.
 type Copy struct {
-	Shard  *queues.Queue
+	Queue  *queues.Queue
 	Text   []byte
 	Delay  time.Duration
 	Reason string    // of a quarantine
@@ -89,7 +89,7 @@ func (s *Settlement) PutBack(d *Delivery, delay time.Duration) {
 	if s.Text != nil {
 		s.Final = StepReplace
 	}
-	d.Untried = d.Mark == MarkInRow
+	d.Untried = d.Written == WrittenInRow
 }
 
 // ToQuarantine is a task that will not be tried again.
@@ -101,7 +101,7 @@ type ToQuarantine struct {
 
 // CauseRow is a cause that did not fit into its message.
 type CauseRow struct {
-	Shard   *queues.Queue
+	Queue   *queues.Queue
 	Message string
 	Cause   codec.Cause
 	Text    string // tombstone.TextHash

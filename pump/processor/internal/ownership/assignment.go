@@ -16,17 +16,17 @@ import (
 // polls, and what becomes of messages that are not its own. It never changes
 // after it was made.
 type Assignment struct {
-	instance string
-	View     *cluster.View
-	Of       *shardmap.Map
-	Shards   []*queues.Queue // of the map, in its order; nil where there are no credentials here
-	index    map[*queues.Queue]int
-	homes    []bool // by shard: of a segment that is held here
-	Spills   []spill
-	keeps    []bool // by shard
-	sweeps   []bool // by shard: it is kept, and nobody's home
-	owners   []int  // by shard: processors that own a segment whose home it is
-	Readers  []int  // by shard: those, and the owners of segments that a mark says to look for there
+	instance  string
+	View      *cluster.View
+	Of        *shardmap.Map
+	Shards    []*queues.Queue // of the map, in its order; nil where there are no credentials here
+	index     map[*queues.Queue]int
+	homes     []bool // by shard: of a segment that is held here
+	Spills    []spill
+	sweeper   []bool // by shard
+	onlySwept []bool // by shard: it is kept, and nobody's home
+	owners    []int  // by shard: processors that own a segment whose home it is
+	Readers   []int  // by shard: those, and the owners of segments that a mark says to look for there
 	// Pairs is how many pairs of a queue and a processor that polls it there are
 	// in the whole cluster.
 	Pairs int
@@ -59,7 +59,7 @@ func Assign(instance string, v *cluster.View, held func(uint32) bool, open func(
 	s := &Assignment{
 		instance: instance, View: v, Of: m,
 		Shards: make([]*queues.Queue, len(m.Shards)), index: make(map[*queues.Queue]int, len(m.Shards)),
-		homes: make([]bool, len(m.Shards)), keeps: make([]bool, len(m.Shards)), sweeps: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)), Readers: make([]int, len(m.Shards)),
+		homes: make([]bool, len(m.Shards)), sweeper: make([]bool, len(m.Shards)), onlySwept: make([]bool, len(m.Shards)), owners: make([]int, len(m.Shards)), Readers: make([]int, len(m.Shards)),
 	}
 	for i, sh := range m.Shards {
 		if q := open(sh); q != nil {
@@ -75,8 +75,8 @@ func Assign(instance string, v *cluster.View, held func(uint32) bool, open func(
 	s.readOwners()
 	loads := m.Loads()
 	for i := range m.Shards {
-		s.keeps[i] = v.Keeper(i) == instance
-		s.sweeps[i] = s.keeps[i] && loads[i] == 0 && s.claimable == 0
+		s.sweeper[i] = v.Sweeper(i) == instance
+		s.onlySwept[i] = s.sweeper[i] && loads[i] == 0 && s.claimable == 0
 	}
 	return s
 }
@@ -161,7 +161,7 @@ func (s *Assignment) readOwners() {
 		}
 	}
 	for _, n := range s.owners {
-		s.Pairs += max(n, 1) // its keeper, where nobody owns anything
+		s.Pairs += max(n, 1) // its sweeper, where nobody owns anything
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *Assignment) Unreadable() (names []string) {
 func (s *Assignment) wanted() []bool {
 	polls := make([]bool, len(s.Shards))
 	for i := range s.Shards {
-		polls[i] = s.View.Workload.Shared || s.homes[i] || s.sweeps[i]
+		polls[i] = s.View.Workload.Shared || s.homes[i] || s.onlySwept[i]
 	}
 	for _, sp := range s.Spills {
 		polls[sp.Shard] = true
@@ -208,7 +208,7 @@ func (s *Assignment) wanted() []bool {
 func (s *Assignment) Stray(at *queues.Queue, segment uint32) *queues.Queue {
 	i, ok := s.index[at]
 	home := s.Of.Home(segment)
-	if !ok || i == home || !s.keeps[i] || !queues.Young(s.View.Read) {
+	if !ok || i == home || !s.sweeper[i] || !queues.Young(s.View.Read) {
 		return nil
 	}
 	if s.View.Spills != nil && s.View.Spills[segment] != 0 {
@@ -237,13 +237,13 @@ const (
 	passOwners = 8
 	// passLeast and passMost bound the delay that grows from then on. The messages
 	// of an owner that does not take them are out of the others' way for it.
-	passLeast = time.Second
-	PassMost  = 15 * time.Second
+	passLeast  = time.Second
+	PassOnMost = 15 * time.Second
 )
 
-// Pass is how long to hide a message of a segment that others own, or nobody,
+// PassOn is how long to hide a message of a segment that others own, or nobody,
 // after so many deliveries. The service counts whole seconds.
-func (s *Assignment) Pass(j backoff.Jitter, at *queues.Queue, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
+func (s *Assignment) PassOn(j backoff.Jitter, at *queues.Queue, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
 	deliveries = max(deliveries, 1)
 	_, live := s.View.OwnerOf(segment)
 	// Nobody's: for moments in good times, and after a crash for a lease.
@@ -257,7 +257,7 @@ func (s *Assignment) Pass(j backoff.Jitter, at *queues.Queue, segment uint32, id
 			return 0
 		}
 		// It doubles whenever each owner might have had it once more.
-		limit, n = PassMost, (deliveries-1)/owners-passOwners
+		limit, n = PassOnMost, (deliveries-1)/owners-passOwners
 	}
 	d := backoff.Doubled(passLeast, max(limit, passLeast), uint64(n))
 	return d/2 + time.Duration(j.Float("pass", id, uint64(deliveries))*float64(d/2))

@@ -134,7 +134,7 @@ func TestWhatItKeepsIsPolledOnceNothingIsLeftToClaim(t *testing.T) {
 	v = viewOf(m, 1, func(uint32) string { return "0" })
 	s = shareOf("0", v, handles(m))
 	if got := names(s.Polled()); len(got) != 3 || s.Lacking != 0 {
-		t.Errorf("polls %v; the draining queue must be read by its keeper", got)
+		t.Errorf("polls %v; the draining queue must be read by its sweeper", got)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestP64TheKeeperBringsStraysHomeUnlessAMarkSaysThatTheyMayBeThere(t *testin
 	queue := func(i int) *queues.Queue { return shards[m.Shards[i]] }
 	at := choices[1]
 	if home := shareOf(fmt.Sprint(at), v, shards).Stray(queue(at), segment); home != queue(0) {
-		t.Errorf("the keeper brings it to %v, want its home", home)
+		t.Errorf("the sweeper brings it to %v, want its home", home)
 	}
 	if home := shareOf(fmt.Sprint(choices[2]), v, shards).Stray(queue(at), segment); home != nil {
 		t.Errorf("who does not keep the queue brings it to %v", home)
@@ -198,11 +198,11 @@ func TestP7ReleasesAreImmediateForAWhileAndThenComeLaterAndLater(t *testing.T) {
 	const lease = 20 * time.Second
 	var before time.Duration
 	for n := int64(1); n <= 200; n++ {
-		d := s.Pass("0", queue, 1, "message", n, lease)
+		d := s.PassOn("0", queue, 1, "message", n, lease)
 		switch {
 		case n <= 32 && d != 0:
 			t.Errorf("delivery %d of a queue with four owners is hidden for %v", n, d)
-		case n > 32 && (d <= 0 || d > PassMost):
+		case n > 32 && (d <= 0 || d > PassOnMost):
 			t.Errorf("delivery %d: %v", n, d)
 		case n == 33 && d > time.Second, n == 36 && d > time.Second, n > 48 && d < 7*time.Second:
 			t.Errorf("delivery %d: %v", n, d)
@@ -211,15 +211,15 @@ func TestP7ReleasesAreImmediateForAWhileAndThenComeLaterAndLater(t *testing.T) {
 		}
 		before = d
 	}
-	if a, b := s.Pass("0", queue, 1, "m", 100, lease), s.Pass("1", queue, 1, "m", 100, lease); a == b {
+	if a, b := s.PassOn("0", queue, 1, "m", 100, lease), s.PassOn("1", queue, 1, "m", 100, lease); a == b {
 		t.Error("two owners hide it for the same time")
 	}
 	for n, most := range map[int64]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 50: lease / 2} {
-		if d := s.Pass("0", queue, 9, "m", n, lease); d <= 0 || d > most || d < most/2 {
+		if d := s.PassOn("0", queue, 9, "m", n, lease); d <= 0 || d > most || d < most/2 {
 			t.Errorf("delivery %d of what nobody owns is hidden for %v, want up to %v", n, d, most)
 		}
 	}
-	if d := s.Pass("0", queue, 0, "m", 1, lease); d != 0 {
+	if d := s.PassOn("0", queue, 0, "m", 1, lease); d != 0 {
 		t.Errorf("what this process is handing over is hidden for %v", d)
 	}
 }

@@ -71,7 +71,7 @@ func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 				if left := max(d, unreachable) - now.Sub(from); left > 0 {
 					again = min(again, left)
 				} else {
-					silent = append(silent, fmt.Sprintf("%v (%v)", q.shard, q.trouble))
+					silent = append(silent, fmt.Sprintf("%v (%v)", q.queue, q.trouble))
 				}
 			case q.flying > 0:
 				again = min(again, backoff.RequestTimeout) // its answer wakes the poller

@@ -16,7 +16,7 @@ import (
 const (
 	// A get answers in about 20 ms, so one after the other brings 1,600 messages a
 	// second. Four at once reach a queue's published 2,000, and 16 an account's
-	// 20,000; more would only wait for the budget, unless the account is far away (quickest.ahead).
+	// 20,000; more would only wait for the budget, unless the account is far away (Ahead of package queues).
 	getsPerQueue   = 4
 	getsPerAccount = 16
 	getsMost       = 4 // times as many
@@ -133,16 +133,16 @@ func (p *Poller) startOne(ctx context.Context, now time.Time) bool {
 // get makes one get. When the processor stops, one that waits for its budget is
 // given up; one that was sent is waited for, because it may have hidden 32
 // messages that only its answer can release.
-func (p *Poller) get(ctx context.Context, a *account, q *queue, limit int, room backlog.Reservation) {
+func (p *Poller) get(ctx context.Context, a *account, q *entry, limit int, room backlog.Reservation) {
 	slow := time.AfterFunc(getSlow, func() { p.noteSlow(a, q, room) })
 	lease := p.Timing.Lease()
-	msgs, sent, err := q.shard.Get(ctx, p.Wire, limit, lease)
+	msgs, sent, err := q.queue.Get(ctx, p.Wire, limit, lease)
 	wasSlow := !slow.Stop()
 	held := room
 	if wasSlow {
 		held = backlog.Reservation{} // given back already
 	}
-	own := p.Receive(Get{Queue: q.shard, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held})
+	own := p.Receive(Get{Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held})
 	tell := false // the other processors of messages that come without nudges
 
 	p.mu.Lock()
@@ -172,7 +172,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *queue, limit int, room 
 		if len(msgs) == limit { // our own may be behind them
 			most = pollBehind
 		}
-		q.due = now.Add(p.Jitter.Around(backoff.Doubled(pollBase, most, q.empties), "poll", q.shard.String(), q.asked))
+		q.due = now.Add(p.Jitter.Around(backoff.Doubled(pollBase, most, q.empties), "poll", q.queue.String(), q.asked))
 		q.empties++
 		if q.hinted.After(sent) { // the message may have come after this get looked
 			q.hint(now)
@@ -187,8 +187,8 @@ func (p *Poller) get(ctx context.Context, a *account, q *queue, limit int, room 
 		// There is more where that came from. Where most of it is others', more gets
 		// would only take it out of their reach.
 		if len(msgs) == limit && 2*own >= limit {
-			q.width = min(q.flying+2, q.shard.Gets.Ahead(q.shard.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
-			a.width = q.shard.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
+			q.width = min(q.flying+2, q.queue.Gets.Ahead(q.queue.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
+			a.width = q.queue.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
 		}
 	}
 	p.mu.Unlock()
@@ -199,7 +199,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *queue, limit int, room 
 	backoff.Signal(p.wake)
 }
 
-func (p *Poller) noteSlow(a *account, q *queue, room backlog.Reservation) {
+func (p *Poller) noteSlow(a *account, q *entry, room backlog.Reservation) {
 	p.mu.Lock()
 	q.slow++
 	a.flying--
@@ -208,10 +208,10 @@ func (p *Poller) noteSlow(a *account, q *queue, room backlog.Reservation) {
 	backoff.Signal(p.wake) // another queue of the account may have its turn
 }
 
-func (p *Poller) noteAnswer(q *queue, sent time.Time) {
+func (p *Poller) noteAnswer(q *entry, sent time.Time) {
 	q.heard = sent
 	if q.trouble != nil {
-		p.Log.Info("queue answers again", "queue", q.shard.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
+		p.Log.Info("queue answers again", "queue", q.queue.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
 	}
 	if storage.Is(q.trouble, storage.MaybeDone) {
 		q.account.makeDue(time.Now())

@@ -52,7 +52,7 @@ func (p *Poller) longest(now time.Time) time.Duration {
 // unannounced reports whether messages that a get brought say that a producer does not
 // nudge: the queue was idle, no nudge has come since it was last asked, and one of them was
 // put rather than put back.
-func (q *queue) unannounced(msgs []storage.Message) bool {
+func (q *entry) unannounced(msgs []storage.Message) bool {
 	if q.empties < hasteAfter || q.hinted.After(q.heard) {
 		return false
 	}
@@ -95,7 +95,7 @@ func (p *Poller) makeDue(now time.Time) {
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			if q.failures == 0 && q.due.Sub(now) > most {
-				q.due = now.Add(time.Duration(p.Jitter.Float("lively", q.shard.String(), q.asked) * float64(most)))
+				q.due = now.Add(time.Duration(p.Jitter.Float("lively", q.queue.String(), q.asked) * float64(most)))
 			}
 		}
 	}

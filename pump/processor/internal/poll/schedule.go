@@ -86,7 +86,7 @@ type Poller struct {
 
 	mu       sync.Mutex // guards what follows and what it points to
 	accounts []*account
-	queues   map[*queues.Queue]*queue // every queue that was ever in the schedule
+	queues   map[*queues.Queue]*entry // every queue that was ever in the schedule
 	turn     int                      // the account that is asked next
 	idleMost time.Duration
 	dark     time.Time // when a queue was last found not to have answered for a while
@@ -97,15 +97,15 @@ type Poller struct {
 
 type account struct {
 	account *queues.Account
-	queues  []*queue
+	queues  []*entry
 	turn    int // the queue that is asked next
 	flying  int // gets under way, but for those that take longer than getSlow
 	width   int // gets that may be under way at once
 }
 
-// queue is one queue in the schedule.
-type queue struct {
-	shard    *queues.Queue
+// entry is one queue in the schedule.
+type entry struct {
+	queue    *queues.Queue
 	blocked  func() bool // so much of it waits to be settled that it is not asked for more
 	account  *account
 	polls    bool // it is in the schedule
@@ -136,7 +136,7 @@ type queue struct {
 
 // New makes a poller that has nothing to poll.
 func New(env *base.Env, parts Parts) *Poller {
-	return &Poller{Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*queue{}, idleMost: pollIdleLeast}
+	return &Poller{Env: env, Parts: parts, wake: make(chan struct{}, 1), queues: map[*queues.Queue]*entry{}, idleMost: pollIdleLeast}
 }
 
 // Wake has the poller look again at what it may get.
@@ -167,7 +167,7 @@ func (p *Poller) Follow(s *ownership.Assignment) {
 		}
 		q := p.queues[s]
 		if q == nil {
-			q = &queue{shard: s, account: a, blocked: p.Blocked(s)}
+			q = &entry{queue: s, account: a, blocked: p.Blocked(s)}
 			p.queues[s] = q
 		}
 		if !q.polls {
@@ -205,7 +205,7 @@ func (p *Poller) Nudge(queue string) {
 	now := time.Now()
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
-			if q.shard.String() == queue && q.failures == 0 {
+			if q.queue.String() == queue && q.failures == 0 {
 				q.hinted = now
 				q.hint(now)
 				backoff.Signal(p.wake)
@@ -216,7 +216,7 @@ func (p *Poller) Nudge(queue string) {
 }
 
 // hint makes a queue due because of a nudge, as often as hintEvery allows.
-func (q *queue) hint(now time.Time) {
+func (q *entry) hint(now time.Time) {
 	at := now
 	if next := q.granted.Add(hintEvery); next.After(now) {
 		at = next
@@ -247,7 +247,7 @@ func (a *account) makeDue(now time.Time) {
 	}
 }
 
-func (q *queue) noteHidden(until time.Time) {
+func (q *entry) noteHidden(until time.Time) {
 	if until.After(q.hidden) {
 		q.hidden = until
 	}
@@ -299,7 +299,7 @@ func (p *Poller) Trouble() string {
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			if q.trouble != nil {
-				return fmt.Sprintf("queue %v: %v", q.shard, storage.CodeOf(q.trouble))
+				return fmt.Sprintf("queue %v: %v", q.queue, storage.CodeOf(q.trouble))
 			}
 		}
 	}

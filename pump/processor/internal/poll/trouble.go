@@ -12,12 +12,12 @@ import (
 
 // failed decides when a queue is asked again after a failed get. Such a get
 // proves nothing about what is in the queue (window 4).
-func (p *Poller) failed(q *queue, err error, now time.Time) {
+func (p *Poller) failed(q *entry, err error, now time.Time) {
 	q.width = 1
 	full := func(base, limit time.Duration) time.Duration {
 		// At least half of it, so that nothing comes back at once by chance.
 		d := backoff.Doubled(base, limit, q.failures)
-		return d/2 + time.Duration(p.Jitter.Float("poll", q.shard.String(), q.asked)*float64(d/2))
+		return d/2 + time.Duration(p.Jitter.Float("poll", q.queue.String(), q.asked)*float64(d/2))
 	}
 	var wait time.Duration
 	switch storage.CodeOf(err) {
@@ -70,7 +70,7 @@ func (p *Poller) AllAnswer() (since time.Time, all bool) {
 
 // alarm logs trouble when it begins and every ten minutes while it lasts. A
 // throttle is no news until it has lasted: the budget handles it.
-func (p *Poller) alarm(q *queue, now time.Time) {
+func (p *Poller) alarm(q *entry, now time.Time) {
 	level, what := slog.LevelWarn, "queue does not answer"
 	switch storage.CodeOf(q.trouble) {
 	case storage.Throttled:
@@ -90,5 +90,5 @@ func (p *Poller) alarm(q *queue, now time.Time) {
 		return
 	}
 	q.alarmed = now
-	p.Log.Log(context.Background(), level, what, "queue", q.shard.String(), "error", q.trouble)
+	p.Log.Log(context.Background(), level, what, "queue", q.queue.String(), "error", q.trouble)
 }

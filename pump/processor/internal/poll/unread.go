@@ -15,7 +15,7 @@ const unreadLeast = time.Second
 // noteRead notes what a get says about how far the queue is read. A queue gives what has been
 // visible for the longest time first, so a message that is delivered for the first time was visible
 // as long as it is old, and nothing older is left but what is hidden.
-func (q *queue) noteRead(msgs []storage.Message, sent time.Time, lease time.Duration, limit int) {
+func (q *entry) noteRead(msgs []storage.Message, sent time.Time, lease time.Duration, limit int) {
 	at := sent
 	if len(msgs) >= limit {
 		oldest := time.Duration(-1)
@@ -47,7 +47,7 @@ func (p *Poller) Unread(now time.Time) (longest float64, queue string) {
 				waits = now.Sub(q.read).Seconds()
 			}
 			if waits > longest {
-				longest, queue = waits, q.shard.String()
+				longest, queue = waits, q.queue.String()
 			}
 		}
 	}

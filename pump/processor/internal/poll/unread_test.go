@@ -17,7 +17,7 @@ func TestHowFarAQueueIsRead(t *testing.T) {
 		m.NextVisible = at.Add(lease)
 		return m
 	}
-	var q queue
+	var q entry
 	start := time.Now()
 	for i, c := range []struct {
 		msgs []storage.Message

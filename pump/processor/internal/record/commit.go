@@ -189,7 +189,7 @@ func (m *Committer) round() (wait time.Duration) {
 // earn adds what time and requests have earned. The lock is held.
 func (m *Committer) earn(now time.Time) {
 	q := &m.queue
-	made := m.c.r.Fleet.Made()
+	made := m.c.r.Queues.Made()
 	q.credit += now.Sub(q.at).Seconds()*creditPerSecond + float64(made-q.paid)*creditPerRequest
 	q.credit = min(q.credit, creditMost)
 	q.at, q.paid = now, made

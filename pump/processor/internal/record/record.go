@@ -69,9 +69,9 @@ func NewRecorder(r *base.Env) *Recorder {
 	if !once && state == nil {
 		return nil
 	}
-	c := &Recorder{r: r, Once: once, rows: workload.NewRuns(r.Fleet.Control, r.Cfg.Workload)}
+	c := &Recorder{r: r, Once: once, rows: workload.NewRuns(r.Queues.Control, r.Cfg.Workload)}
 	c.Fencer, c.Committer, c.Checker = newFencer(c), newCommitter(c), newChecker(c)
-	c.Ledger = ledger.Open(r.Fleet.Control, r.Workload, ledger.Options{
+	c.Ledger = ledger.Open(r.Queues.Control, r.Workload, ledger.Options{
 		Instance: r.Cfg.Instance, Record: once, State: state, Log: r.Log, Old: c.Checker.old,
 	})
 	return c

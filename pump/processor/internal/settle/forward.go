@@ -16,7 +16,7 @@ func (r *Settlers) forward(d *message.Delivery, home *queues.Queue) []message.Co
 	if wrapped, ok := d.Wrap(d.Header.Attempt); ok {
 		text = wrapped
 	}
-	return []message.Copy{{Shard: home, Text: text, Tasks: d.Count, Forward: true, Segment: d.Header.Segment}}
+	return []message.Copy{{Queue: home, Text: text, Tasks: d.Count, Forward: true, Segment: d.Header.Segment}}
 }
 
 // errNotHome: a message is not to be brought where it was meant to go.
@@ -25,18 +25,18 @@ var errNotHome = errors.New("pump: the shard map that says where the message bel
 // bringHome puts the copy that forward has made. Trying and the budget may have kept
 // it waiting for long, so where it belongs is asked again in the last moment.
 func (r *Settlers) bringHome(d *message.Delivery, c *message.Copy) error {
-	about := c.Shard.Digest(c.Text)
-	if err := c.Shard.Pay(r.Wire, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+	about := c.Queue.Digest(c.Text)
+	if err := c.Queue.Pay(r.Wire, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 		return err
 	}
 	s := r.Assignment.Load()
-	if s.Stray(d.Shard, c.Segment) != c.Shard {
+	if s.Stray(d.Queue, c.Segment) != c.Queue {
 		return errNotHome
 	}
-	if err := c.Shard.PutBy(r.Wire, s.View.Read, c.Text, 0, about); err != nil {
+	if err := c.Queue.PutBy(r.Wire, s.View.Read, c.Text, 0, about); err != nil {
 		return err
 	}
 	r.Counts.Forwarded.Add(1)
-	r.Member.Load().NudgeOwner(c.Shard, c.Segment)
+	r.Member.Load().NudgeOwner(c.Queue, c.Segment)
 	return nil
 }

@@ -41,7 +41,7 @@ func (h *ownerHints) sendLater(d *message.Delivery, delay time.Duration) {
 	if !live || owner.Instance == h.Cfg.Instance {
 		return
 	}
-	key := ownerHint{d.Shard, owner.Instance}
+	key := ownerHint{d.Queue, owner.Instance}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waits[key] {
@@ -53,6 +53,6 @@ func (h *ownerHints) sendLater(d *message.Delivery, delay time.Duration) {
 		h.mu.Lock()
 		delete(h.waits, key)
 		h.mu.Unlock()
-		h.Member.Load().NudgeOwner(d.Shard, segment)
+		h.Member.Load().NudgeOwner(d.Queue, segment)
 	})
 }

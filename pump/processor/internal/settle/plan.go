@@ -24,7 +24,7 @@ func (r *Settlers) plan(d *message.Delivery) *message.Settlement {
 	s, poison := r.planTasks(d)
 	if r.Recorder != nil {
 		r.Recorder.Enter(d, s, poison)
-		if len(s.Entries) > 0 && d.Mark == message.MarkInText {
+		if len(s.Entries) > 0 && d.Written == message.WrittenInText {
 			s.Unmarked, _ = r.Trials.UntriedText(d)
 		}
 	}
@@ -103,7 +103,7 @@ func (r *Settlers) planWhole(d *message.Delivery) *message.Settlement {
 		return &message.Settlement{Final: message.StepDelete, Copies: r.forward(d, w.Forward)}
 	case w.Pieces != nil:
 		return r.Trials.PlanSplit(d)
-	case w.Pass:
+	case w.PassOn:
 		return &message.Settlement{Final: message.StepRelease, Delay: w.Delay}
 	case w.Reason == "":
 		return r.putBack(d, w.Delay, 0, max(d.Count, 1))
@@ -181,7 +181,7 @@ func (r *Settlers) planRest(d *message.Delivery, s *message.Settlement, groups [
 			s.Final, s.Text, s.Delay = message.StepReplace, text, g.delay
 			return
 		}
-		s.Copies = append(s.Copies, message.Copy{Shard: d.Shard, Text: text, Delay: g.delay, Tasks: len(g.tasks)})
+		s.Copies = append(s.Copies, message.Copy{Queue: d.Queue, Text: text, Delay: g.delay, Tasks: len(g.tasks)})
 	}
 }
 

@@ -94,13 +94,13 @@ func (r *Settlers) poisonText(d *message.Delivery, text []byte, c codec.Cause, t
 	r.Lines.Of("quarantined "+c.Reason).Add(tasks, func(messages, tasks int) {
 		r.Log.Warn("quarantined", append(attrs, "messages", messages, "tasks", tasks)...)
 	})
-	p := message.Copy{Shard: d.Shard.Account.Poison, Reason: c.Reason, Tasks: tasks}
+	p := message.Copy{Queue: d.Queue.Account.Poison, Reason: c.Reason, Tasks: tasks}
 	if with, err := codec.Quarantined(text, c); err == nil {
 		p.Text = with
 		return p
 	}
 	p.Text = slices.Clone(text)
-	p.Row = &message.CauseRow{Shard: d.Shard, Message: d.ID, Cause: c, Text: tombstone.TextHash(text)}
+	p.Row = &message.CauseRow{Queue: d.Queue, Message: d.ID, Cause: c, Text: tombstone.TextHash(text)}
 	return p
 }
 
@@ -109,13 +109,13 @@ func (r *Settlers) poisonText(d *message.Delivery, text []byte, c codec.Cause, t
 func (r *Settlers) writeCause(c *message.CauseRow) error {
 	ctx, cancel := context.WithTimeout(r.Wire, backoff.RequestTimeout)
 	defer cancel()
-	_, err := r.Fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+	_, err := r.Queues.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: tombstone.Partition(r.Cfg.Workload),
-		Row:       message.RowKey(c.Shard.Account.Name, c.Shard.Name, c.Message),
+		Row:       message.RowKey(c.Queue.Account.Name, c.Queue.Name, c.Message),
 		Properties: map[string]any{
 			"Reason": c.Cause.Reason, "Detail": c.Cause.Detail[:min(len(c.Cause.Detail), 8<<10)], "Instance": c.Cause.Instance,
 			"Attempts": int64(c.Cause.Attempts), "First": c.Cause.First.UTC(), "Last": c.Cause.Last.UTC(),
-			"Account": c.Shard.Account.Name, "Queue": c.Shard.Name, "Message": c.Message,
+			"Account": c.Queue.Account.Name, "Queue": c.Queue.Name, "Message": c.Message,
 			"Text": c.Text,
 		},
 	}})

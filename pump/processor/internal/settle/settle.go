@@ -65,7 +65,7 @@ func (r *Settlers) settle(d *message.Delivery) {
 		err = r.finalStep(d, receipt)
 	} else if errors.Is(err, leases.ErrEnded) {
 		// Renewing found out that the receipt is dead.
-		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.Shard.Account.Name, Object: d.Shard.Name, Index: -1, Err: err}
+		err = &storage.Error{Code: storage.Gone, Op: "settle", Account: d.Queue.Account.Name, Object: d.Queue.Name, Index: -1, Err: err}
 	} else {
 		r.end(d) // the processor's last moment is over
 		return
@@ -78,7 +78,7 @@ func (r *Settlers) settle(d *message.Delivery) {
 		if r.Recorder != nil {
 			r.Recorder.Deleted(d)
 		}
-		if d.Passes() {
+		if d.PassedOn() {
 			r.Counts.Passed.Add(1)
 			r.hints.sendLater(d, s.Delay)
 		} else if s.Delay > 0 {
@@ -86,7 +86,7 @@ func (r *Settlers) settle(d *message.Delivery) {
 			r.Poller.NoteLater(time.Now().Add(s.Delay))
 		}
 		if r.isSoonHere(d, s.Delay) {
-			r.Poller.NoteHidden(d.Shard, time.Now().Add(leases.InWholeSeconds(s.Delay)))
+			r.Poller.NoteHidden(d.Queue, time.Now().Add(leases.InWholeSeconds(s.Delay)))
 		}
 	case storage.Is(err, storage.Gone):
 		// After a delete of what was done, or after a request of ours that was
@@ -134,16 +134,16 @@ func (r *Settlers) finalStep(d *message.Delivery, receipt storage.Receipt) error
 	s := d.Settlement
 	switch s.Final {
 	case message.StepReplace:
-		err := d.Shard.Replace(r.Wire, receipt, s.Text, s.Delay)
+		err := d.Queue.Replace(r.Wire, receipt, s.Text, s.Delay)
 		if !storage.Is(err, storage.TooLarge) {
 			return err
 		}
 		s.Final, s.Text = message.StepRelease, nil // only the visibility changes (P4.1)
-		return d.Shard.Release(r.Wire, receipt, s.Delay)
+		return d.Queue.Release(r.Wire, receipt, s.Delay)
 	case message.StepRelease:
-		return d.Shard.Release(r.Wire, receipt, s.Delay)
+		return d.Queue.Release(r.Wire, receipt, s.Delay)
 	default:
-		return d.Shard.Delete(r.Wire, receipt)
+		return d.Queue.Delete(r.Wire, receipt)
 	}
 }
 
@@ -154,7 +154,7 @@ func (r *Settlers) putCopy(d *message.Delivery, c *message.Copy) error {
 	if c.Forward {
 		return r.bringHome(d, c)
 	}
-	if !r.Assignment.Load().Uses(c.Shard.Account) {
+	if !r.Assignment.Load().Uses(c.Queue.Account) {
 		return errNotHome // which was found empty: the message in hand has been settled by another process
 	}
 	if c.Row != nil {
@@ -163,7 +163,7 @@ func (r *Settlers) putCopy(d *message.Delivery, c *message.Copy) error {
 		}
 		c.Row = nil
 	}
-	if err := c.Shard.Put(r.Wire, c.Text, c.Delay); err != nil {
+	if err := c.Queue.Put(r.Wire, c.Text, c.Delay); err != nil {
 		return err
 	}
 	if c.Delay > 0 {
@@ -172,7 +172,7 @@ func (r *Settlers) putCopy(d *message.Delivery, c *message.Copy) error {
 	}
 	if c.Reason != "" {
 		r.Counts.Quarantined.Add(int64(c.Tasks))
-		queues.HookQuarantine(&r.Cfg.Hooks, c.Shard.Account.Name, c.Reason, c.Tasks)
+		queues.HookQuarantine(&r.Cfg.Hooks, c.Queue.Account.Name, c.Reason, c.Tasks)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 		r.end(d)
 		return
 	case errors.Is(err, errNotHome): // it is judged anew when it comes back
-		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, ownership.PassMost, nil
+		s.Copies, s.Final, s.Delay, s.Text = nil, message.StepRelease, ownership.PassOnMost, nil
 		s.Retried = 0
 		if r.Recorder != nil {
 			r.Recorder.Unquarantine(d)
@@ -212,7 +212,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 			r.Recorder.Unquarantine(d)
 		}
 	case len(s.Copies) > 0 && s.Copies[0].Forward && s.Tries >= forwardTries:
-		r.AlarmOnce("forward", "messages cannot be brought to the queues that are their homes; they stay for a while", append(d.Attrs(-1), "home", s.Copies[0].Shard.String(), "error", err)...)
+		r.AlarmOnce("forward", "messages cannot be brought to the queues that are their homes; they stay for a while", append(d.Attrs(-1), "home", s.Copies[0].Queue.String(), "error", err)...)
 		s.Copies, s.Final, s.Delay = nil, message.StepRelease, poisonDelay
 	}
 	wait := r.Jitter.Full(settleBase, settleLimit, "settle again", d.ID, s.Tries)
@@ -247,7 +247,7 @@ func (r *Settlers) freeContents(d *message.Delivery) {
 // leaveToLease ends a delivery whose message this process cannot settle: it comes back when
 // its lease ends.
 func (r *Settlers) leaveToLease(d *message.Delivery) {
-	r.Poller.NoteHidden(d.Shard, r.Keeper.Hidden(d))
+	r.Poller.NoteHidden(d.Queue, r.Keeper.Hidden(d))
 	r.end(d)
 }
 
@@ -262,7 +262,7 @@ func (r *Settlers) end(d *message.Delivery) {
 	r.Disown(d)
 	wasFull := settlerFor(d).Full()
 	settlerFor(d).done(d)
-	if calm := r.Messages.Done(1, !d.Passes()); calm || wasFull {
+	if calm := r.Messages.Done(1, !d.PassedOn()); calm || wasFull {
 		r.Poller.Wake()
 	}
 }

@@ -21,7 +21,7 @@ import (
 const (
 	// settlersPerQueue is how many messages of one queue are settled at the same
 	// time: at 15 ms a delete, a queue's published 2,000 a second. As many more, up to
-	// settlersMost, as a delete takes longer than that (quickest.ahead). Queues do not share
+	// settlersMost, as a delete takes longer than that (Ahead of package queues). Queues do not share
 	// them: the requests to one that hangs or is throttled would take them all.
 	settlersPerQueue = 32
 	settlersMost     = 256
@@ -100,7 +100,7 @@ func (r *Settlers) Of(q *queues.Queue) *Settler {
 	}
 	a := r.accounts[q.Account]
 	if a == nil {
-		a = &unsettled{mostBytes: max(r.MaxBytes/2/int64(len(r.Fleet.Names)), leastUnsettledBytes)}
+		a = &unsettled{mostBytes: max(r.MaxBytes/2/int64(len(r.Queues.Names)), leastUnsettledBytes)}
 		r.accounts[q.Account] = a
 	}
 	r.of[q] = &Settler{all: r, shard: q, account: a}

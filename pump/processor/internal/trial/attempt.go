@@ -36,9 +36,9 @@ func (t *Trials) writeAttempt(d *message.Delivery, alone bool) error {
 	}
 	var sent time.Time
 	length := t.Keeper.Length(d)
-	err = d.Shard.Do(t.Wire, quota.ClassRenew, 1, queues.OpReplace, d.ID, func(ctx context.Context) (err error) {
+	err = d.Queue.Do(t.Wire, quota.ClassRenew, 1, queues.OpReplace, d.ID, func(ctx context.Context) (err error) {
 		sent = time.Now()
-		receipt, err = d.Shard.Queue.Replace(ctx, receipt, text, length)
+		receipt, err = d.Queue.Queue.Replace(ctx, receipt, text, length)
 		return err
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func (t *Trials) writeAttempt(d *message.Delivery, alone bool) error {
 		return err
 	}
 	t.Keeper.Renewed(d, receipt, sent)
-	d.Text, d.Foreign, d.Mark = text, "", message.MarkInText // a foreign one goes on like any that was rewritten
+	d.Text, d.Foreign, d.Written = text, "", message.WrittenInText // a foreign one goes on like any that was rewritten
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (t *Trials) UntriedText(d *message.Delivery) (text []byte, ok bool) {
 
 // attemptsKey is the key of the row that counts the attempts at a message without room for them.
 func (t *Trials) attemptsKey(d *message.Delivery) (partition, row string) {
-	return t.Cfg.Workload + ".attempts", message.RowKey(d.Shard.Account.Name, d.Shard.Name, d.ID)
+	return t.Cfg.Workload + ".attempts", message.RowKey(d.Queue.Account.Name, d.Queue.Name, d.ID)
 }
 
 // readAttempts adds what is written elsewhere to the attempts of a message that has no
@@ -94,7 +94,7 @@ func (t *Trials) readAttempts(d *message.Delivery) error {
 	ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
 	defer cancel()
 	partition, row := t.attemptsKey(d)
-	e, err := t.Fleet.Control.Read(ctx, partition, row)
+	e, err := t.Queues.Control.Read(ctx, partition, row)
 	switch {
 	case storage.Is(err, storage.Gone):
 		return nil
@@ -124,7 +124,7 @@ func (t *Trials) countAttempt(d *message.Delivery, alone bool) error {
 	if err := t.writeAttemptRow(d, d.Header.Attempt+1, trials); err != nil {
 		return err
 	}
-	d.Mark, d.Counted = message.MarkInRow, true
+	d.Written, d.Counted = message.WrittenInRow, true
 	return nil
 }
 
@@ -132,10 +132,10 @@ func (t *Trials) writeAttemptRow(d *message.Delivery, n uint32, alone int) error
 	ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
 	defer cancel()
 	partition, row := t.attemptsKey(d)
-	_, err := t.Fleet.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
+	_, err := t.Queues.Control.Write(ctx, storage.Write{Mode: storage.Upsert, Entity: storage.Entity{
 		Partition: partition, Row: row,
 		Properties: map[string]any{
-			"Attempts": int64(n), "Alone": int64(alone), "Instance": t.Cfg.Instance, "Queue": d.Shard.Name, "Account": d.Shard.Account.Name, "Message": d.ID,
+			"Attempts": int64(n), "Alone": int64(alone), "Instance": t.Cfg.Instance, "Queue": d.Queue.Name, "Account": d.Queue.Account.Name, "Message": d.ID,
 		},
 	}})
 	return err
@@ -154,8 +154,8 @@ func (t *Trials) CloseAttempts(d *message.Delivery) {
 		ctx, cancel := context.WithTimeout(t.Wire, backoff.RequestTimeout)
 		defer cancel()
 		partition, row := t.attemptsKey(d)
-		_, err = t.Fleet.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})
-	case d.Mark == message.MarkInRow && d.Untried:
+		_, err = t.Queues.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: partition, Row: row}})
+	case d.Written == message.WrittenInRow && d.Untried:
 		err = t.writeAttemptRow(d, d.Header.Attempt, d.AloneTrials())
 	}
 	if err != nil && !storage.Is(err, storage.Gone) && !errors.Is(err, context.Canceled) {

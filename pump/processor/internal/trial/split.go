@@ -52,7 +52,7 @@ func (t *Trials) cutRange(d *message.Delivery, pieces []message.Copy, from, to i
 	}
 	switch {
 	case ok:
-		return append(pieces, message.Copy{Shard: d.Shard, Text: text, Tasks: len(tasks)}), true
+		return append(pieces, message.Copy{Queue: d.Queue, Text: text, Tasks: len(tasks)}), true
 	case len(tasks) == 1:
 		return nil, false
 	}

@@ -47,10 +47,10 @@ func (t *Trials) readersOf(d *message.Delivery) int {
 	if s == nil || s.View.Workload.Shared {
 		return 1 // the processor that gets it keeps it
 	}
-	if s.Shards[s.Of.Home(d.Header.Segment)] != d.Shard {
+	if s.Shards[s.Of.Home(d.Header.Segment)] != d.Queue {
 		return max(1, len(s.View.Processors())) // marks and sweepers of any time decide which of them look here
 	}
-	return t.readers.most(d.Shard)
+	return t.readers.most(d.Queue)
 }
 
 // readerCounts remembers how many processors have lately looked into queues.
@@ -130,11 +130,11 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 // taken back, or if the message is acquitted. Else it is nil.
 func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released int) *message.Settlement {
 	switch {
-	case d.Mark == message.MarkInText:
+	case d.Written == message.WrittenInText:
 		if text, ok := t.UntriedText(d); ok {
 			return &message.Settlement{Final: message.StepReplace, Text: text, Delay: delay, Released: released}
 		}
-	case d.Mark == message.MarkInRow:
+	case d.Written == message.WrittenInRow:
 		d.Untried = true
 	case t.Acquits(d):
 		text, ok := d.Wrap(d.Header.Attempt)
@@ -142,7 +142,7 @@ func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released 
 			text = d.Text
 		}
 		return &message.Settlement{
-			Copies: []message.Copy{{Shard: d.Shard, Text: text, Delay: delay, Tasks: d.Count}},
+			Copies: []message.Copy{{Queue: d.Queue, Text: text, Delay: delay, Tasks: d.Count}},
 			Final:  message.StepDelete, Released: released,
 		}
 	}

@@ -153,7 +153,7 @@ func (t *Trials) startLocked() {
 
 // settleUnstarted settles a message that will not be started here.
 func (t *Trials) settleUnstarted(d *message.Delivery) {
-	t.Backlog.Aside(d)
+	t.Backlog.SetAside(d)
 	d.Started.Store(true)
 	d.Settler.Add(d)
 }
@@ -170,7 +170,7 @@ func (t *Trials) postpone(d *message.Delivery, err error) {
 
 // begin writes an attempt down and has the message opened.
 func (t *Trials) begin(d *message.Delivery, alone bool) {
-	t.Cfg.Private.Seeding.Turn.Wait("try", d.Shard.Account.Name, d.ID)
+	t.Cfg.Private.Seeding.Turn.Wait("try", d.Queue.Account.Name, d.ID)
 	if alone {
 		d.Started.Store(true) // any other process would wait as well
 		patience := t.o.Timeout + HungAfter
@@ -196,7 +196,7 @@ func (t *Trials) begin(d *message.Delivery, alone bool) {
 // recorded first: were the process ended by the next suspect before, the attempt that was written down
 // would be all that is left of one that did no harm.
 func (t *Trials) Finish(d *message.Delivery) {
-	t.Backlog.Hold(d, false)
+	t.Backlog.SetSplitting(d, false)
 	if d.Trial && d.Recording.Load() { // Finish is called again when it is settled
 		time.AfterFunc(recordMost, func() { t.end(d) })
 		return

@@ -152,9 +152,9 @@ func TestP64AStrayIsBroughtHomeAndAMarkedSpillIsNot(t *testing.T) {
 		segment := testworld.SegmentOf(m, 0)
 		owner, _ := v.OwnerOf(segment)
 		at := m.Choices(segment)[1]
-		keeper := v.Keeper(at)
-		if owner.Instance == keeper {
-			t.Fatalf("%s has both queues", keeper)
+		sweeper := v.Sweeper(at)
+		if owner.Instance == sweeper {
+			t.Fatalf("%s has both queues", sweeper)
 		}
 		account, queue := w.QueueOf(m, at)
 		w.PutText(account, queue, w.Envelope(segment, 3))

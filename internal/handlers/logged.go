@@ -12,10 +12,10 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// Noted is a worker whose failures are logged, sparingly: how many, and what the last one
+// Logged is a worker whose failures are logged, sparingly: how many, and what the last one
 // said. It never shows a task's body, but what the worker itself says of a failure
 // is shown as it is.
-type Noted struct {
+type Logged struct {
 	worker Worker
 	log    *slog.Logger
 	lines  sparing.Lines
@@ -28,17 +28,17 @@ type Noted struct {
 const maxFirst = 3
 
 // First gives what the first few different failures said.
-func (n *Noted) First() []string {
+func (n *Logged) First() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.first)
 }
 
-// NewNoted makes a worker that does what w does.
-func NewNoted(w Worker, log *slog.Logger) *Noted { return &Noted{worker: w, log: log} }
+// NewLogged makes a worker that does what w does.
+func NewLogged(w Worker, log *slog.Logger) *Logged { return &Logged{worker: w, log: log} }
 
 // Work does the work; see [Worker].
-func (n *Noted) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
+func (n *Logged) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error) {
 	result, err := n.worker.Work(ctx, t)
 	// A context that ended says nothing of the task, and a task that was given
 	// back untried has its cause in the log already.
@@ -48,7 +48,7 @@ func (n *Noted) Work(ctx context.Context, t *pump.Task) (json.RawMessage, error)
 	return result, err
 }
 
-func (n *Noted) note(err error) {
+func (n *Logged) note(err error) {
 	n.notice(err)
 	n.lines.Add(1, func(failures, _ int) {
 		n.log.Warn("tasks fail", "failures", failures, "last", shorten(err.Error(), maxCause))
@@ -56,7 +56,7 @@ func (n *Noted) note(err error) {
 }
 
 // notice keeps what First gives.
-func (n *Noted) notice(err error) {
+func (n *Logged) notice(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.first) < maxFirst {
@@ -67,7 +67,7 @@ func (n *Noted) notice(err error) {
 }
 
 // Close logs what was not logged yet.
-func (n *Noted) Close() error {
+func (n *Logged) Close() error {
 	n.lines.Flush()
 	return nil
 }

@@ -11,33 +11,33 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
-// crew are the processes of a test: one distributor and processors, all in this
+// cluster are the processes of a test: one distributor and processors, all in this
 // process. Their nudges go from one to the other directly (P8.2).
-type crew struct {
+type cluster struct {
 	t *test
 
 	mu         sync.Mutex // guards what follows
 	reached    map[string]interface{ Nudged(pump.Nudge) }
-	processors []*worker
+	processors []*process
 	started    int // processors so far, replaced ones included
 	failed     error
 	failing    chan struct{} // closed when failed is set
 }
 
-// worker is a processor that runs.
-type worker struct {
+// process is a processor that runs.
+type process struct {
 	of   *processor.Processor
 	name string
 	stop context.CancelFunc
 	done chan struct{} // closed when it has ended
 }
 
-func newCrew(t *test) *crew {
-	return &crew{t: t, reached: map[string]interface{ Nudged(pump.Nudge) }{}, failing: make(chan struct{})}
+func newCluster(t *test) *cluster {
+	return &cluster{t: t, reached: map[string]interface{ Nudged(pump.Nudge) }{}, failing: make(chan struct{})}
 }
 
 // fail notes the first error that ends the test.
-func (c *crew) fail(err error) {
+func (c *cluster) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed == nil && err != nil {
@@ -47,7 +47,7 @@ func (c *crew) fail(err error) {
 }
 
 // config is the configuration of one instance.
-func (c *crew) config(instance string) (pump.Config, error) {
+func (c *cluster) config(instance string) (pump.Config, error) {
 	cfg := c.t.world.Config
 	cfg.Workload, cfg.Instance, cfg.Hooks, cfg.Log = c.t.workload, instance, pump.Hooks{}, c.t.o.Log
 	cfg.Segments = c.t.segments
@@ -68,7 +68,7 @@ func (c *crew) config(instance string) (pump.Config, error) {
 	return cfg, nil
 }
 
-func (c *crew) nudge(_ context.Context, n pump.Nudge) error {
+func (c *cluster) nudge(_ context.Context, n pump.Nudge) error {
 	c.mu.Lock()
 	to := c.reached[n.Instance]
 	c.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *crew) nudge(_ context.Context, n pump.Nudge) error {
 }
 
 // reach lets a process be nudged.
-func (c *crew) reach(instance string, p interface{ Nudged(pump.Nudge) }) {
+func (c *cluster) reach(instance string, p interface{ Nudged(pump.Nudge) }) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p == nil {
@@ -91,10 +91,10 @@ func (c *crew) reach(instance string, p interface{ Nudged(pump.Nudge) }) {
 }
 
 // start starts one more processor.
-func (c *crew) start(ctx context.Context) (*worker, error) {
+func (c *cluster) start(ctx context.Context) (*process, error) {
 	c.mu.Lock()
 	c.started++
-	w := &worker{name: fmt.Sprintf("processor-%03d", c.started), done: make(chan struct{})}
+	w := &process{name: fmt.Sprintf("processor-%03d", c.started), done: make(chan struct{})}
 	c.mu.Unlock()
 	cfg, err := c.config(w.name)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *crew) start(ctx context.Context) (*worker, error) {
 }
 
 // grow starts processors until there are n.
-func (c *crew) grow(ctx context.Context, n int) error {
+func (c *cluster) grow(ctx context.Context, n int) error {
 	for {
 		c.mu.Lock()
 		have := len(c.processors)
@@ -137,7 +137,7 @@ func (c *crew) grow(ctx context.Context, n int) error {
 }
 
 // replace stops the i-th processor as a roll-out would, and then starts another one.
-func (c *crew) replace(ctx context.Context, i int) error {
+func (c *cluster) replace(ctx context.Context, i int) error {
 	c.mu.Lock()
 	old := c.processors[i]
 	c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *crew) replace(ctx context.Context, i int) error {
 
 // settled waits until every processor holds its share, but no longer than that takes
 // where all is well.
-func (c *crew) settled(ctx context.Context) error {
+func (c *cluster) settled(ctx context.Context) error {
 	const enough = time.Minute
 	for began := time.Now(); time.Since(began) < enough; {
 		ready := true
@@ -177,7 +177,7 @@ func (c *crew) settled(ctx context.Context) error {
 }
 
 // end stops all processors and waits for them.
-func (c *crew) end() {
+func (c *cluster) end() {
 	c.mu.Lock()
 	all := c.processors
 	c.processors = nil
@@ -206,7 +206,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // delivery is the delivery mode of the workload, empty for the default.
-func (c *crew) delivery() pump.Delivery {
+func (c *cluster) delivery() pump.Delivery {
 	if c.t.o.Delivery != "" {
 		return c.t.o.Delivery
 	}

@@ -1,6 +1,6 @@
-// Package growing keeps what others are still writing, for those who look meanwhile:
+// Package testbuf keeps what others are still writing, for those who look meanwhile:
 // the tests of processes, and of what logs.
-package growing
+package testbuf
 
 import (
 	"bytes"

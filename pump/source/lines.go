@@ -15,9 +15,9 @@ import (
 // errLineTooLong is a line or row above TextSource.MaxLine.
 var errLineTooLong = errors.New("longer than the longest line allowed")
 
-// cutter cuts lines from a stream through one buffer that grows to the longest
+// lineReader cuts lines from a stream through one buffer that grows to the longest
 // line allowed and no further, and knows where in the stream it is.
-type cutter struct {
+type lineReader struct {
 	r     io.Reader
 	buf   []byte
 	start int // buf[start:end] is read and not yet taken
@@ -38,10 +38,10 @@ type cutter struct {
 	head []byte
 }
 
-const cutterBuffer = 64 << 10
+const lineBuffer = 64 << 10
 
-func newCutter(r io.Reader, maxLine int) *cutter {
-	return &cutter{r: r, buf: make([]byte, cutterBuffer), max: maxLine, line: 1, ctx: context.Background(), from: -1}
+func newLineReader(r io.Reader, maxLine int) *lineReader {
+	return &lineReader{r: r, buf: make([]byte, lineBuffer), max: maxLine, line: 1, ctx: context.Background(), from: -1}
 }
 
 const byteOrderMark = "\xef\xbb\xbf"
@@ -49,7 +49,7 @@ const byteOrderMark = "\xef\xbb\xbf"
 // skipBOM drops the byte order mark that Windows programs put before UTF-8
 // text. It reads on only while what is there may be one: a silent pipe's first
 // line may be shorter.
-func (c *cutter) skipBOM() {
+func (c *lineReader) skipBOM() {
 	for c.err == nil && c.end-c.start < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, string(c.buf[c.start:c.end])) {
 		c.fill()
 	}
@@ -60,13 +60,13 @@ func (c *cutter) skipBOM() {
 }
 
 // jump continues at pos of the stream, from which r has been made to read on.
-func (c *cutter) jump(pos, line int64) {
+func (c *lineReader) jump(pos, line int64) {
 	c.start, c.end, c.err = 0, 0, nil
 	c.pos, c.line = pos, line
 }
 
 // discard takes n bytes, which may be more than the buffer holds.
-func (c *cutter) discard(n int64) error {
+func (c *lineReader) discard(n int64) error {
 	for n > 0 {
 		if c.start == c.end {
 			if c.err != nil {
@@ -88,14 +88,14 @@ func (c *cutter) discard(n int64) error {
 
 // fill reads once more. What is buffered moves to the front of the buffer, so
 // that slices given before are dead.
-func (c *cutter) fill() {
+func (c *lineReader) fill() {
 	if c.start > 0 {
 		copy(c.buf, c.buf[c.start:c.end])
 		c.end -= c.start
 		c.start = 0
 	}
 	if c.end == len(c.buf) {
-		grown := make([]byte, min(2*len(c.buf), max(c.max+2, cutterBuffer)))
+		grown := make([]byte, min(2*len(c.buf), max(c.max+2, lineBuffer)))
 		copy(grown, c.buf[:c.end])
 		c.buf = grown
 	}
@@ -119,7 +119,7 @@ func (c *cutter) fill() {
 // without its end of line, the next one at start+next. It takes nothing. The
 // error is io.EOF if nothing is there, errLineTooLong if next would be more than
 // max+2 behind the start, or the stream's own.
-func (c *cutter) lineAt(at int) (end, next int, err error) {
+func (c *lineReader) lineAt(at int) (end, next int, err error) {
 	if c.from >= 0 {
 		return 0, 0, errLineTooLong
 	}
@@ -155,10 +155,10 @@ func (c *cutter) lineAt(at int) (end, next int, err error) {
 
 // unfinished reports whether what is left is the beginning of a line that goes on
 // behind the end of what is read.
-func (c *cutter) unfinished() bool { return c.grown != nil && c.grown() }
+func (c *lineReader) unfinished() bool { return c.grown != nil && c.grown() }
 
 // take moves behind n bytes that hold the given number of lines, and returns them.
-func (c *cutter) take(n int, lines int64) []byte {
+func (c *lineReader) take(n int, lines int64) []byte {
 	b := c.buf[c.start : c.start+n]
 	c.start += n
 	c.pos += int64(n)
@@ -168,7 +168,7 @@ func (c *cutter) take(n int, lines int64) []byte {
 
 // nextLine takes the next line that is not blank. One that is too long is
 // taken as well and reported as [*BadInput].
-func nextLine(c *cutter) ([]byte, error) {
+func nextLine(c *lineReader) ([]byte, error) {
 	for {
 		end, next, err := c.lineAt(0)
 		if err == errLineTooLong {
@@ -186,7 +186,7 @@ func nextLine(c *cutter) ([]byte, error) {
 }
 
 // tooLong takes the line at the start and makes the error of it.
-func (c *cutter) tooLong() error {
+func (c *lineReader) tooLong() error {
 	c.first = c.line
 	head, err := c.skipLine(storage.MaxText)
 	if err != nil {
@@ -199,7 +199,7 @@ func (c *cutter) tooLong() error {
 func keep(raw []byte) []byte { return raw[:min(len(raw), storage.MaxText)] }
 
 // skipLine takes a line of any length and returns the beginning of it, at most keep bytes.
-func (c *cutter) skipLine(keep int) ([]byte, error) {
+func (c *lineReader) skipLine(keep int) ([]byte, error) {
 	if c.from < 0 {
 		c.from, c.head = c.pos, nil
 	}
@@ -227,7 +227,7 @@ func (c *cutter) skipLine(keep int) ([]byte, error) {
 }
 
 // at is the position behind the record taken last.
-func (c *cutter) at() int64 {
+func (c *lineReader) at() int64 {
 	if c.from >= 0 {
 		return c.from
 	}

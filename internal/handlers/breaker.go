@@ -11,13 +11,13 @@ import (
 
 // The pauses between attempts to reach what cannot be reached.
 const (
-	outageBase = 100 * time.Millisecond
-	outageMax  = 10 * time.Second
+	breakerBase = 100 * time.Millisecond
+	breakerMax  = 10 * time.Second
 )
 
-// outage holds tasks while an endpoint cannot be reached, which is no fault of
+// breaker holds tasks while an endpoint cannot be reached, which is no fault of
 // theirs. One of them tries after each pause, until it gets through.
-type outage struct {
+type breaker struct {
 	log      *slog.Logger
 	stopping <-chan struct{} // then tasks are given back rather than held
 
@@ -29,7 +29,7 @@ type outage struct {
 }
 
 // pass returns when the caller may try, or with the error for its task.
-func (o *outage) pass(ctx context.Context) error {
+func (o *breaker) pass(ctx context.Context) error {
 	for {
 		o.mu.Lock()
 		back, wait := o.back, time.Until(o.next)
@@ -52,12 +52,12 @@ func (o *outage) pass(ctx context.Context) error {
 	}
 }
 
-func (o *outage) pause() time.Duration {
-	return min(outageBase<<min(o.tries, 10), outageMax)
+func (o *breaker) pause() time.Duration {
+	return min(breakerBase<<min(o.tries, 10), breakerMax)
 }
 
 // begin notes that the endpoint could not be reached.
-func (o *outage) begin(why error) {
+func (o *breaker) begin(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
@@ -72,7 +72,7 @@ func (o *outage) begin(why error) {
 }
 
 // end notes that it was reached.
-func (o *outage) end() {
+func (o *breaker) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.back == nil {

@@ -41,18 +41,18 @@ const (
 	watchEvery = time.Second
 )
 
-// pool runs handlers: as many slots as Options.Concurrency; each is one goroutine
+// workers runs handlers: as many slots as Options.Concurrency; each is one goroutine
 // that takes one task after the other. A slot whose handler ignores its context stays taken until
 // the handler returns, so a handler that hangs costs a slot and never more; the task does not
 // wait for it.
-type pool struct {
-	r     *processing
-	slots []slot
+type workers struct {
+	r   *run
+	all []worker
 }
 
-// slot is one place in the pool.
-type slot struct {
-	pool   *pool
+// worker is one place in the pool.
+type worker struct {
+	pool   *workers
 	at     int             // which of the slots it is
 	ctx    context.Context // of the tasks of d; made once for each delivery that the slot works on
 	endCtx context.CancelCauseFunc
@@ -68,22 +68,22 @@ type slot struct {
 	abandoned bool      // the watch has settled the task; the outcome is nobody's
 }
 
-func newPool(r *processing) *pool {
-	p := &pool{r: r, slots: make([]slot, r.o.Concurrency)}
-	for i := range p.slots {
-		p.slots[i].pool, p.slots[i].at = p, i
+func newWorkers(r *run) *workers {
+	p := &workers{r: r, all: make([]worker, r.o.Concurrency)}
+	for i := range p.all {
+		p.all[i].pool, p.all[i].at = p, i
 	}
 	return p
 }
 
 // start makes every slot work until the backlog says that there is no more.
-func (p *pool) start() {
-	for i := range p.slots {
-		go p.slots[i].run()
+func (p *workers) start() {
+	for i := range p.all {
+		go p.all[i].run()
 	}
 }
 
-func (s *slot) run() {
+func (s *worker) run() {
 	leave := false
 	defer func() {
 		if !leave { // a handler called runtime.Goexit
@@ -91,7 +91,7 @@ func (s *slot) run() {
 		}
 	}()
 	s.ended = time.Now()
-	for s.one() {
+	for s.runNext() {
 	}
 	leave = true
 	if s.ctx != nil {
@@ -99,22 +99,22 @@ func (s *slot) run() {
 	}
 }
 
-// one handles the next task, or the next envelope if the handler takes batches.
-func (s *slot) one() (more bool) {
+// runNext handles the next task, or the next envelope if the handler takes batches.
+func (s *worker) runNext() (more bool) {
 	r := s.pool.r
 	d, from, to, now := r.backlog.Next(s.took, s.ended)
 	if to == 0 {
 		return false
 	}
 	more = true // after a panic as well
-	if r.pace != nil {
-		if !r.paceTasks(d, from, to) {
+	if r.rate != nil {
+		if !r.awaitRate(d, from, to) {
 			s.took, s.ended = 0, time.Now()
 			return more
 		}
 		now = time.Now()
 	}
-	ctx := s.begin(d, from, to, now)
+	ctx := s.startTasks(d, from, to, now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
 	defer func() {
@@ -122,7 +122,7 @@ func (s *slot) one() (more bool) {
 			err = &panicked{v}
 			r.Log.Error("handler panicked", append(d.Attrs(d.At(from)), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
-		s.end(ctx, err, errs)
+		s.endTasks(ctx, err, errs)
 	}()
 	switch {
 	case r.Reducer != nil:
@@ -141,10 +141,10 @@ func (s *slot) one() (more bool) {
 	return more
 }
 
-// begin notes what the slot works on. The context is made anew only when the
+// startTasks notes what the slot works on. The context is made anew only when the
 // delivery changes or the last one was ended: a slot takes many tasks of one
 // envelope in a row.
-func (s *slot) begin(d *message.Delivery, from, to int, now time.Time) context.Context {
+func (s *worker) startTasks(d *message.Delivery, from, to int, now time.Time) context.Context {
 	d.Started.Store(true)
 	d.Worked.Store(true)
 	s.mu.Lock()
@@ -157,13 +157,13 @@ func (s *slot) begin(d *message.Delivery, from, to int, now time.Time) context.C
 		s.of = d
 	}
 	s.d, s.from, s.to, s.began, s.over, s.abandoned = d, from, to, now, time.Time{}, false
-	s.pool.r.begins(d, s.at, to-from, s.began)
+	s.pool.r.countStarts(d, s.at, to-from, s.began)
 	return s.ctx
 }
 
-// end records the outcomes of what the slot worked on, unless that was
+// endTasks records the outcomes of what the worker worked on, unless that was
 // abandoned: then they were recorded.
-func (s *slot) end(ctx context.Context, err error, errs []error) {
+func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 	s.mu.Lock()
 	d, from, to := s.d, s.from, s.to
 	s.d = nil
@@ -171,15 +171,15 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 	s.took = max(s.ended.Sub(s.began), 1)
 	took, abandoned := s.took, s.abandoned
 	s.mu.Unlock()
-	s.pool.r.terms.Handled(took, s.ended)
+	s.pool.r.timing.Handled(took, s.ended)
 	if abandoned {
-		s.pool.r.backlog.Hang(-1)
+		s.pool.r.backlog.AddHung(-1)
 		s.pool.r.Log.Warn("a handler that was given up has returned", d.Attrs(d.At(from))...)
 		s.of = nil
 		return
 	}
 	if s.pool.r.batch == nil {
-		s.pool.r.record(ctx, d, d.At(from), err)
+		s.pool.r.recordOutcome(ctx, d, d.At(from), err)
 		return
 	}
 	for i := from; i < to; i++ {
@@ -187,13 +187,13 @@ func (s *slot) end(ctx context.Context, err error, errs []error) {
 		if e == nil && errs != nil {
 			e = errs[i-from]
 		}
-		s.pool.r.record(ctx, d, d.At(i), e)
+		s.pool.r.recordOutcome(ctx, d, d.At(i), e)
 	}
 }
 
-// record notes the outcome of one task. The last one of a message settles it.
-func (r *processing) record(ctx context.Context, d *message.Delivery, i int, err error) {
-	v, after := judge(ctx, err)
+// recordOutcome notes the outcome of one task. The last one of a message settles it.
+func (r *run) recordOutcome(ctx context.Context, d *message.Delivery, i int, err error) {
+	v, after := verdictOf(ctx, err)
 	switch v {
 	case message.Finished:
 		r.Counts.Handled.Add(1)
@@ -217,8 +217,8 @@ func (r *processing) record(ctx context.Context, d *message.Delivery, i int, err
 	}
 }
 
-// judge says what a handler's error means.
-func judge(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
+// verdictOf says what a handler's error means.
+func verdictOf(ctx context.Context, err error) (v message.Verdict, after time.Duration) {
 	if err == nil {
 		return message.Finished, 0
 	}
@@ -246,7 +246,7 @@ func judge(ctx context.Context, err error) (v message.Verdict, after time.Durati
 
 // watch ends the contexts of handlers that take too long, and gives up on those
 // that then do not return, until ctx ends.
-func (p *pool) watch(ctx context.Context) {
+func (p *workers) watch(ctx context.Context) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
@@ -254,14 +254,14 @@ func (p *pool) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			for i := range p.slots {
-				p.slots[i].check(now)
+			for i := range p.all {
+				p.all[i].check(now)
 			}
 		}
 	}
 }
 
-func (s *slot) check(now time.Time) {
+func (s *worker) check(now time.Time) {
 	s.mu.Lock()
 	if s.d == nil || s.abandoned {
 		s.mu.Unlock()
@@ -283,9 +283,9 @@ func (s *slot) check(now time.Time) {
 }
 
 // giveUp abandons every handler that has not returned. Their contexts have ended.
-func (p *pool) giveUp() {
-	for i := range p.slots {
-		s := &p.slots[i]
+func (p *workers) giveUp() {
+	for i := range p.all {
+		s := &p.all[i]
 		s.mu.Lock()
 		if s.d != nil && !s.abandoned {
 			s.abandon()
@@ -298,12 +298,12 @@ func (p *pool) giveUp() {
 // abandon settles what the slot works on without its handler. It is called
 // with s.mu held and releases it. A handler that hangs has made an attempt; one
 // that only outlives its lease or the processor has not.
-func (s *slot) abandon() {
+func (s *worker) abandon() {
 	s.abandoned = true
 	d, from, to, ctx := s.d, s.from, s.to, s.ctx
 	s.mu.Unlock()
 	r := s.pool.r
-	r.backlog.Hang(+1)
+	r.backlog.AddHung(+1)
 	r.Log.Error("handler ignores that its context has ended; its task is settled without it and its place stays taken until it returns",
 		append(d.Attrs(d.At(from)), "cause", context.Cause(ctx))...)
 	// The handler may read the tasks for as long as it runs, so their buffer
@@ -312,13 +312,13 @@ func (s *slot) abandon() {
 	d.Hung = true
 	d.Mu.Unlock()
 	for i := from; i < to; i++ {
-		r.record(ctx, d, d.At(i), errHung)
+		r.recordOutcome(ctx, d, d.At(i), errHung)
 	}
 }
 
 // lost makes sure that nothing more of a message is started whose lease is no
 // longer trusted, and ends its handlers if cause says so.
-func (r *processing) lost(d *message.Delivery, cause error) {
+func (r *run) lost(d *message.Delivery, cause error) {
 	if cause != nil {
 		r.Counts.Lost.Add(1)
 		attrs := d.Attrs(-1)
@@ -332,8 +332,8 @@ func (r *processing) lost(d *message.Delivery, cause error) {
 
 // withdraw gives the tasks of a message that were not started the verdict
 // unfinished, and settles it if that was all.
-func (r *processing) withdraw(d *message.Delivery) {
-	if r.lobby.leave(d) {
+func (r *run) withdraw(d *message.Delivery) {
+	if r.lobby.remove(d) {
 		return
 	}
 	unstarted, unopened := r.backlog.Withdraw(d)

@@ -23,7 +23,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		calls := 0
-		n := NewNoted(workerFunc(func(context.Context, *pump.Task) (json.RawMessage, error) {
+		n := NewLogged(workerFunc(func(context.Context, *pump.Task) (json.RawMessage, error) {
 			calls++
 			return nil, fmt.Errorf("failure %d", calls)
 		}), slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -58,7 +58,7 @@ level=WARN msg="tasks fail" failures=4 last="failure 25"
 func TestWhatIsNoFailureIsNotLogged(t *testing.T) {
 	var out bytes.Buffer
 	var err error
-	n := NewNoted(workerFunc(func(context.Context, *pump.Task) (json.RawMessage, error) { return nil, err }), slog.New(slog.NewTextHandler(&out, nil)))
+	n := NewLogged(workerFunc(func(context.Context, *pump.Task) (json.RawMessage, error) { return nil, err }), slog.New(slog.NewTextHandler(&out, nil)))
 	_, _ = n.Work(t.Context(), task(""))
 	err = pump.Release(errUntried)
 	_, _ = n.Work(t.Context(), task(""))

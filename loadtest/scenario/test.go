@@ -33,7 +33,7 @@ type test struct {
 	meters   []*meter
 	record   *recorder
 	source   *taskSource
-	crew     *crew
+	cluster  *cluster
 	series   *series
 	operator pump.Config // for what an operator does: adding and draining accounts
 
@@ -110,8 +110,8 @@ func newTest(w World, o Options) (*test, error) {
 		t.record.withGroups()
 	}
 	t.source = newSource(o.ID, t.plan, &t.o, t.record, t.put)
-	t.crew = newCrew(t)
-	t.operator, err = t.crew.config("operator")
+	t.cluster = newCluster(t)
+	t.operator, err = t.cluster.config("operator")
 	return t, err
 }
 
@@ -190,7 +190,7 @@ func (w World) meter(i int) (*meter, error) {
 // run makes the test.
 func (t *test) run(ctx context.Context) (*report.Result, error) {
 	defer t.clean(ctx)
-	defer t.crew.end()
+	defer t.cluster.end()
 	defer t.endSender()
 	if err := t.prepare(ctx); err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (t *test) run(ctx context.Context) (*report.Result, error) {
 		t.note("the test was cut short after %.0f s: %v", t.seconds, err)
 	}
 	t.endSender()
-	t.crew.end()
+	t.cluster.end()
 	t.clean(ctx)
 	r := t.result(began)
 	if err == nil && r.Tasks.Lost > 0 {
@@ -236,10 +236,10 @@ func (t *test) prepare(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := t.crew.grow(ctx, t.plan.processors); err != nil {
+	if err := t.cluster.grow(ctx, t.plan.processors); err != nil {
 		return err
 	}
-	if err := t.crew.settled(ctx); err != nil {
+	if err := t.cluster.settled(ctx); err != nil {
 		return t.failed(err)
 	}
 	return nil
@@ -251,7 +251,7 @@ func (t *test) first(ctx context.Context) error {
 	if t.plan.accounts == len(t.meters) {
 		return nil
 	}
-	cfg, err := t.crew.config("first")
+	cfg, err := t.cluster.config("first")
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (t *test) first(ctx context.Context) error {
 // send starts the distributor.
 func (t *test) send() error {
 	const name = "distributor"
-	cfg, err := t.crew.config(name)
+	cfg, err := t.cluster.config(name)
 	if err != nil {
 		return err
 	}
@@ -280,13 +280,13 @@ func (t *test) send() error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	t.sender.stop, t.sender.done = stop, make(chan struct{})
-	t.crew.reach(name, d)
+	t.cluster.reach(name, d)
 	go func() {
 		defer close(t.sender.done)
 		t.sender.summary, t.sender.err = d.Run(ctx)
-		t.crew.reach(name, nil)
+		t.cluster.reach(name, nil)
 		if t.sender.err != nil && ctx.Err() == nil {
-			t.crew.fail(fmt.Errorf("the distributor: %w", t.sender.err))
+			t.cluster.fail(fmt.Errorf("the distributor: %w", t.sender.err))
 		}
 	}()
 	return nil
@@ -300,12 +300,12 @@ func (t *test) endSender() {
 	}
 }
 
-// failed is why the crew failed, or else err.
+// failed is why the cluster failed, or else err.
 func (t *test) failed(err error) error {
-	t.crew.mu.Lock()
-	defer t.crew.mu.Unlock()
-	if t.crew.failed != nil {
-		return t.crew.failed
+	t.cluster.mu.Lock()
+	defer t.cluster.mu.Unlock()
+	if t.cluster.failed != nil {
+		return t.cluster.failed
 	}
 	return err
 }
@@ -322,7 +322,7 @@ func (t *test) handle(ctx context.Context, task *pump.Task) error {
 // scale brings the test to n of what it scales.
 func (t *test) scale(ctx context.Context, n int) error {
 	if t.o.Over == OverProcessors {
-		return t.crew.grow(ctx, n)
+		return t.cluster.grow(ctx, n)
 	}
 	for _, m := range t.meters[:n] {
 		if _, err := accounts.Add(ctx, t.operator, m.name); err != nil { // to add one that is there changes nothing
@@ -355,7 +355,7 @@ func (t *test) load(ctx context.Context) error {
 	beside.Go(func() { stop(t.steps(ctx)) })
 	beside.Go(func() {
 		select {
-		case <-t.crew.failing:
+		case <-t.cluster.failing:
 			stop(t.failed(nil))
 		case <-ctx.Done():
 		}

@@ -8,27 +8,27 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// lagFirst is what a request is thought to take before one has succeeded.
-const lagFirst = 10 * time.Millisecond
+// firstLatency is what a request is thought to take before one has succeeded.
+const firstLatency = 10 * time.Millisecond
 
-// quickest is how long the quickest of the last requests of one kind to one queue took,
+// latencyEstimate is how long the quickest of the last requests of one kind to one queue took,
 // which is what the way and the service need. What the others took longer, they waited here: for a connection
 // to be made, for a processor. To answer that with more requests makes it worse: over TLS
 // puts made 2,048 connections for 5,000 messages, each of which took longer for the handshakes of the others.
 // It may be used from many goroutines.
-type quickest struct {
+type latencyEstimate struct {
 	mu          sync.Mutex // guards what follows
 	n           int        // requests in now
 	now, before time.Duration
 }
 
-// quickestOf is of how many requests, at least; at most of twice as many.
-const quickestOf = 64
+// estimateOf is of how many requests, at least; at most of twice as many.
+const estimateOf = 64
 
-func (q *quickest) add(took time.Duration) {
+func (q *latencyEstimate) add(took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.n == quickestOf {
+	if q.n == estimateOf {
 		q.before, q.n = q.now, 0
 	}
 	if q.n == 0 || took < q.now {
@@ -37,12 +37,12 @@ func (q *quickest) add(took time.Duration) {
 	q.n++
 }
 
-func (q *quickest) takes() time.Duration {
+func (q *latencyEstimate) estimate() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.n == 0 && q.before == 0:
-		return lagFirst
+		return firstLatency
 	case q.before == 0:
 		return q.now
 	case q.n == 0:
@@ -54,8 +54,8 @@ func (q *quickest) takes() time.Duration {
 // Ahead is how many requests should be under way at once so that so many a second can
 // be made although each takes as long as it does, from least to most: Little's law, and as
 // much again.
-func (q *quickest) Ahead(rate float64, least, most int) int {
-	return int(min(max(2*rate*q.takes().Seconds(), float64(least)), float64(most)))
+func (q *latencyEstimate) Ahead(rate float64, least, most int) int {
+	return int(min(max(2*rate*q.estimate().Seconds(), float64(least)), float64(most)))
 }
 
 // A queue whose last SilentAfter requests all ended without an answer gets the next ones

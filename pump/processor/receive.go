@@ -29,7 +29,7 @@ const metAge = time.Minute
 // receive takes what a get brought: every message is kept from here on, and
 // its header says where it goes. It runs in the get's goroutine and returns how many
 // of the messages belong to this process.
-func (r *processing) receive(g poll.Get) (own int) {
+func (r *run) receive(g poll.Get) (own int) {
 	msgs := g.Messages
 	r.Messages.Add(len(msgs))
 	settler := r.settlers.Of(g.Queue)
@@ -41,19 +41,19 @@ func (r *processing) receive(g poll.Get) (own int) {
 	work := make([]*message.Delivery, 0, len(msgs))
 	waiting := false
 	for _, d := range delivered {
-		if !d.Passes() {
+		if !d.PassedOn() {
 			own++
 		}
 		if d.Waits && r.lobby.add(d) {
 			waiting = true
 			continue
 		}
-		if r.take(d, len(msgs) < g.Limit) {
+		if r.accept(d, len(msgs) < g.Limit) {
 			work = append(work, d)
 		}
 	}
 	if waiting {
-		r.lobby.look() // segments may have become ready meanwhile
+		r.lobby.releaseReady() // segments may have become ready meanwhile
 	}
 	for _, d := range r.backlog.Add(work, g.Room) {
 		d.Started.Store(true)
@@ -75,18 +75,18 @@ func runsOf(delivered []*message.Delivery) (runs []pump.RunID) {
 	return runs
 }
 
-// take reports whether a message is to be worked on. Any other it has settled; hint says
+// accept reports whether a message is to be worked on. Any other it has settled; hint says
 // that the owner of one that is passed on should look.
-func (r *processing) take(d *message.Delivery, hint bool) bool {
+func (r *run) accept(d *message.Delivery, hint bool) bool {
 	if d.Whole == nil && !r.o.Discard {
-		r.backlog.Hold(d, d.Count > 1 && r.trials.Suspects(d))
+		r.backlog.SetSplitting(d, d.Count > 1 && r.trials.Suspects(d))
 		return true
 	}
 	d.Started.Store(true)
 	if d.Whole == nil {
 		r.discard(d)
 	}
-	if d.Passes() {
+	if d.PassedOn() {
 		d.Text = nil
 		d.Whole.Hint = d.Whole.Delay > 0 || hint
 	}
@@ -96,7 +96,7 @@ func (r *processing) take(d *message.Delivery, hint bool) bool {
 }
 
 // discard settles a message without a handler.
-func (r *processing) discard(d *message.Delivery) {
+func (r *run) discard(d *message.Delivery) {
 	count := d.Count
 	if r.recorder == nil {
 		d.Whole = &message.Disposition{Forget: true}
@@ -114,9 +114,9 @@ func (r *processing) discard(d *message.Delivery) {
 }
 
 // deliver makes a delivery of a message and judges its header.
-func (r *processing) deliver(g *poll.Get, m *storage.Message, settler message.Settler) *message.Delivery {
+func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) *message.Delivery {
 	s, sent, lease := g.Queue, g.Sent, g.Lease
-	d := &message.Delivery{Shard: s, Settler: settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued}
+	d := &message.Delivery{Queue: s, Settler: settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued}
 	d.Age = message.AgeOf(m, lease)
 	d.Ctx, d.End = context.WithCancelCause(r.work)
 	r.Counts.Envelopes.Add(1)
@@ -148,23 +148,23 @@ func (r *processing) deliver(g *poll.Get, m *storage.Message, settler message.Se
 		r.Tallies.AddMet(d.Header.Run, lease)
 	}
 	if d.Sent = sent; d.Whole == nil {
-		d.Whole, d.Waits = r.judge(d)
+		d.Whole, d.Waits = r.route(d)
 	}
 	// Last, because the keeper may find at once that the lease is over.
 	r.keeper.Keep(d, m.Receipt, sent, lease)
 	return d
 }
 
-// judge says what becomes of a message whose header is readable: nil, it is this process's to
+// route says what becomes of a message whose header is readable: nil, it is this process's to
 // work on; or it waits until it is known whose it is to work on.
-func (r *processing) judge(d *message.Delivery) (whole *message.Disposition, waits bool) {
+func (r *run) route(d *message.Delivery) (whole *message.Disposition, waits bool) {
 	if !r.own(d) {
 		if r.waits(d.Header.Segment) {
 			return nil, true
 		}
-		return r.others(d), false
+		return r.notMine(d), false
 	}
-	r.spills.got(d.Shard, d.Header.Segment, d.Sent)
+	r.spills.got(d.Queue, d.Header.Segment, d.Sent)
 	if d.Foreign != "" {
 		r.Counts.Foreign.Add(1)
 	}
@@ -184,7 +184,7 @@ func unreadable(err error) *message.Disposition {
 }
 
 // openAll opens messages until there will be no more.
-func (r *processing) openAll(ctx context.Context) {
+func (r *run) openAll(ctx context.Context) {
 	for {
 		r.Cfg.Private.Seeding.Turn.Wait("open")
 		if d := r.backlog.ToOpen(); d != nil {
@@ -197,7 +197,7 @@ func (r *processing) openAll(ctx context.Context) {
 
 // open unpacks one message, after asking whether its run is known (P1.3), and
 // makes its tasks startable.
-func (r *processing) open(ctx context.Context, d *message.Delivery) {
+func (r *run) open(ctx context.Context, d *message.Delivery) {
 	d.Whole = r.beginRun(ctx, d)
 	if d.Whole == nil && r.trials.Enqueue(d) {
 		return // it is opened when its trial begins
@@ -206,13 +206,13 @@ func (r *processing) open(ctx context.Context, d *message.Delivery) {
 		d.Whole = r.unpack(d)
 	}
 	if d.Whole != nil {
-		r.backlog.Aside(d)
+		r.backlog.SetAside(d)
 		d.Started.Store(true)
 		d.Settler.Add(d)
 		return
 	}
-	r.Cfg.Private.Seeding.Turn.Wait("opened", d.Shard.Account.Name, d.ID)
-	r.backlog.Hold(d, false)
+	r.Cfg.Private.Seeding.Turn.Wait("opened", d.Queue.Account.Name, d.ID)
+	r.backlog.SetSplitting(d, false)
 	if d.Verdicts == nil {
 		d.Verdicts = make([]message.Verdict, d.Count)
 	}
@@ -221,7 +221,7 @@ func (r *processing) open(ctx context.Context, d *message.Delivery) {
 	}
 	if d.Ended {
 		d.Reject()
-		r.backlog.Aside(d)
+		r.backlog.SetAside(d)
 		d.Started.Store(true)
 		d.Settler.Add(d)
 		return
@@ -236,7 +236,7 @@ func (r *processing) open(ctx context.Context, d *message.Delivery) {
 	}
 }
 
-func (r *processing) unpack(d *message.Delivery) *message.Disposition {
+func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	if d.Foreign != "" {
 		d.Tasks = []pump.Task{{Segment: d.Header.Segment, Body: d.Text, Epoch: d.Epoch, Attempt: int(d.Header.Attempt) + 1, Foreign: d.Foreign}}
 		return r.beginForeign(d)
@@ -263,7 +263,7 @@ func (r *processing) unpack(d *message.Delivery) *message.Disposition {
 
 // beginRun asks whether the tasks of a run are to be started (P1.3), and says what to
 // do with the message if none of them are.
-func (r *processing) beginRun(ctx context.Context, d *message.Delivery) *message.Disposition {
+func (r *run) beginRun(ctx context.Context, d *message.Delivery) *message.Disposition {
 	if d.Asked || d.Header.Run == (pump.RunID{}) {
 		return nil
 	}
@@ -293,7 +293,7 @@ func (r *processing) beginRun(ctx context.Context, d *message.Delivery) *message
 	return nil
 }
 
-func (r *processing) beginForeign(d *message.Delivery) *message.Disposition {
+func (r *run) beginForeign(d *message.Delivery) *message.Disposition {
 	if r.recorder != nil {
 		if w := r.recorder.Gate(d); w != nil {
 			return w

@@ -1,6 +1,6 @@
-// Package shown decides how much of what went wrong an error may show. Whoever
+// Package redact decides how much of what went wrong an error may show. Whoever
 // puts a connection string into the wrong field must not find its key in a log.
-package shown
+package redact
 
 import (
 	"fmt"

@@ -6,12 +6,12 @@ import (
 	"github.com/queuepump/queuepump/codec"
 )
 
-// hand is what was begun of a segment and is neither recorded nor ended (P3.4). It
+// inFlight is what was begun of a segment and is neither recorded nor ended (P3.4). It
 // belongs to an unbroken row of this process's own epochs: when another owner
 // was there it is forgotten, and what is said later by an epoch from before is not
 // about what is in hand now. Within such a row a task is marked once at most, because
 // who finds it in hand does not begin it.
-type hand struct {
+type inFlight struct {
 	runs    map[codec.RunID]nspans
 	foreign map[string]bool
 }
@@ -50,7 +50,7 @@ func (l *Ledger) begins(segment uint32, epoch uint64, run codec.RunID, generatio
 	if !l.options.Record {
 		return Begun{Fresh: ns}, nil
 	}
-	book, marks := s.image.runs[run], s.hand.runs[run]
+	book, marks := s.image.runs[run], s.inFlight.runs[run]
 	if book == nil && !live {
 		return Begun{Recorded: ns}, nil // its last task in quarantine was done or dropped
 	}
@@ -63,13 +63,13 @@ func (l *Ledger) begins(segment uint32, epoch uint64, run codec.RunID, generatio
 		return Begun{}, err
 	}
 	if len(fresh) > 0 {
-		if s.hand.runs == nil {
-			s.hand.runs = map[codec.RunID]nspans{}
+		if s.inFlight.runs == nil {
+			s.inFlight.runs = map[codec.RunID]nspans{}
 		}
 		for _, sp := range fresh {
 			marks = marks.add(sp.from, sp.to)
 		}
-		s.hand.runs[run] = marks
+		s.inFlight.runs[run] = marks
 	}
 	if len(recorded) == 0 && len(inHand) == 0 {
 		return Begun{Fresh: ns}, nil
@@ -82,9 +82,9 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 	if len(fresh) == 0 {
 		return nil
 	}
-	if book == nil && len(s.hand.runs[run]) == 0 {
+	if book == nil && len(s.inFlight.runs[run]) == 0 {
 		runs := s.image.live()
-		for id := range s.hand.runs {
+		for id := range s.inFlight.runs {
 			if s.image.runs[id] == nil {
 				runs++
 			}
@@ -131,7 +131,7 @@ func (s *ledgerSegment) mine(epoch uint64) bool {
 }
 
 func (s *ledgerSegment) end(epoch uint64, run codec.RunID, ns codec.NSet) {
-	marks := s.hand.runs[run]
+	marks := s.inFlight.runs[run]
 	if len(marks) == 0 || !s.mine(epoch) {
 		return
 	}
@@ -139,8 +139,8 @@ func (s *ledgerSegment) end(epoch uint64, run codec.RunID, ns codec.NSet) {
 		marks = marks.remove(from, to)
 	}
 	if len(marks) == 0 {
-		delete(s.hand.runs, run)
+		delete(s.inFlight.runs, run)
 		return
 	}
-	s.hand.runs[run] = marks
+	s.inFlight.runs[run] = marks
 }

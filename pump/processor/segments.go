@@ -66,7 +66,7 @@ func (o *owned) of(segments []uint32) (ds []*message.Delivery) {
 
 // own makes a delivery this process's if it holds the segment, and reports
 // whether it does.
-func (r *processing) own(d *message.Delivery) bool {
+func (r *run) own(d *message.Delivery) bool {
 	if r.Workload.Shared {
 		return true
 	}
@@ -90,7 +90,7 @@ func (r *processing) own(d *message.Delivery) bool {
 // disown ends that a delivery is in hand of its segment. The last one of a segment
 // that is being handed over lets it go. (Off the list before it is asked whether that
 // is so: a hand-over that begins in between finds the list empty.)
-func (r *processing) disown(d *message.Delivery) {
+func (r *run) disown(d *message.Delivery) {
 	if d.Unhold != nil {
 		d.Unhold()
 	}
@@ -105,7 +105,7 @@ func (r *processing) disown(d *message.Delivery) {
 
 // handOver begins to give up segments, or notes that they are lost: nothing of
 // them is started any more, and what was not started goes back without an attempt.
-func (r *processing) handOver(segments []uint32) {
+func (r *run) handOver(segments []uint32) {
 	r.follow() // or it would get again what it puts back
 	for _, d := range r.owned.of(segments) {
 		r.withdraw(d)
@@ -118,10 +118,28 @@ func (r *processing) handOver(segments []uint32) {
 // hold gives a segment that this process may take tasks of: it holds it, and if
 // there is a ledger it is the one who writes it (P3.2). What a former owner recorded
 // is known then, and what that one finishes later is refused.
-func (r *processing) hold(segment uint32) (cluster.Hold, bool) {
+func (r *run) hold(segment uint32) (cluster.Hold, bool) {
 	h, ok := r.Member.Load().Hold(segment)
 	if ok && r.recorder != nil && !r.recorder.Ready(h) {
 		return cluster.Hold{}, false
 	}
 	return h, ok
+}
+
+// notMine says what becomes of a message whose segment this process does not hold:
+// it is brought home if that is this process's task (P6.4), else put back for its
+// owner (P7). Nothing is unpacked for either, and neither is an attempt.
+func (r *run) notMine(d *message.Delivery) *message.Disposition {
+	d.Started.Store(true)
+	if r.Stopping.Load() { // it will not be here again, so others may have it now
+		return &message.Disposition{PassOn: true}
+	}
+	if r.mine(d.Header.Segment) { // and its ledger will not be so soon
+		return r.notNow(d, lobbyStuck)
+	}
+	s := r.Assignment.Load()
+	if home := s.Stray(d.Queue, d.Header.Segment); home != nil {
+		return &message.Disposition{Forward: home}
+	}
+	return &message.Disposition{PassOn: true, Delay: s.PassOn(r.Jitter, d.Queue, d.Header.Segment, d.ID, d.Dequeued, r.lease())}
 }

@@ -7,7 +7,7 @@ import (
 
 // Requests that wait for each other, for connections or a processor, must not call for more of them.
 func TestPutsUnderWayFollowTheQuickest(t *testing.T) {
-	var q quickest
+	var q latencyEstimate
 	if n := q.Ahead(2000, 16, 256); n != 40 {
 		t.Errorf("%d before anything was measured", n)
 	}
@@ -20,7 +20,7 @@ func TestPutsUnderWayFollowTheQuickest(t *testing.T) {
 	if n := q.Ahead(2000, 16, 256); n != 20 {
 		t.Errorf("%d under way where the quickest take 5 ms", n)
 	}
-	for range 2 * quickestOf {
+	for range 2 * estimateOf {
 		q.add(50 * time.Millisecond) // the way is longer now
 	}
 	if n := q.Ahead(2000, 16, 256); n != 200 {

@@ -1,4 +1,4 @@
-package shown
+package redact
 
 import (
 	"crypto/rand"

@@ -20,8 +20,8 @@ const (
 	logBurst = 500
 )
 
-// lineLog passes what children print to the log. It may be used by many at once.
-type lineLog struct {
+// stderrLog passes what children print to the log. It may be used by many at once.
+type stderrLog struct {
 	log     *slog.Logger
 	limiter *rate.Limiter
 
@@ -30,12 +30,12 @@ type lineLog struct {
 	lastOne string
 }
 
-func newLineLog(log *slog.Logger) *lineLog {
-	return &lineLog{log: log, limiter: rate.NewLimiter(logRate, logBurst)}
+func newStderrLog(log *slog.Logger) *stderrLog {
+	return &stderrLog{log: log, limiter: rate.NewLimiter(logRate, logBurst)}
 }
 
 // copy passes everything from r on, until its end.
-func (l *lineLog) copy(r io.Reader) {
+func (l *stderrLog) copy(r io.Reader) {
 	b := bufio.NewReaderSize(r, logLine)
 	for {
 		line, err := b.ReadSlice('\n')
@@ -53,7 +53,7 @@ func (l *lineLog) copy(r io.Reader) {
 	}
 }
 
-func (l *lineLog) print(line string) {
+func (l *stderrLog) print(line string) {
 	line = strings.ToValidUTF8(line, "\uFFFD")
 	l.mu.Lock()
 	l.lastOne = line
@@ -74,7 +74,7 @@ func (l *lineLog) print(line string) {
 }
 
 // last is the last line, shortened to what fits an error.
-func (l *lineLog) last() string {
+func (l *stderrLog) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return shorten(l.lastOne, 200)

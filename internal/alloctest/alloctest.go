@@ -1,6 +1,6 @@
-// Package allocation lets tests bound what code allocates for bytes that come
+// Package alloctest lets tests bound what code allocates for bytes that come
 // from outside: a length that lies must not be believed.
-package allocation
+package alloctest
 
 import (
 	"runtime/metrics"

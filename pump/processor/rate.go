@@ -10,11 +10,11 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// pace keeps all processors of a workload together below a rate of tasks
+// rateLimit keeps all processors of a workload together below a rate of tasks
 // (Options.MaxRate). It is a budget like those of the accounts, shared by demand
 // (P8.1), but of tasks. One slot at a time has a task and waits for its turn
 // (backlog.paced): what stood in all of them would be out of the reach of whoever stops.
-type pace struct {
+type rateLimit struct {
 	budget *quota.Budget
 	over   context.Context // ends when nothing is started any more
 	end    context.CancelFunc
@@ -23,32 +23,32 @@ type pace struct {
 // errUnpaced is why a task was not started whose turn did not come.
 var errUnpaced = errors.New("pump: its turn did not come while it could be started")
 
-func newPace(b *quota.Budget) *pace {
-	p := &pace{budget: b}
+func newRateLimit(b *quota.Budget) *rateLimit {
+	p := &rateLimit{budget: b}
 	p.over, p.end = context.WithCancel(context.Background())
 	return p
 }
 
 // wait waits until so many tasks of a message may be started; false: they may not any more.
-func (p *pace) wait(d *message.Delivery, tasks int) bool {
+func (p *rateLimit) wait(d *message.Delivery, tasks int) bool {
 	ctx, cancel := context.WithCancel(d.Ctx)
 	defer cancel()
 	defer context.AfterFunc(p.over, cancel)()
 	return p.budget.Spend(ctx, quota.ClassGet, tasks) == nil
 }
 
-// paceTasks waits until tasks may be started that the backlog has given; false: they have
+// awaitRate waits until tasks may be started that the backlog has given; false: they have
 // been put back.
-func (r *processing) paceTasks(d *message.Delivery, from, to int) bool {
-	if r.pace == nil {
+func (r *run) awaitRate(d *message.Delivery, from, to int) bool {
+	if r.rate == nil {
 		return true
 	}
-	ok := r.pace.wait(d, to-from)
-	r.backlog.GoOn()
+	ok := r.rate.wait(d, to-from)
+	r.backlog.StartNext()
 	if !ok {
 		d.Started.Store(true)
 		for i := from; i < to; i++ {
-			r.record(d.Ctx, d, d.At(i), pump.Release(errUnpaced))
+			r.recordOutcome(d.Ctx, d, d.At(i), pump.Release(errUnpaced))
 		}
 	}
 	return ok
