@@ -49,7 +49,7 @@ func TestAMapIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestAHundredShardsOf4096SegmentsFit60KiB(t *testing.T) {
-	usual := len(mustMarshal(t, mustNew(t, 4096, fleet(100))))
+	usual := len(mustMarshal(t, mustNew(t, 4096, equalShards(100))))
 	shards := make([]Shard, 100)
 	for i := range shards { // the longest names, no two alike
 		shards[i] = Shard{Account: fmt.Sprintf("a%062d", i), Queue: fmt.Sprintf("q%062d", i), Weight: 999.999999}
@@ -136,7 +136,7 @@ func TestADamagedMapIsRefused(t *testing.T) {
 }
 
 func FuzzUnmarshalBinary(f *testing.F) {
-	for _, shards := range [][]Shard{fleet(1), fleet(3), drained(fleet(5), 2), {{Account: "a", Queue: strings.Repeat("q", 63), Weight: 1000}}} {
+	for _, shards := range [][]Shard{equalShards(1), equalShards(3), drained(equalShards(5), 2), {{Account: "a", Queue: strings.Repeat("q", 63), Weight: 1000}}} {
 		b := mustMarshal(f, mustNew(f, 16, shards))
 		f.Add(b[:len(b)-8])
 	}

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fleet is n equal shards, eight queues an account, as the defaults make them.
-func fleet(n int) []Shard {
+// equalShards is n equal shards, eight queues an account, as the defaults make them.
+func equalShards(n int) []Shard {
 	shards := make([]Shard, n)
 	for i := range shards {
 		shards[i] = Shard{Account: fmt.Sprintf("account%02d", i/8), Queue: fmt.Sprintf("work-%d", i%8), Weight: 1, State: Active}
@@ -182,11 +182,11 @@ func TestAddingOrDrainingOneOfNMovesLittleMoreThanOneNth(t *testing.T) {
 		segments := 1 << rapid.IntRange(4, 10).Draw(t, "log2 S")
 		// One is added below, and a map has no more shards than segments.
 		n := rapid.IntRange(1, min(40, segments-1)).Draw(t, "shards")
-		m, err := New(segments, fleet(n))
+		m, err := New(segments, equalShards(n))
 		if err != nil {
 			t.Fatal(err)
 		}
-		added, err := m.Change(fleet(n + 1))
+		added, err := m.Change(equalShards(n + 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,10 +221,10 @@ func TestTableOfSharesAndMoves(t *testing.T) {
 	}
 	for _, n := range sizes {
 		segments := DefaultSegments(n)
-		m := mustNew(t, segments, fleet(n))
+		m := mustNew(t, segments, equalShards(n))
 		checkShares(t, m)
 		loads := m.Loads()
-		added := moves(m, mustChange(t, m, fleet(n+1)))
+		added := moves(m, mustChange(t, m, equalShards(n+1)))
 		first := 0
 		for s, home := range m.homes {
 			best := slices.MinFunc(slices.Collect(indices(n)), func(a, b int) int {
@@ -378,7 +378,7 @@ func TestAMapThatCannotBeIsRefusedWithItsReason(t *testing.T) {
 }
 
 func BenchmarkNewOf100Shards(b *testing.B) {
-	shards := fleet(100)
+	shards := equalShards(100)
 	for b.Loop() {
 		if _, err := New(4096, shards); err != nil {
 			b.Fatal(err)

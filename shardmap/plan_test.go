@@ -208,7 +208,7 @@ func TestAPlanPartlyCarriedOutLeadsToTheSamePlan(t *testing.T) {
 func TestJoiningAndLeavingMoveOneShareOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		queues := rapid.IntRange(1, 40).Draw(t, "queues")
-		m, err := New(max(64, DefaultSegments(queues)>>rapid.IntRange(0, 4).Draw(t, "fewer")), fleet(queues))
+		m, err := New(max(64, DefaultSegments(queues)>>rapid.IntRange(0, 4).Draw(t, "fewer")), equalShards(queues))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func TestJoiningAndLeavingMoveOneShareOnly(t *testing.T) {
 
 func TestBackToWholeQueuesEachGoesToOneThatHoldsMuchOfIt(t *testing.T) {
 	for _, queues := range []int{1, 2, 8, 32} {
-		m := mustNew(t, 1024, fleet(queues))
+		m := mustNew(t, 1024, equalShards(queues))
 		whole := m.Plan(team(queues), nil)
 		more := m.Plan(team(queues+1), whole)
 		back := m.Plan(team(queues), renumbered(more, queues))
@@ -264,7 +264,7 @@ func TestBackToWholeQueuesEachGoesToOneThatHoldsMuchOfIt(t *testing.T) {
 
 func TestWhoSharesQueuesMeetsFewAtEach(t *testing.T) {
 	// 16 start at once on 8 queues: two at each, not 16 (P7 is what more costs).
-	m := mustNew(t, 256, fleet(8))
+	m := mustNew(t, 256, equalShards(8))
 	plan := m.Plan(team(16), nil)
 	at := make([]map[int]bool, 8)
 	for s, owner := range plan {
@@ -308,7 +308,7 @@ func TestAPlanDoesNotDependOnTheOrderOfShards(t *testing.T) {
 }
 
 func TestWithoutInstancesNothingIsOwnedOrKept(t *testing.T) {
-	m := mustNew(t, 64, fleet(3))
+	m := mustNew(t, 64, equalShards(3))
 	for s, owner := range m.Plan(nil, make([]int, 64)) {
 		if owner != Unowned {
 			t.Errorf("segment %d: %d", s, owner)
@@ -347,7 +347,7 @@ func TestEachShardHasOneKeeperWhoHoldsMostOfItOrComesByRank(t *testing.T) {
 		}
 	})
 	// Draining shards are nobody's home, and spread evenly.
-	shards := fleet(30)
+	shards := equalShards(30)
 	for i := range 20 {
 		shards[i].State = Draining
 	}
@@ -373,7 +373,7 @@ func TestTableOfWhatJoiningMoves(t *testing.T) {
 	t.Log(header)
 	maps, owners := make([]*Map, len(sizes)), make([][]int, len(sizes))
 	for i, c := range sizes {
-		maps[i] = mustNew(t, c.segments, fleet(c.queues))
+		maps[i] = mustNew(t, c.segments, equalShards(c.queues))
 		owners[i] = maps[i].Plan(team(1), nil)
 	}
 	for n := 1; n <= 20; n++ {
@@ -398,7 +398,7 @@ func TestTableOfWhatJoiningMoves(t *testing.T) {
 }
 
 func BenchmarkPlan(b *testing.B) {
-	m := mustNew(b, MaxSegments, fleet(1000))
+	m := mustNew(b, MaxSegments, equalShards(1000))
 	for _, n := range []int{200, 1001} { // whole queues, single segments
 		before := m.Plan(team(n), nil)
 		instances := team(n - 1)

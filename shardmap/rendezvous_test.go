@@ -94,7 +94,7 @@ func TestChoicesAreTheHomeThenDistinctActiveShardsOfOtherAccountsFirst(t *testin
 }
 
 func TestSpillOfADarkAccountSpreadsOverAllOthers(t *testing.T) {
-	m := mustNew(t, 2048, fleet(64)) // 8 accounts
+	m := mustNew(t, 2048, equalShards(64)) // 8 accounts
 	second := map[string]int{}
 	for s := range m.Segments {
 		c := m.Choices(uint32(s))
@@ -114,7 +114,7 @@ func TestSpillOfADarkAccountSpreadsOverAllOthers(t *testing.T) {
 }
 
 func BenchmarkChoicesOf100Shards(b *testing.B) {
-	m := mustNew(b, 4096, fleet(100))
+	m := mustNew(b, 4096, equalShards(100))
 	for b.Loop() {
 		m.Choices(17)
 	}

@@ -68,7 +68,7 @@ func (in *Input) count(p *Plan, got float64) {
 	p.Connections = in.connections(p)
 }
 
-// idleGets is how many gets a second a fleet makes whose queues are all idle.
+// idleGets is how many gets a second idle queues cost.
 func idleGets(queues int) float64 {
 	return min(pollIdleRate, float64(queues)/pollIdleLeast.Seconds())
 }

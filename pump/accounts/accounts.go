@@ -87,7 +87,7 @@ func List(ctx context.Context, cfg pump.Config) ([]Use, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{operator.Session{Cfg: cfg, Fleet: queues.Open(&cfg, row.TableName)}}
+	o := &accountsOf{operator.Session{Cfg: cfg, Queues: queues.Open(&cfg, row.TableName)}}
 	if err := o.Reload(ctx); err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func openAccounts(ctx context.Context, cfg pump.Config) (*accountsOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &accountsOf{operator.Session{Cfg: cfg, Fleet: queues.Open(&cfg, row.TableName)}}
+	o := &accountsOf{operator.Session{Cfg: cfg, Queues: queues.Open(&cfg, row.TableName)}}
 	if err := o.Reload(ctx); err != nil {
 		return nil, err
 	}
@@ -298,7 +298,7 @@ func withState(m *shardmap.Map, name string, state shardmap.State) (shards []sha
 
 // knownToAll refuses an account that a live member could not read or write.
 func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
-	v, err := cluster.LoadView(ctx, o.Fleet.Control, o.Cfg.Workload)
+	v, err := cluster.LoadView(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
 		return err
 	}
@@ -328,11 +328,11 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 
 // senders are the runs of live processes that are no members.
 func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
-	live, err := workload.NewRuns(o.Fleet.Control, o.Cfg.Workload).Live(ctx)
+	live, err := workload.NewRuns(o.Queues.Control, o.Cfg.Workload).Live(ctx)
 	if err != nil {
 		return nil, err
 	}
-	server, _, err := workload.ServerTime(ctx, o.Fleet.Control, o.Cfg.Workload)
+	server, _, err := workload.ServerTime(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
 		return nil, err
 	}
@@ -344,9 +344,9 @@ func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
 // createQueues makes the account's queues before the map names them: a processor
 // that finds a queue missing stops reading it (window 33).
 func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardmap.Shard) error {
-	all := []*queues.Queue{o.Fleet.Accounts[name].Poison}
+	all := []*queues.Queue{o.Queues.Accounts[name].Poison}
 	for _, s := range qs {
-		sh, err := o.Fleet.Queue(s.Account, s.Queue)
+		sh, err := o.Queues.Queue(s.Account, s.Queue)
 		if err != nil {
 			return err
 		}
@@ -364,7 +364,7 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardma
 func (o *accountsOf) change(ctx context.Context, name, state string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (Change, error) {
 	var before *shardmap.Map // that the change was made from
 	var refused error
-	w, err := workload.ChangeMap(ctx, o.Fleet.Control, o.Cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
+	w, err := workload.ChangeMap(ctx, o.Queues.Control, o.Cfg.Workload, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		before = m
 		var shards []shardmap.Shard
 		shards, refused = change(m)

@@ -31,7 +31,7 @@ func (q *Quarantine) hints(ctx context.Context) *redriveHints {
 func (h *redriveHints) put(ctx context.Context, queue *queues.Queue, segment uint32) {
 	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
 		err := backoff.Within(ctx, func(ctx context.Context) (err error) {
-			h.view, err = cluster.LoadView(ctx, h.q.fleet.Control, h.q.cfg.Workload)
+			h.view, err = cluster.LoadView(ctx, h.q.queues.Control, h.q.cfg.Workload)
 			return err
 		})
 		if err != nil {

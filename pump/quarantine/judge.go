@@ -37,7 +37,7 @@ const causesMost = 100_000
 func (q *Quarantine) readCauses(ctx context.Context) error {
 	q.rows = map[string][]causeFound{}
 	n := 0
-	for e, err := range q.fleet.Control.Query(ctx, storage.Query{Partition: tombstone.Partition(q.cfg.Workload)}) {
+	for e, err := range q.queues.Control.Query(ctx, storage.Query{Partition: tombstone.Partition(q.cfg.Workload)}) {
 		if err != nil {
 			return locate.WithAdvice(ctx, &q.cfg, err)
 		}
@@ -216,7 +216,7 @@ func (q *Quarantine) removeCause(ctx context.Context, c *causeFound) {
 		return
 	}
 	err := backoff.Within(ctx, func(ctx context.Context) error {
-		_, err := q.fleet.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: tombstone.Partition(q.cfg.Workload), Row: c.row}})
+		_, err := q.queues.Control.Write(ctx, storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: tombstone.Partition(q.cfg.Workload), Row: c.row}})
 		return err
 	})
 	if err != nil && !storage.Is(err, storage.Gone) {

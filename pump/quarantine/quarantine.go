@@ -31,7 +31,7 @@ import (
 // them, judge.go says what each is and what can be done with it, settle.go does it.
 type Quarantine struct {
 	cfg      pump.Config
-	fleet    *queues.Set
+	queues   *queues.Set
 	workload *workload.Workload
 	read     time.Time // when the workload was, by the local clock
 	runs     *workload.Runs
@@ -132,14 +132,14 @@ func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Quarantine{cfg: cfg, fleet: queues.Open(&cfg, row.TableName), known: map[pump.RunID]runSeen{}}
+	q := &Quarantine{cfg: cfg, queues: queues.Open(&cfg, row.TableName), known: map[pump.RunID]runSeen{}}
 	if err := q.reload(ctx); err != nil {
 		return nil, err
 	}
 	if err := locate.SpecOf(&cfg).Check(q.workload); err != nil {
 		return nil, err
 	}
-	q.runs = workload.NewRuns(q.fleet.Control, cfg.Workload)
+	q.runs = workload.NewRuns(q.queues.Control, cfg.Workload)
 	return q, nil
 }
 
@@ -148,7 +148,7 @@ func (q *Quarantine) reload(ctx context.Context) error {
 	sent := time.Now()
 	var w *workload.Workload
 	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
-		w, err = workload.Load(ctx, q.fleet.Control, q.cfg.Workload)
+		w, err = workload.Load(ctx, q.queues.Control, q.cfg.Workload)
 		return err
 	})
 	if err == nil && q.workload != nil {
@@ -170,7 +170,7 @@ func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*queues.Queue,
 		}
 	}
 	home := q.workload.Map.Shards[q.workload.Map.Home(segment)]
-	return q.fleet.Queue(home.Account, home.Queue)
+	return q.queues.Queue(home.Account, home.Queue)
 }
 
 // segmentOf gives the segment of a message.

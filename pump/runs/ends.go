@@ -153,20 +153,20 @@ func (o *openedRuns) endOf(ctx context.Context, run *workload.Run) (string, erro
 	if o.Workload.Delivery != workload.DeliverOnce || !closing.WaitsForEnd(run.State, run.Over) {
 		return "", nil
 	}
-	r, err := ReadEnding(ctx, o.Fleet.Control, o.Workload.Name, run.ID, run.State, run.Changed)
+	r, err := ReadEnding(ctx, o.Queues.Control, o.Workload.Name, run.ID, run.State, run.Changed)
 	if err != nil {
 		return "", err
 	}
-	sums, err := ledger.ReadSums(ctx, o.Fleet.Control, o.Workload.Name, o.Workload.Map.Segments)
+	sums, err := ledger.ReadSums(ctx, o.Queues.Control, o.Workload.Name, o.Workload.Map.Segments)
 	if err != nil {
 		return "", err
 	}
-	v, err := cluster.LoadView(ctx, o.Fleet.Control, o.Workload.Name)
+	v, err := cluster.LoadView(ctx, o.Queues.Control, o.Workload.Name)
 	if err != nil {
 		return "", err
 	}
 	now := v.Read
-	server, local, err := workload.ServerTime(ctx, o.Fleet.Control, o.Workload.Name)
+	server, local, err := workload.ServerTime(ctx, o.Queues.Control, o.Workload.Name)
 	switch {
 	case err != nil && !storage.Is(err, storage.Auth): // a credential that may only read is fine for looking
 		return "", err

@@ -218,7 +218,7 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 	var damage error
 	once := o.Workload.Delivery == workload.DeliverOnce
 	if once { // before the row: of a run that it says is sealed nothing had been pruned then
-		progress, damage = ledger.ReadProgress(ctx, o.Fleet.Control, o.Workload.Name, o.Workload.Map.Segments, id)
+		progress, damage = ledger.ReadProgress(ctx, o.Queues.Control, o.Workload.Name, o.Workload.Map.Segments, id)
 	}
 	run, err := o.Runs().Get(ctx, id)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 // they are counted is in neither, so they must count as empty twice, apart, and
 // between and after that nothing may have been recorded.
 type idleness struct {
-	cfg   *pump.Config
-	fleet *queues.Set
-	run   pump.RunID
-	after time.Duration
+	cfg    *pump.Config
+	queues *queues.Set
+	run    pump.RunID
+	after  time.Duration
 
 	settled uint64    // of the run, when it changed last
 	changed time.Time // when that was; zero: judge was not called yet
@@ -35,7 +35,7 @@ const countEvery = 10 * time.Second
 func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64) error {
 	now := time.Now()
 	if settled != i.settled || i.changed.IsZero() {
-		*i = idleness{cfg: i.cfg, fleet: i.fleet, run: i.run, after: i.after, settled: settled, changed: now, told: i.told}
+		*i = idleness{cfg: i.cfg, queues: i.queues, run: i.run, after: i.after, settled: settled, changed: now, told: i.told}
 		return nil
 	}
 	if i.twice { // and this look at the ledger came after
@@ -48,7 +48,7 @@ func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64
 	if now.Sub(i.changed) < i.after || now.Sub(i.counted) < min(countEvery, i.after) {
 		return nil
 	}
-	messages, err := i.fleet.CountAll(ctx, i.cfg.Workload)
+	messages, err := i.queues.CountAll(ctx, i.cfg.Workload)
 	i.counted = time.Now()
 	switch {
 	case err == nil && messages == 0 && i.empty.IsZero():

@@ -136,7 +136,7 @@ func WaitSealed(ctx context.Context, cfg *pump.Config, f *queues.Set, segments i
 // waiter waits for one run.
 type waiter struct {
 	cfg      *pump.Config
-	fleet    *queues.Set
+	queues   *queues.Set
 	segments int
 	id       pump.RunID
 	o        WaitOptions
@@ -153,8 +153,8 @@ type waiter struct {
 
 func newWaiter(cfg *pump.Config, f *queues.Set, segments int, run pump.RunID, o WaitOptions) *waiter {
 	return &waiter{
-		cfg: cfg, fleet: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
-		idle: idleness{cfg: cfg, fleet: f, run: run, after: o.StuckAfter},
+		cfg: cfg, queues: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
+		idle: idleness{cfg: cfg, queues: f, run: run, after: o.StuckAfter},
 	}
 }
 
@@ -204,7 +204,7 @@ func lasting(err error) bool {
 // row: if that says "sealed", nothing had been pruned when the record was read, and
 // if it says "closed", all is done, whatever the record still knew.
 func (w *waiter) look(ctx context.Context) (over bool, err error) {
-	all, err := ledger.ReadProgress(ctx, w.fleet.Control, w.cfg.Workload, w.segments, w.id)
+	all, err := ledger.ReadProgress(ctx, w.queues.Control, w.cfg.Workload, w.segments, w.id)
 	if err != nil {
 		return false, err
 	}
@@ -307,7 +307,7 @@ const reportPatience = 6 * time.Second
 // reportPatience. Nothing depends on them.
 func (w *waiter) report(ctx context.Context, handled uint64) (r Report) {
 	for began := time.Now(); ; {
-		tallies, err := workload.Tallies(ctx, w.fleet.Control, w.cfg.Workload, w.id)
+		tallies, err := workload.Tallies(ctx, w.queues.Control, w.cfg.Workload, w.id)
 		if err == nil {
 			var sum workload.Tally
 			for _, t := range tallies {
@@ -332,7 +332,7 @@ func (w *waiter) orphaned(ctx context.Context) {
 		return
 	}
 	w.askedOpen = time.Now()
-	by, err := closing.AtWork(ctx, w.cfg, w.fleet, &w.run, 4*member.DefaultBeat)
+	by, err := closing.AtWork(ctx, w.cfg, w.queues, &w.run, 4*member.DefaultBeat)
 	if err == nil && by == "" {
 		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it; if none is, its source can be sent to the end with: distributor repair "+w.id.String(), "run", w.id.String())
 	}

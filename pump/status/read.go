@@ -40,8 +40,8 @@ func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
 	o = o.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r := &statusReader{cfg: &cfg, options: o, fleet: queues.Open(&cfg, row.TableName)}
-	r.table = &statusTable{Table: r.fleet.Control, made: &r.requests}
+	r := &statusReader{cfg: &cfg, options: o, queues: queues.Open(&cfg, row.TableName)}
+	r.table = &statusTable{Table: r.queues.Control, made: &r.requests}
 	s, err := r.read(ctx)
 	s.Requests = r.requests.Load()
 	return s, err
@@ -52,7 +52,7 @@ func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
 type statusReader struct {
 	cfg      *pump.Config
 	options  Options
-	fleet    *queues.Set
+	queues   *queues.Set
 	table    storage.Table
 	requests atomic.Int64
 

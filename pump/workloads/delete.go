@@ -129,7 +129,7 @@ func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, erro
 		return nil, err
 	}
 	f := queues.Open(&cfg, row.TableName)
-	d := &workloadDeletion{Session: operator.Session{Cfg: cfg, Fleet: f}, opts: opts}
+	d := &workloadDeletion{Session: operator.Session{Cfg: cfg, Queues: f}, opts: opts}
 	d.Workload, err = workload.Load(ctx, f.Control, cfg.Workload)
 	switch {
 	case errors.Is(err, workload.ErrNoWorkload):
@@ -170,7 +170,7 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 		Queues: []Queue{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: []string{},
 	}
 	for _, s := range w.Map.Shards {
-		if _, err := d.Fleet.Queue(s.Account, s.Queue); err != nil {
+		if _, err := d.Queues.Queue(s.Account, s.Queue); err != nil {
 			return err
 		}
 	}
@@ -193,7 +193,7 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 		}
 	}
 	d.found.Rows["workload"] = 1
-	runs := workload.NewRuns(d.Fleet.Control, w.Name)
+	runs := workload.NewRuns(d.Queues.Control, w.Name)
 	all, quarantined := d.found.Messages()
 	// Where nothing records what is done no run closes; there it is finished when the queues are empty.
 	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined, operator.RunsNamed+1)
@@ -239,11 +239,11 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 // is there who would remove it.
 func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	d.found.Members = []string{}
-	server, _, err := workload.ServerTime(ctx, d.Fleet.Control, d.Cfg.Workload)
+	server, _, err := workload.ServerTime(ctx, d.Queues.Control, d.Cfg.Workload)
 	if err != nil {
 		return err
 	}
-	v, err := cluster.LoadView(ctx, d.Fleet.Control, d.Cfg.Workload)
+	v, err := cluster.LoadView(ctx, d.Queues.Control, d.Cfg.Workload)
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 		}
 		for _, q := range append(list, poison) {
 			g.Go(func() error {
-				n, there, err := d.countOne(ctx, d.Fleet.Accounts[name].Store.Queue(q))
+				n, there, err := d.countOne(ctx, d.Queues.Accounts[name].Store.Queue(q))
 				mu.Lock()
 				defer mu.Unlock()
 				if there {
@@ -344,7 +344,7 @@ func (d *workloadDeletion) run(ctx context.Context) error {
 
 // noticed waits until no process puts by a map from before the mark any more (P6.5).
 func (d *workloadDeletion) noticed(ctx context.Context) error {
-	w, err := workload.Load(ctx, d.Fleet.Control, d.Cfg.Workload) // for the time of the mark
+	w, err := workload.Load(ctx, d.Queues.Control, d.Cfg.Workload) // for the time of the mark
 	if !errors.Is(err, workload.ErrDeleting) {
 		return err
 	}
@@ -353,7 +353,7 @@ func (d *workloadDeletion) noticed(ctx context.Context) error {
 		_, _ = d.Tell(ctx)
 	}
 	for {
-		server, _, err := workload.ServerTime(ctx, d.Fleet.Control, w.Name)
+		server, _, err := workload.ServerTime(ctx, d.Queues.Control, w.Name)
 		left := queues.RemoveAfter - server.Sub(w.Changed)
 		if err != nil || left <= 0 {
 			return err
@@ -384,7 +384,7 @@ func (d *workloadDeletion) dropQueues(ctx context.Context) error {
 	g.SetLimit(queues.AtOnce)
 	for _, q := range d.found.Queues {
 		g.Go(func() error {
-			err := d.insist(ctx, q.Account+"/"+q.Queue, d.Fleet.Accounts[q.Account].Store.Queue(q.Queue).Drop)
+			err := d.insist(ctx, q.Account+"/"+q.Queue, d.Queues.Accounts[q.Account].Store.Queue(q.Queue).Drop)
 			if err != nil && !storage.Is(err, storage.Missing) {
 				return fmt.Errorf("queue %s/%s could not be deleted: %w", q.Account, q.Queue, err)
 			}

@@ -68,7 +68,7 @@ func Show(ctx context.Context, cfg pump.Config) (*Info, error) {
 	if !w.Deleting.IsZero() {
 		i.Deleting = &w.Deleting
 	}
-	view, err := cluster.LoadView(ctx, o.Fleet.Control, cfg.Workload)
+	view, err := cluster.LoadView(ctx, o.Queues.Control, cfg.Workload)
 	if err != nil {
 		return nil, locate.WithAdvice(ctx, &cfg, err)
 	}

@@ -158,7 +158,7 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 	}
 }
 
-// A loaded fleet: tasks come all the time, and the time from put to handler start is that of the
+// A loaded queues: tasks come all the time, and the time from put to handler start is that of the
 // gets and of what is in hand, not of any pause.
 func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
 	verify.Only(t)

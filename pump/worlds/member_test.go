@@ -45,7 +45,7 @@ func inSharedWorld(t *testing.T, test func(t *testing.T, w *world)) {
 type sharer struct {
 	w       *world
 	name    string
-	fleet   *queues.Set
+	queues  *queues.Set
 	m       *member.Member
 	end     context.CancelFunc
 	wg      sync.WaitGroup
@@ -63,18 +63,18 @@ func (w *world) sharer(name string, workers int) *sharer {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	s := &sharer{w: w, name: name, fleet: queues.Open(&cfg, row.TableName)}
-	workload, err := workload.Load(w.T.Context(), s.fleet.Control, "work")
+	s := &sharer{w: w, name: name, queues: queues.Open(&cfg, row.TableName)}
+	workload, err := workload.Load(w.T.Context(), s.queues.Control, "work")
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	if s.m, err = member.Join(w.T.Context(), &cfg, s.fleet, workload, member.Options{Role: cluster.RoleDistributor}); err != nil {
+	if s.m, err = member.Join(w.T.Context(), &cfg, s.queues, workload, member.Options{Role: cluster.RoleDistributor}); err != nil {
 		w.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.T.Context())
 	s.end = cancel
 	for i := range workers {
-		sh, err := s.fleet.Queue("accounta", fmt.Sprintf("work-%02d", i%2))
+		sh, err := s.queues.Queue("accounta", fmt.Sprintf("work-%02d", i%2))
 		if err != nil {
 			w.T.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func rates(d time.Duration, of ...*sharer) (list []float64, sum float64) {
 const testBeat = 5 * time.Second // the default
 
 // target is the process's share of the account.
-func (s *sharer) target() float64 { return s.fleet.Budgets()[0].Target }
+func (s *sharer) target() float64 { return s.queues.Budgets()[0].Target }
 
 func TestP81ProcessesOnOneAccountShareItAndAdaptWithinABeat(t *testing.T) {
 	verify.Only(t)
@@ -366,7 +366,7 @@ func TestP82TheOwnerOfASegmentIsNudgedOnceForManyPuts(t *testing.T) {
 		defer p.Leave(t.Context())
 		time.Sleep(3 * testBeat)
 		sent.Take() // what joining was worth
-		s, err := d.Fleet.Queue("accounta", "work-01")
+		s, err := d.Queues.Queue("accounta", "work-01")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -401,7 +401,7 @@ func TestP82InASharedWorkloadNudgesAreSpreadOverTheProcessors(t *testing.T) {
 		}
 		time.Sleep(2 * testBeat)
 		sent.Take()
-		s, err := d.Fleet.Queue("accounta", "open-00")
+		s, err := d.Queues.Queue("accounta", "open-00")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// A fleet of 64 queues, of which it is measured what it costs while it is idle and how soon
+// A set of 64 queues: the test measures what it costs while it is idle and how soon
 // a lone task is begun in it.
 func fleetOf64(nudged, silent int) idleCluster {
 	return idleCluster{
@@ -26,7 +26,7 @@ func fleetOf64(nudged, silent int) idleCluster {
 }
 
 // polledWithin is how many gets a second it takes to ask that many queues so often that a task
-// waits for a second at most: what a fleet costs that only polls.
+// waits for a second at most: what queues cost that are only polled.
 func polledWithin(queues int, d time.Duration) float64 { return float64(queues) / d.Seconds() }
 
 func TestP82AnIdleFleetOf64QueuesCostsASixthOfPollingAndBeginsATaskWithinASecond(t *testing.T) {
@@ -36,9 +36,9 @@ func TestP82AnIdleFleetOf64QueuesCostsASixthOfPollingAndBeginsATaskWithinASecond
 	costs.check(t, c)
 	delays := costs.nudged.delays(costs.nudged.acked)
 	alone := polledWithin(64, time.Second)
-	t.Logf("polling alone would need %.0f gets a second, the idle fleet makes %.1f", alone, costs.queues)
+	t.Logf("polling alone would need %.0f gets a second, the idle queues cost %.1f", alone, costs.queues)
 	if costs.queues > 11 {
-		t.Errorf("the idle fleet makes %.1f requests a second to its queues, want 10 at most", costs.queues)
+		t.Errorf("the idle queues cost %.1f requests a second to its queues, want 10 at most", costs.queues)
 	}
 	if p99 := delays.percentile(99); p99 > time.Second {
 		t.Errorf("a lone task is begun %v after its put (p99), want a second", p99)
@@ -64,7 +64,7 @@ func (c idleCluster) foreign(w *world, watch *stopwatch, of *shardmap.Map, from,
 }
 
 // Once messages come that nobody nudges about, none waits for the longest back-off any more;
-// when they end, the fleet is as cheap as before.
+// when they end, the queues are as cheap as before.
 func TestP82MessagesWithoutNudgesMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
 	verify.Only(t)
 	c := fleetOf64(0, 0)

@@ -52,7 +52,7 @@ type Closer struct {
 	segments int
 	once     bool // the ledger records what is done
 	retain   time.Duration
-	fleet    *queues.Set
+	queues   *queues.Set
 	Runs     *workload.Runs
 	log      *slog.Logger
 	retired  retired
@@ -96,7 +96,7 @@ type observed struct {
 func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	return &Closer{
 		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
-		fleet: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log, Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, Unfinished: new(atomic.Int64),
+		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log, Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, Unfinished: new(atomic.Int64),
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *Closer) sum(ctx context.Context, live []workload.LiveRun) (damage, err 
 	if !worth {
 		return nil, nil
 	}
-	sums, err := ledger.ReadSums(ctx, c.fleet.Control, c.workload, c.segments)
+	sums, err := ledger.ReadSums(ctx, c.queues.Control, c.workload, c.segments)
 	if sums == nil {
 		return nil, err
 	}
@@ -320,7 +320,7 @@ func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) er
 
 // over ends a run of which nothing was met for long enough.
 func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) error {
-	tallies, err := workload.Tallies(ctx, c.fleet.Control, c.workload, l.ID)
+	tallies, err := workload.Tallies(ctx, c.queues.Control, c.workload, l.ID)
 	if err != nil {
 		return err
 	}

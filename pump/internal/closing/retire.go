@@ -28,7 +28,7 @@ func (c *Closer) retire(ctx context.Context) error {
 	if time.Since(c.retired.at) < min(retireEvery, max(retireLeast, c.retain/20)) {
 		return nil
 	}
-	server, local, err := workload.ServerTime(ctx, c.fleet.Control, c.workload)
+	server, local, err := workload.ServerTime(ctx, c.queues.Control, c.workload)
 	if err != nil || server.IsZero() {
 		return err
 	}
@@ -46,7 +46,7 @@ func (c *Closer) retire(ctx context.Context) error {
 			break
 		}
 	}
-	_, c.retired.claims, err = coordination.RetireClaims(ctx, c.fleet.Control, c.workload, c.retired.part, before, c.retired.claims)
+	_, c.retired.claims, err = coordination.RetireClaims(ctx, c.queues.Control, c.workload, c.retired.part, before, c.retired.claims)
 	if err == nil && c.retired.claims == "" {
 		c.retired.part++
 	}

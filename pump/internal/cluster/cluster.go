@@ -39,8 +39,8 @@ type View struct {
 	spill    row.Version[[]uint8]
 	workload row.Version[workload.Row]
 
-	planned, kept          sync.Once
-	candidates             []string
+	planned, kept           sync.Once
+	candidates              []string
 	current, plan, sweepers []int
 }
 

@@ -52,7 +52,7 @@ type Options struct {
 // called from many goroutines at once.
 type Member struct {
 	cfg      *pump.Config
-	Fleet    *queues.Set
+	Queues   *queues.Set
 	Workload *workload.Workload
 	o        Options
 	log      *slog.Logger
@@ -83,7 +83,7 @@ const JoinPatience = 2 * time.Second
 // returns after two seconds at the latest.
 func Join(ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Workload, o Options) (*Member, error) {
 	m := &Member{
-		cfg: cfg, Fleet: f, Workload: w, o: o,
+		cfg: cfg, Queues: f, Workload: w, o: o,
 		log: cfg.Log.With("workload", w.Name, "instance", cfg.Instance), jitter: backoff.Jitter(cfg.Instance),
 		entered: make(chan struct{}),
 	}
@@ -180,10 +180,10 @@ func (m *Member) presenceOptions() cluster.Options {
 
 // report is what each beat says of this process.
 func (m *Member) report() cluster.Report {
-	_, throttled := m.Fleet.Requests()
+	_, throttled := m.Queues.Requests()
 	r := cluster.Report{
-		Admin: m.cfg.Admin, Accounts: m.Fleet.Names, Reads: codec.Version,
-		Demand: m.Fleet.Demand(), Guessed: m.Fleet.Guessed(), Throttled: uint64(throttled), Throttles: m.Fleet.Throttles(),
+		Admin: m.cfg.Admin, Accounts: m.Queues.Names, Reads: codec.Version,
+		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled), Throttles: m.Queues.Throttles(),
 	}
 	if m.o.Report != nil {
 		m.o.Report(&r)
@@ -280,7 +280,7 @@ func (m *Member) see(v *cluster.View) {
 	}
 	m.sharing.See(v)
 	m.sharing.Settle(time.Now())
-	m.Fleet.Retarget(m.sharing.Targets())
+	m.Queues.Retarget(m.sharing.Targets())
 }
 
 // ShareEvery is how often a process looks whether its shares, or what it needs,
@@ -300,11 +300,11 @@ func (m *Member) watchDemand() {
 			return
 		}
 		var changed bool
-		demand := m.Fleet.Demand()
+		demand := m.Queues.Demand()
 		m.mu.Lock()
 		now := time.Now()
 		if changed, next = m.sharing.Settle(now); changed {
-			m.Fleet.Retarget(m.sharing.Targets())
+			m.Queues.Retarget(m.sharing.Targets())
 		}
 		grown := now.Sub(m.looked) >= m.sharing.Beat && m.grown(demand)
 		if grown {
@@ -325,12 +325,12 @@ const demandGrown = 1.5
 func (m *Member) grown(demand map[string]float64) bool {
 	c := m.sharing.Latest
 	known := c.Parties[c.Me].Demand
-	targets := m.Fleet.Targets.Load()
+	targets := m.Queues.Targets.Load()
 	if d := demand[quota.TasksShare]; d > demandGrown*known[quota.TasksShare] && targets.Tasks < d {
 		return true
 	}
-	for _, name := range m.Fleet.Names {
-		if d := demand[name]; d > demandGrown*known[name] && m.Fleet.Short(name, d, targets) {
+	for _, name := range m.Queues.Names {
+		if d := demand[name]; d > demandGrown*known[name] && m.Queues.Short(name, d, targets) {
 			return true
 		}
 	}

@@ -22,13 +22,13 @@ const CountEvery = 2 * time.Second
 // Session is a workload as a command of an operator looks at it or changes it. One goroutine uses it.
 type Session struct {
 	Cfg      pump.Config
-	Fleet    *queues.Set
+	Queues   *queues.Set
 	Workload *workload.Workload
 }
 
 // Reload reads the workload's row. It is an error if the row is no later version of what was read.
 func (o *Session) Reload(ctx context.Context) error {
-	w, err := workload.Load(ctx, o.Fleet.Control, o.Cfg.Workload)
+	w, err := workload.Load(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err == nil && o.Workload != nil {
 		err = o.Workload.Replaced(w)
 	}
@@ -40,7 +40,7 @@ func (o *Session) Reload(ctx context.Context) error {
 
 // Tell nudges all members to look at the cluster's rows. That it fails costs a beat.
 func (o *Session) Tell(ctx context.Context) (members, nudged int) {
-	v, err := cluster.LoadView(ctx, o.Fleet.Control, o.Cfg.Workload)
+	v, err := cluster.LoadView(ctx, o.Queues.Control, o.Cfg.Workload)
 	if err != nil {
 		o.Cfg.Log.Warn("the members could not be told; they see the new map at their next beat", "error", err)
 		return 0, 0
@@ -63,11 +63,11 @@ func Open(ctx context.Context, cfg pump.Config) (*Session, error) {
 	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return nil, locate.WithAdvice(ctx, &cfg, err)
 	}
-	return &Session{Cfg: cfg, Fleet: f, Workload: w}, err
+	return &Session{Cfg: cfg, Queues: f, Workload: w}, err
 }
 
 // Runs are the runs of the workload.
-func (o *Session) Runs() *workload.Runs { return workload.NewRuns(o.Fleet.Control, o.Cfg.Workload) }
+func (o *Session) Runs() *workload.Runs { return workload.NewRuns(o.Queues.Control, o.Cfg.Workload) }
 
 // RunsNamed is how many runs an error names at most.
 const RunsNamed = 8
