@@ -278,8 +278,8 @@ func (m *Member) see(v *cluster.View) {
 		m.log.Error("the shard map had gone back, because the control account failed over or its table was restored, and was put back by a process that knew it; "+
 			"changes of accounts in between are undone: see distributor accounts list", "version", w.Map.Version)
 	}
-	m.sharing.See(v)
-	m.sharing.Settle(time.Now())
+	m.sharing.Observe(v)
+	m.sharing.Advance(time.Now())
 	m.Queues.Retarget(m.sharing.Targets())
 }
 
@@ -303,7 +303,7 @@ func (m *Member) watchDemand() {
 		demand := m.Queues.Demand()
 		m.mu.Lock()
 		now := time.Now()
-		if changed, next = m.sharing.Settle(now); changed {
+		if changed, next = m.sharing.Advance(now); changed {
 			m.Queues.Retarget(m.sharing.Targets())
 		}
 		grown := now.Sub(m.looked) >= m.sharing.Beat && m.grown(demand)
@@ -323,14 +323,12 @@ const demandGrown = 1.5
 
 // grown compares a demand with what the last beat said of it. m.mu is held.
 func (m *Member) grown(demand map[string]float64) bool {
-	c := m.sharing.Latest
-	known := c.Parties[c.Me].Demand
 	targets := m.Queues.Targets.Load()
-	if d := demand[quota.TasksShare]; d > demandGrown*known[quota.TasksShare] && targets.Tasks < d {
+	if d := demand[quota.TasksShare]; d > demandGrown*m.sharing.Published(quota.TasksShare) && targets.Tasks < d {
 		return true
 	}
 	for _, name := range m.Queues.Names {
-		if d := demand[name]; d > demandGrown*known[name] && m.Queues.Short(name, d, targets) {
+		if d := demand[name]; d > demandGrown*m.sharing.Published(name) && m.Queues.Short(name, d, targets) {
 			return true
 		}
 	}

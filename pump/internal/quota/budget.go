@@ -24,30 +24,30 @@ const (
 
 // The back-off of a throttled budget. A throttle cuts the rate, but at most once per
 // CutEvery, because a burst of answers to requests sent together is one piece of
-// news: to budgetTouch of what it is, for a limit that was only just reached; when
-// throttles go on within budgetSoon of a cut, to a little less than what the service has
-// let through since, but at least to budgetMost of the rate, because what is under way is
-// not known to be let through. Afterwards the rate grows by budgetRaise of the target a second.
+// news: to firstCut of what it is, for a limit that was only just reached; when
+// throttles go on within cutWindow of a cut, to a little less than what the service has
+// let through since, but at least to deepestCut of the rate, because what is under way is
+// not known to be let through. Afterwards the rate grows by climb of the target a second.
 // So where others use a part of a limit, the rate finds what they leave within a second and
 // swings between 0.9 and 1 of it (cuts to 0.7, one after another, made that 82 % on
 // average); 2 % a second find it again every few seconds, with a refusal or two each time
 // (0.04 % of requests; a steeper climb finds it more often). The longer nothing was
-// refused, the quicker it grows, in each budgetHaste by as much more: the target is
+// refused, the quicker it grows, in each climbDoubling by as much more: the target is
 // reached within 8 s of a limit that was a third lower for a while, and in 18 s from next to nothing.
 const (
-	budgetTouch = 0.9
-	budgetAgain = 0.95
-	budgetMost  = 0.5
-	budgetSoon  = time.Second
-	CutEvery    = 250 * time.Millisecond
-	budgetRaise = 0.02
-	budgetHaste = 10 * time.Second
-	budgetFloor = 0.01 // of the target: never quite silent, or recovery would not be noticed
+	firstCut      = 0.9
+	laterCut      = 0.95
+	deepestCut    = 0.5
+	cutWindow     = time.Second
+	CutEvery      = 250 * time.Millisecond
+	climb         = 0.02
+	climbDoubling = 10 * time.Second
+	leastRate     = 0.01 // of the target: never quite silent, or recovery would not be noticed
 )
 
 // Budget is the rate at which this process may spend on one account or queue:
 // its target, the share of a limit that all processes keep together
-// (budget_share.go), lowered while the service throttles. It may be used from many
+// (share.go), lowered while the service throttles. It may be used from many
 // goroutines at once.
 type Budget struct {
 	Limit      float64 // of all processes together
@@ -60,13 +60,13 @@ type Budget struct {
 	cutTo  float64
 	// Since the last cut; at the service's limit each request that is refused costs nothing.
 	spent, refused float64
-	waiting        [classes][]*spender
+	waiting        [classes][]*waiter
 	timer          *time.Timer
 	use            use
 }
 
-// spender is one waiting call.
-type spender struct {
+// waiter is one waiting call.
+type waiter struct {
 	cost    int
 	granted chan struct{} // closed under the budget's mutex
 }
@@ -104,21 +104,21 @@ func (b *Budget) SetTarget(target float64) {
 func (b *Budget) TrySpend(c Class, cost int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.passes(c, cost)
+	return b.spendNow(c, cost)
 }
 
-// passes spends cost if it is there and nobody goes before. The lock is held.
-func (b *Budget) passes(c Class, cost int) bool { return !b.anyWaiting(c) && b.allow(cost) }
+// spendNow spends cost if it is there and nobody goes before. The lock is held.
+func (b *Budget) spendNow(c Class, cost int) bool { return !b.anyWaiting(c) && b.takeTokens(cost) }
 
 // Spend waits until cost may be spent, or the context ends.
 func (b *Budget) Spend(ctx context.Context, c Class, cost int) error {
 	b.mu.Lock()
-	if b.passes(c, cost) {
+	if b.spendNow(c, cost) {
 		b.mu.Unlock()
 		return nil
 	}
-	s := &spender{cost: cost, granted: make(chan struct{})}
-	b.use.waits(time.Now())
+	s := &waiter{cost: cost, granted: make(chan struct{})}
+	b.use.beginWait(time.Now())
 	b.waiting[c] = append(b.waiting[c], s)
 	b.schedule()
 	b.mu.Unlock()
@@ -164,19 +164,19 @@ func (b *Budget) Throttled() {
 	defer b.mu.Unlock()
 	now := time.Now()
 	before := b.rateAt(now)
-	to := before * budgetTouch
+	to := before * firstCut
 	if !b.cutAt.IsZero() {
 		since := now.Sub(b.cutAt)
 		b.refused++
 		if since < CutEvery {
 			return
 		}
-		if since < budgetSoon {
+		if since < cutWindow {
 			passed := (b.spent - b.refused) / since.Seconds()
-			to = max(budgetAgain*min(before, passed), budgetMost*before)
+			to = max(laterCut*min(before, passed), deepestCut*before)
 		}
 	}
-	b.cutTo = max(to, b.target*budgetFloor)
+	b.cutTo = max(to, b.target*leastRate)
 	b.cutAt, b.spent, b.refused = now, 0, 0
 	b.Bucket.SetLimitAt(now, rate.Limit(b.cutTo))
 }
@@ -193,7 +193,7 @@ func (b *Budget) rateAt(now time.Time) float64 {
 		return b.target
 	}
 	since := now.Sub(b.cutAt)
-	return min(b.target, b.cutTo+b.target*budgetRaise*since.Seconds()*(1+since.Seconds()/budgetHaste.Seconds()))
+	return min(b.target, b.cutTo+b.target*climb*since.Seconds()*(1+since.Seconds()/climbDoubling.Seconds()))
 }
 
 // anyWaiting reports whether someone waits who goes before a newcomer of class c.
@@ -206,8 +206,8 @@ func (b *Budget) anyWaiting(c Class) bool {
 	return false
 }
 
-// allow spends cost if it is there, after raising the rate by what has become due.
-func (b *Budget) allow(cost int) bool {
+// takeTokens spends cost if it is there, after raising the rate by what has become due.
+func (b *Budget) takeTokens(cost int) bool {
 	now := time.Now()
 	if !b.cutAt.IsZero() {
 		r := b.rateAt(now)
@@ -228,7 +228,7 @@ func (b *Budget) allow(cost int) bool {
 func (b *Budget) grant() {
 	for c := range b.waiting {
 		for len(b.waiting[c]) > 0 {
-			if !b.allow(b.waiting[c][0].cost) {
+			if !b.takeTokens(b.waiting[c][0].cost) {
 				b.schedule()
 				return
 			}
@@ -237,7 +237,7 @@ func (b *Budget) grant() {
 		}
 		b.waiting[c] = nil // lets go of the backing array after a storm
 	}
-	b.use.waitsNoMore(time.Now())
+	b.use.endWait(time.Now())
 }
 
 // schedule arms the timer for when the first in order can be paid for.

@@ -17,7 +17,7 @@ func drawnAccount(t *rapid.T) (*sharedAccount, []*party, Limits) {
 	puts := make([]bool, n)
 	for m := range n {
 		demand := rapid.OneOf(rapid.Just(0.), rapid.Just(20_000.), rapid.Float64Range(0, 20_000)).Draw(t, "demand")
-		parties = append(parties, &party{name: fmt.Sprintf("p%02d", m), Demand: map[string]float64{"a": demand}})
+		parties = append(parties, &party{name: fmt.Sprintf("p%02d", m), demand: map[string]float64{"a": demand}})
 		puts[m] = rapid.Bool().Draw(t, "puts")
 		if rapid.IntRange(0, 9).Draw(t, "without credentials") > 0 || m == 0 {
 			a.members = append(a.members, m)
@@ -155,7 +155,7 @@ func TestP81NobodyTakesWhatAnotherMayStillBeUsing(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "known before") == 0 {
 				continue
 			}
-			before[m] = &party{name: now[m].name, Demand: map[string]float64{"a": rapid.Float64Range(0, 20_000).Draw(t, "demand before")}}
+			before[m] = &party{name: now[m].name, demand: map[string]float64{"a": rapid.Float64Range(0, 20_000).Draw(t, "demand before")}}
 		}
 		for _, m := range a.members {
 			if before[m] != nil {
@@ -182,7 +182,7 @@ func TestP81WhoIsIdleLeavesItsShareToTheOthers(t *testing.T) {
 	a := &sharedAccount{name: "a", members: []int{0, 1, 2}}
 	demands := func(ds ...float64) (ps []*party) {
 		for i, d := range ds {
-			ps = append(ps, &party{name: fmt.Sprint(i), Demand: map[string]float64{"a": d}})
+			ps = append(ps, &party{name: fmt.Sprint(i), demand: map[string]float64{"a": d}})
 		}
 		return ps
 	}
@@ -209,7 +209,7 @@ func TestP81AQueueBelongsToItsOwnersBySegmentsAndToWhoPuts(t *testing.T) {
 	shares := func(ds ...float64) (out []float64) {
 		var ps []*party
 		for i, d := range ds {
-			ps = append(ps, &party{name: fmt.Sprint(i), Demand: map[string]float64{"a": d}})
+			ps = append(ps, &party{name: fmt.Sprint(i), demand: map[string]float64{"a": d}})
 		}
 		got := a.portions(ps, Limits{Account: 20_000, Queue: 1600})
 		for m := range 4 {

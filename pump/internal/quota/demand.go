@@ -21,8 +21,8 @@ type use struct {
 	shortFrom, shortTo time.Time
 }
 
-// waits notes that somebody waits for the budget.
-func (u *use) waits(now time.Time) {
+// beginWait notes that somebody waits for the budget.
+func (u *use) beginWait(now time.Time) {
 	if !u.waitsFrom.IsZero() {
 		return
 	}
@@ -32,11 +32,11 @@ func (u *use) waits(now time.Time) {
 	}
 }
 
-func (u *use) waitsNoMore(now time.Time) {
+func (u *use) endWait(now time.Time) {
 	if u.waitsFrom.IsZero() {
 		return
 	}
-	u.waited += u.waiting(now)
+	u.waited += u.currentWait(now)
 	u.waitsFrom, u.shortTo = time.Time{}, now
 }
 
@@ -46,8 +46,8 @@ func (u *use) short(now time.Time) bool {
 	return waits && now.Sub(u.shortFrom) >= demandShort
 }
 
-// waiting is how long since the last look somebody has been waiting without a break.
-func (u *use) waiting(now time.Time) time.Duration {
+// currentWait is how long since the last look somebody has been waiting without a break.
+func (u *use) currentWait(now time.Time) time.Duration {
 	switch {
 	case u.waitsFrom.IsZero():
 		return 0
@@ -69,15 +69,15 @@ const (
 	demandBreak = 50 * time.Millisecond
 )
 
-// look measures the demand: what was spent a second, divided by the part of the
+// measure takes the demand: what was spent a second, divided by the part of the
 // time in which nobody had to wait. Who is held back all the time may want
 // anything up to the limit.
-func (u *use) look(now time.Time, limit float64) {
+func (u *use) measure(now time.Time, limit float64) {
 	passed := now.Sub(u.since)
 	if passed < demandEvery {
 		return
 	}
-	waited := u.waited + u.waiting(now)
+	waited := u.waited + u.currentWait(now)
 	free := 1 - min(waited.Seconds()/passed.Seconds(), 1)
 	want := limit
 	if rate := u.spent / passed.Seconds(); rate < limit*free && !u.short(now) {
@@ -95,7 +95,7 @@ func (u *use) demand() float64 { return max(u.measured, u.guess) }
 func (b *Budget) Demand() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.use.look(time.Now(), b.Limit)
+	b.use.measure(time.Now(), b.Limit)
 	return b.use.demand()
 }
 

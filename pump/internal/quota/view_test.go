@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
@@ -64,8 +63,8 @@ func sharesIn(v *cluster.View, l Limits) map[string]*Targets {
 	out := map[string]*Targets{}
 	for _, m := range v.Members {
 		s := Sharing{Instance: m.Instance, Accounts: m.Accounts, Limits: l, Beat: viewBeat}
-		s.See(v)
-		s.Settle(v.Read.Add(time.Hour))
+		s.Observe(v)
+		s.Advance(v.Read.Add(time.Hour))
 		out[m.Instance] = s.Targets()
 	}
 	return out
@@ -162,51 +161,9 @@ func BenchmarkSharesOf200ProcessorsOn1000Queues(b *testing.B) {
 	accounts := v.Members[0].Accounts
 	for b.Loop() {
 		s := Sharing{Instance: "p100", Accounts: accounts, Limits: Limits{Account: 20_000, Queue: 2_000}, Beat: viewBeat}
-		s.See(v)
+		s.Observe(v)
 		if t := s.Targets(); len(t.queues) != 1000 {
 			b.Fatal(len(t.queues))
 		}
 	}
-}
-
-func TestP81AShareGrowsWhenAllHaveLookedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := Sharing{Instance: "p000", Accounts: []string{"account000"}, Limits: Limits{Account: 1_000, Queue: 10_000}, Beat: viewBeat}
-		read := func(demands ...float64) {
-			v := crowd(t, len(demands), 0, 1, 1, 0)
-			for i, d := range demands {
-				v.Members[i].Demand = map[string]float64{"account000": d}
-			}
-			s.See(v)
-		}
-		expect := func(when string, want float64) {
-			t.Helper()
-			if got := s.Targets().Accounts["account000"]; math.Abs(got-want) > 1 {
-				t.Errorf("%s: %.1f, want %.1f", when, got, want)
-			}
-		}
-		read(1_000, 1_000)
-		s.Settle(time.Now())
-		expect("just joined, the other knows nothing of it", 125)
-		time.Sleep(viewBeat)
-		s.Settle(time.Now())
-		expect("the other has looked", 500)
-		read(1_000, 1_000, 1_000)
-		s.Settle(time.Now())
-		expect("a third has come: less at once", 1000./3)
-		time.Sleep(viewBeat)
-		read(1_000, 0, 1_000)
-		s.Settle(time.Now())
-		expect("one needs nothing any more, but the third may take all of its share", 1000./3+125)
-		time.Sleep(viewBeat - time.Millisecond)
-		s.Settle(time.Now())
-		expect("not everybody has looked", 1000./3+125)
-		time.Sleep(time.Millisecond)
-		if changed, _ := s.Settle(time.Now()); !changed {
-			t.Error("everybody has looked, and nothing has changed")
-		}
-		expect("everybody has looked", (1000-1000./12)/2)
-		read(1_000, 0)
-		expect("one has left", 875)
-	})
 }

@@ -78,7 +78,7 @@ func divide(limit float64, claims []claim) []float64 {
 // party is a member of the cluster, as far as budgets are concerned.
 type party struct {
 	name   string
-	Demand map[string]float64 // requests a second, by account
+	demand map[string]float64 // requests a second, by account
 }
 
 // stake is what a member has to do with one queue.
@@ -131,8 +131,8 @@ func (p *portions) of(member int) portion {
 	return p.stranger
 }
 
-// portioned divides a limit among the members who.
-func portioned(limit float64, who []int, claims []claim) []portion {
+// portionsOf divides a limit among the members who.
+func portionsOf(limit float64, who []int, claims []claim) []portion {
 	list := make([]portion, len(who))
 	for i, s := range divide(limit, claims) {
 		c := claims[i]
@@ -170,13 +170,13 @@ func (a *sharedAccount) portions(parties []*party, l Limits) accountPortions {
 	}
 	claims := make([]claim, len(present))
 	for i, m := range present {
-		claims[i] = claim{floor: FloorPart * l.Account / float64(len(present)), weight: 1, demand: parties[m].Demand[a.name] * headroom}
+		claims[i] = claim{floor: FloorPart * l.Account / float64(len(present)), weight: 1, demand: parties[m].demand[a.name] * headroom}
 		if len(a.queues) > 0 {
 			// A process that its queues hold back asks for more than it can use here.
 			claims[i].demand = min(claims[i].demand, everywhere+through[m])
 		}
 	}
-	out.account = portions{list: portioned(l.Account, present, claims), members: len(present)}
+	out.account = portions{list: portionsOf(l.Account, present, claims), members: len(present)}
 	return out
 }
 
@@ -186,7 +186,7 @@ func (q *sharedQueue) portions(account string, parties []*party, n int, limit fl
 	var segments, putters, weights float64
 	for _, s := range q.stakes {
 		switch m := parties[s.member]; {
-		case m == nil || s.puts && m.Demand[account] == 0: // with nothing to put: a stranger until it has
+		case m == nil || s.puts && m.demand[account] == 0: // with nothing to put: a stranger until it has
 			continue
 		case s.puts:
 			putters++
@@ -213,12 +213,12 @@ func (q *sharedQueue) portions(account string, parties []*party, n int, limit fl
 		}
 		weights += weight
 		who[i] = s.member
-		claims[i] = claim{weight: weight, demand: parties[s.member].Demand[account] * s.part * headroom}
+		claims[i] = claim{weight: weight, demand: parties[s.member].demand[account] * s.part * headroom}
 	}
 	for i := range claims {
 		claims[i].floor = FloorPart * limit * claims[i].weight / weights
 	}
-	p.list = portioned(limit, who, claims)
+	p.list = portionsOf(limit, who, claims)
 	return p
 }
 
@@ -253,20 +253,3 @@ func allowed(me int, limit float64, now, before *portions) float64 {
 
 // inUse is what a member may be using of a limit, whichever reading it acts on.
 func inUse(now, before portion) float64 { return min(max(now.share, before.share), now.want) }
-
-// Targets are this process's shares of the limits, as of the last look at the cluster.
-type Targets struct {
-	Accounts map[string]float64
-	queues   map[string]float64 // by "account/queue"
-	// other is for queues that are in no map: poison, or not known yet.
-	other float64
-	Tasks float64 // of the limit of tasks, if there is one
-}
-
-// Queue is the target of a queue, named account/queue, in messages a second.
-func (t *Targets) Queue(name string) float64 {
-	if v, ok := t.queues[name]; ok {
-		return v
-	}
-	return t.other
-}
