@@ -35,8 +35,8 @@ func Quick() Suite {
 }
 
 // compared are the runs of a round. What is compared stands together; each takes some
-// seconds of CPU, over which the garbage collector comes often enough to count. The binaries get more
-// tasks, because a run's beginning and end, a third of a second of `once`, are in their time.
+// seconds of CPU, over which the garbage collector comes often enough to count. The binaries get
+// more tasks, because what they do at their beginnings and ends is in their time.
 func compared(packed, binaries, single int) []Run {
 	return []Run{
 		{Way: Floor, Over: Nowhere, Tasks: packed},
