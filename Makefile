@@ -157,7 +157,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	done
 
 BENCH ?= full
-bench: ## measure the pump beside its rivals in ten minutes and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints
+bench: ## measure the pump beside azqueue alone in ten minutes and write bench/RESULTS.md, with NOTE='what changed'; BENCH=quick only prints
 ifeq ($(BENCH),quick)
 	$(GO) run ./bench/measure run --quick
 else

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
-
-	"github.com/queuepump/queuepump/pump"
 )
 
 // Figure is one of the numbers that the pump is held to, or that stand beside them.
@@ -18,131 +16,130 @@ type Figure struct {
 	Value  float64 // in Unit
 	Unit   string
 	Wanted Bound
+	Brief  string // how README.md says it; empty: it does not
 }
 
 // Bound is what a figure must keep to. The zero Bound is none.
 type Bound struct {
 	AtLeast, AtMost float64 // 0: no bound
+	Aim             float64 // what is wanted beyond the bound; 0: nothing
 }
 
 func (b Bound) String() string {
+	var text string
 	switch {
 	case b.AtLeast != 0:
-		return "at least " + number(b.AtLeast)
+		text = "at least " + number(b.AtLeast)
 	case b.AtMost != 0:
-		return "at most " + number(b.AtMost)
+		text = "at most " + number(b.AtMost)
 	}
-	return ""
+	if b.Aim != 0 {
+		text += ", aim " + number(b.Aim)
+	}
+	return text
 }
 
-// Kept reports whether the figure keeps to its bound. It is judged as it is shown.
+// Kept reports whether the figure keeps to its bound. It is judged as it is shown, and so is the bound.
 func (f Figure) Kept() bool {
 	v := shown(f.Value)
-	return (f.Wanted.AtLeast == 0 || v >= f.Wanted.AtLeast) && (f.Wanted.AtMost == 0 || v <= f.Wanted.AtMost)
+	return (f.Wanted.AtLeast == 0 || v >= shown(f.Wanted.AtLeast)) && (f.Wanted.AtMost == 0 || v <= f.Wanted.AtMost)
 }
 
-// What `once` may cost beside at-least-once.
+// What memory the binaries may need, whatever the size of the input.
 const (
-	mostExtraPercent = 2.0
-	leastThroughput  = 0.9
+	mostDistributor = 512 << 20
+	mostProcessor   = 192 << 20
 )
 
-// mostMemory is what either binary may need, whatever the size of the input.
-const mostMemory = 512 << 20
+// leastSingle is what a task a message may cost: as much as with the rival is the aim, and 15 %
+// more is the limit. Of the transports only net/http keeps the contract of package storage (each
+// call is one request, answers are bounded, contexts end them), so the requests cost what the
+// rival's cost, and the pump has to keep leases and owners besides.
+const leastSingle = 1 / 1.15
 
 // Figures are computed from what was measured; those for which it was not measured are left out.
 func (r *Results) Figures() (figures []Figure) {
-	add := func(f Figure, measured bool) {
-		if measured {
+	add := func(v float64, measured bool, f Figure) {
+		if f.Value = v; measured {
 			figures = append(figures, f)
 		}
 	}
-	compare := func(f Figure, of func() (float64, bool)) {
-		v, ok := of()
-		f.Value = v
-		add(f, ok)
+	ratio := func(p pair, of func(Measurement) float64, f Figure) {
+		f.Unit = "x"
+		v, ok := r.ratio(p, of)
+		add(v, ok, f)
 	}
-	perTask, tasksPerCPU := Measurement.CPUPerTask, func(m Measurement) float64 { return 1 / m.CPUPerTask() }
-
-	compare(Figure{Name: "packed/floor", What: "default settings: CPU per task, distributor and processor together, beside bare gzip, base64, gunzip of the same bytes by the quickest package", Unit: "x", Wanted: Bound{AtMost: 2}},
-		func() (float64, bool) { return r.ratio(Packed, InProcess, Floor, Nowhere, perTask) })
-	compare(Figure{Name: "packed/standard floor", What: "the same beside the standard library's gzip", Unit: "x"},
-		func() (float64, bool) { return r.ratio(Packed, InProcess, StandardFloor, Nowhere, perTask) })
-	compare(Figure{Name: "batches/floor", What: "the same with a handler that takes the tasks of a message at once", Unit: "x"},
-		func() (float64, bool) { return r.ratio(PackedBatches, InProcess, Floor, Nowhere, perTask) })
-	compare(Figure{Name: "packed requests", What: "default settings: requests per thousand tasks", Unit: "", Wanted: Bound{AtMost: 4}},
-		func() (float64, bool) { return r.typical(Packed, InProcess, Measurement.RequestsPerThousand) })
-	compare(Figure{Name: "packed/plain SDK", What: "default settings over TCP: tasks per CPU-second of the client beside the plain SDK's", Unit: "x", Wanted: Bound{AtLeast: 60}},
-		func() (float64, bool) { return r.ratio(Packed, OverTCP, PlainSDK, OverTCP, tasksPerCPU) })
-	compare(Figure{Name: "packed/plain workers", What: "the same beside 64 workers with the plain SDK", Unit: "x"},
-		func() (float64, bool) { return r.ratio(Packed, OverTCP, PlainWorkers, OverTCP, tasksPerCPU) })
-	compare(Figure{Name: "pack 1/tuned SDK", What: "one task a message over TCP: messages per CPU-second of the client beside the SDK with a tuned pool", Unit: "x", Wanted: Bound{AtLeast: 1.5}},
-		func() (float64, bool) { return r.ratio(PackOne, OverTCP, TunedSDK, OverTCP, tasksPerCPU) })
-	compare(Figure{Name: "pack 1/tuned workers", What: "the same beside 64 workers with the tuned SDK", Unit: "x"},
-		func() (float64, bool) { return r.ratio(PackOne, OverTCP, TunedWorkers, OverTCP, tasksPerCPU) })
-	compare(Figure{Name: "pack 1/plain SDK, TLS", What: "one task a message over TLS: messages per CPU-second of the client beside the plain SDK's", Unit: "x", Wanted: Bound{AtLeast: 3}},
-		func() (float64, bool) { return r.ratio(PackOne, OverTLS, PlainSDK, OverTLS, tasksPerCPU) })
-	compare(Figure{Name: "pack 1/plain workers, TLS", What: "the same beside 64 workers with the plain SDK", Unit: "x"},
-		func() (float64, bool) { return r.ratio(PackOne, OverTLS, PlainWorkers, OverTLS, tasksPerCPU) })
-	compare(Figure{Name: "pack 1/tuned SDK, TLS", What: "the same beside the SDK with a tuned pool", Unit: "x"},
-		func() (float64, bool) { return r.ratio(PackOne, OverTLS, TunedSDK, OverTLS, tasksPerCPU) })
-	compare(Figure{Name: "pack 1/tuned workers, TLS", What: "the same beside 64 workers with the tuned SDK", Unit: "x"},
-		func() (float64, bool) { return r.ratio(PackOne, OverTLS, TunedWorkers, OverTLS, tasksPerCPU) })
+	ratio(pair{Written, OverTCP, Rival, OverTCP}, Measurement.TasksPerCPU, Figure{
+		Name: "written/rival", Wanted: Bound{AtLeast: 50, Aim: 60},
+		What:  "default packing, results written to a file: tasks per CPU-second, distributor and processor together, beside azqueue's",
+		Brief: "tasks per CPU-second beside azqueue's, a message a task: results written to a file",
+	})
+	ratio(pair{Reading, OverTCP, Rival, OverTCP}, Measurement.TasksPerCPU, Figure{
+		Name: "reading/rival", Wanted: Bound{AtLeast: 55},
+		What:  "the same with a handler in Go that reads each task",
+		Brief: "the same with a handler in Go that reads each task",
+	})
+	ratio(pair{Reading, InProcess, Floor, Nowhere}, Measurement.CPUPerTask, Figure{
+		Name: "reading/floor", Wanted: Bound{AtMost: 3.8},
+		What: "that handler: CPU per task, beside bare gzip, base64, gunzip of the same bytes by the same library and level",
+	})
+	v, ok := r.typical(Reading, OverTCP, Measurement.RequestsPerThousand)
+	add(v, ok, Figure{
+		Name: "requests", Wanted: Bound{AtMost: 2.5},
+		What: "requests per thousand tasks", Brief: "requests per thousand tasks",
+	})
+	ratio(pair{WrittenOnce, OverTCP, Written, OverTCP}, Measurement.doneRate, Figure{
+		Name: "once throughput", Wanted: Bound{AtLeast: 0.9},
+		What:  "`once`: throughput of the processor beside at-least-once",
+		Brief: "`once` beside at-least-once: throughput of the processor",
+	})
+	ratio(pair{WrittenOnce, OverTCP, Written, OverTCP}, func(m Measurement) float64 { return m.Take.CPUSeconds }, Figure{
+		Name: "once CPU", What: "`once`: CPU of the processor beside at-least-once",
+	})
+	ratio(pair{PackOne, OverTCP, Rival, OverTCP}, Measurement.TasksPerCPU, Figure{
+		Name: "single/rival", Wanted: Bound{AtLeast: leastSingle, Aim: 1},
+		What:  "one task a message: messages per CPU-second beside azqueue's",
+		Brief: "messages per CPU-second beside azqueue's, with one task a message",
+	})
 	return append(figures, r.binaries()...)
 }
 
-// binaries are the figures of the passages through both binaries.
+// binaries are the figures of the binaries alone.
 func (r *Results) binaries() (figures []Figure) {
-	least, once := r.through(string(pump.AtLeastOnce)), r.through(string(pump.Once))
-	if len(least) == 0 {
+	written := r.of(Written, OverTCP)
+	if len(written) == 0 {
 		return nil
 	}
-	tasks := humanize.Comma(least[0].Handled)
-	sent := func(t Through) float64 { return float64(t.Sent.Tasks) / t.Sent.Seconds }
-	done := func(t Through) float64 { return float64(t.Handled) / t.Seconds }
-	figures = append(figures,
-		Figure{Name: "distributor tasks/s", What: tasks + " tasks through the distributor, over TCP", Value: over(least, median, sent), Unit: "tasks/s"},
-		Figure{Name: "processor tasks/s", What: tasks + " tasks through one processor, over TCP", Value: over(least, median, done), Unit: "tasks/s"},
-		Figure{Name: "distributor memory", What: "peak memory of the distributor", Value: over(least, highest, func(t Through) float64 { return float64(t.Sent.PeakBytes) / (1 << 20) }), Unit: "MiB", Wanted: Bound{AtMost: mostMemory >> 20}},
-		Figure{Name: "processor memory", What: "peak memory of the processor", Value: over(least, highest, func(t Through) float64 { return float64(t.PeakBytes) / (1 << 20) }), Unit: "MiB", Wanted: Bound{AtMost: mostMemory >> 20}},
-	)
-	if len(once) == 0 {
-		return figures
+	tasks := humanize.Comma(written[0].Tasks)
+	add := func(v float64, f Figure) {
+		f.Value = v
+		figures = append(figures, f)
 	}
-	requests := func(t Through) float64 { return float64(t.Requests) }
-	cpu := func(t Through) float64 { return t.CPUSeconds }
-	return append(figures,
-		Figure{Name: "once requests", What: "`once` beside at-least-once: more requests, of both binaries", Value: 100 * (over(once, median, requests)/over(least, median, requests) - 1), Unit: "%", Wanted: Bound{AtMost: mostExtraPercent}},
-		Figure{Name: "once throughput", What: "`once` beside at-least-once: throughput of the processor", Value: over(once, median, done) / over(least, median, done), Unit: "x", Wanted: Bound{AtLeast: leastThroughput}},
-		Figure{Name: "once CPU", What: "`once` beside at-least-once: CPU of the processor", Value: over(once, median, cpu) / over(least, median, cpu), Unit: "x"},
-		Figure{Name: "once memory", What: "`once`: peak memory of the processor", Value: over(once, highest, func(t Through) float64 { return float64(t.PeakBytes) / (1 << 20) }), Unit: "MiB", Wanted: Bound{AtMost: mostMemory >> 20}},
-	)
-}
-
-func (r *Results) through(delivery string) (ts []Through) {
-	for _, t := range r.Binaries {
-		if t.Delivery == delivery {
-			ts = append(ts, t)
-		}
+	typical := func(f func(Measurement) float64) float64 {
+		v, _ := r.typical(Written, OverTCP, f)
+		return v
 	}
-	return ts
-}
-
-// over is what f says of several results, made one.
-func over[T any](results []T, one func([]float64) float64, f func(T) float64) float64 {
-	var values []float64
-	for _, r := range results {
-		values = append(values, f(r))
+	mebibytes := func(f func(Measurement) Usage) float64 {
+		v, _ := r.most([]Way{Written, WrittenOnce}, func(m Measurement) float64 { return float64(f(m).PeakBytes) })
+		return v / (1 << 20)
 	}
-	return one(values)
-}
-
-func highest(values []float64) float64 {
-	most := math.Inf(-1)
-	for _, v := range values {
-		most = max(most, v)
-	}
-	return most
+	add(mebibytes(func(m Measurement) Usage { return m.Take }), Figure{
+		Name: "processor memory", Unit: "MiB", Wanted: Bound{AtMost: mostProcessor >> 20},
+		What: "most memory of `processor run --out`, both deliveries", Brief: "most memory of a processor that writes results",
+	})
+	add(mebibytes(func(m Measurement) Usage { return m.Put }), Figure{
+		Name: "distributor memory", Unit: "MiB", Wanted: Bound{AtMost: mostDistributor >> 20},
+		What: "most memory of the distributor", Brief: "most memory of a distributor",
+	})
+	add(typical(Measurement.sentRate), Figure{
+		Name: "distributor tasks/s", Unit: "tasks/s",
+		What: tasks + " tasks through the distributor", Brief: tasks + " tasks through a distributor on one core",
+	})
+	add(typical(Measurement.doneRate), Figure{
+		Name: "processor tasks/s", Unit: "tasks/s",
+		What: tasks + " tasks through one processor, results written to a file", Brief: "the same through a processor on one core",
+	})
+	return figures
 }
 
 // shown is v as it is printed: three significant digits, and whole where it has more before the point.

@@ -1,11 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
@@ -16,10 +20,10 @@ import (
 )
 
 // The pump as a Go program uses it: a distributor that reads the file of lines, then
-// a processor with a handler that counts. Everything else is the default.
+// a processor with a handler that reads each task. Everything else is the default.
 
-// quiet is how long the processor must have had nothing to do before it leaves. What it costs, a few
-// polls, is the pump's.
+// quiet is how long the processor must have had nothing to do before it leaves. What it costs, a
+// few polls, is the pump's.
 const quiet = time.Second
 
 // runPump distributes the lines and processes them, at accounts that are served or
@@ -32,7 +36,9 @@ func runPump(ctx context.Context, j job) (m Measurement, err error) {
 	if j.Over == InProcess {
 		sim := azsim.New(azsim.Config{Accounts: simulatedAccounts(pumpAccounts), Limits: azsim.NoLimits()})
 		for _, name := range sim.Accounts() {
-			a, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: simulatorApart{sim.Transport()}})
+			a, err := azure.Open(azure.Options{
+				ConnectionString: sim.ConnectionString(name), Transport: isolatedSimulator{sim.Transport()},
+			})
 			if err != nil {
 				return m, err
 			}
@@ -43,8 +49,12 @@ func runPump(ctx context.Context, j job) (m Measurement, err error) {
 	if m.Put, err = j.phase("put", func() error { return distribute(ctx, cfg, j, &m) }); err != nil {
 		return m, err
 	}
-	m.Take, err = j.phase("take", func() error { return process(ctx, cfg, j, &m) })
+	var h reading
+	m.Take, err = j.phase("take", func() error { return process(ctx, cfg, &h, &m) })
 	m.Take.Seconds -= quiet.Seconds()
+	if err == nil {
+		err = h.check(j, m)
+	}
 	return m, err
 }
 
@@ -61,68 +71,50 @@ func distribute(ctx context.Context, cfg pump.Config, j job, m *Measurement) err
 	return err
 }
 
-// counting is a handler that does next to nothing, in the form that most have. It counts by segment, in words
-// that stand alone in their cache lines: one that all slots write to would take a tenth of what the pump takes
-// for a task.
-type counting struct{ segments [256]counted }
-
-// counted is how many tasks there were, in the upper bits, and how many bytes.
-type counted struct {
-	sum atomic.Uint64
-	_   [56]byte
-}
-
-const countedTask = 1 << 40
-
-func (c *counting) of(t *pump.Task) *counted { return &c.segments[t.Segment%uint32(len(c.segments))] }
-
-func (c *counting) Handle(_ context.Context, t *pump.Task) error {
-	c.of(t).sum.Add(countedTask + uint64(len(t.Body)))
-	return nil
-}
-
-func (c *counting) all() (tasks, bytes int64) {
-	for i := range c.segments {
-		sum := c.segments[i].sum.Load()
-		tasks += int64(sum / countedTask)
-		bytes += int64(sum % countedTask)
-	}
-	return tasks, bytes
-}
-
-// countingBatches takes the tasks of a message at once, which are of one segment.
-type countingBatches struct{ *counting }
-
-func (c countingBatches) HandleBatch(_ context.Context, tasks []*pump.Task) []error {
-	bytes := 0
-	for _, t := range tasks {
-		bytes += len(t.Body)
-	}
-	c.of(tasks[0]).sum.Add(uint64(len(tasks))*countedTask + uint64(bytes))
-	return nil
-}
-
-func process(ctx context.Context, cfg pump.Config, j job, m *Measurement) error {
-	c := &counting{}
-	var h pump.Handler = c
-	if j.Batch {
-		h = countingBatches{c}
-	}
+func process(ctx context.Context, cfg pump.Config, h pump.Handler, m *Measurement) error {
 	p, err := processor.New(cfg, h, processor.Options{UntilIdle: quiet})
 	if err != nil {
 		return err
 	}
 	s, err := p.Run(ctx)
 	m.Repeated = s.Handled - m.Tasks
-	tasks, bytes := c.all()
-	// At least once: on a machine so busy that leases end, some come again.
-	if err == nil && (m.Repeated < 0 || tasks < s.Handled) {
-		err = fmt.Errorf("%d tasks were handled %d times, %d of them recorded as done", m.Tasks, tasks, s.Handled)
-	}
-	if err == nil && bytes < m.Tasks*LineBytes/2 {
-		err = errors.New("the tasks came back without their bodies")
-	}
 	return err
+}
+
+// reading is a handler that reads every byte of each task and keeps the sum.
+type reading struct {
+	tasks atomic.Int64
+	sum   atomic.Uint64
+}
+
+func (r *reading) Handle(_ context.Context, t *pump.Task) error {
+	r.sum.Add(xxhash.Sum64(t.Body))
+	r.tasks.Add(1)
+	return nil
+}
+
+// check compares what was read with the input. It is at least once: on a machine so busy that
+// leases end, some tasks come again, and then only their number is known.
+func (r *reading) check(j job, m Measurement) error {
+	read := r.tasks.Load()
+	if m.Repeated < 0 || read < m.Tasks {
+		return fmt.Errorf("%d tasks were handled %d times, recorded as done %d times", m.Tasks, read, m.Tasks+m.Repeated)
+	}
+	if read > m.Tasks {
+		return nil
+	}
+	text, err := os.ReadFile(j.Input)
+	if err != nil {
+		return err
+	}
+	want := uint64(0)
+	for line := range bytes.Lines(text) {
+		want += xxhash.Sum64(bytes.TrimSuffix(line, []byte("\n")))
+	}
+	if r.sum.Load() != want {
+		return errors.New("the bodies of the tasks are not the lines")
+	}
+	return nil
 }
 
 // operations are the requests that a simulator has had, by operation.

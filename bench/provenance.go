@@ -21,7 +21,12 @@ type Provenance struct {
 	Cores   int       `json:"cores"`
 	System  string    `json:"system"`
 	Go      string    `json:"go"`
-	Load    string    `json:"load"` // load averages over 1, 5 and 15 minutes before it began; empty where there are none
+	// Load is the load averages over 1, 5 and 15 minutes before it began; empty where there are none.
+	Load string `json:"load"`
+	// Placement says on which cores client and server were, Rival the version of azqueue. Both are
+	// empty of a soak.
+	Placement string `json:"placement,omitempty"`
+	Rival     string `json:"rival,omitempty"`
 }
 
 // here is the provenance of what begins now in the working directory.

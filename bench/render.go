@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/dustin/go-humanize"
 )
 
-// Between these lines of docs/performance.md stands what [Results.Table] renders.
+// Between these lines of docs/performance.md stands what [Results.Table] renders, and between
+// those of README.md what [Results.Brief] does.
 const (
 	tableBegins = "<!-- make bench -->"
 	tableEnds   = "<!-- end of make bench -->"
@@ -26,6 +25,8 @@ func (r *Results) Entry() string {
 		{"commit", r.revision()},
 		{"what changed", r.Note},
 		{"CPU", fmt.Sprintf("%s, %d cores", r.CPU, r.Cores)},
+		{"cores", r.Placement},
+		{"rival", "azqueue " + r.Rival},
 		{"load before", r.Load},
 		{"system", r.System},
 		{"Go", r.Go},
@@ -38,7 +39,6 @@ func (r *Results) Entry() string {
 	}
 	r.writeFigures(&b)
 	r.writeWays(&b)
-	r.writeBinaries(&b)
 	r.writeStages(&b)
 	return b.String()
 }
@@ -100,53 +100,52 @@ func (r *Results) writeWays(b *strings.Builder) {
 	}
 	rounds := slices.MaxFunc(r.Runs, func(a, b Measured) int { return cmp.Compare(a.Round, b.Round) }).Round
 	fmt.Fprintf(b, `
-CPU time of the client's process, medians of %d rounds; the simulator is a process of its own and answers after %v, or is in the
-client's process and left out by a CPU profile. "out" is putting, or compressing; "back" is getting, handling and deleting, or decompressing. The rivals
-have their lines in memory; the pump reads a file and looks for keys. Bodies are lines of %d bytes.
+CPU time of the client's process, medians of %d rounds. Over TCP the simulator is a process of its own and answers after
+%d ms; in process it is in the client's and left out by a CPU profile. "out" is putting, or compressing; "back" is getting,
+handling and deleting, or decompressing. azqueue and the floor have their lines in memory; the pump reads a file and looks
+for keys. Of results in a file, "out" and "back" are the processes of the two binaries from start to end. Bodies are lines
+of %d bytes.
 
-| way | over | tasks | tasks a message | µs of CPU a task | out | back | tasks per CPU-second | requests per thousand | allocations a task | connections | tasks/s out | back |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|
-`, rounds, Latency, LineBytes-1)
+| way | over | tasks | tasks a message | µs of CPU a task | out | back | tasks per CPU-second | requests per thousand | allocations a task | connections | tasks/s out | back | MiB out | back |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
+`, rounds, Latency.Milliseconds(), LineBytes-1)
 	for _, k := range r.ways() {
-		typical := func(f func(Measurement) float64) string {
-			v, _ := r.typical(k.Way, k.Over, f)
-			return number(v)
-		}
-		requests, connections := "", ""
-		if k.Over != Nowhere {
-			requests = typical(Measurement.RequestsPerThousand)
-		}
-		if k.Over == OverTCP || k.Over == OverTLS {
-			connections = typical(func(m Measurement) float64 { return float64(m.Connections) })
-		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", k.Way, k.Over,
-			typical(func(m Measurement) float64 { return float64(m.Tasks) }),
-			typical(func(m Measurement) float64 { return float64(m.Tasks) / float64(m.Messages) }),
-			typical(func(m Measurement) float64 { return 1e6 * m.CPUPerTask() }),
-			typical(func(m Measurement) float64 { return 1e6 * m.Put.CPUSeconds / float64(m.Tasks) }),
-			typical(func(m Measurement) float64 { return 1e6 * m.Take.CPUSeconds / float64(m.Tasks) }),
-			typical(func(m Measurement) float64 { return 1 / m.CPUPerTask() }),
-			requests, typical(Measurement.AllocsPerTask), connections,
-			typical(func(m Measurement) float64 { return float64(m.Tasks) / m.Put.Seconds }),
-			typical(func(m Measurement) float64 { return float64(m.Tasks) / m.Take.Seconds }))
+		r.writeWay(b, k)
 	}
 }
 
-func (r *Results) writeBinaries(b *strings.Builder) {
-	if len(r.Binaries) == 0 {
-		return
-	}
-	fmt.Fprintf(b, `
-Both binaries with default settings, over TCP, on %d simulated accounts without limits and without latency in a third process; the processor writes
-nothing down (`+"`--out /dev/null`"+`). Seconds leave out the idle time at whose end the processor leaves.
+// columns are what the table of ways says of one.
+var columns = []func(Measurement) float64{
+	func(m Measurement) float64 { return float64(m.Tasks) },
+	func(m Measurement) float64 { return float64(m.Tasks) / float64(m.Messages) },
+	func(m Measurement) float64 { return 1e6 * m.CPUPerTask() },
+	func(m Measurement) float64 { return 1e6 * m.Put.CPUSeconds / float64(m.Tasks) },
+	func(m Measurement) float64 { return 1e6 * m.Take.CPUSeconds / float64(m.Tasks) },
+	Measurement.TasksPerCPU,
+	Measurement.RequestsPerThousand,
+	Measurement.AllocsPerTask,
+	func(m Measurement) float64 { return float64(m.Connections) },
+	Measurement.sentRate,
+	Measurement.doneRate,
+	func(m Measurement) float64 { return float64(m.Put.PeakBytes >> 20) },
+	func(m Measurement) float64 { return float64(m.Take.PeakBytes >> 20) },
+}
 
-| delivery | tasks | sent in | CPU | memory | done in | CPU | memory | requests per thousand |
-|---|---|---|---|---|---|---|---|---|
-`, pumpAccounts)
-	for _, t := range r.Binaries {
-		fmt.Fprintf(b, "| %s | %s | %.1f s | %.1f s | %d MiB | %.1f s | %.1f s | %d MiB | %s |\n", t.Delivery, humanize.Comma(t.Handled),
-			t.Sent.Seconds, t.Sent.CPUSeconds, t.Sent.PeakBytes>>20, t.Seconds, t.CPUSeconds, t.PeakBytes>>20, number(1000*float64(t.Requests)/float64(t.Handled)))
+// writeWay writes the row of a way. What is nothing, or not known, is left empty.
+func (r *Results) writeWay(b *strings.Builder, k Run) {
+	fmt.Fprintf(b, "| %s | %s |", k.Way, k.Over)
+	for _, column := range columns {
+		v, _ := r.typical(k.Way, k.Over, column)
+		fmt.Fprintf(b, " %s |", orEmpty(v))
 	}
+	b.WriteString("\n")
+}
+
+func orEmpty(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return number(v)
 }
 
 // stageUnits are the columns of their own in the table of stages; other units follow in one.
@@ -183,20 +182,34 @@ func (r *Results) Table() string {
 	if r.Load != "" {
 		fmt.Fprintf(&b, ", load average before it %s", r.Load)
 	}
-	b.WriteString(":\n\n| what | result | wanted |\n|---|---|---|\n")
+	fmt.Fprintf(&b, ";\nazqueue %s; %s:\n\n| what | result | wanted |\n|---|---|---|\n", r.Rival, r.Placement)
 	for _, f := range r.Figures() {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.value(), f.verdict())
 	}
 	b.WriteString("\n| way of 130-byte tasks through queues and back | µs of client CPU a task | requests per thousand tasks | allocations a task |\n|---|---|---|---|\n")
 	for _, k := range r.ways() {
-		cpu, _ := r.typical(k.Way, k.Over, Measurement.CPUPerTask)
-		allocs, _ := r.typical(k.Way, k.Over, Measurement.AllocsPerTask)
-		requests, _ := r.typical(k.Way, k.Over, Measurement.RequestsPerThousand)
-		name, sent := string(k.Way), ""
-		if k.Over != Nowhere {
-			name, sent = name+", "+k.Over, number(requests)
+		fmt.Fprintf(&b, "| %s |", k.name())
+		for _, f := range []func(Measurement) float64{
+			func(m Measurement) float64 { return 1e6 * m.CPUPerTask() }, Measurement.RequestsPerThousand, Measurement.AllocsPerTask,
+		} {
+			v, _ := r.typical(k.Way, k.Over, f)
+			fmt.Fprintf(&b, " %s |", orEmpty(v))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, number(1e6*cpu), sent, number(allocs))
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// Brief is the part of README.md that shows the results.
+func (r *Results) Brief() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "CPU time of the client, tasks of 130 bytes, beside azqueue %s, a simulator that answers after\n"+
+		"%d ms (%s, %d cores, commit %s;\n[all figures](docs/performance.md)):\n\n| what | result |\n|---|---|\n",
+		r.Rival, Latency.Milliseconds(), r.CPU, r.Cores, r.revision())
+	for _, f := range r.Figures() {
+		if f.Brief != "" {
+			fmt.Fprintf(&b, "| %s | %s |\n", f.Brief, f.value())
+		}
 	}
 	return b.String()
 }
@@ -227,6 +240,11 @@ func (r *Results) InsertEntry(doc string) (string, error) {
 // ReplaceTable puts the table of the results into docs/performance.md. An error says what the file lacks.
 func (r *Results) ReplaceTable(doc string) (string, error) {
 	return replaceBetween(doc, tableBegins, tableEnds, r.Table())
+}
+
+// ReplaceBrief puts the table of the results into README.md. An error says what the file lacks.
+func (r *Results) ReplaceBrief(doc string) (string, error) {
+	return replaceBetween(doc, tableBegins, tableEnds, r.Brief())
 }
 
 // replaceBetween puts text between two lines of a document.

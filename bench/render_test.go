@@ -3,40 +3,36 @@ package bench
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/queuepump/queuepump/pump"
 )
 
 // someResults are two rounds with easy figures.
 func someResults() *Results {
-	r := &Results{Provenance: Provenance{Commit: "abc1234", Began: time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC), CPU: "a CPU", Cores: 2, Command: "make bench", Note: "nothing yet"}}
+	r := &Results{Provenance: Provenance{
+		Commit: "abc1234", Began: time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC), CPU: "a CPU", Cores: 2, Command: "make bench",
+		Note: "nothing yet", Placement: "client on core 1", Rival: "v9.9.9",
+	}}
 	add := func(round int, way Way, over string, tasks int64, out, back float64, requests int64) {
 		r.Runs = append(r.Runs, Measured{round, Measurement{
-			Way: way, Over: over, Tasks: tasks, Messages: max(tasks/1000, 1), Put: Usage{CPUSeconds: out, Seconds: 1, Allocs: 10}, Take: Usage{CPUSeconds: back, Seconds: 1},
-			Requests: map[string]int64{"PutMessage": requests}, Connections: 64,
+			Way: way, Over: over, Tasks: tasks, Messages: max(tasks/1000, 1), Connections: 64,
+			Put:      Usage{CPUSeconds: out, Seconds: 2, Allocs: 10, PeakBytes: int64(300+round) << 20},
+			Take:     Usage{CPUSeconds: back, Seconds: 4, PeakBytes: int64(100+round) << 20},
+			Requests: map[string]int64{"PutMessage": requests},
 		}})
 	}
 	for round, slow := range []float64{1, 3} { // the machine is three times slower in the second
 		add(round+1, Floor, Nowhere, 1000, 0.5*slow, 0.5*slow, 0)
-		add(round+1, Packed, InProcess, 1000, 1*slow, 0.75*slow, 3)
-		add(round+1, Packed, OverTCP, 1000, 1*slow, 1*slow, 3)
-		add(round+1, PlainSDK, OverTCP, 1000, 80*slow, 60*slow, 2500)
-		add(round+1, TunedSDK, OverTCP, 1000, 50*slow, 40*slow, 2500)
-		add(round+1, PackOne, OverTCP, 1000, 40*slow, 35*slow, 2100)
-	}
-	for _, mode := range []string{string(pump.AtLeastOnce), string(pump.Once)} {
-		t := Through{Delivery: mode}
-		t.Sent = DistributionResult{Tasks: 1000, Seconds: 2, PeakBytes: 100 << 20}
-		t.Handled, t.Requests, t.Seconds, t.CPUSeconds, t.PeakBytes = 1000, 1000, 4, 3, 400<<20
-		if mode == string(pump.Once) {
-			t.Requests, t.CPUSeconds = 1010, 6
-		}
-		r.Binaries = append(r.Binaries, t)
+		add(round+1, Reading, InProcess, 1000, 1*slow, 0.75*slow, 3)
+		add(round+1, Reading, OverTCP, 1000, 1*slow, 1*slow, 2)
+		add(round+1, Rival, OverTCP, 1000, 80*slow, 60*slow, 2500)
+		add(round+1, PackOne, OverTCP, 1000, 110*slow, 90*slow, 2100)
+		add(round+1, Written, OverTCP, 1000, 1*slow, 1.5*slow, 2)
+		add(round+1, WrittenOnce, OverTCP, 1000, 1*slow, 1.8*slow, 2)
 	}
 	return r
 }
@@ -55,32 +51,38 @@ func figure(t *testing.T, r *Results, name string) Figure {
 func TestRatiosAreTakenWithinARoundAndOfWhatWasMeasured(t *testing.T) {
 	r := someResults()
 	for name, want := range map[string]float64{
-		"packed/floor":        1.75,
-		"packed requests":     3,
-		"packed/plain SDK":    70,
-		"pack 1/tuned SDK":    1.2,
+		"reading/floor":       1.75,
+		"requests":            2,
+		"reading/rival":       70,
+		"written/rival":       56,
+		"single/rival":        0.7,
 		"distributor tasks/s": 500,
 		"processor tasks/s":   250,
-		"processor memory":    400,
-		"once requests":       1,
+		"processor memory":    102,
+		"distributor memory":  302,
 		"once throughput":     1,
-		"once CPU":            2,
+		"once CPU":            1.2,
 	} {
 		if f := figure(t, r, name); shown(f.Value) != want {
 			t.Errorf("%s is %v, want %v", name, f.Value, want)
 		}
 	}
+	r.Runs = slices.DeleteFunc(r.Runs, func(m Measured) bool { return m.Way == WrittenOnce || m.Way == Rival && m.Round == 1 })
 	for _, f := range r.Figures() {
-		if strings.Contains(f.Name, "TLS") {
+		if strings.HasPrefix(f.Name, "once") {
 			t.Errorf("%s was not measured and has a figure", f.Name)
 		}
+	}
+	if f := figure(t, r, "reading/rival"); shown(f.Value) != 70 {
+		t.Errorf("with one round that has both, the ratio is %v", f.Value)
 	}
 }
 
 func TestAFigureThatMissesItsBoundIsNamed(t *testing.T) {
 	r := someResults()
 	err := r.Missed()
-	if err == nil || !strings.Contains(err.Error(), "pack 1/tuned SDK: 1.2 x, wanted at least 1.5") || strings.Contains(err.Error(), "packed") {
+	const says = "single/rival: 0.7 x, wanted at least 0.87, aim 1"
+	if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "reading") {
 		t.Errorf("missed: %v", err)
 	}
 	if entry := r.Entry(); strings.Count(entry, "**missed**") != 1 || strings.Count(r.Table(), "**missed**") != 1 {
@@ -91,7 +93,7 @@ func TestAFigureThatMissesItsBoundIsNamed(t *testing.T) {
 			r.Runs[i].Put.CPUSeconds /= 2
 		}
 	}
-	if err := r.Missed(); err != nil {
+	if err := r.Missed(); err != nil { // 0.966: the limit is kept, the aim is not
 		t.Errorf("nothing misses, and yet: %v", err)
 	}
 }
@@ -130,17 +132,17 @@ func TestResultsSurviveTheirFile(t *testing.T) {
 
 func TestResultsStandBesideThoseOfTheCommitBefore(t *testing.T) {
 	older, newer, again := someResults(), someResults(), someResults()
-	older.Commit, older.Runs = "0000001", older.Runs[:6]
+	older.Commit, older.Runs = "0000001", older.Runs[:7]
 	for i, m := range newer.Runs {
-		if m.Way == Packed && m.Over == OverTCP {
+		if m.Way == Reading && m.Over == OverTCP {
 			newer.Runs[i].Put.CPUSeconds, newer.Runs[i].Take.CPUSeconds = m.Put.CPUSeconds/2, m.Take.CPUSeconds/2
 		}
 	}
 	newer.After(older)
-	if newer.Before == nil || newer.Before.Commit != "0000001" || newer.Before.Figures["packed/plain SDK"] != 70 {
+	if newer.Before == nil || newer.Before.Commit != "0000001" || newer.Before.Figures["reading/rival"] != 70 {
 		t.Fatalf("before: %+v", newer.Before)
 	}
-	if entry := newer.Entry(); !strings.Contains(entry, "| 2026-11-21, 0000001 |") || !strings.Contains(entry, "| 140 x | at least 60 | 70 x |") {
+	if entry := newer.Entry(); !strings.Contains(entry, "| 2026-11-21, 0000001 |") || !strings.Contains(entry, "| 140 x | at least 55 | 70 x |") {
 		t.Errorf("the entry:\n%s", entry)
 	}
 	again.After(newer)
@@ -193,6 +195,26 @@ func TestTheTableStandsBetweenItsTwoLines(t *testing.T) {
 	}
 }
 
+func TestTheReadmeShowsWhatHasABriefName(t *testing.T) {
+	r := someResults()
+	brief := r.Brief()
+	for _, row := range []string{
+		"| tasks per CPU-second beside azqueue's, a message a task: results written to a file | 56 x |\n",
+		"| most memory of a processor that writes results | 102 MiB |\n", "commit abc1234", "azqueue v9.9.9",
+	} {
+		if !strings.Contains(brief, row) {
+			t.Errorf("%q is not in:\n%s", row, brief)
+		}
+	}
+	if strings.Contains(brief, "gunzip") {
+		t.Errorf("a figure without a brief name is in:\n%s", brief)
+	}
+	doc, err := r.ReplaceBrief("before\n" + tableBegins + "\nold\n" + tableEnds + "\nafter\n")
+	if want := "before\n" + tableBegins + "\n" + brief + tableEnds + "\nafter\n"; err != nil || doc != want {
+		t.Errorf("%v\n%s", err, doc)
+	}
+}
+
 func TestNumbersHaveThreeDigitsThatCount(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 0.000123456: "0.000123", 0.05: "0.05", 1: "1", 1.2345: "1.23", 1.999: "2", 12.345: "12.3", 99.96: "100", 123.4: "123", 1234.5: "1,235", 1234567: "1,234,567", -3.14159: "-3.14",
@@ -229,7 +251,10 @@ func TestTheDocumentsShowWhatWasMeasuredLast(t *testing.T) {
 	if err != nil || r == nil {
 		t.Fatal("results.json cannot be read: ", err)
 	}
-	for file, render := range map[string]func(string) (string, error){"../docs/performance.md": r.ReplaceTable, "RESULTS.md": r.InsertEntry} {
+	documents := map[string]func(string) (string, error){
+		"../docs/performance.md": r.ReplaceTable, "../README.md": r.ReplaceBrief, "RESULTS.md": r.InsertEntry,
+	}
+	for file, render := range documents {
 		doc, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -14,10 +14,9 @@ import (
 // follows from it (see [Results.Figures]) is computed when it is shown.
 type Results struct {
 	Provenance
-	Runs     []Measured `json:"runs"`     // in the order in which they were made
-	Binaries []Through  `json:"binaries"` // tasks through both binaries
-	Stages   []Stage    `json:"stages"`   // benchmarks of single parts
-	Before   *Before    `json:"before,omitempty"`
+	Runs   []Measured `json:"runs"`   // in the order in which they were made
+	Stages []Stage    `json:"stages"` // benchmarks of single parts
+	Before *Before    `json:"before,omitempty"`
 }
 
 // Before is what the results before these came to, to be shown beside them.
@@ -42,24 +41,17 @@ func (r *Results) After(older *Results) {
 	}
 }
 
-// Measured is a Measurement of a round. Ratios are taken within a round, in which A and B are
-// measured one after the other.
+// Measured is a Measurement of a round. Ratios are taken within a round.
 type Measured struct {
 	Round int `json:"round"`
 	Measurement
-}
-
-// Through is one passage of tasks through both binaries.
-type Through struct {
-	Delivery string `json:"delivery"`
-	PassageResult
 }
 
 // Stage is one benchmark of a part.
 type Stage struct {
 	Package string             `json:"package"` // without the module's path
 	Name    string             `json:"name"`    // without "Benchmark" and the number of processors
-	Values  map[string]float64 `json:"values"`  // by unit, as `go test -bench` prints it: "ns/op", "allocs/op", ...
+	Values  map[string]float64 `json:"values"`  // by unit, as `go test -bench` prints it
 }
 
 // ReadResults reads a file that Write wrote. That there is none is no error: the
@@ -107,12 +99,30 @@ func (r *Results) typical(way Way, over string, f func(Measurement) float64) (fl
 	return median(values), len(values) > 0
 }
 
-// ratio is the median over the rounds of what f says of one way, divided by what it says of another in
-// the same round; false if no round has both.
-func (r *Results) ratio(way Way, over string, other Way, otherOver string, f func(Measurement) float64) (float64, bool) {
+// most is the highest over the rounds of what f says of some ways; false if none was measured.
+func (r *Results) most(ways []Way, f func(Measurement) float64) (v float64, ok bool) {
+	for _, m := range r.Runs {
+		if slices.Contains(ways, m.Way) {
+			v, ok = max(v, f(m.Measurement)), true
+		}
+	}
+	return v, ok
+}
+
+// pair is two ways that are compared, and where their accounts are.
+type pair struct {
+	way       Way
+	over      string
+	other     Way
+	otherOver string
+}
+
+// ratio is the median over the rounds of what f says of the first of a pair, divided by what it
+// says of the other in the same round; false if no round has both.
+func (r *Results) ratio(p pair, f func(Measurement) float64) (float64, bool) {
 	var values []float64
-	for _, a := range r.of(way, over) {
-		for _, b := range r.of(other, otherOver) {
+	for _, a := range r.of(p.way, p.over) {
+		for _, b := range r.of(p.other, p.otherOver) {
 			if a.Round == b.Round {
 				values = append(values, f(a.Measurement)/f(b.Measurement))
 			}

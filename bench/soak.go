@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,9 +13,12 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/queuepump/queuepump/pump"
 )
 
 // Soak is both binaries at work on a steady stream of tasks for a long time, while their
@@ -53,24 +57,28 @@ const soakIdle = 5 * time.Second
 // Run soaks. That a task was lost is an error; that the memory grew is told by [SoakResult.Flat].
 func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 	r = SoakResult{Provenance: here("make soak", ""), Rate: s.Rate, Delivery: s.Delivery}
-	p := Passage{Distribution: Distribution{Dir: s.Dir, Accounts: pumpAccounts, Delivery: s.Delivery}}
-	if err := p.build(ctx); err != nil {
+	if err := BuildBinaries(ctx, s.Dir); err != nil {
 		return r, err
 	}
-	config, stop, err := p.serve(ctx)
+	server, at, err := startSimulator(ctx, simulated{Accounts: pumpAccounts})
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
+	defer func() { err = errors.Join(err, server.end()) }()
+	config := filepath.Join(s.Dir, "pump.yaml")
+	delivery := cmp.Or(pump.Delivery(s.Delivery), pump.AtLeastOnce)
+	if err := writeConfig(config, at.ConnectionStrings, delivery); err != nil {
+		return r, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the processes that are left after an error
 
 	input, lines := io.Pipe()
-	out, err := startWatched(ctx, "distributor", input, p.Binary, "run", "--config", config, "--input", "-", "--key", "city", "--json", "--quiet")
+	out, err := startWatched(ctx, "distributor", input, binaryOf(s.Dir, "distributor"), "run", "--config", config, "--input", "-", "--key", "city", "--json", "--quiet")
 	if err != nil {
 		return r, err
 	}
-	back, err := startWatched(ctx, "processor", nil, p.Processor, "run", "--config", config, "--out", os.DevNull, "--until-idle", soakIdle.String(), "--json", "--quiet")
+	back, err := startWatched(ctx, "processor", nil, binaryOf(s.Dir, "processor"), "run", "--config", config, "--out", os.DevNull, "--until-idle", soakIdle.String(), "--json", "--quiet")
 	if err != nil {
 		return r, err
 	}
@@ -87,14 +95,14 @@ func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 	if err := <-fed; err != nil {
 		return r, errors.Join(err, out.failure(), back.failure())
 	}
-	var sent DistributionResult
-	var done struct{ Handled int64 }
-	if err := errors.Join(out.finish(&sent), back.finish(&done)); err != nil {
+	var put sent
+	var handled done
+	if err := errors.Join(out.finish(&put), back.finish(&handled)); err != nil {
 		return r, err
 	}
-	r.Tasks, r.Seconds = done.Handled, time.Since(began).Seconds()
-	if done.Handled < sent.Tasks { // at least once: on a busy machine some come again
-		err = fmt.Errorf("%d tasks were sent and %d handled", sent.Tasks, done.Handled)
+	r.Tasks, r.Seconds = handled.Handled, time.Since(began).Seconds()
+	if handled.Handled < put.Tasks { // at least once: on a busy machine some come again
+		err = fmt.Errorf("%d tasks were sent and %d handled", put.Tasks, handled.Handled)
 	}
 	return r, err
 }

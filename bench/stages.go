@@ -15,7 +15,10 @@ import (
 const module = "github.com/queuepump/queuepump/"
 
 // stagePackages are the parts along the data path.
-var stagePackages = []string{"./codec", "./shardmap", "./pump", "./pump/internal/ledger", "./pump/storage/azure"}
+var stagePackages = []string{
+	"./codec", "./shardmap", "./pump/source", "./pump/distributor/internal/pack", "./pump/processor",
+	"./pump/internal/quota", "./pump/internal/ledger", "./pump/storage/azure", "./internal/handlers",
+}
 
 // runStages runs the benchmarks of the parts, each for a time, and reads what they print.
 func runStages(ctx context.Context, each time.Duration) ([]Stage, error) {

@@ -12,8 +12,10 @@ type Usage struct {
 	Seconds    float64 `json:"seconds"`    // by the clock
 	// SimulatorSeconds is the CPU time of a simulator in the same process, which CPUSeconds leaves out.
 	SimulatorSeconds float64 `json:"simulatorSeconds,omitempty"`
-	Allocs           uint64  `json:"allocs"`
-	AllocBytes       uint64  `json:"allocBytes"`
+	// Allocs and AllocBytes are 0 where they are not known: of the binaries.
+	Allocs     uint64 `json:"allocs"`
+	AllocBytes uint64 `json:"allocBytes"`
+	PeakBytes  int64  `json:"peakBytes"` // the most that the process has had resident so far
 }
 
 // metered does the work and says what it took. Nothing else may be at work in
@@ -27,6 +29,7 @@ func metered(work func() error) (Usage, error) {
 	err := work()
 	u := Usage{CPUSeconds: processCPU() - cpu, Seconds: time.Since(began).Seconds()}
 	runtime.ReadMemStats(&after)
+	u.PeakBytes = peakMemory()
 	u.Allocs, u.AllocBytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
 	return u, err
 }

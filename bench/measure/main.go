@@ -1,5 +1,5 @@
-// Command measure compares the pump with its rivals, writes what it measured as JSON, and
-// renders bench/RESULTS.md and the table of docs/performance.md from that.
+// Command measure compares the pump with a program that uses azqueue alone, writes what it
+// measured as JSON, and renders bench/RESULTS.md and the tables of the documents from that.
 package main
 
 import (
@@ -15,8 +15,8 @@ func main() {
 	bench.PlayRole() // never returns in a process that was started by another of this program
 	root := &cobra.Command{
 		Use:   "measure",
-		Short: "Compare the pump with its rivals, and render the results",
-		Long: `measure compares the pump with what people write today and with bare gzip, on
+		Short: "Compare the pump with azqueue alone, and render the results",
+		Long: `measure compares the pump with a program that uses azqueue alone and with bare gzip, on
 simulated accounts in a process of their own, by the CPU time of the client.
 It is run in the root of the source tree.
 

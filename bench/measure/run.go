@@ -20,14 +20,15 @@ const (
 	resultsFile = "bench/results.json"
 	entriesFile = "bench/RESULTS.md"
 	tableFile   = "docs/performance.md"
+	briefFile   = "README.md"
 )
 
 func runCommand() *cobra.Command {
 	var (
-		quick, ways, keep  bool
-		only, file, note   string
-		profiles           string
-		rounds, throughput int
+		quick, keep      bool
+		only, file, note string
+		profiles         string
+		rounds           int
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -36,8 +37,8 @@ func runCommand() *cobra.Command {
 there, beside what an older FILE came to; "measure render" makes the documents of that.
 
 ` + cli.ExitCodes,
-		Example: `  measure run --quick --ways                    the comparison with the rivals in half a minute
-  measure run --quick --only 'one task|tuned' --profiles out/profiles
+		Example: `  measure run --quick --only 'azqueue|one task' --rounds 5
+  measure run --quick --only 'in process|floor' --profiles out/profiles
   measure run --json bench/results.json --note 'deletes are pipelined'`,
 		Args: cobra.NoArgs,
 		RunE: cli.Command(func(cmd *cobra.Command) error {
@@ -45,8 +46,8 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 			if quick {
 				s = bench.Quick()
 			}
-			if ways || only != "" {
-				s.Binaries, s.StageTime = 0, 0 // --binaries asks for them all the same
+			if only != "" {
+				s.StageTime = 0
 			}
 			chosen, err := regexp.Compile(only)
 			if err != nil {
@@ -54,10 +55,7 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 			}
 			s.Runs = slices.DeleteFunc(s.Runs, func(r bench.Run) bool { return !chosen.MatchString(fmt.Sprintf("%s %s", r.Way, r.Over)) })
 			if cmd.Flags().Changed("rounds") {
-				s.Rounds, s.BinaryRounds = rounds, (rounds+1)/2
-			}
-			if cmd.Flags().Changed("binaries") {
-				s.Binaries = throughput
+				s.Rounds = rounds
 			}
 			s.Note, s.Command = note, command(cmd)
 			s.Log = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
@@ -77,11 +75,9 @@ there, beside what an older FILE came to; "measure render" makes the documents o
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&quick, "quick", false, "a quarter of the tasks, once")
-	flags.BoolVar(&ways, "ways", false, "only the comparison with the rivals, not the binaries and not the benchmarks of the parts")
-	flags.StringVar(&only, "only", "", "only the ways that the regular expression `RE` finds, for example 'pump.*TCP'")
-	flags.IntVar(&rounds, "rounds", 0, "how often each way is measured (default 3, with --quick 1)")
-	flags.IntVar(&throughput, "binaries", 0, "how many tasks go through both binaries; 0 for none (default 10,000,000, with --quick 1,000,000)")
+	flags.BoolVar(&quick, "quick", false, "fewer tasks, one round")
+	flags.StringVar(&only, "only", "", "only the ways that the regular expression `RE` finds, for example 'pump.*TCP', and no benchmarks of the parts")
+	flags.IntVar(&rounds, "rounds", 0, "how often each way is measured (default 5, with --quick 1)")
 	flags.StringVar(&file, "json", "", "write the results to `FILE`")
 	flags.StringVar(&profiles, "profiles", "", "leave CPU profiles of the clients in `DIR`")
 	flags.StringVar(&note, "note", "", "what changed since the results before, for the entry in RESULTS.md")
@@ -97,10 +93,14 @@ func command(cmd *cobra.Command) string {
 			words = append(words, "--"+f.Name+"="+f.Value.String())
 		}
 	})
-	if len(words) == 4 {
+	switch command := shellquote.Join(words...); command {
+	case "go run ./bench/measure run":
 		return "make bench"
+	case "go run ./bench/measure run --quick=true":
+		return "make bench BENCH=quick"
+	default:
+		return command
 	}
-	return shellquote.Join(words...)
 }
 
 func measure(cmd *cobra.Command, s bench.Suite, file string) error {
@@ -125,8 +125,9 @@ func measure(cmd *cobra.Command, s bench.Suite, file string) error {
 func renderCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "render",
-		Short: "Make the newest entry of bench/RESULTS.md and the table of docs/performance.md of bench/results.json",
-		Long: `Make the newest entry of bench/RESULTS.md and the table of docs/performance.md of bench/results.json.
+		Short: "Make the newest entry of bench/RESULTS.md and the tables of the documents of bench/results.json",
+		Long: `Make the newest entry of bench/RESULTS.md and the tables of docs/performance.md and
+README.md of bench/results.json.
 The status is 1 if a figure misses what it is held to.
 
 ` + cli.ExitCodes,
@@ -139,7 +140,10 @@ The status is 1 if a figure misses what it is held to.
 			if r == nil {
 				return cli.Usage("there is no %s; run make bench in the root of the source tree", resultsFile)
 			}
-			for file, render := range map[string]func(string) (string, error){entriesFile: r.InsertEntry, tableFile: r.ReplaceTable} {
+			documents := map[string]func(string) (string, error){
+				entriesFile: r.InsertEntry, tableFile: r.ReplaceTable, briefFile: r.ReplaceBrief,
+			}
+			for file, render := range documents {
 				if err := rewrite(file, render); err != nil {
 					return fmt.Errorf("%s: %w", file, err)
 				}

@@ -102,3 +102,20 @@ func BenchmarkDelete(b *testing.B) {
 		}
 	}
 }
+
+// As most requests are made: by a goroutine of their own, whose stack is small when it begins.
+func BenchmarkDeleteByGoroutine(b *testing.B) {
+	a, err := Open(Options{ConnectionString: testConnection, Transport: canned(204, "", http.Header{})})
+	if err != nil {
+		b.Fatal(err)
+	}
+	q := a.Queue("queue")
+	done := make(chan error)
+	b.ReportAllocs()
+	for b.Loop() {
+		go func() { done <- q.Delete(b.Context(), testReceipt) }()
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// Client and simulator are processes of their own, so that what the operating system
-// says of one is of that one alone. Both are this program, started again in a
+// Client and simulator are processes of their own, on a core each, so that what the operating
+// system says of one is of that one alone. Both are this program, started again in a
 // role: a program that measures calls PlayRole first of all.
 
 // roleVariable names the role in the environment of a child.
@@ -31,7 +31,8 @@ func PlayRole() {
 	if role == "" {
 		return
 	}
-	play, ok := map[string]func(context.Context, io.Reader, io.Writer) error{roleSimulator: simulate, roleClient: client}[role]
+	roles := map[string]func(context.Context, io.Reader, io.Writer) error{roleSimulator: simulate, roleClient: client}
+	play, ok := roles[role]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "bench: there is no role %q\n", role)
 		os.Exit(2)
@@ -53,14 +54,19 @@ type child struct {
 	end    func() error // closes the child's input, upon which it ends; more than once is once
 }
 
-func startChild(ctx context.Context, role string, environ ...string) (*child, error) {
+func startChild(ctx context.Context, role string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c := &child{role: role, cmd: exec.CommandContext(ctx, self)}
+	on := ownCores()
+	core := on.client
+	if role == roleSimulator {
+		core = on.server
+	}
+	c := &child{role: role, cmd: on.command(ctx, core, self)}
 	c.end = sync.OnceValue(c.wait)
-	c.cmd.Env = append(append(os.Environ(), environ...), roleVariable+"="+role)
+	c.cmd.Env = append(c.cmd.Env, roleVariable+"="+role)
 	c.cmd.Stderr = &c.stderr
 	out, err := c.cmd.StdoutPipe()
 	if err == nil {

@@ -24,10 +24,10 @@ const (
 
 var simulatorLabels = pprof.Labels(partLabel, partSimulator)
 
-// simulatorApart is a transport that does its work under the simulator's label.
-type simulatorApart struct{ inner policy.Transporter }
+// isolatedSimulator is a transport that does its work under the simulator's label.
+type isolatedSimulator struct{ inner policy.Transporter }
 
-func (s simulatorApart) Do(req *http.Request) (resp *http.Response, err error) {
+func (s isolatedSimulator) Do(req *http.Request) (resp *http.Response, err error) {
 	pprof.Do(req.Context(), simulatorLabels, func(context.Context) { resp, err = s.inner.Do(req) })
 	return resp, err
 }
@@ -37,8 +37,8 @@ func (s simulatorApart) Do(req *http.Request) (resp *http.Response, err error) {
 // collector's own goroutines have no label: what it does on the simulator's account stays in
 // the figure.
 func (j job) phase(name string, do func() error) (Usage, error) {
-	apart := j.Over == InProcess
-	if !apart && j.Profiles == "" {
+	isolates := j.Over == InProcess
+	if !isolates && j.Profiles == "" {
 		return metered(do)
 	}
 	var recorded bytes.Buffer
@@ -51,9 +51,10 @@ func (j job) phase(name string, do func() error) (Usage, error) {
 	})
 	if err == nil && j.Profiles != "" {
 		file := fmt.Sprintf("%s %s %s.pprof", j.Way, j.Over, name)
-		err = os.WriteFile(filepath.Join(j.Profiles, strings.NewReplacer(" ", "-", ",", "").Replace(file)), recorded.Bytes(), 0o644)
+		file = strings.NewReplacer(" ", "-", ",", "").Replace(file)
+		err = os.WriteFile(filepath.Join(j.Profiles, file), recorded.Bytes(), 0o644)
 	}
-	if err != nil || !apart {
+	if err != nil || !isolates {
 		return u, err
 	}
 	share, err := labelledShare(&recorded, partLabel, partSimulator)

@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"cmp"
-	stdgzip "compress/gzip"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -20,76 +19,52 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// The rival (c): the bytes of the tasks compressed and encoded, and decoded and
-// decompressed, with nothing else done to them: no key is looked for, nothing is sent, stored or
-// handled. The bytes are cut into messages as the pump cuts them: each holds tasks of one segment, and as many
-// as fit. All cores work, as under the pump: a core whose sibling thread is busy takes longer for the same.
-
-// squeezer is a compressor of either package.
-type squeezer interface {
-	io.WriteCloser
-	Reset(io.Writer)
-}
-
-// expander is a decompressor of either package.
-type expander interface {
-	io.Reader
-	Reset(io.Reader) error
-}
-
-// compressor makes the two halves of the floor.
-type compressor struct {
-	squeeze func(io.Writer) (squeezer, error)
-	expand  func(io.Reader) (expander, error)
-}
+// The floor is the bytes of the tasks compressed and encoded, and decoded and decompressed, by
+// the library and at the level of package codec, with nothing else done to them: no key is looked
+// for, nothing is sent, stored or handled. The bytes are cut into messages as the pump cuts them:
+// each holds tasks of one segment, and as many as fit.
 
 // pumpLevel is the level at which codec packs.
 const pumpLevel = 1
 
-var (
-	// The package that codec packs with.
-	sameGzip = compressor{
-		func(w io.Writer) (squeezer, error) { return gzip.NewWriterLevel(w, pumpLevel) },
-		func(r io.Reader) (expander, error) { return gzip.NewReader(r) },
-	}
-	// What a program without any dependency has, at its default level.
-	standardGzip = compressor{
-		func(w io.Writer) (squeezer, error) { return stdgzip.NewWriter(w), nil },
-		func(r io.Reader) (expander, error) { return stdgzip.NewReader(r) },
-	}
-)
-
 // fullText is how long the pump's full messages are: 64 KiB less the room that is left for a cause.
 const fullText = 64<<10 - 1<<10
 
-func runFloor(ctx context.Context, j job, c compressor) (m Measurement, err error) {
+func runFloor(ctx context.Context, j job) (m Measurement, err error) {
 	lines, err := readLines(j.Input, j.Tasks)
 	if err != nil {
 		return m, err
 	}
-	blocks, err := fullBlocks(lines, c)
+	blocks, err := fullBlocks(lines)
 	if err != nil {
 		return m, err
 	}
 	texts := make([][]byte, len(blocks))
 	m.Tasks, m.Messages = int64(len(lines)), int64(len(blocks))
-	if m.Put, err = j.phase("put", func() error { return eachBlock(ctx, blocks, c.encoder(texts)) }); err != nil {
+	if m.Put, err = j.phase("put", func() error { return eachBlock(ctx, blocks, encoder(texts)) }); err != nil {
 		return m, err
 	}
 	var back atomic.Int64
-	m.Take, err = j.phase("take", func() error { return eachBlock(ctx, texts, c.decoder(&back)) })
-	if want := sum(lines); err == nil && back.Load() != want {
+	m.Take, err = j.phase("take", func() error { return eachBlock(ctx, texts, decoder(&back)) })
+	if want := totalLength(lines); err == nil && back.Load() != want {
 		err = fmt.Errorf("%d bytes went in and %d came out", want, back.Load())
 	}
 	return m, err
 }
 
+func totalLength(lines []string) (n int64) {
+	for _, l := range lines {
+		n += int64(len(l))
+	}
+	return n
+}
+
 // segments is how many a workload on the accounts of the packed pump has by default.
 var segments = shardmap.DefaultSegments(pumpAccounts * pump.DefaultQueues)
 
-// fullBlocks are the bytes of the lines of each segment, cut into what fills a message by the ratio of
-// the first 200 KiB.
-func fullBlocks(lines []string, c compressor) (blocks [][]byte, err error) {
+// fullBlocks are the bytes of the lines of each segment, cut into what fills a message by the
+// ratio of the first 200 KiB.
+func fullBlocks(lines []string) (blocks [][]byte, err error) {
 	of := make([][]byte, segments)
 	var longest []byte
 	for _, line := range lines {
@@ -101,7 +76,7 @@ func fullBlocks(lines []string, c compressor) (blocks [][]byte, err error) {
 	}
 	sample := longest[:min(len(longest), 200<<10)]
 	var packed bytes.Buffer
-	w, err := c.squeeze(&packed)
+	w, err := gzip.NewWriterLevel(&packed, pumpLevel)
 	if err != nil {
 		return nil, err
 	}
@@ -149,10 +124,10 @@ func eachBlock(ctx context.Context, blocks [][]byte, begin func() (work, error))
 	return g.Wait()
 }
 
-func (c compressor) encoder(texts [][]byte) func() (work, error) {
+func encoder(texts [][]byte) func() (work, error) {
 	return func() (work, error) {
 		var packed bytes.Buffer
-		w, err := c.squeeze(&packed)
+		w, err := gzip.NewWriterLevel(&packed, pumpLevel)
 		return func(i int, block []byte) error {
 			packed.Reset()
 			w.Reset(&packed)
@@ -162,24 +137,25 @@ func (c compressor) encoder(texts [][]byte) func() (work, error) {
 			if err := w.Close(); err != nil {
 				return err
 			}
-			texts[i] = base64.StdEncoding.AppendEncode(make([]byte, 0, base64.StdEncoding.EncodedLen(packed.Len())), packed.Bytes())
+			text := make([]byte, 0, base64.StdEncoding.EncodedLen(packed.Len()))
+			texts[i] = base64.StdEncoding.AppendEncode(text, packed.Bytes())
 			return nil
 		}, err
 	}
 }
 
-func (c compressor) decoder(back *atomic.Int64) func() (work, error) {
+func decoder(back *atomic.Int64) func() (work, error) {
 	return func() (work, error) {
 		var packed, raw []byte
 		var source bytes.Reader
-		var r expander
+		var r *gzip.Reader
 		return func(_ int, text []byte) (err error) {
 			if packed, err = base64.StdEncoding.AppendDecode(packed[:0], text); err != nil {
 				return err
 			}
 			source.Reset(packed)
 			if r == nil {
-				r, err = c.expand(&source)
+				r, err = gzip.NewReader(&source)
 			} else {
 				err = r.Reset(&source)
 			}
