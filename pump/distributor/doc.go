@@ -5,6 +5,6 @@
 //
 // The data path: run.go reads the source, segment.go numbers each task in its segment, lane.go
 // and pack.go collect the tasks of a segment into envelopes, route.go says which queue is a message's,
-// and put.go puts it, through the outbox of its queue (outbox.go). checkpoint.go saves how far all
+// and put.go puts it, through the sink of its queue (sink.go). checkpoint.go saves how far all
 // before a point is acknowledged, lead.go holds the election's term, health.go knows queues that do not answer.
 package distributor

@@ -26,7 +26,7 @@ const (
 	markLimit  = 10 * time.Second
 )
 
-// keepWays keeps the ways of a distribution's parcels what they should be, until
+// keepWays keeps the routes of a distribution what they should be, until
 // the returned function is called.
 func (r *distribution) keepWays(all context.Context) (finish func()) {
 	ctx, cancel := context.WithCancel(all)
@@ -44,7 +44,7 @@ func (r *distribution) follow(ctx context.Context) {
 	ways, j := r.d.router, backoff.Jitter(r.d.cfg.Instance)
 	var alarmed time.Time
 	for n := uint64(0); ctx.Err() == nil; n++ {
-		t := ways.now()
+		t := ways.Current()
 		if t.fatal != nil {
 			return
 		}
@@ -67,7 +67,7 @@ func (r *distribution) follow(ctx context.Context) {
 		case errors.Is(err, workload.ErrRolledBack):
 			r.log.Error("the shard map has gone back", "error", err)
 		}
-		if now := time.Now(); !ways.now().fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
+		if now := time.Now(); !ways.Current().fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 			alarmed = now
 			r.log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
 		}
@@ -116,7 +116,7 @@ func (r *distribution) markSpills(ctx context.Context) {
 
 // markWanted marks what is wanted at this moment.
 func (r *distribution) markWanted(ctx context.Context) (marked int, err error) {
-	for choice, segments := range r.d.router.now().wanted() {
+	for choice, segments := range r.d.router.Current().wanted() {
 		if len(segments) == 0 {
 			continue
 		}

@@ -47,7 +47,7 @@ func (d *Distributor) await(ctx context.Context, r *distribution) error {
 	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
 	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load())}
-	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.now().workload.Map.Segments, sealed, *d.opts.Wait)
+	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.Current().workload.Map.Segments, sealed, *d.opts.Wait)
 	r.completion = &c
 	return err
 }
@@ -79,7 +79,7 @@ const maxFingerprint = 2 << 10
 // fingerprint is of the source and of the settings that decide which records
 // become tasks with which numbers (P2.3).
 func (d *Distributor) fingerprint(of string) string {
-	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, d.router.now().workload.Map.Segments, d.opts.OnBadLine, of)
+	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, d.router.Current().workload.Map.Segments, d.opts.OnBadLine, of)
 }
 
 // create makes a new run and inserts its row, before the run's first put (P1.1).
@@ -230,7 +230,7 @@ func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		t := d.router.now()
+		t := d.router.Current()
 		if t.fatal != nil {
 			return t.fatal
 		}
@@ -440,9 +440,9 @@ func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *dist
 	}
 	r = l.begin()
 	r.id, r.row, r.log = run.ID, run, d.cfg.Log.With("run", run.ID.String())
-	r.from = &workload.Checkpoint{Counts: make([]uint64, d.router.now().workload.Map.Segments)}
+	r.from = &workload.Checkpoint{Counts: make([]uint64, d.router.Current().workload.Map.Segments)}
 	if from.Checkpoint != nil {
-		saved, err := workload.DecodeCheckpoint(from.Checkpoint, d.router.now().workload.Map.Segments)
+		saved, err := workload.DecodeCheckpoint(from.Checkpoint, d.router.Current().workload.Map.Segments)
 		if err != nil {
 			return nil, false, l.refuse(ctx, r, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -20,17 +21,49 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// parcel is one sealed envelope on its way.
-type parcel struct {
+// message is one sealed envelope on its way.
+type message struct {
 	*pack.Message
-	weight int64 // of it in the hold
+	weight int64 // in the memory budget
 
-	box     *outbox // whose slot it holds; nil: none
-	probe   bool    // its next put finds out whether a dark home takes messages again
-	refused int     // throttles of its puts to the box
+	sink    *sink  // where it waits or is put
+	route   *route // by which it belongs there
+	probe   bool   // its next put finds out whether a dark home takes messages again
+	attempt uint64
+	refused int // throttles of its puts into the sink
 }
 
-// putter sends parcels for one distribution.
+// name tells a message from others of its distribution, for its turn.
+func (m *message) name(t backoff.Step) string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d %v", m.Segment, m.First, m.Bad)
+}
+
+// Messages that are sealed and not acknowledged take memoryBudget at most, of which each has
+// its text and messageBytes for what sending it may take: a goroutine with its stack and
+// timers. That is a thousand full envelopes or sixteen thousand small ones. Queues do not
+// share it out: with keys as they come, one queue or another always has more waiting
+// than the rest, and what waits keeps none of them idle as long as it is many times
+// as much as there are queues. It also is what comes for a dark queue until that shows:
+// at 2,000 a second in darkAfter.
+const (
+	memoryBudget = 64 << 20
+	messageBytes = 4 << 10
+)
+
+// lookEvery is how often the sinks are judged by whether they are busy.
+const lookEvery = time.Second
+
+// helpAfter is how many throttles a message waits out at a home that is at its limit: they have
+// cost it a second or two, and at the end of a source nothing else would empty a
+// queue that refuses nine of ten.
+const helpAfter = 4
+
+// putter sends the messages of one distribution. The way of a message: send takes it over and
+// picks the sink that it goes to now, it waits there, a worker puts it until it is acknowledged.
+// If its segment's messages have to go elsewhere meanwhile, it is picked another sink.
 type putter struct {
 	ctx    context.Context // its end is the end of all puts (P5.2)
 	stages *errgroup.Group // of the distribution, which ends with the first that fails
@@ -41,208 +74,258 @@ type putter struct {
 	router *router
 	count  *pack.Tally
 	acked  func(interval int)
-	hold   *semaphore.Weighted // the memory of the parcels under way
-	// landed is told of each acknowledged envelope of tasks; it must not wait.
-	landed func(c *parcel)
+	memory *semaphore.Weighted // of the messages on their way
+	// delivered is told of each acknowledged envelope of tasks; it must not wait.
+	delivered func(m *message)
 	// patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
 	patience time.Duration
-	wg       sync.WaitGroup // the parcels under way, and those in line, which have no goroutine
+	wg       sync.WaitGroup // the messages on their way
 }
 
-// crowdLook is how often who waits for room looks whether the queue has become
-// crowded by it.
-const crowdLook = time.Second
-
-// place sees to it that the parcel holds a slot of a queue that its segment's
-// messages go to at this moment, waiting for room if need be. A parcel that has
-// to move gives its slot up before it gets another: two full queues whose
-// parcels want to change places would wait for each other for ever.
-func (p *putter) place(c *parcel) error {
+// send takes a message over, waiting while too many are on their way, all together or to its queue.
+func (p *putter) send(pm *pack.Message) error {
+	m := &message{Message: pm, weight: int64(cap(pm.Text)) + messageBytes}
+	p.turn.Wait("send", m.name(p.turn))
+	if p.memory.Acquire(p.ctx, m.weight) != nil {
+		return context.Cause(p.ctx)
+	}
 	for {
-		p.turn.Wait("place", c.name(p.turn))
-		var buffer [3]*outbox
-		t := p.router.now()
-		home, ways, err := p.ways(t, c, &buffer)
-		if err != nil {
-			return err
-		}
-		if c.box != nil && (c.probe || slices.Contains(ways, c.box)) {
-			p.takeHelp(c, ways)
-			return nil
-		}
-		p.leave(c)
-		if ways[0] != home && home.take() {
-			if home.probe(p.jitter) {
-				c.box, c.probe = home, true
-				return nil
+		s, err := p.pick(m)
+		if err == nil && !m.probe && s.full() {
+			select {
+			case <-s.room:
+			case <-m.route.changed:
+			case <-p.ctx.Done():
+				err = context.Cause(p.ctx)
 			}
-			home.free()
-			p.goOn(home)
+			if err == nil {
+				continue
+			}
 		}
-		c.box = firstWithRoom(ways)
-		if ways[0] == home {
-			p.observe(home, func(h *health, now time.Time) { h.room(now, c.box == home) })
-		}
-		if c.box != nil {
-			return nil
-		}
-		if err := p.await(t, c, ways); err != nil {
+		if err != nil {
+			p.memory.Release(m.weight)
 			return err
 		}
-		if c.box != nil {
-			return nil
-		}
+		p.wg.Add(1)
+		s.push(m, p.hire)
+		return nil
 	}
 }
 
-// ways is where the parcel may go now, and where it would go if all were well.
-func (p *putter) ways(t *route, c *parcel, buffer *[3]*outbox) (home *outbox, ways []*outbox, err error) {
+// pick picks the sink that a message goes to now: the first of its destinations that
+// is not busy, or else the one in which the fewest wait.
+func (p *putter) pick(m *message) (*sink, error) {
+	var buffer [3]*sink
+	t := p.router.Current()
+	home, list, err := p.destinations(t, m, &buffer)
+	if err != nil {
+		return nil, err
+	}
+	refused := m.refused
+	m.refused = 0
+	if m.probe && m.sink != home {
+		p.endProbe(m)
+	}
+	m.route = t
+	if m.probe {
+		return home, nil
+	}
+	if list[0] != home && home.probe(p.jitter) {
+		m.probe = true
+		return home, nil
+	}
+	if len(list) > 1 && list[0] == m.sink && refused >= helpAfter {
+		list = list[1:]
+	}
+	if len(list) == 1 {
+		return list[0], nil
+	}
+	var best *sink
+	least := math.MaxInt
+	for _, s := range list {
+		n, busy := s.queued()
+		if !busy {
+			return s, nil
+		}
+		if n < least {
+			best, least = s, n
+		}
+	}
+	return best, nil
+}
+
+// destinations is where the message may go now, and where it would go if all were well.
+func (p *putter) destinations(t *route, m *message, buffer *[3]*sink) (home *sink, list []*sink, err error) {
 	if t.fatal != nil {
 		return nil, nil, t.fatal
 	}
-	if c.Bad {
-		return t.poisonWays(c.Segment, buffer)
+	if m.Bad {
+		return t.poisonDestinations(m.Segment, buffer)
 	}
-	ways, err = t.ways(c.Segment, buffer)
-	return t.home(c.Segment), ways, err
+	list, err = t.destinations(m.Segment, buffer)
+	return t.home(m.Segment), list, err
 }
 
-// helpAfter is how many throttles a parcel waits out at its home: they have cost
-// it a second or two, and at the end of a source nothing else would empty a
-// queue that refuses nine of ten.
-const helpAfter = 4
-
-// takeHelp moves a parcel that its crowded home keeps refusing to a queue that
-// helps, if that has room.
-func (p *putter) takeHelp(c *parcel, ways []*outbox) {
-	if len(ways) < 2 || c.box != ways[0] || c.refused < helpAfter {
-		return
+// belongs reports whether the message may be put where it is. Whatever changes that makes
+// another route.
+func (p *putter) belongs(m *message) bool {
+	t := p.router.Current()
+	if t == m.route {
+		return true
 	}
-	if o := firstWithRoom(ways[1:]); o != nil {
-		p.leave(c)
-		c.box = o
+	var buffer [3]*sink
+	home, list, err := p.destinations(t, m, &buffer)
+	if err != nil || !(m.probe && m.sink == home) && !slices.Contains(list, m.sink) {
+		return false
+	}
+	m.route = t
+	return true
+}
+
+// hire starts a worker of a sink.
+func (p *putter) hire(s *sink) {
+	p.stages.Go(func() error {
+		for m := s.next(); m != nil; m = s.next() {
+			if err := p.deliver(m); err != nil {
+				s.leave(p.hire)
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// deliver puts a message until it is acknowledged, belongs elsewhere, or the distribution ends; an
+// error ends that. The bytes are the same each time, so that copies are recognised by their tasks'
+// identities (P1.2), and acknowledged by any queue is acknowledged.
+func (p *putter) deliver(m *message) error {
+	for {
+		made, err := p.tryPut(m)
+		switch {
+		case err == nil:
+			p.acknowledged(m)
+			p.done(m)
+			return nil
+		case p.ctx.Err() != nil: // its cause is told by what ended it
+			p.done(m)
+			return nil
+		case errors.Is(err, errMoved):
+			if err = p.move(m); err != nil {
+				p.done(m)
+			}
+			return err
+		}
+		delay, err := p.judge(m, err, made)
+		if err != nil {
+			p.done(m)
+			return err
+		}
+		m.attempt++
+		p.endProbe(m)
+		p.pause(m, delay)
 	}
 }
 
-func firstWithRoom(ways []*outbox) *outbox {
-	for _, o := range ways {
-		if o.take() {
-			return o
+// done ends a message.
+func (p *putter) done(m *message) {
+	p.endProbe(m)
+	p.memory.Release(m.weight)
+	p.wg.Done()
+}
+
+// endProbe lets another message probe; what this one found out has been counted.
+func (p *putter) endProbe(m *message) {
+	if m.probe {
+		m.probe, m.route = false, nil // it belongs there no longer
+		m.sink.observe((*health).endProbe)
+	}
+}
+
+// move brings a message to where it belongs now. It never waits: two full sinks whose messages
+// want to change places would wait for each other for ever.
+func (p *putter) move(m *message) error {
+	p.turn.Wait("move", m.name(p.turn))
+	s, err := p.pick(m)
+	if err == nil {
+		s.push(m, p.hire)
+	}
+	return err
+}
+
+// watch judges the sinks by whether they are busy, and finds other ways for what waits at a queue
+// that is not well or no home any more, until the distribution ends.
+func (p *putter) watch() {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for t := p.router.Current(); ; {
+		select {
+		case <-look.C:
+		case <-t.changed:
+		case <-p.ctx.Done():
+			return
+		}
+		p.turn.Wait("watch")
+		old := t
+		t = p.router.Current()
+		troubled := false
+		for _, s := range old.sinks {
+			if s.refused != nil {
+				continue
+			}
+			_, busy := s.queued()
+			p.observe(s, func(h *health, now time.Time) { h.look(now, busy) })
+			dark, atLimit := s.state()
+			troubled = troubled || dark || atLimit
+			if dark || atLimit || t.choices != old.choices {
+				p.scatter(s)
+			}
+		}
+		if troubled {
+			backoff.Signal(p.router.wake) // those who help may be pressed by now
 		}
 	}
-	return nil
 }
 
-// await waits for room in one of the ways, for other ways, or to look again.
-func (p *putter) await(t *route, c *parcel, ways []*outbox) error {
-	var slots [3]chan struct{}
-	for i, o := range ways {
-		slots[i] = o.slots
-	}
-	look := time.NewTimer(crowdLook)
-	defer look.Stop()
-	select {
-	case slots[0] <- struct{}{}:
-		c.box = ways[0]
-	case slots[1] <- struct{}{}:
-		c.box = ways[1]
-	case slots[2] <- struct{}{}:
-		c.box = ways[2]
-	case <-t.changed:
-	case <-look.C:
-	case <-p.ctx.Done():
-		return context.Cause(p.ctx)
-	}
-	return nil
-}
-
-// name tells a parcel from others of its distribution, for its turn.
-func (c *parcel) name(t backoff.Step) string {
-	if t == nil {
-		return ""
-	}
-	return fmt.Sprintf("%d/%d %v", c.Segment, c.First, c.Bad)
-}
-
-// leave gives the parcel's slot up, and its leave to probe.
-func (p *putter) leave(c *parcel) {
-	if c.box == nil {
-		return
-	}
-	p.endProbe(c)
-	o := c.box
-	c.box, c.refused = nil, 0
-	o.free()
-	p.goOn(o)
-}
-
-// endProbe lets another parcel probe; what this one found out has been counted.
-func (p *putter) endProbe(c *parcel) {
-	if c.probe {
-		c.probe = false
-		c.box.observe((*health).endProbe)
+// scatter moves all that waits in a sink.
+func (p *putter) scatter(s *sink) {
+	for _, m := range s.drain() {
+		to, err := p.pick(m)
+		if err != nil {
+			to = s // its worker meets the same error
+		}
+		to.push(m, p.hire)
 	}
 }
 
 // observe lets something that happened count for a queue's health, and wakes
-// who should go another way because of it.
-func (p *putter) observe(o *outbox, what func(h *health, now time.Time)) {
-	if !o.observe(what) {
+// what should go another way because of it.
+func (p *putter) observe(s *sink, what func(h *health, now time.Time)) {
+	if !s.observe(what) {
 		return
 	}
-	dark, crowded := o.state()
+	dark, atLimit := s.state()
 	switch {
 	case dark:
-		p.log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", o.name)
-	case crowded:
-		p.log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked", "queue", o.name)
+		p.log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name)
+	case atLimit:
+		p.log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked", "queue", s.name)
 	default:
-		p.log.Info("a queue is as it should be again; its tasks come home", "queue", o.name)
+		p.log.Info("a queue is as it should be again; its tasks come home", "queue", s.name)
 	}
 	p.router.turned()
 }
 
-// deliver sends a parcel until it is acknowledged or the distribution ends; an error ends
-// that. The bytes are the same each time, so that copies are recognised by their tasks'
-// identities (P1.2), and acknowledged by any queue is acknowledged: each attempt
-// asks anew where the segment's messages go.
-func (p *putter) deliver(c *parcel) error {
-	for attempt := uint64(0); ; attempt++ {
-		made, err := p.attempt(c)
-		if err == nil {
-			p.acknowledged(c)
-			return nil
-		}
-		if p.ctx.Err() != nil {
-			return context.Cause(p.ctx)
-		}
-		delay, err := p.judge(c, err, made, attempt)
-		if err != nil {
-			return err
-		}
-		p.endProbe(c)
-		if !p.pause(c, delay) {
-			return context.Cause(p.ctx)
-		}
-	}
-}
-
-// stopError ends the distribution whatever judge would say.
-type stopError struct{ error }
-
-func (e stopError) Unwrap() error { return e.error }
-
-// attempt makes one request for the parcel, when it stands in the right place
+// tryPut makes one request for the message, when it stands in the right place
 // and is paid for, and the map is young enough (P6.5). It reports whether the
 // queue was known to be there when the put was sent.
-func (p *putter) attempt(c *parcel) (made bool, err error) {
-	for {
-		if err := p.place(c); err != nil {
-			return false, stopError{err}
+func (p *putter) tryPut(m *message) (made bool, err error) {
+	for s := m.sink; ; {
+		p.turn.Wait("put", m.name(p.turn))
+		if !p.belongs(m) || m.refused >= helpAfter && s.limited() {
+			return false, errMoved
 		}
-		o := c.box
-		if t := p.router.now(); o.unmade() {
-			err := o.make(p.ctx, t.changed, p.log)
+		if s.unmade() {
+			err := s.make(p.ctx, m.route.changed, p.log)
 			switch {
 			case errors.Is(err, errMoved):
 				continue
@@ -250,84 +333,65 @@ func (p *putter) attempt(c *parcel) (made bool, err error) {
 				return false, &makeError{err}
 			}
 		}
-		about := o.shard.Digest(c.Text)
-		if err := o.shard.Pay(p.ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+		about := s.shard.Digest(m.Text)
+		if err := s.shard.Pay(p.ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 			return false, err
 		}
-		// The budget may have kept it waiting for long.
-		t := p.router.now()
-		if !t.fresh() {
-			if !p.stale(t) {
-				return false, context.Cause(p.ctx)
-			}
-			continue
+		if !p.belongs(m) { // the budget may have kept it waiting for long
+			return false, errMoved
 		}
-		var buffer [3]*outbox
-		if _, ways, err := p.ways(t, c, &buffer); !c.probe && (err != nil || !slices.Contains(ways, o)) {
-			continue
+		if m.route.fresh() {
+			made = s.made.Load()
+			s.observe(func(h *health, now time.Time) { h.sent(now) })
+			return made, s.shard.PutBy(p.ctx, m.route.read, m.Text, 0, about)
 		}
-		made = o.made.Load()
-		o.observe(func(h *health, now time.Time) { h.sent(now) })
-		return made, o.shard.PutBy(p.ctx, t.read, c.Text, 0, about)
+		select { // for a newer map
+		case <-m.route.changed:
+		case <-p.ctx.Done():
+			return false, context.Cause(p.ctx)
+		}
 	}
 }
 
-// stale waits for a newer map; false: the distribution ended first.
-func (p *putter) stale(t *route) bool {
-	select {
-	case <-t.changed:
-		return true
-	case <-p.ctx.Done():
-		return false
-	}
-}
-
-// pause waits before the next attempt, or until there is a better way.
-func (p *putter) pause(c *parcel, d time.Duration) bool {
+// pause waits before the next attempt, or until the message belongs elsewhere.
+func (p *putter) pause(m *message, d time.Duration) {
 	over := time.NewTimer(d)
 	defer over.Stop()
-	for {
-		var buffer [3]*outbox
-		t := p.router.now()
-		if _, ways, err := p.ways(t, c, &buffer); err != nil || !slices.Contains(ways, c.box) {
-			return true
-		}
+	for p.belongs(m) {
 		select {
 		case <-over.C:
-			return true
-		case <-t.changed:
+			return
+		case <-m.route.changed:
 		case <-p.ctx.Done():
-			return false
+			return
 		}
 	}
 }
 
-func (p *putter) acknowledged(c *parcel) {
-	o := c.box
-	if !o.accepted.Swap(true) {
-		o.made.Store(true)
-		p.log.Debug("the queue takes messages", "queue", o.name)
+func (p *putter) acknowledged(m *message) {
+	s := m.sink
+	if !s.accepted.Swap(true) {
+		s.made.Store(true)
+		p.log.Debug("the queue takes messages", "queue", s.name)
 	}
-	p.observe(o, (*health).acknowledged)
-	p.endProbe(c)
-	if o.fit() {
-		p.goOn(o)
-	}
-	o.recovered(p.log)
-	p.count.Sent.Add(int64(len(c.Text)))
+	p.observe(s, (*health).acknowledged)
+	p.endProbe(m)
+	s.fit(p.hire)
+	s.recovered(p.log)
+	p.count.Sent.Add(int64(len(m.Text)))
 	p.count.Envelopes.Add(1)
-	if !c.Bad {
-		p.count.Acked.Add(int64(c.Tasks))
-		p.landed(c)
-		for _, r := range c.Receipts {
+	if !m.Bad {
+		p.count.Acked.Add(int64(m.Tasks))
+		p.delivered(m)
+		for _, r := range m.Receipts {
 			r.Acknowledge(r.Tasks)
 		}
 	} else {
 		p.count.Quarantined.Add(1)
-		queues.HookQuarantine(p.hooks, o.shard.Account.Name, pump.ReasonBadLine, 1)
+		queues.HookQuarantine(p.hooks, s.shard.Account.Name, pump.ReasonBadLine, 1)
 	}
-	pack.Texts.Put(&c.Text)
-	p.acked(c.Interval)
+	pack.Texts.Put(&m.Text)
+	p.acked(m.Interval)
 }
 
 // makeError is a queue that could not be made.
@@ -349,22 +413,19 @@ const (
 // judge decides what follows from a failed request: wait and try again, or, with
 // an error, give the distribution up. Made: the queue was known to be there when
 // the put was sent.
-func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Duration, error) {
-	if stop, ok := errors.AsType[stopError](err); ok {
-		return 0, stop.error
-	}
-	o := c.box
-	j, object := p.jitter, fmt.Sprintf("%s %d/%d", o.name, c.Segment, c.First)
+func (p *putter) judge(m *message, err error, made bool) (time.Duration, error) {
+	s, attempt := m.sink, m.attempt
+	j, object := p.jitter, fmt.Sprintf("%s %d/%d", s.name, m.Segment, m.First)
 	_, making := errors.AsType[*makeError](err)
 	if making && !storage.Is(err, storage.Auth) {
-		if err := o.creation.Failed(o.name, err, time.Now()); err != nil {
+		if err := s.creation.Failed(s.name, err, time.Now()); err != nil {
 			return 0, err
 		}
 	}
 	switch storage.CodeOf(err) {
 	case storage.Throttled:
-		p.observe(o, (*health).refused)
-		c.refused++
+		p.observe(s, (*health).refused)
+		m.refused++
 		// A 503 was refused before it was looked at. A 500 OperationTimedOut,
 		// which an overloaded partition answers too, may have been done.
 		var asked time.Duration
@@ -378,29 +439,29 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 	case storage.MaybeDone:
 		// A timeout, a 5xx, a broken connection: it may be in the queue. A second
 		// copy is harmless, a missing one is a lost task.
-		p.observe(o, (*health).lost)
+		p.observe(s, (*health).lost)
 		if !making {
 			p.count.Resent.Add(1)
 		}
-		o.alarm(p.log, err)
+		s.alarm(p.log, err)
 		return j.Full(putBase, putLimit, "put", object, attempt), nil
 	case storage.Missing, storage.Auth:
-		p.observe(o, (*health).answered)
+		p.observe(s, (*health).answered)
 		switch {
-		case storage.Is(err, storage.Auth) && !o.accepted.Load():
-			if err := o.refuses(err, time.Now(), p.patience); err != nil {
+		case storage.Is(err, storage.Auth) && !s.accepted.Load():
+			if err := s.refuses(err, time.Now(), p.patience); err != nil {
 				return 0, err
 			}
 		case making: // an older queue of that name is being deleted
-			o.alarm(p.log, err)
+			s.alarm(p.log, err)
 			return j.Full(putBase, putLimit/3, "put", object, attempt), nil
 		case !made && storage.Is(err, storage.Missing):
-			o.missing()
+			s.missing()
 			return 0, nil
-		case !o.accepted.Load():
-			return 0, fmt.Errorf("queue %s takes no messages: %w", o.name, err)
+		case !s.accepted.Load():
+			return 0, fmt.Errorf("queue %s takes no messages: %w", s.name, err)
 		}
-		o.alarm(p.log, err)
+		s.alarm(p.log, err)
 		return j.Full(putStoppedBase, putStoppedLimit, "put", object, attempt), nil
 	case storage.Canceled:
 		// Not by our own context, or deliver would not have asked. Nothing was sent.
@@ -408,6 +469,6 @@ func (p *putter) judge(c *parcel, err error, made bool, attempt uint64) (time.Du
 	default:
 		// Invalid, TooLarge, or an answer that a put cannot have: the same bytes
 		// would fail every time.
-		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(c.Text), err)
+		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(m.Text), err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // router knows where each segment's messages go at this moment. It outlives
-// maps and distributions: the outbox of a queue that stays keeps its state.
+// maps and distributions: the sink of a queue that stays keeps its state.
 //
 // Its routes never change; whatever happens makes another and closes changed of
 // the one before, which wakes all who wait for a better way.
@@ -29,8 +29,8 @@ type router struct {
 	limits atomic.Pointer[[]int]
 
 	mu     sync.Mutex // guards what follows, and the making of routes
-	boxes  map[string]*outbox
-	poison map[string]*outbox
+	sinks  map[string]*sink
+	poison map[string]*sink
 	spills []uint8             // as the newest view has them
 	viewed time.Time           // when that was read
 	own    map[mark]time.Time  // acknowledged to this process, not yet seen in a view
@@ -43,12 +43,12 @@ type mark struct {
 	choice  uint8
 }
 
-// route is the ways as they are between two changes.
+// route is where messages go between two changes.
 type route struct {
 	workload *workload.Workload
 	read     time.Time // when the map was asked for
-	boxes    []*outbox // by the map's shards
-	poison   map[string]*outbox
+	sinks    []*sink   // by the map's shards
+	poison   map[string]*sink
 	marks    []uint8 // by segment, bit i for choice i; nil: none
 	choices  *choices
 	changed  chan struct{} // closed when there is another
@@ -58,12 +58,12 @@ type route struct {
 func newRouter(f *queues.Set, log *slog.Logger) *router {
 	return &router{
 		fleet: f, log: log, wake: make(chan struct{}, 1),
-		boxes: map[string]*outbox{}, poison: map[string]*outbox{}, own: map[mark]time.Time{}, warned: map[string]struct{}{},
+		sinks: map[string]*sink{}, poison: map[string]*sink{}, own: map[mark]time.Time{}, warned: map[string]struct{}{},
 	}
 }
 
-// now gives the route of this moment; nil before the first update.
-func (r *router) now() *route { return r.route.Load() }
+// Current gives the route of this moment; nil before the first update.
+func (r *router) Current() *route { return r.route.Load() }
 
 // writes is the format of new envelopes: the newest that every processor reads, as far as
 // is known (P4.6). Who comes later and reads less puts what it cannot read back.
@@ -165,7 +165,7 @@ func (r *router) take(w *workload.Workload) bool {
 	case old == nil:
 		r.lay(next, nil)
 	case w.Map.Version == old.workload.Map.Version:
-		next.boxes, next.poison, next.choices = old.boxes, old.poison, old.choices
+		next.sinks, next.poison, next.choices = old.sinks, old.poison, old.choices
 	default:
 		r.log.Info("the shard map has changed", "version", w.Map.Version)
 		r.lay(next, old)
@@ -175,44 +175,44 @@ func (r *router) take(w *workload.Workload) bool {
 	return true
 }
 
-// lay finds the outboxes of a new map. Those of queues that it no longer has
+// lay finds the sinks of a new map. Those of queues that it no longer has
 // are forgotten; what is in them looks for its new home by itself.
 func (r *router) lay(next, old *route) {
 	m := next.workload.Map
 	next.choices = &choices{of: make(map[uint32][]int)}
-	next.boxes = make([]*outbox, len(m.Shards))
-	next.poison = map[string]*outbox{}
-	boxes, poison := map[string]*outbox{}, map[string]*outbox{}
+	next.sinks = make([]*sink, len(m.Shards))
+	next.poison = map[string]*sink{}
+	sinks, poison := map[string]*sink{}, map[string]*sink{}
 	for i, s := range m.Shards {
 		name := s.Account + "/" + s.Queue
-		o := r.boxes[name]
+		o := r.sinks[name]
 		if o == nil {
 			o = r.open(s.Account, s.Queue, s.State == shardmap.Active)
 			if old != nil && s.State == shardmap.Active {
 				o.must()
 			}
 		}
-		next.boxes[i], boxes[name] = o, o
+		next.sinks[i], sinks[name] = o, o
 		if a := r.fleet.Accounts[s.Account]; a != nil && poison[s.Account] == nil {
 			if o = r.poison[s.Account]; o == nil {
-				o = newOutbox(a.Poison, poisonBox)
+				o = newSink(a.Poison, poisonInFlight)
 			}
 			poison[s.Account] = o
 		}
 	}
-	r.boxes, r.poison, next.poison = boxes, poison, poison
+	r.sinks, r.poison, next.poison = sinks, poison, poison
 }
 
-func (r *router) open(account, queue string, active bool) *outbox {
+func (r *router) open(account, queue string, active bool) *sink {
 	s, err := r.fleet.Queue(account, queue)
 	if err == nil {
-		return newOutbox(s, outboxMost)
+		return newSink(s, inFlightMost)
 	}
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
 		r.log.Error("the workload has an account that this process has no credentials for; its tasks cannot be put", "account", account, "error", err)
 	}
-	return refusedOutbox(account+"/"+queue, err)
+	return refusedSink(account+"/"+queue, err)
 }
 
 // fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
@@ -236,7 +236,7 @@ func (c *choices) get(m *shardmap.Map, segment uint32) []int {
 	return list
 }
 
-func (t *route) home(segment uint32) *outbox { return t.boxes[t.workload.Map.Home(segment)] }
+func (t *route) home(segment uint32) *sink { return t.sinks[t.workload.Map.Home(segment)] }
 
 // marked reports whether a choice's queue is known to be read for the segment.
 // In a shared workload everybody reads every queue.
@@ -244,32 +244,32 @@ func (t *route) marked(segment uint32, choice int) bool {
 	return t.workload.Shared || t.marks != nil && t.marks[segment]&(1<<choice) != 0
 }
 
-// ways lists where a segment's message may be put now, best first and never
+// destinations lists where a segment's message may be put now, best first and never
 // empty; dst is for the result. It is the home alone unless the home is
 //
-//   - dark: then the choices that are marked and not dark, of which the first with room
+//   - dark: then the choices that are marked and not dark, of which the first that is not busy
 //     is taken: with a single choice for each segment the queue with most of them would
 //     hold up all others. The home again if there is none, because there is nothing better
 //     than to go on trying;
-//   - crowded: then the home and, for what finds no room there, the choices that
-//     are marked, not dark and not crowded themselves. (When every queue is at
+//   - at its limit: then the home and, for what would wait there, the choices that
+//     are marked, neither dark nor at their limit. (When every queue is at
 //     its limit nobody helps anybody.)
-func (t *route) ways(segment uint32, dst *[3]*outbox) ([]*outbox, error) {
+func (t *route) destinations(segment uint32, dst *[3]*sink) ([]*sink, error) {
 	home := t.home(segment)
 	if home.refused != nil {
 		return nil, home.refused
 	}
-	dark, crowded := home.state()
+	dark, atLimit := home.state()
 	list := dst[:0]
 	if !dark {
 		list = append(list, home)
-		if !crowded {
+		if !atLimit {
 			return list, nil
 		}
 	}
 	for i, o := range t.helpers(segment) {
-		oDark, oCrowded := o.state()
-		if o.refused != nil || oDark || oCrowded && !dark || !t.marked(segment, i+1) {
+		oDark, oLimit := o.state()
+		if o.refused != nil || oDark || oLimit && !dark || !t.marked(segment, i+1) {
 			continue
 		}
 		list = append(list, o)
@@ -281,26 +281,26 @@ func (t *route) ways(segment uint32, dst *[3]*outbox) ([]*outbox, error) {
 }
 
 // helpers are the queues of the segment's second and third choice.
-func (t *route) helpers(segment uint32) []*outbox {
+func (t *route) helpers(segment uint32) []*sink {
 	list := t.choices.get(t.workload.Map, segment)[1:]
-	out := make([]*outbox, len(list))
+	out := make([]*sink, len(list))
 	for i, shard := range list {
-		out[i] = t.boxes[shard]
+		out[i] = t.sinks[shard]
 	}
 	return out
 }
 
-// wanted lists the marks that ways would use if they were there, by choice: the third
+// wanted lists the marks that destinations would use if they were there, by choice: the third
 // choice's only if the second has more than enough to do.
 func (t *route) wanted() (lists [3][]uint32) {
 	if t.workload.Shared {
 		return lists
 	}
-	need := make([]bool, len(t.boxes))
+	need := make([]bool, len(t.sinks))
 	some := false
-	for i, o := range t.boxes {
-		dark, crowded := o.state()
-		need[i] = o.refused == nil && (dark || crowded)
+	for i, o := range t.sinks {
+		dark, atLimit := o.state()
+		need[i] = o.refused == nil && (dark || atLimit)
 		some = some || need[i]
 	}
 	if !some {
@@ -312,14 +312,14 @@ func (t *route) wanted() (lists [3][]uint32) {
 		}
 		homeDark := t.home(segment).dark()
 		for i, o := range t.helpers(segment) {
-			dark, crowded := o.state()
-			if o.refused != nil || dark || crowded && !homeDark {
+			dark, atLimit := o.state()
+			if o.refused != nil || dark || atLimit && !homeDark {
 				continue
 			}
 			if !t.marked(segment, i+1) {
 				lists[i+1] = append(lists[i+1], segment)
 			}
-			if !crowded && !o.pressed() {
+			if !atLimit && !o.pressed() {
 				break
 			}
 		}
@@ -329,10 +329,10 @@ func (t *route) wanted() (lists [3][]uint32) {
 
 var errNoPoison = errors.New("no account of the workload has a poison queue that this process may use")
 
-// poisonWays is where a bad line goes: the poison queue of the account of its
+// poisonDestinations is where a bad line goes: the poison queue of the account of its
 // home or, while that is dark, of a choice. Nobody owns what lies there, so no
 // mark is needed.
-func (t *route) poisonWays(segment uint32, dst *[3]*outbox) (home *outbox, ways []*outbox, err error) {
+func (t *route) poisonDestinations(segment uint32, dst *[3]*sink) (home *sink, list []*sink, err error) {
 	for _, shard := range t.choices.get(t.workload.Map, segment) {
 		o := t.poison[t.workload.Map.Shards[shard].Account]
 		if o == nil {

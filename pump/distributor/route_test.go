@@ -4,23 +4,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// wayNames shows ways as the choices that they are, 0 for the home.
-func wayNames(t *testing.T, r *route, segment uint32) string {
+// destinationNames shows destinations as the choices that they are, 0 for the home.
+func destinationNames(t *testing.T, r *route, segment uint32) string {
 	t.Helper()
-	var buffer [3]*outbox
-	ways, err := r.ways(segment, &buffer)
+	var buffer [3]*sink
+	list, err := r.destinations(segment, &buffer)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := ""
-	for _, o := range ways {
+	for _, o := range list {
 		for i, shard := range r.workload.Map.Choices(segment) {
-			if r.boxes[shard] == o {
+			if r.sinks[shard] == o {
 				out += string(rune('0' + i))
 			}
 		}
@@ -29,11 +30,11 @@ func wayNames(t *testing.T, r *route, segment uint32) string {
 }
 
 // P6.3: the order in which a segment's queues are used, for each state of its home and choices.
-func TestTheWaysOfASegment(t *testing.T) {
+func TestTheDestinationsOfASegment(t *testing.T) {
 	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
 		const segment = 7
 		for _, c := range []struct {
-			states string // of home, second, third: o(pen), d(ark), c(rowded)
+			states string // of home, second, third: o(pen), d(ark), l(imit)
 			marks  string // of second, third
 			want   string
 			wanted string // marks of this segment that are asked for
@@ -47,17 +48,17 @@ func TestTheWaysOfASegment(t *testing.T) {
 			{"ddo", "x-", "0", "2"},
 			{"ddo", "xx", "2", ""},
 			{"ddd", "xx", "0", ""},
-			{"dco", "x-", "1", "2"},
-			{"dco", "xx", "12", ""},
-			{"dcc", "xx", "12", ""},
-			{"coo", "--", "0", "1"},
-			{"coo", "x-", "01", ""},
-			{"coo", "xx", "012", ""},
-			{"cco", "x-", "0", "2"},
-			{"cco", "xx", "02", ""},
-			{"cdo", "-x", "02", ""},
-			{"ccc", "xx", "0", ""}, // when all are at their limit nobody helps
-			{"cdd", "--", "0", ""},
+			{"dlo", "x-", "1", "2"},
+			{"dlo", "xx", "12", ""},
+			{"dll", "xx", "12", ""},
+			{"loo", "--", "0", "1"},
+			{"loo", "x-", "01", ""},
+			{"loo", "xx", "012", ""},
+			{"llo", "x-", "0", "2"},
+			{"llo", "xx", "02", ""},
+			{"ldo", "-x", "02", ""},
+			{"lll", "xx", "0", ""}, // when all are at their limit nobody helps
+			{"ldd", "--", "0", ""},
 		} {
 			workload, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
 			if err != nil {
@@ -66,19 +67,19 @@ func TestTheWaysOfASegment(t *testing.T) {
 			r := newRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
 			r.update(workload)
 			for i, shard := range workload.Map.Choices(segment) {
-				h := &r.now().boxes[shard].health
-				h.dark, h.crowded = c.states[i] == 'd', c.states[i] == 'c'
+				h := &r.Current().sinks[shard].health
+				h.dark, h.atLimit = c.states[i] == 'd', c.states[i] == 'l'
 			}
 			for i := range c.marks {
 				if c.marks[i] == 'x' {
 					r.marked([]uint32{segment}, i+1)
 				}
 			}
-			if got := wayNames(t, r.now(), segment); got != c.want {
-				t.Errorf("states %s, marks %s: ways %s, want %s", c.states, c.marks, got, c.want)
+			if got := destinationNames(t, r.Current(), segment); got != c.want {
+				t.Errorf("states %s, marks %s: destinations %s, want %s", c.states, c.marks, got, c.want)
 			}
 			asked := ""
-			for choice, list := range r.now().wanted() {
+			for choice, list := range r.Current().wanted() {
 				for _, s := range list {
 					if s == segment {
 						asked += string(rune('0' + choice))
@@ -102,37 +103,69 @@ func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 		time.Sleep(time.Second)
 		r.marked([]uint32{3}, 1)
 		r.see(before)
-		if !r.now().marked(3, 1) {
+		if !r.Current().marked(3, 1) {
 			t.Error("a look from before the mark hides it")
 		}
 		time.Sleep(time.Second)
 		r.see(w.Look())
-		if r.now().marked(3, 1) {
+		if r.Current().marked(3, 1) {
 			t.Error("a mark is used that its owner has taken back")
 		}
 	})
 }
 
-// Outboxes of queues that stay keep what is known of them.
-func TestAnOutboxOutlivesMaps(t *testing.T) {
+// Sinks of queues that stay keep what is known of them.
+func TestASinkOutlivesMaps(t *testing.T) {
 	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
 		r := newRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
 		r.update(w.Look().Workload)
-		first := r.now()
+		first := r.Current()
 		w.Without("accountc")
 		r.update(w.Look().Workload)
-		second := r.now()
-		if len(second.boxes) != 4 || second.boxes[0] != first.boxes[0] || second.boxes[3] != first.boxes[3] || len(second.poison) != 2 {
-			t.Errorf("boxes %v after %v", second.boxes, first.boxes)
+		second := r.Current()
+		if len(second.sinks) != 4 || second.sinks[0] != first.sinks[0] || second.sinks[3] != first.sinks[3] || len(second.poison) != 2 {
+			t.Errorf("sinks %v after %v", second.sinks, first.sinks)
 		}
 		select {
 		case <-first.changed:
 		default:
-			t.Error("nobody is told that the ways have changed")
+			t.Error("nobody is told that there is another route")
 		}
 		r.update(first.workload) // read before the change, and answered late
-		if r.now() != second {
+		if r.Current() != second {
 			t.Error("an older map took the place of a newer one")
+		}
+	})
+}
+
+// A message that probed a dark home in vain goes on to a choice at once, and one that its home had
+// refused too often before it probes is put all the same.
+func TestAMessageWhoseProbeIsOverBelongsElsewhere(t *testing.T) {
+	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+		const segment = 7
+		r := newRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+		r.update(w.Look().Workload)
+		r.marked([]uint32{segment}, 1)
+		home := r.Current().home(segment)
+		home.observe(func(h *health, now time.Time) { h.darken(now) })
+		r.turned()
+		time.Sleep(2 * probeEvery)
+		p := &putter{router: r, jitter: "d"}
+		m := &message{Message: &pack.Message{Segment: segment}, refused: helpAfter}
+		to, err := p.pick(m)
+		if err != nil || to != home || !m.probe || m.refused != 0 {
+			t.Fatalf("picked %v, %v, refused %d times; want its home, as a probe", to, err, m.refused)
+		}
+		m.sink = home
+		if !p.belongs(m) {
+			t.Error("a probe does not belong to the dark home that it probes")
+		}
+		p.endProbe(m)
+		if p.belongs(m) {
+			t.Error("a message whose probe is over belongs to the dark home")
+		}
+		if to, err = p.pick(m); err != nil || to == home || m.probe {
+			t.Errorf("then picked %v, %v", to, err)
 		}
 	})
 }

@@ -82,8 +82,8 @@ const (
 
 // run moves the source's tasks into the queues.
 //
-// The stages: this goroutine reads; the lanes pack; each parcel is put by one of its own;
-// the checkpointer saves. Who may block whom: a full outbox blocks the lane, a full lane the
+// The stages: this goroutine reads; the lanes pack; workers of the sinks put;
+// the checkpointer saves. Who may block whom: a full sink blocks the lane, a full lane the
 // reader. Nothing blocks puts and checkpoints. The first stage that fails ends all.
 //
 // Three contexts end them. reading ends when ctx does, softly: no more records,
@@ -123,9 +123,9 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	if check != nil {
 		stages.Go(func() error { return check.Run(work, acknowledged) })
 	}
-	var ways sync.WaitGroup
-	ways.Go(r.put.keepLines)
-	defer ways.Wait() // after end, below
+	var watching sync.WaitGroup
+	watching.Go(r.put.watch)
+	defer watching.Wait() // after end, below
 	defer end(nil)
 	defer r.watch(all)()
 	defer r.keepWays(all)()
@@ -215,13 +215,13 @@ func (r *distribution) open(ctx context.Context) (source.Reader, error) {
 	return r.source.Open(ctx, r.from.Cursor)
 }
 
-// assemble builds the stages from the source to the outboxes.
+// assemble builds the stages from the source to the sinks.
 func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *pack.Checkpointer {
-	d, w := r.d, r.d.router.now().workload
+	d, w := r.d, r.d.router.Current().workload
 	track := pack.NewTracker(d.cfg.Private.Lanes)
 	r.put = &putter{
 		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.Cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.Private.Seeding.Turn,
-		router: d.router, count: &r.count, acked: track.Done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
+		router: d.router, count: &r.count, acked: track.Done, delivered: r.delivered, memory: semaphore.NewWeighted(memoryBudget),
 	}
 	if r.leads == nil {
 		r.put.patience = authPatience
@@ -236,7 +236,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 		lanes[i] = pack.NewLane(&pack.Packer{
 			Head: head, Most: d.opts.Pack, MaxHeld: pack.DefaultMaxOpen / d.cfg.Private.Lanes,
 			Opened: track.Opened, Open: make([]*pack.OpenEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1), Stride: d.cfg.Private.Lanes,
-			Emit: func(m *pack.Message) error { return r.put.send(&parcel{Message: m}) }, MapVersion: func() uint64 { return d.router.now().workload.Map.Version }, Writes: d.router.writes, Limit: d.router.most,
+			Emit: r.put.send, MapVersion: func() uint64 { return d.router.Current().workload.Map.Version }, Writes: d.router.writes, Limit: d.router.most,
 		})
 		lanes[i].SealAge = max(age, 0)
 		lanes[i].Passed, lanes[i].Turn, lanes[i].Name = track.Passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)
@@ -287,7 +287,7 @@ func (r *distribution) badLine(bad *source.BadInput, interval int) error {
 		return nil
 	case BadLineQuarantine:
 		segment := shardmap.Segment(bad.Raw, len(r.read.Counts))
-		c, err := poisonParcel(r.d.cfg.Workload, r.d.cfg.Instance, r.id, bad, segment, interval)
+		c, err := badLineMessage(r.d.cfg.Workload, r.d.cfg.Instance, r.id, bad, segment, interval)
 		if err != nil {
 			return fmt.Errorf("%s cannot be quarantined: %w", bad.Where, err)
 		}
@@ -302,9 +302,9 @@ func (r *distribution) badLine(bad *source.BadInput, interval int) error {
 	return bad
 }
 
-func (r *distribution) landed(c *parcel) {
+func (r *distribution) delivered(m *message) {
 	if s := r.d.running.Load(); s != nil {
-		s.landed(c)
+		s.delivered(m)
 	}
 }
 

@@ -89,10 +89,10 @@ func (s *sending) whileNeeded() bool {
 // back that a member could do something about.
 func (s *sending) needs() (held, more bool) {
 	f := s.d.fleet
-	if t := s.d.router.now(); t != nil {
-		for _, o := range t.boxes {
-			dark, crowded := o.state()
-			held = held || o.refused == nil && (dark || crowded)
+	if t := s.d.router.Current(); t != nil {
+		for _, o := range t.sinks {
+			dark, atLimit := o.state()
+			held = held || o.refused == nil && (dark || atLimit)
 		}
 	}
 	targets := f.Targets.Load()
@@ -116,7 +116,7 @@ func (s *sending) glance() time.Duration {
 	}
 	s.seen.Store(v)
 	d.router.glance(v)
-	s.sayAll(v)
+	s.notifyOwners(v)
 	return max(guestLook, guestRow*time.Duration(v.Rows()))
 }
 

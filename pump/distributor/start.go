@@ -31,7 +31,7 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 		return func() { slow.Reset(locate.ControlSlow) }
 	})
 	slow.Stop()
-	if workload.Lost(err) && d.router.now() != nil {
+	if workload.Lost(err) && d.router.Current() != nil {
 		d.router.lost(err)
 		return err
 	}
@@ -49,7 +49,7 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 		locate.WarnExtra(d.cfg.Log, w.Extra)
 	}
 	d.router.update(w)
-	t := d.router.now()
+	t := d.router.Current()
 	if t.fatal != nil {
 		return t.fatal
 	}
@@ -67,7 +67,7 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 // workload reads the workload's row. The first time it is made if it is not there and nowhere
 // else; asking is of Config.maker. Later a row that is gone was deleted, and its deletion is not undone.
 func (d *Distributor) workload(ctx context.Context, asking func() (asked func())) (*workload.Workload, error) {
-	t := d.router.now()
+	t := d.router.Current()
 	switch {
 	case t == nil:
 		spec := locate.SpecOf(&d.cfg)
@@ -115,11 +115,11 @@ const createTogether = 8
 // used yet: nearly always they are there. What is a mistake in the configuration
 // shows here, before a run is begun. A right that may just have been given is waited for. An account that does not answer shows too, and must not
 // keep the tasks of all the others waiting: its queues are left to be made
-// when a put finds them missing (outbox.make).
+// when a put finds them missing (sink.make).
 func (d *Distributor) ensureQueues(ctx context.Context, t *route) error {
-	byAccount := map[string][]*outbox{}
+	byAccount := map[string][]*sink{}
 	for i, s := range t.workload.Map.Shards {
-		o := t.boxes[i]
+		o := t.sinks[i]
 		switch {
 		case s.State != shardmap.Active || o.made.Load():
 		case o.refused != nil:
@@ -136,11 +136,11 @@ func (d *Distributor) ensureQueues(ctx context.Context, t *route) error {
 	soon, cancel := context.WithTimeout(ctx, createSlow)
 	defer cancel()
 	all, soon := errgroup.WithContext(soon)
-	for _, boxes := range byAccount {
+	for _, sinks := range byAccount {
 		all.Go(func() error {
 			g, soon := errgroup.WithContext(soon)
 			g.SetLimit(createTogether)
-			for _, o := range boxes {
+			for _, o := range sinks {
 				g.Go(func() error { return d.ensureQueue(soon, o) })
 			}
 			return g.Wait()
@@ -154,8 +154,8 @@ func (d *Distributor) ensureQueues(ctx context.Context, t *route) error {
 		return err
 	}
 	var late []string
-	for _, boxes := range byAccount {
-		for _, o := range boxes {
+	for _, sinks := range byAccount {
+		for _, o := range sinks {
 			if !o.made.Load() {
 				late = append(late, o.name)
 			}
@@ -169,7 +169,7 @@ func (d *Distributor) ensureQueues(ctx context.Context, t *route) error {
 }
 
 // ensureQueue makes a queue until ctx ends; that is no error.
-func (d *Distributor) ensureQueue(ctx context.Context, o *outbox) error {
+func (d *Distributor) ensureQueue(ctx context.Context, o *sink) error {
 	for attempt := uint64(0); ctx.Err() == nil; attempt++ {
 		err := o.make(ctx, ctx.Done(), d.cfg.Log)
 		if err == nil || ctx.Err() != nil {

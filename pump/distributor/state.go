@@ -145,7 +145,7 @@ func (d *Distributor) State() State {
 			s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
 		}
 	}
-	if t := d.router.now(); t != nil {
+	if t := d.router.Current(); t != nil {
 		s.Trouble = t.trouble()
 	}
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)

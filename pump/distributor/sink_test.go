@@ -63,8 +63,8 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 	})
 }
 
-// What stands in line when a distributor is told to stop is sent before its grace is over.
-func TestALineIsNoLongerThanAStopWaits(t *testing.T) {
+// What waits when a distributor is told to stop is sent before its grace is over.
+func TestNoMoreWaitsThanIsPutBeforeAStopsGraceIsOver(t *testing.T) {
 	verify.Only(t)
 	slowWorld(t, 2, func(t *testing.T, w *world) {
 		s := &testworld.ListSource{Print: "a", N: 1 << 30}
@@ -75,7 +75,7 @@ func TestALineIsNoLongerThanAStopWaits(t *testing.T) {
 		if err := d.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		// The line, the slots of the outbox, and the bounded queues of the lanes.
+		// What waits in the sinks, what is in flight, and the bounded queues of the lanes.
 		if took := time.Since(began); took < lineFor/2 || took > 15*time.Second {
 			t.Errorf("stopping took %v", took)
 		}
@@ -83,8 +83,8 @@ func TestALineIsNoLongerThanAStopWaits(t *testing.T) {
 	})
 }
 
-// A distribution that ends at once leaves nothing in line.
-func TestWhatStandsInLineEndsWithItsDistribution(t *testing.T) {
+// A distribution that ends at once leaves nothing waiting.
+func TestWhatWaitsInASinkEndsWithItsDistribution(t *testing.T) {
 	slowWorld(t, 1, func(t *testing.T, w *world) {
 		dist := w.slowDistributor(&testworld.ListSource{Print: "a", N: 1 << 30}, Options{Pack: 1, Grace: time.Second})
 		d := w.startDistributor(dist)
@@ -97,24 +97,21 @@ func TestWhatStandsInLineEndsWithItsDistribution(t *testing.T) {
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("stopping took %v", took)
 		}
-		for _, o := range dist.router.now().boxes {
-			if n := len(o.waiting); n > 0 {
-				t.Errorf("%d parcels stand in line at %s", n, o.name)
-			}
-			if taken := len(o.slots) - (cap(o.slots) - int(o.width.Load())); taken != 0 {
-				t.Errorf("%d slots of %s are taken", taken, o.name)
+		for _, s := range dist.router.Current().sinks {
+			if len(s.waiting) > 0 || s.workers > 0 {
+				t.Errorf("%d messages wait for %d workers at %s", len(s.waiting), s.workers, s.name)
 			}
 		}
 	})
 }
 
-// A queue that is far away gets as many slots as its limit needs, one that is near no more than that.
-func TestAnOutboxFitsHowLongPutsTake(t *testing.T) {
+// A queue that is far away has as many messages in flight as its limit needs, one that is near no more than that.
+func TestMessagesInFlightFitHowLongPutsTake(t *testing.T) {
 	for name, c := range map[string]struct {
 		latency     time.Duration
-		least, most int64
+		least, most int
 	}{
-		"near": {time.Millisecond, outboxLeast, outboxLeast},
+		"near": {time.Millisecond, inFlightLeast, inFlightLeast},
 		"far":  {40 * time.Millisecond, 150, 230},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,8 +120,8 @@ func TestAnOutboxFitsHowLongPutsTake(t *testing.T) {
 				if _, err := d.Run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if n := d.router.now().boxes[0].width.Load(); n < c.least || n > c.most {
-					t.Errorf("%d slots, want %d to %d", n, c.least, c.most)
+				if n := d.router.Current().sinks[0].inFlight; n < c.least || n > c.most {
+					t.Errorf("%d in flight, want %d to %d", n, c.least, c.most)
 				}
 			})
 		})
