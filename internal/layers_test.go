@@ -31,7 +31,7 @@ var levels = map[string]int{
 	"pump/internal/closing": 9, "pump/internal/locate": 9, "pump/internal/member": 9, "pump/internal/testworld": 9,
 	"pump/gates": 10, "pump/quarantine": 10, "pump/reduce": 10, "pump/internal/operator": 10,
 	"pump/accounts": 11, "pump/runs": 11,
-	"pump/distributor/internal/pack": 9, "pump/processor/internal/message": 9, "pump/processor/internal/ownership": 10, "pump/processor/internal/claim": 9, "pump/processor/internal/base": 11, "pump/processor/internal/leases": 10,
+	"pump/distributor/internal/pack": 9, "pump/distributor/internal/send": 10, "pump/processor/internal/message": 9, "pump/processor/internal/ownership": 10, "pump/processor/internal/claim": 9, "pump/processor/internal/base": 11, "pump/processor/internal/leases": 10,
 	"pump/processor/internal/backlog": 11, "pump/processor/internal/record": 12, "pump/processor": 13, "pump/distributor": 13, "pump/status": 12, "pump/workloads": 12, "pump/worlds": 14,
 	"internal/configfile": 14, "internal/handlers": 14, "internal/capacity": 14, "internal/admin": 14, "loadtest/scenario": 14,
 	"internal/cli": 15, "pump/internal/processtest": 15,

@@ -39,7 +39,7 @@ func (s *sending) visit() {
 			return // end leaves
 		}
 		s.leave(s.ctx)
-		s.d.router.alone()
+		s.d.router.Alone()
 	}
 }
 
@@ -90,10 +90,7 @@ func (s *sending) whileNeeded() bool {
 func (s *sending) needs() (held, more bool) {
 	f := s.d.fleet
 	if t := s.d.router.Current(); t != nil {
-		for _, o := range t.sinks {
-			dark, atLimit := o.state()
-			held = held || o.refused == nil && (dark || atLimit)
-		}
+		held = t.Strained()
 	}
 	targets := f.Targets.Load()
 	for name, demand := range f.Demand() {
@@ -115,7 +112,7 @@ func (s *sending) glance() time.Duration {
 		return guestAnew
 	}
 	s.seen.Store(v)
-	d.router.glance(v)
+	d.router.Glance(v)
 	s.notifyOwners(v)
 	return max(guestLook, guestRow*time.Duration(v.Rows()))
 }

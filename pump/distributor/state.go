@@ -146,7 +146,7 @@ func (d *Distributor) State() State {
 		}
 	}
 	if t := d.router.Current(); t != nil {
-		s.Trouble = t.trouble()
+		s.Trouble = t.Trouble()
 	}
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0

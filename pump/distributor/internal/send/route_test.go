@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"testing"
@@ -7,20 +7,21 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
 // destinationNames shows destinations as the choices that they are, 0 for the home.
-func destinationNames(t *testing.T, r *route, segment uint32) string {
+func destinationNames(t *testing.T, r *Route, segment uint32) string {
 	t.Helper()
-	var buffer [3]*sink
+	var buffer [3]*Sink
 	list, err := r.destinations(segment, &buffer)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := ""
 	for _, o := range list {
-		for i, shard := range r.workload.Map.Choices(segment) {
+		for i, shard := range r.Workload.Map.Choices(segment) {
 			if r.sinks[shard] == o {
 				out += string(rune('0' + i))
 			}
@@ -31,7 +32,7 @@ func destinationNames(t *testing.T, r *route, segment uint32) string {
 
 // P6.3: the order in which a segment's queues are used, for each state of its home and choices.
 func TestTheDestinationsOfASegment(t *testing.T) {
-	inWorld(t, 3, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, workload.Spec{}, 3, 1, nil, func(t *testing.T, w *testworld.World) {
 		const segment = 7
 		for _, c := range []struct {
 			states string // of home, second, third: o(pen), d(ark), l(imit)
@@ -64,8 +65,8 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
-			r.update(workload)
+			r := NewRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+			r.Update(workload)
 			for i, shard := range workload.Map.Choices(segment) {
 				h := &r.Current().sinks[shard].health
 				h.dark, h.atLimit = c.states[i] == 'd', c.states[i] == 'l'
@@ -96,18 +97,18 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 // A mark that its owner has taken back must not be used any more; one that was
 // stored after the look must.
 func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
-	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+	testworld.In(t, workload.Spec{}, 2, 2, nil, func(t *testing.T, w *testworld.World) {
 		before := w.Look()
-		r := newRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
-		r.update(before.Workload)
+		r := NewRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+		r.Update(before.Workload)
 		time.Sleep(time.Second)
 		r.marked([]uint32{3}, 1)
-		r.see(before)
+		r.See(before)
 		if !r.Current().marked(3, 1) {
 			t.Error("a look from before the mark hides it")
 		}
 		time.Sleep(time.Second)
-		r.see(w.Look())
+		r.See(w.Look())
 		if r.Current().marked(3, 1) {
 			t.Error("a mark is used that its owner has taken back")
 		}
@@ -116,22 +117,22 @@ func TestTheNewestLookSaysWhatIsMarked(t *testing.T) {
 
 // Sinks of queues that stay keep what is known of them.
 func TestASinkOutlivesMaps(t *testing.T) {
-	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
-		r := newRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
-		r.update(w.Look().Workload)
+	testworld.In(t, workload.Spec{}, 3, 2, nil, func(t *testing.T, w *testworld.World) {
+		r := NewRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+		r.Update(w.Look().Workload)
 		first := r.Current()
 		w.Without("accountc")
-		r.update(w.Look().Workload)
+		r.Update(w.Look().Workload)
 		second := r.Current()
 		if len(second.sinks) != 4 || second.sinks[0] != first.sinks[0] || second.sinks[3] != first.sinks[3] || len(second.poison) != 2 {
 			t.Errorf("sinks %v after %v", second.sinks, first.sinks)
 		}
 		select {
-		case <-first.changed:
+		case <-first.Changed:
 		default:
 			t.Error("nobody is told that there is another route")
 		}
-		r.update(first.workload) // read before the change, and answered late
+		r.Update(first.Workload) // read before the change, and answered late
 		if r.Current() != second {
 			t.Error("an older map took the place of a newer one")
 		}
@@ -141,16 +142,16 @@ func TestASinkOutlivesMaps(t *testing.T) {
 // A message that probed a dark home in vain goes on to a choice at once, and one that its home had
 // refused too often before it probes is put all the same.
 func TestAMessageWhoseProbeIsOverBelongsElsewhere(t *testing.T) {
-	inWorld(t, 2, 1, nil, func(t *testing.T, w *world) {
+	testworld.In(t, workload.Spec{}, 2, 1, nil, func(t *testing.T, w *testworld.World) {
 		const segment = 7
-		r := newRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
-		r.update(w.Look().Workload)
+		r := NewRouter(queues.Open(&w.Cfg, row.TableName), w.Cfg.Log)
+		r.Update(w.Look().Workload)
 		r.marked([]uint32{segment}, 1)
 		home := r.Current().home(segment)
 		home.observe(func(h *health, now time.Time) { h.darken(now) })
 		r.turned()
 		time.Sleep(2 * probeEvery)
-		p := &putter{router: r, jitter: "d"}
+		p := NewPutter(Options{Router: r, Jitter: "d"})
 		m := &message{Message: &pack.Message{Segment: segment}, refused: helpAfter}
 		to, err := p.pick(m)
 		if err != nil || to != home || !m.probe || m.refused != 0 {

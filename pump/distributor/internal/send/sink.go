@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"context"
@@ -36,12 +36,12 @@ const (
 	fullLeast = 64
 )
 
-// sink is the way into one queue, for as long as the queue is in the map: messages wait there in
-// the order in which they came, for workers that put them one by one (putter.work). A worker is
+// Sink is the way into one queue, for as long as the queue is in the map: messages wait there in
+// the order in which they came, for workers that put them one by one (Putter.deliver). A worker is
 // there while messages wait and fewer than inFlight are at work, so a sink at rest costs no
 // goroutine. The messages wait in a list and not in a channel because both bounds change: inFlight
 // with the time that puts take, full with the budget of the queue.
-type sink struct {
+type Sink struct {
 	name  string        // account/queue
 	shard *queues.Queue // nil: see refused
 	// refused: this process has no credentials for the account.
@@ -50,7 +50,7 @@ type sink struct {
 	room    chan struct{} // capacity 1: one less waits
 	// accepted: the queue has acknowledged a message of this process. Before, a
 	// missing queue is a mistake in the configuration, and so may a refused credential be
-	// (authPatience); after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
+	// (AuthPatience); after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
 	accepted atomic.Bool
 
 	// made: this process knows that the queue was there: it made it, or put
@@ -71,17 +71,17 @@ type sink struct {
 }
 
 // newSink makes a sink that may have up to most messages in flight.
-func newSink(q *queues.Queue, most int) *sink {
-	return &sink{name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst), room: make(chan struct{}, 1), heard: map[string]time.Time{}}
+func newSink(q *queues.Queue, most int) *Sink {
+	return &Sink{name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst), room: make(chan struct{}, 1), heard: map[string]time.Time{}}
 }
 
 // refusedSink leads to an account that this process cannot reach.
-func refusedSink(name string, why error) *sink {
-	return &sink{name: name, refused: why, room: make(chan struct{}, 1), heard: map[string]time.Time{}}
+func refusedSink(name string, why error) *Sink {
+	return &Sink{name: name, refused: why, room: make(chan struct{}, 1), heard: map[string]time.Time{}}
 }
 
 // push adds a message, and a worker if another may be in flight.
-func (s *sink) push(m *message, work func(*sink)) {
+func (s *Sink) push(m *message, work func(*Sink)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.sink = s
@@ -90,7 +90,7 @@ func (s *sink) push(m *message, work func(*sink)) {
 }
 
 // hire adds a worker if a message waits for one; s.mu is held.
-func (s *sink) hire(work func(*sink)) {
+func (s *Sink) hire(work func(*Sink)) {
 	if len(s.waiting) > 0 && s.workers < s.inFlight {
 		s.workers++
 		work(s)
@@ -98,7 +98,7 @@ func (s *sink) hire(work func(*sink)) {
 }
 
 // next gives a worker its next message; nil ends it.
-func (s *sink) next() *message {
+func (s *Sink) next() *message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 || s.workers > s.inFlight {
@@ -113,7 +113,7 @@ func (s *sink) next() *message {
 }
 
 // leave ends a worker in the midst of its work.
-func (s *sink) leave(work func(*sink)) {
+func (s *Sink) leave(work func(*Sink)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workers--
@@ -121,7 +121,7 @@ func (s *sink) leave(work func(*sink)) {
 }
 
 // drain gives up all that waits.
-func (s *sink) drain() (list []*message) {
+func (s *Sink) drain() (list []*message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, s.waiting = s.waiting, nil
@@ -131,7 +131,7 @@ func (s *sink) drain() (list []*message) {
 
 // fit lets one message more or less be in flight, if that fits better how long puts take. It is
 // called after each acknowledged put.
-func (s *sink) fit(work func(*sink)) {
+func (s *Sink) fit(work func(*Sink)) {
 	if s.most < inFlightMost { // for poison: they are few
 		return
 	}
@@ -148,36 +148,36 @@ func (s *sink) fit(work func(*sink)) {
 }
 
 // queued is how many messages wait, and whether the sink is busy: as many are in flight as may be.
-func (s *sink) queued() (waiting int, busy bool) {
+func (s *Sink) queued() (waiting int, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.waiting), s.workers >= s.inFlight
 }
 
 // pressed reports whether messages wait for others to be acknowledged.
-func (s *sink) pressed() bool {
+func (s *Sink) pressed() bool {
 	n, busy := s.queued()
 	return n > 0 && busy
 }
 
 // full reports whether nothing more should wait.
-func (s *sink) full() bool {
+func (s *Sink) full() bool {
 	n, _ := s.queued()
 	return n >= fullLeast && float64(n) >= s.shard.Budget.Rate()*lineFor.Seconds()
 }
 
 // must says that the queue is new and has to be made before the first put.
-func (s *sink) must() { s.absent.Store(true) }
+func (s *Sink) must() { s.absent.Store(true) }
 
 // unmade reports whether the queue has to be made before it is put into.
-func (s *sink) unmade() bool { return s.absent.Load() && !s.made.Load() }
+func (s *Sink) unmade() bool { return s.absent.Load() && !s.made.Load() }
 
 // missing is a put that was sent while nobody here knew whether the queue was there, and it was not.
-func (s *sink) missing() { s.absent.Store(true) }
+func (s *Sink) missing() { s.absent.Store(true) }
 
 // make makes the queue with one request, whoever asks for it at the same time.
 // It gives up waiting, not the request, when changed is closed.
-func (s *sink) make(ctx context.Context, changed <-chan struct{}, log *slog.Logger) error {
+func (s *Sink) make(ctx context.Context, changed <-chan struct{}, log *slog.Logger) error {
 	if s.made.Load() {
 		return nil
 	}
@@ -203,14 +203,14 @@ func (s *sink) make(ctx context.Context, changed <-chan struct{}, log *slog.Logg
 // errMoved: there may be a better way now.
 var errMoved = errors.New("there is another route")
 
-// authPatience is for how long a queue that has taken nothing yet may refuse the credential
+// AuthPatience is for how long a queue that has taken nothing yet may refuse the credential
 // before a distribution that nobody continues ends: a new role assignment takes up to ten
 // minutes to be known everywhere. With an election it is waited for without end.
-const authPatience = 15 * time.Minute
+const AuthPatience = 15 * time.Minute
 
 // refuses notes that the queue, which has taken nothing yet, refuses the credential, and
 // gives an error when that has gone on for too long.
-func (s *sink) refuses(err error, now time.Time, patience time.Duration) error {
+func (s *Sink) refuses(err error, now time.Time, patience time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refusing.IsZero() {
@@ -227,7 +227,7 @@ const authFix = `give the identity the role "Storage Queue Data Contributor" on 
 
 // observe changes what is known of the queue's health. It reports whether that
 // makes other destinations the better ones.
-func (s *sink) observe(f func(h *health, now time.Time)) (turned bool) {
+func (s *Sink) observe(f func(h *health, now time.Time)) (turned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.health
@@ -236,31 +236,34 @@ func (s *sink) observe(f func(h *health, now time.Time)) (turned bool) {
 }
 
 // state is whether the queue is dark, and whether it is at its limit.
-func (s *sink) state() (dark, atLimit bool) {
+func (s *Sink) state() (dark, atLimit bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.health.dark, s.health.atLimit
 }
 
-func (s *sink) dark() bool {
+func (s *Sink) dark() bool {
 	dark, _ := s.state()
 	return dark
 }
 
-func (s *sink) limited() bool {
+func (s *Sink) limited() bool {
 	_, atLimit := s.state()
 	return atLimit
 }
 
+// String is account/queue.
+func (s *Sink) String() string { return s.name }
+
 // probe gives one caller at a time leave to try whether a dark queue takes messages again.
-func (s *sink) probe(j backoff.Jitter) (leave bool) {
+func (s *Sink) probe(j backoff.Jitter) (leave bool) {
 	s.observe(func(h *health, now time.Time) { leave = h.probe(now, j, s.name) })
 	return leave
 }
 
-// quiet notes that an owner has a message in this queue now, and reports
+// Quiet notes that an owner has a message in this queue now, and reports
 // whether it had none from this process for long enough to be told of it (P8.2).
-func (s *sink) quiet(owner string) bool {
+func (s *Sink) Quiet(owner string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -282,7 +285,7 @@ const quietAfter = time.Second
 const maxHeard = 1024
 
 // alarm tells an operator of a queue in trouble, not more often than he can read.
-func (s *sink) alarm(log *slog.Logger, err error) {
+func (s *Sink) alarm(log *slog.Logger, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); s.alarmed.IsZero() || now.Sub(s.alarmed) >= queues.AlarmEvery {
@@ -295,7 +298,7 @@ func (s *sink) alarm(log *slog.Logger, err error) {
 	}
 }
 
-func (s *sink) recovered(log *slog.Logger) {
+func (s *Sink) recovered(log *slog.Logger) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.alarmed.IsZero() {

@@ -1,13 +1,13 @@
-package distributor
+package send
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
-	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
@@ -26,13 +26,21 @@ const (
 	markLimit  = 10 * time.Second
 )
 
-// keepWays keeps the routes of a distribution what they should be, until
-// the returned function is called.
-func (r *distribution) keepWays(all context.Context) (finish func()) {
+// Follower keeps a router's routes what they should be while a distribution lasts.
+type Follower struct {
+	Router   *Router
+	Log      *slog.Logger
+	Instance string
+	// MarkSpill stores that one of the segments' choices may have messages of them.
+	MarkSpill func(ctx context.Context, segments []uint32, choice int) error
+}
+
+// Start begins to keep the routes; it goes on until finish is called.
+func (f *Follower) Start(all context.Context) (finish func()) {
 	ctx, cancel := context.WithCancel(all)
 	var g sync.WaitGroup
-	g.Go(func() { r.follow(ctx) })
-	g.Go(func() { r.markSpills(ctx) })
+	g.Go(func() { f.follow(ctx) })
+	g.Go(func() { f.markSpills(ctx) })
 	return func() {
 		cancel()
 		g.Wait()
@@ -40,42 +48,43 @@ func (r *distribution) keepWays(all context.Context) (finish func()) {
 }
 
 // follow keeps the map young enough for puts (P6.5).
-func (r *distribution) follow(ctx context.Context) {
-	ways, j := r.d.router, backoff.Jitter(r.d.cfg.Instance)
+func (f *Follower) follow(ctx context.Context) {
+	ways, j := f.Router, backoff.Jitter(f.Instance)
 	var alarmed time.Time
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		t := ways.Current()
-		if t.fatal != nil {
+		if t.Fatal != nil {
 			return
 		}
 		if t.fresh() && !alarmed.IsZero() {
 			alarmed = time.Time{}
-			r.log.Info("the shard map can be read again; putting goes on")
+			f.Log.Info("the shard map can be read again; putting goes on")
 		}
-		if young := j.Around(refreshAfter, "map", t.workload.Name, n) - time.Since(t.read); young > 0 {
+		if young := j.Around(refreshAfter, "map", t.Workload.Name, n) - time.Since(t.read); young > 0 {
 			backoff.Wait(ctx, young)
 			continue
 		}
-		w, err := refresh(ctx, t.workload)
+		w, err := Refresh(ctx, t.Workload)
 		switch {
 		case err == nil:
-			ways.update(w)
+			ways.Update(w)
 			continue
 		case workload.Lost(err):
-			ways.lost(err)
+			ways.Lost(err)
 			return
 		case errors.Is(err, workload.ErrRolledBack):
-			r.log.Error("the shard map has gone back", "error", err)
+			f.Log.Error("the shard map has gone back", "error", err)
 		}
 		if now := time.Now(); !ways.Current().fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 			alarmed = now
-			r.log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
+			f.Log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
 		}
-		backoff.Wait(ctx, j.Around(refreshRetry, "map again", t.workload.Name, n))
+		backoff.Wait(ctx, j.Around(refreshRetry, "map again", t.Workload.Name, n))
 	}
 }
 
-func refresh(ctx context.Context, w *workload.Workload) (*workload.Workload, error) {
+// Refresh reads the workload's row again.
+func Refresh(ctx context.Context, w *workload.Workload) (*workload.Workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
 	return w.Refresh(ctx)
@@ -83,12 +92,11 @@ func refresh(ctx context.Context, w *workload.Workload) (*workload.Workload, err
 
 // markSpills has what is wanted marked, and only then lets it be used (P6.3). As
 // long as that fails the tasks of dark queues wait.
-func (r *distribution) markSpills(ctx context.Context) {
-	ways := r.d.router
+func (f *Follower) markSpills(ctx context.Context) {
 	var alarmed time.Time
 	for failures := uint64(0); ; {
 		select {
-		case <-ways.wake:
+		case <-f.Router.wake:
 		case <-ctx.Done():
 			return
 		}
@@ -96,42 +104,34 @@ func (r *distribution) markSpills(ctx context.Context) {
 			if !backoff.Wait(ctx, markGather) {
 				return
 			}
-			marked, err := r.markWanted(ctx)
+			marked, err := f.markWanted(ctx)
 			if again = err != nil; !again {
 				failures = 0
 				if marked > 0 {
-					r.log.Info("tasks may go to other queues than their homes", "segments", marked)
+					f.Log.Info("tasks may go to other queues than their homes", "segments", marked)
 				}
 				break
 			}
 			if now := time.Now(); now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 				alarmed = now
-				r.log.Warn("the tasks of queues in trouble wait, because it cannot be marked that others take them", "error", err)
+				f.Log.Warn("the tasks of queues in trouble wait, because it cannot be marked that others take them", "error", err)
 			}
-			backoff.Wait(ctx, backoff.Jitter(r.d.cfg.Instance).Full(markBase, markLimit, "mark", r.d.cfg.Workload, failures))
+			backoff.Wait(ctx, backoff.Jitter(f.Instance).Full(markBase, markLimit, "mark", f.Router.Current().Workload.Name, failures))
 			failures++
 		}
 	}
 }
 
 // markWanted marks what is wanted at this moment.
-func (r *distribution) markWanted(ctx context.Context) (marked int, err error) {
-	for choice, segments := range r.d.router.Current().wanted() {
+func (f *Follower) markWanted(ctx context.Context) (marked int, err error) {
+	for choice, segments := range f.Router.Current().wanted() {
 		if len(segments) == 0 {
 			continue
 		}
-		s := r.d.running.Load()
-		if s == nil {
-			return marked, member.ErrOutside
-		}
-		m := s.member.Load()
-		if m == nil {
-			return marked, member.ErrOutside // a guest whose queues are in trouble joins
-		}
-		if err := m.MarkSpill(ctx, segments, choice); err != nil {
+		if err := f.MarkSpill(ctx, segments, choice); err != nil {
 			return marked, err
 		}
-		r.d.router.marked(segments, choice)
+		f.Router.marked(segments, choice)
 		marked += len(segments)
 	}
 	return marked, nil

@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"errors"
@@ -11,11 +11,11 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// badLineMessage packs a bad line for quarantine. It has no identity in the run:
+// BadLine packs a bad line for quarantine. It has no identity in the run:
 // it has no key and so no segment of its own, and a number would make the
 // run's sealed count wrong. So its envelope has a zero run, like a foreign message, and
 // the cause says where it comes from.
-func badLineMessage(workload, instance string, run pump.RunID, bad *source.BadInput, segment uint32, interval int) (*pack.Message, error) {
+func BadLine(workload, instance string, run pump.RunID, bad *source.BadInput, segment uint32, interval int) (*pack.Message, error) {
 	now := time.Now()
 	cause := codec.Cause{Reason: pump.ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now}
 	raw := bad.Raw

@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // message is one sealed envelope on its way.
@@ -26,8 +25,8 @@ type message struct {
 	*pack.Message
 	weight int64 // in the memory budget
 
-	sink    *sink  // where it waits or is put
-	route   *route // by which it belongs there
+	sink    *Sink  // where it waits or is put
+	route   *Route // by which it belongs there
 	probe   bool   // its next put finds out whether a dark home takes messages again
 	attempt uint64
 	refused int // throttles of its puts into the sink
@@ -61,42 +60,56 @@ const lookEvery = time.Second
 // queue that refuses nine of ten.
 const helpAfter = 4
 
-// putter sends the messages of one distribution. The way of a message: send takes it over and
+// Putter sends the messages of one distribution. The way of a message: Send takes it over and
 // picks the sink that it goes to now, it waits there, a worker puts it until it is acknowledged.
 // If its segment's messages have to go elsewhere meanwhile, it is picked another sink.
-type putter struct {
-	ctx    context.Context // its end is the end of all puts (P5.2)
-	stages *errgroup.Group // of the distribution, which ends with the first that fails
-	log    *slog.Logger
-	hooks  *pump.Hooks
-	jitter backoff.Jitter
-	turn   backoff.Step
-	router *router
-	count  *pack.Tally
-	acked  func(interval int)
+type Putter struct {
+	Options
 	memory *semaphore.Weighted // of the messages on their way
-	// delivered is told of each acknowledged envelope of tasks; it must not wait.
-	delivered func(m *message)
-	// patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
-	patience time.Duration
-	wg       sync.WaitGroup // the messages on their way
+	wg     sync.WaitGroup      // the messages on their way
 }
 
-// send takes a message over, waiting while too many are on their way, all together or to its queue.
-func (p *putter) send(pm *pack.Message) error {
+// Options are what a [Putter] works with.
+type Options struct {
+	Ctx    context.Context // its end is the end of all puts (P5.2)
+	Stages *errgroup.Group // of the distribution, which ends with the first that fails
+	Log    *slog.Logger
+	Hooks  *pump.Hooks
+	Jitter backoff.Jitter
+	Turn   backoff.Step
+	Router *Router
+	Count  *pack.Tally
+	// Acked is told of the interval of each acknowledged message.
+	Acked func(interval int)
+	// Delivered is told of each acknowledged envelope of tasks; it must not wait.
+	Delivered func(into *Sink, m *pack.Message)
+	// Patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
+	Patience time.Duration
+}
+
+// NewPutter makes the putter of a distribution.
+func NewPutter(o Options) *Putter {
+	return &Putter{Options: o, memory: semaphore.NewWeighted(memoryBudget)}
+}
+
+// Wait waits until no message is on its way. All calls of Send must have come back before.
+func (p *Putter) Wait() { p.wg.Wait() }
+
+// Send takes a message over, waiting while too many are on their way, all together or to its queue.
+func (p *Putter) Send(pm *pack.Message) error {
 	m := &message{Message: pm, weight: int64(cap(pm.Text)) + messageBytes}
-	p.turn.Wait("send", m.name(p.turn))
-	if p.memory.Acquire(p.ctx, m.weight) != nil {
-		return context.Cause(p.ctx)
+	p.Turn.Wait("send", m.name(p.Turn))
+	if p.memory.Acquire(p.Ctx, m.weight) != nil {
+		return context.Cause(p.Ctx)
 	}
 	for {
 		s, err := p.pick(m)
 		if err == nil && !m.probe && s.full() {
 			select {
 			case <-s.room:
-			case <-m.route.changed:
-			case <-p.ctx.Done():
-				err = context.Cause(p.ctx)
+			case <-m.route.Changed:
+			case <-p.Ctx.Done():
+				err = context.Cause(p.Ctx)
 			}
 			if err == nil {
 				continue
@@ -114,9 +127,9 @@ func (p *putter) send(pm *pack.Message) error {
 
 // pick picks the sink that a message goes to now: the first of its destinations that
 // is not busy, or else the one in which the fewest wait.
-func (p *putter) pick(m *message) (*sink, error) {
-	var buffer [3]*sink
-	t := p.router.Current()
+func (p *Putter) pick(m *message) (*Sink, error) {
+	var buffer [3]*Sink
+	t := p.Router.Current()
 	home, list, err := p.destinations(t, m, &buffer)
 	if err != nil {
 		return nil, err
@@ -130,7 +143,7 @@ func (p *putter) pick(m *message) (*sink, error) {
 	if m.probe {
 		return home, nil
 	}
-	if list[0] != home && home.probe(p.jitter) {
+	if list[0] != home && home.probe(p.Jitter) {
 		m.probe = true
 		return home, nil
 	}
@@ -140,7 +153,7 @@ func (p *putter) pick(m *message) (*sink, error) {
 	if len(list) == 1 {
 		return list[0], nil
 	}
-	var best *sink
+	var best *Sink
 	least := math.MaxInt
 	for _, s := range list {
 		n, busy := s.queued()
@@ -155,9 +168,9 @@ func (p *putter) pick(m *message) (*sink, error) {
 }
 
 // destinations is where the message may go now, and where it would go if all were well.
-func (p *putter) destinations(t *route, m *message, buffer *[3]*sink) (home *sink, list []*sink, err error) {
-	if t.fatal != nil {
-		return nil, nil, t.fatal
+func (p *Putter) destinations(t *Route, m *message, buffer *[3]*Sink) (home *Sink, list []*Sink, err error) {
+	if t.Fatal != nil {
+		return nil, nil, t.Fatal
 	}
 	if m.Bad {
 		return t.poisonDestinations(m.Segment, buffer)
@@ -168,12 +181,12 @@ func (p *putter) destinations(t *route, m *message, buffer *[3]*sink) (home *sin
 
 // belongs reports whether the message may be put where it is. Whatever changes that makes
 // another route.
-func (p *putter) belongs(m *message) bool {
-	t := p.router.Current()
+func (p *Putter) belongs(m *message) bool {
+	t := p.Router.Current()
 	if t == m.route {
 		return true
 	}
-	var buffer [3]*sink
+	var buffer [3]*Sink
 	home, list, err := p.destinations(t, m, &buffer)
 	if err != nil || !(m.probe && m.sink == home) && !slices.Contains(list, m.sink) {
 		return false
@@ -183,8 +196,8 @@ func (p *putter) belongs(m *message) bool {
 }
 
 // hire starts a worker of a sink.
-func (p *putter) hire(s *sink) {
-	p.stages.Go(func() error {
+func (p *Putter) hire(s *Sink) {
+	p.Stages.Go(func() error {
 		for m := s.next(); m != nil; m = s.next() {
 			if err := p.deliver(m); err != nil {
 				s.leave(p.hire)
@@ -198,7 +211,7 @@ func (p *putter) hire(s *sink) {
 // deliver puts a message until it is acknowledged, belongs elsewhere, or the distribution ends; an
 // error ends that. The bytes are the same each time, so that copies are recognised by their tasks'
 // identities (P1.2), and acknowledged by any queue is acknowledged.
-func (p *putter) deliver(m *message) error {
+func (p *Putter) deliver(m *message) error {
 	for {
 		made, err := p.tryPut(m)
 		switch {
@@ -206,7 +219,7 @@ func (p *putter) deliver(m *message) error {
 			p.acknowledged(m)
 			p.done(m)
 			return nil
-		case p.ctx.Err() != nil: // its cause is told by what ended it
+		case p.Ctx.Err() != nil: // its cause is told by what ended it
 			p.done(m)
 			return nil
 		case errors.Is(err, errMoved):
@@ -227,14 +240,14 @@ func (p *putter) deliver(m *message) error {
 }
 
 // done ends a message.
-func (p *putter) done(m *message) {
+func (p *Putter) done(m *message) {
 	p.endProbe(m)
 	p.memory.Release(m.weight)
 	p.wg.Done()
 }
 
 // endProbe lets another message probe; what this one found out has been counted.
-func (p *putter) endProbe(m *message) {
+func (p *Putter) endProbe(m *message) {
 	if m.probe {
 		m.probe, m.route = false, nil // it belongs there no longer
 		m.sink.observe((*health).endProbe)
@@ -243,8 +256,8 @@ func (p *putter) endProbe(m *message) {
 
 // move brings a message to where it belongs now. It never waits: two full sinks whose messages
 // want to change places would wait for each other for ever.
-func (p *putter) move(m *message) error {
-	p.turn.Wait("move", m.name(p.turn))
+func (p *Putter) move(m *message) error {
+	p.Turn.Wait("move", m.name(p.Turn))
 	s, err := p.pick(m)
 	if err == nil {
 		s.push(m, p.hire)
@@ -252,21 +265,21 @@ func (p *putter) move(m *message) error {
 	return err
 }
 
-// watch judges the sinks by whether they are busy, and finds other ways for what waits at a queue
+// Watch judges the sinks by whether they are busy, and finds other ways for what waits at a queue
 // that is not well or no home any more, until the distribution ends.
-func (p *putter) watch() {
+func (p *Putter) Watch() {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	for t := p.router.Current(); ; {
+	for t := p.Router.Current(); ; {
 		select {
 		case <-look.C:
-		case <-t.changed:
-		case <-p.ctx.Done():
+		case <-t.Changed:
+		case <-p.Ctx.Done():
 			return
 		}
-		p.turn.Wait("watch")
+		p.Turn.Wait("watch")
 		old := t
-		t = p.router.Current()
+		t = p.Router.Current()
 		troubled := false
 		for _, s := range old.sinks {
 			if s.refused != nil {
@@ -281,13 +294,13 @@ func (p *putter) watch() {
 			}
 		}
 		if troubled {
-			backoff.Signal(p.router.wake) // those who help may be pressed by now
+			backoff.Signal(p.Router.wake) // those who help may be pressed by now
 		}
 	}
 }
 
 // scatter moves all that waits in a sink.
-func (p *putter) scatter(s *sink) {
+func (p *Putter) scatter(s *Sink) {
 	for _, m := range s.drain() {
 		to, err := p.pick(m)
 		if err != nil {
@@ -299,33 +312,33 @@ func (p *putter) scatter(s *sink) {
 
 // observe lets something that happened count for a queue's health, and wakes
 // what should go another way because of it.
-func (p *putter) observe(s *sink, what func(h *health, now time.Time)) {
+func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 	if !s.observe(what) {
 		return
 	}
 	dark, atLimit := s.state()
 	switch {
 	case dark:
-		p.log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name)
+		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name)
 	case atLimit:
-		p.log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked", "queue", s.name)
+		p.Log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked", "queue", s.name)
 	default:
-		p.log.Info("a queue is as it should be again; its tasks come home", "queue", s.name)
+		p.Log.Info("a queue is as it should be again; its tasks come home", "queue", s.name)
 	}
-	p.router.turned()
+	p.Router.turned()
 }
 
 // tryPut makes one request for the message, when it stands in the right place
 // and is paid for, and the map is young enough (P6.5). It reports whether the
 // queue was known to be there when the put was sent.
-func (p *putter) tryPut(m *message) (made bool, err error) {
+func (p *Putter) tryPut(m *message) (made bool, err error) {
 	for s := m.sink; ; {
-		p.turn.Wait("put", m.name(p.turn))
+		p.Turn.Wait("put", m.name(p.Turn))
 		if !p.belongs(m) || m.refused >= helpAfter && s.limited() {
 			return false, errMoved
 		}
 		if s.unmade() {
-			err := s.make(p.ctx, m.route.changed, p.log)
+			err := s.make(p.Ctx, m.route.Changed, p.Log)
 			switch {
 			case errors.Is(err, errMoved):
 				continue
@@ -334,7 +347,7 @@ func (p *putter) tryPut(m *message) (made bool, err error) {
 			}
 		}
 		about := s.shard.Digest(m.Text)
-		if err := s.shard.Pay(p.ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+		if err := s.shard.Pay(p.Ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
 			return false, err
 		}
 		if !p.belongs(m) { // the budget may have kept it waiting for long
@@ -343,132 +356,53 @@ func (p *putter) tryPut(m *message) (made bool, err error) {
 		if m.route.fresh() {
 			made = s.made.Load()
 			s.observe(func(h *health, now time.Time) { h.sent(now) })
-			return made, s.shard.PutBy(p.ctx, m.route.read, m.Text, 0, about)
+			return made, s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about)
 		}
 		select { // for a newer map
-		case <-m.route.changed:
-		case <-p.ctx.Done():
-			return false, context.Cause(p.ctx)
+		case <-m.route.Changed:
+		case <-p.Ctx.Done():
+			return false, context.Cause(p.Ctx)
 		}
 	}
 }
 
 // pause waits before the next attempt, or until the message belongs elsewhere.
-func (p *putter) pause(m *message, d time.Duration) {
+func (p *Putter) pause(m *message, d time.Duration) {
 	over := time.NewTimer(d)
 	defer over.Stop()
 	for p.belongs(m) {
 		select {
 		case <-over.C:
 			return
-		case <-m.route.changed:
-		case <-p.ctx.Done():
+		case <-m.route.Changed:
+		case <-p.Ctx.Done():
 			return
 		}
 	}
 }
 
-func (p *putter) acknowledged(m *message) {
+func (p *Putter) acknowledged(m *message) {
 	s := m.sink
 	if !s.accepted.Swap(true) {
 		s.made.Store(true)
-		p.log.Debug("the queue takes messages", "queue", s.name)
+		p.Log.Debug("the queue takes messages", "queue", s.name)
 	}
 	p.observe(s, (*health).acknowledged)
 	p.endProbe(m)
 	s.fit(p.hire)
-	s.recovered(p.log)
-	p.count.Sent.Add(int64(len(m.Text)))
-	p.count.Envelopes.Add(1)
+	s.recovered(p.Log)
+	p.Count.Sent.Add(int64(len(m.Text)))
+	p.Count.Envelopes.Add(1)
 	if !m.Bad {
-		p.count.Acked.Add(int64(m.Tasks))
-		p.delivered(m)
+		p.Count.Acked.Add(int64(m.Tasks))
+		p.Delivered(s, m.Message)
 		for _, r := range m.Receipts {
 			r.Acknowledge(r.Tasks)
 		}
 	} else {
-		p.count.Quarantined.Add(1)
-		queues.HookQuarantine(p.hooks, s.shard.Account.Name, pump.ReasonBadLine, 1)
+		p.Count.Quarantined.Add(1)
+		queues.HookQuarantine(p.Hooks, s.shard.Account.Name, pump.ReasonBadLine, 1)
 	}
 	pack.Texts.Put(&m.Text)
-	p.acked(m.Interval)
-}
-
-// makeError is a queue that could not be made.
-type makeError struct{ err error }
-
-func (e *makeError) Error() string { return e.err.Error() }
-func (e *makeError) Unwrap() error { return e.err }
-
-// Back-off of puts: full jitter, so that what failed together does not come back
-// together. A throttle also lowers the budget, which does most of the slowing down.
-const (
-	putThrottledBase = 100 * time.Millisecond
-	putBase          = 250 * time.Millisecond
-	putLimit         = 15 * time.Second
-	putStoppedBase   = 5 * time.Second
-	putStoppedLimit  = time.Minute
-)
-
-// judge decides what follows from a failed request: wait and try again, or, with
-// an error, give the distribution up. Made: the queue was known to be there when
-// the put was sent.
-func (p *putter) judge(m *message, err error, made bool) (time.Duration, error) {
-	s, attempt := m.sink, m.attempt
-	j, object := p.jitter, fmt.Sprintf("%s %d/%d", s.name, m.Segment, m.First)
-	_, making := errors.AsType[*makeError](err)
-	if making && !storage.Is(err, storage.Auth) {
-		if err := s.creation.Failed(s.name, err, time.Now()); err != nil {
-			return 0, err
-		}
-	}
-	switch storage.CodeOf(err) {
-	case storage.Throttled:
-		p.observe(s, (*health).refused)
-		m.refused++
-		// A 503 was refused before it was looked at. A 500 OperationTimedOut,
-		// which an overloaded partition answers too, may have been done.
-		var asked time.Duration
-		if e, ok := errors.AsType[*storage.Error](err); ok {
-			asked = min(e.RetryAfter, putLimit)
-			if e.Status != 503 && !making {
-				p.count.Resent.Add(1)
-			}
-		}
-		return asked + j.Full(putThrottledBase, putLimit, "put", object, attempt), nil
-	case storage.MaybeDone:
-		// A timeout, a 5xx, a broken connection: it may be in the queue. A second
-		// copy is harmless, a missing one is a lost task.
-		p.observe(s, (*health).lost)
-		if !making {
-			p.count.Resent.Add(1)
-		}
-		s.alarm(p.log, err)
-		return j.Full(putBase, putLimit, "put", object, attempt), nil
-	case storage.Missing, storage.Auth:
-		p.observe(s, (*health).answered)
-		switch {
-		case storage.Is(err, storage.Auth) && !s.accepted.Load():
-			if err := s.refuses(err, time.Now(), p.patience); err != nil {
-				return 0, err
-			}
-		case making: // an older queue of that name is being deleted
-			s.alarm(p.log, err)
-			return j.Full(putBase, putLimit/3, "put", object, attempt), nil
-		case !made && storage.Is(err, storage.Missing):
-			s.missing()
-			return 0, nil
-		case !s.accepted.Load():
-			return 0, fmt.Errorf("queue %s takes no messages: %w", s.name, err)
-		}
-		s.alarm(p.log, err)
-		return j.Full(putStoppedBase, putStoppedLimit, "put", object, attempt), nil
-	case storage.Canceled:
-		// Not by our own context, or deliver would not have asked. Nothing was sent.
-		return j.Full(putBase, putLimit, "put", object, attempt), nil
-	default:
-		// Invalid, TooLarge, or an answer that a put cannot have: the same bytes
-		// would fail every time.
-		return 0, fmt.Errorf("an envelope of %d characters was refused: %w", len(m.Text), err)
-	}
+	p.Acked(m.Interval)
 }
