@@ -46,6 +46,25 @@ type health struct {
 	probes         uint64
 }
 
+// state is what health says of a queue: others help one with those that are in a better state.
+type state uint8
+
+const (
+	well state = iota
+	limited
+	dark
+)
+
+func (h *health) state() state {
+	switch {
+	case h.dark:
+		return dark
+	case h.atLimit:
+		return limited
+	}
+	return well
+}
+
 // A put takes 5 to 50 ms, so that five seconds of nothing but failures are no
 // hiccup, and yet short beside the ten for which a checkpoint waits for
 // envelopes. One lost answer of a slow source is no darkness either: it takes two.

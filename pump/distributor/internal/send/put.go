@@ -112,6 +112,7 @@ func (p *Putter) Send(pm *pack.Message) error {
 				err = context.Cause(p.Ctx)
 			}
 			if err == nil {
+				p.Turn.Wait("send", m.name(p.Turn))
 				continue
 			}
 		}
@@ -287,9 +288,9 @@ func (p *Putter) Watch() {
 			}
 			_, busy := s.queued()
 			p.observe(s, func(h *health, now time.Time) { h.look(now, busy) })
-			dark, atLimit := s.state()
-			troubled = troubled || dark || atLimit
-			if dark || atLimit || t.choices != old.choices {
+			ill := s.state() != well
+			troubled = troubled || ill
+			if ill || t.choices != old.choices {
 				p.scatter(s)
 			}
 		}
@@ -316,11 +317,10 @@ func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 	if !s.observe(what) {
 		return
 	}
-	dark, atLimit := s.state()
-	switch {
+	switch s.state() {
 	case dark:
 		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name)
-	case atLimit:
+	case limited:
 		p.Log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked", "queue", s.name)
 	default:
 		p.Log.Info("a queue is as it should be again; its tasks come home", "queue", s.name)
@@ -334,7 +334,7 @@ func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
 func (p *Putter) tryPut(m *message) (made bool, err error) {
 	for s := m.sink; ; {
 		p.Turn.Wait("put", m.name(p.Turn))
-		if !p.belongs(m) || m.refused >= helpAfter && s.limited() {
+		if !p.belongs(m) || m.refused >= helpAfter && s.state() == limited {
 			return false, errMoved
 		}
 		if s.unmade() {

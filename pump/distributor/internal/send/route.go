@@ -189,7 +189,7 @@ func (r *Router) lay(next, old *Route) {
 		if o == nil {
 			o = r.open(s.Account, s.Queue, s.State == shardmap.Active)
 			if old != nil && s.State == shardmap.Active {
-				o.must()
+				o.missing()
 			}
 		}
 		next.sinks[i], sinks[name] = o, o
@@ -245,34 +245,29 @@ func (t *Route) marked(segment uint32, choice int) bool {
 }
 
 // destinations lists where a segment's message may be put now, best first and never
-// empty; dst is for the result. It is the home alone unless the home is
+// empty; dst is for the result. It is the home unless that is dark, and the choices that are marked
+// and in a better state than the home:
 //
-//   - dark: then the choices that are marked and not dark, of which the first that is not busy
-//     is taken: with a single choice for each segment the queue with most of them would
-//     hold up all others. The home again if there is none, because there is nothing better
-//     than to go on trying;
-//   - at its limit: then the home and, for what would wait there, the choices that
-//     are marked, neither dark nor at their limit. (When every queue is at
-//     its limit nobody helps anybody.)
+//   - Of a home that is well that is the home alone.
+//   - At its limit it is helped by choices that are well. When every queue is at its limit none helps.
+//   - Dark it is helped by those that are not. There are several because the one queue with most such
+//     segments would hold up all others. If there is none it is the home again: there is nothing
+//     better than to go on trying.
 func (t *Route) destinations(segment uint32, dst *[3]*Sink) ([]*Sink, error) {
 	home := t.home(segment)
 	if home.refused != nil {
 		return nil, home.refused
 	}
-	dark, atLimit := home.state()
-	list := dst[:0]
-	if !dark {
+	of, list := home.state(), dst[:0]
+	if of != dark {
 		list = append(list, home)
-		if !atLimit {
-			return list, nil
-		}
 	}
-	for i, o := range t.helpers(segment) {
-		oDark, oLimit := o.state()
-		if o.refused != nil || oDark || oLimit && !dark || !t.marked(segment, i+1) {
-			continue
+	if of != well {
+		for i, s := range t.helpers(segment) {
+			if s.refused == nil && s.state() < of && t.marked(segment, i+1) {
+				list = append(list, s)
+			}
 		}
-		list = append(list, o)
 	}
 	if len(list) == 0 {
 		list = append(list, home)
@@ -293,33 +288,24 @@ func (t *Route) helpers(segment uint32) []*Sink {
 // wanted lists the marks that destinations would use if they were there, by choice: the third
 // choice's only if the second has more than enough to do.
 func (t *Route) wanted() (lists [3][]uint32) {
-	if t.Workload.Shared {
-		return lists
-	}
-	need := make([]bool, len(t.sinks))
-	some := false
-	for i, o := range t.sinks {
-		dark, atLimit := o.state()
-		need[i] = o.refused == nil && (dark || atLimit)
-		some = some || need[i]
-	}
-	if !some {
+	if t.Workload.Shared || !t.Strained() {
 		return lists
 	}
 	for segment := range uint32(t.Workload.Map.Segments) {
-		if !need[t.Workload.Map.Home(segment)] {
+		home := t.home(segment)
+		of := home.state()
+		if home.refused != nil || of == well {
 			continue
 		}
-		homeDark := t.home(segment).dark()
-		for i, o := range t.helpers(segment) {
-			dark, atLimit := o.state()
-			if o.refused != nil || dark || atLimit && !homeDark {
+		for i, s := range t.helpers(segment) {
+			helper := s.state()
+			if s.refused != nil || helper >= of {
 				continue
 			}
 			if !t.marked(segment, i+1) {
 				lists[i+1] = append(lists[i+1], segment)
 			}
-			if !atLimit && !o.pressed() {
+			if helper == well && !s.pressed() {
 				break
 			}
 		}
@@ -341,7 +327,7 @@ func (t *Route) poisonDestinations(segment uint32, dst *[3]*Sink) (home *Sink, l
 		if home == nil {
 			home = o
 		}
-		if !o.dark() {
+		if o.state() != dark {
 			return home, append(dst[:0], o), nil
 		}
 	}

@@ -166,14 +166,11 @@ func (s *Sink) full() bool {
 	return n >= fullLeast && float64(n) >= s.shard.Budget.Rate()*lineFor.Seconds()
 }
 
-// must says that the queue is new and has to be made before the first put.
-func (s *Sink) must() { s.absent.Store(true) }
+// missing says that the queue is not there as far as is known: it is new, or a put did not find it.
+func (s *Sink) missing() { s.absent.Store(true) }
 
 // unmade reports whether the queue has to be made before it is put into.
 func (s *Sink) unmade() bool { return s.absent.Load() && !s.made.Load() }
-
-// missing is a put that was sent while nobody here knew whether the queue was there, and it was not.
-func (s *Sink) missing() { s.absent.Store(true) }
 
 // make makes the queue with one request, whoever asks for it at the same time.
 // It gives up waiting, not the request, when changed is closed.
@@ -230,26 +227,15 @@ const authFix = `give the identity the role "Storage Queue Data Contributor" on 
 func (s *Sink) observe(f func(h *health, now time.Time)) (turned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.health
+	before := s.health.state()
 	f(&s.health, time.Now())
-	return before.dark != s.health.dark || before.atLimit != s.health.atLimit
+	return before != s.health.state()
 }
 
-// state is whether the queue is dark, and whether it is at its limit.
-func (s *Sink) state() (dark, atLimit bool) {
+func (s *Sink) state() state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.health.dark, s.health.atLimit
-}
-
-func (s *Sink) dark() bool {
-	dark, _ := s.state()
-	return dark
-}
-
-func (s *Sink) limited() bool {
-	_, atLimit := s.state()
-	return atLimit
+	return s.health.state()
 }
 
 // String is account/queue.

@@ -74,25 +74,24 @@ func (r *Router) Alone() {
 
 // Trouble names the queues that do not take what is meant for them, in one line.
 func (t *Route) Trouble() string {
-	var dark []string
+	var names []string
 	for _, o := range t.sinks {
-		if o.dark() {
-			dark = append(dark, o.name)
+		if o.state() == dark {
+			names = append(names, o.name)
 		}
 	}
-	switch len(dark) {
+	switch len(names) {
 	case 0:
 		return ""
 	case 1:
-		return "queue " + dark[0] + " is dark"
+		return "queue " + names[0] + " is dark"
 	}
-	return fmt.Sprintf("%d queues are dark, %s first", len(dark), slices.MinFunc(dark, cmp.Compare[string]))
+	return fmt.Sprintf("%d queues are dark, %s first", len(names), slices.MinFunc(names, cmp.Compare[string]))
 }
 
 // Strained reports whether a queue does not take all that is meant for it.
 func (t *Route) Strained() bool {
 	return slices.ContainsFunc(t.sinks, func(s *Sink) bool {
-		dark, atLimit := s.state()
-		return s.refused == nil && (dark || atLimit)
+		return s.refused == nil && s.state() != well
 	})
 }
