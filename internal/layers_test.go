@@ -31,7 +31,7 @@ var levels = map[string]int{
 	"pump/internal/closing": 9, "pump/internal/locate": 9, "pump/internal/member": 9, "pump/internal/testworld": 9,
 	"pump/gates": 10, "pump/quarantine": 10, "pump/reduce": 10, "pump/internal/operator": 10,
 	"pump/accounts": 11, "pump/runs": 11,
-	"pump/distributor/internal/pack": 9, "pump/processor/internal/message": 9, "pump/processor/internal/ownership": 10, "pump/processor/internal/claim": 9, "pump/processor/internal/base": 11, "pump/processor/internal/leases": 10,
+	"pump/distributor/internal/pack": 9, "pump/distributor/internal/send": 10, "pump/processor/internal/message": 9, "pump/processor/internal/ownership": 10, "pump/processor/internal/claim": 9, "pump/processor/internal/base": 11, "pump/processor/internal/leases": 10,
 	"pump/processor/internal/backlog": 11, "pump/processor/internal/record": 12, "pump/processor/internal/poll": 13, "pump/processor/internal/trial": 13, "pump/processor/internal/settle": 14, "pump/processor": 16, "pump/distributor": 16, "pump/status": 12, "pump/workloads": 12, "pump/worlds": 17,
 	"internal/configfile": 17, "internal/handlers": 17, "internal/capacity": 17, "internal/admin": 17, "loadtest/scenario": 17,
 	"internal/cli": 18, "pump/internal/processtest": 18,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -66,7 +67,7 @@ func (r *distribution) pulse(every time.Duration) workload.Pulse {
 // failed over, or the table was restored, to a time before the run. What was put of the run would go to
 // quarantine, as that of a run that never was. In a workload that is no more nothing is made.
 func (r *distribution) putBack(ctx context.Context) bool {
-	if _, err := refresh(ctx, r.d.router.now().workload); workload.Lost(err) {
+	if _, err := send.Refresh(ctx, r.d.router.Current().Workload); workload.Lost(err) {
 		return false
 	}
 	row := r.row

@@ -13,7 +13,7 @@ import (
 // closeRuns ends runs while this distributor is the one that distributed last and nobody
 // does: it has nothing else to do, and where no processor runs nobody else does it.
 func (d *Distributor) closeRuns(ctx context.Context) {
-	w := d.router.now().workload
+	w := d.router.Current().Workload
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})
 	c := closing.New(&d.cfg, d.fleet, w)
 	c.HorizonBy(func(ctx context.Context) (*cluster.View, error) {
@@ -27,7 +27,7 @@ func (d *Distributor) closeRuns(ctx context.Context) {
 
 // closeEmpty closes a sealed run that has no tasks. The ledger will never know of it.
 func (d *Distributor) closeEmpty(ctx context.Context, r *distribution) {
-	if d.router.now().workload.Delivery != workload.DeliverOnce || r.count.Tasks.Load() > 0 {
+	if d.router.Current().Workload.Delivery != workload.DeliverOnce || r.count.Tasks.Load() > 0 {
 		return
 	}
 	if err := r.runs.Close(ctx, r.id); err != nil {

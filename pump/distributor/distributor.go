@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
+	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
@@ -177,7 +178,7 @@ type Distributor struct {
 	mode   string // of the runs that it makes without an election
 	stage  stage
 
-	router  *router                 // where tasks go; it outlives Run
+	router  *send.Router            // where tasks go; it outlives Run
 	running atomic.Pointer[sending] // of Run; nil outside of it
 
 	saidExtra bool       // that accounts of the configuration are not in use
@@ -212,7 +213,7 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 	settings.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)
 	d.fleet = queues.Open(&cfg, row.TableName)
 	d.runs = workload.NewRuns(d.fleet.Control, cfg.Workload)
-	d.router = newRouter(d.fleet, cfg.Log)
+	d.router = send.NewRouter(d.fleet, cfg.Log)
 	return d, nil
 }
 

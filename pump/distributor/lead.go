@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
+	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/election"
@@ -47,7 +48,7 @@ func (d *Distributor) await(ctx context.Context, r *distribution) error {
 	r.took = time.Since(r.begun)
 	r.log.Info("waiting until every task is done")
 	sealed := workload.Run{ID: r.id, State: workload.RunSealed, Sealed: r.read.Counts, Tasks: uint64(r.count.Tasks.Load())}
-	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.now().workload.Map.Segments, sealed, *d.opts.Wait)
+	c, err := runs.WaitSealed(ctx, &d.cfg, d.fleet, d.router.Current().Workload.Map.Segments, sealed, *d.opts.Wait)
 	r.completion = &c
 	return err
 }
@@ -79,7 +80,7 @@ const maxFingerprint = 2 << 10
 // fingerprint is of the source and of the settings that decide which records
 // become tasks with which numbers (P2.3).
 func (d *Distributor) fingerprint(of string) string {
-	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, d.router.now().workload.Map.Segments, d.opts.OnBadLine, of)
+	return fmt.Sprintf("v%d S=%d bad=%s %s", distributorVersion, d.router.Current().Workload.Map.Segments, d.opts.OnBadLine, of)
 }
 
 // create makes a new run and inserts its row, before the run's first put (P1.1).
@@ -230,12 +231,12 @@ func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		t := d.router.now()
-		if t.fatal != nil {
-			return t.fatal
+		t := d.router.Current()
+		if t.Fatal != nil {
+			return t.Fatal
 		}
 		select {
-		case <-t.changed:
+		case <-t.Changed:
 		case <-over.C:
 			return nil
 		case <-ctx.Done():
@@ -253,7 +254,7 @@ func (d *Distributor) prepareElected(ctx context.Context) error {
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return err
-		case mayBeGiven(err):
+		case send.MayBeGiven(err):
 			d.cfg.Log.Warn("the distributor may not begin; trying again", "error", err,
 				"fix", `give the identity the role "Storage Table Data Contributor" on the control account; a new assignment takes minutes`)
 		case passes(err):
@@ -440,9 +441,9 @@ func (l *leadership) resume(ctx context.Context, from *election.Resume) (r *dist
 	}
 	r = l.begin()
 	r.id, r.row, r.log = run.ID, run, d.cfg.Log.With("run", run.ID.String())
-	r.from = &workload.Checkpoint{Counts: make([]uint64, d.router.now().workload.Map.Segments)}
+	r.from = &workload.Checkpoint{Counts: make([]uint64, d.router.Current().Workload.Map.Segments)}
 	if from.Checkpoint != nil {
-		saved, err := workload.DecodeCheckpoint(from.Checkpoint, d.router.now().workload.Map.Segments)
+		saved, err := workload.DecodeCheckpoint(from.Checkpoint, d.router.Current().Workload.Map.Segments)
 		if err != nil {
 			return nil, false, l.refuse(ctx, r, err)
 		}

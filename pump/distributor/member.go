@@ -1,16 +1,15 @@
 package distributor
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
+	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
@@ -40,24 +39,24 @@ type sending struct {
 	arrive  sync.Once
 	arrives chan struct{} // closed when the cluster was seen, or will not be any more
 
-	mu     sync.Mutex  // guards waiting
-	unsaid []unsaidPut // acknowledged before it was known whom that concerns
+	mu      sync.Mutex // guards pending
+	pending []putInto  // acknowledged before it was known whom that concerns
 
 	reported      time.Time // when report was last called; it is called by one goroutine at a time
 	reportedTasks uint64    // what it said then
 }
 
-// unsaidPut is a put of a segment into a queue.
-type unsaidPut struct {
-	box     *outbox
+// putInto is a put of a segment into a queue.
+type putInto struct {
+	sink    *send.Sink
 	segment uint32
 }
 
-// What waits for the cluster to be known: at most maxUnsaid puts, and none that
+// What waits for the cluster to be known: at most maxPending puts, and none that
 // is among the last lookBack.
 const (
-	maxUnsaid = 4096
-	lookBack  = 64
+	maxPending = 4096
+	lookBack   = 64
 )
 
 func newSending(d *Distributor) *sending {
@@ -85,8 +84,8 @@ func (s *sending) arrived() { s.arrive.Do(func() { close(s.arrives) }) }
 
 func (s *sending) enter() {
 	d := s.d
-	m, err := member.Join(s.ctx, &d.cfg, d.fleet, d.router.now().workload, member.Options{
-		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.lost, Beat: d.opts.Beat, Lease: d.opts.Lease, Optional: true,
+	m, err := member.Join(s.ctx, &d.cfg, d.fleet, d.router.Current().Workload, member.Options{
+		Role: cluster.RoleDistributor, Report: s.report, Changed: s.changed, Lost: d.router.Lost, Beat: d.opts.Beat, Lease: d.opts.Lease, Optional: true,
 	})
 	if err != nil { // never, of an optional membership
 		d.cfg.Log.Error("the cluster cannot be joined", "error", err)
@@ -100,20 +99,20 @@ func (s *sending) enter() {
 
 // changed takes a look at the cluster. The first tells whom the puts before it concern.
 func (s *sending) changed(v *cluster.View) {
-	s.d.router.see(v)
+	s.d.router.See(v)
 	if s.member.Load() != nil {
-		s.sayAll(v)
+		s.notifyOwners(v)
 	}
 }
 
-// sayAll tells whom the puts before a look concern.
-func (s *sending) sayAll(v *cluster.View) {
+// notifyOwners tells whom the puts before a look concern.
+func (s *sending) notifyOwners(v *cluster.View) {
 	s.mu.Lock()
-	unsaid := s.unsaid
-	s.unsaid = nil
+	pending := s.pending
+	s.pending = nil
 	s.mu.Unlock()
-	for _, u := range unsaid {
-		s.say(v, u)
+	for _, u := range pending {
+		s.notifyOwner(v, u)
 	}
 }
 
@@ -138,9 +137,9 @@ const (
 func (s *sending) end(ctx context.Context) {
 	s.once.Do(s.arrived) // it never began to join
 	s.mu.Lock()
-	unsaid := len(s.unsaid) > 0
+	pending := len(s.pending) > 0
 	s.mu.Unlock()
-	if unsaid && ctx.Err() == nil {
+	if pending && ctx.Err() == nil {
 		last := time.NewTimer(sayLast)
 		defer last.Stop()
 		select {
@@ -163,37 +162,37 @@ func (s *sending) leave(ctx context.Context) {
 	}
 }
 
-// landed is told of each envelope of tasks that a queue has acknowledged.
-func (s *sending) landed(c *parcel) {
-	s.tasks.Add(uint64(c.Tasks))
-	u := unsaidPut{c.box, c.Segment}
+// delivered is told of each envelope of tasks that a queue has acknowledged.
+func (s *sending) delivered(into *send.Sink, m *pack.Message) {
+	s.tasks.Add(uint64(m.Tasks))
+	u := putInto{into, m.Segment}
 	s.put.Store(true)
 	if v := s.view(); v != nil {
-		s.say(v, u)
+		s.notifyOwner(v, u)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.unsaid) < maxUnsaid && !slices.Contains(s.unsaid[max(0, len(s.unsaid)-lookBack):], u) {
-		s.unsaid = append(s.unsaid, u)
+	if len(s.pending) < maxPending && !slices.Contains(s.pending[max(0, len(s.pending)-lookBack):], u) {
+		s.pending = append(s.pending, u)
 	}
 }
 
-// say tells the owner of a segment of a message in a queue, unless it has had
+// notifyOwner tells the owner of a segment of a message in a queue, unless it has had
 // another there from this process just before.
-func (s *sending) say(v *cluster.View, u unsaidPut) {
+func (s *sending) notifyOwner(v *cluster.View, u putInto) {
 	owner := ""
 	if by, ok := v.OwnerOf(u.segment); ok {
 		owner = by.Instance
 	}
-	if !u.box.quiet(owner) {
+	if !u.sink.Quiet(owner) {
 		return
 	}
 	nudges := s.nudges
 	if m := s.member.Load(); m != nil {
 		nudges = m.Nudges
 	}
-	nudges.NudgeOwner(v, s.d.cfg.Instance, u.box.shard.String(), u.segment)
+	nudges.NudgeOwner(v, s.d.cfg.Instance, u.sink.String(), u.segment)
 }
 
 // report is what a distributor says of itself in each beat.
@@ -204,24 +203,7 @@ func (s *sending) report(r *cluster.Report) {
 		r.Rate = float64(tasks-s.reportedTasks) / past.Seconds()
 	}
 	s.reported, s.reportedTasks = now, tasks
-	r.Trouble = s.d.router.now().trouble()
-}
-
-// trouble names the queues that do not take what is meant for them, in one line.
-func (t *route) trouble() string {
-	var dark []string
-	for _, o := range t.boxes {
-		if o.dark() {
-			dark = append(dark, o.name)
-		}
-	}
-	switch len(dark) {
-	case 0:
-		return ""
-	case 1:
-		return "queue " + dark[0] + " is dark"
-	}
-	return fmt.Sprintf("%d queues are dark, %s first", len(dark), slices.MinFunc(dark, cmp.Compare[string]))
+	r.Trouble = s.d.router.Current().Trouble()
 }
 
 // Nudged takes a hint from another process: the cluster's rows are worth a look.
@@ -234,67 +216,4 @@ func (d *Distributor) Nudged(n pump.Nudge) {
 	if m := s.member.Load(); m != nil {
 		m.Nudged(n)
 	}
-}
-
-// commonFormat is the newest format that all processors of a view read, 0 if it has none.
-func commonFormat(v *cluster.View) (reads uint32) {
-	for _, m := range v.Members {
-		if m.Role == cluster.RoleProcessor {
-			this := uint32(min(max(m.Reads, 1), codec.Version)) // a row may say anything
-			if reads == 0 || this < reads {
-				reads = this
-			}
-		}
-	}
-	return reads
-}
-
-// see takes what a member has read of the cluster.
-func (r *router) see(v *cluster.View) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if v.Read.Before(r.viewed) {
-		return
-	}
-	r.heed(v)
-	same := slices.Equal(r.spills, v.Spills)
-	r.spills = v.Spills
-	for m, at := range r.own {
-		if at.Before(v.Read) {
-			delete(r.own, m) // the view has it, or its owner took it back
-			same = false
-		}
-	}
-	if !r.take(v.Workload) && !same {
-		r.remake()
-	}
-}
-
-// heed takes what processors say of themselves; r.mu is held.
-func (r *router) heed(v *cluster.View) {
-	r.viewed = v.Read
-	r.reads.Store(commonFormat(v))
-	if limits := envelopeLimits(v); limits != nil {
-		r.limits.Store(&limits)
-	} else {
-		r.limits.Store(nil)
-	}
-}
-
-// glance takes what a guest has read of the cluster, without the marks: it looks too seldom to
-// know which of them stand.
-func (r *router) glance(v *cluster.View) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.heed(v)
-	r.take(v.Workload)
-}
-
-// alone says that nobody learns any more which marks stand.
-func (r *router) alone() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.spills = nil
-	clear(r.own)
-	r.remake()
 }

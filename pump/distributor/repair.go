@@ -135,7 +135,7 @@ func (r *repair) find(ctx context.Context) error {
 	if err := d.Prepare(ctx); err != nil {
 		return err
 	}
-	w := d.router.now().workload
+	w := d.router.Current().Workload
 	if err := settings.NeedOnce(w.Delivery, "delivery", "a repair"); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (r *repair) count(ctx context.Context) error {
 	}
 	defer src.Close()
 	dist.read = &pack.Segmenter{
-		Source: src, Counts: make([]uint64, d.router.now().workload.Map.Segments), Count: &dist.count,
+		Source: src, Counts: make([]uint64, d.router.Current().Workload.Map.Segments), Count: &dist.count,
 		Whole: codec.Header{Workload: d.cfg.Workload, Run: r.run.ID}, Trial: codec.NewBuilder(0),
 		Wanted: func(uint32, uint64) bool { return false },
 		OnBad:  func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) },

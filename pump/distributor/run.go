@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
+	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
@@ -68,7 +69,7 @@ type distribution struct {
 	beforeThrottled int64
 
 	read *pack.Segmenter
-	put  *putter
+	put  *send.Putter
 }
 
 // outcome of a distribution that did not fail.
@@ -82,8 +83,8 @@ const (
 
 // run moves the source's tasks into the queues.
 //
-// The stages: this goroutine reads; the lanes pack; each parcel is put by one of its own;
-// the checkpointer saves. Who may block whom: a full outbox blocks the lane, a full lane the
+// The stages: this goroutine reads; the lanes pack; workers of the sinks put;
+// the checkpointer saves. Who may block whom: a full sink blocks the lane, a full lane the
 // reader. Nothing blocks puts and checkpoints. The first stage that fails ends all.
 //
 // Three contexts end them. reading ends when ctx does, softly: no more records,
@@ -123,12 +124,13 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	if check != nil {
 		stages.Go(func() error { return check.Run(work, acknowledged) })
 	}
-	var ways sync.WaitGroup
-	ways.Go(r.put.keepLines)
-	defer ways.Wait() // after end, below
+	var watching sync.WaitGroup
+	watching.Go(r.put.Watch)
+	defer watching.Wait() // after end, below
 	defer end(nil)
 	defer r.watch(all)()
-	defer r.keepWays(all)()
+	routes := send.Follower{Router: r.d.router, Log: r.log, Instance: r.d.cfg.Instance, MarkSpill: r.markSpill}
+	defer routes.Start(all)()
 	defer r.keepBeating(all, end)()
 
 	stopped, err := r.readOn(work, reading, check != nil)
@@ -139,7 +141,7 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 		l.Close()
 	}
 	packing.Wait()
-	r.put.wg.Wait() // after the lanes, which add to it
+	r.put.Wait() // after the lanes, which add to it
 	close(acknowledged)
 	if err = stages.Wait(); err != nil {
 		// What ended the work came first; what a stage gave after that may follow from it.
@@ -215,17 +217,18 @@ func (r *distribution) open(ctx context.Context) (source.Reader, error) {
 	return r.source.Open(ctx, r.from.Cursor)
 }
 
-// assemble builds the stages from the source to the outboxes.
+// assemble builds the stages from the source to the sinks.
 func (r *distribution) assemble(stages *errgroup.Group, work context.Context, source source.Reader) *pack.Checkpointer {
-	d, w := r.d, r.d.router.now().workload
+	d, w := r.d, r.d.router.Current().Workload
 	track := pack.NewTracker(d.cfg.Private.Lanes)
-	r.put = &putter{
-		ctx: work, stages: stages, log: r.log, hooks: &d.fleet.Cfg.Hooks, jitter: backoff.Jitter(d.cfg.Instance), turn: d.cfg.Private.Seeding.Turn,
-		router: d.router, count: &r.count, acked: track.Done, landed: r.landed, hold: semaphore.NewWeighted(holdBytes),
+	o := send.Options{
+		Ctx: work, Stages: stages, Log: r.log, Hooks: &d.fleet.Cfg.Hooks, Jitter: backoff.Jitter(d.cfg.Instance),
+		Turn: d.cfg.Private.Seeding.Turn, Router: d.router, Count: &r.count, Acked: track.Done, Delivered: r.delivered,
 	}
 	if r.leads == nil {
-		r.put.patience = authPatience
+		o.Patience = send.AuthPatience
 	}
+	r.put = send.NewPutter(o)
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}
 	age := d.opts.SealAge
 	if age == 0 && r.live {
@@ -236,7 +239,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 		lanes[i] = pack.NewLane(&pack.Packer{
 			Head: head, Most: d.opts.Pack, MaxHeld: pack.DefaultMaxOpen / d.cfg.Private.Lanes,
 			Opened: track.Opened, Open: make([]*pack.OpenEnvelope, w.Map.Segments/d.cfg.Private.Lanes+1), Stride: d.cfg.Private.Lanes,
-			Emit: func(m *pack.Message) error { return r.put.send(&parcel{Message: m}) }, MapVersion: func() uint64 { return d.router.now().workload.Map.Version }, Writes: d.router.writes, Limit: d.router.most,
+			Emit: r.put.Send, MapVersion: func() uint64 { return d.router.Current().Workload.Map.Version }, Writes: d.router.Writes, Limit: d.router.Limit,
 		})
 		lanes[i].SealAge = max(age, 0)
 		lanes[i].Passed, lanes[i].Turn, lanes[i].Name = track.Passed, d.cfg.Private.Seeding.Turn, strconv.Itoa(i)
@@ -287,7 +290,7 @@ func (r *distribution) badLine(bad *source.BadInput, interval int) error {
 		return nil
 	case BadLineQuarantine:
 		segment := shardmap.Segment(bad.Raw, len(r.read.Counts))
-		c, err := poisonParcel(r.d.cfg.Workload, r.d.cfg.Instance, r.id, bad, segment, interval)
+		c, err := send.BadLine(r.d.cfg.Workload, r.d.cfg.Instance, r.id, bad, segment, interval)
 		if err != nil {
 			return fmt.Errorf("%s cannot be quarantined: %w", bad.Where, err)
 		}
@@ -297,15 +300,28 @@ func (r *distribution) badLine(bad *source.BadInput, interval int) error {
 		// Counted before it is sent: until it is acknowledged no later barrier
 		// may be saved (P2.2).
 		r.read.Tracker.Opened(interval)
-		return r.put.send(c)
+		return r.put.Send(c)
 	}
 	return bad
 }
 
-func (r *distribution) landed(c *parcel) {
+func (r *distribution) delivered(into *send.Sink, m *pack.Message) {
 	if s := r.d.running.Load(); s != nil {
-		s.landed(c)
+		s.delivered(into, m)
 	}
+}
+
+// markSpill has a choice of segments marked by this process's member.
+func (r *distribution) markSpill(ctx context.Context, segments []uint32, choice int) error {
+	s := r.d.running.Load()
+	if s == nil {
+		return member.ErrOutside
+	}
+	m := s.member.Load()
+	if m == nil {
+		return member.ErrOutside // a guest whose queues are in trouble joins
+	}
+	return m.MarkSpill(ctx, segments, choice)
 }
 
 // watch reports progress until the returned function is called.

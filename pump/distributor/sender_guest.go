@@ -39,7 +39,7 @@ func (s *sending) visit() {
 			return // end leaves
 		}
 		s.leave(s.ctx)
-		s.d.router.alone()
+		s.d.router.Alone()
 	}
 }
 
@@ -89,11 +89,8 @@ func (s *sending) whileNeeded() bool {
 // back that a member could do something about.
 func (s *sending) needs() (held, more bool) {
 	f := s.d.fleet
-	if t := s.d.router.now(); t != nil {
-		for _, o := range t.boxes {
-			dark, crowded := o.state()
-			held = held || o.refused == nil && (dark || crowded)
-		}
+	if t := s.d.router.Current(); t != nil {
+		held = t.Strained()
 	}
 	targets := f.Targets.Load()
 	for name, demand := range f.Demand() {
@@ -115,8 +112,8 @@ func (s *sending) glance() time.Duration {
 		return guestAnew
 	}
 	s.seen.Store(v)
-	d.router.glance(v)
-	s.sayAll(v)
+	d.router.Glance(v)
+	s.notifyOwners(v)
 	return max(guestLook, guestRow*time.Duration(v.Rows()))
 }
 

@@ -145,8 +145,8 @@ func (d *Distributor) State() State {
 			s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
 		}
 	}
-	if t := d.router.now(); t != nil {
-		s.Trouble = t.trouble()
+	if t := d.router.Current(); t != nil {
+		s.Trouble = t.Trouble()
 	}
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0

@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"time"
@@ -10,43 +10,59 @@ import (
 // segments may be put elsewhere (P6.3) and when they come home:
 //
 //	         nothing acknowledged for darkAfter, and puts failed without an answer or
-//	         fill the outbox without one, or for darkRefused, and all were throttled
+//	         the sink is busy, or for darkRefused, and all were throttled
 //	  +------+ ---------------------------------------------------> +------+
 //	  | open |                                                      | dark |
 //	  +------+ <--------------------------------------------------- +------+
-//	   |    ^    a probe is acknowledged, and the hold is over
+//	   |    ^    a probe is acknowledged, and it was held down long enough
 //	   |    |
-//	   |    |  room whenever asked and no throttle for crowdCalm,
-//	   |    |  or no throttle for crowdForget
-//	   v    |
-//	+---------+  no room for crowdAfter, and throttled after that, lately
-//	| crowded |  (a crowded queue may turn dark like an open one)
-//	+---------+
+//	   v    |  no throttle for limitRecent
+//	+----------+  busy for limitAfter, and throttled after that, lately
+//	| at limit |  (such a queue may turn dark like an open one)
+//	+----------+
 //
 // An open queue takes all messages of its segments. A dark one takes none but a
-// probe every probeEvery: a parcel of one of its segments that goes there first and,
-// if that fails, to the others' queue; "takes messages" is proved by nothing less. A
-// crowded one goes on taking what it can, and only what finds no room goes
+// probe every probeEvery: a message of one of its segments that goes there first and,
+// if that fails, to the others' queue; "takes messages" is proved by nothing less. One
+// at its limit goes on taking what it can, and only what would wait there goes
 // elsewhere, so that being at its limit is no reason to flap: its load does not
 // fall when others help.
 //
-// A queue that turns dark again soon after it came back is held dark for a
+// A queue that turns dark again soon after it came back (a relapse) is held down for a
 // while, longer each time: each return costs its tasks darkAfter of waiting.
 type health struct {
-	dark, crowded bool
+	dark, atLimit bool
 
 	silent     time.Time // when the first put since the last acknowledgement was sent; zero: none
 	unanswered int       // puts since then that ended without an answer
 	throttled  time.Time // the last one
 
-	full  time.Time // since when there has been no room; zero: there was, when last asked
-	tight time.Time // when there was last no room, or a throttle while crowded
+	busy time.Time // since when as many are in flight as may be; zero: fewer, at the last look
 
 	darkAt, openAt time.Time
-	hold           time.Duration
-	probed         time.Time // when the last probe ended, or the queue turned dark
+	heldDown       time.Duration // for how long it stays dark whatever is acknowledged
+	probed         time.Time     // when the last probe ended, or the queue turned dark
 	probing        bool
 	probes         uint64
+}
+
+// state is what health says of a queue: others help one with those that are in a better state.
+type state uint8
+
+const (
+	well state = iota
+	limited
+	dark
+)
+
+func (h *health) state() state {
+	switch {
+	case h.dark:
+		return dark
+	case h.atLimit:
+		return limited
+	}
+	return well
 }
 
 // A put takes 5 to 50 ms, so that five seconds of nothing but failures are no
@@ -65,15 +81,13 @@ const (
 	holdFirst   = 15 * time.Second
 	holdLongest = 5 * time.Minute
 
-	// A lone throttle lowers the budget for 15 s (budgetCut), in which a full outbox is that
-	// throttle's doing. Whoever sends as fast as accounts take has a full outbox all the time,
-	// and a few throttles at the moment in which an account is added: only those that come
-	// when there has been no room for seconds say that others should help. Every message that
+	// A lone throttle lowers the budget for 15 s (budgetCut), in which a sink is busy because of
+	// that throttle. A distributor that sends as fast as accounts take has busy sinks all
+	// the time, and a few throttles when an account is added: only throttles of a sink that
+	// has been busy for seconds say that others should help. Every message that
 	// goes elsewhere costs several deliveries, and is handled many seconds late.
-	crowdAfter    = 5 * time.Second
-	crowdThrottle = 20 * time.Second
-	crowdCalm     = 15 * time.Second
-	crowdForget   = 30 * time.Second
+	limitAfter  = 5 * time.Second
+	limitRecent = 30 * time.Second
 )
 
 // sent is a put that goes out now.
@@ -86,11 +100,10 @@ func (h *health) sent(now time.Time) {
 // acknowledged is a put that was.
 func (h *health) acknowledged(now time.Time) {
 	h.silent, h.unanswered = time.Time{}, 0
-	if h.dark && now.Sub(h.darkAt) >= h.hold {
+	if h.dark && now.Sub(h.darkAt) >= h.heldDown {
 		h.dark, h.openAt = false, now
 	}
 	h.endProbe(now)
-	h.calm(now)
 }
 
 // lost is a put that ended without an answer.
@@ -114,9 +127,6 @@ func (h *health) answered(now time.Time) {
 func (h *health) refused(now time.Time) {
 	h.sent(now)
 	h.throttled = now
-	if h.crowded {
-		h.tight = now
-	}
 	h.endProbe(now)
 	if now.Sub(h.silent) >= darkRefused {
 		h.darken(now)
@@ -128,10 +138,10 @@ func (h *health) darken(now time.Time) {
 		return
 	}
 	switch {
-	case h.openAt.IsZero() || now.Sub(h.openAt) >= max(relapse, h.hold):
-		h.hold = 0
+	case h.openAt.IsZero() || now.Sub(h.openAt) >= max(relapse, h.heldDown):
+		h.heldDown = 0
 	default:
-		h.hold = min(max(2*h.hold, holdFirst), holdLongest)
+		h.heldDown = min(max(2*h.heldDown, holdFirst), holdLongest)
 	}
 	h.dark, h.darkAt, h.probed = true, now, now
 }
@@ -152,30 +162,20 @@ func (h *health) endProbe(now time.Time) {
 	}
 }
 
-// room is what a parcel for this queue found.
-func (h *health) room(now time.Time, found bool) {
-	if found {
-		h.full = time.Time{}
-		h.calm(now)
+// look judges the queue by whether its sink is busy: as many messages are in flight as may be.
+func (h *health) look(now time.Time, busy bool) {
+	recent := now.Sub(h.throttled) < limitRecent
+	if !busy {
+		h.busy, h.atLimit = time.Time{}, h.atLimit && recent
 		return
 	}
-	h.tight = now
-	if h.full.IsZero() {
-		h.full = now
+	if h.busy.IsZero() {
+		h.busy = now
 	}
-	// An account that hangs fails no request before its deadline. But what fills an
-	// outbox is many puts, and no service needs so long for all of them.
+	// An account that hangs fails no request before its deadline. But a busy
+	// sink has many puts in flight, and no service needs so long for all of them.
 	if !h.silent.IsZero() && now.Sub(h.silent) >= darkAfter && h.throttled.Before(h.silent) {
 		h.darken(now)
 	}
-	if now.Sub(h.full) >= crowdAfter && h.throttled.Sub(h.full) >= crowdAfter && now.Sub(h.throttled) <= crowdThrottle {
-		h.crowded = true
-	}
-	h.calm(now)
-}
-
-func (h *health) calm(now time.Time) {
-	if h.crowded && (now.Sub(h.tight) >= crowdCalm || now.Sub(h.throttled) >= crowdForget) {
-		h.crowded = false
-	}
+	h.atLimit = recent && (h.atLimit || h.throttled.Sub(h.busy) >= limitAfter)
 }

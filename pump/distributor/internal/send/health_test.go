@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"testing"
@@ -139,54 +139,56 @@ func TestAQueueThatTurnsDarkAgainIsHeldDark(t *testing.T) {
 	}
 }
 
-func TestAQueueIsCrowdedWhenItThrottlesAndHasNoRoomForSeconds(t *testing.T) {
+func TestAQueueIsAtItsLimitWhenItThrottlesAndIsBusyForSeconds(t *testing.T) {
 	p := newPlay()
 	for s := 0.0; s < 10; s++ {
-		p.h.room(p.at(s), false)
+		p.h.look(p.at(s), true)
 	}
-	if p.h.crowded {
-		t.Error("crowded without a throttle: this process is what is slow")
+	if p.h.atLimit {
+		t.Error("at its limit without a throttle: this process is what is slow")
 	}
 	p.h.refused(p.at(10))
 	p.h.acknowledged(p.at(10))
-	p.h.room(p.at(10), true)
-	p.h.room(p.at(11), false)
-	p.h.room(p.at(15), false)
-	if p.h.crowded {
-		t.Error("crowded after 4 s without room")
+	p.h.look(p.at(10), false)
+	p.h.look(p.at(11), true)
+	p.h.look(p.at(15), true)
+	if p.h.atLimit {
+		t.Error("at its limit after 4 s of being busy")
 	}
-	p.h.room(p.at(16), false)
-	if p.h.crowded {
-		t.Error("crowded though nothing was throttled since there was no room, as where an account was just added")
+	p.h.look(p.at(16), true)
+	if p.h.atLimit {
+		t.Error("at its limit though nothing was throttled since it is busy, as where an account was just added")
 	}
 	p.h.refused(p.at(16))
 	p.h.acknowledged(p.at(16))
-	p.h.room(p.at(16), false)
-	if !p.h.crowded {
-		t.Error("not crowded after 5 s without room")
+	p.h.look(p.at(16), true)
+	if !p.h.atLimit {
+		t.Error("not at its limit after 5 s of being busy")
 	}
 }
 
-// While others help there is room now and then; that is no reason to send them home.
-func TestACrowdedQueueStaysSoWhileItIsShortOfRoom(t *testing.T) {
+// While others help it is not always busy; that is no reason to send them home.
+func TestAQueueAtItsLimitStaysSoWhileItIsBusyNowAndThen(t *testing.T) {
 	p := newPlay()
-	p.h.room(p.at(0), false)
+	p.h.look(p.at(0), true)
 	p.h.refused(p.at(5))
-	p.h.room(p.at(5), false)
+	p.h.look(p.at(5), true)
 	for s := 6.0; s < 100; s++ {
-		p.h.room(p.at(s), int(s)%2 == 0)
+		p.h.look(p.at(s), int(s)%2 != 0)
 		if int(s)%15 == 0 {
 			p.h.refused(p.at(s))
 			p.h.acknowledged(p.at(s))
 		}
-		if !p.h.crowded {
-			t.Fatalf("not crowded any more at %v s", s)
+		if !p.h.atLimit {
+			t.Fatalf("not at its limit any more at %v s", s)
 		}
 	}
-	for s := 100.0; s < 115; s++ {
-		p.h.room(p.at(s), true)
+	p.h.look(p.at(119), true)
+	if !p.h.atLimit {
+		t.Error("not at its limit 29 s after a throttle")
 	}
-	if p.h.crowded {
-		t.Error("still crowded after 15 s in which there was always room")
+	p.h.look(p.at(120), true)
+	if p.h.atLimit {
+		t.Error("still at its limit 30 s after the last throttle")
 	}
 }

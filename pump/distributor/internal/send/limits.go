@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"math"
@@ -38,9 +38,9 @@ func envelopeLimits(v *cluster.View) []int {
 	return limits
 }
 
-// most is how many tasks a new envelope of a segment may hold as far as its handling is
+// Limit is how many tasks a new envelope of a segment may hold as far as its handling is
 // concerned; 0: any number.
-func (r *router) most(segment uint32) int {
+func (r *Router) Limit(segment uint32) int {
 	if limits := r.limits.Load(); limits != nil && int(segment) < len(*limits) {
 		return (*limits)[segment]
 	}

@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"errors"
@@ -11,11 +11,11 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// poisonParcel packs a bad line for quarantine. It has no identity in the run:
+// BadLine packs a bad line for quarantine. It has no identity in the run:
 // it has no key and so no segment of its own, and a number would make the
 // run's sealed count wrong. So its envelope has a zero run, like a foreign message, and
 // the cause says where it comes from.
-func poisonParcel(workload, instance string, run pump.RunID, bad *source.BadInput, segment uint32, interval int) (*parcel, error) {
+func BadLine(workload, instance string, run pump.RunID, bad *source.BadInput, segment uint32, interval int) (*pack.Message, error) {
 	now := time.Now()
 	cause := codec.Cause{Reason: pump.ReasonBadLine, Instance: instance, Attempts: 1, First: now, Last: now}
 	raw := bad.Raw
@@ -41,6 +41,6 @@ func poisonParcel(workload, instance string, run pump.RunID, bad *source.BadInpu
 		if text, err = codec.Quarantined(text, cause); err != nil {
 			return nil, err
 		}
-		return &parcel{Message: &pack.Message{Text: text, Segment: segment, Tasks: 1, Interval: interval, Bad: true}}, nil
+		return &pack.Message{Text: text, Segment: segment, Tasks: 1, Interval: interval, Bad: true}, nil
 	}
 }

@@ -1,4 +1,4 @@
-package distributor
+package send
 
 import (
 	"errors"
@@ -14,23 +14,23 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// router knows where each segment's messages go at this moment. It outlives
-// maps and distributions: the outbox of a queue that stays keeps its state.
+// Router knows where each segment's messages go at this moment. It outlives
+// maps and distributions: the sink of a queue that stays keeps its state.
 //
 // Its routes never change; whatever happens makes another and closes changed of
 // the one before, which wakes all who wait for a better way.
-type router struct {
+type Router struct {
 	fleet *queues.Set
 	log   *slog.Logger
-	route atomic.Pointer[route]
+	route atomic.Pointer[Route]
 	reads atomic.Uint32 // the newest format that all processors read; 0: none is known
 	wake  chan struct{} // capacity 1: marks may be needed
 	// limits are how many tasks envelopes may hold, by segment; nil: as many as fit.
 	limits atomic.Pointer[[]int]
 
 	mu     sync.Mutex // guards what follows, and the making of routes
-	boxes  map[string]*outbox
-	poison map[string]*outbox
+	sinks  map[string]*Sink
+	poison map[string]*Sink
 	spills []uint8             // as the newest view has them
 	viewed time.Time           // when that was read
 	own    map[mark]time.Time  // acknowledged to this process, not yet seen in a view
@@ -43,46 +43,46 @@ type mark struct {
 	choice  uint8
 }
 
-// route is the ways as they are between two changes.
-type route struct {
-	workload *workload.Workload
+// Route is where messages go between two changes.
+type Route struct {
+	Workload *workload.Workload
 	read     time.Time // when the map was asked for
-	boxes    []*outbox // by the map's shards
-	poison   map[string]*outbox
+	sinks    []*Sink   // by the map's shards
+	poison   map[string]*Sink
 	marks    []uint8 // by segment, bit i for choice i; nil: none
 	choices  *choices
-	changed  chan struct{} // closed when there is another
-	fatal    error         // the workload is not the one it was
+	Changed  chan struct{} // closed when there is another
+	Fatal    error         // the workload is not the one it was
 }
 
-func newRouter(f *queues.Set, log *slog.Logger) *router {
-	return &router{
+func NewRouter(f *queues.Set, log *slog.Logger) *Router {
+	return &Router{
 		fleet: f, log: log, wake: make(chan struct{}, 1),
-		boxes: map[string]*outbox{}, poison: map[string]*outbox{}, own: map[mark]time.Time{}, warned: map[string]struct{}{},
+		sinks: map[string]*Sink{}, poison: map[string]*Sink{}, own: map[mark]time.Time{}, warned: map[string]struct{}{},
 	}
 }
 
-// now gives the route of this moment; nil before the first update.
-func (r *router) now() *route { return r.route.Load() }
+// Current gives the route of this moment; nil before the first update.
+func (r *Router) Current() *Route { return r.route.Load() }
 
-// writes is the format of new envelopes: the newest that every processor reads, as far as
+// Writes is the format of new envelopes: the newest that every processor reads, as far as
 // is known (P4.6). Who comes later and reads less puts what it cannot read back.
-func (r *router) writes() uint8 {
+func (r *Router) Writes() uint8 {
 	if v := r.reads.Load(); v > 0 {
 		return uint8(v)
 	}
 	return codec.Version
 }
 
-// update takes a newer reading of the workload's row.
-func (r *router) update(w *workload.Workload) {
+// Update takes a newer reading of the workload's row.
+func (r *Router) Update(w *workload.Workload) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.take(w)
 }
 
 // marked notes a mark that is stored: from now on it may be used.
-func (r *router) marked(segments []uint32, choice int) {
+func (r *Router) marked(segments []uint32, choice int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -92,45 +92,45 @@ func (r *router) marked(segments []uint32, choice int) {
 	r.remake()
 }
 
-// lost says that the workload is not the one it was: nothing more is put.
-func (r *router) lost(err error) {
+// Lost says that the workload is not the one it was: nothing more is put.
+func (r *Router) Lost(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := *r.route.Load()
-	if next.fatal != nil {
+	if next.Fatal != nil {
 		return
 	}
-	next.fatal = err
+	next.Fatal = err
 	r.put(&next)
 }
 
 // turned says that a queue's health is another.
-func (r *router) turned() {
+func (r *Router) turned() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.remake()
 }
 
 // remake makes a route that differs from the one before in marks or health.
-func (r *router) remake() {
+func (r *Router) remake() {
 	next := *r.route.Load()
-	if next.fatal != nil {
+	if next.Fatal != nil {
 		return // what a view says of another workload has no place in this one's marks
 	}
-	next.marks = r.marks(next.workload.Map.Segments)
+	next.marks = r.marks(next.Workload.Map.Segments)
 	r.put(&next)
 }
 
-func (r *router) put(next *route) {
-	next.changed = make(chan struct{})
+func (r *Router) put(next *Route) {
+	next.Changed = make(chan struct{})
 	if old := r.route.Swap(next); old != nil {
-		close(old.changed)
+		close(old.Changed)
 	}
 	backoff.Signal(r.wake)
 }
 
 // marks joins what the view shows with what was acknowledged since.
-func (r *router) marks(segments int) []uint8 {
+func (r *Router) marks(segments int) []uint8 {
 	if len(r.own) == 0 {
 		return r.spills
 	}
@@ -144,28 +144,28 @@ func (r *router) marks(segments int) []uint8 {
 
 // take makes a route of a reading of the row, unless there is a newer one. It
 // reports whether it did.
-func (r *router) take(w *workload.Workload) bool {
+func (r *Router) take(w *workload.Workload) bool {
 	read := time.Now().Add(-w.Age())
 	old := r.route.Load()
-	if old != nil && (old.fatal != nil || read.Before(old.read)) {
+	if old != nil && (old.Fatal != nil || read.Before(old.read)) {
 		return false
 	}
 	if old != nil {
-		if err := old.workload.Replaced(w); errors.Is(err, workload.ErrRolledBack) {
+		if err := old.Workload.Replaced(w); errors.Is(err, workload.ErrRolledBack) {
 			return false // who looks puts the newer map back
 		} else if err != nil {
 			next := *old
-			next.fatal = err
+			next.Fatal = err
 			r.put(&next)
 			return true
 		}
 	}
-	next := &route{workload: w, read: read}
+	next := &Route{Workload: w, read: read}
 	switch {
 	case old == nil:
 		r.lay(next, nil)
-	case w.Map.Version == old.workload.Map.Version:
-		next.boxes, next.poison, next.choices = old.boxes, old.poison, old.choices
+	case w.Map.Version == old.Workload.Map.Version:
+		next.sinks, next.poison, next.choices = old.sinks, old.poison, old.choices
 	default:
 		r.log.Info("the shard map has changed", "version", w.Map.Version)
 		r.lay(next, old)
@@ -175,49 +175,49 @@ func (r *router) take(w *workload.Workload) bool {
 	return true
 }
 
-// lay finds the outboxes of a new map. Those of queues that it no longer has
+// lay finds the sinks of a new map. Those of queues that it no longer has
 // are forgotten; what is in them looks for its new home by itself.
-func (r *router) lay(next, old *route) {
-	m := next.workload.Map
+func (r *Router) lay(next, old *Route) {
+	m := next.Workload.Map
 	next.choices = &choices{of: make(map[uint32][]int)}
-	next.boxes = make([]*outbox, len(m.Shards))
-	next.poison = map[string]*outbox{}
-	boxes, poison := map[string]*outbox{}, map[string]*outbox{}
+	next.sinks = make([]*Sink, len(m.Shards))
+	next.poison = map[string]*Sink{}
+	sinks, poison := map[string]*Sink{}, map[string]*Sink{}
 	for i, s := range m.Shards {
 		name := s.Account + "/" + s.Queue
-		o := r.boxes[name]
+		o := r.sinks[name]
 		if o == nil {
 			o = r.open(s.Account, s.Queue, s.State == shardmap.Active)
 			if old != nil && s.State == shardmap.Active {
-				o.must()
+				o.missing()
 			}
 		}
-		next.boxes[i], boxes[name] = o, o
+		next.sinks[i], sinks[name] = o, o
 		if a := r.fleet.Accounts[s.Account]; a != nil && poison[s.Account] == nil {
 			if o = r.poison[s.Account]; o == nil {
-				o = newOutbox(a.Poison, poisonBox)
+				o = newSink(a.Poison, poisonInFlight)
 			}
 			poison[s.Account] = o
 		}
 	}
-	r.boxes, r.poison, next.poison = boxes, poison, poison
+	r.sinks, r.poison, next.poison = sinks, poison, poison
 }
 
-func (r *router) open(account, queue string, active bool) *outbox {
+func (r *Router) open(account, queue string, active bool) *Sink {
 	s, err := r.fleet.Queue(account, queue)
 	if err == nil {
-		return newOutbox(s, outboxMost)
+		return newSink(s, inFlightMost)
 	}
 	if _, said := r.warned[account]; !said && active {
 		r.warned[account] = struct{}{}
 		r.log.Error("the workload has an account that this process has no credentials for; its tasks cannot be put", "account", account, "error", err)
 	}
-	return refusedOutbox(account+"/"+queue, err)
+	return refusedSink(account+"/"+queue, err)
 }
 
 // fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
 // only waited for so long.
-func (t *route) fresh() bool { return queues.Young(t.read) }
+func (t *Route) fresh() bool { return queues.Young(t.read) }
 
 // choices remembers shardmap's Choices of one map, which are some work.
 type choices struct {
@@ -236,43 +236,38 @@ func (c *choices) get(m *shardmap.Map, segment uint32) []int {
 	return list
 }
 
-func (t *route) home(segment uint32) *outbox { return t.boxes[t.workload.Map.Home(segment)] }
+func (t *Route) home(segment uint32) *Sink { return t.sinks[t.Workload.Map.Home(segment)] }
 
 // marked reports whether a choice's queue is known to be read for the segment.
 // In a shared workload everybody reads every queue.
-func (t *route) marked(segment uint32, choice int) bool {
-	return t.workload.Shared || t.marks != nil && t.marks[segment]&(1<<choice) != 0
+func (t *Route) marked(segment uint32, choice int) bool {
+	return t.Workload.Shared || t.marks != nil && t.marks[segment]&(1<<choice) != 0
 }
 
-// ways lists where a segment's message may be put now, best first and never
-// empty; dst is for the result. It is the home alone unless the home is
+// destinations lists where a segment's message may be put now, best first and never
+// empty; dst is for the result. It is the home unless that is dark, and the choices that are marked
+// and in a better state than the home:
 //
-//   - dark: then the choices that are marked and not dark, of which the first with room
-//     is taken: with a single choice for each segment the queue with most of them would
-//     hold up all others. The home again if there is none, because there is nothing better
-//     than to go on trying;
-//   - crowded: then the home and, for what finds no room there, the choices that
-//     are marked, not dark and not crowded themselves. (When every queue is at
-//     its limit nobody helps anybody.)
-func (t *route) ways(segment uint32, dst *[3]*outbox) ([]*outbox, error) {
+//   - Of a home that is well that is the home alone.
+//   - At its limit it is helped by choices that are well. When every queue is at its limit none helps.
+//   - Dark it is helped by those that are not. There are several because the one queue with most such
+//     segments would hold up all others. If there is none it is the home again: there is nothing
+//     better than to go on trying.
+func (t *Route) destinations(segment uint32, dst *[3]*Sink) ([]*Sink, error) {
 	home := t.home(segment)
 	if home.refused != nil {
 		return nil, home.refused
 	}
-	dark, crowded := home.state()
-	list := dst[:0]
-	if !dark {
+	of, list := home.state(), dst[:0]
+	if of != dark {
 		list = append(list, home)
-		if !crowded {
-			return list, nil
-		}
 	}
-	for i, o := range t.helpers(segment) {
-		oDark, oCrowded := o.state()
-		if o.refused != nil || oDark || oCrowded && !dark || !t.marked(segment, i+1) {
-			continue
+	if of != well {
+		for i, s := range t.helpers(segment) {
+			if s.refused == nil && s.state() < of && t.marked(segment, i+1) {
+				list = append(list, s)
+			}
 		}
-		list = append(list, o)
 	}
 	if len(list) == 0 {
 		list = append(list, home)
@@ -281,45 +276,36 @@ func (t *route) ways(segment uint32, dst *[3]*outbox) ([]*outbox, error) {
 }
 
 // helpers are the queues of the segment's second and third choice.
-func (t *route) helpers(segment uint32) []*outbox {
-	list := t.choices.get(t.workload.Map, segment)[1:]
-	out := make([]*outbox, len(list))
+func (t *Route) helpers(segment uint32) []*Sink {
+	list := t.choices.get(t.Workload.Map, segment)[1:]
+	out := make([]*Sink, len(list))
 	for i, shard := range list {
-		out[i] = t.boxes[shard]
+		out[i] = t.sinks[shard]
 	}
 	return out
 }
 
-// wanted lists the marks that ways would use if they were there, by choice: the third
+// wanted lists the marks that destinations would use if they were there, by choice: the third
 // choice's only if the second has more than enough to do.
-func (t *route) wanted() (lists [3][]uint32) {
-	if t.workload.Shared {
+func (t *Route) wanted() (lists [3][]uint32) {
+	if t.Workload.Shared || !t.Strained() {
 		return lists
 	}
-	need := make([]bool, len(t.boxes))
-	some := false
-	for i, o := range t.boxes {
-		dark, crowded := o.state()
-		need[i] = o.refused == nil && (dark || crowded)
-		some = some || need[i]
-	}
-	if !some {
-		return lists
-	}
-	for segment := range uint32(t.workload.Map.Segments) {
-		if !need[t.workload.Map.Home(segment)] {
+	for segment := range uint32(t.Workload.Map.Segments) {
+		home := t.home(segment)
+		of := home.state()
+		if home.refused != nil || of == well {
 			continue
 		}
-		homeDark := t.home(segment).dark()
-		for i, o := range t.helpers(segment) {
-			dark, crowded := o.state()
-			if o.refused != nil || dark || crowded && !homeDark {
+		for i, s := range t.helpers(segment) {
+			helper := s.state()
+			if s.refused != nil || helper >= of {
 				continue
 			}
 			if !t.marked(segment, i+1) {
 				lists[i+1] = append(lists[i+1], segment)
 			}
-			if !crowded && !o.pressed() {
+			if helper == well && !s.pressed() {
 				break
 			}
 		}
@@ -329,19 +315,19 @@ func (t *route) wanted() (lists [3][]uint32) {
 
 var errNoPoison = errors.New("no account of the workload has a poison queue that this process may use")
 
-// poisonWays is where a bad line goes: the poison queue of the account of its
+// poisonDestinations is where a bad line goes: the poison queue of the account of its
 // home or, while that is dark, of a choice. Nobody owns what lies there, so no
 // mark is needed.
-func (t *route) poisonWays(segment uint32, dst *[3]*outbox) (home *outbox, ways []*outbox, err error) {
-	for _, shard := range t.choices.get(t.workload.Map, segment) {
-		o := t.poison[t.workload.Map.Shards[shard].Account]
+func (t *Route) poisonDestinations(segment uint32, dst *[3]*Sink) (home *Sink, list []*Sink, err error) {
+	for _, shard := range t.choices.get(t.Workload.Map, segment) {
+		o := t.poison[t.Workload.Map.Shards[shard].Account]
 		if o == nil {
 			continue
 		}
 		if home == nil {
 			home = o
 		}
-		if !o.dark() {
+		if o.state() != dark {
 			return home, append(dst[:0], o), nil
 		}
 	}

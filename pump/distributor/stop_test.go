@@ -13,6 +13,9 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
+// stopLine is what waits in a full sink (send.lineFor).
+const stopLine = 8 * time.Second
+
 // slowLimit is what a queue takes in these tests, and all that a process asks of it.
 const slowLimit = 100
 
@@ -63,8 +66,8 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 	})
 }
 
-// What stands in line when a distributor is told to stop is sent before its grace is over.
-func TestALineIsNoLongerThanAStopWaits(t *testing.T) {
+// What waits when a distributor is told to stop is sent before its grace is over.
+func TestNoMoreWaitsThanIsPutBeforeAStopsGraceIsOver(t *testing.T) {
 	verify.Only(t)
 	slowWorld(t, 2, func(t *testing.T, w *world) {
 		s := &testworld.ListSource{Print: "a", N: 1 << 30}
@@ -75,58 +78,10 @@ func TestALineIsNoLongerThanAStopWaits(t *testing.T) {
 		if err := d.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		// The line, the slots of the outbox, and the bounded queues of the lanes.
-		if took := time.Since(began); took < lineFor/2 || took > 15*time.Second {
+		// What waits in the sinks, what is in flight, and the bounded queues of the lanes.
+		if took := time.Since(began); took < stopLine/2 || took > 15*time.Second {
 			t.Errorf("stopping took %v", took)
 		}
 		w.Collect().Expect(t, w.Segments(), d.Summary.Run, s, int(d.Summary.Tasks), int(d.Summary.Tasks))
 	})
-}
-
-// A distribution that ends at once leaves nothing in line.
-func TestWhatStandsInLineEndsWithItsDistribution(t *testing.T) {
-	slowWorld(t, 1, func(t *testing.T, w *world) {
-		dist := w.slowDistributor(&testworld.ListSource{Print: "a", N: 1 << 30}, Options{Pack: 1, Grace: time.Second})
-		d := w.startDistributor(dist)
-		time.Sleep(20 * time.Second)
-		began := time.Now()
-		d.Stop()
-		if err := d.Wait(); err == nil {
-			t.Error("a run that was cut short is no error")
-		}
-		if took := time.Since(began); took > 4*time.Second {
-			t.Errorf("stopping took %v", took)
-		}
-		for _, o := range dist.router.now().boxes {
-			if n := len(o.waiting); n > 0 {
-				t.Errorf("%d parcels stand in line at %s", n, o.name)
-			}
-			if taken := len(o.slots) - (cap(o.slots) - int(o.width.Load())); taken != 0 {
-				t.Errorf("%d slots of %s are taken", taken, o.name)
-			}
-		}
-	})
-}
-
-// A queue that is far away gets as many slots as its limit needs, one that is near no more than that.
-func TestAnOutboxFitsHowLongPutsTake(t *testing.T) {
-	for name, c := range map[string]struct {
-		latency     time.Duration
-		least, most int64
-	}{
-		"near": {time.Millisecond, outboxLeast, outboxLeast},
-		"far":  {40 * time.Millisecond, 150, 230},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, 1, 1, func(s *azsim.Config) { s.Latency = c.latency }, func(t *testing.T, w *world) {
-				d := w.distributor("d", &testworld.ListSource{Print: "a", N: 5000}, Options{Pack: 1})
-				if _, err := d.Run(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if n := d.router.now().boxes[0].width.Load(); n < c.least || n > c.most {
-					t.Errorf("%d slots, want %d to %d", n, c.least, c.most)
-				}
-			})
-		})
-	}
 }

@@ -1,0 +1,138 @@
+package send
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+const (
+	// refreshAfter is the age at which the map is read again, if the member's
+	// looks at the cluster, one a beat, have not brought a newer one: it leaves
+	// time for several tries before workload.MapMaxAge.
+	refreshAfter   = 10 * time.Second
+	refreshTimeout = 5 * time.Second
+	refreshRetry   = 2 * time.Second
+	// markGather is how long marks wait for others: the queues of an account
+	// turn dark within moments of each other, and one write marks them all.
+	markGather = 100 * time.Millisecond
+	markBase   = 500 * time.Millisecond
+	markLimit  = 10 * time.Second
+)
+
+// Follower keeps a router's routes what they should be while a distribution lasts.
+type Follower struct {
+	Router   *Router
+	Log      *slog.Logger
+	Instance string
+	// MarkSpill stores that one of the segments' choices may have messages of them.
+	MarkSpill func(ctx context.Context, segments []uint32, choice int) error
+}
+
+// Start begins to keep the routes; it goes on until finish is called.
+func (f *Follower) Start(all context.Context) (finish func()) {
+	ctx, cancel := context.WithCancel(all)
+	var g sync.WaitGroup
+	g.Go(func() { f.follow(ctx) })
+	g.Go(func() { f.markSpills(ctx) })
+	return func() {
+		cancel()
+		g.Wait()
+	}
+}
+
+// follow keeps the map young enough for puts (P6.5).
+func (f *Follower) follow(ctx context.Context) {
+	ways, j := f.Router, backoff.Jitter(f.Instance)
+	var alarmed time.Time
+	for n := uint64(0); ctx.Err() == nil; n++ {
+		t := ways.Current()
+		if t.Fatal != nil {
+			return
+		}
+		if t.fresh() && !alarmed.IsZero() {
+			alarmed = time.Time{}
+			f.Log.Info("the shard map can be read again; putting goes on")
+		}
+		if young := j.Around(refreshAfter, "map", t.Workload.Name, n) - time.Since(t.read); young > 0 {
+			backoff.Wait(ctx, young)
+			continue
+		}
+		w, err := Refresh(ctx, t.Workload)
+		switch {
+		case err == nil:
+			ways.Update(w)
+			continue
+		case workload.Lost(err):
+			ways.Lost(err)
+			return
+		case errors.Is(err, workload.ErrRolledBack):
+			f.Log.Error("the shard map has gone back", "error", err)
+		}
+		if now := time.Now(); !ways.Current().fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
+			alarmed = now
+			f.Log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
+		}
+		backoff.Wait(ctx, j.Around(refreshRetry, "map again", t.Workload.Name, n))
+	}
+}
+
+// Refresh reads the workload's row again.
+func Refresh(ctx context.Context, w *workload.Workload) (*workload.Workload, error) {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	return w.Refresh(ctx)
+}
+
+// markSpills has what is wanted marked, and only then lets it be used (P6.3). As
+// long as that fails the tasks of dark queues wait.
+func (f *Follower) markSpills(ctx context.Context) {
+	var alarmed time.Time
+	for failures := uint64(0); ; {
+		select {
+		case <-f.Router.wake:
+		case <-ctx.Done():
+			return
+		}
+		for again := true; again; {
+			if !backoff.Wait(ctx, markGather) {
+				return
+			}
+			marked, err := f.markWanted(ctx)
+			if again = err != nil; !again {
+				failures = 0
+				if marked > 0 {
+					f.Log.Info("tasks may go to other queues than their homes", "segments", marked)
+				}
+				break
+			}
+			if now := time.Now(); now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
+				alarmed = now
+				f.Log.Warn("the tasks of queues in trouble wait, because it cannot be marked that others take them", "error", err)
+			}
+			backoff.Wait(ctx, backoff.Jitter(f.Instance).Full(markBase, markLimit, "mark", f.Router.Current().Workload.Name, failures))
+			failures++
+		}
+	}
+}
+
+// markWanted marks what is wanted at this moment.
+func (f *Follower) markWanted(ctx context.Context) (marked int, err error) {
+	for choice, segments := range f.Router.Current().wanted() {
+		if len(segments) == 0 {
+			continue
+		}
+		if err := f.MarkSpill(ctx, segments, choice); err != nil {
+			return marked, err
+		}
+		f.Router.marked(segments, choice)
+		marked += len(segments)
+	}
+	return marked, nil
+}

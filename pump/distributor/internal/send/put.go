@@ -1,0 +1,408 @@
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+)
+
+// message is one sealed envelope on its way.
+type message struct {
+	*pack.Message
+	weight int64 // in the memory budget
+
+	sink    *Sink  // where it waits or is put
+	route   *Route // by which it belongs there
+	probe   bool   // its next put finds out whether a dark home takes messages again
+	attempt uint64
+	refused int // throttles of its puts into the sink
+}
+
+// name tells a message from others of its distribution, for its turn.
+func (m *message) name(t backoff.Step) string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d %v", m.Segment, m.First, m.Bad)
+}
+
+// Messages that are sealed and not acknowledged take memoryBudget at most, of which each has
+// its text and messageBytes for what sending it may take: a goroutine with its stack and
+// timers. That is a thousand full envelopes or sixteen thousand small ones. Queues do not
+// share it out: with keys as they come, one queue or another always has more waiting
+// than the rest, and what waits keeps none of them idle as long as it is many times
+// as much as there are queues. It also is what comes for a dark queue until that shows:
+// at 2,000 a second in darkAfter.
+const (
+	memoryBudget = 64 << 20
+	messageBytes = 4 << 10
+)
+
+// lookEvery is how often the sinks are judged by whether they are busy.
+const lookEvery = time.Second
+
+// helpAfter is how many throttles a message waits out at a home that is at its limit: they have
+// cost it a second or two, and at the end of a source nothing else would empty a
+// queue that refuses nine of ten.
+const helpAfter = 4
+
+// Putter sends the messages of one distribution. The way of a message: Send takes it over and
+// picks the sink that it goes to now, it waits there, a worker puts it until it is acknowledged.
+// If its segment's messages have to go elsewhere meanwhile, it is picked another sink.
+type Putter struct {
+	Options
+	memory *semaphore.Weighted // of the messages on their way
+	wg     sync.WaitGroup      // the messages on their way
+}
+
+// Options are what a [Putter] works with.
+type Options struct {
+	Ctx    context.Context // its end is the end of all puts (P5.2)
+	Stages *errgroup.Group // of the distribution, which ends with the first that fails
+	Log    *slog.Logger
+	Hooks  *pump.Hooks
+	Jitter backoff.Jitter
+	Turn   backoff.Step
+	Router *Router
+	Count  *pack.Tally
+	// Acked is told of the interval of each acknowledged message.
+	Acked func(interval int)
+	// Delivered is told of each acknowledged envelope of tasks; it must not wait.
+	Delivered func(into *Sink, m *pack.Message)
+	// Patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
+	Patience time.Duration
+}
+
+// NewPutter makes the putter of a distribution.
+func NewPutter(o Options) *Putter {
+	return &Putter{Options: o, memory: semaphore.NewWeighted(memoryBudget)}
+}
+
+// Wait waits until no message is on its way. All calls of Send must have come back before.
+func (p *Putter) Wait() { p.wg.Wait() }
+
+// Send takes a message over, waiting while too many are on their way, all together or to its queue.
+func (p *Putter) Send(pm *pack.Message) error {
+	m := &message{Message: pm, weight: int64(cap(pm.Text)) + messageBytes}
+	p.Turn.Wait("send", m.name(p.Turn))
+	if p.memory.Acquire(p.Ctx, m.weight) != nil {
+		return context.Cause(p.Ctx)
+	}
+	for {
+		s, err := p.pick(m)
+		if err == nil && !m.probe && s.full() {
+			select {
+			case <-s.room:
+			case <-m.route.Changed:
+			case <-p.Ctx.Done():
+				err = context.Cause(p.Ctx)
+			}
+			if err == nil {
+				p.Turn.Wait("send", m.name(p.Turn))
+				continue
+			}
+		}
+		if err != nil {
+			p.memory.Release(m.weight)
+			return err
+		}
+		p.wg.Add(1)
+		s.push(m, p.hire)
+		return nil
+	}
+}
+
+// pick picks the sink that a message goes to now: the first of its destinations that
+// is not busy, or else the one in which the fewest wait.
+func (p *Putter) pick(m *message) (*Sink, error) {
+	var buffer [3]*Sink
+	t := p.Router.Current()
+	home, list, err := p.destinations(t, m, &buffer)
+	if err != nil {
+		return nil, err
+	}
+	refused := m.refused
+	m.refused = 0
+	if m.probe && m.sink != home {
+		p.endProbe(m)
+	}
+	m.route = t
+	if m.probe {
+		return home, nil
+	}
+	if list[0] != home && home.probe(p.Jitter) {
+		m.probe = true
+		return home, nil
+	}
+	if len(list) > 1 && list[0] == m.sink && refused >= helpAfter {
+		list = list[1:]
+	}
+	if len(list) == 1 {
+		return list[0], nil
+	}
+	var best *Sink
+	least := math.MaxInt
+	for _, s := range list {
+		n, busy := s.queued()
+		if !busy {
+			return s, nil
+		}
+		if n < least {
+			best, least = s, n
+		}
+	}
+	return best, nil
+}
+
+// destinations is where the message may go now, and where it would go if all were well.
+func (p *Putter) destinations(t *Route, m *message, buffer *[3]*Sink) (home *Sink, list []*Sink, err error) {
+	if t.Fatal != nil {
+		return nil, nil, t.Fatal
+	}
+	if m.Bad {
+		return t.poisonDestinations(m.Segment, buffer)
+	}
+	list, err = t.destinations(m.Segment, buffer)
+	return t.home(m.Segment), list, err
+}
+
+// belongs reports whether the message may be put where it is. Whatever changes that makes
+// another route.
+func (p *Putter) belongs(m *message) bool {
+	t := p.Router.Current()
+	if t == m.route {
+		return true
+	}
+	var buffer [3]*Sink
+	home, list, err := p.destinations(t, m, &buffer)
+	if err != nil || !(m.probe && m.sink == home) && !slices.Contains(list, m.sink) {
+		return false
+	}
+	m.route = t
+	return true
+}
+
+// hire starts a worker of a sink.
+func (p *Putter) hire(s *Sink) {
+	p.Stages.Go(func() error {
+		for m := s.next(); m != nil; m = s.next() {
+			if err := p.deliver(m); err != nil {
+				s.leave(p.hire)
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// deliver puts a message until it is acknowledged, belongs elsewhere, or the distribution ends; an
+// error ends that. The bytes are the same each time, so that copies are recognised by their tasks'
+// identities (P1.2), and acknowledged by any queue is acknowledged.
+func (p *Putter) deliver(m *message) error {
+	for {
+		made, err := p.tryPut(m)
+		switch {
+		case err == nil:
+			p.acknowledged(m)
+			p.done(m)
+			return nil
+		case p.Ctx.Err() != nil: // its cause is told by what ended it
+			p.done(m)
+			return nil
+		case errors.Is(err, errMoved):
+			if err = p.move(m); err != nil {
+				p.done(m)
+			}
+			return err
+		}
+		delay, err := p.judge(m, err, made)
+		if err != nil {
+			p.done(m)
+			return err
+		}
+		m.attempt++
+		p.endProbe(m)
+		p.pause(m, delay)
+	}
+}
+
+// done ends a message.
+func (p *Putter) done(m *message) {
+	p.endProbe(m)
+	p.memory.Release(m.weight)
+	p.wg.Done()
+}
+
+// endProbe lets another message probe; what this one found out has been counted.
+func (p *Putter) endProbe(m *message) {
+	if m.probe {
+		m.probe, m.route = false, nil // it belongs there no longer
+		m.sink.observe((*health).endProbe)
+	}
+}
+
+// move brings a message to where it belongs now. It never waits: two full sinks whose messages
+// want to change places would wait for each other for ever.
+func (p *Putter) move(m *message) error {
+	p.Turn.Wait("move", m.name(p.Turn))
+	s, err := p.pick(m)
+	if err == nil {
+		s.push(m, p.hire)
+	}
+	return err
+}
+
+// Watch judges the sinks by whether they are busy, and finds other ways for what waits at a queue
+// that is not well or no home any more, until the distribution ends.
+func (p *Putter) Watch() {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for t := p.Router.Current(); ; {
+		select {
+		case <-look.C:
+		case <-t.Changed:
+		case <-p.Ctx.Done():
+			return
+		}
+		p.Turn.Wait("watch")
+		old := t
+		t = p.Router.Current()
+		troubled := false
+		for _, s := range old.sinks {
+			if s.refused != nil {
+				continue
+			}
+			_, busy := s.queued()
+			p.observe(s, func(h *health, now time.Time) { h.look(now, busy) })
+			ill := s.state() != well
+			troubled = troubled || ill
+			if ill || t.choices != old.choices {
+				p.scatter(s)
+			}
+		}
+		if troubled {
+			backoff.Signal(p.Router.wake) // those who help may be pressed by now
+		}
+	}
+}
+
+// scatter moves all that waits in a sink.
+func (p *Putter) scatter(s *Sink) {
+	for _, m := range s.drain() {
+		to, err := p.pick(m)
+		if err != nil {
+			to = s // its worker meets the same error
+		}
+		to.push(m, p.hire)
+	}
+}
+
+// observe lets something that happened count for a queue's health, and wakes
+// what should go another way because of it.
+func (p *Putter) observe(s *Sink, what func(h *health, now time.Time)) {
+	if !s.observe(what) {
+		return
+	}
+	switch s.state() {
+	case dark:
+		p.Log.Warn("a queue is dark; its tasks go to others once that is marked", "queue", s.name)
+	case limited:
+		p.Log.Warn("a queue is at its limit; what it has no room for goes to others once that is marked", "queue", s.name)
+	default:
+		p.Log.Info("a queue is as it should be again; its tasks come home", "queue", s.name)
+	}
+	p.Router.turned()
+}
+
+// tryPut makes one request for the message, when it stands in the right place
+// and is paid for, and the map is young enough (P6.5). It reports whether the
+// queue was known to be there when the put was sent.
+func (p *Putter) tryPut(m *message) (made bool, err error) {
+	for s := m.sink; ; {
+		p.Turn.Wait("put", m.name(p.Turn))
+		if !p.belongs(m) || m.refused >= helpAfter && s.state() == limited {
+			return false, errMoved
+		}
+		if s.unmade() {
+			err := s.make(p.Ctx, m.route.Changed, p.Log)
+			switch {
+			case errors.Is(err, errMoved):
+				continue
+			case err != nil:
+				return false, &makeError{err}
+			}
+		}
+		about := s.shard.Digest(m.Text)
+		if err := s.shard.Pay(p.Ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
+			return false, err
+		}
+		if !p.belongs(m) { // the budget may have kept it waiting for long
+			return false, errMoved
+		}
+		if m.route.fresh() {
+			made = s.made.Load()
+			s.observe(func(h *health, now time.Time) { h.sent(now) })
+			return made, s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about)
+		}
+		select { // for a newer map
+		case <-m.route.Changed:
+		case <-p.Ctx.Done():
+			return false, context.Cause(p.Ctx)
+		}
+	}
+}
+
+// pause waits before the next attempt, or until the message belongs elsewhere.
+func (p *Putter) pause(m *message, d time.Duration) {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for p.belongs(m) {
+		select {
+		case <-over.C:
+			return
+		case <-m.route.Changed:
+		case <-p.Ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Putter) acknowledged(m *message) {
+	s := m.sink
+	if !s.accepted.Swap(true) {
+		s.made.Store(true)
+		p.Log.Debug("the queue takes messages", "queue", s.name)
+	}
+	p.observe(s, (*health).acknowledged)
+	p.endProbe(m)
+	s.fit(p.hire)
+	s.recovered(p.Log)
+	p.Count.Sent.Add(int64(len(m.Text)))
+	p.Count.Envelopes.Add(1)
+	if !m.Bad {
+		p.Count.Acked.Add(int64(m.Tasks))
+		p.Delivered(s, m.Message)
+		for _, r := range m.Receipts {
+			r.Acknowledge(r.Tasks)
+		}
+	} else {
+		p.Count.Quarantined.Add(1)
+		queues.HookQuarantine(p.Hooks, s.shard.Account.Name, pump.ReasonBadLine, 1)
+	}
+	pack.Texts.Put(&m.Text)
+	p.Acked(m.Interval)
+}

@@ -1,0 +1,294 @@
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// A sink has some messages in flight: each is being put, waits for the budget of its queue or
+// account, or waits to be put again. How many follows from how long a put takes
+// (queues.Queue.Puts.Ahead), so that a queue is never idle for want of requests, near or far, and
+// one that hangs holds no more connections than that. Before anything was measured it is for 10 ms
+// a put at a queue's published limit.
+const (
+	inFlightFirst  = 32
+	inFlightLeast  = 16
+	inFlightMost   = 256
+	poisonInFlight = 16 // bad lines, to one account's poison queue
+)
+
+// A sink is full when what waits there takes lineFor: longer than it takes until a dark queue
+// shows, or that would hold up all others; shorter than a distributor that is told to stop goes on
+// sending. Slow queues may have fullLeast waiting.
+const (
+	lineFor   = 8 * time.Second
+	fullLeast = 64
+)
+
+// Sink is the way into one queue, for as long as the queue is in the map: messages wait there in
+// the order in which they came, for workers that put them one by one (Putter.deliver). A worker is
+// there while messages wait and fewer than inFlight are at work, so a sink at rest costs no
+// goroutine. The messages wait in a list and not in a channel because both bounds change: inFlight
+// with the time that puts take, full with the budget of the queue.
+type Sink struct {
+	name  string        // account/queue
+	shard *queues.Queue // nil: see refused
+	// refused: this process has no credentials for the account.
+	refused error
+	most    int           // in flight
+	room    chan struct{} // capacity 1: one less waits
+	// accepted: the queue has acknowledged a message of this process. Before, a
+	// missing queue is a mistake in the configuration, and so may a refused credential be
+	// (AuthPatience); after, somebody rotates keys or tidies up, and the tasks wait for him to finish.
+	accepted atomic.Bool
+
+	// made: this process knows that the queue was there: it made it, or put
+	// into it, or may not make queues. A queue that was not made and is found missing
+	// (absent) is made before it is put into; one that was made and is missing is gone.
+	made, absent atomic.Bool
+	making       singleflight.Group
+	creation     queues.Creation
+
+	mu       sync.Mutex // guards what follows
+	waiting  []*message
+	workers  int
+	inFlight int // workers that there may be
+	health   health
+	heard    map[string]time.Time // of each owner of its segments: when it last got a message here
+	alarmed  time.Time            // when the log last said that the queue is in trouble
+	refusing time.Time            // since when it refuses the credential, never having taken anything
+}
+
+// newSink makes a sink that may have up to most messages in flight.
+func newSink(q *queues.Queue, most int) *Sink {
+	return &Sink{name: q.String(), shard: q, most: most, inFlight: min(most, inFlightFirst), room: make(chan struct{}, 1), heard: map[string]time.Time{}}
+}
+
+// refusedSink leads to an account that this process cannot reach.
+func refusedSink(name string, why error) *Sink {
+	return &Sink{name: name, refused: why, room: make(chan struct{}, 1), heard: map[string]time.Time{}}
+}
+
+// push adds a message, and a worker if another may be in flight.
+func (s *Sink) push(m *message, work func(*Sink)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.sink = s
+	s.waiting = append(s.waiting, m)
+	s.hire(work)
+}
+
+// hire adds a worker if a message waits for one; s.mu is held.
+func (s *Sink) hire(work func(*Sink)) {
+	if len(s.waiting) > 0 && s.workers < s.inFlight {
+		s.workers++
+		work(s)
+	}
+}
+
+// next gives a worker its next message; nil ends it.
+func (s *Sink) next() *message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 || s.workers > s.inFlight {
+		s.workers--
+		return nil
+	}
+	m := s.waiting[0]
+	s.waiting[0] = nil
+	s.waiting = s.waiting[1:]
+	backoff.Signal(s.room)
+	return m
+}
+
+// leave ends a worker in the midst of its work.
+func (s *Sink) leave(work func(*Sink)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers--
+	s.hire(work) // or what waits would have no worker
+}
+
+// drain gives up all that waits.
+func (s *Sink) drain() (list []*message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, s.waiting = s.waiting, nil
+	backoff.Signal(s.room)
+	return list
+}
+
+// fit lets one message more or less be in flight, if that fits better how long puts take. It is
+// called after each acknowledged put.
+func (s *Sink) fit(work func(*Sink)) {
+	if s.most < inFlightMost { // for poison: they are few
+		return
+	}
+	want := s.shard.Puts.Ahead(s.shard.Budget.Rate(), inFlightLeast, inFlightMost)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case want > s.inFlight:
+		s.inFlight++
+		s.hire(work)
+	case want < s.inFlight:
+		s.inFlight--
+	}
+}
+
+// queued is how many messages wait, and whether the sink is busy: as many are in flight as may be.
+func (s *Sink) queued() (waiting int, busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting), s.workers >= s.inFlight
+}
+
+// pressed reports whether messages wait for others to be acknowledged.
+func (s *Sink) pressed() bool {
+	n, busy := s.queued()
+	return n > 0 && busy
+}
+
+// full reports whether nothing more should wait.
+func (s *Sink) full() bool {
+	n, _ := s.queued()
+	return n >= fullLeast && float64(n) >= s.shard.Budget.Rate()*lineFor.Seconds()
+}
+
+// missing says that the queue is not there as far as is known: it is new, or a put did not find it.
+func (s *Sink) missing() { s.absent.Store(true) }
+
+// unmade reports whether the queue has to be made before it is put into.
+func (s *Sink) unmade() bool { return s.absent.Load() && !s.made.Load() }
+
+// make makes the queue with one request, whoever asks for it at the same time.
+// It gives up waiting, not the request, when changed is closed.
+func (s *Sink) make(ctx context.Context, changed <-chan struct{}, log *slog.Logger) error {
+	if s.made.Load() {
+		return nil
+	}
+	done := s.making.DoChan("", func() (any, error) {
+		if s.made.Load() {
+			return nil, nil
+		}
+		s.observe(func(h *health, now time.Time) { h.sent(now) })
+		err := s.shard.Create(ctx, log)
+		if err == nil {
+			s.made.Store(true)
+		}
+		return nil, err
+	})
+	select {
+	case r := <-done:
+		return r.Err
+	case <-changed:
+		return errMoved
+	}
+}
+
+// errMoved: there may be a better way now.
+var errMoved = errors.New("there is another route")
+
+// AuthPatience is for how long a queue that has taken nothing yet may refuse the credential
+// before a distribution that nobody continues ends: a new role assignment takes up to ten
+// minutes to be known everywhere. With an election it is waited for without end.
+const AuthPatience = 15 * time.Minute
+
+// refuses notes that the queue, which has taken nothing yet, refuses the credential, and
+// gives an error when that has gone on for too long.
+func (s *Sink) refuses(err error, now time.Time, patience time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusing.IsZero() {
+		s.refusing = now
+	}
+	if patience > 0 && now.Sub(s.refusing) >= patience {
+		return fmt.Errorf("queue %s takes no messages: it has refused the credential for %v; %s: %w", s.name, patience, authFix, err)
+	}
+	return nil
+}
+
+// authFix is what to do about a refused credential.
+const authFix = `give the identity the role "Storage Queue Data Contributor" on the account (a new assignment takes minutes), or use a SAS or key that may add messages`
+
+// observe changes what is known of the queue's health. It reports whether that
+// makes other destinations the better ones.
+func (s *Sink) observe(f func(h *health, now time.Time)) (turned bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.health.state()
+	f(&s.health, time.Now())
+	return before != s.health.state()
+}
+
+func (s *Sink) state() state {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.health.state()
+}
+
+// String is account/queue.
+func (s *Sink) String() string { return s.name }
+
+// probe gives one caller at a time leave to try whether a dark queue takes messages again.
+func (s *Sink) probe(j backoff.Jitter) (leave bool) {
+	s.observe(func(h *health, now time.Time) { leave = h.probe(now, j, s.name) })
+	return leave
+}
+
+// Quiet notes that an owner has a message in this queue now, and reports
+// whether it had none from this process for long enough to be told of it (P8.2).
+func (s *Sink) Quiet(owner string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	last, known := s.heard[owner]
+	if !known && len(s.heard) >= maxHeard {
+		clear(s.heard) // owners come and go; a nudge too many is harmless
+	}
+	s.heard[owner] = now
+	return !known || now.Sub(last) > quietAfter
+}
+
+// quietAfter is for how long this process must have put nothing before a put is
+// worth a nudge. A processor that finds a queue empty asks again after 100 ms, then
+// after twice that and so on: in the first second its next look is at most
+// half a second off, and a nudge would hardly be quicker.
+const quietAfter = time.Second
+
+// maxHeard bounds the owners remembered for one queue.
+const maxHeard = 1024
+
+// alarm tells an operator of a queue in trouble, not more often than he can read.
+func (s *Sink) alarm(log *slog.Logger, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.alarmed.IsZero() || now.Sub(s.alarmed) >= queues.AlarmEvery {
+		s.alarmed = now
+		if storage.Is(err, storage.Auth) {
+			log.Warn("a queue refuses the credential; its tasks wait", "queue", s.name, "fix", authFix, "error", err)
+			return
+		}
+		log.Warn("a queue does not take messages; its tasks wait", "queue", s.name, "error", err)
+	}
+}
+
+func (s *Sink) recovered(log *slog.Logger) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.alarmed.IsZero() {
+		s.alarmed = time.Time{}
+		log.Info("the queue takes messages again", "queue", s.name)
+	}
+}

@@ -1,0 +1,127 @@
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// sending gives a putter into the world's queues, and what ends it.
+func sending(t *testing.T, w *testworld.World, budget float64) (*Putter, *errgroup.Group, context.CancelCauseFunc) {
+	t.Helper()
+	cfg := w.Config("d", w.Cfg.Accounts[0].Queues)
+	if budget > 0 {
+		cfg.Budget.Queue = budget
+	}
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewRouter(queues.Open(&cfg, row.TableName), slog.New(slog.DiscardHandler))
+	r.Update(w.Look().Workload)
+	ctx, end := context.WithCancelCause(t.Context())
+	stages, ctx := errgroup.WithContext(ctx)
+	return NewPutter(Options{
+		Ctx: ctx, Stages: stages, Log: slog.New(slog.DiscardHandler), Hooks: &pump.Hooks{}, Jitter: "d", Router: r, Count: &pack.Tally{},
+		Acked: func(int) {}, Delivered: func(*Sink, *pack.Message) {},
+	}), stages, end
+}
+
+// envelope is the n-th message; nothing reads it.
+func envelope(n int) *pack.Message {
+	return &pack.Message{Text: fmt.Appendf(nil, "message %d", n), Segment: uint32(n % 16), First: uint64(n), Tasks: 1}
+}
+
+// A distribution that ends at once leaves nothing waiting, and no worker.
+func TestWhatWaitsInASinkEndsWithItsDistribution(t *testing.T) {
+	testworld.In(t, workload.Spec{}, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		p, stages, end := sending(t, w, 100)
+		for n := range 600 {
+			if err := p.Send(envelope(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := p.Router.Current().sinks[0]
+		if n, busy := s.queued(); n < 300 || !busy {
+			t.Fatalf("%d messages wait, busy %v", n, busy)
+		}
+		over := errors.New("over")
+		end(over)
+		p.Wait()
+		if err := stages.Wait(); err != nil {
+			t.Error(err)
+		}
+		if n, _ := s.queued(); n > 0 || s.workers > 0 {
+			t.Errorf("%d messages wait for %d workers", n, s.workers)
+		}
+		if err := p.Send(envelope(600)); !errors.Is(err, over) {
+			t.Errorf("a message that is sent after that: %v", err)
+		}
+		if !p.memory.TryAcquire(memoryBudget) {
+			t.Error("not all memory is given back")
+		}
+	})
+}
+
+// A failure in one worker ends the distribution, whatever waits behind it.
+func TestARefusedPutEndsWhatWaits(t *testing.T) {
+	testworld.In(t, workload.Spec{}, 1, 1, nil, func(t *testing.T, w *testworld.World) {
+		p, stages, _ := sending(t, w, 100)
+		w.Fault(azsim.Rule{Fault: azsim.Answer, Status: 400, Code: "InvalidInput", Skip: 50, First: 1, Instance: "d"}, "PutMessage")
+		for n := range 600 {
+			if err := p.Send(envelope(n)); err != nil {
+				break
+			}
+		}
+		p.Wait()
+		if err := stages.Wait(); err == nil {
+			t.Error("a put that was refused for good is no failure")
+		}
+		if n, _ := p.Router.Current().sinks[0].queued(); n > 0 {
+			t.Errorf("%d messages wait", n)
+		}
+	})
+}
+
+// A queue that is far away has as many messages in flight as its limit needs, one that is near no more than that.
+func TestMessagesInFlightFitHowLongPutsTake(t *testing.T) {
+	for name, c := range map[string]struct {
+		latency     time.Duration
+		least, most int
+	}{
+		"near": {time.Millisecond, inFlightLeast, inFlightLeast},
+		"far":  {40 * time.Millisecond, 150, 230},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testworld.In(t, workload.Spec{}, 1, 1, func(s *azsim.Config) { s.Latency = c.latency }, func(t *testing.T, w *testworld.World) {
+				p, stages, _ := sending(t, w, 0)
+				for n := range 5000 {
+					if err := p.Send(envelope(n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				p.Wait()
+				if err := stages.Wait(); err != nil {
+					t.Fatal(err)
+				}
+				if n := p.Router.Current().sinks[0].inFlight; n < c.least || n > c.most {
+					t.Errorf("%d in flight, want %d to %d", n, c.least, c.most)
+				}
+			})
+		})
+	}
+}
