@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -14,6 +17,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"github.com/queuepump/queuepump/internal/docscheck"
 )
 
 // served is a loadtest serve that runs, and where its admin endpoint is.
@@ -206,4 +211,46 @@ func TestWhatServeCannotDoIsRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTheSimulatorsExamplesWork plays the examples of docs/simulator.md in other languages.
+func TestTheSimulatorsExamplesWork(t *testing.T) {
+	t.Parallel()
+	const modules = "../../storage/storagetest/azurite/node_modules"
+	python := "/usr/bin/python3" // the one that has Debian's packages
+	doc, err := docscheck.ReadFile("../../..", "../../../docs/simulator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]string{}
+	for _, b := range doc.Blocks() {
+		shown[b.Language] += b.Text()
+	}
+	play := func(t *testing.T, file, text, program string, args ...string) {
+		d := newDesk(t, "")
+		writeText(t, d.path(file), text)
+		if there, err := filepath.Abs(modules); err != nil || os.Symlink(there, d.path("node_modules")) != nil {
+			t.Fatal(there, err)
+		}
+		cmd := exec.Command(program, append(args, file)...)
+		cmd.Dir = d.dir
+		startAs(t, program, cmd).succeeds()
+	}
+	t.Run("JavaScript", func(t *testing.T) {
+		t.Parallel()
+		if _, err := os.Stat(modules + "/@azure/storage-queue"); err != nil {
+			if testing.Short() {
+				t.Skipf("no SDK in -short mode: %v", err)
+			}
+			t.Fatalf("make azurite installs the SDK: %v", err)
+		}
+		play(t, "example.test.mjs", shown["js"], "node", "--test")
+	})
+	t.Run("Python", func(t *testing.T) {
+		t.Parallel()
+		if err := exec.Command(python, "-c", "import azure.storage.queue").Run(); err != nil {
+			t.Skipf("apt-get install python3-azure-storage installs the SDK: %v", err)
+		}
+		play(t, "example.py", shown["python"], python)
+	})
 }
