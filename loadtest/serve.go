@@ -67,10 +67,13 @@ printed, takes them as JSON (docs/simulator.md).
 	flags.IntVar(&f.queuePort, "queue-port", 0, "the port of the queue service (default: a free one)")
 	flags.IntVar(&f.tablePort, "table-port", 0, "the port of the table service (default: a free one)")
 	flags.IntVar(&f.adminPort, "admin-port", 0, "the port of the admin endpoint (default: a free one)")
-	flags.BoolVar(&f.azurite, "azurite", false, "also serve Azurite's account, by default at Azurite's ports")
+	flags.BoolVar(&f.azurite, "azurite", false,
+		"also serve Azurite's account, by default at Azurite's ports")
 	flags.DurationVar(&f.latency, "latency", 0, "how long each request takes")
-	flags.DurationVar(&f.spread, "latency-spread", 0, "how much longer it takes at most (default: half of --latency)")
-	flags.StringArrayVar(&f.faults, "fault", nil, "a `FAULT` such as 'lost-answer rate=0.01'; many are allowed")
+	flags.DurationVar(&f.spread, "latency-spread", 0,
+		"how much longer it takes at most (default: half of --latency)")
+	flags.StringArrayVar(&f.faults, "fault", nil,
+		"a `FAULT` such as 'lost-answer rate=0.01'; many are allowed")
 	return cmd
 }
 

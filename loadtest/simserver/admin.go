@@ -178,7 +178,8 @@ type accountShown struct {
 	ConnectionString string `json:"connectionString,omitempty"`
 }
 
-// accounts are the accounts. Their keys are made of their names or Azurite's, and open nothing else.
+// accounts are the accounts. Their keys are made of their names, or Azurite's, and open nothing
+// else.
 func (s *Simulator) accounts() map[string][]accountShown {
 	s.mu.Lock()
 	server := s.server

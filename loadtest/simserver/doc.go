@@ -7,13 +7,13 @@
 //	dark, err := simserver.ParseFault("dark account=one from=30s for=20s")
 //	err = sim.SetFaults(lost, dark)
 //
-// A [Simulator] is an azsim.Sim: programs reach it through Transport or Listen. Schedules are timers
-// of package time, so they run in a testing/synctest bubble too; Close ends them.
+// A [Simulator] is an azsim.Sim: programs reach it through Transport or Listen. Schedules are
+// timers of package time, so they run in a testing/synctest bubble too; Close ends them.
 //
 // # The admin endpoint
 //
-// [Simulator.ListenAdmin] serves it on an address of loopback. Bodies are JSON; an error is answered
-// as {"error": "..."}.
+// [Simulator.ListenAdmin] serves it on an address of loopback. Bodies are JSON; an error is
+// answered as {"error": "..."}.
 //
 //	GET    /accounts  names and, if the simulator listens, connection strings
 //	GET    /faults    {"faults": [{"fault": "lost-answer", "rate": 0.01, "op": ["PutMessage"]}]}
@@ -24,8 +24,8 @@
 //	GET    /latency   {"queue": "5ms", "table": "5ms", "spread": "1ms"}
 //	PUT    /latency   the same; what is left out is none
 //	GET    /counts    requests, throttled ones, faults that happened, each fault in force
-//	POST   /reset     {"account": "one"}: all its queues and tables are gone; no body: of all accounts
+//	POST   /reset     {"account": "one"}: its queues and tables are gone; no body: those of all
 //
-// A page in a browser can neither read nor steer it: a request must name a host of loopback, and one
-// that changes something must not come from a page of another origin.
+// A page in a browser can neither read nor steer it: a request must name a host of loopback, and
+// one that changes something must not come from a page of another origin.
 package simserver

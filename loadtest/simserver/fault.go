@@ -131,7 +131,8 @@ func unknown(what, word string, known []string) error {
 	if len(known) > most {
 		known, more = known[:most], ", ..."
 	}
-	return fmt.Errorf("unknown %s %q; known: %s%s", what, clipped(word), strings.Join(known, ", "), more)
+	list := strings.Join(known, ", ") + more
+	return fmt.Errorf("unknown %s %q; known: %s", what, clipped(word), list)
 }
 
 // operations are the names of azsim's operations, by service.
