@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/loadtest/simserver"
 )
 
 // simulateFlags say what to simulate.
@@ -22,6 +23,7 @@ type simulateFlags struct {
 	limits           string
 	workload         string
 	seed             uint64
+	more             []azsim.Account // served beside those that are counted
 }
 
 func (f *simulateFlags) add(cmd *cobra.Command) {
@@ -34,7 +36,7 @@ func (f *simulateFlags) addAccounts(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&f.accounts, "accounts", 4, "how many accounts are simulated")
 	flags.IntVar(&f.queues, "queues", 2, "how many queues of each account are used")
-	flags.StringVar(&f.limits, "limits", "published", "request rates to enforce: published, none, or a JSON `FILE`")
+	flags.StringVar(&f.limits, "limits", "published", "request rates to enforce: published, none, queue=N,account=N, or a JSON `FILE`")
 	flags.Uint64Var(&f.seed, "seed", 1, "decides everything that the simulator leaves to chance")
 }
 
@@ -51,7 +53,7 @@ func (f *simulateFlags) check() error {
 // simulation is a simulator that listens.
 type simulation struct {
 	*azsim.Server
-	sim   *azsim.Sim
+	sim   *simserver.Simulator
 	names []string
 	flags *simulateFlags
 }
@@ -72,7 +74,10 @@ func (f *simulateFlags) start(queuePort, tablePort int) (*simulation, error) {
 		s.names = append(s.names, name)
 		c.Accounts = append(c.Accounts, azsim.Account{Name: name})
 	}
-	s.sim = azsim.New(c)
+	c.Accounts = append(c.Accounts, f.more...)
+	if s.sim, err = simserver.New(c); err != nil {
+		return nil, err
+	}
 	s.Server, err = s.sim.Listen(loopback(queuePort), loopback(tablePort))
 	if err != nil {
 		return nil, err
@@ -83,15 +88,17 @@ func (f *simulateFlags) start(queuePort, tablePort int) (*simulation, error) {
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 func parseLimits(s string) (azsim.Limits, error) {
-	switch s {
-	case "published":
-		return azsim.PublishedLimits(), nil
-	case "none":
-		return azsim.NoLimits(), nil
+	if simserver.IsLimits(s) {
+		l, err := simserver.ParseLimits(s)
+		if err != nil {
+			return l, cli.Usage("--limits %s: %w", s, err)
+		}
+		return l, nil
 	}
 	text, err := os.ReadFile(s)
 	if err != nil {
-		return azsim.Limits{}, cli.Usage("--limits: %w; use published, none, or a JSON file", err)
+		return azsim.Limits{}, cli.Usage("--limits: %w; use published, none, queue=N,account=N, "+
+			"or a JSON file", err)
 	}
 	l, err := azsim.ParseLimits(text)
 	if err != nil {
@@ -142,7 +149,11 @@ func writeFile(path string, text []byte, mode os.FileMode) error {
 // describe says where everything is.
 func (s *simulation) describe() string {
 	var b bytes.Buffer
-	for _, name := range s.names {
+	names := s.names
+	for _, a := range s.flags.more {
+		names = append(names[:len(names):len(names)], a.Name)
+	}
+	for _, name := range names {
 		fmt.Fprintf(&b, "%-14s queues %s  tables %s\n", name, s.QueueEndpoint(name), s.TableEndpoint(name))
 	}
 	return b.String()

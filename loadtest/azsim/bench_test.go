@@ -57,7 +57,7 @@ func BenchmarkPut(b *testing.B) {
 // BenchmarkGet32 gets 32 messages of 1 KiB from a queue of a million.
 func BenchmarkGet32(b *testing.B) {
 	c := benchClient(b)
-	store := c.tr.sim.accounts["acct"].queues.(*queueStore)
+	store := c.tr.sim.accounts["acct"].stores.Load().queues.(*queueStore)
 	q := store.queues["queue"]
 	body := bytes.Repeat([]byte("QUJD"), 256)
 	for i := range uint64(1_000_000) {

@@ -1,13 +1,11 @@
 // Package azsim simulates Azure Queue and Table storage: a real protocol
 // server in memory, to be steered by tests.
 //
-// A [Sim] holds any number of storage accounts. Programs reach them with their
-// ordinary Azure clients, unchanged: without sockets through [Sim.Transport]
-// (an azcore policy.Transporter and http.RoundTripper), by TCP through
-// [Sim.Listen], or by any other way through [Sim.QueueHandler] and
-// [Sim.TableHandler]. Credentials are really verified: SharedKey,
-// SharedKeyLite, service and account SAS, stored access policies; any bearer
-// token is taken.
+// A [Sim] holds any number of storage accounts. Programs reach them with their ordinary Azure
+// clients, unchanged: without sockets through [Sim.Transport] (an azcore policy.Transporter and
+// http.RoundTripper), by TCP through [Sim.Listen], or by any other way through [Sim.QueueHandler]
+// and [Sim.TableHandler]. Credentials are really verified: SharedKey, SharedKeyLite, service and
+// account SAS, stored access policies; any bearer token is taken.
 //
 // The addresses in [Sim.ConnectionString] look like Azure's and are served by
 // [Sim.Transport] alone: a client without it would ask the real Azure. Over TCP
@@ -20,33 +18,29 @@
 //
 // # What it keeps to
 //
-// Answers follow recordings of the real services where there are any, and
-// their documentation where there are none. Where Azurite differs, the real
-// service wins. What the documents leave open is a parameter: whether a get of
-// 32 costs 1 or 32 of the published rate ([Limits]), what a superseded pop
-// receipt is answered ([Config]). The published scalability targets are
-// enforced as 503 ServerBusy unless [NoLimits] says otherwise.
-// AZURE.md beside this file holds the facts that comments cite, how each is
-// known, and which answers rest on memory.
+// Answers follow recordings of the real services where there are any, and their documentation where
+// there are none. Where Azurite differs, the real service wins. What the documents leave open is a
+// parameter: whether a get of 32 costs 1 or 32 of the published rate ([Limits]), what a superseded
+// pop receipt is answered ([Config]). The published scalability targets are enforced as 503
+// ServerBusy unless [NoLimits] says otherwise. AZURE.md beside this file holds the facts that
+// comments cite, how each is known, and which answers rest on memory.
 //
 // # Steering
 //
-// [Sim.Inject] makes requests go wrong: answered with an error before or after
-// they acted, broken off, cut short, delayed, hung, delivered twice or early or
-// out of order. [Sim.Blackout] and [Sim.Hang] take a whole account away,
-// [Sim.SetClockOffset] moves the servers' clock. [Sim.Snapshot] remembers a
-// partition of a table and [Snapshot.Restore] rolls it back, [Sim.DropRows]
-// loses rows. Tables are slow by Config.TableLatency, or for a while by a rule
-// that delays them. [Sim.Stats] tells what happened, [Sim.PartitionLoads] how
-// many entities were asked of each partition, [Sim.Faults] prints the rules in
-// force.
+// [Sim.Inject] makes requests go wrong: answered with an error before or after they acted, broken
+// off, cut short, delayed, hung, delivered twice or early or out of order. [Sim.Blackout] and
+// [Sim.Hang] take a whole account away, [Sim.SetClockOffset] moves the servers' clock.
+// [Sim.Snapshot] remembers a partition of a table and [Snapshot.Restore] rolls it back,
+// [Sim.DropRows] loses rows. Tables are slow by Config.TableLatency, or for a while by a rule that
+// delays them. [Sim.Stats] tells what happened, [Sim.PartitionLoads] how many entities were asked
+// of each partition, [Sim.Faults] prints the rules in force. [Sim.SetLimits], [Sim.SetLatency] and
+// [Sim.Reset] change the rest while it runs.
 //
 // # Time and chance
 //
-// Time is package time's only, no goroutine runs in the background and no lock
-// is held while waiting, so a Sim works inside a testing/synctest bubble, where
-// an hour of throttling takes milliseconds. Whatever is left to chance is a
-// hash of the seed, the client ([Transport.As]), the operation, the object and
-// how many times that came up before: the same seed gives the same history
-// whatever else goes on.
+// Time is package time's only, no goroutine runs in the background and no lock is held while
+// waiting, so a Sim works inside a testing/synctest bubble, where an hour of throttling takes
+// milliseconds. Whatever is left to chance is a hash of the seed, the client ([Transport.As]), the
+// operation, the object and how many times that came up before: the same seed gives the same
+// history whatever else goes on.
 package azsim

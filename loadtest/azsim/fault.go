@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -163,8 +164,7 @@ func (i *Injection) String() string {
 	return fmt.Sprintf("%v (%d of %d matching)", i.rule, i.hits.Load(), i.matched.Load())
 }
 
-// faults are the rules in force, replaced as a whole so that requests read
-// them without a lock.
+// faults are the rules in force, replaced as a whole so that requests read them without a lock.
 type faults struct {
 	mu    sync.Mutex // serialises writers
 	rules atomic.Pointer[[]*Injection]
@@ -185,10 +185,9 @@ func (f *faults) remove(i *Injection) {
 	f.rules.Store(&rules)
 }
 
-// Inject puts a rule in force until it is removed. Several rules may hit one
-// request: their delays add up, and the first rule that decides the answer
-// wins. It panics on a rule that makes no sense, a mistake in the calling
-// program.
+// Inject puts a rule in force until it is removed. Several rules may hit one request: their delays
+// add up, and the first rule that decides the answer wins. It panics on a rule that makes no sense,
+// a mistake in the calling program.
 func (s *Sim) Inject(r Rule) *Injection {
 	if err := r.check(); err != nil {
 		panic("azsim: rule " + r.String() + ": " + err.Error())
@@ -240,14 +239,15 @@ func (s *Sim) plan(instance string, r *request, op *operation) plan {
 	if r.spared {
 		rules = nil
 	}
-	if len(rules) == 0 && s.latency(r.service) == 0 && !s.config.Ordered {
+	l, spread := s.latencyOf(r.service)
+	if len(rules) == 0 && l <= 0 && !s.config.Ordered {
 		return p
 	}
 	o := occasion{instance, op.name, r.account.name, op.object}
 	h := mix(s.config.Seed, o.hash(), s.tally.next(o))
 	r.id = guid(h, requestWord).String()
-	if l := s.latency(r.service); l > 0 {
-		p.before, p.after = leg(l, mix(h, 1)), leg(l, mix(h, 2))
+	if l > 0 {
+		p.before, p.after = leg(l, spread, mix(h, 1)), leg(l, spread, mix(h, 2))
 	}
 	p.mischief.hash = mix(h, 3)
 	for _, i := range rules {
@@ -258,18 +258,25 @@ func (s *Sim) plan(instance string, r *request, op *operation) plan {
 	return p
 }
 
-// latency is that of the service.
-func (s *Sim) latency(of service) time.Duration {
-	if of == tableService && s.config.TableLatency > 0 {
-		return s.config.TableLatency
+// Latency is how long the requests of each service take, as Config.Latency says; 0: no time. Spread
+// is how much more the seed adds at most; 0: half of the latency, two microseconds at least.
+type Latency struct{ Queue, Table, Spread time.Duration }
+
+// SetLatency changes how long requests take that come from now on.
+func (s *Sim) SetLatency(l Latency) { s.latency.Store(&l) }
+
+func (s *Sim) latencyOf(of service) (latency, spread time.Duration) {
+	l := s.latency.Load()
+	if of == tableService {
+		return l.Table, l.Spread
 	}
-	return s.config.Latency
+	return l.Queue, l.Spread
 }
 
-// leg is the time one way: half the latency and up to a quarter more of it.
-func leg(latency time.Duration, h uint64) time.Duration {
+// leg is the time one way: half the latency and up to half the spread more.
+func leg(latency, spread time.Duration, h uint64) time.Duration {
 	half := latency / 2
-	return half + time.Duration(h%uint64(max(half/2, 1000)))
+	return half + time.Duration(h%uint64(max(cmp.Or(spread, half)/2, 1000)))
 }
 
 // due counts a matching request and reports whether it is one to go wrong.

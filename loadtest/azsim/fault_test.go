@@ -364,3 +364,31 @@ func TestTheClientsContextIsHonouredOnTheWay(t *testing.T) {
 		}
 	})
 }
+
+func TestLatencyChangesWhileItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newRaw(t, Config{})
+		w.create("queue")
+		takes := func(least, most time.Duration) {
+			t.Helper()
+			began := time.Now()
+			w.want(201, "", "POST", "/queue/messages", text("x"))
+			if d := time.Since(began); d < least || d > most {
+				t.Errorf("a put took %v, want %v to %v", d, least, most)
+			}
+		}
+		takes(0, 0)
+		s.SetLatency(Latency{Queue: 10 * time.Millisecond, Table: time.Hour})
+		takes(10*time.Millisecond, 15*time.Millisecond)
+		s.SetLatency(Latency{Queue: 10 * time.Millisecond, Spread: time.Second})
+		began := time.Now()
+		for range 20 {
+			takes(10*time.Millisecond, 1010*time.Millisecond)
+		}
+		if d := time.Since(began); d < 5*time.Second || d > 15*time.Second {
+			t.Errorf("20 puts took %v, want about 10 s", d)
+		}
+		s.SetLatency(Latency{})
+		takes(0, 0)
+	})
+}

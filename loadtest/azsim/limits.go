@@ -24,9 +24,8 @@ type Limits struct {
 	TablePartition Rate // entities of one partition of a table; published: 2,000
 	TableAccount   Rate // transactions of all tables of an account; published: 20,000
 
-	// GetCost is what getting or peeking 32 messages costs: 32 (each message
-	// counts; the default) or 1 (the request counts). The published page says
-	// "messages per second" and leaves it open.
+	// GetCost is what getting or peeking 32 messages costs: 32 (each message counts; the default)
+	// or 1 (the request counts). The published page says "messages per second" and leaves it open.
 	GetCost int
 
 	// QueryCost is what a table query that looks at 1,000 entities costs: 1
@@ -43,15 +42,13 @@ type Limits struct {
 	// in whole seconds, rounded up. No document says that Azure sends one.
 	RetryAfter time.Duration
 
-	// TimedOut is the share (0 to 1) of refusals by a queue or partition that
-	// are answered 500 OperationTimedOut instead of 503, as the scalability
-	// pages say may happen.
+	// TimedOut is the share (0 to 1) of refusals by a queue or partition that are answered 500
+	// OperationTimedOut instead of 503, as the scalability pages say may happen.
 	TimedOut float64
 }
 
-// Rate is a number of messages, entities or requests a second. 0 stands for
-// the published figure, a negative one for no limit. Its JSON form is a
-// positive number or "none".
+// Rate is a number of messages, entities or requests a second. 0 stands for the published figure, a
+// negative one for no limit. Its JSON form is a positive number or "none".
 type Rate float64
 
 // Unlimited is the Rate that is never reached.
@@ -337,27 +334,51 @@ func (bs *buckets) partition(name string, r Rate, burst time.Duration, now int64
 	return b
 }
 
-// charge is what a request was charged, for what it serves later.
-type charge struct{ partition, account *bucket }
+// limiter is the limits of an account and what is used of them.
+type limiter struct {
+	Limits       // with every default filled in
+	queue, table buckets
+}
 
-// admit charges an operation to its partition and its account, or answers the
-// refusal. It reads package time, not the server's clock: an offset that jumps
-// must not look like unused rate.
+// SetLimits changes the limits of all accounts for requests that come from now on; nothing is used
+// of the new ones yet. Limits that make no sense are an error, and those in force stay.
+func (s *Sim) SetLimits(l Limits) error {
+	if err := l.validate(); err != nil {
+		return err
+	}
+	l = l.filled()
+	for _, a := range s.accounts {
+		n := &limiter{Limits: l}
+		n.queue.account, n.table.account = newBucket(l.QueueAccount, l.Burst), newBucket(l.TableAccount, l.Burst)
+		a.limiter.Store(n)
+	}
+	return nil
+}
+
+// charge is what a request was charged, for what it serves later.
+type charge struct {
+	*limiter
+	partition, account *bucket
+}
+
+// admit charges an operation to its partition and its account, or answers the refusal. It reads
+// package time, not the server's clock: an offset that jumps must not look like unused rate.
 func (s *Sim) admit(r *request, op *operation) (charge, *reply) {
-	bs, partitionRate := &r.account.queueLimits, s.limits.Queue
+	l := r.account.limiter.Load()
+	bs, partitionRate := &l.queue, l.Queue
 	if r.service == tableService {
-		bs, partitionRate = &r.account.tableLimits, s.limits.TablePartition
+		bs, partitionRate = &l.table, l.TablePartition
 	}
 	now := time.Now().UnixNano()
 	cost := max(op.cost, 1)
-	c := charge{bs.partition(op.partition, partitionRate, s.limits.Burst, now), bs.account}
+	c := charge{l, bs.partition(op.partition, partitionRate, l.Burst, now), bs.account}
 	if !c.partition.take(now, cost) {
-		rep := s.refuse(r, op, true)
+		rep := s.refuse(l, r, op, true)
 		return c, &rep
 	}
 	if !c.account.take(now, cost) {
 		c.partition.owe(-cost)
-		rep := s.refuse(r, op, false)
+		rep := s.refuse(l, r, op, false)
 		return c, &rep
 	}
 	return c, nil
@@ -369,7 +390,7 @@ func (s *Sim) settle(c charge, r *request, op *operation, rep *reply) *reply {
 	if r.service == tableService {
 		return s.settleTable(c, r, op, rep)
 	}
-	if s.limits.GetCost > 1 && rep.served > 1 {
+	if c.GetCost > 1 && rep.served > 1 {
 		c.partition.owe(rep.served - 1)
 		c.account.owe(rep.served - 1)
 	}
@@ -379,7 +400,7 @@ func (s *Sim) settle(c charge, r *request, op *operation, rep *reply) *reply {
 // settleTable charges the entities that a query looked at to their partitions.
 // It refuses a query that came upon a partition with nothing left.
 func (s *Sim) settleTable(c charge, r *request, op *operation, rep *reply) *reply {
-	if s.limits.QueryCost > 1 {
+	if c.QueryCost > 1 {
 		now, total := time.Now().UnixNano(), 0
 		for _, l := range rep.looked {
 			total += l.n
@@ -388,9 +409,9 @@ func (s *Sim) settleTable(c charge, r *request, op *operation, rep *reply) *repl
 				c.partition.owe(l.n - 1) // admit took one
 				continue
 			}
-			b := r.account.tableLimits.partition(name, s.limits.TablePartition, s.limits.Burst, now)
+			b := c.table.partition(name, c.TablePartition, c.Burst, now)
 			if !b.take(now, l.n) {
-				refusal := s.refuse(r, op, true)
+				refusal := s.refuse(c.limiter, r, op, true)
 				return &refusal
 			}
 		}
@@ -402,19 +423,19 @@ func (s *Sim) settleTable(c charge, r *request, op *operation, rep *reply) *repl
 	return nil
 }
 
-func (s *Sim) refuse(r *request, op *operation, partition bool) reply {
+func (s *Sim) refuse(l *limiter, r *request, op *operation, partition bool) reply {
 	message := "Operations per second is over the account limit."
 	if partition {
 		message = "" // ServerBusy's own
-		if s.limits.TimedOut > 0 {
+		if l.TimedOut > 0 {
 			n := s.tally.next(occasion{operation: "throttle", account: r.account.name, object: op.partition})
-			if share(mix(r.account.seed, hashString(op.partition), n)) < s.limits.TimedOut {
+			if share(mix(r.account.seed, hashString(op.partition), n)) < l.TimedOut {
 				return r.fail(http.StatusInternalServerError, "OperationTimedOut", "")
 			}
 		}
 	}
 	rep := r.fail(http.StatusServiceUnavailable, "ServerBusy", message)
-	return rep.retryAfter(s.limits.RetryAfter)
+	return rep.retryAfter(l.RetryAfter)
 }
 
 // retryAfter adds the header for a positive d, in whole seconds, rounded up.

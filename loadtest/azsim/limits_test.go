@@ -273,3 +273,37 @@ func TestAConfigurationThatCannotWorkPanicsAtOnce(t *testing.T) {
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
+
+func TestLimitsChangeWhileItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newRaw(t, Config{Limits: NoLimits()})
+		w.create("queue")
+		put := func(int, int) int { return w.do("POST", "/queue/messages", text("x")).status }
+		if _, refused := hammer(t, 4, 200*time.Millisecond, put); refused > 0 {
+			t.Fatalf("%d refused without limits", refused)
+		}
+		if err := s.SetLimits(Limits{Queue: 100, RetryAfter: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		const d = 3 * time.Second
+		puts, refused := hammer(t, 4, d, put)
+		near(t, "puts", puts, 100, d)
+		if refused == 0 {
+			t.Error("nothing was refused")
+		}
+		if err := s.SetLimits(Limits{Queue: Rate(math.NaN())}); err == nil {
+			t.Error("limits that make no sense were taken")
+		}
+		var after string
+		for range 20 { // the burst is 10
+			after = max(after, w.do("POST", "/queue/messages", text("x")).header.Get("Retry-After"))
+		}
+		if after != "1" {
+			t.Error("the limits in force are gone")
+		}
+		if err := s.SetLimits(NoLimits()); err != nil {
+			t.Fatal(err)
+		}
+		w.want(201, "", "POST", "/queue/messages", text("x"))
+	})
+}

@@ -190,3 +190,21 @@ func TestAccessPoliciesAreKeptAsTheyWereSet(t *testing.T) {
 		t.Errorf("%q", a.body)
 	}
 }
+
+func TestAnAccountThatIsResetIsAsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newRaw(t, Config{})
+		w.create("queue")
+		w.put("queue", "x", "")
+		s.Reset("no-such-account")
+		w.want(200, "", "GET", "/queue/messages?peekonly=true", "")
+		for _, account := range s.Accounts() {
+			s.Reset(account)
+		}
+		w.want(404, "QueueNotFound", "GET", "/queue/messages", "")
+		w.create("queue") // at once: the name is not being deleted
+		if left := w.peek("queue"); len(left) > 0 {
+			t.Errorf("messages are left: %v", left)
+		}
+	})
+}

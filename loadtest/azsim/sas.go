@@ -94,11 +94,7 @@ func (r *request) readSAS(op *operation, isAccount bool) (sasToken, *reply) {
 }
 
 func (r *request) fillIn(token sasToken, op *operation, id string) (sasToken, *reply) {
-	b := r.account.queues
-	if r.service == tableService {
-		b = r.account.tables
-	}
-	policies, _ := b.policies(op.object)
+	policies, _ := r.account.backend(r.service).policies(op.object)
 	for _, p := range policies {
 		if p.id != id {
 			continue

@@ -104,7 +104,7 @@ func (s *Sim) read(c *call, r *request) (*operation, reply, error) {
 // turnAway answers a request that asks for no operation. It takes its time all
 // the same: a client that asks again at once must not stop virtual time.
 func (s *Sim) turnAway(ctx context.Context, r *request, rep reply) outcome {
-	if !sleep(ctx, s.latency(r.service)) {
+	if l, _ := s.latencyOf(r.service); !sleep(ctx, l) {
 		return outcome{delivery: gaveUp}
 	}
 	return s.answer(r, nil, rep)
@@ -244,11 +244,7 @@ func (s *Sim) route(r *request) (*operation, reply) {
 	if r.path == "/" && strings.EqualFold(r.query.Get("restype"), "service") {
 		return s.routeService(r)
 	}
-	b := r.account.queues
-	if r.service == tableService {
-		b = r.account.tables
-	}
-	return b.route(r)
+	return r.account.backend(r.service).route(r)
 }
 
 // dark is what a request meets at an account that is blacked out.

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// This file is the seam between the core, which owns everything that both
-// services share (accounts, the wire, authorisation, limits, faults, counters,
-// the service properties), and the two services, which own what an operation
-// means. The way of a request:
+// This file is the seam between the core, which owns everything that both services share (accounts,
+// the wire, authorisation, limits, faults, counters, the service properties), and the two services,
+// which own what an operation means. The way of a request:
 //
 //	core:    find account and service, read the body within its bound, check x-ms-version
 //	backend: route: name the operation, its object, cost and permissions
@@ -29,9 +28,8 @@ const (
 	tableService service = "table"
 )
 
-// request is one request after the core has read it: the account found, the
-// account's name taken off the path, the body read within its bound. It is
-// used by one goroutine only.
+// request is one request after the core has read it: the account found, the account's name taken
+// off the path, the body read within its bound. It is used by one goroutine only.
 type request struct {
 	method  string
 	path    string // escaped, after the account: "/q/messages/id", "/t(PartitionKey='p',RowKey='r')"; "/" alone is the service
@@ -99,12 +97,11 @@ type operation struct {
 	run func() reply
 }
 
-// backend is one service of one account. Its methods are called by many
-// goroutines at once. route looks at the request only and changes nothing; a
-// request it cannot make sense of gives a nil operation and the answer. run
-// must not sleep nor wait for anything but a short mutex: virtual time stops
-// while a mutex is held across a sleep. Bodies it answers with are never
-// written to again.
+// backend is one service of one account. Its methods are called by many goroutines at once. route
+// looks at the request only and changes nothing; a request it cannot make sense of gives a nil
+// operation and the answer. run must not sleep nor wait for anything but a short mutex: virtual
+// time stops while a mutex is held across a sleep. Bodies it answers with are never written to
+// again.
 type backend interface {
 	route(r *request) (*operation, reply)
 
@@ -122,20 +119,26 @@ type account struct {
 	beingDeleted time.Duration // how long a deleted queue's or table's name stays taken (Config.BeingDeleted)
 	sim          *Sim
 
-	queues backend
-	tables backend
-
+	stores          atomic.Pointer[stores]
 	queueProperties serviceProperties
 	tableProperties serviceProperties
-	queueLimits     buckets
-	tableLimits     buckets
+	limiter         atomic.Pointer[limiter]
 	mac             macPool
 	dark            atomic.Int32 // darkness
 }
 
-// keyRange is the part of a table that a SAS is good for: from (startPK,
-// startRK) to (endPK, endRK), both included, in the table's order. An unset
-// bound is open.
+// stores are what an account holds.
+type stores struct{ queues, tables backend }
+
+func (a *account) backend(of service) backend {
+	if of == tableService {
+		return a.stores.Load().tables
+	}
+	return a.stores.Load().queues
+}
+
+// keyRange is the part of a table that a SAS is good for: from (startPK, startRK) to (endPK,
+// endRK), both included, in the table's order. An unset bound is open.
 type keyRange struct {
 	startPK, startRK, endPK, endRK string
 }
@@ -151,9 +154,8 @@ func (k keyRange) holds(pk, rk string) bool {
 	return true
 }
 
-// signedIdentifier is one stored access policy of a queue or table. Reading
-// and writing a set of them is the same XML for both services: parseACL and
-// renderACL in acl.go.
+// signedIdentifier is one stored access policy of a queue or table. Reading and writing a set of
+// them is the same XML for both services: parseACL and renderACL in acl.go.
 type signedIdentifier struct {
 	id            string
 	start, expiry time.Time // zero: not set

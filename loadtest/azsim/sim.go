@@ -1,6 +1,7 @@
 package azsim
 
 import (
+	"cmp"
 	"crypto/sha512"
 	"encoding/base64"
 	"fmt"
@@ -24,9 +25,9 @@ type Config struct {
 	// the same seed and the same requests give the same answers.
 	Seed uint64
 
-	// Latency is the time from sending a request to having its answer, half of
-	// it before the operation acts and half after. Up to a quarter is added by
-	// the seed in single nanoseconds, so that no two requests tie. 0: none.
+	// Latency is the time from sending a request to having its answer, half of it before the
+	// operation acts and half after. Each half gets up to half more by the seed in single
+	// nanoseconds, so that no two requests tie. 0: none. SetLatency changes it.
 	Latency time.Duration
 
 	// Ordered makes everything in virtual time a function of the seed (P9,
@@ -35,18 +36,16 @@ type Config struct {
 	// waits for up to 2 us more, which only in a bubble of virtual time is what it says.
 	Ordered bool
 
-	// BeingDeleted is how long the name of a deleted queue or table stays
-	// taken (409 QueueBeingDeleted, TableBeingDeleted). 0: 30 s, which is what
-	// Azure's documentation names as the least. Negative: not at all.
+	// BeingDeleted is how long the name of a deleted queue or table stays taken (409
+	// QueueBeingDeleted, TableBeingDeleted). 0: 30 s, the least that Azure's documentation names.
+	// Negative: not at all.
 	BeingDeleted time.Duration
 
-	// PopReceiptMismatch answers a well-formed but superseded pop receipt with
-	// 400 PopReceiptMismatch, as Azurite does, instead of Azure's 404
-	// MessageNotFound.
+	// PopReceiptMismatch answers a well-formed but superseded pop receipt with 400
+	// PopReceiptMismatch, as Azurite does, instead of Azure's 404 MessageNotFound.
 	PopReceiptMismatch bool
 
-	// TableLatency stands in the place of Latency for the Table service, which
-	// can be slow for minutes while queues are not. 0: Latency.
+	// TableLatency stands in the place of Latency for the Table service. 0: Latency.
 	TableLatency time.Duration
 
 	// CountPartitions has PartitionLoads count the entities of every partition.
@@ -55,9 +54,8 @@ type Config struct {
 	// Tables are rare behaviours of the Table service.
 	Tables TableOptions
 
-	// Bearer judges the token of a request with "Authorization: Bearer" at the
-	// server's time; an error is a 401 whose challenge lets a client fetch
-	// another token. nil accepts every token.
+	// Bearer judges the token of a request with "Authorization: Bearer" at the server's time; an
+	// error is a 401 whose challenge lets a client fetch another token. nil accepts every token.
 	Bearer func(token string, now time.Time) error
 
 	// Log gets one debug record for each request. nil: no log.
@@ -70,17 +68,16 @@ type Account struct {
 	Key  string // base64; "" derives a key from the name, the same in every Sim
 }
 
-// Sim is a set of simulated storage accounts. All methods may be called at any
-// time by any number of goroutines. It runs no goroutine of its own and reads
-// time only from package time, so that it works inside a testing/synctest
-// bubble and needs no closing.
+// Sim is a set of simulated storage accounts. All methods may be called at any time by any number
+// of goroutines. It runs no goroutine of its own and reads time only from package time, so that it
+// works inside a testing/synctest bubble and needs no closing.
 type Sim struct {
 	config   Config
 	accounts map[string]*account // fixed after New
 	names    []string            // sorted
-	limits   Limits              // with every default filled in
-	offset   atomic.Int64        // server clock minus time.Now, nanoseconds
-	requests atomic.Uint64       // for request ids
+	latency  atomic.Pointer[Latency]
+	offset   atomic.Int64  // server clock minus time.Now, nanoseconds
+	requests atomic.Uint64 // for request ids
 	tally    tally
 	order    order
 	faults   faults
@@ -88,9 +85,8 @@ type Sim struct {
 	loads    loads
 }
 
-// New makes a simulator. It panics on a configuration that can never work (an
-// account named twice, a bad name, a key that is not base64, invalid limits):
-// those are mistakes in the calling program.
+// New makes a simulator. It panics on a configuration that can never work (an account named twice,
+// a bad name, a key that is not base64, invalid limits): those are mistakes in the calling program.
 func New(c Config) *Sim {
 	if len(c.Accounts) == 0 {
 		c.Accounts = []Account{{Name: "devstoreaccount1"}}
@@ -98,10 +94,8 @@ func New(c Config) *Sim {
 	if c.BeingDeleted == 0 {
 		c.BeingDeleted = 30 * time.Second
 	}
-	if err := c.Limits.validate(); err != nil {
-		panic("azsim: " + err.Error())
-	}
-	s := &Sim{config: c, accounts: make(map[string]*account, len(c.Accounts)), limits: c.Limits.filled()}
+	s := &Sim{config: c, accounts: make(map[string]*account, len(c.Accounts))}
+	s.SetLatency(Latency{Queue: c.Latency, Table: cmp.Or(c.TableLatency, c.Latency)})
 	for _, ac := range c.Accounts {
 		if s.accounts[ac.Name] != nil {
 			panic(fmt.Sprintf("azsim: account %q is configured twice", ac.Name))
@@ -110,6 +104,9 @@ func New(c Config) *Sim {
 		s.names = append(s.names, ac.Name)
 	}
 	slices.Sort(s.names)
+	if err := s.SetLimits(c.Limits); err != nil {
+		panic("azsim: " + err.Error())
+	}
 	return s
 }
 
@@ -134,12 +131,19 @@ func (s *Sim) newAccount(c Account) *account {
 		tableProperties: defaultProperties(),
 	}
 	a.mac.key = key
-	a.queueLimits.account = newBucket(s.limits.QueueAccount, s.limits.Burst)
-	a.tableLimits.account = newBucket(s.limits.TableAccount, s.limits.Burst)
-	a.queues = newQueueStore(a)
-	a.tables = newTableStore(a)
+	a.empty()
 	return a
 }
+
+// Reset takes all queues and tables out of an account, as if they had never been. Requests under
+// way may still act on what is gone. It does nothing for an account that does not exist.
+func (s *Sim) Reset(account string) {
+	if a := s.accounts[account]; a != nil {
+		a.empty()
+	}
+}
+
+func (a *account) empty() { a.stores.Store(&stores{newQueueStore(a), newTableStore(a)}) }
 
 func validAccountName(name string) bool {
 	if len(name) < 3 || len(name) > 24 {

@@ -119,7 +119,7 @@ func (s *Sim) Tables(account string) []string {
 	if a == nil {
 		return nil
 	}
-	return a.tables.(*tableStore).list("")
+	return a.stores.Load().tables.(*tableStore).list("")
 }
 
 func (s *Sim) table(account, name string) *table {
@@ -127,7 +127,7 @@ func (s *Sim) table(account, name string) *table {
 	if a == nil {
 		return nil
 	}
-	return a.tables.(*tableStore).find(name)
+	return a.stores.Load().tables.(*tableStore).find(name)
 }
 
 // within returns the rows for which in is true; t.mu is held.

@@ -18,7 +18,7 @@ import (
 func (b *tableBench) fill(name string, partitions, each int) *aztables.Client {
 	b.Helper()
 	c := b.table(name)
-	tab := b.sim.accounts["acct"].tables.(*tableStore).find(name)
+	tab := b.sim.accounts["acct"].stores.Load().tables.(*tableStore).find(name)
 	for p := range partitions {
 		for r := range each {
 			write := &change{

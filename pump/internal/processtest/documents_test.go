@@ -45,6 +45,7 @@ var prepared = map[string]func(*desk){
 	"docs/operations.md: distributor run":      once,
 	"docs/operations.md: distributor accounts": emptied,
 	"docs/performance.md: awk":                 func(*desk) {},
+	"docs/simulator.md: bin/loadtest serve":    func(*desk) {},
 }
 
 func sentTo(d *desk) { d.serve(); d.send() }
@@ -111,7 +112,7 @@ func documents(t *testing.T) (docs []docscheck.Document, worker string) {
 	}
 	for _, doc := range docs {
 		for _, b := range doc.Blocks() {
-			if b.Language == "python" {
+			if b.Language == "python" && doc.Path == "docs/processor.md" {
 				worker = b.Text()
 			}
 		}

@@ -1,0 +1,159 @@
+package simserver
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+)
+
+// schedule puts faults in force when their time comes and ends them when it is over.
+type schedule struct {
+	sim *azsim.Sim
+
+	mu    sync.Mutex
+	armed []*armed            // guarded by mu
+	told  map[string]darkness // what each account is by our doing; guarded by mu
+}
+
+// armed is a fault that was set. schedule.mu guards all of it.
+type armed struct {
+	fault     Fault
+	set       time.Time
+	on        bool
+	over      bool // replaced: a timer that fires all the same changes nothing
+	injection *azsim.Injection
+	hits      int64 // of the times that it was in force before
+	timer     *time.Timer
+}
+
+// darkness is what keeps an account from answering; the greater one wins.
+type darkness int
+
+const (
+	lit darkness = iota
+	silent
+	dark
+)
+
+// set replaces all faults.
+func (s *schedule) set(faults []Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.armed {
+		a.over = true
+		a.turn(s.sim, false)
+		if a.timer != nil {
+			a.timer.Stop()
+		}
+	}
+	s.armed = nil
+	now := time.Now()
+	for _, f := range faults {
+		f.Operations = slices.Clone(f.Operations)
+		a := &armed{fault: f, set: now}
+		s.armed = append(s.armed, a)
+		s.step(a)
+	}
+	s.darken()
+}
+
+// step makes a fault what its schedule says it is now, and comes back when that changes.
+func (s *schedule) step(a *armed) {
+	elapsed := time.Since(a.set)
+	on, next := a.fault.at(elapsed)
+	a.turn(s.sim, on)
+	if next == 0 {
+		return
+	}
+	a.timer = time.AfterFunc(next-elapsed, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !a.over {
+			s.step(a)
+			s.darken()
+		}
+	})
+}
+
+func (a *armed) turn(sim *azsim.Sim, on bool) {
+	if on == a.on {
+		return
+	}
+	a.on = on
+	switch {
+	case a.fault.ofAccounts():
+	case on:
+		a.injection = sim.Inject(a.fault.inForce())
+	default:
+		a.injection.Remove()
+		a.hits += a.injection.Hits()
+		a.injection = nil
+	}
+}
+
+// darken makes each account what the faults in force make of it. What a program has done to an
+// account by itself stays as long as they do not change.
+func (s *schedule) darken() {
+	want := map[string]darkness{}
+	for _, a := range s.armed {
+		if !a.on || !a.fault.ofAccounts() {
+			continue
+		}
+		d := silent
+		if a.fault.Kind == darkKind {
+			d = dark
+		}
+		for _, name := range s.sim.Accounts() {
+			if a.fault.Account == "" || a.fault.Account == name {
+				want[name] = max(want[name], d)
+			}
+		}
+	}
+	for _, name := range s.sim.Accounts() {
+		if want[name] == s.told[name] {
+			continue
+		}
+		switch want[name] {
+		case lit:
+			s.sim.Blackout(name, false)
+		case silent:
+			s.sim.Hang(name, true)
+		case dark:
+			s.sim.Blackout(name, true)
+		}
+	}
+	s.told = want
+}
+
+func (s *schedule) faults() []Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]Fault, 0, len(s.armed))
+	for _, a := range s.armed {
+		list = append(list, a.fault)
+	}
+	return list
+}
+
+// faultCount is what has become of a fault that was set.
+type faultCount struct {
+	Fault  string `json:"fault"` // as ParseFault reads it
+	Active bool   `json:"active"`
+	Hits   int64  `json:"hits"` // requests that it made go wrong; none of a whole account
+}
+
+func (s *schedule) counts() []faultCount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]faultCount, 0, len(s.armed))
+	for _, a := range s.armed {
+		c := faultCount{Fault: a.fault.String(), Active: a.on, Hits: a.hits}
+		if a.injection != nil {
+			c.Hits += a.injection.Hits()
+		}
+		list = append(list, c)
+	}
+	return list
+}

@@ -1,0 +1,269 @@
+package simserver
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+)
+
+// newSimulator makes one of the accounts "one" and "two", and closes it with the test.
+func newSimulator(t *testing.T, faults ...string) *Simulator {
+	t.Helper()
+	accounts := []azsim.Account{{Name: "one"}, {Name: "two"}}
+	s, err := New(azsim.Config{Accounts: accounts, Limits: azsim.NoLimits(), Seed: 1}, parsed(t, faults...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func parsed(t *testing.T, texts ...string) (faults []Fault) {
+	t.Helper()
+	for _, text := range texts {
+		f, err := ParseFault(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faults = append(faults, f)
+	}
+	return faults
+}
+
+// queueOf is the queue "work" of an account, which is there, to a client that never tries again.
+func queueOf(t *testing.T, s *Simulator, account string) *azqueue.QueueClient {
+	t.Helper()
+	open := func(tr policy.Transporter) *azqueue.QueueClient {
+		service, err := azqueue.NewServiceClientFromConnectionString(s.ConnectionString(account),
+			&azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
+				Transport: tr, Retry: policy.RetryOptions{MaxRetries: -1},
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return service.NewQueueClient("work")
+	}
+	if _, err := open(s.Transport().Spared()).Create(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	return open(s.Transport())
+}
+
+// works reports whether a put is answered within a second.
+func works(q *azqueue.QueueClient) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := q.EnqueueMessage(ctx, "x", nil)
+	return err == nil
+}
+
+func TestAnAccountIsDarkWhenTheScheduleSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulator(t, "dark account=two from=30s for=20s repeat=2m")
+		one, two := queueOf(t, s, "one"), queueOf(t, s, "two")
+		began := time.Now()
+		for _, c := range []struct {
+			after time.Duration
+			works bool
+		}{
+			{0, true},
+			{29999 * time.Millisecond, true},
+			{30 * time.Second, false},
+			{49 * time.Second, false},
+			{50 * time.Second, true},
+			{149 * time.Second, true},
+			{150 * time.Second, false},
+			{170 * time.Second, true},
+		} {
+			time.Sleep(time.Until(began.Add(c.after)))
+			synctest.Wait() // the timers of this instant
+			if got := works(two); got != c.works {
+				t.Errorf("after %v the account works: %v", c.after, got)
+			}
+			if !works(one) {
+				t.Errorf("after %v the other account is dark", c.after)
+			}
+		}
+	})
+}
+
+func TestFaultsOfOneAccountThatOverlapAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulator(t, "dark account=two from=10s for=20s", "silent from=20s for=20s")
+		one, two := queueOf(t, s, "one"), queueOf(t, s, "two")
+		began := time.Now()
+		for _, c := range []struct {
+			after    time.Duration
+			one, two bool
+		}{
+			{5 * time.Second, true, true},
+			{15 * time.Second, true, false},
+			{25 * time.Second, false, false},
+			{35 * time.Second, false, false},
+			{45 * time.Second, true, true},
+		} {
+			time.Sleep(time.Until(began.Add(c.after)))
+			if got := works(one); got != c.one {
+				t.Errorf("after %v account one works: %v", c.after, got)
+			}
+			if got := works(two); got != c.two {
+				t.Errorf("after %v account two works: %v", c.after, got)
+			}
+		}
+	})
+}
+
+func TestAFaultByRateIsInForceForItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulator(t, "error rate=0.25 op=PutMessage from=10s for=10s")
+		one := queueOf(t, s, "one")
+		failures := func() (n int) {
+			for range 400 {
+				if !works(one) {
+					n++
+				}
+			}
+			return n
+		}
+		if n := failures(); n > 0 {
+			t.Errorf("%d failures before its time", n)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		n := failures()
+		if n < 60 || n > 140 {
+			t.Errorf("%d of 400 failed, want about 100", n)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := failures(); n > 0 {
+			t.Errorf("%d failures after its time", n)
+		}
+		counts := s.counts()
+		if got := counts.Faults[0]; got.Active || got.Hits != int64(n) {
+			t.Errorf("the fault is counted as %+v, want %d hits", got, n)
+		}
+		if got := counts.Happened["error"]; got != int64(n) {
+			t.Errorf("%d errors are counted, want %d", got, n)
+		}
+	})
+}
+
+func TestFaultsThatAreReplacedComeNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulator(t, "dark from=10s for=10s repeat=30s", "error")
+		one := queueOf(t, s, "one")
+		if works(one) {
+			t.Error("the error does not happen")
+		}
+		if err := s.SetFaults(parsed(t, "error op=GetMessages")...); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if !works(one) {
+				t.Fatal("a fault that was replaced happens")
+			}
+			time.Sleep(7 * time.Second)
+		}
+		if err := s.SetFaults(parsed(t, "dark", "error account=three")...); err == nil {
+			t.Error("a fault of an account that is not there is taken")
+		}
+		if got := s.CurrentFaults(); len(got) != 1 || got[0].Operations[0] != "GetMessages" || !works(one) {
+			t.Errorf("after a refusal %v are in force", got)
+		}
+		s.Close()
+		if err := s.SetFaults(make([]Fault, maxFaults+1)...); err == nil || !strings.Contains(err.Error(), "too many") {
+			t.Errorf("too many faults: %v", err)
+		}
+	})
+}
+
+func TestASilentAccountAnswersAgainWhenItsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulator(t, "silent account=one for=5s")
+		one := queueOf(t, s, "one")
+		began := time.Now()
+		if works(one) || time.Since(began) != time.Second {
+			t.Errorf("it is not silent for as long as the client waits: %v", time.Since(began))
+		}
+		time.Sleep(5 * time.Second)
+		if !works(one) {
+			t.Error("it is silent for ever")
+		}
+	})
+}
+
+func TestLatencyTakesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulator(t)
+		one := queueOf(t, s, "one")
+		if err := s.SetLatency(azsim.Latency{Queue: 80 * time.Millisecond, Spread: 20 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			began := time.Now()
+			if !works(one) {
+				t.Fatal("a put failed")
+			}
+			if d := time.Since(began); d < 80*time.Millisecond || d > 100*time.Millisecond {
+				t.Errorf("a put took %v, want 80 to 100 ms", d)
+			}
+		}
+		for _, l := range []azsim.Latency{{Queue: -1}, {Spread: time.Second}, {Table: 2 * time.Hour}} {
+			if err := s.SetLatency(l); err == nil {
+				t.Errorf("%+v is taken", l)
+			}
+		}
+	})
+}
+
+// Faults change while clients are at work, from many sides; the race detector watches.
+func TestFaultsChangeUnderLoad(t *testing.T) {
+	s := newSimulator(t)
+	one := queueOf(t, s, "one")
+	end := make(chan struct{})
+	done := make(chan int)
+	go func() {
+		n := 0
+		defer func() { done <- n }()
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				works(one)
+				n++
+			}
+		}
+	}()
+	h := s.AdminHandler()
+	for range 100 {
+		call(t, h, "PUT", "/faults", `{"faults":[{"fault":"error","rate":0.5},{"fault":"dark","from":"1ms","for":"1ms","repeat":"2ms"}]}`, http.StatusOK)
+		call(t, h, "PUT", "/limits", `"queue=1000"`, http.StatusOK)
+		call(t, h, "PUT", "/latency", `{"queue":"10us"}`, http.StatusOK)
+		call(t, h, "POST", "/reset", `{"account":"two"}`, http.StatusOK)
+		call(t, h, "GET", "/counts", "", http.StatusOK)
+	}
+	close(end)
+	n := <-done
+	// One that the darkness met on its way is counted there, and as one that never acted.
+	st := s.Stats()
+	got := st.Blackouts["one"]
+	for _, r := range st.Requests {
+		if r.Account == "one" && r.Operation == "PutMessage" && r.Status != 0 {
+			got += r.Count
+		}
+	}
+	if got != int64(n) {
+		t.Errorf("%d puts were sent, %d are counted", n, got)
+	}
+}
