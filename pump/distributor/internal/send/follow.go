@@ -49,10 +49,10 @@ func (f *Follower) Start(all context.Context) (finish func()) {
 
 // follow keeps the map young enough for puts (P6.5).
 func (f *Follower) follow(ctx context.Context) {
-	ways, j := f.Router, backoff.Jitter(f.Instance)
+	routes, j := f.Router, backoff.Jitter(f.Instance)
 	var alarmed time.Time
 	for n := uint64(0); ctx.Err() == nil; n++ {
-		t := ways.Current()
+		t := routes.Current()
 		if t.Fatal != nil {
 			return
 		}
@@ -67,15 +67,15 @@ func (f *Follower) follow(ctx context.Context) {
 		w, err := Refresh(ctx, t.Workload)
 		switch {
 		case err == nil:
-			ways.Update(w)
+			routes.Update(w)
 			continue
 		case workload.Lost(err):
-			ways.Lost(err)
+			routes.Lost(err)
 			return
 		case errors.Is(err, workload.ErrRolledBack):
 			f.Log.Error("the shard map has gone back", "error", err)
 		}
-		if now := time.Now(); !ways.Current().fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
+		if now := time.Now(); !routes.Current().fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 			alarmed = now
 			f.Log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
 		}
