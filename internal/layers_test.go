@@ -12,8 +12,8 @@ import (
 
 const module = "github.com/queuepump/queuepump/"
 
-// levels are the packages in the order in which they stand on each other: a package imports those of lower levels
-// only. A name that ends in a slash stands for all packages below that folder.
+// levels are the packages in the order in which they stand on each other: a package imports those
+// of lower levels only. A name that ends in a slash stands for all packages below that folder.
 var levels = map[string]int{
 	"internal": 0, "codec": 0, "shardmap": 0, "pump/storage": 0, "loadtest/azsim": 0,
 	"internal/alloctest": 0, "internal/awake": 0, "internal/docscheck": 0, "internal/group": 0, "internal/testbuf": 0, "internal/jsonline": 0,
@@ -41,8 +41,8 @@ var levels = map[string]int{
 // besides are imports of the same level: who may import what.
 var besides = map[[2]string]bool{}
 
-// TestImportsRunDown holds the walls of the house: the compiler refuses cycles, this test also refuses an import that
-// runs up. See Layout in docs/design.md.
+// TestImportsRunDown holds the walls of the house: the compiler refuses cycles, this test also
+// refuses an import that runs up. See Layout in docs/design.md.
 func TestImportsRunDown(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "../...").Output()
 	if err != nil {
@@ -133,7 +133,8 @@ func TestTheBinariesAreBuiltWithoutDrawing(t *testing.T) {
 	}
 }
 
-// drawing lists the packages for drawing, not of the standard library, that packages are built with.
+// drawing lists the packages for drawing, not of the standard library, that packages are built
+// with.
 func drawing(t *testing.T, packages ...string) (found []string) {
 	t.Helper()
 	args := append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, packages...)
