@@ -125,8 +125,8 @@ func TestACompressorKeepsNoLargeBuffer(t *testing.T) {
 	}
 }
 
-// A text in base64 in which nothing repeats takes a quarter less than its letters, also when it is the only
-// task of an envelope.
+// A text in base64 in which nothing repeats takes a quarter less than its letters, also when it is
+// the only task of an envelope.
 func TestBase64IsPackedThoughNothingRepeats(t *testing.T) {
 	noise := make([]byte, 48_000)
 	r := rand.New(rand.NewPCG(1, 2))

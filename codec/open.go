@@ -128,7 +128,7 @@ func (e *Envelope) Release() {
 func (m *memory) release() {
 	m.raw.free()
 	m.raw = nil
-	clear(m.tasks) // they point into the buffer that somebody else gets now
+	clear(m.tasks) // they point into the buffer that is used anew now
 	m.tasks = m.tasks[:0]
 	if cap(m.tasks) <= keptTasks {
 		memories.Put(m)

@@ -12,8 +12,8 @@ import (
 
 const module = "github.com/queuepump/queuepump/"
 
-// levels are the packages in the order in which they stand on each other: a package imports those of lower levels
-// only. A name that ends in a slash stands for all packages below that folder.
+// levels are the packages in the order in which they stand on each other: a package imports those
+// of lower levels only. A name that ends in a slash stands for all packages below that folder.
 var levels = map[string]int{
 	"codec":                             0,
 	"internal":                          0,
@@ -104,8 +104,8 @@ var levels = map[string]int{
 // besides are imports of the same level: who may import what.
 var besides = map[[2]string]bool{}
 
-// TestImportsRunDown holds the walls of the house: the compiler refuses cycles, this test also refuses an import that
-// runs up. See Layout in docs/design.md.
+// TestImportsRunDown holds the walls of the house: the compiler refuses cycles, this test also
+// refuses an import that runs up. See Layout in docs/design.md.
 func TestImportsRunDown(t *testing.T) {
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "../...").Output()
 	if err != nil {
@@ -196,7 +196,8 @@ func TestTheBinariesAreBuiltWithoutDrawing(t *testing.T) {
 	}
 }
 
-// drawing lists the packages for drawing, not of the standard library, that packages are built with.
+// drawing lists the packages for drawing, not of the standard library, that packages are built
+// with.
 func drawing(t *testing.T, packages ...string) (found []string) {
 	t.Helper()
 	args := append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, packages...)

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// size is what one person can hold: files and lines of a package, tests not counted, lines of a file and of
-// a function.
+// size is what one person can hold: files and lines of a package, tests not counted, lines of a
+// file and of a function.
 type size struct{ files, lines, file, function int }
 
 var (

@@ -101,7 +101,8 @@ func TestTheWorkerHashesTheFileThatATaskNames(t *testing.T) {
 	}
 }
 
-// TestTheWorkerHashesAFileWhoseNameIsNotUTF8: JSON cannot hold such a name, so it comes and goes in base64.
+// TestTheWorkerHashesAFileWhoseNameIsNotUTF8: JSON cannot hold such a name, so it comes and goes in
+// base64.
 func TestTheWorkerHashesAFileWhoseNameIsNotUTF8(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a\xff")
 	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {

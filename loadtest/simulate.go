@@ -129,7 +129,7 @@ func (s *simulation) configuration() ([]byte, error) {
 	return append([]byte("# Simulated accounts on this machine, served by loadtest for as long as it runs.\n"), text...), nil
 }
 
-// writeFile replaces a file in one step: whoever waits for it finds it whole or not at all.
+// writeFile replaces a file in one step: a process that waits for it finds it whole or not at all.
 func writeFile(path string, text []byte, mode os.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

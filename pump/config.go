@@ -30,15 +30,15 @@ type Config struct {
 	Segments int
 	// Delivery is a property of the workload, pinned when it is created. Default [AtLeastOnce].
 	Delivery Delivery
-	// Retention is for how long rows of runs are kept that are done with, and what is in quarantine of them
-	// can be redriven as their tasks: at least a minute, by the server's clock. Default 7 days. A copy of a task that
-	// turns up later is quarantined.
+	// Retention is for how long rows of runs are kept that are done with, and what is in quarantine
+	// of them can be redriven as their tasks: at least a minute, by the server's clock. Default 7
+	// days. A copy of a task that turns up later is quarantined.
 	Retention time.Duration
 	// Instance is this process's unique name in logs, rows and quarantined
 	// messages; see [cluster.CheckInstance]. Default: host name, process id and a random part.
 	Instance string
 	// Admin is where other processes reach this one's admin port, host:port; it is
-	// published in the process's row. Empty: nowhere, so nobody can nudge it (P8.2).
+	// published in the process's row. Empty: nowhere, so no process can nudge it (P8.2).
 	Admin string
 	// Nudge carries a hint to another process. Default: an HTTP request to its
 	// admin port. It may fail silently and must return when ctx ends.
@@ -66,10 +66,10 @@ type Delivery string
 const (
 	// AtLeastOnce delivers each task once or, after a failure, more often.
 	AtLeastOnce Delivery = workload.DeliverAtLeastOnce
-	// Once records the completion of each task exactly once in a ledger (P3): a copy
-	// of a task that is done is recognised and not handled. A handler that was interrupted
-	// before its task was recorded runs again, so an effect outside must still bear repetition; an effect
-	// on a reducer's state happens exactly once.
+	// Once records the completion of each task exactly once in a ledger (P3): a copy of a task that
+	// is done is recognised and not handled. A handler that was interrupted before its task was
+	// recorded runs again, so an effect outside must still bear repetition; an effect on a
+	// reducer's state happens exactly once.
 	Once Delivery = workload.DeliverOnce
 )
 
@@ -105,9 +105,9 @@ type Account struct {
 	Storage storage.Account
 }
 
-// DefaultQueues is how many queues of an account are used unless configured, by up to 128 accounts; of
-// more accounts there are as many as leave each queue four of 4,096 segments, or of as many as are configured:
-// queues cost nothing, one gives at most 2,000 messages a second and an account
-// 20,000, and many instances sharing one queue are about ten times slower than
-// one instance alone (P7).
+// DefaultQueues is how many queues of an account are used unless configured, by up to 128 accounts;
+// of more accounts there are as many as leave each queue four of 4,096 segments, or of as many as
+// are configured: queues cost nothing, one gives at most 2,000 messages a second and an account
+// 20,000, and many instances sharing one queue are about ten times slower than one instance alone
+// (P7).
 const DefaultQueues = 8

@@ -2,11 +2,11 @@
 // pump turns many Azure Storage queues, spread over many accounts, into one logical queue whose
 // throughput is the sum of theirs, and keeps every task until it is done.
 //
-// A distributor (package distributor) reads tasks from a source (package source), packs the tasks of
-// one segment together into compressed envelopes and puts each envelope into the queue that is its
-// segment's home. A processor (package processor) takes envelopes back, round robin over all queues of
-// all accounts, hands their tasks to a [Handler] and settles each message after its tasks have
-// had their effect.
+// A distributor (package distributor) reads tasks from a source (package source), packs the tasks
+// of one segment together into compressed envelopes and puts each envelope into the queue that is
+// its segment's home. A processor (package processor) takes envelopes back, round robin over all
+// queues of all accounts, hands their tasks to a [Handler] and settles each message after its tasks
+// have had their effect.
 //
 //	cfg := pump.Config{
 //		Workload: "cities",

@@ -26,8 +26,8 @@ func (e *ConfigError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Field,
 
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// RetryAfter as a handler's error asks that the task be delivered again not
-// before d from now (0 to 7 days; more is cut to that), counting as an attempt. The cause may be nil.
+// RetryAfter as a handler's error asks that the task be delivered again not before d from now (0 to
+// 7 days; more is cut to that), counting as an attempt. The cause may be nil.
 func RetryAfter(d time.Duration, cause error) error {
 	return &outcome.Wish{After: max(d, 0), Err: cause}
 }

@@ -24,8 +24,9 @@ type AccountState struct {
 	Refused      bool    `json:"refused"`      // the last answer was that the credential is not good
 }
 
-// LedgerStatus is how much of a segment's ledger is used, of the segment that is nearest to a bound. From half of one
-// on runs that nobody continues end sooner; at one, tasks of further runs wait until others have ended.
+// LedgerStatus is how much of a segment's ledger is used, of the segment that is nearest to a
+// bound. From half of one on runs that no distributor continues end sooner; at one, tasks of
+// further runs wait until others have ended.
 type LedgerStatus struct {
 	Segment   uint32  `json:"segment"`
 	Used      float64 `json:"used"` // the largest part of a bound, from 0; 1 is all
@@ -35,8 +36,8 @@ type LedgerStatus struct {
 	PagesMost int     `json:"pagesMost"`
 	Bytes     int     `json:"bytes"` // of records of runs and foreign messages
 	BytesMost int     `json:"bytesMost"`
-	// Foreign are names of done foreign messages that may come again. A processor knows them, the status of the
-	// whole workload does not: 0.
+	// Foreign are names of done foreign messages that may come again. A processor knows them, the
+	// status of the whole workload does not: 0.
 	Foreign     int `json:"foreign"`
 	ForeignMost int `json:"foreignMost"`
 }

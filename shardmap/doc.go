@@ -29,8 +29,8 @@
 // (with bounded load a pure function cannot do that: one added shard shifts
 // every shard's bound, and each segment that is pushed out pushes out another
 // one). Two histories that end in the same shard list may therefore differ in
-// their homes. That is safe because nobody ever computes a map from a shard
-// list to agree with somebody else: the map in the workload's row is the truth,
+// their homes. That is safe because no process ever computes a map from a shard
+// list to agree with another: the map in the workload's row is the truth,
 // it carries every home explicitly ([Map.MarshalBinary]) and is replaced only by
 // compare-and-swap with Version + 1. A reader of version v sees exactly the
 // homes that the writer of v chose.

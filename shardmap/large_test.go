@@ -66,7 +66,8 @@ func TestAMapThatTheVersionBeforeCannotReadSaysSoByItsFormat(t *testing.T) {
 	}
 }
 
-// The version before made maps with more queues than segments. They are read and may shrink, and do not grow.
+// The version before made maps with more queues than segments. They are read and may shrink, and do
+// not grow.
 func TestAMapOfMoreQueuesThanSegmentsIsReadAndDoesNotGrow(t *testing.T) {
 	m, err := blank(4, striped(2, 3))
 	if err != nil {

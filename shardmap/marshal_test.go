@@ -70,7 +70,8 @@ func resum(b []byte, change func([]byte) []byte) []byte {
 func TestADamagedMapIsRefused(t *testing.T) {
 	m := mustNew(t, 4, []Shard{{Account: "a", Queue: "q"}, {Account: "b", Queue: "q", State: Draining}})
 	good := mustMarshal(t, m)
-	// format 1 | version 1 | log2 S 2 | 2 accounts: 1 a 1 b | 1 queue: 1 q | 2 shards: 0 0 1000000 active, 1 0 1000000 draining | homes
+	// format 1 | version 1 | log2 S 2 | 2 accounts: 1 a 1 b | 1 queue: 1 q | 2 shards: 0 0 1000000
+	// active, 1 0 1000000 draining | homes
 	const version, logS, accounts, queue, shards = 1, 2, 3, 8, 11
 	set := func(at int, to ...byte) []byte {
 		return resum(good, func(b []byte) []byte { return append(append(b[:at:at], to...), b[at+len(to):]...) })

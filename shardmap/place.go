@@ -131,11 +131,10 @@ type offer struct {
 }
 
 // offers yields the moves that help, best first of all that could. The caller makes each before it
-// asks for the next, which brings surplus and deficit down. A homeless segment goes by its cost at the
-// shard, a segment that has a home by how much dearer it would be than there: plain
-// rendezvous moves it exactly if it would be cheaper, so the moves taken are those nearest
-// to what rendezvous wants. Equal ranks are ordered by segment and names, so that the order of
-// shards is no input.
+// asks for the next, which brings surplus and deficit down. A homeless segment goes by its cost at
+// the shard, a segment that has a home by how much dearer it would be than there: plain rendezvous
+// moves it exactly if it would be cheaper, so the moves taken are those nearest to what rendezvous
+// wants. Equal ranks are ordered by segment and names, so that the order of shards is no input.
 //
 // Of all pairs of segment and shard, 40 million with 2,500 shards, only the best few of each
 // segment are kept at a time. As surpluses and deficits only ever shrink, the best of

@@ -20,7 +20,7 @@ const Unowned = -1
 // home of a segment; a draining one is none), whole queues are shared out and
 // no instance has more than one more than another; otherwise
 // single segments are, no instance having more than one more than another.
-// Whoever shares a queue gets neighbouring segments where it can, so that few
+// Instances that share a queue get neighbouring segments where it can, so that few
 // instances meet at one queue (P7).
 //
 // It moves the fewest units (queues or segments): who joins n balanced instances

@@ -30,8 +30,8 @@ func (m *Map) draw(segment uint32, shard int) uint64 {
 	return mix(m.hashes[shard] + mix(uint64(segment)+0x9e3779b97f4a7c15))
 }
 
-// dearer reports, at a fiftieth of the price of the logarithm, that a shard surely costs a segment more
-// than limit: -log2(x) is above (1-x) / ln 2, which is 1.4427 times 1-x. Of a shard that it
+// dearer reports, at a fiftieth of the price of the logarithm, that a shard surely costs a segment
+// more than limit: -log2(x) is above (1-x) / ln 2, which is 1.4427 times 1-x. Of a shard that it
 // does not say that of the cost must be computed.
 func (m *Map) dearer(segment uint32, shard int, limit float64) bool {
 	x := float64(m.draw(segment, shard)) * 0x1p-64

@@ -249,7 +249,7 @@ func confirm(cmd *cobra.Command, statement string) error {
 	return nil
 }
 
-// terminal reports whether there is somebody to ask.
+// terminal reports whether there is a user to ask.
 func terminal(cmd *cobra.Command) bool {
 	in, ok := cmd.InOrStdin().(*os.File)
 	return ok && term.IsTerminal(int(in.Fd()))

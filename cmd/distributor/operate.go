@@ -50,7 +50,7 @@ func (o *operation) run(f func(cmd *cobra.Command, args []string) error) func(*c
 	}
 }
 
-// controlSlow is after how long somebody who waits is told for what.
+// controlSlow is after how long a user who waits is told for what.
 const controlSlow = 3 * time.Second
 
 // saySlow tells that an account takes its time, until stop is called: the control account, or

@@ -173,7 +173,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		console.Done()
 		if e := f.print(out, s, err); e != nil && printing == nil {
 			printing = fmt.Errorf("the summary cannot be printed: %w", e)
-			unread(printing) // whoever waits for summaries gets no more of them
+			unread(printing) // the reader of summaries gets no more of them
 		}
 	}
 	d, err := distributor.New(cfg, src, o)

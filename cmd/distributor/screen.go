@@ -15,7 +15,7 @@ import (
 )
 
 // plain makes a text from a row or a queue fit for a terminal. Such texts come
-// from outside: whoever may write a row could otherwise move the cursor, change the window's
+// from outside: a writer of a row could otherwise move the cursor, change the window's
 // title, or write from right to left.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -52,7 +52,8 @@ func TestWhatToReadIsSaidExactlyOnce(t *testing.T) {
 	}
 }
 
-// B5: what can be read only once is refused for repeated distributions, under whatever name and flag.
+// B5: what can be read only once is refused for repeated distributions, under whatever name and
+// flag.
 func TestStandardInputIsKnownUnderAllItsNames(t *testing.T) {
 	for _, path := range []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/../dev/stdin"} {
 		for flag, f := range map[string]runFlags{

@@ -155,8 +155,8 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 	c.section(w, &t)
 }
 
-// ends are runs that nobody continues, and what holds their ends back: the queue that is read least far
-// is one for all of them.
+// ends are runs that no distributor continues, and what holds their ends back: the queue that is
+// read least far is one for all of them.
 func (c screen) ends(w io.Writer, s *status.Status, now time.Time) {
 	t := table{columns: []column{{title: "ENDING"}, {title: "STATE"}, {title: "LAST SIGN"}, {title: "NOT BEFORE"}, {title: "WAITS FOR", shrink: 8}}}
 	for _, e := range s.Ends.Runs {

@@ -186,8 +186,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 }
 
 const (
-	// maxBytes is the room for messages and their tasks: some hundred thousand tasks in hand, of 120
-	// bytes each, and the messages of as many.
+	// maxBytes is the room for messages and their tasks: some hundred thousand tasks in hand, of
+	// 120 bytes each, and the messages of as many.
 	maxBytes = 64 << 20
 	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT says otherwise.
 	// Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector lets that

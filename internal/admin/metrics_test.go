@@ -215,7 +215,8 @@ func TestTheMetricsSayWhatWasDone(t *testing.T) {
 	checkNames(t, got)
 }
 
-// TestTheMetricsSayHowFullTheLedgerIs: a run that is open has a place in the ledger of its segments.
+// TestTheMetricsSayHowFullTheLedgerIs: a run that is open has a place in the ledger of its
+// segments.
 func TestTheMetricsSayHowFullTheLedgerIs(t *testing.T) {
 	_, cfg := world(t, "alpha")
 	cfg.Delivery = pump.Once

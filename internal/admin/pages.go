@@ -29,7 +29,7 @@ func index(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, "/healthz\n/readyz\n/metrics\n/state\n/debug/pprof/\n")
 }
 
-// guard refuses what a browser sends for somebody else's page, and what no
+// guard refuses what a browser sends for another site's page, and what no
 // client of this port needs.
 func (s *Server) guard(pages http.Handler) http.Handler {
 	pages = http.NewCrossOriginProtection().Handler(pages)

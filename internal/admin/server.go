@@ -20,11 +20,11 @@ import (
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
-// The bounds of what a client may take of the process. Nobody is trusted with
-// memory or time, whoever reaches the port.
+// The bounds of what a client may take of the process. No client is trusted with
+// memory or time.
 const (
 	// maxConnections is room for two hundred processes that nudge and keep their
-	// connections for a while, and for whoever scrapes.
+	// connections for a while, and for scrapers.
 	maxConnections = 512
 	maxHeader      = 16 << 10
 	maxBody        = 4 << 10 // no request needs one
@@ -93,7 +93,7 @@ func Open(o Options) (*Server, error) {
 	}
 	l, err := open("tcp", listen)
 	switch {
-	case err != nil && o.Listen == "": // nobody asked for it
+	case err != nil && o.Listen == "": // it was not asked for
 		o.Log.Warn("there is no admin port: no health, metrics or nudges", "error", err)
 		return nil, nil
 	case err != nil:

@@ -14,15 +14,16 @@ const (
 	// In mode once each processor reads every 15 s which runs are prunable, and one of them lists
 	// the runs that live and reads what is recorded, a query for each 64 segments.
 	tablePerPrune = 1.0 / 15
-	// In mode once a processor commits half a time a second, and seven times more for a thousand requests.
+	// In mode once a processor commits half a time a second, and seven times more for a thousand
+	// requests.
 	commitsIdle       = 0.5
 	commitsPerRequest = 0.7 / 100
 
 	day = 24 * 3600
 )
 
-// A lease follows the work (pump/processor/internal/leases/timing.go): no renewal is needed for what is held for less
-// than four fifteenths of the longest, and a third of it later there is one.
+// A lease follows the work (pump/processor/internal/leases/timing.go): no renewal is needed for
+// what is held for less than four fifteenths of the longest, and a third of it later there is one.
 const (
 	longestLease = 300.0
 	noRenewal    = longestLease * 4 / 15
@@ -34,8 +35,8 @@ func (in *Input) count(p *Plan, got float64) {
 	m, k := p.Packing.Messages, p.Packing.Tasks
 	r := &p.Requests
 	r.Put, r.Get, r.Delete = m, m*got, m
-	// A message is in hand from its get until its last task is done: about a second waiting, then in
-	// turns of as many tasks as there are handlers.
+	// A message is in hand from its get until its last task is done: about a second waiting, then
+	// in turns of as many tasks as there are handlers.
 	held := 1 + math.Ceil(k/float64(in.Concurrency))*in.HandlerSeconds
 	if held > noRenewal {
 		r.Renew = m * (1 + math.Floor((held-noRenewal)/renewEvery))
@@ -74,7 +75,8 @@ func idleGets(queues int) float64 {
 }
 
 // connections is how many are open at once: what is under way at a time by Little's law, and one to
-// the queues and one to the tables of each account from every process, as it keeps what it has used.
+// the queues and one to the tables of each account from every process, as it keeps what it has
+// used.
 func (in *Input) connections(p *Plan) int {
 	under := func(requests, processes float64) float64 {
 		each := requests / processes * in.Latency.Seconds() / (1 - in.Headroom)

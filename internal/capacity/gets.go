@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// How a processor polls a queue (package pump/processor/internal/poll): what gave something is asked again at
-// once; an empty get is followed by a pause that doubles from pollBase to the bound of an idle
-// queue. Each pause is longer or shorter by up to a quarter, which evens out. A message that comes
-// after a second without one is nudged about, which ends the pause (P8.2).
+// How a processor polls a queue (package pump/processor/internal/poll): what gave something is
+// asked again at once; an empty get is followed by a pause that doubles from pollBase to the bound
+// of an idle queue. Each pause is longer or shorter by up to a quarter, which evens out. A message
+// that comes after a second without one is nudged about, which ends the pause (P8.2).
 const (
 	pollBase      = 100 * time.Millisecond
 	nudgedAfter   = 1.0  // second
@@ -22,13 +22,15 @@ const (
 // gets is how many gets a message costs that comes with others at this rate a second into one
 // queue of so many, to one of its readers, and how many of these are empty. Latency is a get's.
 //
-// Messages come by themselves, and each of the readers takes what it finds. The polling of a queue is a
-// cycle: gets without pause until one is empty, then gets after longer and longer pauses until one is not.
+// Messages come by themselves, and each of the readers takes what it finds. The polling of a queue
+// is a cycle: gets without pause until one is empty, then gets after longer and longer pauses until
+// one is not.
 func gets(rate float64, latency time.Duration, queues, readers int) (all, empty float64) {
 	if rate <= 0 {
 		return 0, 0
 	}
-	// From a hundred messages in a round trip on there is no empty one, and a get brings as many as it may.
+	// From a hundred messages in a round trip on there is no empty one, and a get brings as many as
+	// it may.
 	if x := rate * latency.Seconds(); x > 50 {
 		return max(1/x, 1.0/maxGet), 0
 	}
@@ -37,10 +39,11 @@ func gets(rate float64, latency time.Duration, queues, readers int) (all, empty 
 	if readers == 1 {
 		return c.gets(0)
 	}
-	// Of several readers a nudge reaches one, and only after a second without any message in the queue, which is
-	// seldom: queues are asked more often instead.
+	// Of several readers a nudge reaches one, and only after a second without any message in the
+	// queue, which is seldom: queues are asked more often instead.
 	c.most = max(c.most/livelyMore, livelyLeast.Seconds())
-	// The more often the others ask, the less is left, and the longer one's own pauses are, so there is one rate that all have.
+	// The more often the others ask, the less is left, and the longer one's own pauses are, so
+	// there is one rate that all have.
 	others := rate
 	for range 60 {
 		all, empty = c.gets(others)
@@ -66,7 +69,8 @@ func (c cycle) none(after, others float64) float64 {
 func (c cycle) gets(others float64) (all, empty float64) {
 	immediate := 1 / c.none(c.rtt, others) // of which the last is empty
 	paused, seconds := 0.0, immediate*c.rtt
-	// lasts is how long a pause and its get take on average: if a nudge ends it, until a message comes.
+	// lasts is how long a pause and its get take on average: if a nudge ends it, until a message
+	// comes.
 	since := 0.0
 	lasts := func(pause float64) float64 {
 		if since >= nudgedAfter && c.readers == 1 {

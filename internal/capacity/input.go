@@ -70,7 +70,8 @@ const (
 	defaultConcurrency = 256
 	defaultSealAge     = time.Second
 	defaultMaxOpen     = 96 << 20
-	// A put takes 80 to 130 us of CPU over plain TCP and a delete 50 to 100 (the SDK measured over loopback); TLS adds some.
+	// A put takes 80 to 130 us of CPU over plain TCP and a delete 50 to 100 (the SDK measured over
+	// loopback); TLS adds some.
 	defaultRequestCPU = 150e-6
 	defaultLatency    = 10 * time.Millisecond
 	maxQueues         = 100

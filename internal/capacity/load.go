@@ -35,8 +35,8 @@ func (in *Input) readers(p *Plan) int {
 }
 
 // polling is the part of the time in which processors ask for messages at all: not while more of a
-// message waits for a handler than half of what they fetch ahead, which is two tasks for each handler and
-// what these do in a second (pump/processor/internal/backlog/backlog.go).
+// message waits for a handler than half of what they fetch ahead, which is two tasks for each
+// handler and what these do in a second (pump/processor/internal/backlog/backlog.go).
 func (in *Input) polling(p *Plan, l *load) float64 {
 	if in.HandlerSeconds == 0 || p.Processors == 0 {
 		return 1
@@ -120,8 +120,8 @@ func (in *Input) resources(p *Plan) (all []resource) {
 		func(l *load) float64 { return l.rate * in.sending(l) / in.Machine.CPUs / float64(p.Distributors) },
 		"%d x %s CPUs", p.Distributors, Short(in.Machine.CPUs))
 	if p.Processors > p.Queues && !in.Shared {
-		// Who shares a queue passes on what is another's, at ten times the cost of one alone (P7), so
-		// more processors than queues are counted as no more than queues.
+		// Who shares a queue passes on what is another's, at ten times the cost of one alone (P7),
+		// so more processors than queues are counted as no more than queues.
 		add("processors a queue", "more queues, or a higher --concurrency",
 			func(l *load) float64 { return l.rate * in.busy(l) / float64(p.Queues) },
 			"queues %d, processors %d: several read one queue, and put back what is another's", p.Queues, p.Processors)
@@ -144,8 +144,8 @@ func (in *Input) resources(p *Plan) (all []resource) {
 	return all
 }
 
-// withKey is the part of the tasks that is where the hottest key is, with a part of the others: segments
-// are shared out by their number, whatever is in them.
+// withKey is the part of the tasks that is where the hottest key is, with a part of the others:
+// segments are shared out by their number, whatever is in them.
 func (in *Input) withKey(others float64) float64 {
 	return in.Sample.Hottest + (1-in.Sample.Hottest)*others
 }

@@ -150,8 +150,8 @@ func (in *Input) with(accounts, queuesEach int) *Plan {
 	return p
 }
 
-// keyFits reports whether the hottest key finds room in one queue and one processor that have hardly
-// anything else, which is the most that size can do for it.
+// keyFits reports whether the hottest key finds room in one queue and one processor that have
+// hardly anything else, which is the most that size can do for it.
 func (in *Input) keyFits(p *Plan, l *load) bool {
 	alone := in.withKey(1 / float64(p.Segments))
 	return in.enough(in.keyMessages(l, alone)*l.cost/in.QueueLimit) && (in.Shared || in.enough(l.rate*in.busy(l)*alone))
@@ -252,8 +252,8 @@ func (in *Input) packing(rate float64, segments int) Packing {
 	return Packing{Tasks: k, By: by, Bytes: headerText + k*in.Sample.Text, Messages: rate / k}
 }
 
-// envelopeSeconds is how long the tasks of one message should be in the handlers at most; distributors
-// fill messages by what processors say of their tasks (pump/distributor/limits.go).
+// envelopeSeconds is how long the tasks of one message should be in the handlers at most;
+// distributors fill messages by what processors say of their tasks (pump/distributor/limits.go).
 const envelopeSeconds = 5.0
 
 // headerText is what a message has besides its tasks.

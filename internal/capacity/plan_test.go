@@ -11,8 +11,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// By hand: 3,000 messages a second that count 3 each need 9,000 of an account's 20,000 and 9,000 of its
-// queues' 2,000; 30 of 256 handlers at 10 ms.
+// By hand: 3,000 messages a second that count 3 each need 9,000 of an account's 20,000 and 9,000 of
+// its queues' 2,000; 30 of 256 handlers at 10 ms.
 func TestAPlanByHand(t *testing.T) {
 	p, err := Make(Input{
 		Rate: 3000, HandlerSeconds: 0.01, Sample: Assumed(100, 4, 1), Pack: 1, GetPerMsg: true, Latency: 10 * time.Millisecond,
@@ -67,8 +67,8 @@ func TestAQueuesGetsAreBetweenFullAndIdle(t *testing.T) {
 	})
 }
 
-// Whatever is asked for: a plan that says that it fits leaves the headroom everywhere, more is never
-// cheaper than less, and no number in it is none.
+// Whatever is asked for: a plan that says that it fits leaves the headroom everywhere, more is
+// never cheaper than less, and no number in it is none.
 func TestAPlanThatFitsLeavesItsHeadroomEverywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := Input{

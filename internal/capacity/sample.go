@@ -152,8 +152,8 @@ func read(ctx context.Context, src source.Source, tasks int) (s Sample, all *rec
 	return s, all, nil
 }
 
-// split says over how many segments the sample is spread: as many as give each enough full messages. A
-// power of two, so that what is together here is together with more segments, or apart.
+// split says over how many segments the sample is spread: as many as give each enough full
+// messages. A power of two, so that what is together here is together with more segments, or apart.
 func (s *Sample) split(all *records) int {
 	// Text is usually a quarter of what was packed, which says how many tasks a message holds well
 	// enough for that.

@@ -260,8 +260,9 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 			}
 			// A thousand messages are a few per cent by chance.
 			tr.measure = max(15*time.Second, time.Duration(1000/p.Packing.Messages*float64(time.Second)))
-			// Results of once wait up to a sixth of the visibility for their commit, and come in bursts then. Of several
-			// processors each looks at its tables at times of its own; over a quarter of a minute that is 3 to 11 % off.
+			// Results of once wait up to a sixth of the visibility for their commit, and come in
+			// bursts then. Of several processors each looks at its tables at times of its own; over
+			// a quarter of a minute that is 3 to 11 % off.
 			if tr.in.Once || p.Processors > 1 {
 				tr.measure = max(tr.measure, 90*time.Second)
 			}
@@ -273,8 +274,8 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 			within(t, "gets", p.Requests.Get, m.get)
 			within(t, "deletes", p.Requests.Delete, m.delete)
 			within(t, "all", p.Requests.Put+p.Requests.Get+p.Requests.Delete, m.put+m.get+m.delete)
-			// Processes look at their tables about once a second, with up to three requests together. Of so few,
-			// either edge of a window may hold one look more or less.
+			// Processes look at their tables about once a second, with up to three requests
+			// together. Of so few, either edge of a window may hold one look more or less.
 			if edge := 6 / tr.measure.Seconds(); math.Abs(p.Requests.Table-m.table) > edge {
 				within(t, "tables", p.Requests.Table, m.table)
 			}

@@ -30,7 +30,7 @@ type Console struct {
 	mu   sync.Mutex // guards what follows, and writing
 	bar  *progressbar.ProgressBar
 	last time.Time // when progress was logged
-	gone func()    // called when nobody reads what is written
+	gone func()    // called when no reader is left
 }
 
 // ConsoleFlags are the flags of a Console.
@@ -165,7 +165,8 @@ func (r *Rate) Per(count int64) string {
 	case r.at.IsZero():
 		r.at, r.count = now, count
 	case since >= time.Second:
-		// The mean of the last second and of what came before it, or the number is too restless to read.
+		// The mean of the last second and of what came before it, or the number is too restless to
+		// read.
 		r.rate = (r.rate + float64(count-r.count)/since.Seconds()) / 2
 		r.at, r.count = now, count
 	}

@@ -51,7 +51,7 @@ func ChildEnv(file *configfile.File, keep []string) []string {
 
 // Split cuts a command line into words, as a shell would with quotes and
 // backslashes but without doing anything else: no variables, no patterns, no
-// pipes. Whoever wants those writes sh -c '...'.
+// pipes. For those write sh -c '...'.
 func Split(command string) ([]string, error) {
 	words, err := shellquote.Split(command)
 	switch {

@@ -16,8 +16,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 )
 
-// The parts of a command's help that say how it ends: ExitCodes of any command,
-// WaitExitCodes of one that may wait until a run's tasks are done, DeleteExitCodes of one that deletes step by step.
+// The parts of a command's help that say how it ends: ExitCodes of any command, WaitExitCodes of
+// one that may wait until a run's tasks are done, DeleteExitCodes of one that deletes step by step.
 const (
 	ExitCodes       = exitHead + exitTail
 	WaitExitCodes   = exitHead + exitWait + exitTail

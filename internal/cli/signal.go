@@ -14,7 +14,7 @@ import (
 const oneSignal = 250 * time.Millisecond
 
 // withSignals makes a context that the first SIGINT or SIGTERM ends, with an
-// [*Interrupted] as the cause. The second ends the process at once: whoever asks
+// [*Interrupted] as the cause. The second ends the process at once: a user who asks
 // twice has a reason, and what is in hand comes back when its leases end.
 func withSignals(parent context.Context, atOnce func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)

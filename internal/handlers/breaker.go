@@ -24,7 +24,7 @@ type breaker struct {
 	mu    sync.Mutex
 	back  chan struct{} // nil unless there is an outage; closed at its end
 	tries int
-	next  time.Time // when somebody may try
+	next  time.Time // when a task may try
 	said  time.Time // when the log last said so
 }
 

@@ -26,7 +26,7 @@ type Worker interface {
 	Work(ctx context.Context, t *pump.Task) (result json.RawMessage, err error)
 }
 
-// Handler makes a pump.Handler of a worker whose results nobody wants.
+// Handler makes a pump.Handler of a worker whose results are dropped.
 func Handler(w Worker) pump.Handler {
 	return pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
 		_, err := w.Work(ctx, t)

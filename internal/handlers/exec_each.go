@@ -192,7 +192,7 @@ func taskEnv(t *pump.Task) []string {
 }
 
 // head keeps the first max bytes written to it. It takes the rest too: a
-// process must not block on, or die of, what nobody reads.
+// process must not block on, or die of, what is not read.
 type head struct {
 	b   []byte
 	max int

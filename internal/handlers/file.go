@@ -267,7 +267,7 @@ func (f *File) run() {
 	}
 }
 
-// flush brings the next commit to disk, trying until it works, nobody waits
+// flush brings the next commit to disk, trying until it works, no task waits
 // for it any more, or the file is closed. It reports false if it gave the file up.
 func (f *File) flush() (usable bool) {
 	f.mu.Lock()

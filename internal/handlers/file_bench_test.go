@@ -15,8 +15,8 @@ func (nowhere) Sync() error                 { return nil }
 func (nowhere) Truncate(int64) error        { return nil }
 func (nowhere) Close() error                { return nil }
 
-// BenchmarkFile is what --out costs a task, without the disk: envelopes of 500 tasks whose bodies are lines
-// of JSON.
+// BenchmarkFile is what --out costs a task, without the disk: envelopes of 500 tasks whose bodies
+// are lines of JSON.
 func BenchmarkFile(b *testing.B) {
 	f := newFile("nowhere", nowhere{}, 0, true, FileOptions{})
 	tasks := make([]*pump.Task, 500)

@@ -13,7 +13,8 @@ const maxDepth = 10_000
 
 var errEnd = errors.New("invalid JSON: it ends too early")
 
-// Field is a field that a [Scanner] looks for, and where it found it last. It belongs to one scanner.
+// Field is a field that a [Scanner] looks for, and where it found it last. It belongs to one
+// scanner.
 type Field struct {
 	Name  string   // as the user wrote it
 	path  []string // the names of the objects around it, then its own

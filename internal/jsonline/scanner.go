@@ -16,7 +16,8 @@ type Scanner struct {
 	sizes  uint64   // a bit for each length that a name in a path has, see size; 0: not known yet
 }
 
-// NewScanner makes a scanner that looks for at most eight fields; it checks lines only if there are none.
+// NewScanner makes a scanner that looks for at most eight fields; it checks lines only if there are
+// none.
 func NewScanner(fields ...*Field) *Scanner {
 	if len(fields) > 8 {
 		panic(fmt.Sprintf("jsonline: %d fields of at most 8", len(fields)))
@@ -101,8 +102,8 @@ func (s *Scanner) value(depth int, live uint) error {
 }
 
 // object reads an object. It is where the time goes, so what most lines consist of, members without
-// space around their parts, whose names and strings have no escapes, is read here, with the place at
-// hand.
+// space around their parts, whose names and strings have no escapes, is read here, with the place
+// at hand.
 func (s *Scanner) object(depth int, live uint) error {
 	if depth >= maxDepth {
 		return errors.New("invalid JSON: nested too deeply")

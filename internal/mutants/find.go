@@ -28,8 +28,8 @@ type Hunt struct {
 	Head  string // of its report MUTANTS.md, up to the table
 	Seeds int    // how many may be played to find a mutant
 
-	// Ways are what plays one seed, by the name that the list has after "found by". They return what
-	// was wrong first, or "". Those of several seeds run at the same time.
+	// Ways are what plays one seed, by the name that the list has after "found by". They return
+	// what was wrong first, or "". Those of several seeds run at the same time.
 	Ways map[string]func(t *testing.T, seed uint64) (wrong string)
 
 	// Kinds are those of Ways that play only a part of what there is, and the report says which.
@@ -42,9 +42,9 @@ type Hunt struct {
 // report is the name of a package's report.
 const report = "MUTANTS.md"
 
-// Find plays each mutant that the list of the package under test has, and fails if something is not found. It skips
-// in a build without mutants. It calls t.Run and must not run beside other tests. Unless -mutants.write is set, the
-// seed that found a mutant for the report is played first.
+// Find plays each mutant that the list of the package under test has, and fails if something is not
+// found. It skips in a build without mutants. It calls t.Run and must not run beside other tests.
+// Unless -mutants.write is set, the seed that found a mutant for the report is played first.
 func Find(t *testing.T, h Hunt) {
 	if !built {
 		t.Skip("the mutants are not in this build: make mutants")
@@ -90,8 +90,8 @@ func Find(t *testing.T, h Hunt) {
 	}
 }
 
-// search plays what must find a mutant, and tells what was wrong first. No seed at all is tried before the one
-// that is known to find it.
+// search plays what must find a mutant, and tells what was wrong first. No seed at all is tried
+// before the one that is known to find it.
 func (h *Hunt) search(t *testing.T, m *Mutant, known uint64) (by, wrong string) {
 	if play := h.Files[path.Ext(m.FoundBy)]; play != nil {
 		text, err := os.ReadFile(filepath.Join("testdata", m.FoundBy))
@@ -136,7 +136,8 @@ func (h *Hunt) took(m *Mutant, seed uint64) string {
 	return fmt.Sprint(seed + 1)
 }
 
-// innocent reports whether a seed shows nothing wrong without the mutant; else it has found something else.
+// innocent reports whether a seed shows nothing wrong without the mutant; else it has found
+// something else.
 func innocent(t *testing.T, m *Mutant, seed uint64, play func(*testing.T, uint64) string) bool {
 	plant("")
 	defer plant(m.Name)
@@ -166,8 +167,8 @@ func playSeeds(t *testing.T, name string, from, n uint64, play func(*testing.T, 
 	return wrong
 }
 
-// ownTest runs a test of this binary in a process of its own in which the mutant is at work, and gives the first thing that it
-// said when it failed.
+// ownTest runs a test of this binary in a process of its own in which the mutant is at work, and
+// gives the first thing that it said when it failed.
 func ownTest(t *testing.T, m *Mutant) (wrong string) {
 	binary, err := os.Executable()
 	if err != nil {

@@ -18,8 +18,8 @@ const (
 	self   = "internal/mutants" // this package's folder, from the module's root
 )
 
-// Overlay writes a build with all mutants of the module into a folder, and gives the path of the file for go
-// build's -overlay. It fails if a mutant does not apply to the code as it is.
+// Overlay writes a build with all mutants of the module into a folder, and gives the path of the
+// file for go build's -overlay. It fails if a mutant does not apply to the code as it is.
 func Overlay(root, out string) (string, error) {
 	list, err := ReadAll(root)
 	if err != nil {
@@ -104,8 +104,8 @@ func build(root string, list []Mutant) (map[string]string, error) {
 	return files, errors.Join(errs...)
 }
 
-// with gives a file's text with its mutants: copies of functions behind its end, and switches in the functions
-// themselves. No line moves.
+// with gives a file's text with its mutants: copies of functions behind its end, and switches in
+// the functions themselves. No line moves.
 func (s *source) with(changes []mutation) string {
 	head := s.at(s.tree.Name.End())
 	spans := []span{{head, head, "; import " + strconv.Quote(module+"/"+self) + s.lacking(changes)}}

@@ -12,7 +12,8 @@ const tableHead = "\n| mutant | seeds it took, or what found it | what was wrong
 // page is a package's report: what found a mutant and what was wrong, by the mutant's sentence.
 type page struct{ rows map[string][2]string }
 
-// readPage reads the report as it is, so that it can be written in parts. One that cannot be read is empty.
+// readPage reads the report as it is, so that it can be written in parts. One that cannot be read
+// is empty.
 func readPage() page {
 	p := page{map[string][2]string{}}
 	text, _ := os.ReadFile(report)

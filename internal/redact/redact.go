@@ -1,4 +1,4 @@
-// Package redact decides how much of what went wrong an error may show. Whoever
+// Package redact decides how much of what went wrong an error may show. A user who
 // puts a connection string into the wrong field must not find its key in a log.
 package redact
 
@@ -20,7 +20,7 @@ var (
 	tokens  = regexp.MustCompile(`(?i)\b(sig=|accountkey=|sharedaccesssignature=|bearer |sharedkey(?:lite)? [^\s:]*:)[^\s&;"',]+`)
 )
 
-// Cleaned is a text that somebody else has written, such as a server or a library,
+// Cleaned is a text that another program has written, such as a server or a library,
 // without what looks like a key, a signature or a token.
 func Cleaned(s string) string {
 	s = queries.ReplaceAllString(s, "$1?REDACTED")

@@ -56,7 +56,8 @@ func (l *Lines) write() {
 }
 
 // Kinds are lines of several kinds, each sparing by itself. There are few of them: what is
-// different in each line makes no kind. The zero value is ready; many goroutines may use it at once.
+// different in each line makes no kind. The zero value is ready; many goroutines may use it at
+// once.
 type Kinds struct {
 	mu    sync.Mutex // guards lines
 	lines map[string]*Lines

@@ -21,7 +21,7 @@ const maxSkew = 15 * time.Minute
 // tenant from it.
 const challenge = "Bearer authorization_uri=https://login.microsoftonline.com/00000000-0000-0000-0000-000000000000/oauth2/authorize resource_id=https://storage.azure.com"
 
-// authorise checks that whoever sent the request may do the operation; nil if
+// authorise checks that the sender of the request may do the operation; nil if
 // so, else the answer. It sets r.keyRange.
 func (s *Sim) authorise(c *call, r *request, op *operation) *reply {
 	if r.query.Has("sig") {

@@ -259,7 +259,8 @@ func TestTheFourStringsToSign(t *testing.T) {
 	}
 }
 
-// common-rest-api-error-codes: AuthenticationFailed 403, NoAuthenticationInformation 401 (Q71, T51).
+// common-rest-api-error-codes: AuthenticationFailed 403, NoAuthenticationInformation 401 (Q71,
+// T51).
 func TestAWrongKeyIsAuthenticationFailedAndTheAnswerTellsWhatWasSigned(t *testing.T) {
 	s := New(Config{Accounts: []Account{{Name: "acct"}, {Name: "other"}}})
 	wrong := strings.Replace(s.ConnectionString("acct"), s.Key("acct"), s.Key("other"), 1)

@@ -10,11 +10,11 @@ import (
 
 // order lets requests that would go on in one instant go on one after another
 // (Config.Ordered). In virtual time many things happen in the same nanosecond,
-// and which goroutine of several comes first in it nobody decides.
+// and which goroutine of several comes first in it is not decided.
 //
 // Time is cut into steps. Who is to go on in a step has said so before it
 // begins, so that at its beginning all of them are known, and each takes the
-// nanosecond that its key's rank gives. Virtual time only moves on when everybody
+// nanosecond that its key's rank gives. Virtual time only moves on when every goroutine
 // waits, so whatever one of them brings about is over before the next goes on.
 type order struct {
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ type orderStep struct {
 }
 
 // orderWait is one who waits. Of those who say the same who came first goes first; who
-// came in one nanosecond as well nobody could tell apart.
+// came in one nanosecond as well cannot be told apart.
 type orderWait struct {
 	key  uint64
 	came int64
@@ -77,7 +77,7 @@ func (o *order) rank(s *orderStep, w *orderWait) int {
 
 // enter lets a request begin. Its place among those of the instant decides the how
 // many-th it is, for its delays, faults and limits. Requests that came in one instant
-// were numbered in nobody's order, so their ids are of what they say.
+// were numbered in no order, so their ids are of what they say.
 func (s *Sim) enter(ctx context.Context, c *call, r *request) bool {
 	if !s.config.Ordered {
 		return true

@@ -33,7 +33,7 @@ func (s *queueStore) runDelete(r *request, name string) reply {
 	return reply{status: http.StatusNoContent}
 }
 
-// sweep forgets deleted names that are free again, or those that nobody asks
+// sweep forgets deleted names that are free again, or those that are not asked
 // for any more would pile up. It waits for twice as many as the last sweep
 // left, so that deleting many queues costs a constant for each.
 func (s *queueStore) sweep(now time.Time) {

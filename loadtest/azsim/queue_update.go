@@ -69,7 +69,7 @@ func checkReceipt(r *request) *reply {
 }
 
 // held finds the message that the request's receipt proves the holding of. A
-// receipt stays good after its lease ran out, until somebody else takes the
+// receipt stays good after its lease ran out, until another client takes the
 // message (AZURE.md Q46, Q52).
 func (q *queue) held(r *request, id string) (*message, *reply) {
 	var m *message

@@ -22,7 +22,8 @@ import (
 	"github.com/queuepump/queuepump/internal/alloctest"
 )
 
-// fuzzWorld is an account with a queue of two messages, one of them in hand, and a table of two rows.
+// fuzzWorld is an account with a queue of two messages, one of them in hand, and a table of two
+// rows.
 func fuzzWorld(t *testing.T) *Sim {
 	s := New(Config{Accounts: []Account{{Name: "acct"}}, Limits: NoLimits()})
 	for _, step := range []struct{ service, method, target, body string }{

@@ -35,7 +35,7 @@ type request struct {
 	path    string // escaped, after the account: "/q/messages/id", "/t(PartitionKey='p',RowKey='r')"; "/" alone is the service
 	query   url.Values
 	header  http.Header // keys in canonical form, whatever the client sent
-	body    []byte      // the backend may keep it: nobody else has it or writes to it
+	body    []byte      // the backend may keep it: nothing else has it or writes to it
 	account *account
 	service service
 	version string // x-ms-version, one of the known ones; "" if none was sent

@@ -36,8 +36,8 @@ func (t *Transport) As(instance string) *Transport {
 	return &c
 }
 
-// Spared returns a Transport whose requests no rule hits and no blackout stops: somebody who
-// arranges a test, or judges it, knows what each of them has done.
+// Spared returns a Transport whose requests no rule hits and no blackout stops: a test that
+// arranges a world, or judges it, knows what each of them has done.
 func (t *Transport) Spared() *Transport {
 	c := *t
 	c.spared = true

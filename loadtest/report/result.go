@@ -193,7 +193,7 @@ type Tasks struct {
 	Handled    int64   `json:"handled"`
 	Lost       int64   `json:"lost"`
 	Duplicates int64   `json:"duplicates"` // handled again
-	Strangers  int64   `json:"strangers"`  // tasks of somebody else in the queues
+	Strangers  int64   `json:"strangers"`  // tasks of others in the queues
 	Messages   int64   `json:"messages"`   // that the sent tasks were put in
 	Finishing  float64 `json:"finishing"`  // seconds from the end of the load until the last was handled
 }

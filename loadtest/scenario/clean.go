@@ -8,8 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// clean removes the test's queues and its tables, once. Nobody else can have anything in them: the
-// name was made for this test.
+// clean removes the test's queues and its tables, once. No other program can have anything in them:
+// the name was made for this test.
 func (t *test) clean(ctx context.Context) { t.cleaned.Do(func() { t.remove(ctx) }) }
 
 func (t *test) remove(ctx context.Context) {
@@ -37,7 +37,8 @@ func (t *test) cleanAccount(ctx context.Context, a storage.Account, m *meter) er
 			failed = errors.Join(failed, err)
 		}
 	}
-	// Each account has the table, for the workload's anchor at least. Only the control account must let it be written.
+	// Each account has the table, for the workload's anchor at least. Only the control account must
+	// let it be written.
 	control := t.world.Config.Control
 	isControl := control == m.name || control == "" && m == t.meters[0]
 	err = a.Table(t.table).Drop(ctx)

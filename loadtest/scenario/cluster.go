@@ -54,7 +54,7 @@ func (c *cluster) config(instance string) (pump.Config, error) {
 	if c.t.o.Delivery != "" {
 		cfg.Delivery = c.t.o.Delivery
 	}
-	// Any address will do: nobody dials it.
+	// Any address will do: it is never dialled.
 	cfg.Admin, cfg.Nudge = instance+":1", c.nudge
 	cfg.Accounts = make([]pump.Account, len(cfg.Accounts))
 	for i, a := range c.t.world.Config.Accounts {

@@ -2,7 +2,7 @@
 // what comes of it. It takes time only from package time, so that it runs in a
 // testing/synctest bubble as it does against real accounts.
 //
-// Distributor, processors and whoever measures are one process, so that every
+// Distributor, processors and what measures them are one process, so that every
 // time is of one clock. In the order of a test:
 //
 //	scenario.go   what can be asked for, and Run

@@ -94,7 +94,7 @@ func (m *meter) row(op, object string, request func() error) error {
 }
 
 // wrap gives an account that is counted. Whatever is asked of any table goes to the one
-// named table: the rows of a test must be where nobody else's are.
+// named table: the rows of a test must be where no others are.
 func (m *meter) wrap(a storage.Account, table string) storage.Account {
 	return &meteredAccount{Account: a, meter: m, table: table}
 }

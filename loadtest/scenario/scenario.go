@@ -42,7 +42,8 @@ type Options struct {
 	// Processors is how many there are, or how many there are at the end. Default 2; 4 where
 	// processors are what is added; 1 where accounts are, and the first has one queue.
 	Processors int
-	// Concurrency is how many tasks each handles at once. Default 64; 16 where processors are what is added.
+	// Concurrency is how many tasks each handles at once. Default 64; 16 where processors are what
+	// is added.
 	Concurrency int
 	// HandlerTime is how long a task takes. Default 0; 20 ms where processors are what is added.
 	HandlerTime time.Duration
@@ -54,7 +55,8 @@ type Options struct {
 	TaskBytes int
 	// Keys is how many keys the tasks have. Default 100,000.
 	Keys int
-	// HotShare is the share of tasks with one and the same key, from 0 to 1. Default 0; a half in hot-key.
+	// HotShare is the share of tasks with one and the same key, from 0 to 1. Default 0; a half in
+	// hot-key.
 	HotShare float64
 	// Over is what scale-out adds: OverAccounts (the default) or OverProcessors. It is
 	// refused in other scenarios.

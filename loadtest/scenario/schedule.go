@@ -9,7 +9,7 @@ import (
 type load struct {
 	until time.Duration // since the load began; it starts where the one before ended
 	// rate is how many tasks are due a second, evenly spaced; 0: none. asTaken: as many as
-	// the distributor takes while at most window of them are not handled or, if nobody
+	// the distributor takes while at most window of them are not handled or, if no processor
 	// handles any (unhandled), not put. Without that it would fill its memory, and the
 	// accounts would be busy with it long after.
 	rate      float64

@@ -33,7 +33,7 @@ import (
 //	                       +------------------------------+
 //	                                     Add
 //
-// Add comes after all members know the account (P6.5), so that whoever is given
+// Add comes after all members know the account (P6.5), so that a member that is given
 // segments that live there can read them. Drain moves its segments to other homes;
 // what is in its queues is read until it is gone. Remove needs proof that
 // nothing is or will be in them.

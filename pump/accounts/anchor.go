@@ -10,11 +10,11 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Each account of a workload has an anchor, by which a workload is made in one account only (P6.7). It comes
-// and goes with the account.
+// Each account of a workload has an anchor, by which a workload is made in one account only (P6.7).
+// It comes and goes with the account.
 
-// placeAnchor makes the anchor of an account that was added say where the workload is. Nothing depends on it
-// but the refusal of a second workload of the name, so a failure is only said.
+// placeAnchor makes the anchor of an account that was added say where the workload is. Nothing
+// depends on it but the refusal of a second workload of the name, so a failure is only said.
 func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 	t := o.anchorTable(name)
 	if t == nil {

@@ -46,12 +46,12 @@ func (p Progress) Messages() (n int64) {
 	return n
 }
 
-// Remove takes an account out of the workload when it has been draining for long
-// enough and every queue of it, quarantine included, is empty; else it is an
-// [*Error] that names what is left, or waits for that. Its queues stay where they
-// are. The control account cannot be removed. To remove an account that the workload does
-// not use is success. An error beside a change is that the account is out of the workload, and that its
-// anchor may be left (P6.7): made again, the removal finishes that.
+// Remove takes an account out of the workload when it has been draining for long enough and every
+// queue of it, quarantine included, is empty; else it is an [*Error] that names what is left, or
+// waits for that. Its queues stay where they are. The control account cannot be removed. To remove
+// an account that the workload does not use is success. An error beside a change is that the
+// account is out of the workload, and that its anchor may be left (P6.7): made again, the removal
+// finishes that.
 func Remove(ctx context.Context, cfg pump.Config, name string, opts RemoveOptions) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {

@@ -26,7 +26,7 @@ var ErrClaimTaken = errors.New("the claim was older than its interval and was ta
 //	  an interval after its start |   |               | an interval after the start,
 //	  (abandoned)                 +---+---------------+ or at once: the same task, failed
 //
-// Whoever writes the row by compare-and-swap has the claim. What
+// The process that writes the row by compare-and-swap has the claim. What
 // the interval is counted from and to are stamps of the service, of the row itself and of a
 // clock row beside it; no machine's clock is asked, and in doubt a key counts as younger.
 //
@@ -91,7 +91,7 @@ func (v Verdict) String() string {
 
 // Claim is a claim that was granted. Its methods are for one goroutine at a time.
 type Claim struct {
-	// Until is the local time up to which nobody takes the key over.
+	// Until is the local time up to which no process takes the key over.
 	Until time.Time
 
 	row   row.Row[claimRow]
@@ -99,7 +99,7 @@ type Claim struct {
 	doubt bool // a call of Done may have been done, or may be yet
 	ended bool
 	leave func()      // leaves claims.hands; only the first call does
-	later *time.Timer // calls it, when nobody can find the claim unworked any more
+	later *time.Timer // calls it, when no process can find the claim unworked any more
 }
 
 // Claim asks to begin work on a key, any bytes, for a task. Unless it is Granted the
@@ -119,7 +119,7 @@ func (c *Claims) Claim(ctx context.Context, key []byte, task TaskRef) (*Claim, V
 	mine := newClaimRow(key, task)
 	mine.owner, mine.interval = c.token, c.interval
 	// Before the write, so that no other goroutine of this process finds a row of
-	// ours and nobody at work on it.
+	// ours and no task at work on it.
 	c.hands.take(r.Key)
 	claim, verdict, wait, err := c.claim(ctx, r, part, mine)
 	if claim == nil {
@@ -165,7 +165,7 @@ func (c *Claims) judge(ctx context.Context, r row.Row[claimRow], part int, v row
 		return Granted, 0, nil
 	case old.running && same && old.owner == c.token && !c.hands.others(r.Key):
 		// Claimed by this process in a call whose outcome was not known to it, or
-		// stopped in one that did not get through: nobody is at work on it.
+		// stopped in one that did not get through: no task is at work on it.
 		return Granted, 0, nil
 	case old.running:
 		interval = max(interval, old.interval)
@@ -192,7 +192,7 @@ func (c *Claims) judge(ctx context.Context, r row.Row[claimRow], part int, v row
 // Done records that the work has stopped; failed says that it will be tried again by
 // the same task. It comes after the work's effect and before the task is settled.
 // After an error it may be made again, and again after success; it gives up after a
-// minute. [ErrClaimTaken] says that somebody else has the key now.
+// minute. [ErrClaimTaken] says that another task has the key now.
 func (cl *Claim) Done(ctx context.Context, failed bool) error {
 	if cl.ended {
 		return nil
@@ -218,7 +218,7 @@ func (cl *Claim) Done(ctx context.Context, failed bool) error {
 		cl.leave()
 	case cl.later == nil:
 		// A success that cannot be recorded stays in hand: were it left, a copy of
-		// this task would find a claim that nobody works on and do it again. That is for
+		// this task would find a claim without work on it and do it again. That is for
 		// as long as the claim is fresh, by whatever clock.
 		cl.later = time.AfterFunc(time.Until(cl.won.Received.Add(2*cl.won.Value.interval)), cl.leave)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// RetireClaims removes claims that were written before a moment of the server's clock, and whose interval was
-// over then too. It looks at up to a thousand claims of one of the parts (0 to 15), those from a key on, and gives
-// the key to go on from, "" at the end.
+// RetireClaims removes claims that were written before a moment of the server's clock, and whose
+// interval was over then too. It looks at up to a thousand claims of one of the parts (0 to 15),
+// those from a key on, and gives the key to go on from, "" at the end.
 func RetireClaims(ctx context.Context, t storage.Table, workload string, part int, before time.Time, from string) (removed int, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()

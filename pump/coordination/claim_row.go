@@ -94,7 +94,7 @@ func ClaimsPartition(workload string, part int) string {
 	return fmt.Sprintf("%s.claims.%x", workload, part)
 }
 
-// claimRowOf is the row of a key: by a hash that nobody can find two keys for,
+// claimRowOf is the row of a key: by a hash for which no two keys can be found,
 // because a key has any bytes and length, and a row key does not.
 func claimRowOf(t storage.Table, workload string, key []byte) (r row.Row[claimRow], part int) {
 	sum := sha256.Sum256(key)

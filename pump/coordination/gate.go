@@ -19,7 +19,7 @@ const (
 	// gatePoll is the longest time between two looks at a gate (origins T3).
 	gatePoll = 2500 * time.Millisecond
 	// Hints to look are answered at once up to gateHints in a row, then one each
-	// gateHintEvery: whoever can reach an admin port must not make requests by it.
+	// gateHintEvery: a client that can reach an admin port must not make requests by it.
 	gateHints     = 3
 	gateHintEvery = 500 * time.Millisecond
 	// maxGates bounds what Gates reads.
@@ -29,7 +29,7 @@ const (
 // Gate is a named flag that processes wait at before they start to work: they are
 // started early, and an administrator lets all of them go at once (origins T3).
 // The row is the truth; a hint to look makes it quick and nothing else (origins T4).
-// A gate that nobody has released yet is closed. A Gate may be used from many
+// A gate that was never released is closed. A Gate may be used from many
 // goroutines at once.
 type Gate struct {
 	// Log receives trouble while waiting. Default: nothing. It is set before use.
@@ -50,7 +50,7 @@ type GateState struct {
 	Name string
 	Open bool
 	// Since is when it was opened or closed, by the server's clock, and By is who
-	// did it; both are zero if nobody ever did.
+	// did it; both are zero if no one ever did.
 	Since time.Time
 	By    string
 }
@@ -148,7 +148,7 @@ func (g *Gate) Wait(ctx context.Context, look <-chan struct{}) error {
 			g.log().Warn("cannot look at the gate; trying on", "gate", g.name, "err", err)
 		}
 		if hinted, open := waitForHint(ctx, look, next); !open {
-			look = nil // whoever gave hints is gone
+			look = nil // the source of hints is gone
 		} else if hinted {
 			soonest := time.Now().Add(hints.Reserve().Delay())
 			if soonest.After(next) {

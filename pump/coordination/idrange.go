@@ -33,7 +33,7 @@ const (
 //
 // An IDRange may be used from many goroutines at once.
 type IDRange struct {
-	row    row.Row[uint64] // the first number that nobody has reserved
+	row    row.Row[uint64] // the first number that is not reserved
 	size   uint64
 	refill row.Flight
 
@@ -57,7 +57,7 @@ func NewIDRange(t storage.Table, workloadName, name string, size int) (*IDRange,
 	return &IDRange{row: idRowOf(t, workloadName, name), size: uint64(size)}, nil
 }
 
-// Next gives a number that nobody else gets. If none is in hand it reserves a
+// Next gives a number that no other caller gets. If none is in hand it reserves a
 // range first, as Reserve does and with its errors; of many goroutines that wait one does.
 func (r *IDRange) Next(ctx context.Context) (uint64, error) {
 	for {
@@ -131,7 +131,7 @@ func (r *IDRange) Reserve(ctx context.Context, n uint64) (first uint64, err erro
 }
 
 // try is one compare-and-swap. A range is ours only if its very write is known to
-// have been the one that raised the counter; in doubt it is nobody's.
+// have been the one that raised the counter; in doubt it is not used.
 func (r *IDRange) try(ctx context.Context, n uint64) (first uint64, err error) {
 	v, err := r.row.MustReadOrCreate(ctx)
 	if err != nil {

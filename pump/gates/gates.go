@@ -38,9 +38,9 @@ type Change struct {
 	Nudged  int `json:"nudged"`
 }
 
-// Open opens a gate of the workload, for those who wait at it now and for
-// those who come later (origins T3), and tells the former (origins T4). That the members cannot be told
-// is no error: the gate's row is the truth and they read it.
+// Open opens a gate of the workload, for those who wait at it now and for those who come later
+// (origins T3), and tells the former (origins T4). That the members cannot be told is no error: the
+// gate's row is the truth and they read it.
 func Open(ctx context.Context, cfg pump.Config, name, by string) (Change, error) {
 	return changeGate(ctx, cfg, name, true, by)
 }
@@ -56,7 +56,7 @@ func changeGate(ctx context.Context, cfg pump.Config, name string, open bool, by
 		return Change{}, err
 	}
 	table := queues.Open(&cfg, row.TableName).Control
-	// Gates need no workload, but a gate of a workload that is misspelt helps nobody.
+	// Gates need no workload, but a gate of a workload that is misspelt is of no use.
 	if _, err := workload.Load(ctx, table, cfg.Workload); err != nil {
 		return Change{}, locate.WithAdvice(ctx, &cfg, err)
 	}
@@ -120,7 +120,7 @@ func Statuses(states []coordination.GateState, members []cluster.Member) []Statu
 			continue
 		}
 		i := slices.IndexFunc(gates, func(g Status) bool { return g.Name == m.Waiting })
-		if i < 0 { // nobody has released or held it yet
+		if i < 0 { // no operator has opened or closed it yet
 			i = len(gates)
 			gates = append(gates, Status{Name: m.Waiting})
 		}

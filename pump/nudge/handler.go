@@ -27,7 +27,7 @@ const (
 // Handler answers POST requests on [Path] with 204 after handing the nudge
 // to the process of that instance, 421 if it is for another one, which used
 // the address before, 400 if it is malformed and 429 if there are too many. It
-// reads no body, and whoever can send one can make the process look at its storage,
+// reads no body, and a client that can send one can make the process look at its storage,
 // nothing more.
 func Handler(process interface{ Nudged(n pump.Nudge) }, instance string) http.Handler {
 	limiter := rate.NewLimiter(Taken, TakenBurst)

@@ -112,7 +112,8 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 	}
 }
 
-// What an opened message takes counts as a whole: of small tasks the lists are more than the records.
+// What an opened message takes counts as a whole: of small tasks the lists are more than the
+// records.
 func TestAnOpenedMessageCountsWithTheListsOfItsTasks(t *testing.T) {
 	builder := codec.NewBuilder(0)
 	builder.Reset(codec.Header{Workload: "w", Run: pump.RunID{1}})

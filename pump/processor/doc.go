@@ -1,4 +1,5 @@
-// Package processor takes messages out of the queues of a workload and hands their tasks to a handler.
+// Package processor takes messages out of the queues of a workload and hands their tasks to a
+// handler.
 //
 // The data path, in the order of a message's way:
 //
@@ -9,6 +10,6 @@
 //   - Package internal/settle decides what becomes of the message: it puts copies and deletes the message.
 //     Package internal/record enters the result into the ledger before.
 //
-// Meanwhile package internal/leases renews leases, cluster.go follows which segments are held, and package
-// internal/trial finds the task that kills its process.
+// Meanwhile package internal/leases renews leases, cluster.go follows which segments are held, and
+// package internal/trial finds the task that kills its process.
 package processor

@@ -35,7 +35,8 @@ func TestAWrappedForeignTextKeepsItsName(t *testing.T) {
 	}
 }
 
-// A14: a message that somebody else got before may have been forwarded, so its name outlives its delete.
+// A14: a message that somebody else got before may have been forwarded, so its name outlives its
+// delete.
 func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		account, queue := w.Home(testworld.Greeted)

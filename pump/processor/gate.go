@@ -56,7 +56,7 @@ func (r *run) passGate(ctx context.Context) error {
 		return err
 	}
 	r.setPhase(phaseStarting)
-	// Nobody was idle here, and no rate is to be reckoned with this time in it.
+	// This was no idle time, and no rate is to be reckoned with it.
 	r.Messages.Restart()
 	r.opened.Store(time.Now().UnixNano())
 	r.Log.Info("the gate is open", "gate", r.gate.name, "waited", time.Since(began).Round(time.Millisecond))

@@ -117,8 +117,9 @@ func (l *latencies) merged(now time.Time) Latency {
 	return Latency{Tasks: n, Mean: sum.Mean() / 1e3, P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: float64(sum.Max()) / 1e3}
 }
 
-// countStarts counts the tasks of a message that a slot has started at that time: those that are tried for
-// the first time, whose time says something about the way here and not about waiting for another try.
+// countStarts counts the tasks of a message that a slot has started at that time: those that are
+// tried for the first time, whose time says something about the way here and not about waiting for
+// another try.
 func (r *run) countStarts(d *message.Delivery, slot, tasks int, now time.Time) {
 	took := now.Sub(d.Born)
 	if d.Exact && d.Header.Attempt == 0 && d.Header.Generation == 0 {

@@ -21,7 +21,8 @@ const (
 	lobbyMost = 2048
 	lobbyPart = 8
 	// lobbyAgain is about how long messages are put back for which there is no room, or whose time
-	// in the lobby is over, and lobbyStuck those of segments whose ledger cannot be read or is another's.
+	// in the lobby is over, and lobbyStuck those of segments whose ledger cannot be read or is
+	// another's.
 	lobbyAgain = 5 * time.Second
 	lobbyStuck = 30 * time.Second
 )
@@ -45,7 +46,7 @@ func (r *run) waits(segment uint32) bool {
 }
 
 // mine reports whether a segment is this process's, ready to be worked on or not, or will be
-// next: it is planned for this process, and nobody who lives has it.
+// next: it is planned for this process, and no live member has it.
 func (r *run) mine(segment uint32) bool {
 	m := r.Member.Load()
 	if m.Keeps(segment) {
@@ -103,8 +104,8 @@ func (l *lobby) fullLocked() bool {
 	return len(l.list) >= lobbyMost || l.bytes >= l.r.o.MaxBytes/lobbyPart
 }
 
-// remove puts a message back that waits here and whose lease is over, or that has waited for long. It
-// is false if the message is not here.
+// remove puts a message back that waits here and whose lease is over, or that has waited for long.
+// It is false if the message is not here.
 func (l *lobby) remove(d *message.Delivery) bool {
 	l.mu.Lock()
 	i := slices.Index(l.list, d)
@@ -134,7 +135,8 @@ func (l *lobby) close() {
 	l.releaseReady()
 }
 
-// releaseReady lets go on what need not wait any more. It is called when anything about segments has changed.
+// releaseReady lets go on what need not wait any more. It is called when anything about segments
+// has changed.
 func (l *lobby) releaseReady() {
 	l.mu.Lock()
 	wasFull := l.fullLocked()
@@ -183,7 +185,8 @@ func (l *lobby) routeAgain(ds []*message.Delivery) {
 	}
 }
 
-// unready marks the queues, by shard, that are homes of segments of which messages would wait in the lobby.
+// unready marks the queues, by shard, that are homes of segments of which messages would wait in
+// the lobby.
 func (r *run) unready(s *ownership.Assignment) []bool {
 	marks := make([]bool, len(s.Of.Shards))
 	if s.View.Workload.Shared {

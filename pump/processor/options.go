@@ -12,19 +12,19 @@ import (
 
 // Options say how a processor works. The zero value is a good one.
 type Options struct {
-	// Concurrency is how many tasks are in handlers at once, 1 to 100,000. An envelope in the
-	// hands of a [pump.BatchHandler] counts as one. Default 256: tasks that wait for something else
-	// want more of them, tasks that compute want as many as there are processors. To spare a service
+	// Concurrency is how many tasks are in handlers at once, 1 to 100,000. An envelope in the hands
+	// of a [pump.BatchHandler] counts as one. Default 256: tasks that wait for something else want
+	// more of them, tasks that compute want as many as there are processors. To spare a service
 	// that slows down under load, set it lower, or MaxRate.
 	Concurrency int
-	// Visibility is for how long a message that was taken stays hidden from other
-	// processors before it must be renewed, in whole seconds from 3 s to 1 h. It is
-	// renewed after a third for as long as its tasks are worked on, so it is not a limit
-	// of their time: it is how long tasks are delayed by the death of the process that had
-	// them. Default 0: it follows the work, between 30 s and 5 min, so that all but the
-	// slowest messages are settled before their first renewal: about four times as long as a message
-	// is in hand, measured lately (60 s until there is a measure). One that is worked on for longer is
-	// renewed for longer and longer, less and less often.
+	// Visibility is for how long a message that was taken stays hidden from other processors before
+	// it must be renewed, in whole seconds from 3 s to 1 h. It is renewed after a third for as long
+	// as its tasks are worked on, so it is not a limit of their time: it is how long tasks are
+	// delayed by the death of the process that had them. Default 0: it follows the work, between 30
+	// s and 5 min, so that all but the slowest messages are settled before their first renewal:
+	// about four times as long as a message is in hand, measured lately (60 s until there is a
+	// measure). One that is worked on for longer is renewed for longer and longer, less and less
+	// often.
 	Visibility time.Duration
 	// Timeout is how long one call of the handler may take, to a second. Then its context
 	// ends, which is a failure of its task; a handler that goes on all the same
@@ -39,7 +39,7 @@ type Options struct {
 	// ends with its context. Messages that this process may have hidden by a
 	// request that was not answered are waited for. Tasks that were put back for longer
 	// than UntilIdle are not, nor are those in other processes' hands: they stay in
-	// their queues for whoever runs next. To see every retry through, let UntilIdle
+	// their queues for the processor that runs next. To see every retry through, let UntilIdle
 	// be longer than Retry.Max and whatever the handler asks for by RetryAfter.
 	UntilIdle time.Duration
 	// Retry says how often and when failed tasks are handled again.
@@ -71,7 +71,8 @@ type Options struct {
 	Progress func(Summary)
 }
 
-// defaultConcurrency costs a few KiB a handler, and keeps 256 tasks of 100 ms waiting at once: 2,560 a second.
+// defaultConcurrency costs a few KiB a handler, and keeps 256 tasks of 100 ms waiting at once:
+// 2,560 a second.
 const defaultConcurrency = 256
 
 func (o Options) withDefaults() (Options, error) {

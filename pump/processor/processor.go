@@ -61,7 +61,7 @@ type Summary struct {
 
 // Processor takes tasks from a workload's queues and hands them to a handler. The
 // processors of a workload share its segments: each task is handled by the one that
-// owns its segment (origins S1), whoever comes or goes.
+// owns its segment (origins S1), also while processors come and go.
 type Processor struct {
 	cfg     pump.Config
 	o       Options
@@ -133,10 +133,10 @@ type run struct {
 }
 
 // Run processes until ctx ends, which is no error, or until the queues are idle
-// (Options.UntilIdle). It waits for the workload if no distributor has
-// created it yet, joins its cluster and leaves it at the end. When it returns, every message that was taken is settled or
-// visible again, but for those that storage did not answer for. The summary
-// is valid with an error as well.
+// (Options.UntilIdle). It waits for the workload if no distributor has created it yet, joins its
+// cluster and leaves it at the end. When it returns, every message that was taken is settled or
+// visible again, but for those that storage did not answer for. The summary is valid with an error
+// as well.
 func (p *Processor) Run(ctx context.Context) (Summary, error) {
 	r := p.newProcessing(ctx)
 	defer p.setRunning(r)()
@@ -248,8 +248,8 @@ func (r *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// rivalSoon is how long a processor waits for all accounts to say that they have no other workload of
-// its name. Those that are slower are listened to while it works already.
+// rivalSoon is how long a processor waits for all accounts to say that they have no other workload
+// of its name. Those that are slower are listened to while it works already.
 const rivalSoon = 250 * time.Millisecond
 
 // refuseRival refuses to start beside another workload of the same name.
@@ -329,7 +329,8 @@ func (r *run) startIsOver() bool {
 	return r.o.UntilIdle > 0 && time.Since(r.Began) >= r.o.UntilIdle
 }
 
-// startLater waits before a step of a start is tried again for the n-th time. It is false if ctx has ended.
+// startLater waits before a step of a start is tried again for the n-th time. It is false if ctx
+// has ended.
 func (r *run) startLater(ctx context.Context, step string, n uint64) bool {
 	wait := r.Jitter.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), step, r.Cfg.Workload, n)
 	if idle := r.o.UntilIdle; idle > 0 {

@@ -13,7 +13,7 @@ import (
 // rateLimit keeps all processors of a workload together below a rate of tasks
 // (Options.MaxRate). It is a budget like those of the accounts, shared by demand
 // (P8.1), but of tasks. One slot at a time has a task and waits for its turn
-// (backlog.paced): what stood in all of them would be out of the reach of whoever stops.
+// (Backlog.pacing): a process that stops could not give back what stood in all of them.
 type rateLimit struct {
 	budget *quota.Budget
 	over   context.Context // ends when nothing is started any more

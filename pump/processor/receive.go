@@ -18,12 +18,12 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// newerDelay is for how long a message of a newer format is released. Whoever
+// newerDelay is for how long a message of a newer format is released. A processor that
 // reads it is probably being rolled out right now.
 const newerDelay = time.Minute
 
-// metAge is how old a message must be for its delivery to be noted, because its run may be one that nobody
-// continues: younger ones cost nothing.
+// metAge is how old a message must be for its delivery to be noted, because its run may be one that
+// no distributor continues: younger ones cost nothing.
 const metAge = time.Minute
 
 // receive takes what a get brought: every message is kept from here on, and
@@ -131,7 +131,7 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 			Segment: shardmap.Segment(m.Text, r.Workload.Map.Segments),
 		}
 	case errors.Is(err, codec.ErrVersion):
-		// Somebody writes what this process cannot read. That is no fault of the
+		// Another process writes what this one cannot read. That is no fault of the
 		// message, so it waits, for ever if need be (P4.6).
 		r.AlarmOnce("version", "message of a newer format; this processor must be upgraded", "message", d.String(), "error", err)
 		d.Whole = &message.Disposition{Delay: r.Jitter.Around(newerDelay, "newer", m.ID, uint64(m.Dequeued))}

@@ -7,9 +7,10 @@ import (
 	"github.com/queuepump/queuepump/pump/reduce"
 )
 
-// pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none. What the
-// control account does not answer is tried again, as when the workload is loaded: a machine that
-// stands still for a minute in between must not end its processor. The row says who pinned which.
+// pinReducer makes sure that all processors of the workload reduce by the same reducer, or by none.
+// What the control account does not answer is tried again, as when the workload is loaded: a
+// machine that stands still for a minute in between must not end its processor. The row says who
+// pinned which.
 func (r *run) pinReducer(ctx context.Context) error {
 	name := ""
 	if reducer, is := r.handler.(reduce.Reducing); is {

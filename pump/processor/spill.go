@@ -19,7 +19,7 @@ const (
 	// under way when the mark was set; they are strays then, and the queue's
 	// sweeper brings them home.
 	spillQuiet = time.Minute
-	// spillLeast is the least age of a mark: whoever put by it may have read it, and a
+	// spillLeast is the least age of a mark: the distributor that put by it may have read it, and a
 	// map, as long ago as maps are believed, and a put takes a request's time.
 	spillLeast = workload.MapMaxAge + backoff.RequestTimeout
 	// spillEvery is how often that is looked at.
@@ -27,7 +27,7 @@ const (
 )
 
 // spillWatch follows the marks of the segments that are held here, and takes back
-// those that nobody needs any more. Only the owner does that.
+// those that are not needed any more. Only the owner does that.
 type spillWatch struct {
 	r *run
 
@@ -89,7 +89,7 @@ func (w *spillWatch) got(from *queues.Queue, segment uint32, sent time.Time) {
 // spillChoices is how many queues besides its home a segment may have messages in.
 const spillChoices = 2
 
-// over lists the segments whose marks nobody needs any more, by choice.
+// over lists the segments whose marks are not needed any more, by choice.
 func (w *spillWatch) over(now time.Time) (by [spillChoices + 1][]uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

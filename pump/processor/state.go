@@ -25,30 +25,33 @@ type State struct {
 	Messages int      `json:"messages"`       // in hand
 	Queues   int      `json:"queues"`         // that it reads
 	Handlers int      `json:"handlers"`       // that may be at work at once
-	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how
-	// long a task usually takes in the handler (0: none has ended), and RetrySeconds the
-	// longest delay of what fails for the first time. They follow the work, but for what the options fix.
+	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a
+	// task usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of
+	// what fails for the first time. They follow the work, but for what the options fix.
 	LeaseSeconds float64 `json:"leaseSeconds"`
 	TaskSeconds  float64 `json:"taskSeconds"`
 	RetrySeconds float64 `json:"retrySeconds"`
 	// Latency is that of the tasks begun in the last minute or two.
 	Latency Latency `json:"latency"`
-	// Uncommitted are messages whose results wait to be recorded in the ledger, Unfenced
-	// segments whose ledger is not this process's yet, so that their tasks wait (mode once, and with a reducer).
+	// Uncommitted are messages whose results wait to be recorded in the ledger, Unfenced segments
+	// whose ledger is not this process's yet, so that their tasks wait (mode once, and with a
+	// reducer).
 	Uncommitted int `json:"uncommitted"`
 	Unfenced    int `json:"unfenced"`
-	// StateUsed is the part of its bound (1 MiB compressed, 16 MiB before) that the fullest reducer's state of
-	// its segments takes, from 0 to 1. StatesFull is of how many segments the state had no room for results
-	// within the last hour: their tasks wait, and those that do not fit go into quarantine after an hour.
+	// StateUsed is the part of its bound (1 MiB compressed, 16 MiB before) that the fullest
+	// reducer's state of its segments takes, from 0 to 1. StatesFull is of how many segments the
+	// state had no room for results within the last hour: their tasks wait, and those that do not
+	// fit go into quarantine after an hour.
 	StateUsed  float64 `json:"stateUsed"`
 	StatesFull int     `json:"statesFull"`
-	// Ledger is what the fullest of its segments uses of its ledger's bounds; zeros without a ledger.
+	// Ledger is what the fullest of its segments uses of its ledger's bounds; zeros without a
+	// ledger.
 	Ledger pump.LedgerStatus `json:"ledger"`
-	// RunsUnfinished is how many runs nobody continues and are not over yet. The processor of rank 0 knows, which
-	// ends them; others say 0.
+	// RunsUnfinished is how many runs no distributor continues and are not over yet. The processor
+	// of rank 0 knows, which ends them; others say 0.
 	RunsUnfinished int `json:"runsUnfinished"`
-	// ForeignWaits is in how many segments foreign messages have lately waited because the segment keeps as many
-	// names of done ones as it may (mode once): their deletes were not acknowledged.
+	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
+	// keeps as many names of done ones as it may (mode once): their deletes were not acknowledged.
 	ForeignWaits int `json:"foreignWaits"`
 
 	Cluster  pump.ClusterState   `json:"cluster"`

@@ -69,8 +69,8 @@ func TestATallyThatCannotBeWrittenIsWrittenLater(t *testing.T) {
 	}
 }
 
-// TestOfManyRunsTheOldAreForgotten: first those that are written, then the others, or a control plane that is
-// dark would let them fill the memory.
+// TestOfManyRunsTheOldAreForgotten: first those that are written, then the others, or a control
+// plane that is dark would let them fill the memory.
 func TestOfManyRunsTheOldAreForgotten(t *testing.T) {
 	ts := base.NewTallies(func(context.Context, []workload.RunTally) error { return nil })
 	unwritten := codec.NewRunID()

@@ -65,7 +65,7 @@ type worker struct {
 	from, to  int               // in the order of starting
 	began     time.Time
 	over      time.Time // when the watch first saw that the context has ended
-	abandoned bool      // the watch has settled the task; the outcome is nobody's
+	abandoned bool      // the watch has settled the task; the outcome is dropped
 }
 
 func newWorkers(r *run) *workers {

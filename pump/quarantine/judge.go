@@ -174,9 +174,9 @@ func (q *Quarantine) problem(ctx context.Context, m *Message, err error) string 
 
 // runSeen is what a run's row says.
 type runSeen struct {
-	// closed: it is done, and nothing of it was in quarantine. told: owners keep a ledger of it, so that
-	// they are told of what is dropped. A task of any other run is done under another identity when it
-	// is redriven.
+	// closed: it is done, and nothing of it was in quarantine. told: owners keep a ledger of it, so
+	// that they are told of what is dropped. A task of any other run is done under another identity
+	// when it is redriven.
 	closed, told bool
 	err          error
 }

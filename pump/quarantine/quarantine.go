@@ -101,8 +101,8 @@ type Task struct {
 // Text is the message as it is.
 func (m *Message) Text() []byte { return slices.Clone(m.text) }
 
-// Open unpacks those tasks of the message that the filter means. The error says why there are none to
-// be read; the limits are those of a processor.
+// Open unpacks those tasks of the message that the filter means. The error says why there are none
+// to be read; the limits are those of a processor.
 func (m *Message) Open() ([]Task, error) {
 	if m.foreign {
 		return []Task{{Body: m.Text(), Foreign: m.ID}}, nil

@@ -44,10 +44,10 @@ type taken struct {
 	message *Message
 	account *queues.Account
 	receipt storage.Receipt
-	until   time.Time // on the local clock: nobody else gets it before
+	until   time.Time // on the local clock: no other process gets it before
 }
 
-// sure reports whether nobody else can get the message while it is settled.
+// sure reports whether no other process can get the message while it is settled.
 func (t *taken) sure() bool { return time.Until(t.until) > quarantineMargin }
 
 // scan visits the messages that a filter means, and puts back what is not settled. What

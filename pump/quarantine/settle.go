@@ -46,7 +46,7 @@ type Outcome struct {
 // Redrive puts tasks back into the queues that are their segments' homes, to be tried
 // as if for the first time (P4.4): first the put is acknowledged, then the message in
 // quarantine is deleted, so that a crash in between leaves it in both places, and
-// whoever records what is done (delivery mode once) does it once. done is called for
+// a processor that records what is done (delivery mode once) does it once. done is called for
 // each message, and stops it by returning false. The error is that of [Quarantine.List].
 func (q *Quarantine) Redrive(ctx context.Context, f Filter, o Options, done func(Outcome) (more bool)) error {
 	return q.settleAll(ctx, f, o, Redriven, done)

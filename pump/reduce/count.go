@@ -31,7 +31,8 @@ const (
 type KeyCount struct {
 	Key   string
 	Count uint64
-	// Sum is the exact decimal sum, without exponent and trailing zeros; empty if nothing is summed.
+	// Sum is the exact decimal sum, without exponent and trailing zeros; empty if nothing is
+	// summed.
 	Sum json.Number
 }
 

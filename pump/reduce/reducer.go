@@ -20,18 +20,19 @@ import (
 // done is in the state exactly once, whatever crashes, is paused, or is delivered twice;
 // with [pump.AtLeastOnce] a task that is delivered again is in it again.
 //
-// There is a state for each segment, which only the segment's owner changes, and
-// which goes with the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key
-// are in the state of the key's segment. A segment's state may have 1 MiB compressed and 16 MiB before:
+// There is a state for each segment, which only the segment's owner changes, and which goes with
+// the segment from one processor to the next; [Reducer.States] reads them. All tasks of a key are
+// in the state of the key's segment. A segment's state may have 1 MiB compressed and 16 MiB before:
 // what does not fit waits before Map, is tried less and less often, and goes into quarantine as
 // [ReasonStateFull] when results have been refused for an hour. The log, the metric state_used and
-// readiness tell of it, and the log already at half. A state that grows with the tasks, and not with
-// what they are about, needs another home. It is
-// written whenever tasks of its segment are recorded, so a small one is cheaper.
+// readiness tell of it, and the log already at half. A state that grows with the tasks, and not
+// with what they are about, needs another home. It is written whenever tasks of its segment are
+// recorded, so a small one is cheaper.
 //
 // A *Reducer is given to [processor.New] as it is: behind another Handler, or with
-// processor.Options.MinInterval or Discard, it does not work. The workload must not be [pump.Shared]. All
-// processors of a workload reduce by the same Reducer; which one is pinned by its Name.
+// processor.Options.MinInterval or Discard, it does not work. The workload must not be
+// [pump.Shared]. All processors of a workload reduce by the same Reducer; which one is pinned by
+// its Name.
 type Reducer[S, D any] struct {
 	// Name says what the states mean and how they are encoded: 1 to 200 bytes of
 	// printable text, "totals/2" for example. It is pinned in the workload when its
@@ -44,9 +45,9 @@ type Reducer[S, D any] struct {
 	// result may be dropped and made anew.
 	Map func(ctx context.Context, t *pump.Task) (D, error)
 	// Fold adds a contribution to a state, which is the zero S at first. It is called by one
-	// goroutine at a time for a segment, in any order of tasks, and when a write was
-	// lost again from an earlier state: it must do nothing but change *state. A panic in it ends the process, as
-	// nobody knows what it left behind.
+	// goroutine at a time for a segment, in any order of tasks, and when a write was lost again
+	// from an earlier state: it must do nothing but change *state. A panic in it ends the process,
+	// as it is not known what it left behind.
 	Fold func(state *S, d D)
 	// Encode and Decode store a state; both or neither is given. Default: JSON. Equal
 	// states should have equal bytes.
@@ -75,7 +76,7 @@ const maxReducerName = 200
 var errNotReducing = errors.New("pump: a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself")
 
 // Handle fails: a processor that is given a Reducer does not call it, and
-// whoever else does would drop what the task contributes.
+// any other caller would drop what the task contributes.
 func (r *Reducer[S, D]) Handle(context.Context, *pump.Task) error { return errNotReducing }
 
 // Reducer is its name. The processor asks for it.

@@ -17,10 +17,10 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// States reads the states of all segments that have one, in the order of their
-// segments, from the workload's rows: nobody is asked and nothing is changed, so it may be done
-// at any time by anyone with the table. Each state is of one moment, and together they are of
-// several while processors work. An error ends them. It is one if the workload's reducer has another name.
+// States reads the states of all segments that have one, in the order of their segments, from the
+// workload's rows: no process is asked and nothing is changed, so it may be done at any time by
+// anyone with the table. Each state is of one moment, and together they are of several while
+// processors work. An error ends them. It is one if the workload's reducer has another name.
 func (r *Reducer[S, D]) States(ctx context.Context, cfg pump.Config) iter.Seq2[S, error] {
 	return func(yield func(S, error) bool) {
 		var none S
@@ -90,9 +90,9 @@ func readStates(ctx context.Context, cfg pump.Config, can func(reducer string) e
 	}
 }
 
-// ReadCounts reads what a workload's [CountBy] has counted, for each key the sum over all
-// segments, sorted by key. As with [Reducer.States] it is of one moment only when nothing is being counted. All is
-// read before the first key is given; in memory is twice what all keys and their numbers
+// ReadCounts reads what a workload's [CountBy] has counted, for each key the sum over all segments,
+// sorted by key. As with [Reducer.States] it is of one moment only when nothing is being counted.
+// All is read before the first key is given; in memory is twice what all keys and their numbers
 // take, some 20 bytes and the key each. An error is the last that it gives.
 func ReadCounts(ctx context.Context, cfg pump.Config) iter.Seq2[KeyCount, error] {
 	return func(yield func(KeyCount, error) bool) {

@@ -14,14 +14,14 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Ends is what holds back the ends of runs that nobody continues: in delivery mode once they live, and
-// take room in the ledger, until a quiet time has passed.
+// Ends is what holds back the ends of runs that no distributor continues: in delivery mode once
+// they live, and take room in the ledger, until a quiet time has passed.
 type Ends struct {
 	// Waiting is how many runs are broken, abandoned or ended, and not over yet.
 	Waiting int `json:"waiting"`
 	// HeldBackBy is the queue that is read least far, or the segment that no processor reads, and
-	// BehindSeconds for how long messages may wait there, null if that is not known. Empty and null if no run of Runs
-	// waits for it.
+	// BehindSeconds for how long messages may wait there, null if that is not known. Empty and null
+	// if no run of Runs waits for it.
 	HeldBackBy    string   `json:"heldBackBy"`
 	BehindSeconds *float64 `json:"behindSeconds"`
 	// Runs are the first of them, those that have waited longest.
@@ -32,8 +32,8 @@ type Ends struct {
 type RunEnd struct {
 	ID    string `json:"id"`
 	State string `json:"state"` // "broken", "abandoned", "ended"
-	// LastSign is when something of it was last noted, or until when something of it is hidden, by the
-	// control account's clock.
+	// LastSign is when something of it was last noted, or until when something of it is hidden, by
+	// the control account's clock.
 	LastSign time.Time `json:"lastSign"`
 	// WaitsFor is "reading" while the queues are not read beyond the last sign, then "quiet".
 	WaitsFor string `json:"waitsFor"`
@@ -52,8 +52,8 @@ const (
 // EndsShown is how many runs it is said of: each costs a request.
 const EndsShown = 5
 
-// readNear is how far a queue is behind at most whose processor reads it to its end: the ages of beats
-// and the slack. It holds nothing back for long.
+// readNear is how far a queue is behind at most whose processor reads it to its end: the ages of
+// beats and the slack. It holds nothing back for long.
 const readNear = closing.HorizonSlack + 30*time.Second
 
 // Unended is a run that waits for its end.
@@ -63,7 +63,8 @@ type Unended struct {
 	sign  time.Time // see RunEnd.LastSign
 }
 
-// ReadEnding learns the last sign of a run by the rows that the closer looks at: its own changed last at a time.
+// ReadEnding learns the last sign of a run by the rows that the closer looks at: its own changed
+// last at a time.
 func ReadEnding(ctx context.Context, t storage.Table, name string, id pump.RunID, state workload.RunState, changed time.Time) (Unended, error) {
 	noted, err := workload.LastNoted(ctx, t, name, id)
 	if noted.After(changed) {

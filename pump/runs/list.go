@@ -36,14 +36,14 @@ type Info struct {
 	Note  string     `json:"note"`
 	// Tasks is how many it has, null until it is sealed.
 	Tasks *uint64 `json:"tasks"`
-	// Done and Quarantined are by the ledger: null in delivery mode at-least-once, in a list, and of a run
-	// that is over.
+	// Done and Quarantined are by the ledger: null in delivery mode at-least-once, in a list, and
+	// of a run that is over.
 	Done        *uint64 `json:"done"`
 	Quarantined *uint64 `json:"quarantined"`
 	// Drop: it was ended, and what is met of it is dropped.
 	Drop bool `json:"drop"`
-	// WaitsFor says, for people, when it ends and what holds that back. Empty of a run that somebody continues or
-	// that is over, and in a list.
+	// WaitsFor says, for people, when it ends and what holds that back. Empty of a run that a
+	// distributor continues or that is over, and in a list.
 	WaitsFor string `json:"waitsFor"`
 }
 
@@ -68,12 +68,12 @@ func infoOf(run *workload.Run) Info {
 	return i
 }
 
-// runsMost is how many of the newest runs are looked at for those in one state, and for those whose id
-// begins as somebody wrote.
+// runsMost is how many of the newest runs are looked at for those in one state, and for those whose
+// id begins with those letters.
 const runsMost = 10_000
 
-// List lists up to limit runs, the last started first; only those in a state, if one is given. It looks at
-// the last ten thousand.
+// List lists up to limit runs, the last started first; only those in a state, if one is given. It
+// looks at the last ten thousand.
 func List(ctx context.Context, cfg pump.Config, state string, limit int) ([]Info, error) {
 	if state != "" && !slices.Contains(States(), state) {
 		return nil, &pump.ConfigError{Field: "state", Problem: fmt.Sprintf("%q is no state of a run", state), Fix: "use " + strings.Join(States(), ", ")}
@@ -115,9 +115,9 @@ func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
 	return o.show(ctx, run)
 }
 
-// End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it is started. What
-// is met of it later goes to quarantine, or with drop is deleted and counted. A run that is closed is
-// [workload.ErrRunState]: nothing of it is left.
+// End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it
+// is started. What is met of it later goes to quarantine, or with drop is deleted and counted. A
+// run that is closed is [workload.ErrRunState]: nothing of it is left.
 func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string) (Info, error) {
 	o, err := openRuns(ctx, cfg)
 	if err != nil {
@@ -152,8 +152,9 @@ const (
 )
 
 // Find gives the run that a user means: by the whole id, which is not looked up, or by its first
-// digits, at least four, if it is the only one that has a row and begins with them. A [pump.ConfigError] of the
-// field "run" says that it is no id, or names the runs that it may mean; [workload.ErrNoRun], that there is none.
+// digits, at least four, if it is the only one that has a row and begins with them. A
+// [pump.ConfigError] of the field "run" says that it is no id, or names the runs that it may mean;
+// [workload.ErrNoRun], that there is none.
 func Find(ctx context.Context, cfg pump.Config, id string) (pump.RunID, error) {
 	id, whole, err := runDigitsOf(id)
 	if err != nil || !whole.IsZero() {

@@ -8,11 +8,11 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 )
 
-// idleness finds out that a run is stuck: something is missing and nothing that could
-// still bring it is left in any queue. It never says that a run is complete. The service's
-// count may be too high, never too low; but a message that is brought from one queue to another while
-// they are counted is in neither, so they must count as empty twice, apart, and
-// between and after that nothing may have been recorded.
+// idleness finds out that a run is stuck: something is missing and nothing that could still bring
+// it is left in any queue. It never says that a run is complete. The service's count may be too
+// high, never too low; but a message that is brought from one queue to another while they are
+// counted is in neither, so they must count as empty twice, apart, and between and after that
+// nothing may have been recorded.
 type idleness struct {
 	cfg    *pump.Config
 	queues *queues.Set

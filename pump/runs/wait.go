@@ -324,7 +324,7 @@ func (w *waiter) report(ctx context.Context, handled uint64) (r Report) {
 // orphanLook is how often who waits for an open run asks whether anybody still sends it.
 const orphanLook = time.Minute
 
-// orphaned says in the log that nobody seems to send the run that is waited for. It ends
+// orphaned says in the log that no distributor seems to send the run that is waited for. It ends
 // nothing: a distributor need not be a member of the cluster, and of elected ones
 // another may take over.
 func (w *waiter) orphaned(ctx context.Context) {

@@ -1,4 +1,4 @@
-// Package source is what a distribution reads: lines, JSON lines and CSV of files, plain or packed, the
-// names of files, or what a program makes. A source gives its records in a fixed order with a cursor
-// behind each, so that another process can read on.
+// Package source is what a distribution reads: lines, JSON lines and CSV of files, plain or packed,
+// the names of files, or what a program makes. A source gives its records in a fixed order with a
+// cursor behind each, so that another process can read on.
 package source

@@ -158,7 +158,7 @@ func (r *treeReader) next(ctx context.Context) (string, error) {
 // begin looks at a root: it is itself the task, or its first level is read.
 func (r *treeReader) begin(ctx context.Context) (string, error) {
 	root := r.roots[r.root]
-	st, err := os.Stat(root) // a root that is a symbolic link was meant by whoever named it
+	st, err := os.Stat(root) // a root that is a symbolic link was meant by the caller who named it
 	if err != nil {
 		return "", err
 	}

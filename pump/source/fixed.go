@@ -79,7 +79,8 @@ func (s *TextSource) fixed(ctx context.Context) (*fixedText, error) {
 	return fixed, nil
 }
 
-// fixFile looks at a file. A pipe or a device is not opened: that may wait, and cannot be read again.
+// fixFile looks at a file. A pipe or a device is not opened: that may wait, and cannot be read
+// again.
 func fixFile(name string, head []byte) (f fixedFile, regular bool, err error) {
 	st, err := os.Stat(name)
 	switch {
@@ -101,7 +102,7 @@ func fixFile(name string, head []byte) (f fixedFile, regular bool, err error) {
 		return f, false, err
 	}
 	if f.size == 0 && n > 0 {
-		f.size = -1 // as files of /proc, whose size nobody knows
+		f.size = -1 // as files of /proc, whose size is not known
 	} else {
 		n = int(min(int64(n), f.size)) // it may be growing
 	}

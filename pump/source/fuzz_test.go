@@ -82,7 +82,8 @@ func FuzzText(f *testing.F) {
 		var whole []string
 		var cursors [][]byte
 		var end error
-		// Buffers, and for zstd a window of up to maxWindow, which a frame may ask for whatever its length.
+		// Buffers, and for zstd a window of up to maxWindow, which a frame may ask for whatever its
+		// length.
 		alloctest.AtMost(t, 4*maxWindow+1<<20+256*len(text), func() { whole, cursors, end = readText(&s, []string{path}, nil, most) })
 		for _, r := range whole {
 			// A row of CSV becomes an object with the names of its columns.

@@ -27,7 +27,7 @@ type lineReader struct {
 	pos   int64                 // of buf[start] in the (uncompressed) stream
 	line  int64                 // number of the line that begins at start, from 1
 	first int64                 // number of the first line of the record taken last
-	about func(wait bool) error // see pausing; nil: nobody wants to know
+	about func(wait bool) error // see pausing; nil: the reader does not ask
 	ctx   context.Context       // of the call that reads; it ends what takes long
 	grown func() bool           // whether the file goes on behind its end here; nil: it does not
 	// openEnd says that the last line was taken without an end of line.
@@ -237,7 +237,7 @@ func (c *lineReader) at() int64 {
 // idStrings makes the strings of ids, many from one allocation.
 type idStrings struct{ b strings.Builder }
 
-// idChunk is how many bytes of ids share an allocation. Few, because one id that somebody
+// idChunk is how many bytes of ids share an allocation. Few, because one id that a handler
 // keeps keeps all of them.
 const idChunk = 4 << 10
 

@@ -123,8 +123,8 @@ func openStream(ctx context.Context, name string, r io.Reader) (*input, error) {
 	return in, nil
 }
 
-// openCommand starts a program whose output is to be read; nothing of that is waited for. A program that fails makes
-// the end of its output an error.
+// openCommand starts a program whose output is to be read; nothing of that is waited for. A program
+// that fails makes the end of its output an error.
 func openCommand(ctx context.Context, argv, env []string, stderr io.Writer) (*input, error) {
 	runs, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cmd := exec.CommandContext(runs, argv[0], argv[1:]...)
@@ -256,10 +256,10 @@ func (in *input) close() error {
 // detached reads in a goroutine of its own what may be silent for ever (a
 // terminal, a pipe, a program), so that the reading can be given up: no read of
 // those ends when a context does. Given up, the goroutine stays behind until its
-// read returns; it holds two buffers and nobody waits for it.
+// read returns; it holds two buffers and nothing waits for it.
 type detached struct {
 	ctx    context.Context       // of the call to Next that is reading
-	about  func(wait bool) error // see pausing; nil: nobody wants to know
+	about  func(wait bool) error // see pausing; nil: the reader does not ask
 	full   chan []byte
 	empty  chan []byte
 	quit   chan struct{}

@@ -23,13 +23,12 @@ type Source interface {
 
 // Reader reads one source once. It is used by one goroutine.
 type Reader interface {
-	// Next gives the next record, whose bytes are valid until the call after.
-	// io.EOF is the end. After a [*BadInput] the reader goes on behind the bad
-	// record; any other error ends the reading. With [distributor.Options].Every it
-	// is then taken for trouble of this machine, and another distributor, or this one later,
-	// reads on at the cursor; an error that wraps [ErrSourceChanged] breaks the run. Next returns soon after ctx
-	// ends, even while its input is silent: a distributor that is told to stop
-	// waits for it.
+	// Next gives the next record, whose bytes are valid until the call after. io.EOF is the end.
+	// After a [*BadInput] the reader goes on behind the bad record; any other error ends the
+	// reading. With [distributor.Options].Every it is then taken for trouble of this machine, and
+	// another distributor, or this one later, reads on at the cursor; an error that wraps
+	// [ErrSourceChanged] breaks the run. Next returns soon after ctx ends, even while its input is
+	// silent: a distributor that is told to stop waits for it.
 	Next(ctx context.Context) (Record, error)
 	// AppendCursor appends the position behind the record or bad record that
 	// Next gave last, also after a Next that gave none because ctx ended or the input
@@ -60,7 +59,7 @@ type Record struct {
 	ID   string // the user's own name of the task; may be empty
 	Body []byte
 
-	// Receipt is told what becomes of the task. A Sender sets it; nil: nobody waits for it.
+	// Receipt is told what becomes of the task. A Sender sets it; nil: nothing waits for it.
 	Receipt Receipt
 }
 

@@ -172,7 +172,8 @@ func (s *TextSource) maxLine() int {
 	return s.MaxLine
 }
 
-// Open looks the files up and begins to read. They are opened one after another, as they are reached.
+// Open looks the files up and begins to read. They are opened one after another, as they are
+// reached.
 func (s *TextSource) Open(ctx context.Context, cursor []byte) (Reader, error) {
 	fixed, err := s.fixed(ctx)
 	if err != nil {
@@ -345,7 +346,8 @@ func (r *textReader) Look(ctx context.Context) (ready bool, err error) {
 // Pauses makes it call about before it reads.
 func (r *textReader) Pauses(about func(wait bool) error) { r.about = about }
 
-// pause is called before anything that may take any time, as opening a pipe or the end of a command may.
+// pause is called before anything that may take any time, as opening a pipe or the end of a command
+// may.
 func (r *textReader) pause() error {
 	if r.about == nil {
 		return nil

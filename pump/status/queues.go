@@ -15,7 +15,7 @@ import (
 )
 
 // readAccounts looks at all queues of the map's and the configuration's accounts.
-// Each account has its own few goroutines, so a dark one delays nobody.
+// Each account has its own few goroutines, so a dark one delays no other.
 func (r *statusReader) readAccounts(ctx context.Context) {
 	queues := map[string][]string{}
 	var uses []accounts.Use

@@ -76,7 +76,7 @@ type statusReader struct {
 	problems []string
 }
 
-// problem notes what somebody should know. The first line says it; secrets are in no error.
+// problem notes what an operator should know. The first line says it; secrets are in no error.
 func (r *statusReader) problem(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,7 +51,7 @@ func (r *statusReader) status() *Status {
 }
 
 // seen is when the view was read, by the control account's clock if that is known. How old
-// beats are is counted until then: whatever else took long to answer makes nobody older.
+// beats are is counted until then: whatever else took long to answer makes no member older.
 func (r *statusReader) seen() time.Time {
 	if r.server.IsZero() {
 		return r.view.Read
@@ -59,7 +59,7 @@ func (r *statusReader) seen() time.Time {
 	return r.server.Add(r.view.Read.Sub(r.local))
 }
 
-// cluster fills in what the view shows. A view alone never says that somebody is dead,
+// cluster fills in what the view shows. A view alone never says that a member is dead,
 // because only those who watched a row for a lease may act on that (P5.3). People
 // look once, and long after the last of those has gone; for them a beat that is older than it
 // is good for is silence.
@@ -108,7 +108,7 @@ func (r *statusReader) cluster(s *Status) {
 	r.absent(s, silent, live)
 }
 
-// absent tells of those who are silent, and of segments that nobody works on.
+// absent tells of members that are silent, and of segments that no processor works on.
 func (r *statusReader) absent(s *Status, silent []string, live int) {
 	if n := len(silent); n > 0 {
 		clock := ""
@@ -117,7 +117,7 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 		}
 		r.problem("%d of %d processes are silent, so dead or cut off from the control account%s: %s", n, len(s.Instances), clock, locate.SomeOf(silent, 4))
 	}
-	// Without processors there is nobody to own anything, which is no news. One look
+	// Without processors no member can own anything, which is no news. One look
 	// cannot tell for how long that has been so.
 	switch n := len(s.Unowned); {
 	case n > 0 && live > 0:

@@ -35,15 +35,15 @@ type Status struct {
 	Unowned []uint32 `json:"unowned"`
 	// Spilled is how many segments have messages in another queue than their home (P6.3).
 	Spilled int `json:"spilled"`
-	// Ends is what holds back the ends of runs that nobody continues.
+	// Ends is what holds back the ends of runs that no distributor continues.
 	Ends runs.Ends `json:"ends"`
-	// Ledger is what the fullest segment uses of its ledger's bounds. Null in delivery mode at-least-once, and if the
-	// ledger could not be read.
+	// Ledger is what the fullest segment uses of its ledger's bounds. Null in delivery mode
+	// at-least-once, and if the ledger could not be read.
 	Ledger *pump.LedgerStatus `json:"ledger"`
 	Gates  []gates.Status     `json:"gates"` // by name
 	// Keys are the keys with a claim, those that run first, then the last started first.
 	Keys []Key `json:"keys"`
-	// Problems say, for people, what could not be read and what needs somebody.
+	// Problems say, for people, what could not be read and what needs an operator.
 	Problems []string `json:"problems"`
 	// Requests is what reading all this has cost.
 	Requests int64 `json:"requests"`
@@ -76,7 +76,7 @@ type Run struct {
 	Sent    *uint64 `json:"sent"`
 	AtLeast bool    `json:"sentIsAtLeast"`
 	// Exact is how far the run is by the ledger, each task counted once. Null in delivery
-	// mode at-least-once, in which nobody knows that, and if the ledger could not be read.
+	// mode at-least-once, in which that is not recorded, and if the ledger could not be read.
 	Exact *runs.Progress `json:"exact"`
 	// What its processors say they did, each task counted as often as it was delivered.
 	Handled     uint64 `json:"handled"`
@@ -89,7 +89,7 @@ type Run struct {
 }
 
 // Instance is one process with a row. A process that was killed keeps its row until
-// another one evicts it, so with nobody left until somebody comes: it is Silent then.
+// another one evicts it, so with no other left until one comes: it is Silent then.
 type Instance struct {
 	Instance string    `json:"instance"`
 	Role     string    `json:"role"` // "processor", "distributor"
@@ -108,8 +108,8 @@ type Instance struct {
 	Rate     float64 `json:"tasksPerSecond"`
 	// Seconds is how long a task takes in the handler, lately; 0 if that is not known.
 	Seconds float64 `json:"secondsPerTask"`
-	// LeaseSeconds is for how long messages are hidden that it gets now: that late are the
-	// tasks done which it has in hand if it dies. 0: a distributor, or a processor that does not say.
+	// LeaseSeconds is for how long messages are hidden that it gets now: that late are the tasks
+	// done which it has in hand if it dies. 0: a distributor, or a processor that does not say.
 	LeaseSeconds float64            `json:"leaseSeconds"`
 	Throttled    uint64             `json:"throttled"`
 	Demand       map[string]float64 `json:"demand"` // requests a second, by account; empty until it was measured
@@ -146,11 +146,11 @@ type Queue struct {
 	oldest time.Time // by the account's clock
 }
 
-// Depth is how much is in a queue, or in all queues of an account. The service
-// counts visible and invisible messages together, never too few, and a peek
-// shows up to 32 visible ones. So of a queue that shows fewer than 32 both numbers are
-// known, as good as the count is, and otherwise only the bounds of both: at least 32 are visible and
-// at most the rest is in flight. "In flight" is whatever is not visible: being handled, or put back for later.
+// Depth is how much is in a queue, or in all queues of an account. The service counts visible and
+// invisible messages together, never too few, and a peek shows up to 32 visible ones. So of a queue
+// that shows fewer than 32 both numbers are known, as good as the count is, and otherwise only the
+// bounds of both: at least 32 are visible and at most the rest is in flight. "In flight" is
+// whatever is not visible: being handled, or put back for later.
 type Depth struct {
 	Messages int64 `json:"messages"`
 	Visible  int64 `json:"visible"`

@@ -72,7 +72,7 @@ type Queue interface {
 
 	// Put adds a message that never expires and becomes visible after delay
 	// (0 to MaxVisibility). The receipt it returns deletes or updates the
-	// message as long as nobody has got it. Text is not kept after the return.
+	// message as long as no client has got it. Text is not kept after the return.
 	Put(ctx context.Context, text []byte, delay time.Duration) (Receipt, error)
 
 	// Get takes up to max messages (1 to MaxGet) and hides each for visibility
@@ -97,7 +97,7 @@ type Queue interface {
 
 	// Delete ends the message. Gone if it was deleted already, or got again by
 	// someone else since the receipt was made. A receipt whose visibility has
-	// run out still deletes while nobody else has got the message.
+	// run out still deletes while no other client has got the message.
 	Delete(ctx context.Context, r Receipt) error
 
 	// Count is the service's approximate number of messages, the invisible ones

@@ -36,7 +36,8 @@ type Error struct {
 	Workload string
 	Problem  string
 	Fix      string
-	// Begun: the workload is marked, and a part of it may be gone. The deletion can only be continued.
+	// Begun: the workload is marked, and a part of it may be gone. The deletion can only be
+	// continued.
 	Begun bool
 	Err   error // the cause, if it is one of storage
 }
@@ -70,9 +71,11 @@ type Deletion struct {
 	Queues []Queue `json:"queues"`
 	// Rows counts the rows by what they are.
 	Rows map[string]int `json:"rows"`
-	// Kept are accounts whose queues stay, because another workload of this name uses them; never null.
+	// Kept are accounts whose queues stay, because another workload of this name uses them; never
+	// null.
 	Kept []string `json:"kept"`
-	// Members are the processes that live, and Unfinished the first runs that are not finished; never null.
+	// Members are the processes that live, and Unfinished the first runs that are not finished;
+	// never null.
 	Members    []string `json:"members"`
 	Unfinished []string `json:"unfinished"`
 	// Leftovers are the accounts of anchors that are left where no workload is; never null.
@@ -119,10 +122,10 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Delete deletes a workload: its queues, what is in quarantine, and its rows. It is a
-// [*Error] if processes live, or runs are not finished, or if it has
-// stopped half-way; then the same call continues it. It takes at least 40 seconds, in
-// which processes notice. Without a workload it is [workload.ErrNoWorkload], unless there are anchors.
+// Delete deletes a workload: its queues, what is in quarantine, and its rows. It is a [*Error] if
+// processes live, or runs are not finished, or if it has stopped half-way; then the same call
+// continues it. It takes at least 40 seconds, in which processes notice. Without a workload it is
+// [workload.ErrNoWorkload], unless there are anchors.
 func Delete(ctx context.Context, cfg pump.Config, opts Options) (*Deletion, error) {
 	cfg, err := settings.Complete(cfg)
 	if err != nil {
@@ -195,7 +198,8 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 	d.found.Rows["workload"] = 1
 	runs := workload.NewRuns(d.Queues.Control, w.Name)
 	all, quarantined := d.found.Messages()
-	// Where nothing records what is done no run closes; there it is finished when the queues are empty.
+	// Where nothing records what is done no run closes; there it is finished when the queues are
+	// empty.
 	ids, err := runs.Unfinished(ctx, w.Delivery == workload.DeliverOnce || all > quarantined, operator.RunsNamed+1)
 	for _, id := range ids {
 		d.found.Unfinished = append(d.found.Unfinished, id.String())
@@ -206,7 +210,7 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 	return d.inUse()
 }
 
-// inUse refuses a workload with which somebody is not done.
+// inUse refuses a workload that is still in use.
 func (d *workloadDeletion) inUse() error {
 	switch f := &d.found; {
 	case len(f.Members) > 0:
@@ -235,8 +239,8 @@ func (d *workloadDeletion) learnRivals(ctx context.Context) error {
 	return nil
 }
 
-// learnMembers finds the processes that live. The row of one that was killed stays when nobody
-// is there who would remove it.
+// learnMembers finds the processes that live. The row of one that was killed stays when no process
+// is there to remove it.
 func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	d.found.Members = []string{}
 	server, _, err := workload.ServerTime(ctx, d.Queues.Control, d.Cfg.Workload)
@@ -255,7 +259,8 @@ func (d *workloadDeletion) learnMembers(ctx context.Context) error {
 	return nil
 }
 
-// silentForSure is after how long without a beat a member is dead whose row does not tell its lease.
+// silentForSure is after how long without a beat a member is dead whose row does not tell its
+// lease.
 const silentForSure = 5 * time.Minute
 
 // countQueues counts what is in the queues that go. One that is not there does not go.

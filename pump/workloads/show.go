@@ -16,7 +16,8 @@ import (
 // Info is what is known of a workload that exists.
 type Info struct {
 	Name string `json:"workload"`
-	// Incarnation tells it from an earlier workload of that name; empty if a version without it made it.
+	// Incarnation tells it from an earlier workload of that name; empty if a version without it
+	// made it.
 	Incarnation string `json:"incarnation"`
 	// Control is the account whose table has its rows.
 	Control string `json:"control"`
@@ -39,13 +40,14 @@ type Info struct {
 	// Distributors and Processors count the members whose row is there.
 	Distributors int `json:"distributors"`
 	Processors   int `json:"processors"`
-	// Runs counts the runs whose rows are there by state, AllRuns whether those are all: more than a
-	// hundred thousand are not counted.
+	// Runs counts the runs whose rows are there by state, AllRuns whether those are all: more than
+	// a hundred thousand are not counted.
 	Runs    map[string]int `json:"runs"`
 	AllRuns bool           `json:"allRuns"`
 	// Rivals are workloads of the same name in other accounts of the configuration; never null.
 	Rivals []locate.WorkloadRival `json:"rivals"`
-	// Unseen are the accounts of the configuration that could not be looked into for one; never null.
+	// Unseen are the accounts of the configuration that could not be looked into for one; never
+	// null.
 	Unseen []string `json:"unseen"`
 }
 

@@ -24,15 +24,15 @@ type Seeding struct {
 // Clock is by which the process judges how long it may trust something.
 func (s *Seeding) Clock() awake.Clock { return awake.Clock{Ahead: s.Ahead} }
 
-// Step waits until it is the turn of whoever wants to do something that many
+// Step waits for the turn of a goroutine that wants to do something that many
 // goroutines may want in the same instant: spend from a budget, take a slot, look at
 // what has arrived. In virtual time much happens in the same nanosecond, and which
 // goroutine comes first in it is the scheduler's choice; a simulation's turn gives
 // each a nanosecond of its own, by what it is about. Time only moves on when
-// everybody waits, so whoever has his turn also finds all that happened before
+// all goroutines wait, so the one that has its turn also finds all that happened before
 // at rest.
 //
-// nil, outside of simulations, waits for nobody: there the scheduler's choice is as
+// nil, outside of simulations, waits for nothing: there the scheduler's choice is as
 // good as any. It must not be waited for with a lock held, which is no waiting that
 // virtual time knows of.
 type Step func(operation, about string)

@@ -19,21 +19,22 @@ import (
 const (
 	Every      = 15 * time.Second
 	closeAgain = 2 * time.Second
-	// closeTogether is how many runs are ended at once, where there are more than closeAlone: at 20 ms
-	// a request some four hundred a second.
+	// closeTogether is how many runs are ended at once, where there are more than closeAlone: at 20
+	// ms a request some four hundred a second.
 	closeTogether = 16
 	closeAlone    = 8
-	// observedMost is how much of the time between two looks counts as observed silence: a control plane
-	// that was dark for an hour kept clients from beating, too.
+	// observedMost is how much of the time between two looks counts as observed silence: a control
+	// plane that was dark for an hour kept clients from beating, too.
 	observedMost = time.Minute
-	// refreshRuns is how often a run's own row is read though that among those that live says nothing new.
+	// refreshRuns is how often a run's own row is read though that among those that live says
+	// nothing new.
 	refreshRuns = 10 * time.Minute
-	// SumsEvery is how often the ledger is summed up though no run that lives needs it: it may know runs
-	// of programs of before.
+	// SumsEvery is how often the ledger is summed up though no run that lives needs it: it may know
+	// runs of programs of before.
 	SumsEvery = time.Minute
 )
 
-// When runs end that nobody ends; see "The life of a run" in docs/design.md.
+// When runs end that no process ends; see "The life of a run" in docs/design.md.
 const (
 	SilentBeats    = 4 // without which a client seems gone
 	AbandonAfter   = 10 * time.Minute
@@ -44,9 +45,9 @@ const (
 	Pressure = 0.5
 )
 
-// Closer ends runs that are done with (P3.7, and "The life of a run" in docs/design.md), so that what the
-// ledger keeps of them can go. It looks at what lives, however many runs there ever were. Any number
-// of processes may do it at the same time.
+// Closer ends runs that are done with (P3.7, and "The life of a run" in docs/design.md), so that
+// what the ledger keeps of them can go. It looks at what lives, however many runs there ever were.
+// Any number of processes may do it at the same time.
 type Closer struct {
 	workload string
 	segments int
@@ -70,7 +71,7 @@ type Closer struct {
 	Far     func(context.Context) (Horizon, error)
 	horizon Horizon
 	waits   waits
-	// Unfinished is how many runs wait for their ends, for whoever looks at this process.
+	// Unfinished is how many runs wait for their ends, for those who look at this process.
 	Unfinished *atomic.Int64
 	// absent are runs that the ledger knows and that have no row, since when.
 	absent map[pump.RunID]time.Time
@@ -83,11 +84,11 @@ type observed struct {
 	sum     workload.RunSum
 	tally   workload.Tally
 	tallied bool
-	// silent is for how long the row was the same, quiet for how long nothing was met or recorded while the
-	// queues were read beyond the last sign of it, as far as somebody looked.
+	// silent is for how long the row was the same, quiet for how long nothing was met or recorded
+	// while the queues were read beyond the last sign of it, as far as this process looked.
 	silent, quiet time.Duration
-	// since is when the last sign of the run was seen, or until when something of it is hidden; from is when
-	// quiet began to count.
+	// since is when the last sign of the run was seen, or until when something of it is hidden;
+	// from is when quiet began to count.
 	since, from time.Time
 	refreshed   time.Time
 }
@@ -100,8 +101,8 @@ func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	}
 }
 
-// Pass ends what can be ended, and says whether there may be more to do soon. An error ends it early, or is
-// about some runs only; the next pass makes up for it.
+// Pass ends what can be ended, and says whether there may be more to do soon. An error ends it
+// early, or is about some runs only; the next pass makes up for it.
 func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
 	live, err := c.Runs.Live(ctx)
 	if err != nil {
@@ -113,7 +114,8 @@ func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
 		gap = min(now.Sub(c.looked), observedMost)
 	}
 	c.looked = now
-	// Before what is met: a message that was delivered by then is noted by now, or will be while it is quiet.
+	// Before what is met: a message that was delivered by then is noted by now, or will be while it
+	// is quiet.
 	if c.horizon, err = c.Far(ctx); err != nil {
 		c.log.Debug("how far the queues are read is not known", "error", err)
 	}
@@ -229,8 +231,9 @@ func (c *Closer) observeSum(k *observed, gap time.Duration) {
 // sign notes that something of the run was seen, or is hidden until then.
 func (k *observed) sign(until time.Time) { k.since, k.from, k.quiet = until, time.Time{}, 0 }
 
-// isQuiet reports whether nothing of a run has happened for so long that it is over. What the queues had when the
-// quiet began must have been delivered, too: a message whose processor was killed comes back behind all others.
+// isQuiet reports whether nothing of a run has happened for so long that it is over. What the
+// queues had when the quiet began must have been delivered, too: a message whose processor was
+// killed comes back behind all others.
 func (c *Closer) isQuiet(k *observed) bool {
 	return k.quiet >= c.quietFor() && c.horizon.At.After(k.from.Add(c.quietFor()/2))
 }
@@ -241,7 +244,7 @@ func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 	case c.pressed():
 		return SilentBeats*l.Beat + AbandonPressed
 	case l.Mode == ModeEvery || l.Beat == 0:
-		return c.retain // a leader that comes later continues it; or nobody promised to beat
+		return c.retain // a leader that comes later continues it; or no process promised to beat
 	}
 	return SilentBeats*l.Beat + AbandonAfter
 }
@@ -249,7 +252,8 @@ func (c *Closer) patience(l *workload.LiveRun) time.Duration {
 // quietFor is how long nothing of a run must happen until it is over.
 func (c *Closer) quietFor() time.Duration { return QuietFor(c.use) }
 
-// QuietFor is for how long nothing of a run must have been met before it is over, by how full ledgers are.
+// QuietFor is for how long nothing of a run must have been met before it is over, by how full
+// ledgers are.
 func QuietFor(use ledger.Use) time.Duration {
 	if pressed(use) {
 		return OverPressed
@@ -345,7 +349,7 @@ func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 	return nil
 }
 
-// WaitsForEnd reports whether a run that nobody continues is not over.
+// WaitsForEnd reports whether a run that no distributor continues is not over.
 func WaitsForEnd(state workload.RunState, over bool) bool {
 	return !over && (state == workload.RunBroken || state == workload.RunAbandoned || state == workload.RunEnded)
 }

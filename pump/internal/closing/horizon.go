@@ -9,7 +9,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 )
 
-// HorizonSlack is what the ages of rows may be wrong by, which the closer learns from stamps of the service.
+// HorizonSlack is what the ages of rows may be wrong by, which the closer learns from stamps of the
+// service.
 const HorizonSlack = 30 * time.Second
 
 // Horizon is how far the queues are read: each message that was visible before a time has been
@@ -22,13 +23,15 @@ type Horizon struct {
 // Horizons finds the horizon of all queues by what the processors say in their beats ("Quiet"
 // in docs/design.md).
 type Horizons struct {
-	// held is, by segment, when a processor that says how far it reads was seen to hold it. A workload whose
-	// segments have no owners counts as one segment, which each processor that polls queues holds.
+	// held is, by segment, when a processor that says how far it reads was seen to hold it. A
+	// workload whose segments have no owners counts as one segment, which each processor that polls
+	// queues holds.
 	held []time.Time
 }
 
-// Look gives the horizon by a view of the cluster. A segment counts from when it was last seen with a processor
-// that says how far it reads: one that has no owner, or one of an older version, holds the horizon back.
+// Look gives the horizon by a view of the cluster. A segment counts from when it was last seen with
+// a processor that says how far it reads: one that has no owner, or one of an older version, holds
+// the horizon back.
 func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 	shared := v.Workload != nil && v.Workload.Shared
 	if shared {

@@ -42,7 +42,7 @@ func (w *closing) judge(l *workload.LiveRun) {
 			w.do(func(ctx context.Context) error { return c.abandon(ctx, l, k) })
 		}
 	case !c.once:
-		w.forget = append(w.forget, *l) // nobody knows what is done of it
+		w.forget = append(w.forget, *l) // it is not known what is done of it
 	case c.sums == nil:
 	case l.State == workload.RunSealed:
 		if k.sum.Done+k.sum.Quarantined >= l.Tasks {
@@ -76,8 +76,8 @@ func (w *closing) done(l *workload.LiveRun) {
 	w.more = w.more || recorded
 }
 
-// strangers are runs that the ledger knows and that are not among those that live: a program of before
-// made them, or their rows are gone.
+// strangers are runs that the ledger knows and that are not among those that live: a program of
+// before made them, or their rows are gone.
 func (w *closing) strangers() {
 	c := w.c
 	if c.sums == nil {
@@ -138,8 +138,8 @@ func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
 	return w.more || len(w.todo) > 0, errors.Join(errs...)
 }
 
-// ends are runs that came to an end, to be told of together: at ten a second a line for each would bury the
-// log. Each has a line of its own at the level of debugging.
+// ends are runs that came to an end, to be told of together: at ten a second a line for each would
+// bury the log. Each has a line of its own at the level of debugging.
 type ends struct {
 	mu                      sync.Mutex // guards what follows
 	closed, abandoned, over endedRuns

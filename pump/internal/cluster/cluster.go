@@ -108,7 +108,7 @@ func (v *View) Sweeper(shard int) string {
 
 // Settled reports whether the cluster is as the plan has it: each segment is
 // owned by whom it is planned for, and listed in that member's last beat. It
-// is false while nobody takes segments, and true for a shared workload.
+// is false while no member takes segments, and true for a shared workload.
 func (v *View) Settled() bool {
 	if v.Owners == nil {
 		return true
@@ -150,7 +150,7 @@ func (m *Member) takesSegments() bool {
 }
 
 // alive is the index of the member that an entry names, -1 if the entry names
-// nobody or an incarnation that is not there. Of a member whose row cannot be
+// none or an incarnation that is not there. Of a member whose row cannot be
 // read the incarnation is not known, so it keeps what is in its name.
 func (v *View) alive(owner Owner) int {
 	i := v.index(owner.Instance)

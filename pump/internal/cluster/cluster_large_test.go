@@ -13,7 +13,8 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// A workload of 250 accounts of 10 queues is made, read and changed; and so are its owners and marks.
+// A workload of 250 accounts of 10 queues is made, read and changed; and so are its owners and
+// marks.
 func TestAWorkloadOf2500QueuesIsMadeAndRead(t *testing.T) {
 	verify.Only(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@
 //	     +------ given up, epoch n+1 stays (CAS): nothing in hand, or a lease ---+
 //
 // The plan ([View.Plan]) is a pure function of what was read, the same on
-// every member: nobody gives orders. Members that read at different moments
+// every member: no member gives orders. Members that read at different moments
 // may want different things for a moment; what they do stays conditional.
 //
 // # Why no two members trust the same segment
@@ -80,13 +80,13 @@
 //     held is void and claimed again with another epoch, which is one write an owner row.
 //     That is all that a clock which steps costs, at most once a beat. A wall clock that
 //     is set back, or stepped by less than what is left of trust, changes nothing.
-//   - The control plane is dark for everybody: trust ends everywhere after 17 s.
-//     Nobody can be declared dead, for time without reads does not count; nobody
-//     claims or gives up. With BestEffort everybody goes on with what it has.
+//   - The control plane is dark for all: trust ends everywhere after 17 s.
+//     No member can be declared dead, for time without reads does not count; none
+//     claims or gives up. With BestEffort each goes on with what it has.
 //     When it answers again, each member adopts its own entries with epoch + 1.
 //   - It is dark for one member: the same for that one, but the others evict it.
 //   - The answer of a claim is lost: it is read back. If that does not succeed
-//     before the next beat is due, it is nobody's: should it land later, the entry
+//     before the next beat is due, no member has it: should it land later, the entry
 //     names a member that does not hold it, who sees that and claims it again or,
 //     if it is planned for another, gives it up.
 //   - The answer of a beat is lost: the same beat is sent until it is answered.
@@ -94,7 +94,7 @@
 //   - Whom a segment is planned for does not claim it: after a lease anyone does,
 //     the first in order first; after two it is an alarm.
 //   - A process starts under the name of one that died: it waits for the other's
-//     row to be dead like everybody else. Under the name of one that lives: an error.
+//     row to be dead, as all do. Under the name of one that lives: an error.
 //   - A row is damaged, or of a newer program: it is named in the log and left as
 //     it is. Such a member lives, and keeps what it owns, as long as its row changes.
 //     Its silence is judged by the ETag alone, over the lease that the row states

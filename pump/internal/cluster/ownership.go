@@ -47,7 +47,7 @@ func (p *Presence) judge(v *View) verdicts {
 	me := Owner{Instance: p.options.Instance, Incarnation: p.incarnation}
 	for s, planned := range v.Plan() {
 		if v.bad[ownerRowIndex(s)] {
-			continue // nobody can change it, so what is held stays held
+			continue // no member can change it, so what is held stays held
 		}
 		entry, h := v.Owners[s], p.holds[s]
 		mine := entry.Instance == me.Instance && entry.Incarnation == me.Incarnation

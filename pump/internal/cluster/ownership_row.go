@@ -25,7 +25,7 @@ const (
 
 // Owner is what the cluster's rows say about a segment.
 type Owner struct {
-	// Instance and Incarnation are empty if nobody owns the segment. That they
+	// Instance and Incarnation are empty if no member owns the segment. That they
 	// are not does not mean that the owner is alive; see [View.OwnerOf].
 	Instance, Incarnation string
 	// Epoch is one more with each claim and stays when the segment is given up.
@@ -61,7 +61,7 @@ func ownerRowIndex(segment int) int { return segment / ownersPerRow }
 func ownerRowFirst(index int) int   { return index * ownersPerRow }
 
 // encodeOwners packs the owners: a table of the names, then for each segment
-// the number of its owner's name (0: nobody) and its epoch, all as varints.
+// the number of its owner's name (0: none) and its epoch, all as varints.
 func encodeOwners(owners []Owner) map[string]any {
 	type name struct{ instance, incarnation string }
 	index := map[name]uint64{}
@@ -103,7 +103,7 @@ func decodeOwners(f *row.Fields, count int) []Owner {
 		return nil
 	}
 	d := unpacker{rest: packed}
-	names := make([]Owner, 1, 8) // 0 is nobody
+	names := make([]Owner, 1, 8) // 0 is none
 	for range d.upTo(count, "owners") {
 		n := Owner{Instance: d.text(maxInstance), Incarnation: d.text(maxIncarnation)}
 		if d.problem == "" && (!validInstance.MatchString(n.Instance) || !validInstance.MatchString(n.Incarnation)) {
@@ -178,8 +178,8 @@ func (d *unpacker) text(most int) string {
 	return s
 }
 
-// SegmentKey is a segment as a part of keys. Those from 10,000 on have a letter before them, so that
-// the order of keys is that of segments, which queries over several rely on.
+// SegmentKey is a segment as a part of keys. Those from 10,000 on have a letter before them, so
+// that the order of keys is that of segments, which queries over several rely on.
 func SegmentKey(segment uint32) string {
 	if segment >= 10_000 {
 		return fmt.Sprintf("x%d", segment)

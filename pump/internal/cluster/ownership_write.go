@@ -76,10 +76,10 @@ func (p *Presence) writeChanges(ctx context.Context, r row.Row[[]Owner], base ro
 	}
 }
 
-// giveWay waits before a change is tried in a large cluster, where the same news has dozens change 16
-// rows; of a small one, and for a watcher, by whom all go, it does not, and is false. Reading and
-// writing a row takes some 50 ms in which another's write undoes it, so members spread over a time
-// that grows with their number.
+// giveWay waits before a change is tried in a large cluster, where the same news has dozens change
+// 16 rows; of a small one, and for a watcher, by whom all go, it does not, and is false. Reading
+// and writing a row takes some 50 ms in which another's write undoes it, so members spread over a
+// time that grows with their number.
 func (p *Presence) giveWay(ctx context.Context, object string) bool {
 	v := p.View()
 	if !p.loop.observer.large(v) || p.loop.watched {

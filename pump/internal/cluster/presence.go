@@ -36,7 +36,7 @@ type Options struct {
 	// Beat is how often the member's row is written, at most 10 min. Default 5 s.
 	Beat time.Duration
 	// Lease is how long a beat is good for, less Margin for the member, plus
-	// Margin for everybody else; at most 1 h. Default 4 x Beat.
+	// Margin for all others; at most 1 h. Default 4 x Beat.
 	Lease time.Duration
 	// Margin covers clocks of different speed and what is under way when trust
 	// ends. Default 3/20 of Lease.
@@ -58,9 +58,9 @@ type Options struct {
 	// Changed is called after each look at the cluster and each change of what is
 	// held. It must return quickly and must not wait for the Presence.
 	Changed func(v *View)
-	// Lost is called once, when a look shows that the workload is no more: its row was
-	// deleted, or made again (see [workload.Lost]). Nothing is held any more then, nor will be. It must
-	// return at once, and should bring about that Leave is called.
+	// Lost is called once, when a look shows that the workload is no more: its row was deleted, or
+	// made again (see [workload.Lost]). Nothing is held any more then, nor will be. It must return
+	// at once, and should bring about that Leave is called.
 	Lost func(err error)
 	// Nudge should make these members look at the cluster now; it must return at
 	// once. It is a hint: if it is lost they look later. nil: none.
@@ -231,9 +231,9 @@ func (p *Presence) Look() {
 }
 
 // Raise says that a hold of this segment is good for nothing unless its epoch is greater than
-// above, because the segment's ledger has been under that one: the owner rows say
-// less than was true once, as after a fail-over of the account, a table restored in parts, or a
-// removed row. At its next look, which comes at once, the member claims the segment again above it if it still owns
+// above, because the segment's ledger has been under that one: the owner rows say less than was
+// true once, as after a fail-over of the account, a table restored in parts, or a removed row. At
+// its next look, which comes at once, the member claims the segment again above it if it still owns
 // it. Where another has the segment, nothing comes of it.
 func (p *Presence) Raise(segment uint32, above uint64) {
 	p.mu.Lock()
@@ -356,9 +356,9 @@ func (p *Presence) nudgeOwners(segments []uint32) {
 	p.nudge(v, func(_ int, m *Member) bool { return owners[m.Instance] })
 }
 
-// nudgeAll hints to everybody in a small cluster. In a large one, where a look costs the table
+// nudgeAll hints to all in a small cluster. In a large one, where a look costs the table
 // many rows, to those who look for all; and those hint to the ones for whom something is planned
-// that nobody owns. Hand-overs can wait for the looks that come anyway.
+// that has no owner. Hand-overs can wait for the looks that come anyway.
 func (p *Presence) nudgeAll(v *View) {
 	if !p.loop.observer.large(v) {
 		p.nudge(v, func(int, *Member) bool { return true })

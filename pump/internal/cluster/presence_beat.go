@@ -143,12 +143,11 @@ func (p *Presence) rejoin(cause error) bool {
 	}
 }
 
-// enter inserts the member row in a new incarnation. A row of that name that is
-// there already is somebody's: an earlier process's, which is removed when it is
-// dead by the same rule as everybody else's, because it may still trust, or that
-// stops and will have left soon; or a living twin's, and then the error is ErrNameTaken. Only this process's own,
-// of a beat or an insert whose outcome it never learned, need not be waited for: it
-// trusts nothing by it any more.
+// enter inserts the member row in a new incarnation. A row of that name that is there already is
+// another process's: an earlier one's, which is removed when it is dead by the same rule as every
+// other, because it may still trust, or that stops and will have left soon; or a living twin's, and
+// then the error is ErrNameTaken. Only this process's own, of a beat or an insert whose outcome it
+// never learned, need not be waited for: it trusts nothing by it any more.
 func (p *Presence) enter(ctx context.Context) error {
 	p.mu.Lock()
 	former := p.incarnation
@@ -159,7 +158,7 @@ func (p *Presence) enter(ctx context.Context) error {
 	}
 	var there row.Version[memberRow]
 	var w row.Watch
-	beats := 0 // seen of whoever has the name
+	beats := 0 // seen of the process that has the name
 	for {
 		if there.Absent() {
 			p.loop.beatTried = time.Now()
@@ -241,7 +240,7 @@ func (p *Presence) beforeBeat() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, max(time.Until(p.loop.beatDue), p.times.Beat/2))
 }
 
-// noteUnowned raises the alarm for segments that nobody has owned for two
+// noteUnowned raises the alarm for segments that had no owner for two
 // leases although there are members to own them.
 func (p *Presence) noteUnowned(v *View) {
 	n, since := p.loop.observer.unowned()

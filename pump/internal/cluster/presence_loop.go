@@ -21,7 +21,7 @@ type loopState struct {
 
 	lookTried time.Time     // when the last look at the cluster was begun
 	lookDue   time.Time     // when the next one is due, beside those that go with beats
-	lookGap   time.Duration // between two that somebody asked for, at least
+	lookGap   time.Duration // between two that were asked for, at least
 	every     int           // with every how-many-th beat there is a look
 	unseen    int           // beats since the last look, of those that bring one
 	news      time.Time     // when the last view was here that was newer than the one before
@@ -29,7 +29,7 @@ type loopState struct {
 	watched   bool          // this member was a watcher by the last view
 	standsIn  bool          // this member reads all rows for watchers who are silent
 	muster    storage.ETag  // of the last muster that was read or written
-	hinted    time.Time     // when the last look was begun that somebody asked for
+	hinted    time.Time     // when the last look was begun that was asked for
 	announce  bool          // members came or went by this one's doing; whom it concerns the next look shows
 
 	pending time.Time // since when there has been something to wait for; zero: there is not
@@ -116,7 +116,7 @@ func (p *Presence) wanted() wishes {
 }
 
 // nextBeat is when the member row is to be written next: in time for trust, and
-// soon if it does not say what it should or somebody asks for it.
+// soon if it does not say what it should or it is asked for.
 func (p *Presence) nextBeat(w wishes) time.Time {
 	l := &p.loop
 	gap := p.shortest()
@@ -174,7 +174,7 @@ func (p *Presence) lookAround() {
 		return
 	}
 	if err != nil {
-		// Nobody claims, gives up or evicts on what it cannot see (P5.6).
+		// No member claims, gives up or evicts on what it cannot see (P5.6).
 		if p.ctx.Err() == nil {
 			p.loop.blind.goesOn(p.options.Log, "the cluster could not be looked at", err)
 		}
@@ -197,7 +197,7 @@ func (p *Presence) noNews() {
 	p.schedule(p.View(), false, pending, time.Time{})
 }
 
-// lost notes that the workload is no more. What was held belongs to nobody, or by the
+// lost notes that the workload is no more. What was held has no owner, or by the
 // rows of another workload to others, and the half is told once.
 func (p *Presence) lost(err error) {
 	if p.loop.lost {
@@ -342,7 +342,7 @@ func (p *Presence) evict(v *View) (evicted bool, next time.Time) {
 	return evicted, next
 }
 
-// goAway ends the membership; what its entries name from then on is nobody.
+// goAway ends the membership; its entries name no live member from then on.
 func (p *Presence) goAway() {
 	p.endAll(errHandedOver)
 	err := p.row.TryRemove(p.ctx, p.loop.self)

@@ -25,9 +25,9 @@ const (
 	// signsKept is of how many own beats the versions are kept; older ones prove nothing fresh.
 	signsKept = 4 * musterAge
 	// entitiesForLooks is how many rows a second the looks of all but the watchers may cost, and
-	// entitiesForHints how many those of a watcher that is asked to look all the time: there are two,
-	// and a cluster of any size should stay below 1,000 in all, which is half of what a partition
-	// gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
+	// entitiesForHints how many those of a watcher that is asked to look all the time: there are
+	// two, and a cluster of any size should stay below 1,000 in all, which is half of what a
+	// partition gives (https://learn.microsoft.com/azure/storage/tables/scalability-targets).
 	entitiesForLooks = 150
 	entitiesForHints = 200
 	// firstMusterBeats is for how many beats a member that comes waits for a muster that shows it.
@@ -106,7 +106,7 @@ func (p *Presence) byMuster(ctx context.Context, before *View) (*View, error) {
 	case err != nil && now.Absent():
 		return nil, err
 	case err != nil:
-		// Damaged, or of a newer program: whoever writes it next mends it.
+		// Damaged, or of a newer program: the next write mends it.
 		p.options.Log.Debug("the muster cannot be read", "err", err)
 		l.muster = now.ETag
 		return nil, nil

@@ -55,10 +55,11 @@ type Report struct {
 	// Pace is for how many seconds one task more makes the handling of an envelope longer,
 	// lately: how long a task takes, divided by how many are handled at once; 0: not known.
 	Pace float64
-	// Hides is for how many seconds it hides the messages that it gets now; 0: it gets none, or does not say.
+	// Hides is for how many seconds it hides the messages that it gets now; 0: it gets none, or
+	// does not say.
 	Hides float64
-	// Unread is for how many seconds messages may wait, visible and not delivered, in the queue that
-	// it has read least far of those it polls, UnreadQueue; 0: it does not say.
+	// Unread is for how many seconds messages may wait, visible and not delivered, in the queue
+	// that it has read least far of those it polls, UnreadQueue; 0: it does not say.
 	Unread      float64
 	UnreadQueue string
 	// Throttled counts the requests that were refused as too many, in all and by

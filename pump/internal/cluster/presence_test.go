@@ -336,8 +336,8 @@ func TestAProcessThatStopsIsWaitedForByTheNextOfItsName(t *testing.T) {
 	})
 }
 
-// The last beat of a process that was killed may be under way for as long as a request may. Found by
-// the simulation: its successor took it for a living twin, and failed.
+// The last beat of a process that was killed may be under way for as long as a request may. Found
+// by the simulation: its successor took it for a living twin, and failed.
 func TestALateBeatOfADeadProcessIsNoTwin(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		killed := c.puppet("a", SegmentSet{})

@@ -91,7 +91,7 @@ func (p *Presence) trustedLocked() bool {
 // renew moves the end of trust after a beat was acknowledged. If trust had
 // ended before the answer came, every holding is void (P5.2): an observer may
 // have seen no beat for long enough, and only a claim can tell. The beat is
-// good for claims from now on all the same: it landed on the row, so nobody has
+// good for claims from now on all the same: it landed on the row, so no member has
 // evicted this member.
 func (p *Presence) renew(beat row.Version[memberRow]) (late bool) {
 	p.mu.Lock()
@@ -197,7 +197,7 @@ func (p *Presence) drained(segments []uint32) {
 
 // take makes holdings of claims that were acknowledged. It is false if trust
 // ended before the answer was here, or this member leaves: then they are
-// nobody's, and adopted or released when the entries are seen to name this member.
+// without an owner, and adopted or released when the entries are seen to name this member.
 func (p *Presence) take(claims []change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,8 +27,8 @@ func holder(t *testing.T, bestEffort bool, segments ...uint32) *Presence {
 	return p
 }
 
-// P5.2: what Hold gives is a segment that is held, not handed over, and trusted; with a best effort it need
-// not be trusted.
+// P5.2: what Hold gives is a segment that is held, not handed over, and trusted; with a best effort
+// it need not be trusted.
 func TestWhatHoldGives(t *testing.T) {
 	for what, c := range map[string]struct {
 		then                 func(p *Presence)
@@ -96,8 +96,8 @@ func TestHoldGivesNothingThatIsNotHeld(t *testing.T) {
 	})
 }
 
-// A segment that is claimed again after trust was lost has another epoch. Whoever worked as a best effort goes on; whoever
-// needs trust has lost the one before for good.
+// A segment that is claimed again after trust was lost has another epoch. Whoever worked as a best
+// effort goes on; whoever needs trust has lost the one before for good.
 func TestWhatIsClaimedAgainIsHeldWithTheNewEpoch(t *testing.T) {
 	for _, bestEffort := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

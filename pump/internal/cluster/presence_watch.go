@@ -48,8 +48,8 @@ func (v *View) LookBeats() int {
 	}
 }
 
-// hintGap is how long after a look the next is at least that somebody asks for. All of n members
-// looking once in 2 x n squared milliseconds read 500 rows a second; in a large cluster only two do.
+// hintGap is how long after a look the next is at least that is asked for. All of n members looking
+// once in 2 x n squared milliseconds read 500 rows a second; in a large cluster only two do.
 func (o *observer) hintGap(n int) time.Duration {
 	switch {
 	case n <= fewMembers:
@@ -68,10 +68,9 @@ func everyLook(n int, t row.Times) int {
 	return max(everyLookOfMany, int(math.Ceil(float64(n*rowsOfLook)/entitiesForLooks/t.Beat.Seconds())))
 }
 
-// observer is what a member remembers of what it saw, by which it judges what
-// takes time: who is dead, what is stale, what nobody owns. Time counts only
-// while reads succeed, none further than two beats from the one before (P5.3,
-// P5.6). It belongs to the loop.
+// observer is what a member remembers of what it saw, by which it judges what takes time: which
+// members are dead, which rows stale, which segments without an owner. Time counts only while reads
+// succeed, none further than two beats from the one before (P5.3, P5.6). It belongs to the loop.
 type observer struct {
 	self  string
 	times row.Times
@@ -223,8 +222,8 @@ func (o *observer) order(v *View) []string {
 	return names
 }
 
-// stagger is how long this member lets others go first, so that not everybody
-// does the same at once.
+// stagger is how long this member lets others go first, so that not all
+// do the same at once.
 func (o *observer) stagger(v *View) time.Duration {
 	rank := max(0, slices.Index(o.order(v), o.self))
 	return time.Duration(min(rank, longestStagger)) * o.times.Beat / 4

@@ -12,7 +12,7 @@ import (
 
 // Spill marks say that messages of a segment may be in a queue that is not its
 // home (P6.3, docs/protocols.md). They stand in one row, two bits a segment, that
-// everybody reads in each look at the cluster.
+// every member reads in each look at the cluster.
 
 // spillChoices are the choices of shardmap.Map.Choices that can be marked; 0 is the home.
 const spillChoices = 2

@@ -51,7 +51,7 @@
 // answered after trust ended does not restore it: the term is over, and the
 // instance must win again with epoch + 1. The 23 s count only while the
 // observer's reads succeed, none further than two beats from the one before:
-// when the control plane is dark for everybody nobody is declared dead by it.
+// when the control plane is dark for all, no member is declared dead by it.
 //
 // # What happens to an election when
 //

@@ -27,7 +27,7 @@ type Options struct {
 	// second for ten candidates, three beats lost before trust ends.
 	Beat time.Duration
 	// Lease is how long a beat is good for, less Margin for the leader, plus
-	// Margin for everybody else. Default 4 x Beat.
+	// Margin for all others. Default 4 x Beat.
 	Lease time.Duration
 	// Margin covers clocks of different speed and what is under way when trust
 	// ends. Default 3/20 of Lease.
@@ -68,7 +68,7 @@ func (o Options) trust() time.Duration   { return o.times().Trust() }
 func (o Options) timeout() time.Duration { return o.times().Timeout() }
 
 // longestWait bounds what Try tells its caller to wait: a row may change in
-// unforeseen ways (somebody changes Every, or deletes the row).
+// unforeseen ways (an operator changes Every, or deletes the row).
 const longestWait = time.Minute
 
 // Election decides which of any number of distributors runs a workload's next
@@ -76,7 +76,7 @@ const longestWait = time.Minute
 type Election struct {
 	options Options
 	err     error  // of the options
-	token   string // Instance and a random part: nobody else, and no earlier process of that name
+	token   string // Instance and a random part: no other process, and no earlier one of that name
 	row     row.Row[electionRow]
 	draw    row.Draw
 
@@ -156,7 +156,7 @@ func (e *Election) judge(ctx context.Context, v row.Version[electionRow]) (why s
 	case v.Value.leader == "":
 		return "the leader left", 0, nil
 	case v.Value.leader == e.token:
-		// A term of this very process, which has ended: nobody else can hold it.
+		// A term of this very process, which has ended: no other process can hold it.
 		return "this instance lost its term and nobody took over", 0, nil
 	case !alive:
 		return "the leader's beat stopped", 0, nil

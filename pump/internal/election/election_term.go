@@ -259,7 +259,7 @@ func (t *Term) write(v row.Version[electionRow], r request) (row.Version[electio
 	}
 	switch {
 	case err == nil && r.over != nil:
-		// It landed on the row as this term had left it, so nobody led between,
+		// It landed on the row as this term had left it, so no process led between,
 		// trust or no trust.
 		t.end(r.over)
 		return now, nil

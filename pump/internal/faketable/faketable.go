@@ -1,6 +1,6 @@
-// Package faketable is a table in memory for tests of what stands on tables: as many machines reach it as
-// a test names, each over a way of its own that may be slow, lose a request or its answer, or hang. It
-// counts and keeps what was asked. Tests that must see how properties, stamps and failures
+// Package faketable is a table in memory for tests of what stands on tables: as many machines reach
+// it as a test names, each over a way of its own that may be slow, lose a request or its answer, or
+// hang. It counts and keeps what was asked. Tests that must see how properties, stamps and failures
 // really travel take the driver and a simulated account instead, see [OverTheWire].
 package faketable
 
@@ -93,7 +93,8 @@ type Fault struct {
 	Delayed time.Duration // the request is this much longer under way
 }
 
-// What may happen to a request on its way: nobody hears of what it did, or it never arrives.
+// What may happen to a request on its way: its caller does not hear of what it did, or it never
+// arrives.
 var (
 	LostAnswer  = Fault{Fail: true, Act: true, Code: storage.MaybeDone}
 	LostRequest = Fault{Fail: true, Code: storage.MaybeDone}
@@ -125,7 +126,7 @@ func (c *Client) do(ctx context.Context, op, row string, w storage.Write, act fu
 	}
 	answer := make(chan error, 1)
 	failure := &storage.Error{Code: f.Code, Op: op, Account: "fake", Object: row, Index: -1}
-	// The request acts half way, whether or not somebody still waits for it.
+	// The request acts half way, whether or not its caller still waits for it.
 	if !f.Fail && !f.Hang || f.Act {
 		time.AfterFunc(latency/2+f.Delayed+f.late, func() {
 			err := act()
@@ -309,7 +310,7 @@ func (c *Client) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.E
 	}
 }
 
-// Dies makes a machine disappear: its beats reach nobody and it hears nothing.
+// Dies makes a machine disappear: its beats reach no row and it hears nothing.
 func (c *Client) Dies() { c.SetFault(func(Call) Fault { return Fault{Hang: true} }) }
 
 // Writes counts a client's writes of a row.

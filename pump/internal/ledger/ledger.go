@@ -26,11 +26,11 @@ var (
 	// ErrStateFull is an [ErrLedgerFull] that is about the reducer's state, which these
 	// contributions would make too large. Others may fit.
 	ErrStateFull = fmt.Errorf("%w: there is no room for its reducer's state", ErrLedgerFull)
-	// ErrTooManyRuns: a segment has as many live runs as it may. It is an ErrLedgerFull that passes as
-	// runs end.
+	// ErrTooManyRuns: a segment has as many live runs as it may. It is an ErrLedgerFull that passes
+	// as runs end.
 	ErrTooManyRuns = fmt.Errorf("%w of live runs", ErrLedgerFull)
-	// ErrTooManyForeign: a segment keeps as many names of done tasks without a run as it may. It is an
-	// ErrLedgerFull that passes as their messages are deleted, or the oldest names go.
+	// ErrTooManyForeign: a segment keeps as many names of done tasks without a run as it may. It is
+	// an ErrLedgerFull that passes as their messages are deleted, or the oldest names go.
 	ErrTooManyForeign = fmt.Errorf("%w of foreign messages that may come again", ErrLedgerFull)
 )
 
@@ -38,8 +38,8 @@ const (
 	// maxLiveRuns bounds the runs of a segment, so that its counts fit a property of
 	// 64 KiB: an id and two numbers of ten bytes at most.
 	maxLiveRuns = 1800
-	// restsMost bounds the rests of a segment: 28 bytes each at most stand in the head, which is written
-	// with each commit.
+	// restsMost bounds the rests of a segment: 28 bytes each at most stand in the head, which is
+	// written with each commit.
 	restsMost = 2400
 	// bookedMost bounds what is stored of runs and foreign messages in a segment, beside maxState
 	// for the state. Past bookedSoft nothing is begun that needs a record more, so that what has
@@ -72,8 +72,8 @@ type Options struct {
 	State State
 	// Log receives what happens. Default: nothing.
 	Log *slog.Logger
-	// Old is told of segments whose rows turned out to be those of some time ago. It must be quick, and
-	// must not call the ledger. nil: nobody is.
+	// Old is told of segments whose rows turned out to be those of some time ago. It must be quick,
+	// and must not call the ledger. nil: nothing is told.
 	Old func(segments []uint32)
 }
 
@@ -91,7 +91,8 @@ type Options struct {
 // What a segment without pages has recorded stands in its head, so that it is fenced at once.
 //
 // Its methods may be called from many goroutines at once. Requests about one partition
-// ([Ledger.Partition]) are made one after the other; those that wait for that end with their context.
+// ([Ledger.Partition]) are made one after the other; those that wait for that end with their
+// context.
 type Ledger struct {
 	table    storage.Table
 	workload string
@@ -118,7 +119,7 @@ type ledgerSegment struct {
 	// when the head turns out to be another's.
 	written bool
 	// While written, one of the two is there: head is the head as it was fenced, whose pages are
-	// not loaded yet, and image what is stored. Whoever holds the partition's lock may look at
+	// not loaded yet, and image what is stored. A goroutine with the partition's lock may look at
 	// them without mu and must change them with mu.
 	head     *ledgerHead
 	image    *image
@@ -128,8 +129,8 @@ type ledgerSegment struct {
 	// top is the highest epoch that the head is known to have had, and commits how many commits it
 	// counted when that was this process's. Less says that the rows are those of some time ago.
 	top, commits uint64
-	// above: it is fenced under later epochs only. The rows of up to this one were replaced by those of some time
-	// ago, and may come back themselves: under one epoch there is one history.
+	// above: it is fenced under later epochs only. The rows of up to this one were replaced by
+	// those of some time ago, and may come back themselves: under one epoch there is one history.
 	above uint64
 }
 
@@ -243,7 +244,7 @@ func (l *Ledger) tellOld(segments []uint32) {
 }
 
 // lost forgets a segment whose head is another's: what is in hand of it is
-// nobody's business any more.
+// forgotten.
 func (s *ledgerSegment) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,9 +294,9 @@ func (l *Ledger) Keeps(runs []codec.RunID) (kept []codec.RunID) {
 	return sortedRuns(has)
 }
 
-// OldRests gives the runs whose rests are older than an hour, which is counted since 1970, and of each fenced
-// segment with more than half of the rests that it may have the oldest beyond that. Whether they may go
-// say their rows.
+// OldRests gives the runs whose rests are older than an hour, which is counted since 1970, and of
+// each fenced segment with more than half of the rests that it may have the oldest beyond that.
+// Whether they may go say their rows.
 func (l *Ledger) OldRests(before uint64) (aged, crowded []codec.RunID) {
 	old, beyond := map[codec.RunID]bool{}, map[codec.RunID]bool{}
 	l.eachImage(func(s *ledgerSegment) {
@@ -327,7 +328,8 @@ type Use struct {
 	// Bytes is what is stored of runs and foreign messages, of MaxBytes. A head that a version of
 	// before wrote does not say it: 0.
 	Bytes int
-	// Foreign are names of done tasks without a run, of MaxForeign. [Ledger.Use] knows them, ReadSums does not.
+	// Foreign are names of done tasks without a run, of MaxForeign. [Ledger.Use] knows them,
+	// ReadSums does not.
 	Foreign int
 }
 
@@ -335,7 +337,8 @@ type Use struct {
 const (
 	MaxLiveRuns = maxLiveRuns
 	MaxPages    = maxPages
-	// MaxBytes is from when on nothing is begun that needs one record more; what was begun finds room.
+	// MaxBytes is from when on nothing is begun that needs one record more; what was begun finds
+	// room.
 	MaxBytes   = bookedSoft
 	MaxForeign = maxForeign
 )

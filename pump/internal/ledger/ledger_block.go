@@ -48,7 +48,8 @@ type block map[string][]byte
 
 var errBlock = errors.New("records cannot be read")
 
-// blockRecordMost is more than a record's key takes with the two lengths before it and the one behind.
+// blockRecordMost is more than a record's key takes with the two lengths before it and the one
+// behind.
 const blockRecordMost = chunkKeySize + 6
 
 // size is not less than len(appendBlock(nil, b)).
@@ -222,9 +223,9 @@ func readRunCounts(b []byte, visit func(id codec.RunID, done, quarantined uint64
 	return nil
 }
 
-// The rests: of each closed run that has tasks in quarantine here, in order, its id, in which hour it
-// became a rest, and how many there are. A program of before writes heads without them, and
-// its counts have those runs again; the closer makes rests of them once more.
+// The rests: of each closed run that has tasks in quarantine here, in order, its id, in which hour
+// it became a rest, and how many there are. A program of before writes heads without them, and its
+// counts have those runs again; the closer makes rests of them once more.
 
 // restCount is what a head says of a rest.
 type restCount struct {

@@ -11,13 +11,14 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Check compares the heads of segments that are fenced under these holds with what this process wrote
-// last: one query for each partition, of three small columns, partitions one after the other. An owner that has
-// nothing to record learns by nothing else that its rows are those of some time ago (a fail-over,
-// a restored table), and would take for recorded what is not. Such segments are told of loudly, are not
-// [Ledger.Fenced] any more, and [Ledger.Fence] takes them under a later epoch only; what was in hand stays so while the
-// rows are this process's. Segments of which others are the writers by now, or whose heads are damaged, are left
-// as they are. The error is what the table said when ctx ended.
+// Check compares the heads of segments that are fenced under these holds with what this process
+// wrote last: one query for each partition, of three small columns, partitions one after the other.
+// An owner that has nothing to record learns by nothing else that its rows are those of some time
+// ago (a fail-over, a restored table), and would take for recorded what is not. Such segments are
+// told of loudly, are not [Ledger.Fenced] any more, and [Ledger.Fence] takes them under a later
+// epoch only; what was in hand stays so while the rows are this process's. Segments of which others
+// are the writers by now, or whose heads are damaged, are left as they are. The error is what the
+// table said when ctx ended.
 func (l *Ledger) Check(ctx context.Context, holds []cluster.Hold) error {
 	holds = slices.Clone(holds)
 	slices.SortStableFunc(holds, func(a, b cluster.Hold) int { return cmp.Compare(a.Segment, b.Segment) })
@@ -30,8 +31,8 @@ func (l *Ledger) Check(ctx context.Context, holds []cluster.Hold) error {
 	return errors.Join(errs...)
 }
 
-// checkHeads checks segments of one partition. Their heads are noted before they are read, and those that this
-// process has written meanwhile need no check.
+// checkHeads checks segments of one partition. Their heads are noted before they are read, and
+// those that this process has written meanwhile need no check.
 func (l *Ledger) checkHeads(ctx context.Context, holds []cluster.Hold) error {
 	noted := make([]storage.ETag, len(holds))
 	for i, h := range holds {
@@ -69,8 +70,8 @@ func (l *Ledger) checkHeads(ctx context.Context, holds []cluster.Hold) error {
 	return nil
 }
 
-// writtenLast is the ETag of the head as this process wrote it last under an epoch that it is fenced under; "": it is not. The caller
-// holds mu.
+// writtenLast is the ETag of the head as this process wrote it last under an epoch that it is
+// fenced under; "": it is not. The caller holds mu.
 func (s *ledgerSegment) writtenLast(epoch uint64) storage.ETag {
 	switch {
 	case !s.written || s.epoch != epoch || epoch <= s.above:
@@ -81,7 +82,7 @@ func (s *ledgerSegment) writtenLast(epoch uint64) storage.ETag {
 	return s.head.etag
 }
 
-// shortHeadOf is what a head says of whose it is; of no row, that it is nobody's.
+// shortHeadOf is what a head says of whose it is; of no row, that it has no owner.
 func shortHeadOf(table storage.Table, e storage.Entity) (*ledgerHead, error) {
 	if e.Row == "" {
 		return &ledgerHead{}, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
 
-// An owner that has nothing to write did not learn that its rows were those of some time ago: it knew everything
-// as done, and what a repair put again was a duplicate to it.
+// An owner that has nothing to write did not learn that its rows were those of some time ago: it
+// knew everything as done, and what a repair put again was a duplicate to it.
 func TestAnIdleOwnerLearnsThatItsRowsAreThoseOfSomeTimeAgoAndFencesThemAboveItsEpoch(t *testing.T) {
 	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		var told []uint32
@@ -50,7 +50,8 @@ func TestAnIdleOwnerLearnsThatItsRowsAreThoseOfSomeTimeAgoAndFencesThemAboveItsE
 	})
 }
 
-// Rows of another history under an epoch and with more commits than this one has would be taken for good.
+// Rows of another history under an epoch and with more commits than this one has would be taken for
+// good.
 func TestACommitThatMeetsRowsOfSomeTimeAgoHasTheSegmentFencedAboveItsEpoch(t *testing.T) {
 	faketable.OnSim(t, func(t *testing.T, sim *azsim.Sim) {
 		a, b := openBook(t, faketable.OverTheWire(t, sim, "a"), "a"), openBook(t, faketable.OverTheWire(t, sim, "b"), "b")

@@ -14,10 +14,10 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Commit records entries, any number of any segments, and says in each one's Err what
-// became of it. Entries of one partition are recorded together, in as few transactions as
-// they fit into; a call should be about one partition ([Ledger.Partition]), because those of several
-// are recorded one partition after the other. It goes on until each entry's fate is known or ctx ends.
+// Commit records entries, any number of any segments, and says in each one's Err what became of it.
+// Entries of one partition are recorded together, in as few transactions as they fit into; a call
+// should be about one partition ([Ledger.Partition]), because those of several are recorded one
+// partition after the other. It goes on until each entry's fate is known or ctx ends.
 //
 // Results may be committed after their hold has ended, and after this process has
 // claimed and fenced the segment again: what counts is that the head was this process's
@@ -55,9 +55,9 @@ func (w *doneWith) touches(m *image) bool {
 }
 
 // Prune takes what is recorded of runs that are done with out of the segments that are fenced. It
-// comes after the run row says so: from then on their tasks are
-// recognised by that (P1.3, P3.7). Of closed runs the tasks in quarantine stay, as a rest, which counts as no
-// live run; of those that are over nothing stays. An error means that some are still there.
+// comes after the run row says so: from then on their tasks are recognised by that (P1.3, P3.7). Of
+// closed runs the tasks in quarantine stay, as a rest, which counts as no live run; of those that
+// are over nothing stays. An error means that some are still there.
 func (l *Ledger) Prune(ctx context.Context, closed []codec.RunID, over ...codec.RunID) error {
 	with := &doneWith{closed: closed, over: over, hour: uint64(max(1, time.Now().Unix()/3600))}
 	return l.commitWith(ctx, with, "pruning", func(s *ledgerSegment) bool { return with.touches(s.image) })
@@ -322,7 +322,7 @@ func (c *commit) conclude(ctx context.Context, j *job, t *transaction, o *outcom
 	etag := o.etag(t, j.s.number)
 	c.recorded(j, d, etag)
 	if etag == "" {
-		// Recorded, and then written by somebody else: whose it is now tells the head.
+		// Recorded, and then written by another owner: the head tells whose it is now.
 		c.adopt(ctx, j, r)
 	}
 }

@@ -137,7 +137,8 @@ func TestADamagedRowIsNamedNeverWrittenAndStopsNoOtherSegment(t *testing.T) {
 	}
 }
 
-// recordsOf is what a row says but for whose it is: a fence comes before what is recorded is looked at.
+// recordsOf is what a row says but for whose it is: a fence comes before what is recorded is looked
+// at.
 func recordsOf(e storage.Entity) map[string]any {
 	props := maps.Clone(e.Properties)
 	for _, name := range []string{epochProperty, ownerProperty, fenceProperty} {

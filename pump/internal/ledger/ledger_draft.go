@@ -32,11 +32,11 @@ type Entry struct {
 	// recorded as done by this very entry. At most one for each n of Done; of a
 	// foreign message N does not matter.
 	Contributions []Contribution
-	// Err is set by Commit. nil: it is recorded, durably. [ErrFenced]: another owner was
-	// there, and it is not known to be recorded; whoever gets the tasks from their owner now is told
-	// which are, so their messages are left to it. [ErrLedgerFull]: it does not fit; nothing of it was recorded.
-	// [row.ErrCorrupt]: the rows are damaged. Anything else, as when ctx ended: nobody knows yet;
-	// the entry should be committed again and its tasks stay in hand until then.
+	// Err is set by Commit. nil: it is recorded, durably. [ErrFenced]: another owner was there, and
+	// it is not known to be recorded; a process that gets the tasks from their owner now is told
+	// which are, so their messages are left to it. [ErrLedgerFull]: it does not fit; nothing of it
+	// was recorded. [row.ErrCorrupt]: the rows are damaged. Anything else, as when ctx ended: it is
+	// not known yet; the entry should be committed again and its tasks stay in hand until then.
 	Err error
 }
 
@@ -70,9 +70,9 @@ const (
 // travels is not less than what so many bytes take in base64.
 func travels(n int) int { return n/3*4 + 8 }
 
-// draft records entries, or takes out runs that are done with; with either the names of foreign messages go
-// that are deleted. It is ErrLedgerFull if the
-// result does not fit; other errors are the State's.
+// draft records entries, or takes out runs that are done with; with either the names of foreign
+// messages go that are deleted. It is ErrLedgerFull if the result does not fit; other errors are
+// the State's.
 func (l *Ledger) draft(segment uint32, m *image, entries []*Entry, with *doneWith, deleted ...string) (*draft, error) {
 	d := &draft{image: m, entries: entries, runs: map[codec.RunID]*runBook{}, raw: m.raw, state: m.state, booked: m.booked}
 	changes := block{}
@@ -349,7 +349,7 @@ func (d *draft) write(t *transaction, partition string, segment uint32) {
 	}
 	t.addHead(segment, head)
 	for _, p := range d.added {
-		// Nobody has used the number, but if a row was there it would mean nothing.
+		// No commit has used the number, but if a row was there it would mean nothing.
 		t.add(segment, storage.Write{Mode: storage.Upsert, Entity: pageEntity(partition, segment, p)})
 	}
 	for _, p := range d.removed {

@@ -70,16 +70,16 @@ func (e *UnfencedError) Unwrap() []error {
 	return errs
 }
 
-// Fence makes this process the writer of the segments of holds (P3.2): it writes their epochs
-// into their heads, those of one partition with one query and one small transaction, partitions
-// one after the other. It must succeed before the first get for a segment: from then on nothing
-// that an earlier owner still has in hand can be recorded. It gives the segments whose heads are
-// this process's now. Those that have no pages are [Ledger.Fenced]; of the others
-// [Ledger.Load] reads what is recorded first. The error is an [*UnfencedError] about the others: [ErrFenced] if the head
-// has a foreign epoch that is not below the hold's, or a later one of this process, or
-// had one before it came back as it was some time ago,
-// [row.ErrCorrupt] with the head's name, or what the table said when ctx ended. None of them keeps
-// the others from being fenced, and what was fenced when ctx ended stays so. Fencing again under the same epoch costs nothing.
+// Fence makes this process the writer of the segments of holds (P3.2): it writes their epochs into
+// their heads, those of one partition with one query and one small transaction, partitions one
+// after the other. It must succeed before the first get for a segment: from then on nothing that an
+// earlier owner still has in hand can be recorded. It gives the segments whose heads are this
+// process's now. Those that have no pages are [Ledger.Fenced]; of the others [Ledger.Load] reads
+// what is recorded first. The error is an [*UnfencedError] about the others: [ErrFenced] if the
+// head has a foreign epoch that is not below the hold's, or a later one of this process, or had one
+// before it came back as it was some time ago, [row.ErrCorrupt] with the head's name, or what the
+// table said when ctx ended. None of them keeps the others from being fenced, and what was fenced
+// when ctx ended stays so. Fencing again under the same epoch costs nothing.
 func (l *Ledger) Fence(ctx context.Context, holds []cluster.Hold) (fenced []uint32, err error) {
 	holds = slices.Clone(holds)
 	slices.SortStableFunc(holds, func(a, b cluster.Hold) int { return cmp.Compare(a.Segment, b.Segment) })
@@ -110,7 +110,8 @@ func unfenced(failed []Unfenced) error {
 	return &UnfencedError{failed}
 }
 
-// errBehind is why a segment is not fenced under an epoch that its rows have had in another history.
+// errBehind is why a segment is not fenced under an epoch that its rows have had in another
+// history.
 var errBehind = fmt.Errorf("%w, or to this one of some time ago: its rows are behind, and it takes a later epoch than any that it had", ErrFenced)
 
 // fencing is the fencing of segments of one partition.
@@ -235,9 +236,9 @@ func (f *fencing) write(c *claimant, nonce string) storage.Write {
 	return w
 }
 
-// judge says of a head whether it is fenced already (ready) or is to be written. With an
-// error it gives the epoch that is in the way, if one is. Pages are not looked at: whatever they say, nobody
-// before this process is to write any more.
+// judge says of a head whether it is fenced already (ready) or is to be written. With an error it
+// gives the epoch that is in the way, if one is. Pages are not looked at: whatever they say, no
+// process before this process is to write any more.
 func (f *fencing) judge(c *claimant, r headRead) (ready bool, above uint64, err error) {
 	if r.err != nil {
 		return false, 0, r.err

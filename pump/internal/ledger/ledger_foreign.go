@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// The names of tasks without a run that are done: of foreign messages, and of tasks that were redriven when
-// their run had ended (P1.4; "Names" in docs/design.md). They stand in buckets, as hashes.
+// The names of tasks without a run that are done: of foreign messages, and of tasks that were
+// redriven when their run had ended (P1.4; "Names" in docs/design.md). They stand in buckets, as
+// hashes.
 const (
 	foreignHash = 16
 	foreignPer  = 128 // in a bucket
-	// maxForeign is how many names a segment keeps at most: further tasks without a run wait. Of more
-	// than foreignRoomy the oldest go, when they have been kept for long enough ([Ledger.AgeForeign]).
+	// maxForeign is how many names a segment keeps at most: further tasks without a run wait. Of
+	// more than foreignRoomy the oldest go, when they have been kept for long enough
+	// ([Ledger.AgeForeign]).
 	maxForeign   = 16384
 	foreignRoomy = maxForeign / 4
 )
@@ -32,7 +34,7 @@ func newForeignBook() *foreignBook {
 }
 
 // foreignName is the identity as it is kept. Two messages of one hash would mean a
-// task that is never done, so it is one for which nobody can find such a pair.
+// task that is never done, so it is one for which no such pair can be found.
 func foreignName(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return string(sum[:foreignHash])
@@ -93,8 +95,8 @@ func (d *foreignDraft) set(number uint32, names []byte, since time.Time, changes
 	changes[foreignKey(number)] = names
 }
 
-// forget takes names out whose messages are deleted, and of too many those of the oldest buckets, if they
-// were recorded before a moment.
+// forget takes names out whose messages are deleted, and of too many those of the oldest buckets,
+// if they were recorded before a moment.
 func (d *foreignDraft) forget(names []string, before time.Time, changes block) {
 	var touched []uint32
 	for _, name := range names {
@@ -141,8 +143,8 @@ func (d *foreignDraft) oldest() uint32 {
 	return oldest
 }
 
-// join moves the names of a bucket in which there are few left to the one before it, so that none is
-// empty and two together are more than one full. They count as young as the youngest of both.
+// join moves the names of a bucket in which there are few left to the one before it, so that none
+// is empty and two together are more than one full. They count as young as the youngest of both.
 func (d *foreignDraft) join(number uint32, changes block) {
 	names := d.bucket(number)
 	switch {
@@ -269,8 +271,8 @@ func (s *ledgerSegment) endForeign(epoch uint64, name string) {
 	}
 }
 
-// DeletedForeign says that no copy of a task is left that could come: its message was delivered once
-// only, and its delete is acknowledged. Its name goes with the next commit of the segment.
+// DeletedForeign says that no copy of a task is left that could come: its message was delivered
+// once only, and its delete is acknowledged. Its name goes with the next commit of the segment.
 func (l *Ledger) DeletedForeign(segment uint32, id string) {
 	s, err := l.segment(segment)
 	if err != nil || !l.options.Record {
@@ -300,8 +302,8 @@ func (l *Ledger) agedBefore() time.Time {
 	return time.Time{}
 }
 
-// SweepForeign forgets names that may go, in segments that keep so many that warnings are due and where
-// no commit might come to take them along.
+// SweepForeign forgets names that may go, in segments that keep so many that warnings are due and
+// where no commit might come to take them along.
 func (l *Ledger) SweepForeign(ctx context.Context) error {
 	before := l.agedBefore()
 	return l.commitWith(ctx, &doneWith{}, "forgetting foreign messages", func(s *ledgerSegment) bool {

@@ -45,7 +45,8 @@ func namesOf(t *testing.T, l book) int {
 	return len(recordOf(t, l.table, 7).image.foreign.known)
 }
 
-// A14: a name goes when the delete of its message is acknowledged, with the next commit, and not by its age.
+// A14: a name goes when the delete of its message is acknowledged, with the next commit, and not by
+// its age.
 func TestANameIsForgottenWhenItsMessageIsDeletedAndNotBefore(t *testing.T) {
 	a := openBook(t, newMemTable(), "a")
 	a.mustFence(1, 7)
@@ -68,7 +69,8 @@ func TestANameIsForgottenWhenItsMessageIsDeletedAndNotBefore(t *testing.T) {
 	b.mustKnow(2, 0, 5, true)
 }
 
-// At the bound further ones wait, what is known is recognised, and both ways of forgetting let it go on.
+// At the bound further ones wait, what is known is recognised, and both ways of forgetting let it
+// go on.
 func TestAtTheBoundFurtherForeignMessagesWaitUntilDeletesAreAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := openBook(t, newMemTable(), "a")
@@ -138,8 +140,8 @@ func TestADeleteThatAnotherOwnerDidNotHearOfIsForgottenWithTheSegment(t *testing
 	b.mustKnow(2, 0, 4, true)
 }
 
-// A book of buckets is what a set of names would be, whatever comes and goes, and can be read by a program of
-// before: buckets follow each other, and none is empty or too large.
+// A book of buckets is what a set of names would be, whatever comes and goes, and can be read by a
+// program of before: buckets follow each other, and none is empty or too large.
 func TestTheBookOfForeignMessagesIsASetOfNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, stored := newForeignBook(), block{}
@@ -192,8 +194,8 @@ func TestTheBookOfForeignMessagesIsASetOfNames(t *testing.T) {
 	})
 }
 
-// Roll-forward: what a program of before stored, the first of whose buckets it had dropped, is known, has its
-// deletes acknowledged and makes room like any other.
+// Roll-forward: what a program of before stored, the first of whose buckets it had dropped, is
+// known, has its deletes acknowledged and makes room like any other.
 func TestForeignMessagesThatAProgramOfBeforeRecordedAreKnownAndGo(t *testing.T) {
 	table := newMemTable()
 	a := openBook(t, table, "a")

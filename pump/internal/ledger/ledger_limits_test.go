@@ -278,7 +278,8 @@ func TestWhatIsCommittedReadsBack(t *testing.T) {
 				b = open(epoch)
 			case 1:
 				closed := faketable.RunID(rapid.ByteRange(1, 8).Draw(rt, "closed"))
-				// Of a closed run the tasks in quarantine stay, as a rest; of one that is over nothing does.
+				// Of a closed run the tasks in quarantine stay, as a rest; of one that is over
+				// nothing does.
 				gone, over := []codec.RunID{closed}, []codec.RunID(nil)
 				for _, task := range model[closed] {
 					if !task.done {

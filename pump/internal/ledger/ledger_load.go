@@ -17,16 +17,18 @@ import (
 // for each of its segments, for pages that it reads in vain.
 const loadGap = 4
 
-// loadMost is of how many segments one query reads the pages at most: commits to the partition wait for it.
+// loadMost is of how many segments one query reads the pages at most: commits to the partition wait
+// for it.
 const loadMost = 16
 
 // Load reads the pages of segments that were fenced under these holds, so that they are
-// [Ledger.Fenced], each as soon as its pages are read: ready, which may be nil, is told
-// of it. Segments of one partition that lie near each other are read by one query, partitions one after the
-// other; commits go in between. A query that fails goes on where it was, and what was loaded when ctx
-// ended stays so: a slow table costs time, and no page twice. The error is an [*UnfencedError]
-// about the others: [row.ErrCorrupt] with the row's name, or what the table said when ctx ended. Segments that are fenced already, or not under
-// these holds, are left as they are. It must not be called twice at once for a segment.
+// [Ledger.Fenced], each as soon as its pages are read: ready, which may be nil, is told of it.
+// Segments of one partition that lie near each other are read by one query, partitions one after
+// the other; commits go in between. A query that fails goes on where it was, and what was loaded
+// when ctx ended stays so: a slow table costs time, and no page twice. The error is an
+// [*UnfencedError] about the others: [row.ErrCorrupt] with the row's name, or what the table said
+// when ctx ended. Segments that are fenced already, or not under these holds, are left as they are.
+// It must not be called twice at once for a segment.
 func (l *Ledger) Load(ctx context.Context, holds []cluster.Hold, ready func(segment uint32)) error {
 	holds = slices.Clone(holds)
 	slices.SortStableFunc(holds, func(a, b cluster.Hold) int { return cmp.Compare(a.Segment, b.Segment) })

@@ -20,7 +20,7 @@ const (
 )
 
 // ledgerPage is records of a range of keys. A page's row never changes: it is
-// replaced by others with new numbers, so whoever reads a head can tell whether
+// replaced by others with new numbers, so a reader of a head can tell whether
 // the pages it names are those that belong to it.
 type ledgerPage struct {
 	id    uint64

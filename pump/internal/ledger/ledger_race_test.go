@@ -21,10 +21,10 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/faketable"
 )
 
-// Owners fight for segments over the driver that ships, while answers are lost, requests are
-// late and tables throttle. Nothing tells an owner that it has lost a segment: each claims a new epoch
-// from time to time, fences, and works on under it for as long as the ledger lets it. The
-// reducer's state lists who did what, so it tells how often each task took effect.
+// Owners fight for segments over the driver that ships, while answers are lost, requests are late
+// and tables throttle. Nothing tells an owner that it has lost a segment: each claims a new epoch
+// from time to time, fences, and works on under it for as long as the ledger lets it. The reducer's
+// state lists who did what, so it tells how often each task took effect.
 
 var ledgerSeeds = flag.Int("ledger.seeds", 24, "how many fights about ledgers are played")
 

@@ -31,13 +31,13 @@ func (p *RunProgress) Sums() (done, quarantined uint64) {
 	return done, quarantined
 }
 
-// ReadProgress reads how far some runs of a workload are: a query for each 64
-// segments, of a small column. A run that nothing is recorded of, or that was pruned, is not
-// in it; of one that was closed with tasks in quarantine there are only those. Segments whose heads are
-// damaged are counted as 0 and named in the error, which
-// comes with the others' progress; without progress nothing could be read. It is no snapshot of all
-// segments, but of each of them, and the number of tasks done gets no less while a run is live.
-// Each run takes 16 bytes a segment; for all that live see [ReadSums].
+// ReadProgress reads how far some runs of a workload are: a query for each 64 segments, of a small
+// column. A run that nothing is recorded of, or that was pruned, is not in it; of one that was
+// closed with tasks in quarantine there are only those. Segments whose heads are damaged are
+// counted as 0 and named in the error, which comes with the others' progress; without progress
+// nothing could be read. It is no snapshot of all segments, but of each of them, and the number of
+// tasks done gets no less while a run is live. Each run takes 16 bytes a segment; for all that live
+// see [ReadSums].
 func ReadProgress(ctx context.Context, t storage.Table, workload string, segments int, wanted ...codec.RunID) (map[codec.RunID]*RunProgress, error) {
 	runs := map[codec.RunID]*RunProgress{}
 	of := func(id codec.RunID) *RunProgress {
@@ -73,8 +73,8 @@ type Sums struct {
 	Use Use
 }
 
-// ReadSums is ReadProgress for every live run. It adds up while it reads, so a run takes some fifty bytes, however
-// many segments there are.
+// ReadSums is ReadProgress for every live run. It adds up while it reads, so a run takes some fifty
+// bytes, however many segments there are.
 func ReadSums(ctx context.Context, t storage.Table, workloadName string, segments int) (*Sums, error) {
 	sums := &Sums{Runs: map[codec.RunID]workload.RunSum{}}
 	damage, err := readCountsOf(ctx, t, workloadName, segments, func(segment int, c *headCounts) {
@@ -104,7 +104,8 @@ type headCounts struct {
 	booked uint64
 }
 
-// readCountsOf visits the small columns of all heads, in order; damage names those that cannot be read.
+// readCountsOf visits the small columns of all heads, in order; damage names those that cannot be
+// read.
 func readCountsOf(ctx context.Context, t storage.Table, workload string, segments int, visit func(segment int, c *headCounts)) (damage []error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -195,7 +196,8 @@ func (r *SegmentRecord) Counts(run codec.RunID) (done, quarantined uint64) {
 	return 0, 0
 }
 
-// Rests gives the runs of which only what is in quarantine is kept, because they are closed, sorted.
+// Rests gives the runs of which only what is in quarantine is kept, because they are closed,
+// sorted.
 func (r *SegmentRecord) Rests() (runs []codec.RunID) {
 	for _, rest := range r.image.head.rests {
 		runs = append(runs, rest.run)
@@ -259,7 +261,7 @@ func (r *SegmentRecord) State() []byte { return r.image.raw }
 const readRecordTries = 8
 
 // ReadRecord reads what is recorded of each segment of a workload, in order; of one that
-// was never fenced the record is empty. It owns nothing and disturbs nobody. A damaged
+// was never fenced the record is empty. It owns nothing and disturbs no process. A damaged
 // segment is an error that names the row ([row.ErrCorrupt]), and the next one follows; any other
 // error is the last.
 func ReadRecord(ctx context.Context, t storage.Table, workload string, segments int) iter.Seq2[*SegmentRecord, error] {

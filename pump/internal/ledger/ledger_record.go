@@ -31,8 +31,8 @@ type runBook struct {
 	chunks map[uint64]*chunk
 	// How many are done, and in quarantine.
 	done, quarantined uint64
-	// rest is the hour (since 1970) in which it became the rest of a closed run, whose tasks are all done
-	// or in quarantine; 0: the run lives.
+	// rest is the hour (since 1970) in which it became the rest of a closed run, whose tasks are
+	// all done or in quarantine; 0: the run lives.
 	rest uint64
 
 	// Of a draft only: which chunks are its own copies, and which changed.
@@ -75,7 +75,8 @@ func (c *chunk) quarantined(low uint32) (generation uint32, is bool) {
 	return 0, false
 }
 
-// nextPoison is the first n from low on, below end, that stands in quarantine; end if there is none.
+// nextPoison is the first n from low on, below end, that stands in quarantine; end if there is
+// none.
 func (c *chunk) nextPoison(low, end uint32) uint32 {
 	for _, p := range c.poison {
 		if v := p.ns.NextValue(low); v >= 0 {

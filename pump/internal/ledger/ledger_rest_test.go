@@ -70,7 +70,8 @@ func TestOfARunThatIsOverNothingStays(t *testing.T) {
 	want(t, "what is left", len(recordOf(t, table, 5).Runs()), 0)
 }
 
-// A program of before writes a head without the rests: they are live runs again, and nothing is lost.
+// A program of before writes a head without the rests: they are live runs again, and nothing is
+// lost.
 func TestARestThatAProgramOfBeforeWroteOverIsALiveRunAgain(t *testing.T) {
 	table := newMemTable()
 	a := openBook(t, table, "a")

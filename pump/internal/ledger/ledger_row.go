@@ -23,7 +23,7 @@ const (
 
 	// The properties of a head. fenceProperty is the nonce of the write that made
 	// the owner the owner; NonceProperty, which that write leaves alone, of the last
-	// commit: so a commit is seen to have landed even by whoever was fenced off after it.
+	// commit: so a commit is seen to have landed even by an owner that was fenced off after it.
 	fenceProperty   = "Fence"
 	epochProperty   = "Epoch"
 	ownerProperty   = "Owner"
@@ -31,11 +31,11 @@ const (
 	restsProperty   = "Rests"
 	pagesProperty   = "Pages"
 	recordsProperty = "Records"
-	// commitsProperty counts the commits, so that their owner knows rows of some time ago when it sees
-	// them. Rows of the version before have none, and it leaves it out.
+	// commitsProperty counts the commits, so that their owner knows rows of some time ago when it
+	// sees them. Rows of the version before have none, and it leaves it out.
 	commitsProperty = "Commits"
-	// bookedProperty is how many bytes the records of runs and foreign messages have, for who reads no
-	// pages. Rows of the version before have none.
+	// bookedProperty is how many bytes the records of runs and foreign messages have, for who reads
+	// no pages. Rows of the version before have none.
 	bookedProperty = "Booked"
 )
 

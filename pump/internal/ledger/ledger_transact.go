@@ -142,7 +142,8 @@ func (l *Ledger) insist(ctx context.Context, object string, request func(context
 	}
 }
 
-// retry waits until a request that failed may be made again. It gives the error of one that must not.
+// retry waits until a request that failed may be made again. It gives the error of one that must
+// not.
 func (l *Ledger) retry(ctx context.Context, object string, attempt int, err error) error {
 	again := row.MayRetry(err) || storage.Is(err, storage.Auth)
 	if again && ctx.Err() == nil {
@@ -154,7 +155,8 @@ func (l *Ledger) retry(ctx context.Context, object string, attempt int, err erro
 	return fmt.Errorf("rows %s: %w", object, err)
 }
 
-// headRead is a head as it was read: one of no row has no ETag; of a damaged one there is only the error.
+// headRead is a head as it was read: one of no row has no ETag; of a damaged one there is only the
+// error.
 type headRead struct {
 	head *ledgerHead
 	err  error

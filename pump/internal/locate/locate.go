@@ -214,12 +214,13 @@ func beforeMaking(ctx context.Context, c *pump.Config, m *workload.Maker) error 
 	}
 }
 
-// RivalPatience is how long a start waits for accounts that may have another workload of the same name.
+// RivalPatience is how long a start waits for accounts that may have another workload of the same
+// name.
 const RivalPatience = 2 * time.Second
 
-// Unrivalled refuses to start where another account has a workload of the same name: two over the same
-// queues take each other's messages for their own. An account that does not answer
-// keeps no process from starting.
+// Unrivalled refuses to start where another account has a workload of the same name: two over the
+// same queues take each other's messages for their own. An account that does not answer keeps no
+// process from starting.
 func Unrivalled(ctx context.Context, c *pump.Config, w *workload.Workload) error {
 	ctx, cancel := context.WithTimeout(ctx, RivalPatience)
 	defer cancel()
@@ -306,9 +307,9 @@ func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []
 	return found, unseen
 }
 
-// spec is the workload that the configuration describes. The number of queues of an account for which
-// it gives none is for who makes the workload; of one that is there it would be a claim that the
-// operator did not make, and it depends on how many accounts are listed.
+// spec is the workload that the configuration describes. The number of queues of an account for
+// which it gives none is for who makes the workload; of one that is there it would be a claim that
+// the operator did not make, and it depends on how many accounts are listed.
 func SpecOf(c *pump.Config) workload.Spec {
 	s := workload.Spec{
 		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == pump.Shared, Shards: settings.Shards(*c), Delivery: string(c.Delivery),

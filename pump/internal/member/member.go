@@ -151,9 +151,10 @@ func (m *Member) join(ctx context.Context) error {
 	}
 }
 
-// MayJoinLater reports whether a join, or another request of a start, that failed may succeed without anybody's doing:
-// the control account did not answer, for a request or for as long as control waits for the row of
-// an earlier process, or this process was declared dead while it was stopped.
+// MayJoinLater reports whether a join, or another request of a start, that failed may succeed
+// without anybody's doing: the control account did not answer, for a request or for as long as
+// control waits for the row of an earlier process, or this process was declared dead while it was
+// stopped.
 func MayJoinLater(err error) bool {
 	if errors.Is(err, cluster.ErrEvicted) || errors.Is(err, context.DeadlineExceeded) {
 		return true
@@ -213,7 +214,7 @@ func (m *Member) View() *cluster.View {
 }
 
 // Hold gives a segment that is this process's to work on. In a shared workload
-// every segment is everybody's, under epoch 0.
+// every segment is every member's, under epoch 0.
 func (m *Member) Hold(segment uint32) (cluster.Hold, bool) {
 	if m.Workload.Shared {
 		return cluster.Hold{Segment: segment}, true

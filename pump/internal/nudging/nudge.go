@@ -27,7 +27,7 @@ const (
 	// comes sooner is sent once, at the end of that time: the last news counts.
 	Every = 250 * time.Millisecond
 	// Spread is over what time nudges of the same moment are spread: of two things
-	// at the very same instant nobody could say which was first (P9).
+	// at the very same instant it could not be said which was first (P9).
 	Spread = time.Millisecond
 )
 
@@ -54,7 +54,8 @@ type recentNudge struct {
 	timer *time.Timer
 }
 
-// NewSender makes a sender of hints, by Config.Nudge or over HTTP. Its end is that of ctx, or Close.
+// NewSender makes a sender of hints, by Config.Nudge or over HTTP. Its end is that of ctx, or
+// Close.
 func NewSender(ctx context.Context, cfg *pump.Config) *Sender {
 	send := cfg.Nudge
 	if send == nil {

@@ -15,11 +15,12 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// CountEvery is how often a command counts what is left in queues while it waits for that to go. A count
-// is a request for each queue.
+// CountEvery is how often a command counts what is left in queues while it waits for that to go. A
+// count is a request for each queue.
 const CountEvery = 2 * time.Second
 
-// Session is a workload as a command of an operator looks at it or changes it. One goroutine uses it.
+// Session is a workload as a command of an operator looks at it or changes it. One goroutine uses
+// it.
 type Session struct {
 	Cfg      pump.Config
 	Queues   *queues.Set

@@ -10,7 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 )
 
-// Config is what the engine notes in a configuration that it has checked, and what a simulation adds.
+// Config is what the engine notes in a configuration that it has checked, and what a simulation
+// adds.
 type Config struct {
 	Seeding      backoff.Seeding // of a simulation
 	ControlGiven bool            // Control was not left out

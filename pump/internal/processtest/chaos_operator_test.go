@@ -17,9 +17,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// operator gives the commands of a person, one after the other, while the processes are killed: with what is in
-// quarantine, with the second account, which is drained, removed and added again, and with small
-// runs of clients, which are ended. At times the command is killed too.
+// operator gives the commands of a person, one after the other, while the processes are killed:
+// with what is in quarantine, with the second account, which is drained, removed and added again,
+// and with small runs of clients, which are ended. At times the command is killed too.
 type operator struct {
 	*chaos
 	random *rand.Rand
@@ -33,7 +33,8 @@ type operator struct {
 	refused map[string]string // the last word of those that did not succeed
 
 	sides []*sideRun // of sideRuns alone until that has ended
-	// ends is how many side runs came to which end, and endsLeft how many of their tasks were not done.
+	// ends is how many side runs came to which end, and endsLeft how many of their tasks were not
+	// done.
 	ends     map[string]int
 	endsLeft map[string]uint64
 }
@@ -71,9 +72,10 @@ func (o *operator) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// quarantine redrives what is there, which fails again, and drops it. What is there because its run was ended is only
-// dropped: redriven, it is done under the identity of a foreign message, which is forgotten when that is deleted, so the
-// other copy that a killed command leaves would be done again.
+// quarantine redrives what is there, which fails again, and drops it. What is there because its run
+// was ended is only dropped: redriven, it is done under the identity of a foreign message, which is
+// forgotten when that is deleted, so the other copy that a killed command leaves would be done
+// again.
 func (o *operator) quarantine(ctx context.Context) {
 	for ctx.Err() == nil {
 		switch o.roll(4) {
@@ -104,7 +106,8 @@ func (o *operator) accounts(ctx context.Context) {
 	}
 }
 
-// command runs a command of the distributor, which is killed now and then, and says whether it succeeded.
+// command runs a command of the distributor, which is killed now and then, and says whether it
+// succeeded.
 func (o *operator) command(ctx context.Context, most time.Duration, args ...string) bool {
 	what := strings.Join(args[:2], " ")
 	if o.roll(6) == 0 {
@@ -132,11 +135,12 @@ func (o *operator) command(ctx context.Context, most time.Duration, args ...stri
 	return err == nil
 }
 
-// fewTries are too few in the short form to say anything: beside other tests a command may be tried once, be killed
-// or come before the workload is made.
+// fewTries are too few in the short form to say anything: beside other tests a command may be tried
+// once, be killed or come before the workload is made.
 const fewTries = 4
 
-// requireDone checks that the operator's work was some: a command that never succeeds tests nothing.
+// requireDone checks that the operator's work was some: a command that never succeeds tests
+// nothing.
 func (o *operator) requireDone() {
 	o.t.Helper()
 	for _, what := range []string{"quarantine redrive", "quarantine drop", "accounts drain", "runs end"} {

@@ -15,8 +15,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// Small runs beside those that are counted, for the operator to end. A client of its own sends each, and each task has
-// a city of its own, so that it is known of every one of them how often it had its effect.
+// Small runs beside those that are counted, for the operator to end. A client of its own sends
+// each, and each task has a city of its own, so that it is known of every one of them how often it
+// had its effect.
 
 const (
 	sideTasks = 120
@@ -131,9 +132,9 @@ func (o *operator) endRun(ctx context.Context, id codec.RunID, drop bool) {
 	}
 }
 
-// requireSides checks what became of the runs that the operator ended, when all queues and the quarantine are
-// empty: no task had its effect twice, exactly those had it which are recorded as done, and of a run that was sealed each
-// other one went to quarantine, or was to be dropped.
+// requireSides checks what became of the runs that the operator ended, when all queues and the
+// quarantine are empty: no task had its effect twice, exactly those had it which are recorded as
+// done, and of a run that was sealed each other one went to quarantine, or was to be dropped.
 func (o *operator) requireSides() {
 	o.t.Helper()
 	all, err := o.runs.List(o.t.Context(), 10_000)

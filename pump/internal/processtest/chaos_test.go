@@ -36,13 +36,13 @@ var (
 	chaosVisibility = "6s"
 )
 
-// TestChaos is the promise of `once` put to real processes: while distributors and processors
-// are killed (kill -9) and stopped (SIGSTOP, often beyond their leases) at random,
-// and the service loses requests and answers, throttles and goes dark, tasks are
-// counted and summed by key, and an operator redrives, drops, and takes an account away and brings it back
-// (chaos_operator_test.go), and ends small runs of clients (chaos_runs_test.go). In the end nothing is lost, and no effect happened twice: count and
-// sum of each key are those of the tasks of all sealed runs, but for those that are no tasks to be counted, which
-// were in quarantine until they were dropped.
+// TestChaos is the promise of `once` put to real processes: while distributors and processors are
+// killed (kill -9) and stopped (SIGSTOP, often beyond their leases) at random, and the service
+// loses requests and answers, throttles and goes dark, tasks are counted and summed by key, and an
+// operator redrives, drops, and takes an account away and brings it back (chaos_operator_test.go),
+// and ends small runs of clients (chaos_runs_test.go). In the end nothing is lost, and no effect
+// happened twice: count and sum of each key are those of the tasks of all sealed runs, but for
+// those that are no tasks to be counted, which were in quarantine until they were dropped.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	length, tasks := *chaosFor, *chaosTasks
@@ -101,8 +101,8 @@ type part struct {
 	astray  bool // it was started with such a configuration
 }
 
-// wholeChaos is from which length on TestChaos shows all: it waits for what is hidden, and an account has
-// the time to go.
+// wholeChaos is from which length on TestChaos shows all: it waits for what is hidden, and an
+// account has the time to go.
 const wholeChaos = 3 * time.Minute
 
 // chaosQueues is the number of queues of each account; one of so many tasks cannot be counted.
@@ -217,8 +217,9 @@ func (c *chaos) sent() (n int) {
 	return n
 }
 
-// list gives the runs that are counted: not those that the operator ends, nor those whose leaders were killed between making their rows and beginning
-// them: nothing of these was sent, and the next leader ends them.
+// list gives the runs that are counted: not those that the operator ends, nor those whose leaders
+// were killed between making their rows and beginning them: nothing of these was sent, and the next
+// leader ends them.
 func (c *chaos) list() []workload.Run {
 	c.t.Helper()
 	runs, err := c.runs.List(c.t.Context(), 10_000)
@@ -255,8 +256,8 @@ func (c *chaos) blow() {
 	}
 }
 
-// revive lets go on what has been stopped, and starts what has been killed, when their time is over:
-// now and then with the configuration that goes astray, until that is refused.
+// revive lets go on what has been stopped, and starts what has been killed, when their time is
+// over: now and then with the configuration that goes astray, until that is refused.
 func (c *chaos) revive() {
 	for _, p := range c.parts {
 		switch due := !p.until.IsZero() && time.Now().After(p.until); {

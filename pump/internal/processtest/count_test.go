@@ -325,7 +325,8 @@ func (c *chaos) until(done func() bool, blows int) {
 	}
 }
 
-// explain shows what is left to be done, as an operator sees it, and then where each process stands.
+// explain shows what is left to be done, as an operator sees it, and then where each process
+// stands.
 func (c *chaos) explain() {
 	for _, args := range [][]string{{"status", "--json"}, {"runs", "list"}, {"quarantine", "list"}} {
 		p := start(c.t, "distributor", append(args, "--config", c.world.config)...)

@@ -60,12 +60,12 @@ type distributors struct {
 // 250th of it make a checkpoint stand in the middle of the source, not at its end.
 const readAhead = 512 << 10
 
-// leaderRate bounds how many tasks a second the first leader reads, so that what a test does in the midst of
-// its run finds it there on a machine that has stood still for seconds, too.
+// leaderRate bounds how many tasks a second the first leader reads, so that what a test does in the
+// midst of its run finds it there on a machine that has stood still for seconds, too.
 const leaderRate = "500"
 
-// startDistributors starts two on the same tasks and waits until the first leads and has sent some. Their
-// lease is so long that who leads does not lose it on a machine that is busy for seconds.
+// startDistributors starts two on the same tasks and waits until the first leads and has sent some.
+// Their lease is so long that who leads does not lose it on a machine that is busy for seconds.
 func startDistributors(t *testing.T, w *world, tasks, checkpointEvery string) distributors {
 	t.Helper()
 	args := []string{"run", "--config", w.config, "--every", "1h", "--beat", "500ms", "--lease", "10s", "--checkpoint-every", checkpointEvery, "--input", tasks, "--key", "city", "--pack", "5", "--json"}

@@ -31,7 +31,8 @@ type platform struct {
 }
 
 // platforms are those whose secret a process could lose
-// (learn.microsoft.com/azure/app-service/overview-managed-identity, .../service-fabric/how-to-managed-identity-service-fabric-app-code).
+// (learn.microsoft.com/azure/app-service/overview-managed-identity,
+// .../service-fabric/how-to-managed-identity-service-fabric-app-code).
 var platforms = []platform{
 	{name: "App Service", variable: "IDENTITY_HEADER", header: "X-Identity-Header", endpoint: "IDENTITY_ENDPOINT"},
 	{name: "Azure ML", variable: "MSI_SECRET", header: "Secret", endpoint: "MSI_ENDPOINT"},
@@ -188,7 +189,8 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		return p
 	}
 
-	// A task is rejected, whose body has no number: what is in quarantine is seen, tried again and dropped.
+	// A task is rejected, whose body has no number: what is in quarantine is seen, tried again and
+	// dropped.
 	work := `sh -c 'case "$QUEUEPUMP_KEY" in *Lima*|*Cairo*) exit 65;; esac'`
 	do(identityCommand{command: "distributor run", args: []string{"--input", w.path("tasks.jsonl"), "--key", "city", "--json"}}).summary(&first)
 	do(identityCommand{command: "distributor repair", args: []string{first.Run, "--input", w.path("tasks.jsonl"), "--key", "city"}, says: first.Run})

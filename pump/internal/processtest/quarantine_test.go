@@ -107,8 +107,8 @@ func TestWhatIsInQuarantineIsSeenRedrivenAndDropped(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedListingPutsBackWhatItHadTaken: what a listing had taken is there again at once when it is
-// interrupted.
+// TestAnInterruptedListingPutsBackWhatItHadTaken: what a listing had taken is there again at once
+// when it is interrupted.
 func TestAnInterruptedListingPutsBackWhatItHadTaken(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	tasks := w.path("tasks.txt")

@@ -33,8 +33,8 @@ var (
 	runsRate = flag.Int("runs.rate", 100, "runs a second that it is measured under")
 )
 
-// TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome, sent by real binaries, eight at a time (A1). How long it
-// takes is printed, and judged by who reads it: make runs.
+// TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome, sent by real binaries, eight at a time
+// (A1). How long it takes is printed, and judged by who reads it: make runs.
 func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
 	verify.Only(t)
 	t.Parallel()
@@ -81,8 +81,9 @@ func TestRunsOfOneTaskWithOneKeyAreAllHandledAsFastAsTheyCome(t *testing.T) {
 	}
 }
 
-// TestAProcessorOfRankZeroIsFlatUnderManyRuns prints, every tenth of the time, what a real processor that closes runs keeps
-// in memory and what `status` asks for, while a program makes runs of one task: make runs.
+// TestAProcessorOfRankZeroIsFlatUnderManyRuns prints, every tenth of the time, what a real
+// processor that closes runs keeps in memory and what `status` asks for, while a program makes runs
+// of one task: make runs.
 func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 	if *runsFor == 0 {
 		t.Skip("it measures, for minutes: make runs")
@@ -131,7 +132,8 @@ func TestAProcessorOfRankZeroIsFlatUnderManyRuns(t *testing.T) {
 	p.succeeds()
 }
 
-// makeRuns makes runs of one task until ctx ends, as programs with a sender do that live for one task.
+// makeRuns makes runs of one task until ctx ends, as programs with a sender do that live for one
+// task.
 func makeRuns(ctx context.Context, cfg pump.Config, made *atomic.Int64) error {
 	tick := time.NewTicker(time.Second / time.Duration(*runsRate))
 	defer tick.Stop()

@@ -22,10 +22,11 @@ var writeGolden = flag.Bool("scripts.write", false, "write testdata/scripts.gold
 
 const goldenFile = "testdata/scripts.golden"
 
-// TestWhatScriptsReadStays compares what people's scripts rely on with what it was: the JSON keys that commands
-// print, the names of metrics, exit statuses, the flags of loadtest serve, and the names of queues and rows. A name
-// that is gone or new fails it. A new one is added with -scripts.write; one that goes is an incompatible change.
-// What is printed only sometimes has a question mark in the file and may be missing.
+// TestWhatScriptsReadStays compares what people's scripts rely on with what it was: the JSON keys
+// that commands print, the names of metrics, exit statuses, the flags of loadtest serve, and the
+// names of queues and rows. A name that is gone or new fails it. A new one is added with
+// -scripts.write; one that goes is an incompatible change. What is printed only sometimes has a
+// question mark in the file and may be missing.
 func TestWhatScriptsReadStays(t *testing.T) {
 	t.Parallel()
 	s := &scriptsWorld{world: newWorld(t, 2, 2), seen: map[string]bool{}}
@@ -59,7 +60,8 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "gate", "close", "evening")
 	s.run("distributor", "gate", "list")
 	s.run("distributor", "ids", "next", "orders")
-	// A handler that refuses some, so that there is something in quarantine; and a processor that stays to be seen.
+	// A handler that refuses some, so that there is something in quarantine; and a processor that
+	// stays to be seen.
 	s.run("processor", "run", "--exec-each", `grep -v '"n":7,'`, "--max-attempts", "1", "--until-idle", "2s")
 	stays := start(t, "processor", "run", "--config", s.config, "--count-by", "city", "--admin", "127.0.0.1:0")
 	address := stays.admin()
@@ -99,7 +101,8 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "counts")
 }
 
-// run runs a command to its end, whatever its status is, and notes the keys of the JSON that it prints.
+// run runs a command to its end, whatever its status is, and notes the keys of the JSON that it
+// prints.
 func (s *scriptsWorld) run(binary string, args ...string) []byte {
 	what := binary
 	for _, a := range args {

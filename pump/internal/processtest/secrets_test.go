@@ -39,7 +39,8 @@ func oddKey(name string) string {
 }
 
 // accountSAS signs a shared access signature for both services of an account
-// (learn.microsoft.com/rest/api/storageservices/create-account-sas), whose signature has a + and a / in it.
+// (learn.microsoft.com/rest/api/storageservices/create-account-sas), whose signature has a + and a
+// / in it.
 func accountSAS(t *testing.T, name, key, permissions, expiry string) (query, signature string) {
 	t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(key)
@@ -176,7 +177,8 @@ func TestSecretsAreNowhereInWhatIsWritten(t *testing.T) {
 	d.succeeds()
 	w.evidence.output(d)
 
-	// A worker that tells everything it knows: in its results, in what it says of failures and in the log.
+	// A worker that tells everything it knows: in its results, in what it says of failures and in
+	// the log.
 	worker := w.path("worker.sh")
 	writeText(t, worker, `env >&2
 all=$(env | base64 | tr -d '\n')

@@ -71,7 +71,8 @@ func (s *Queue) Create(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-// Creation is a queue that is being made, attempt by attempt. It may be used from many goroutines at once.
+// Creation is a queue that is being made, attempt by attempt. It may be used from many goroutines
+// at once.
 type Creation struct {
 	mu       sync.Mutex
 	deleting time.Time // since when an older queue of its name is in the way

@@ -12,10 +12,10 @@ import (
 const firstLatency = 10 * time.Millisecond
 
 // latencyEstimate is how long the quickest of the last requests of one kind to one queue took,
-// which is what the way and the service need. What the others took longer, they waited here: for a connection
-// to be made, for a processor. To answer that with more requests makes it worse: over TLS
-// puts made 2,048 connections for 5,000 messages, each of which took longer for the handshakes of the others.
-// It may be used from many goroutines.
+// which is what the way and the service need. What the others took longer, they waited here: for a
+// connection to be made, for a processor. To answer that with more requests makes it worse: over
+// TLS puts made 2,048 connections for 5,000 messages, each of which took longer for the handshakes
+// of the others. It may be used from many goroutines.
 type latencyEstimate struct {
 	mu          sync.Mutex // guards what follows
 	n           int        // requests in now

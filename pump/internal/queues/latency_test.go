@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Requests that wait for each other, for connections or a processor, must not call for more of them.
+// Requests that wait for each other, for connections or a processor, must not call for more of
+// them.
 func TestPutsUnderWayFollowTheQuickest(t *testing.T) {
 	var q latencyEstimate
 	if n := q.Ahead(2000, 16, 256); n != 40 {
@@ -28,7 +29,8 @@ func TestPutsUnderWayFollowTheQuickest(t *testing.T) {
 	}
 }
 
-// What holds for puts holds for gets and deletes: a mean over the slow ones would be 60 times the quickest.
+// What holds for puts holds for gets and deletes: a mean over the slow ones would be 60 times the
+// quickest.
 func TestGetsAndDeletesUnderWayFollowTheQuickestToo(t *testing.T) {
 	var s Queue
 	for range 10 {

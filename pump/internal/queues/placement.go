@@ -11,15 +11,15 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// A put goes where a map says, and a map may have become wrong by the time when the put
-// acts: the account may have been drained, found empty and removed, and what lies in it then is read by
-// no process (P6.5). So every put to a segment's home keeps to three steps in each try: it is
-// paid for, then the map is asked, which must be young, and then it is sent at once
-// ([shard.putBy]). A process that stood still between asking and sending learns of it by the
-// answer's time: an account is not removed sooner than RemoveAfter after the map that it left.
+// A put goes where a map says, and a map may have become wrong by the time when the put acts: the
+// account may have been drained, found empty and removed, and what lies in it then is read by no
+// process (P6.5). So every put to a segment's home keeps to three steps in each try: it is paid
+// for, then the map is asked, which must be young, and then it is sent at once ([shard.putBy]). A
+// process that stood still between asking and sending learns of it by the answer's time: an account
+// is not removed sooner than RemoveAfter after the map that it left.
 //
-// Copies of a message in hand that go into its own account need no such care. As long as the message
-// exists its queue is not empty, and its account stays; and if it is gone, another process
+// Copies of a message in hand that go into its own account need no such care. As long as the
+// message exists its queue is not empty, and its account stays; and if it is gone, another process
 // had it and has settled every task of it.
 
 // Elapsed is how much time has passed, on a machine that may have been suspended meanwhile.

@@ -156,9 +156,9 @@ func (s *Queue) Do(ctx context.Context, c quota.Class, cost int, op operation, a
 	return s.Send(ctx, op, about, call)
 }
 
-// Pay waits until both budgets can pay, in one instant. Requests that had paid the one and waited for
-// the other would be sent together once that can pay, and be more than the service forgives of the
-// first: where others use a part of an account's limit, its queues were throttled without end.
+// Pay waits until both budgets can pay, in one instant. Requests that had paid the one and waited
+// for the other would be sent together once that can pay, and be more than the service forgives of
+// the first: where others use a part of an account's limit, its queues were throttled without end.
 // So who has to wait for one takes back what the other had. Its error says that nothing was sent.
 func (s *Queue) Pay(ctx context.Context, c quota.Class, cost int, op operation, about string) error {
 	myTurn := func() bool {

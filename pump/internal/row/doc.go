@@ -14,7 +14,7 @@
 //	election       NAME.election      election          who distributes, until when, and how far it got
 //	clock          several            clock             written only to learn what time the service has
 //	gate           NAME.gates         the gate's name   open or not
-//	id range       NAME.ids           the range's name  the next number that nobody has
+//	id range       NAME.ids           the range's name  the next number that is free
 //	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
 //	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose epoch (PP = SSSS/64; xSSSSS from 10,000 on)

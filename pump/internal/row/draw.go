@@ -23,7 +23,8 @@ type Draw func(operation, object string) uint64
 // the outermost wrapper of the table that is handed to this package.
 func Seeded(t storage.Table, draw Draw) storage.Table { return SeededTable{Table: t, Draw: draw} }
 
-// SeededTable is a table with a source of draws and a clock of its own: see [Seeded] and [Suspended].
+// SeededTable is a table with a source of draws and a clock of its own: see [Seeded] and
+// [Suspended].
 type SeededTable struct {
 	storage.Table
 	Draw  Draw // nil: by chance

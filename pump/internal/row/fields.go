@@ -18,13 +18,13 @@ const (
 	MaxDemand = 1e9 // of measured quantities, such as requests a second
 
 	// MaxEpoch is what epochs never reach: a thousand claims a second for 285,000
-	// years. A row beyond it is damaged; at it, nobody claims any more, as nobody
+	// years. A row beyond it is damaged; at it, no member claims any more, as none
 	// could read that row.
 	MaxEpoch = 1 << 53
 )
 
 // ErrCorrupt is a row that holds what no version of this program writes. It is
-// never overwritten: somebody has to look.
+// never overwritten: an operator has to look.
 var ErrCorrupt = errors.New("the row is damaged")
 
 // Fields reads the properties of a row. A property that is not there is its
@@ -70,7 +70,8 @@ func (f *Fields) Moment(name string) time.Time {
 	return property[time.Time](f, name)
 }
 
-// Parts is a binary value that is spread over up to `most` properties; nil if the first is not there.
+// Parts is a binary value that is spread over up to `most` properties; nil if the first is not
+// there.
 func (f *Fields) Parts(name string, most int) []byte {
 	all := f.Binary(name)
 	for i := 1; i < most && all != nil; i++ {

@@ -12,7 +12,7 @@ import (
 // not let one who waits go when its own context ends. Its DoChan makes the call in another
 // goroutine: the call may outlive the caller whose context it runs under, and a panic of it
 // ends the process, where here it stays with its caller, whose handler's panic is recovered.
-// Neither tells a failure of the request, which is everybody's, from the end of the context
+// Neither tells a failure of the request, which is every caller's, from the end of the context
 // that it was made under, which is one caller's.
 type Flight struct {
 	mu    sync.Mutex
@@ -26,7 +26,7 @@ type attempt struct {
 }
 
 // Do calls act, or waits for the call that is under way and gives its outcome.
-// The call runs under the context of whoever made it; when that one ends first,
+// The call runs under the context of the caller who made it; when that one ends first,
 // do returns nil, as after a success, and the caller looks and comes again.
 func (f *Flight) Do(ctx context.Context, act func(context.Context) error) error {
 	f.mu.Lock()

@@ -19,7 +19,8 @@ const (
 	// longer than a table of the same name takes to be deleted (about 40 s).
 	Patience = time.Minute
 
-	// NonceProperty and FormatProperty are in every row: which write it is of, and the version of its layout.
+	// NonceProperty and FormatProperty are in every row: which write it is of, and the version of
+	// its layout.
 	NonceProperty  = "Nonce"
 	FormatProperty = "Format" // see NonceProperty
 	// Format is the version of every row's layout. A reader refuses newer ones.
@@ -126,7 +127,8 @@ func (r Row[T]) MustRead(ctx context.Context) (Version[T], error) {
 	return v, err
 }
 
-// ReadBack reads until there is an answer or ctx ends, and gives the nonce of the write that the row holds.
+// ReadBack reads until there is an answer or ctx ends, and gives the nonce of the write that the
+// row holds.
 func (r Row[T]) ReadBack(ctx context.Context) (Version[T], string, error) {
 	for attempt := 1; ; attempt++ {
 		v, nonce, err := r.readWithNonce(ctx)
@@ -171,8 +173,8 @@ func (r Row[T]) TryWrite(ctx context.Context, base Version[T], next T) (Version[
 		default:
 			return Version[T]{}, err
 		}
-		// A partition that refuses is not asked twice for one write: if an earlier attempt landed, the
-		// next says that the row is another, and then it is read back.
+		// A partition that refuses is not asked twice for one write: if an earlier attempt landed,
+		// the next says that the row is another, and then it is read back.
 		if doubt != nil && !storage.Is(err, storage.Throttled) {
 			now, found, err := r.ReadBack(ctx)
 			switch {
@@ -196,7 +198,7 @@ func (r Row[T]) TryWrite(ctx context.Context, base Version[T], next T) (Version[
 }
 
 // TryRemove removes the row on the condition that it is still at base, and is
-// ErrLost if another version is there. That no row is there is success, whoever
+// ErrLost if another version is there. That no row is there is success, whichever process
 // removed it. Any other error means that it is not known, or (unless
 // storage.Ambiguous) that the row was not removed. There is nothing to be read
 // back: the same removal sent again finds the row, no row, or another version,

@@ -20,7 +20,8 @@ func (r Row[T]) MustReadOrCreate(ctx context.Context) (Version[T], error) {
 	return v, err
 }
 
-// PageSize is how many rows are read at once, to be counted, looked through or removed: a page of a query.
+// PageSize is how many rows are read at once, to be counted, looked through or removed: a page of a
+// query.
 const PageSize = 1000
 
 // MustFind gives the first rows of a query, at most `most`, trying until there

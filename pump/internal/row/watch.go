@@ -7,7 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Times are how often somebody writes a row of his own, and for how long a
+// Times are how often a process writes a row of its own, and for how long a
 // write is good.
 type Times struct{ Beat, Lease, Margin time.Duration }
 
@@ -17,7 +17,7 @@ const (
 	maxLease = time.Hour
 )
 
-// Check bounds times that somebody else may have to go by.
+// Check bounds times that another process may have to go by.
 func (t Times) Check() error {
 	switch {
 	case t.Beat <= 0 || t.Beat > maxBeat:
@@ -46,7 +46,7 @@ func Longer(a, b Times) Times {
 	return Times{max(a.Beat, b.Beat), max(a.Lease, b.Lease), max(a.Margin, b.Margin)}
 }
 
-// Watch is what an observer remembers of a row that somebody beats (P5.3).
+// Watch is what an observer remembers of a row that another process beats (P5.3).
 type Watch struct {
 	etag  storage.ETag
 	Since time.Time // when the answer was here that first showed this version

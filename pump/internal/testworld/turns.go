@@ -42,7 +42,7 @@ type turnStep struct {
 	left    int
 }
 
-// turnWait is one who waits; of those with one key who came first, or nobody can tell
+// turnWait is one who waits; of those with one key who came first, or it cannot be told
 // them apart.
 type turnWait struct {
 	key  uint64

@@ -32,14 +32,14 @@ type World struct {
 	Many int // runs made by manyRun
 	T    *testing.T
 	Sim  *azsim.Sim
-	Cfg  pump.Config // of whoever puts; has its defaults
+	Cfg  pump.Config // of the process that puts; has its defaults
 	Run  pump.RunID
 	runs byte              // made so far
 	Ns   map[uint32]uint64 // next n of each segment
 	Log  *bytes.Buffer     // of the processors, guarded by mu
 	Mu   sync.Mutex
 
-	Pinned   int            // Config.Segments of everybody
+	Pinned   int            // Config.Segments of every process
 	delivery pump.Delivery  // and Config.Delivery
 	Private  private.Config // and Config.Private
 	Turns    *Turns         // makes histories a function of the seed; nil: they are not
@@ -104,7 +104,7 @@ func In(t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.C
 // NewRun makes the row of another run.
 func (w *World) NewRun() pump.RunID {
 	w.T.Helper()
-	w.runs++ // not a random one: whoever lists runs reads its row (P9)
+	w.runs++ // not a random one: those that list runs read its row (P9)
 	id := pump.RunID{0: 0xf0, 15: w.runs}
 	f := queues.Open(&w.Cfg, row.TableName)
 	if err := workload.NewRuns(f.Control, w.Cfg.Workload).Create(w.T.Context(), workload.Run{ID: id}); err != nil {
@@ -286,7 +286,7 @@ func Incompressible(n int) []byte {
 	return out
 }
 
-// Operator is the configuration of whoever types commands.
+// Operator is the configuration of the user who types commands.
 func (w *World) Operator() pump.Config {
 	c := w.Config("operator", w.Cfg.Accounts[0].Queues)
 	c.Workload = w.Cfg.Workload

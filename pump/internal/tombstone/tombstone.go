@@ -11,12 +11,12 @@ import (
 )
 
 // Reason is the cause that an envelope carries on its way to the owner of its
-// segment, to say that somebody gave its quarantined tasks up. No task is quarantined
+// segment, to say that an operator gave its quarantined tasks up. No task is quarantined
 // for it.
 const Reason = "dropped"
 
 // A tombstone is how quarantined tasks are given up for good in a workload of
-// delivery mode once (P4.4). Only the owner of a segment writes its ledger, so whoever
+// delivery mode once (P4.4). Only the owner of a segment writes its ledger, so a command that
 // drops tasks tells the owner, with an envelope in the segment's home queue: the same
 // run, segment and n with empty bodies, the next generation, and the reason
 // ReasonDropped. The owner records those n as done, deletes the envelope and starts

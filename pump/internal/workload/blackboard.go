@@ -17,7 +17,7 @@ import (
 )
 
 // The blackboard (origins B1): each instance writes on a row of its own what it has
-// done of a run, and whoever wants to know adds the rows up. Nothing is decided by it.
+// done of a run, and those who want to know add the rows up. Nothing is decided by it.
 
 // Tally is what one instance has done of one run, each task counted as often as it
 // was delivered.
@@ -54,9 +54,9 @@ type RunTally struct {
 	Tally
 }
 
-// NoteTallies writes what an instance has done of 1 to [storage.MaxBatch] different runs over what it wrote
-// before. It is one request, never tried again: the next one says more. After an ambiguous failure
-// older tallies may be there for a while.
+// NoteTallies writes what an instance has done of 1 to [storage.MaxBatch] different runs over what
+// it wrote before. It is one request, never tried again: the next one says more. After an ambiguous
+// failure older tallies may be there for a while.
 func NoteTallies(ctx context.Context, t storage.Table, workload, instance string, tallies ...RunTally) error {
 	if err := CheckName(workload); err != nil {
 		return err
@@ -122,8 +122,8 @@ func readTallies(ctx context.Context, t storage.Table, workload string, run code
 	}
 }
 
-// LastNoted is when something of a run was noted last, or until when something of it is hidden, by the
-// server's clock; zero if nothing was. Rows that cannot be read are part of the error, beside
+// LastNoted is when something of a run was noted last, or until when something of it is hidden, by
+// the server's clock; zero if nothing was. Rows that cannot be read are part of the error, beside
 // what the others say. It gives up after a minute.
 func LastNoted(ctx context.Context, t storage.Table, workload string, run codec.RunID) (last time.Time, err error) {
 	_, last, err = readTallies(ctx, t, workload, run)

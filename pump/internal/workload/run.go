@@ -20,8 +20,8 @@ import (
 // RunState is how far a run has come.
 type RunState string
 
-// The states of a run (P1.1, and "The life of a run" in docs/design.md). A run begins open and
-// ends closed or ended. Until it has ended, a broken or abandoned one can be mended, which seals it.
+// The states of a run (P1.1, and "The life of a run" in docs/design.md). A run begins open and ends
+// closed or ended. Until it has ended, a broken or abandoned one can be mended, which seals it.
 const (
 	RunOpen   RunState = "open"   // tasks may still be added
 	RunSealed RunState = "sealed" // all tasks were put; how many there are of each segment is known
@@ -60,7 +60,7 @@ const (
 type Run struct {
 	ID       codec.RunID
 	Workload string
-	// Mode names how the run came about, for whoever looks at it: "once", "every", "client".
+	// Mode names how the run came about, for those who look at it: "once", "every", "client".
 	Mode string
 	// Fingerprint says which source with which settings (P2.3), at most 8 KiB.
 	Fingerprint string
@@ -83,9 +83,9 @@ type Run struct {
 	Rest uint64
 	// Drop, of an ended run: its tasks are dropped when they are met, not quarantined.
 	Drop bool
-	// Over: nothing of an ended run was met for a quiet time, or what the ledger keeps of a closed one
-	// was given up. What the ledger has of it goes. A task that was redriven is done under the identity
-	// of a foreign message.
+	// Over: nothing of an ended run was met for a quiet time, or what the ledger keeps of a closed
+	// one was given up. What the ledger has of it goes. A task that was redriven is done under the
+	// identity of a foreign message.
 	Over bool
 	// Changed is the server's time of the last change; only Get and List give it.
 	Changed time.Time
@@ -227,8 +227,8 @@ func (r *Runs) Seal(ctx context.Context, id codec.RunID, counts []uint64) error 
 	})
 }
 
-// Mend is Seal for who has put all tasks of the run again, from its source and with
-// their identities: also a broken run, or that of any term, is sealed then, and keeps its note. An ended
+// Mend is Seal for who has put all tasks of the run again, from its source and with their
+// identities: also a broken run, or that of any term, is sealed then, and keeps its note. An ended
 // one is not.
 func (r *Runs) Mend(ctx context.Context, id codec.RunID, counts []uint64) error {
 	return r.seal(ctx, id, counts, func(*Run) error { return nil })
@@ -290,8 +290,8 @@ func (r *Runs) Close(ctx context.Context, id codec.RunID) error {
 // ErrOverfull is a ledger that knows tasks that the run does not have.
 var ErrOverfull = errors.New("more tasks are recorded than the run has")
 
-// CloseSummed is Close for a run of which some tasks may be in quarantine, by what the ledger has of it: if
-// that is all of it in every segment; else it is ErrOverfull. Of the tasks in quarantine the ledger keeps the numbers.
+// CloseSummed is Close for a run of which some tasks may be in quarantine; the ledger keeps their
+// numbers. It is ErrOverfull unless what the ledger has is all of the run in every segment.
 func (r *Runs) CloseSummed(ctx context.Context, id codec.RunID, sum RunSum) error {
 	return r.closeWith(ctx, id, sum.Quarantined, func(run *Run) error {
 		if run.Tasks != sum.Done+sum.Quarantined || PrintOf(run.Sealed) != sum.Print {
@@ -318,8 +318,8 @@ func (r *Runs) closeWith(ctx context.Context, id codec.RunID, rest uint64, check
 	})
 }
 
-// Abandon records that the client or leader of an open run beats no more. In any other state nothing
-// happens. A beat that comes later opens it again.
+// Abandon records that the client or leader of an open run beats no more. In any other state
+// nothing happens. A beat that comes later opens it again.
 func (r *Runs) Abandon(ctx context.Context, id codec.RunID, note string) error {
 	return r.change(ctx, "abandoning", id, func(run *Run) (done bool, err error) {
 		if run.State != RunOpen {
@@ -331,8 +331,8 @@ func (r *Runs) Abandon(ctx context.Context, id codec.RunID, note string) error {
 }
 
 // End ends a run that is not closed: nothing of it is started any more, and what is met later goes
-// to quarantine, or with drop is dropped. Ending an ended run keeps its note; drop can be added. A closed
-// run is ErrRunState: nothing of it is left.
+// to quarantine, or with drop is dropped. Ending an ended run keeps its note; drop can be added. A
+// closed run is ErrRunState: nothing of it is left.
 func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) error {
 	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {
 		switch {
@@ -379,7 +379,7 @@ func (r *Runs) Over(ctx context.Context, id codec.RunID, note string) error {
 }
 
 // change applies a change to the newest version until it is written, not needed,
-// or refused. Every time round that the write is lost somebody else's was not.
+// or refused. Every time round that the write is lost another process's was not.
 func (r *Runs) change(ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()

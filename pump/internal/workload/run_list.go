@@ -146,8 +146,8 @@ func readCounts(b []byte) ([]uint64, error) {
 	return counts, nil
 }
 
-// Find gives the first runs by id, at most so many, whose ids begin with these lower-case hexadecimal
-// digits, whatever state they are in.
+// Find gives the first runs by id, at most so many, whose ids begin with these lower-case
+// hexadecimal digits, whatever state they are in.
 func (r *Runs) Find(ctx context.Context, prefix string, most int) ([]codec.RunID, error) {
 	if prefix == "" || len(prefix) > 32 || strings.Trim(prefix, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("%q is no beginning of a run's id, which is of 0-9 and a-f", prefix)
@@ -169,8 +169,8 @@ func (r *Runs) Find(ctx context.Context, prefix string, most int) ([]codec.RunID
 // countedMost bounds how many runs are counted: a request for each thousand.
 const countedMost = 100_000
 
-// CountStates counts the runs by state, up to a hundred thousand; all says whether those were all. It
-// gives up after a minute.
+// CountStates counts the runs by state, up to a hundred thousand; all says whether those were all.
+// It gives up after a minute.
 func (r *Runs) CountStates(ctx context.Context) (counts map[RunState]int, all bool, err error) {
 	// Of all keys of the partition only ids begin with a hexadecimal digit.
 	q := storage.Query{Partition: r.partition(), From: "0", To: "g", Select: []string{"State"}}

@@ -13,9 +13,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Each run that is not done with has a row beside its own, in the same partition, so that
-// who ends runs lists what lives and not what there ever was. It is written in one transaction
-// with each change of the run's row, says what that says, but for the counters, and goes when the ledger
+// Each run that is not done with has a row beside its own, in the same partition, so that who ends
+// runs lists what lives and not what there ever was. It is written in one transaction with each
+// change of the run's row, says what that says, but for the counters, and goes when the ledger
 // keeps nothing of the run any more. The run's client or leader beats in it.
 
 const (
@@ -36,8 +36,8 @@ type LiveRun struct {
 	// Accounts and Put are what the last beat said; see Pulse.
 	Accounts []string
 	Put      uint64
-	// Version is another one after each beat and each change of the run, and Changed when that was, by
-	// the server's clock.
+	// Version is another one after each beat and each change of the run, and Changed when that was,
+	// by the server's clock.
 	Version storage.ETag
 	Changed time.Time
 	// Err is why the row cannot be read; then only ID and Version are known.
@@ -69,9 +69,9 @@ func readLive(f *row.Fields) LiveRun {
 	}
 }
 
-// Live gives the runs that are not done with, by id: a request for each thousand, and where it found
-// hundreds before at least sixteen. A run that a
-// program of before made is not among them until [Runs.Adopt] has put it there.
+// Live gives the runs that are not done with, by id: a request for each thousand, and where it
+// found hundreds before at least sixteen. A run that a program of before made is not among them
+// until [Runs.Adopt] has put it there.
 func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -99,8 +99,8 @@ func (r *Runs) Live(ctx context.Context) ([]LiveRun, error) {
 	return found, nil
 }
 
-// Where many runs live they are listed in parts, with pauses: a partition gives 2,000 rows a second,
-// and what is taken of that at one stroke the beats of these runs do not get.
+// Where many runs live they are listed in parts, with pauses: a partition gives 2,000 rows a
+// second, and what is taken of that at one stroke the beats of these runs do not get.
 const (
 	liveMany  = 200
 	liveEach  = 2 * time.Millisecond
@@ -218,8 +218,8 @@ func (r *Runs) Correct(ctx context.Context, l LiveRun) error {
 	return err
 }
 
-// Forget takes runs, as they were listed, from those that live: the ledger keeps nothing of them. One
-// that has changed since stays.
+// Forget takes runs, as they were listed, from those that live: the ledger keeps nothing of them.
+// One that has changed since stays.
 func (r *Runs) Forget(ctx context.Context, runs []LiveRun) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -269,9 +269,10 @@ func (r *Runs) beatRow(id codec.RunID) row.Row[liveBeat] {
 	}
 }
 
-// Beat says that the client or leader of an open run is there: one small write. An abandoned run is open again. ErrRunState says that the run is
-// open no more: it was ended, broken, or belongs to a later term, and nothing more of it should be put;
-// ErrNoRun, that its row is gone. Any other error is no reason to stop.
+// Beat says that the client or leader of an open run is there: one small write. An abandoned run is
+// open again. ErrRunState says that the run is open no more: it was ended, broken, or belongs to a
+// later term, and nothing more of it should be put; ErrNoRun, that its row is gone. Any other error
+// is no reason to stop.
 func (r *Runs) Beat(ctx context.Context, id codec.RunID, said Pulse) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()

@@ -17,7 +17,8 @@ type Prunable struct {
 	Closed []codec.RunID
 	// Over runs: nothing stays.
 	Over []codec.RunID
-	// Ended runs, of which what is recorded stays: who takes them for open should read their rows again.
+	// Ended runs, of which what is recorded stays: who takes them for open should read their rows
+	// again.
 	Ended []codec.RunID
 }
 
@@ -42,7 +43,8 @@ func (p *Prunable) kinds() []struct {
 	}{{"Closed", &p.Closed}, {"Over", &p.Over}, {"Ended", &p.Ended}}
 }
 
-// bounded is p sorted, with as many runs as the row holds; the others come when these are done with.
+// bounded is p sorted, with as many runs as the row holds; the others come when these are done
+// with.
 func (p Prunable) bounded() Prunable {
 	for _, k := range p.kinds() {
 		*k.runs = slices.Clone(*k.runs)
@@ -96,8 +98,9 @@ func (r *Runs) Prunable(ctx context.Context) (Prunable, error) {
 	return v.Value, nil
 }
 
-// SetPrunable writes which runs owners have something to do about, if that is not what the row says. Each of them
-// must say so in its own row already. Where several write at once one of them wins.
+// SetPrunable writes which runs owners have something to do about, if that is not what the row
+// says. Each of them must say so in its own row already. Where several write at once one of them
+// wins.
 func (r *Runs) SetPrunable(ctx context.Context, p Prunable) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()

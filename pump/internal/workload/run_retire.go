@@ -22,12 +22,13 @@ const (
 	retireAlone    = 8
 )
 
-// Retire removes the rows of runs that were done with before a moment of the server's clock: those that
-// are closed or over and have not changed since. Where nothing records what is done (counted is false: delivery
-// at least once) no run ever closes; there they are those that are sealed, broken or abandoned and have not changed since, and of which
-// no process has met a task since. Their tallies go first, then the run's row and its row by time
-// together. It looks at up to a thousand runs that began before that moment, those from a key on ("" at first), and
-// gives the key to go on from, "" at the end.
+// Retire removes the rows of runs that were done with before a moment of the server's clock: those
+// that are closed or over and have not changed since. Where nothing records what is done (counted
+// is false: delivery at least once) no run ever closes; there they are those that are sealed,
+// broken or abandoned and have not changed since, and of which no process has met a task since.
+// Their tallies go first, then the run's row and its row by time together. It looks at up to a
+// thousand runs that began before that moment, those from a key on ("" at first), and gives the key
+// to go on from, "" at the end.
 func (r *Runs) Retire(ctx context.Context, before time.Time, from string, counted bool) (removed int, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -97,8 +98,9 @@ func (r *Runs) retireOne(ctx context.Context, n noted, before time.Time, counted
 	return true, row.RemoveAll(ctx, r.table, writes)
 }
 
-// doneWith reports whether a run's rows may go when they are old enough. Those of a run that an operator has ended say what
-// becomes of its tasks, and stay where the ledger does not say that it is over.
+// doneWith reports whether a run's rows may go when they are old enough. Those of a run that an
+// operator has ended say what becomes of its tasks, and stay where the ledger does not say that it
+// is over.
 func (run *Run) doneWith(counted bool) bool {
 	if run.State == RunClosed || run.Over {
 		return true

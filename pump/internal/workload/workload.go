@@ -18,7 +18,7 @@ import (
 var (
 	// ErrNoWorkload: the workload has no row. A distributor creates it.
 	ErrNoWorkload = errors.New("the workload does not exist")
-	// ErrDeleting: somebody deletes the workload, or has begun to.
+	// ErrDeleting: an operator deletes the workload, or has begun to.
 	ErrDeleting = errors.New("the workload is being deleted: distributor workload delete has marked it, and no process takes part in it any more")
 	// ErrRolledBack: the row is an older version of the one that was read before.
 	ErrRolledBack = errors.New("the workload's row came back as it was some time ago: its account failed over, or the table was restored")
@@ -184,8 +184,8 @@ func (w *Workload) Refresh(ctx context.Context) (*Workload, error) {
 	return w.Later(FromRow(w.Table, w.Name, v))
 }
 
-// Lost reports whether an error of a look at a workload says that the workload which a
-// process has begun with is no more: its row is marked, was deleted, or made again. No waiting mends it.
+// Lost reports whether an error of a look at a workload says that the workload which a process has
+// begun with is no more: its row is marked, was deleted, or made again. No waiting mends it.
 func Lost(err error) bool {
 	return errors.Is(err, ErrReplaced) || errors.Is(err, ErrNoWorkload) || errors.Is(err, ErrDeleting)
 }
@@ -209,9 +209,9 @@ func (w *Workload) Later(now *Workload) (*Workload, error) {
 	return now, err
 }
 
-// Replaced compares with a reading of the row that was made later. It is nil if that
-// is the same workload, an [ErrDeleting] if that goes, and else an [ErrReplaced] that says how it shows. Only the
-// incarnation shows all of it: a workload that was made again may have the same queues and the
+// Replaced compares with a reading of the row that was made later. It is nil if that is the same
+// workload, an [ErrDeleting] if that goes, and else an [ErrReplaced] that says how it shows. Only
+// the incarnation shows all of it: a workload that was made again may have the same queues and the
 // same version of its map.
 func (w *Workload) Replaced(now *Workload) error {
 	switch {

@@ -20,7 +20,7 @@ const keptChanges = 32
 // ChangeMap changes the shards of a workload by compare-and-swap (P6.6) and
 // gives the workload as it is then. The function is called with the newest map and
 // returns the shards of the next version, nil for no change, or an error, which ends
-// the attempt; it is called again when somebody else was first, so it must only
+// the attempt; it is called again when another process was first, so it must only
 // depend on the map that it is given. The change is applied once at most, whatever
 // answers are lost. ChangeMap gives up after a minute; if then a write may have been
 // applied, or may be yet, the error is storage.Ambiguous. It is ErrNoWorkload if the
@@ -34,7 +34,7 @@ func ChangeMap(ctx context.Context, t storage.Table, workload string, change fun
 	r := RowOf(t, workload)
 	// The nonce tells only whose the last write is. If the answer is lost and
 	// another change lands before the row is read back, this one looks like a lost
-	// race; the ids in the row tell that it was applied. Else add, answer lost, somebody's
+	// race; the ids in the row tell that it was applied. Else add, answer lost, an operator's
 	// drain, and the add made again would undo the drain.
 	id := row.DrawOf(t).Nonce("change " + r.Object())
 	for {

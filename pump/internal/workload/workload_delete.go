@@ -11,8 +11,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// MarkDeleting begins the deletion of the workload: from now on no process starts, and those that are
-// at work end when they look next. There is no way back. Changed of its result is when it was marked.
+// MarkDeleting begins the deletion of the workload: from now on no process starts, and those that
+// are at work end when they look next. There is no way back. Changed of its result is when it was
+// marked.
 func (w *Workload) MarkDeleting(ctx context.Context) (*Workload, error) {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()

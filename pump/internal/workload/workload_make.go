@@ -22,14 +22,15 @@ import (
 //     condition that this anchor is still as noted.
 //
 // Of two makers in different accounts one at most succeeds. Let both: then neither's anchor was
-// changed from its step 2 to its step 4. The other's step 3 did not come after that step 4, for it would have
-// found the workload. So each one's step 3 came before the other's step 2, and each one's step 2
-// before its own step 3: a circle. A maker that dies leaves anchors, which are no locks.
+// changed from its step 2 to its step 4. The other's step 3 did not come after that step 4, for it
+// would have found the workload. So each one's step 3 came before the other's step 2, and each
+// one's step 2 before its own step 3: a circle. A maker that dies leaves anchors, which are no
+// locks.
 type Maker struct {
 	// Account names the account that the table is in, as others know it.
 	Account string
-	// Known is an error for an account that cannot be looked into here. Whoever finds such a one
-	// named in an anchor makes nothing, because the workload may be there.
+	// Known is an error for an account that cannot be looked into here. A process that finds such a
+	// one named in an anchor makes nothing, because the workload may be there.
 	Known func(account string) error
 	// Absent is nil if no other account has the workload. With announce it changes the
 	// anchor of each before it looks there.
@@ -162,9 +163,9 @@ func (m *Maker) ownAnchor(ctx context.Context, r row.Row[anchorRow]) (row.Versio
 	}
 }
 
-// Announce changes the workload's anchor in the table of another account than the maker's. A
-// table that may not be written and has no anchor is as good: whoever would make the workload in that
-// account has not begun.
+// Announce changes the workload's anchor in the table of another account than the maker's. A table
+// that may not be written and has no anchor is as good: a process that would make the workload in
+// that account has not begun.
 func (m *Maker) Announce(ctx context.Context, t storage.Table, workload string) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -193,9 +194,9 @@ func (m *Maker) Announce(ctx context.Context, t storage.Table, workload string) 
 	}
 }
 
-// PlaceAnchor changes the anchor in an account that a workload was given after it was made, so that it
-// says the same there as elsewhere: the workload is in the account of this name. An anchor that names
-// another account stays.
+// PlaceAnchor changes the anchor in an account that a workload was given after it was made, so that
+// it says the same there as elsewhere: the workload is in the account of this name. An anchor that
+// names another account stays.
 func PlaceAnchor(ctx context.Context, t storage.Table, workload, account string) error {
 	r := anchorRowOf(t, workload)
 	for {
@@ -209,9 +210,9 @@ func PlaceAnchor(ctx context.Context, t storage.Table, workload, account string)
 	}
 }
 
-// NoteAnchor reads the anchor in an account that a workload will use no more, and gives what removes it if it
-// is still as it was read: not after [PlaceAnchor]. An anchor that names another account than the one
-// that the workload is in stays. That there is none is no error.
+// NoteAnchor reads the anchor in an account that a workload will use no more, and gives what
+// removes it if it is still as it was read: not after [PlaceAnchor]. An anchor that names another
+// account than the one that the workload is in stays. That there is none is no error.
 func NoteAnchor(ctx context.Context, t storage.Table, workload, account string) (remove func(context.Context) error, err error) {
 	r := anchorRowOf(t, workload)
 	v, err := r.MustRead(ctx)

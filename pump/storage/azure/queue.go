@@ -183,7 +183,7 @@ func (q *queue) update(
 	}
 	pop := x.header.Get("x-ms-popreceipt")
 	if pop == "" {
-		// The message was updated and nobody holds its receipt.
+		// The message was updated and no client holds its receipt.
 		return storage.Receipt{}, q.account.unreadable(op, q.name, x, errors.New("no pop receipt in it"))
 	}
 	return storage.Receipt{ID: r.ID, PopReceipt: pop, NextVisible: httpTime([]byte(x.header.Get("x-ms-time-next-visible")))}, nil

@@ -83,7 +83,7 @@ func NewTransport(concurrency int) *http.Client {
 	return &http.Client{
 		Transport: once{t},
 		// A redirect would carry the signature to another host and turn a POST
-		// into a GET. Storage never redirects; whoever does is not Storage.
+		// into a GET. Storage never redirects: a server that does is not Storage.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

@@ -228,7 +228,7 @@ func (c *C) want(code storage.Code, err error, what string) {
 	}
 }
 
-// name gives a name that nobody else uses, good for queues and tables.
+// name gives a name that no other test uses, good for queues and tables.
 func (c *C) name() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,9 +24,9 @@ const (
 	// rateEvery is how often the rate of starting tasks is measured.
 	rateEvery = 250 * time.Millisecond
 	// leastPromise is the least room, in bytes, that is kept for each message that a get may bring:
-	// a quarter of the largest there is, for what comes may be larger than what came, and four times MaxBytes
-	// is then the most that can be in memory. With all of it, a hundred queues of small messages
-	// wait for room that nothing is in.
+	// a quarter of the largest there is, for what comes may be larger than what came, and four
+	// times MaxBytes is then the most that can be in memory. With all of it, a hundred queues of
+	// small messages wait for room that nothing is in.
 	leastPromise = storage.MaxText / 4
 )
 
@@ -53,7 +53,7 @@ type Backlog struct {
 
 	Mu            sync.Mutex // guards what follows and what delivery says it guards
 	startable     sync.Cond  // there is a task to start, or nothing ever will be
-	calm          sync.Cond  // nothing is at work, or whoever waits for that need not
+	calm          sync.Cond  // nothing is at work, or the goroutine that waits for that need not
 	openable      sync.Cond  // there is a message to open and room for it, or nothing ever will be
 	closed        bool
 	Unopened      []*message.Delivery // not opened
@@ -105,13 +105,14 @@ func New(o Options, batch bool, wake func()) *Backlog {
 	return b
 }
 
-// limit is how many tasks may wait. What is discarded waits for no handler: there the bytes alone bound it.
+// limit is how many tasks may wait. What is discarded waits for no handler: there the bytes alone
+// bound it.
 func (b *Backlog) limit(now time.Time) int {
 	if b.discards {
 		return math.MaxInt32
 	}
 	if now.Sub(b.Measured) >= rateEvery {
-		// Each rateEvery counts for half of all before it, also when nobody asked
+		// Each rateEvery counts for half of all before it, also when nothing asked
 		// for a while: a rate of long ago must not fetch for handlers that hang now.
 		span := now.Sub(b.Measured)
 		old := math.Exp2(-float64(span) / float64(rateEvery))
@@ -372,7 +373,7 @@ func (b *Backlog) StartNext() {
 
 // Withdraw makes sure that no further task of d is started, and gives how many
 // were not and whether d waits to be opened: then the caller settles it. One
-// that is being opened is settled by whoever opens it.
+// that is being opened is settled by the opener.
 func (b *Backlog) Withdraw(d *message.Delivery) (unstarted int, unopened bool) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()

@@ -57,7 +57,8 @@ type Env struct {
 	alarms  map[string]time.Time // when each was logged
 }
 
-// NewEnv makes what the parts of a Run share, but for what they ask of each other. It makes no request.
+// NewEnv makes what the parts of a Run share, but for what they ask of each other. It makes no
+// request.
 func NewEnv(cfg *pump.Config) *Env {
 	return &Env{
 		Cfg: cfg, Log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance), Jitter: backoff.Jitter(cfg.Instance),

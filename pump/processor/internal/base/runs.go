@@ -22,8 +22,9 @@ const (
 	// runPatience bounds how long opening waits for the row.
 	runPatience = 3 * time.Second
 	maxRuns     = 4096 // whose verdicts are remembered
-	// runsAhead is how many rows are read at once before somebody asks. Where each run is one task, a
-	// row is to be read for each message: one after another, at 20 ms each, that is 50 messages a second.
+	// runsAhead is how many rows are read at once before they are asked for. Where each run is one
+	// task, a row is to be read for each message: one after another, at 20 ms each, that is 50
+	// messages a second.
 	runsAhead = 16
 )
 
@@ -57,7 +58,7 @@ func NewRunCache(rows runReader, log *slog.Logger) *runCache {
 	return &runCache{rows: rows, log: log, known: map[pump.RunID]*runEntry{}, reading: make(chan struct{}, runsAhead)}
 }
 
-// Ahead begins to read the rows of runs of which nothing is known, since somebody will look soon.
+// Ahead begins to read the rows of runs of which nothing is known, since a message will ask soon.
 // It waits for none of them. A look that comes before its turn reads the row itself.
 func (c *runCache) Ahead(ctx context.Context, runs []pump.RunID) {
 	c.mu.Lock()
@@ -94,7 +95,7 @@ func (c *runCache) Look(ctx context.Context, id pump.RunID) closing.Verdict {
 }
 
 // LookSince is look for who must not go by a row that was read before since, nor
-// without one (mode once): whoever owned a segment until then may have found the run
+// without one (mode once): the segment's owner until then may have found the run
 // closed and let go of what was recorded of it, so that an older "open" would have its
 // copies done again.
 func (c *runCache) LookSince(ctx context.Context, id pump.RunID, since time.Time) closing.Verdict {

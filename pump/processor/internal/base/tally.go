@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// talliesAtOnce is how many requests are made in one beat, each of up to storage.MaxBatch runs; the other
-	// runs follow with the next. With a beat of 5 s that is 320 runs a second. At 32 runs a beat, what was
-	// not written grew for as long as 10 runs a second were made.
+	// talliesAtOnce is how many requests are made in one beat, each of up to storage.MaxBatch runs;
+	// the other runs follow with the next. With a beat of 5 s that is 320 runs a second. At 32 runs
+	// a beat, what was not written grew for as long as 10 runs a second were made.
 	talliesAtOnce = 16
 	// TalliesKept bounds the memory: of more runs than that, those that have not changed for the
 	// longest time are forgotten, first those that were written.
@@ -27,7 +27,7 @@ const (
 )
 
 // tallies is what this process has done of each run, which it writes to rows of
-// its own for whoever looks at the run (origins B1). They are for people, and for the
+// its own, for those who look at the run (origins B1). They are for people, and for the
 // closer, which ends no run of which something was met of late. What could not be
 // written is written with the next beat, or never.
 type tallies struct {
@@ -74,15 +74,15 @@ func (t *tallies) Add(run pump.RunID, done workload.Tally) {
 	r.Now = r.Now.Add(done)
 }
 
-// AddMet counts that a message of a run was delivered, is held on, or was put back, and for how long it is
-// hidden. The closer takes a run for over when no message of it is met for long enough.
+// AddMet counts that a message of a run was delivered, is held on, or was put back, and for how
+// long it is hidden. The closer takes a run for over when no message of it is met for long enough.
 func (t *tallies) AddMet(run pump.RunID, hidden time.Duration) {
 	t.Add(run, workload.Tally{Met: 1, Hides: hidden.Round(time.Second)})
 }
 
-// forget makes room for half as many as are kept, so that it is not called for each run. Runs of which
-// nothing could be written go too, if they are so many: of those that only live for a while few are
-// missed, and the rest would fill the memory as long as the control plane is dark.
+// forget makes room for half as many as are kept, so that it is not called for each run. Runs of
+// which nothing could be written go too, if they are so many: of those that only live for a while
+// few are missed, and the rest would fill the memory as long as the control plane is dark.
 func (t *tallies) forget() {
 	written := t.sorted(func(r *runTally) bool { return r.Now == r.Written })
 	unwritten := t.sorted(func(r *runTally) bool { return r.Now != r.Written })
@@ -105,7 +105,8 @@ func (t *tallies) sorted(want func(*runTally) bool) (all []*runTally) {
 	return all
 }
 
-// Flush writes what has changed, until the first request that fails, or as many as one beat may make.
+// Flush writes what has changed, until the first request that fails, or as many as one beat may
+// make.
 func (t *tallies) Flush(ctx context.Context) {
 	t.mu.Lock()
 	changed := t.sorted(func(r *runTally) bool { return r.Now != r.Written })

@@ -19,7 +19,7 @@ const (
 	// claimsAtOnce is how many tasks of one batch are claimed at the same time.
 	claimsAtOnce = 16
 	// claimAgain is for how long a task is put back when the claims cannot be read.
-	// Until it comes back its message is in nobody's hands.
+	// Until it comes back its message is in no process's hands.
 	claimAgain = 10 * time.Second
 	// claimLastWords is how long the end of a claim may take once the handler's
 	// context has ended: a processor that stops waits for it.
@@ -41,7 +41,7 @@ func Limit(claims *coordination.Claims, h pump.Handler, batch pump.BatchHandler,
 // itself was begun at by a process that died comes back when the interval is
 // over, and the retry of a task that failed is no second beginning.
 //
-// A task without a key is nobody's other task and is not limited.
+// A task without a key shares it with no other task and is not limited.
 type limiter struct {
 	claims  *coordination.Claims
 	handler pump.Handler

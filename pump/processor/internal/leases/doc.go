@@ -1,3 +1,3 @@
-// Package leases keeps messages hidden while they are in hand ([Keeper]), and says for how long they are hidden
-// and when failed tasks are tried again ([Timing]).
+// Package leases keeps messages hidden while they are in hand ([Keeper]), and says for how long
+// they are hidden and when failed tasks are tried again ([Timing]).
 package leases

@@ -24,7 +24,7 @@ var ErrEnded = errors.New("pump: the message's lease has ended; it will be deliv
 //
 // A renewal whose answer is lost (window 14) is tried again with the receipt
 // that is known: if the lost one never acted, that succeeds and nothing is
-// lost; if it acted, the service says "gone", and then nobody here can know the
+// lost; if it acted, the service says "gone", and then this process cannot know the
 // receipt. The lease counts as lost from then on: no task of the message is
 // started any more, and handlers that run may run until the old deadline less
 // the margin, because the message is certainly hidden until then.
@@ -35,7 +35,7 @@ type Keeper struct {
 	// should be started; cause is set if handlers that run must end, too.
 	OnLost func(d *message.Delivery, cause error)
 	// OnStale is called, without the lock, for a message none of whose tasks was
-	// started within the first whole lease: somebody else should have it.
+	// started within the first whole lease: another process should have it.
 	OnStale func(d *message.Delivery)
 	// OnRenewed is called, without the lock, for a message whose lease was renewed for so long.
 	OnRenewed func(d *message.Delivery, length time.Duration)
@@ -83,7 +83,7 @@ func (k *Keeper) Keep(d *message.Delivery, receipt storage.Receipt, sent time.Ti
 	k.push(d)
 }
 
-// Take gives the receipt to whoever wants to settle the message, once no
+// Take gives the receipt to the goroutine that settles the message, once no
 // renewal is under way; nothing is renewed until giveBack. The error is
 // ErrLeaseEnded if the receipt is known to be dead, or the context's, and then nothing
 // was taken: a message that could not be marked is settled next, which asks again.
@@ -122,7 +122,7 @@ func (k *Keeper) Drop(d *message.Delivery) {
 	d.Lease.Ended = true // a renewal under way must not put it back
 }
 
-// Trusted reports whether nobody else can have got the message yet, as far as
+// Trusted reports whether no other process can have got the message yet, as far as
 // this process can know.
 func (k *Keeper) Trusted(d *message.Delivery) bool {
 	k.Mu.Lock()
@@ -268,7 +268,7 @@ func (k *Keeper) renew(ctx context.Context, d *message.Delivery, receipt storage
 		l.Retry = sent.Add(k.interval(l))
 	case storage.Is(err, storage.Gone), storage.Is(err, storage.Missing), storage.Is(err, storage.Invalid):
 		l.Gone = true
-		if !l.Doubt { // somebody else has it, now
+		if !l.Doubt { // another process has it, now
 			l.Ended = true
 			cause = ErrEnded
 		}

@@ -50,8 +50,8 @@ type Delivery struct {
 	// before or are in hand in another delivery (mode once).
 	Fresh []int
 	Asked bool // its run was asked about
-	// Ended: its run has ended, and what is fresh goes to quarantine. runless: its tasks were redriven, and
-	// have the identity of foreign messages because their run is over or gone.
+	// Ended: its run has ended, and what is fresh goes to quarantine. runless: its tasks were
+	// redriven, and have the identity of foreign messages because their run is over or gone.
 	Ended, Runless bool
 	// Of mode once: what is to be started according to the ledger, and while the message
 	// is being opened what the ledger said if that was not all.
@@ -195,7 +195,7 @@ func ReuseTasks(tasks []pump.Task) {
 	if cap(tasks) == 0 || cap(tasks) > keptTasks {
 		return
 	}
-	clear(tasks) // they point into the buffer that somebody else gets now
+	clear(tasks) // they point into the buffer that is used anew now
 	tasks = tasks[:0]
 	taskLists.Put(&tasks)
 }
@@ -212,8 +212,8 @@ func (d *Delivery) Attrs(task int) []any {
 	return a
 }
 
-// AgeOf is how old a message was when it was got. Both times are the service's own, so no clock of this
-// machine is in it.
+// AgeOf is how old a message was when it was got. Both times are the service's own, so no clock of
+// this machine is in it.
 func AgeOf(m *storage.Message, lease time.Duration) time.Duration {
 	return max(0, m.NextVisible.Add(-lease).Sub(m.Inserted))
 }
@@ -253,8 +253,9 @@ const (
 	WrittenInRow          // in a row, because the message is a text without room for a header
 )
 
-// ReasonOnTrial is the cause that a marked message carries in its queue: its Attempts are how many of
-// the last attempts were trials alone in a process. It goes with whatever else becomes of the message.
+// ReasonOnTrial is the cause that a marked message carries in its queue: its Attempts are how many
+// of the last attempts were trials alone in a process. It goes with whatever else becomes of the
+// message.
 const ReasonOnTrial = "on-trial"
 
 // AloneTrials is how many of the last attempts at a single task were trials alone in a process, of
@@ -276,10 +277,12 @@ func (d *Delivery) Wait(i int, delay time.Duration) {
 	d.Troubles = append(d.Troubles, Trouble{Task: i, After: delay})
 }
 
-// ErrRunEnded is why tasks of a run that has ended go to quarantine which are in a message with others.
+// ErrRunEnded is why tasks of a run that has ended go to quarantine which are in a message with
+// others.
 var ErrRunEnded = errors.New("their run has ended; what is redriven is done all the same")
 
-// Reject gives those tasks that would be started the verdict that their run has ended. The message is open.
+// Reject gives those tasks that would be started the verdict that their run has ended. The message
+// is open.
 func (d *Delivery) Reject() {
 	for k := range d.Starts() {
 		i := d.At(k)
@@ -317,7 +320,7 @@ type Settler interface {
 
 // Lease is this process's hold on one message.
 type Lease struct {
-	// Own is the right to speak about the message to the service, held by whoever
+	// Own is the right to speak about the message to the service, held by the goroutine that
 	// has put a token in: a renewal makes every other receipt stale, so a renewal
 	// and a delete under way together would lose the delete (D3, window 15).
 	Own chan struct{}
@@ -327,16 +330,16 @@ type Lease struct {
 	// What follows is guarded by keeper.mu.
 	Receipt storage.Receipt
 	Length  time.Duration // of the lease: what the get, or the last renewal, asked for
-	Until   time.Time     // on the local clock: before then nobody else gets the message
+	Until   time.Time     // on the local clock: before then no other process gets the message
 	Retry   time.Time     // the next renewal
 	Tries   uint64        // renewals so far, of any outcome
 	Failed  uint64        // of them, those since the last that succeeded
 	Renews  bool          // a renewal is under way
 	// Doubt: a request of our own was not answered, so the receipt may be dead
-	// although nobody else has the message (windows 9, 14).
+	// although no other process has the message (windows 9, 14).
 	Doubt bool
 	// Hidden is until when the message is invisible if a renewal acted that was
-	// not answered. Nobody here can settle it then.
+	// not answered. This process cannot settle it then.
 	Hidden time.Time
 	Ended  bool // trust is over: the handlers were told, nothing is renewed any more
 	Gone   bool // the service said that the receipt is no longer the newest

@@ -29,8 +29,8 @@ func (d *Delivery) Pack(attempt uint32, tasks []int, limit int) (text []byte, ok
 	return text, err == nil
 }
 
-// Wrap makes an envelope of a text that no distributor made; the envelope says the text's name. It is
-// not ok if there is no room: the text is close to 64 KiB and does not compress.
+// Wrap makes an envelope of a text that no distributor made; the envelope says the text's name. It
+// is not ok if there is no room: the text is close to 64 KiB and does not compress.
 func (d *Delivery) Wrap(attempt uint32) (text []byte, ok bool) {
 	if d.Foreign == "" {
 		return nil, false
@@ -48,8 +48,8 @@ func (d *Delivery) Wrap(attempt uint32) (text []byte, ok bool) {
 	return nil, false
 }
 
-// RowKey is a message as a row key of its account and queue. Message ids are GUIDs, but they come from
-// outside, so others are encoded.
+// RowKey is a message as a row key of its account and queue. Message ids are GUIDs, but they come
+// from outside, so others are encoded.
 func RowKey(account, queue, id string) string {
 	return account + "." + queue + "." + safeID(id)
 }

@@ -24,7 +24,7 @@ type Assignment struct {
 	homes     []bool // by shard: of a segment that is held here
 	Spills    []spill
 	sweeper   []bool // by shard
-	onlySwept []bool // by shard: it is kept, and nobody's home
+	onlySwept []bool // by shard: this process sweeps it, and it is no segment's home
 	owners    []int  // by shard: processors that own a segment whose home it is
 	Readers   []int  // by shard: those, and the owners of segments that a mark says to look for there
 	// Pairs is how many pairs of a queue and a processor that polls it there are
@@ -35,7 +35,7 @@ type Assignment struct {
 	// passed its gate.
 	Outside bool
 	// Lacking is how many segments are planned for this process and not held yet, and
-	// claimable how many of them nobody else holds.
+	// claimable how many of them no other member holds.
 	Lacking, claimable int
 	// Awaited are members that own segments planned for this process and have missed two
 	// beats: if they are dead, those are free when their leases have run out. They own
@@ -116,7 +116,7 @@ func (s *Assignment) readSegments(held func(uint32) bool) {
 	}
 }
 
-// Awaits says, for people, whose leases this process waits for; empty: nobody's.
+// Awaits says, for people, whose leases this process waits for; empty: none.
 func (s *Assignment) Awaits() string {
 	if len(s.Awaited) == 0 {
 		return ""
@@ -161,7 +161,7 @@ func (s *Assignment) readOwners() {
 		}
 	}
 	for _, n := range s.owners {
-		s.Pairs += max(n, 1) // its sweeper, where nobody owns anything
+		s.Pairs += max(n, 1) // its sweeper, where no member owns anything
 	}
 }
 
@@ -204,7 +204,7 @@ func (s *Assignment) wanted() []bool {
 // not the one where it was found and if this process has to bring it there: it keeps
 // the queue, and no mark says that the message may be in it (P6.4). By an old map
 // nothing is brought anywhere: what was the home may have been removed since, and
-// nobody would read it (P6.5).
+// no process would read it (P6.5).
 func (s *Assignment) Stray(at *queues.Queue, segment uint32) *queues.Queue {
 	i, ok := s.index[at]
 	home := s.Of.Home(segment)
@@ -241,12 +241,12 @@ const (
 	PassOnMost = 15 * time.Second
 )
 
-// PassOn is how long to hide a message of a segment that others own, or nobody,
+// PassOn is how long to hide a message of a segment that another member owns, or none,
 // after so many deliveries. The service counts whole seconds.
 func (s *Assignment) PassOn(j backoff.Jitter, at *queues.Queue, segment uint32, id string, deliveries int64, lease time.Duration) time.Duration {
 	deliveries = max(deliveries, 1)
 	_, live := s.View.OwnerOf(segment)
-	// Nobody's: for moments in good times, and after a crash for a lease.
+	// Without an owner: for moments in good times, and after a crash for a lease.
 	limit, n := lease/2, deliveries-1
 	if live { // or this process, which hands it over
 		owners := int64(1)

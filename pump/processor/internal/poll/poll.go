@@ -14,9 +14,9 @@ import (
 
 // The measures of gets.
 const (
-	// A get answers in about 20 ms, so one after the other brings 1,600 messages a
-	// second. Four at once reach a queue's published 2,000, and 16 an account's
-	// 20,000; more would only wait for the budget, unless the account is far away (Ahead of package queues).
+	// A get answers in about 20 ms, so one after the other brings 1,600 messages a second. Four at
+	// once reach a queue's published 2,000, and 16 an account's 20,000; more would only wait for
+	// the budget, unless the account is far away (Ahead of package queues).
 	getsPerQueue   = 4
 	getsPerAccount = 16
 	getsMost       = 4 // times as many

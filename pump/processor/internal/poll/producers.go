@@ -8,10 +8,11 @@ import (
 )
 
 // Idle queues are asked rarely because producers nudge (P8.2). Some do not: other programs that put
-// messages of their own, and distributors that cannot reach an admin port. Their first message waits for
-// the longest back-off. But a message that was found in an idle queue without a nudge says that such a
-// producer is at work, and its next message may go into any queue. So for a while after it all idle
-// queues are asked hasteMore times as often, and the other processors are told to do the same.
+// messages of their own, and distributors that cannot reach an admin port. Their first message
+// waits for the longest back-off. But a message that was found in an idle queue without a nudge
+// says that such a producer is at work, and its next message may go into any queue. So for a while
+// after it all idle queues are asked hasteMore times as often, and the other processors are told to
+// do the same.
 const (
 	// hasteMore is how many times as often, of all processors together: 100 gets
 	// a second of ten. hasteLeast keeps what a get costs in proportion where there are few
@@ -21,8 +22,8 @@ const (
 	// hasteFor is how long such a message counts. At 100 gets a second that is what idle
 	// queues cost in two and a half minutes.
 	hasteFor = 15 * time.Second
-	// hasteAfter is after how many empty gets in a row a queue counts as idle. Until the fifth
-	// more than a second has passed since the last message, so its distributor nudges about the next
+	// hasteAfter is after how many empty gets in a row a queue counts as idle. Until the fifth more
+	// than a second has passed since the last message, so its distributor nudges about the next
 	// put; in a queue that is in use it does not nudge about many.
 	hasteAfter = 5
 	// hasteAgain is after what part of that the other processors are told again.
@@ -35,7 +36,8 @@ func hasteBound(idle time.Duration) time.Duration {
 	return min(idle, max(hasteLeast, idle/hasteMore))
 }
 
-// haste is what the poller knows of messages that come without nudges; the poller's mutex guards it.
+// haste is what the poller knows of messages that come without nudges; the poller's mutex guards
+// it.
 type haste struct {
 	until time.Time // idle queues are asked more often
 	told  time.Time // the other processors were told, or told this one
@@ -64,8 +66,8 @@ func (q *entry) unannounced(msgs []storage.Message) bool {
 	return false
 }
 
-// hasten has idle queues asked more often for a while, and reports whether the other processors should
-// be told of it.
+// hasten has idle queues asked more often for a while, and reports whether the other processors
+// should be told of it.
 func (p *Poller) hasten(now time.Time) (tell bool) {
 	if !now.Before(p.haste.until) {
 		p.makeDue(now)

@@ -55,9 +55,11 @@ type Parts struct {
 	Backlog  *backlog.Backlog
 	Timing   *leases.Timing
 	Recorder *record.Recorder // nil: nothing is recorded. It is set before the first Follow.
-	// Receive takes what a get brought, and says how many of the messages are this process's to work on.
+	// Receive takes what a get brought, and says how many of the messages are this process's to
+	// work on.
 	Receive func(g Get) (own int)
-	// Blocked gives what says of a queue that so much of it waits to be settled that it is not to be asked.
+	// Blocked gives what says of a queue that so much of it waits to be settled that it is not to
+	// be asked.
 	Blocked func(q *queues.Queue) func() bool
 	// LobbyFull: nothing is to be got that may have to wait until its segment is ready.
 	LobbyFull func() bool

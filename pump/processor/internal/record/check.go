@@ -13,19 +13,21 @@ import (
 )
 
 const (
-	// checkEvery is how often an owner looks whether the ledger's heads are still what it wrote last. That is
-	// one query a minute for each partition of which it holds something, of three small columns of at most 64 rows.
+	// checkEvery is how often an owner looks whether the ledger's heads are still what it wrote
+	// last. That is one query a minute for each partition of which it holds something, of three
+	// small columns of at most 64 rows.
 	checkEvery = time.Minute
 	// checkSoon is how often it looks where something is odd: a duplicate, which it knows by what
 	// it remembers, or rows of some time ago.
 	checkSoon = 10 * time.Second
-	// checkTimeout is what one look may take. What could not be learned then is learned a minute later.
+	// checkTimeout is what one look may take. What could not be learned then is learned a minute
+	// later.
 	checkTimeout = 20 * time.Second
 )
 
-// checker looks whether the rows of the ledger are still those that this process wrote. One that has
-// nothing to record learns by nothing else that they came back as they were some time ago, and takes for duplicates
-// what a repair puts. What is behind is fenced anew, under a later epoch.
+// checker looks whether the rows of the ledger are still those that this process wrote. One that
+// has nothing to record learns by nothing else that they came back as they were some time ago, and
+// takes for duplicates what a repair puts. What is behind is fenced anew, under a later epoch.
 type checker struct {
 	c    *Recorder
 	wake chan struct{} // has room for one token
@@ -57,7 +59,8 @@ func (k *checker) doubt(segment uint32) {
 	}
 }
 
-// old is told of segments whose rows are those of some time ago, as the others of their partition may be.
+// old is told of segments whose rows are those of some time ago, as the others of their partition
+// may be.
 func (k *checker) old(segments []uint32) {
 	for _, s := range segments {
 		k.doubt(s)
@@ -80,7 +83,8 @@ func (k *checker) Check(ctx context.Context) {
 	}
 }
 
-// round reads the heads of the partitions that are due, one after the other, and says how long none will be.
+// round reads the heads of the partitions that are due, one after the other, and says how long none
+// will be.
 func (k *checker) round(ctx context.Context) (wait time.Duration) {
 	wait = checkEvery
 	held := k.held()

@@ -18,21 +18,21 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// When results are recorded. Each commit is a request, and each delivery costs one
-// anyway (and a part of a get), so commits that wait for some hundred and forty requests of the
-// others are 0.7 percent of them. Reading and fencing the ledger comes to that at the start, and all of it
-// is to be less than two percent also of a run of ten seconds.
+// When results are recorded. Each commit is a request, and each delivery costs one anyway (and a
+// part of a get), so commits that wait for some hundred and forty requests of the others are 0.7
+// percent of them. Reading and fencing the ledger comes to that at the start, and all of it is to
+// be less than two percent also of a run of ten seconds.
 const (
 	creditPerSecond  = 0.5
 	creditPerRequest = 0.007
 	// creditMost lets an idle process record the first few results at once.
 	creditMost = 4
-	// creditIdle is down to where a process records what it has when nothing else is in
-	// hand: nobody else is going to share the commit. When nothing has come for creditQuiet either, it
+	// creditIdle is down to where a process records what it has when nothing else is in hand:
+	// nothing else is going to share the commit. When nothing has come for creditQuiet either, it
 	// goes down to creditEnd, for results of 1,024 segments wait in 16 partitions, and at the end
-	// of a run the last of them waited for latePart: a run of five seconds took fifteen. Both are debts:
-	// what comes next waits until they are earned again. Moments in which only gets are under way
-	// are no end; they would use the debt up before.
+	// of a run the last of them waited for latePart: a run of five seconds took fifteen. Both are
+	// debts: what comes next waits until they are earned again. Moments in which only gets are
+	// under way are no end; they would use the debt up before.
 	creditIdle  = -1
 	creditEnd   = -16
 	creditQuiet = 50 * time.Millisecond
@@ -278,7 +278,7 @@ func (m *Committer) leave(p *partition, batch, again []*message.Delivery) {
 }
 
 // outcome makes of what became of a delivery's entries how it is settled. It is
-// false if they are to be recorded once more: nobody knows yet, and nobody is there to stop them.
+// false if they are to be recorded once more: it is not known yet, and no other owner stops them.
 func (m *Committer) outcome(d *message.Delivery) (known bool) {
 	c, s := m.c, d.Settlement
 	var worst error
@@ -296,8 +296,8 @@ func (m *Committer) outcome(d *message.Delivery) (known bool) {
 		c.recordedState(d)
 		return true
 	case errors.Is(worst, ledger.ErrFenced):
-		// Somebody else does these tasks, or has done them: the results are dropped (P3.5).
-		backoff.Signal(c.Fencer.wake) // or nobody does, for the rows are those of some time ago
+		// Another owner does these tasks, or has done them: the results are dropped (P3.5).
+		backoff.Signal(c.Fencer.wake) // or none does, for the rows are those of some time ago
 		c.r.Log.Info("results came after another owner of their segment; they are dropped", append(d.Attrs(-1), "error", worst)...)
 		s.PutBack(d, 0)
 	case isStateFull(worst):
@@ -405,7 +405,7 @@ func (c *Recorder) enterTasks(d *message.Delivery, s *message.Settlement, poison
 }
 
 // enterForeign does the same for tasks without a run. One in quarantine needs no
-// record: whoever puts it back puts it under the same identity, and it is to be done then.
+// record: a redrive puts it back under the same identity, and it is to be done then.
 func (c *Recorder) enterForeign(d *message.Delivery, s *message.Settlement) {
 	var rest []int
 	for k := range d.Starts() {

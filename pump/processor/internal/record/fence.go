@@ -25,23 +25,25 @@ const (
 	// fenceTimeout is how long one try may take until it is told that it takes long. What it has
 	// done by then stays done.
 	fenceTimeout = time.Minute
-	// fencesAtOnce is how many partitions are fenced, or loaded, at once. 64 of them are 8 rounds of
-	// two requests, and as many answers of 4 MiB are in memory at most.
+	// fencesAtOnce is how many partitions are fenced, or loaded, at once. 64 of them are 8 rounds
+	// of two requests, and as many answers of 4 MiB are in memory at most.
 	fencesAtOnce = 8
 	// fenceLook is how often it is looked at what was fenced and what is to be next, at most: of
 	// 4,096 segments a look takes a few milliseconds.
 	fenceLook = 20 * time.Millisecond
-	// fenceSoon is for how long messages of a segment wait in hand whose ledger another has: the owner
-	// claims it again above the other's epoch, or learns that it is the other's, which takes a look or two.
+	// fenceSoon is for how long messages of a segment wait in hand whose ledger another has: the
+	// owner claims it again above the other's epoch, or learns that it is the other's, which takes
+	// a look or two.
 	fenceSoon = 10 * time.Second
-	// fenceLong times the lease is how long a segment may be held and not fenced until that is an alarm.
+	// fenceLong times the lease is how long a segment may be held and not fenced until that is an
+	// alarm.
 	fenceLong = 2
 )
 
 // fencing is the right to write a segment's record.
 type fencing struct {
 	epoch uint64
-	at    time.Time // from then on nobody before it can have written
+	at    time.Time // from then on no earlier owner can have written
 }
 
 // unfencedSegment is a segment whose fencing has failed.
@@ -90,7 +92,7 @@ func (f *Fencer) FencedAt(segment uint32, epoch uint64) (at time.Time, ok bool) 
 
 // Follow notes what is held now: what is not fenced will be, and of what is not held
 // any more nothing begins. Results of it that are finished are recorded all the same, as
-// long as nobody else was fenced. It is called with each look at the cluster and each
+// long as no other owner was fenced. It is called with each look at the cluster and each
 // change of what is held.
 func (f *Fencer) Follow(m *member.Member) {
 	f.c.Ledger.Drop(f.ended(m))
@@ -242,7 +244,8 @@ func (f *Fencer) one(ctx context.Context, partition int, holds []cluster.Hold, l
 	backoff.Signal(f.wake)
 }
 
-// conclude notes which of the segments, which are in order, have failed and when they are tried again.
+// conclude notes which of the segments, which are in order, have failed and when they are tried
+// again.
 func (f *Fencer) conclude(partition int, holds []cluster.Hold, err error) {
 	failed, ok := errors.AsType[*ledger.UnfencedError](err)
 	if !ok {
@@ -321,8 +324,8 @@ func (c *Recorder) DamagedSegments() int {
 	return c.damaged
 }
 
-// IsStuck reports whether a segment's ledger will hardly be this process's in a moment: its rows cannot
-// be read, or another has had it for a while.
+// IsStuck reports whether a segment's ledger will hardly be this process's in a moment: its rows
+// cannot be read, or another has had it for a while.
 func (f *Fencer) IsStuck(segment uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -345,8 +348,8 @@ func (f *Fencer) Trouble() string {
 	return fmt.Sprintf("the ledgers of %d segments are not its own yet, so their tasks wait: %v", n, first.err)
 }
 
-// failing counts the segments whose fencing has failed in some way, and gives the lowest of them. The
-// lock is held.
+// failing counts the segments whose fencing has failed in some way, and gives the lowest of them.
+// The lock is held.
 func (f *Fencer) failing(how func(*unfencedSegment) bool) (n int, first *unfencedSegment) {
 	var lowest uint32
 	for s, u := range f.failed {

@@ -12,12 +12,12 @@ import (
 )
 
 // A reducer's state that has no room (A13). The ledger refuses the result of a message that would
-// make the state of its segment too large; nothing of it is recorded, and others may fit. From then on the
-// segment's messages are put back before the handler runs, but for one that is tried at each end of
-// a pause, which grows. When a result fits, all are tried again. When results have been refused
-// for statePatience, every message is tried by itself, and one that is refused goes into
-// quarantine with a cause of its own when it comes back, before the handler. Such a message was
-// put back by a process that lives, so it is no suspect (see Acquits and Suspects of package trial).
+// make the state of its segment too large; nothing of it is recorded, and others may fit. From then
+// on the segment's messages are put back before the handler runs, but for one that is tried at each
+// end of a pause, which grows. When a result fits, all are tried again. When results have been
+// refused for statePatience, every message is tried by itself, and one that is refused goes into
+// quarantine with a cause of its own when it comes back, before the handler. Such a message was put
+// back by a process that lives, so it is no suspect (see Acquits and Suspects of package trial).
 const (
 	// statePauseLeast and statePauseMost bound the pause: half as long as the state has been full.
 	statePauseLeast = time.Minute

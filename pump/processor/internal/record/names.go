@@ -9,11 +9,12 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 )
 
-// Names of done tasks without a run ("Names" in docs/design.md): when they are forgotten, and what happens
-// while a segment keeps as many as it may.
+// Names of done tasks without a run ("Names" in docs/design.md): when they are forgotten, and what
+// happens while a segment keeps as many as it may.
 const (
-	// namesKept is for how long a name is kept at least where they are many, while all queues answer. A copy of
-	// its task has come by then: nothing that is not asked for is hidden for longer.
+	// namesKept is for how long a name is kept at least where they are many, while all queues
+	// answer. A copy of its task has come by then: nothing that is not asked for is hidden for
+	// longer.
 	namesKept = 15 * time.Minute
 	// A message that waits for room is put back for half as long as its segment has had none.
 	namesWaitLeast = 5 * time.Second
@@ -22,8 +23,9 @@ const (
 	namesWaited = 5 * time.Minute
 )
 
-// Deleted tells the ledger of a delete that was acknowledged, if it ended the task for good: the message was
-// delivered once only, and as its producer put it, so that no process can have made a copy of it.
+// Deleted tells the ledger of a delete that was acknowledged, if it ended the task for good: the
+// message was delivered once only, and as its producer put it, so that no process can have made a
+// copy of it.
 func (c *Recorder) Deleted(d *message.Delivery) {
 	if s := d.Settlement; s.Final == message.StepDelete && s.Recorded && d.Foreign != "" && d.Dequeued == 1 {
 		c.Ledger.DeletedForeign(d.Header.Segment, d.Foreign)

@@ -11,8 +11,9 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// How often it is looked at whether the ledger has something of runs that are done with: seldom, and soon
-// again while it had. One small row is read for it, by each processor; of many each looks less often.
+// How often it is looked at whether the ledger has something of runs that are done with: seldom,
+// and soon again while it had. One small row is read for it, by each processor; of many each looks
+// less often.
 const (
 	pruneEvery = 15 * time.Second
 	pruneAgain = 2 * time.Second
@@ -86,8 +87,8 @@ func (c *Recorder) live(closed []pump.RunID) []pump.RunID {
 	})
 }
 
-// forget takes runs out of the ledger: of closed ones all but what is in quarantine. From before that on
-// their rows are read anew, and who took them for open has been told what is recorded.
+// forget takes runs out of the ledger: of closed ones all but what is in quarantine. From before
+// that on their rows are read anew, and who took them for open has been told what is recorded.
 func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error {
 	if len(closed)+len(over) == 0 {
 		return nil
@@ -104,8 +105,8 @@ func (c *Recorder) forget(ctx context.Context, closed, over []pump.RunID) error 
 	return err
 }
 
-// pruneRests takes out rests whose runs are over or gone, and ends the oldest where there are too many. This
-// machine's clock only says when to look.
+// pruneRests takes out rests whose runs are over or gone, and ends the oldest where there are too
+// many. This machine's clock only says when to look.
 func (c *Recorder) pruneRests(ctx context.Context) error {
 	hours := uint64(max(0, time.Now().Add(-c.r.Cfg.Retention).Unix()/3600))
 	aged, crowded := c.Ledger.OldRests(hours)

@@ -45,8 +45,8 @@ type Recorder struct {
 	Once   bool // what is done is recorded; else only a reducer's state is kept
 
 	// closing is held for reading while the ledger is asked about a run, and taken
-	// between learning that a run is closed and forgetting it: whoever took the run for
-	// open has then been told what is recorded of it, and everybody later sees that
+	// between learning that a run is closed and forgetting it: a message that took the run for
+	// open has then been told what is recorded of it, and every later one sees that
 	// it is closed.
 	closing sync.RWMutex
 
@@ -84,7 +84,7 @@ func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disp
 	h := &d.Header
 	since, ok := c.FencedAt(h.Segment, d.Epoch)
 	if !ok {
-		return &message.Disposition{} // handed over, or lost: somebody else's now
+		return &message.Disposition{} // handed over, or lost: another owner's now
 	}
 	c.r.Cfg.Private.Seeding.Turn.Wait("begin", d.ID)
 	verdict := c.Look(ctx, h.Run, since)
@@ -97,7 +97,7 @@ func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disp
 			return Duplicate(c.r, d)
 		}
 	case closing.Unread:
-		// In mode once nobody may go on without the row: a copy of a task of a closed
+		// In mode once no task may go on without the row: a copy of a task of a closed
 		// run, of which nothing is recorded any more, would be done again.
 		return &message.Disposition{Delay: c.r.Jitter.Around(runAgain, "run", d.ID, uint64(d.Dequeued)), Ours: true}
 	}
@@ -296,8 +296,8 @@ func (c *Recorder) EndForeign(d *message.Delivery, tasks []int) {
 // AtLeastOnce reports whether nothing records which tasks are done. c may be nil.
 func (c *Recorder) AtLeastOnce() bool { return c == nil || !c.Once }
 
-// Beyond says what to do with a message whose run's row decides that by itself; over is false if the tasks
-// are asked of the ledger, or are done under another identity.
+// Beyond says what to do with a message whose run's row decides that by itself; over is false if
+// the tasks are asked of the ledger, or are done under another identity.
 func Beyond(r *base.Env, d *message.Delivery, verdict closing.Verdict, once bool) (w *message.Disposition, over bool) {
 	h := &d.Header
 	switch {
@@ -346,7 +346,7 @@ func recognised(r *base.Env, d *message.Delivery, tasks int) {
 }
 
 // unknownRun quarantines a message whose run has no row: it was removed a retention after the run's
-// end, or somebody removed it, or there never was one.
+// end, or by an operator, or there never was one.
 func unknownRun(r *base.Env, d *message.Delivery) *message.Disposition {
 	if d.Age >= r.Cfg.Retention {
 		return &message.Disposition{Reason: pump.ReasonRunExpired, Detail: fmt.Sprintf("run %v has no row any more", d.Header.Run)}

@@ -76,8 +76,8 @@ func (r *Settlers) planTasks(d *message.Delivery) (s *message.Settlement, poison
 	if len(rest) == 0 && len(poison) == 0 {
 		return &message.Settlement{Final: message.StepDelete}, nil
 	}
-	// Without trust in the lease somebody else may already work on the message:
-	// it is left to them, rather than making copies besides theirs.
+	// Without trust in the lease another process may already work on the message:
+	// it is left to that process, rather than making copies besides its own.
 	if !r.Keeper.Trusted(d) {
 		return &message.Settlement{Final: message.StepForget}, nil
 	}
@@ -153,7 +153,7 @@ func groupRetries(rest []retryGroup) []retryGroup {
 // fit, the message comes back whole, at the latest time that anyone asked for.
 // Its attempts cannot be written down then, so it is left to how often it was
 // delivered that it comes back less and less often: the only place where that
-// counts, because it also grows where nobody worked on the message (P4.2).
+// counts, because it also grows where no process worked on the message (P4.2).
 func (r *Settlers) planRest(d *message.Delivery, s *message.Settlement, groups []retryGroup) {
 	if len(groups) == 0 {
 		return

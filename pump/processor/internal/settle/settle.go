@@ -18,7 +18,7 @@ const (
 	settleBase  = 100 * time.Millisecond
 	settleLimit = 5 * time.Second
 	// settleAfterLease is for how long a settling is tried after the lease ended.
-	// The receipt stays good until somebody else gets the message (window 10), and
+	// The receipt stays good until another process gets the message (window 10), and
 	// an account that was dark for minutes comes back with many of those.
 	settleAfterLease = 5 * time.Minute
 	// poisonTries is how often a quarantine is tried before the message goes back
@@ -91,10 +91,10 @@ func (r *Settlers) settle(d *message.Delivery) {
 	case storage.Is(err, storage.Gone):
 		// After a delete of what was done, or after a request of ours that was
 		// not answered, that is what success looks like (window 9). Otherwise
-		// somebody else got the message and will settle it, or a renewal of ours
+		// another process got the message and will settle it, or a renewal of ours
 		// acted whose answer was lost (window 14).
 		if s.Final != message.StepDelete && !s.Doubt {
-			r.Log.Debug("message went to somebody else before it was settled", d.Attrs(-1)...)
+			r.Log.Debug("message went to another process before it was settled", d.Attrs(-1)...)
 		}
 		if !s.Doubt && !(s.Recorded && s.Final == message.StepDelete) {
 			r.leaveToLease(d)
@@ -194,7 +194,7 @@ func (r *Settlers) settleLater(d *message.Delivery, err error) {
 		}
 	case over > settleAfterLease, over > 0 && (s.Final == message.StepRelease || len(s.Copies) > 0):
 		// A release is over by itself, and copies without the lease would only be
-		// copies more: whoever gets the message next makes them again.
+		// copies more: the process that gets the message next makes them again.
 		if len(s.Entries) > 0 { // what was done is recorded all the same
 			r.Recorder.Unquarantine(d)
 			s.Copies, s.Final, s.Text = nil, message.StepForget, nil

@@ -19,10 +19,10 @@ import (
 
 // How many messages are settled at the same time, and may wait to be.
 const (
-	// settlersPerQueue is how many messages of one queue are settled at the same
-	// time: at 15 ms a delete, a queue's published 2,000 a second. As many more, up to
-	// settlersMost, as a delete takes longer than that (Ahead of package queues). Queues do not share
-	// them: the requests to one that hangs or is throttled would take them all.
+	// settlersPerQueue is how many messages of one queue are settled at the same time: at 15 ms a
+	// delete, a queue's published 2,000 a second. As many more, up to settlersMost, as a delete
+	// takes longer than that (Ahead of package queues). Queues do not share them: the requests to
+	// one that hangs or is throttled would take them all.
 	settlersPerQueue = 32
 	settlersMost     = 256
 	// unsettledLeast and unsettledMost bound how many messages of a queue, and of

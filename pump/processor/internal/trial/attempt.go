@@ -15,8 +15,8 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// markAgain is for how long a message is put back whose attempt could not be written down. It is not
-// started without that, so it waits until the attempt can be written.
+// markAgain is for how long a message is put back whose attempt could not be written down. It is
+// not started without that, so it waits until the attempt can be written.
 const markAgain = 10 * time.Second
 
 // writeAttempt writes the attempt at a single task down before it begins. It goes into the
@@ -141,9 +141,9 @@ func (t *Trials) writeAttemptRow(d *message.Delivery, n uint32, alone int) error
 	return err
 }
 
-// CloseAttempts brings a message's row up to date when the message is settled: it goes with the message,
-// and a task that was not tried gets its attempt back. A failure leaves a row that is not read any more,
-// or one attempt too many.
+// CloseAttempts brings a message's row up to date when the message is settled: it goes with the
+// message, and a task that was not tried gets its attempt back. A failure leaves a row that is not
+// read any more, or one attempt too many.
 func (t *Trials) CloseAttempts(d *message.Delivery) {
 	if !d.Counted {
 		return

@@ -9,7 +9,8 @@ import (
 // splitInto is how many parts a suspicious message is cut into.
 const splitInto = 4
 
-// Split gives the pieces of a message that is suspicious and holds more than one task. Else it is nil.
+// Split gives the pieces of a message that is suspicious and holds more than one task. Else it is
+// nil.
 func (t *Trials) Split(d *message.Delivery) *message.Disposition {
 	if d.Count == 1 || !t.Suspects(d) {
 		return nil
@@ -63,8 +64,8 @@ func (t *Trials) cutRange(d *message.Delivery, pieces []message.Copy, from, to i
 	return t.cutRange(d, pieces, middle, to)
 }
 
-// PlanSplit settles a message that is cut into pieces. Without trust in the lease the message is left to
-// the process that has it now.
+// PlanSplit settles a message that is cut into pieces. Without trust in the lease the message is
+// left to the process that has it now.
 func (t *Trials) PlanSplit(d *message.Delivery) *message.Settlement {
 	if !t.Keeper.Trusted(d) {
 		return &message.Settlement{Final: message.StepForget}

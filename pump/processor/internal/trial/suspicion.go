@@ -16,11 +16,11 @@ const (
 	// suspectAfter of them can be an accident where a queue has one owner: a get whose
 	// answer was lost, a machine that went away, a hand-over.
 	suspectAfter = 3
-	// suspectOwner more are innocent for each further owner of the queue: each owner
-	// gets others' messages and puts them back (P7). Measured of 2,000 healthy messages: the
-	// median of 8 owners is 7 deliveries, 99 in 100 have at most 69, the most is 82; of 16 owners it is
-	// 13, 83 and 124. One or two in a hundred are split then, which costs about as many
-	// requests as three more deliveries to each owner; guilt takes 45 deaths among 8 owners to find.
+	// suspectOwner more are innocent for each further owner of the queue: each owner gets others'
+	// messages and puts them back (P7). Measured of 2,000 healthy messages: the median of 8 owners
+	// is 7 deliveries, 99 in 100 have at most 69, the most is 82; of 16 owners it is 13, 83 and
+	// 124. One or two in a hundred are split then, which costs about as many requests as three more
+	// deliveries to each owner; guilt takes 45 deaths among 8 owners to find.
 	suspectOwner = 10
 	// readersKept is for how long the most owners that a queue had are remembered: when
 	// most of them leave, its messages still have the counts of their time.
@@ -37,8 +37,8 @@ func (t *Trials) Suspects(d *message.Delivery) bool {
 	return n >= suspectAfter && n >= SuspiciousAfter(t.readersOf(d))
 }
 
-// SuspiciousAfter is after how many deliveries without a trace a message is suspicious whose queue has so
-// many owners.
+// SuspiciousAfter is after how many deliveries without a trace a message is suspicious whose queue
+// has so many owners.
 func SuspiciousAfter(owners int) int64 { return suspectAfter + suspectOwner*int64(owners-1) }
 
 // readersOf is how many processors may have passed a message on to each other.
@@ -91,15 +91,16 @@ func (c *readerCounts) most(q *queues.Queue) int {
 	return max(1, c.of[q].readers)
 }
 
-// outOfTrials reports whether a single task has had all of its attempts, the last of them alone in a
-// process. Attempts by themselves do not say so: they may be failures under a larger MaxAttempts.
+// outOfTrials reports whether a single task has had all of its attempts, the last of them alone in
+// a process. Attempts by themselves do not say so: they may be failures under a larger MaxAttempts.
 func (t *Trials) outOfTrials(d *message.Delivery) bool {
 	most := t.o.MaxAttempts
 	return most > 0 && int64(d.Header.Attempt) >= int64(most) && d.AloneTrials() >= min(aloneAttempts, most)
 }
 
-// KillsProcess gives the quarantine of a single task that is out of attempts and comes back all the same:
-// the last attempt was written down before it began, and nothing was heard of it. Else it is nil.
+// KillsProcess gives the quarantine of a single task that is out of attempts and comes back all the
+// same: the last attempt was written down before it began, and nothing was heard of it. Else it is
+// nil.
 func (t *Trials) KillsProcess(d *message.Delivery) *message.Disposition {
 	if d.Count != 1 || d.Trial || !t.outOfTrials(d) || !t.Suspects(d) {
 		return nil
@@ -110,11 +111,12 @@ func (t *Trials) KillsProcess(d *message.Delivery) *message.Disposition {
 	}
 }
 
-// Acquits reports whether a message that is put back by a live process should be put anew, so that its
-// deliveries count from zero: it would be suspicious when it is back here, although its tasks have ended
-// no process. (A handler that gives tasks back again and again would otherwise have every message cut
-// into single tasks.) A message of one task is not put anew, because what was found out about it would
-// be forgotten. It is if nothing was found out yet and it goes back because its segment is not ready here.
+// Acquits reports whether a message that is put back by a live process should be put anew, so that
+// its deliveries count from zero: it would be suspicious when it is back here, although its tasks
+// have ended no process. (A handler that gives tasks back again and again would otherwise have
+// every message cut into single tasks.) A message of one task is not put anew, because what was
+// found out about it would be forgotten. It is if nothing was found out yet and it goes back
+// because its segment is not ready here.
 func (t *Trials) Acquits(d *message.Delivery) bool {
 	switch {
 	case d.Whole != nil && !d.Whole.Ours, d.Count == 1 && (d.Whole == nil || t.Suspects(d)):
@@ -126,8 +128,8 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 	return d.Traceless()+int64(t.readersOf(d)) >= SuspiciousAfter(t.readersOf(d)) && t.Keeper.Trusted(d)
 }
 
-// PlanPutBack puts a message back of which nothing was done, if its attempt was written down, which is
-// taken back, or if the message is acquitted. Else it is nil.
+// PlanPutBack puts a message back of which nothing was done, if its attempt was written down, which
+// is taken back, or if the message is acquitted. Else it is nil.
 func (t *Trials) PlanPutBack(d *message.Delivery, delay time.Duration, released int) *message.Settlement {
 	switch {
 	case d.Written == message.WrittenInText:

@@ -14,17 +14,17 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 )
 
-// A trial: the attempt is written down and acknowledged (attempt.go). Then the message is opened and its
-// task started like any other. If the process dies, that record is left of it. So each task that was on
-// trial when a process died takes a share of the blame. The more of it a task has, the fewer others may
-// be on trial with it: with n handlers n at first, then a quarter of that with each attempt. The last
-// attempts are made alone, with nothing else started anywhere in the process. Only those condemn: of the
-// tasks that came in with a guilty one and share its first attempts all but the last few are done by
-// then, and these are tried without it. A trial alone also spares all other work in the process the end
-// that is expected.
+// A trial: the attempt is written down and acknowledged (attempt.go). Then the message is opened
+// and its task started like any other. If the process dies, that record is left of it. So each task
+// that was on trial when a process died takes a share of the blame. The more of it a task has, the
+// fewer others may be on trial with it: with n handlers n at first, then a quarter of that with
+// each attempt. The last attempts are made alone, with nothing else started anywhere in the
+// process. Only those condemn: of the tasks that came in with a guilty one and share its first
+// attempts all but the last few are done by then, and these are tried without it. A trial alone
+// also spares all other work in the process the end that is expected.
 const (
-	// aloneAttempts are the last of RetryPolicy.MaxAttempts, for which a suspect is alone in the process.
-	// Three deaths of a process for other reasons would have to meet it then.
+	// aloneAttempts are the last of RetryPolicy.MaxAttempts, for which a suspect is alone in the
+	// process. Three deaths of a process for other reasons would have to meet it then.
 	aloneAttempts = 3
 	// fewerEach is by how much the number of trials at once shrinks with each attempt, as a shift.
 	fewerEach = 2
@@ -36,8 +36,8 @@ const (
 	recordMost = 2 * backoff.RequestTimeout
 )
 
-// HungAfter is how long a handler may take to return after its context ended. Then its task is settled
-// without it.
+// HungAfter is how long a handler may take to return after its context ended. Then its task is
+// settled without it.
 const HungAfter = 10 * time.Second
 
 // Options are the options of a processor that trials go by.
@@ -56,8 +56,8 @@ type Parts struct {
 	Open func(d *message.Delivery)
 }
 
-// Trials are the single tasks of one processor that may have ended their processes: those that wait for
-// a trial, and those on trial.
+// Trials are the single tasks of one processor that may have ended their processes: those that wait
+// for a trial, and those on trial.
 type Trials struct {
 	*base.Env
 	Parts
@@ -76,8 +76,8 @@ func New(env *base.Env, parts Parts, o Options) *Trials {
 	return &Trials{Env: env, Parts: parts, o: o}
 }
 
-// Enqueue keeps a message for a trial if it needs one, and reports whether it does. The message is opened
-// later, when its trial begins. Enqueue is called before the message is opened.
+// Enqueue keeps a message for a trial if it needs one, and reports whether it does. The message is
+// opened later, when its trial begins. Enqueue is called before the message is opened.
 func (t *Trials) Enqueue(d *message.Delivery) bool {
 	if d.Count != 1 || d.Trial || !t.Suspects(d) {
 		return false
@@ -191,10 +191,10 @@ func (t *Trials) begin(d *message.Delivery, alone bool) {
 	t.Open(d)
 }
 
-// Finish ends the splitting or the trial of a message that was settled, or at least tried to be: its
-// handler has returned, and what ends the process now was not the task. In mode once the result must be
-// recorded first: were the process ended by the next suspect before, the attempt that was written down
-// would be all that is left of one that did no harm.
+// Finish ends the splitting or the trial of a message that was settled, or at least tried to be:
+// its handler has returned, and what ends the process now was not the task. In mode once the result
+// must be recorded first: were the process ended by the next suspect before, the attempt that was
+// written down would be all that is left of one that did no harm.
 func (t *Trials) Finish(d *message.Delivery) {
 	t.Backlog.SetSplitting(d, false)
 	if d.Trial && d.Recording.Load() { // Finish is called again when it is settled
