@@ -17,8 +17,8 @@ const module = "github.com/queuepump/queuepump/"
 var levels = map[string]int{
 	"internal": 0, "codec": 0, "shardmap": 0, "pump/storage": 0, "loadtest/azsim": 0,
 	"internal/allocation": 0, "internal/awake": 0, "internal/docscheck": 0, "internal/group": 0, "internal/growing": 0, "internal/jsonline": 0,
-	"internal/mutants": 0, "internal/shown": 0, "internal/sparing": 0, "internal/verify": 0,
-	"pump/internal/row": 1, "pump/storage/azure": 1, "pump/storage/storagetest": 1, "internal/mutants/overlay": 1, "loadtest/report": 1,
+	"internal/mutants": 0, "internal/packaging": 0, "internal/shown": 0, "internal/sparing": 0, "internal/verify": 0,
+	"pump/internal/row": 1, "pump/storage/azure": 1, "pump/storage/storagetest": 1, "internal/mutants/overlay": 1, "internal/packaging/build": 1, "loadtest/report": 1,
 	"loadtest/report/drawing": 2,
 	"pump/internal/backoff":   2, "pump/internal/faketable": 2, "pump/internal/rowtest": 2, "pump/internal/workload": 2,
 	"pump/coordination": 3, "pump/internal/cluster": 3, "pump/internal/election": 3,
