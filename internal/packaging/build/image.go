@@ -83,7 +83,8 @@ func (b *build) imageOf(arch string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
+	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
 	img, err = mutate.Append(img, mutate.Addendum{
 		Layer: layer, MediaType: types.OCILayer,
 		History: v1.History{Created: v1.Time{Time: b.when}, CreatedBy: "make image"},
@@ -157,7 +158,7 @@ func (b *build) layer(arch string) ([]byte, error) {
 
 // writeLayout writes an index as one tar.
 func (b *build) writeLayout(file string, index v1.ImageIndex) error {
-	dir, err := os.MkdirTemp(filepath.Dir(file), "layout")
+	dir, err := os.MkdirTemp("", "queuepump-layout")
 	if err != nil {
 		return err
 	}

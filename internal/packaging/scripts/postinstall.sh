@@ -17,8 +17,6 @@ systemd-tmpfiles --create queuepump.conf
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
 if [ -n "$before" ]; then
-	# An instance that does not start is its operator's concern, and no reason to leave the package
-	# half-configured.
-	systemctl try-restart 'queuepump-distributor@*.service' 'queuepump-processor@*.service' ||
-		echo "queuepump: not all instances started again: systemctl --failed 'queuepump-*'" >&2
+	# Running tasks may take long to finish: the package manager does not wait for them.
+	systemctl --no-block try-restart 'queuepump-distributor@*.service' 'queuepump-processor@*.service'
 fi

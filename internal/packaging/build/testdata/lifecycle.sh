@@ -6,22 +6,28 @@
 set -eu
 format=$1 old=$2 new=$3 version=$4
 
-if [ -z "${INSIDE:-}" ]; then
-	exec env INSIDE=1 unshare --mount --propagation private sh "$0" "$@"
+if [ -z "${base:-}" ]; then
+	base=$(mktemp -d)
+	trap 'rmdir "$base"' EXIT
+	export base
+	unshare --mount --propagation private sh "$0" "$@"
+	exit
 fi
 
-base=$(mktemp -d)
 mount -t tmpfs tmpfs "$base"
 mkdir "$base/upper" "$base/work" "$base/root"
 mount -t overlay -o "lowerdir=/,upperdir=$base/upper,workdir=$base/work" overlay "$base/root"
 root=$base/root
-mkdir -p "$root/run/systemd/system" "$root/usr/local/bin" "$root/packages"
+mkdir -p "$root/run/systemd/system" "$root/packages"
 mount -t proc proc "$root/proc"
 mount -t tmpfs tmpfs "$root/packages"
 cp "$old" "$root/packages/old.$format"
 cp "$new" "$root/packages/new.$format"
-printf '#!/bin/sh\necho "$@" >>/packages/systemctl.log\n' >"$root/usr/local/bin/systemctl"
-chmod 755 "$root/usr/local/bin/systemctl"
+: >"$root/packages/systemctl.log"
+# RPM's scripts look into no other folder.
+rm -f "$root/usr/bin/systemctl"
+printf '#!/bin/sh\necho "$@" >>/packages/systemctl.log\n' >"$root/usr/bin/systemctl"
+chmod 755 "$root/usr/bin/systemctl"
 
 fail() {
 	echo "FAILED: $*"
@@ -31,9 +37,10 @@ called() { # the calls of systemctl since the last time
 	cat "$root/packages/systemctl.log"
 	: >"$root/packages/systemctl.log"
 }
-in_root() { chroot "$root" env PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C "$@"; }
+in_root() { chroot "$root" env PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C "$@"; }
 is() { # FILE-OR-FOLDER MODE OWNER
-	[ "$(in_root stat -c '%a %U:%G' "$1")" = "$2 $3" ] || fail "$(in_root stat -c '%n %a %U:%G' "$1"), want $2 $3"
+	[ "$(in_root stat -c '%a %U:%G' "$1")" = "$2 $3" ] ||
+		fail "$(in_root stat -c '%n %a %U:%G' "$1"), want $2 $3"
 }
 units="queuepump-distributor@*.service queuepump-processor@*.service"
 
@@ -48,7 +55,6 @@ rpm)
 	install() { in_root rpm -i --nodeps "/packages/$1.rpm"; }
 	upgrade() { in_root rpm -U --nodeps /packages/new.rpm; }
 	remove() { in_root rpm -e queuepump; }
-	[ ! -e "$root/usr/bin/dpkg" ] || in_root rpm --version >/dev/null
 	;;
 esac
 
@@ -67,24 +73,29 @@ echo "ARGS=--discard" >"$root/etc/queuepump/a.env"
 echo "# changed here" >>"$root/etc/queuepump/pump.yaml.example"
 is /etc/queuepump/a.env 644 root:queuepump
 upgrade
-case $(in_root queuepump-distributor version) in "queuepump-distributor "*) ;; *) fail "the binary has another name" ;; esac
+case $(in_root queuepump-distributor version) in
+"queuepump-distributor "*) ;;
+*) fail "the binary has another name" ;;
+esac
 case $format in
 deb) in_root dpkg-query -W -f '${Version}\n' queuepump ;;
 rpm) in_root rpm -q --qf '%{VERSION}\n' queuepump ;;
 esac | grep -qxF "$version" || fail "the upgrade is not installed"
 is /etc/queuepump 2750 root:queuepump
 grep -q kept "$root/etc/queuepump/pump.yaml" || fail "the configuration was overwritten"
-grep -q "changed here" "$root/etc/queuepump/pump.yaml.example" || fail "a changed example was overwritten"
+grep -q "changed here" "$root/etc/queuepump/pump.yaml.example" ||
+	fail "a changed example was overwritten"
 calls=$(called)
 case $calls in
 *"daemon-reload
-try-restart $units"*) ;;
+--no-block try-restart $units"*) ;;
 *) fail "the upgrade calls: $calls" ;;
 esac
 case $calls in *stop*) fail "the upgrade stops instances: $calls" ;; esac
 
 echo "== remove"
-mkdir -p "$root/etc/systemd/system/multi-user.target.wants" "$root/etc/systemd/system/queuepump-processor@a.service.d"
+mkdir -p "$root/etc/systemd/system/multi-user.target.wants" \
+	"$root/etc/systemd/system/queuepump-processor@a.service.d"
 ln -s /usr/lib/systemd/system/queuepump-processor@.service \
 	"$root/etc/systemd/system/multi-user.target.wants/queuepump-processor@a.service"
 echo "[Service]" >"$root/etc/systemd/system/queuepump-processor@a.service.d/override.conf"
@@ -103,7 +114,8 @@ rpm)
 	[ ! -L "$root/etc/systemd/system/multi-user.target.wants/queuepump-processor@a.service" ] ||
 		fail "an instance is still enabled"
 	# RPM knows no purge: docs/service.md has these commands.
-	in_root rm -rf /etc/queuepump /var/lib/queuepump /etc/systemd/system/queuepump-processor@a.service.d
+	in_root rm -rf /etc/queuepump /var/lib/queuepump \
+		/etc/systemd/system/queuepump-processor@a.service.d
 	in_root userdel queuepump
 	;;
 esac
