@@ -8,10 +8,10 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint fmt vuln fuzz bench soak cover azurite clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint fmt vuln fuzz bench soak cover package image package-test azurite clean
 
 help: ## list the goals
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build the binaries into bin/
 	$(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest
@@ -172,6 +172,17 @@ cover: azurite ## show the coverage of each package
 	@mkdir -p out
 	$(GO) test -coverprofile out/cover.out ./... | awk '/coverage:/ { print }'
 	$(GO) tool cover -func out/cover.out | tail -1
+
+VERSION ?=
+package: ## make deb, rpm and tar.gz for amd64 and arm64 in out/package, of the version of git or of VERSION=1.2.3
+	GO='$(GO)' $(GO) run ./internal/packaging/build packages --version $(call quote,$(VERSION))
+
+image: ## make the image for amd64 and arm64 in out/image, without an engine, of the version of git or of VERSION=1.2.3
+	GO='$(GO)' $(GO) run ./internal/packaging/build image --version $(call quote,$(VERSION))
+
+package-test: package image ## make both, look into them, install, upgrade, remove and purge in a chroot (root, dpkg, rpm and systemd-analyze; it says what is missing)
+	$(GO) test ./internal/packaging -count 1 -v
+	$(GO) test ./internal/packaging/build -count 1 -v -out '$(CURDIR)/out'
 
 azurite: $(AZURITE)/node_modules/.package-lock.json ## install Azurite, which the tests need
 

@@ -4,6 +4,8 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+	// Authorities for a machine or an image that has no certificates of its own.
+	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/handlers"

@@ -171,3 +171,27 @@ func TestRequestsAreATable(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+func TestAProgramHasTheNameThatItIsInstalledUnder(t *testing.T) {
+	for path, want := range map[string]string{
+		"bin/processor":                   "processor",
+		"/usr/bin/queuepump-processor":    "queuepump-processor",
+		"/usr/bin/queuepump-distributor":  "processor",
+		"/opt/queuepump-processor/worker": "processor",
+		"":                                "processor",
+	} {
+		if got := installedName("processor", path); got != want {
+			t.Errorf("%q: %s", path, got)
+		}
+	}
+}
+
+func TestTheLinkersRevisionGoesFirst(t *testing.T) {
+	defer func(was string) { revision = was }(revision)
+	if revision = "v1.2.3"; Revision() != "v1.2.3" {
+		t.Error(Revision())
+	}
+	if revision = ""; Revision() == "" {
+		t.Error("a binary of go build has no revision")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -117,6 +118,7 @@ func Renamed(old, now string) *cobra.Command {
 // Main runs the program and ends the process. atOnce is called before the
 // process ends without further ado on a second signal.
 func Main(root *cobra.Command, atOnce func()) {
+	root.Use = installedName(root.Use, os.Args[0])
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = version(root)
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -128,6 +130,15 @@ func Main(root *cobra.Command, atOnce func()) {
 		report(root, cmd, err)
 	}
 	os.Exit(exitCode(err))
+}
+
+// installedName is the name of a program: packages install it with a prefix, since "processor" is
+// anything. Completions and hints then name what one can type.
+func installedName(name, path string) string {
+	if prefixed := "queuepump-" + name; filepath.Base(path) == prefixed {
+		return prefixed
+	}
+	return name
 }
 
 func report(root, cmd *cobra.Command, err error) {

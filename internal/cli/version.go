@@ -26,8 +26,14 @@ func version(root *cobra.Command) string {
 	return fmt.Sprintf("%s %s %s %s/%s", root.Name(), Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
+// revision is set by the linker where packages are built.
+var revision string
+
 // Revision is the version of the module, or the commit that the binary was built from.
 func Revision() string {
+	if revision != "" {
+		return revision
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -32,6 +32,17 @@ var untyped = map[string]string{
 		"TestProcessorsStartTogetherWhenTheirGateIsReleased runs it",
 	"docs/operations.md: $ distributor status": "the screen of one moment; " +
 		"cmd/distributor tests screens",
+	"docs/service.md: make package": "minutes, and modules that are fetched; " +
+		"make package-test is in it",
+	"docs/service.md: sha256sum":     "needs root; TestTheLifeOfAPackage installs packages",
+	"docs/service.md: tar -xzf":      "needs root; TestTheArchiveHasWhatPackagesHave reads it",
+	"docs/service.md: sudo cp":       "needs root, systemd and a package",
+	"docs/service.md: sudo sh":       "needs root and a package",
+	"docs/service.md: journalctl":    "needs systemd",
+	"docs/service.md: sudo systemd-": "needs root; the tests of internal/packaging verify drop-ins",
+	"docs/service.md: sudo apt":      "needs root; TestTheLifeOfAPackage removes and purges",
+	"docs/service.md: sudo rm":       "needs root; TestTheLifeOfAPackage types the same",
+	"docs/service.md: docker":        "needs an engine; TestTheImageRunsWithoutRights reads the image",
 	"docs/capacity-and-load.md: loadtest run saturate": "minutes of CPU, or real accounts; " +
 		"the tests of loadtest/scenario play each scenario",
 	"docs/capacity-and-load.md: loadtest report": "shows files of load tests of another day; " +
