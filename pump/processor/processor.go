@@ -188,6 +188,10 @@ func (p *Processor) newProcessing(ctx context.Context) *processing {
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
 	r.Refollow, r.InHand, r.GetMore = r.follow, r.hand.count, func() { backoff.Signal(r.poller.wake) }
 	r.Answered = func() (dark time.Time, all bool) { return r.poller.answer() }
+	r.Unread = func() time.Duration {
+		seconds, _ := r.unread(time.Now())
+		return time.Duration(seconds * float64(time.Second))
+	}
 	r.Visibility, r.OwnLease = func() time.Duration { return r.terms.Lease() }, r.lease
 	r.poller, r.spills, r.hints = newPoller(r), newSpillWatch(r), newOwnerHints(r)
 	r.dock, r.lobby = &dock{r: r}, &lobby{r: r}

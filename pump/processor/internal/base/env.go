@@ -46,6 +46,7 @@ type Env struct {
 	InHand     func() int                        // messages in hand
 	GetMore    func()                            // there is room again
 	Answered   func() (dark time.Time, all bool) // when a queue last left a get unanswered; all: they answer now
+	Unread     func() time.Duration              // for how long messages may wait unread in a queue
 	Visibility func() time.Duration              // of what is got now
 	OwnLease   func() time.Duration              // of this process in the cluster
 
