@@ -256,9 +256,10 @@ func dayText(t *time.Time, now time.Time) string {
 // moving is what redrive and drop share.
 type moving struct {
 	which
-	dry  bool
-	rate float64
-	yes  bool
+	dry   bool
+	rate  float64
+	yes   bool
+	again bool
 }
 
 func (m *moving) flags(cmd *cobra.Command, limit int) {
@@ -276,6 +277,10 @@ func quarantineRedrive() *cobra.Command {
 first time. First mend what made them fail. With "delivery: once" a task that is
 recorded as done is recognised and not done again.
 
+A redrive that was killed, or not answered, may have put a task back and left it in
+quarantine as well. A later one does not have it done twice: it is recognised, or where
+that is not known any more it stays, and you decide: drop it, or redrive it with --again.
+
 What cannot be redriven stays, the command says why, and its exit status is 1. What
 fails again while the command runs is not redriven again by it.
 
@@ -287,6 +292,8 @@ fails again while the command runs is not redriven again by it.
 		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, quarantine.Redriven) }),
 	}
 	m.flags(cmd, 0)
+	cmd.Flags().BoolVar(&m.again, "again", false,
+		"also what an interrupted redrive may have put back, where it is not known whether it was done: it may be done twice")
 	return cmd
 }
 
@@ -339,7 +346,8 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	var moved, kept counted
 	var printing error
 	out := cmd.OutOrStdout()
-	err = do(cmd.Context(), f, quarantine.Options{Rate: m.rate, Dry: m.dry}, func(o quarantine.Outcome) bool {
+	o := quarantine.Options{Rate: m.rate, Dry: m.dry, Again: m.again}
+	err = do(cmd.Context(), f, o, func(o quarantine.Outcome) bool {
 		if o.Outcome == quarantine.Kept {
 			kept.add(o.Message)
 		} else {

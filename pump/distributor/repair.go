@@ -154,6 +154,8 @@ func (r *repair) find(ctx context.Context) error {
 			err = fmt.Errorf("run %s: %w: it is open, and %s is at work on it; wait until it has ended", r.run.ID, workload.ErrRunState, by)
 		}
 		return err
+	case workload.RunEnded: // what is put of it goes to quarantine, and it cannot be sealed
+		return fmt.Errorf("run %s: %w: it has ended: %s", r.run.ID, workload.ErrRunState, r.run.Note)
 	}
 	if n := len(r.run.Sealed); r.run.State == workload.RunSealed && n != w.Map.Segments {
 		return fmt.Errorf("run %s: %w: it was sealed with %d segments, and the workload has %d", r.run.ID, workload.ErrRunState, n, w.Map.Segments)

@@ -207,6 +207,10 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 		Blocked: func(q *queues.Queue) func() bool { return r.settlers.Of(q).Full },
 	})
 	r.Refollow, r.GetMore, r.Answered = r.follow, r.poller.Wake, r.poller.AllAnswer
+	r.Unread = func() time.Duration {
+		seconds, _ := r.unread(time.Now())
+		return time.Duration(seconds * float64(time.Second))
+	}
 	r.Wire, r.CutWire = context.WithCancel(context.WithoutCancel(ctx))
 	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	return r

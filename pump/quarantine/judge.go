@@ -178,7 +178,10 @@ type runSeen struct {
 	// that they are told of what is dropped. A task of any other run is done under another identity
 	// when it is redriven.
 	closed, told bool
-	err          error
+	// ended: its tasks are not started under their numbers any more, and owners still keep a ledger
+	// of it.
+	ended bool
+	err   error
 }
 
 // runState reads a run's row, each once.
@@ -200,6 +203,8 @@ func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 			s.closed = true
 		case closing.GoOn, closing.Rest:
 			s.told = true
+		case closing.Ended:
+			s.ended = true
 		}
 	}
 	if len(q.known) >= runsKnown {

@@ -24,6 +24,9 @@ type Options struct {
 	Rate float64
 	// Dry: say what would be done, and do nothing.
 	Dry bool
+	// Again redrives also what an interrupted redrive may have put back before, if it is not known any
+	// more whether that was done: it may be done twice then.
+	Again bool
 }
 
 // What became of a message in quarantine.
@@ -46,7 +49,8 @@ type Outcome struct {
 // Redrive puts tasks back into the queues that are their segments' homes, to be tried
 // as if for the first time (P4.4): first the put is acknowledged, then the message in
 // quarantine is deleted, so that a crash in between leaves it in both places, and
-// a processor that records what is done (delivery mode once) does it once. done is called for
+// a processor that records what is done (delivery mode once) does it once. Where that may not be
+// known any more the message is kept, see [Options.Again]. done is called for
 // each message, and stops it by returning false. The error is that of [Quarantine.List].
 func (q *Quarantine) Redrive(ctx context.Context, f Filter, o Options, done func(Outcome) (more bool)) error {
 	return q.settleAll(ctx, f, o, Redriven, done)
@@ -65,6 +69,11 @@ func (q *Quarantine) settleAll(ctx context.Context, f Filter, o Options, outcome
 		return &pump.ConfigError{Field: "rate", Problem: fmt.Sprintf("%v is out of range", o.Rate), Fix: "use 0.01 to 1e6 messages a second"}
 	}
 	limiter := rate.NewLimiter(rate.Limit(o.Rate), 1)
+	begun, err := q.redrives(ctx, outcome, o.Again)
+	if err != nil {
+		return err
+	}
+	defer func() { begun.flush(ctx) }()
 	hints := q.hints(ctx)
 	defer hints.nudges.Close()
 	left := f.Limit
@@ -80,7 +89,7 @@ func (q *Quarantine) settleAll(ctx context.Context, f Filter, o Options, outcome
 			return scanKeep | scanEnough
 		default:
 			var err error
-			if verdict, err = q.settleOne(ctx, t, outcome, hints); err != nil {
+			if verdict, err = q.settleOne(ctx, t, outcome, begun, hints); err != nil {
 				out.Outcome, out.Left, out.Problem = Kept, t.message.Tasks, err.Error()
 			}
 		}
@@ -93,7 +102,9 @@ func (q *Quarantine) settleAll(ctx context.Context, f Filter, o Options, outcome
 
 // settleOne redrives or drops one message, or the tasks of it that are meant. What is
 // begun is finished, also when the context ends in the midst of it.
-func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hints *redriveHints) (scanVerdict, error) {
+func (q *Quarantine) settleOne(
+	ctx context.Context, t *taken, outcome string, begun *redrives, hints *redriveHints,
+) (scanVerdict, error) {
 	if !t.sure() {
 		return scanKeep, errLeftLooking
 	}
@@ -109,8 +120,17 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hi
 		return scanKeep, err
 	}
 	var home *queues.Queue
+	if outcome == Redriven {
+		if err = begun.begin(ctx, m); err != nil {
+			return scanKeep, err
+		}
+	}
 	if text != nil {
-		if home, err = q.putHome(ctx, m.ID, text, segment); err != nil {
+		var maybe bool
+		if home, maybe, err = q.putHome(ctx, m.ID, text, segment); err != nil {
+			if !maybe {
+				begun.takeBack(ctx, m)
+			}
 			return scanKeep, err
 		}
 	}
@@ -131,6 +151,7 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hi
 	if err != nil {
 		return scanKeep, fmt.Errorf("%s, but it is still in quarantine as well: %w", outcome, err)
 	}
+	begun.end(ctx, m)
 	if parts.rest == nil {
 		q.removeCause(ctx, m.row)
 	}
@@ -143,22 +164,26 @@ func (q *Quarantine) settleOne(ctx context.Context, t *taken, outcome string, hi
 // putHome puts a text into the queue that is its segment's home when it is sent, and gives
 // that queue. Each try asks anew: minutes may pass between two, in which the account of
 // before may have been drained and removed. A copy that an unanswered try has left
-// elsewhere is recognised by its tasks, or read by no process.
-func (q *Quarantine) putHome(ctx context.Context, object string, text []byte, segment uint32) (home *queues.Queue, err error) {
+// elsewhere is recognised by its tasks, or read by no process. After an error maybe says whether
+// a try may have put it.
+func (q *Quarantine) putHome(
+	ctx context.Context, object string, text []byte, segment uint32,
+) (home *queues.Queue, maybe bool, err error) {
 	for try := uint64(0); ; try++ {
 		if home, err = q.homeOf(ctx, segment); err == nil {
 			about := home.Digest(text)
 			if err = home.Pay(ctx, quota.ClassPut, 1, queues.OpPut, about); err != nil {
-				return nil, err
+				return nil, maybe, err
 			}
 			if !queues.Young(q.read) { // the budget has kept it waiting for so long
 				try--
 				continue
 			}
 			err = home.PutBy(ctx, q.read, text, 0, about)
+			maybe = maybe || storage.Ambiguous(err)
 		}
 		if !storage.Ambiguous(err) || try == quarantineTries-1 || !q.pauseAfter(ctx, err, "put", object, try) {
-			return home, err
+			return home, maybe, err
 		}
 	}
 }

@@ -229,11 +229,18 @@ func (g *simSeeded) lostOwners() {
 	}
 }
 
-// lostRuns are the rows of runs, which come back as they were before.
+// lostRuns are the rows of runs, which come back as they were before: in half of the worlds at any time, and in the
+// others about as they were when all was sent, after all is closed and forgotten.
 func (g *simSeeded) lostRuns() {
-	g.plan.live = false
+	p := g.plan
+	p.live = false
 	g.rows = []simStep{{verb: "keep", who: "work.runs"}, {verb: "back", who: "work.runs"}}
 	if g.roll(2) == 0 {
+		at := p.pace + g.seconds(1, 30)
+		g.step(simStep{at: at, verb: "keep", who: "work.runs"})
+		g.step(simStep{at: at + g.seconds(60, 180), verb: "back", who: "work.runs"})
+		g.rows = nil
+	} else if g.roll(2) == 0 {
 		g.rows = append(g.rows, g.rows...)
 	}
 }

@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -176,4 +180,67 @@ func (w *simWorld) asSealed(r workload.Run) workload.Run {
 		return was
 	}
 	return r
+}
+
+// simUnproven is within which time a run ends of which the ledger has forgotten everything: a quarter of the quiet
+// time until it is looked for what was noted of it, the quiet time, half of it in which the queues must be
+// read, and what an operator or a process that was lost may have hidden.
+const simUnproven = 2*closing.OverAfter + 10*time.Minute
+
+// unprovenEnd waits until no run that was closed is sealed because its row came back, where processors have noted
+// that they did tasks of it and the ledger knows of none. Others may wait for a repair for the retention.
+func (w *simWorld) unprovenEnd(ctx context.Context) bool {
+	if w.plan.delivery != pump.Once || !w.runsAreBack() {
+		return true
+	}
+	for began := w.now(); ; {
+		left, err := w.unproven(ctx)
+		switch {
+		case err != nil:
+			w.wrongf("what is sealed again cannot be learned: %v", err)
+			return false
+		case len(left) == 0:
+			return true
+		case w.now()-began > simUnproven:
+			w.wrongf("stuck: run %v was closed, is sealed as its row came back, and nothing ends it", left[0])
+			return false
+		}
+		if w.now() == began {
+			w.countAll("runs that were closed and are sealed again", len(left))
+		}
+		backoff.Wait(ctx, 5*time.Minute)
+	}
+}
+
+func (w *simWorld) unproven(ctx context.Context) (left []codec.RunID, err error) {
+	runs, err := w.runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done := map[codec.RunID]uint64{}
+	for r, err := range ledger.ReadRecord(ctx, w.openTable(), "work", w.plan.segments) {
+		if err != nil {
+			return nil, err
+		}
+		for _, run := range runs {
+			n, _ := r.Counts(run.ID)
+			done[run.ID] += n
+		}
+	}
+	for _, r := range runs {
+		if r.State != workload.RunSealed || w.asSealed(r).State != workload.RunClosed || done[r.ID] > 0 {
+			continue
+		}
+		tallies, err := workload.Tallies(ctx, w.openTable(), "work", r.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tallies {
+			if t.Handled > 0 {
+				left = append(left, r.ID)
+				break
+			}
+		}
+	}
+	return left, nil
 }

@@ -151,7 +151,7 @@ func (w *simWorld) play(ctx context.Context) {
 	backoff.Wait(ctx, time.Until(busy)+time.Millisecond)
 	<-begun
 	w.calm()
-	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) {
+	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) && w.unprovenEnd(ctx) {
 		w.check(ctx)
 	}
 }

@@ -212,9 +212,9 @@ var windowRows = []windowRow{
 	},
 	{
 		number: "36c", window: "the rows of a run come back as they were before it, or are gone",
-		done:  "its distributor makes them again, loudly; without it the next leader makes the run again as broken, and begins another. What processors met meanwhile is in quarantine as that of an unknown run, to be redriven. A run that is open again, and whose distributor is gone, is abandoned: `distributor repair` seals it",
+		done:  "its distributor makes them again, loudly; without it the next leader makes the run again as broken, and begins another. What processors met meanwhile is in quarantine as that of an unknown run, to be redriven. A run that is open again, and whose distributor is gone, is abandoned: `distributor repair` seals it. One that was closed and forgotten and is sealed again ends after a quiet hour, with a warning",
 		play:  []func(*testing.T){TestTheRowsOfARunThatAreGoneAreMadeAgainLoudly},
-		tests: []string{"worlds.TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins", "worlds.TestARunThatIsOpenAgainIsSealedAndClosedAgain"},
+		tests: []string{"worlds.TestARunWhoseRowIsGoneWhenItsLeaderDiesIsBrokenAndAnotherBegins", "worlds.TestARunThatIsOpenAgainIsSealedAndClosedAgain", "worlds.TestAClosedRunThatIsSealedAgainEndsByItselfLoudly"},
 	},
 	{
 		number: "36d", window: "the workload's row comes back with an older map",

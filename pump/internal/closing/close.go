@@ -91,6 +91,7 @@ type observed struct {
 	// from is when quiet began to count.
 	since, from time.Time
 	refreshed   time.Time
+	asked       time.Time // how old it is; see unproven.go
 }
 
 // New makes a closer of a workload. It makes no request.
@@ -322,20 +323,29 @@ func (c *Closer) close(ctx context.Context, l *workload.LiveRun, k *observed) er
 	return nil
 }
 
-// over ends a run of which nothing was met for long enough.
-func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) error {
+// lookMet looks at what processors have noted of a run, and reports whether that is the same as before. If it is not,
+// the quiet time begins anew.
+func (c *Closer) lookMet(ctx context.Context, l *workload.LiveRun, k *observed) (same bool, err error) {
 	tallies, err := workload.Tallies(ctx, c.queues.Control, c.workload, l.ID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var sum workload.Tally
 	for _, t := range tallies {
 		sum = sum.Add(t)
 	}
-	if !k.tallied || k.tally != sum {
-		k.tally, k.tallied = sum, true
-		k.sign(time.Now().Add(sum.Hides))
-		return nil
+	if k.tallied && k.tally == sum {
+		return true, nil
+	}
+	k.tally, k.tallied = sum, true
+	k.sign(time.Now().Add(sum.Hides))
+	return false, nil
+}
+
+// over ends a run of which nothing was met for long enough.
+func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) error {
+	if same, err := c.lookMet(ctx, l, k); !same || err != nil {
+		return err
 	}
 	note := "nothing of it was met or recorded for " + k.quiet.Round(time.Second).String()
 	switch err := c.Runs.Over(ctx, l.ID, note); {

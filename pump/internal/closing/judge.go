@@ -47,6 +47,8 @@ func (w *closing) judge(l *workload.LiveRun) {
 	case l.State == workload.RunSealed:
 		if k.sum.Done+k.sum.Quarantined >= l.Tasks {
 			w.do(func(ctx context.Context) error { return c.close(ctx, l, k) })
+		} else {
+			w.unproven(l, k)
 		}
 	case l.State == workload.RunClosed, l.Over:
 		w.done(l)
@@ -143,6 +145,7 @@ func (w *closing) carryOut(ctx context.Context) (more bool, err error) {
 type ends struct {
 	mu                      sync.Mutex // guards what follows
 	closed, abandoned, over endedRuns
+	unproven                endedRuns
 	at                      time.Time // when it was told last
 }
 
@@ -166,13 +169,15 @@ func (e *ends) add(to *endedRuns, id pump.RunID) {
 func (e *ends) tell(log *slog.Logger) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed.n+e.abandoned.n+e.over.n == 0 || time.Since(e.at) < endsEvery {
+	if e.closed.n+e.abandoned.n+e.over.n+e.unproven.n == 0 || time.Since(e.at) < endsEvery {
 		return
 	}
 	e.at = time.Now()
 	e.closed.tell(log.Info, "runs are done and closed")
 	e.abandoned.tell(log.Warn, "open runs are abandoned: their clients are gone; see: distributor runs list --state abandoned")
 	e.over.tell(log.Warn, "runs that were not finished have ended; see: distributor runs list --state ended")
+	e.unproven.tell(log.Warn, "sealed runs have ended though tasks of them are not recorded as done: nothing of them can come any more; "+
+		"see why with: distributor runs show RUN")
 }
 
 func (r *endedRuns) tell(log func(string, ...any), what string) {

@@ -34,6 +34,7 @@ func Groups(w *workload.Workload) []Group {
 	}
 	add("progress", workload.TallyPartition(w.Name))
 	add("runs", workload.RunsPartition(w.Name))
+	add("redrives", workload.RedrivesPartition(w.Name))
 	add("gates", coordination.GatesPartition(w.Name))
 	add("ranges of ids", coordination.IDsPartition(w.Name))
 	add("election", election.Partition(w.Name))

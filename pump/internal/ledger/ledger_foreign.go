@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/queuepump/queuepump/codec"
 )
 
 // The names of tasks without a run that are done: of foreign messages, and of tasks that were
@@ -254,6 +256,39 @@ func (l *Ledger) BeginForeign(segment uint32, epoch uint64, id string, more bool
 // foreignUse is how many names the segment will keep when what is in hand is done.
 func (s *ledgerSegment) foreignUse() int {
 	return len(s.image.foreign.known) - len(s.deleted) + len(s.inFlight.foreign)
+}
+
+// Standing says what the segment knows of a task under its number in a run. One that was redriven when
+// the run had ended has a name, and may be done, or in hand, from before that.
+func (l *Ledger) Standing(
+	segment uint32, run codec.RunID, generation uint32, n uint64,
+) (recorded, inHand bool) {
+	s, err := l.segment(segment)
+	if err != nil || !l.options.Record {
+		return false, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.image == nil {
+		return false, false
+	}
+	return s.image.runs[run].settled(n, generation), s.inFlight.runs[run].contains(n)
+}
+
+// StandingForeign says what the segment knows of a task by its name: see Standing. One that was done
+// under its name may come again under its number, when the row of its run is there again.
+func (l *Ledger) StandingForeign(segment uint32, id string) (recorded, inHand bool) {
+	s, err := l.segment(segment)
+	if err != nil || !l.options.Record {
+		return false, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.image == nil {
+		return false, false
+	}
+	name := foreignName(id)
+	return s.image.foreign.has(name), s.inFlight.foreign[name]
 }
 
 // EndForeign is End for a task without a run.

@@ -44,6 +44,12 @@ func (s nspans) remove(from, to uint64) nspans {
 	return slices.Replace(s, i, j, kept[:n]...)
 }
 
+// contains reports whether n is in the set.
+func (s nspans) contains(n uint64) bool {
+	i := sort.Search(len(s), func(i int) bool { return s[i].to > n })
+	return i < len(s) && s[i].from <= n
+}
+
 // divide tells which of from <= n < to are in the set.
 func (s nspans) divide(from, to uint64, in, out *nspans) {
 	i := sort.Search(len(s), func(i int) bool { return s[i].to > from })

@@ -355,29 +355,6 @@ func (r *Runs) End(ctx context.Context, id codec.RunID, drop bool, note string) 
 	})
 }
 
-// Over records that a broken, abandoned or ended run is over, or that what the ledger keeps of
-// a closed one is given up; see [Run.Over]. Other runs are ErrRunState.
-func (r *Runs) Over(ctx context.Context, id codec.RunID, note string) error {
-	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {
-		switch run.State {
-		case RunBroken, RunAbandoned, RunEnded, RunClosed:
-		default:
-			return false, fmt.Errorf("%w: it is %s", ErrRunState, run.State)
-		}
-		if run.Over {
-			return true, nil
-		}
-		if run.State == RunBroken || run.State == RunAbandoned {
-			if run.Note != "" {
-				note = run.Note + "; " + note
-			}
-			run.State, run.Note = RunEnded, printable(note)
-		}
-		run.Over = true
-		return false, nil
-	})
-}
-
 // change applies a change to the newest version until it is written, not needed,
 // or refused. Every time round that the write is lost another process's was not.
 func (r *Runs) change(ctx context.Context, doing string, id codec.RunID, apply func(*Run) (done bool, err error)) error {

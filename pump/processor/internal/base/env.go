@@ -50,6 +50,7 @@ type Env struct {
 	Refollow   func()                            // what may be worked on has changed
 	GetMore    func()                            // there is room again
 	Answered   func() (dark time.Time, all bool) // when a queue last left a get unanswered; all: they answer now
+	Unread     func() time.Duration              // for how long messages may wait unread in a queue
 	Visibility func() time.Duration              // of what is got now
 	OwnLease   func() time.Duration              // of this process in the cluster
 

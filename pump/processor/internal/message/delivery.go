@@ -57,6 +57,8 @@ type Delivery struct {
 	// is being opened what the ledger said if that was not all.
 	Begun codec.NSet
 	Split *ledger.Begun
+	// Named are those of Begun that are done under their names; see record/redriven.go.
+	Named codec.NSet
 	// Contributions to the segment's state, by task; with a reducer only.
 	Contributions []any
 	// Whole is what to do with the message as a whole, without its tasks; nil if

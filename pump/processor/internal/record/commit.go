@@ -392,6 +392,7 @@ func (c *Recorder) enterTasks(d *message.Delivery, s *message.Settlement, poison
 		}
 	}
 	c.End(d, codec.MakeNSet(rest...))
+	done = slices.AppendSeq(done, d.Named.All())
 	if len(done)+len(poisoned) == 0 {
 		return
 	}

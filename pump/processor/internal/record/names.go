@@ -36,7 +36,7 @@ func (c *Recorder) Deleted(d *message.Delivery) {
 func (c *Recorder) pruneNames(ctx context.Context) error {
 	before := time.Time{}
 	if dark, all := c.r.Answered(); all && time.Since(dark) >= namesKept {
-		before = time.Now().Add(-namesKept)
+		before = time.Now().Add(-namesKept - c.r.Unread()) // copies may wait behind other work
 	}
 	c.Ledger.AgeForeign(before)
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)

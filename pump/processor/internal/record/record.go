@@ -113,6 +113,9 @@ func (c *Recorder) Begin(ctx context.Context, d *message.Delivery) *message.Disp
 		return c.wait(d)
 	}
 	d.Begun = b.Fresh
+	if w := c.named(d, &b); w != nil {
+		return w
+	}
 	fresh, inHand := b.Fresh.Len(), b.InHand.Len()
 	switch {
 	case fresh == d.Count:
@@ -228,7 +231,12 @@ func (c *Recorder) BeginForeign(d *message.Delivery) *message.Disposition {
 	d.Fresh = make([]int, 0, d.Count)
 	again := 0
 	for i := range d.Tasks {
-		recorded, inHand, err := c.Ledger.BeginForeign(d.Header.Segment, d.Epoch, d.Tasks[i].Foreign, len(d.Fresh) > 0)
+		recorded, inHand := c.standing(d, i)
+		var err error
+		if !recorded && !inHand {
+			more := len(d.Fresh) > 0
+			recorded, inHand, err = c.Ledger.BeginForeign(d.Header.Segment, d.Epoch, d.Tasks[i].Foreign, more)
+		}
 		switch {
 		case err != nil:
 			c.EndForeign(d, d.Fresh)
@@ -268,6 +276,8 @@ func (c *Recorder) Screen(d *message.Delivery) {
 	delay := c.copyDelay(d)
 	for i := range d.Tasks {
 		switch n := d.Tasks[i].N; {
+		case d.Named.Contains(n):
+			d.Verdicts[i] = message.Known
 		case d.Split.Fresh.Contains(n):
 			d.Fresh = append(d.Fresh, i)
 		case d.Split.InHand.Contains(n):

@@ -1,0 +1,40 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/queuepump/queuepump/codec"
+)
+
+// Over records that a broken, abandoned or ended run is over, or that what the ledger keeps of
+// a closed one is given up; see [Run.Over]. Other runs are ErrRunState.
+func (r *Runs) Over(ctx context.Context, id codec.RunID, note string) error {
+	return r.over(ctx, id, note, RunBroken, RunAbandoned, RunEnded, RunClosed)
+}
+
+// OverSealed is Over for a sealed run of which tasks are not recorded as settled. One that is closed by now,
+// or in another state, is ErrRunState.
+func (r *Runs) OverSealed(ctx context.Context, id codec.RunID, note string) error {
+	return r.over(ctx, id, note, RunSealed)
+}
+
+func (r *Runs) over(ctx context.Context, id codec.RunID, note string, of ...RunState) error {
+	return r.change(ctx, "ending", id, func(run *Run) (done bool, err error) {
+		switch {
+		case run.Over && (run.State == RunEnded || run.State == RunClosed):
+			return true, nil
+		case !slices.Contains(of, run.State):
+			return false, fmt.Errorf("%w: it is %s", ErrRunState, run.State)
+		}
+		if run.State == RunBroken || run.State == RunAbandoned || run.State == RunSealed {
+			if run.Note != "" {
+				note = run.Note + "; " + note
+			}
+			run.State, run.Note = RunEnded, printable(note)
+		}
+		run.Over = true
+		return false, nil
+	})
+}

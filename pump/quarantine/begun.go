@@ -1,0 +1,116 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// redriveKnown is for how long after a redrive that was interrupted the name of a task without a
+// living run is surely remembered when the task was done ("Names" in docs/design.md): names go 15
+// minutes after that at the earliest, and the copy that is put last must be met before. An
+// interrupted redrive leaves its message hidden for [Lease].
+const redriveKnown = 2 * Lease
+
+// redrives notes in the control table which redrives were begun, so that no later one of the same
+// message does its tasks twice. It is of delivery mode once.
+type redrives struct {
+	q     *Quarantine
+	again bool            // what may be done is redriven all the same
+	begun map[string]bool // as it was read when a drop began
+	first bool            // the redrive that was begun last is the first of its message
+	ended []string        // whose rows are to be removed
+}
+
+// redrives gives nil where nothing is recorded.
+func (q *Quarantine) redrives(ctx context.Context, outcome string, again bool) (*redrives, error) {
+	if pump.Delivery(q.workload.Delivery) != pump.Once {
+		return nil, nil
+	}
+	r := &redrives{q: q, again: again}
+	if outcome == Redriven {
+		return r, nil
+	}
+	err := backoff.Within(ctx, func(ctx context.Context) (err error) {
+		r.begun, err = workload.RedrivesBegun(ctx, q.queues.Control, q.cfg.Workload)
+		return err
+	})
+	return r, err
+}
+
+// begin notes that a message is about to be put home. It refuses that where the message may have
+// been put home before and what became of that is not known any more.
+func (r *redrives) begin(ctx context.Context, m *Message) error {
+	if r == nil {
+		return nil
+	}
+	q := r.q
+	var state runSeen
+	if !m.header.Run.IsZero() {
+		if state = q.runState(ctx, m.header.Run); state.err != nil {
+			return state.err
+		}
+	}
+	before, err := workload.BeginRedrive(ctx, q.queues.Control, q.cfg.Workload, r.key(m), state.told)
+	if err != nil {
+		return fmt.Errorf("that its redrive begins could not be noted: %w", err)
+	}
+	if r.first = before == nil; r.first || r.again {
+		return nil
+	}
+	known := !m.foreign && (state.told || before.Told && state.ended)
+	if !known && !m.foreign && !before.Told {
+		server, local, err := workload.ServerTime(ctx, q.queues.Control, q.cfg.Workload)
+		if err != nil {
+			return err
+		}
+		known = server.Add(time.Since(local)).Sub(before.Begun) < redriveKnown
+	}
+	if known {
+		return nil // what is done of it is recognised
+	}
+	return fmt.Errorf("%w at %s", errInterrupted, before.Begun.UTC().Format(time.RFC3339))
+}
+
+var errInterrupted = errors.New("pump: a redrive of it was interrupted, and whether it was done since " +
+	"is not known any more; drop it if it was, else redrive it with --again; that redrive began")
+
+// takeBack is for a redrive that was begun and has surely put nothing.
+func (r *redrives) takeBack(ctx context.Context, m *Message) {
+	if r != nil && r.first {
+		r.end(ctx, m)
+	}
+}
+
+// end notes that a message is not in quarantine any more.
+func (r *redrives) end(ctx context.Context, m *Message) {
+	if r == nil || r.begun != nil && !r.begun[r.key(m)] {
+		return
+	}
+	if r.ended = append(r.ended, r.key(m)); len(r.ended) >= storage.MaxBatch {
+		r.flush(ctx)
+	}
+}
+
+// flush removes the rows of what has ended. One that stays says nothing of any other message, but
+// of what is left of its own where only some of the tasks were meant.
+func (r *redrives) flush(ctx context.Context) {
+	if r == nil || len(r.ended) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackWithin)
+	defer cancel()
+	if err := workload.EndRedrives(ctx, r.q.queues.Control, r.q.cfg.Workload, r.ended...); err != nil {
+		r.q.cfg.Log.Warn("rows that say which redrives were begun could not be removed; they do no harm",
+			"rows", len(r.ended), "error", err)
+	}
+	r.ended = nil
+}
+
+func (r *redrives) key(m *Message) string { return workload.RedriveKey(m.Account, m.ID) }
