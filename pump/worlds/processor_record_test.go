@@ -34,6 +34,29 @@ func TestP3OnceHandlesAndRecordsEachTask(t *testing.T) {
 	})
 }
 
+// At the end of a run results of every partition of the ledger wait, and none that could share
+// their commits will come: they are recorded at once. *Of 64 partitions the last waited for a
+// sixth of their lease: half the time of a run of ten seconds.*
+func TestTheLastResultsOfARunAreRecordedAtOnceInEveryPartition(t *testing.T) {
+	for _, segments := range []int{64, 1024, 4096} {
+		t.Run(fmt.Sprint(segments), func(t *testing.T) {
+			spec := workload.Spec{Delivery: workload.DeliverOnce, Segments: segments}
+			slow := func(c *azsim.Config) { c.Latency = 5 * time.Millisecond }
+			inWorldOf(t, spec, 2, 1, slow, func(t *testing.T, w *world) {
+				w.PutHome(w.EverySegment(), 2)
+				n := 2 * segments
+				h := &testworld.Seen{}
+				run := w.start(w.processor(h, processor.Options{}))
+				w.Within(time.Minute, "all are handled", func() bool { return h.Tasks() == n })
+				w.Within(time.Second, "all are recorded", func() bool { return w.Left() == 0 })
+				run.End()
+				h.Expect(t, n, n)
+				w.ExpectBook(n, 0)
+			})
+		})
+	}
+}
+
 // The scenario of P3.4: copies in envelopes of different cut reach one healthy owner.
 func TestP34CopiesOfDifferentCutRunOnce(t *testing.T) {
 	for _, batch := range []bool{false, true} {

@@ -29,12 +29,12 @@ const (
 	creditMost = 4
 	// creditIdle is down to where a process records what it has when nothing else is in hand:
 	// nothing else is going to share the commit. When nothing has come for creditQuiet either, it
-	// goes down to creditEnd, for results of 1,024 segments wait in 16 partitions, and at the end
-	// of a run the last of them waited for latePart: a run of five seconds took fifteen. Both are
-	// debts: what comes next waits until they are earned again. Moments in which only gets are
-	// under way are no end; they would use the debt up before.
+	// goes creditEnd further than there are partitions, because results wait in each of them at the
+	// end of a run, and the last of them waited for latePart: a run of five seconds took fifteen.
+	// Both are debts: what comes next waits until they are earned again. Moments in which only gets
+	// are under way are no end; they would use the debt up before.
 	creditIdle  = -1
-	creditEnd   = -16
+	creditEnd   = -8
 	creditQuiet = 50 * time.Millisecond
 	// latePart of the visibility is how long a result waits at most. The message's lease
 	// is renewed after a third, so most deliveries still cost no renewal.
@@ -175,7 +175,7 @@ func (m *Committer) round() (wait time.Duration) {
 	for p := m.due(now, alone); p != nil; p = m.due(now, alone) {
 		batch := p.waiting
 		p.waiting, p.busy, p.hurried = nil, true, false
-		q.credit = max(q.credit-1, creditEnd)
+		q.credit = max(q.credit-1, m.endLocked())
 		m.c.r.Background.Go(func() { m.commit(p, batch) })
 	}
 	for _, p := range q.partitions {
@@ -205,7 +205,7 @@ func (m *Committer) due(now time.Time, inHand int) (next *partition) {
 	case now.Sub(q.came) < creditQuiet:
 		least = creditIdle + 1
 	default:
-		least = creditEnd + 1
+		least = m.endLocked() + 1
 	}
 	for _, p := range q.partitions {
 		if p.busy || len(p.waiting) == 0 || now.Before(p.after) {
@@ -223,6 +223,9 @@ func (m *Committer) due(now time.Time, inHand int) (next *partition) {
 	}
 	return next
 }
+
+// endLocked is the largest debt: that of one commit of every partition, and some more.
+func (m *Committer) endLocked() float64 { return creditEnd - float64(len(m.queue.partitions)) }
 
 // commit records a batch and hands its deliveries back.
 func (m *Committer) commit(p *partition, batch []*message.Delivery) {
