@@ -57,15 +57,17 @@ func (r *redrives) begin(ctx context.Context, m *Message) error {
 			return state.err
 		}
 	}
-	before, err := workload.BeginRedrive(ctx, q.queues.Control, q.cfg.Workload, r.key(m), state.told)
+	keeps := state.keeps()
+	before, err := workload.BeginRedrive(ctx, q.queues.Control, q.cfg.Workload, r.key(m), keeps)
 	if err != nil {
 		return fmt.Errorf("that its redrive begins could not be noted: %w", err)
 	}
 	if r.first = before == nil; r.first || r.again {
 		return nil
 	}
-	known := !m.foreign && (state.told || before.Told && state.ended)
-	if !known && !m.foreign && !before.Told {
+	known := !m.foreign && before.Keeps == workload.KeepsAll && keeps == workload.KeepsAll
+	// Numbers go when the run is over, names by age.
+	if !known && !m.foreign && (before.Keeps == workload.KeepsNothing || keeps != workload.KeepsNothing) {
 		server, local, err := workload.ServerTime(ctx, q.queues.Control, q.cfg.Workload)
 		if err != nil {
 			return err

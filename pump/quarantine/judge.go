@@ -184,6 +184,17 @@ type runSeen struct {
 	err   error
 }
 
+// keeps is what the ledger keeps of the run.
+func (s *runSeen) keeps() workload.Keeping {
+	switch {
+	case s.told:
+		return workload.KeepsAll
+	case s.ended:
+		return workload.KeepsNumbers
+	}
+	return workload.KeepsNothing
+}
+
 // runState reads a run's row, each once.
 func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
 	s, ok := q.known[id]

@@ -156,7 +156,7 @@ func TestARedriveThatWasInterruptedIsRecognisedWhenTheRowIsThereAgain(t *testing
 		w.interrupt()
 		w.expect("after the first redrive", 1, 1)
 		rows.Restore()
-		time.Sleep(10 * time.Minute)
+		time.Sleep(5 * time.Minute)
 		w.again(quarantine.Options{})
 		w.expect("after the second redrive", 1, 0)
 		for r, err := range ledger.ReadRecord(t.Context(), w.Table(), "work", w.Segments()) {

@@ -43,6 +43,8 @@ type simJudge struct {
 	ended        int
 	fences       map[simFence]string  // whose each is
 	shut         map[codec.RunID]bool // runs that were closed when copies of their messages were put
+	left         map[simKey]bool      // tasks that were done and were left in quarantine
+	known        map[simKey]bool      // those of which a redrive was interrupted since
 	owning       map[string]string    // what is under way with a message's receipt, by process and message
 }
 
@@ -83,6 +85,9 @@ func (w *simWorld) begins(p *simProcess, t *pump.Task) (*simTask, error) {
 	}
 	if task.begun++; w.judge.shut[t.Run] {
 		w.wrong = append(w.wrong, fmt.Sprintf("%s handles %v, whose run was closed (P1.3)", p, task))
+	}
+	if w.judge.known[key] {
+		w.wrong = append(w.wrong, fmt.Sprintf("%s handles %v again, which was done when it was redriven (P4.4)", p, task))
 	}
 	if task.busy == nil {
 		task.busy = map[*simProcess]int{}

@@ -44,7 +44,8 @@ func (p *simProcess) endsRun(ctx context.Context, cfg pump.Config, drop bool) er
 
 // puts notes what a queue has taken of somebody who distributes: from here on each task has an outcome.
 func (q *simQueue) puts(text []byte) {
-	if q.by.processor != nil || q.by.name[0] == 'x' {
+	redrives := q.by.name == simInterrupted
+	if q.by.processor != nil || q.by.name[0] == 'x' && !redrives {
 		return
 	}
 	h, err := codec.ReadHeader(text)
@@ -54,6 +55,10 @@ func (q *simQueue) puts(text []byte) {
 	w := q.by.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if redrives {
+		w.redrove(h)
+		return
+	}
 	for n := range h.Tasks.All() {
 		w.put[simKey{h.Run, h.Segment, n}] = true
 	}

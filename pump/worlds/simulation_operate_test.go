@@ -93,7 +93,10 @@ func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) 
 	p.world.mu.Lock()
 	p.emptying = what
 	p.world.mu.Unlock()
-	filter := quarantine.Filter{Reasons: []string{pump.ReasonAttempts, pump.ReasonRejected}}
+	filter := quarantine.Filter{Reasons: []string{simLeftFor}}
+	if p.name != simInterrupted {
+		filter.Reasons = append(filter.Reasons, pump.ReasonAttempts, pump.ReasonRejected)
+	}
 	seen := func(o quarantine.Outcome) bool {
 		p.world.count("operated on a message: " + o.Outcome)
 		return !p.over()
@@ -101,7 +104,9 @@ func (p *simProcess) empties(ctx context.Context, cfg pump.Config, what string) 
 	if what == "drop" {
 		return q.Drop(ctx, filter, quarantine.Options{}, seen)
 	}
-	filter.Reasons = append(filter.Reasons, pump.ReasonEndsProcess, pump.ReasonRunEnded)
+	if p.name != simInterrupted {
+		filter.Reasons = append(filter.Reasons, pump.ReasonEndsProcess, pump.ReasonRunEnded)
+	}
 	if err := q.Redrive(ctx, filter, quarantine.Options{}, seen); err != nil || !p.world.runsAreBack() {
 		return err
 	}

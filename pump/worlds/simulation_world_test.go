@@ -94,7 +94,7 @@ func playSim(t *testing.T, plan *simPlan, change ...func(*simWorld)) *simWorld {
 		plan: plan, sources: map[string]*simSource{}, latest: map[string]*simProcess{},
 		messages: map[string]bool{}, tasks: map[simKey]*simTask{}, most: map[simKey]uint64{}, counts: map[string]int{}, turns: testworld.NewTurns(plan.seed),
 		put: map[simKey]bool{}, novel: map[string]int{}, newest: map[string]bool{}, kept: map[string]*azsim.Snapshot{}, before: map[codec.RunID]workload.Run{}, touched: map[simKey]string{}, leftInQuarantine: map[string]int{},
-		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}},
+		judge: simJudge{fences: map[simFence]string{}, owning: map[string]string{}, shut: map[codec.RunID]bool{}, left: map[simKey]bool{}, known: map[simKey]bool{}},
 	}
 	for _, c := range change {
 		c(w)
@@ -151,7 +151,7 @@ func (w *simWorld) play(ctx context.Context) {
 	backoff.Wait(ctx, time.Until(busy)+time.Millisecond)
 	<-begun
 	w.calm()
-	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) && w.unprovenEnd(ctx) {
+	if w.recovers(ctx) && w.remembers(ctx) && w.runsEnd(ctx) && w.copiesAreKnown(ctx) && w.redrivesAreKnown(ctx) && w.unprovenEnd(ctx) {
 		w.check(ctx)
 	}
 }

@@ -21,9 +21,19 @@ func RedrivesPartition(workload string) string { return workload + ".redrives" }
 // Redrive is a redrive of a message that was begun, and not ended as far as is known.
 type Redrive struct {
 	Begun time.Time // by the server's clock
-	// Told: the ledger kept what was done of the task's run then, and by its generation.
-	Told bool
+	// Keeps is what the ledger kept of the task's run then.
+	Keeps Keeping
 }
+
+// Keeping is what the ledger keeps of a run.
+type Keeping int64
+
+// What it may keep.
+const (
+	KeepsNothing Keeping = iota
+	KeepsNumbers         // of what was done before the run ended; what is redriven since has a name
+	KeepsAll             // numbers and generations: the run lives
+)
 
 // RedriveKey is the key of a message's row.
 func RedriveKey(account, message string) string {
@@ -34,13 +44,13 @@ func RedriveKey(account, message string) string {
 // BeginRedrive notes that a redrive of a message begins. Before is the one that was begun earlier,
 // nil if there was none. After an answer that was lost it may be this one.
 func BeginRedrive(
-	ctx context.Context, t storage.Table, workload, key string, told bool,
+	ctx context.Context, t storage.Table, workload, key string, keeps Keeping,
 ) (before *Redrive, err error) {
 	partition := RedrivesPartition(workload)
 	err = row.Insist(ctx, t, partition, func(ctx context.Context) error {
 		_, err := t.Write(ctx, storage.Write{Mode: storage.Insert, Entity: storage.Entity{
 			Partition: partition, Row: key,
-			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Told": told},
+			Properties: map[string]any{row.FormatProperty: int64(row.Format), "Keeps": int64(keeps)},
 		}})
 		return err
 	})
@@ -52,7 +62,8 @@ func BeginRedrive(
 		e, err := t.Read(ctx, partition, key)
 		if err == nil {
 			before.Begun = e.Modified
-			before.Told, _ = e.Properties["Told"].(bool)
+			keeps, _ := e.Properties["Keeps"].(int64)
+			before.Keeps = Keeping(keeps)
 		}
 		return err
 	})
