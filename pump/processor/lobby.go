@@ -8,6 +8,7 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/processor/internal/ownership"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // The lobby is where messages wait whose segment is this process's but not to be worked on: it is
@@ -17,9 +18,11 @@ import (
 // the segment is ready or another's; for a lease at most.
 const (
 	// lobbyMost is how many messages may wait, and lobbyPart which part of MaxBytes they may take.
-	// While it is full, queues are left alone in which there may be more such messages.
-	lobbyMost = 2048
-	lobbyPart = 8
+	// From half of both on, gets under way included, queues are left alone in which there may be
+	// more such messages. The other half is for messages whose segment has only then ceased to be
+	// ready. *What found no room came back after five seconds, so a run of six took eight.*
+	lobbyMost = 4096
+	lobbyPart = 4
 	// lobbyAgain is about how long messages are put back for which there is no room, or whose time
 	// in the lobby is over, and lobbyStuck those of segments whose ledger cannot be read or is
 	// another's.
@@ -93,11 +96,18 @@ func (l *lobby) add(d *message.Delivery) (taken bool) {
 	return taken
 }
 
-// full reports whether nothing more should be got that may have to wait here.
-func (l *lobby) full() bool {
+// full reports whether nothing more should be got that may have to wait here, while gets are under
+// way that ask for so many messages that may.
+func (l *lobby) full(coming int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fullLocked()
+	return l.crowdedLocked(coming)
+}
+
+// crowdedLocked reports whether half of the room is taken, or will be.
+func (l *lobby) crowdedLocked(coming int) bool {
+	bytes := l.bytes + int64(coming)*storage.MaxText
+	return len(l.list)+coming >= lobbyMost/2 || bytes >= l.r.o.MaxBytes/lobbyPart/2
 }
 
 func (l *lobby) fullLocked() bool {
@@ -139,7 +149,7 @@ func (l *lobby) close() {
 // has changed.
 func (l *lobby) releaseReady() {
 	l.mu.Lock()
-	wasFull := l.fullLocked()
+	wasCrowded := l.crowdedLocked(0)
 	var out []*message.Delivery
 	l.list = slices.DeleteFunc(l.list, func(d *message.Delivery) bool {
 		_, ready := l.r.hold(d.Header.Segment)
@@ -150,7 +160,7 @@ func (l *lobby) releaseReady() {
 		out = append(out, d)
 		return true
 	})
-	calm := wasFull && !l.fullLocked()
+	calm := wasCrowded && !l.crowdedLocked(0)
 	l.mu.Unlock()
 	if len(out) > 0 {
 		l.routeAgain(out)

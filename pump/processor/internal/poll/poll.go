@@ -94,7 +94,7 @@ func (p *Poller) startOne(ctx context.Context, now time.Time) bool {
 	if c := p.Recorder; c != nil && c.Full() {
 		return false // a commit wakes the poller
 	}
-	full := p.LobbyFull()
+	full := p.LobbyFull(p.maybeWaiting)
 	for i := range p.accounts {
 		at := (p.turn + i) % len(p.accounts)
 		a := p.accounts[at]
@@ -124,17 +124,30 @@ func (p *Poller) startOne(ctx context.Context, now time.Time) bool {
 		q.flying++
 		a.flying++
 		p.Gets.Add(1)
-		go p.get(ctx, a, q, limit, room)
+		waiting := 0
+		if q.unready {
+			waiting = limit
+		}
+		p.maybeWaiting += waiting
+		go p.get(ctx, a, q, asking{limit: limit, room: room, waiting: waiting})
 		return true
 	}
 	return false
 }
 
+// asking is what a get asks for.
+type asking struct {
+	limit   int // messages
+	room    backlog.Reservation
+	waiting int // messages that may have to wait until their segments are ready
+}
+
 // get makes one get. When the processor stops, one that waits for its budget is
 // given up; one that was sent is waited for, because it may have hidden 32
 // messages that only its answer can release.
-func (p *Poller) get(ctx context.Context, a *account, q *entry, limit int, room backlog.Reservation) {
-	slow := time.AfterFunc(getSlow, func() { p.noteSlow(a, q, room) })
+func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
+	limit, room := ask.limit, ask.room
+	slow := time.AfterFunc(getSlow, func() { p.noteSlow(a, q, ask) })
 	lease := p.Timing.Lease()
 	msgs, sent, err := q.queue.Get(ctx, p.Wire, limit, lease)
 	wasSlow := !slow.Stop()
@@ -154,6 +167,7 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, limit int, room 
 		q.slow--
 	} else {
 		a.flying--
+		p.maybeWaiting -= ask.waiting
 	}
 	switch now := time.Now(); {
 	case err != nil:
@@ -199,12 +213,13 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, limit int, room 
 	backoff.Signal(p.wake)
 }
 
-func (p *Poller) noteSlow(a *account, q *entry, room backlog.Reservation) {
+func (p *Poller) noteSlow(a *account, q *entry, ask asking) {
 	p.mu.Lock()
 	q.slow++
 	a.flying--
+	p.maybeWaiting -= ask.waiting
 	p.mu.Unlock()
-	p.Backlog.GiveBack(room)
+	p.Backlog.GiveBack(ask.room)
 	backoff.Signal(p.wake) // another queue of the account may have its turn
 }
 

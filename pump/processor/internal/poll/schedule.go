@@ -61,8 +61,9 @@ type Parts struct {
 	// Blocked gives what says of a queue that so much of it waits to be settled that it is not to
 	// be asked.
 	Blocked func(q *queues.Queue) func() bool
-	// LobbyFull: nothing is to be got that may have to wait until its segment is ready.
-	LobbyFull func() bool
+	// LobbyFull: nothing is to be got that may have to wait until its segment is ready, while so
+	// many messages are under way of which that is so too.
+	LobbyFull func(coming int) bool
 	UntilIdle time.Duration // Options.UntilIdle
 }
 
@@ -95,6 +96,9 @@ type Poller struct {
 	later    time.Time // when the last of what was put back with a delay is visible
 	lacks    bool      // segments are on their way to this process, when that was last asked
 	haste    haste
+	// maybeWaiting counts the messages that gets under way ask for, and that may have to wait until
+	// their segments are ready.
+	maybeWaiting int
 }
 
 type account struct {
