@@ -44,7 +44,7 @@ Exit status:
   130  ended by SIGINT, 143 by SIGTERM`,
 		Example: `  distributor doctor --config pump.yaml
   processor doctor --config pump.yaml --out /data/results.jsonl
-  distributor doctor --config pump.yaml --json | jq -r '.findings[] | [.severity, .check, .subject] | @tsv'`,
+  distributor doctor --config pump.yaml --json | jq -r '.findings[].check'`,
 		Args: cobra.NoArgs,
 		RunE: cli.Command(f.run),
 	}

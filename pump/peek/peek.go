@@ -92,7 +92,7 @@ type Sum struct {
 }
 
 const (
-	// timeout is what a queue has for both requests.
+	// timeout is what a request may take, once it is paid for.
 	timeout = 5 * time.Second
 	// ahead is how many queues are looked at before they are visited: full ones take 2 MiB each.
 	ahead = 2 * queues.AtOnce
@@ -180,16 +180,14 @@ func (r *reader) look(ctx context.Context, part []shardmap.Shard) []*Queue {
 }
 
 func (r *reader) read(ctx context.Context, q *Queue) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	queue, err := r.o.Queues.Queue(q.Account, q.Queue)
 	if err != nil {
 		return err
 	}
-	if q.Messages, err = queue.Count(ctx); err != nil || q.Messages == 0 {
+	if q.Messages, err = queue.Count(ctx, timeout); err != nil || q.Messages == 0 {
 		return err // a count of zero is proof
 	}
-	seen, err := queue.Peek(ctx, storage.MaxGet)
+	seen, err := queue.Peek(ctx, timeout, storage.MaxGet)
 	if err != nil {
 		q.Unseen = q.Messages
 		return err
