@@ -41,6 +41,7 @@ type dated interface {
 
 type hosted interface {
 	Hosts() (queue, table string)
+	Endpoint() string
 }
 
 // patient is one account under examination. Its goroutine alone uses it, until all have ended.
@@ -177,8 +178,7 @@ func (c *checkup) patientsSay() {
 // ping shows whether the account's service can be reached at all.
 func (c *checkup) ping(p *patient) string {
 	if s, ok := p.of.Storage.(hosted); ok {
-		host, _ := s.Hosts()
-		return "curl -sS -o /dev/null -w '%{http_code}\\n' 'https://" + host + "/?comp=list'"
+		return "curl -sS -o /dev/null -w '%{http_code}\\n' '" + s.Endpoint() + "?comp=list'"
 	}
 	return c.command("distributor status")
 }

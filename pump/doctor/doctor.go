@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -201,10 +202,13 @@ type checkup struct {
 	report *Report
 }
 
+// find notes a finding. What was typed, or stands in the configuration, may be a secret in the wrong
+// place.
 func (c *checkup) find(check, severity, subject, mend, problem string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := Finding{Check: check, Severity: severity, Subject: subject, Problem: fmt.Sprintf(problem, args...), Mend: mend}
+	f := Finding{Check: check, Severity: severity, Subject: redact.Cleaned(subject)}
+	f.Problem, f.Mend = redact.Cleaned(fmt.Sprintf(problem, args...)), redact.Cleaned(mend)
 	c.report.Findings = append(c.report.Findings, f)
 }
 

@@ -47,6 +47,22 @@ func TestTheDoctorIsSilentOnAHealthyFleetOfTwentyProcesses(t *testing.T) {
 	})
 }
 
+func TestTheDoctorIsSilentOnWorkloadsOfOtherKinds(t *testing.T) {
+	for name, spec := range map[string]workload.Spec{
+		"each task once": {Delivery: workload.DeliverOnce},
+		"shared":         {Shared: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inClinic(t, spec, 2, 2, func(t *testing.T, c *clinic) {
+				c.Spread(3, 2)
+				if r := c.check(); len(r.Findings) != 0 || r.Processes != 2 {
+					t.Errorf("%d processes, %+v", r.Processes, r.Findings)
+				}
+			})
+		})
+	}
+}
+
 func TestTheReportHasStableNamesAndNoNulls(t *testing.T) {
 	inClinic(t, workload.Spec{}, 1, 0, func(t *testing.T, c *clinic) {
 		text, err := json.Marshal(c.check())

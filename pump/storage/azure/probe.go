@@ -24,11 +24,18 @@ func (a *account) Hosts() (queue, table string) {
 	return a.queueURL.Hostname(), table
 }
 
+// Endpoint is the address of the account's queue service, without credentials.
+func (a *account) Endpoint() string {
+	u := *a.queueURL
+	u.RawQuery = ""
+	return u.String()
+}
+
 // Date asks the account for the time. A refusal says it as well: a clock that is far wrong is a
 // reason to be refused, and then no other request tells how far.
 func (a *account) Date(ctx context.Context) (time.Time, error) {
 	x := &exchange{want: http.StatusOK, limit: listAnswer}
-	err := a.do(ctx, "date", "", x, func(ctx context.Context) error {
+	err := a.do(ctx, "list", "*", x, func(ctx context.Context) error {
 		o := &azqueue.ListQueuesOptions{MaxResults: new(int32(1))}
 		_, err := a.queues.NewListQueuesPager(o).NextPage(ctx)
 		return err
@@ -40,7 +47,7 @@ func (a *account) Date(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		err = errors.New("the answer has no date")
 		return time.Time{}, &storage.Error{
-			Code: storage.MaybeDone, Op: "date", Account: a.name, Status: x.status, Index: -1, Err: err,
+			Code: storage.MaybeDone, Op: "list", Account: a.name, Object: "*", Status: x.status, Index: -1, Err: err,
 		}
 	}
 	return at, nil

@@ -37,6 +37,9 @@ func TestTheHostsOfAnAccountAreWithoutCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if at := a.(*account).Endpoint(); at+"?sig=secretsecret" != endpoint {
+			t.Errorf("%s: %s", endpoint, at)
+		}
 		queue, table := a.(*account).Hosts()
 		if [2]string{queue, table} != want {
 			t.Errorf("%s: %q and %q", endpoint, queue, table)
