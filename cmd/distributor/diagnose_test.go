@@ -15,15 +15,18 @@ func TestTheDoctorIsSilentAndEndsWellUnlessThereIsAnError(t *testing.T) {
 	d := made(t)
 	out, err := d.typedWith(d.first, "doctor", "--out", filepath.Join(t.TempDir(), "results.jsonl"))
 	// Three tasks wait, and no processor is there: a warning.
-	if err != nil || !strings.HasPrefix(out, "warning: processors: no processor works, and ") || !strings.Contains(out, "mend: processor run") {
+	if err != nil || !strings.HasPrefix(out, "warning: processors: no processor works, and ") ||
+		!strings.Contains(out, "mend: processor run") {
 		t.Errorf("%q, %v", out, err)
 	}
 	var r doctor.Report
 	out, err = d.typedWith(d.first, "doctor", "--json", "--out", "/no/such/folder/results.jsonl")
-	if e := json.Unmarshal([]byte(out), &r); e != nil || err == nil || cli.IsMistake(err) || len(r.Findings) != 2 {
+	if e := json.Unmarshal([]byte(out), &r); e != nil || err == nil || cli.IsMistake(err) ||
+		len(r.Findings) != 2 {
 		t.Fatalf("%q, %v, %v", out, e, err)
 	}
-	if f := r.Findings[0]; f.Check != doctor.CheckDisk || f.Severity != doctor.Error || f.Mend != "mkdir -p /no/such/folder" {
+	if f := r.Findings[0]; f.Check != doctor.CheckDisk || f.Severity != doctor.Error ||
+		f.Mend != "mkdir -p /no/such/folder" {
 		t.Errorf("%+v", f)
 	}
 	if len(r.Accounts) != 2 || r.Accounts[0].Clock == nil || len(r.Accounts[0].Hosts) != 0 {
@@ -38,7 +41,9 @@ func TestAllMistakesOfAConfigurationAreTheDoctorsFindings(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := d.typedWith(bad, "doctor")
-	if err == nil || cli.IsMistake(err) || strings.Count(out, "error: configuration") < 2 || !strings.Contains(out, bad+":3") || !strings.Contains(out, "mend: mend "+bad) {
+	if err == nil || cli.IsMistake(err) || strings.Count(out, "error: configuration") < 2 ||
+		!strings.Contains(out, bad+":3") ||
+		!strings.Contains(out, "mend: mend "+bad) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -51,7 +56,8 @@ func TestPeekIsPrintedForPeopleAndForPrograms(t *testing.T) {
 			t.Errorf("there is no %q in\n%s", want, out)
 		}
 	}
-	if out := d.with(d.first, "peek", "--key", "b"); strings.Count(out, "key=") != 1 || !strings.Contains(out, "key=\"b\"") {
+	if out := d.with(d.first, "peek", "--key", "b"); strings.Count(out, "key=") != 1 ||
+		!strings.Contains(out, "key=\"b\"") {
 		t.Errorf("%s", out)
 	}
 	var bodies []string
@@ -70,7 +76,9 @@ func TestPeekIsPrintedForPeopleAndForPrograms(t *testing.T) {
 		if strings.HasPrefix(line, "4 queues") { // on standard error, which is the same here
 			continue
 		}
-		if err := json.Unmarshal([]byte(line), &q); err != nil || q.Account == "" || q.Queue == "" || q.Unseen == nil || q.Seen != q.Messages {
+		if err := json.Unmarshal([]byte(line), &q); err != nil || q.Account == "" || q.Queue == "" ||
+			q.Unseen == nil ||
+			q.Seen != q.Messages {
 			t.Fatalf("%q, %v", line, err)
 		}
 		for _, m := range q.Shown {

@@ -70,12 +70,27 @@ Exit status:
 	flags.StringVar(&f.work.http, "http", "", "post each task to `URL`")
 	flags.StringVar(&f.input, "input", "", "read the lines of the file `F`, or of standard input (-)")
 	flags.StringVar(&f.format, "format", "jsonl", "the `FORMAT` of a line: jsonl, csv or lines")
-	flags.StringVar(&f.key, "key", "", "the `FIELD` or column that is the key (default: the whole line)")
+	flags.StringVar(
+		&f.key,
+		"key",
+		"",
+		"the `FIELD` or column that is the key (default: the whole line)",
+	)
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` lines; 0 is all")
 	flags.DurationVar(&f.work.timeout, "task-timeout", 5*time.Minute, "how long one task may take")
-	flags.StringArrayVar(&f.work.headers, "http-header", nil, "a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")
-	flags.StringArrayVar(&f.work.keepEnv, "keep-env", nil, "an environment variable `NAME` that commands get although it is a credential; may be repeated")
+	flags.StringArrayVar(
+		&f.work.headers,
+		"http-header",
+		nil,
+		"a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated",
+	)
+	flags.StringArrayVar(
+		&f.work.keepEnv,
+		"keep-env",
+		nil,
+		"an environment variable `NAME` that commands get although it is a credential; may be repeated",
+	)
 	flags.BoolVar(&f.json, "json", false, "print each outcome as a JSON object on a line of its own")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -102,7 +117,13 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	src := &source.TextSource{Format: source.Format(f.format), Paths: []string{f.input}, Key: f.key, ID: f.id, Stdin: cmd.InOrStdin()}
+	src := &source.TextSource{
+		Format: source.Format(f.format),
+		Paths:  []string{f.input},
+		Key:    f.key,
+		ID:     f.id,
+		Stdin:  cmd.InOrStdin(),
+	}
 	if err := src.Check(); err != nil {
 		return cli.Explain(err, nil)
 	}
@@ -113,7 +134,13 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	stopped, stop := context.WithCancel(ctx)
 	stop()
 	h := &handler{}
-	w, err := f.work.worker(stopped, h, &configfile.File{}, console.Log, func(err error) { broken(&brokenError{err}) })
+	w, err := f.work.worker(
+		stopped,
+		h,
+		&configfile.File{},
+		console.Log,
+		func(err error) { broken(&brokenError{err}) },
+	)
 	if err != nil {
 		return err
 	}
@@ -158,11 +185,22 @@ type checkSum struct {
 }
 
 func (s checkSum) String() string {
-	return fmt.Sprintf("%s tried, %d done, %d not, in %v", cli.Plural(int64(s.tasks), "task"), s.done, s.tasks-s.done, s.took.Round(time.Millisecond))
+	return fmt.Sprintf(
+		"%s tried, %d done, %d not, in %v",
+		cli.Plural(int64(s.tasks), "task"),
+		s.done,
+		s.tasks-s.done,
+		s.took.Round(time.Millisecond),
+	)
 }
 
 // each tries the lines one after the other.
-func (f *checkFlags) each(ctx context.Context, out io.Writer, src source.Source, w handlers.Worker) (sum checkSum, err error) {
+func (f *checkFlags) each(
+	ctx context.Context,
+	out io.Writer,
+	src source.Source,
+	w handlers.Worker,
+) (sum checkSum, err error) {
 	reader, err := src.Open(ctx, nil)
 	if err != nil {
 		return sum, err
@@ -239,7 +277,14 @@ func (f *checkFlags) print(out io.Writer, c *checked) error {
 	if c.RetrySeconds != nil {
 		outcome += " in " + time.Duration(*c.RetrySeconds*float64(time.Second)).String()
 	}
-	_, err := fmt.Fprintf(out, "line %d: %s in %v  %s\n", c.Line, outcome, time.Duration(c.Seconds*float64(time.Second)), text)
+	_, err := fmt.Fprintf(
+		out,
+		"line %d: %s in %v  %s\n",
+		c.Line,
+		outcome,
+		time.Duration(c.Seconds*float64(time.Second)),
+		text,
+	)
 	return err
 }
 

@@ -51,7 +51,12 @@ Exit status:
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
-	flags.StringVar(&f.out, "out", "", "look at the disk of this `PATH` too, as of processor run --out")
+	flags.StringVar(
+		&f.out,
+		"out",
+		"",
+		"look at the disk of this `PATH` too, as of processor run --out",
+	)
 	flags.BoolVar(&f.json, "json", false, "print a JSON object")
 	return cmd
 }

@@ -166,7 +166,14 @@ func (c *checkup) patientsSay() {
 		case shut:
 		case p.silent != nil && unnamed: // nor can it answer
 		case p.silent != nil && storage.Is(p.silent, storage.Missing):
-			c.find(CheckAccount, Error, name, "az storage account show --name "+name, "the account does not exist or is disabled: %v", p.silent)
+			c.find(
+				CheckAccount,
+				Error,
+				name,
+				"az storage account show --name "+name,
+				"the account does not exist or is disabled: %v",
+				p.silent,
+			)
 		case p.silent != nil:
 			c.find(CheckAccount, Error, name, c.ping(p), "the account does not answer: %v", p.silent)
 		default:
@@ -191,16 +198,33 @@ func (p *patient) network() (shut bool) {
 		if out.private() {
 			in, out = out, in
 		}
-		p.c.find(CheckEndpoint, Warning, p.of.Name, "getent hosts "+in.host+" "+out.host,
-			"its %s service has a private address (%s) and its %s service a public one (%s); a private endpoint is for one service only, so make one for each",
-			in.service, in.Addresses[0].Unmap(), out.service, out.Addresses[0].Unmap())
+		p.c.find(
+			CheckEndpoint,
+			Warning,
+			p.of.Name,
+			"getent hosts "+in.host+" "+out.host,
+			"its %s service has a private address (%s) and its %s service a public one (%s); "+
+				"a private endpoint is for one service only, so make one for each",
+			in.service,
+			in.Addresses[0].Unmap(),
+			out.service,
+			out.Addresses[0].Unmap(),
+		)
 		return false
 	}
 	for _, h := range p.resolved {
 		if h.aliased() && !h.private() && (p.silent != nil || p.everything) {
-			p.c.find(CheckEndpoint, Error, p.of.Name, "getent hosts "+h.host,
-				"its %s service has a private endpoint, and here its name resolves to the public address %s, which does not let this machine in; link the zone %s to this network",
-				h.service, h.Addresses[0].Unmap(), h.Canonical[strings.Index(h.Canonical, "privatelink."):])
+			p.c.find(
+				CheckEndpoint,
+				Error,
+				p.of.Name,
+				"getent hosts "+h.host,
+				"its %s service has a private endpoint, and here its name resolves to the public address %s, "+
+					"which does not let this machine in; link the zone %s to this network",
+				h.service,
+				h.Addresses[0].Unmap(),
+				h.Canonical[strings.Index(h.Canonical, "privatelink."):],
+			)
 			return true
 		}
 	}
@@ -235,6 +259,15 @@ func (c *checkup) clocks() {
 	if worst.off < 0 {
 		way = "behind"
 	}
-	c.find(CheckClock, severity, c.o.Host, "timedatectl set-ntp true", "the clock of this machine is %v %s that of %s: %s",
-		worst.off.Abs().Round(time.Second), way, locate.SomeOf(names, 4), means)
+	c.find(
+		CheckClock,
+		severity,
+		c.o.Host,
+		"timedatectl set-ntp true",
+		"the clock of this machine is %v %s that of %s: %s",
+		worst.off.Abs().Round(time.Second),
+		way,
+		locate.SomeOf(names, 4),
+		means,
+	)
 }

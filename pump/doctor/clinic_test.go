@@ -38,7 +38,12 @@ type clinic struct {
 }
 
 // inClinic runs a test in a world of two accounts with so many queues each.
-func inClinic(t *testing.T, spec workload.Spec, queues, processors int, test func(t *testing.T, c *clinic)) {
+func inClinic(
+	t *testing.T,
+	spec workload.Spec,
+	queues, processors int,
+	test func(t *testing.T, c *clinic),
+) {
 	t.Helper()
 	testworld.In(t, spec, 2, queues, nil, func(t *testing.T, w *testworld.World) {
 		host, err := os.Hostname()
@@ -46,7 +51,12 @@ func inClinic(t *testing.T, spec workload.Spec, queues, processors int, test fun
 			t.Fatal(err)
 		}
 		c := &clinic{World: w, cfg: w.Operator(), names: map[string]doctor.Resolved{}, free: 100 << 30}
-		c.o = doctor.Options{Host: host, Resolve: c.resolve, Get: c.get, FreeDisk: func(string) (uint64, uint64, error) { return c.free, 200 << 30, nil }}
+		c.o = doctor.Options{
+			Host:     host,
+			Resolve:  c.resolve,
+			Get:      c.get,
+			FreeDisk: func(string) (uint64, uint64, error) { return c.free, 200 << 30, nil },
+		}
 		defer func() {
 			for _, s := range c.started {
 				s.Stop()
@@ -86,7 +96,10 @@ func (c *clinic) resolve(_ context.Context, host string) (doctor.Resolved, error
 	if r, ok := c.names[host]; ok {
 		return r, nil
 	}
-	return doctor.Resolved{Canonical: host, Addresses: []netip.Addr{netip.MustParseAddr("20.60.0.1")}}, nil
+	return doctor.Resolved{
+		Canonical: host,
+		Addresses: []netip.Addr{netip.MustParseAddr("20.60.0.1")},
+	}, nil
 }
 
 func (c *clinic) get(_ context.Context, address, path string, _ bool) ([]byte, error) {
@@ -133,7 +146,9 @@ func (c *clinic) join(instance string, o cluster.Options) {
 
 // deny has an account refuse operations to the doctor.
 func (c *clinic) deny(account, code string, operations ...string) {
-	c.Fault(azsim.Rule{Account: account, Instance: "operator", Fault: azsim.Answer, Status: 403, Code: code}, operations...)
+	c.Fault(
+		azsim.Rule{Account: account, Instance: "operator", Fault: azsim.Answer, Status: 403, Code: code},
+		operations...)
 }
 
 // found is what a doctor found, a line each, without words that are for people.

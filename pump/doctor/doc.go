@@ -5,8 +5,8 @@
 // not answer costs no other check its time. What cannot be known is no finding: a check that gets
 // no answer says nothing, and the account that did not answer is the finding.
 //
-// Two looks, a beat apart, tell what grows from what is there: messages in quarantine, requests that
-// are refused as too many, segments that stay without an owner.
+// Two looks, a beat apart, tell what grows from what is there: messages in quarantine, requests
+// that are refused as too many, segments that stay without an owner.
 //
 // A credential is tried on a queue and a row of the doctor's own, which are removed at the end.
 // Their names say when they were made. The next doctor removes what an interrupted one has left.

@@ -110,12 +110,13 @@ type Options struct {
 	// Locate tells where in the configuration a [pump.ConfigError] has its cause. It may be nil.
 	Locate func(err error) error
 
-	// What follows replaces this machine, for tests.
+	// What follows replaces this machine, for tests: its name, its resolver, its requests to admin
+	// ports, and its file systems.
 
-	Host     string                                                                     // default: its name
-	Resolve  func(ctx context.Context, host string) (Resolved, error)                   // default: its resolver
-	Get      func(ctx context.Context, address, path string, here bool) ([]byte, error) // default: an HTTP request
-	FreeDisk func(folder string) (free, size uint64, err error)                         // default: its file systems
+	Host     string
+	Resolve  func(ctx context.Context, host string) (Resolved, error)
+	Get      func(ctx context.Context, address, path string, here bool) ([]byte, error)
+	FreeDisk func(folder string) (free, size uint64, err error)
 }
 
 // Resolved is what a name resolves to.
@@ -148,7 +149,11 @@ func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	c := &checkup{o: o, began: began, report: &Report{Workload: cfg.Workload, Findings: []Finding{}, Accounts: []Account{}}}
+	c := &checkup{
+		o:      o,
+		began:  began,
+		report: &Report{Workload: cfg.Workload, Findings: []Finding{}, Accounts: []Account{}},
+	}
 	defer func() { c.report.Seconds = time.Since(began).Round(time.Millisecond).Seconds() }()
 	if o.Out != "" {
 		c.disk(o.Out)
@@ -172,12 +177,15 @@ func Check(ctx context.Context, cfg pump.Config, o Options) *Report {
 	c.clocks()
 	c.patientsSay()
 	c.controlSays()
-	slices.SortFunc(c.report.Accounts, func(a, b Account) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(
+		c.report.Accounts,
+		func(a, b Account) int { return strings.Compare(a.Name, b.Name) },
+	)
 	return c.done()
 }
 
-// Wrong is the report on a configuration that cannot be read, for these reasons, so that no more can
-// be looked at.
+// Wrong is the report on a configuration that cannot be read, for these reasons, so that no more
+// can be looked at.
 func Wrong(reasons []error, o Options) *Report {
 	c := &checkup{o: o.withDefaults(), report: &Report{Findings: []Finding{}, Accounts: []Account{}}}
 	for _, err := range reasons {
@@ -202,8 +210,8 @@ type checkup struct {
 	report *Report
 }
 
-// find notes a finding. What was typed, or stands in the configuration, may be a secret in the wrong
-// place.
+// find notes a finding. What was typed, or stands in the configuration, may be a secret in the
+// wrong place.
 func (c *checkup) find(check, severity, subject, mend, problem string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,7 +239,14 @@ func (c *checkup) controlSays() {
 		return f.Severity == Error && (f.Subject == c.cfg.Control || f.Check == CheckClock)
 	}
 	if c.unread != nil && !slices.ContainsFunc(c.report.Findings, told) {
-		c.find(CheckWorkload, Error, "", c.command("distributor status"), "nothing is known of the workload: %v", c.unread)
+		c.find(
+			CheckWorkload,
+			Error,
+			"",
+			c.command("distributor status"),
+			"nothing is known of the workload: %v",
+			c.unread,
+		)
 	}
 }
 
@@ -244,7 +259,12 @@ func (c *checkup) done() *Report {
 	slices.SortFunc(c.report.Findings, func(a, b Finding) int {
 		return cmp.Or(
 			strings.Compare(a.Severity, b.Severity), // "error" is before "warning"
-			strings.Compare(a.Check, b.Check), strings.Compare(a.Subject, b.Subject), strings.Compare(a.Problem, b.Problem),
+			strings.Compare(
+				a.Check,
+				b.Check,
+			),
+			strings.Compare(a.Subject, b.Subject),
+			strings.Compare(a.Problem, b.Problem),
 		)
 	})
 	return c.report
@@ -256,7 +276,8 @@ func resolve(ctx context.Context, host string) (r Resolved, err error) {
 	if err != nil {
 		return r, err
 	}
-	if name, err := net.DefaultResolver.LookupCNAME(ctx, host); err == nil { // some resolvers cannot tell
+	// Some resolvers cannot tell.
+	if name, err := net.DefaultResolver.LookupCNAME(ctx, host); err == nil {
 		r.Canonical = strings.TrimSuffix(name, ".")
 	}
 	return r, nil

@@ -23,7 +23,11 @@ func TestTheDoctorIsSilentOnAHealthyFleetOfTwentyProcesses(t *testing.T) {
 		for i := range 3 {
 			cfg := c.Config(fmt.Sprintf("d%d", i), 10)
 			cfg.Admin = fmt.Sprintf("10.0.1.%d:9090", i)
-			d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 500, Pace: 5 * time.Millisecond}, distributor.Options{Every: 5 * time.Second})
+			d, err := distributor.New(
+				cfg,
+				&testworld.ListSource{Print: "a", N: 500, Pace: 5 * time.Millisecond},
+				distributor.Options{Every: 5 * time.Second},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +87,8 @@ func TestTheReportHasStableNamesAndNoNulls(t *testing.T) {
 			t.Errorf("%s", text)
 		}
 		f, err := json.Marshal(doctor.Finding{})
-		if want := `{"check":"","severity":"","subject":"","problem":"","mend":""}`; err != nil || string(f) != want {
+		if want := `{"check":"","severity":"","subject":"","problem":"","mend":""}`; err != nil ||
+			string(f) != want {
 			t.Errorf("%s", f)
 		}
 	})
@@ -100,7 +105,11 @@ func TestWhatADoctorHasLeftIsRemovedByTheNextOne(t *testing.T) {
 			t.Errorf("interrupted it leaves %q", left)
 		}
 
-		killed := c.Fault(azsim.Rule{Instance: "operator", Fault: azsim.HangBefore}, "DeleteQueue", "DeleteEntity")
+		killed := c.Fault(
+			azsim.Rule{Instance: "operator", Fault: azsim.HangBefore},
+			"DeleteQueue",
+			"DeleteEntity",
+		)
 		c.check()
 		killed.Remove()
 		left := c.left()
@@ -136,7 +145,8 @@ func containsAll(all, some []string) bool {
 // Before a workload is made there is no table, and the doctor leaves none.
 func TestTheDoctorTriesAnAccountWithoutATable(t *testing.T) {
 	inClinic(t, workload.Spec{}, 1, 0, func(t *testing.T, c *clinic) {
-		if err := c.Cfg.Accounts[1].Storage.Table("queuepump").Drop(t.Context()); err != nil && !storage.Is(err, storage.Missing) {
+		if err := c.Cfg.Accounts[1].Storage.Table("queuepump").Drop(t.Context()); err != nil &&
+			!storage.Is(err, storage.Missing) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

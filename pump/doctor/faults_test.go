@@ -47,12 +47,16 @@ var faults = []fault{
 	{
 		name:  "a configuration that is not as the workload was made",
 		plant: func(_ *testing.T, c *clinic) { c.cfg.Segments = 512 },
-		want:  []string{"error configuration pump.yaml"}, says: "segments", mends: "distributor workload show",
+		want: []string{
+			"error configuration pump.yaml",
+		}, says: "segments", mends: "distributor workload show",
 	},
 	{
 		name:  "another control account than the workload has",
 		plant: func(_ *testing.T, c *clinic) { c.cfg.Control = "accountb" },
-		want:  []string{"error configuration pump.yaml"}, says: "in account accounta", mends: "control: accounta",
+		want: []string{
+			"error configuration pump.yaml",
+		}, says: "in account accounta", mends: "control: accounta",
 	},
 	{
 		name:  "no workload",
@@ -62,13 +66,19 @@ var faults = []fault{
 	{
 		name: "a second workload of the name",
 		plant: func(t *testing.T, c *clinic) {
-			spec := workload.Spec{Name: c.Cfg.Workload, Shards: c.ShardMap().Shards, Delivery: workload.DeliverAtLeastOnce}
+			spec := workload.Spec{
+				Name:     c.Cfg.Workload,
+				Shards:   c.ShardMap().Shards,
+				Delivery: workload.DeliverAtLeastOnce,
+			}
 			c.Sim.DropRows("accountb", "queuepump", c.Cfg.Workload, nil)
 			if _, err := workload.Ensure(t.Context(), c.Cfg.Accounts[1].Storage.Table("queuepump"), spec); err != nil {
 				t.Fatal(err)
 			}
 		},
-		want: []string{"error workload accountb"}, says: "second workload", mends: "distributor workload show",
+		want: []string{
+			"error workload accountb",
+		}, says: "second workload", mends: "distributor workload show",
 	},
 	{
 		name:  "an account that does not answer",
@@ -90,34 +100,51 @@ var faults = []fault{
 	{
 		name:  "an account that the workload does not use",
 		plant: func(_ *testing.T, c *clinic) { c.Without("accountb") },
-		want:  []string{"warning account-unused accountb"}, says: "does not use", mends: "distributor accounts add accountb",
+		want: []string{
+			"warning account-unused accountb",
+		}, says: "does not use", mends: "distributor accounts add accountb",
 	},
 	{
 		name: "a key of another account",
 		plant: func(t *testing.T, c *clinic) {
-			said := strings.Replace(c.Sim.ConnectionString("accountb"), c.Sim.Key("accountb"), c.Sim.Key("accounta"), 1)
-			a, err := azure.Open(azure.Options{ConnectionString: said, Transport: c.Sim.Transport().As("operator")})
+			said := strings.Replace(
+				c.Sim.ConnectionString("accountb"),
+				c.Sim.Key("accountb"),
+				c.Sim.Key("accounta"),
+				1,
+			)
+			a, err := azure.Open(
+				azure.Options{ConnectionString: said, Transport: c.Sim.Transport().As("operator")},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.cfg.Accounts[1].Storage = a
 		},
-		want: []string{"error credentials accountb"}, says: "AuthenticationFailed", mends: "az storage account keys list --account-name accountb",
+		want: []string{
+			"error credentials accountb",
+		}, says: "AuthenticationFailed", mends: "az storage account keys list --account-name accountb",
 	},
 	{
 		name:  "no right to put messages",
 		plant: func(_ *testing.T, c *clinic) { c.deny("accountb", "AuthorizationPermissionMismatch", "PutMessage") },
-		want:  []string{"error rights accountb"}, says: "may not put messages", mends: "Storage Queue Data Contributor",
+		want: []string{
+			"error rights accountb",
+		}, says: "may not put messages", mends: "Storage Queue Data Contributor",
 	},
 	{
 		name:  "no right to make queues",
 		plant: func(_ *testing.T, c *clinic) { c.deny("accountb", "AuthorizationPermissionMismatch", "CreateQueue") },
-		want:  []string{"warning rights accountb"}, says: "may not make queues", mends: "SAS with more permissions",
+		want: []string{
+			"warning rights accountb",
+		}, says: "may not make queues", mends: "SAS with more permissions",
 	},
 	{
 		name:  "a clock that is slow",
 		plant: func(_ *testing.T, c *clinic) { c.Sim.SetClockOffset(5 * time.Minute) },
-		want:  []string{"warning clock HOST"}, says: "5m0s behind that of accounta, accountb", mends: "timedatectl",
+		want: []string{
+			"warning clock HOST",
+		}, says: "5m0s behind that of accounta, accountb", mends: "timedatectl",
 	},
 	{
 		name:  "a clock that is wrong",
@@ -128,14 +155,23 @@ var faults = []fault{
 		name: "a name that does not resolve",
 		plant: func(_ *testing.T, c *clinic) {
 			c.unresolved = queueB
-			c.Fault(azsim.Rule{Account: "accountb", Service: "queue", Instance: "operator", Fault: azsim.FailBefore})
+			c.Fault(
+				azsim.Rule{
+					Account:  "accountb",
+					Service:  "queue",
+					Instance: "operator",
+					Fault:    azsim.FailBefore,
+				},
+			)
 		},
 		want: []string{"error dns accountb"}, says: queueB, mends: "getent hosts " + queueB,
 	},
 	{
 		name:  "a private endpoint for one service only",
 		plant: func(_ *testing.T, c *clinic) { c.names[queueB] = at("10.1.2.3", queueB) },
-		want:  []string{"warning private-endpoint accountb"}, says: "queue service has a private address (10.1.2.3)", mends: "getent hosts",
+		want: []string{
+			"warning private-endpoint accountb",
+		}, says: "queue service has a private address (10.1.2.3)", mends: "getent hosts",
 	},
 	{
 		name: "a private endpoint whose zone is not linked",
@@ -143,12 +179,16 @@ var faults = []fault{
 			c.names[queueB] = at("20.60.0.9", "accountb.privatelink.queue.core.windows.net")
 			c.deny("accountb", "AuthorizationFailure")
 		},
-		want: []string{"error private-endpoint accountb"}, says: "privatelink.queue.core.windows.net", mends: "getent hosts " + queueB,
+		want: []string{
+			"error private-endpoint accountb",
+		}, says: "privatelink.queue.core.windows.net", mends: "getent hosts " + queueB,
 	},
 	{
 		name:  "an admin port behind a firewall",
 		plant: func(_ *testing.T, c *clinic) { c.closed = "10.0.0.2:9090" },
-		want:  []string{"warning nudge-port p01"}, says: "connection refused", mends: "curl -sS http://10.0.0.2:9090/healthz",
+		want: []string{
+			"warning nudge-port p01",
+		}, says: "connection refused", mends: "curl -sS http://10.0.0.2:9090/healthz",
 	},
 	{
 		name: "an admin port on loopback of another machine",
@@ -163,7 +203,9 @@ var faults = []fault{
 	{
 		name:  "budgets that are cut",
 		plant: func(_ *testing.T, c *clinic) { c.cut = "accountb" },
-		want:  []string{"warning limits accountb"}, says: "1200 messages a second, and could for 3000", mends: "budget.account",
+		want: []string{
+			"warning limits accountb",
+		}, says: "1200 messages a second, and could for 3000", mends: "budget.account",
 	},
 	{
 		name: "requests that are refused as too many",
@@ -178,7 +220,9 @@ var faults = []fault{
 	},
 	{
 		name: "more processors than queues", queues: 1,
-		want: []string{"warning processors"}, says: "3 processors are more than the 2 queues", mends: "distributor accounts add",
+		want: []string{
+			"warning processors",
+		}, says: "3 processors are more than the 2 queues", mends: "distributor accounts add",
 	},
 	{
 		name: "messages, and no processor", processors: -1,
@@ -190,7 +234,10 @@ var faults = []fault{
 		plant: func(t *testing.T, c *clinic) {
 			damage(t, c, "owner.")
 		},
-		want: []string{"error damaged-row", "error orphan-segments"}, says: "owner.", mends: "distributor status",
+		want: []string{
+			"error damaged-row",
+			"error orphan-segments",
+		}, says: "owner.", mends: "distributor status",
 	},
 	{
 		name: "messages of no map",
@@ -200,7 +247,9 @@ var faults = []fault{
 			}
 			c.PutText("accountb", "work-17", []byte("lost"))
 		},
-		want: []string{"error unmapped-messages accountb/work-17"}, says: "1 messages", mends: "az storage message get",
+		want: []string{
+			"error unmapped-messages accountb/work-17",
+		}, says: "1 messages", mends: "az storage message get",
 	},
 	{
 		name: "a queue of the map that is gone", processors: -1,
@@ -209,7 +258,9 @@ var faults = []fault{
 				t.Fatal(err)
 			}
 		},
-		want: []string{"error queue-missing accountb/work-02"}, says: "not there", mends: "az storage queue create",
+		want: []string{
+			"error queue-missing accountb/work-02",
+		}, says: "not there", mends: "az storage queue create",
 	},
 	{
 		name: "a quarantine that grows",
@@ -223,12 +274,16 @@ var faults = []fault{
 				}
 			}()
 		},
-		want: []string{"warning quarantine-growing accountb"}, says: "have come into quarantine", mends: "distributor quarantine list",
+		want: []string{
+			"warning quarantine-growing accountb",
+		}, says: "have come into quarantine", mends: "distributor quarantine list",
 	},
 	{
 		name: "runs at half of a bound", spec: workload.Spec{Delivery: workload.DeliverOnce}, processors: -1,
 		plant: fill,
-		want:  []string{"warning ledger-bound"}, says: fmt.Sprintf("900 of %d live runs", ledger.MaxLiveRuns), mends: "distributor runs list",
+		want: []string{
+			"warning ledger-bound",
+		}, says: fmt.Sprintf("900 of %d live runs", ledger.MaxLiveRuns), mends: "distributor runs list",
 	},
 	{
 		name: "a processor of an older version",
@@ -241,9 +296,10 @@ var faults = []fault{
 	{
 		name: "a process of a newer version",
 		plant: func(t *testing.T, c *clinic) {
-			_, err := c.Table().Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
-				Partition: c.Cfg.Workload, Row: "present.newer", Properties: map[string]any{"Format": int64(99)},
-			}})
+			_, err := c.Table().
+				Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{
+					Partition: c.Cfg.Workload, Row: "present.newer", Properties: map[string]any{"Format": int64(99)},
+				}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,7 +314,9 @@ var faults = []fault{
 			}
 			time.Sleep(time.Minute)
 		},
-		want: []string{"warning silent-process p00, p01, p02"}, says: "3 of 3", mends: "distributor status",
+		want: []string{
+			"warning silent-process p00, p01, p02",
+		}, says: "3 of 3", mends: "distributor status",
 	},
 	{
 		name: "a full disk",
@@ -350,7 +408,8 @@ func TestEachPlantedFaultIsNamedAndNothingElse(t *testing.T) {
 					t.Errorf("failed: %v", r.Failed())
 				}
 				for _, f := range r.Findings {
-					if f.Mend == "" || f.Problem == "" || strings.Contains(f.Problem+f.Mend, c.Sim.Key("accounta")) {
+					if f.Mend == "" || f.Problem == "" ||
+						strings.Contains(f.Problem+f.Mend, c.Sim.Key("accounta")) {
 						t.Errorf("%+v", f)
 					}
 				}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -113,8 +114,15 @@ func (c *checkup) pinned(ctx context.Context, w *workload.Workload) {
 	defer cancel()
 	rivals, _ := locate.Rivals(ctx, &c.cfg, w)
 	for _, r := range rivals {
-		c.find(CheckWorkload, Error, r.Account, c.command("distributor workload show"),
-			"account %s has a second workload %q: each takes the other's messages for its own", r.Account, c.cfg.Workload)
+		c.find(
+			CheckWorkload,
+			Error,
+			r.Account,
+			c.command("distributor workload show"),
+			"account %s has a second workload %q: each takes the other's messages for its own",
+			r.Account,
+			c.cfg.Workload,
+		)
 	}
 }
 
@@ -124,9 +132,23 @@ func (c *checkup) judge(l look) {
 	for _, a := range s.Accounts {
 		switch {
 		case a.State != accounts.Unused && !a.Configured:
-			c.find(CheckUnconfigured, Error, a.Name, "add it to "+c.o.Config, "the workload uses the account, and %s does not have it", c.o.Config)
+			c.find(
+				CheckUnconfigured,
+				Error,
+				a.Name,
+				"add it to "+c.o.Config,
+				"the workload uses the account, and %s does not have it",
+				c.o.Config,
+			)
 		case a.State == accounts.Unused:
-			c.find(CheckUnused, Warning, a.Name, c.command("distributor accounts add %s", a.Name), "%s has the account, and the workload does not use it", c.o.Config)
+			c.find(
+				CheckUnused,
+				Warning,
+				a.Name,
+				c.command("distributor accounts add %s", a.Name),
+				"%s has the account, and the workload does not use it",
+				c.o.Config,
+			)
 		}
 	}
 	var silent []string
@@ -141,7 +163,15 @@ func (c *checkup) judge(l look) {
 	}
 	c.report.Processes = len(s.Instances) - len(silent)
 	if len(silent) > 0 {
-		c.find(CheckSilent, Warning, locate.SomeOf(silent, 4), c.command("distributor status"), "%d of %d processes are silent, so dead or cut off from the control account", len(silent), len(s.Instances))
+		c.find(
+			CheckSilent,
+			Warning,
+			locate.SomeOf(silent, 4),
+			c.command("distributor status"),
+			"%d of %d processes are silent, so dead or cut off from the control account",
+			len(silent),
+			len(s.Instances),
+		)
 	}
 	c.processors(s, v, live)
 	c.formats(v, silent)
@@ -150,8 +180,22 @@ func (c *checkup) judge(l look) {
 		if u.Used >= 1 {
 			severity, means = Error, "tasks of further runs wait until others have ended"
 		}
-		c.find(CheckLedger, severity, "", c.command("distributor runs list"), "segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: %s",
-			u.Segment, u.Runs, u.RunsMost, u.Pages, u.PagesMost, u.Bytes, u.BytesMost, means)
+		c.find(
+			CheckLedger,
+			severity,
+			"",
+			c.command("distributor runs list"),
+			"segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records "+
+				"in its ledger: %s",
+			u.Segment,
+			u.Runs,
+			u.RunsMost,
+			u.Pages,
+			u.PagesMost,
+			u.Bytes,
+			u.BytesMost,
+			means,
+		)
 	}
 }
 
@@ -163,15 +207,34 @@ func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
 			active++
 		}
 	}
+	atGate := slices.ContainsFunc(s.Instances, func(i status.Instance) bool {
+		return !i.Silent && i.Waiting != ""
+	})
 	var waiting int64
 	for _, a := range s.Accounts {
 		waiting += a.Messages
 	}
 	switch {
 	case live > active:
-		c.find(CheckProcessors, Warning, "", c.command("distributor accounts add NAME"), "%d processors are more than the %d queues: they share queues and put back each other's messages", live, active)
-	case live == 0 && waiting > 0 && !slices.ContainsFunc(s.Instances, func(i status.Instance) bool { return !i.Silent && i.Waiting != "" }):
-		c.find(CheckProcessors, Warning, "", c.command("processor run --exec CMD"), "no processor works, and %d messages wait", waiting)
+		c.find(
+			CheckProcessors,
+			Warning,
+			"",
+			c.command("distributor accounts add NAME"),
+			"%d processors are more than the %d queues: they share queues "+
+				"and put back each other's messages",
+			live,
+			active,
+		)
+	case live == 0 && waiting > 0 && !atGate:
+		c.find(
+			CheckProcessors,
+			Warning,
+			"",
+			c.command("processor run --exec CMD"),
+			"no processor works, and %d messages wait",
+			waiting,
+		)
 	}
 }
 
@@ -193,7 +256,13 @@ func (c *checkup) formats(v *cluster.View, silent []string) {
 		}
 	}
 	if len(unread) > 0 {
-		c.find(CheckFormats, Error, locate.SomeOf(unread, 4), "distributor version", "rows of processes cannot be read: they are damaged, or of a newer version than this program")
+		c.find(
+			CheckFormats,
+			Error,
+			locate.SomeOf(unread, 4),
+			"distributor version",
+			"rows of processes cannot be read: they are damaged, or of a newer version than this program",
+		)
 	}
 	formats := slices.Sorted(maps.Keys(by))
 	if oldest, newest := formats[0], formats[len(formats)-1]; oldest < newest {
@@ -201,7 +270,15 @@ func (c *checkup) formats(v *cluster.View, silent []string) {
 		if len(subject) == 0 {
 			subject, mend = by[newest], "install the version of the processes here"
 		}
-		c.find(CheckFormats, Warning, locate.SomeOf(subject, 4), mend, "messages of format %d and of format %d are read: what only one version understands is not used", oldest, newest)
+		c.find(
+			CheckFormats,
+			Warning,
+			locate.SomeOf(subject, 4),
+			mend,
+			"messages of format %d and of format %d are read: what only one version understands is not used",
+			oldest,
+			newest,
+		)
 	}
 	for _, err := range damaged {
 		c.find(CheckRows, Error, "", c.command("distributor status"), "%v", err)
@@ -218,10 +295,24 @@ func (c *checkup) grown(first, second look) {
 	for _, a := range second.status.Accounts {
 		was := before[a.Name]
 		if was.Poison != nil && a.Poison != nil && *a.Poison > *was.Poison {
-			c.find(CheckQuarantine, Warning, a.Name, c.command("distributor quarantine list --since 10m"), "%d messages have come into quarantine within %.0f s, which has %d now", *a.Poison-*was.Poison, seconds, *a.Poison)
+			c.find(
+				CheckQuarantine,
+				Warning,
+				a.Name,
+				c.command("distributor quarantine list --since 10m"),
+				"%d messages have come into quarantine within %.0f s, which has %d now",
+				*a.Poison-*was.Poison,
+				seconds,
+				*a.Poison,
+			)
 		}
 		if a.Throttled >= was.Throttled+fewThrottles {
-			c.throttled(a.Name, "%d requests were refused as too many within %.0f s", a.Throttled-was.Throttled, seconds)
+			c.throttled(
+				a.Name,
+				"%d requests were refused as too many within %.0f s",
+				a.Throttled-was.Throttled,
+				seconds,
+			)
 		}
 	}
 	c.orphans(first, second)
@@ -230,10 +321,19 @@ func (c *checkup) grown(first, second look) {
 // throttled is said once of an account.
 func (c *checkup) throttled(account, problem string, args ...any) {
 	c.mu.Lock()
-	known := slices.ContainsFunc(c.report.Findings, func(f Finding) bool { return f.Check == CheckLimits && f.Subject == account })
+	known := slices.ContainsFunc(
+		c.report.Findings,
+		func(f Finding) bool { return f.Check == CheckLimits && f.Subject == account },
+	)
 	c.mu.Unlock()
 	if !known {
-		c.find(CheckLimits, Warning, account, "lower budget.account and budget.queue in "+c.o.Config+", or find what else uses the account", problem, args...)
+		c.find(
+			CheckLimits,
+			Warning,
+			account,
+			"lower budget.account and budget.queue in "+c.o.Config+", or find what else uses the account",
+			problem,
+			args...)
 	}
 }
 
@@ -250,7 +350,10 @@ func (c *checkup) orphans(first, second look) {
 	changing, live := false, 0
 	for i := range second.view.Members {
 		m := &second.view.Members[i]
-		at := slices.IndexFunc(s.Instances, func(i status.Instance) bool { return i.Instance == m.Instance })
+		at := slices.IndexFunc(
+			s.Instances,
+			func(i status.Instance) bool { return i.Instance == m.Instance },
+		)
 		if at < 0 {
 			continue
 		}
@@ -267,7 +370,17 @@ func (c *checkup) orphans(first, second look) {
 	if changing {
 		severity, means = Warning, "that should pass within two leases after a processor came or died"
 	}
-	c.find(CheckSegments, severity, "", c.command("distributor status"), "%d of %d segments have no live owner, such as %d: %s", len(lost), s.Segments, lost[0], means)
+	c.find(
+		CheckSegments,
+		severity,
+		"",
+		c.command("distributor status"),
+		"%d of %d segments have no live owner, such as %d: %s",
+		len(lost),
+		s.Segments,
+		lost[0],
+		means,
+	)
 }
 
 // inventory looks at the queues that there are, against those of the map; nil: there is no map.
@@ -290,7 +403,14 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 			}
 			for _, queue := range mapped[a.Name] {
 				if !slices.Contains(names, queue) {
-					c.find(CheckQueue, Error, a.Name+"/"+queue, "az storage queue create --account-name "+a.Name+" --name "+queue, "the queue of the map is not there: its messages are lost, and what is sent to it goes to other queues")
+					c.find(
+						CheckQueue,
+						Error,
+						a.Name+"/"+queue,
+						"az storage queue create --account-name "+a.Name+" --name "+queue,
+						"the queue of the map is not there: its messages are lost, "+
+							"and what is sent to it goes to other queues",
+					)
 				}
 			}
 			var g errgroup.Group
@@ -314,7 +434,15 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 func (c *checkup) unmapped(account, queue string, messages int64, used bool) {
 	mend := c.command("distributor accounts add %s", account)
 	if used {
-		mend = "make a workload of more queues beside this one, or move them: az storage message get --account-name " + account + " --queue-name " + queue
+		mend = fmt.Sprintf("make a workload of more queues beside this one, or move them: "+
+			"az storage message get --account-name %s --queue-name %s", account, queue)
 	}
-	c.find(CheckUnmapped, Error, account+"/"+queue, mend, "%d messages are in a queue that no map names, so no processor reads them", messages)
+	c.find(
+		CheckUnmapped,
+		Error,
+		account+"/"+queue,
+		mend,
+		"%d messages are in a queue that no map names, so no processor reads them",
+		messages,
+	)
 }

@@ -61,7 +61,8 @@ func (c *checkup) ports(ctx context.Context, l look) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if unreachable = append(unreachable, m.Instance); cause == nil || m.Instance < slices.Min(unreachable[:len(unreachable)-1]) {
+			if unreachable = append(unreachable, m.Instance); cause == nil ||
+				m.Instance < slices.Min(unreachable[:len(unreachable)-1]) {
 				cause, address = err, m.Admin
 			}
 			return nil
@@ -70,16 +71,36 @@ func (c *checkup) ports(ctx context.Context, l look) {
 	_ = g.Wait()
 	if len(unreachable) > 0 {
 		slices.Sort(unreachable)
-		c.find(CheckNudges, Warning, locate.SomeOf(unreachable, 4), fmt.Sprintf("curl -sS http://%s/healthz", address),
-			"%d admin ports do not answer here, so tasks wait for the next poll where a hint would come: %v", len(unreachable), cause)
+		c.find(
+			CheckNudges,
+			Warning,
+			locate.SomeOf(unreachable, 4),
+			fmt.Sprintf("curl -sS http://%s/healthz", address),
+			"%d admin ports do not answer here, so tasks wait for the next poll where a hint would come: %v",
+			len(unreachable),
+			cause,
+		)
 	}
 	if len(elsewhere) > 0 && c.manyHosts(l) {
-		c.find(CheckNudges, Warning, locate.SomeOf(elsewhere, 4), "start them with --admin :9090, or set admin.listen in "+c.o.Config,
-			"%d processes of other machines have their admin ports on loopback, so tasks wait there for the next poll where a hint would come", len(elsewhere))
+		c.find(
+			CheckNudges,
+			Warning,
+			locate.SomeOf(elsewhere, 4),
+			"start them with --admin :9090, or set admin.listen in "+c.o.Config,
+			"%d processes of other machines have their admin ports on loopback, "+
+				"so tasks wait there for the next poll where a hint would come",
+			len(elsewhere),
+		)
 	}
 	for name, s := range rates {
 		if s.BudgetRate < cutBelow*s.BudgetTarget && s.Throttled > 0 {
-			c.throttled(name, "the processes may ask for %.0f messages a second, and could for %.0f if fewer requests were refused as too many", s.BudgetRate, s.BudgetTarget)
+			c.throttled(
+				name,
+				"the processes may ask for %.0f messages a second, "+
+					"and could for %.0f if fewer requests were refused as too many",
+				s.BudgetRate,
+				s.BudgetTarget,
+			)
 		}
 	}
 }
@@ -101,7 +122,10 @@ func (c *checkup) manyHosts(l look) bool {
 }
 
 func silent(s *status.Status, instance string) bool {
-	return slices.ContainsFunc(s.Instances, func(i status.Instance) bool { return i.Instance == instance && i.Silent })
+	return slices.ContainsFunc(
+		s.Instances,
+		func(i status.Instance) bool { return i.Instance == instance && i.Silent },
+	)
 }
 
 // loops reports whether an address is one of the machine's own.

@@ -156,7 +156,11 @@ func (p *patient) tryQueue(ctx context.Context) (allowed bool) {
 // tryTable writes, reads, changes and removes a row.
 func (p *patient) tryTable(ctx context.Context) (allowed bool) {
 	table := p.of.Storage.Table(row.TableName)
-	e := storage.Entity{Partition: p.c.cfg.Workload + trialPartition, Row: p.trialName(), Properties: map[string]any{"Made": "by a doctor"}}
+	e := storage.Entity{
+		Partition:  p.c.cfg.Workload + trialPartition,
+		Row:        p.trialName(),
+		Properties: map[string]any{"Made": "by a doctor"},
+	}
 	write := func(mode storage.Mode) error {
 		tag, err := table.Write(ctx, storage.Write{Mode: mode, Entity: e})
 		if err == nil {
@@ -180,8 +184,10 @@ func (p *patient) tryTable(ctx context.Context) (allowed bool) {
 			return true
 		}
 	} else if err != nil && !storage.Ambiguous(err) && !storage.Is(err, storage.Auth) {
-		if p.of.Name == p.c.cfg.Control { // an address of queues from which that of tables does not follow
-			p.c.find(CheckConfiguration, Error, p.of.Name, "mend "+p.c.o.Config+": give the account's tableEndpoint", "its table cannot be written: %v", err)
+		// As where the address of the tables does not follow from that of the queues.
+		if p.of.Name == p.c.cfg.Control {
+			mend := "mend " + p.c.o.Config + ": give the account's tableEndpoint"
+			p.c.find(CheckConfiguration, Error, p.of.Name, mend, "its table cannot be written: %v", err)
 		}
 		return false
 	}
@@ -210,7 +216,8 @@ func (p *patient) removeLeftovers(ctx context.Context) {
 	}
 	table := p.of.Storage.Table(row.TableName)
 	var rows []storage.Entity
-	for e, err := range table.Query(ctx, storage.Query{Partition: p.c.cfg.Workload + trialPartition, Select: []string{"Made"}}) {
+	made := storage.Query{Partition: p.c.cfg.Workload + trialPartition, Select: []string{"Made"}}
+	for e, err := range table.Query(ctx, made) {
 		if err != nil {
 			return
 		}
@@ -227,7 +234,17 @@ func (p *patient) removeLeftovers(ctx context.Context) {
 
 // needed are the operations without which work stands still. A credential without the others will
 // do for queues and a table that are there.
-var needed = []string{"read messages", "put messages", "get messages", "hide messages for longer", "delete messages", "read rows", "insert rows", "change rows", "remove rows"}
+var needed = []string{
+	"read messages",
+	"put messages",
+	"get messages",
+	"hide messages for longer",
+	"delete messages",
+	"read rows",
+	"insert rows",
+	"change rows",
+	"remove rows",
+}
 
 // say tells of what the account refuses.
 func (p *patient) say() {
@@ -236,12 +253,25 @@ func (p *patient) say() {
 		return
 	}
 	if p.everything {
-		p.c.find(CheckCredentials, Error, name, "az storage account keys list --account-name "+name, "the account refuses the credential of %s: %v", p.c.o.Config, p.cause)
+		p.c.find(
+			CheckCredentials,
+			Error,
+			name,
+			"az storage account keys list --account-name "+name,
+			"the account refuses the credential of %s: %v",
+			p.c.o.Config,
+			p.cause,
+		)
 		return
 	}
 	refused := p.refused
 	if name != p.c.cfg.Control { // whose table holds the workload's rows; elsewhere an anchor is all
-		refused = slices.DeleteFunc(slices.Clone(refused), func(what string) bool { return strings.HasSuffix(what, "rows") || strings.HasSuffix(what, "tables") })
+		refused = slices.DeleteFunc(
+			slices.Clone(refused),
+			func(what string) bool {
+				return strings.HasSuffix(what, "rows") || strings.HasSuffix(what, "tables")
+			},
+		)
 	}
 	if len(refused) == 0 {
 		return
@@ -250,7 +280,19 @@ func (p *patient) say() {
 	if slices.ContainsFunc(refused, func(what string) bool { return slices.Contains(needed, what) }) {
 		severity, means = Error, "processors and distributors need that"
 	}
-	p.c.find(CheckRights, severity, name,
-		fmt.Sprintf("az role assignment create --assignee ID --role 'Storage Queue Data Contributor' --scope $(az storage account show --name %s --query id --output tsv), and the same for 'Storage Table Data Contributor'; or a SAS with more permissions", name),
-		"the credential may not %s: %s (%v)", strings.Join(refused, ", "), means, p.cause)
+	p.c.find(
+		CheckRights,
+		severity,
+		name,
+		fmt.Sprintf(
+			"az role assignment create --assignee ID --role 'Storage Queue Data Contributor' "+
+				"--scope $(az storage account show --name %s --query id --output tsv), "+
+				"and the same for 'Storage Table Data Contributor'; or a SAS with more permissions",
+			name,
+		),
+		"the credential may not %s: %s (%v)",
+		strings.Join(refused, ", "),
+		means,
+		p.cause,
+	)
 }

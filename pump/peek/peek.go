@@ -102,7 +102,12 @@ const (
 // messages of each that has some, and calls visit for each in the order of their names, until it
 // returns false. A queue that does not answer is dark, and the account's others are not asked. The
 // error is of what keeps all from being read; workload.ErrNoWorkload if there is none.
-func Read(ctx context.Context, cfg pump.Config, f Filter, visit func(*Queue) (more bool)) (Sum, error) {
+func Read(
+	ctx context.Context,
+	cfg pump.Config,
+	f Filter,
+	visit func(*Queue) (more bool),
+) (Sum, error) {
 	o, err := operator.Open(ctx, cfg)
 	if err != nil && !errors.Is(err, workload.ErrDeleting) {
 		return Sum{}, err
@@ -112,9 +117,16 @@ func Read(ctx context.Context, cfg pump.Config, f Filter, visit func(*Queue) (mo
 		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Queue, b.Queue))
 	})
 	if f.Queue != "" {
-		shards = slices.DeleteFunc(shards, func(s shardmap.Shard) bool { return s.Account+"/"+s.Queue != f.Queue })
+		shards = slices.DeleteFunc(
+			shards,
+			func(s shardmap.Shard) bool { return s.Account+"/"+s.Queue != f.Queue },
+		)
 		if len(shards) == 0 {
-			return Sum{}, &pump.ConfigError{Field: "queue", Problem: "no queue of the workload is " + f.Queue, Fix: "write it as ACCOUNT/QUEUE, as distributor status --json has them"}
+			return Sum{}, &pump.ConfigError{
+				Field:   "queue",
+				Problem: "no queue of the workload is " + f.Queue,
+				Fix:     "write it as ACCOUNT/QUEUE, as distributor status --json has them",
+			}
 		}
 	}
 	r := reader{o: o, filter: f, dark: map[string]string{}}
@@ -172,7 +184,8 @@ func (r *reader) look(ctx context.Context, part []shardmap.Shard) []*Queue {
 			continue
 		}
 		found[i].Dark = err.Error()
-		if storage.Is(err, storage.MaybeDone) || storage.Is(err, storage.Auth) { // the others would say the same
+		if storage.Is(err, storage.MaybeDone) ||
+			storage.Is(err, storage.Auth) { // the others would say the same
 			r.dark[part[i].Account] = "not asked, as another queue of the account did not answer"
 		}
 	}
@@ -205,7 +218,14 @@ func (r *reader) read(ctx context.Context, q *Queue) error {
 
 // decode reads a message, and says how many of its tasks the filter means.
 func (f *Filter) decode(s *storage.Message, segments int) *Message {
-	m := &Message{ID: s.ID, Put: s.Inserted.UTC(), Dequeued: s.Dequeued, Bytes: len(s.Text), Text: s.Text, Tasks: 1}
+	m := &Message{
+		ID:       s.ID,
+		Put:      s.Inserted.UTC(),
+		Dequeued: s.Dequeued,
+		Bytes:    len(s.Text),
+		Text:     s.Text,
+		Tasks:    1,
+	}
 	env, err := codec.Open(s.Text, codec.Limits{})
 	if errors.Is(err, codec.ErrForeign) {
 		m.Foreign = true
@@ -225,7 +245,8 @@ func (f *Filter) decode(s *storage.Message, segments int) *Message {
 	}
 	if err != nil {
 		m.Problem = err.Error()
-		if headerErr != nil && f.Run.IsZero() && f.Segment == nil && f.Key == nil || headerErr == nil && f.Key == nil && f.means(&h) {
+		if headerErr != nil && f.Run.IsZero() && f.Segment == nil && f.Key == nil ||
+			headerErr == nil && f.Key == nil && f.means(&h) {
 			m.Matching = m.Tasks
 		}
 		return m
@@ -236,7 +257,10 @@ func (f *Filter) decode(s *storage.Message, segments int) *Message {
 	}
 	for _, t := range env.Tasks {
 		if f.Key == nil || string(t.Key) == string(f.Key) {
-			m.Contents = append(m.Contents, Task{N: t.N, Key: slices.Clone(t.Key), ID: string(t.ID), Body: slices.Clone(t.Body)})
+			m.Contents = append(
+				m.Contents,
+				Task{N: t.N, Key: slices.Clone(t.Key), ID: string(t.ID), Body: slices.Clone(t.Body)},
+			)
 		}
 	}
 	m.Matching = len(m.Contents)

@@ -19,7 +19,10 @@ func peeked(t *testing.T, w *testworld.World, f peek.Filter) (lines []string, su
 	t.Helper()
 	sum, err := peek.Read(t.Context(), w.Operator(), f, func(q *peek.Queue) bool {
 		if q.Messages > 0 || q.Dark != "" {
-			lines = append(lines, fmt.Sprintf("%s/%s %d seen %d unseen %d", q.Account, q.Queue, q.Messages, q.Seen, q.Unseen))
+			lines = append(
+				lines,
+				fmt.Sprintf("%s/%s %d seen %d unseen %d", q.Account, q.Queue, q.Messages, q.Seen, q.Unseen),
+			)
 		}
 		for _, m := range q.Shown {
 			what := "foreign " + string(m.Text)
@@ -28,7 +31,13 @@ func peeked(t *testing.T, w *testworld.World, f peek.Filter) (lines []string, su
 				for _, task := range m.Contents {
 					bodies = append(bodies, string(task.Key)+"="+string(task.Body))
 				}
-				what = fmt.Sprintf("%d: %d of %d %s", *m.Segment, m.Matching, m.Tasks, strings.Join(bodies, " "))
+				what = fmt.Sprintf(
+					"%d: %d of %d %s",
+					*m.Segment,
+					m.Matching,
+					m.Tasks,
+					strings.Join(bodies, " "),
+				)
 			}
 			if m.Problem != "" {
 				what += " (" + strings.SplitN(m.Problem, ":", 3)[0] + ")"
@@ -86,7 +95,8 @@ func TestPeekShowsWhatWaitsAndTakesNothing(t *testing.T) {
 		none("a run", peek.Filter{Run: w.Run}, want[1], want[6])
 		none("foreign", peek.Filter{Foreign: true}, want[4], want[6])
 		none("a queue", peek.Filter{Queue: "accounta/work-01"}, want[1])
-		if _, err := peek.Read(t.Context(), w.Operator(), peek.Filter{Queue: "accounta/work-07"}, nil); err == nil || !strings.Contains(err.Error(), "no queue") {
+		if _, err := peek.Read(t.Context(), w.Operator(), peek.Filter{Queue: "accounta/work-07"}, nil); err == nil ||
+			!strings.Contains(err.Error(), "no queue") {
 			t.Error(err)
 		}
 	})
@@ -104,7 +114,10 @@ func TestPeekSaysHowManyItCannotSee(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines, sum := peeked(t, w, peek.Filter{Key: []byte("none")})
-		if want := []string{"accounta/work-00 40 seen 32 unseen 8", "accounta/work-01 3 seen 1 unseen 2"}; !slices.Equal(lines, want) {
+		if want := []string{"accounta/work-00 40 seen 32 unseen 8", "accounta/work-01 3 seen 1 unseen 2"}; !slices.Equal(
+			lines,
+			want,
+		) {
 			t.Errorf("%q", lines)
 		}
 		if sum.Unseen != 10 || sum.Seen != 33 || sum.Matching != 0 {

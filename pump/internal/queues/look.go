@@ -11,7 +11,11 @@ import (
 // Peek looks at up to limit visible messages and takes none. It comes after all that does work, and
 // costs what a get of as many messages does. It waits for the budget as long as ctx lasts, and then
 // for the answer so long.
-func (s *Queue) Peek(ctx context.Context, within time.Duration, limit int) (msgs []storage.Message, err error) {
+func (s *Queue) Peek(
+	ctx context.Context,
+	within time.Duration,
+	limit int,
+) (msgs []storage.Message, err error) {
 	err = s.look(ctx, within, opPeek, func(ctx context.Context) error {
 		msgs, err = s.Queue.Peek(ctx, limit)
 		return err
@@ -32,7 +36,12 @@ func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err e
 	return n, err
 }
 
-func (s *Queue) look(ctx context.Context, within time.Duration, op operation, call func(context.Context) error) error {
+func (s *Queue) look(
+	ctx context.Context,
+	within time.Duration,
+	op operation,
+	call func(context.Context) error,
+) error {
 	if err := s.Pay(ctx, quota.ClassGet, 1, op, ""); err != nil {
 		return err
 	}

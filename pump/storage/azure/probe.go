@@ -47,7 +47,8 @@ func (a *account) Date(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		err = errors.New("the answer has no date")
 		return time.Time{}, &storage.Error{
-			Code: storage.MaybeDone, Op: "list", Account: a.name, Object: "*", Status: x.status, Index: -1, Err: err,
+			Code: storage.MaybeDone, Op: "list", Account: a.name, Object: "*",
+			Status: x.status, Index: -1, Err: err,
 		}
 	}
 	return at, nil
