@@ -33,6 +33,7 @@ type clinic struct {
 	unresolved string                     // a name that is not there
 	closed     string                     // an address that does not answer
 	cut        string                     // an account of which the budgets are cut
+	throttles  int64                      // of that account
 	free       uint64                     // bytes of the disk
 	started    []*testworld.Started[*processor.Processor, processor.Summary]
 }
@@ -50,7 +51,7 @@ func inClinic(
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &clinic{World: w, cfg: w.Operator(), names: map[string]doctor.Resolved{}, free: 100 << 30}
+		c := &clinic{World: w, cfg: w.Operator(), throttles: 12, names: map[string]doctor.Resolved{}, free: 100 << 30}
 		c.o = doctor.Options{
 			Host:     host,
 			Resolve:  c.resolve,
@@ -113,7 +114,7 @@ func (c *clinic) get(_ context.Context, address, path string, _ bool) ([]byte, e
 	for _, a := range c.Cfg.Accounts {
 		of := pump.AccountState{Name: a.Name, BudgetRate: 1000, BudgetTarget: 1000}
 		if a.Name == c.cut {
-			of.BudgetRate, of.Throttled = 400, 12
+			of.BudgetRate, of.Throttled = 400, c.throttles
 		}
 		s.Accounts = append(s.Accounts, of)
 	}

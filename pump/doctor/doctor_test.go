@@ -67,6 +67,17 @@ func TestTheDoctorIsSilentOnWorkloadsOfOtherKinds(t *testing.T) {
 	}
 }
 
+// What is there and does not grow, or is low for no throttle, is no finding.
+func TestTheDoctorIsSilentOnWhatStandsStill(t *testing.T) {
+	inClinic(t, workload.Spec{}, 2, 1, func(t *testing.T, c *clinic) {
+		c.PutText("accountb", "work-poison", []byte("old"))
+		c.cut, c.throttles = "accountb", 0
+		if r := c.check(); len(r.Findings) != 0 {
+			t.Errorf("%+v", r.Findings)
+		}
+	})
+}
+
 func TestTheReportHasStableNamesAndNoNulls(t *testing.T) {
 	inClinic(t, workload.Spec{}, 1, 0, func(t *testing.T, c *clinic) {
 		text, err := json.Marshal(c.check())
