@@ -80,9 +80,11 @@ var levels = map[string]int{
 	"pump/processor/internal/backlog":   11,
 	"pump/processor/internal/base":      11,
 	"pump/runs":                         11,
+	"pump/peek":                         11,
 	"pump/processor/internal/record":    12,
 	"pump/status":                       12,
 	"pump/workloads":                    12,
+	"pump/doctor":                       13,
 	"pump/processor/internal/poll":      13,
 	"pump/processor/internal/trial":     13,
 	"pump/processor/internal/settle":    14,
@@ -97,10 +99,11 @@ var levels = map[string]int{
 	"internal/cli":                      18,
 	"pump/internal/processtest":         18,
 	"bench":                             19,
-	"cmd/":                              19,
+	"internal/diagnose":                 19,
 	"loadtest":                          19,
 	"loadtest/plot":                     19,
 	"bench/measure":                     20,
+	"cmd/":                              20,
 }
 
 // besides are imports of the same level: who may import what.

@@ -46,3 +46,20 @@ func Reject(cause error) error {
 func Release(cause error) error {
 	return &outcome.Wish{Release: true, Err: cause}
 }
+
+// OutcomeOf is what a handler's error means for its task, as a processor takes it: "done" if it is
+// nil; "retry", with the time asked for; "rejected"; "untried" if it was released; else "failed".
+func OutcomeOf(err error) (outcomeWord string, after time.Duration) {
+	wish, ok := outcome.Of(err)
+	switch {
+	case err == nil, ok && wish.Skip:
+		return "done", 0
+	case !ok:
+		return "failed", 0
+	case wish.Reject:
+		return "rejected", 0
+	case wish.Release:
+		return "untried", 0
+	}
+	return "retry", wish.After
+}

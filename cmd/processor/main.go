@@ -22,5 +22,6 @@ the distributors use.
 ` + cli.ExitCodes,
 	}
 	root.AddCommand(run(), cli.Version())
+	root.AddCommand(diagnosing()...)
 	cli.Main(root, handlers.KillChildren)
 }

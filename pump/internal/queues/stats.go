@@ -21,10 +21,12 @@ const (
 	opRead
 	opWrite
 	opQuery
+	opPeek
+	opCount
 	operations // how many there are
 )
 
-var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "create", "read", "write", "query"}
+var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "create", "read", "write", "query", "peek", "count"}
 
 func (o operation) String() string { return operationNames[o] }
 

@@ -1,0 +1,313 @@
+package diagnose
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/peek"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// peekFlags are the flags of `peek`.
+type peekFlags struct {
+	config, key, run, queue string
+	segment, tasks          int
+	raw, json               bool
+}
+
+// Peek is the command `peek` of either binary.
+func Peek() *cobra.Command {
+	var f peekFlags
+	cmd := &cobra.Command{
+		Use:   "peek",
+		Short: "Show messages that wait, without taking them",
+		Long: `Show the first 32 visible messages of each queue, unpacked. Nothing is taken and
+nothing is hidden from the processors. The service shows no more than those 32: for each
+queue and at the end it is said how many messages cannot be seen, by the service's
+approximate count. They are behind the first 32, or hidden: being handled, or put back
+for later. Quarantine is shown by distributor quarantine.
+
+What a terminal might obey is escaped, and long bodies are cut. --json prints each queue
+as an object on a line of its own, with whole bodies. --raw writes the texts that no
+distributor made, or that cannot be unpacked, as they are, a line break between them.`,
+		Example: `  distributor peek --config pump.yaml
+  distributor peek --config pump.yaml --key Oslo --tasks 0
+  distributor peek --config pump.yaml --run 6f3a --segment 12
+  distributor peek --config pump.yaml --raw >foreign.txt
+  distributor peek --config pump.yaml --json | jq '.shown[].contents[].body'`,
+		Args: cobra.NoArgs,
+		RunE: cli.Command(f.show),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
+	flags.StringVar(&f.key, "key", "", "only tasks of this key")
+	flags.StringVar(&f.run, "run", "", "only tasks of this run, by its `ID` or the beginning of it")
+	flags.IntVar(&f.segment, "segment", 0, "only tasks of this segment")
+	flags.StringVar(&f.queue, "queue", "", "only this queue, as `ACCOUNT/QUEUE`")
+	flags.IntVar(&f.tasks, "tasks", 3, "show at most `N` tasks of each message; 0 is all")
+	flags.BoolVar(
+		&f.raw,
+		"raw",
+		false,
+		"write the texts that no distributor made, as they are, and nothing else",
+	)
+	flags.BoolVar(&f.json, "json", false, "print each queue as a JSON object on a line of its own")
+	return cmd
+}
+
+func (f *peekFlags) check(cmd *cobra.Command) error {
+	switch {
+	case f.raw && f.json:
+		return cli.Usage("only one of --raw and --json can be given")
+	case f.raw && (f.key != "" || f.run != ""):
+		return cli.Usage("--raw is about texts that no distributor made, which have no key and no run")
+	case f.tasks < 0:
+		return cli.Usage("--tasks: %d is negative; use 0 for all", f.tasks)
+	case cmd.Flags().Changed("segment") && (f.segment < 0 || f.segment >= shardmap.MaxSegments):
+		return cli.Usage("--segment: %d is out of range; use 0 to %d", f.segment, shardmap.MaxSegments-1)
+	}
+	return nil
+}
+
+// filter is what the flags mean.
+func (f *peekFlags) filter(cmd *cobra.Command, cfg pump.Config) (peek.Filter, error) {
+	filter := peek.Filter{Foreign: f.raw, Queue: f.queue}
+	if cmd.Flags().Changed("key") {
+		filter.Key = []byte(f.key)
+	}
+	if cmd.Flags().Changed("segment") {
+		filter.Segment = new(uint32(f.segment))
+	}
+	if f.run != "" {
+		var err error
+		if filter.Run, err = runs.Find(cmd.Context(), cfg, f.run); err != nil {
+			return filter, err
+		}
+	}
+	return filter, nil
+}
+
+func (f *peekFlags) show(cmd *cobra.Command) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	file, err := configfile.Load(f.config)
+	if err != nil {
+		return err
+	}
+	filter, err := f.filter(cmd, file.Config)
+	if err != nil {
+		return cli.Explain(err, file)
+	}
+	out := bufio.NewWriter(cmd.OutOrStdout())
+	var printing error
+	raw := 0
+	sum, err := peek.Read(cmd.Context(), file.Config, filter, func(q *peek.Queue) bool {
+		switch {
+		case f.json:
+			printing = cli.PlainJSON(out, shownQueue(q))
+		case f.raw:
+			raw, printing = writeRaw(out, q, raw)
+		default:
+			f.print(out, q, time.Now())
+		}
+		if printing == nil {
+			printing = out.Flush()
+		}
+		return printing == nil
+	})
+	if err == nil && printing == nil {
+		line := out
+		if f.json || f.raw {
+			line = bufio.NewWriter(cmd.ErrOrStderr())
+		}
+		printSum(line, sum)
+		printing = line.Flush()
+		if sum.Dark > 0 {
+			err = fmt.Errorf("%s could not be looked at", cli.Plural(int64(sum.Dark), "queue"))
+		}
+	}
+	if interrupted := cli.WasInterrupted(cmd.Context()); interrupted != nil && err != nil {
+		return errors.Join(interrupted, err)
+	}
+	return errors.Join(printing, cli.Explain(err, file))
+}
+
+func printSum(w io.Writer, s peek.Sum) {
+	fmt.Fprintf(
+		w,
+		"%s: %s, %s seen, %s not seen; %s shown\n",
+		cli.Plural(int64(s.Queues), "queue"),
+		cli.Plural(s.Messages, "message"),
+		humanize.Comma(int64(s.Seen)),
+		humanize.Comma(s.Unseen),
+		humanize.Comma(int64(s.Matching)),
+	)
+}
+
+// writeRaw writes the texts of a queue that no distributor made, after so many others.
+func writeRaw(w io.Writer, q *peek.Queue, before int) (int, error) {
+	for _, m := range q.Shown {
+		if before > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return before, err
+			}
+		}
+		before++
+		if _, err := w.Write(m.Text); err != nil {
+			return before, err
+		}
+	}
+	return before, nil
+}
+
+// print prints a queue for people, unless there is nothing to show of it.
+func (f *peekFlags) print(w io.Writer, q *peek.Queue, now time.Time) {
+	if q.Dark == "" && len(q.Shown) == 0 {
+		return
+	}
+	fmt.Fprintf(
+		w,
+		"%s/%s: %s, %d seen, %s not seen\n",
+		cli.Plain(q.Account),
+		cli.Plain(q.Queue),
+		cli.Plural(q.Messages, "message"),
+		q.Seen,
+		humanize.Comma(q.Unseen),
+	)
+	if q.Dark != "" {
+		fmt.Fprintf(w, "  dark: %s\n", cli.Plain(q.Dark))
+	}
+	for _, m := range q.Shown {
+		f.message(w, m, now)
+	}
+}
+
+func (f *peekFlags) message(w io.Writer, m *peek.Message, now time.Time) {
+	age := max(now.Sub(m.Put), 0).Round(time.Second)
+	what := "run " + m.Run
+	switch {
+	case m.Foreign:
+		what = "foreign text"
+	case m.Run == "" && m.Problem != "":
+		what = "no envelope"
+	case m.Run == "":
+		what = "foreign text in an envelope"
+	}
+	if m.Segment != nil {
+		what += fmt.Sprintf(", segment %d", *m.Segment)
+	}
+	tasks := cli.Plural(int64(m.Tasks), "task")
+	if m.Matching < m.Tasks {
+		tasks = fmt.Sprintf("%d of %s", m.Matching, tasks)
+	}
+	fmt.Fprintf(w, "  %s: %s, %s, put %v ago", what, tasks, cli.Bytes(int64(m.Bytes)), age)
+	if m.Attempt > 0 {
+		fmt.Fprintf(w, ", tried %d times", m.Attempt)
+	}
+	if m.Dequeued > 0 {
+		fmt.Fprintf(w, ", delivered %d times", m.Dequeued)
+	}
+	fmt.Fprintf(w, ", id %s\n", cli.Plain(m.ID))
+	switch {
+	case m.Problem != "":
+		fmt.Fprintf(w, "    cannot be unpacked: %s\n", cli.Plain(m.Problem))
+	case m.Foreign:
+		fmt.Fprintf(w, "    %s\n", quoted(m.Text))
+	}
+	for i, t := range m.Contents {
+		if f.tasks > 0 && i == f.tasks {
+			fmt.Fprintf(w, "    and %s more\n", humanize.Comma(int64(len(m.Contents)-i)))
+			return
+		}
+		name := fmt.Sprintf("n=%d", t.N)
+		if t.ID != "" {
+			name += " id=" + strconv.QuoteToGraphic(t.ID)
+		}
+		if len(t.Key) > 0 {
+			name += " key=" + strconv.QuoteToGraphic(string(t.Key))
+		}
+		fmt.Fprintf(w, "    %s %s\n", name, quoted(t.Body))
+	}
+}
+
+// bodyShown is how many bytes of a body people are shown.
+const bodyShown = 400
+
+// quoted is the beginning of a body, with everything escaped that is not printed.
+func quoted(b []byte) string {
+	if len(b) <= bodyShown {
+		return strconv.QuoteToGraphic(string(b))
+	}
+	end := bodyShown
+	for end > bodyShown-utf8.UTFMax && !utf8.RuneStart(b[end]) {
+		end--
+	}
+	return fmt.Sprintf(
+		"%s and %s more",
+		strconv.QuoteToGraphic(string(b[:end])),
+		cli.Bytes(int64(len(b)-end)),
+	)
+}
+
+// queueLine, messageLine and taskLine are what --json prints: texts as texts, other bytes in
+// base64.
+type queueLine struct {
+	*peek.Queue
+	Shown []messageLine `json:"shown"`
+}
+
+type messageLine struct {
+	*peek.Message
+	Contents []taskLine `json:"contents"`
+	// Text is that of a foreign message, or of one that cannot be unpacked.
+	Text       *string `json:"text,omitempty"`
+	TextBase64 []byte  `json:"textBase64,omitempty"`
+}
+
+type taskLine struct {
+	N          uint64  `json:"n"`
+	Key        *string `json:"key,omitempty"`
+	KeyBase64  []byte  `json:"keyBase64,omitempty"`
+	ID         string  `json:"id,omitempty"`
+	Body       *string `json:"body,omitempty"`
+	BodyBase64 []byte  `json:"bodyBase64,omitempty"`
+}
+
+func shownQueue(q *peek.Queue) queueLine {
+	line := queueLine{Queue: q, Shown: []messageLine{}}
+	for _, m := range q.Shown {
+		ml := messageLine{Message: m, Contents: []taskLine{}}
+		if m.Foreign || m.Problem != "" {
+			ml.Text, ml.TextBase64 = texts(m.Text)
+		}
+		for _, t := range m.Contents {
+			tl := taskLine{N: t.N, ID: t.ID}
+			tl.Key, tl.KeyBase64 = texts(t.Key)
+			tl.Body, tl.BodyBase64 = texts(t.Body)
+			ml.Contents = append(ml.Contents, tl)
+		}
+		line.Shown = append(line.Shown, ml)
+	}
+	return line
+}
+
+func texts(b []byte) (text *string, binary []byte) {
+	if utf8.Valid(b) {
+		return new(string(b)), nil
+	}
+	return nil, b
+}

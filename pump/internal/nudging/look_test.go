@@ -1,0 +1,62 @@
+package nudging
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestAPageOfAnotherProcessIsReadAndNothingElse(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc(
+		"GET /healthz",
+		func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("alive\n")) },
+	)
+	mux.HandleFunc("GET /long", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(strings.Repeat("x", 2*largestLook)))
+	})
+	mux.HandleFunc(
+		"GET /away",
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/healthz", http.StatusFound) },
+	)
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	address := server.Listener.Addr().String()
+	c := NewClient()
+	if body, err := c.Get(t.Context(), address, "/healthz", true); err != nil ||
+		string(body) != "alive\n" {
+		t.Errorf("%q, %v", body, err)
+	}
+	if body, err := c.Get(t.Context(), address, "/long", true); err != nil ||
+		len(body) != largestLook {
+		t.Errorf("%d bytes, %v", len(body), err)
+	}
+	for _, path := range []string{"/away", "/nothing"} {
+		if body, err := c.Get(t.Context(), address, path, true); err == nil {
+			t.Errorf("%s: %q", path, body)
+		}
+	}
+	if _, err := c.Get(t.Context(), address, "/healthz", false); !errors.Is(err, errAddress) {
+		t.Errorf("loopback of another machine: %v", err)
+	}
+	if _, err := c.Get(t.Context(), "169.254.169.254:80", "/healthz", false); !errors.Is(
+		err,
+		errAddress,
+	) {
+		t.Errorf("the metadata service: %v", err)
+	}
+	if _, err := c.Get(t.Context(), "no address", "/healthz", true); !errors.Is(err, errAddress) {
+		t.Errorf("%v", err)
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	if _, err := c.Get(t.Context(), closed.Addr().String(), "/healthz", true); err == nil {
+		t.Error("a closed port answers")
+	}
+}

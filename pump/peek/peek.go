@@ -1,0 +1,274 @@
+package peek
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// Filter says which messages are meant, and which of their tasks: those for which every field that
+// is set holds. The zero filter means all.
+type Filter struct {
+	Key     []byte // nil: any
+	Segment *uint32
+	Run     pump.RunID
+	// Foreign means only texts that no distributor made, or that cannot be unpacked.
+	Foreign bool
+	// Queue means only this one, as account/queue.
+	Queue string
+}
+
+// Queue is what was seen of one queue.
+type Queue struct {
+	Account string `json:"account"`
+	Queue   string `json:"queue"`
+	// Messages is the service's count, hidden ones included; it is approximate. What came between
+	// the count and the look is counted as seen.
+	Messages int64 `json:"messages"`
+	Seen     int   `json:"seen"`
+	// Unseen are the others: behind the first 32, or hidden.
+	Unseen int64 `json:"unseen"`
+	// Dark is why the queue could not be looked at.
+	Dark string `json:"dark"`
+	// Shown are those of the seen messages that the filter means, as the service orders them.
+	Shown []*Message `json:"shown"`
+}
+
+// Message is a message that waits, as far as it can be read. Everything in it comes from outside:
+// it is not fit to be printed as it is.
+type Message struct {
+	ID       string    `json:"id"`
+	Put      time.Time `json:"put"` // by the service's clock
+	Dequeued int64     `json:"dequeued"`
+	Bytes    int       `json:"bytes"` // of its text
+	// Foreign: no distributor made it. Then nothing of what follows is known but Segment, its task
+	// being the text.
+	Foreign    bool    `json:"foreign"`
+	Run        string  `json:"run,omitempty"` // empty too where an owner has packed a foreign text
+	Segment    *uint32 `json:"segment,omitempty"`
+	Attempt    uint32  `json:"attempt"`
+	Generation uint32  `json:"generation"`
+	MapVersion uint64  `json:"mapVersion"`
+	Format     uint8   `json:"format"`
+	// Tasks is how many there are, Matching how many of them the filter means.
+	Tasks    int `json:"tasks"`
+	Matching int `json:"matching"`
+	// Problem is why it cannot be unpacked; empty if it can.
+	Problem string `json:"problem,omitempty"`
+
+	// Contents are the tasks that the filter means, those of a foreign text left out.
+	Contents []Task `json:"-"`
+	// Text is the message as it is.
+	Text []byte `json:"-"`
+}
+
+// Task is a task of a message.
+type Task struct {
+	N    uint64
+	Key  []byte
+	ID   string
+	Body []byte
+}
+
+// Sum is what all queues came to.
+type Sum struct {
+	Queues, Dark   int
+	Messages       int64
+	Seen, Matching int
+	Unseen         int64
+}
+
+const (
+	// timeout is what a request may take, once it is paid for.
+	timeout = 5 * time.Second
+	// ahead is how many queues are looked at before they are visited: full ones take 2 MiB each.
+	ahead = 2 * queues.AtOnce
+)
+
+// Read looks at all queues of the workload's map, one request for the count and one for the
+// messages of each that has some, and calls visit for each in the order of their names, until it
+// returns false. A queue that does not answer is dark, and the account's others are not asked. The
+// error is of what keeps all from being read; workload.ErrNoWorkload if there is none.
+func Read(
+	ctx context.Context,
+	cfg pump.Config,
+	f Filter,
+	visit func(*Queue) (more bool),
+) (Sum, error) {
+	o, err := operator.Open(ctx, cfg)
+	if err != nil && !errors.Is(err, workload.ErrDeleting) {
+		return Sum{}, err
+	}
+	shards := slices.Clone(o.Workload.Map.Shards)
+	slices.SortFunc(shards, func(a, b shardmap.Shard) int {
+		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Queue, b.Queue))
+	})
+	if f.Queue != "" {
+		shards = slices.DeleteFunc(
+			shards,
+			func(s shardmap.Shard) bool { return s.Account+"/"+s.Queue != f.Queue },
+		)
+		if len(shards) == 0 {
+			return Sum{}, &pump.ConfigError{
+				Field:   "queue",
+				Problem: "no queue of the workload is " + f.Queue,
+				Fix:     "write it as ACCOUNT/QUEUE, as distributor status --json has them",
+			}
+		}
+	}
+	r := reader{o: o, filter: f, dark: map[string]string{}}
+	var sum Sum
+	for part := range slices.Chunk(shards, ahead) {
+		for _, q := range r.look(ctx, part) {
+			sum.add(q)
+			if !visit(q) {
+				return sum, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return sum, context.Cause(ctx)
+		}
+	}
+	return sum, nil
+}
+
+func (s *Sum) add(q *Queue) {
+	s.Queues++
+	if q.Dark != "" {
+		s.Dark++
+	}
+	s.Messages += q.Messages
+	s.Seen += q.Seen
+	s.Unseen += q.Unseen
+	s.Matching += len(q.Shown)
+}
+
+// reader is one Read.
+type reader struct {
+	o      *operator.Session
+	filter Filter
+	dark   map[string]string // accounts that do not answer, and why
+}
+
+func (r *reader) look(ctx context.Context, part []shardmap.Shard) []*Queue {
+	found := make([]*Queue, len(part))
+	lost := make([]error, len(part))
+	var g errgroup.Group
+	g.SetLimit(queues.AtOnce)
+	for i, s := range part {
+		found[i] = &Queue{Account: s.Account, Queue: s.Queue, Shown: []*Message{}}
+		if found[i].Dark = r.dark[s.Account]; found[i].Dark != "" {
+			continue
+		}
+		g.Go(func() error {
+			lost[i] = r.read(ctx, found[i])
+			return nil
+		})
+	}
+	_ = g.Wait()
+	for i, err := range lost {
+		if err == nil {
+			continue
+		}
+		found[i].Dark = err.Error()
+		if storage.Is(err, storage.MaybeDone) ||
+			storage.Is(err, storage.Auth) { // the others would say the same
+			r.dark[part[i].Account] = "not asked, as another queue of the account did not answer"
+		}
+	}
+	return found
+}
+
+func (r *reader) read(ctx context.Context, q *Queue) error {
+	queue, err := r.o.Queues.Queue(q.Account, q.Queue)
+	if err != nil {
+		return err
+	}
+	if q.Messages, err = queue.Count(ctx, timeout); err != nil || q.Messages == 0 {
+		return err // a count of zero is proof
+	}
+	seen, err := queue.Peek(ctx, timeout, storage.MaxGet)
+	if err != nil {
+		q.Unseen = q.Messages
+		return err
+	}
+	q.Seen = len(seen)
+	q.Messages = max(q.Messages, int64(len(seen)))
+	q.Unseen = q.Messages - int64(len(seen))
+	for i := range seen {
+		if m := r.filter.decode(&seen[i], r.o.Workload.Map.Segments); m.Matching > 0 {
+			q.Shown = append(q.Shown, m)
+		}
+	}
+	return nil
+}
+
+// decode reads a message, and says how many of its tasks the filter means.
+func (f *Filter) decode(s *storage.Message, segments int) *Message {
+	m := &Message{
+		ID:       s.ID,
+		Put:      s.Inserted.UTC(),
+		Dequeued: s.Dequeued,
+		Bytes:    len(s.Text),
+		Text:     s.Text,
+		Tasks:    1,
+	}
+	env, err := codec.Open(s.Text, codec.Limits{})
+	if errors.Is(err, codec.ErrForeign) {
+		m.Foreign = true
+		m.Segment = new(shardmap.Segment(s.Text, segments))
+		if f.Run.IsZero() && f.Key == nil && f.in(*m.Segment) {
+			m.Matching = 1
+		}
+		return m
+	}
+	h, headerErr := codec.ReadHeader(s.Text)
+	if headerErr == nil {
+		m.Segment, m.Tasks = &h.Segment, h.Tasks.Len()
+		if !h.Run.IsZero() {
+			m.Run = h.Run.String()
+		}
+		m.Attempt, m.Generation, m.MapVersion, m.Format = h.Attempt, h.Generation, h.MapVersion, h.Version
+	}
+	if err != nil {
+		m.Problem = err.Error()
+		if headerErr != nil && f.Run.IsZero() && f.Segment == nil && f.Key == nil ||
+			headerErr == nil && f.Key == nil && f.means(&h) {
+			m.Matching = m.Tasks
+		}
+		return m
+	}
+	defer env.Release()
+	if f.Foreign || !f.means(&h) {
+		return m
+	}
+	for _, t := range env.Tasks {
+		if f.Key == nil || string(t.Key) == string(f.Key) {
+			m.Contents = append(
+				m.Contents,
+				Task{N: t.N, Key: slices.Clone(t.Key), ID: string(t.ID), Body: slices.Clone(t.Body)},
+			)
+		}
+	}
+	m.Matching = len(m.Contents)
+	return m
+}
+
+func (f *Filter) means(h *codec.Header) bool {
+	return (f.Run.IsZero() || h.Run == f.Run) && f.in(h.Segment)
+}
+
+func (f *Filter) in(segment uint32) bool { return f.Segment == nil || *f.Segment == segment }
