@@ -31,6 +31,7 @@ var levels = map[string]int{
 	"loadtest/azsim":                    0,
 	"pump/internal/inputtest":           0,
 	"pump/internal/outcome":             0,
+	"pump/waiting":                      0,
 	"pump/storage":                      0,
 	"shardmap":                          0,
 	"internal/generate":                 1,

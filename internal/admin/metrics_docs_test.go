@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
@@ -29,7 +30,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 	now := time.Now()
 	left := int64(7)
 	accounts := []pump.AccountState{{Name: "a"}}
-	backlog := &pump.Backlog{Time: now, Accounts: []pump.AccountBacklog{{Name: "a", Time: now}}}
+	backlog := &waiting.Backlog{Time: now, Accounts: []waiting.Account{{Name: "a", Time: now}}}
 	for _, role := range []string{"processor", "distributor"} {
 		m := newMetrics(Options{Workload: "work", Role: role, Version: "v1"})
 		h := m.hooks(pump.Hooks{})

@@ -8,6 +8,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // sample is a metric whose value is read from a process's state.
@@ -180,7 +181,7 @@ func describeShared(out chan<- *prometheus.Desc) {
 	describeBacklog(out)
 }
 
-func collectShared(out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState, b *pump.Backlog) {
+func collectShared(out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState, b *waiting.Backlog) {
 	collectBacklog(out, b, time.Now())
 	for _, s := range clusterSamples {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(cluster))

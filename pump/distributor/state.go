@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/reason"
+	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // State is what a distributor is doing at one moment.
@@ -28,8 +29,8 @@ type State struct {
 	Cluster  pump.ClusterState   `json:"cluster"`
 	Accounts []pump.AccountState `json:"accounts"`
 	// Backlog is what waits in all queues; null unless this process is the one that samples them.
-	Backlog *pump.Backlog `json:"backlog"`
-	Done    Counts        `json:"done"`
+	Backlog *waiting.Backlog `json:"backlog"`
+	Done    Counts           `json:"done"`
 }
 
 // Counts is what a distributor has done since it began to run, in all

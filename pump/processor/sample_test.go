@@ -11,6 +11,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // truth is what lies in the queues of an account at a moment.
@@ -100,7 +101,7 @@ func TestTheSampledBacklogIsTheSimulatorsWithinOneSample(t *testing.T) {
 				return nil
 			})
 		}, "p", "q")
-		var samples []*pump.Backlog
+		var samples []*waiting.Backlog
 		for range 30 * 60 {
 			time.Sleep(time.Second)
 			if all[1].Of.State().Backlog != nil {

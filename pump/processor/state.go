@@ -7,6 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/reason"
+	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // State is what a processor is doing at one moment.
@@ -54,7 +55,7 @@ type State struct {
 	// by the ledger. The processor of rank 0 knows; null of others, and without a ledger.
 	TasksRemaining *int64 `json:"tasksRemaining"`
 	// Backlog is what waits in all queues; null unless this process is the one that samples them.
-	Backlog *pump.Backlog `json:"backlog"`
+	Backlog *waiting.Backlog `json:"backlog"`
 	// RateUsed is what this process would start a second, as a part of Options.MaxRate; 0 without.
 	RateUsed float64 `json:"rateUsed"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment

@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/waiting"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -42,10 +43,10 @@ type Sampler struct {
 	jitter backoff.Jitter
 	log    *slog.Logger
 	pace   *rate.Limiter
-	latest atomic.Pointer[pump.Backlog]
+	latest atomic.Pointer[waiting.Backlog]
 
 	// Of Keep's goroutine.
-	known map[string]pump.AccountBacklog
+	known map[string]waiting.Account
 	rates rates
 }
 
@@ -62,7 +63,7 @@ func New(cfg *pump.Config, f *queues.Set, view func() *cluster.View) *Sampler {
 }
 
 // Latest is the last sample; nil if this process is not the one that samples, or has not yet.
-func (s *Sampler) Latest() *pump.Backlog {
+func (s *Sampler) Latest() *waiting.Backlog {
 	if s == nil {
 		return nil
 	}
@@ -142,13 +143,13 @@ func (s *Sampler) sample(ctx context.Context, v *cluster.View) {
 func (s *Sampler) publish(v *cluster.View, shards map[string][]shardmap.Shard, found map[string]sighting, now time.Time) {
 	known := maps.Clone(s.known)
 	if known == nil {
-		known = map[string]pump.AccountBacklog{}
+		known = map[string]waiting.Account{}
 	}
 	said := sayings(v)
 	for name, seen := range found {
 		known[name] = seen.backlog(name, now, int64(said.held[name]), int64(said.later[name]))
 	}
-	b := &pump.Backlog{Time: now}
+	b := &waiting.Backlog{Time: now}
 	waits := int64(0)
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		a := known[name]
@@ -236,9 +237,9 @@ func (s *Sampler) count(ctx context.Context, q *queues.Queue) (int64, error) {
 
 // backlog divides what was counted. Where not all that is visible was shown, it is the count less
 // what members hold and have put back, as far as that is not in the other queues.
-func (s sighting) backlog(name string, now time.Time, held, later int64) pump.AccountBacklog {
+func (s sighting) backlog(name string, now time.Time, held, later int64) waiting.Account {
 	hidden := min(max(held+later-s.hidden, 0), s.rest)
-	a := pump.AccountBacklog{
+	a := waiting.Account{
 		Name: name, Time: now, Messages: s.messages, InFlight: held, Delayed: later, Quarantined: s.quarantined,
 		Visible: s.visible + max(s.rest-hidden, s.seen),
 	}

@@ -1,13 +1,14 @@
-package pump
+// Package waiting says what waits in the queues of a workload, as one process of it has looked: see
+// Backlog in the states of a processor and of a distributor.
+package waiting
 
 import "time"
 
-// Backlog is what waits in the queues of a workload, as one process has sampled it; see
-// [Config.Sample]. All of it is an estimate: the service's counts are approximate, and what
+// Backlog is what waits in the queues of a workload, sampled as pump.Config.Sample says. All of it is an estimate: the service's counts are approximate, and what
 // processes hold is known as of their last beats.
 type Backlog struct {
-	Time     time.Time        `json:"time"`     // when the sample was complete, by the process's clock
-	Accounts []AccountBacklog `json:"accounts"` // those that are known, by name
+	Time     time.Time `json:"time"`     // when the sample was complete, by the process's clock
+	Accounts []Account `json:"accounts"` // those that are known, by name
 	// Done is how many messages a second are done and deleted by all processes together, lately.
 	Done float64 `json:"messagesDonePerSecond"`
 	// Seconds is how long it takes to do what is visible at that rate, which counts as a message an
@@ -15,8 +16,8 @@ type Backlog struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// AccountBacklog is the backlog in one account.
-type AccountBacklog struct {
+// Account is the backlog in one account.
+type Account struct {
 	Name string    `json:"name"`
 	Time time.Time `json:"time"` // when the account was last looked at
 	// Messages is how many there are in all, as the service counts, Visible those that wait for a
