@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint fmt vuln fuzz bench soak cover package image package-test azurite clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test azurite clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,13 @@ lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 	$(STATICCHECK) ./...
 	@unformatted=$$($(GOFUMPT) -l .) || exit 1; \
 	if [ -n "$$unformatted" ]; then echo "not as gofumpt has it (make fmt):"; echo "$$unformatted"; exit 1; fi
+
+docs-metrics: ## write docs/metrics.md, the table of all metrics
+	$(GO) test ./internal/admin -count 1 -run '^TestDocsMetrics' -update
+
+check-alerts: ## have promtool check the alert rules, and judge each one's fault on simulated accounts (two minutes)
+	@command -v promtool >/dev/null || { echo "promtool is not there: install Prometheus, as by apt-get install prometheus, or from https://prometheus.io/download"; exit 1; }
+	$(GO) test ./internal/admin -count 1 -timeout 30m -run '^TestEachAlert|^TestPromtool' -alerts.long
 
 fmt: ## format as gofumpt does
 	$(GOFUMPT) -w .

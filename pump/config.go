@@ -46,6 +46,9 @@ type Config struct {
 	// Budget bounds the requests of all processes of the workload together, who share
 	// it by demand. Default: the published limits.
 	Budget Budget
+	// Sample is how often one process of the workload looks at all queues, for Backlog in its
+	// state: a second at least, and more where there are many queues. Default 0: not at all.
+	Sample time.Duration
 	// Log receives what an operator needs to know. Default: nothing.
 	Log *slog.Logger
 	// Hooks observes the engine; see [Hooks].

@@ -15,4 +15,7 @@ type Hooks struct {
 	// long ago the message was ready to be put: to the millisecond by its maker's clock, or
 	// if that is not known to the second by the service's own.
 	Started func(tasks int, age time.Duration)
+	// Ended is called when a handler has returned, with how many tasks it had, one or those of a
+	// batch, and for how long.
+	Ended func(tasks int, took time.Duration)
 }

@@ -21,7 +21,7 @@ its storage accounts, where any number of processors do them.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(run(), plan(), wait(), runsCommand(), repair(), statusCommand(), workload(), accountsCommand(), gate(), ids(), counts(), quarantineCommand(), cli.Version())
+	root.AddCommand(run(), plan(), wait(), runsCommand(), repair(), statusCommand(), workload(), accountsCommand(), gate(), ids(), counts(), quarantineCommand(), generateCommand(), cli.Version())
 	root.AddCommand(diagnosing()...)
 	root.AddCommand(
 		cli.Renamed("release", "gate open"), cli.Renamed("hold", "gate close"), cli.Renamed("gates", "gate list"), cli.Renamed("state", "counts"),

@@ -163,6 +163,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source, port *admin.Server) error {
 	cfg := file.Config
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+	if port != nil { // the metrics of a process without one are seen by no one
+		cfg.Sample = file.Admin.SampleEvery()
+	}
 	o := f.options
 	o.Progress = progress(console)
 	f.source.hide(src, file)

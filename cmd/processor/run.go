@@ -244,6 +244,9 @@ func (f *runFlags) processor() processor.Options {
 func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
 	cfg := file.Config
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+	if port != nil { // the metrics of a process without one are seen by no one
+		cfg.Sample = file.Admin.SampleEvery()
+	}
 	o := f.processor()
 	if o.Concurrency == 0 {
 		o.Concurrency = h.concurrency

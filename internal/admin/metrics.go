@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -25,6 +26,8 @@ type metrics struct {
 	latency     *prometheus.HistogramVec // account, operation
 	quarantined *prometheus.CounterVec   // account, reason
 	age         prometheus.Histogram
+	took        prometheus.Histogram
+	cost        *prometheus.CounterVec // account
 }
 
 // latencies are the buckets of one request: 5 ms is a quick answer, 10 s the
@@ -34,6 +37,10 @@ var latencies = []float64{.005, .01, .02, .04, .08, .15, .3, .6, 1.2, 2.5, 5, 10
 // ages are the buckets of how old a task is when it is started: from "at once" to a week,
 // fine where a nudged and a polled task of an idle queue differ.
 var ages = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 300, 1200, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+
+// durations are the buckets of a handler: a lookup takes a millisecond, a child its time limit of
+// hours.
+var durations = []float64{.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600}
 
 func newMetrics(o Options) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
@@ -57,12 +64,18 @@ func newMetrics(o Options) *metrics {
 	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "queuepump_task_age_seconds", Help: "Age of tasks when their handling starts, since their message was ready to be put; of messages that do not say when, by the service's whole seconds.", Buckets: ages,
 	})
+	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "queuepump_handler_duration_seconds", Help: "Time that a handler took for a task, or for a batch if it takes batches, however it ended.", Buckets: durations,
+	})
+	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + capacity.DefaultPrices.Source + ". A query of several pages counts as one.",
+	}, []string{"account"})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "queuepump_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "role": o.Role},
 	})
 	build.Set(1)
-	m.ours.MustRegister(m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, build)
+	m.ours.MustRegister(m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, build)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -99,6 +112,13 @@ func (m *metrics) hooks(h pump.Hooks) pump.Hooks {
 			started(tasks, age)
 		}
 	}
+	ended := h.Ended
+	h.Ended = func(tasks int, took time.Duration) {
+		m.took.Observe(took.Seconds())
+		if ended != nil {
+			ended(tasks, took)
+		}
+	}
 	return h
 }
 
@@ -108,6 +128,7 @@ func (m *metrics) request(account, operation string, took time.Duration, err err
 	}
 	m.requests.WithLabelValues(account, operation).Inc()
 	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
+	m.cost.WithLabelValues(account).Add(capacity.DefaultPrices.Of(operation))
 	if err == nil {
 		return
 	}

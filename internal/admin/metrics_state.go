@@ -1,11 +1,14 @@
 package admin
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // sample is a metric whose value is read from a process's state.
@@ -66,6 +69,7 @@ var processorSamples = []sample[processor.State]{
 	gauge("ledger_pages_used", "The part of the pages that it may have, from 0 to 1.", func(s processor.State) float64 { return part(s.Ledger.Pages, s.Ledger.PagesMost) }),
 	gauge("ledger_bytes_used", "The part of the bytes of records that it may have, from 0; at 1 nothing more is begun that needs another record.", func(s processor.State) float64 { return part(s.Ledger.Bytes, s.Ledger.BytesMost) }),
 	gauge("runs_unfinished", "Runs that nobody continues and that are not over yet; the processor of rank 0 knows, which ends them, others say 0.", func(s processor.State) float64 { return float64(s.RunsUnfinished) }),
+	gauge("rate_limit_used_ratio", "What this process would start a second, as a part of --max-rate; 0 without.", func(s processor.State) float64 { return s.RateUsed }),
 	gauge("foreign_waits", "Segments in which foreign messages have lately waited, because deletes of done ones were not acknowledged.", func(s processor.State) float64 { return float64(s.ForeignWaits) }),
 	counter("messages_received_total", "Messages received.", func(s processor.State) float64 { return float64(s.Done.Envelopes) }),
 	counter("messages_foreign_total", "Messages received that no distributor made.", func(s processor.State) float64 { return float64(s.Done.Foreign) }),
@@ -94,6 +98,7 @@ func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
 		out <- s.desc
 	}
 	out <- taskLatency
+	out <- remaining
 	describeShared(out)
 }
 
@@ -103,7 +108,10 @@ func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
 	}
 	out <- latencySummary(st.Done.Latency, st.Latency)
-	collectShared(out, st.Cluster, st.Accounts)
+	if n := st.TasksRemaining; n != nil {
+		out <- prometheus.MustNewConstMetric(remaining, prometheus.GaugeValue, float64(*n))
+	}
+	collectShared(out, st.Cluster, st.Accounts, st.Backlog)
 }
 
 // distributorMetrics are read from a distributor's state.
@@ -137,7 +145,7 @@ func (m *distributorMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, s := range distributorSamples {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
 	}
-	collectShared(out, st.Cluster, st.Accounts)
+	collectShared(out, st.Cluster, st.Accounts, st.Backlog)
 }
 
 var clusterSamples = []sample[pump.ClusterState]{
@@ -167,12 +175,14 @@ func describeShared(out chan<- *prometheus.Desc) {
 	for _, s := range clusterSamples {
 		out <- s.desc
 	}
-	for _, d := range []*prometheus.Desc{budgetRate, budgetTarget, silence, refused} {
+	for _, d := range []*prometheus.Desc{budgetRate, budgetTarget, silence, refused, queueUsed} {
 		out <- d
 	}
+	describeBacklog(out)
 }
 
-func collectShared(out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState) {
+func collectShared(out chan<- prometheus.Metric, cluster pump.ClusterState, accounts []pump.AccountState, b *waiting.Backlog) {
+	collectBacklog(out, b, time.Now())
 	for _, s := range clusterSamples {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(cluster))
 	}
@@ -180,7 +190,7 @@ func collectShared(out chan<- prometheus.Metric, cluster pump.ClusterState, acco
 		for _, v := range []struct {
 			desc  *prometheus.Desc
 			value float64
-		}{{budgetRate, a.BudgetRate}, {budgetTarget, a.BudgetTarget}, {silence, a.DownSeconds}, {refused, truth(a.Refused)}} {
+		}{{budgetRate, a.BudgetRate}, {budgetTarget, a.BudgetTarget}, {silence, a.DownSeconds}, {refused, truth(a.Refused)}, {queueUsed, a.QueueUsed}} {
 			out <- prometheus.MustNewConstMetric(v.desc, prometheus.GaugeValue, v.value, a.Name)
 		}
 	}

@@ -57,6 +57,16 @@ type Prices struct {
 	Source   string  `json:"source"`
 }
 
+// Of is the price of one request, by what the engine calls its operation: reads, writes and queries
+// are of tables, all others of queues.
+func (p Prices) Of(operation string) float64 {
+	switch operation {
+	case "read", "write", "query":
+		return p.Table / 1e4
+	}
+	return p.Queue / 1e4
+}
+
 // Defaults that a user may want to see. The prices are list prices; who knows better says so.
 var (
 	DefaultMachine = Machine{CPUs: 2, Mbits: 12_500, PerHour: 0.096, Describe: "Standard_D2s_v5 (2 vCPUs, 8 GiB, 12,500 Mbit/s), Linux"}

@@ -191,6 +191,15 @@ func (d *decoder) readAdmin(path string, n ast.Node) {
 				d.admin.Advertise = s
 			}
 		}},
+		{"sample", func(path string, n ast.Node) {
+			if s, ok := d.text(path, n); ok && s == "off" {
+				d.admin.Sample = -1
+			} else if ok {
+				if d.admin.Sample = d.duration(path, n); d.admin.Sample < time.Second {
+					d.fail(line(n), path, "is less than 1s", "write 15s, 1m or off")
+				}
+			}
+		}},
 	})
 }
 

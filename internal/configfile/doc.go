@@ -28,6 +28,7 @@
 //	admin:                          # health, metrics, profiles and nudges over http
 //	  listen: 127.0.0.1:0           # the default, a free port; or off
 //	  advertise: worker1:9090       # by which others reach it; default: where it listens
+//	  sample: 15s                   # how often one process looks at all queues, for metrics; or off
 //
 // ${NAME} inside a value is replaced by the environment variable NAME, after
 // the YAML was parsed, so that nothing in a variable can change the structure

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -93,7 +94,13 @@ func (f *File) CheckAdmin() error {
 type Admin struct {
 	Listen    string // host:port, or "off"
 	Advertise string // host:port by which others reach it
+	// Sample is how often one process looks at all queues; 0: it is not set, negative: never.
+	Sample time.Duration
 }
+
+// SampleEvery is how often one process of the workload that has an admin port looks at all queues:
+// 15 s, as often as Prometheus usually asks for metrics, unless the file says otherwise; 0: never.
+func (a Admin) SampleEvery() time.Duration { return max(cmp.Or(a.Sample, 15*time.Second), 0) }
 
 // Error is one thing wrong in the file.
 type Error struct {

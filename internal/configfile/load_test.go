@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,6 +131,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"get cost", ok + "budget:\n  getCost: bytes\n", `pump.yaml:5: budget.getCost: "bytes" is no way to count a get; use messages (each message counts) or request (a get counts as one)`},
 		{"budget 0", ok + "budget:\n  queue: 0\n", "pump.yaml:5: budget.queue: 0 is out of range; use 1 to 1e9 messages a second, or leave it out for the published limit"},
 		{"admin port", ok + "admin: {listen: 9090}\n", "pump.yaml:4: admin.listen: is not an address; write host:port, as in 127.0.0.1:9090, or off"},
+		{"admin sample", ok + "admin: {sample: 10ms}\n", "pump.yaml:4: admin.sample: is less than 1s; write 15s, 1m or off"},
 		{"admin advertised", ok + "admin:\n  listen: off\n  advertise: off\n", "pump.yaml:6: admin.advertise: is not an address; write host:port, as in worker1.internal:9090"},
 		{"no value", ok + "control:\n", "pump.yaml:4: control: has no value; give one, or remove the line"},
 		{"empty value", ok + "control: \"\"\n", "pump.yaml:4: control: is empty; give a value, or remove the line"},
@@ -327,4 +329,16 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%T of %d bytes", err, len(said))
 		}
 	})
+}
+
+func TestTheQueuesAreSampledUnlessTheFileSaysOtherwise(t *testing.T) {
+	const text = "workload: w1x\naccounts: [{endpoint: 'http://127.0.0.1:1/a'}]\n"
+	for admin, want := range map[string]time.Duration{
+		"": 15 * time.Second, "admin: {sample: 1m}\n": time.Minute, "admin: {sample: off}\n": 0, "admin: {listen: '127.0.0.1:0'}\n": 15 * time.Second,
+	} {
+		f, err := parse("pump.yaml", []byte(text+admin), environment())
+		if err != nil || f.Admin.SampleEvery() != want {
+			t.Errorf("%q: every %v, %v", admin, f.Admin.SampleEvery(), err)
+		}
+	}
 }

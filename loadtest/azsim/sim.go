@@ -157,9 +157,8 @@ func validAccountName(name string) bool {
 	return true
 }
 
-// derivedKey is the key of an account that was given none: 64 bytes like a
-// real one, the same wherever the name is the same, so that a written
-// configuration outlives the process.
+// derivedKey is the key of an account that was given none: 64 bytes like a real one, the same
+// wherever the name is the same, so that a written configuration outlives the process.
 func derivedKey(name string) []byte {
 	k := sha512.Sum512([]byte("queuepump azsim account key\x00" + name))
 	return k[:]
@@ -188,9 +187,15 @@ func (s *Sim) ConnectionString(account string) string {
 	return "DefaultEndpointsProtocol=https;AccountName=" + account + ";AccountKey=" + key + ";EndpointSuffix=core.windows.net"
 }
 
-// SetClockOffset sets how far the servers' clock is ahead of package time's
-// (behind, if negative). It shows in Date headers, timestamps, visibility and
-// expiry, and in the judgement of request dates and SAS.
+// Depth is how many messages a queue, which must be there, has that may be taken now, and in all.
+func (s *Sim) Depth(account, queue string) (visible, all int) {
+	q := s.accounts[account].stores.Load().queues.(*queueStore).find(queue, s.now())
+	defer q.mu.Unlock()
+	return len(q.messages.visible(s.now().UnixNano(), q.messages.len())), q.messages.len()
+}
+
+// SetClockOffset sets how far the servers' clock is ahead of package time's (behind, if negative). It
+// shows in Date headers, timestamps, visibility, expiry, and where dates and SAS are judged.
 func (s *Sim) SetClockOffset(d time.Duration) { s.offset.Store(int64(d)) }
 
 // now is the servers' clock: wall time only, so that an offset that jumps

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 )
 
 // sending is one Run of a Distributor: what lasts over all its distributions,
@@ -27,10 +28,11 @@ type sending struct {
 	member atomic.Pointer[member.Member] // nil until joined
 	tasks  atomic.Uint64                 // acknowledged
 
-	visits bool                         // a guest until it needs to be a member
-	seen   atomic.Pointer[cluster.View] // a guest's last look
-	put    atomic.Bool                  // something since then
-	nudges *nudging.Sender              // a guest's
+	visits  bool                         // a guest until it needs to be a member
+	seen    atomic.Pointer[cluster.View] // a guest's last look
+	put     atomic.Bool                  // something since then
+	nudges  *nudging.Sender              // a guest's
+	samples *sampling.Sampler            // nil: it never samples the queues
 
 	ctx     context.Context // its end is the end of joining
 	stop    context.CancelFunc
@@ -61,6 +63,9 @@ const (
 
 func newSending(d *Distributor) *sending {
 	s := &sending{d: d, visits: d.mode == closing.ModeClient, arrives: make(chan struct{}), nudges: nudging.NewSender(context.Background(), &d.cfg)}
+	if !s.visits {
+		s.samples = sampling.New(&d.cfg, d.fleet, s.view)
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background()) // its end is end's business, not that of Run's context
 	return s
 }
@@ -92,6 +97,9 @@ func (s *sending) enter() {
 		return
 	}
 	s.member.Store(m)
+	if s.samples != nil {
+		s.wg.Go(func() { s.samples.Keep(s.ctx) })
+	}
 	if v := m.View(); v != nil {
 		s.changed(v)
 	}
@@ -198,7 +206,7 @@ func (s *sending) notifyOwner(v *cluster.View, u putInto) {
 // report is what a distributor says of itself in each beat.
 func (s *sending) report(r *cluster.Report) {
 	now, tasks := time.Now(), s.tasks.Load()
-	r.Tasks = tasks
+	r.Tasks, r.Samples = tasks, s.samples != nil
 	if past := now.Sub(s.reported); !s.reported.IsZero() && past > 0 {
 		r.Rate = float64(tasks-s.reportedTasks) / past.Seconds()
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/reason"
+	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // State is what a distributor is doing at one moment.
@@ -27,7 +28,9 @@ type State struct {
 	Trouble  string              `json:"trouble,omitempty"` // queues that do not take what is meant for them
 	Cluster  pump.ClusterState   `json:"cluster"`
 	Accounts []pump.AccountState `json:"accounts"`
-	Done     Counts              `json:"done"`
+	// Backlog is what waits in all queues; null unless this process is the one that samples them.
+	Backlog *waiting.Backlog `json:"backlog"`
+	Done    Counts           `json:"done"`
 }
 
 // Counts is what a distributor has done since it began to run, in all
@@ -144,6 +147,7 @@ func (d *Distributor) State() State {
 			s.Cluster = m.State()
 			s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
 		}
+		s.Backlog = of.samples.Latest()
 	}
 	if t := d.router.Current(); t != nil {
 		s.Trouble = t.Trouble()

@@ -11,7 +11,7 @@ import (
 // That two believe so for a while costs some reads.
 func (r *run) closeRuns(ctx context.Context) {
 	c := closing.New(r.Cfg, r.Queues, r.Workload)
-	c.Unfinished = &r.unfinished
+	c.Unfinished, c.Remaining = &r.unfinished, &r.remaining
 	c.HorizonBy(func(context.Context) (*cluster.View, error) { return r.Member.Load().View(), nil })
 	c.Keep(ctx, r.Jitter, func(context.Context) bool {
 		m := r.Member.Load()

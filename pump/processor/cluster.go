@@ -136,6 +136,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
 	to.Unread, to.UnreadQueue = r.unread(now)
 	to.Draining = r.Stopping.Load()
+	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
 }
 
 // unread is what the poller says, and never for a queue that this process should read and cannot.

@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
@@ -122,6 +123,8 @@ type run struct {
 	reported reported
 
 	unfinished atomic.Int64 // runs that wait for their ends, as the closer says
+	remaining  atomic.Int64 // tasks of live runs, as the closer says; -1: it does not
+	sampler    *sampling.Sampler
 
 	// endRun ends Run's own context, with the error that Run returns then.
 	endRun context.CancelCauseFunc
@@ -184,6 +187,8 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
 	r.Visibility, r.OwnLease = func() time.Duration { return r.timing.Lease() }, r.lease
 	r.spills = newSpillWatch(r)
+	r.sampler = sampling.New(r.Cfg, r.Queues, r.view)
+	r.remaining.Store(-1)
 	r.lobby = &lobby{r: r}
 	r.gate, r.Tallies = r.newGateWaiter(), r.Env.NewTallies()
 	r.batch, _ = p.handler.(pump.BatchHandler)
@@ -357,6 +362,9 @@ func (r *run) launch() {
 	r.Background.Go(func() { r.reportProgress(r.Wire) })
 	r.Background.Go(func() { r.spills.run(r.Wire) })
 	r.Background.Go(func() { r.closeRuns(r.Wire) })
+	if r.sampler != nil {
+		r.Background.Go(func() { r.sampler.Keep(r.Wire) })
+	}
 	if c := r.recorder; c != nil {
 		r.Background.Go(func() { c.Fence(r.Wire) })
 		r.Background.Go(func() { c.Committer.Run(r.Wire) })

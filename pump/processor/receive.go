@@ -32,6 +32,7 @@ const metAge = time.Minute
 func (r *run) receive(g poll.Get) (own int) {
 	msgs := g.Messages
 	r.Messages.Add(len(msgs))
+	g.Queue.Account.Hold(len(msgs))
 	settler := r.settlers.Of(g.Queue)
 	delivered := make([]*message.Delivery, len(msgs))
 	for i := range msgs {

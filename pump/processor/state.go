@@ -7,6 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/reason"
+	"github.com/queuepump/queuepump/pump/waiting"
 )
 
 // State is what a processor is doing at one moment.
@@ -50,6 +51,13 @@ type State struct {
 	// RunsUnfinished is how many runs no distributor continues and are not over yet. The processor
 	// of rank 0 knows, which ends them; others say 0.
 	RunsUnfinished int `json:"runsUnfinished"`
+	// TasksRemaining is how many tasks of runs that are not over are neither done nor in quarantine,
+	// by the ledger. The processor of rank 0 knows; null of others, and without a ledger.
+	TasksRemaining *int64 `json:"tasksRemaining"`
+	// Backlog is what waits in all queues; null unless this process is the one that samples them.
+	Backlog *waiting.Backlog `json:"backlog"`
+	// RateUsed is what this process would start a second, as a part of Options.MaxRate; 0 without.
+	RateUsed float64 `json:"rateUsed"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
 	// keeps as many names of done ones as it may (mode once): their deletes were not acknowledged.
 	ForeignWaits int `json:"foreignWaits"`
@@ -111,6 +119,13 @@ func (p *Processor) State() State {
 	s.Latency = r.latency.lately()
 	s.Handlers = r.o.Concurrency
 	s.RunsUnfinished = int(r.unfinished.Load())
+	if n := r.remaining.Load(); n >= 0 {
+		s.TasksRemaining = &n
+	}
+	s.Backlog = r.sampler.Latest()
+	if tasks := r.Queues.Tasks; tasks != nil {
+		s.RateUsed = tasks.Used()
+	}
 	s.LeaseSeconds, s.TaskSeconds, s.RetrySeconds = r.timing.Lease().Seconds(), r.timing.Task().Seconds(), retry.Seconds()
 	switch now {
 	case phaseStarting:

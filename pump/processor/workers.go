@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/processor/internal/claim"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -172,6 +173,7 @@ func (s *worker) endTasks(ctx context.Context, err error, errs []error) {
 	took, abandoned := s.took, s.abandoned
 	s.mu.Unlock()
 	s.pool.r.timing.Handled(took, s.ended)
+	queues.HookEnded(&s.pool.r.Cfg.Hooks, to-from, took)
 	if abandoned {
 		s.pool.r.backlog.AddHung(-1)
 		s.pool.r.Log.Warn("a handler that was given up has returned", d.Attrs(d.At(from))...)

@@ -73,6 +73,9 @@ type Closer struct {
 	waits   waits
 	// Unfinished is how many runs wait for their ends, for those who look at this process.
 	Unfinished *atomic.Int64
+	// Remaining is how many tasks of runs that are not over are not done and not in quarantine; -1:
+	// this process does not know.
+	Remaining *atomic.Int64
 	// absent are runs that the ledger knows and that have no row, since when.
 	absent map[pump.RunID]time.Time
 }
@@ -98,7 +101,7 @@ type observed struct {
 func New(cfg *pump.Config, f *queues.Set, w *workload.Workload) *Closer {
 	return &Closer{
 		workload: cfg.Workload, segments: w.Map.Segments, once: w.Delivery == workload.DeliverOnce, retain: cfg.Retention,
-		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log, Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, Unfinished: new(atomic.Int64),
+		queues: f, Runs: workload.NewRuns(f.Control, cfg.Workload), log: cfg.Log, Known: map[pump.RunID]*observed{}, absent: map[pump.RunID]time.Time{}, Unfinished: new(atomic.Int64), Remaining: new(atomic.Int64),
 	}
 }
 
@@ -134,6 +137,7 @@ func (c *Closer) Pass(ctx context.Context) (more bool, err error) {
 		}
 	}
 	c.Unfinished.Store(int64(wait))
+	c.countRemaining(live)
 	c.tellWaits()
 	w.strangers()
 	more, err = w.carryOut(ctx)
@@ -272,6 +276,7 @@ func (c *Closer) Keep(ctx context.Context, j backoff.Jitter, mine func(context.C
 			c.wrote = false
 			c.looked = time.Time{}
 			c.Unfinished.Store(0)
+			c.Remaining.Store(-1)
 			continue
 		}
 		more, err := c.Pass(ctx)

@@ -70,6 +70,12 @@ type Report struct {
 	Queues int
 	// Trouble is one line for people; empty: none.
 	Trouble string
+	// Samples: it looks at all queues if it is the first of those that do; the next three are for
+	// the one that does. By account, Held are the messages in its hands and Later those that it has
+	// put back for later; Deletes is how many deletes it has sent.
+	Samples     bool
+	Held, Later map[string]float64
+	Deletes     uint64
 }
 
 // Member is a process that takes part in a workload, as its row says.
@@ -180,6 +186,10 @@ func encodeMember(m memberRow) map[string]any {
 		"Throttled": row.Count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": row.Clip(m.Trouble),
 		"Musters": m.musters,
 	}
+	if m.Samples || m.Held != nil {
+		props["Samples"], props["Deletes"] = m.Samples, row.Count63(m.Deletes)
+		props["Held"], props["Later"] = encodeAmounts(m.Held), encodeAmounts(m.Later)
+	}
 	// A clock may show anything, but the service keeps no time outside these.
 	if y := m.Started.UTC().Year(); y >= 1900 && y < 9999 {
 		props["Started"] = m.Started.UTC().Truncate(time.Microsecond)
@@ -197,6 +207,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Accounts: strings.Fields(f.Text("Accounts")), Demand: decodeAmounts(f, "Demand"), Guessed: f.Flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
 				Tasks: f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"), Pace: f.Number("Pace"), Hides: f.Number("Hides"),
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"),
+				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
 			},
 		},

@@ -121,6 +121,7 @@ func someMember() memberRow {
 			Report: Report{
 				Admin: "h:80", Waiting: "g", Draining: true, Accounts: []string{"north", "south"}, Reads: 2,
 				Demand: map[string]float64{"north": 1.5, "south": 1e-9}, Tasks: 1 << 60, Rate: 12.5, Seconds: 0.25, Throttled: 3, Queues: 8, Trouble: "üble Sache",
+				Samples: true, Held: map[string]float64{"north": 3}, Later: map[string]float64{"south": 4}, Deletes: 5,
 			},
 		},
 		Times: row.Times{Beat: 5 * time.Second, Lease: 20 * time.Second, Margin: 3 * time.Second}, beats: 9,

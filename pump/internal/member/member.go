@@ -186,6 +186,9 @@ func (m *Member) report() cluster.Report {
 		Admin: m.cfg.Admin, Accounts: m.Queues.Names, Reads: codec.Version,
 		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled), Throttles: m.Queues.Throttles(),
 	}
+	if m.cfg.Sample > 0 {
+		r.Held, r.Later, r.Deletes = m.Queues.Known(time.Now())
+	}
 	if m.o.Report != nil {
 		m.o.Report(&r)
 	}

@@ -25,3 +25,10 @@ func HookStarted(h *pump.Hooks, tasks int, age time.Duration) {
 		h.Started(tasks, age)
 	}
 }
+
+// HookEnded calls Hooks.Ended, if there is one.
+func HookEnded(h *pump.Hooks, tasks int, took time.Duration) {
+	if h.Ended != nil {
+		h.Ended(tasks, took)
+	}
+}

@@ -42,6 +42,7 @@ type Account struct {
 	Budget *quota.Budget
 	counts requestCounts
 	Poison *Queue
+	known  *known // nil: nothing samples the queues
 
 	mu       sync.Mutex        // guards what follows
 	shards   map[string]*Queue // all handles, by queue
@@ -72,6 +73,9 @@ func Open(cfg *pump.Config, controlTable string) *Set {
 	f := &Set{Cfg: *cfg, Accounts: map[string]*Account{}}
 	for _, a := range cfg.Accounts {
 		acct := &Account{Name: a.Name, Store: a.Storage, Budget: quota.New(cfg.Budget.Account), shards: map[string]*Queue{}}
+		if cfg.Sample > 0 {
+			acct.known = &known{later: map[int64]int{}}
+		}
 		f.Accounts[a.Name] = acct
 		f.Names = append(f.Names, a.Name)
 		acct.Poison = f.open(acct, settings.PoisonQueue(cfg.Workload))
@@ -256,10 +260,11 @@ func (s *Queue) Digest(text []byte) string {
 
 // sendPut makes a put that is paid for.
 func (s *Queue) sendPut(ctx context.Context, text []byte, delay time.Duration, about string) error {
-	return s.Send(ctx, OpPut, about, func(ctx context.Context) error {
+	err := s.Send(ctx, OpPut, about, func(ctx context.Context) error {
 		_, err := s.Queue.Put(ctx, text, delay)
 		return err
 	})
+	return s.hidden(err, delay)
 }
 
 // Get also says when the request was sent: leases are counted from then (window
@@ -311,18 +316,20 @@ func (s *Queue) Renew(ctx context.Context, r storage.Receipt, visibility time.Du
 
 // Release makes a message visible again; it settles, so it goes before renewals.
 func (s *Queue) Release(ctx context.Context, r storage.Receipt, delay time.Duration) error {
-	return s.Do(ctx, quota.ClassSettle, 1, opRenew, r.ID, func(ctx context.Context) error {
+	err := s.Do(ctx, quota.ClassSettle, 1, opRenew, r.ID, func(ctx context.Context) error {
 		_, err := s.Queue.Renew(ctx, r, delay)
 		return err
 	})
+	return s.hidden(err, delay)
 }
 
 // Replace puts a message back with another text.
 func (s *Queue) Replace(ctx context.Context, r storage.Receipt, text []byte, delay time.Duration) error {
-	return s.Do(ctx, quota.ClassSettle, 1, OpReplace, r.ID, func(ctx context.Context) error {
+	err := s.Do(ctx, quota.ClassSettle, 1, OpReplace, r.ID, func(ctx context.Context) error {
 		_, err := s.Queue.Replace(ctx, r, text, delay)
 		return err
 	})
+	return s.hidden(err, delay)
 }
 
 // Delete ends a message.

@@ -13,6 +13,9 @@ func (f *Set) States(now time.Time) []pump.AccountState {
 		a := f.Accounts[name]
 		rate, target := a.Budget.At(now)
 		out[i] = pump.AccountState{Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load()}
+		for _, q := range a.opened() {
+			out[i].QueueUsed = max(out[i].QueueUsed, q.Budget.Used())
+		}
 		out[i].DownSeconds, out[i].Refused = a.counts.silence(now)
 	}
 	return out

@@ -21,12 +21,12 @@ const (
 	opRead
 	opWrite
 	opQuery
+	opCount // of a queue
 	opPeek
-	opCount
 	operations // how many there are
 )
 
-var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "create", "read", "write", "query", "peek", "count"}
+var operationNames = [operations]string{"put", "get", "renew", "replace", "delete", "create", "read", "write", "query", "count", "peek"}
 
 func (o operation) String() string { return operationNames[o] }
 

@@ -89,6 +89,9 @@ func Complete(c pump.Config) (pump.Config, error) {
 		return c, &pump.ConfigError{Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
 	}
 	Default(&c.Retention, defaultRetained)
+	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
+		return c, &pump.ConfigError{Field: "sample", Problem: fmt.Sprintf("%v is out of range", c.Sample), Fix: "use 1s or more, or leave it out for no samples"}
+	}
 	if c.Retention < time.Minute {
 		return c, &pump.ConfigError{Field: "retention", Problem: fmt.Sprintf("%v is out of range", c.Retention), Fix: "use 1m or more, or leave it out for 168h"}
 	}

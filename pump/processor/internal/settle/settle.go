@@ -262,6 +262,7 @@ func (r *Settlers) end(d *message.Delivery) {
 	r.Disown(d)
 	wasFull := settlerFor(d).Full()
 	settlerFor(d).done(d)
+	d.Queue.Account.Hold(-1)
 	if calm := r.Messages.Done(1, !d.PassedOn()); calm || wasFull {
 		r.Poller.Wake()
 	}

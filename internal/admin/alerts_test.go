@@ -1,0 +1,494 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/queuepump/queuepump/internal/generate"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/reduce"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// scrapeEvery is how often a scene is scraped, and the rules are judged.
+const scrapeEvery = 15 * time.Second
+
+// scene is simulated accounts in virtual time with processes whose metrics are scraped as
+// Prometheus would. What was scraped is judged by promtool with the rules that `distributor
+// generate alerts` prints: no rule is evaluated here.
+type scene struct {
+	t      *testing.T
+	sim    *azsim.Sim
+	config pump.Config // of all processes, without what is each one's
+	names  []string
+	wanted map[string]bool // metrics that rules name
+
+	processes []*process
+	ticks     int
+	series    map[string][]string
+}
+
+type process struct {
+	name    string
+	metrics *metrics
+	stop    context.CancelFunc
+	done    chan struct{}
+}
+
+func (p *process) end() {
+	p.stop()
+	<-p.done
+}
+
+func newScene(t *testing.T, accounts int) *scene {
+	sc := azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
+	s := &scene{t: t, series: map[string][]string{}, wanted: map[string]bool{}}
+	for i := range accounts {
+		s.names = append(s.names, "account"+string(rune('a'+i)))
+		sc.Accounts = append(sc.Accounts, azsim.Account{Name: s.names[i]})
+	}
+	s.sim = azsim.New(sc)
+	s.config = pump.Config{Workload: "work", Log: slog.New(slog.DiscardHandler), Sample: 15 * time.Second}
+	for _, name := range metricNames(alertRules(t)) {
+		s.wanted[name] = true
+	}
+	return s
+}
+
+// of is the configuration of one process.
+func (s *scene) of(instance string, m *metrics) pump.Config {
+	c := s.config
+	c.Instance, c.Accounts, c.Hooks = instance, nil, m.hooks(pump.Hooks{})
+	for _, name := range s.names {
+		st, err := azure.Open(azure.Options{ConnectionString: s.sim.ConnectionString(name), Transport: s.sim.Transport().As(instance)})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		c.Accounts = append(c.Accounts, pump.Account{Storage: st, Queues: 2})
+	}
+	return c
+}
+
+func (s *scene) add(instance string, m *metrics, run func(context.Context) error) *process {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	p := &process{name: instance, metrics: m, stop: cancel, done: make(chan struct{})}
+	s.processes = append(s.processes, p)
+	go func() {
+		defer close(p.done)
+		_ = run(ctx) // a fault may end it
+	}()
+	return p
+}
+
+func (s *scene) processor(instance string, h pump.Handler, o processor.Options) *process {
+	s.t.Helper()
+	m := newMetrics(Options{Workload: s.config.Workload, Role: "processor", Version: "v1"})
+	p, err := processor.New(s.of(instance, m), h, o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	m.register(&processorMetrics{p.State})
+	return s.add(instance, m, func(ctx context.Context) error { _, err := p.Run(ctx); return err })
+}
+
+func (s *scene) distributor(instance string, src source.Source, o distributor.Options) *process {
+	s.t.Helper()
+	m := newMetrics(Options{Workload: s.config.Workload, Role: "distributor", Version: "v1"})
+	d, err := distributor.New(s.of(instance, m), src, o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	m.register(&distributorMetrics{d.State})
+	return s.add(instance, m, func(ctx context.Context) error { _, err := d.Run(ctx); return err })
+}
+
+// play lets the time pass and scrapes.
+func (s *scene) play(d time.Duration) {
+	s.t.Helper()
+	for range int(d / scrapeEvery) {
+		for _, p := range s.processes {
+			select {
+			case <-p.done:
+				continue // its port is closed
+			default:
+			}
+			families, err := p.metrics.registry.Gather()
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			for _, f := range families {
+				if s.wanted[f.GetName()] {
+					s.note(p.name, f)
+				}
+			}
+		}
+		s.ticks++
+		time.Sleep(scrapeEvery)
+	}
+}
+
+func (s *scene) note(instance string, f *dto.MetricFamily) {
+	for _, m := range f.Metric {
+		labels := map[string]string{"instance": instance}
+		for _, l := range m.Label {
+			labels[l.GetName()] = l.GetValue()
+		}
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(labels)) {
+			parts = append(parts, fmt.Sprintf("%s=%q", name, labels[name]))
+		}
+		key := f.GetName() + "{" + strings.Join(parts, ",") + "}"
+		v := m.GetGauge().GetValue()
+		if m.Counter != nil {
+			v = m.Counter.GetValue()
+		}
+		of := s.series[key]
+		s.series[key] = append(s.fill(of), strconv.FormatFloat(v, 'f', -1, 64))
+	}
+}
+
+// fill marks the scrapes that did not have a series: Prometheus takes it for over at the first.
+func (s *scene) fill(of []string) []string {
+	for len(of) < s.ticks {
+		missing := "_"
+		if len(of) > 0 && of[len(of)-1] != "_" {
+			missing = "stale"
+		}
+		of = append(of, missing)
+	}
+	return of
+}
+
+// now is how much of the scene was scraped.
+func (s *scene) now() time.Duration { return time.Duration(s.ticks-1) * scrapeEvery }
+
+// end stops all processes at once.
+func (s *scene) end() {
+	for _, p := range s.processes {
+		p.stop()
+	}
+	for _, p := range s.processes {
+		<-p.done
+	}
+}
+
+// firing is what fires at a time of a scene.
+type firing struct {
+	at     time.Duration
+	alerts []string // that must fire; nil: none may
+}
+
+// judge has promtool play the rules over what was scraped, and checks which alerts fire when.
+func (s *scene) judge(all []firing) {
+	t := s.t
+	t.Helper()
+	dir := t.TempDir()
+	var b strings.Builder
+	fmt.Fprintf(&b, "rule_files: [rules.yaml]\nevaluation_interval: 15s\ntests:\n  - interval: 15s\n    input_series:\n")
+	for _, key := range slices.Sorted(maps.Keys(s.series)) {
+		fmt.Fprintf(&b, "      - series: '%s'\n        values: '%s'\n", key, strings.Join(s.fill(s.series[key]), " "))
+	}
+	fmt.Fprintf(&b, "    promql_expr_test:\n")
+	for _, f := range all {
+		for _, alert := range f.alerts {
+			fmt.Fprintf(&b, "      - expr: 'count by (alertname) (ALERTS{alertstate=\"firing\",alertname=\"%s\"}) > bool 0'\n        eval_time: %s\n", alert, f.at)
+			fmt.Fprintf(&b, "        exp_samples: [{labels: '{alertname=\"%s\"}', value: 1}]\n", alert)
+		}
+		if len(f.alerts) == 0 {
+			fmt.Fprintf(&b, "      - expr: 'count by (alertname) (ALERTS{alertstate=\"firing\"})'\n        eval_time: %s\n        exp_samples: []\n", f.at)
+		}
+	}
+	for name, text := range map[string]string{"rules.yaml": alertRules(t), "test.yaml": b.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("promtool", "test", "rules", "test.yaml")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func alertRules(t *testing.T) string {
+	t.Helper()
+	files, err := generate.Files("alerts", generate.Options{Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files[0].Text
+}
+
+var metricName = regexp.MustCompile(`queuepump_[a-z_]+`)
+
+func metricNames(text string) []string {
+	all := metricName.FindAllString(text, -1)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// requirePromtool skips a test that needs Prometheus' own judgement.
+func requirePromtool(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("promtool is not there: install Prometheus, as by apt-get install prometheus")
+	}
+}
+
+func TestPromtoolTakesTheRules(t *testing.T) {
+	requirePromtool(t)
+	for _, o := range []generate.Options{{Version: "v1"}, {Version: "v1", Workload: "cities", Name: "cities"}} {
+		files, err := generate.Files("alerts", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "rules.yaml")
+		if err := os.WriteFile(path, []byte(files[0].Text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("promtool", "check", "rules", path).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+}
+
+// works is a handler that takes a while.
+func works(d time.Duration) pump.Handler {
+	return pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// stands is a handler that does not get on.
+var stands = pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+})
+
+// planted is a fault, which is played after five healthy minutes; fires are the alerts that fire in
+// the end. What takes many seconds of a core is long.
+type planted struct {
+	name     string
+	accounts int
+	long     bool
+	change   func(*pump.Config)
+	healthy  func(*scene) // what runs before
+	fault    func(*scene)
+	lasts    time.Duration
+	fires    []string
+}
+
+var scenes = []planted{
+	{
+		name: "half an hour of health", accounts: 2,
+		healthy: runs, fault: func(*scene) {}, lasts: 30 * time.Minute,
+	},
+	{
+		name: "the control account hangs", accounts: 1,
+		healthy: runs, fault: func(s *scene) { s.sim.Hang("accounta", true) }, lasts: 15 * time.Minute,
+		fires: []string{"QueuepumpControlDark", "QueuepumpAccountSilent", "QueuepumpNotSampled", "QueuepumpNotReady"},
+	},
+	{
+		name: "an account refuses the credential", accounts: 2,
+		healthy: runs, lasts: 4 * time.Minute, fires: []string{"QueuepumpAccountRefused"},
+		fault: func(s *scene) {
+			s.sim.Inject(azsim.Rule{Account: "accountb", Fault: azsim.Answer, Status: 403, Code: "AuthenticationFailed"})
+		},
+	},
+	{
+		name: "an account answers too many", accounts: 2,
+		healthy: runs, lasts: 20 * time.Minute, fires: []string{"QueuepumpThrottled"},
+		fault: func(s *scene) {
+			s.sim.Inject(azsim.Rule{Account: "accountb", Service: "queue", Fault: azsim.Answer, Probability: 0.3})
+		},
+	},
+	{
+		name: "processors are gone", accounts: 2,
+		healthy: runs, lasts: 7 * time.Minute, fires: []string{"QueuepumpNoProcessor", "QueuepumpSegmentsUnowned"},
+		fault: func(s *scene) {
+			s.processes[0].end()
+			s.processes[1].end()
+		},
+	},
+	{
+		name: "handlers stand still", accounts: 2,
+		healthy: func(s *scene) { s.processor("p", stands, processor.Options{Concurrency: 2, Timeout: -1}) },
+		fault: func(s *scene) {
+			s.distributor("d", tasksOf(s.t, 2000), distributor.Options{Pack: 1})
+		},
+		lasts: 40 * time.Minute, fires: []string{"QueuepumpNothingDone", "QueuepumpBacklogOld", "QueuepumpBacklogLong"},
+	},
+	{
+		name: "handlers fail", accounts: 2, healthy: runs,
+		fault: func(s *scene) {
+			failing := pump.HandlerFunc(func(context.Context, *pump.Task) error { return errors.New("no") })
+			s.processes[0].end()
+			s.processes[1].end()
+			s.processor("x", failing, processor.Options{Retry: pump.RetryPolicy{MaxAttempts: 3}})
+		},
+		lasts: 20 * time.Minute, fires: []string{"QueuepumpHandlersFail", "QueuepumpQuarantine"},
+	},
+	{
+		name: "the limit is near", accounts: 1, change: func(c *pump.Config) { c.Budget.Account = 10 },
+		healthy: func(s *scene) { s.processor("p", works(time.Millisecond), processor.Options{}) },
+		fault: func(s *scene) {
+			s.distributor("d", tasksOf(s.t, 10_000), distributor.Options{Pack: 1})
+		},
+		lasts: 20 * time.Minute, fires: []string{"QueuepumpLimitNear"},
+	},
+	{
+		name: "a source has bad lines", accounts: 1, healthy: runs,
+		fault: func(s *scene) {
+			path := filepath.Join(s.t.TempDir(), "bad")
+			if err := os.WriteFile(path, []byte("{\"name\":\"a\"}\nno JSON\n"), 0o600); err != nil {
+				s.t.Fatal(err)
+			}
+			s.processes[2].end()
+			s.distributor("e", source.JSONLines(path, "name"), distributor.Options{Every: time.Minute})
+		},
+		lasts: 10 * time.Minute, fires: []string{"QueuepumpDistributionFails"},
+	},
+	{
+		name: "a reducer's state is full", accounts: 1, change: func(c *pump.Config) { c.Segments, c.Delivery = 64, pump.Once },
+		healthy: func(s *scene) { s.processor("p", reduce.CountBy("count", ""), processor.Options{}) },
+		fault: func(s *scene) {
+			var b strings.Builder
+			for range 4000 {
+				random := make([]byte, 500)
+				_, _ = rand.Read(random)
+				fmt.Fprintf(&b, "{\"key\":\"k\",\"count\":%q}\n", hex.EncodeToString(random))
+			}
+			path := filepath.Join(s.t.TempDir(), "keys")
+			if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+				s.t.Fatal(err)
+			}
+			s.distributor("d", source.JSONLines(path, "key"), distributor.Options{})
+		},
+		lasts: 15 * time.Minute, fires: []string{"QueuepumpStateFull"},
+	},
+	{
+		name: "a thousand runs are open at once", accounts: 1, long: true, change: func(c *pump.Config) { c.Segments, c.Delivery = 64, pump.Once },
+		healthy: func(s *scene) { s.processor("p", works(time.Millisecond), processor.Options{}) },
+		fault: func(s *scene) {
+			c := s.of("senders", newMetrics(Options{Workload: "work"}))
+			c.Sample = 0
+			for range 1000 {
+				c.Instance = ""
+				sender, err := distributor.NewSender(c, distributor.SenderOptions{})
+				if err == nil {
+					err = sender.Send(s.t.Context(), source.Record{Key: []byte("k"), Body: []byte("{}")})
+				}
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				s.t.Cleanup(func() { _, _ = sender.Close(context.Background()) })
+			}
+		},
+		lasts: 8 * time.Minute, fires: []string{"QueuepumpLedgerFull"},
+	},
+}
+
+// runs is two processors with one distributor that sends a hundred tasks a minute.
+func runs(s *scene) {
+	for _, name := range []string{"p", "q"} {
+		s.processor(name, works(100*time.Millisecond), processor.Options{})
+	}
+	s.distributor("d", tasksOf(s.t, 100), distributor.Options{Every: time.Minute})
+}
+
+// play plays a scene and has promtool judge it: none fires in five healthy minutes before the fault
+// nor in half an hour of health, and those of the fault fire in the end.
+func (c *planted) play(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, c.accounts)
+		if c.change != nil {
+			c.change(&s.config)
+		}
+		c.healthy(s)
+		s.play(5 * time.Minute)
+		var all []firing
+		calm := func() {
+			for at := time.Duration(0); at <= s.now(); at += time.Minute {
+				all = append(all, firing{at: at})
+			}
+		}
+		// A processor that waits for the first distributor to make the workload is not ready and samples
+		// nothing, as it should.
+		if len(s.processes) > 1 {
+			calm()
+		}
+		c.fault(s)
+		s.play(c.lasts)
+		if len(c.fires) == 0 {
+			calm()
+		} else {
+			all = append(all, firing{at: s.now(), alerts: c.fires})
+		}
+		s.end()
+		s.judge(all)
+	})
+}
+
+// TestEachAlertIsFiredByItsFaultAndNoneByHealth plays real processes on the simulator in virtual
+// time, records what their metrics say every 15 s, and has promtool judge the series by the
+// generated rules.
+func TestEachAlertIsFiredByItsFaultAndNoneByHealth(t *testing.T) {
+	verify.Only(t)
+	requirePromtool(t)
+	for _, c := range scenes {
+		t.Run(c.name, func(t *testing.T) {
+			if c.long && !*longScenes {
+				t.Skip("takes a minute: make check-alerts")
+			}
+			c.play(t)
+		})
+	}
+}
+
+var longScenes = flag.Bool("alerts.long", false, "also play the scenes that take a minute")
+
+func TestEachAlertHasAFaultThatIsPlanted(t *testing.T) {
+	fired := map[string]bool{}
+	for _, c := range scenes {
+		for _, alert := range c.fires {
+			fired[alert] = true
+		}
+	}
+	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(alertRules(t), -1) {
+		if !fired[m[1]] {
+			t.Errorf("no scene plants what fires %s", m[1])
+		}
+		delete(fired, m[1])
+	}
+	for alert := range fired {
+		t.Errorf("a scene waits for %s, which is no alert", alert)
+	}
+}

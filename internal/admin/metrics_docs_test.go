@@ -1,0 +1,147 @@
+package admin
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/queuepump/queuepump/internal/generate"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/waiting"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md")
+
+// allMetrics are all families of both roles: each is made to have a series.
+func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[string][]string) {
+	t.Helper()
+	all, roles = map[string]*dto.MetricFamily{}, map[string][]string{}
+	now := time.Now()
+	left := int64(7)
+	accounts := []pump.AccountState{{Name: "a"}}
+	backlog := &waiting.Backlog{Time: now, Accounts: []waiting.Account{{Name: "a", Time: now}}}
+	for _, role := range []string{"processor", "distributor"} {
+		m := newMetrics(Options{Workload: "work", Role: role, Version: "v1"})
+		h := m.hooks(pump.Hooks{})
+		h.Request("a", "q", "put", time.Second, nil)
+		m.throttles.WithLabelValues("a", "put")
+		m.failures.WithLabelValues("a", "put", "maybe-done")
+		h.Quarantine("a", "rejected", 1)
+		if role == "processor" {
+			h.Started(1, time.Second)
+			h.Ended(1, time.Second)
+			m.register(&processorMetrics{func() processor.State {
+				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left}
+			}})
+		} else {
+			m.register(&distributorMetrics{func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog} }})
+		}
+		families, err := m.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if strings.HasPrefix(f.GetName(), "queuepump_") {
+				all[f.GetName()] = f
+				roles[f.GetName()] = append(roles[f.GetName()], role)
+			}
+		}
+	}
+	return all, roles
+}
+
+func TestTheMetricsAreAsPrometheusWantsThem(t *testing.T) {
+	all, _ := allMetrics(t)
+	problems, err := promlint.NewWithMetricFamilies(slices.Collect(maps.Values(all))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestDocsMetricsIsTheTableOfTheMetrics; make docs-metrics writes it.
+func TestDocsMetricsIsTheTableOfTheMetrics(t *testing.T) {
+	const path = "../../docs/metrics.md"
+	all, roles := allMetrics(t)
+	var b strings.Builder
+	b.WriteString(metricsHead)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		f := all[name]
+		var labels []string
+		for _, l := range f.Metric[0].Label {
+			if n := l.GetName(); n != "workload" {
+				labels = append(labels, "`"+n+"`")
+			}
+		}
+		of := strings.Join(roles[name], ", ")
+		if len(roles[name]) == 2 {
+			of = "both"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()), of, strings.Join(labels, ", "), strings.ReplaceAll(f.GetHelp(), "|", `\|`))
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(is) != b.String() {
+		t.Error("docs/metrics.md is not what the metrics are; write it by: make docs-metrics")
+	}
+}
+
+const metricsHead = `# Metrics
+
+Both binaries show these at ` + "`/metrics`" + ` of their [admin port](operations.md#the-admin-port),
+each with the label ` + "`workload`" + `, beside those of the Go runtime and of the process. This table is
+made from the program (` + "`make docs-metrics`" + `). ` + "`distributor generate grafana`" + ` prints a dashboard,
+and ` + "`distributor generate alerts`" + ` the rules of [alerts](alerts.md).
+
+What is named an estimate is sampled by one process of the workload, every 15 s
+(` + "`admin: {sample: 15s}`" + ` in pump.yaml, or ` + "`off`" + `), more seldom where there are hundreds of
+queues. Only that process has these series, but for a moment two may: take the maximum by workload
+and account. No series carries a queue, a run or a key: there are as many as accounts and
+operations.
+
+| metric | type | of | labels | meaning |
+|---|---|---|---|---|
+`
+
+// TestWhatIsGeneratedNamesMetricsThatAreThere: of alert rules, the dashboard and KEDA's query.
+func TestWhatIsGeneratedNamesMetricsThatAreThere(t *testing.T) {
+	all, _ := allMetrics(t)
+	for _, kind := range []string{"alerts", "grafana", "keda"} {
+		files, err := generate.Files(kind, generate.Options{Version: "v1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := metricNames(files[0].Text)
+		if len(names) == 0 {
+			t.Errorf("%s names no metric", kind)
+		}
+		for _, name := range names {
+			f := all[name]
+			if f == nil {
+				if f = all[strings.TrimSuffix(name, "_bucket")]; f.GetType() != dto.MetricType_HISTOGRAM {
+					t.Errorf("%s names %s, which there is not", kind, name)
+				}
+			}
+		}
+	}
+}

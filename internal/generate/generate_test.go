@@ -1,0 +1,139 @@
+package generate
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/queuepump/queuepump/internal/packaging"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestTheFilesAreAsTheyWereReviewed(t *testing.T) {
+	for _, kind := range Kinds() {
+		files, err := Files(kind, Options{
+			Name: "cities", Workload: "city-work", Namespace: "work", Image: "registry.example/cities:1", Version: "v1.2.3",
+			Accounts: []string{"pumptwo", "pumpone"}, Prometheus: "http://prometheus:9090",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			golden := filepath.Join("testdata", f.Name)
+			if kind == "systemd" { // they stand in internal/packaging, and are tested there
+				if f.Text != packaging.DistributorUnit && f.Text != packaging.ProcessorUnit {
+					t.Errorf("%s is no unit of the packages", f.Name)
+				}
+				continue
+			}
+			if *update {
+				if err := os.WriteFile(golden, []byte(f.Text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want, err := os.ReadFile(golden); err != nil || string(want) != f.Text {
+				t.Errorf("%s differs (%v); look at it and run the test with -update", golden, err)
+			}
+		}
+	}
+}
+
+func TestWithoutOptionsTheFilesCanBeRead(t *testing.T) {
+	for _, kind := range Kinds() {
+		files, err := Files(kind, Options{Version: "0.0.0~20261124.abc+changes", Accounts: []string{"pumpone"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			switch filepath.Ext(f.Name) {
+			case ".json":
+				var v any
+				if err := json.Unmarshal([]byte(f.Text), &v); err != nil {
+					t.Errorf("%s: %v", f.Name, err)
+				}
+			case ".yaml":
+				for i, part := range strings.Split(f.Text, "\n---\n") {
+					var v map[string]any
+					if err := yaml.Unmarshal([]byte(part), &v); err != nil || len(v) == 0 {
+						t.Errorf("%s, part %d: %v", f.Name, i, err)
+					}
+				}
+			}
+			if kind != "systemd" && strings.Contains(f.Text, "[[") {
+				t.Errorf("%s has a template left in it", f.Name)
+			}
+			if kind != "systemd" && !strings.Contains(f.Text, "0.0.0-20261124.abc-changes") {
+				t.Errorf("%s does not say the version", f.Name)
+			}
+		}
+	}
+}
+
+func TestWhatWouldMeanSomethingInAFileIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		kind, flag string
+		o          Options
+	}{
+		{"kubernetes", "name", Options{Name: "a: b"}},
+		{"kubernetes", "namespace", Options{Namespace: "a\nb"}},
+		{"kubernetes", "image", Options{Image: `a"b`}},
+		{"alerts", "workload", Options{Workload: `a"}`}},
+		{"keda", "prometheus", Options{Prometheus: "http://a b"}},
+		{"bicep", "account", Options{}},
+		{"bicep", "account", Options{Accounts: []string{"Pump"}}},
+		{"terraform", "account", Options{Accounts: []string{"pumpone", "pumpone"}}},
+		{"terraform", "location", Options{Accounts: []string{"pumpone"}, Location: "west europe"}},
+	} {
+		_, err := Files(c.kind, c.o)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Flag != c.flag {
+			t.Errorf("%s %+v: %v", c.kind, c.o, err)
+		}
+	}
+	if _, err := Files("nothing", Options{}); err == nil || !strings.Contains(err.Error(), "kubernetes") {
+		t.Error(err)
+	}
+}
+
+// Each alert has a section that says what it means, what to do, and with which command.
+func TestEachAlertHasARunbook(t *testing.T) {
+	book, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]string{}
+	for _, part := range strings.Split(string(book), "\n## ")[1:] {
+		title, text, _ := strings.Cut(part, "\n")
+		sections[title] = text
+	}
+	files, err := Files("alerts", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(files[0].Text, -1)
+	if len(alerts) == 0 || len(alerts) != strings.Count(files[0].Text, "runbook_url: ") {
+		t.Errorf("%d alerts, %d runbooks", len(alerts), strings.Count(files[0].Text, "runbook_url: "))
+	}
+	for _, a := range alerts {
+		text, ok := sections[a[1]]
+		if !ok || !strings.Contains(text, "**Means.**") || !strings.Contains(text, "**Do.**") || !strings.Contains(text, "`") {
+			t.Errorf("docs/alerts.md does not say what %s means and what to do, with a command", a[1])
+		}
+		if !strings.Contains(files[0].Text, "alerts.md#"+strings.ToLower(a[1])+"\n") {
+			t.Errorf("%s does not lead to its runbook", a[1])
+		}
+		delete(sections, a[1])
+	}
+	for title := range sections {
+		if strings.HasPrefix(title, "Queuepump") {
+			t.Errorf("docs/alerts.md has %s, which is no alert", title)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/waiting"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+const (
+	// perSecond bounds the requests of a sample: at 0.4 cents for 10,000 they cost 86 cents a day at
+	// most. 8 queues take two thirds of a second, a thousand take 80 s, which is how old a sample is
+	// then.
+	perSecond = 25
+	// forgotten is when an account that cannot be read is not told of any more: numbers of before
+	// would look like news.
+	forgotten = 5 * time.Minute
+	// patience is what a sample may take beside its own pace. An account that does not answer, or
+	// whose budget leaves it no request, delays what is known of the others for no longer.
+	patience = 30 * time.Second
+)
+
+// Sampler samples while this process is the one to do it. Its methods may be called from many
+// goroutines.
+type Sampler struct {
+	cfg    *pump.Config
+	queues *queues.Set
+	view   func() *cluster.View
+	jitter backoff.Jitter
+	log    *slog.Logger
+	pace   *rate.Limiter
+	latest atomic.Pointer[waiting.Backlog]
+
+	// Of Keep's goroutine.
+	known map[string]waiting.Account
+	rates rates
+}
+
+// New makes a sampler, nil if the configuration wants none. It makes no request. View is the latest
+// look at the cluster, nil before the first.
+func New(cfg *pump.Config, f *queues.Set, view func() *cluster.View) *Sampler {
+	if cfg.Sample <= 0 {
+		return nil
+	}
+	return &Sampler{
+		cfg: cfg, queues: f, view: view, jitter: backoff.Jitter(cfg.Instance), log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
+		pace: rate.NewLimiter(perSecond, 1),
+	}
+}
+
+// Latest is the last sample; nil if this process is not the one that samples, or has not yet.
+func (s *Sampler) Latest() *waiting.Backlog {
+	if s == nil {
+		return nil
+	}
+	return s.latest.Load()
+}
+
+// Chosen reports whether a member is the one that samples: the first in rank of the processors that
+// would, and if there is none, the first of the others by name. All members see the same rows; that
+// two believe it for a while costs some requests.
+func Chosen(v *cluster.View, instance string) bool {
+	var other string
+	ranked := v.Processors()
+	for i := range v.Members { // in the order of their names, as the ranks are
+		m := &v.Members[i]
+		if !m.Samples || m.Err != nil {
+			continue
+		}
+		if _, is := slices.BinarySearch(ranked, m.Instance); is {
+			return m.Instance == instance
+		}
+		if other == "" && !m.Draining {
+			other = m.Instance
+		}
+	}
+	return other == instance
+}
+
+// Keep samples until ctx ends. A nil Sampler does nothing.
+func (s *Sampler) Keep(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	defer s.latest.Store(nil)
+	for n := uint64(0); backoff.Wait(ctx, s.jitter.Around(s.cfg.Sample, "sample", s.cfg.Workload, n)); n++ {
+		v := s.view()
+		if v == nil || !Chosen(v, s.cfg.Instance) {
+			s.latest.Store(nil)
+			s.known, s.rates = nil, rates{}
+			continue
+		}
+		s.sample(ctx, v)
+	}
+}
+
+// sample looks at all accounts at the same time, so that a dark one delays no other.
+func (s *Sampler) sample(ctx context.Context, v *cluster.View) {
+	shards := map[string][]shardmap.Shard{}
+	for _, shard := range v.Workload.Map.Shards {
+		shards[shard.Account] = append(shards[shard.Account], shard)
+	}
+	requests := 2*len(v.Workload.Map.Shards) + len(shards)
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(requests)*time.Second/perSecond)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	found := map[string]sighting{}
+	for name, of := range shards {
+		wg.Go(func() {
+			seen, err := s.look(ctx, name, of)
+			if err != nil {
+				s.log.Debug("an account could not be sampled", "account", name, "error", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found[name] = seen
+		})
+	}
+	wg.Wait()
+	if newer := s.view(); newer != nil {
+		v = newer // what members hold, as of now
+	}
+	s.publish(v, shards, found, time.Now())
+}
+
+// publish makes of what was seen and of what members say what others may know.
+func (s *Sampler) publish(v *cluster.View, shards map[string][]shardmap.Shard, found map[string]sighting, now time.Time) {
+	known := maps.Clone(s.known)
+	if known == nil {
+		known = map[string]waiting.Account{}
+	}
+	said := sayings(v)
+	for name, seen := range found {
+		known[name] = seen.backlog(name, now, int64(said.held[name]), int64(said.later[name]))
+	}
+	b := &waiting.Backlog{Time: now}
+	waits := int64(0)
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		a := known[name]
+		if shards[name] == nil || now.Sub(a.Time) > forgotten {
+			delete(known, name)
+			continue
+		}
+		a.LimitUsed = said.demand[name] / s.cfg.Budget.Account
+		b.Accounts = append(b.Accounts, a)
+		waits += a.Visible
+	}
+	s.known = known
+	b.Done = s.rates.observe(v, waits, now)
+	b.Seconds = float64(waits) / max(b.Done, leastRate)
+	s.latest.Store(b)
+}
+
+// sighting is what a look at the queues of an account has shown.
+type sighting struct {
+	messages, quarantined int64
+	// Of queues that showed all that is visible: how much that is, and the rest.
+	visible, hidden int64
+	// Of the others: the service's count, and how many were seen.
+	rest, seen int64
+	oldest     time.Time
+}
+
+// look asks one queue after the other. One without an answer is enough to know that the account
+// gives none.
+func (s *Sampler) look(ctx context.Context, name string, shards []shardmap.Shard) (seen sighting, err error) {
+	for _, shard := range shards {
+		q, err := s.queues.Queue(name, shard.Queue)
+		if err != nil {
+			return seen, err
+		}
+		if err := s.lookAt(ctx, q, &seen); err != nil && !queues.NotThere(err) {
+			return seen, err
+		}
+	}
+	seen.quarantined, err = s.count(ctx, s.queues.Accounts[name].Poison)
+	if queues.NotThere(err) { // nothing was ever quarantined
+		err = nil
+	}
+	return seen, err
+}
+
+// lookAt counts a queue and looks at its first message. As many as one peek can show are all looked
+// at, so that in a queue with few messages it is known which are visible.
+func (s *Sampler) lookAt(ctx context.Context, q *queues.Queue, seen *sighting) error {
+	n, err := s.count(ctx, q)
+	if err != nil || n == 0 { // which is proof
+		return err
+	}
+	limit := 1
+	if n <= storage.MaxGet {
+		limit = int(n)
+	}
+	if err := s.pace.Wait(ctx); err != nil {
+		return err
+	}
+	peeked, err := q.Peek(ctx, limit)
+	if err != nil {
+		return err
+	}
+	shown := int64(len(peeked))
+	n = max(n, shown) // some came in between
+	seen.messages += n
+	if shown < int64(limit) || n <= int64(limit) {
+		seen.visible, seen.hidden = seen.visible+shown, seen.hidden+n-shown
+	} else {
+		seen.rest, seen.seen = seen.rest+n, seen.seen+shown
+	}
+	if shown > 0 && (seen.oldest.IsZero() || peeked[0].Inserted.Before(seen.oldest)) {
+		seen.oldest = peeked[0].Inserted
+	}
+	return nil
+}
+
+func (s *Sampler) count(ctx context.Context, q *queues.Queue) (int64, error) {
+	if err := s.pace.Wait(ctx); err != nil {
+		return 0, errors.Join(err, context.Cause(ctx))
+	}
+	return q.Count(ctx)
+}
+
+// backlog divides what was counted. Where not all that is visible was shown, it is the count less
+// what members hold and have put back, as far as that is not in the other queues.
+func (s sighting) backlog(name string, now time.Time, held, later int64) waiting.Account {
+	hidden := min(max(held+later-s.hidden, 0), s.rest)
+	a := waiting.Account{
+		Name: name, Time: now, Messages: s.messages, InFlight: held, Delayed: later, Quarantined: s.quarantined,
+		Visible: s.visible + max(s.rest-hidden, s.seen),
+	}
+	if !s.oldest.IsZero() {
+		a.Oldest = max(now.Sub(s.oldest).Seconds(), 0)
+	}
+	return a
+}
