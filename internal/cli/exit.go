@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // The parts of a command's help that say how it ends: ExitCodes of any command, WaitExitCodes of
@@ -150,6 +151,9 @@ func report(root, cmd *cobra.Command, err error) {
 		if line = strings.TrimSpace(line); line != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), line)
 		}
+	}
+	if fix := storage.Fix(err); fix != "" {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), fix)
 	}
 	if _, ok := errors.AsType[*failure](err); !ok {
 		fmt.Fprintf(os.Stderr, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())
