@@ -97,10 +97,11 @@ var levels = map[string]int{
 	"internal/cli":                      18,
 	"pump/internal/processtest":         18,
 	"bench":                             19,
-	"cmd/":                              19,
+	"internal/operate":                  19,
 	"loadtest":                          19,
 	"loadtest/plot":                     19,
 	"bench/measure":                     20,
+	"cmd/":                              20,
 }
 
 // besides are imports of the same level: who may import what.

@@ -32,6 +32,7 @@ const (
 `
 	exitWait = `  3    waited: every task is done or in quarantine, and some are in quarantine
   4    waited: stuck, tasks are missing; distributor repair puts them again
+  6    waited: the time for it was over before the run was
 `
 	exitDelete = `  5    stopped half-way; the same command continues
 `
@@ -47,6 +48,8 @@ const (
 	ExitStuck       = 4
 	// ExitHalfway: what cannot be taken back was begun and not completed; the same command goes on.
 	ExitHalfway = 5
+	// ExitNotOver: the run that was waited for was not over in time.
+	ExitNotOver = 6
 )
 
 // Status is an outcome of a command that has an exit status of its own.
@@ -204,3 +207,13 @@ func Explain(err error, f *configfile.File) error {
 type Interrupted struct{ Signal syscall.Signal }
 
 func (e *Interrupted) Error() string { return "ended by " + e.Signal.String() }
+
+// Belong refuses flags that have no effect without another one. Given is whether that is there.
+func Belong(cmd *cobra.Command, to string, given bool, flags ...string) error {
+	for _, f := range flags {
+		if !given && cmd.Flags().Changed(f) {
+			return Usage("--%s belongs to %s, and has no effect without it", f, to)
+		}
+	}
+	return nil
+}

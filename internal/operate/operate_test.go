@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"bytes"
@@ -14,9 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/status"
 	"github.com/queuepump/queuepump/pump/workloads"
 )
@@ -60,8 +63,33 @@ func made(t *testing.T) *desk {
 	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.with(d.first, "run", "--input", tasks, "--quiet", "--json")
+	d.send(d.first, &source.TextSource{Paths: []string{tasks}, Format: source.FormatLines}, "")
 	return d
+}
+
+// send sends what a source has, as `distributor run` does.
+func (d *desk) send(config string, from source.Source, policy distributor.BadLine) distributor.Summary {
+	d.t.Helper()
+	file, err := configfile.Load(config)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	sender, err := distributor.New(file.Config, from, distributor.Options{OnBadLine: policy})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	sent, err := sender.Run(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return sent
+}
+
+// root is the distributor without its run.
+func root() *cobra.Command {
+	root := &cobra.Command{Use: "distributor"}
+	Add(root)
+	return root
 }
 
 // typed runs a command with the configuration of all accounts.

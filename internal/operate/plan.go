@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 type planFlags struct {
 	config    string
 	in        capacity.Input
-	source    sourceFlags
+	source    SourceFlags
 	file      *configfile.File // what --config names, or an empty one
 	taskBytes float64
 	ratio     float64
@@ -87,7 +87,7 @@ func plan() *cobra.Command {
 	flags.Float64Var(&f.in.HandlerCPU, "handler-cpu-seconds", 0, "how much of that is CPU of the machine, in seconds")
 	flags.Float64Var(&f.taskBytes, "task-bytes", 0, "bytes of a task, where there is no input to measure")
 	flags.Float64Var(&f.ratio, "ratio", 4, "with --task-bytes: bytes of task that a character of message text carries; JSON lines have 3 to 6, what does not compress has 0.75")
-	f.source.add(cmd)
+	f.source.Add(cmd)
 	flags.StringVar(&f.config, "config", "", "a configuration `FILE` whose accounts, queues, segments, delivery and budget are to do (default: none)")
 	flags.IntVar(&f.tasks, "sample", capacity.DefaultSampleTasks, "tasks of the input to measure at most, up to 64 MiB of them")
 	flags.IntVar(&f.in.Concurrency, "concurrency", 256, "tasks in the handlers of one processor")
@@ -232,11 +232,11 @@ func (f *planFlags) sample(ctx context.Context, changed func(string) bool) (meas
 		f.in.Sample = capacity.Assumed(f.taskBytes, f.ratio, f.in.Pack)
 		return "", nil
 	}
-	src, err := f.source.source()
+	src, err := f.source.Source()
 	if err != nil {
 		return "", err
 	}
-	f.source.hide(src, f.file)
+	f.source.Hide(src, f.file)
 	if f.in.SealAge == 0 && f.source.exec == "" && !slices.Contains(f.source.input, "-") {
 		f.in.SealAge = fileSealAge
 	}

@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 	"github.com/queuepump/queuepump/pump/quarantine"
 )
 
-func quarantineCommand() *cobra.Command {
+func quarantineCommand(sub ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
 		Short: "List, show, redrive or drop what is in quarantine",
@@ -39,7 +39,7 @@ Causes:
   bad-line                          no task could be made of a line (distributor run --on-bad-line)`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop())
+	cmd.AddCommand(sub...)
 	return cmd
 }
 

@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"encoding/json"
@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/source"
 	"time"
 )
 
@@ -16,7 +19,7 @@ func spoilt(t *testing.T) *desk {
 	if err := os.WriteFile(tasks, []byte("{\"city\":\"Oslo\"}\nno json \x1b[31m\n{\"town\":1}\n[]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.with(d.three, "run", "--input", tasks, "--key", "city", "--on-bad-line", "quarantine", "--quiet", "--json")
+	d.send(d.three, source.JSONLines(tasks, "city"), distributor.BadLineQuarantine)
 	return d
 }
 

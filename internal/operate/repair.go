@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 type repairFlags struct {
 	operation
 	onBadLine string
-	source    sourceFlags
+	source    SourceFlags
 	options   distributor.Options
 	repair    distributor.RepairOptions
 	console   cli.ConsoleFlags
@@ -42,7 +42,7 @@ A run that broke, or was left open by a distributor that is gone, is put to the 
 its source and sealed. While its distributor is at work it is refused, and so are
 runs over standard input or a command, which cannot be read again.
 
-` + sources + `
+` + Sources + `
 
 ` + cli.ExitCodes,
 		Example: `  # what is missing?
@@ -57,7 +57,7 @@ runs over standard input or a command, which cannot be read again.
 	f.add(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.repair.DryRun, "dry-run", false, "only say what is missing")
-	f.source.add(cmd)
+	f.source.Add(cmd)
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what the run did with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.Grace, "grace", 0, "how long to go on sending what was read after a signal (default 20s)")
@@ -66,7 +66,7 @@ runs over standard input or a command, which cannot be read again.
 }
 
 func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
-	src, err := f.source.source()
+	src, err := f.source.Source()
 	if err != nil {
 		return err
 	}
@@ -81,9 +81,9 @@ func (f *repairFlags) mend(cmd *cobra.Command, id string) error {
 	if err != nil {
 		return err
 	}
-	f.source.hide(src, f.file)
+	f.source.Hide(src, f.file)
 	f.options.OnBadLine = distributor.BadLine(f.onBadLine)
-	f.options.Progress = progress(console)
+	f.options.Progress = SendProgress(console)
 	d, err := distributor.New(f.cfg, src, f.options)
 	if err != nil {
 		return err
@@ -136,4 +136,16 @@ func printRepair(b *bytes.Buffer, s *distributor.RepairSummary, err error) {
 		fmt.Fprintf(b, "to wait until it is done: distributor wait %s\n", s.Run)
 	}
 	cli.Requests(b, s.Requests, s.Throttled, s.Put)
+}
+
+// SendProgress shows how far sending is.
+func SendProgress(console *cli.Console) func(distributor.Progress) {
+	var speed cli.Rate
+	return func(p distributor.Progress) {
+		text := fmt.Sprintf("%s tasks · %s · %s messages", humanize.Comma(p.Tasks), speed.Per(p.Tasks), humanize.Comma(p.Envelopes))
+		if bad := p.Skipped + p.Quarantined; bad > 0 {
+			text += fmt.Sprintf(" · %s bad lines", humanize.Comma(bad))
+		}
+		console.Progress(p.Done, p.Total, text, "run", p.Run, "tasks", p.Tasks, "envelopes", p.Envelopes, "read", p.Done, "of", p.Total)
+	}
 }

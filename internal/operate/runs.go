@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-func runsCommand() *cobra.Command {
+func runsCommand(sub ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
 		Short: "List, show and end runs",
@@ -25,7 +25,7 @@ is broken; one whose client is gone is abandoned, and its source can be sent to 
 distributor repair RUN. Runs that nobody continues end by themselves after a quiet hour.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(runsList(), runsShow(), runsEnd())
+	cmd.AddCommand(sub...)
 	return cmd
 }
 

@@ -1,7 +1,6 @@
-package main
+package operate
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -27,15 +27,12 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var sent struct{ Run string }
-	if err := json.Unmarshal([]byte(d.ok("run", "--input", tasks, "--quiet", "--json")), &sent); err != nil {
-		t.Fatal(err)
-	}
-	short := strings.ToUpper(sent.Run[:5])
-	if got := d.ok("runs", "show", short); !strings.Contains(got, sent.Run) {
+	sent := d.send(d.three, &source.TextSource{Paths: []string{tasks}, Format: source.FormatLines}, "").Run.String()
+	short := strings.ToUpper(sent[:5])
+	if got := d.ok("runs", "show", short); !strings.Contains(got, sent) {
 		t.Errorf("runs show: %s", got)
 	}
-	if got := d.ok("repair", short, "--input", tasks, "--dry-run", "--quiet"); !strings.Contains(got, "run "+sent.Run) {
+	if got := d.ok("repair", short, "--input", tasks, "--dry-run", "--quiet"); !strings.Contains(got, "run "+sent) {
 		t.Errorf("repair: %s", got)
 	}
 	if got := d.ok("quarantine", "list", "--run", short); !strings.Contains(got, "nothing is in quarantine") {
@@ -55,12 +52,12 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 		t.Fatal(err)
 	}
 	var id, twin pump.RunID
-	if err := id.UnmarshalText([]byte(sent.Run)); err != nil {
+	if err := id.UnmarshalText([]byte(sent)); err != nil {
 		t.Fatal(err)
 	}
 	twin = id
 	twin[15]++
-	row, err := table.Read(t.Context(), "test.runs", sent.Run)
+	row, err := table.Read(t.Context(), "test.runs", sent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +74,7 @@ func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
 		{"quarantine", "drop", "--run", short, "--yes"},
 		{"quarantine", "redrive", "--run", short},
 	} {
-		d.fails(true, sent.Run, args...)
+		d.fails(true, sent, args...)
 		d.fails(true, twin.String(), args...)
 		name := "RUN: the ids"
 		if args[0] == "quarantine" {

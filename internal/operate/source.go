@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 	"github.com/queuepump/queuepump/pump/source"
 )
 
-// sourceFlags say what to read.
-type sourceFlags struct {
+// SourceFlags say what to read.
+type SourceFlags struct {
 	input   []string
 	files   []string
 	list    string
@@ -25,8 +25,8 @@ type sourceFlags struct {
 	keepEnv []string
 }
 
-// sources is the part of the help that says what a task is.
-const sources = `Exactly one of --input, --files, --list and --exec says what to read:
+// Sources is the part of the help that says what a task is.
+const Sources = `Exactly one of --input, --files, --list and --exec says what to read:
   --input F     the lines of a file, of all files that a pattern matches, or of
                 standard input (-). gzip and zstd are read as they are.
   --files DIR   every regular file under a directory: key and body of a task are its path
@@ -44,7 +44,8 @@ const sources = `Exactly one of --input, --files, --list and --exec says what to
   lines  anything (.txt .list .log); body and key are the line
 Tasks with equal keys go to the same segment; without --key the whole line is the key.`
 
-func (f *sourceFlags) add(cmd *cobra.Command) {
+// Add adds the flags to a command.
+func (f *SourceFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.input, "input", nil, "read the lines of `F`; may be repeated")
 	flags.StringArrayVar(&f.files, "files", nil, "make a task of each file under `DIR`; may be repeated")
@@ -57,8 +58,8 @@ func (f *sourceFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.maxLine, "max-line", 0, "the longest line in bytes (default 1 MiB)")
 }
 
-// source makes the source that the flags ask for.
-func (f *sourceFlags) source() (source.Source, error) {
+// Source makes the source that the flags ask for.
+func (f *SourceFlags) Source() (source.Source, error) {
 	given := 0
 	for _, is := range []bool{len(f.input) > 0, len(f.files) > 0, f.list != "", f.exec != ""} {
 		if is {
@@ -93,8 +94,8 @@ func (f *sourceFlags) source() (source.Source, error) {
 	return s, err
 }
 
-// readsStdin gives the flag that names standard input, under whatever name, or nothing.
-func (f *sourceFlags) readsStdin() string {
+// ReadsStdin gives the flag that names standard input, under whatever name, or nothing.
+func (f *SourceFlags) ReadsStdin() string {
 	for _, path := range f.input {
 		if isStdin(path) {
 			return "--input " + path
@@ -117,16 +118,16 @@ func isStdin(path string) bool {
 	return path == fmt.Sprintf("/proc/%d/fd/0", os.Getpid())
 }
 
-// hide keeps credentials from a command that is read from. This process keeps its own environment:
+// Hide keeps credentials from a command that is read from. This process keeps its own environment:
 // a managed identity needs it for each new token.
-func (f *sourceFlags) hide(src source.Source, file *configfile.File) {
+func (f *SourceFlags) Hide(src source.Source, file *configfile.File) {
 	if s, ok := src.(*source.TextSource); ok {
 		s.Env = cli.ChildEnv(file, f.keepEnv)
 	}
 }
 
 // formatOf is the format that was asked for, or the one that the names of all files agree on.
-func (f *sourceFlags) formatOf(paths []string) (source.Format, error) {
+func (f *SourceFlags) formatOf(paths []string) (source.Format, error) {
 	switch f.format {
 	case "":
 	case "jsonl", "csv", "lines":

@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"bytes"
@@ -161,7 +161,7 @@ func golden(t *testing.T, file, got string, most int) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (-want +got; `go test ./cmd/distributor -update` writes it anew):\n%s", path, d)
+		t.Errorf("%s (-want +got; `go test ./internal/operate -update` writes it anew):\n%s", path, d)
 	}
 	for i, line := range strings.Split(got, "\n") {
 		if w := width(line); w > most {

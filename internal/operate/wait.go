@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"bytes"
@@ -14,9 +14,10 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-// stuckAfter adds the flag that says when a run that is waited for is given up.
-func stuckAfter(cmd *cobra.Command, o *runs.WaitOptions) {
-	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0, "with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck (default 1m)")
+// WaitFlags adds the flags that say when a run that is waited for is given up.
+func WaitFlags(cmd *cobra.Command, o *runs.WaitOptions, timeout string) {
+	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0, "with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck; so long without a distributor too, if it is open (default 1m)")
+	cmd.Flags().DurationVar(&o.Timeout, timeout, 0, "wait so long at most, then end with status 6 (default: until the run is over)")
 }
 
 // waitFlags are the flags of `distributor wait`.
@@ -37,7 +38,8 @@ is counted exactly, each task once. A run that is still being sent is waited for
 RUN is its id, or the beginning of it that no other has: 4 digits or more.
 
 A run is stuck when tasks are missing, nothing was recorded for --stuck-after, and
-then every queue of the workload counted as empty for as long: a message was lost.
+then every queue of the workload counted as empty for as long: a message was lost. So is one
+that was not sent to its end and that no distributor has sent on for --stuck-after.
 distributor repair puts what is missing again.
 
 ` + cli.WaitExitCodes,
@@ -47,7 +49,7 @@ distributor repair puts what is missing again.
 		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.wait(cmd, args[0]) }),
 	}
 	f.add(cmd)
-	stuckAfter(cmd, &f.options)
+	WaitFlags(cmd, &f.options, "timeout")
 	f.console.Add(cmd, 10*time.Second)
 	return cmd
 }
@@ -63,13 +65,13 @@ func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
 		return err
 	}
 	o := f.options
-	o.Progress = waitProgress(console)
+	o.Progress = WaitProgress(console)
 	c, err := runs.Wait(cmd.Context(), f.cfg, run, o)
 	console.Done()
 	if c.State == "" || errors.Is(err, runs.ErrNoRun) { // there is nothing to tell
 		return err
 	}
-	return errors.Join(outcome(&c, err), f.print(cmd.OutOrStdout(), &c))
+	return errors.Join(Outcome(&c, err), f.print(cmd.OutOrStdout(), &c))
 }
 
 func (f *waitFlags) print(out io.Writer, c *runs.Completion) error {
@@ -77,16 +79,19 @@ func (f *waitFlags) print(out io.Writer, c *runs.Completion) error {
 		return cli.JSON(out, c)
 	}
 	var b bytes.Buffer
-	printCompletion(&b, c)
+	PrintCompletion(&b, c)
 	_, err := out.Write(b.Bytes())
 	return err
 }
 
-// outcome gives the end of a run that was waited for its exit status. Err is what ended
+// Outcome gives the end of a run that was waited for its exit status. Err is what ended
 // the waiting, c what it came to, nil if there was none.
-func outcome(c *runs.Completion, err error) error {
+func Outcome(c *runs.Completion, err error) error {
 	if _, stuck := errors.AsType[*runs.StuckError](err); stuck {
 		return &cli.Status{Code: cli.ExitStuck, Err: err}
+	}
+	if errors.Is(err, runs.ErrTimeout) {
+		return &cli.Status{Code: cli.ExitNotOver, Err: fmt.Errorf("run %s: %w; to wait on: distributor wait %[1]s", c.Run, err)}
 	}
 	if err == nil && c != nil && c.State == runs.Quarantined {
 		return &cli.Status{Code: cli.ExitQuarantined, Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list", c.Run, areTasks(c.Quarantined))}
@@ -101,8 +106,8 @@ func areTasks(n uint64) string {
 	return humanize.Comma(int64(n)) + " tasks are"
 }
 
-// waitProgress shows how far a run is.
-func waitProgress(console *cli.Console) func(runs.Progress) {
+// WaitProgress shows how far a run is.
+func WaitProgress(console *cli.Console) func(runs.Progress) {
 	var speed cli.Rate
 	first := true
 	return func(p runs.Progress) {
@@ -124,9 +129,9 @@ func waitProgress(console *cli.Console) func(runs.Progress) {
 	}
 }
 
-// printCompletion says how a run ended. What the ledger knows is exact; what the
+// PrintCompletion says how a run ended. What the ledger knows is exact; what the
 // processors report is not, and is said to be theirs.
-func printCompletion(b *bytes.Buffer, c *runs.Completion) {
+func PrintCompletion(b *bytes.Buffer, c *runs.Completion) {
 	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
 	switch c.State {
 	case runs.Done:
@@ -146,7 +151,11 @@ func printCompletion(b *bytes.Buffer, c *runs.Completion) {
 	if c.Closed {
 		fmt.Fprint(b, "; the run is closed")
 	}
+	fmt.Fprintln(b)
 	r := c.Reported
-	fmt.Fprintf(b, "\nthe processors report, each delivery counted: %s handled, %s failed, %s retried, %s quarantined, %s recognised\n",
+	if r.Handled < c.Done && r.Failed+r.Retried+r.Quarantined+r.Duplicates == 0 {
+		return // they have not noted all of it yet, and what they have says nothing more
+	}
+	fmt.Fprintf(b, "the processors have reported so far, each delivery counted: %s handled, %s failed, %s retried, %s quarantined, %s recognised\n",
 		cli.Plural(int64(r.Handled), "task"), humanize.Comma(int64(r.Failed)), humanize.Comma(int64(r.Retried)), humanize.Comma(int64(r.Quarantined)), cli.Plural(int64(r.Duplicates), "duplicate"))
 }
