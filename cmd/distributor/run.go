@@ -84,12 +84,12 @@ where /readyz, /metrics and /debug/pprof/ are.
 
   # from a pipe
   zcat tasks.gz | distributor run --config pump.yaml --input - --key city`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(func(word string) string { return "--input " + word }),
 		RunE: cli.Command(f.run),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
+	cli.ConfigFlag(cmd, &f.config)
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.DurationVar(&f.options.Every, "every", 0, "send it again so long after the end of the last time, on one of all distributors")
 	flags.BoolVar(&f.wait, "wait", false, "wait until every task is done or in quarantine; needs delivery: once")
@@ -120,6 +120,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return cli.Usage("--every: %s is standard input, which can be read only once, and the second distribution would find nothing; name a file, or leave --every out", flag)
 	}
 	if err := cli.Belong(cmd, "--wait", f.wait, "stuck-after", "wait-timeout"); err != nil {
+		return err
+	}
+	if err := cli.Belong(cmd, "--every", f.options.Every > 0, "checkpoint-every"); err != nil {
 		return err
 	}
 	src, err := f.source.Source()
@@ -236,10 +239,26 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 		fmt.Fprint(&b, "; continued from another distributor's checkpoint")
 	}
 	fmt.Fprintln(&b)
-	cli.Requests(&b, s.Requests, s.Throttled, s.Tasks)
+	if why := smallMessages(&s, f.options.Pack); why != "" {
+		fmt.Fprintln(&b, why)
+	}
+	if err == nil { // of a run that failed they are no news
+		cli.Requests(&b, s.Requests, s.Throttled, s.Tasks)
+	}
 	if s.Completion != nil {
 		operate.PrintCompletion(&b, s.Completion)
 	}
 	_, err = out.Write(b.Bytes())
 	return err
+}
+
+// fewTasks is how many tasks a message holds on average where many would have fitted.
+const fewTasks = 64
+
+// smallMessages says why a run's messages hold few tasks, which nobody asked for.
+func smallMessages(s *distributor.Summary, pack int) string {
+	if pack > 0 || s.Envelopes < 2 || s.Tasks >= fewTasks*s.Envelopes || s.BytesSent/s.Envelopes > 16<<10 {
+		return ""
+	}
+	return "a message holds the tasks of one segment, and a segment had few of them: more tasks in a run, or fewer segments in the configuration, make fuller messages"
 }

@@ -28,5 +28,6 @@ the distributors use.
 	process := run()
 	process.GroupID = operate.GroupProcess
 	root.AddCommand(process, cli.Version())
+	root.AddCommand(topics()...)
 	return root
 }

@@ -126,7 +126,7 @@ func Main(root *cobra.Command, atOnce func()) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = version(root)
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.CompletionOptions.HiddenDefaultCmd = true
+	explain(root)
 	ctx, stop := withSignals(context.Background(), atOnce)
 	cmd, err := root.ExecuteContextC(ctx)
 	stop()
@@ -194,6 +194,9 @@ func IsMistake(err error) bool { return err != nil && exitCode(&failure{err}) ==
 // line of the configuration file, or a flag.
 func Explain(err error, f *configfile.File) error {
 	ce, ok := errors.AsType[*pump.ConfigError](err)
+	if _, asked := errors.AsType[*storage.Error](err); asked && !ok && f.Found() != "" {
+		return fmt.Errorf("%w\nthe configuration in use is %s", err, f.Found())
+	}
 	if !ok {
 		return err
 	}

@@ -29,10 +29,8 @@ only these commands change that, while everything runs:
 An active account takes its share of segments. A draining one gets nothing new and is
 still read until it is empty; then it can be removed. The number of segments
 never changes; for another one make a new workload beside this one, under another name.`,
-		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(accountsList(), accountsAdd(), accountsDrain(), accountsRemove())
-	return cmd
+	return cli.Group(cmd, accountsList(), accountsAdd(), accountsDrain(), accountsRemove())
 }
 
 func accountsList() *cobra.Command {
@@ -42,7 +40,7 @@ func accountsList() *cobra.Command {
 		Short: "List the accounts of the workload and of the configuration",
 		Example: `  distributor accounts list --config pump.yaml
   distributor accounts list --config pump.yaml --json`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
 			uses, err := accounts.List(cmd.Context(), o.cfg)
 			if uses == nil {

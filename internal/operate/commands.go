@@ -46,6 +46,12 @@ func AddReading(root *cobra.Command) {
 		quarantineCommand(quarantineList(), quarantineShow()))
 	add(root, groupPlan, plan())
 	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "runs":
+			c.Short = "List and show runs"
+		case "quarantine":
+			c.Short = "List and show what is in quarantine"
+		}
 		ofBinary(c, root.Name())
 	}
 }

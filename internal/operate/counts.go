@@ -45,7 +45,7 @@ key that is not UTF-8 is in "keyBase64".`,
   distributor counts --config pump.yaml --top 10
   distributor counts --config pump.yaml --key Oslo --json
   distributor counts --config pump.yaml --json | jq -s 'map(.count) | add'`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: f.run(func(cmd *cobra.Command, _ []string) error { return f.show(cmd) }),
 	}
 	f.add(cmd)

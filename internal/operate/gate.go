@@ -20,10 +20,8 @@ func gate() *cobra.Command {
 		Short: "Open, close or list the gates of a workload",
 		Long: `A gate makes processors begin together: those that are started with ` + "`--gate NAME`" + `
 wait at it until somebody opens it. A gate that was never opened is closed.`,
-		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(gateOpen(), gateClose(), gateList())
-	return cmd
+	return cli.Group(cmd, gateOpen(), gateClose(), gateList())
 }
 
 func gateOpen() *cobra.Command {
@@ -90,7 +88,7 @@ func gateList() *cobra.Command {
 		Use:     "list",
 		Short:   "List the gates of the workload",
 		Example: `  distributor gate list --config pump.yaml`,
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArguments(nil),
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
 			list, err := gates.List(cmd.Context(), o.cfg)
 			if err != nil {

@@ -27,7 +27,7 @@ type operation struct {
 func (o *operation) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.config, "config", "pump.yaml", "the configuration `FILE`")
+	cli.ConfigFlag(cmd, &o.config)
 	flags.BoolVar(&o.json, "json", false, "print a JSON object")
 }
 
@@ -40,6 +40,7 @@ func (o *operation) run(f func(cmd *cobra.Command, args []string) error) func(*c
 			if o.file, err = configfile.Load(o.config); err != nil {
 				return err
 			}
+			o.config, _ = configfile.Path(o.config)
 			o.cfg = o.file.Config
 			err = cli.Explain(f(cmd, args), o.file)
 			if interrupted := cli.WasInterrupted(cmd.Context()); interrupted != nil && err != nil {

@@ -233,7 +233,7 @@ func TestTheStatusByCommand(t *testing.T) {
 		t.Errorf("%d messages of 3", messages)
 	}
 	text := d.ok("status")
-	for _, want := range []string{"workload test · 128 segments · map 1", "no elected distribution yet", s.Runs[0].ID[:12] + "  sealed  once", "acct03", "unused"} {
+	for _, want := range []string{"workload test · 128 segments · map 1", s.Runs[0].ID[:12] + "  sealed  once", "acct03", "unused"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

@@ -77,7 +77,7 @@ func plan() *cobra.Command {
 
   # a message a task, as for foreign consumers, 10 hours a day
   distributor plan --rate 3000 --handler-seconds 0.05 --task-bytes 900 --pack 1 --hours 10`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: cli.Command(f.run),
 	}
 	flags := cmd.Flags()

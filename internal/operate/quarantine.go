@@ -37,10 +37,8 @@ Causes:
   unknown-run, other-workload       nobody here may do it
   run-ended, run-expired            its run has ended, or its rows are gone; redriven it is done
   bad-line                          no task could be made of a line (distributor run --on-bad-line)`,
-		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(sub...)
-	return cmd
+	return cli.Group(cmd, sub...)
 }
 
 const aboutHiding = `Messages are taken to be looked at, for five minutes at most, and put back before the
@@ -181,7 +179,7 @@ by whom last, and when. ` + "`quarantine show`" + ` shows their tasks.
 		Example: `  distributor quarantine list --config pump.yaml
   distributor quarantine list --config pump.yaml --cause attempts --since 2h
   distributor quarantine list --config pump.yaml --json | jq -r .reason | sort | uniq -c`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: w.run(func(cmd *cobra.Command, _ []string) error { return w.list(cmd) }),
 	}
 	w.flags(cmd, 0)
@@ -204,6 +202,8 @@ func (w *which) list(cmd *cobra.Command) error {
 		{title: "TASKS", right: true},
 		{title: "FIRST"},
 		{title: "LAST"},
+		{title: "KEY", shrink: 8},
+		{title: "WHY", shrink: 16},
 		{title: "INSTANCE", shrink: 8, cut: cutMiddle},
 		{title: "ACCOUNT", shrink: 8, cut: cutMiddle},
 		{title: "ID"},
@@ -225,7 +225,7 @@ func (w *which) list(cmd *cobra.Command) error {
 		if m.Matching < m.Tasks {
 			tasks += " of " + humanize.Comma(int64(m.Tasks))
 		}
-		t.add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, dayText(m.First, now), dayText(cmp.Or(m.Last, &m.Put), now), plain(m.Instance), plain(m.Account), plain(m.ID), note)
+		t.add(cmp.Or(plain(m.Reason), "?"), number(int64(m.Attempts)), tasks, dayText(m.First, now), dayText(cmp.Or(m.Last, &m.Put), now), keyText(m), plain(m.Detail), plain(m.Instance), plain(m.Account), plain(m.ID), note)
 		console.Progress(c.messages, 0, "messages", "messages", c.messages)
 		return true
 	})
@@ -233,7 +233,7 @@ func (w *which) list(cmd *cobra.Command) error {
 	if w.json {
 		return errors.Join(printing, err)
 	}
-	t.write(out, 140)
+	t.write(out, screenWidth(out))
 	switch {
 	case c.messages == 0 && err == nil:
 		_, printing = fmt.Fprintln(out, "nothing is in quarantine that is meant by this")
@@ -244,6 +244,23 @@ func (w *which) list(cmd *cobra.Command) error {
 		}
 	}
 	return errors.Join(printing, err)
+}
+
+// keyText is the key of the first task that is meant, and how many others there are.
+func keyText(m *quarantine.Message) string {
+	tasks, err := m.Open()
+	if err != nil || len(tasks) == 0 || len(tasks[0].Key) == 0 {
+		return ""
+	}
+	keys := map[string]bool{}
+	for _, t := range tasks {
+		keys[string(t.Key)] = true
+	}
+	text := plain(strings.ToValidUTF8(string(tasks[0].Key), "�"))
+	if len(keys) > 1 {
+		text += fmt.Sprintf(" +%d", len(keys)-1)
+	}
+	return text
 }
 
 func dayText(t *time.Time, now time.Time) string {
@@ -264,7 +281,7 @@ type moving struct {
 func (m *moving) flags(cmd *cobra.Command, limit int) {
 	m.which.flags(cmd, limit)
 	cmd.Flags().BoolVar(&m.dry, "dry-run", false, "only say what would be done")
-	cmd.Flags().Float64Var(&m.rate, "rate", 50, "at most `N` messages a second")
+	cmd.Flags().Float64Var(&m.rate, "rate", 0, "at most `N` messages a second (default: as fast as the budgets allow)")
 }
 
 func quarantineRedrive() *cobra.Command {
@@ -283,7 +300,7 @@ fails again while the command runs is not redriven again by it.
 		Example: `  distributor quarantine redrive --config pump.yaml --cause attempts --since 2h --dry-run
   distributor quarantine redrive --config pump.yaml --cause attempts --since 2h
   distributor quarantine redrive --config pump.yaml --key Oslo --rate 5`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, quarantine.Redriven) }),
 	}
 	m.flags(cmd, 0)
@@ -303,7 +320,7 @@ It asks before, unless --yes is given.
 ` + aboutHiding,
 		Example: `  distributor quarantine drop --config pump.yaml --cause bad-line --dry-run
   distributor quarantine drop --config pump.yaml --id 5f0e4a1c-2f83-4f0b-9d55-0a8d5c3e7f11 --yes`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: m.run(func(cmd *cobra.Command, _ []string) error { return m.move(cmd, quarantine.Dropped) }),
 	}
 	m.flags(cmd, 0)
@@ -317,8 +334,8 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	if err != nil {
 		return err
 	}
-	if !(m.rate >= 0.01 && m.rate <= 1e6) {
-		return cli.Usage("--rate: %v is out of range; use 0.01 to 1e6", m.rate)
+	if cmd.Flags().Changed("rate") && !(m.rate >= 0.01 && m.rate <= 1e6) {
+		return cli.Usage("--rate: %v is out of range; use 0.01 to 1e6, or leave it out for no limit", m.rate)
 	}
 	if outcome == quarantine.Dropped && !m.yes && !m.dry && !terminal(cmd) {
 		return confirm(cmd, "Tasks will be gone for good.")
@@ -338,7 +355,10 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 	}
 	var moved, kept counted
 	var printing error
-	out := cmd.OutOrStdout()
+	out, total, began := cmd.OutOrStdout(), q.Count(cmd.Context()), time.Now()
+	if f.Limit > 0 {
+		total = min(total, int64(f.Limit))
+	}
 	err = do(cmd.Context(), f, quarantine.Options{Rate: m.rate, Dry: m.dry}, func(o quarantine.Outcome) bool {
 		if o.Outcome == quarantine.Kept {
 			kept.add(o.Message)
@@ -351,7 +371,9 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 		case o.Outcome == quarantine.Kept && kept.messages <= 20:
 			_, printing = fmt.Fprintf(out, "kept %s/%s (%s): %s\n", plain(o.Account), plain(o.ID), cli.Plural(int64(o.Tasks), "task"), plain(o.Problem))
 		}
-		console.Progress(moved.messages+kept.messages, 0, outcome, outcome, moved.messages, "kept", kept.messages)
+		seen := moved.messages + kept.messages
+		text, left := timeLeft(seen, total, time.Since(began))
+		console.Progress(seen, total, outcome+text, outcome, moved.messages, "kept", kept.messages, "of_at_most", total, "left", left)
 		return printing == nil
 	})
 	console.Done()
@@ -362,6 +384,16 @@ func (m *moving) move(cmd *cobra.Command, outcome string) error {
 		err = fmt.Errorf("%s could not be %s", cli.Plural(kept.messages, "message"), outcome)
 	}
 	return errors.Join(printing, err)
+}
+
+// timeLeft is how long what is left takes, as fast as it went until now; empty if that is not
+// known. Total is of all that is in quarantine, so that a filter makes it less.
+func timeLeft(seen, total int64, took time.Duration) (text string, left time.Duration) {
+	if seen <= 0 || seen >= total || took < time.Second {
+		return "", 0
+	}
+	left = time.Duration(float64(took) / float64(seen) * float64(total-seen)).Round(time.Second)
+	return fmt.Sprintf(" %s of at most %s, %v left", humanize.Comma(seen), humanize.Comma(total), left), left
 }
 
 // ask says how much would be dropped, and asks.

@@ -23,10 +23,8 @@ func runsCommand(sub ...*cobra.Command) *cobra.Command {
 sealed then, and closed when every task is done or in quarantine. One that cannot go on
 is broken; one whose client is gone is abandoned, and its source can be sent to the end with
 distributor repair RUN. Runs that nobody continues end by themselves after a quiet hour.`,
-		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(sub...)
-	return cmd
+	return cli.Group(cmd, sub...)
 }
 
 func runsList() *cobra.Command {
@@ -38,7 +36,7 @@ func runsList() *cobra.Command {
 		Short: "List runs, the last started first",
 		Example: `  distributor runs list --config pump.yaml
   distributor runs list --state abandoned --json`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
 			list, err := runs.List(cmd.Context(), o.cfg, state, limit)
 			if err != nil {

@@ -50,6 +50,17 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
+// wholeLines is the width where no terminal cuts: a pipe gets everything.
+const wholeLines = 1 << 20
+
+// screenWidth is how wide a table may be that is printed once.
+func screenWidth(out io.Writer) int {
+	if width, _, terminal := size(out); terminal {
+		return max(width, 80)
+	}
+	return wholeLines
+}
+
 func width(s string) int { return uniseg.StringWidth(s) }
 
 // cut shortens a text to a width, with an ellipsis at its end.

@@ -72,6 +72,8 @@ func (f *SourceFlags) Source() (source.Source, error) {
 		return nil, cli.Usage("nothing says what to read; give --input, --files, --list or --exec")
 	case given > 1:
 		return nil, cli.Usage("only one of --input, --files, --list and --exec can be given")
+	case len(f.keepEnv) > 0 && f.exec == "":
+		return nil, cli.Usage("--keep-env has no effect without --exec")
 	case text && (len(f.files) > 0 || f.list != ""):
 		return nil, cli.Usage("--format, --key, --id and --max-line belong to --input and --exec")
 	}

@@ -66,7 +66,7 @@ With --json the names are stable and all is there that the screen leaves out.`,
 	flags.IntVar(&f.options.Runs, "runs", 5, "how many of the last runs to show")
 	flags.IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
 	flags.DurationVar(&f.options.Timeout, "timeout", 10*time.Second, "how long to wait for accounts that do not answer")
-	flags.IntVar(&f.width, "width", 0, "how wide the screen is (default: as the terminal, or 80)")
+	flags.IntVar(&f.width, "width", 0, "how wide the screen is (default: as the terminal; in a pipe nothing is cut)")
 	return cmd
 }
 
@@ -170,16 +170,16 @@ func (f *statusFlags) print(out io.Writer, s *status.Status) error {
 	if f.json {
 		return printJSON(out, s)
 	}
-	c := screen{width: 80, rows: 20, zone: time.Local}
+	c := screen{width: 80, rows: 20, zone: time.Local, whole: true}
 	if width, height, terminal := size(os.Stdout); terminal {
-		c.width = max(width, 40)
+		c.width, c.whole = max(width, 40), false
 		if f.watch > 0 {
 			// Runs, gates and what is above take about half of a small terminal.
 			c.rows = max(3, (height-14)/2)
 		}
 	}
 	if f.width > 0 {
-		c.width = f.width
+		c.width, c.whole = f.width, false
 	}
 	var b bytes.Buffer
 	c.draw(&b, s)

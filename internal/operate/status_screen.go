@@ -23,6 +23,8 @@ type screen struct {
 	// the others are summed up.
 	rows int
 	zone *time.Location
+	// whole: no table is cut to the width, because no terminal shows it.
+	whole bool
 }
 
 // draw prints the status.
@@ -70,7 +72,9 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 		c.wrap(w, "", name+dot+at)
 		c.wrap(w, "", about)
 	}
-	c.wrap(w, "", c.leadership(s, now))
+	if text := c.leadership(s, now); text != "" {
+		c.wrap(w, "", text)
+	}
 }
 
 // settled is how the segments are given out.
@@ -93,7 +97,7 @@ func (c screen) leadership(s *status.Status, now time.Time) string {
 	var parts []string
 	switch {
 	case d.Phase == "" || d.Phase == "none":
-		return "no elected distribution yet"
+		return "" // who sends once elects no leader
 	case d.Phase == "unknown":
 		return "whether anybody distributes is not known"
 	case d.Phase == "running" && d.Leader == "":
@@ -149,7 +153,7 @@ func (c screen) runs(w io.Writer, s *status.Status, now time.Time) {
 			handled, done, left, percent = exactCells(e)
 			poison = e.Quarantined
 		}
-		note := notes(r.Note, count(poison, "poison"), count(r.Failed, "failed"), count(r.Retried, "retried"), count(r.Duplicates, "twice"))
+		note := notes(r.Note, count(poison, "quarantined"), count(r.Failed, "failed"), count(r.Retried, "retried"), count(r.Duplicates, "twice"), count(r.Skipped, "skipped"))
 		t.add(shortRun(r.ID), plain(r.State), plain(r.Mode), timeText(r.Started, now), sent, handled, done, left, percent, note)
 	}
 	c.section(w, &t)
@@ -322,7 +326,7 @@ func accountCells(a status.Account) []string {
 		state = notes("dark", state)
 	}
 	if a.Poison != nil {
-		poison = count(*a.Poison, "poison")
+		poison = count(*a.Poison, "quarantined")
 	}
 	cells := []string{plain(a.Name), number(a.Queues), "", "", "", "", notes(state, poison, count(a.Throttled, "throttled"))}
 	if a.State == accounts.Unused {
@@ -394,7 +398,11 @@ func (c screen) keys(w io.Writer, s *status.Status, now time.Time) {
 func (c screen) section(w io.Writer, t *table) {
 	if len(t.rows) > 0 {
 		fmt.Fprintln(w)
-		t.write(w, c.width)
+		limit := c.width
+		if c.whole {
+			limit = wholeLines
+		}
+		t.write(w, limit)
 	}
 }
 

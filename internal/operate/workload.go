@@ -23,10 +23,8 @@ func workload() *cobra.Command {
 		Long: `Show or delete a workload. The first distributor makes it, of the accounts of its
 configuration; what it pins then never changes: the number of segments, the mode of
 delivery, and which queues an account has.`,
-		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(workloadShow(), workloadDelete())
-	return cmd
+	return cli.Group(cmd, workloadShow(), workloadDelete())
 }
 
 func workloadShow() *cobra.Command {
@@ -41,7 +39,7 @@ another account of the configuration is named: two over the same queues take eac
 other's messages for their own.`,
 		Example: `  distributor workload show --config pump.yaml
   distributor workload show --json`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
 			i, err := workloads.Show(cmd.Context(), o.cfg)
 			if err != nil {

@@ -50,7 +50,7 @@ what a distributor has left that died while it made one.
   distributor workload delete --config pump.yaml --dry-run
 
   distributor workload delete --config pump.yaml --yes orders`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: f.run(func(cmd *cobra.Command, _ []string) error { return f.delete(cmd) }),
 	}
 	f.add(cmd)
