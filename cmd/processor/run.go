@@ -253,9 +253,12 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	if err == nil && ctx.Err() == nil {
 		idle = o.UntilIdle // it left for that reason
 	}
-	if f.json {
+	_, broken := errors.AsType[*brokenError](context.Cause(ctx))
+	switch {
+	case f.json:
 		err = errors.Join(err, cli.JSON(out, summary))
-	} else {
+	case broken && summary.Handled == 0: // the cause is what matters, and comes last
+	default:
 		err = errors.Join(err, printSummary(out, summary, idle))
 	}
 	if o.UntilIdle > 0 && summary.Retried > 0 {
@@ -265,7 +268,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 		return err
 	}
 	if b, ok := errors.AsType[*brokenError](context.Cause(ctx)); ok {
-		return cli.Reported(b)
+		return fmt.Errorf("the processor has stopped: %w%s", b, f.work.advice())
 	}
 	if o.UntilIdle > 0 {
 		return cli.WasInterrupted(ctx)

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -240,4 +242,14 @@ func parseHeaders(lines []string) (http.Header, error) {
 		out.Add(strings.TrimSpace(name), value)
 	}
 	return out, nil
+}
+
+// advice says how to find out why a command does not work. Its arguments may hold a secret.
+func (f *workFlags) advice() string {
+	line := cmp.Or(f.exec, f.execEach)
+	argv, err := cli.Split(line)
+	if line == "" || err != nil {
+		return ""
+	}
+	return fmt.Sprintf("\nrun %q by hand, in the directory and with the user of the processor; what it reads and prints: processor help exec", argv[0])
 }

@@ -192,7 +192,7 @@ func (c *change) apply(cmd *cobra.Command, name, question string, do func(*cli.C
 			return err
 		}
 	}
-	quiet := c.saySlow(console)
+	quiet := c.saySlow(console.Log)
 	done, err := do(console)
 	quiet()
 	console.Done()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/user"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,8 +19,9 @@ type operation struct {
 	config string
 	json   bool
 
-	file *configfile.File
-	cfg  pump.Config
+	file    *configfile.File
+	cfg     pump.Config
+	trouble *trouble
 }
 
 func (o *operation) add(cmd *cobra.Command) {
@@ -42,23 +42,21 @@ func (o *operation) run(f func(cmd *cobra.Command, args []string) error) func(*c
 			}
 			o.config, _ = configfile.Path(o.config)
 			o.cfg = o.file.Config
-			err = cli.Explain(f(cmd, args), o.file)
+			o.trouble = &trouble{}
+			o.trouble.watch(&o.cfg)
+			ctx, hopeless := o.trouble.endHopeless(cmd.Context())
+			cmd.SetContext(ctx)
+			err = f(cmd, args)
+			if cause := hopeless(); cause != nil && err != nil {
+				err = cause
+			}
+			err = cli.Explain(err, o.file)
 			if interrupted := cli.WasInterrupted(cmd.Context()); interrupted != nil && err != nil {
 				return errors.Join(interrupted, err)
 			}
 			return err
 		})(cmd, nil)
 	}
-}
-
-// controlSlow is after how long a user who waits is told for what.
-const controlSlow = 3 * time.Second
-
-// saySlow tells that an account takes its time, until stop is called: the control account, or
-// one that the workload may be in, or whose queues are made.
-func (o *operation) saySlow(console *cli.Console) (stop func()) {
-	t := time.AfterFunc(controlSlow, func() { console.Log.Warn("waiting for an account to answer") })
-	return func() { t.Stop() }
 }
 
 // findRun finds the run that an argument (RUN) or a flag (--run) means.

@@ -132,7 +132,7 @@ func (w *which) open(cmd *cobra.Command) (*quarantine.Quarantine, *cli.Console, 
 		return nil, nil, err
 	}
 	w.cfg.Log = console.Log
-	defer w.saySlow(console)()
+	defer w.saySlow(console.Log)()
 	q, err := quarantine.Open(cmd.Context(), w.cfg)
 	return q, console, err
 }

@@ -77,7 +77,7 @@ func (f *deleteFlags) delete(cmd *cobra.Command) error {
 		}
 	}
 	f.options.Progress = deleteProgress(console)
-	quiet := f.saySlow(console)
+	quiet := f.saySlow(console.Log)
 	d, err := workloads.Delete(cmd.Context(), f.cfg, f.options)
 	quiet()
 	console.Done()
@@ -102,7 +102,7 @@ func (f *deleteFlags) confirm(cmd *cobra.Command, console *cli.Console) error {
 	}
 	plan := f.options
 	plan.DryRun = true
-	quiet := f.saySlow(console)
+	quiet := f.saySlow(console.Log)
 	d, err := workloads.Delete(cmd.Context(), f.cfg, plan)
 	quiet()
 	if err != nil {
