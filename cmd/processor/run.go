@@ -141,6 +141,15 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if f.work.countBy == "" { // what is counted has no bound of ours
 		limitMemory()
 	}
+	// Before --out is opened: upon a mistake nothing is made.
+	port, err := admin.Open(admin.Options{
+		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
+		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
+	})
+	if err != nil {
+		return err
+	}
+	defer port.Close() // after everything else: it shows how the processor stops
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	// A handler that cannot work at all ends the run, by a context of its own,
@@ -155,14 +164,6 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	port, err := admin.Open(admin.Options{
-		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
-		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
-	})
-	if err != nil {
-		return errors.Join(err, h.close())
-	}
-	defer port.Close() // after everything else: it shows how the processor stops
 	var gone quarantined
 	file.Config.Hooks.Quarantine = gone.add
 	err = errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h, port), h.close())

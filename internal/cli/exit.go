@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,17 +124,35 @@ func Renamed(old, now string) *cobra.Command {
 // process ends without further ado on a second signal.
 func Main(root *cobra.Command, atOnce func()) {
 	root.Use = installedName(root.Use, os.Args[0])
-	root.SilenceErrors, root.SilenceUsage = true, true
-	root.Version = version(root)
-	root.SetVersionTemplate("{{.Version}}\n")
-	explain(root)
+	prepare(root)
 	ctx, stop := withSignals(context.Background(), atOnce)
 	cmd, err := root.ExecuteContextC(ctx)
 	stop()
 	if err != nil {
-		report(root, cmd, err)
+		report(os.Stderr, root, cmd, err)
 	}
 	os.Exit(exitCode(err))
+}
+
+// Run runs the program in this process, for tests, and gives its exit status and what it said of an
+// error.
+func Run(ctx context.Context, root *cobra.Command, args []string) (status int, said string) {
+	var b strings.Builder
+	prepare(root)
+	root.SetArgs(args)
+	root.SetOut(io.Discard)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		report(&b, root, cmd, err)
+	}
+	return exitCode(err), b.String()
+}
+
+func prepare(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = version(root)
+	root.SetVersionTemplate("{{.Version}}\n")
+	explain(root)
 }
 
 // installedName is the name of a program: packages install it with a prefix, since "processor" is
@@ -145,21 +164,21 @@ func installedName(name, path string) string {
 	return name
 }
 
-func report(root, cmd *cobra.Command, err error) {
+func report(w io.Writer, root, cmd *cobra.Command, err error) {
 	if _, ok := errors.AsType[*reported](err); ok {
 		return
 	}
 	// Also what was typed may be a secret in the wrong place.
 	for line := range strings.Lines(redact.Cleaned(err.Error())) {
 		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), line)
+			fmt.Fprintf(w, "%s: %s\n", root.Name(), line)
 		}
 	}
 	if fix := storage.Fix(err); fix != "" {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), fix)
+		fmt.Fprintf(w, "%s: %s\n", root.Name(), fix)
 	}
 	if _, ok := errors.AsType[*failure](err); !ok {
-		fmt.Fprintf(os.Stderr, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())
+		fmt.Fprintf(w, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())
 	}
 }
 
@@ -219,4 +238,14 @@ func Belong(cmd *cobra.Command, to string, given bool, flags ...string) error {
 		}
 	}
 	return nil
+}
+
+// Help gives what the program prints in this process, for tests of its help.
+func Help(ctx context.Context, root *cobra.Command, args []string) (string, error) {
+	var b strings.Builder
+	prepare(root)
+	root.SetArgs(args)
+	root.SetOut(&b)
+	err := root.ExecuteContext(ctx)
+	return b.String(), err
 }

@@ -189,6 +189,9 @@ func read(path string) ([]byte, error) {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		problem := "there is no such file"
+		if os.Getenv(PathVariable) == path {
+			problem += ", which " + PathVariable + " names"
+		}
 		if path == localPath {
 			problem += ", nor " + SystemPath
 		}

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -25,10 +26,44 @@ wait at it until somebody opens it. A gate that was never opened is closed.`,
 }
 
 func gateOpen() *cobra.Command {
-	return gateCommand("open NAME", "Open a gate, and tell those who wait at it", `Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
+	var fresh bool
+	cmd := gateCommand("open NAME", "Open a gate, and tell those who wait at it", `Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
 work at once if they can be told, and otherwise within 2.5 seconds. Those that are
 started later find it open.`, `  processor run --config pump.yaml --gate morning --exec ./work &
-  distributor gate open morning --config pump.yaml`, gates.Open)
+  distributor gate open morning --config pump.yaml`,
+		func(ctx context.Context, cfg pump.Config, name, by string) (gates.Change, error) {
+			if !fresh {
+				if err := knownGate(ctx, cfg, name); err != nil {
+					return gates.Change{}, err
+				}
+			}
+			return gates.Open(ctx, cfg, name, by)
+		})
+	cmd.Flags().BoolVar(&fresh, "new", false, "open it although nobody waits at it and others wait elsewhere")
+	return cmd
+}
+
+// knownGate refuses to open a gate that was never there while processes wait at others: its name is
+// a slip, and they would wait on.
+func knownGate(ctx context.Context, cfg pump.Config, name string) error {
+	list, err := gates.List(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	var others []string
+	for _, g := range list {
+		switch {
+		case g.Name == name:
+			return nil
+		case g.Waiting > 0:
+			others = append(others, g.Name)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return cli.Usage("nobody waits at gate %q, which was never opened or closed; processes wait at %s; to open it for those who come later give --new",
+		name, plain(strings.Join(others, ", ")))
 }
 
 func gateClose() *cobra.Command {
