@@ -64,11 +64,11 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 	}
 	switch f.format {
 	case "text":
-		c.Log = slog.New(slog.NewTextHandler(c, o))
+		c.Log = slog.New(newIdentified(slog.NewTextHandler(c, o)))
 		c.terminal = term.IsTerminal(int(c.out.Fd()))
 	case "json":
 		o.ReplaceAttr = readable
-		c.Log = slog.New(slog.NewJSONHandler(c, o))
+		c.Log = slog.New(newIdentified(slog.NewJSONHandler(c, o)))
 	default:
 		return nil, Usage("--log-format: %q is not a format; use text or json", f.format)
 	}
