@@ -101,9 +101,6 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.work.check(); err != nil {
 		return err
 	}
-	if err := effective(cmd.Flags()); err != nil {
-		return err
-	}
 	if cmd.Flags().Changed("gate") && f.options.Gate == "" {
 		return cli.Usage("--gate: the gate has no name")
 	}
@@ -121,6 +118,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
 		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)
+	}
+	if err := effective(cmd.Flags()); err != nil {
+		return err
 	}
 	console, err := f.console.Console()
 	if err != nil {
@@ -141,15 +141,10 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if f.work.countBy == "" { // what is counted has no bound of ours
 		limitMemory()
 	}
-	// Before --out is opened: upon a mistake nothing is made.
-	port, err := admin.Open(admin.Options{
-		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
-		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
-	})
-	if err != nil {
-		return err
+	listen := cmp.Or(f.admin, file.Admin.Listen)
+	if err := admin.Check(listen, file.Admin.Advertise); err != nil {
+		return err // before --out is opened: upon a mistake nothing is made
 	}
-	defer port.Close() // after everything else: it shows how the processor stops
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	// A handler that cannot work at all ends the run, by a context of its own,
@@ -164,6 +159,14 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	port, err := admin.Open(admin.Options{
+		Listen: listen, Advertise: file.Admin.Advertise,
+		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
+	})
+	if err != nil {
+		return errors.Join(err, h.close())
+	}
+	defer port.Close() // after everything else: it shows how the processor stops
 	var gone quarantined
 	file.Config.Hooks.Quarantine = gone.add
 	err = errors.Join(f.process(ctx, cmd.OutOrStdout(), console, file, h, port), h.close())
