@@ -103,10 +103,11 @@ var levels = map[string]int{
 	"pump/internal/processtest":         18,
 	"bench":                             19,
 	"internal/diagnose":                 19,
+	"internal/operate":                  20,
 	"loadtest":                          19,
 	"loadtest/plot":                     19,
 	"bench/measure":                     20,
-	"cmd/":                              20,
+	"cmd/":                              21,
 }
 
 // besides are imports of the same level: who may import what.

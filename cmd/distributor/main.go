@@ -8,6 +8,7 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/operate"
 )
 
 func main() { cli.Main(root(), func() {}) }
@@ -21,10 +22,9 @@ its storage accounts, where any number of processors do them.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(run(), plan(), wait(), runsCommand(), repair(), statusCommand(), workload(), accountsCommand(), gate(), ids(), counts(), quarantineCommand(), generateCommand(), cli.Version())
-	root.AddCommand(diagnosing()...)
-	root.AddCommand(
-		cli.Renamed("release", "gate open"), cli.Renamed("hold", "gate close"), cli.Renamed("gates", "gate list"), cli.Renamed("state", "counts"),
-	)
+	operate.Add(root)
+	send := run()
+	send.GroupID = operate.GroupSend
+	root.AddCommand(send, cli.Version())
 	return root
 }

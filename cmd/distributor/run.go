@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -30,7 +31,7 @@ type runFlags struct {
 	onBadLine string
 	wait      bool
 	waiting   runs.WaitOptions
-	source    sourceFlags
+	source    operate.SourceFlags
 	console   cli.ConsoleFlags
 	options   distributor.Options
 }
@@ -43,7 +44,7 @@ func run() *cobra.Command {
 		Long: `Read tasks and send them to the queues of the workload, which are made if they
 are not there.
 
-` + sources + `
+` + operate.Sources + `
 
 With --once (the default) the source is sent once, whatever other distributors
 do: several of them each send all of their source. Running the command again is
@@ -83,17 +84,17 @@ where /readyz, /metrics and /debug/pprof/ are.
 
   # from a pipe
   zcat tasks.gz | distributor run --config pump.yaml --input - --key city`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(func(word string) string { return "--input " + word }),
 		RunE: cli.Command(f.run),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
+	cli.ConfigFlag(cmd, &f.config)
 	flags.BoolVar(&f.once, "once", false, "send the source once (the default)")
 	flags.DurationVar(&f.options.Every, "every", 0, "send it again so long after the end of the last time, on one of all distributors")
 	flags.BoolVar(&f.wait, "wait", false, "wait until every task is done or in quarantine; needs delivery: once")
-	stuckAfter(cmd, &f.waiting)
-	f.source.add(cmd)
+	operate.WaitFlags(cmd, &f.waiting, "wait-timeout")
+	f.source.Add(cmd)
 	flags.StringVar(&f.onBadLine, "on-bad-line", "fail", "what to do with a line that cannot be a task, the `POLICY`: fail, skip or quarantine")
 	flags.IntVar(&f.options.Pack, "pack", 0, "the most tasks in a message (default: as many as fit)")
 	flags.DurationVar(&f.options.SealAge, "seal-age", 0, "the longest that a task waits for others to fill its message (default 1s for pipes and commands, else no limit)")
@@ -115,13 +116,16 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("every") && f.options.Every <= 0 {
 		return cli.Usage("--every: %v is out of range; use more than 0", f.options.Every)
 	}
-	if flag := f.source.readsStdin(); f.options.Every > 0 && flag != "" {
+	if flag := f.source.ReadsStdin(); f.options.Every > 0 && flag != "" {
 		return cli.Usage("--every: %s is standard input, which can be read only once, and the second distribution would find nothing; name a file, or leave --every out", flag)
 	}
-	if !f.wait && cmd.Flags().Changed("stuck-after") {
-		return cli.Usage("--stuck-after belongs to --wait")
+	if err := cli.Belong(cmd, "--wait", f.wait, "stuck-after", "wait-timeout"); err != nil {
+		return err
 	}
-	src, err := f.source.source()
+	if err := cli.Belong(cmd, "--every", f.options.Every > 0, "checkpoint-every"); err != nil {
+		return err
+	}
+	src, err := f.source.Source()
 	if err != nil {
 		return err
 	}
@@ -140,7 +144,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	f.options.OnBadLine = distributor.BadLine(f.onBadLine)
 	if f.wait {
-		f.waiting.Progress = waitProgress(console)
+		f.waiting.Progress = operate.WaitProgress(console)
 		f.options.Wait = &f.waiting
 	}
 	// Before the port is opened: upon a mistake nothing is done.
@@ -167,8 +171,8 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		cfg.Sample = file.Admin.SampleEvery()
 	}
 	o := f.options
-	o.Progress = progress(console)
-	f.source.hide(src, file)
+	o.Progress = operate.SendProgress(console)
+	f.source.Hide(src, file)
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
 	var printing error
@@ -190,7 +194,8 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):
 	case summary.Completion != nil && summary.Completion.State != runs.Waiting:
 	case summary.Completion != nil:
-		console.Log.Warn("the run is sent, and its tasks are done as ever; to wait for them: distributor wait "+summary.Run.String(), "run", summary.Run)
+		console.Log.Info("the run is sent, and processors go on with it", "run", summary.Run,
+			"to_wait", "distributor wait "+summary.Run.String())
 	default:
 		console.Log.Warn("this run is not continued; running the command again is a new run, which sends everything again", "run", summary.Run)
 	}
@@ -204,7 +209,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		}
 		return interrupted
 	}
-	return errors.Join(outcome(summary.Completion, cli.Explain(err, file)), printing)
+	return errors.Join(operate.Outcome(summary.Completion, cli.Explain(err, file)), printing)
 }
 
 // print prints what a distribution came to, or came to before it failed. One
@@ -237,21 +242,26 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 		fmt.Fprint(&b, "; continued from another distributor's checkpoint")
 	}
 	fmt.Fprintln(&b)
-	cli.Requests(&b, s.Requests, s.Throttled, s.Tasks)
+	if why := smallMessages(&s, f.options.Pack); why != "" {
+		fmt.Fprintln(&b, why)
+	}
+	if err == nil { // of a run that failed they are no news
+		cli.Requests(&b, s.Requests, s.Throttled, s.Tasks)
+	}
 	if s.Completion != nil {
-		printCompletion(&b, s.Completion)
+		operate.PrintCompletion(&b, s.Completion)
 	}
 	_, err = out.Write(b.Bytes())
 	return err
 }
 
-func progress(console *cli.Console) func(distributor.Progress) {
-	var speed cli.Rate
-	return func(p distributor.Progress) {
-		text := fmt.Sprintf("%s tasks · %s · %s messages", humanize.Comma(p.Tasks), speed.Per(p.Tasks), humanize.Comma(p.Envelopes))
-		if bad := p.Skipped + p.Quarantined; bad > 0 {
-			text += fmt.Sprintf(" · %s bad lines", humanize.Comma(bad))
-		}
-		console.Progress(p.Done, p.Total, text, "run", p.Run, "tasks", p.Tasks, "envelopes", p.Envelopes, "read", p.Done, "of", p.Total)
+// fewTasks is how many tasks a message holds on average where many would have fitted.
+const fewTasks = 64
+
+// smallMessages says why a run's messages hold few tasks, which nobody asked for.
+func smallMessages(s *distributor.Summary, pack int) string {
+	if pack > 0 || s.Envelopes < 2 || s.Tasks >= fewTasks*s.Envelopes || s.BytesSent/s.Envelopes > 16<<10 {
+		return ""
 	}
+	return "a message holds the tasks of one segment, and a segment had few of them: more tasks in a run, or fewer segments in the configuration, make fuller messages"
 }

@@ -9,9 +9,12 @@ import (
 
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/handlers"
+	"github.com/queuepump/queuepump/internal/operate"
 )
 
-func main() {
+func main() { cli.Main(root(), handlers.KillChildren) }
+
+func root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "processor",
 		Short: "Take tasks from the queues of many storage accounts and do them",
@@ -21,7 +24,12 @@ the distributors use.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(run(), cli.Version())
-	root.AddCommand(diagnosing()...)
-	cli.Main(root, handlers.KillChildren)
+	operate.AddReading(root)
+	process := run()
+	process.GroupID = operate.GroupProcess
+	try := check()
+	try.GroupID = operate.GroupProcess
+	root.AddCommand(process, try, cli.Version())
+	root.AddCommand(topics()...)
+	return root
 }

@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	"github.com/dustin/go-humanize"
-
-	"github.com/queuepump/queuepump/internal/cli"
 )
 
 // quarantined counts what this processor put into poison queues. It may be
@@ -55,9 +53,9 @@ func (q *quarantined) warn(log *slog.Logger, workload string, failures []string)
 	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 		why = append(why, fmt.Sprintf("%s %s", reason, humanize.Comma(reasons[reason])))
 	}
-	attrs := []any{"queues", strings.Join(queues, " "), "reasons", strings.Join(why, ", ")}
+	attrs := []any{"tasks", total, "queues", strings.Join(queues, " "), "reasons", strings.Join(why, ", ")}
 	if len(failures) > 0 {
-		attrs = append(attrs, "first failures", strings.Join(failures, " | "))
+		attrs = append(attrs, "first_failures", strings.Join(failures, " | "))
 	}
-	log.Warn(cli.Plural(total, "task")+" quarantined; to see, redrive or drop them: distributor quarantine", attrs...)
+	log.Warn("tasks are in quarantine; to see, redrive or drop them: distributor quarantine", attrs...)
 }

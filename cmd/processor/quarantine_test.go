@@ -19,7 +19,7 @@ func TestTheEndSaysWhatWasQuarantinedWhereAndWhy(t *testing.T) {
 	q.add("alpha", "rejected", 1)
 	q.add("alpha", "attempts", 34)
 	q.warn(log, "demo", []string{"no such city", "busy"})
-	want := `level=WARN msg="1,235 tasks quarantined; to see, redrive or drop them: distributor quarantine" queues="alpha/demo-poison beta/demo-poison" reasons="attempts 1,234, rejected 1" "first failures"="no such city | busy"` + "\n"
+	want := `level=WARN msg="tasks are in quarantine; to see, redrive or drop them: distributor quarantine" tasks=1235 queues="alpha/demo-poison beta/demo-poison" reasons="attempts 1,234, rejected 1" first_failures="no such city | busy"` + "\n"
 	if _, line, _ := strings.Cut(out.String(), " "); line != want {
 		t.Errorf("got %s, want %s", line, want)
 	}

@@ -41,29 +41,16 @@ func run() *cobra.Command {
 		Long: `Take tasks and do them, until a signal or, with --until-idle, until there are
 none. Exactly one of --exec, --exec-each, --http, --out, --count-by and --discard
 says what is done with a task; --out beside one of the first three keeps their results.
+How a command or an endpoint is asked: processor help exec, http, out, count.
 
-` + protocols + `
+On the first signal the processor takes no more tasks, lets those that run finish for
+--grace, puts back what was not started, and ends with status 0; with --until-idle with
+130 or 143. --until-idle does not wait for tasks that come back later than it: let it be
+longer than --retry-max to see every retry through.
 
-On the first signal the processor takes no more tasks, lets those that run
-finish for --grace, puts back what was not started, and ends with status 0.
-With --until-idle a signal before the end gives status 130 or 143.
-
---until-idle does not wait for tasks that were put back for longer than it: they
-stay in their queues for the next processor. To see every retry through, let it
-be longer than --retry-max and than what the work asks for by "retry". A failed
-task is tried 8 times within about 2 minutes (--max-attempts, --retry-base).
-
-With --gate the processor starts, joins the others and waits until somebody says
-"distributor gate open NAME"; one that comes later finds the gate open. With
---min-interval a key is handled at most once in so long: other tasks of it are
-settled without being handled and counted as skipped, and a key that a killed
-processor had begun is free again when the interval is over.
-
-Every processor has an admin port, on loopback unless --admin says otherwise,
-where /readyz, /metrics and /debug/pprof/ are, and where other processes tell it
-what to look at; without one it finds that out by polling, later.
-
-` + cli.ExitCodes,
+With --gate the processor waits until somebody says "distributor gate open NAME". With
+--min-interval a key is handled at most once in so long: other tasks of it are settled
+without being handled and counted as skipped. Exit status: processor --help.`,
 		Example: `  # write every task to a file, and leave when there are no more
   processor run --config pump.yaml --out done.jsonl --until-idle 5s
 
@@ -78,34 +65,33 @@ what to look at; without one it finds that out by polling, later.
 
   # sums by city, each task exactly once if the configuration says "delivery: once"
   processor run --config pump.yaml --count-by city --sum amount --until-idle 5s
-  distributor counts --config pump.yaml --json
 
   # started now, at work when the gate is opened; no city more often than every eight hours
   processor run --config pump.yaml --exec ./fetch-city --gate morning --min-interval 8h
 
   # metrics for Prometheus on a port of the machine
   processor run --config pump.yaml --exec ./worker --admin :9090`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(func(word string) string { return "--exec " + word }),
 		RunE: cli.Command(f.run),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
+	cli.ConfigFlag(cmd, &f.config)
 	f.work.add(cmd)
-	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0, "leave after so long without a task; tasks put back for a later attempt than that are not waited for (default: run until a signal)")
-	flags.IntVar(&f.options.Concurrency, "concurrency", 0, "how many tasks are in work at once (default 256; with --exec or --exec-each as many as --children, or 64 with --out and without --min-interval if that is more)")
-	flags.DurationVar(&f.options.Visibility, "visibility", 0, "for how long a taken message stays hidden unless renewed; with --lease it says how late the tasks of a dead processor are done by another (default: it follows how long messages take, from 30s to 5m)")
+	flags.DurationVar(&f.options.UntilIdle, "until-idle", 0, "leave after so long without a task (default: run until a signal)")
+	flags.IntVar(&f.options.Concurrency, "concurrency", 0, "how many tasks are in work at once (default 256; with a command as many as --children, with --out 64 or more)")
+	flags.DurationVar(&f.options.Visibility, "visibility", 0, "for how long a taken message stays hidden unless renewed (default: it follows how long messages take)")
 	flags.DurationVar(&f.options.Grace, "grace", 30*time.Second, "how long running tasks may go on when the processor stops")
 	flags.IntVar(&f.options.Retry.MaxAttempts, "max-attempts", 0, "how often a task is tried before it is quarantined; -1 for no limit (default 8)")
 	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0, "quarantine a task that fails when its message is older than that (default: no limit)")
-	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0, "the longest delay before the second attempt; it doubles with each (default: it follows how long tasks take; at most 1s for quick ones, then 4s)")
+	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0, "the longest delay before the second attempt; it doubles with each (default: it follows how long tasks take)")
 	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
 	flags.StringVar(&f.options.Gate, "gate", "", "wait at the gate `NAME` before the first task is taken")
 	flags.DurationVar(&f.options.MinInterval, "min-interval", 0, "handle a key at most once in so long (default: no limit)")
-	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "start so many tasks a second at most, all processors of the workload together; the same in all of them (default: no limit)")
+	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "start so many tasks a second at most, all processors together; the same in all (default: no limit)")
 	flags.DurationVar(&f.options.Beat, "beat", 0, "how often the processor says that it lives; the same in all processes of a workload (default 5s)")
 	flags.DurationVar(&f.options.Lease, "lease", 0, "after how long without that others take its segments over; the same in all processes (default 4 x --beat)")
-	flags.StringVar(&f.admin, "admin", "", "where the admin port listens, `ADDR` as host:port, or off (default: what the configuration says, or a free port of loopback)")
+	flags.StringVar(&f.admin, "admin", "", "where /readyz, /metrics and /debug/pprof/ are, `ADDR` as host:port, or off (default: as configured, or a free port of loopback)")
 	flags.BoolVar(&f.json, "json", false, "print the summary as a JSON object")
 	f.console.Add(cmd, 5*time.Second)
 	return cmd
@@ -133,6 +119,9 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
 		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)
 	}
+	if err := effective(cmd.Flags()); err != nil {
+		return err
+	}
 	console, err := f.console.Console()
 	if err != nil {
 		return err
@@ -152,6 +141,10 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if f.work.countBy == "" { // what is counted has no bound of ours
 		limitMemory()
 	}
+	listen := cmp.Or(f.admin, file.Admin.Listen)
+	if err := admin.Check(listen, file.Admin.Advertise); err != nil {
+		return err // before --out is opened: upon a mistake nothing is made
+	}
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	// A handler that cannot work at all ends the run, by a context of its own,
@@ -167,7 +160,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	port, err := admin.Open(admin.Options{
-		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
+		Listen: listen, Advertise: file.Admin.Advertise,
 		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
 	})
 	if err != nil {
@@ -267,19 +260,22 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	if err == nil && ctx.Err() == nil {
 		idle = o.UntilIdle // it left for that reason
 	}
-	if f.json {
+	_, broken := errors.AsType[*brokenError](context.Cause(ctx))
+	switch {
+	case f.json:
 		err = errors.Join(err, cli.JSON(out, summary))
-	} else {
+	case broken && summary.Handled == 0: // the cause is what matters, and comes last
+	default:
 		err = errors.Join(err, printSummary(out, summary, idle))
 	}
 	if o.UntilIdle > 0 && summary.Retried > 0 {
-		console.Log.Warn(cli.Plural(summary.Retried, "task") + " put back for another attempt (counted once for each time); --until-idle does not wait for one that is put back for longer: some may be waiting")
+		console.Log.Warn("tasks were put back for another attempt; --until-idle does not wait for those that come back later than it", "retried", summary.Retried)
 	}
 	if err != nil {
 		return err
 	}
 	if b, ok := errors.AsType[*brokenError](context.Cause(ctx)); ok {
-		return cli.Reported(b)
+		return fmt.Errorf("the processor has stopped: %w%s", b, f.work.advice())
 	}
 	if o.UntilIdle > 0 {
 		return cli.WasInterrupted(ctx)
@@ -305,8 +301,9 @@ func progress(console *cli.Console) func(processor.Summary) {
 			console.Progress(0, 0, text, "waiting", s.Waiting)
 			return
 		}
-		console.Progress(s.Handled, 0, text, "handled", s.Handled, "failed", s.Failed, "rejected", s.Rejected, "retried", s.Retried,
-			"skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "requests", s.Requests.Total(), "throttled", s.Throttled)
+		attrs := cli.Nonzero("failed", s.Failed, "rejected", s.Rejected, "retried", s.Retried,
+			"skipped", s.Skipped, "quarantined", s.Quarantined, "envelopes", s.Envelopes, "throttled", s.Throttled)
+		console.Progress(s.Handled, 0, text, append([]any{"handled", s.Handled}, attrs...)...)
 	}
 }
 

@@ -18,6 +18,19 @@ const Off = "off"
 // freePort is the default: on loopback, whatever port is free.
 const freePort = "127.0.0.1:0"
 
+// Check tells what cannot be the addresses of a port, before anything is opened; empty ones can.
+func Check(listen, advertise string) error {
+	if listen == Off {
+		return nil
+	}
+	if advertise != "" {
+		if err := checkAddress("admin.advertise", advertise); err != nil {
+			return err
+		}
+	}
+	return checkAddress("--admin", cmp.Or(listen, freePort))
+}
+
 // checkAddress tells what cannot be an address before anything is opened.
 func checkAddress(what, s string) error {
 	_, port, err := net.SplitHostPort(s)

@@ -78,15 +78,10 @@ func Open(o Options) (*Server, error) {
 	if o.Listen == Off {
 		return nil, nil
 	}
-	if o.Advertise != "" {
-		if err := checkAddress("admin.advertise", o.Advertise); err != nil {
-			return nil, err
-		}
-	}
-	listen := cmp.Or(o.Listen, freePort)
-	if err := checkAddress("--admin", listen); err != nil {
+	if err := Check(o.Listen, o.Advertise); err != nil {
 		return nil, err
 	}
+	listen := cmp.Or(o.Listen, freePort)
 	open := o.listen
 	if open == nil {
 		open = net.Listen

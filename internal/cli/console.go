@@ -30,6 +30,7 @@ type Console struct {
 	mu   sync.Mutex // guards what follows, and writing
 	bar  *progressbar.ProgressBar
 	last time.Time // when progress was logged
+	told string    // what it was then
 	gone func()    // called when no reader is left
 }
 
@@ -63,14 +64,33 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 	}
 	switch f.format {
 	case "text":
-		c.Log = slog.New(slog.NewTextHandler(c, o))
+		c.Log = slog.New(newIdentified(slog.NewTextHandler(c, o)))
 		c.terminal = term.IsTerminal(int(c.out.Fd()))
 	case "json":
-		c.Log = slog.New(slog.NewJSONHandler(c, o))
+		o.ReplaceAttr = readable
+		c.Log = slog.New(newIdentified(slog.NewJSONHandler(c, o)))
 	default:
 		return nil, Usage("--log-format: %q is not a format; use text or json", f.format)
 	}
 	return c, nil
+}
+
+// readable writes a time span as the text format does; nanoseconds are no unit of people.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
+}
+
+// Nonzero gives attributes without the counts that are zero.
+func Nonzero(attrs ...any) (kept []any) {
+	for i := 0; i+1 < len(attrs); i += 2 {
+		if n, is := attrs[i+1].(int64); !is || n != 0 {
+			kept = append(kept, attrs[i], attrs[i+1])
+		}
+	}
+	return kept
 }
 
 // Write writes a line of the log; a bar that is shown makes room for it.
@@ -102,16 +122,18 @@ func (c *Console) Outlive(parent context.Context) (context.Context, context.Canc
 }
 
 // Progress shows how far the work is: done of total, which is 0 if it is not
-// known, described by text, and by attrs where it is logged.
+// known, described by text, and by attrs where it is logged. That is silent as long as attrs are
+// those of the last time.
 func (c *Console) Progress(done, total int64, text string, attrs ...any) {
 	if c.quiet {
 		return
 	}
 	if !c.terminal {
+		now := fmt.Sprint(attrs...)
 		c.mu.Lock()
-		due := time.Since(c.last) >= c.every
+		due := time.Since(c.last) >= c.every && now != c.told
 		if due {
-			c.last = time.Now()
+			c.last, c.told = time.Now(), now
 		}
 		c.mu.Unlock()
 		if due {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // The parts of a command's help that say how it ends: ExitCodes of any command, WaitExitCodes of
@@ -31,6 +33,7 @@ const (
 `
 	exitWait = `  3    waited: every task is done or in quarantine, and some are in quarantine
   4    waited: stuck, tasks are missing; distributor repair puts them again
+  6    waited: the time for it was over before the run was
 `
 	exitDelete = `  5    stopped half-way; the same command continues
 `
@@ -46,6 +49,8 @@ const (
 	ExitStuck       = 4
 	// ExitHalfway: what cannot be taken back was begun and not completed; the same command goes on.
 	ExitHalfway = 5
+	// ExitNotOver: the run that was waited for was not over in time.
+	ExitNotOver = 6
 )
 
 // Status is an outcome of a command that has an exit status of its own.
@@ -119,17 +124,35 @@ func Renamed(old, now string) *cobra.Command {
 // process ends without further ado on a second signal.
 func Main(root *cobra.Command, atOnce func()) {
 	root.Use = installedName(root.Use, os.Args[0])
-	root.SilenceErrors, root.SilenceUsage = true, true
-	root.Version = version(root)
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.CompletionOptions.HiddenDefaultCmd = true
+	prepare(root)
 	ctx, stop := withSignals(context.Background(), atOnce)
 	cmd, err := root.ExecuteContextC(ctx)
 	stop()
 	if err != nil {
-		report(root, cmd, err)
+		report(os.Stderr, root, cmd, err)
 	}
 	os.Exit(exitCode(err))
+}
+
+// Run runs the program in this process, for tests, and gives its exit status and what it said of an
+// error.
+func Run(ctx context.Context, root *cobra.Command, args []string) (status int, said string) {
+	var b strings.Builder
+	prepare(root)
+	root.SetArgs(args)
+	root.SetOut(io.Discard)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		report(&b, root, cmd, err)
+	}
+	return exitCode(err), b.String()
+}
+
+func prepare(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = version(root)
+	root.SetVersionTemplate("{{.Version}}\n")
+	explain(root)
 }
 
 // installedName is the name of a program: packages install it with a prefix, since "processor" is
@@ -141,18 +164,21 @@ func installedName(name, path string) string {
 	return name
 }
 
-func report(root, cmd *cobra.Command, err error) {
+func report(w io.Writer, root, cmd *cobra.Command, err error) {
 	if _, ok := errors.AsType[*reported](err); ok {
 		return
 	}
 	// Also what was typed may be a secret in the wrong place.
 	for line := range strings.Lines(redact.Cleaned(err.Error())) {
 		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), line)
+			fmt.Fprintf(w, "%s: %s\n", root.Name(), line)
 		}
 	}
+	if fix := storage.Fix(err); fix != "" {
+		fmt.Fprintf(w, "%s: %s\n", root.Name(), fix)
+	}
 	if _, ok := errors.AsType[*failure](err); !ok {
-		fmt.Fprintf(os.Stderr, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())
+		fmt.Fprintf(w, "%s: see `%s --help`\n", root.Name(), cmd.CommandPath())
 	}
 }
 
@@ -187,6 +213,9 @@ func IsMistake(err error) bool { return err != nil && exitCode(&failure{err}) ==
 // line of the configuration file, or a flag.
 func Explain(err error, f *configfile.File) error {
 	ce, ok := errors.AsType[*pump.ConfigError](err)
+	if _, asked := errors.AsType[*storage.Error](err); asked && !ok && f.Found() != "" {
+		return fmt.Errorf("%w\nthe configuration in use is %s", err, f.Found())
+	}
 	if !ok {
 		return err
 	}
@@ -200,3 +229,23 @@ func Explain(err error, f *configfile.File) error {
 type Interrupted struct{ Signal syscall.Signal }
 
 func (e *Interrupted) Error() string { return "ended by " + e.Signal.String() }
+
+// Belong refuses flags that have no effect without another one. Given is whether that is there.
+func Belong(cmd *cobra.Command, to string, given bool, flags ...string) error {
+	for _, f := range flags {
+		if !given && cmd.Flags().Changed(f) {
+			return Usage("--%s belongs to %s, and has no effect without it", f, to)
+		}
+	}
+	return nil
+}
+
+// Help gives what the program prints in this process, for tests of its help.
+func Help(ctx context.Context, root *cobra.Command, args []string) (string, error) {
+	var b strings.Builder
+	prepare(root)
+	root.SetArgs(args)
+	root.SetOut(&b)
+	err := root.ExecuteContext(ctx)
+	return b.String(), err
+}

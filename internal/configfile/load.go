@@ -35,6 +35,7 @@ type File struct {
 
 	unset Errors
 	path  string
+	found string         // how path was found; empty if it was given
 	lines map[string]int // field path, for example accounts[1].queues -> line
 }
 
@@ -139,13 +140,52 @@ func (es Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Load reads the file at path. Its errors are [Errors].
+// PathVariable is the environment variable that names the configuration file, and SystemPath where
+// it is looked for at last.
+const (
+	PathVariable = "QUEUEPUMP_CONFIG"
+	SystemPath   = "/etc/queuepump/pump.yaml"
+
+	localPath = "pump.yaml"
+)
+
+// Path gives the configuration file: the one given, else what the environment names, else
+// pump.yaml of this directory, else that of the system. Found says how it was found, for people;
+// it is empty for one that was given.
+func Path(given string) (path, found string) {
+	return pathBy(given, os.Getenv, func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+func pathBy(given string, env func(string) string, exists func(string) bool) (path, found string) {
+	switch named := env(PathVariable); {
+	case given != "":
+		return given, ""
+	case named != "":
+		return named, named + ", which " + PathVariable + " names"
+	case !exists(localPath) && exists(SystemPath):
+		return SystemPath, SystemPath + ", because there is no ./" + localPath
+	}
+	return localPath, localPath + " of this directory"
+}
+
+// Found says how the file was found, for people; empty if it was given.
+func (f *File) Found() string { return f.found }
+
+// Load reads the file at path, or at the [Path] of an empty one. Its errors are [Errors].
 func Load(path string) (*File, error) {
+	path, found := Path(path)
 	text, err := read(path)
 	if err != nil {
 		return nil, err
 	}
-	return parse(path, text, os.LookupEnv)
+	f, err := parse(path, text, os.LookupEnv)
+	if err == nil {
+		f.found = found
+	}
+	return f, err
 }
 
 func read(path string) ([]byte, error) {
@@ -155,7 +195,14 @@ func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fail("there is no such file", "name it with --config, or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
+		problem := "there is no such file"
+		if os.Getenv(PathVariable) == path {
+			problem += ", which " + PathVariable + " names"
+		}
+		if path == localPath {
+			problem += ", nor " + SystemPath
+		}
+		return nil, fail(problem, "name it with --config or "+PathVariable+", or let `loadtest serve --write-config "+path+"` write one for simulated accounts")
 	case err != nil:
 		return nil, fail("cannot be opened: "+cause(err), "")
 	}

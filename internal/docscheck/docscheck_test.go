@@ -212,7 +212,9 @@ func (p *programs) help(t *testing.T, command []string) *help {
 	}
 	h := &help{commands: map[string]bool{}, flags: map[string]bool{}}
 	text, flags, _ := strings.Cut(string(out), "\nFlags:\n")
-	if _, list, ok := strings.Cut(text, "\nAvailable Commands:\n"); ok {
+	// Commands are in groups, below how they are used and above the flags.
+	if _, list, ok := strings.Cut(text, " [command]\n"); ok {
+		list, _, _ = strings.Cut(list, "\nFlags:\n")
 		for _, m := range helpCommand.FindAllStringSubmatch(list, -1) {
 			h.commands[m[1]] = true
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/sparing"
 	"github.com/queuepump/queuepump/pump"
 )
 
@@ -82,6 +83,7 @@ type Exec struct {
 	stderr *stderrLog
 	ending sync.WaitGroup // children being ended
 	health *health
+	lines  sparing.Kinds
 }
 
 // slot is the place of one child, kept while children come and go.
@@ -189,7 +191,9 @@ func (e *Exec) ready(ctx context.Context, s *slot) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		e.opts.Log.Error("no child", "error", err)
+		e.lines.Of("no child").Add(1, func(times, _ int) {
+			e.opts.Log.Error("the command does not start", "times", times, "error", err)
+		})
 		s.backOff()
 		e.health.doesNotStart(err)
 	}
@@ -223,7 +227,10 @@ func (e *Exec) start(ctx context.Context) (*child, error) {
 // replace ends a child that gave no outcome to t. Blamed says that it is its own fault.
 func (e *Exec) replace(s *slot, t *pump.Task, blamed bool, why error) {
 	if blamed {
-		e.opts.Log.Warn("a child is replaced", "pid", s.child.group.Pid(), "why", why)
+		pid := s.child.group.Pid()
+		e.lines.Of("replaced").Add(1, func(times, _ int) {
+			e.opts.Log.Warn("a child is replaced", "times", times, "pid", pid, "why", why)
+		})
 		s.backOff()
 		e.health.dies(t, why)
 	}
@@ -253,5 +260,8 @@ func (e *Exec) Close() error {
 		}
 	}
 	e.ending.Wait()
+	if !e.health.suspect() { // else the end says it
+		e.lines.Flush()
+	}
 	return nil
 }

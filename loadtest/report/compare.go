@@ -49,7 +49,7 @@ type Differing struct {
 
 // alike is how far apart two figures may be and count as the same: what two runs of one
 // test differ by.
-const alike = 0.02
+const alike = 0.05
 
 // Compare puts two results beside each other. They must be of one scenario.
 func Compare(before, after *Result) (*Comparison, error) {

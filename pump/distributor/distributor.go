@@ -45,9 +45,9 @@ type Options struct {
 	OnBadLine BadLine
 	// SealAge is how long a task waits in an open envelope for others to fill it
 	// while the source gives less than the queues take; up to ten times as long while it gives
-	// more. Default: 1 s for a source that cannot be read again, because those
-	// may be silent for long; without bound for others, which do not stand
-	// still. Negative: without bound.
+	// more. Default: 1 s with MaxRate, and for a source that cannot be read again, because
+	// those may be slow; without bound for others, which do not stand still. Negative: without
+	// bound.
 	SealAge time.Duration
 	// MaxRate is how many tasks a second are read from the source at most. It is of one
 	// distribution: of those that are elected one runs at a time. Default 0: no limit.
@@ -82,7 +82,8 @@ const (
 	// for the control plane. It is some ten seconds of a fast machine.
 	defaultMaxUnsaved = 4 << 20
 
-	liveSealAge = time.Second
+	// slowSealAge is the default SealAge of a source that may be slow, or is made to be.
+	slowSealAge = time.Second
 )
 
 func (o Options) withDefaults() (Options, error) {

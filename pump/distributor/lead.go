@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -143,7 +144,7 @@ func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 		return outcome.ErrHalted
 	}
 	err = fmt.Errorf("%w: %w", errBroken, context.Cause(ctx))
-	d.breakRun(rows, r, errBroken.Error())
+	d.noteEnd(rows, r, errBroken.Error(), slog.LevelInfo, "the run ends before its source does, because the distributor was stopped")
 	return err
 }
 
@@ -167,8 +168,13 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 func (d *Distributor) breakRun(ctx context.Context, r *distribution, note string) {
+	d.noteEnd(ctx, r, note, slog.LevelError, "the run is broken")
+}
+
+// noteEnd marks a run as broken, and says so as loudly as that is news.
+func (d *Distributor) noteEnd(ctx context.Context, r *distribution, note string, level slog.Level, said string) {
 	note = noteOf(r, note)
-	r.log.Error("the run is broken", "note", note)
+	r.log.Log(ctx, level, said, "note", note)
 	if err := r.runs.Break(ctx, r.id, note); err != nil {
 		r.log.Warn("the run could not be marked as broken", "error", err)
 		return

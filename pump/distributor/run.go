@@ -231,8 +231,8 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	r.put = send.NewPutter(o)
 	head := codec.Header{Workload: w.Name, Run: r.id, MapVersion: w.Map.Version}
 	age := d.opts.SealAge
-	if age == 0 && r.live {
-		age = liveSealAge
+	if age == 0 && (r.live || d.opts.MaxRate > 0) {
+		age = slowSealAge
 	}
 	lanes := make([]*pack.Lane, d.cfg.Private.Lanes)
 	for i := range lanes {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,15 +17,7 @@ import (
 // queues of its map. It runs before every distribution, because accounts may
 // have come and gone.
 func (d *Distributor) Prepare(ctx context.Context) error {
-	// Said while it lasts: the error comes only when a minute of trying is over.
-	slow := time.AfterFunc(locate.ControlSlow, func() {
-		d.cfg.Log.Warn("waiting for the control account to answer", "account", d.cfg.Control)
-	})
-	w, err := d.workload(ctx, func() (asked func()) {
-		slow.Stop() // it has answered; who is asked now is said by who asks
-		return func() { slow.Reset(locate.ControlSlow) }
-	})
-	slow.Stop()
+	w, err := d.waitForWorkload(ctx)
 	if workload.Lost(err) && d.router.Current() != nil {
 		d.router.Lost(err)
 		return err
@@ -58,6 +49,29 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 	}
 	d.alone = true
 	return err
+}
+
+// waitForWorkload is workload, and says while it lasts what it waits for. A distributor that sends
+// once does not wait for an account that is not there: no other sends in its place.
+func (d *Distributor) waitForWorkload(ctx context.Context) (*workload.Workload, error) {
+	waits := locate.NewWaits(d.cfg.Log, "waiting for the control account to answer", "account")
+	defer waits.Stop()
+	gaveUp := func() error { return nil }
+	if d.opts.Every == 0 {
+		ctx, gaveUp = waits.GiveUp(ctx)
+	}
+	begin := func() {
+		waits.Begin(d.cfg.Control, func() error { return d.fleet.Trouble(d.cfg.Control) })
+	}
+	begin()
+	w, err := d.workload(ctx, func() (asked func()) {
+		waits.End(d.cfg.Control) // it has answered; who is asked now is said by who asks
+		return begin
+	})
+	if hopeless := gaveUp(); hopeless != nil && err != nil {
+		return nil, hopeless
+	}
+	return w, err
 }
 
 // workload reads the workload's row. The first time it is made if it is not there and nowhere

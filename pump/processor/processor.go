@@ -284,10 +284,21 @@ func (r *run) refuseRival(ctx context.Context) error {
 // cannot be read for now, is waited for, with UntilIdle only that long.
 func (r *run) loadWorkload(ctx context.Context) error {
 	var told error
-	var waits string
+	what := waitsForControl
+	slow := locate.NewWaits(r.Log, what, "control")
+	defer slow.Stop()
+	slow.Begin(r.Cfg.Control, func() error { return r.Queues.Trouble(r.Cfg.Control) })
+	whole, gaveUp := ctx, func() error { return nil }
+	if r.o.UntilIdle > 0 { // which nothing restarts
+		ctx, gaveUp = slow.GiveUp(ctx)
+	}
+	defer func() { _ = gaveUp() }()
 	stopped := func() error {
+		if hopeless := gaveUp(); hopeless != nil && whole.Err() == nil {
+			return hopeless
+		}
 		if told != nil {
-			r.Log.Info("stopped while "+waits, "control", r.Cfg.Control)
+			r.Log.Info("stopped while "+what, "control", r.Cfg.Control)
 		}
 		return context.Cause(ctx)
 	}
@@ -317,21 +328,22 @@ func (r *run) loadWorkload(ctx context.Context) error {
 			}
 			return fmt.Errorf("load workload %q from account %q: %w", r.Cfg.Workload, r.Cfg.Control, err)
 		}
-		if told == nil || errors.Is(told, workload.ErrNoWorkload) != absent {
-			told = err
-			if absent {
-				waits = "waiting for the workload to be created by its first distributor"
-				r.Log.Info(waits, "control", r.Cfg.Control)
-			} else {
-				waits = "waiting for the control account to answer"
-				r.Log.Warn(waits, "control", r.Cfg.Control, "error", err)
-			}
+		if absent && !errors.Is(told, workload.ErrNoWorkload) {
+			slow.End(r.Cfg.Control) // which has answered
+			what = "waiting for the workload to be created by its first distributor"
+			r.Log.Info(what, "control", r.Cfg.Control)
+		} else if !absent && errors.Is(told, workload.ErrNoWorkload) {
+			what = waitsForControl
+			slow.Begin(r.Cfg.Control, func() error { return r.Queues.Trouble(r.Cfg.Control) })
 		}
+		told = err
 		if !r.startLater(ctx, "load", n) {
 			return stopped()
 		}
 	}
 }
+
+const waitsForControl = "waiting for the control account to answer"
 
 // startIsOver reports that a start has tried for as long as UntilIdle allows.
 func (r *run) startIsOver() bool {
@@ -473,23 +485,4 @@ func (r *run) summary() Summary {
 	s.Requests, s.Throttled = r.Queues.Requests()
 	s.Latency = r.latency.total()
 	return s
-}
-
-// reportEvery is how often Progress is called.
-const reportEvery = 200 * time.Millisecond
-
-func (r *run) reportProgress(ctx context.Context) {
-	if r.o.Progress == nil {
-		return
-	}
-	ticker := time.NewTicker(reportEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			r.o.Progress(r.summary())
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -166,4 +167,23 @@ func (p *Processor) State() State {
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
+}
+
+// reportEvery is how often Progress is called.
+const reportEvery = 200 * time.Millisecond
+
+func (r *run) reportProgress(ctx context.Context) {
+	if r.o.Progress == nil {
+		return
+	}
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			r.o.Progress(r.summary())
+		}
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -24,8 +26,9 @@ type redrives struct {
 	q     *Quarantine
 	again bool            // what may be done is redriven all the same
 	begun map[string]bool // as it was read when a drop began
-	first bool            // the redrive that was begun last is the first of its message
-	ended []string        // whose rows are to be removed
+
+	mu    sync.Mutex // guards what follows
+	ended []string   // whose rows are to be removed
 }
 
 // redrives gives nil where nothing is recorded.
@@ -44,58 +47,56 @@ func (q *Quarantine) redrives(ctx context.Context, outcome string, again bool) (
 	return r, err
 }
 
-// begin notes that a message is about to be put home. It refuses that where the message may have
-// been put home before and what became of that is not known any more.
-func (r *redrives) begin(ctx context.Context, m *Message) error {
+// begin notes that a message is about to be put home, and says whether that is the first time. It
+// refuses that where the message may have been put home before and what became of that is not known
+// any more.
+func (r *redrives) begin(ctx context.Context, m *Message) (first bool, err error) {
 	if r == nil {
-		return nil
+		return false, nil
 	}
 	q := r.q
 	var state runSeen
 	if !m.header.Run.IsZero() {
 		if state = q.runState(ctx, m.header.Run); state.err != nil {
-			return state.err
+			return false, state.err
 		}
 	}
 	keeps := state.keeps()
 	before, err := workload.BeginRedrive(ctx, q.queues.Control, q.cfg.Workload, r.key(m), keeps)
 	if err != nil {
-		return fmt.Errorf("that its redrive begins could not be noted: %w", err)
+		return false, fmt.Errorf("that its redrive begins could not be noted: %w", err)
 	}
-	if r.first = before == nil; r.first || r.again {
-		return nil
+	if before == nil || r.again {
+		return before == nil, nil
 	}
 	known := !m.foreign && before.Keeps == workload.KeepsAll && keeps == workload.KeepsAll
 	// Numbers go when the run is over, names by age.
 	if !known && !m.foreign && (before.Keeps == workload.KeepsNothing || keeps != workload.KeepsNothing) {
 		server, local, err := workload.ServerTime(ctx, q.queues.Control, q.cfg.Workload)
 		if err != nil {
-			return err
+			return false, err
 		}
 		known = server.Add(time.Since(local)).Sub(before.Begun) < redriveKnown
 	}
 	if known {
-		return nil // what is done of it is recognised
+		return false, nil // what is done of it is recognised
 	}
-	return fmt.Errorf("%w at %s", errInterrupted, before.Begun.UTC().Format(time.RFC3339))
+	return false, fmt.Errorf("%w at %s", errInterrupted, before.Begun.UTC().Format(time.RFC3339))
 }
 
 var errInterrupted = errors.New("pump: a redrive of it was interrupted, and whether it was done since " +
 	"is not known any more; drop it if it was, else redrive it with --again; that redrive began")
 
-// takeBack is for a redrive that was begun and has surely put nothing.
-func (r *redrives) takeBack(ctx context.Context, m *Message) {
-	if r != nil && r.first {
-		r.end(ctx, m)
-	}
-}
-
-// end notes that a message is not in quarantine any more.
+// end notes that a message is not in quarantine any more, or that nothing of it was put.
 func (r *redrives) end(ctx context.Context, m *Message) {
 	if r == nil || r.begun != nil && !r.begun[r.key(m)] {
 		return
 	}
-	if r.ended = append(r.ended, r.key(m)); len(r.ended) >= storage.MaxBatch {
+	r.mu.Lock()
+	r.ended = append(r.ended, r.key(m))
+	many := len(r.ended) >= storage.MaxBatch
+	r.mu.Unlock()
+	if many {
 		r.flush(ctx)
 	}
 }
@@ -103,16 +104,24 @@ func (r *redrives) end(ctx context.Context, m *Message) {
 // flush removes the rows of what has ended. One that stays says nothing of any other message, but
 // of what is left of its own where only some of the tasks were meant.
 func (r *redrives) flush(ctx context.Context) {
-	if r == nil || len(r.ended) == 0 {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	ended := r.ended
+	r.ended = nil
+	r.mu.Unlock()
+	if len(ended) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackWithin)
 	defer cancel()
-	if err := workload.EndRedrives(ctx, r.q.queues.Control, r.q.cfg.Workload, r.ended...); err != nil {
-		r.q.cfg.Log.Warn("rows that say which redrives were begun could not be removed; they do no harm",
-			"rows", len(r.ended), "error", err)
+	for batch := range slices.Chunk(ended, storage.MaxBatch) {
+		if err := workload.EndRedrives(ctx, r.q.queues.Control, r.q.cfg.Workload, batch...); err != nil {
+			r.q.cfg.Log.Warn("rows that say which redrives were begun could not be removed; they do no harm",
+				"rows", len(batch), "error", err)
+		}
 	}
-	r.ended = nil
 }
 
 func (r *redrives) key(m *Message) string { return workload.RedriveKey(m.Account, m.ID) }

@@ -19,16 +19,20 @@ const hintViewFor = 10 * time.Second
 type redriveHints struct {
 	q      *Quarantine
 	nudges *nudging.Sender
-	view   *cluster.View // nil: it could not be read
-	read   time.Time
+
+	busy chan struct{} // capacity 1: who reads or changes what follows
+	view *cluster.View // nil: it could not be read
+	read time.Time
 }
 
 func (q *Quarantine) hints(ctx context.Context) *redriveHints {
-	return &redriveHints{q: q, nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.cfg)}
+	return &redriveHints{q: q, busy: make(chan struct{}, 1), nudges: nudging.NewSender(context.WithoutCancel(ctx), &q.cfg)}
 }
 
 // put says that something was put into a queue. It never fails: owners look by themselves, later.
 func (h *redriveHints) put(ctx context.Context, queue *queues.Queue, segment uint32) {
+	h.busy <- struct{}{}
+	defer func() { <-h.busy }()
 	if h.read.IsZero() || time.Since(h.read) >= hintViewFor {
 		err := backoff.Within(ctx, func(ctx context.Context) (err error) {
 			h.view, err = cluster.LoadView(ctx, h.q.queues.Control, h.q.cfg.Workload)

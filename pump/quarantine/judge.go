@@ -197,6 +197,8 @@ func (s *runSeen) keeps() workload.Keeping {
 
 // runState reads a run's row, each once.
 func (q *Quarantine) runState(ctx context.Context, id pump.RunID) runSeen {
+	q.runBusy <- struct{}{}
+	defer func() { <-q.runBusy }()
 	s, ok := q.known[id]
 	if ok && s.err == nil {
 		return s

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
@@ -32,9 +34,11 @@ import (
 type Quarantine struct {
 	cfg      pump.Config
 	queues   *queues.Set
+	mapBusy  chan struct{} // capacity 1: who reads or changes workload and read
 	workload *workload.Workload
 	read     time.Time // when the workload was, by the local clock
 	runs     *workload.Runs
+	runBusy  chan struct{} // capacity 1: who reads or changes known
 	known    map[pump.RunID]runSeen
 	rows     map[string][]causeFound // causes that did not fit, by the hash of their texts
 }
@@ -132,7 +136,10 @@ func Open(ctx context.Context, cfg pump.Config) (*Quarantine, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Quarantine{cfg: cfg, queues: queues.Open(&cfg, row.TableName), known: map[pump.RunID]runSeen{}}
+	q := &Quarantine{
+		cfg: cfg, queues: queues.Open(&cfg, row.TableName), known: map[pump.RunID]runSeen{},
+		mapBusy: make(chan struct{}, 1), runBusy: make(chan struct{}, 1),
+	}
 	if err := q.reload(ctx); err != nil {
 		return nil, err
 	}
@@ -164,6 +171,8 @@ func (q *Quarantine) reload(ctx context.Context) error {
 // homeOf gives the queue that a segment's messages are put into, by a map with half of its
 // time left at least (P6.5).
 func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*queues.Queue, error) {
+	q.mapBusy <- struct{}{} // no mutex: it is held while a request is made
+	defer func() { <-q.mapBusy }()
 	if queues.Elapsed(q.read) >= workload.MapMaxAge/2 {
 		if err := q.reload(ctx); err != nil {
 			return nil, err
@@ -173,10 +182,17 @@ func (q *Quarantine) homeOf(ctx context.Context, segment uint32) (*queues.Queue,
 	return q.queues.Queue(home.Account, home.Queue)
 }
 
+// mapNow gives the workload as it was read last.
+func (q *Quarantine) mapNow() *workload.Workload {
+	q.mapBusy <- struct{}{}
+	defer func() { <-q.mapBusy }()
+	return q.workload
+}
+
 // segmentOf gives the segment of a message.
 func (q *Quarantine) segmentOf(m *Message) uint32 {
 	if m.foreign {
-		return shardmap.Segment(m.text, q.workload.Map.Segments)
+		return shardmap.Segment(m.text, q.mapNow().Map.Segments)
 	}
 	return m.header.Segment
 }
@@ -186,12 +202,33 @@ func (q *Quarantine) segmentOf(m *Message) uint32 {
 // error joins those of accounts that could not be read to their end; the others were.
 func (q *Quarantine) List(ctx context.Context, f Filter, visit func(*Message) (more bool)) error {
 	left := f.Limit
-	return q.scan(ctx, f, storage.MaxGet, func(t *taken) scanVerdict {
+	return q.scan(ctx, f, storage.MaxGet, oneByOne(func(t *taken) scanVerdict {
 		if left--; !visit(t.message) || left == 0 {
 			return scanEnough
 		}
 		return scanKeep
-	})
+	}))
+}
+
+// Count is about how many messages are in quarantine, hidden ones too, as far as the accounts
+// answer: for showing how far redriving is.
+func (q *Quarantine) Count(ctx context.Context) (messages int64) {
+	counts := make([]int64, len(q.queues.Names))
+	var g errgroup.Group
+	g.SetLimit(queues.AtOnce)
+	for i, name := range q.queues.Names {
+		g.Go(func() error {
+			return backoff.Within(ctx, func(ctx context.Context) (err error) {
+				counts[i], err = q.queues.Accounts[name].Poison.Queue.Count(ctx)
+				return err
+			})
+		})
+	}
+	_ = g.Wait() // one that does not answer, or has no such queue, counts as empty
+	for _, n := range counts {
+		messages += n
+	}
+	return messages
 }
 
 var errLeftLooking = errors.New("pump: the message was taken too long ago to be settled safely; run it again")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,6 +40,35 @@ const (
 	scanEnough scanVerdict = 2 // and nothing more is visited
 )
 
+// visitor visits messages that were taken together, and gives a verdict for each.
+type visitor func(ts []*taken) []scanVerdict
+
+// oneByOne visits messages in their order, and none after one that was enough.
+func oneByOne(visit func(*taken) scanVerdict) visitor {
+	return func(ts []*taken) []scanVerdict {
+		verdicts := make([]scanVerdict, len(ts))
+		for i, t := range ts {
+			if verdicts[i] = visit(t); verdicts[i]&scanEnough != 0 {
+				break
+			}
+		}
+		return verdicts
+	}
+}
+
+// together visits messages at the same time.
+func together(visit func(*taken) scanVerdict) visitor {
+	return func(ts []*taken) []scanVerdict {
+		verdicts := make([]scanVerdict, len(ts))
+		var g sync.WaitGroup
+		for i, t := range ts {
+			g.Go(func() { verdicts[i] = visit(t) })
+		}
+		g.Wait()
+		return verdicts
+	}
+}
+
 // taken is a message that a scan has taken.
 type taken struct {
 	message *Message
@@ -54,7 +84,7 @@ func (t *taken) sure() bool { return time.Until(t.until) > quarantineMargin }
 // is put into quarantine after it began is not visited: a task that is redriven and fails
 // again at once would be redriven for ever.
 // At most so many are taken at once.
-func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit func(*taken) scanVerdict) error {
+func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit visitor) error {
 	if err := q.readCauses(ctx); err != nil {
 		return err
 	}
@@ -167,7 +197,7 @@ func (q *Quarantine) pauseAfter(ctx context.Context, err error, operation, objec
 }
 
 // scanAccount visits the messages of one account.
-func (q *Quarantine) scanAccount(ctx context.Context, a *queues.Account, start time.Time, f Filter, atOnce int, visit func(*taken) scanVerdict) (enough bool, err error) {
+func (q *Quarantine) scanAccount(ctx context.Context, a *queues.Account, start time.Time, f Filter, atOnce int, visit visitor) (enough bool, err error) {
 	var back []storage.Receipt
 	seen := map[string]bool{}
 	defer func() {
@@ -181,20 +211,25 @@ func (q *Quarantine) scanAccount(ctx context.Context, a *queues.Account, start t
 			return false, err
 		}
 		news := false
+		var meant []*taken
 		for i := range msgs {
 			m := &msgs[i]
 			t := &taken{account: a, receipt: m.Receipt, until: sent.Add(Lease)}
-			verdict := scanKeep
 			if !seen[m.ID] {
 				seen[m.ID], news = true, true
-				if !enough && ctx.Err() == nil && !m.Inserted.After(start) {
+				if ctx.Err() == nil && !m.Inserted.After(start) {
 					if t.message = q.judge(ctx, a.Name, m, &f); t.message.Matching > 0 {
-						verdict = visit(t)
+						meant = append(meant, t)
+						continue
 					}
 				}
 			}
-			enough = enough || verdict&scanEnough != 0
-			if verdict&scanGone == 0 {
+			back = append(back, t.receipt)
+		}
+		verdicts := visit(meant)
+		for i, t := range meant {
+			enough = enough || verdicts[i]&scanEnough != 0
+			if verdicts[i]&scanGone == 0 {
 				back = append(back, t.receipt)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -12,15 +13,15 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
 // Options are the options of [Quarantine.Redrive] and [Quarantine.Drop].
 type Options struct {
-	// Rate is the most messages a second; default 50. Each is two or three requests, and for
-	// a redriven one whatever its tasks cost.
+	// Rate is the most messages a second. Each is two or three requests, and for a redriven one
+	// whatever its tasks cost. Default 0: as many as the budgets of the accounts allow, with 32
+	// under way at a time.
 	Rate float64
 	// Dry: say what would be done, and do nothing.
 	Dry bool
@@ -64,46 +65,83 @@ func (q *Quarantine) Drop(ctx context.Context, f Filter, o Options, done func(Ou
 }
 
 func (q *Quarantine) settleAll(ctx context.Context, f Filter, o Options, outcome string, done func(Outcome) bool) error {
-	settings.Default(&o.Rate, 50)
-	if !(o.Rate > 0 && o.Rate <= 1e6) {
-		return &pump.ConfigError{Field: "rate", Problem: fmt.Sprintf("%v is out of range", o.Rate), Fix: "use 0.01 to 1e6 messages a second"}
+	if !(o.Rate >= 0 && o.Rate <= 1e6) {
+		return &pump.ConfigError{Field: "rate", Problem: fmt.Sprintf("%v is out of range", o.Rate), Fix: "use 0.01 to 1e6 messages a second, or leave it out for no limit"}
 	}
-	limiter := rate.NewLimiter(rate.Limit(o.Rate), 1)
-	begun, err := q.redrives(ctx, outcome, o.Again)
+	redrives, err := q.redrives(ctx, outcome, o.Again)
 	if err != nil {
 		return err
 	}
-	defer func() { begun.flush(ctx) }()
-	hints := q.hints(ctx)
-	defer hints.nudges.Close()
-	left := f.Limit
+	defer func() { redrives.flush(ctx) }()
+	s := &settling{q: q, o: o, outcome: outcome, redrives: redrives, hints: q.hints(ctx), left: f.Limit, done: done}
+	defer s.hints.nudges.Close()
+	visit := func(t *taken) scanVerdict { return s.visit(ctx, t) }
+	if o.Rate == 0 {
+		return q.scan(ctx, f, storage.MaxGet, together(visit))
+	}
+	s.limiter = rate.NewLimiter(rate.Limit(o.Rate), 1)
 	// No more than can be settled within half of a lease.
 	atOnce := int(max(1, min(storage.MaxGet, o.Rate*Lease.Seconds()/2)))
-	return q.scan(ctx, f, atOnce, func(t *taken) scanVerdict {
-		verdict, out := scanKeep, Outcome{Message: t.message, Outcome: outcome, Left: t.message.Tasks - t.message.Matching}
-		switch {
-		case outcome == Redriven && t.message.Problem != "":
-			out.Outcome, out.Left = Kept, t.message.Tasks
-		case o.Dry:
-		case limiter.Wait(ctx) != nil:
-			return scanKeep | scanEnough
-		default:
-			var err error
-			if verdict, err = q.settleOne(ctx, t, outcome, begun, hints); err != nil {
-				out.Outcome, out.Left, out.Problem = Kept, t.message.Tasks, err.Error()
-			}
+	return q.scan(ctx, f, atOnce, oneByOne(visit))
+}
+
+// settling is a Redrive or Drop that goes on.
+type settling struct {
+	q        *Quarantine
+	o        Options
+	outcome  string
+	hints    *redriveHints
+	limiter  *rate.Limiter // nil: none
+	redrives *redrives     // nil: nothing is recorded
+
+	mu    sync.Mutex // guards what follows
+	left  int        // of the filter's limit, which below 1 is none
+	begun int
+	over  bool
+	done  func(Outcome) (more bool) // called with mu held
+}
+
+// begin reports whether another message is to be settled.
+func (s *settling) begin(ctx context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || ctx.Err() != nil || s.left > 0 && s.begun >= s.left {
+		return false
+	}
+	s.begun++
+	return true
+}
+
+func (s *settling) visit(ctx context.Context, t *taken) scanVerdict {
+	if !s.begin(ctx) {
+		return scanKeep | scanEnough
+	}
+	verdict, out := scanKeep, Outcome{Message: t.message, Outcome: s.outcome, Left: t.message.Tasks - t.message.Matching}
+	switch {
+	case s.outcome == Redriven && t.message.Problem != "":
+		out.Outcome, out.Left = Kept, t.message.Tasks
+	case s.o.Dry:
+	case s.limiter != nil && s.limiter.Wait(ctx) != nil:
+		return scanKeep | scanEnough
+	default:
+		var err error
+		if verdict, err = s.q.settleOne(ctx, t, s.outcome, s.redrives, s.hints); err != nil {
+			out.Outcome, out.Left, out.Problem = Kept, t.message.Tasks, err.Error()
 		}
-		if left--; !done(out) || left == 0 {
-			verdict |= scanEnough
-		}
-		return verdict
-	})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = !s.done(out) || s.over
+	if s.over || s.left > 0 && s.begun >= s.left {
+		verdict |= scanEnough
+	}
+	return verdict
 }
 
 // settleOne redrives or drops one message, or the tasks of it that are meant. What is
 // begun is finished, also when the context ends in the midst of it.
 func (q *Quarantine) settleOne(
-	ctx context.Context, t *taken, outcome string, begun *redrives, hints *redriveHints,
+	ctx context.Context, t *taken, outcome string, redrives *redrives, hints *redriveHints,
 ) (scanVerdict, error) {
 	if !t.sure() {
 		return scanKeep, errLeftLooking
@@ -120,16 +158,17 @@ func (q *Quarantine) settleOne(
 		return scanKeep, err
 	}
 	var home *queues.Queue
+	first := false
 	if outcome == Redriven {
-		if err = begun.begin(ctx, m); err != nil {
+		if first, err = redrives.begin(ctx, m); err != nil {
 			return scanKeep, err
 		}
 	}
 	if text != nil {
 		var maybe bool
 		if home, maybe, err = q.putHome(ctx, m.ID, text, segment); err != nil {
-			if !maybe {
-				begun.takeBack(ctx, m)
+			if first && !maybe { // surely nothing was put
+				redrives.end(ctx, m)
 			}
 			return scanKeep, err
 		}
@@ -151,7 +190,7 @@ func (q *Quarantine) settleOne(
 	if err != nil {
 		return scanKeep, fmt.Errorf("%s, but it is still in quarantine as well: %w", outcome, err)
 	}
-	begun.end(ctx, m)
+	redrives.end(ctx, m)
 	if parts.rest == nil {
 		q.removeCause(ctx, m.row)
 	}
@@ -244,6 +283,7 @@ func (m *Message) cut() (p parts, err error) {
 // replacement is what is put home in place of tasks in quarantine; nil if nothing is.
 func (q *Quarantine) replacement(ctx context.Context, m *Message, p parts, outcome string) (text []byte, segment uint32, err error) {
 	segment = q.segmentOf(m)
+	now := q.mapNow()
 	switch {
 	case outcome == Redriven && m.foreign:
 		return m.text, segment, nil
@@ -253,8 +293,8 @@ func (q *Quarantine) replacement(ctx context.Context, m *Message, p parts, outco
 		}
 		text, err = codec.Restamped(text, 0, p.header.Generation+1)
 		return text, segment, err
-	case pump.Delivery(q.workload.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),
-		m.header.Workload != q.cfg.Workload, int64(segment) >= int64(q.workload.Map.Segments):
+	case pump.Delivery(now.Delivery) != pump.Once, !m.intact, m.header.Run.IsZero(),
+		m.header.Workload != q.cfg.Workload, int64(segment) >= int64(now.Map.Segments):
 		return nil, 0, nil // no ledger of this workload says anything of it
 	}
 	switch s := q.runState(ctx, m.header.Run); {

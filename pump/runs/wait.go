@@ -28,7 +28,12 @@ type WaitOptions struct {
 	// at least 1 s. A run does not look stuck while any message of the workload
 	// is in any queue, that of another run included.
 	StuckAfter time.Duration
+	// Timeout ends the waiting with [ErrTimeout]. 0: it has no end.
+	Timeout time.Duration
 }
+
+// ErrTimeout is that a run was not over within [WaitOptions.Timeout].
+var ErrTimeout = errors.New("the run was not over in the time given for waiting")
 
 // DefaultStuckAfter is the StuckAfter of options that name none.
 const DefaultStuckAfter = time.Minute
@@ -40,6 +45,9 @@ func (o WaitOptions) Complete() (WaitOptions, error) {
 	}
 	if o.StuckAfter < time.Second {
 		return o, &pump.ConfigError{Field: "stuck-after", Problem: fmt.Sprintf("%v is out of range", o.StuckAfter), Fix: "use 1s or more, or leave it out for 1m"}
+	}
+	if o.Timeout < 0 {
+		return o, &pump.ConfigError{Field: "timeout", Problem: "it is negative", Fix: "use more than 0, or leave it out to wait until the run is over"}
 	}
 	return o, nil
 }
@@ -85,15 +93,20 @@ func reportOf(t workload.Tally) Report {
 	return Report{Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates}
 }
 
-// StuckError is that tasks of a run are missing: they are not recorded, and no queue
-// has had a message for a while.
+// StuckError is that a run will not be over by itself. Tasks of it are missing: they are not
+// recorded, and no queue has had a message for a while. Or it is open, and for a while no
+// distributor has sent it on.
 type StuckError struct {
 	Run     pump.RunID
+	Open    bool // it was not sent to its end
 	Missing uint64
 	Lacking []SegmentLack
 }
 
 func (e *StuckError) Error() string {
+	if e.Open {
+		return fmt.Sprintf("run %s is stuck: it was not sent to its end, and no distributor is at work on it; send the rest of its source with: distributor repair %[1]s", e.Run)
+	}
 	return fmt.Sprintf("run %s is stuck: %d tasks are neither done nor in quarantine, and the queues are empty: %s; put them again from the run's source with: distributor repair %[1]s",
 		e.Run, e.Missing, lackText(e.Lacking))
 }
@@ -147,26 +160,41 @@ type waiter struct {
 	recorded *ledger.RunProgress // nil: nothing is
 	shown    uint64              // settled, when progress was reported last
 	idle     idleness
-	// askedOpen is when it was asked last whether anybody sends the run.
-	askedOpen time.Time
+	// askedOpen is when it was asked last whether anybody sends the run, and orphan since when the
+	// answer was always no; zero: it was yes.
+	askedOpen, orphan time.Time
+	attended          attendance
 }
 
 func newWaiter(cfg *pump.Config, f *queues.Set, segments int, run pump.RunID, o WaitOptions) *waiter {
 	return &waiter{
 		cfg: cfg, queues: f, segments: segments, id: run, o: o, runs: workload.NewRuns(f.Control, cfg.Workload), began: time.Now(), askedOpen: time.Now(),
-		idle: idleness{cfg: cfg, queues: f, run: run, after: o.StuckAfter},
+		idle:     idleness{cfg: cfg, queues: f, run: run, after: o.StuckAfter},
+		attended: attendance{cfg: cfg, queues: f, run: run},
 	}
 }
 
-// How often who waits looks: often at first, for runs that take a second, and
-// seldom later. A look is a query for each 64 segments and the run's row.
+// How often the run is looked at: so often that its end is seen within half a second. A look is a
+// query for each 64 segments and the run's row, so that many segments make looks seldom: all of
+// them cost about 20 requests a second at most.
 const (
-	waitLook    = 500 * time.Millisecond
-	waitLookMax = 5 * time.Second
+	waitLook     = 400 * time.Millisecond
+	waitLookMax  = 5 * time.Second
+	waitPerQuery = 50 * time.Millisecond
 )
 
+func (w *waiter) lookEvery() time.Duration {
+	queries := (w.segments + ledger.PartitionSegments - 1) / ledger.PartitionSegments
+	return min(max(waitLook, time.Duration(queries)*waitPerQuery), waitLookMax)
+}
+
 func (w *waiter) wait(ctx context.Context) (Completion, error) {
-	for n, look := uint64(0), waitLook; ; n++ {
+	if w.o.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.o.Timeout, ErrTimeout)
+		defer cancel()
+	}
+	for n, look := uint64(0), w.lookEvery(); ; n++ {
 		over, err := w.look(ctx)
 		switch {
 		case over:
@@ -180,7 +208,6 @@ func (w *waiter) wait(ctx context.Context) (Completion, error) {
 			w.cfg.Log.Warn("how far the run is could not be learned; trying again", "run", w.id.String(), "error", err)
 		}
 		backoff.Wait(ctx, backoff.Jitter(w.cfg.Instance).Around(look, "wait", w.id.String(), n))
-		look = min(look*5/4, waitLookMax)
 	}
 }
 
@@ -218,6 +245,7 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	}
 	w.run = run
 	w.tell()
+	w.attended.judge(ctx, w.settled())
 	switch w.run.State {
 	case workload.RunClosed:
 		return true, nil
@@ -228,8 +256,7 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	case workload.RunEnded:
 		return false, fmt.Errorf("run %s: %w: it has ended: %s", w.id, workload.ErrRunState, w.run.Note)
 	case workload.RunOpen:
-		w.orphaned(ctx)
-		return false, nil
+		return false, w.orphaned(ctx)
 	}
 	if err := checkRecorded(w.run.Sealed, w.recorded); err != nil {
 		return false, fmt.Errorf("run %s: %w", w.id, err)
@@ -274,7 +301,7 @@ func (w *waiter) failed(ctx context.Context, err error) (Completion, error) {
 	if stuck, ok := errors.AsType[*StuckError](err); ok {
 		c.State, c.Lacking = Stuck, stuck.Lacking
 	}
-	c.Reported = w.report(ctx, 0)
+	c.Reported = w.report(ctx)
 	return c, err
 }
 
@@ -295,45 +322,48 @@ func (w *waiter) completed(ctx context.Context) Completion {
 	if c.Quarantined > 0 {
 		c.State = Quarantined
 	}
-	c.Reported = w.report(ctx, c.Done)
+	c.Reported = w.report(ctx)
 	return c
 }
 
-// reportPatience is how long who waited for a run waits for what its processors say of it:
-// they note that with each beat.
-const reportPatience = 6 * time.Second
-
-// report reads the tallies, again until they tell of so many handled tasks or for
-// reportPatience. Nothing depends on them.
-func (w *waiter) report(ctx context.Context, handled uint64) (r Report) {
-	for began := time.Now(); ; {
-		tallies, err := workload.Tallies(ctx, w.queues.Control, w.cfg.Workload, w.id)
-		if err == nil {
-			var sum workload.Tally
-			for _, t := range tallies {
-				sum = sum.Add(t)
-			}
-			r = reportOf(sum)
-		}
-		if r.Handled >= handled || time.Since(began) >= reportPatience || !backoff.Wait(ctx, waitLook) {
-			return r
-		}
+// report reads the tallies. Nothing depends on them, and nothing waits for them: processors note
+// them with each beat, so that the last seconds are missing.
+func (w *waiter) report(ctx context.Context) Report {
+	tallies, err := workload.Tallies(ctx, w.queues.Control, w.cfg.Workload, w.id)
+	if err != nil {
+		return Report{}
 	}
+	var sum workload.Tally
+	for _, t := range tallies {
+		sum = sum.Add(t)
+	}
+	return reportOf(sum)
 }
 
-// orphanLook is how often who waits for an open run asks whether anybody still sends it.
-const orphanLook = time.Minute
+// orphanLook is how often it is asked at most whether a distributor sends an open run: three
+// requests.
+const orphanLook = 5 * time.Second
 
-// orphaned says in the log that no distributor seems to send the run that is waited for. It ends
-// nothing: a distributor need not be a member of the cluster, and of elected ones
-// another may take over.
-func (w *waiter) orphaned(ctx context.Context) {
-	if time.Since(w.askedOpen) < orphanLook {
-		return
+// orphaned is a [*StuckError] if no distributor has sent the run that is waited for over
+// StuckAfter. One that is elected may take over from a dead one within a lease, which is less than
+// the default.
+func (w *waiter) orphaned(ctx context.Context) error {
+	if time.Since(w.askedOpen) < min(max(orphanLook, w.o.StuckAfter/6), time.Minute) {
+		return nil
 	}
 	w.askedOpen = time.Now()
 	by, err := closing.AtWork(ctx, w.cfg, w.queues, &w.run, 4*member.DefaultBeat)
-	if err == nil && by == "" {
-		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it; if none is, its source can be sent to the end with: distributor repair "+w.id.String(), "run", w.id.String())
+	switch {
+	case err != nil:
+		return nil // which says nothing
+	case by != "":
+		w.orphan = time.Time{}
+	case w.orphan.IsZero():
+		w.orphan = time.Now()
+		w.cfg.Log.Warn("the run is open, and no distributor seems to be at work on it", "run", w.id.String(),
+			"fix", "send the rest of its source with: distributor repair "+w.id.String())
+	case time.Since(w.orphan) >= w.o.StuckAfter:
+		return &StuckError{Run: w.id, Open: true, Lacking: []SegmentLack{}}
 	}
+	return nil
 }

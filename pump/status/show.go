@@ -178,6 +178,7 @@ func (r *statusReader) runStatuses(s *Status) {
 		st := Run{
 			ID: run.ID.String(), Mode: run.Mode, State: string(run.State), Instance: run.Instance, Started: run.Started, Note: run.Note,
 			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates, Dropped: t.Dropped,
+			Skipped: t.Skipped,
 		}
 		if !run.Ended.IsZero() {
 			st.Ended = &run.Ended

@@ -85,6 +85,7 @@ type Run struct {
 	Quarantined uint64 `json:"quarantined"`
 	Duplicates  uint64 `json:"duplicates"`
 	Dropped     uint64 `json:"dropped"` // because the run was ended so
+	Skipped     uint64 `json:"skipped"` // because their key was begun less than MinInterval ago
 	Note        string `json:"note"`    // why it broke
 }
 

@@ -70,7 +70,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s/%s: %s", e.Op, e.Account, e.Object, e.Code)
+	fmt.Fprintf(&b, "%s %s/%s: %s", e.Op, e.Account, e.Object, e.what())
 	if e.Status != 0 {
 		fmt.Fprintf(&b, " (%s)", strings.TrimSpace(fmt.Sprint(e.Status, " ", e.Service)))
 	}
@@ -78,6 +78,19 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, ": %v", e.Err)
 	}
 	return b.String()
+}
+
+// what is the code in the words of who reads an error.
+func (e *Error) what() string {
+	switch {
+	case e.Code == MaybeDone && e.Status == 0:
+		return "no answer"
+	case e.Code == MaybeDone:
+		return "an answer that says nothing"
+	case e.Code == Auth:
+		return "access denied"
+	}
+	return e.Code.String()
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -21,6 +21,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
@@ -259,16 +260,102 @@ func TestWaitingNeedsDeliveryModeOnce(t *testing.T) {
 	})
 }
 
+// C2: an open run that no distributor sends is stuck after StuckAfter, not waited for for ever.
+func TestAnOpenRunWhoseDistributorIsGoneIsStuck(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		for _, after := range []time.Duration{time.Minute, 10 * time.Minute} {
+			began := time.Now()
+			_, err := runs.Wait(t.Context(), w.Config("waiter", 2), w.Run, runs.WaitOptions{StuckAfter: after})
+			stuck, ok := errors.AsType[*runs.StuckError](err)
+			if took := time.Since(began); !ok || !stuck.Open || took < after || took > after*3/2+30*time.Second {
+				t.Errorf("%v after %v, want it stuck after %v", err, took, after)
+			}
+			if err == nil || !strings.Contains(err.Error(), "distributor repair "+w.Run.String()) {
+				t.Errorf("got %v", err)
+			}
+		}
+		// One that is at work is waited for, however slow its source is.
+		d := w.startDistributor(w.distributor("d", &testworld.ListSource{Print: "a", N: 100, Pace: time.Minute}, distributor.Options{}))
+		time.Sleep(time.Second)
+		all, err := workload.NewRuns(queues.Open(&w.Cfg, row.TableName).Control, "work").List(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := w.wait(t.Context(), all[0].ID, runs.WaitOptions{StuckAfter: time.Minute})
+		time.Sleep(30 * time.Minute)
+		if g.over() {
+			t.Errorf("a run that is being sent was not waited for: %v", g.err)
+		}
+		d.cancel()
+		_ = d.wait()
+		<-g.done
+	})
+}
+
+// C2: waiting ends when the time given for it does.
+func TestWaitingEndsWithItsTimeout(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run := w.distributed(100)
+		began := time.Now()
+		c, err := runs.Wait(t.Context(), w.Config("waiter", 2), run.ID, runs.WaitOptions{Timeout: 20 * time.Second})
+		if took := time.Since(began); !errors.Is(err, runs.ErrTimeout) || took < 20*time.Second || took > 21*time.Second || c.State != runs.Waiting || c.Tasks != 100 {
+			t.Errorf("%+v, %v after %v", c, err, took)
+		}
+	})
+}
+
+// C14: that no processor is running is said within five seconds, and not where one is.
+func TestWaitingSaysThatNoProcessorIsRunning(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		const line = "no processor is running"
+		run := w.distributed(100)
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{StuckAfter: time.Hour})
+		time.Sleep(5 * time.Second)
+		if n := w.Logged(line); n != 1 {
+			t.Errorf("it was said %d times after 5 s", n)
+		}
+		hold := make(chan struct{})
+		h := &testworld.Seen{Work: func(context.Context, *pump.Task) error { <-hold; return nil }}
+		p := w.start(w.processor(h, processor.Options{}))
+		time.Sleep(5 * time.Minute)
+		if n := w.Logged(line); n > 2 {
+			t.Errorf("it was said %d times, although one is running", n)
+		}
+		close(hold)
+		<-g.done
+		p.End()
+	})
+}
+
+// C13: who waits knows half a second after the last task was recorded, and the figures say so.
+func TestTheEndOfARunIsKnownWithinHalfASecond(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run, s := w.distributed(100), w.scribe()
+		began := time.Now()
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		time.Sleep(50 * time.Second)
+		s.record(run.ID, below(run.Sealed), nil)
+		recorded := time.Now()
+		<-g.done
+		if late := time.Since(recorded); late > 600*time.Millisecond || g.err != nil || g.State != runs.Done {
+			t.Errorf("%+v, %v, %v after the record of the last task", g.Completion, g.err, late)
+		}
+		if d := time.Since(began).Seconds() - g.Seconds; d < 0 || d > 0.1 {
+			t.Errorf("it says that it waited %.1f s, and did so for %.1f s", g.Seconds, time.Since(began).Seconds())
+		}
+	})
+}
+
 func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		f := queues.Open(&w.Cfg, row.TableName)
-		g := w.wait(t.Context(), w.Run, runs.WaitOptions{StuckAfter: time.Second})
-		time.Sleep(time.Hour)
+		g := w.wait(t.Context(), w.Run, runs.WaitOptions{StuckAfter: time.Hour})
+		time.Sleep(10 * time.Minute)
 		if g.over() {
 			t.Fatalf("an open run was not waited for: %v", g.err)
 		}
-		if n := w.Logged("no distributor seems to be at work on it"); n < 50 || n > 60 {
-			t.Errorf("in an hour it was said %d times that nobody sends the run", n)
+		if n := w.Logged("no distributor seems to be at work on it"); n != 1 {
+			t.Errorf("it was said %d times that nobody sends the run", n)
 		}
 		if err := workload.NewRuns(f.Control, "work").Break(t.Context(), w.Run, "because"); err != nil {
 			t.Fatal(err)

@@ -127,6 +127,39 @@ func TestMaxRateOfADistributorIsOfItsSource(t *testing.T) {
 	})
 }
 
+// C1: what is read at a rate is sent within a second or so, however many segments share it.
+func TestAPacedSourceReachesAHandlerWithinThreeSeconds(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		n    int
+		rate float64
+	}{{"fast", 400_000, 2000}, {"slow", 1000, 5}} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, 2, 4, nil, func(t *testing.T, w *world) {
+				h := &testworld.Seen{}
+				p := w.start(w.processor(h, processor.Options{}))
+				w.Settled(1)
+				began := time.Now()
+				s := &testworld.ListSource{Print: "a", N: tt.n}
+				d := w.startDistributor(w.distributor("d", s, distributor.Options{MaxRate: tt.rate}))
+				for h.Tasks() == 0 && time.Since(began) < time.Minute {
+					time.Sleep(100 * time.Millisecond)
+				}
+				if took := time.Since(began); took > 3*time.Second {
+					t.Errorf("the first task was handled after %v", took)
+				}
+				time.Sleep(5 * time.Second)
+				if n, least := h.Tasks(), int(4*tt.rate); n < least {
+					t.Errorf("%d tasks were handled 5 s later, want %d", n, least)
+				}
+				d.cancel()
+				_ = d.wait()
+				p.End()
+			})
+		})
+	}
+}
+
 func TestMaxRateOutOfRangeIsAMistakeInTheConfiguration(t *testing.T) {
 	for _, rate := range []float64{-1, 1e-9, 1e10} {
 		if err := settings.CheckMaxRate(rate); !isConfigError(err) {

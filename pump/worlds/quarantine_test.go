@@ -190,6 +190,33 @@ func TestP44RedriveTriesAgainAsIfForTheFirstTime(t *testing.T) {
 	}
 }
 
+// C10: redriving and dropping wait for no message before the next, unless a rate is given.
+func TestRedrivingIsAsFastAsTheBudgetsAllow(t *testing.T) {
+	slow := func(c *azsim.Config) { c.Latency = 20 * time.Millisecond }
+	inWorld(t, 2, 2, slow, func(t *testing.T, w *world) {
+		fill := func(n int) {
+			for i := range n {
+				w.poison(w.Sim.Accounts()[i%2], uint32(i%8), pump.ReasonAttempts, time.Now(), fmt.Sprint(i))
+			}
+		}
+		fill(640)
+		began := time.Now()
+		outs := w.redrive(quarantine.Filter{Limit: 600}, quarantine.Options{})
+		if took := time.Since(began); len(outs) != 600 || took > 5*time.Second {
+			t.Errorf("%d of 600 in %v", len(outs), took)
+		}
+		if n := len(w.listed(quarantine.Filter{})); n != 40 {
+			t.Errorf("%d are left, want 40", n)
+		}
+		fill(60)
+		began = time.Now()
+		outs = w.drop(quarantine.Filter{})
+		if took := time.Since(began); len(outs) != 100 || took > 2*time.Second {
+			t.Errorf("%d of 100 dropped in %v", len(outs), took)
+		}
+	})
+}
+
 // Of an envelope with tasks of several keys only those of one key are redriven or dropped.
 func TestP44ByKeyTheOthersStayInQuarantine(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

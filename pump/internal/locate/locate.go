@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -38,8 +37,9 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	var found, refused []string
 	var unanswered, cause error
 	var stranger *pump.ConfigError
-	waits := sayWhoIsSlow(c)
-	defer waits.stop()
+	waits := NewWaits(c.Log, "waiting for accounts to answer, because the workload may be there", "accounts")
+	ctx, gaveUp := waits.GiveUp(ctx)
+	defer waits.Stop()
 	var g errgroup.Group
 	g.SetLimit(queues.AtOnce)
 	for _, a := range c.Accounts {
@@ -47,16 +47,17 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 			continue
 		}
 		g.Go(func() error {
-			waits.begin(a.Name)
+			table := &watchedTable{Table: a.Storage.Table(row.TableName)}
+			waits.Begin(a.Name, table.trouble)
 			var there bool
 			var err error
 			if announcing != nil {
-				err = announce(ctx, c, announcing, a)
+				err = announce(ctx, c, announcing, table)
 			}
 			if err == nil {
-				there, err = hasWorkload(ctx, a, c)
+				there, err = hasWorkload(ctx, table, c)
 			}
-			waits.end(a.Name)
+			waits.End(a.Name)
 			mu.Lock()
 			defer mu.Unlock()
 			strange, ok := errors.AsType[*pump.ConfigError](err)
@@ -75,6 +76,9 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 		})
 	}
 	_ = g.Wait()
+	if err := gaveUp(); err != nil && unanswered != nil {
+		unanswered = err
+	}
 	slices.Sort(found)
 	slices.Sort(refused)
 	switch {
@@ -96,44 +100,9 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 	return nil
 }
 
-// slowAccounts says, once, which accounts have not answered for as long as controlSlow.
-type slowAccounts struct {
-	timer *time.Timer
-
-	mu    sync.Mutex // guards what follows
-	asked map[string]bool
-}
-
-func sayWhoIsSlow(c *pump.Config) *slowAccounts {
-	s := &slowAccounts{asked: map[string]bool{}}
-	s.timer = time.AfterFunc(ControlSlow, func() {
-		s.mu.Lock()
-		names := slices.Sorted(maps.Keys(s.asked))
-		s.mu.Unlock()
-		if len(names) > 0 {
-			c.Log.Warn("waiting for accounts to answer, because the workload may be there", "accounts", SomeOf(names, 10))
-		}
-	})
-	return s
-}
-
-func (s *slowAccounts) begin(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked[name] = true
-}
-
-func (s *slowAccounts) end(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.asked, name)
-}
-
-func (s *slowAccounts) stop() { s.timer.Stop() }
-
 // hasWorkload looks into one account. A row that cannot be read is one all the same.
-func hasWorkload(ctx context.Context, a pump.Account, c *pump.Config) (there bool, err error) {
-	_, err = lookInto(ctx, a, c)
+func hasWorkload(ctx context.Context, t storage.Table, c *pump.Config) (there bool, err error) {
+	_, err = lookInto(ctx, t, c)
 	switch {
 	case err == nil, errors.Is(err, row.ErrCorrupt), errors.Is(err, workload.ErrDeleting):
 		return true, nil
@@ -144,9 +113,9 @@ func hasWorkload(ctx context.Context, a pump.Account, c *pump.Config) (there boo
 }
 
 // lookInto reads the row that the workload would have in an account.
-func lookInto(ctx context.Context, a pump.Account, c *pump.Config) (w *workload.Workload, err error) {
+func lookInto(ctx context.Context, t storage.Table, c *pump.Config) (w *workload.Workload, err error) {
 	err = backoff.Within(ctx, func(ctx context.Context) (err error) {
-		w, err = workload.Load(ctx, TableIn(c, a), c.Workload)
+		w, err = workload.Load(ctx, drawing(c, t), c.Workload)
 		return err
 	})
 	return w, err
@@ -154,7 +123,10 @@ func lookInto(ctx context.Context, a pump.Account, c *pump.Config) (w *workload.
 
 // TableIn gives the table in which an account would have the workload's rows.
 func TableIn(c *pump.Config, a pump.Account) storage.Table {
-	table := a.Storage.Table(row.TableName)
+	return drawing(c, a.Storage.Table(row.TableName))
+}
+
+func drawing(c *pump.Config, table storage.Table) storage.Table {
 	if draw := c.Private.Seeding.Draw; draw != nil {
 		table = row.Seeded(table, draw)
 	}
@@ -162,8 +134,8 @@ func TableIn(c *pump.Config, a pump.Account) storage.Table {
 }
 
 // announce changes the anchor in another account, which a maker has done before it looks there.
-func announce(ctx context.Context, c *pump.Config, m *workload.Maker, a pump.Account) error {
-	return backoff.Within(ctx, func(ctx context.Context) error { return m.Announce(ctx, TableIn(c, a), c.Workload) })
+func announce(ctx context.Context, c *pump.Config, m *workload.Maker, t storage.Table) error {
+	return backoff.Within(ctx, func(ctx context.Context) error { return m.Announce(ctx, drawing(c, t), c.Workload) })
 }
 
 // Maker is by what the workload is made where the configuration expects it, and nowhere else.
@@ -205,11 +177,11 @@ func beforeMaking(ctx context.Context, c *pump.Config, m *workload.Maker) error 
 			return nil
 		}
 		wait := j.Around(backoff.Doubled(250*time.Millisecond, 5*time.Second, n), "elsewhere", c.Workload, n)
-		if _, found := errors.AsType[*pump.ConfigError](err); found || !storage.Ambiguous(err) || !backoff.Wait(ctx, wait) {
+		if _, found := errors.AsType[*pump.ConfigError](err); found || storage.Hopeless(err) || !storage.Ambiguous(err) || !backoff.Wait(ctx, wait) {
 			return fmt.Errorf("the workload was not made: %w", err)
 		}
 		if n == 0 {
-			c.Log.Warn("waiting for an account before the workload is made", "error", err)
+			c.Log.Warn("waiting for an account before the workload is made", "error", err, "fix", storage.Fix(err))
 		}
 	}
 }
@@ -260,9 +232,6 @@ func SomeOf(names []string, most int) string {
 	return list
 }
 
-// ControlSlow is after how long an operator is told that the start is waiting.
-const ControlSlow = 3 * time.Second
-
 // WorkloadRival is another workload of the same name, in the table of another account.
 type WorkloadRival struct {
 	Account     string `json:"account"` // that has its rows
@@ -286,7 +255,7 @@ func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []
 			continue
 		}
 		g.Go(func() error {
-			other, err := lookInto(ctx, a, c)
+			other, err := lookInto(ctx, a.Storage.Table(row.TableName), c)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

@@ -216,7 +216,21 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		{command: "distributor accounts remove", args: []string{"account2", "--yes"}, code: 1, says: `account "account2":`}, // it drains, or is not empty yet
 		{command: "distributor accounts add", args: []string{"account2"}},
 		{command: "distributor plan", args: []string{"--rate", "100", "--handler-seconds", "0.1", "--task-bytes", "100"}, local: true},
-		{command: "distributor ids", local: true}, // tells what it has
+		{command: "distributor ids", local: true},      // tells what it has
+		{command: "distributor accounts", local: true}, // as these do
+		{command: "distributor gate", local: true},
+		{command: "distributor quarantine", local: true},
+		{command: "distributor runs", local: true},
+		{command: "distributor workload", local: true},
+		{command: "processor quarantine", local: true},
+		{command: "processor runs", local: true},
+		{command: "processor status", says: "account1"},
+		{command: "processor counts", says: "Lima"},
+		{command: "processor quarantine list"},
+		{command: "processor quarantine show"},
+		{command: "processor runs list", says: first.Run[:12]},
+		{command: "processor runs show", args: []string{first.Run}, says: first.Run},
+		{command: "processor plan", args: []string{"--rate", "100", "--handler-seconds", "0.1", "--task-bytes", "100"}, local: true},
 		{command: "distributor version", local: true},
 		{command: "processor version", local: true},
 	} {
@@ -259,7 +273,7 @@ func commandsOf(t *testing.T, words ...string) (all []string) {
 			part = line
 		case part == "Usage:" && !strings.HasSuffix(line, "[command]"):
 			all = append(all, strings.Join(words, " "))
-		case part == "Available Commands:":
+		case slices.Contains([]string{"Send:", "Process:", "Watch:", "Operate:", "Plan:", "Available Commands:", "Additional Commands:"}, part) && line != "":
 			group = true
 			if name := strings.Fields(line)[0]; name != "help" && name != "completion" { // cobra's own
 				all = append(all, commandsOf(t, append(words[:len(words):len(words)], name)...)...)

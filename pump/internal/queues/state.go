@@ -20,3 +20,6 @@ func (f *Set) States(now time.Time) []pump.AccountState {
 	}
 	return out
 }
+
+// Trouble is what became of the last request to an account that does not answer; nil if it does.
+func (f *Set) Trouble(account string) error { return f.Accounts[account].counts.trouble() }

@@ -35,8 +35,9 @@ func (o operation) String() string { return operationNames[o] }
 type requestCounts struct {
 	made      [operations]atomic.Int64
 	throttled atomic.Int64
-	silent    atomic.Int64 // when the first request was not answered since the last one that was, Unix ns; 0: none
-	refused   atomic.Bool  // the last answer was that the credential is not good
+	silent    atomic.Int64          // when the first request was not answered since the last one that was, Unix ns; 0: none
+	refused   atomic.Bool           // the last answer was that the credential is not good
+	failure   atomic.Pointer[error] // of the last request that was not answered
 }
 
 func (c *requestCounts) add(op operation, err error) {
@@ -54,6 +55,7 @@ func (c *requestCounts) add(op operation, err error) {
 // heard notes whether the account answered, for who asks how it is.
 func (c *requestCounts) heard(err error) {
 	if err != nil && storage.CodeOf(err) == storage.MaybeDone {
+		c.failure.Store(&err)
 		c.silent.CompareAndSwap(0, time.Now().UnixNano())
 		return
 	}
@@ -72,6 +74,14 @@ func (c *requestCounts) silence(now time.Time) (seconds float64, refused bool) {
 		seconds = max(now.Sub(time.Unix(0, from)).Seconds(), 0)
 	}
 	return seconds, c.refused.Load()
+}
+
+// trouble is why the account has not answered lately, nil if it has.
+func (c *requestCounts) trouble() error {
+	if last := c.failure.Load(); last != nil && c.silent.Load() != 0 {
+		return *last
+	}
+	return nil
 }
 
 // snapshot gives the counts by the operation's name, without those at zero.

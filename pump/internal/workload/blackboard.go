@@ -28,6 +28,7 @@ type Tally struct {
 	Quarantined uint64 // put into a poison queue
 	Duplicates  uint64 // recognised as done before
 	Dropped     uint64 // not handled, because the run was ended so
+	Skipped     uint64 // not handled, because its key was begun not long ago
 	// Met is how often something of the run was met that is not counted above, or not yet: old
 	// messages, leases that were renewed, what was put back for later.
 	Met uint64
@@ -39,7 +40,7 @@ type Tally struct {
 func (t Tally) Add(o Tally) Tally {
 	return Tally{
 		t.Handled + o.Handled, t.Failed + o.Failed, t.Retried + o.Retried,
-		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates, t.Dropped + o.Dropped,
+		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates, t.Dropped + o.Dropped, t.Skipped + o.Skipped,
 		t.Met + o.Met, max(t.Hides, o.Hides),
 	}
 }
@@ -183,6 +184,7 @@ func (t *Tally) properties() []tallyProperty {
 		{"Quarantined", &t.Quarantined},
 		{"Duplicates", &t.Duplicates},
 		{"Dropped", &t.Dropped},
+		{"Skipped", &t.Skipped},
 		{"Met", &t.Met},
 	}
 }

@@ -143,8 +143,17 @@ func serviceError(h http.Header, body []byte) (code, message string) {
 // and bounds what an answer can put into a log.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
-	return printable(s, 300)
+	if len(s) > longestMessage {
+		// At the end of a sentence, if there is one: what follows is a string to sign.
+		if end := strings.LastIndex(s[:longestMessage], ". "); end > 0 {
+			s = s[:end+1]
+		}
+	}
+	return printable(s, longestMessage)
 }
+
+// longestMessage bounds a service's message, in bytes.
+const longestMessage = 300
 
 // printable is a text that cannot do anything to a terminal or a log but be read.
 func printable(s string, most int) string {

@@ -304,3 +304,14 @@ func TestEveryRequestHasADeadline(t *testing.T) {
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) Do(req *http.Request) (*http.Response, error) { return f(req) }
+
+func TestALongMessageOfTheServiceEndsWithASentence(t *testing.T) {
+	said := "Server failed to authenticate the request. Make sure the value of Authorization header " +
+		"is formed correctly including the signature."
+	if got := firstLine(said + " Server used following string to sign: '" + strings.Repeat("x", 300)); got != said {
+		t.Errorf("got %s", got)
+	}
+	if got := firstLine(strings.Repeat("x", 400)); len(got) != 303 {
+		t.Errorf("%d bytes of a sentence without an end", len(got))
+	}
+}

@@ -276,6 +276,8 @@ func (r *Settlers) tally(d *message.Delivery) {
 		switch v {
 		case message.Finished:
 			t.Handled++
+		case message.Skipped:
+			t.Skipped++
 		case message.Failed, message.Rejected:
 			t.Failed++
 		}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/cli"
+)
+
+// What a user mistypes in the first hour is refused with its status and a word that names the
+// cause, before a file is opened or an account is asked.
+func TestASlipOfTheFirstHourIsRefusedWithItsCause(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("QUEUEPUMP_CONFIG", "")
+	const config = "workload: test\naccounts:\n  - connectionString: DefaultEndpointsProtocol=http;AccountName=a1;AccountKey=YWJj;" +
+		"QueueEndpoint=http://127.0.0.1:1/a1;TableEndpoint=http://127.0.0.1:1/a1\n"
+	if err := os.WriteFile(filepath.Join(dir, "pump.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []struct{ args, says string }{
+		{"run", "nothing says what to do"},
+		{"run ./worker", "--exec ./worker"},
+		{"run --outt done.jsonl", "did you mean --out"},
+		{"--out done.jsonl", "processor run --out"},
+		{"run --exec ./a --http http://127.0.0.1:1", "only one of"},
+		{"run --http http://127.0.0.1:1 --children 4", "--exec"},
+		{"run --out o --task-timeout 1s", "--task-timeout"},
+		{"run --out o --keep-env HOME", "--keep-env"},
+		{"run --exec ./a --out-patience 1s", "--out"},
+		{"run --exec ./a --sum amount", "--count-by"},
+		{"run --exec ./a --http-header A:b", "--http"},
+		{"run --discard --max-attempts 3", "--discard"},
+		{"run --discard --out o", "--out"},
+		{"run --out o --until-idle 0s", "--until-idle"},
+		{"run --out o --until-idle 5", "duration"},
+		{"run --out o --concurrency -1", "--concurrency"},
+		{"run --out o --max-rate 0", "--max-rate"},
+		{"run --out o --lease 1s", "--lease"},
+		{"run --out o --admin 9090", "9090"},
+		{"run --out o --config nope.yaml", "nope.yaml"},
+		{"run --exec 'python3", "quotes"},
+		{"status now", "not understood"},
+		{"runs end 1234", "no command"},
+		{"quarantine drop", "no command"},
+		{"sttus", "status"},
+	} {
+		t.Run(strings.ReplaceAll(s.args, "/", "_"), func(t *testing.T) {
+			argv, err := cli.Split(s.args)
+			if err != nil {
+				argv = append(strings.Fields(s.args)[:2], strings.SplitN(s.args, " ", 3)[2])
+			}
+			status, said := cli.Run(t.Context(), root(), argv)
+			if status != 2 || !strings.Contains(said, s.says) {
+				t.Errorf("status %d, want 2 with %q:\n%s", status, s.says, said)
+			}
+			if made, err := os.ReadDir(dir); err != nil || len(made) != 1 {
+				t.Errorf("%v, %v in the directory", made, err)
+			}
+		})
+	}
+}
+
+// The help fits two screens of 50 lines: what a command or an endpoint is told is a topic of its own.
+func TestTheHelpOfRunFitsTwoScreens(t *testing.T) {
+	for _, args := range []string{"run --help", "help exec", "help http", "help out", "help count", "--help"} {
+		text := help(t, args)
+		if n := strings.Count(text, "\n"); n > 100 || n < 3 {
+			t.Errorf("processor %s has %d lines", args, n)
+		}
+		for line := range strings.Lines(text) {
+			if len(line) > 125 {
+				t.Errorf("processor %s: a long line: %s", args, line)
+			}
+		}
+	}
+	for _, topic := range []string{"exec", "http", "out", "count"} {
+		if !strings.Contains(help(t, "run --help"), topic) || !strings.Contains(help(t, "--help"), "processor "+topic) {
+			t.Errorf("nothing leads to the topic %s", topic)
+		}
+	}
+	for _, want := range []string{"Process:", "Watch:", "Plan:", "completion"} {
+		if !strings.Contains(help(t, "--help"), want) {
+			t.Errorf("%s is not in the help", want)
+		}
+	}
+}
+
+func help(t *testing.T, args string) string {
+	t.Helper()
+	text, err := cli.Help(t.Context(), root(), strings.Fields(args))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuepump/queuepump/internal/configfile"
+)
+
+// ConfigFlag adds the flag that names the configuration file; see [configfile.Path].
+func ConfigFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "config", "", "the configuration `FILE` (default: $"+configfile.PathVariable+
+		", else pump.yaml, else "+configfile.SystemPath+")")
+}
+
+// NoArguments is the Args of a command that takes none. Meant says how a word was probably meant;
+// it may be nil.
+func NoArguments(meant func(word string) string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		if meant != nil {
+			return Usage("%q is not expected here; did you mean %s?", args[0], meant(args[0]))
+		}
+		return Usage("%q is not expected here: %s takes no arguments", args[0], cmd.CommandPath())
+	}
+}
+
+// Group makes a command out of others. Alone it shows its help; a word that is none of the others
+// is refused.
+func Group(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(sub...)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		cmd.SuggestionsMinimumDistance = 2
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return Usage("%s has no command %q; did you mean %s?", cmd.CommandPath(), args[0], near[0])
+		}
+		var names []string
+		for _, c := range cmd.Commands() {
+			names = append(names, c.Name())
+		}
+		return Usage("%s has no command %q; it has %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return cmd
+}
+
+// Topic is a part of the help that no command is: `help NAME` shows it.
+func Topic(name, short, text string) *cobra.Command {
+	return &cobra.Command{Use: name, Short: short, Long: text}
+}
+
+// helpWidth is how wide the lines of flags are.
+const helpWidth = 100
+
+// explain sets what the help of a program looks like, and what is said of flags that it does not
+// have.
+func explain(root *cobra.Command) {
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages |",
+		fmt.Sprintf("Flags.FlagUsagesWrapped %d |", helpWidth)))
+	root.SetFlagErrorFunc(flagError)
+}
+
+// flagError adds to the error of an unknown flag which one was probably meant.
+func flagError(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := configfile.Nearest(name, names); near != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
+	}
+	if of := havingFlag(cmd, name); of != "" {
+		return fmt.Errorf("%w; it belongs to: %s --%s", err, of, name)
+	}
+	return err
+}
+
+// havingFlag is a command below, or else another one of the program, that has a flag of the name.
+func havingFlag(cmd *cobra.Command, name string) (path string) {
+	found := map[string]bool{}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if !c.Hidden && c.LocalNonPersistentFlags().Lookup(name) != nil {
+			found[c.CommandPath()] = true
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(cmd.Root())
+	run := cmd.Root().Name() + " run"
+	if found[run] {
+		return run
+	}
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		return path
+	}
+	return ""
+}

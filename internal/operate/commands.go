@@ -1,0 +1,82 @@
+package operate
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/diagnose"
+)
+
+// The groups of commands in the help of a binary, by what one wants.
+const (
+	GroupSend    = "send"
+	GroupProcess = "process"
+
+	groupWatch   = "watch"
+	groupOperate = "operate"
+	groupPlan    = "plan"
+)
+
+// Add adds all commands of operators to the distributor.
+func Add(root *cobra.Command) {
+	root.AddGroup(
+		&cobra.Group{ID: GroupSend, Title: "Send:"}, &cobra.Group{ID: groupWatch, Title: "Watch:"},
+		&cobra.Group{ID: groupOperate, Title: "Operate:"}, &cobra.Group{ID: groupPlan, Title: "Plan:"},
+	)
+	add(root, GroupSend, wait(), repair())
+	add(root, groupWatch, statusCommand(), runsCommand(runsList(), runsShow(), runsEnd()), counts(),
+		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
+		diagnose.Doctor(), diagnose.Peek())
+	add(root, groupOperate, accountsCommand(), gate(), ids(), workload())
+	add(root, groupPlan, plan(), generateCommand())
+	root.AddCommand(
+		cli.Renamed("release", "gate open"), cli.Renamed("hold", "gate close"),
+		cli.Renamed("gates", "gate list"), cli.Renamed("state", "counts"),
+	)
+}
+
+// AddReading adds the commands that only look to the processor.
+func AddReading(root *cobra.Command) {
+	root.AddGroup(
+		&cobra.Group{ID: GroupProcess, Title: "Process:"}, &cobra.Group{ID: groupWatch, Title: "Watch:"},
+		&cobra.Group{ID: groupPlan, Title: "Plan:"},
+	)
+	add(root, groupWatch,
+		statusCommand(), runsCommand(runsList(), runsShow()), counts(),
+		quarantineCommand(quarantineList(), quarantineShow()), diagnose.Doctor(), diagnose.Peek())
+	add(root, groupPlan, plan())
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "runs":
+			c.Short = "List and show runs"
+		case "quarantine":
+			c.Short = "List and show what is in quarantine"
+		}
+		ofBinary(c, root.Name())
+	}
+}
+
+func add(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+	}
+	root.AddCommand(commands...)
+}
+
+// ofBinary lets the examples of a command and of those below it name the binary that they are of.
+func ofBinary(cmd *cobra.Command, name string) {
+	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+cmd.Name(), name+" "+cmd.Name())
+	cmd.Example = strings.ReplaceAll(cmd.Example, "distributor "+parentName(cmd)+" ", name+" "+parentName(cmd)+" ")
+	for _, c := range cmd.Commands() {
+		ofBinary(c, name)
+	}
+}
+
+func parentName(cmd *cobra.Command) string {
+	if p := cmd.Parent(); p != nil && p.HasParent() {
+		return p.Name()
+	}
+	return cmd.Name()
+}

@@ -1,0 +1,96 @@
+package operate
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump/doctor"
+)
+
+func TestTheDoctorIsSilentAndEndsWellUnlessThereIsAnError(t *testing.T) {
+	d := made(t)
+	out, err := d.typedWith(d.first, "doctor", "--out", filepath.Join(t.TempDir(), "results.jsonl"))
+	// Three tasks wait, and no processor is there: a warning.
+	if err != nil || !strings.HasPrefix(out, "warning: processors: no processor works, and ") ||
+		!strings.Contains(out, "mend: processor run") {
+		t.Errorf("%q, %v", out, err)
+	}
+	var r doctor.Report
+	out, err = d.typedWith(d.first, "doctor", "--json", "--out", "/no/such/folder/results.jsonl")
+	if e := json.Unmarshal([]byte(out), &r); e != nil || err == nil || cli.IsMistake(err) ||
+		len(r.Findings) != 2 {
+		t.Fatalf("%q, %v, %v", out, e, err)
+	}
+	if f := r.Findings[0]; f.Check != doctor.CheckDisk || f.Severity != doctor.Error ||
+		f.Mend != "mkdir -p /no/such/folder" {
+		t.Errorf("%+v", f)
+	}
+	if len(r.Accounts) != 2 || r.Accounts[0].Clock == nil || len(r.Accounts[0].Hosts) != 0 {
+		t.Errorf("%+v", r.Accounts)
+	}
+}
+
+func TestAllMistakesOfAConfigurationAreTheDoctorsFindings(t *testing.T) {
+	d := newDesk(t)
+	bad := filepath.Join(t.TempDir(), "pump.yaml")
+	if err := os.WriteFile(bad, []byte("workload: test\naccounts: []\nqueeus: 3\nsegmets: 5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := d.typedWith(bad, "doctor")
+	if err == nil || cli.IsMistake(err) || strings.Count(out, "error: configuration") < 2 ||
+		!strings.Contains(out, bad+":3") ||
+		!strings.Contains(out, "mend: mend "+bad) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestPeekIsPrintedForPeopleAndForPrograms(t *testing.T) {
+	d := made(t)
+	out := d.with(d.first, "peek")
+	for _, want := range []string{" 1 task, ", "key=\"a\" \"a\"", "key=\"c\" \"c\"", "4 queues: ", " seen, 0 not seen; "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in\n%s", want, out)
+		}
+	}
+	if out := d.with(d.first, "peek", "--key", "b"); strings.Count(out, "key=") != 1 ||
+		!strings.Contains(out, "key=\"b\"") {
+		t.Errorf("%s", out)
+	}
+	var bodies []string
+	text := d.with(d.first, "peek", "--json")
+	for line := range strings.Lines(text) {
+		var q struct {
+			Account, Queue string
+			Messages, Seen int
+			Unseen         *int
+			Shown          []struct {
+				Run      string
+				Tasks    int
+				Contents []struct{ Key, Body string }
+			}
+		}
+		if strings.HasPrefix(line, "4 queues") { // on standard error, which is the same here
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &q); err != nil || q.Account == "" || q.Queue == "" ||
+			q.Unseen == nil ||
+			q.Seen != q.Messages {
+			t.Fatalf("%q, %v", line, err)
+		}
+		for _, m := range q.Shown {
+			for _, task := range m.Contents {
+				bodies = append(bodies, task.Body)
+			}
+		}
+	}
+	if len(bodies) != 3 {
+		t.Errorf("%q in %s", bodies, text)
+	}
+	d.fails(true, "only one of", "peek", "--raw", "--json")
+	d.fails(true, "--segment: -1", "peek", "--segment", "-1")
+	d.fails(true, "no queue of the workload", "peek", "--queue", "acct01/none")
+}

@@ -1,0 +1,152 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/gates"
+)
+
+func gate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gate",
+		Short: "Open, close or list the gates of a workload",
+		Long: `A gate makes processors begin together: those that are started with ` + "`--gate NAME`" + `
+wait at it until somebody opens it. A gate that was never opened is closed.`,
+	}
+	return cli.Group(cmd, gateOpen(), gateClose(), gateList())
+}
+
+func gateOpen() *cobra.Command {
+	var fresh bool
+	cmd := gateCommand("open NAME", "Open a gate, and tell those who wait at it", `Open a gate. Processors that were started with `+"`--gate NAME`"+` wait at it; they start to
+work at once if they can be told, and otherwise within 2.5 seconds. Those that are
+started later find it open.`, `  processor run --config pump.yaml --gate morning --exec ./work &
+  distributor gate open morning --config pump.yaml`,
+		func(ctx context.Context, cfg pump.Config, name, by string) (gates.Change, error) {
+			if !fresh {
+				if err := knownGate(ctx, cfg, name); err != nil {
+					return gates.Change{}, err
+				}
+			}
+			return gates.Open(ctx, cfg, name, by)
+		})
+	cmd.Flags().BoolVar(&fresh, "new", false, "open it although nobody waits at it and others wait elsewhere")
+	return cmd
+}
+
+// knownGate refuses to open a gate that was never there while processes wait at others: its name is
+// a slip, and they would wait on.
+func knownGate(ctx context.Context, cfg pump.Config, name string) error {
+	list, err := gates.List(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	var others []string
+	for _, g := range list {
+		switch {
+		case g.Name == name:
+			return nil
+		case g.Waiting > 0:
+			others = append(others, g.Name)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return cli.Usage("nobody waits at gate %q, which was never opened or closed; processes wait at %s; to open it for those who come later give --new",
+		name, plain(strings.Join(others, ", ")))
+}
+
+func gateClose() *cobra.Command {
+	return gateCommand("close NAME", "Close a gate for those who come later", `Close a gate: processors that are started with `+"`--gate NAME`"+` from now on wait at it.
+Those that passed it go on working.`, `  distributor gate close morning --config pump.yaml`, gates.Close)
+}
+
+func gateCommand(use, short, long, example string, change func(context.Context, pump.Config, string, string) (gates.Change, error)) *cobra.Command {
+	var o operation
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example,
+		Args: cli.OneArgument,
+		RunE: o.run(func(cmd *cobra.Command, args []string) error {
+			if err := coordination.CheckGate(args[0]); err != nil {
+				return cli.Usage("%w", err)
+			}
+			c, err := change(cmd.Context(), o.cfg, args[0], operator())
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), c)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), gateText(c))
+			return err
+		}),
+	}
+	o.add(cmd)
+	return cmd
+}
+
+func gateText(c gates.Change) string {
+	name := plain(c.Gate)
+	switch {
+	case !c.Open && c.Waiting > 0:
+		return fmt.Sprintf("gate %s is closed; %s at it", name, waiting(c.Waiting))
+	case !c.Open:
+		return fmt.Sprintf("gate %s is closed", name)
+	case c.Waiting == 0:
+		return fmt.Sprintf("gate %s is open; nobody waits at it", name)
+	case c.Nudged == c.Waiting:
+		return fmt.Sprintf("gate %s is open; %s at it, and %s told", name, waiting(c.Waiting), map[bool]string{true: "was", false: "were"}[c.Waiting == 1])
+	}
+	return fmt.Sprintf("gate %s is open; %s at it, %d of them could be told, the others look within 2.5 s", name, waiting(c.Waiting), c.Nudged)
+}
+
+func waiting(n int) string {
+	if n == 1 {
+		return "1 process waits"
+	}
+	return humanize.Comma(int64(n)) + " processes wait"
+}
+
+func gateList() *cobra.Command {
+	var o operation
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the gates of the workload",
+		Example: `  distributor gate list --config pump.yaml`,
+		Args:    cli.NoArguments(nil),
+		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
+			list, err := gates.List(cmd.Context(), o.cfg)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Workload string         `json:"workload"`
+					Gates    []gates.Status `json:"gates"`
+				}{o.cfg.Workload, list})
+			}
+			if len(list) == 0 {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "no gate was ever opened or closed, and nobody waits at one")
+				return err
+			}
+			t := table{columns: gateColumns}
+			for _, g := range list {
+				t.add(gateCells(g, time.Now())...)
+			}
+			t.write(cmd.OutOrStdout(), 120)
+			return nil
+		}),
+	}
+	o.add(cmd)
+	return cmd
+}

@@ -1,0 +1,82 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/user"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/runs"
+)
+
+// operation is what all commands share that look at a workload or change it.
+type operation struct {
+	config string
+	json   bool
+
+	file    *configfile.File
+	cfg     pump.Config
+	trouble *trouble
+}
+
+func (o *operation) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	cli.ConfigFlag(cmd, &o.config)
+	flags.BoolVar(&o.json, "json", false, "print a JSON object")
+}
+
+// run makes an action of the command, with the configuration read and its errors
+// told where they stand.
+func (o *operation) run(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return cli.Command(func(cmd *cobra.Command) error {
+			var err error
+			if o.file, err = configfile.Load(o.config); err != nil {
+				return err
+			}
+			o.config, _ = configfile.Path(o.config)
+			o.cfg = o.file.Config
+			o.trouble = &trouble{}
+			o.trouble.watch(&o.cfg)
+			ctx, hopeless := o.trouble.endHopeless(cmd.Context())
+			cmd.SetContext(ctx)
+			err = f(cmd, args)
+			if cause := hopeless(); cause != nil && err != nil {
+				err = cause
+			}
+			err = cli.Explain(err, o.file)
+			if interrupted := cli.WasInterrupted(cmd.Context()); interrupted != nil && err != nil {
+				return errors.Join(interrupted, err)
+			}
+			return err
+		})(cmd, nil)
+	}
+}
+
+// findRun finds the run that an argument (RUN) or a flag (--run) means.
+func (o *operation) findRun(ctx context.Context, name, text string) (pump.RunID, error) {
+	id, err := runs.Find(ctx, o.cfg, text)
+	if ce, ok := errors.AsType[*pump.ConfigError](err); ok && ce.Field == "run" {
+		return id, cli.Usage("%s: %s; %s", name, ce.Problem, ce.Fix)
+	}
+	return id, err
+}
+
+// operator is who does this, for the rows that say who did.
+func operator() string {
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return name + "@" + host
+}

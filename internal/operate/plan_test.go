@@ -1,0 +1,196 @@
+package operate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/queuepump/queuepump/internal/capacity"
+	"github.com/queuepump/queuepump/internal/cli"
+)
+
+// planned runs distributor plan.
+func planned(t *testing.T, args ...string) (out string, err error) {
+	t.Helper()
+	cmd := root()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	var b bytes.Buffer
+	cmd.SetOut(&b)
+	cmd.SetErr(&b)
+	cmd.SetArgs(append([]string{"plan"}, args...))
+	err = cmd.ExecuteContext(t.Context())
+	return b.String(), err
+}
+
+func lines(t *testing.T, n int) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "tasks.jsonl")
+	var b bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&b, `{"id":%d,"city":"city-%d","amount":%d}`+"\n", i, i%3, i*i%1000)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAPlanMeasuresTheUsersOwnInput(t *testing.T) {
+	path := lines(t, 20_000)
+	out, err := planned(t, "--rate", "5000", "--handler-seconds", "0.01", "--input", path, "--key", "id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"5,000 tasks/s of 0.01 s each", "Measured on all of the input, 20,000 tasks", "bottleneck: handlers, full at", "accounts  ", "money a day", capacity.DefaultPrices.Source} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the plan lacks %q:\n%s", want, out)
+		}
+	}
+	out, err = planned(t, "--rate", "5000", "--handler-seconds", "0.01", "--input", path, "--key", "id", "--sample", "1000", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p capacity.Plan
+	if err := json.Unmarshal([]byte(out), &p); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if p.Sample.Tasks != 1000 || p.Sample.Whole || p.Rate != 5000 || !p.Fits || p.Money.Total <= 0 || p.Requests.Put <= 0 || p.Processors < 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Who asks whether something is enough gets the answer by the exit status too.
+func TestAPlanThatDoesNotFitIsAFailureThatNamesTheBottleneck(t *testing.T) {
+	path := lines(t, 3000) // three keys
+	for _, tt := range []struct {
+		name       string
+		args       []string
+		bottleneck string
+	}{
+		{"an account", []string{"--rate", "10000", "--handler-seconds", "0.001", "--task-bytes", "100", "--pack", "1", "--accounts", "1", "--queues", "20"}, "accounts"},
+		{"a key", []string{"--rate", "10000", "--handler-seconds", "0.05", "--concurrency", "64", "--input", path, "--key", "city"}, "hottest key's processor"},
+		{"the headroom", []string{"--rate", "6000", "--handler-seconds", "0.001", "--task-bytes", "100", "--pack", "1", "--accounts", "1", "--queues", "20"}, "accounts"},
+	} {
+		out, err := planned(t, tt.args...)
+		if err == nil || !strings.Contains(err.Error(), tt.bottleneck) || !strings.Contains(out, "bottleneck: "+tt.bottleneck) {
+			t.Errorf("%s: %v\n%s", tt.name, err, out)
+		}
+		if _, usage := errors.AsType[*cli.UsageError](err); usage {
+			t.Errorf("%s is a mistake of usage: %v", tt.name, err)
+		}
+	}
+}
+
+func TestPlanSaysWhatIsMissingOrTooMuch(t *testing.T) {
+	path := lines(t, 10)
+	enough := []string{"--rate", "1", "--handler-seconds", "1"}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--rate is missing"},
+		{[]string{"--rate", "1"}, "--handler-seconds is missing"},
+		{enough, "nothing says how large tasks are"},
+		{append(enough, "--task-bytes", "1e6"), "--task-bytes: "},
+		{append(enough, "--task-bytes", "1", "--ratio", "0"), "--ratio: "},
+		{append(enough, "--task-bytes", "1", "--input", path), "no input to measure"},
+		{append(enough, "--task-bytes", "1", "--delivery", "twice"), `"twice" is not a delivery mode`},
+		{append(enough, "--task-bytes", "1", "--get-costs", "nothing"), `"nothing" is not a way to count`},
+		{append(enough, "--task-bytes", "1", "--headroom", "2"), "--headroom: 2 is out of range"},
+		{append(enough, "--input", path, "--sample", "0"), "--sample: 0 is out of range"},
+		{append(enough, "--input", path, "--files", "."), "only one of"},
+		{[]string{"--rate", "-1", "--handler-seconds", "1", "--task-bytes", "1"}, "--rate: -1 is out of range"},
+	} {
+		_, err := planned(t, tt.args...)
+		if _, usage := errors.AsType[*cli.UsageError](err); !usage || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+	if _, err := planned(t, append(enough, "--input", filepath.Join(t.TempDir(), "none.jsonl"))...); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+func TestAPlanTakesWhatTheConfigurationHas(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pump.yaml")
+	account := "  - connectionString: DefaultEndpointsProtocol=https;AccountName=%s;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n    queues: 4\n"
+	config := "workload: work\nsegments: 128\ndelivery: once\nbudget:\n  account: 10000\naccounts:\n" + fmt.Sprintf(account, "alpha") + fmt.Sprintf(account, "beta")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args                                         []string
+		accounts, queues, segments, accountsMessages int
+	}{
+		{nil, 2, 8, 128, 10_000},
+		{[]string{"--queues", "10", "--account-limit", "5000"}, 2, 20, 128, 5_000},
+	} {
+		out, err := planned(t, append([]string{"--rate", "100", "--handler-seconds", "0.01", "--task-bytes", "100", "--config", path, "--json"}, tt.args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p capacity.Plan
+		if err := json.Unmarshal([]byte(out), &p); err != nil {
+			t.Fatal(err)
+		}
+		if p.Accounts != tt.accounts || p.Queues != tt.queues || p.Segments != tt.segments || !strings.Contains(out, fmt.Sprintf("2 x %s messages/s", humanize.Comma(int64(tt.accountsMessages)))) {
+			t.Errorf("%q: %s", tt.args, out)
+		}
+		if p.Requests.Table <= 1 { // commits to the ledger
+			t.Errorf("%q: mode once makes %.1f requests a second to tables", tt.args, p.Requests.Table)
+		}
+	}
+}
+
+func TestWhereSegmentsHaveNoOwnersNoProcessorIsABottleneckByItself(t *testing.T) {
+	account := "workload: work\n%saccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0;EndpointSuffix=core.windows.net\n    queues: 4\n"
+	for segments, fits := range map[string]bool{"segments: 0\n": true, "": false} {
+		path := filepath.Join(t.TempDir(), "pump.yaml")
+		if err := os.WriteFile(path, fmt.Appendf(nil, account, segments), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// Ten processors on four queues: those who own segments pass on what is another's.
+		out, err := planned(t, "--rate", "6000", "--handler-seconds", "0.1", "--concurrency", "64", "--task-bytes", "100", "--config", path)
+		if (err == nil) != fits || strings.Contains(out, "processors a queue") == fits {
+			t.Errorf("%q: %v\n%s", segments, err, out)
+		}
+	}
+}
+
+func TestTheCommandThatAPlanMeasuresSeesNoCredentials(t *testing.T) {
+	t.Setenv("AZURE_CLIENT_SECRET", "hunter2")
+	t.Setenv("OF_THE_CONFIGURATION", "c2VjcmV0")
+	dir := t.TempDir()
+	config := filepath.Join(dir, "pump.yaml")
+	if err := os.WriteFile(config, []byte("workload: work\naccounts:\n  - connectionString: DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=${OF_THE_CONFIGURATION};EndpointSuffix=core.windows.net\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen := filepath.Join(dir, "seen")
+	script := filepath.Join(dir, "tasks.sh")
+	if err := os.WriteFile(script, []byte("env > "+seen+"\necho '{}'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("no shell here")
+	}
+	for _, args := range [][]string{nil, {"--config", config}} {
+		if _, err := planned(t, append([]string{"--rate", "1", "--handler-seconds", "1", "--exec", "sh " + script}, args...)...); err != nil {
+			t.Fatal(err)
+		}
+		env, err := os.ReadFile(seen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(env, []byte("hunter2")) || len(args) > 0 && bytes.Contains(env, []byte("c2VjcmV0")) {
+			t.Errorf("%q: the command has seen\n%s", args, env)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package operate
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump/quarantine"
+)
+
+// showing is `quarantine show`.
+type showing struct {
+	which
+	body  bool
+	tasks int
+}
+
+// bodyShown is how many bytes of a body people are shown.
+const bodyShown = 400
+
+func quarantineShow() *cobra.Command {
+	var s showing
+	cmd := &cobra.Command{
+		Use:   "show [ID]...",
+		Short: "Show messages in quarantine, with their tasks",
+		Long: `Show messages in quarantine, by their ids or by what the flags say: the whole cause,
+whether they can be redriven, and their tasks. What a terminal might obey is
+escaped, and long bodies are cut.
+
+--body writes the bodies as they are, a line break between them; of a message that
+cannot be unpacked it writes the message. --json has bodies whole as well.
+
+` + aboutHiding,
+		Example: `  distributor quarantine show --config pump.yaml 5f0e4a1c-2f83-4f0b-9d55-0a8d5c3e7f11
+  distributor quarantine show --config pump.yaml --cause rejected --limit 3
+  distributor quarantine show --config pump.yaml --key Oslo --limit 0 --body >oslo.jsonl`,
+		RunE: s.run(func(cmd *cobra.Command, args []string) error {
+			s.ids = append(s.ids, args...)
+			return s.show(cmd)
+		}),
+	}
+	s.flags(cmd, 10)
+	cmd.Flags().IntVar(&s.tasks, "tasks", 20, "show at most `N` tasks of each message; 0 is all")
+	cmd.Flags().BoolVar(&s.body, "body", false, "write the bodies of the tasks as they are, and nothing else")
+	return cmd
+}
+
+func (s *showing) show(cmd *cobra.Command) error {
+	switch {
+	case s.body && s.json:
+		return cli.Usage("only one of --body and --json can be given")
+	case s.tasks < 0:
+		return cli.Usage("--tasks: %d is negative; use 0 for all", s.tasks)
+	}
+	now := time.Now()
+	f, err := s.filter(cmd, now)
+	if err != nil {
+		return err
+	}
+	q, console, err := s.open(cmd)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(cmd.OutOrStdout())
+	n, bodies := 0, 0
+	var printing error
+	err = q.List(cmd.Context(), f, func(m *quarantine.Message) bool {
+		n++
+		tasks, e := m.Open()
+		switch {
+		case s.body:
+			bodies, printing = writeBodies(out, m, tasks, e, bodies)
+		case s.json:
+			printing = printJSON(out, shownMessage(m, tasks))
+		default:
+			if n > 1 {
+				fmt.Fprintln(out)
+			}
+			s.one(out, m, tasks, e, now)
+		}
+		return printing == nil
+	})
+	console.Done()
+	if n == 0 && err == nil && !s.body && !s.json {
+		fmt.Fprintln(out, "nothing is in quarantine that is meant by this")
+	}
+	if n == 0 && err == nil && len(s.ids) > 0 {
+		err = errors.New("no message in quarantine has that id; somebody else may be looking at it just now")
+	}
+	if !s.body && !s.json && s.limit > 0 && n == s.limit {
+		fmt.Fprintf(out, "\nthe first %s; --limit says how many\n", cli.Plural(int64(n), "message"))
+	}
+	return errors.Join(printing, out.Flush(), err)
+}
+
+func writeBodies(w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, before int) (after int, _ error) {
+	if err != nil {
+		tasks = []quarantine.Task{{Body: m.Text()}}
+	}
+	for _, t := range tasks {
+		if before > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return before, err
+			}
+		}
+		before++
+		if _, err := w.Write(t.Body); err != nil {
+			return before, err
+		}
+	}
+	return before, nil
+}
+
+// one prints a message for people.
+func (s *showing) one(w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, now time.Time) {
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%-11s %s\n", name, value)
+		}
+	}
+	line("message", plain(m.ID)+" in account "+plain(m.Account))
+	cause := plain(m.Reason)
+	if cause == "" {
+		cause = "not known"
+	}
+	if m.Detail != "" {
+		cause += ": " + strconv.Quote(m.Detail)
+	}
+	line("cause", cause)
+	line("tried", fmt.Sprintf("%s, first %s, last %s, by %s", times(m.Attempts), orUnknown(m.First, now), orUnknown(m.Last, now), plain(m.Instance)))
+	line("quarantined", timeText(m.Put, now))
+	if m.Run != "" {
+		line("run", fmt.Sprintf("%s, segment %d, generation %d", m.Run, *m.Segment, m.Generation))
+	}
+	if m.Problem != "" {
+		line("stuck", "cannot be redriven: "+plain(m.Problem))
+	}
+	if err != nil {
+		line("tasks", fmt.Sprintf("%d, which cannot be read: %s", m.Tasks, plain(err.Error())))
+		return
+	}
+	if m.Matching < m.Tasks {
+		line("tasks", fmt.Sprintf("%d of %d", m.Matching, m.Tasks))
+	} else {
+		line("tasks", humanize.Comma(int64(m.Tasks)))
+	}
+	for i, t := range tasks {
+		if s.tasks > 0 && i == s.tasks {
+			fmt.Fprintf(w, "  and %s more\n", humanize.Comma(int64(len(tasks)-i)))
+			return
+		}
+		name := fmt.Sprintf("n=%d", t.N)
+		if t.Foreign != "" {
+			name = "from " + strconv.Quote(t.Foreign)
+		}
+		if t.ID != "" {
+			name += " id=" + strconv.Quote(t.ID)
+		}
+		if len(t.Key) > 0 {
+			name += " key=" + strconv.Quote(string(t.Key))
+		}
+		fmt.Fprintf(w, "  %s\n    %s\n", name, quoted(t.Body))
+	}
+}
+
+// quoted is the beginning of a body, with everything escaped that is not printed.
+func quoted(b []byte) string {
+	if len(b) <= bodyShown {
+		return strconv.QuoteToGraphic(string(b))
+	}
+	end := bodyShown
+	for end > bodyShown-utf8.UTFMax && !utf8.RuneStart(b[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s and %s more", strconv.QuoteToGraphic(string(b[:end])), cli.Bytes(int64(len(b)-end)))
+}
+
+func times(n uint32) string {
+	if n == 1 {
+		return "once"
+	}
+	return humanize.Comma(int64(n)) + " times"
+}
+
+func orUnknown(t *time.Time, now time.Time) string {
+	if t == nil {
+		return "at an unknown time"
+	}
+	return timeText(*t, now)
+}
+
+// messageLine is a message of --json, with its tasks.
+type messageLine struct {
+	*quarantine.Message
+	Contents []taskLine `json:"contents,omitempty"`
+	// Text is the message as it is, if it cannot be unpacked.
+	Text []byte `json:"text,omitempty"`
+}
+
+type taskLine struct {
+	N          uint64  `json:"n"`
+	Key        *string `json:"key,omitempty"`
+	KeyBase64  []byte  `json:"keyBase64,omitempty"`
+	ID         string  `json:"id,omitempty"`
+	Foreign    string  `json:"foreign,omitempty"`
+	Body       *string `json:"body,omitempty"`
+	BodyBase64 []byte  `json:"bodyBase64,omitempty"`
+}
+
+func shownMessage(m *quarantine.Message, tasks []quarantine.Task) messageLine {
+	line := messageLine{Message: m}
+	if tasks == nil {
+		line.Text = m.Text()
+	}
+	for _, t := range tasks {
+		tl := taskLine{N: t.N, ID: t.ID, Foreign: t.Foreign}
+		if utf8.Valid(t.Key) {
+			tl.Key = new(string(t.Key))
+		} else {
+			tl.KeyBase64 = t.Key
+		}
+		if utf8.Valid(t.Body) {
+			tl.Body = new(string(t.Body))
+		} else {
+			tl.BodyBase64 = t.Body
+		}
+		line.Contents = append(line.Contents, tl)
+	}
+	return line
+}

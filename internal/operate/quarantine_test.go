@@ -1,0 +1,93 @@
+package operate
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/source"
+)
+
+// spoilt is a desk whose quarantine holds three bad lines.
+func spoilt(t *testing.T) *desk {
+	d := newDesk(t)
+	tasks := filepath.Join(t.TempDir(), "tasks.jsonl")
+	if err := os.WriteFile(tasks, []byte("{\"city\":\"Oslo\"}\nno json \x1b[31m\n{\"town\":1}\n[]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.send(d.three, source.JSONLines(tasks, "city"), distributor.BadLineQuarantine)
+	return d
+}
+
+func TestQuarantineIsShownAndDropped(t *testing.T) {
+	d := spoilt(t)
+	list := d.with(d.three, "quarantine", "list")
+	if !strings.Contains(list, "CAUSE") || strings.Count(list, "bad-line ") < 3 || !strings.Contains(list, "3 messages with 3 tasks: bad-line 3\n") || !strings.Contains(list, "stuck") {
+		t.Errorf("list:\n%s", list)
+	}
+	var first struct{ ID, Account, Reason, Problem string }
+	lines := strings.Split(strings.TrimSpace(d.with(d.three, "quarantine", "list", "--json")), "\n")
+	if err := json.Unmarshal([]byte(lines[0]), &first); err != nil || len(lines) != 3 || first.Reason != "bad-line" || first.Problem == "" {
+		t.Fatalf("%v: %s", err, lines)
+	}
+	show := d.with(d.three, "quarantine", "show")
+	if strings.Contains(show, "\x1b") || !strings.Contains(show, `"no json \x1b[31m"`) || !strings.Contains(show, "cannot be redriven") {
+		t.Errorf("show:\n%q", show)
+	}
+	if body := d.with(d.three, "quarantine", "show", "--body", first.ID); len(body) == 0 || strings.HasSuffix(body, "\n") {
+		t.Errorf("body: %q", body)
+	}
+	if out := d.with(d.three, "quarantine", "list", "--cause", "attempts"); !strings.Contains(out, "nothing is in quarantine that is meant") {
+		t.Errorf("another cause: %s", out)
+	}
+	if out := d.with(d.three, "quarantine", "drop", "--dry-run"); !strings.Contains(out, "3 messages with 3 tasks would be dropped") {
+		t.Errorf("dry run: %s", out)
+	}
+	if out := d.with(d.three, "quarantine", "drop", "--id", first.ID, "--yes"); !strings.Contains(out, "1 message with 1 task dropped: bad-line 1") {
+		t.Errorf("drop: %s", out)
+	}
+	if out := d.with(d.three, "quarantine", "list"); !strings.Contains(out, "2 messages with 2 tasks") {
+		t.Errorf("afterwards: %s", out)
+	}
+}
+
+func TestQuarantineRefusesWhatItDoesNotUnderstand(t *testing.T) {
+	d := spoilt(t)
+	d.fails(true, "nobody can be asked here", "quarantine", "drop")
+	d.fails(false, "3 messages could not be redriven", "quarantine", "redrive")
+	d.fails(true, "--rate", "quarantine", "redrive", "--rate", "0")
+	d.fails(true, "is not a time", "quarantine", "list", "--since", "yesterday")
+	d.fails(true, `nothing is in quarantine for "atempts"; the causes are rejected, attempts,`, "quarantine", "list", "--cause", "atempts")
+	d.fails(true, `--run: "12" is too short`, "quarantine", "list", "--run", "12")
+	d.fails(true, `--run: "a run" is not the id of a run`, "quarantine", "list", "--run", "a run")
+	d.fails(true, "--limit", "quarantine", "list", "--limit", "-1")
+	d.fails(true, "only one of", "quarantine", "show", "--body", "--json")
+	d.fails(false, "no message in quarantine has that id", "quarantine", "show", "nobody")
+}
+
+func TestTimesAreReadAsPeopleWriteThem(t *testing.T) {
+	zone := time.FixedZone("there", 2*3600)
+	now := time.Date(2026, 3, 9, 12, 0, 0, 0, zone)
+	for text, want := range map[string]time.Time{
+		"":                     {},
+		"90m":                  now.Add(-90 * time.Minute),
+		"3d":                   now.AddDate(0, 0, -3),
+		"2026-03-08":           time.Date(2026, 3, 8, 0, 0, 0, 0, zone),
+		"2026-03-08 07:30":     time.Date(2026, 3, 8, 7, 30, 0, 0, zone),
+		"2026-03-08 07:30:15":  time.Date(2026, 3, 8, 7, 30, 15, 0, zone),
+		"2026-03-08T07:30:15Z": time.Date(2026, 3, 8, 7, 30, 15, 0, time.UTC),
+	} {
+		if got, err := when("since", text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q is %v (%v), want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"-2h", "now", "d", "-1d", "2026-13-01"} {
+		if _, err := when("since", text, now); err == nil {
+			t.Errorf("%q is a time", text)
+		}
+	}
+}

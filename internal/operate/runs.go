@@ -1,0 +1,157 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/runs"
+)
+
+func runsCommand(sub ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "runs",
+		Short: "List, show and end runs",
+		Long: `List, show and end runs. A run is one distribution. It is open until its source is sent,
+sealed then, and closed when every task is done or in quarantine. One that cannot go on
+is broken; one whose client is gone is abandoned, and its source can be sent to the end with
+distributor repair RUN. Runs that nobody continues end by themselves after a quiet hour.`,
+	}
+	return cli.Group(cmd, sub...)
+}
+
+func runsList() *cobra.Command {
+	var o operation
+	var state string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List runs, the last started first",
+		Example: `  distributor runs list --config pump.yaml
+  distributor runs list --state abandoned --json`,
+		Args: cli.NoArguments(nil),
+		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
+			list, err := runs.List(cmd.Context(), o.cfg, state, limit)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Workload string      `json:"workload"`
+					Runs     []runs.Info `json:"runs"`
+				}{o.cfg.Workload, list})
+			}
+			if len(list) == 0 {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "there is no such run")
+				return err
+			}
+			for _, r := range list {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), runLine(&r)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	o.add(cmd)
+	cmd.Flags().StringVar(&state, "state", "", "only runs in this state: "+strings.Join(runs.States(), ", "))
+	cmd.Flags().IntVar(&limit, "limit", 50, "the most runs to list")
+	return cmd
+}
+
+// runLine is a run on one line.
+func runLine(r *runs.Info) string {
+	tasks := "-"
+	if r.Tasks != nil {
+		tasks = humanize.Comma(int64(*r.Tasks))
+	}
+	return strings.TrimRight(fmt.Sprintf("%s  %-9s  %-6s  %12s tasks  %s  %s", r.ID, r.State, plain(r.Mode), tasks, r.Started.Format(time.DateTime), plain(r.Note)), " ")
+}
+
+func runsShow() *cobra.Command {
+	return runCommand("show RUN", "Show a run", `Show a run: its state, how far it is, who made it, and of one that nobody
+continues when it ends and what that waits for. RUN is its id,
+or the beginning of it that no other has: 4 digits or more.`,
+		`  distributor runs show 0123456789ab --config pump.yaml`, nil,
+		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
+			return runs.Show(ctx, cfg, id)
+		})
+}
+
+func runsEnd() *cobra.Command {
+	var drop bool
+	return runCommand("end RUN", "End a run", `End a run. Its distributor stops within half a minute, and nothing more of the run is started.
+What handlers have in hand they finish. A task that is met later goes to quarantine with the
+cause run-ended, from where it can be redriven; with --drop it is deleted and counted.
+RUN is the run's id, or the beginning of it that no other has: 4 digits or more.`, `  distributor runs end 0123456789ab --config pump.yaml
+  distributor runs end 0123456789ab --drop`,
+		func(cmd *cobra.Command) {
+			cmd.Flags().BoolVar(&drop, "drop", false, "delete and count what is met of the run, rather than quarantine it")
+		},
+		func(ctx context.Context, cfg pump.Config, id string) (runs.Info, error) {
+			return runs.End(ctx, cfg, id, drop, "ended by "+operator())
+		})
+}
+
+func runCommand(use, short, long, example string, flags func(*cobra.Command), act func(context.Context, pump.Config, string) (runs.Info, error)) *cobra.Command {
+	var o operation
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example, Args: cli.OneArgument,
+		RunE: o.run(func(cmd *cobra.Command, args []string) error {
+			id, err := o.findRun(cmd.Context(), "RUN", args[0])
+			if err != nil {
+				return err
+			}
+			r, err := act(cmd.Context(), o.cfg, id.String())
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			return printRun(cmd.OutOrStdout(), &r)
+		}),
+	}
+	o.add(cmd)
+	if flags != nil {
+		flags(cmd)
+	}
+	return cmd
+}
+
+func printRun(out io.Writer, r *runs.Info) error {
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-12s %s\n", name, value)
+		}
+	}
+	line("run", r.ID)
+	line("state", r.State)
+	line("made by", plain(r.Instance))
+	line("started", r.Started.Format(time.DateTime))
+	if r.Ended != nil {
+		line("sent until", r.Ended.Format(time.DateTime))
+	}
+	if r.Tasks != nil {
+		line("tasks", humanize.Comma(int64(*r.Tasks)))
+	}
+	if r.Done != nil {
+		line("done", humanize.Comma(int64(*r.Done)))
+		line("quarantined", humanize.Comma(int64(*r.Quarantined)))
+	}
+	if r.Drop {
+		line("what is met", "is dropped")
+	}
+	line("note", plain(r.Note))
+	line("waits for", plain(r.WaitsFor))
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -1,0 +1,96 @@
+package operate
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/gates"
+	"github.com/queuepump/queuepump/pump/source"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// C12: status shows 12 digits of a run's id; so each command takes what was read there.
+func TestEveryCommandTakesTheBeginningOfARunsID(t *testing.T) {
+	d := newDesk(t)
+	text, err := os.ReadFile(d.three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(d.three, append(text, "delivery: once\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tasks := filepath.Join(t.TempDir(), "tasks.txt")
+	if err := os.WriteFile(tasks, []byte("a\nb\nc\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sent := d.send(d.three, &source.TextSource{Paths: []string{tasks}, Format: source.FormatLines}, "").Run.String()
+	short := strings.ToUpper(sent[:5])
+	if got := d.ok("runs", "show", short); !strings.Contains(got, sent) {
+		t.Errorf("runs show: %s", got)
+	}
+	if got := d.ok("repair", short, "--input", tasks, "--dry-run", "--quiet"); !strings.Contains(got, "run "+sent) {
+		t.Errorf("repair: %s", got)
+	}
+	if got := d.ok("quarantine", "list", "--run", short); !strings.Contains(got, "nothing is in quarantine") {
+		t.Errorf("quarantine: %s", got)
+	}
+	if got := d.ok("runs", "end", short, "--drop"); !strings.Contains(got, "ended by") {
+		t.Errorf("runs end: %s", got)
+	}
+	if got := d.ok("runs", "show", short); !strings.Contains(got, "waits for") || !strings.Contains(got, "segment 0, which no processor holds") {
+		t.Errorf("runs show of an ended run: %s", got)
+	}
+	d.fails(false, "ended", "wait", short)
+
+	// another run whose id begins in the same way
+	table, err := gates.Table(configOf(t, d.three))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id, twin pump.RunID
+	if err := id.UnmarshalText([]byte(sent)); err != nil {
+		t.Fatal(err)
+	}
+	twin = id
+	twin[15]++
+	row, err := table.Read(t.Context(), "test.runs", sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row.Row = twin.String()
+	if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: row}); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"runs", "show", short},
+		{"runs", "end", short},
+		{"wait", short},
+		{"repair", short, "--input", tasks},
+		{"quarantine", "list", "--run", short},
+		{"quarantine", "drop", "--run", short, "--yes"},
+		{"quarantine", "redrive", "--run", short},
+	} {
+		d.fails(true, sent, args...)
+		d.fails(true, twin.String(), args...)
+		name := "RUN: the ids"
+		if args[0] == "quarantine" {
+			name = "--run: the ids"
+		}
+		d.fails(true, name, args...)
+	}
+	d.fails(true, "too short", "wait", short[:3])
+	d.fails(true, "not the id of a run", "repair", "tasks.jsonl", "--input", tasks)
+}
+
+func configOf(t *testing.T, path string) pump.Config {
+	t.Helper()
+	f, err := configfile.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Config
+}

@@ -1,0 +1,104 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+const (
+	// controlSlow is after how long a user who waits is told for what.
+	controlSlow = 2500 * time.Millisecond
+	// slowAgain is how often after that.
+	slowAgain = 30 * time.Second
+)
+
+// controlTable is the name of the table that has a workload's rows.
+const controlTable = "queuepump"
+
+// trouble remembers why the control account does not answer, by the hook of all requests.
+type trouble struct {
+	mu      sync.Mutex // guards what follows
+	account string
+	last    error
+}
+
+// watch has the requests of a configuration noted.
+func (t *trouble) watch(cfg *pump.Config) {
+	before := cfg.Hooks.Request
+	cfg.Hooks.Request = func(account, object, operation string, took time.Duration, err error) {
+		if object == controlTable && !storage.Is(err, storage.Canceled) {
+			t.mu.Lock()
+			t.account, t.last = account, err
+			t.mu.Unlock()
+		}
+		if before != nil {
+			before(account, object, operation, took, err)
+		}
+	}
+}
+
+// now is why the control account has not answered the last request; nil if it has, or was not
+// asked.
+func (t *trouble) now() (account string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if storage.Ambiguous(t.last) {
+		return t.account, t.last
+	}
+	return t.account, nil
+}
+
+// endHopeless gives a context that ends after controlSlow if the control account is not there at
+// all. Commands wait a minute for one that does not answer; for such a one it is of no use. The
+// function that it gives tells whether that ended it.
+func (t *trouble) endHopeless(ctx context.Context) (context.Context, func() error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(controlSlow, func() {
+		if account, err := t.now(); storage.Hopeless(err) {
+			cancel(fmt.Errorf("account %s cannot be reached: %w", account, err))
+		}
+	})
+	return ctx, func() error {
+		timer.Stop()
+		cause := context.Cause(ctx)
+		cancel(nil)
+		if storage.Hopeless(cause) {
+			return cause
+		}
+		return nil
+	}
+}
+
+// saySlow tells that the control account does not answer, why, and what mends it, until stop is
+// called. It says nothing as long as there is an answer: what else takes time is no fault.
+func (o *operation) saySlow(log *slog.Logger) (stop func()) {
+	var mu sync.Mutex
+	var timer *time.Timer
+	stopped := false
+	say := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped {
+			return
+		}
+		if account, err := o.trouble.now(); err != nil {
+			log.Warn("waiting for the control account to answer", "account", account, "error", err, "fix", storage.Fix(err))
+		}
+		timer.Reset(slowAgain)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(controlSlow, say)
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}

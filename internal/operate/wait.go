@@ -1,0 +1,161 @@
+package operate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump/runs"
+)
+
+// WaitFlags adds the flags that say when a run that is waited for is given up.
+func WaitFlags(cmd *cobra.Command, o *runs.WaitOptions, timeout string) {
+	cmd.Flags().DurationVar(&o.StuckAfter, "stuck-after", 0, "with nothing recorded for so long, and every queue empty for as long after that, give the run up as stuck; so long without a distributor too, if it is open (default 1m)")
+	cmd.Flags().DurationVar(&o.Timeout, timeout, 0, "wait so long at most, then end with status 6 (default: until the run is over)")
+}
+
+// waitFlags are the flags of `distributor wait`.
+type waitFlags struct {
+	operation
+	options runs.WaitOptions
+	console cli.ConsoleFlags
+}
+
+func wait() *cobra.Command {
+	var f waitFlags
+	cmd := &cobra.Command{
+		Use:   "wait RUN",
+		Short: "Wait until every task of a run is done",
+		Long: `Wait until every task of a run is done or in quarantine, as run --wait does. It
+needs a workload with delivery: once, where the ledger records what is done; that
+is counted exactly, each task once. A run that is still being sent is waited for too.
+RUN is its id, or the beginning of it that no other has: 4 digits or more.
+
+A run is stuck when tasks are missing, nothing was recorded for --stuck-after, and
+then every queue of the workload counted as empty for as long: a message was lost. So is one
+that was not sent to its end and that no distributor has sent on for --stuck-after.
+distributor repair puts what is missing again.
+
+` + cli.WaitExitCodes,
+		Example: `  distributor wait 0123456789ab --config pump.yaml
+  distributor wait $(distributor status --json | jq -r '.runs[0].id')`,
+		Args: cli.OneArgument,
+		RunE: f.run(func(cmd *cobra.Command, args []string) error { return f.wait(cmd, args[0]) }),
+	}
+	f.add(cmd)
+	WaitFlags(cmd, &f.options, "timeout")
+	f.console.Add(cmd, 10*time.Second)
+	return cmd
+}
+
+func (f *waitFlags) wait(cmd *cobra.Command, id string) error {
+	console, err := f.console.Console()
+	if err != nil {
+		return err
+	}
+	f.cfg.Log = console.Log
+	run, err := f.findRun(cmd.Context(), "RUN", id)
+	if err != nil {
+		return err
+	}
+	o := f.options
+	o.Progress = WaitProgress(console)
+	c, err := runs.Wait(cmd.Context(), f.cfg, run, o)
+	console.Done()
+	if c.State == "" || errors.Is(err, runs.ErrNoRun) { // there is nothing to tell
+		return err
+	}
+	return errors.Join(Outcome(&c, err), f.print(cmd.OutOrStdout(), &c))
+}
+
+func (f *waitFlags) print(out io.Writer, c *runs.Completion) error {
+	if f.json {
+		return cli.JSON(out, c)
+	}
+	var b bytes.Buffer
+	PrintCompletion(&b, c)
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
+// Outcome gives the end of a run that was waited for its exit status. Err is what ended
+// the waiting, c what it came to, nil if there was none.
+func Outcome(c *runs.Completion, err error) error {
+	if _, stuck := errors.AsType[*runs.StuckError](err); stuck {
+		return &cli.Status{Code: cli.ExitStuck, Err: err}
+	}
+	if errors.Is(err, runs.ErrTimeout) {
+		return &cli.Status{Code: cli.ExitNotOver, Err: fmt.Errorf("run %s: %w; to wait on: distributor wait %[1]s", c.Run, err)}
+	}
+	if err == nil && c != nil && c.State == runs.Quarantined {
+		return &cli.Status{Code: cli.ExitQuarantined, Err: fmt.Errorf("run %s: %s in quarantine; see them with: distributor quarantine list", c.Run, areTasks(c.Quarantined))}
+	}
+	return err
+}
+
+func areTasks(n uint64) string {
+	if n == 1 {
+		return "1 task is"
+	}
+	return humanize.Comma(int64(n)) + " tasks are"
+}
+
+// WaitProgress shows how far a run is.
+func WaitProgress(console *cli.Console) func(runs.Progress) {
+	var speed cli.Rate
+	first := true
+	return func(p runs.Progress) {
+		if first { // the bar before was about sending
+			first = false
+			console.Done()
+		}
+		settled := int64(p.Done + p.Quarantined)
+		text := fmt.Sprintf("%s done · %s", humanize.Comma(int64(p.Done)), speed.Per(settled))
+		total := int64(0)
+		if p.Total != nil {
+			total = int64(*p.Total)
+			text = fmt.Sprintf("%s of %s done · %s", humanize.Comma(int64(p.Done)), humanize.Comma(total), speed.Per(settled))
+		}
+		if p.Quarantined > 0 {
+			text += fmt.Sprintf(" · %s in quarantine", humanize.Comma(int64(p.Quarantined)))
+		}
+		console.Progress(settled, total, text, "done", p.Done, "quarantined", p.Quarantined, "of", total)
+	}
+}
+
+// PrintCompletion says how a run ended. What the ledger knows is exact; what the
+// processors report is not, and is said to be theirs.
+func PrintCompletion(b *bytes.Buffer, c *runs.Completion) {
+	missing := c.Tasks - min(c.Done+c.Quarantined, c.Tasks)
+	switch c.State {
+	case runs.Done:
+		fmt.Fprintf(b, "done: %s", cli.Plural(int64(c.Done), "task"))
+	case runs.Quarantined:
+		fmt.Fprintf(b, "settled: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
+	case runs.Stuck:
+		fmt.Fprintf(b, "stuck: %s done, %s in quarantine, %s missing in %s", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)),
+			humanize.Comma(int64(missing)), cli.Plural(int64(len(c.Lacking)), "segment"))
+	default:
+		fmt.Fprintf(b, "not over yet: %s done, %s in quarantine", cli.Plural(int64(c.Done), "task"), humanize.Comma(int64(c.Quarantined)))
+		if c.Tasks > 0 {
+			fmt.Fprintf(b, ", %s to go", humanize.Comma(int64(missing)))
+		}
+	}
+	fmt.Fprintf(b, "; waited %.1f s", c.Seconds)
+	if c.Closed {
+		fmt.Fprint(b, "; the run is closed")
+	}
+	fmt.Fprintln(b)
+	r := c.Reported
+	if r.Handled < c.Done && r.Failed+r.Retried+r.Quarantined+r.Duplicates == 0 {
+		return // they have not noted all of it yet, and what they have says nothing more
+	}
+	fmt.Fprintf(b, "the processors have reported so far, each delivery counted: %s handled, %s failed, %s retried, %s quarantined, %s recognised\n",
+		cli.Plural(int64(r.Handled), "task"), humanize.Comma(int64(r.Failed)), humanize.Comma(int64(r.Retried)), humanize.Comma(int64(r.Quarantined)), cli.Plural(int64(r.Duplicates), "duplicate"))
+}

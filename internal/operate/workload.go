@@ -1,0 +1,128 @@
+package operate
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/workloads"
+)
+
+func workload() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "workload",
+		Short: "Show or delete a workload",
+		Long: `Show or delete a workload. The first distributor makes it, of the accounts of its
+configuration; what it pins then never changes: the number of segments, the mode of
+delivery, and which queues an account has.`,
+	}
+	return cli.Group(cmd, workloadShow(), workloadDelete())
+}
+
+func workloadShow() *cobra.Command {
+	var o operation
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show what is pinned of a workload, where it is, and what is in it",
+		Long: `Show the workload that a configuration means: which account has its rows, what is
+pinned, its accounts, and how many processes and runs it has. It is shown also if the
+configuration says something else than what is pinned. A workload of the same name in
+another account of the configuration is named: two over the same queues take each
+other's messages for their own.`,
+		Example: `  distributor workload show --config pump.yaml
+  distributor workload show --json`,
+		Args: cli.NoArguments(nil),
+		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
+			i, err := workloads.Show(cmd.Context(), o.cfg)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), i)
+			}
+			return printWorkload(cmd.OutOrStdout(), i)
+		}),
+	}
+	o.add(cmd)
+	return cmd
+}
+
+func printWorkload(out io.Writer, i *workloads.Info) error {
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-12s %s\n", name, value)
+		}
+	}
+	line("workload", i.Name)
+	line("incarnation", i.Incarnation)
+	line("rows in", plain(i.Control))
+	if i.Made != nil {
+		line("made", i.Made.Format(time.DateTime)+" UTC")
+	}
+	if i.Deleting != nil {
+		line("!", "it is being deleted, since "+i.Deleting.Format(time.DateTime)+" UTC; to go on: distributor workload delete")
+	}
+	line("delivery", i.Delivery)
+	segments := humanize.Comma(int64(i.Segments))
+	if i.Shared {
+		segments += ", without owners"
+	}
+	line("segments", segments)
+	line("reducer", plain(i.Reducer))
+	line("accounts", accountsText(i))
+	line("map", fmt.Sprintf("version %d of %s UTC", i.MapVersion, i.Changed.UTC().Format(time.DateTime)))
+	line("retention", fmt.Sprintf("%v (this configuration's)", time.Duration(i.Retention*float64(time.Second))))
+	line("members", cli.Plural(int64(i.Distributors), "distributor")+", "+cli.Plural(int64(i.Processors), "processor"))
+	line("runs", runsText(i))
+	for _, r := range i.Rivals {
+		text := "another workload of this name is in account " + plain(r.Account)
+		switch {
+		case r.Problem != "":
+			text += ", and its row cannot be read: " + plain(r.Problem)
+		case len(r.SameQueues) > 0:
+			text += ", over the same queues of " + plain(strings.Join(r.SameQueues, ", "))
+		default:
+			text += ", over other queues"
+		}
+		line("!", text)
+	}
+	if len(i.Unseen) > 0 {
+		line("!", "these accounts could not be looked into for another workload of this name: "+plain(strings.Join(i.Unseen, ", ")))
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func accountsText(i *workloads.Info) string {
+	used := 0
+	for _, a := range i.Accounts {
+		if a.State != accounts.Unused {
+			used++
+		}
+	}
+	return fmt.Sprintf("%d, with %s in all; see: distributor accounts list", used, cli.Plural(int64(i.Queues), "queue"))
+}
+
+func runsText(i *workloads.Info) string {
+	if len(i.Runs) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, state := range slices.Sorted(maps.Keys(i.Runs)) {
+		parts = append(parts, humanize.Comma(int64(i.Runs[state]))+" "+plain(state))
+	}
+	text := strings.Join(parts, ", ")
+	if !i.AllRuns {
+		text += ", and more"
+	}
+	return text
+}

@@ -1,0 +1,137 @@
+package locate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+const (
+	// slowAfter is after how long an operator is told that a start is waiting, and for what: long
+	// enough for any answer that comes at all.
+	slowAfter = 2500 * time.Millisecond
+	// sayAgain is how often after that.
+	sayAgain = 30 * time.Second
+)
+
+// Waits says for which accounts a start waits, what they said last, and what mends that. It says
+// so while it lasts, because the error comes only when a minute of trying is over. It may be used
+// by many goroutines at once.
+type Waits struct {
+	log   *slog.Logger
+	what  string
+	key   string // of the attribute that names the accounts
+	timer *time.Timer
+
+	mu     sync.Mutex // guards what follows
+	asked  map[string]func() error
+	giveUp context.CancelCauseFunc // nil: waits on, whatever it is
+}
+
+// NewWaits makes one that waits for no account yet.
+func NewWaits(log *slog.Logger, what, key string) *Waits {
+	w := &Waits{log: log, what: what, key: key, asked: map[string]func() error{}}
+	w.mu.Lock() // the timer may fire before it is known
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(slowAfter, w.say)
+	return w
+}
+
+// Begin is called when an account is asked. trouble gives its last failure, nil if there is none.
+func (w *Waits) Begin(account string, trouble func() error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.asked) == 0 {
+		w.timer.Reset(slowAfter)
+	}
+	w.asked[account] = trouble
+}
+
+// End is called when it has answered, or is asked no more.
+func (w *Waits) End(account string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.asked, account)
+}
+
+// Stop says nothing any more.
+func (w *Waits) Stop() {
+	w.timer.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.asked)
+}
+
+// GiveUp gives a context that ends once nothing that is waited for can answer ([storage.Hopeless]),
+// and what tells with which error that was; nil if it was not.
+func (w *Waits) GiveUp(ctx context.Context) (context.Context, func() error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.giveUp = cancel
+	return ctx, func() error {
+		cause := context.Cause(ctx)
+		cancel(nil)
+		if storage.Hopeless(cause) {
+			return cause
+		}
+		return nil
+	}
+}
+
+func (w *Waits) say() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.asked) == 0 {
+		return
+	}
+	names, hopeless := slices.Sorted(maps.Keys(w.asked)), true
+	var first error
+	for _, name := range names {
+		err := w.asked[name]()
+		hopeless = hopeless && storage.Hopeless(err)
+		if first == nil && err != nil {
+			first = fmt.Errorf("account %s cannot be reached: %w", name, err)
+		}
+	}
+	if hopeless && w.giveUp != nil {
+		w.giveUp(first)
+		return
+	}
+	w.timer.Reset(sayAgain)
+	attrs := []any{w.key, SomeOf(names, 10)}
+	if first != nil {
+		attrs = append(attrs, "error", first, "fix", storage.Fix(first))
+	}
+	w.log.Warn(w.what, attrs...)
+}
+
+// watchedTable remembers why its account did not answer the last read.
+type watchedTable struct {
+	storage.Table
+
+	mu   sync.Mutex
+	last error
+}
+
+func (t *watchedTable) Read(ctx context.Context, partition, key string) (storage.Entity, error) {
+	e, err := t.Table.Read(ctx, partition, key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last = nil; storage.Ambiguous(err) {
+		t.last = err
+	}
+	return e, err
+}
+
+func (t *watchedTable) trouble() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}

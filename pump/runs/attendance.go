@@ -1,0 +1,53 @@
+package runs
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+)
+
+// attendance finds out that no processor is running while tasks of a run wait, which is why
+// nothing happens in most first hours.
+type attendance struct {
+	cfg    *pump.Config
+	queues *queues.Set
+	run    pump.RunID
+
+	settled uint64    // of the run, when it changed last
+	changed time.Time // when that was; zero: judge was not called yet
+	asked   time.Time // when the processors were counted last
+}
+
+const (
+	// unattendedAfter is how long nothing is recorded before the processors are counted.
+	unattendedAfter = 4 * time.Second
+	// countAgain is how often they are counted after that: a query of the members.
+	countAgain = 30 * time.Second
+)
+
+// judge takes what a look at the ledger has shown.
+func (a *attendance) judge(ctx context.Context, settled uint64) {
+	now := time.Now()
+	if settled != a.settled || a.changed.IsZero() {
+		a.settled, a.changed = settled, now
+	}
+	if now.Sub(a.changed) < unattendedAfter || now.Sub(a.asked) < countAgain {
+		return
+	}
+	v, err := cluster.LoadView(ctx, a.queues.Control, a.cfg.Workload)
+	if err != nil {
+		return
+	}
+	a.asked = now
+	stamp := v.Stamp()
+	if !slices.ContainsFunc(v.Members, func(m cluster.Member) bool {
+		return (m.Role == cluster.RoleProcessor || m.Err != nil) && !m.Silent(stamp)
+	}) {
+		a.cfg.Log.Warn("no processor is running; the tasks wait until one does", "run", a.run.String(),
+			"fix", "start one: processor run")
+	}
+}

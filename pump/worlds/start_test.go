@@ -1,0 +1,117 @@
+package worlds
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// unknownHost answers for an account that does not exist as a resolver does.
+type unknownHost struct{}
+
+func (unknownHost) Do(r *http.Request) (*http.Response, error) {
+	return nil, &net.DNSError{Err: "no such host", Name: r.URL.Host, IsNotFound: true}
+}
+
+// misspelt is a configuration of which one account is not there.
+func (w *world) misspelt(which int) pump.Config {
+	w.Cfg.Workload = "town" // the world's own is there
+	c := w.Operator()
+	name := w.Sim.Accounts()[which]
+	st, err := azure.Open(azure.Options{ConnectionString: w.Sim.ConnectionString(name), Transport: unknownHost{}})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	c.Accounts[which].Storage = st
+	return c
+}
+
+// C4: what is sent once, and a processor that leaves when there is nothing to do, end within three
+// seconds with the account, the cause and a fix; nothing is made.
+func TestAnAccountThatIsNotThereEndsWhatIsStartedOnce(t *testing.T) {
+	for name, which := range map[string]int{"control": 0, "another": 2} {
+		inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+			starts := map[string]func(pump.Config) error{"once": func(c pump.Config) error {
+				d, err := distributor.New(c, &testworld.ListSource{Print: "a", N: 10}, distributor.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return second(d.Run(t.Context()))
+			}}
+			if which == 0 {
+				starts["until idle"] = func(c pump.Config) error {
+					p, err := processor.New(c, &testworld.Seen{}, processor.Options{UntilIdle: time.Minute})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return second(p.Run(t.Context()))
+				}
+			}
+			for how, start := range starts {
+				began := time.Now()
+				err := start(w.misspelt(which))
+				if took := time.Since(began); took > 3*time.Second {
+					t.Errorf("%s, %s: ended after %v", name, how, took)
+				}
+				if err == nil || !strings.Contains(err.Error(), "account "+w.Sim.Accounts()[which]+" cannot be reached") ||
+					!strings.Contains(err.Error(), "no such host") || !strings.Contains(storage.Fix(err), "name") {
+					t.Errorf("%s, %s: %v", name, how, err)
+				}
+			}
+			if w.hasRow(0) || w.hasRow(1) {
+				t.Error("the workload was made")
+			}
+		})
+	}
+}
+
+// C4: what is there to go on says within three seconds what it waits for, why, and what mends it,
+// and again every 30 s.
+func TestAnAccountThatIsNotThereIsSaidWhileAServiceWaits(t *testing.T) {
+	for name, start := range map[string]func(context.Context, pump.Config) error{
+		"distributor": func(ctx context.Context, c pump.Config) error {
+			d, err := distributor.New(c, &testworld.ListSource{Print: "a", N: 10}, distributor.Options{Every: time.Hour})
+			if err != nil {
+				return err
+			}
+			return second(d.Run(ctx))
+		},
+		"processor": func(ctx context.Context, c pump.Config) error {
+			p, err := processor.New(c, &testworld.Seen{}, processor.Options{})
+			if err != nil {
+				return err
+			}
+			return second(p.Run(ctx))
+		},
+	} {
+		inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+			const line = `msg="waiting for the control account to answer"`
+			const fix = `fix="check the account's name`
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- start(ctx, w.misspelt(0)) }()
+			time.Sleep(3 * time.Second)
+			if w.Logged(line) != 1 || w.Logged(fix) != 1 || w.Logged("no such host") == 0 {
+				t.Errorf("%s: after 3 s: %d lines, %d fixes", name, w.Logged(line), w.Logged(fix))
+			}
+			time.Sleep(32 * time.Second)
+			if w.Logged(line) != 2 || w.Logged(fix) != 2 {
+				t.Errorf("%s: after 35 s: %d lines, %d fixes", name, w.Logged(line), w.Logged(fix))
+			}
+			if err := <-ended; err != nil && ctx.Err() == nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
