@@ -194,7 +194,8 @@ func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r workload.Ru
 			done = len(v.poison[key]) == 0 // under the identity of a foreign message
 		}
 		// It ended hours ago; or another copy of a task that is done was dropped, or kept.
-		over := had && !done && (w.touched[key] != "" || w.judge.left[key] || len(v.poison[key]) == 0 && v.letGo(r.ID, segment))
+		copied := w.plan.delivery == pump.Once && (w.touched[key] != "" || w.judge.left[key])
+		over := had && !done && (copied || len(v.poison[key]) == 0 && v.letGo(r.ID, segment))
 		if done || over {
 			s := sums[source.key(i)]
 			sums[source.key(i)] = simAmount{s.Count + 1, s.Sum + source.sum(i)}
