@@ -78,13 +78,14 @@ func (w *simWorld) checkRecord(r workload.Run, key simKey, v *simVerdict) {
 		w.wrongf("lost: segment %d has no ledger", key.segment)
 		return
 	}
-	if done, quarantined := record.Counts(r.ID); r.State == workload.RunClosed && done+quarantined == 0 {
-		return
+	if done, quarantined := record.Counts(r.ID); (r.State == workload.RunClosed || v.gone[r.ID]) && done+quarantined == 0 {
+		return // one without a row is forgotten after an hour
 	}
 	task := w.tasks[key]
 	switch {
 	case task == nil: // said already
-	case len(w.rolls) > 0 && r.State == workload.RunClosed: // it was forgotten in part, and of a closed run nothing is missing
+	// It was forgotten in part, and of a closed run nothing is missing.
+	case (len(w.rolls) > 0 || w.runsAreBack()) && r.State == workload.RunClosed:
 	case !record.Settled(r.ID, key.n):
 		w.wrongf("lost: %v is not recorded; it was begun %d times and done %d times", key, task.begun, task.effects)
 	case record.Done(r.ID, key.n) && w.touched[key] != "": // a copy may have stayed in quarantine
@@ -185,7 +186,8 @@ func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r workload.Ru
 		sealed := r.State == workload.RunSealed || r.State == workload.RunClosed
 		key := simKey{r.ID, segment, uint64(n)}
 		done := sealed && !source.condemned(i) && (len(v.poison[key]) == 0 || w.touched[key] != "")
-		if record := v.records[segment]; w.plan.delivery == pump.Once && record != nil && r.State != workload.RunClosed {
+		lost := v.gone[r.ID] && v.letGo(r.ID, segment) // without a row, and forgotten after an hour
+		if record := v.records[segment]; w.plan.delivery == pump.Once && record != nil && r.State != workload.RunClosed && !lost {
 			done = record.Done(r.ID, uint64(n)) && !source.condemned(i) // a dropped one is done, and nothing came of it
 		}
 		t := w.tasks[key]
@@ -194,11 +196,12 @@ func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r workload.Ru
 			done = len(v.poison[key]) == 0 // under the identity of a foreign message
 		}
 		// It ended hours ago; or another copy of a task that is done was dropped, or kept.
-		over := had && !done && (w.touched[key] != "" || w.judge.left[key] || len(v.poison[key]) == 0 && v.letGo(r.ID, segment))
+		copied := w.plan.delivery == pump.Once && (w.touched[key] != "" || w.judge.left[key])
+		over := had && !done && (copied || len(v.poison[key]) == 0 && v.letGo(r.ID, segment))
 		if done || over {
 			s := sums[source.key(i)]
 			sums[source.key(i)] = simAmount{s.Count + 1, s.Sum + source.sum(i)}
-			if over || r.State == workload.RunClosed && v.forgotten[key] {
+			if over || lost || r.State == workload.RunClosed && v.forgotten[key] {
 				maybe[source.key(i)] = append(maybe[source.key(i)], source.sum(i))
 			}
 		}

@@ -193,7 +193,7 @@ func (w *simWorld) unprovenEnd(ctx context.Context) bool {
 	if w.plan.delivery != pump.Once || !w.runsAreBack() {
 		return true
 	}
-	for began := w.now(); ; {
+	for began, first := w.now(), true; ; first = false {
 		left, err := w.unproven(ctx)
 		switch {
 		case err != nil:
@@ -205,7 +205,7 @@ func (w *simWorld) unprovenEnd(ctx context.Context) bool {
 			w.wrongf("stuck: run %v was closed, is sealed as its row came back, and nothing ends it", left[0])
 			return false
 		}
-		if w.now() == began {
+		if first {
 			w.countAll("runs that were closed and are sealed again", len(left))
 		}
 		backoff.Wait(ctx, 5*time.Minute)
