@@ -49,7 +49,7 @@ func (f *workFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.out, "out", "", "append each task, or its result, to `FILE` as a JSON line")
 	flags.StringVar(&f.countBy, "count-by", "", "count tasks by the `FIELD` of their bodies")
 	flags.StringVar(&f.sum, "sum", "", "with --count-by: add up the `FIELD` of their bodies, exactly")
-	flags.BoolVar(&f.discard, "discard", false, "settle every task at once, doing nothing (for measuring)")
+	flags.BoolVar(&f.discard, "discard", false, "settle every task of every run at once, doing nothing (for measuring; \"distributor runs end RUN --drop\" throws one run away)")
 	flags.IntVar(&f.children, "children", runtime.GOMAXPROCS(0), "how many processes --exec and --exec-each run at once")
 	flags.DurationVar(&f.timeout, "task-timeout", 5*time.Minute, "how long one task may take with --exec, --exec-each and --http")
 	flags.StringArrayVar(&f.headers, "http-header", nil, "a `HEADER` sent with --http, as 'Name: value'; ${VAR} is taken from the environment; may be repeated")

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,11 +19,11 @@ import (
 func gate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gate",
-		Short: "Open, close or list the gates of a workload",
+		Short: "Open, close, list or remove the gates of a workload",
 		Long: `A gate makes processors begin together: those that are started with ` + "`--gate NAME`" + `
-wait at it until somebody opens it. A gate that was never opened is closed.`,
+wait at it until you open it. A gate that was never opened is closed.`,
 	}
-	return cli.Group(cmd, gateOpen(), gateClose(), gateList())
+	return cli.Group(cmd, gateOpen(), gateClose(), gateList(), gateRemove())
 }
 
 func gateOpen() *cobra.Command {
@@ -145,6 +146,45 @@ func gateList() *cobra.Command {
 			}
 			t.write(cmd.OutOrStdout(), 120)
 			return nil
+		}),
+	}
+	o.add(cmd)
+	return cmd
+}
+
+func gateRemove() *cobra.Command {
+	var o operation
+	cmd := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Remove a gate that has served",
+		Long: `Remove a gate from the list. It is then as a gate that was never opened: processors that
+are started with ` + "`--gate NAME`" + ` wait at it. A gate that processes wait at is not removed.`,
+		Example: `  distributor gate remove morning --config pump.yaml`,
+		Args:    cli.OneArgument,
+		RunE: o.run(func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if err := coordination.CheckGate(name); err != nil {
+				return cli.Usage("%w", err)
+			}
+			removed, err := gates.Remove(cmd.Context(), o.cfg, name)
+			if errors.Is(err, gates.ErrWaiting) {
+				return fmt.Errorf("%w; open it with \"distributor gate open %s\" or stop them first", err, name)
+			}
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Gate    string `json:"gate"`
+					Removed bool   `json:"removed"`
+				}{name, removed})
+			}
+			said := "gate %s is removed\n"
+			if !removed {
+				said = "there is no gate %s\n"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), said, plain(name))
+			return err
 		}),
 	}
 	o.add(cmd)

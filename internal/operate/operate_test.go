@@ -204,6 +204,11 @@ func TestGatesAndNumbersByCommands(t *testing.T) {
 		t.Errorf("printed\n%s", got)
 	}
 	d.fails(true, `"a b"`, "gate", "open", "a b")
+	d.says("gate morning is removed\n", "gate", "remove", "morning")
+	d.says("there is no gate morning\n", "gate", "remove", "morning")
+	d.says("{\"gate\":\"morning\",\"removed\":false}\n", "gate", "remove", "morning", "--json")
+	d.says("no gate was ever opened or closed, and nobody waits at one\n", "gate", "list")
+	d.fails(true, `"a b"`, "gate", "remove", "a b")
 
 	d.says("1\n", "ids", "next", "orders")
 	d.says("2 101\n", "ids", "next", "orders", "--count", "100")
@@ -303,6 +308,7 @@ func TestAMissingArgumentIsNamedWithTheUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"gate", "close"}, "NAME is missing\nusage: distributor gate close NAME [flags]"},
+		{[]string{"gate", "remove"}, "NAME is missing\nusage: distributor gate remove NAME [flags]"},
 		{[]string{"gate", "open"}, "NAME is missing\nusage: distributor gate open NAME [flags]"},
 		{[]string{"ids", "next", "--count", "3"}, "NAME is missing\nusage: distributor ids next NAME [flags]"},
 		{[]string{"accounts", "add"}, "NAME is missing\nusage: distributor accounts add NAME [flags]"},

@@ -102,6 +102,33 @@ func (g *Gate) set(ctx context.Context, doing string, open bool, by string) erro
 	}
 }
 
+// Remove takes the gate's row away: the gate is as one that was never opened, so it is closed for
+// processes that come later. Removing a gate that is not there is success. Otherwise it is as
+// Release.
+func (g *Gate) Remove(ctx context.Context) error {
+	if g.err != nil {
+		return g.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, row.Patience)
+	defer cancel()
+	for {
+		v, err := g.row.MustRead(ctx)
+		if storage.Is(err, storage.Missing) { // there is no table, so no gate either
+			return nil
+		}
+		if err == nil {
+			err = g.row.TryRemove(ctx, v)
+		}
+		if errors.Is(err, row.ErrLost) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("removing gate %q: %w", g.name, err)
+		}
+		return nil
+	}
+}
+
 // State reads the gate, trying for up to a minute.
 func (g *Gate) State(ctx context.Context) (GateState, error) {
 	if g.err != nil {

@@ -3,6 +3,8 @@ package gates
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -85,6 +87,35 @@ func changeGate(ctx context.Context, cfg pump.Config, name string, open bool, by
 		c.Nudged = nudging.Send(ctx, &cfg, nudges)
 	}
 	return c, nil
+}
+
+// ErrWaiting is what Remove gives while processes wait at the gate.
+var ErrWaiting = errors.New("processes wait at it")
+
+// Remove takes a gate away that has served. While processes wait at it that is refused with
+// [ErrWaiting]: they would wait at a gate that no list of opened and closed gates shows. A process
+// that comes to it later, or between the look and the removal, finds it closed, as any gate that
+// was never opened. Removed is false when there was none.
+func Remove(ctx context.Context, cfg pump.Config, name string) (removed bool, err error) {
+	if err := coordination.CheckGate(name); err != nil {
+		return false, err
+	}
+	list, err := List(ctx, cfg)
+	if err != nil {
+		return false, err
+	}
+	i := slices.IndexFunc(list, func(g Status) bool { return g.Name == name })
+	if i < 0 {
+		return false, nil
+	}
+	if n := list[i].Waiting; n > 0 {
+		return false, fmt.Errorf("gate %q: %w: %d", name, ErrWaiting, n)
+	}
+	table, err := Table(cfg)
+	if err != nil {
+		return false, err
+	}
+	return true, coordination.NewGate(table, cfg.Workload, name).Remove(ctx)
 }
 
 // List gives the workload's gates, by name, with those that are only waited at.

@@ -282,6 +282,10 @@ func TestProcessorsStartTogetherWhenTheirGateIsReleased(t *testing.T) {
 		w.operate(&list, "gate", "list")
 		return list.Gates[0].Waiting == 1 && !list.Gates[0].Open
 	})
+	refused := start(t, "distributor", "gate", "remove", "morning", "--config", w.config)
+	if code := refused.wait(); code != 1 || !strings.Contains(refused.log.String(), "processes wait at it: 1") {
+		t.Errorf("a gate that a process waits at: exit status %d", code)
+	}
 	late.signal(syscall.SIGTERM)
 	if code := late.wait(); code != 0 && code != 143 {
 		t.Errorf("exit status %d", code)
