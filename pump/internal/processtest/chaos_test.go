@@ -182,7 +182,9 @@ var faults = []azsim.Rule{
 	{Fault: azsim.Reorder, Operations: []string{"GetMessages"}, Probability: 0.1},
 }
 
-// rage deals blows until the time is over and the tasks are sent.
+// rage deals blows until the time is over and the tasks are sent. Blows come by the clock, and what
+// they let happen between them by the machine: once the time is over they come ever more rarely, so
+// that the tasks are sent however busy the machine is.
 func (c *chaos) rage() {
 	c.eventually("the workload exists", func() bool {
 		_, err := workload.Load(c.t.Context(), c.table, "test")
@@ -192,13 +194,14 @@ func (c *chaos) rage() {
 		c.rules = append(c.rules, c.sim.Inject(rule))
 	}
 	end := time.Now().Add(c.length)
-	deadline := end.Add(patience + c.length)
+	deadline := end.Add(4*patience + c.length)
+	longest := 3 * time.Second
 	for looked := time.Now(); ; {
-		time.Sleep(time.Duration(c.random.IntN(3000)) * time.Millisecond)
+		time.Sleep(time.Duration(c.random.Int64N(int64(longest))))
 		c.revive()
 		c.blow()
 		if now := time.Now(); now.After(end) && now.Sub(looked) > 3*time.Second {
-			looked = now
+			looked, longest = now, min(longest*5/4, time.Minute)
 			if c.sent() >= c.tasks {
 				return
 			}
