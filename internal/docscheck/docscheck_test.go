@@ -289,7 +289,7 @@ func TestAnEntryOfTheRunbookThatLacksAPartIsSeen(t *testing.T) {
 		t.Errorf("%q, the first lacks %q", entries, Lacks(entries["One"]))
 	}
 	for spoiled, want := range map[string]string{
-		strings.Replace(whole, "**Means.** It is dark.\n\n", "", 1):  "[Means]",
+		strings.Replace(whole, "**Means.** It is dark.\n\n", "", 1):   "[Means]",
 		strings.Replace(whole, "`distributor status`", "", 1):         "[See]",
 		strings.Replace(whole, "`distributor status`", "look", 1):     "[See with a command]",
 		strings.Replace(whole, "\n`make run`.", "\nnot.", 1):          "[Mend with a command]",
