@@ -131,7 +131,7 @@ var columns = []func(Measurement) float64{
 	func(m Measurement) float64 { return float64(m.Take.PeakBytes >> 20) },
 }
 
-// writeWay writes the row of a way. What is nothing, or not known, is left empty.
+// writeWay writes the row of a way. A value of zero, or not known, is left empty.
 func (r *Results) writeWay(b *strings.Builder, k Run) {
 	fmt.Fprintf(b, "| %s | %s |", k.Way, k.Over)
 	for _, column := range columns {

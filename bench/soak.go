@@ -91,7 +91,7 @@ func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 			return r, err
 		}
 	}
-	close(enough) // not before the last look, or there would be nobody to look at
+	close(enough) // not before the last look, or there would be no process to look at
 	if err := <-fed; err != nil {
 		return r, errors.Join(err, out.failure(), back.failure())
 	}
@@ -175,13 +175,13 @@ func startWatched(ctx context.Context, name string, in io.Reader, path string, a
 		w.err = w.cmd.Wait()
 		close(w.ended)
 		if c, ok := in.(io.Closer); ok {
-			_ = c.Close() // whoever writes to a process that is gone is told
+			_ = c.Close() // a writer to a process that is gone is told
 		}
 	}()
 	return w, nil
 }
 
-// freeAddress is an address on loopback that nobody listens on just now.
+// freeAddress is an address on loopback that no process listens on just now.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

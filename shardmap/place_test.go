@@ -175,7 +175,7 @@ func TestAChangeMovesTheFewestSegmentsThatKeepTheShares(t *testing.T) {
 }
 
 // TestAddingOrDrainingOneOfNMovesLittleMoreThanOneNth: equal weights and any
-// history of adding and draining. What moves is the share of the one shard
+// history of adding and draining. The share of the one shard moves
 // rounded up, that is less than one segment more than S/n.
 func TestAddingOrDrainingOneOfNMovesLittleMoreThanOneNth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -346,7 +346,7 @@ func TestEachShardHasOneKeeperWhoHoldsMostOfItOrComesByRank(t *testing.T) {
 			}
 		}
 	})
-	// Draining shards are nobody's home, and spread evenly.
+	// Draining shards are the home of no segment, and spread evenly.
 	shards := equalShards(30)
 	for i := range 20 {
 		shards[i].State = Draining

@@ -256,7 +256,7 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 			}
 			p := tr.plan
 			if p.Packing.By == "handling" {
-				tr.settle += 2 * tr.in.SealAge // the first messages were filled when nobody knew of any handler
+				tr.settle += 2 * tr.in.SealAge // the first messages were filled before any handler was known
 			}
 			// A thousand messages are a few per cent by chance.
 			tr.measure = max(15*time.Second, time.Duration(1000/p.Packing.Messages*float64(time.Second)))

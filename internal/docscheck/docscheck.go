@@ -160,7 +160,7 @@ var (
 )
 
 // Commands are the commands of shell blocks, of lines that begin with "$ " in others, and of code
-// within prose that begins with one of them. What is quoted in a command is the word "Q".
+// within prose that begins with one of them. A quoted part of a command is the word "Q".
 func (d Document) Commands() []Command {
 	var commands []Command
 	add := func(line int, text string) {

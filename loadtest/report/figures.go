@@ -91,7 +91,7 @@ func (r *Result) latencies() *chart {
 	s := &r.Series
 	return &chart{
 		title: "Time until a task's handling began", x: "seconds", y: "", log: true, seconds: true, events: r.Events,
-		text: "From schedule: since the task was due, so that it includes the time in which nobody took it; nothing where as many were offered as were taken. From send: since the distributor took it. Of each interval, the time within which half or 99 % of its tasks began.",
+		text: "From schedule: since the task was due, so that it includes the time in which no distributor took it; nothing where as many were offered as were taken. From send: since the distributor took it. Of each interval, the time within which half or 99 % of its tasks began.",
 		curves: []curve{
 			{name: "p50 from schedule", xs: s.ends(), ys: s.ScheduleP50},
 			{name: "p99 from schedule", xs: s.ends(), ys: s.ScheduleP99},

@@ -227,7 +227,7 @@ func lasting(err error) bool {
 	return storage.Is(err, storage.Auth) || storage.Is(err, storage.Invalid)
 }
 
-// look reports whether the run is complete. What is recorded is read before the run's
+// look reports whether the run is complete. The records are read before the run's
 // row: if that says "sealed", nothing had been pruned when the record was read, and
 // if it says "closed", all is done, whatever the record still knew.
 func (w *waiter) look(ctx context.Context) (over bool, err error) {

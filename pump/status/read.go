@@ -27,7 +27,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Read reads what can be seen of a workload. What does not answer is named
+// Read reads what can be seen of a workload. An account that does not answer is named
 // in Problems and does not keep the rest from being shown; it takes no longer than
 // o.Timeout. If nothing could be learned of the workload itself, its control account being
 // dark, or the workload not existing (workload.ErrNoWorkload), there is an error beside
@@ -206,7 +206,7 @@ func (r *statusReader) readRecorded(ctx context.Context) {
 	}
 	r.recorded = recorded
 	if use := recorded.Use; use.Fullest() >= closing.Pressure {
-		r.problem("segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended; see: distributor runs list",
+		r.problem("segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: runs that no process continues end sooner, and at the bound tasks of further runs wait until others have ended; see: distributor runs list",
 			use.Segment, use.Runs, ledger.MaxLiveRuns, use.Pages, ledger.MaxPages, use.Bytes, ledger.MaxBytes)
 	}
 }

@@ -174,7 +174,7 @@ func (c *Closer) warn() {
 		return
 	}
 	c.warned = time.Now()
-	c.log.Warn("a segment's ledger is half full or more; runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended",
+	c.log.Warn("a segment's ledger is half full or more; runs that no process continues end sooner, and at the bound tasks of further runs wait until others have ended",
 		UseAttrs(c.use)...)
 }
 

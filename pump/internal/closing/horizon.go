@@ -126,7 +126,7 @@ func (c *Closer) tellWaits() {
 		if !c.horizon.At.IsZero() {
 			attrs = append(attrs, "behind", time.Since(c.horizon.At).Round(time.Second))
 		}
-		c.log.Warn("runs that nobody continues do not end yet: tasks of them may wait in a queue that is not read so far; "+
+		c.log.Warn("runs that no process continues do not end yet: tasks of them may wait in a queue that is not read so far; "+
 			"you can end them with: distributor runs end", attrs...)
 	}
 	w.runs = 0

@@ -26,7 +26,7 @@ import (
 )
 
 func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
-	// A busy machine may take longer than nudgeTimeout. What was late is sent again, to
+	// A busy machine may take longer than nudgeTimeout. A late hint is sent again, to
 	// another server, so that nothing arrives twice.
 	send := func(n pump.Nudge) (got []pump.Nudge, err error) {
 		for range 60 {
@@ -75,7 +75,7 @@ func TestHostileNudgesAreRefused(t *testing.T) {
 	}{
 		{"get", "GET", "/nudge?instance=p1", 405},
 		{"head", "HEAD", "/nudge?instance=p1", 405},
-		{"nobody", "POST", "/nudge", 400},
+		{"no instance", "POST", "/nudge", 400},
 		{"empty instance", "POST", "/nudge?instance=", 400},
 		{"another", "POST", "/nudge?instance=p11", 421},
 		{"long", "POST", "/nudge?instance=" + strings.Repeat("p", 2000), 400},
@@ -268,7 +268,7 @@ func TestTheSameNudgeIsSentFourTimesASecondAtMostAndTheLastOneCounts(t *testing.
 
 func TestNudgesNeverHoldUpWhoSendsThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, got := outbound(t, time.Hour) // nobody answers
+		s, got := outbound(t, time.Hour) // no process answers
 		began := time.Now()
 		for i := range 1000 {
 			s.Nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})

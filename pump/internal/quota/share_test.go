@@ -97,7 +97,7 @@ func TestP81WhoIsAloneHasTheLimitAndNotALittleLess(t *testing.T) {
 			a.queues[i].stakes = slices.DeleteFunc(a.queues[i].stakes, func(s stake) bool { return s.member != a.members[0] })
 		}
 		now := a.portions(parties, l)
-		before := a.portions(make([]*party, len(parties)), l) // the others knew of nobody
+		before := a.portions(make([]*party, len(parties)), l) // the others knew of none
 		if got := allowed(0, l.Account, &now.account, &before.account); got != l.Account {
 			t.Errorf("%v of %v", got, l.Account)
 		}

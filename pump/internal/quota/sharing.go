@@ -100,7 +100,7 @@ func (s *Sharing) Targets() *Targets {
 	if s.Tasks > 0 {
 		l := Limits{Account: s.Tasks}
 		x, y := c.tasks.portions(c.parties, l), c.tasks.portions(before, l)
-		// Here nobody refuses what is too much. So each may use all of its share at
+		// Here no service refuses what is too much. So each may use all of its share at
 		// any moment, whatever it has said that it needs.
 		for i := range x.account.list {
 			x.account.list[i].want = s.Tasks
