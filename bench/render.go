@@ -178,7 +178,10 @@ func (r *Results) writeStages(b *strings.Builder) {
 // Table is the part of docs/performance.md that shows the results.
 func (r *Results) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s, %d cores, %s, %s,\ncommit %s, %s", code(r.Command), r.CPU, r.Cores, r.System, r.Go, r.revision(), r.Began.Format("2006-01-02"))
+	fmt.Fprintf(
+		&b, "%s on %s, %d cores, %s, %s,\ncommit %s, %s", code(r.Command), r.CPU, r.Cores, r.System,
+		r.Go, r.revision(), r.Began.Format("2006-01-02"),
+	)
 	if r.Load != "" {
 		fmt.Fprintf(&b, ", load average before it %s", r.Load)
 	}
@@ -186,7 +189,9 @@ func (r *Results) Table() string {
 	for _, f := range r.Figures() {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.value(), f.verdict())
 	}
-	b.WriteString("\n| way of 130-byte tasks through queues and back | µs of client CPU a task | requests per thousand tasks | allocations a task |\n|---|---|---|---|\n")
+	b.WriteString(
+		"\n| way of 130-byte tasks through queues and back | µs of client CPU a task | requests per thousand tasks | allocations a task |\n|---|---|---|---|\n",
+	)
 	for _, k := range r.ways() {
 		fmt.Fprintf(&b, "| %s |", k.name())
 		for _, f := range []func(Measurement) float64{

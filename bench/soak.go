@@ -74,11 +74,17 @@ func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 	defer cancel() // ends the processes that are left after an error
 
 	input, lines := io.Pipe()
-	out, err := startWatched(ctx, "distributor", input, binaryOf(s.Dir, "distributor"), "run", "--config", config, "--input", "-", "--key", "city", "--json", "--quiet")
+	out, err := startWatched(
+		ctx, "distributor", input, binaryOf(s.Dir, "distributor"), "run", "--config", config,
+		"--input", "-", "--key", "city", "--json", "--quiet",
+	)
 	if err != nil {
 		return r, err
 	}
-	back, err := startWatched(ctx, "processor", nil, binaryOf(s.Dir, "processor"), "run", "--config", config, "--out", os.DevNull, "--until-idle", soakIdle.String(), "--json", "--quiet")
+	back, err := startWatched(
+		ctx, "processor", nil, binaryOf(s.Dir, "processor"), "run", "--config", config, "--out",
+		os.DevNull, "--until-idle", soakIdle.String(), "--json", "--quiet",
+	)
 	if err != nil {
 		return r, err
 	}
@@ -145,7 +151,12 @@ func (s Soak) look(ctx context.Context, r *SoakResult, at time.Duration, out, ba
 	}
 	if s.Log != nil {
 		d, p := r.Distributor[len(r.Distributor)-1], r.Processor[len(r.Processor)-1]
-		s.Log(fmt.Sprintf("%4.0f s  distributor %4d MiB resident, %4d live  processor %4d MiB resident, %4d live", at.Seconds(), d.Resident>>20, d.Live>>20, p.Resident>>20, p.Live>>20))
+		s.Log(
+			fmt.Sprintf(
+				"%4.0f s  distributor %4d MiB resident, %4d live  processor %4d MiB resident, %4d live",
+				at.Seconds(), d.Resident>>20, d.Live>>20, p.Resident>>20, p.Live>>20,
+			),
+		)
 	}
 	return nil
 }

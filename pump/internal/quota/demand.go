@@ -119,7 +119,14 @@ func (b *Budget) Expect() {
 func (b *Budget) Show(account, queue string) BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := BudgetState{Account: account, Queue: queue, Limit: b.Limit, Target: b.target, Rate: b.rateAt(time.Now()), Demand: b.use.demand()}
+	s := BudgetState{
+		Account: account,
+		Queue:   queue,
+		Limit:   b.Limit,
+		Target:  b.target,
+		Rate:    b.rateAt(time.Now()),
+		Demand:  b.use.demand(),
+	}
 	for _, w := range b.waiting {
 		s.Waiting += len(w)
 	}

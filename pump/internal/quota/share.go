@@ -170,7 +170,11 @@ func (a *sharedAccount) portions(parties []*party, l Limits) accountPortions {
 	}
 	claims := make([]claim, len(present))
 	for i, m := range present {
-		claims[i] = claim{floor: FloorPart * l.Account / float64(len(present)), weight: 1, demand: parties[m].demand[a.name] * headroom}
+		claims[i] = claim{
+			floor:  FloorPart * l.Account / float64(len(present)),
+			weight: 1,
+			demand: parties[m].demand[a.name] * headroom,
+		}
 		if len(a.queues) > 0 {
 			// A process that its queues hold back asks for more than it can use here.
 			claims[i].demand = min(claims[i].demand, everywhere+through[m])

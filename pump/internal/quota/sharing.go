@@ -88,7 +88,11 @@ func (s *Sharing) Targets() *Targets {
 	if !s.known {
 		before[c.me] = nil // who looked before this process joined
 	}
-	t := &Targets{Accounts: map[string]float64{}, queues: map[string]float64{}, other: s.Limits.Queue / float64(len(c.parties))}
+	t := &Targets{
+		Accounts: map[string]float64{},
+		queues:   map[string]float64{},
+		other:    s.Limits.Queue / float64(len(c.parties)),
+	}
 	for i := range c.accounts {
 		a := &c.accounts[i]
 		x, y := a.portions(c.parties, s.Limits), a.portions(before, s.Limits)
