@@ -24,104 +24,25 @@ func sample(scenario string, factor float64) *Result {
 	l := Latency{100, at(0.02), at(0.01), at(0.05), at(0.1), at(0.2), at(0.3)}
 	r := &Result{
 		Format: Format, Scenario: scenario, Against: Simulated, Workload: "loadtest-0123abcd", Started: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Seconds: 3,
-		Settings: []Setting{
-			{"processors", "2"},
-			{hostile, hostile},
-		}, Limits: Limits{Queue: 2000, Account: 20000, GetCost: 32},
+		Settings: []Setting{{"processors", "2"}, {hostile, hostile}}, Limits: Limits{Queue: 2000, Account: 20000, GetCost: 32},
 		Phases: []Phase{
-			{
-				Name:       "warm-up",
-				To:         1,
-				Processors: 2,
-				Accounts:   2,
-				Sent:       10,
-				Put:        10,
-				Taken:      10,
-				Handled:    10 * factor,
-				Use:        0.5,
-				Requests:   30,
-				FromSend:   l,
-			},
-			{
-				Name:         "dark",
-				From:         1,
-				To:           3,
-				Processors:   2,
-				Accounts:     2,
-				Offered:      new(100.0),
-				Sent:         100,
-				Put:          100,
-				Taken:        90,
-				Handled:      90 * factor,
-				Use:          0.7,
-				Requests:     300,
-				Throttled:    3,
-				Failed:       1,
-				FromSchedule: l,
-				FromSend:     l,
-			},
+			{Name: "warm-up", To: 1, Processors: 2, Accounts: 2, Sent: 10, Put: 10, Taken: 10, Handled: 10 * factor, Use: 0.5, Requests: 30, FromSend: l},
+			{Name: "dark", From: 1, To: 3, Processors: 2, Accounts: 2, Offered: new(100.0), Sent: 100, Put: 100, Taken: 90, Handled: 90 * factor, Use: 0.7, Requests: 300, Throttled: 3, Failed: 1, FromSchedule: l, FromSend: l},
 		},
-		Groups: []Group{{Name: hostile, Sent: 5, Handled: 5, First: 1, Last: 2, FromSchedule: l, FromSend: l}},
-		Events: []Event{{1, hostile + " is dark"}},
-		Accounts: []Account{
-			{
-				Name:      "alpha",
-				Queues:    2,
-				Limit:     4000,
-				Units:     100,
-				Peak:      200,
-				Put:       100,
-				Taken:     90,
-				Requests:  290,
-				Throttled: 3,
-			},
-			{Name: hostile, Queues: 2, Limit: 4000},
-		},
+		Groups:   []Group{{Name: hostile, Sent: 5, Handled: 5, First: 1, Last: 2, FromSchedule: l, FromSend: l}},
+		Events:   []Event{{1, hostile + " is dark"}},
+		Accounts: []Account{{Name: "alpha", Queues: 2, Limit: 4000, Units: 100, Peak: 200, Put: 100, Taken: 90, Requests: 290, Throttled: 3}, {Name: hostile, Queues: 2, Limit: 4000}},
 		Series: Series{
 			Interval: 1, Sent: []float64{10, 100, 100}, Handled: []float64{10 * factor, 90, 90}, Put: []float64{10, 100, 100}, Taken: []float64{10, 90, 90},
-			Throttled: []float64{
-				0,
-				3,
-				0,
-			}, Failed: []float64{0, 1, 0}, ScheduleP50: []*float64{nil, at(0.01), at(0.02)}, ScheduleP99: []*float64{at(0), nil, at(3)},
-			SendP50: []*float64{
-				at(0.01),
-				at(0.01),
-				at(0.01),
-			}, SendP99: []*float64{nil, nil, nil}, MemoryBytes: []float64{1 << 20, 2 << 20, 2 << 20},
+			Throttled: []float64{0, 3, 0}, Failed: []float64{0, 1, 0}, ScheduleP50: []*float64{nil, at(0.01), at(0.02)}, ScheduleP99: []*float64{at(0), nil, at(3)},
+			SendP50: []*float64{at(0.01), at(0.01), at(0.01)}, SendP99: []*float64{nil, nil, nil}, MemoryBytes: []float64{1 << 20, 2 << 20, 2 << 20},
 			AccountUnits: []Line{{"alpha", []float64{1, 2, 3}}, {hostile, []float64{0, 0, 0}}},
 		},
-		Curve: &Curve{
-			Of:     "accounts",
-			Unit:   "tasks/s",
-			Limit:  hostile,
-			P99:    FromSend,
-			Points: []Point{{1, 300 * factor, new(333.0), at(1)}, {2, 600, nil, nil}},
-		},
-		Tasks: Tasks{
-			Sent:       210,
-			WarmUp:     10,
-			Unsent:     3,
-			Handled:    210,
-			Messages:   210,
-			Duplicates: 1,
-			Strangers:  2,
-			Finishing:  4,
-		},
-		Findings: []Finding{
-			{"throttled", 0.01, "share", "What was refused.", -1},
-			{hostile, 3 * factor, "s", hostile, -1},
-			{"rate", 100 * factor, "tasks/s", "Fast.", 1},
-		},
-		Machine: Machine{
-			CPUs:       2,
-			OS:         "linux/amd64",
-			Go:         "go1.26",
-			Version:    "v1",
-			CPUSeconds: new(2.0),
-			PeakBytes:  5 << 20,
-		},
-		Trouble: []string{hostile},
+		Curve:    &Curve{Of: "accounts", Unit: "tasks/s", Limit: hostile, P99: FromSend, Points: []Point{{1, 300 * factor, new(333.0), at(1)}, {2, 600, nil, nil}}},
+		Tasks:    Tasks{Sent: 210, WarmUp: 10, Unsent: 3, Handled: 210, Messages: 210, Duplicates: 1, Strangers: 2, Finishing: 4},
+		Findings: []Finding{{"throttled", 0.01, "share", "What was refused.", -1}, {hostile, 3 * factor, "s", hostile, -1}, {"rate", 100 * factor, "tasks/s", "Fast.", 1}},
+		Machine:  Machine{CPUs: 2, OS: "linux/amd64", Go: "go1.26", Version: "v1", CPUSeconds: new(2.0), PeakBytes: 5 << 20},
+		Trouble:  []string{hostile},
 	}
 	return r
 }
@@ -216,26 +137,7 @@ func TestEveryColumnIsExplainedOrSpeaksForItself(t *testing.T) {
 	for _, l := range legend {
 		explained.WriteString(l.name + ", ")
 	}
-	plainWords := []string{
-		"phase",
-		"group",
-		"account",
-		"accounts",
-		"queues",
-		"processors",
-		"from",
-		"to",
-		"limit/s",
-		"sent",
-		"handled",
-		"put",
-		"taken",
-		"requests",
-		"failed",
-		"first due",
-		"last begun",
-		"tasks begun",
-	}
+	plainWords := []string{"phase", "group", "account", "accounts", "queues", "processors", "from", "to", "limit/s", "sent", "handled", "put", "taken", "requests", "failed", "first due", "last begun", "tasks begun"}
 	for _, tb := range []table{r.phaseRows(), r.latencyRows(), r.groupRows(), r.accountRows()} {
 		for i, h := range tb.header {
 			if !strings.Contains(explained.String(), h) && !slices.Contains(plainWords, h) {
@@ -265,11 +167,7 @@ func TestEveryLineOfAPlotIsNamedOnceAboveIt(t *testing.T) {
 		}
 	}
 	// Nothing is known of the 99th percentile from send.
-	want := []keyEntry{
-		{"p50 from schedule", "#0072b2", false},
-		{"p99 from schedule", "#d55e00", false},
-		{"p50 from send", "#009e73", true},
-	}
+	want := []keyEntry{{"p50 from schedule", "#0072b2", false}, {"p99 from schedule", "#d55e00", false}, {"p50 from send", "#009e73", true}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -307,9 +205,7 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 	if l := got["rate"]; l.Before != 100 || l.After != 200 || *l.Relative != 1 {
 		t.Errorf("%+v", l)
 	}
-	if want := []Differing{{"against", titles[Simulated], titles[Virtual]}, {"processors", "2", "4"}}; cmp.Diff(
-		want, c.Differing,
-	) != "" {
+	if want := []Differing{{"against", titles[Simulated], titles[Virtual]}, {"processors", "2", "4"}}; cmp.Diff(want, c.Differing) != "" {
 		t.Error(cmp.Diff(want, c.Differing))
 	}
 	var b bytes.Buffer
@@ -330,8 +226,7 @@ func TestManyAccountsAreThreeLines(t *testing.T) {
 		r.Series.AccountUnits = append(r.Series.AccountUnits, Line{name, []float64{float64(i), 50, 100}})
 	}
 	c := r.use()
-	if len(c.curves) != 3 || *c.curves[0].ys[0] != 19 || *c.curves[2].ys[0] != 0 ||
-		math.Abs(*c.curves[1].ys[0]-9.5) > 1e-9 {
+	if len(c.curves) != 3 || *c.curves[0].ys[0] != 19 || *c.curves[2].ys[0] != 0 || math.Abs(*c.curves[1].ys[0]-9.5) > 1e-9 {
 		t.Errorf("%+v", c.curves)
 	}
 }
