@@ -93,9 +93,13 @@ func (r *Results) Figures() (figures []Figure) {
 		What:  "`once`: throughput of the processor beside at-least-once",
 		Brief: "`once` beside at-least-once: throughput of the processor",
 	})
-	ratio(pair{WrittenOnce, OverTCP, Written, OverTCP}, func(m Measurement) float64 { return m.Take.CPUSeconds }, Figure{
-		Name: "once CPU", What: "`once`: CPU of the processor beside at-least-once",
-	})
+	ratio(
+		pair{WrittenOnce, OverTCP, Written, OverTCP},
+		func(m Measurement) float64 { return m.Take.CPUSeconds },
+		Figure{
+			Name: "once CPU", What: "`once`: CPU of the processor beside at-least-once",
+		},
+	)
 	ratio(pair{PackOne, OverTCP, Rival, OverTCP}, Measurement.TasksPerCPU, Figure{
 		Name: "single/rival", Wanted: Bound{AtLeast: leastSingle, Aim: 1},
 		What:  "one task a message: messages per CPU-second beside azqueue's",

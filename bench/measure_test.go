@@ -36,7 +36,8 @@ func TestEveryWayBringsAllTasksBackAndIsMeasured(t *testing.T) {
 			continue
 		}
 		t.Log(m)
-		if m.Way != r.Way || m.Over != r.Over || m.Tasks != int64(r.Tasks) || m.Put.CPUSeconds <= 0 || m.Take.CPUSeconds <= 0 {
+		if m.Way != r.Way || m.Over != r.Over || m.Tasks != int64(r.Tasks) || m.Put.CPUSeconds <= 0 ||
+			m.Take.CPUSeconds <= 0 {
 			t.Errorf("%+v gave %+v", r, m)
 		}
 		if m.Put.PeakBytes < 1<<20 || m.Take.PeakBytes < 1<<20 || m.Put.Seconds <= 0 || m.Take.Seconds <= 0 {
@@ -132,7 +133,8 @@ func TestABodyThatIsNotTheLineIsNoticed(t *testing.T) {
 	if err := r.check(job{Input: input}, Measurement{Tasks: 2}); err == nil {
 		t.Error("two tasks that never came are not missed")
 	}
-	if checksum([]string{"one", "two"}) != checksum([]string{"two", "one"}) || checksum([]string{"one"}) == checksum([]string{"eno"}) {
+	if checksum([]string{"one", "two"}) != checksum([]string{"two", "one"}) ||
+		checksum([]string{"one"}) == checksum([]string{"eno"}) {
 		t.Error("the rival's sum depends on the order of lines, or not on their bytes")
 	}
 }

@@ -35,7 +35,7 @@ func here(command, note string) Provenance {
 		Command: command, Note: note, Began: time.Now().UTC().Truncate(time.Second),
 		CPU: cpuModel(), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
 		Commit: git("rev-parse", "--short", "HEAD"),
-		// What measurements write does not change what is measured.
+		// Files that measurements write do not change the measured program.
 		Changed: git("status", "--porcelain", "--untracked-files=no", "--", "*.go", "go.mod") != "",
 	}
 	if release := firstLine("/proc/sys/kernel/osrelease"); release != "" {

@@ -131,7 +131,7 @@ var columns = []func(Measurement) float64{
 	func(m Measurement) float64 { return float64(m.Take.PeakBytes >> 20) },
 }
 
-// writeWay writes the row of a way. What is nothing, or not known, is left empty.
+// writeWay writes the row of a way. A value of zero, or not known, is left empty.
 func (r *Results) writeWay(b *strings.Builder, k Run) {
 	fmt.Fprintf(b, "| %s | %s |", k.Way, k.Over)
 	for _, column := range columns {
@@ -178,7 +178,10 @@ func (r *Results) writeStages(b *strings.Builder) {
 // Table is the part of docs/performance.md that shows the results.
 func (r *Results) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s, %d cores, %s, %s,\ncommit %s, %s", code(r.Command), r.CPU, r.Cores, r.System, r.Go, r.revision(), r.Began.Format("2006-01-02"))
+	fmt.Fprintf(
+		&b, "%s on %s, %d cores, %s, %s,\ncommit %s, %s", code(r.Command), r.CPU, r.Cores, r.System,
+		r.Go, r.revision(), r.Began.Format("2006-01-02"),
+	)
 	if r.Load != "" {
 		fmt.Fprintf(&b, ", load average before it %s", r.Load)
 	}
@@ -186,7 +189,9 @@ func (r *Results) Table() string {
 	for _, f := range r.Figures() {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.What, f.value(), f.verdict())
 	}
-	b.WriteString("\n| way of 130-byte tasks through queues and back | µs of client CPU a task | requests per thousand tasks | allocations a task |\n|---|---|---|---|\n")
+	b.WriteString(
+		"\n| way of 130-byte tasks through queues and back | µs of client CPU a task | requests per thousand tasks | allocations a task |\n|---|---|---|---|\n",
+	)
 	for _, k := range r.ways() {
 		fmt.Fprintf(&b, "| %s |", k.name())
 		for _, f := range []func(Measurement) float64{

@@ -67,7 +67,10 @@ func TestRatiosAreTakenWithinARoundAndOfWhatWasMeasured(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, f.Value, want)
 		}
 	}
-	r.Runs = slices.DeleteFunc(r.Runs, func(m Measured) bool { return m.Way == WrittenOnce || m.Way == Rival && m.Round == 1 })
+	r.Runs = slices.DeleteFunc(
+		r.Runs,
+		func(m Measured) bool { return m.Way == WrittenOnce || m.Way == Rival && m.Round == 1 },
+	)
 	for _, f := range r.Figures() {
 		if strings.HasPrefix(f.Name, "once") {
 			t.Errorf("%s was not measured and has a figure", f.Name)
@@ -142,7 +145,8 @@ func TestResultsStandBesideThoseOfTheCommitBefore(t *testing.T) {
 	if newer.Before == nil || newer.Before.Commit != "0000001" || newer.Before.Figures["reading/rival"] != 70 {
 		t.Fatalf("before: %+v", newer.Before)
 	}
-	if entry := newer.Entry(); !strings.Contains(entry, "| 2026-11-21, 0000001 |") || !strings.Contains(entry, "| 140 x | at least 55 | 70 x |") {
+	if entry := newer.Entry(); !strings.Contains(entry, "| 2026-11-21, 0000001 |") ||
+		!strings.Contains(entry, "| 140 x | at least 55 | 70 x |") {
 		t.Errorf("the entry:\n%s", entry)
 	}
 	again.After(newer)

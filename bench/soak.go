@@ -74,11 +74,17 @@ func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 	defer cancel() // ends the processes that are left after an error
 
 	input, lines := io.Pipe()
-	out, err := startWatched(ctx, "distributor", input, binaryOf(s.Dir, "distributor"), "run", "--config", config, "--input", "-", "--key", "city", "--json", "--quiet")
+	out, err := startWatched(
+		ctx, "distributor", input, binaryOf(s.Dir, "distributor"), "run", "--config", config,
+		"--input", "-", "--key", "city", "--json", "--quiet",
+	)
 	if err != nil {
 		return r, err
 	}
-	back, err := startWatched(ctx, "processor", nil, binaryOf(s.Dir, "processor"), "run", "--config", config, "--out", os.DevNull, "--until-idle", soakIdle.String(), "--json", "--quiet")
+	back, err := startWatched(
+		ctx, "processor", nil, binaryOf(s.Dir, "processor"), "run", "--config", config, "--out",
+		os.DevNull, "--until-idle", soakIdle.String(), "--json", "--quiet",
+	)
 	if err != nil {
 		return r, err
 	}
@@ -91,7 +97,7 @@ func (s Soak) Run(ctx context.Context) (r SoakResult, err error) {
 			return r, err
 		}
 	}
-	close(enough) // not before the last look, or there would be nobody to look at
+	close(enough) // not before the last look, or there would be no process to look at
 	if err := <-fed; err != nil {
 		return r, errors.Join(err, out.failure(), back.failure())
 	}
@@ -145,7 +151,12 @@ func (s Soak) look(ctx context.Context, r *SoakResult, at time.Duration, out, ba
 	}
 	if s.Log != nil {
 		d, p := r.Distributor[len(r.Distributor)-1], r.Processor[len(r.Processor)-1]
-		s.Log(fmt.Sprintf("%4.0f s  distributor %4d MiB resident, %4d live  processor %4d MiB resident, %4d live", at.Seconds(), d.Resident>>20, d.Live>>20, p.Resident>>20, p.Live>>20))
+		s.Log(
+			fmt.Sprintf(
+				"%4.0f s  distributor %4d MiB resident, %4d live  processor %4d MiB resident, %4d live",
+				at.Seconds(), d.Resident>>20, d.Live>>20, p.Resident>>20, p.Live>>20,
+			),
+		)
 	}
 	return nil
 }
@@ -175,13 +186,13 @@ func startWatched(ctx context.Context, name string, in io.Reader, path string, a
 		w.err = w.cmd.Wait()
 		close(w.ended)
 		if c, ok := in.(io.Closer); ok {
-			_ = c.Close() // whoever writes to a process that is gone is told
+			_ = c.Close() // a writer to a process that is gone is told
 		}
 	}()
 	return w, nil
 }
 
-// freeAddress is an address on loopback that nobody listens on just now.
+// freeAddress is an address on loopback that no process listens on just now.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -35,12 +35,21 @@ func (r SoakResult) Flat() error {
 	var errs []error
 	for _, p := range r.processes() {
 		if len(p.looks) < 8 {
-			errs = append(errs, fmt.Errorf("the memory of the %s was looked at %d times, which says nothing", p.name, len(p.looks)))
+			errs = append(
+				errs,
+				fmt.Errorf("the memory of the %s was looked at %d times, which says nothing", p.name, len(p.looks)),
+			)
 			continue
 		}
 		for what, f := range map[string]func(MemoryLook) int64{"resident memory": resident, "live heap": live} {
 			if before, after := halves(p.looks, f); after > before*(1+mostGrowth)+slack {
-				errs = append(errs, fmt.Errorf("the %s of the %s grew from %.1f to %.1f MiB", what, p.name, before/(1<<20), after/(1<<20)))
+				errs = append(
+					errs,
+					fmt.Errorf(
+						"the %s of the %s grew from %.1f to %.1f MiB", what, p.name, before/(1<<20),
+						after/(1<<20),
+					),
+				)
 			}
 		}
 		if m := most(p.looks); m > mostSoak {
@@ -79,14 +88,28 @@ func (r SoakResult) Section() string {
 	if delivery == "" {
 		delivery = "at-least-once"
 	}
-	fmt.Fprintf(&b, "`make soak`, commit %s, %s, %s, %d cores, %s: %s tasks at %s a second through both binaries, %s, in %.0f s. "+
-		"Medians over the two halves of the time after its first quarter, in MiB; \"live\" is the heap after a garbage collection.\n\n",
-		r.revision(), r.Began.Format("2006-01-02"), r.CPU, r.Cores, r.Go, humanize.Comma(r.Tasks), humanize.Comma(int64(r.Rate)), delivery, r.Seconds)
+	fmt.Fprintf(
+		&b,
+		"`make soak`, commit %s, %s, %s, %d cores, %s: %s tasks at %s a second through both binaries, %s, in %.0f s. "+
+			"Medians over the two halves of the time after its first quarter, in MiB; \"live\" is the heap after a garbage collection.\n\n",
+		r.revision(),
+		r.Began.Format("2006-01-02"),
+		r.CPU,
+		r.Cores,
+		r.Go,
+		humanize.Comma(r.Tasks),
+		humanize.Comma(int64(r.Rate)),
+		delivery,
+		r.Seconds,
+	)
 	b.WriteString("| process | resident | then | most | live | then |\n|---|---|---|---|---|---|\n")
 	for _, p := range r.processes() {
 		before, after := halves(p.looks, resident)
 		liveBefore, liveAfter := halves(p.looks, live)
-		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %d | %.1f | %.1f |\n", p.name, before/(1<<20), after/(1<<20), most(p.looks)>>20, liveBefore/(1<<20), liveAfter/(1<<20))
+		fmt.Fprintf(
+			&b, "| %s | %.1f | %.1f | %d | %.1f | %.1f |\n", p.name, before/(1<<20), after/(1<<20),
+			most(p.looks)>>20, liveBefore/(1<<20), liveAfter/(1<<20),
+		)
 	}
 	if err := r.Flat(); err != nil {
 		fmt.Fprintf(&b, "\n**Not flat**: %s.\n", strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -13,7 +13,15 @@ func TestASoakHandlesAllTasksAndSeesTheMemoryOfBothBinaries(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts the binaries")
 	}
-	r, err := Soak{Dir: t.TempDir(), For: 4 * time.Second, Rate: 5000, Every: 500 * time.Millisecond, Log: func(line string) { t.Log(line) }}.Run(t.Context())
+	r, err := Soak{
+		Dir:   t.TempDir(),
+		For:   4 * time.Second,
+		Rate:  5000,
+		Every: 500 * time.Millisecond,
+		Log:   func(line string) { t.Log(line) },
+	}.Run(
+		t.Context(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +41,10 @@ func TestASoakHandlesAllTasksAndSeesTheMemoryOfBothBinaries(t *testing.T) {
 func looks(n int, resident, live func(at float64) float64) (ls []MemoryLook) {
 	for i := range n {
 		at := float64(i) / float64(n)
-		ls = append(ls, MemoryLook{At: at * 600, Resident: int64(resident(at) * (1 << 20)), Live: int64(live(at) * (1 << 20))})
+		ls = append(
+			ls,
+			MemoryLook{At: at * 600, Resident: int64(resident(at) * (1 << 20)), Live: int64(live(at) * (1 << 20))},
+		)
 	}
 	return ls
 }
@@ -68,7 +79,8 @@ func TestMemoryThatGrowsIsNotFlat(t *testing.T) {
 }
 
 func TestTheHeapIsFoundInAProfilesText(t *testing.T) {
-	if n, err := heapAlloc("heap profile: 1: 2 [3: 4] @ heap/1048576\n\n# runtime.MemStats\n# Alloc = 7\n# HeapAlloc = 123456\n# HeapSys = 9\n"); n != 123456 || err != nil {
+	if n, err := heapAlloc("heap profile: 1: 2 [3: 4] @ heap/1048576\n\n# runtime.MemStats\n# Alloc = 7\n# HeapAlloc = 123456\n# HeapSys = 9\n"); n != 123456 ||
+		err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	for _, text := range []string{"", "HeapAlloc = 5\n", "# HeapAlloc = many\n"} {

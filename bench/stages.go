@@ -22,7 +22,9 @@ var stagePackages = []string{
 
 // runStages runs the benchmarks of the parts, each for a time, and reads what they print.
 func runStages(ctx context.Context, each time.Duration) ([]Stage, error) {
-	args := append([]string{"test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", each.String()}, stagePackages...)
+	args := append(
+		[]string{"test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", each.String()},
+		stagePackages...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr

@@ -88,11 +88,14 @@ func (s Suite) log(format string, args ...any) {
 
 // String is the measurement on one line.
 func (m Measurement) String() string {
-	line := fmt.Sprintf("%-30s %-10s %9s tasks  %7s us of CPU a task (%s + %s)  %7s requests a thousand  %s connections  %.1f s + %.1f s  %d + %d MiB",
+	line := fmt.Sprintf(
+		"%-30s %-10s %9s tasks  %7s us of CPU a task (%s + %s)  %7s requests a thousand  %s connections  %.1f s + %.1f s  %d + %d MiB",
 		m.Way, m.Over, humanize.Comma(m.Tasks), number(1e6*m.CPUPerTask()),
-		number(1e6*m.Put.CPUSeconds/float64(m.Tasks)), number(1e6*m.Take.CPUSeconds/float64(m.Tasks)),
-		number(m.RequestsPerThousand()), humanize.Comma(m.Connections), m.Put.Seconds, m.Take.Seconds,
-		m.Put.PeakBytes>>20, m.Take.PeakBytes>>20)
+		number(1e6*m.Put.CPUSeconds/float64(m.Tasks)),
+		number(1e6*m.Take.CPUSeconds/float64(m.Tasks)), number(m.RequestsPerThousand()),
+		humanize.Comma(m.Connections), m.Put.Seconds, m.Take.Seconds, m.Put.PeakBytes>>20,
+		m.Take.PeakBytes>>20,
+	)
 	if m.Repeated > 0 {
 		line += fmt.Sprintf("  %d handled again", m.Repeated)
 	}

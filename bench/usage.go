@@ -19,7 +19,7 @@ type Usage struct {
 }
 
 // metered does the work and says what it took. Nothing else may be at work in
-// the process. What was left behind before is collected before, so that it is not
+// the process. Garbage of before is collected first, so that it is not
 // this work that pays for it.
 func metered(work func() error) (Usage, error) {
 	runtime.GC()

@@ -162,7 +162,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		{"one wrong", []string{lines[0], wrong, lines[2]}, 3, 0, 0, 1},
 		{"one twice", append(lines[:3:3], lines[0]), 3, 1, 0, 0},
 		{"one twice and once wrong", append(lines[:3:3], wrong), 3, 1, 0, 1},
-		{"one nobody asked for", append(lines[:3:3], strings.ReplaceAll(strings.Replace(lines[0], `"n":0`, `"n":9`, 1), paths[0], "/x")), 4, 0, 0, 1},
+		{"one without a task", append(lines[:3:3], strings.ReplaceAll(strings.Replace(lines[0], `"n":0`, `"n":9`, 1), paths[0], "/x")), 4, 0, 0, 1},
 		{"a torn line", append(lines[:2:2], lines[2][:40]), 2, 0, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

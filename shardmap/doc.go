@@ -35,7 +35,7 @@
 // compare-and-swap with Version + 1. A reader of version v sees exactly the
 // homes that the writer of v chose.
 //
-// What moves is chosen by the same costs, so that the homes stay near to what
+// Segments to move are chosen by the same costs, so that the homes stay near to what
 // rendezvous alone would choose, and a shard that is drained and comes back
 // gets many of its old segments again.
 //

@@ -12,7 +12,15 @@ import (
 func striped(accounts, queues int) (shards []Shard) {
 	for a := range accounts {
 		for q := range queues {
-			shards = append(shards, Shard{Account: fmt.Sprintf("storageaccountnumber%04d", a), Queue: fmt.Sprintf("work-%02d", q), Weight: 0.1, State: Active})
+			shards = append(
+				shards,
+				Shard{
+					Account: fmt.Sprintf("storageaccountnumber%04d", a),
+					Queue:   fmt.Sprintf("work-%02d", q),
+					Weight:  0.1,
+					State:   Active,
+				},
+			)
 		}
 	}
 	return shards
@@ -58,7 +66,10 @@ func TestAMapThatTheVersionBeforeCannotReadSaysSoByItsFormat(t *testing.T) {
 	} {
 		b := mustMarshal(t, mustNew(t, c.segments, striped(c.accounts, c.queues)))
 		if b[0] != c.want {
-			t.Errorf("%d segments, %d accounts of %d queues: format %d, want %d", c.segments, c.accounts, c.queues, b[0], c.want)
+			t.Errorf(
+				"%d segments, %d accounts of %d queues: format %d, want %d", c.segments, c.accounts,
+				c.queues, b[0], c.want,
+			)
 		}
 		if err := new(Map).UnmarshalBinary(b); err != nil {
 			t.Errorf("%d segments, %d accounts of %d queues: %v", c.segments, c.accounts, c.queues, err)

@@ -16,7 +16,12 @@ import (
 func equalShards(n int) []Shard {
 	shards := make([]Shard, n)
 	for i := range shards {
-		shards[i] = Shard{Account: fmt.Sprintf("account%02d", i/8), Queue: fmt.Sprintf("work-%d", i%8), Weight: 1, State: Active}
+		shards[i] = Shard{
+			Account: fmt.Sprintf("account%02d", i/8),
+			Queue:   fmt.Sprintf("work-%d", i%8),
+			Weight:  1,
+			State:   Active,
+		}
 	}
 	return shards
 }
@@ -91,7 +96,8 @@ func fewest(a *Map, shards []Shard) int {
 	homeless, over, under := a.Segments, 0, 0
 	for i, s := range shards {
 		kept := 0
-		if j := slices.IndexFunc(a.Shards, func(o Shard) bool { return compareNames(o, s) == 0 }); j >= 0 && s.State != Draining {
+		if j := slices.IndexFunc(a.Shards, func(o Shard) bool { return compareNames(o, s) == 0 }); j >= 0 &&
+			s.State != Draining {
 			kept = a.Loads()[j]
 		}
 		homeless -= kept
@@ -108,7 +114,10 @@ func checkShares(t fataler, m *Map) {
 	low, high := bounds(m.Segments, m.Shards)
 	for i, n := range m.Loads() {
 		if n < low[i] || n > high[i] {
-			t.Fatalf("shard %d %+v has %d of %d segments, want %d to %d", i, m.Shards[i], n, m.Segments, low[i], high[i])
+			t.Fatalf(
+				"shard %d %+v has %d of %d segments, want %d to %d", i, m.Shards[i], n, m.Segments,
+				low[i], high[i],
+			)
 		}
 	}
 }
@@ -122,8 +131,12 @@ func drawShards(t *rapid.T, label string) []Shard {
 		shards[i] = Shard{
 			Account: fmt.Sprintf("account%d", name%7),
 			Queue:   fmt.Sprintf("q-%d", name/7),
-			Weight:  float64(rapid.OneOf(rapid.Just(1000), rapid.IntRange(1, 5000), rapid.IntRange(1, 1_000_000)).Draw(t, "weight")) / float64(rapid.SampledFrom([]int{1000, 1_000_000}).Draw(t, "unit")),
-			State:   rapid.SampledFrom([]State{Active, Active, Active, Draining}).Draw(t, "state"),
+			Weight: float64(
+				rapid.OneOf(rapid.Just(1000), rapid.IntRange(1, 5000), rapid.IntRange(1, 1_000_000)).Draw(t, "weight"),
+			) / float64(
+				rapid.SampledFrom([]int{1000, 1_000_000}).Draw(t, "unit"),
+			),
+			State: rapid.SampledFrom([]State{Active, Active, Active, Draining}).Draw(t, "state"),
 		}
 	}
 	shards[0].State = Active
@@ -167,7 +180,10 @@ func TestAChangeMovesTheFewestSegmentsThatKeepTheShares(t *testing.T) {
 				t.Fatalf("%d segments moved, %d had to", got, want)
 			}
 			if next.Version != m.Version+1 || next.Segments != m.Segments {
-				t.Fatalf("version %d of %d segments after version %d of %d", next.Version, next.Segments, m.Version, m.Segments)
+				t.Fatalf(
+					"version %d of %d segments after version %d of %d", next.Version, next.Segments,
+					m.Version, m.Segments,
+				)
 			}
 			m = next
 		}
@@ -175,7 +191,7 @@ func TestAChangeMovesTheFewestSegmentsThatKeepTheShares(t *testing.T) {
 }
 
 // TestAddingOrDrainingOneOfNMovesLittleMoreThanOneNth: equal weights and any
-// history of adding and draining. What moves is the share of the one shard
+// history of adding and draining. The share of the one shard moves
 // rounded up, that is less than one segment more than S/n.
 func TestAddingOrDrainingOneOfNMovesLittleMoreThanOneNth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -234,8 +250,19 @@ func TestTableOfSharesAndMoves(t *testing.T) {
 				first++
 			}
 		}
-		line := fmt.Sprintf("%5d %5d  %5.1f  %6d  %4d  %10.0f %%  %15d (%6.1f)", n, segments, float64(segments)/float64(n),
-			slices.Min(loads), slices.Max(loads), 100*float64(first)/float64(segments), added, float64(segments)/float64(n+1))
+		line := fmt.Sprintf(
+			"%5d %5d  %5.1f  %6d  %4d  %10.0f %%  %15d (%6.1f)",
+			n,
+			segments,
+			float64(segments)/float64(n),
+			slices.Min(
+				loads,
+			),
+			slices.Max(loads),
+			100*float64(first)/float64(segments),
+			added,
+			float64(segments)/float64(n+1),
+		)
 		if most := (segments + n) / (n + 1); added > most {
 			t.Errorf("adding to %d shards moved %d, want at most %d", n, added, most)
 		}
@@ -288,12 +315,28 @@ func TestANewMapDependsOnTheSetOfShardsAndNotOnTheirOrder(t *testing.T) {
 }
 
 func TestEachWeightGetsItsShare(t *testing.T) {
-	m := mustNew(t, 1024, []Shard{{Account: "a", Queue: "q", Weight: 1}, {Account: "b", Queue: "q", Weight: 2}, {Account: "c", Queue: "q", Weight: 5}})
+	m := mustNew(
+		t,
+		1024,
+		[]Shard{
+			{Account: "a", Queue: "q", Weight: 1},
+			{Account: "b", Queue: "q", Weight: 2},
+			{Account: "c", Queue: "q", Weight: 5},
+		},
+	)
 	if diff := cmp.Diff([]int{128, 256, 640}, m.Loads()); diff != "" {
 		t.Error(diff)
 	}
 	// A changed weight moves the difference and nothing else.
-	next := mustChange(t, m, []Shard{{Account: "a", Queue: "q", Weight: 3}, {Account: "b", Queue: "q", Weight: 2}, {Account: "c", Queue: "q", Weight: 3}})
+	next := mustChange(
+		t,
+		m,
+		[]Shard{
+			{Account: "a", Queue: "q", Weight: 3},
+			{Account: "b", Queue: "q", Weight: 2},
+			{Account: "c", Queue: "q", Weight: 3},
+		},
+	)
 	if diff := cmp.Diff([]int{384, 256, 384}, next.Loads()); diff != "" {
 		t.Error(diff)
 	}
@@ -305,7 +348,16 @@ func TestEachWeightGetsItsShare(t *testing.T) {
 func TestTheSameMapIsMadeOnEveryMachine(t *testing.T) {
 	// Pinned: a spilled message is looked for where these choices say, perhaps
 	// by another architecture or a later version.
-	m := mustNew(t, 16, []Shard{{Account: "north", Queue: "q-0"}, {Account: "north", Queue: "q-1"}, {Account: "south", Queue: "q-0", Weight: 2}, {Account: "west", Queue: "q-0", Weight: 0.5}})
+	m := mustNew(
+		t,
+		16,
+		[]Shard{
+			{Account: "north", Queue: "q-0"},
+			{Account: "north", Queue: "q-1"},
+			{Account: "south", Queue: "q-0", Weight: 2},
+			{Account: "west", Queue: "q-0", Weight: 0.5},
+		},
+	)
 	var got [][]int
 	for s := range 16 {
 		got = append(got, m.Choices(uint32(s)))

@@ -341,12 +341,15 @@ func TestEachShardHasOneKeeperWhoHoldsMostOfItOrComesByRank(t *testing.T) {
 			}
 			for owner, segments := range held[shard] {
 				if mine := held[shard][sweeper]; segments > mine || segments == mine && owner < sweeper {
-					t.Fatalf("shard %d is kept by %d with %d segments, %d has %d", shard, sweeper, mine, owner, segments)
+					t.Fatalf(
+						"shard %d is kept by %d with %d segments, %d has %d", shard, sweeper, mine,
+						owner, segments,
+					)
 				}
 			}
 		}
 	})
-	// Draining shards are nobody's home, and spread evenly.
+	// Draining shards are the home of no segment, and spread evenly.
 	shards := equalShards(30)
 	for i := range 20 {
 		shards[i].State = Draining
@@ -389,7 +392,10 @@ func TestTableOfWhatJoiningMoves(t *testing.T) {
 			most := (units + n) / (n + 1)
 			line += fmt.Sprintf("  %5d <= %4d%s", moved, most, what)
 			if moved > most {
-				t.Errorf("S = %d, %d queues: instance %d moved %d%s, want at most %d", m.Segments, len(m.Shards), n+1, moved, what, most)
+				t.Errorf(
+					"S = %d, %d queues: instance %d moved %d%s, want at most %d", m.Segments,
+					len(m.Shards), n+1, moved, what, most,
+				)
 			}
 			owners[i] = next
 		}

@@ -258,7 +258,7 @@ func (f *runFlags) print(out io.Writer, s distributor.Summary, err error) error 
 // fewTasks is how many tasks a message holds on average where many would have fitted.
 const fewTasks = 64
 
-// smallMessages says why a run's messages hold few tasks, which nobody asked for.
+// smallMessages says why a run's messages hold few tasks where you did not ask for it.
 func smallMessages(s *distributor.Summary, pack int) string {
 	if pack > 0 || s.Envelopes < 2 || s.Tasks >= fewTasks*s.Envelopes || s.BytesSent/s.Envelopes > 16<<10 {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 )
 
-// What a user mistypes in the first hour is refused with its status and a word that names the
+// A user's slip of the first hour is refused with its status and a word that names the
 // cause, before a file is opened or an account is asked.
 func TestASlipOfTheFirstHourIsRefusedWithItsCause(t *testing.T) {
 	dir := t.TempDir()

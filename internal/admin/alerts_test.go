@@ -37,7 +37,7 @@ import (
 const scrapeEvery = 15 * time.Second
 
 // scene is simulated accounts in virtual time with processes whose metrics are scraped as
-// Prometheus would. What was scraped is judged by promtool with the rules that `distributor
+// Prometheus would. promtool judges the scraped values with the rules that `distributor
 // generate alerts` prints: no rule is evaluated here.
 type scene struct {
 	t      *testing.T
@@ -294,7 +294,7 @@ var stands = pump.HandlerFunc(func(ctx context.Context, _ *pump.Task) error {
 })
 
 // planted is a fault, which is played after five healthy minutes; fires are the alerts that fire in
-// the end. What takes many seconds of a core is long.
+// the end. A scene of many seconds of a core is long.
 type planted struct {
 	name     string
 	accounts int

@@ -83,5 +83,11 @@ func (in *Input) connections(p *Plan) int {
 		return processes * math.Ceil(max(each, float64(p.Accounts)))
 	}
 	processors, distributors := float64(p.Processors), float64(p.Distributors)
-	return int(under(p.Requests.Get+p.Requests.Delete+p.Requests.Renew, processors) + under(p.Requests.Put, distributors) + processors + distributors)
+	return int(
+		under(
+			p.Requests.Get+p.Requests.Delete+p.Requests.Renew, processors,
+		) + under(
+			p.Requests.Put, distributors,
+		) + processors + distributors,
+	)
 }

@@ -104,18 +104,31 @@ func (in *Input) resources(p *Plan) (all []resource) {
 		func(l *load) float64 { return l.packing.Messages * l.cost / in.QueueLimit * queues },
 		"%d x %s messages/s; the fullest has %s %% of the tasks", p.Queues, Short(in.QueueLimit), Short(100*queues))
 	if in.HandlerSeconds > 0 {
-		add("handlers", "more processors, or a higher --concurrency",
+		add(
+			"handlers",
+			"more processors, or a higher --concurrency",
 			func(l *load) float64 {
 				return l.rate * in.HandlerSeconds / float64(in.Concurrency) * processors
 			},
-			"%d processors x %d handlers / %s s; the fullest has %s %% of the tasks", p.Processors, in.Concurrency, Short(in.HandlerSeconds), Short(100*processors))
+			"%d processors x %d handlers / %s s; the fullest has %s %% of the tasks",
+			p.Processors,
+			in.Concurrency,
+			Short(in.HandlerSeconds),
+			Short(100*processors),
+		)
 	}
 	add("processors' CPU", "more or larger machines",
 		func(l *load) float64 { return l.rate * in.cpu(l) / in.Machine.CPUs * processors },
 		"%d x %s CPUs; the fullest has %s %% of the tasks", p.Processors, Short(in.Machine.CPUs), Short(100*processors))
-	add("processors' network", "more or larger machines",
+	add(
+		"processors' network",
+		"more or larger machines",
 		func(l *load) float64 { return l.rate * in.bytes(l) / in.bytesPerSecond() * processors },
-		"%d x %s Mbit/s; the fullest has %s %% of the tasks", p.Processors, Short(in.Machine.Mbits), Short(100*processors))
+		"%d x %s Mbit/s; the fullest has %s %% of the tasks",
+		p.Processors,
+		Short(in.Machine.Mbits),
+		Short(100*processors),
+	)
 	add("distributors' CPU", "larger machines, or the input divided among more distributors run --once",
 		func(l *load) float64 { return l.rate * in.sending(l) / in.Machine.CPUs / float64(p.Distributors) },
 		"%d x %s CPUs", p.Distributors, Short(in.Machine.CPUs))

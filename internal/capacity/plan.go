@@ -85,7 +85,11 @@ func Make(in Input) (*Plan, error) {
 		return nil, err
 	}
 	if in.Sample.PerFull < 1 {
-		return nil, &pump.ConfigError{Field: "task-bytes", Problem: "nothing says how large tasks are", Fix: "give --task-bytes, or --input and the like"}
+		return nil, &pump.ConfigError{
+			Field:   "task-bytes",
+			Problem: "nothing says how large tasks are",
+			Fix:     "give --task-bytes, or --input and the like",
+		}
 	}
 	var best *Plan
 	for accounts := max(in.Accounts, 1); accounts <= maxAccounts && accounts*max(in.Queues, 1) <= shardmap.MaxShards; accounts++ {
@@ -117,7 +121,8 @@ func (in *Input) withAccounts(accounts int) *Plan {
 		switch {
 		case best == nil, in.enough(p.worst) && !in.enough(best.worst):
 			best = p
-		case in.enough(p.worst) && p.Money.Total < 0.98*best.Money.Total, !in.enough(best.worst) && p.worst < 0.98*best.worst:
+		case in.enough(p.worst) && p.Money.Total < 0.98*best.Money.Total,
+			!in.enough(best.worst) && p.worst < 0.98*best.worst:
 			best = p
 		}
 	}

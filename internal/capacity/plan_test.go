@@ -38,7 +38,8 @@ func TestAPlanByHand(t *testing.T) {
 			near("of the handlers", l.Used, 3000*0.01/256)
 		}
 	}
-	if p.Segments != 512 || p.Processors != 1 || p.Distributors != 1 || p.VMs != 2 || p.Packing.Tasks != 1 || p.Packing.By != "pack" {
+	if p.Segments != 512 || p.Processors != 1 || p.Distributors != 1 || p.VMs != 2 || p.Packing.Tasks != 1 ||
+		p.Packing.By != "pack" {
 		t.Errorf("%+v", p)
 	}
 	near("puts", p.Requests.Put, 3000)
@@ -78,10 +79,15 @@ func TestAPlanThatFitsLeavesItsHeadroomEverywhere(t *testing.T) {
 			Pack:           rapid.SampledFrom([]int{0, 1, 50}).Draw(t, "pack"),
 			SealAge:        rapid.SampledFrom([]time.Duration{0, -1, 10 * time.Second}).Draw(t, "age"),
 			Headroom:       rapid.Float64Range(0, 0.5).Draw(t, "headroom"),
-			GetPerMsg:      rapid.Bool().Draw(t, "get costs"), Once: rapid.Bool().Draw(t, "once"), Elected: rapid.Bool().Draw(t, "elected"),
+			GetPerMsg: rapid.Bool().
+				Draw(t, "get costs"),
+			Once: rapid.Bool().Draw(t, "once"), Elected: rapid.Bool().Draw(t, "elected"),
 			Hours: rapid.Float64Range(0.1, 24).Draw(t, "hours"),
 		}
-		in.Sample = Assumed(rapid.Float64Range(0, 40_000).Draw(t, "bytes"), rapid.Float64Range(0.75, 20).Draw(t, "ratio"), in.Pack)
+		in.Sample = Assumed(
+			rapid.Float64Range(0, 40_000).Draw(t, "bytes"),
+			rapid.Float64Range(0.75, 20).Draw(t, "ratio"), in.Pack,
+		)
 		in.Sample.Hottest = rapid.SampledFrom([]float64{0, 0, 0.01, 0.5}).Draw(t, "hottest")
 		p, err := Make(in)
 		if err != nil {

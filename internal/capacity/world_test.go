@@ -73,7 +73,10 @@ func (tr trial) run(t *testing.T) (m measured) {
 		ctx, stop := context.WithCancel(t.Context())
 		finished := make(chan error)
 		for i := range tr.plan.Processors {
-			p, err := processor.New(tr.config(t, sim, fmt.Sprint("p", i), nudge), handler, processor.Options{Concurrency: tr.plan.Concurrency})
+			p, err := processor.New(
+				tr.config(t, sim, fmt.Sprint("p", i), nudge), handler,
+				processor.Options{Concurrency: tr.plan.Concurrency},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +87,10 @@ func (tr trial) run(t *testing.T) (m measured) {
 			}()
 		}
 		feed := &feed{trial: tr, ctx: ctx}
-		d, err := distributor.New(tr.config(t, sim, "d", nudge), source.FromSeq(feed.tasks), distributor.Options{Pack: tr.in.Pack, SealAge: tr.in.SealAge})
+		d, err := distributor.New(
+			tr.config(t, sim, "d", nudge), source.FromSeq(feed.tasks),
+			distributor.Options{Pack: tr.in.Pack, SealAge: tr.in.SealAge},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +133,9 @@ func (tr trial) run(t *testing.T) (m measured) {
 	return m
 }
 
-func (tr trial) config(t *testing.T, sim *azsim.Sim, instance string, nudge func(context.Context, pump.Nudge) error) pump.Config {
+func (tr trial) config(
+	t *testing.T, sim *azsim.Sim, instance string, nudge func(context.Context, pump.Nudge) error,
+) pump.Config {
 	c := pump.Config{
 		Workload: "work", Instance: instance, Admin: instance + ":1", Nudge: nudge, Segments: tr.plan.Segments,
 		Budget: pump.Budget{Account: tr.in.AccountLimit, Queue: tr.in.QueueLimit, GetCostsMessages: &tr.in.GetPerMsg},
@@ -139,7 +147,9 @@ func (tr trial) config(t *testing.T, sim *azsim.Sim, instance string, nudge func
 		c.Segments = pump.Shared
 	}
 	for _, name := range sim.Accounts() {
-		st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport().As(instance)})
+		st, err := azure.Open(
+			azure.Options{ConnectionString: sim.ConnectionString(name), Transport: sim.Transport().As(instance)},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,8 +212,12 @@ func (tr trial) sample(t *testing.T, tasks int) Sample {
 
 // jsonTask is a task of about 130 bytes.
 func jsonTask(r *rand.Rand) []byte {
-	return fmt.Appendf(nil, `{"id":%d,"city":"%s","customer":"c-%06d","amount":%d.%02d,"currency":"EUR","at":"2026-03-%02dT%02d:%02d:%02dZ","note":"order"}`,
-		r.Uint32(), []string{"Berlin", "Roma", "Lisboa", "Paris", "Oslo"}[r.IntN(5)], r.IntN(1e6), r.IntN(1000), r.IntN(100), 1+r.IntN(28), r.IntN(24), r.IntN(60), r.IntN(60))
+	return fmt.Appendf(
+		nil,
+		`{"id":%d,"city":"%s","customer":"c-%06d","amount":%d.%02d,"currency":"EUR","at":"2026-03-%02dT%02d:%02d:%02dZ","note":"order"}`,
+		r.Uint32(), []string{"Berlin", "Roma", "Lisboa", "Paris", "Oslo"}[r.IntN(5)], r.IntN(1e6),
+		r.IntN(1000), r.IntN(100), 1+r.IntN(28), r.IntN(24), r.IntN(60), r.IntN(60),
+	)
 }
 
 // noise is a task that does not compress.
@@ -256,7 +270,7 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 			}
 			p := tr.plan
 			if p.Packing.By == "handling" {
-				tr.settle += 2 * tr.in.SealAge // the first messages were filled when nobody knew of any handler
+				tr.settle += 2 * tr.in.SealAge // the first messages were filled before any handler was known
 			}
 			// A thousand messages are a few per cent by chance.
 			tr.measure = max(15*time.Second, time.Duration(1000/p.Packing.Messages*float64(time.Second)))
@@ -266,7 +280,11 @@ func TestAPlanIsWhatARunInVirtualTimeNeeds(t *testing.T) {
 			if tr.in.Once || p.Processors > 1 {
 				tr.measure = max(tr.measure, 90*time.Second)
 			}
-			t.Logf("%d accounts x %d queues, %d segments, %d processors; bottleneck %s at %.0f; packing %+v", p.Accounts, p.QueuesPerAccount, p.Segments, p.Processors, p.Bottleneck, p.Most, p.Packing)
+			t.Logf(
+				"%d accounts x %d queues, %d segments, %d processors; bottleneck %s at %.0f; packing %+v",
+				p.Accounts, p.QueuesPerAccount, p.Segments, p.Processors, p.Bottleneck, p.Most,
+				p.Packing,
+			)
 			m := tr.run(t)
 			within(t, "tasks handled", p.Rate, m.handled)
 			within(t, "tasks a message", p.Packing.Tasks, m.perMessage)
@@ -312,7 +330,10 @@ func TestAPlateauIsWhereThePlanSaysThatItIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			most := tr.plan.Most
-			t.Logf("%d accounts x %d queues, %d processors: %s full at %.1f tasks/s", tr.plan.Accounts, tr.plan.QueuesPerAccount, tr.plan.Processors, tr.plan.Bottleneck, most)
+			t.Logf(
+				"%d accounts x %d queues, %d processors: %s full at %.1f tasks/s", tr.plan.Accounts,
+				tr.plan.QueuesPerAccount, tr.plan.Processors, tr.plan.Bottleneck, most,
+			)
 			if tr.plan.Bottleneck != c.want {
 				t.Errorf("the bottleneck is %s, want %s: %+v", tr.plan.Bottleneck, c.want, tr.plan.Limits)
 			}
@@ -322,7 +343,10 @@ func TestAPlateauIsWhereThePlanSaysThatItIs(t *testing.T) {
 			above := tr.run(t)
 			t.Logf("of %.1f tasks/s %.1f are done, of %.1f %.1f", 0.92*most, below.handled, 1.1*most, above.handled)
 			if below.handled < 0.9*most {
-				t.Errorf("of %.1f tasks/s only %.1f are done; the plan says that %.1f are possible", 0.92*most, below.handled, most)
+				t.Errorf(
+					"of %.1f tasks/s only %.1f are done; the plan says that %.1f are possible",
+					0.92*most, below.handled, most,
+				)
 			}
 			// Of a hot key's tasks no more are done, while of the others all are.
 			possible := most*c.hot + 1.1*most*(1-c.hot)
@@ -330,7 +354,10 @@ func TestAPlateauIsWhereThePlanSaysThatItIs(t *testing.T) {
 				possible = most
 			}
 			if above.handled > 1.05*possible {
-				t.Errorf("of %.1f tasks/s %.1f are done; the plan says that no more than %.1f are possible", 1.1*most, above.handled, possible)
+				t.Errorf(
+					"of %.1f tasks/s %.1f are done; the plan says that no more than %.1f are possible",
+					1.1*most, above.handled, possible,
+				)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func (h *identified) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with.Handler = h.Handler.WithAttrs(attrs)
 	for _, a := range attrs {
 		h.learn(a, &with.has)
-		// What a part of the process says of all its lines is true of the process. An attribute of
+		// An attribute of all lines of a part is true of the process. An attribute of
 		// a single line is not: it may be of another instance.
 		if i := slices.Index(identities, a.Key); i >= 0 && !h.grouped {
 			h.known[i].CompareAndSwap(nil, &a.Value)

@@ -21,8 +21,8 @@ func Plain(s string) string {
 	}, s)
 }
 
-// PlainJSON prints v as one line. What a terminal might obey is escaped: encoding/json does that
-// for the first 32 characters only.
+// PlainJSON prints v as one line. Characters that a terminal might obey are escaped: encoding/json
+// does that for the first 32 characters only.
 func PlainJSON(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -100,6 +100,50 @@ func (d Document) Anchors() map[string]bool {
 	return anchors
 }
 
+// parts are what an entry of the runbook has; those that are true have a command in them.
+var parts = []struct {
+	name    string
+	command bool
+}{{"Means", false}, {"See", true}, {"Mend", true}, {"Otherwise", false}}
+
+// Runbook are the entries of a runbook, by title: the sections of the third level within the one of
+// the second level that has this title.
+func (d Document) Runbook(title string) map[string]string {
+	entries := map[string]string{}
+	inside, entry := false, ""
+	for _, line := range d.Prose() {
+		if second, ok := strings.CutPrefix(line, "## "); ok {
+			inside, entry = second == title, ""
+		} else if third, ok := strings.CutPrefix(line, "### "); ok && inside {
+			entry = third
+			entries[entry] = ""
+		} else if entry != "" {
+			entries[entry] += line + "\n"
+		}
+	}
+	return entries
+}
+
+// Lacks says what an entry of the runbook lacks: one of its parts, in their order, or the command
+// by which you see more or mend it.
+func Lacks(entry string) (lacks []string) {
+	for _, p := range parts {
+		_, text, ok := strings.Cut(entry, "**"+p.name+".** ")
+		if !ok {
+			lacks = append(lacks, p.name)
+			continue
+		}
+		entry = text
+		text, _, _ = strings.Cut(text, "\n**")
+		if strings.TrimSpace(text) == "" {
+			lacks = append(lacks, p.name)
+		} else if p.command && !inline.MatchString(text) {
+			lacks = append(lacks, p.name+" with a command")
+		}
+	}
+	return lacks
+}
+
 // Command is a command of ours that a document names.
 type Command struct {
 	Line  int
@@ -116,7 +160,7 @@ var (
 )
 
 // Commands are the commands of shell blocks, of lines that begin with "$ " in others, and of code
-// within prose that begins with one of them. What is quoted in a command is the word "Q".
+// within prose that begins with one of them. A quoted part of a command is the word "Q".
 func (d Document) Commands() []Command {
 	var commands []Command
 	add := func(line int, text string) {

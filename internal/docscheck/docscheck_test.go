@@ -279,3 +279,26 @@ func TestADocumentIsTakenApart(t *testing.T) {
 		t.Errorf("commands: %s, want %s", got, want)
 	}
 }
+
+func TestAnEntryOfTheRunbookThatLacksAPartIsSeen(t *testing.T) {
+	whole := "**Means.** It is dark.\n\n**See.** `distributor status`\n\n" +
+		"**Mend.** Wait, or\n`make run`.\n\n**Otherwise.** Nothing.\n"
+	text := "# Book\n\n## Alerts\n\n### One\n\n" + whole + "\n### Two\n\ntext\n\n## Others\n\n### Three\n"
+	entries := Document{Lines: strings.Split(text, "\n")}.Runbook("Alerts")
+	if _, ok := entries["Two"]; len(entries) != 2 || !ok || len(Lacks(entries["One"])) > 0 {
+		t.Errorf("%q, the first lacks %q", entries, Lacks(entries["One"]))
+	}
+	for spoiled, want := range map[string]string{
+		strings.Replace(whole, "**Means.** It is dark.\n\n", "", 1):   "[Means]",
+		strings.Replace(whole, "`distributor status`", "", 1):         "[See]",
+		strings.Replace(whole, "`distributor status`", "look", 1):     "[See with a command]",
+		strings.Replace(whole, "\n`make run`.", "\nnot.", 1):          "[Mend with a command]",
+		strings.Replace(whole, "**Otherwise.** Nothing.\n", "", 1):    "[Otherwise]",
+		strings.Replace(whole, "**Mend.**", "**See.**", 1):            "[Mend]",
+		"**Otherwise.** a\n**Mend.** `b`\n**See.** `c`\n**Means.** d": "[See Mend Otherwise]",
+	} {
+		if got := fmt.Sprint(Lacks(spoiled)); got != want {
+			t.Errorf("%q lacks %s, want %s", spoiled, got, want)
+		}
+	}
+}

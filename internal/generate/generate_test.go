@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/queuepump/queuepump/internal/docscheck"
 	"github.com/queuepump/queuepump/internal/packaging"
 )
 
@@ -102,38 +103,32 @@ func TestWhatWouldMeanSomethingInAFileIsRefused(t *testing.T) {
 	}
 }
 
-// Each alert has a section that says what it means, what to do, and with which command.
+// Each alert leads to an entry of the runbook.
 func TestEachAlertHasARunbook(t *testing.T) {
-	book, err := os.ReadFile("../../docs/alerts.md")
+	doc, err := docscheck.ReadFile("../..", "../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sections := map[string]string{}
-	for _, part := range strings.Split(string(book), "\n## ")[1:] {
-		title, text, _ := strings.Cut(part, "\n")
-		sections[title] = text
-	}
+	entries := doc.Runbook("Runbook: alerts")
 	files, err := Files("alerts", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(files[0].Text, -1)
-	if len(alerts) == 0 || len(alerts) != strings.Count(files[0].Text, "runbook_url: ") {
-		t.Errorf("%d alerts, %d runbooks", len(alerts), strings.Count(files[0].Text, "runbook_url: "))
+	if n := strings.Count(files[0].Text, "runbook_url: "); len(alerts) == 0 || len(alerts) != n {
+		t.Errorf("%d alerts, %d runbooks", len(alerts), n)
 	}
 	for _, a := range alerts {
-		text, ok := sections[a[1]]
-		if !ok || !strings.Contains(text, "**Means.**") || !strings.Contains(text, "**Do.**") || !strings.Contains(text, "`") {
-			t.Errorf("docs/alerts.md does not say what %s means and what to do, with a command", a[1])
+		entry, ok := entries[a[1]]
+		if lacks := docscheck.Lacks(entry); !ok || len(lacks) > 0 {
+			t.Errorf("docs/operations.md: the entry of %s lacks %q", a[1], lacks)
 		}
-		if !strings.Contains(files[0].Text, "alerts.md#"+strings.ToLower(a[1])+"\n") {
-			t.Errorf("%s does not lead to its runbook", a[1])
+		if !strings.Contains(files[0].Text, "docs/operations.md#"+strings.ToLower(a[1])+"\n") {
+			t.Errorf("%s does not lead to its entry in docs/operations.md", a[1])
 		}
-		delete(sections, a[1])
+		delete(entries, a[1])
 	}
-	for title := range sections {
-		if strings.HasPrefix(title, "Queuepump") {
-			t.Errorf("docs/alerts.md has %s, which is no alert", title)
-		}
+	for title := range entries {
+		t.Errorf("docs/operations.md has an entry of %s, which is no alert", title)
 	}
 }

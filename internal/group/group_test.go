@@ -31,7 +31,7 @@ func TestWhatAChildLeavesBehindIsKilledBeforeItIsReaped(t *testing.T) {
 	if err := g.Wait(true, cmd.Wait); err == nil || cmd.ProcessState.ExitCode() != 3 {
 		t.Errorf("got %v", err)
 	}
-	if _, err := io.ReadAll(out); err != nil { // ends when nobody has the other end any more
+	if _, err := io.ReadAll(out); err != nil { // ends when no process has the other end any more
 		t.Error(err)
 	}
 }

@@ -249,7 +249,7 @@ func gone(pid int) bool {
 	if errors.Is(err, syscall.ESRCH) {
 		return true
 	}
-	// Dead but not waited for, where nobody adopts orphans.
+	// Dead but not waited for, where no process adopts orphans.
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return strings.Contains(string(stat), ") Z ")
 }

@@ -29,11 +29,11 @@ type FileOptions struct {
 // time but while a write is under way. As a handler it writes each task and
 // lets it be settled when the line is on disk.
 //
-// All lines that wait go out in one write and one fsync (group commit): an
-// fsync takes 1 to 20 ms, so with one a task a disk would bound the processor
-// at some hundred tasks a second; with one for all that came meanwhile, the
-// rate grows with the number of tasks in handlers. What waits is bounded (commitMost): a disk
-// that is slower than the tasks come holds the handlers up, not the memory.
+// All lines that wait go out in one write and one fsync (group commit): an fsync takes 1 to 20 ms,
+// so with one a task a disk would bound the processor at some hundred tasks a second; with one for
+// all that came meanwhile, the rate grows with the number of tasks in handlers. The waiting lines
+// are bounded (commitMost): a disk that is slower than the tasks come holds the handlers up, not
+// the memory.
 //
 // A write or fsync that fails is undone by truncating to the last good length,
 // then tried again with the same lines. The fsync too: after it failed the kernel

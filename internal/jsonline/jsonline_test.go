@@ -28,7 +28,8 @@ func FuzzFields(f *testing.F) {
 				t.Fatalf("%q: %v, but after %q %v", line, err, before, againErr)
 			}
 			for i, f := range again.fields {
-				if first := s.fields[i]; err == nil && (string(f.value) != string(first.value) || (f.value == nil) != (first.value == nil) || f.value != nil && f.plain != first.plain) {
+				if first := s.fields[i]; err == nil &&
+					(string(f.value) != string(first.value) || (f.value == nil) != (first.value == nil) || f.value != nil && f.plain != first.plain) {
 					t.Fatalf("%q: %s is %q, but after %q %q", line, f.Name, first.value, before, f.value)
 				}
 			}

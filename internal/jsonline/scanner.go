@@ -209,7 +209,7 @@ func (s *Scanner) stringAt(pos int) (end int, plain bool, err error) {
 }
 
 // match says which live fields go on inside the member of that name, and which
-// are the member itself. What an earlier member of the same name gave is forgotten.
+// are the member itself. The value of an earlier member of the same name is forgotten.
 func (s *Scanner) match(quoted []byte, plain bool, depth int, live uint) (inside, ends uint) {
 	name := quoted[1 : len(quoted)-1]
 	if !plain {

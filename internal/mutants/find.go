@@ -17,7 +17,10 @@ import (
 )
 
 var (
-	seedsFlag = flag.Int("mutants.seeds", 0, "how many seeds may be played to find a mutant; 0: as many as the package says")
+	seedsFlag = flag.Int(
+		"mutants.seeds", 0,
+		"how many seeds may be played to find a mutant; 0: as many as the package says",
+	)
 	onlyFlag  = flag.String("mutants.only", "", "play only the mutants with these names, separated by commas")
 	byFlag    = flag.String("mutants.by", "", "search in this way, whatever the list says; nothing is written")
 	writeFlag = flag.Bool("mutants.write", false, "count the seeds anew and write MUTANTS.md")
@@ -83,7 +86,10 @@ func Find(t *testing.T, h Hunt) {
 			continue
 		}
 		t.Logf("%-24s %-30s %.200s", m.Name, by, wrong)
-		p.rows[m.What] = [2]string{by, strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf("%.160s", wrong), "|", "/"), "\n", " ")}
+		p.rows[m.What] = [2]string{
+			by,
+			strings.ReplaceAll(strings.ReplaceAll(fmt.Sprintf("%.160s", wrong), "|", "/"), "\n", " "),
+		}
 	}
 	if *writeFlag && *byFlag == "" {
 		p.write(t, h.Head, list)
@@ -107,7 +113,10 @@ func (h *Hunt) search(t *testing.T, m *Mutant, known uint64) (by, wrong string) 
 	}
 	play := h.Ways[m.FoundBy]
 	if play == nil {
-		t.Fatalf("%s is found by %q: this package has only %q, files of testdata and tests", m, m.FoundBy, slices.Sorted(maps.Keys(h.Ways)))
+		t.Fatalf(
+			"%s is found by %q: this package has only %q, files of testdata and tests", m,
+			m.FoundBy, slices.Sorted(maps.Keys(h.Ways)),
+		)
 	}
 	plant(m.Name)
 	defer plant("")
@@ -174,7 +183,10 @@ func ownTest(t *testing.T, m *Mutant) (wrong string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "-test.run", "^"+m.FoundBy+"$", "-test.count", "1", "-test.timeout", "5m")
+	cmd := exec.CommandContext(
+		t.Context(), binary, "-test.run", "^"+m.FoundBy+"$", "-test.count", "1", "-test.timeout",
+		"5m",
+	)
 	cmd.Env = append(os.Environ(), environment+"="+m.Name)
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "no tests to run") {

@@ -65,7 +65,8 @@ func ReadAll(root string) ([]Mutant, error) {
 		if err != nil {
 			return err
 		}
-		if e.IsDir() && (e.Name() == "node_modules" || e.Name() == "out" || strings.HasPrefix(e.Name(), ".") && name != root) {
+		if e.IsDir() &&
+			(e.Name() == "node_modules" || e.Name() == "out" || strings.HasPrefix(e.Name(), ".") && name != root) {
 			return filepath.SkipDir
 		}
 		if e.IsDir() || !strings.HasSuffix(filepath.ToSlash(name), "/"+listFile) {

@@ -187,7 +187,9 @@ func TestAMutantThatDoesNotApplyIsAnErrorThatSaysWhere(t *testing.T) {
 			t.Errorf("%q: %v, want %q", list, err, want)
 		}
 	}
-	twice := strings.Replace(someCode, "	return all[0]\n", "	all[0] = all[0]\n	all[0] = all[0]\n	return all[0]\n", 1)
+	twice := strings.Replace(
+		someCode, "	return all[0]\n", "	all[0] = all[0]\n	all[0] = all[0]\n	return all[0]\n", 1,
+	)
 	root := folderWith(t, twice, head+"in first\n-all[0] = all[0]")
 	all, err := ReadAll(root)
 	if err == nil {

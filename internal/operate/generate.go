@@ -38,8 +38,8 @@ func generateCommand() *cobra.Command {
 		Use:   "generate",
 		Short: "Print files for monitoring, deployment and accounts",
 		Long: `Print files that fit this version: alert rules and a dashboard on its metrics
-(docs/metrics.md), with what to do about each alert in docs/alerts.md; units, manifests and a
-ScaledObject; the storage accounts with the roles that the pump needs. Nothing is asked of Azure,
+(docs/metrics.md), with what to do about each alert in docs/operations.md; units, manifests and
+a ScaledObject; the storage accounts with the roles that the pump needs. Nothing is asked of Azure,
 and no configuration is read.`,
 		Args: cobra.NoArgs,
 	}

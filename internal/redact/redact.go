@@ -17,7 +17,9 @@ var (
 	queries = regexp.MustCompile(`(?i)(https?://[^\s"'?]*)\?[^\s"']*`)
 	// An HMAC-SHA256 is 43 characters of base64 and a =, a key is 86 and two.
 	digests = regexp.MustCompile(`[A-Za-z0-9+/]{42,}={1,2}`)
-	tokens  = regexp.MustCompile(`(?i)\b(sig=|accountkey=|sharedaccesssignature=|bearer |sharedkey(?:lite)? [^\s:]*:)[^\s&;"',]+`)
+	tokens  = regexp.MustCompile(
+		`(?i)\b(sig=|accountkey=|sharedaccesssignature=|bearer |sharedkey(?:lite)? [^\s:]*:)[^\s&;"',]+`,
+	)
 )
 
 // Cleaned is a text that another program has written, such as a server or a library,

@@ -19,10 +19,10 @@
 // # What it keeps to
 //
 // Answers follow recordings of the real services where there are any, and their documentation where
-// there are none. Where Azurite differs, the real service wins. What the documents leave open is a
-// parameter: whether a get of 32 costs 1 or 32 of the published rate ([Limits]), what a superseded
-// pop receipt is answered ([Config]). The published scalability targets are enforced as 503
-// ServerBusy unless [NoLimits] says otherwise. AZURE.md beside this file holds the facts that
+// there are none. Where Azurite differs, the real service wins. A question that the documents leave
+// open is a parameter: whether a get of 32 costs 1 or 32 of the published rate ([Limits]), what a
+// superseded pop receipt is answered ([Config]). The published scalability targets are enforced as
+// 503 ServerBusy unless [NoLimits] says otherwise. AZURE.md beside this file holds the facts that
 // comments cite, how each is known, and which answers rest on memory.
 //
 // # Steering

@@ -230,7 +230,7 @@ func TestDeliverTwiceAndReappearEarly(t *testing.T) {
 		if d := time.Since(start); d < 10*time.Second || d > 91*time.Second {
 			t.Errorf("came back after %v", d)
 		}
-		w.want(204, "", "DELETE", m[0].target("queue", ""), "") // nobody took it
+		w.want(204, "", "DELETE", m[0].target("queue", ""), "") // no other client took it
 	})
 }
 

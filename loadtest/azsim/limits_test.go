@@ -90,7 +90,7 @@ func TestAllQueuesOfAnAccountTake20000MessagesASecond(t *testing.T) {
 		})
 		near(t, "puts", puts, 20000, d)
 		if !over.Load() {
-			t.Error("nobody was told that the account is over its limit")
+			t.Error("no client was told that the account is over its limit")
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestThrottlingIsServerBusyAndMayCarryRetryAfter(t *testing.T) {
 			t.Errorf("%d %s %s", a.status, a.code, a.body)
 		}
 		if _, ok := a.header["Retry-After"]; ok {
-			t.Error("a Retry-After nobody asked for")
+			t.Error("a Retry-After that was not asked for")
 		}
 		a = refusal(Limits{Queue: 1, RetryAfter: 1500 * time.Millisecond})
 		if s := a.header.Get("Retry-After"); s != "2" {

@@ -44,7 +44,7 @@ func TestAGetTakesOneMessageForThirtySecondsByDefault(t *testing.T) {
 			t.Errorf("visible before the end of the lease: %q", s)
 		}
 		time.Sleep(time.Nanosecond)
-		// What was released goes behind what was put before its release (Q66).
+		// A released message goes behind those put before its release (Q66).
 		if s := texts(w.peek("queue")); s != "b a" {
 			t.Errorf("visible after the lease: %q", s)
 		}

@@ -51,7 +51,7 @@ func TestTheReceiptOfAPutDeletesUntilTheMessageIsTaken(t *testing.T) {
 }
 
 // get-messages, remarks: a client may still delete after its lease, as long as
-// nobody else took the message (Q46, Q52).
+// no other client took the message (Q46, Q52).
 func TestAReceiptOutlivesItsLeaseWhileNobodyElseTakesTheMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newRaw(t, Config{})

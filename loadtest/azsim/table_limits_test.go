@@ -20,7 +20,7 @@ func entityWith(n int, value string) string {
 }
 
 // One published limit a line (AZURE.md A2 and A4, DOC: the data model page and
-// the list of Table service error codes). What is just within is accepted.
+// the list of Table service error codes). A value just within is accepted.
 func TestPublishedLimitsOfEntities(t *testing.T) {
 	text := func(n int) string { return strconv.Quote(strings.Repeat("x", n)) }
 	named := func(name string) string { return `{"PartitionKey":"p","RowKey":"r","` + name + `":1}` }

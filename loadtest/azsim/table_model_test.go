@@ -342,7 +342,7 @@ func TestAPageNeverShowsHalfABatch(t *testing.T) {
 	})
 }
 
-// Whoever has a table that is deleted meanwhile is told so, and stores nothing.
+// A client whose table is deleted meanwhile is told so, and stores nothing.
 func TestWritesToADeletedTableAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := makeTableStore("acct", time.Minute, TableOptions{})

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Chart is lines over two axes. What has no value is not among its lines.
+// Chart is lines over two axes. A curve without a value is not among its lines.
 type Chart struct {
 	X, Y   string // what the axes are of
 	Traces []Trace

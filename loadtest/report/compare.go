@@ -54,9 +54,18 @@ const alike = 0.05
 // Compare puts two results beside each other. They must be of one scenario.
 func Compare(before, after *Result) (*Comparison, error) {
 	if before.Scenario != after.Scenario {
-		return nil, fmt.Errorf("one is of scenario %q and the other of %q", plain(before.Scenario), plain(after.Scenario))
+		return nil, fmt.Errorf(
+			"one is of scenario %q and the other of %q", plain(before.Scenario),
+			plain(after.Scenario),
+		)
 	}
-	c := &Comparison{Before: before.side(), After: after.side(), Lines: []Change{}, Differing: []Differing{}, results: [2]*Result{before, after}}
+	c := &Comparison{
+		Before:    before.side(),
+		After:     after.side(),
+		Lines:     []Change{},
+		Differing: []Differing{},
+		results:   [2]*Result{before, after},
+	}
 	for _, f := range before.Findings {
 		if i := slices.IndexFunc(after.Findings, func(g Finding) bool { return g.Name == f.Name && g.Unit == f.Unit }); i >= 0 {
 			c.add(f.Name, f.Unit, f.Value, after.Findings[i].Value, f.Better)
@@ -149,7 +158,10 @@ func (c *Comparison) rows() table {
 				change = "+" + change
 			}
 		}
-		t.rows = append(t.rows, []string{l.Name, quantity(l.Before, l.Unit), quantity(l.After, l.Unit), change, verdict})
+		t.rows = append(
+			t.rows,
+			[]string{l.Name, quantity(l.Before, l.Unit), quantity(l.After, l.Unit), change, verdict},
+		)
 	}
 	return t
 }
@@ -167,7 +179,10 @@ func (c *Comparison) words() string {
 	side := func(s Side) string {
 		return fmt.Sprintf("%s (%s, queuepump %s)", s.Started.Format(time.RFC3339), against(s.Against), s.Version)
 	}
-	return fmt.Sprintf("%s: before %s, after %s; figures within %.0f %% of each other count as the same", c.Before.Scenario, side(c.Before), side(c.After), 100*alike)
+	return fmt.Sprintf(
+		"%s: before %s, after %s; figures within %.0f %% of each other count as the same",
+		c.Before.Scenario, side(c.Before), side(c.After), 100*alike,
+	)
 }
 
 // Text writes the comparison for a terminal.
@@ -182,7 +197,11 @@ func (c *Comparison) Text(w io.Writer) error {
 
 // HTML writes the comparison as one page, like [Result.HTML].
 func (c *Comparison) HTML(w io.Writer, draw Draw) error {
-	d := pageData{Title: "Two load tests: " + c.Before.Scenario, Intro: c.words(), Sentence: "Lines of the plots: before is dashed"}
+	d := pageData{
+		Title:    "Two load tests: " + c.Before.Scenario,
+		Intro:    c.words(),
+		Sentence: "Lines of the plots: before is dashed",
+	}
 	if len(c.Differing) > 0 {
 		d.Sections = append(d.Sections, sectionOf("Not the same", c.differing()))
 	}
@@ -197,7 +216,15 @@ func (c *Comparison) HTML(w io.Writer, draw Draw) error {
 		{"p99 from send", "The same, since the distributor took them.", "", true, func(s *Series) []*float64 { return s.SendP99 }},
 		{"Throttled", "Requests to queues that an account refused as too many.", "requests/s", false, func(s *Series) []*float64 { return known(s.Throttled) }},
 	} {
-		ch := &chart{title: of.title, text: of.text, x: "seconds", y: of.y, log: of.log, seconds: of.log, atZero: !of.log}
+		ch := &chart{
+			title:   of.title,
+			text:    of.text,
+			x:       "seconds",
+			y:       of.y,
+			log:     of.log,
+			seconds: of.log,
+			atZero:  !of.log,
+		}
 		for i, name := range []string{"before", "after"} {
 			s := &c.results[i].Series
 			ch.curves = append(ch.curves, curve{name: name, xs: s.ends(), ys: of.values(s), dashed: i == 0})

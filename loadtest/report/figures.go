@@ -91,7 +91,7 @@ func (r *Result) latencies() *chart {
 	s := &r.Series
 	return &chart{
 		title: "Time until a task's handling began", x: "seconds", y: "", log: true, seconds: true, events: r.Events,
-		text: "From schedule: since the task was due, so that it includes the time in which nobody took it; nothing where as many were offered as were taken. From send: since the distributor took it. Of each interval, the time within which half or 99 % of its tasks began.",
+		text: "From schedule: since the task was due, so that it includes the time in which no distributor took it; nothing where as many were offered as were taken. From send: since the distributor took it. Of each interval, the time within which half or 99 % of its tasks began.",
 		curves: []curve{
 			{name: "p50 from schedule", xs: s.ends(), ys: s.ScheduleP50},
 			{name: "p99 from schedule", xs: s.ends(), ys: s.ScheduleP99},
@@ -124,7 +124,14 @@ const ownLines = 8
 
 func (r *Result) use() *chart {
 	s := &r.Series
-	c := &chart{title: "Use of each account", x: "seconds", y: "% of its limit", atZero: true, events: r.Events, text: "What was spent of what each account gives."}
+	c := &chart{
+		title:  "Use of each account",
+		x:      "seconds",
+		y:      "% of its limit",
+		atZero: true,
+		events: r.Events,
+		text:   "What was spent of what each account gives.",
+	}
 	limits := map[string]float64{}
 	for _, a := range r.Accounts {
 		limits[a.Name] = a.Limit
@@ -146,13 +153,28 @@ func (r *Result) use() *chart {
 		return c
 	}
 	c.text += " There are too many for a line each: the busiest, the mean, and the least busy one of each interval."
-	busy, mean, idle := curve{name: "busiest", xs: s.ends()}, curve{name: "mean", xs: s.ends()}, curve{name: "least busy", xs: s.ends()}
+	busy, mean, idle := curve{
+		name: "busiest",
+		xs:   s.ends(),
+	}, curve{
+		name: "mean",
+		xs:   s.ends(),
+	}, curve{
+		name: "least busy",
+		xs:   s.ends(),
+	}
 	for i := range s.Sent {
 		lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
 		for _, l := range lines {
 			lo, hi, sum = min(lo, *l.ys[i]), max(hi, *l.ys[i]), sum+*l.ys[i]
 		}
-		busy.ys, mean.ys, idle.ys = append(busy.ys, &hi), append(mean.ys, new(sum/float64(len(lines)))), append(idle.ys, &lo)
+		busy.ys, mean.ys, idle.ys = append(
+			busy.ys, &hi,
+		), append(
+			mean.ys, new(sum/float64(len(lines))),
+		), append(
+			idle.ys, &lo,
+		)
 	}
 	c.curves = []curve{busy, mean, idle}
 	return c
@@ -162,8 +184,11 @@ func (r *Result) refusals() *chart {
 	s := &r.Series
 	return &chart{
 		title: "Refused and failed requests", x: "seconds", y: "requests/s", atZero: true, events: r.Events,
-		text:   "Throttled: the account said that it is too busy. Failed: anything else, such as a broken connection. Both are tried again.",
-		curves: []curve{{name: "throttled", xs: s.ends(), ys: known(s.Throttled)}, {name: "failed", xs: s.ends(), ys: known(s.Failed)}},
+		text: "Throttled: the account said that it is too busy. Failed: anything else, such as a broken connection. Both are tried again.",
+		curves: []curve{
+			{name: "throttled", xs: s.ends(), ys: known(s.Throttled)},
+			{name: "failed", xs: s.ends(), ys: known(s.Failed)},
+		},
 	}
 }
 
@@ -177,5 +202,13 @@ func (r *Result) memory() *chart {
 	if r.Against == Virtual {
 		text += " The simulated accounts and all messages in them are in it."
 	}
-	return &chart{title: "Memory", x: "seconds", y: "MiB", atZero: true, events: r.Events, text: text, curves: []curve{{name: "heap", xs: s.ends(), ys: known(mib)}}}
+	return &chart{
+		title:  "Memory",
+		x:      "seconds",
+		y:      "MiB",
+		atZero: true,
+		events: r.Events,
+		text:   text,
+		curves: []curve{{name: "heap", xs: s.ends(), ys: known(mib)}},
+	}
 }

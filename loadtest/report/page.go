@@ -55,14 +55,20 @@ func (r *Result) HTML(w io.Writer, draw Draw) error {
 	}
 	d := pageData{
 		Title: "Load test: " + r.Scenario, Settings: r.Settings, Trouble: r.Trouble, Sentence: r.account(), Figures: figures, Legend: terms(), Machine: r.machine(),
-		Intro: fmt.Sprintf("On %s, %s, %s of load.", against(r.Against), r.Started.Format(time.RFC3339), duration(r.Seconds)),
+		Intro: fmt.Sprintf(
+			"On %s, %s, %s of load.", against(r.Against), r.Started.Format(time.RFC3339),
+			duration(r.Seconds),
+		),
 	}
 	for _, e := range r.Events {
 		d.Events = append(d.Events, fmt.Sprintf("%s: %s", moment(e.At), e.Text))
 	}
 	found := sectionOf("What was found", r.findingRows())
 	found.Table.Class = "prose"
-	d.Sections = append(d.Sections, found, sectionOf("Phases", r.phaseRows()), sectionOf("Time until a task's handling began", r.latencyRows()))
+	d.Sections = append(
+		d.Sections, found, sectionOf("Phases", r.phaseRows()),
+		sectionOf("Time until a task's handling began", r.latencyRows()),
+	)
 	if len(r.Groups) > 0 {
 		d.Sections = append(d.Sections, sectionOf("Groups of tasks", r.groupRows()))
 	}

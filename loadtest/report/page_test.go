@@ -34,7 +34,9 @@ func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
 
 // loads are the elements and attributes by which a page fetches something or runs a script.
 var (
-	loads   = regexp.MustCompile(`^(script|link|img|iframe|object|embed|base|audio|video|source|image|use|foreignobject|form|a)$`)
+	loads = regexp.MustCompile(
+		`^(script|link|img|iframe|object|embed|base|audio|video|source|image|use|foreignobject|form|a)$`,
+	)
 	fetches = regexp.MustCompile(`^(src|srcset|href|xlink:href|data|action|background|poster|on.*)$`)
 	outside = regexp.MustCompile(`(?i)url\(|@import|https?:|//[a-z]`)
 )

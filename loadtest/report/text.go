@@ -88,7 +88,10 @@ func (r *Result) account() string {
 	if t.WarmUp > 0 {
 		s += fmt.Sprintf(", %s of them to warm up", humanize.Comma(t.WarmUp))
 	}
-	s += fmt.Sprintf("; %s handled, %s lost, %s handled twice", number(float64(t.Handled)), number(float64(t.Lost)), number(float64(t.Duplicates)))
+	s += fmt.Sprintf(
+		"; %s handled, %s lost, %s handled twice", number(float64(t.Handled)),
+		number(float64(t.Lost)), number(float64(t.Duplicates)),
+	)
 	if t.Unsent > 0 {
 		s += fmt.Sprintf("; %s due but never taken", number(float64(t.Unsent)))
 	}
@@ -152,7 +155,22 @@ func section(b *strings.Builder, t table) {
 }
 
 func (r *Result) phaseRows() table {
-	t := table{header: []string{"phase", "from", "to", "processors", "accounts", "offered/s", "sent/s", "put/s", "taken/s", "handled/s", "use", "throttled"}}
+	t := table{
+		header: []string{
+			"phase",
+			"from",
+			"to",
+			"processors",
+			"accounts",
+			"offered/s",
+			"sent/s",
+			"put/s",
+			"taken/s",
+			"handled/s",
+			"use",
+			"throttled",
+		},
+	}
 	for _, p := range r.Phases {
 		offered := "as taken"
 		if p.Offered != nil {
@@ -167,7 +185,18 @@ func (r *Result) phaseRows() table {
 }
 
 // latencyHeader names the columns of percentiles.
-var latencyHeader = []string{"from schedule: p50", "p90", "p99", "p99.9", "max", "from send: p50", "p90", "p99", "p99.9", "max"}
+var latencyHeader = []string{
+	"from schedule: p50",
+	"p90",
+	"p99",
+	"p99.9",
+	"max",
+	"from send: p50",
+	"p90",
+	"p99",
+	"p99.9",
+	"max",
+}
 
 func percentiles(schedule, send *Latency) (cells []string) {
 	for _, l := range []*Latency{schedule, send} {
@@ -182,7 +211,12 @@ func (r *Result) latencyRows() table {
 	t := table{header: append([]string{"phase", "tasks begun"}, latencyHeader...)}
 	for i := range r.Phases {
 		if p := &r.Phases[i]; p.FromSend.Count > 0 {
-			t.rows = append(t.rows, append([]string{p.Name, number(float64(p.FromSend.Count))}, percentiles(&p.FromSchedule, &p.FromSend)...))
+			t.rows = append(
+				t.rows,
+				append(
+					[]string{p.Name, number(float64(p.FromSend.Count))},
+					percentiles(&p.FromSchedule, &p.FromSend)...),
+			)
 		}
 	}
 	return t
@@ -212,7 +246,22 @@ func (c *Curve) rows() table {
 }
 
 func (r *Result) accountRows() table {
-	t := table{header: []string{"account", "queues", "limit/s", "spent/s", "use", "peak/s", "put", "taken", "requests", "throttled", "failed", "control"}}
+	t := table{
+		header: []string{
+			"account",
+			"queues",
+			"limit/s",
+			"spent/s",
+			"use",
+			"peak/s",
+			"put",
+			"taken",
+			"requests",
+			"throttled",
+			"failed",
+			"control",
+		},
+	}
 	for _, a := range r.Accounts {
 		limit, use := "", ""
 		if a.Limit > 0 {
@@ -220,7 +269,9 @@ func (r *Result) accountRows() table {
 		}
 		t.rows = append(t.rows, []string{
 			a.Name, strconv.Itoa(a.Queues), limit, number(a.Units), use, number(a.Peak), number(float64(a.Put)), number(float64(a.Taken)),
-			number(float64(a.Requests)), number(float64(a.Throttled)), number(float64(a.Failed)), number(float64(a.Control)),
+			number(
+				float64(a.Requests),
+			), number(float64(a.Throttled)), number(float64(a.Failed)), number(float64(a.Control)),
 		})
 	}
 	return t

@@ -199,7 +199,7 @@ func TestATestThatIsStoppedSaysSoAndLeavesNothingBehind(t *testing.T) {
 			t.Fatalf("got %+v, %v", r, err)
 		}
 		if r.Tasks.Lost != 0 || r.Tasks.Sent == 0 {
-			t.Errorf("nobody can say what was lost: %+v", r.Tasks)
+			t.Errorf("it cannot be said what was lost: %+v", r.Tasks)
 		}
 		judge(t, r)
 		for i := range 2 {

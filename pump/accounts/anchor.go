@@ -20,9 +20,15 @@ func (o *accountsOf) placeAnchor(ctx context.Context, name string) {
 	if t == nil {
 		return
 	}
-	err := backoff.Within(ctx, func(ctx context.Context) error { return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control) })
+	err := backoff.Within(
+		ctx,
+		func(ctx context.Context) error { return workload.PlaceAnchor(ctx, t, o.Cfg.Workload, o.Cfg.Control) },
+	)
 	if err != nil && !storage.Is(err, storage.Auth) { // it may be given the rights to use queues only
-		o.Cfg.Log.Warn("the account is added, but its anchor could not be written, so a second workload of the name is not refused there", "account", name, "error", err)
+		o.Cfg.Log.Warn(
+			"the account is added, but its anchor could not be written, so a second workload of the name is not refused there",
+			"account", name, "error", err,
+		)
 	}
 }
 
@@ -65,6 +71,11 @@ func (n notedAnchor) remove(ctx context.Context) error {
 	if err == nil || storage.Is(err, storage.Auth) { // nor could one be written there
 		return nil
 	}
-	return fmt.Errorf("account %s is out of the workload, but its anchor may be left in its table, and keeps others from making a workload %q there; "+
-		"before the account leaves the configuration run again: distributor accounts remove %[1]s: %[3]w", n.name, n.of.Cfg.Workload, err)
+	return fmt.Errorf(
+		"account %s is out of the workload, but its anchor may be left in its table, and keeps others from making a workload %q there; "+
+			"before the account leaves the configuration run again: distributor accounts remove %[1]s: %[3]w",
+		n.name,
+		n.of.Cfg.Workload,
+		err,
+	)
 }

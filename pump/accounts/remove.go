@@ -24,7 +24,7 @@ import (
 // RemoveOptions are the options of [Remove].
 type RemoveOptions struct {
 	// Wait: wait until the account may be removed, for as long as ctx lasts, rather
-	// than fail. What is in quarantine is not waited for: nothing takes it away by itself.
+	// than fail. The quarantine is not waited for: nothing empties it by itself.
 	Wait bool
 	// Progress, if set, is called about every two seconds of waiting.
 	Progress func(Progress)
@@ -109,8 +109,9 @@ func (o *accountsOf) waitRemovable(ctx context.Context, name string, opts Remove
 		if !backoff.Wait(ctx, operator.CountEvery) {
 			return 0, context.Cause(ctx)
 		}
-		// What storage did not answer is asked again. What the row says, that the workload was made
-		// again for one, stays so: judged by the old map, the removal would report a success.
+		// A question that storage did not answer is asked again. A row that says that the workload
+		// was made again for one, stays so: judged by the old map, the removal would report a
+		// success.
 		err = o.Reload(ctx)
 		if e, unanswered := errors.AsType[*storage.Error](err); err != nil && !(unanswered && e.Ambiguous()) {
 			return 0, err

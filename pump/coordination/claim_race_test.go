@@ -68,7 +68,7 @@ func claimBern(t *testing.T, c *Claims, task TaskRef) *Claim {
 		claim, verdict, _, err := c.Claim(t.Context(), []byte("Bern"), task)
 		if err == nil {
 			if verdict == Busy {
-				t.Errorf("busy with %s, which is nobody else's", task)
+				t.Errorf("busy with %s, which no other process has", task)
 			}
 			return claim
 		}

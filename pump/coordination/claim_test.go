@@ -209,7 +209,7 @@ func TestAClaimOfUnknownOutcomeIsTheSameTasksOwn(t *testing.T) {
 		client.SetFault(nil)
 		mustClaim(t, b, "Bern", taskN(1), Busy, eightHours-5*time.Second)
 		mustClaim(t, a, "Bern", taskN(2), Fresh, eightHours-5*time.Second)
-		claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0) // nobody else of this process works on it
+		claim := mustClaim(t, a, "Bern", taskN(1), Granted, 0) // no other goroutine of this process works on it
 		mustClaim(t, a, "Bern", taskN(1), Busy, eightHours)    // now somebody does
 		mustEnd(t, claim, true)
 	})

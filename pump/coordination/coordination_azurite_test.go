@@ -14,7 +14,7 @@ import (
 )
 
 // TestOnAzurite shows the row protocols of ids, gates and claims to a server that
-// is not ours. What takes time is shown in virtual time, by the other tests.
+// is not ours. Rules that take time are shown in virtual time, by the other tests.
 func TestOnAzurite(t *testing.T) {
 	server := storagetest.StartAzurite(t, "control")
 	client := azure.NewTransport(16)

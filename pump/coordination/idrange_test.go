@@ -191,7 +191,7 @@ func TestNoNumberIsGivenTwice(t *testing.T) {
 		if gaps < abandoned || abandoned == 0 || died == 0 {
 			t.Errorf("%d gaps, %d of them by crashes, %d in mid-request", gaps, abandoned, died)
 		}
-		// What is lost is whole ranges of 100 and what was in hand, not more than the faults
+		// Whole ranges of 100 and those in hand are lost, not more than the faults
 		// explain.
 		if lost := gaps - abandoned; lost%100 != 0 || lost > processes*each/10 {
 			t.Errorf("%d numbers were lost by answers", lost)

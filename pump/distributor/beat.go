@@ -28,7 +28,7 @@ var errRunOver = errors.New("the run was ended while it was distributed")
 // ends the distribution when the run may not go on.
 func (r *distribution) keepBeating(all context.Context, end context.CancelCauseFunc) (finish func()) {
 	if r.repairs {
-		return func() {} // whoever made the run is gone, or will see that it was sealed
+		return func() {} // the run's maker is gone, or will see that it was sealed
 	}
 	ctx, cancel := context.WithCancel(all)
 	every, name := r.d.runBeat(), r.id.String()
@@ -85,7 +85,7 @@ func (r *distribution) putBack(ctx context.Context) bool {
 const rowLost = "its row was gone when another leader took it over: the account failed over, or the table was restored; another run reads the source anew"
 
 // bringBack makes the row of such a run again, as a broken one, so that what was put of it is done. It
-// cannot be continued: what source it was made from, nobody knows any more (P2.3).
+// cannot be continued: no row says any more what source it was made from (P2.3).
 func (l *leadership) bringBack(ctx context.Context, id pump.RunID) error {
 	runs := l.d.runs.By(l.term.Epoch)
 	l.d.cfg.Log.Error("a run cannot be continued", "run", id.String(), "note", rowLost)
@@ -107,8 +107,9 @@ type sealedRun struct {
 	closed bool // it was seen closed
 }
 
-// keepSealed seals the last run again if its row came back as it was before that: nobody else knows
-// how many tasks it has. It closes a run again that was closed, as the ledger may know it no more.
+// keepSealed seals the last run again if its row came back as it was before that: no other process
+// knows how many tasks it has. It closes a run again that was closed, as the ledger may know it no
+// more.
 func (d *Distributor) keepSealed(ctx context.Context) {
 	last := d.sealed
 	if last == nil || time.Since(last.at) > min(sealedKept, d.cfg.Retention/2) {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
-// closeRuns ends runs while this distributor is the one that distributed last and nobody
-// does: it has nothing else to do, and where no processor runs nobody else does it.
+// closeRuns ends runs while this distributor is the one that distributed last and no process
+// does: it has nothing else to do, and where no processor runs no other process does it.
 func (d *Distributor) closeRuns(ctx context.Context) {
 	w := d.router.Current().Workload
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{Instance: d.cfg.Instance})

@@ -99,11 +99,11 @@ func (d *Distributor) create(ctx context.Context, r *distribution, mode string) 
 	return r.runs.Create(ctx, r.row)
 }
 
-// errBroken is a distribution that was told to stop and that nobody continues.
+// errBroken is a distribution that was told to stop and that no process continues.
 var errBroken = errors.New("stopped before the end of the source")
 
 // conduct makes the distribution and gives the run its end: sealed after the
-// last acknowledgement (P2.2), broken if nobody can or should continue it. A run that another
+// last acknowledgement (P2.2), broken if no process can or should continue it. A run that another
 // leader continues stays open, with outcome.ErrHalted or the cause of the lost leadership.
 func (d *Distributor) conduct(ctx context.Context, r *distribution) error {
 	d.stage.conducts(r)
@@ -183,7 +183,7 @@ func (d *Distributor) noteEnd(ctx context.Context, r *distribution, note string,
 }
 
 // noteOf is why a run broke and how far it had come, within the bounds of its
-// row. Whoever decides whether to distribute again needs to know what was sent,
+// row. To decide whether to distribute again you need to know what was sent,
 // not only what was read.
 func noteOf(r *distribution, why string) string {
 	c := &r.count
@@ -347,7 +347,7 @@ func (l *leadership) lead(ctx context.Context) (wait time.Duration, err error) {
 }
 
 // stepBack gives the leadership up to who can read the source, and says when to stand again.
-// What is due stays due: nothing was distributed.
+// The distribution stays due: nothing was sent.
 func (l *leadership) stepBack(ctx context.Context, err error) time.Duration {
 	d := l.d
 	pause := backoff.Jitter(d.cfg.Instance).Around(backoff.Doubled(2*retryPause, UnreadPause, d.unread), "step back", d.cfg.Workload, d.unread)
@@ -411,7 +411,7 @@ func (l *leadership) job(ctx context.Context) (*distribution, error) {
 	if err := d.create(ctx, r, closing.ModeEvery); err != nil {
 		return r, err
 	}
-	// If the answer is lost, the row may hold the run: whoever leads next then
+	// If the answer is lost, the row may hold the run: the next leader then
 	// continues it from its start.
 	if err := backoff.Within(ctx, func(ctx context.Context) error { return l.term.Begin(ctx, r.id) }); err != nil {
 		return r, err

@@ -9,7 +9,7 @@ import (
 
 // A leader makes a run's row before it names the run in the election row (P1.1). One that
 // dies, or loses the leadership, between the two leaves a run that is open for ever, without a task, and
-// that nobody continues, because nobody's election row ever named it. The next leader ends it.
+// that no distributor continues, because no election row ever named it. The next leader ends it.
 
 // orphanReads is how many of the newest runs a leader looks at for such ones: more leaders
 // than that do not die in the same place without one that lives.
@@ -18,8 +18,8 @@ const orphanReads = 16
 // neverBegun is the note of such a run.
 const neverBegun = "its leader was lost before the run began; nothing of it was sent"
 
-// orphans lists runs that look never begun. It must be read before this term begins its
-// own run: once Begin is acknowledged, nobody can have led after this term, so who made them cannot
+// orphans lists runs that look never begun. It must be read before this term begins its own run:
+// once Begin is acknowledged, no process can have led after this term, so who made them cannot
 // begin them any more. A leader whose own last term was the one before need not look.
 func (l *leadership) orphans(ctx context.Context) []workload.Run {
 	if l.d.led != 0 && l.term.Epoch == l.d.led+1 {

@@ -111,7 +111,7 @@ func (r *repair) repair(ctx context.Context) error {
 		return err
 	}
 	if r.summary.Missing > 0 {
-		// What was read the first time is what will be read again.
+		// The second reading gives what the first one gave.
 		if err := r.compare(ctx); err != nil {
 			return err
 		}
@@ -313,7 +313,7 @@ func (r *repair) put(ctx context.Context) error {
 	dist.wanted = func(segment uint32, n uint64) bool { return r.missing[segment].has(n) }
 	if r.run.State == workload.RunSealed {
 		// A run is sealed after its bad lines were put into quarantine (P2.2), where they
-		// would only be twice. Of another one nobody knows which were.
+		// would only be twice. Of another one no row says which were.
 		dist.onBad = func(bad *source.BadInput, _ int) error { return r.passOver(dist, bad) }
 	}
 	dist.log.Info("putting what is missing", "tasks", r.summary.Missing, "segments", len(r.summary.Lacking))

@@ -275,7 +275,7 @@ func (i *intake) late(control string, cause error) error {
 	return fmt.Errorf("nothing was sent: the sender is waiting for control account %s to begin a run: %w", control, cause)
 }
 
-// Fingerprint is empty: nobody can hand the same in again.
+// Fingerprint is empty: no caller can hand the same in again.
 func (i *intake) Fingerprint(context.Context) (string, error) { return "", nil }
 
 // Open is called once, as a run of a sender has one distribution.

@@ -66,7 +66,7 @@ func TestAQueueThatAnswersNothingIsNotWaitedForAsLong(t *testing.T) {
 	})
 }
 
-// What waits when a distributor is told to stop is sent before its grace is over.
+// A distributor that is told to stop sends the waiting tasks before its grace is over.
 func TestNoMoreWaitsThanIsPutBeforeAStopsGraceIsOver(t *testing.T) {
 	verify.Only(t)
 	slowWorld(t, 2, func(t *testing.T, w *world) {
@@ -78,7 +78,7 @@ func TestNoMoreWaitsThanIsPutBeforeAStopsGraceIsOver(t *testing.T) {
 		if err := d.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		// What waits in the sinks, what is in flight, and the bounded queues of the lanes.
+		// The tasks in the sinks, in flight, and in the bounded queues of the lanes.
 		if took := time.Since(began); took < stopLine/2 || took > 15*time.Second {
 			t.Errorf("stopping took %v", took)
 		}

@@ -2,7 +2,7 @@
 // for each finding how bad it is and how to mend it.
 //
 // All checks are made side by side, each with a deadline of its own, so that an account that does
-// not answer costs no other check its time. What cannot be known is no finding: a check that gets
+// not answer costs no other check its time. A check never guesses: one that gets
 // no answer says nothing, and the account that did not answer is the finding.
 //
 // Two looks, a beat apart, tell what grows from what is there: messages in quarantine, requests

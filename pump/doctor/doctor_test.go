@@ -67,7 +67,7 @@ func TestTheDoctorIsSilentOnWorkloadsOfOtherKinds(t *testing.T) {
 	}
 }
 
-// What is there and does not grow, or is low for no throttle, is no finding.
+// Numbers that do not grow, or are low without a throttle, are no finding.
 func TestTheDoctorIsSilentOnWhatStandsStill(t *testing.T) {
 	inClinic(t, workload.Spec{}, 2, 1, func(t *testing.T, c *clinic) {
 		c.PutText("accountb", "work-poison", []byte("old"))

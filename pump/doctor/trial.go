@@ -17,9 +17,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// What a doctor makes is named by when it made it, in hexadecimal seconds by the account's clock,
-// and by chance. No queue of a workload is named so: those end with two digits or with -poison.
-// A partition with a dot is of no workload's members.
+// A doctor names its queue and row by when it made them, in hexadecimal seconds by the account's
+// clock, and by chance. No queue of a workload is named so: those end with two digits or with
+// -poison. A partition with a dot is of no workload's members.
 const (
 	trialQueue     = "-doctor-"
 	trialPartition = ".doctor"

@@ -163,7 +163,7 @@ func TestPeekKeepsToTheBudget(t *testing.T) {
 		if err != nil || sum.Seen != 24*32 || sum.Dark != 0 {
 			t.Errorf("%+v, %v", sum, err)
 		}
-		// What the last ones bring is owed and not waited for.
+		// The cost of the last ones is owed and not waited for.
 		if took := time.Since(began); took < 24*time.Second || took > 45*time.Second {
 			t.Errorf("it took %v", took)
 		}

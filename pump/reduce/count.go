@@ -120,7 +120,10 @@ func (s *countScanner) read(body []byte) (out keySums, err error) {
 		return out, fmt.Errorf("nothing to count by: %w", err)
 	}
 	if len(text) > maxCountKey {
-		return out, fmt.Errorf("field %q has %d bytes, of which it is not counted by more than %d", s.key.Name, len(text), maxCountKey)
+		return out, fmt.Errorf(
+			"field %q has %d bytes, of which it is not counted by more than %d", s.key.Name,
+			len(text), maxCountKey,
+		)
 	}
 	out.key = string(text)
 	if s.number == nil {
@@ -137,7 +140,10 @@ func (s *countScanner) read(body []byte) (out keySums, err error) {
 
 var (
 	errNoNumber  = errors.New("which is no number")
-	errBigNumber = fmt.Errorf("which is beyond what is summed: at most %d characters, and from 1e-%d to 1e%d", maxNumber, maxExponent, maxExponent)
+	errBigNumber = fmt.Errorf(
+		"which is beyond what is summed: at most %d characters, and from 1e-%d to 1e%d", maxNumber,
+		maxExponent, maxExponent,
+	)
 )
 
 // parseNumber reads a number as JSON writes it.

@@ -65,7 +65,7 @@ func mergeCounts(a, b []byte) []byte {
 	if moreB {
 		out = append(y.append(out), b...)
 	}
-	// What keys in common have saved is given back: the stack's bound counts lengths.
+	// The room that common keys have saved is given back: the stack's bound counts lengths.
 	return slices.Clone(out)
 }
 

@@ -73,7 +73,9 @@ type Reducing interface {
 // maxReducerName bounds Reducer.Name, which stands in each state.
 const maxReducerName = 200
 
-var errNotReducing = errors.New("pump: a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself")
+var errNotReducing = errors.New(
+	"pump: a Reducer does nothing as a Handler behind another one; give it to NewProcessor itself",
+)
 
 // Handle fails: a processor that is given a Reducer does not call it, and
 // any other caller would drop what the task contributes.
@@ -88,7 +90,10 @@ func (r *Reducer[S, D]) check() error {
 	}
 	switch {
 	case r.Name == "" || len(r.Name) > maxReducerName || !printable(r.Name):
-		return bad(fmt.Sprintf("%.80q is not a reducer's name", r.Name), fmt.Sprintf("use 1 to %d bytes of printable text", maxReducerName))
+		return bad(
+			fmt.Sprintf("%.80q is not a reducer's name", r.Name),
+			fmt.Sprintf("use 1 to %d bytes of printable text", maxReducerName),
+		)
 	case r.Map == nil || r.Fold == nil:
 		return bad("it has no Map or no Fold", "give both")
 	case (r.Encode == nil) != (r.Decode == nil):
@@ -101,7 +106,12 @@ func (r *Reducer[S, D]) check() error {
 		_, err = s.Load(b)
 	}
 	if err != nil {
-		return &pump.ConfigError{Field: "reducer", Problem: fmt.Sprintf("the zero state cannot be stored: %v", err), Fix: "give an Encode and a Decode that can", Err: err}
+		return &pump.ConfigError{
+			Field:   "reducer",
+			Problem: fmt.Sprintf("the zero state cannot be stored: %v", err),
+			Fix:     "give an Encode and a Decode that can",
+			Err:     err,
+		}
 	}
 	return nil
 }
@@ -188,7 +198,10 @@ func (r stored[S, D]) Load(stored []byte) (any, error) {
 // cutStored tells which reducer made a state, and gives the state's own bytes.
 func cutStored(stored []byte) (name string, encoded []byte, err error) {
 	if len(stored) == 0 || stored[0] != storedVersion {
-		return "", nil, fmt.Errorf("the state of a reducer begins with %.4q: this program reads version %d", stored, storedVersion)
+		return "", nil, fmt.Errorf(
+			"the state of a reducer begins with %.4q: this program reads version %d", stored,
+			storedVersion,
+		)
 	}
 	n, size := binary.Uvarint(stored[1:])
 	rest := stored[1+max(size, 0):]

@@ -71,7 +71,12 @@ func readStates(ctx context.Context, cfg pump.Config, can func(reducer string) e
 			return
 		}
 		if w.Reducer == "" {
-			fail(fmt.Errorf("workload %q: it has no states: no processor with a reducer has worked on it, such as one with --count-by", cfg.Workload))
+			fail(
+				fmt.Errorf(
+					"workload %q: it has no states: no processor with a reducer has worked on it, such as one with --count-by",
+					cfg.Workload,
+				),
+			)
 			return
 		}
 		if err := can(w.Reducer); err != nil {
@@ -131,7 +136,10 @@ func ReadCounts(ctx context.Context, cfg pump.Config) iter.Seq2[KeyCount, error]
 func countsAndSums(name string) (sums bool, err error) {
 	rest, counts := strings.CutPrefix(name, countName+" by ")
 	if !counts {
-		return false, fmt.Errorf("its states are of reducer %q, which does not count: only the program that it belongs to can read them", name)
+		return false, fmt.Errorf(
+			"its states are of reducer %q, which does not count: only the program that it belongs to can read them",
+			name,
+		)
 	}
 	if field, err := strconv.QuotedPrefix(rest); err == nil {
 		return rest != field, nil

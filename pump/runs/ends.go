@@ -65,7 +65,10 @@ type Unended struct {
 
 // ReadEnding learns the last sign of a run by the rows that the closer looks at: its own changed
 // last at a time.
-func ReadEnding(ctx context.Context, t storage.Table, name string, id pump.RunID, state workload.RunState, changed time.Time) (Unended, error) {
+func ReadEnding(
+	ctx context.Context, t storage.Table, name string, id pump.RunID, state workload.RunState,
+	changed time.Time,
+) (Unended, error) {
 	noted, err := workload.LastNoted(ctx, t, name, id)
 	if noted.After(changed) {
 		changed = noted
@@ -136,12 +139,19 @@ func (e *EndsView) text(end *RunEnd, passed time.Duration) string {
 	}
 	switch behind, known := e.Behind(); {
 	case end.WaitsFor == endWaitsForQuiet && passed < 0:
-		fmt.Fprintf(&b, "nothing of it has been met for %s after a task of it that is hidden for %s comes back", about(e.quiet), about(-passed))
+		fmt.Fprintf(
+			&b,
+			"nothing of it has been met for %s after a task of it that is hidden for %s comes back",
+			about(e.quiet), about(-passed),
+		)
 	case end.WaitsFor == endWaitsForQuiet:
 		fmt.Fprintf(&b, "nothing of it has been met for %s: %s by now", about(e.quiet), about(passed))
 	default:
-		fmt.Fprintf(&b, "the queues are read beyond the last sign of it, %s ago, and then nothing of it has been met for %s; held back by %s",
-			about(passed), about(e.quiet), e.Read.By)
+		fmt.Fprintf(
+			&b,
+			"the queues are read beyond the last sign of it, %s ago, and then nothing of it has been met for %s; held back by %s",
+			about(passed), about(e.quiet), e.Read.By,
+		)
 		if known {
 			fmt.Fprintf(&b, " (messages may wait there for %s)", about(behind))
 		}

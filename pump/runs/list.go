@@ -116,7 +116,7 @@ func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
 }
 
 // End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it
-// is started. What is met of it later goes to quarantine, or with drop is deleted and counted. A
+// is started. Its later messages go to quarantine, or with drop are deleted and counted. A
 // run that is closed is [workload.ErrRunState]: nothing of it is left.
 func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string) (Info, error) {
 	o, err := openRuns(ctx, cfg)

@@ -78,7 +78,10 @@ func checkRecorded(sealed []uint64, p *ledger.RunProgress) error {
 		}
 	}
 	if p != nil && len(p.Done) != len(sealed) {
-		return fmt.Errorf("%w: it was sealed with %d segments, and the workload has %d", workload.ErrOverfull, len(sealed), len(p.Done))
+		return fmt.Errorf(
+			"%w: it was sealed with %d segments, and the workload has %d", workload.ErrOverfull,
+			len(sealed), len(p.Done),
+		)
 	}
 	return nil
 }

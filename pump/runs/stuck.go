@@ -35,7 +35,15 @@ const countEvery = 10 * time.Second
 func (i *idleness) judge(ctx context.Context, lack []SegmentLack, settled uint64) error {
 	now := time.Now()
 	if settled != i.settled || i.changed.IsZero() {
-		*i = idleness{cfg: i.cfg, queues: i.queues, run: i.run, after: i.after, settled: settled, changed: now, told: i.told}
+		*i = idleness{
+			cfg:     i.cfg,
+			queues:  i.queues,
+			run:     i.run,
+			after:   i.after,
+			settled: settled,
+			changed: now,
+			told:    i.told,
+		}
 		return nil
 	}
 	if i.twice { // and this look at the ledger came after
@@ -70,8 +78,14 @@ func (i *idleness) tell(messages int64, err error) {
 	i.told = time.Now()
 	since := time.Since(i.changed).Round(time.Second)
 	if err != nil {
-		i.cfg.Log.Warn("no task of the run was recorded lately, and whether messages are left could not be learned", "run", i.run.String(), "for", since, "error", err)
+		i.cfg.Log.Warn(
+			"no task of the run was recorded lately, and whether messages are left could not be learned",
+			"run", i.run.String(), "for", since, "error", err,
+		)
 		return
 	}
-	i.cfg.Log.Warn("no task of the run was recorded lately; messages are left in the queues, hidden or waiting", "run", i.run.String(), "for", since, "messages", messages)
+	i.cfg.Log.Warn(
+		"no task of the run was recorded lately; messages are left in the queues, hidden or waiting",
+		"run", i.run.String(), "for", since, "messages", messages,
+	)
 }

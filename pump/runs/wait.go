@@ -44,10 +44,18 @@ func (o WaitOptions) Complete() (WaitOptions, error) {
 		o.StuckAfter = DefaultStuckAfter
 	}
 	if o.StuckAfter < time.Second {
-		return o, &pump.ConfigError{Field: "stuck-after", Problem: fmt.Sprintf("%v is out of range", o.StuckAfter), Fix: "use 1s or more, or leave it out for 1m"}
+		return o, &pump.ConfigError{
+			Field:   "stuck-after",
+			Problem: fmt.Sprintf("%v is out of range", o.StuckAfter),
+			Fix:     "use 1s or more, or leave it out for 1m",
+		}
 	}
 	if o.Timeout < 0 {
-		return o, &pump.ConfigError{Field: "timeout", Problem: "it is negative", Fix: "use more than 0, or leave it out to wait until the run is over"}
+		return o, &pump.ConfigError{
+			Field:   "timeout",
+			Problem: "it is negative",
+			Fix:     "use more than 0, or leave it out to wait until the run is over",
+		}
 	}
 	return o, nil
 }
@@ -90,7 +98,13 @@ type Report struct {
 }
 
 func reportOf(t workload.Tally) Report {
-	return Report{Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates}
+	return Report{
+		Handled:     t.Handled,
+		Failed:      t.Failed,
+		Retried:     t.Retried,
+		Quarantined: t.Quarantined,
+		Duplicates:  t.Duplicates,
+	}
 }
 
 // StuckError is that a run will not be over by itself. Tasks of it are missing: they are not
@@ -105,10 +119,15 @@ type StuckError struct {
 
 func (e *StuckError) Error() string {
 	if e.Open {
-		return fmt.Sprintf("run %s is stuck: it was not sent to its end, and no distributor is at work on it; send the rest of its source with: distributor repair %[1]s", e.Run)
+		return fmt.Sprintf(
+			"run %s is stuck: it was not sent to its end, and no distributor is at work on it; send the rest of its source with: distributor repair %[1]s",
+			e.Run,
+		)
 	}
-	return fmt.Sprintf("run %s is stuck: %d tasks are neither done nor in quarantine, and the queues are empty: %s; put them again from the run's source with: distributor repair %[1]s",
-		e.Run, e.Missing, lackText(e.Lacking))
+	return fmt.Sprintf(
+		"run %s is stuck: %d tasks are neither done nor in quarantine, and the queues are empty: %s; put them again from the run's source with: distributor repair %[1]s",
+		e.Run, e.Missing, lackText(e.Lacking),
+	)
 }
 
 // Wait waits until every task of a run is done or in quarantine, which it learns from
@@ -140,7 +159,10 @@ func Wait(ctx context.Context, cfg pump.Config, run pump.RunID, o WaitOptions) (
 
 // WaitSealed is [Wait] for the distributor that has sealed the run itself: what it was sealed with
 // is known, also if ctx has ended before the first look. The options must be complete.
-func WaitSealed(ctx context.Context, cfg *pump.Config, f *queues.Set, segments int, run workload.Run, o WaitOptions) (Completion, error) {
+func WaitSealed(
+	ctx context.Context, cfg *pump.Config, f *queues.Set, segments int, run workload.Run,
+	o WaitOptions,
+) (Completion, error) {
 	w := newWaiter(cfg, f, segments, run.ID, o)
 	w.run = run
 	return w.wait(ctx)
@@ -227,7 +249,7 @@ func lasting(err error) bool {
 	return storage.Is(err, storage.Auth) || storage.Is(err, storage.Invalid)
 }
 
-// look reports whether the run is complete. What is recorded is read before the run's
+// look reports whether the run is complete. The records are read before the run's
 // row: if that says "sealed", nothing had been pruned when the record was read, and
 // if it says "closed", all is done, whatever the record still knew.
 func (w *waiter) look(ctx context.Context) (over bool, err error) {
@@ -250,7 +272,10 @@ func (w *waiter) look(ctx context.Context) (over bool, err error) {
 	case workload.RunClosed:
 		return true, nil
 	case workload.RunBroken:
-		return false, fmt.Errorf("run %s: %w: it is broken: %s; its source can be sent to the end with: distributor repair %[1]s", w.id, workload.ErrRunState, w.run.Note)
+		return false, fmt.Errorf(
+			"run %s: %w: it is broken: %s; its source can be sent to the end with: distributor repair %[1]s",
+			w.id, workload.ErrRunState, w.run.Note,
+		)
 	case workload.RunAbandoned:
 		return false, fmt.Errorf("run %s: %w: it is abandoned: %s", w.id, workload.ErrRunState, w.run.Note)
 	case workload.RunEnded:

@@ -34,7 +34,7 @@ const (
 )
 
 // TextSource reads tasks from files, standard input or the output of a command.
-// What begins like gzip or zstd is decompressed. The zero value of every field
+// An input that begins like gzip or zstd is decompressed. The zero value of every field
 // but Paths or Command works. It must not be changed while it is in use.
 type TextSource struct {
 	// Format of the text. Default [FormatJSONLines].

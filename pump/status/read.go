@@ -27,7 +27,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Read reads what can be seen of a workload. What does not answer is named
+// Read reads what can be seen of a workload. An account that does not answer is named
 // in Problems and does not keep the rest from being shown; it takes no longer than
 // o.Timeout. If nothing could be learned of the workload itself, its control account being
 // dark, or the workload not existing (workload.ErrNoWorkload), there is an error beside
@@ -206,8 +206,11 @@ func (r *statusReader) readRecorded(ctx context.Context) {
 	}
 	r.recorded = recorded
 	if use := recorded.Use; use.Fullest() >= closing.Pressure {
-		r.problem("segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended; see: distributor runs list",
-			use.Segment, use.Runs, ledger.MaxLiveRuns, use.Pages, ledger.MaxPages, use.Bytes, ledger.MaxBytes)
+		r.problem(
+			"segment %d has %d of %d live runs, %d of %d pages and %d of %d bytes of records in its ledger: runs that no process continues end sooner, and at the bound tasks of further runs wait until others have ended; see: distributor runs list",
+			use.Segment, use.Runs, ledger.MaxLiveRuns, use.Pages, ledger.MaxPages, use.Bytes,
+			ledger.MaxBytes,
+		)
 	}
 }
 
@@ -239,7 +242,8 @@ func (r *statusReader) readGates(ctx context.Context) (err error) {
 
 func (r *statusReader) readClaims(ctx context.Context) error {
 	// The interval is for those who claim.
-	claims, all, err := coordination.NewClaims(r.table, r.cfg.Workload, time.Hour, r.cfg.Instance).List(ctx, r.options.Keys)
+	claims, all, err := coordination.NewClaims(r.table, r.cfg.Workload, time.Hour, r.cfg.Instance).
+		List(ctx, r.options.Keys)
 	r.claims = claims
 	if err == nil && !all {
 		r.problem("there are more keys than are looked at: some that run may be missing below")
@@ -287,7 +291,10 @@ func (r *statusReader) readEnds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live = slices.DeleteFunc(live, func(l workload.LiveRun) bool { return l.Err != nil || !closing.WaitsForEnd(l.State, l.Over) })
+	live = slices.DeleteFunc(
+		live,
+		func(l workload.LiveRun) bool { return l.Err != nil || !closing.WaitsForEnd(l.State, l.Over) },
+	)
 	slices.SortFunc(live, func(a, b workload.LiveRun) int {
 		return cmp.Or(a.Changed.Compare(b.Changed), workload.CompareRuns(a.ID, b.ID))
 	})

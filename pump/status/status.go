@@ -101,7 +101,7 @@ type Instance struct {
 	// BeatAge is how long ago its last beat was stored, in seconds.
 	BeatAge float64 `json:"beatAgeSeconds"`
 	// Silent: that is longer than its lease and margin, so it is dead, or cannot reach the
-	// control account. What else stands here is from its last beat.
+	// control account. All else here is from its last beat.
 	Silent   bool    `json:"silent"`
 	Segments int     `json:"segments"` // held, as it says
 	Queues   int     `json:"queues"`   // polled

@@ -179,7 +179,7 @@ func TestAnAccountIsNotRemovedWhileAnythingMayBeInItsQueues(t *testing.T) {
 		if err := w.Queue("accountc", "town-01").Clear(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// What is in quarantine goes away by nobody, so it is not waited for.
+		// No process empties the quarantine, so it is not waited for.
 		refused(t, second(accounts.Remove(ctx, cfg, "accountc", accounts.RemoveOptions{Wait: true})), "quarantined messages are left: 1 in town-poison")
 		if err := w.Queue("accountc", "town-poison").Clear(ctx); err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestANameThatIsNowhereIsAMistakeOfTheConfiguration(t *testing.T) {
 		if _, err := accounts.Add(t.Context(), cfg, "accountb"); !errors.Is(err, workload.ErrNoWorkload) || !strings.Contains(err.Error(), "distributor run") {
 			t.Error(err)
 		}
-		// What is pinned is checked before anything is done.
+		// The pinned values are checked before anything is done.
 		cfg = w.Config("operator", 3)
 		cfg.Workload = w.Cfg.Workload
 		if _, err := accounts.Add(t.Context(), cfg, "accountc"); !strings.Contains(fmt.Sprint(err), "set its queues: 2") {

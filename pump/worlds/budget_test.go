@@ -374,7 +374,8 @@ func TestLookingHowLongAWaitWillBeSpendsNothing(t *testing.T) {
 	})
 }
 
-// What costs more than the burst is granted when the burst is there, not never, and it is owed.
+// A request that costs more than the burst is granted when the burst is there, not never, and it is
+// owed.
 func TestAGetIsPaidAtOnceHoweverLowTheTargetAndLeavesADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := quota.New(1)

@@ -76,7 +76,7 @@ func TestOnlyRunsThatAreDoneAreClosed(t *testing.T) {
 				t.Errorf("a run is %s, want %s", row.State, want)
 			}
 		}
-		// What was missing is done, and what was open is sealed.
+		// The missing tasks are done, and the open run is sealed.
 		s.record(behind.ID, sets(3, 2), nil)
 		f := queues.Open(&w.Cfg, row.TableName)
 		counts := make([]uint64, w.Segments())
@@ -170,7 +170,7 @@ func TestARunWithoutTasksIsClosedAtOnce(t *testing.T) {
 	})
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		if row := w.distributed(0); row.State != workload.RunSealed {
-			t.Errorf("at-least-once: it is %s, and nobody knows what is done", row.State)
+			t.Errorf("at-least-once: it is %s, and no row says what is done", row.State)
 		}
 	})
 }
@@ -200,7 +200,7 @@ func TestTheLeaderClosesRunsWhileItHasNothingToDistribute(t *testing.T) {
 	})
 }
 
-// One of several processors does it, whoever distributed is gone.
+// One of several processors does it when the distributor is gone.
 func TestTheFirstProcessorClosesRuns(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run := w.distributed(500)

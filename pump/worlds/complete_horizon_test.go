@@ -42,7 +42,7 @@ func (w *world) closesFor(c *closing.Closer, d time.Duration) {
 	}
 }
 
-// A run is not over while its tasks wait in queues that nobody reads.
+// A run is not over while its tasks wait in queues that no processor reads.
 func TestARunIsNotOverWhileNoProcessorRuns(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -151,8 +151,8 @@ func TestARunIsNotOverWhileItsQueueIsDark(t *testing.T) {
 	})
 }
 
-// What sets the horizon: the queue that is read least far, and segments without a processor that says how
-// far it reads.
+// The horizon is set by the queue that is read least far, and segments without a processor that
+// says how far it reads.
 func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 	start := time.Now()
 	stamp := time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -195,7 +195,7 @@ func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 			119 * time.Minute, "segment 4, which no processor of this version holds; two has another",
 		},
 		{"all are read again", 3 * time.Hour, []cluster.Member{one, two}, 30 * time.Second, "queue a/two, which two reads"},
-		{"nobody is there", 4 * time.Hour, nil, time.Hour, "segment 0, which no processor holds"},
+		{"no processor is there", 4 * time.Hour, nil, time.Hour, "segment 0, which no processor holds"},
 	} {
 		if behind, by := look(c.after, c.members...); behind != c.behind || by != c.by {
 			t.Errorf("%s: %v behind by %q, want %v by %q", c.what, behind, by, c.behind, c.by)
@@ -203,7 +203,7 @@ func TestTheHorizonIsThatOfTheQueueThatIsReadLeastFar(t *testing.T) {
 	}
 }
 
-// Segments without owners are nobody's, so there the processors that poll count.
+// Segments without owners are no processor's, so there the processors that poll count.
 func TestTheHorizonOfAWorkloadWithoutOwnersIsThatOfTheProcessorsThatPoll(t *testing.T) {
 	start := time.Now()
 	stamp := time.Date(2024, 1, 2, 3, 4, 5, 0, time.UTC)

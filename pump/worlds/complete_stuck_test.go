@@ -72,7 +72,7 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 	})
 }
 
-// Whoever works still may have what is missing: an approximate count of zero, once, says nothing.
+// A processor at work may have what is missing: an approximate count of zero, once, says nothing.
 func TestARunIsNotStuckWhileAnythingIsRecordedOrAQueueMayHoldSomething(t *testing.T) {
 	t.Run("something is recorded", func(t *testing.T) {
 		inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

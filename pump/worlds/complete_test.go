@@ -161,7 +161,8 @@ func TestWaitingEndsWhenEveryTaskIsRecordedAndNotBefore(t *testing.T) {
 			t.Fatalf("the waiting ended before the last task: %+v, %v", g.Completion, g.err)
 		}
 		s.record(run.ID, below(run.Sealed), nil)
-		// The next look, which jitter makes later, and the wait for reports that nobody makes here.
+		// The next look, which jitter makes later, and the wait for reports that no process makes
+		// here.
 		time.Sleep(14 * time.Second)
 		if !g.over() || g.err != nil {
 			t.Fatalf("it goes on, or failed: %v", g.err)
@@ -355,7 +356,7 @@ func TestARunThatBrokeOrIsNotThereIsNotWaitedFor(t *testing.T) {
 			t.Fatalf("an open run was not waited for: %v", g.err)
 		}
 		if n := w.Logged("no distributor seems to be at work on it"); n != 1 {
-			t.Errorf("it was said %d times that nobody sends the run", n)
+			t.Errorf("it was said %d times that no distributor sends the run", n)
 		}
 		if err := workload.NewRuns(f.Control, "work").Break(t.Context(), w.Run, "because"); err != nil {
 			t.Fatal(err)

@@ -60,7 +60,8 @@ func TestAnElectedDistributorWaitsForItsRightOnTheTable(t *testing.T) {
 	})
 }
 
-// A command that nobody watches must end when the right never comes; who leads waits, because others would do no better.
+// An unwatched command must end when the right never comes; a leader waits, because others would do
+// no better.
 func TestARefusalThatLastsEndsACommandAfterItsPatience(t *testing.T) {
 	inWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		w.Fault(azsim.Rule{Instance: "d", Fault: azsim.Answer, Status: 403, Code: "AuthorizationPermissionMismatch"}, "PutMessage")

@@ -107,7 +107,8 @@ func TestAStandbyThatCannotReadTheSourceLeavesTheRunToOthers(t *testing.T) {
 	}
 }
 
-// What is due stays due while nobody can read the source, and is made soon after somebody can.
+// A distribution stays due while no distributor can read the source, and is made soon after one
+// can.
 func TestASourceThatCannotBeReadUsesUpNoDistribution(t *testing.T) {
 	for _, at := range []string{"look", "open", "read"} {
 		t.Run(at, func(t *testing.T) {

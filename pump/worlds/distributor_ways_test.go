@@ -85,7 +85,7 @@ func TestADrainingAccountGetsNothingMore(t *testing.T) {
 					t.Fatal(err)
 				}
 				if after := w.In("accountb"); before == 0 || after != before {
-					t.Errorf("%d messages when nobody used the old map any more, %d later", before, after)
+					t.Errorf("%d messages when no process used the old map any more, %d later", before, after)
 				}
 				if w.In("accounta") <= others {
 					t.Error("the other account got nothing either")

@@ -311,7 +311,7 @@ func TestAStopDoesNotWaitForADarkControlAccount(t *testing.T) {
 				began := time.Now()
 				s.cancel()
 				_ = s.wait()
-				// What was read is sent in less than a second. Then the rows are tried:
+				// The tasks that were read are sent in less than a second. Then the rows are tried:
 				// the run's, or the checkpoint and the election's; a save may be under way.
 				if took := time.Since(began); took > backoff.RequestTimeout+2*lastWords+time.Second {
 					t.Errorf("stopping took %v", took)

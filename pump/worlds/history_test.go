@@ -57,7 +57,7 @@ func (h *history) note(at time.Time, format string, args ...any) {
 	h.events = append(h.events, fmt.Sprintf("%019d ", at.UnixNano())+fmt.Sprintf(format, args...))
 }
 
-// lines are the history in an order that is nobody's choice. Only what commutes shares a
+// lines are the history in an order that no process chooses. Only what commutes shares a
 // nanosecond: requests that are given up when their common context ends, tasks of one message.
 func (h *history) lines() []string {
 	h.mu.Lock()

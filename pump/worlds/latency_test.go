@@ -17,7 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// What the processors say of the way from put to handler is what a stopwatch says.
+// The processors and a stopwatch agree on the way from put to handler.
 func TestLatencyIsThatOfAStopwatch(t *testing.T) {
 	inWorld(t, 2, 4, nil, func(t *testing.T, w *world) {
 		watch := newStopwatch()
@@ -114,8 +114,8 @@ func (w *world) send(instance string, tasks int) distributor.Summary {
 	return s
 }
 
-// Who cannot read an envelope puts it back for a minute, so nobody writes what not all
-// processors read (P4.6).
+// A processor that cannot read an envelope puts it back for a minute, so none is written that not
+// all processors read (P4.6).
 func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		reads []int
@@ -125,7 +125,7 @@ func TestP46EnvelopesAreOfTheFormatThatAllProcessorsRead(t *testing.T) {
 		"one old":   {[]int{codec.Version, 1}, 1},
 		"one newer": {[]int{codec.Version + 1}, codec.Version},
 		"damaged":   {[]int{0}, 1},
-		"nobody":    {nil, codec.Version},
+		"none":      {nil, codec.Version},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
@@ -193,7 +193,7 @@ func TestLatencyOfALoadedFleetIsThatOfAFewRequests(t *testing.T) {
 		for _, p := range all {
 			l := p.End().Latency
 			t.Logf("%+v", l)
-			// The first ones wait for the end of a pause, as nobody nudges here.
+			// The first ones wait for the end of a pause, as no nudge comes here.
 			if l.Tasks < rate*seconds/8 || l.P50 > 0.15 || l.P90 > 0.3 || l.Max > idleBound(16).Seconds()*1.3 {
 				t.Errorf("%+v", l)
 			}

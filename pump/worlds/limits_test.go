@@ -19,7 +19,7 @@ var limitsTable = flag.Bool("limits", false, "measure all numbers of accounts at
 const (
 	limitsUsed      = 0.97  // of the summed limits
 	limitsThrottled = 0.001 // of all requests
-	// Where clients that nobody knows use three tenths of an account.
+	// Where unknown clients use three tenths of an account.
 	limitsLeftUsed      = 0.90
 	limitsLeftThrottled = 0.02
 	// Of all accounts' limits, while one of ten is dark; as above ten seconds later.
@@ -100,7 +100,7 @@ func TestLimitsAreReachedByAnyNumberOfAccounts(t *testing.T) {
 	}
 }
 
-// With clients that nobody knows eating three tenths of one account's limit, or of one
+// With unknown clients eating three tenths of one account's limit, or of one
 // queue's, what they leave is used, and little is refused.
 func TestLimitsWithUnknownClientsWhatTheyLeaveIsUsed(t *testing.T) {
 	verify.Only(t)

@@ -37,7 +37,7 @@ type limitsWorld struct {
 	mu     sync.Mutex // guards what follows
 	log    bytes.Buffer
 	counts map[string]*limitsCount
-	tasks  map[string]bool // by their keys, whether they were handled; nil: nobody wants to know
+	tasks  map[string]bool // by their keys, whether they were handled; nil: not asked for
 }
 
 // limitsCount is what became of the pump's requests to one account.
@@ -266,7 +266,7 @@ func (w *limitsWorld) process(during func(got func() int64)) {
 	<-ended
 }
 
-// eat lets clients that nobody knows spend a part of an account's limit in some queues: so
+// eat lets unknown clients spend a part of an account's limit in some queues: so
 // many requests a second, evenly, whatever is answered. ate is how many a second were served since.
 func (w *limitsWorld) eat(ctx context.Context, account string, perSecond float64, queues ...string) (ate func() float64) {
 	w.t.Helper()

@@ -211,7 +211,7 @@ func TestAfterACrashTheOthersTakeOverItsSegmentsAndItsTasks(t *testing.T) {
 			t.Errorf("taken over after %v, %d segments", d, len(testworld.Owns(v, "q")))
 		}
 		more := w.PutHome(w.EverySegment(), 1)
-		// What p had in hand is hidden until its leases end.
+		// The messages in p's hands are hidden until its leases end.
 		time.Sleep(2 * time.Minute)
 		q.End()
 		if hs.Tasks() != tasks+more || w.Left() != 0 {

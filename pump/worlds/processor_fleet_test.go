@@ -107,7 +107,7 @@ func TestP82ANudgeMakesAQueueDueAndCostsLittleHoweverManyArrive(t *testing.T) {
 			t.Errorf("%d gets in 10 s of queues in trouble", n)
 		}
 		p.End()
-		p.Of.Nudged(pump.Nudge{Queue: "accounta/work-02"}) // nobody is there
+		p.Of.Nudged(pump.Nudge{Queue: "accounta/work-02"}) // no process is there
 	})
 }
 

@@ -106,7 +106,7 @@ func TestForeignMessagesWaitWhereNamesAreTooManyAndGoOnWhenDeletesAreAcknowledge
 	})
 }
 
-// A14: names that nobody confirms do not keep foreign messages waiting for ever.
+// A14: names that no delete confirms do not keep foreign messages waiting for ever.
 func TestForeignMessagesGoOnWhenTheOldestNamesAreOldEnough(t *testing.T) {
 	onceWorld(t, func(t *testing.T, w *world) {
 		w.fillNames(ledger.MaxForeign)

@@ -12,8 +12,9 @@ import (
 	"github.com/queuepump/queuepump/shardmap"
 )
 
-// An account is removed when it has been empty and draining for as long as an old map
-// may be used. Whoever has not seen the map since must not put anything into it: nobody would read it.
+// An account is removed when it has been empty and draining for as long as an old map may be used.
+// A process that has not seen the map since must not put anything into it: no processor would read
+// it.
 func TestP65NothingIsBroughtHomeByAMapThatIsTooOld(t *testing.T) {
 	inWorld(t, 4, 1, nil, func(t *testing.T, w *world) {
 		var hs testworld.Handlings

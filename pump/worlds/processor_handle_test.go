@@ -63,7 +63,7 @@ func TestAHandlerThatIgnoresItsContextCostsItsSlotAndNotItsTask(t *testing.T) {
 			if task.N == 2 && task.Attempt == 1 {
 				hanging.Add(1)
 				<-release
-				// What it was given is still its own, however long that takes.
+				// Its buffer is still its own, however long that takes.
 				if string(task.Body) != fmt.Sprintf("%d/2", task.Segment) {
 					t.Errorf("body %q", task.Body)
 				}
@@ -143,7 +143,7 @@ func TestWhatCannotBeStartedWithinALeaseIsGivenBack(t *testing.T) {
 		slow.Store(true)
 		time.Sleep(90 * time.Second)
 		if left, seen := w.Left(), w.Visible("accounta", "work-00"); seen != min(32, left-1) {
-			t.Errorf("%d of %d messages are visible; one is being handled, nobody can start the others here", seen, left)
+			t.Errorf("%d of %d messages are visible; one is being handled, no worker can start the others here", seen, left)
 		}
 		p.Stop()
 		<-p.Done
@@ -227,7 +227,7 @@ func TestRetryDelaysGrowUpToTheLimit(t *testing.T) {
 	})
 }
 
-// Deliveries that nobody worked on are no attempts (P4.2): where many share a
+// Deliveries without work are no attempts (P4.2): where many share a
 // queue a healthy message has been delivered hundreds of times.
 func TestTheFirstRetryComesSoonHoweverOftenTheMessageWasDelivered(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {

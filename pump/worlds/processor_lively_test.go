@@ -45,7 +45,7 @@ func TestP82AnIdleFleetOf64QueuesCostsASixthOfPollingAndBeginsATaskWithinASecond
 	}
 }
 
-// foreign puts lone messages as other programs do, that nudge nobody: each into the queue
+// foreign puts lone messages as other programs do, that never nudge: each into the queue
 // that is read for its text's segment.
 func (c idleCluster) foreign(w *world, watch *stopwatch, of *shardmap.Map, from, to int) {
 	random := rand.New(rand.NewPCG(2, uint64(from)))
@@ -63,7 +63,7 @@ func (c idleCluster) foreign(w *world, watch *stopwatch, of *shardmap.Map, from,
 	}
 }
 
-// Once messages come that nobody nudges about, none waits for the longest back-off any more;
+// Once messages come without a nudge, none waits for the longest back-off any more;
 // when they end, the queues are as cheap as before.
 func TestP82MessagesWithoutNudgesMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
 	verify.Only(t)
@@ -113,7 +113,7 @@ func TestP82MessagesWithoutNudgesMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
 	})
 }
 
-// What was put back and comes again is nobody else's doing.
+// A message that was put back and comes again is no other program's doing.
 func TestP82RetriesDoNotMakeIdleQueuesBeAskedMoreOften(t *testing.T) {
 	inWorld(t, 1, 8, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{Work: func(_ context.Context, task *pump.Task) error {

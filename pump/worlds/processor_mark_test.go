@@ -193,7 +193,7 @@ func TestP42AFullForeignTextHasItsAttemptsInARow(t *testing.T) {
 }
 
 // P4.2: the last attempts are made with nothing else started in the process, so that
-// nobody else pays for what it does, nor it for what others do.
+// no other task pays for what it does, nor it for what others do.
 func TestP42ASuspectsLastAttemptsAreMadeAlone(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		b := codec.NewBuilder(0)

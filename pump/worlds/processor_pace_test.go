@@ -39,8 +39,8 @@ func (w *world) everyHome(n int) {
 	}
 }
 
-// However many processors there are and whoever has the tasks, together they start no more than the
-// rate, and little less while there are tasks.
+// However many processors there are and whichever have the tasks, together they start no more than
+// the rate, and little less while there are tasks.
 func TestMaxRateIsOfAllProcessorsTogether(t *testing.T) {
 	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {
 		const rate = 20.
@@ -72,7 +72,7 @@ func TestMaxRateIsOfAllProcessorsTogether(t *testing.T) {
 		if len(as) < 100 || len(bs) < 100 {
 			t.Errorf("one started %d and the other %d", len(as), len(bs))
 		}
-		// All of it for whoever is left.
+		// All of it for those that are left.
 		pb.End()
 		time.Sleep(15 * time.Second)
 		before := ha.Tasks()
@@ -88,7 +88,7 @@ func TestMaxRateIsOfAllProcessorsTogether(t *testing.T) {
 	})
 }
 
-// What waits for its turn is put back at once when the processor stops, without an attempt.
+// A task that waits for its turn is put back at once when the processor stops, without an attempt.
 func TestMaxRateHoldsUpNoStop(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		h := &testworld.Seen{}

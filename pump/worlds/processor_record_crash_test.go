@@ -167,7 +167,7 @@ func TestP33ResultsThatComeAfterAnotherOwnerAreDropped(t *testing.T) {
 	})
 }
 
-// The control plane is dark for all: nobody claims, what is finished is kept, and
+// The control plane is dark for all: none claims, what is finished is kept, and
 // recorded when the process is fenced again (P5.6).
 func TestP56ResultsOutliveADarkControlPlane(t *testing.T) {
 	for _, dark := range []time.Duration{10 * time.Second, 40 * time.Second, 3 * time.Minute} {

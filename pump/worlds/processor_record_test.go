@@ -200,7 +200,7 @@ func TestP33QuarantinedTasksAreRecordedWithTheirGeneration(t *testing.T) {
 		if s.Handled != 1 || s.Duplicates != 2 {
 			t.Errorf("after the redrive: %+v", s)
 		}
-		// And again: it is done, so whoever puts it back once more is told so.
+		// And again: it is done, so a second redrive is told so.
 		w.PutText(account, queue, w.Text(testworld.SomeSegment, func(h *codec.Header) { h.Generation = 2 }, 1))
 		if s = w.drain(h, processor.Options{UntilIdle: 3 * time.Second}); s.Handled != 0 || s.Duplicates != 1 {
 			t.Errorf("what was done was done again: %+v", s)

@@ -26,7 +26,7 @@ func TestWindow35AGracefulStopFinishesWhatRunsAndReturnsWhatWasNotStarted(t *tes
 		if int(s.Handled) != h.Tasks() || h.Deliveries() != h.Tasks() || s.Failed != 0 {
 			t.Errorf("started %d, %+v", h.Tasks(), s)
 		}
-		// Whatever is left is visible at once: nobody waits for a lease.
+		// Whatever is left is visible at once: no process waits for a lease.
 		again := &testworld.Seen{}
 		began := time.Now()
 		w.drain(again, processor.Options{UntilIdle: 10 * time.Second})

@@ -87,7 +87,7 @@ func (m *mortals) live(instance string) {
 	p := m.w.start(m.w.processorOf(instance, h, o))
 	select {
 	case <-died:
-		p.Stop() // nobody hears of it
+		p.Stop() // no other process hears of it
 	case <-m.ctx.Done():
 		p.Stop()
 	}

@@ -49,7 +49,7 @@ func TestWindow4AnAnswerToAGetThatIsLostOrCutIsNotEmptiness(t *testing.T) {
 				}
 				for _, task := range h.Order {
 					if task.Attempt != 1 {
-						t.Errorf("a delivery that nobody saw was counted as an attempt: %d", task.Attempt)
+						t.Errorf("a delivery that no processor saw was counted as an attempt: %d", task.Attempt)
 					}
 				}
 				if s.Failed+s.Quarantined+s.Retried != 0 {

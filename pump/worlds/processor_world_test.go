@@ -20,7 +20,7 @@ func inWorld(t *testing.T, accounts, queues int, change func(*azsim.Config), tes
 	inWorldOf(t, workload.Spec{}, accounts, queues, change, test)
 }
 
-// inSharedWorldOf is inWorld with a workload whose segments nobody owns.
+// inSharedWorldOf is inWorld with a workload whose segments have no owners.
 func inSharedWorldOf(t *testing.T, accounts, queues int, change func(*azsim.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
 	inWorldOf(t, workload.Spec{Shared: true}, accounts, queues, change, test)

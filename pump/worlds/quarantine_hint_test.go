@@ -16,7 +16,8 @@ import (
 )
 
 // P8.2: who puts tasks back into a queue that may have been idle for long tells their owner; also
-// one that is given up is something to look at, in mode once. That nobody can be told keeps nothing.
+// one that is given up is something to look at, in mode once. An owner that cannot be told holds
+// nothing up.
 func TestP82TheOwnerIsToldOfWhatComesBackFromQuarantine(t *testing.T) {
 	for _, c := range []struct {
 		name     string

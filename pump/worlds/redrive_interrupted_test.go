@@ -211,7 +211,7 @@ func (w *interrupted) others() (n int) {
 	return n
 }
 
-// What was surely not put is no redrive that may be done.
+// A message that was surely not put is no redrive that may be done.
 func TestARedriveThatPutNothingIsNotTakenForOneThatMayBeDone(t *testing.T) {
 	inInterrupted(t, func(t *testing.T, w *interrupted) {
 		w.ends()
@@ -226,7 +226,7 @@ func TestARedriveThatPutNothingIsNotTakenForOneThatMayBeDone(t *testing.T) {
 	})
 }
 
-// A message that no name tells is not redriven twice: nobody could recognise it.
+// A message that no name tells is not redriven twice: no owner could recognise it.
 func TestARedriveOfATextWithoutAnEnvelopeIsNotMadeTwice(t *testing.T) {
 	inInterrupted(t, func(t *testing.T, w *interrupted) {
 		w.drop(quarantine.Filter{})

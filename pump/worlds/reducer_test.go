@@ -59,7 +59,7 @@ func TestAStateIsLoadedAsItWasStored(t *testing.T) {
 	if got := again.(*totals); got.Tasks != 3 || !maps.Equal(got.By, map[string]int{"a": 2, "b": 1}) {
 		t.Errorf("%+v", got)
 	}
-	// What is folded further leaves what was stored alone: it may be loaded again.
+	// Further folds leave the stored state alone: it may be loaded again.
 	s.Fold(again, "c")
 	if same, err := s.Load(b); err != nil || same.(*totals).Tasks != 3 {
 		t.Errorf("%+v, %v", same, err)

@@ -307,7 +307,7 @@ func TestRepairNeedsDeliveryModeOnce(t *testing.T) {
 	})
 }
 
-// Of a segment whose record is damaged nobody knows what is missing.
+// Of a segment whose record is damaged it is not known what is missing.
 func TestADamagedLedgerIsNotRepairedAround(t *testing.T) {
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
 		run, s := w.distributed(100), w.scribe()

@@ -157,8 +157,8 @@ func sizeOf(e storage.Entity) int {
 	return size
 }
 
-// What is stored of runs is bounded by the retention, however long runs are made, broken, abandoned, and left
-// with tasks in quarantine (A1). At the size that issue 11 speaks of: make day.
+// The retention bounds what is stored of runs, however long runs are made, broken, abandoned, and
+// left with tasks in quarantine (A1). At the size that issue 11 speaks of: make day.
 func TestWhatIsStoredOfRunsStopsGrowingAfterTheRetention(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -228,7 +228,7 @@ func (d *day) judge(t *testing.T, samples []daySample) {
 	if made, handled := d.made.Load(), d.handled.Load(); handled < made {
 		t.Errorf("%d runs were made and %d tasks handled", made, handled)
 	}
-	// Until then rows have gone as fast as they came: those that nobody continues end last.
+	// Until then rows have gone as fast as they came: those that no process continues end last.
 	flat := (closing.AbandonAfter + closing.OverAfter + *dayKept + *dayKept/4 + 10*time.Minute).Hours()
 	var late []daySample
 	for _, s := range samples {

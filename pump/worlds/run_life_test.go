@@ -81,7 +81,8 @@ func TestThousandsOfRunsOfOneTaskWithOneKeyAreAllHandled(t *testing.T) {
 	})
 }
 
-// A1: runs that nobody continues never fill a segment for good: under pressure they end within minutes.
+// A1: runs that no process continues never fill a segment for good: under pressure they end within
+// minutes.
 func TestRunsThatNobodyContinuesMakeRoomInTheirSegment(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
@@ -164,7 +165,8 @@ func TestARunWhoseClientIsGoneIsAbandonedAndThenOver(t *testing.T) {
 	})
 }
 
-// What comes of a run after it has ended is nowhere lost: it is in quarantine, and redriven it is done, once.
+// A task that comes after its run has ended is not lost: it is in quarantine, and redriven it is
+// done, once.
 func TestALateTaskOfAnEndedRunIsQuarantinedAndDoneOnceWhenItIsRedriven(t *testing.T) {
 	verify.Only(t)
 	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {

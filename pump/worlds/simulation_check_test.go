@@ -352,7 +352,7 @@ func (w *simWorld) check(ctx context.Context) {
 	w.checkAccounts(ctx)
 	w.checkQuiet(ctx)
 	if w.plan.delivery == pump.Once && w.judge.effects > 0 && len(w.judge.fences) == 0 {
-		w.wrongf("tasks were done in mode once, and nobody was seen to fence a segment")
+		w.wrongf("tasks were done in mode once, and no process was seen to fence a segment")
 	}
 	if w.plan.reducer {
 		w.checkStates(runs, v)

@@ -11,8 +11,8 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-// Runs that an operator ends. What was put of them does not vanish: each task is done, or in quarantine for that, or, if it
-// is to be so, dropped and counted.
+// Runs that an operator ends. Their tasks do not vanish: each is done, or in quarantine for that,
+// or, if it is to be so, dropped and counted.
 
 // simEnds are commands that end a run, and whether what is met of it is dropped.
 var simEnds = map[string]bool{"end": false, "end-drop": true}

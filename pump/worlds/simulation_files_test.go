@@ -79,7 +79,8 @@ func (s *simSource) onDisk(dir string) error {
 
 func (f *simFiles) path(name string) string { return filepath.Join(f.dir, name) }
 
-// write has a file on the disk as it is in memory. What was there is not replaced, as who writes on would not.
+// write has a file on the disk as it is in memory. It replaces no line that was there, as a program
+// that writes on would not.
 func (f *simFiles) write(part int) error {
 	p := f.parts[part]
 	open, err := os.OpenFile(f.path(p.name), os.O_CREATE|os.O_WRONLY, 0o600)
@@ -104,7 +105,7 @@ func (s *simSource) remember(now time.Duration) {
 	s.files.versions = append(s.files.versions, v)
 }
 
-// recordOfLine is which record a whole line is. Of a line that was cut off nobody can say.
+// recordOfLine is which record a whole line is. Of a line that was cut off it cannot be known.
 func (s *simSource) recordOfLine(line string) (int, bool) {
 	words := strings.Fields(line)
 	if len(line) != simLine-1 || len(words) != 3 || words[0] != s.name {

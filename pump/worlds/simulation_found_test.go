@@ -35,7 +35,7 @@ func TestSimulationOfARolledBackLedgerWhoseOwnerIsIdle(t *testing.T) {
 }
 
 // An account that is in trouble when a distributor begins may get its poison queue from
-// nobody else for as long as that goes on: what is to be quarantined came back for ever.
+// no other message for as long as that goes on: what is to be quarantined came back for ever.
 func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
 		poison := settings.PoisonQueue(w.Cfg.Workload)
@@ -51,7 +51,7 @@ func TestAMissingPoisonQueueIsMadeByWhoNeedsIt(t *testing.T) {
 			t.Errorf("%d messages are left", n)
 		}
 		if w.Logged("the poison queue was missing and has been made") == 0 {
-			t.Error("nobody was told")
+			t.Error("no log says it")
 		}
 	})
 }

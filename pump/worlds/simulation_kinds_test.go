@@ -258,8 +258,9 @@ func (g *simSeeded) suspended() {
 	g.events = len(g.rows) + 2 + g.roll(8)
 }
 
-// rolledBack is a partition of the ledger that comes back as it was. What once promises then is that of a
-// ledger which forgets: nothing is lost, as a repair puts again what is not recorded, and that may be done twice.
+// rolledBack is a partition of the ledger that comes back as it was. Mode once then promises that
+// of a ledger which forgets: nothing is lost, as a repair puts again what is not recorded, and that
+// may be done twice.
 func (g *simSeeded) rolledBack() {
 	p := g.plan
 	p.delivery, p.live, p.segments = pump.Once, false, 64<<g.roll(3)

@@ -175,7 +175,7 @@ func (v *simVerdict) letGo(id codec.RunID, segment uint32) bool {
 }
 
 // addDone adds what the tasks of a run that are done come to, and to maybe those of a closed run that were forgotten,
-// which nobody has done again.
+// which no process has done again.
 func (w *simWorld) addDone(sums simSums, maybe map[string][]int64, r workload.Run, segment uint32, v *simVerdict) {
 	source := v.runs[r.ID]
 	r = w.asSealed(r) // its ledger may have been forgotten since

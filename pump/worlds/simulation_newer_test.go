@@ -17,7 +17,7 @@ import (
 // What processes of a newer version leave beside ours: envelopes and rows of a format that is not known here. Both are
 // waited for, loudly, and neither is touched.
 
-// What a newer version calls its format, and a property that nobody here knows.
+// What a newer version calls its format, and a property that no process here knows.
 const (
 	simFormat = "Format"
 	simNovel  = "Novel"

@@ -58,9 +58,9 @@ import (
 //	9s pause p1 40s                  a stopped process: what it was about to send is sent when it goes on
 //	9s clock +30s                    the service's clock jumps
 //	9s suspend p1 40s                or "all": its machine sleeps, so that the monotonic clock misses what passes
-//	9s stray accountb                a message of a run that nobody has begun is put into a queue
+//	9s stray accountb                a message of a run that no process has begun is put into a queue
 //	9s copy accountb                 messages of a queue are put into it again, long after their run was closed
-//	9s dark accountb 20s             nothing reaches the account; "hang": nobody answers
+//	9s dark accountb 20s             nothing reaches the account; "hang": it never answers
 //	9s operate x1 redrive            or drop, repair, release, hold: of all that is in quarantine, of each run, of the gate
 //	9s operate x1 end                or end-drop: one of the runs that are not closed
 //	9s operate x1 drain accountb     or add, remove

@@ -15,8 +15,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// suspected: a task is in quarantine because its processes ended, or so it seemed (P4.2): they
-// were killed, were stopped, or lost the message again and again. Without anything of that kind nobody is suspected.
+// suspected: a task is in quarantine because its processes ended, or so it seemed (P4.2): they were
+// killed, were stopped, or lost the message again and again. Without anything of that kind no task
+// is suspected.
 func (w *simWorld) suspected(poison []string) bool {
 	if len(poison) == 0 || slices.ContainsFunc(poison, func(reason string) bool { return reason != pump.ReasonEndsProcess }) {
 		return false

@@ -106,7 +106,7 @@ func (p *simProcess) ahead(at time.Time) (missed time.Duration) {
 
 // stopped waits while the process is stopped, and says whether it was. Whatever
 // shows outside the process calls it first: timers may have fired
-// meanwhile, but nobody can act on them.
+// meanwhile, but no process can act on them.
 func (p *simProcess) stopped(what string) (was bool) {
 	for {
 		p.world.mu.Lock()
@@ -315,7 +315,7 @@ func (p *simProcess) handler() pump.Handler {
 	})
 }
 
-// errSimDead is what a handler of a dead process returns, to nobody.
+// errSimDead is what a handler of a dead process returns, to no caller.
 var errSimDead = errors.New("the process is dead")
 
 // handle is what a task comes to here, in a time and with an end that its record says. A
@@ -327,10 +327,10 @@ func (p *simProcess) handle(ctx context.Context, t *pump.Task) (*simTask, error)
 	}
 	task, err := w.begins(p, t)
 	if string(t.Body) == simStray && w.plan.delivery == pump.AtLeastOnce {
-		return nil, pump.Reject(err) // no run row could be read, and in this mode that stops nobody (P5.6)
+		return nil, pump.Reject(err) // no run row could be read, and in this mode that stops no process (P5.6)
 	}
 	if err != nil {
-		w.wrongf("%s was given a task that nobody made: %v", p, err)
+		w.wrongf("%s was given a task that no source has: %v", p, err)
 		return nil, pump.Reject(err)
 	}
 	defer w.returns(p, task)

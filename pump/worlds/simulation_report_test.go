@@ -23,7 +23,7 @@ type simSum struct {
 	Commit   string
 	Took     time.Duration // before this process
 	Worlds   int
-	Played   map[uint64]bool // seeds; nil: nobody wants to know
+	Played   map[uint64]bool // seeds; nil: not asked for
 	Kinds    map[string]*simKindSum
 	Once     int
 	Reducers int
@@ -124,7 +124,7 @@ type simWindow struct {
 	hits          []string
 }
 
-// Faults by what they mean for one request: it did not act, or it did and nobody was told.
+// Faults by what they mean for one request: it did not act, or it did and its answer was lost.
 var (
 	simBefore = []azsim.FaultKind{azsim.Answer, azsim.FailBefore, azsim.HangBefore}
 	simAfter  = []azsim.FaultKind{azsim.AnswerAfter, azsim.AnswerLost, azsim.CutBody, azsim.HangAfter}

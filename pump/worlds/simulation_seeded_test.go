@@ -184,7 +184,7 @@ func (g *simSeeded) event() {
 	switch g.roll(16) {
 	case 14:
 		who := g.account()
-		if g.operating || g.removing { // what is put into an account that was removed is for ever where nobody looks
+		if g.operating || g.removing { // what is put into an account that was removed is for ever where no process looks
 			who = "accounta"
 		}
 		g.step(simStep{verb: []string{"stray", "copy", "copy"}[g.roll(3)], who: who})

@@ -16,7 +16,7 @@ import (
 )
 
 // simSource is what is distributed: n records, of which everything is a function of the
-// seed. What the elected distributors read is one source; each client has one of its own.
+// seed. The elected distributors read one source; each client has one of its own.
 type simSource struct {
 	plan *simPlan
 	name string

@@ -15,7 +15,8 @@ import (
 // simStray is the body of a task of no run.
 const simStray = "stray"
 
-// stray puts a message of a run that has no row (P1.3): handling it would be doing what nobody ordered.
+// stray puts a message of a run that has no row (P1.3): handling it would be doing work without an
+// order.
 func (w *simWorld) stray(s simStep) {
 	b := codec.NewBuilder(0)
 	h := codec.Header{Workload: "work", Segment: uint32(w.roll(uint64(w.plan.segments), "stray", int(s.at))), MapVersion: 1}

@@ -18,7 +18,7 @@ import (
 // over the simulated service, and between the two what it is to be a process that
 // is stopped or dies.
 //
-// What was sent is on its way whatever becomes of the sender: each request runs in a
+// A request is on its way whatever becomes of the sender: each request runs in a
 // goroutine of its own under a context of its own, and acts although its caller
 // has given up or is dead. A dead process gets no answer and sends nothing more.
 type simWire struct {
@@ -69,7 +69,7 @@ func carrySim[T any](p *simProcess, ctx context.Context, r simRequest, n int, ac
 	paused := p.stopped(id)
 	switch {
 	case p.over():
-		<-ctx.Done() // nobody waits for this
+		<-ctx.Done() // nothing waits for this
 		return zero, notSent()
 	case ctx.Err() != nil && (!paused || p.roll(2, "wakes", id, n) == 0):
 		// Otherwise it was stopped in the middle of sending, and sends the rest

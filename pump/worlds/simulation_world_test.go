@@ -30,7 +30,7 @@ type simWorld struct {
 	turns   *testworld.Turns
 	goes    sync.WaitGroup // what is on its way
 	lives   sync.WaitGroup
-	tell    *slog.Logger // of all processes; nil: nobody listens
+	tell    *slog.Logger // of all processes; nil: they say nothing
 
 	mu      sync.Mutex
 	latest  map[string]*simProcess // by name
@@ -75,7 +75,7 @@ type simFault struct {
 	kind, operation string
 }
 
-// What is counted under a name that is used twice.
+// Counters under names that are used twice.
 const (
 	simDiedWithTasks   = "died with tasks in handlers"
 	simPausedWithTasks = "pause beyond the visibility with tasks in handlers"

@@ -85,7 +85,7 @@ func TestReadinessSaysTheTruth(t *testing.T) {
 	})
 }
 
-// TestWhoLacksSegmentsIsNotReady, until they are handed over; and nobody else is
+// TestWhoLacksSegmentsIsNotReady, until they are handed over; and no other process is
 // the less ready for it.
 func TestWhoLacksSegmentsIsNotReady(t *testing.T) {
 	inWorld(t, 1, 4, nil, func(t *testing.T, w *world) {

@@ -133,7 +133,7 @@ func TestTheStatusShowsAFewOfManyRunsThatWaitForTheirEnds(t *testing.T) {
 		if _, err := runs.End(t.Context(), w.Operator(), all[0].String(), false, "enough"); err != nil {
 			t.Fatal(err)
 		}
-		// What was noted of a run is a sign of it, and what is hidden is one later.
+		// A tally of a run is a sign of it, and a hidden message is one later.
 		noted := time.Now()
 		if err := workload.NoteTallies(t.Context(), w.Table(), "work", "p", workload.RunTally{Run: all[1], Tally: workload.Tally{Met: 1, Hides: time.Hour}}); err != nil {
 			t.Fatal(err)

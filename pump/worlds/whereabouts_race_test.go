@@ -223,7 +223,7 @@ func TestAProcessThatFindsASecondWorkloadOfItsNameRefusesToStart(t *testing.T) {
 	})
 }
 
-// A version of before has no anchors: whoever finds its workload makes none.
+// A version of before has no anchors: a process that finds its workload makes none.
 func TestAWorkloadOfAVersionWithoutAnchorsIsFound(t *testing.T) {
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		w.Cfg.Workload = "town"

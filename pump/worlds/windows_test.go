@@ -76,7 +76,7 @@ func windowHit(t *testing.T, n int) {
 }
 
 // W1 of origins: every window, each message that is lost, and each crash between two steps is
-// hit on the real code; a counter proves it. What was hit is written down in docs/windows.md.
+// hit on the real code; a counter proves it. The hits are written down in docs/windows.md.
 func TestWindows(t *testing.T) {
 	verify.Only(t)
 	var table bytes.Buffer

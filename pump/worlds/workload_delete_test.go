@@ -192,7 +192,7 @@ func TestAWorkloadInUseIsNotDeleted(t *testing.T) {
 			t.Errorf("%+v, %v; left %q", d, err, w.leftOf())
 		}
 	})
-	// A process that was killed keeps nobody waiting.
+	// A process that was killed keeps no other waiting.
 	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
 		p := w.join("p", pump.HandlerFunc(func(context.Context, *pump.Task) error { return nil }), processor.Options{})
 		time.Sleep(5 * time.Second)

@@ -174,7 +174,8 @@ func (c *Closer) warn() {
 		return
 	}
 	c.warned = time.Now()
-	c.log.Warn("a segment's ledger is half full or more; runs that nobody continues end sooner, and at the bound tasks of further runs wait until others have ended",
+	c.log.Warn(
+		"a segment's ledger is half full or more; runs that no process continues end sooner, and at the bound tasks of further runs wait until others have ended",
 		UseAttrs(c.use)...)
 }
 
@@ -310,7 +311,10 @@ func (c *Closer) abandon(ctx context.Context, l *workload.LiveRun, k *observed) 
 		return err
 	}
 	c.told.add(&c.told.abandoned, l.ID)
-	c.log.Debug("an open run is abandoned", "run", l.ID.String(), "instance", l.Instance, "silent", k.silent.Round(time.Second))
+	c.log.Debug(
+		"an open run is abandoned", "run", l.ID.String(), "instance", l.Instance,
+		"silent", k.silent.Round(time.Second),
+	)
 	return nil
 }
 
@@ -360,7 +364,10 @@ func (c *Closer) over(ctx context.Context, l *workload.LiveRun, k *observed) err
 		return err
 	}
 	c.told.add(&c.told.over, l.ID)
-	c.log.Debug("a run that was not finished has ended", "run", l.ID.String(), "state", string(l.State), "done", k.sum.Done, "quarantined", k.sum.Quarantined)
+	c.log.Debug(
+		"a run that was not finished has ended", "run", l.ID.String(), "state", string(l.State),
+		"done", k.sum.Done, "quarantined", k.sum.Quarantined,
+	)
 	return nil
 }
 

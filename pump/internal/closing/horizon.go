@@ -61,7 +61,8 @@ func (h *Horizons) Look(v *cluster.View, segments int) Horizon {
 				h.held[s] = written
 			}
 		}
-		if at := written.Add(-time.Duration(m.Unread * float64(time.Second))); (m.Queues > 0 || m.Holds.Len() > 0) && at.Before(found.At) {
+		if at := written.Add(-time.Duration(m.Unread * float64(time.Second))); (m.Queues > 0 || m.Holds.Len() > 0) &&
+			at.Before(found.At) {
 			found = Horizon{at, fmt.Sprintf("queue %s, which %s reads", m.UnreadQueue, m.Instance)}
 			if m.Unread >= NeverRead {
 				found.At = time.Time{}
@@ -126,8 +127,10 @@ func (c *Closer) tellWaits() {
 		if !c.horizon.At.IsZero() {
 			attrs = append(attrs, "behind", time.Since(c.horizon.At).Round(time.Second))
 		}
-		c.log.Warn("runs that nobody continues do not end yet: tasks of them may wait in a queue that is not read so far; "+
-			"you can end them with: distributor runs end", attrs...)
+		c.log.Warn(
+			"runs that no process continues do not end yet: tasks of them may wait in a queue that is not read so far; "+
+				"you can end them with: distributor runs end",
+			attrs...)
 	}
 	w.runs = 0
 }

@@ -16,7 +16,9 @@ import (
 // one server's clock, which is good enough, because nothing is lost by a mistake. Were a
 // live one overlooked, two would put the same tasks under the same identities and seal with
 // the same counts.
-func AtWork(ctx context.Context, cfg *pump.Config, f *queues.Set, run *workload.Run, lease time.Duration) (instance string, err error) {
+func AtWork(
+	ctx context.Context, cfg *pump.Config, f *queues.Set, run *workload.Run, lease time.Duration,
+) (instance string, err error) {
 	v, err := cluster.LoadView(ctx, f.Control, cfg.Workload)
 	if err != nil {
 		return "", err
@@ -36,7 +38,10 @@ func AtWork(ctx context.Context, cfg *pump.Config, f *queues.Set, run *workload.
 		}
 		return "", nil
 	}
-	i := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Instance == run.Instance && m.Role == cluster.RoleDistributor })
+	i := slices.IndexFunc(
+		v.Members,
+		func(m cluster.Member) bool { return m.Instance == run.Instance && m.Role == cluster.RoleDistributor },
+	)
 	if i >= 0 && !v.Members[i].Silent(now) {
 		return run.Instance, nil
 	}

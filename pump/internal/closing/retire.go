@@ -46,7 +46,9 @@ func (c *Closer) retire(ctx context.Context) error {
 			break
 		}
 	}
-	_, c.retired.claims, err = coordination.RetireClaims(ctx, c.queues.Control, c.workload, c.retired.part, before, c.retired.claims)
+	_, c.retired.claims, err = coordination.RetireClaims(
+		ctx, c.queues.Control, c.workload, c.retired.part, before, c.retired.claims,
+	)
 	if err == nil && c.retired.claims == "" {
 		c.retired.part++
 	}

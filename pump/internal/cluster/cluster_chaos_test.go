@@ -86,7 +86,7 @@ func failOn(t *testing.T, w *clusterWorld) {
 // same instant, nor do handlers of two work on it; epochs rise; no two trusted
 // leaders; a segment is owned again within two leases and a margin; once nothing
 // goes wrong any more all is shared out as P5.5 says; and after a minute in the
-// dark all own what they owned, and nobody was declared dead (P5.3, P5.6).
+// dark all own what they owned, and none was declared dead (P5.3, P5.6).
 func TestAClusterHasOneOwnerForEachSegmentWhateverGoesWrong(t *testing.T) {
 	seeds := *clusterSeeds
 	if testing.Short() {

@@ -252,7 +252,7 @@ func (w *clusterWorld) unsettled(ctx context.Context) string {
 	slices.Sort(want)
 	switch {
 	case len(want) == 0:
-		return "" // nobody is there to notice anything
+		return "" // no member is there to notice anything
 	case !slices.Equal(members, want):
 		return fmt.Sprintf("the members are %s and not %s", members, want)
 	case processors == 0:

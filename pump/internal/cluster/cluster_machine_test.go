@@ -294,7 +294,7 @@ func (l *clusterLife) leaves(term *election.Term) {
 
 // stopped waits while the process is stopped, and says whether it was. Whatever
 // the process does on its own calls it first: its timers may have fired
-// meanwhile, but nobody can act on them.
+// meanwhile, but no member can act on them.
 func (l *clusterLife) stopped(what string) (was bool) {
 	w := l.machine.world
 	for {

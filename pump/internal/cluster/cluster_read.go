@@ -110,7 +110,7 @@ func (r viewReader) fill(v, before *View, rows []storage.Entity) error {
 
 // query gives the rows in key order. A page that is refused is asked for again from the row on
 // that came last: after a page of 1,000 rows a partition may refuse the next, and a query that
-// began anew each time would never end. What is read later is newer, as owners before members want.
+// began anew each time would never end. Later pages are newer, as owners before members want.
 func (r viewReader) query(ctx context.Context) ([]storage.Entity, error) {
 	var rows []storage.Entity
 	for attempt := 1; ; attempt++ {

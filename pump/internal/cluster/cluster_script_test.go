@@ -21,7 +21,7 @@ import (
 //	many 2          of more than so many members two look for all, and the others read what those write down
 //	pages 3         a table query ends its page after so many rows looked at, so that a view is no one moment's
 //	work 5s         handlers still have work of a segment in hand for up to so long when it is handed over
-//	nudges off      nobody tells anybody to look
+//	nudges off      no member tells another to look
 //
 // and then what happens, each at once unless it is a wait:
 //
@@ -38,13 +38,13 @@ import (
 //	                (503, did not), hung (did not, no answer), late (told that it failed, lands seconds later)
 //	clock 1 +10m    the machine's wall clock; "clock server -10m" the service's
 //	drift 1 -10%    the speed of the machine's clocks, before it joins
-//	dark 1m         the control account answers nobody
+//	dark 1m         the control account answers no member
 //	drain acct02    add acct03: the map changes
 //	mark 1 7 2      machine 1 marks choice 2 of segment 7 for spill; "unmark"
 //	wait 30s
 //	settle          wait until all that is above is over and each member has its share
 //	check           each segment is held once, balanced (P5.5); right after settle
-//	remember        who owns what; "unmoved": the same own the same as then, and nobody was evicted since
+//	remember        who owns what; "unmoved": the same own the same as then, and none was evicted since
 type clusterScript struct {
 	seed                       uint64
 	accounts, queues, segments int

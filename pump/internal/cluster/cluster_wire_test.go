@@ -15,7 +15,7 @@ import (
 // that ships over the simulated service, and between the two the machine's
 // network and what it is to be a process that is stopped or dies.
 //
-// What was sent is on its way whatever becomes of the sender: the request runs
+// A request is on its way whatever becomes of the sender: the request runs
 // in a goroutine of its own under a context of its own, and acts although its
 // caller has given up or is dead.
 type clusterWire struct {
@@ -48,7 +48,7 @@ func carry[T any](life *clusterLife, ctx context.Context, op, object string, n i
 	paused := life.stopped(op + object)
 	switch {
 	case life.over():
-		<-ctx.Done() // nobody waits for this
+		<-ctx.Done() // nothing waits for this
 		return zero, storage.NotSent(ctx, op, "control", object)
 	case ctx.Err() != nil && (!paused || life.roll(2, "wakes", op+object, n) == 0):
 		// Otherwise it was stopped in the middle of sending, and sends the rest

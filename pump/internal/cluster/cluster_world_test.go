@@ -21,7 +21,7 @@ import (
 
 // clusterWorld plays one script: the simulated service with the control account,
 // machines with a process each, and somebody who looks at all of them at once,
-// which nobody in a real cluster can (cluster_check_test.go).
+// which no member of a real cluster can (cluster_check_test.go).
 type clusterWorld struct {
 	script   *clusterScript
 	sim      *azsim.Sim

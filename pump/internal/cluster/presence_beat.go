@@ -235,7 +235,7 @@ func (p *Presence) remove(ctx context.Context, v *View, i int) error {
 }
 
 // beforeBeat bounds what must not hold up the next beat: beats go before every
-// other request to the table (P5.6). What is not done by then is judged anew.
+// other request to the table (P5.6). Work that is not done by then is judged anew.
 func (p *Presence) beforeBeat() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, max(time.Until(p.loop.beatDue), p.times.Beat/2))
 }

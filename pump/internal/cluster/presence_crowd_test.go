@@ -26,9 +26,9 @@ func (c *crowd) joinMany(n int) {
 	time.Sleep(time.Minute)
 }
 
-// watchersOf are those who look for all while nobody is quiet.
+// watchersOf are those who look for all while no member is quiet.
 func watchersOf(v *View) []string {
-	return newObserver("nobody", row.Times{}, 0).watchers(v)
+	return newObserver("none", row.Times{}, 0).watchers(v)
 }
 
 // takenOver is how long it takes until each segment has a live owner that is none of the dead.
@@ -60,7 +60,7 @@ func TestOfManyMembersOneThatStopsOrDiesIsMissedByThoseWhomItConcerns(t *testing
 		}
 		time.Sleep(time.Minute)
 		c.isolate("m20")
-		// 23 to 28 s, and nobody waits for a look that would come anyway.
+		// 23 to 28 s, and no member waits for a look that would come anyway.
 		if after := c.takenOver("m20"); after > 30*time.Second {
 			t.Errorf("taken over after %v", after)
 		}
@@ -108,7 +108,7 @@ func TestEvictionsHoldUpNoBeatHoweverManyAreDead(t *testing.T) {
 		}
 		c.setTamper(nil)
 		if tried.Load() == 0 {
-			t.Error("nobody was evicted")
+			t.Error("no member was evicted")
 		}
 	})
 }

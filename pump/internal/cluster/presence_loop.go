@@ -45,7 +45,7 @@ type loopState struct {
 
 // run is the presence's one goroutine. It alone writes the member row and the
 // owner rows, one request after the other, so that each step knows how the one
-// before it ended. What wakes it changes nothing by itself: what is due is
+// before it ended. A wake-up changes nothing by itself: the next step is
 // decided by the clock and by flags (P9).
 func (p *Presence) run() {
 	defer close(p.done)
@@ -190,7 +190,7 @@ func (p *Presence) lookAround() {
 }
 
 // noNews attends to the view that is there: what this member holds may have changed since, as
-// when a segment is settled. What was judged of an entry stays true while the entry is the same.
+// when a segment is settled. A judgement of an entry stays true while the entry is the same.
 func (p *Presence) noNews() {
 	v := p.View()
 	pending := p.attend(v)

@@ -194,7 +194,7 @@ func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 			left = append(left, c.segment)
 		}
 		if fmt.Sprint(left) != "[2 3 4]" {
-			t.Errorf("claims %v are left, want those of nobody and of who is gone", left)
+			t.Errorf("claims %v are left, want those without an owner and those of the one that is gone", left)
 		}
 		// A row that cannot be asked for may be there.
 		heal := c.isolate("a")
@@ -207,7 +207,7 @@ func TestAnOwnerThatAMusterDoesNotKnowIsAskedForBeforeAClaim(t *testing.T) {
 	})
 }
 
-// Musters show what another saw: that a row is in them unchanged proves nobody's silence.
+// Musters show what another saw: that a row is in them unchanged proves no silence.
 func TestSilenceInMustersIsNotCounted(t *testing.T) {
 	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
 		a := c.join("a")
@@ -249,7 +249,7 @@ func TestAnOldMusterIsNoNews(t *testing.T) {
 	if at := s.shownBy(m(last), "b"); !at.Equal(now.Add((2*signsKept - 1) * time.Second)) {
 		t.Errorf("the newest beat shows %v", at.Sub(now))
 	}
-	for _, etag := range []string{"0", "nobody's"} {
+	for _, etag := range []string{"0", "none's"} {
 		if at := s.shownBy(m(etag), "b"); !at.IsZero() {
 			t.Errorf("version %s proves %v", etag, at)
 		}
@@ -275,7 +275,7 @@ func TestMembersOfOlderProgramsWriteNoMuster(t *testing.T) {
 		}
 		c.joinMany(40)
 		v := c.load()
-		o := newObserver("nobody", row.Times{}, 0)
+		o := newObserver("none", row.Times{}, 0)
 		for _, name := range o.watchers(v) {
 			if older[name] {
 				t.Errorf("%s is to write the muster", name)

@@ -25,7 +25,7 @@ const (
 	RoleDistributor Role = "distributor"
 )
 
-// Bounds of what a member row says. What a member says of itself beyond them is cut.
+// Bounds of what a member row says. A longer text of a member about itself is cut.
 const (
 	maxAccounts = 1024   // names; of 24 bytes 960 fit maxNames, and 440 with their demand
 	maxNames    = 24_000 // bytes of a list of accounts, which as UTF-16 must fit 64 KiB

@@ -368,7 +368,7 @@ func TestOnlyProcessorsThatNeitherWaitNorDrainAreGivenSegments(t *testing.T) {
 			t.Errorf("%d segments unowned for %v", n, longest)
 		}
 		if strings.Contains(c.logged(), "no owner") {
-			t.Error("an alarm although nobody is there to own anything")
+			t.Error("an alarm although no member is there to own anything")
 		}
 		report.Store(&Report{})
 		b.Look()

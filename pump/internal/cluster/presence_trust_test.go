@@ -72,7 +72,7 @@ func TestWhatHoldGives(t *testing.T) {
 				if cause := context.Cause(before.Context()); !errors.Is(cause, ends) {
 					t.Errorf("%s, best effort %v: what was given ends by %v, want %v", what, bestEffort, cause, ends)
 				}
-				// What is being handed over is trusted until it is given up.
+				// A segment that is being handed over is trusted until it is given up.
 				if want := c.trusted || what == "being drained"; p.Trusted(3) != want {
 					t.Errorf("%s, best effort %v: trusted %v, want %v", what, bestEffort, !want, want)
 				}
@@ -96,8 +96,8 @@ func TestHoldGivesNothingThatIsNotHeld(t *testing.T) {
 	})
 }
 
-// A segment that is claimed again after trust was lost has another epoch. Whoever worked as a best
-// effort goes on; whoever needs trust has lost the one before for good.
+// A segment that is claimed again after trust was lost has another epoch. A handler that worked as
+// a best effort goes on; one that needs trust has lost the one before for good.
 func TestWhatIsClaimedAgainIsHeldWithTheNewEpoch(t *testing.T) {
 	for _, bestEffort := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

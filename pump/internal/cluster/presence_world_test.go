@@ -136,7 +136,7 @@ func (c *crowd) rewriteWrites(f func(storage.Write) storage.Write) {
 	c.rewrite = f
 }
 
-// set changes an owner entry as nobody but a test would: whatever is there.
+// set changes an owner entry as only a test would: whatever is there.
 func (c *crowd) set(segment uint32, to Owner) {
 	c.t.Helper()
 	v := c.load()

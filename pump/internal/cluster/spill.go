@@ -50,7 +50,7 @@ func spillRowOf(t storage.Table, workload string, segments int, timeout time.Dur
 // minute, and may be called from many goroutines at once.
 //
 // That a mark stays until those messages are put is not promised: its owner
-// clears it when it finds the queue empty. What is put just then is found by the
+// clears it when it finds the queue empty. A message that is put just then is found by the
 // queue's sweeper (P6.4).
 func (p *Presence) MarkSpill(ctx context.Context, segments []uint32, choice int) error {
 	changed, err := p.changeSpill(ctx, segments, choice, true)

@@ -157,7 +157,7 @@ func (e *Election) judge(ctx context.Context, v row.Version[electionRow]) (why s
 		return "the leader left", 0, nil
 	case v.Value.leader == e.token:
 		// A term of this very process, which has ended: no other process can hold it.
-		return "this instance lost its term and nobody took over", 0, nil
+		return "this instance lost its term and no other took over", 0, nil
 	case !alive:
 		return "the leader's beat stopped", 0, nil
 	}

@@ -200,7 +200,7 @@ func (c *chaos) judge() {
 }
 
 // TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost: of any history,
-// nobody wins while another trusts; epochs grow by one and have one leader each;
+// no instance wins while another trusts; epochs grow by one and have one leader each;
 // what was saved is what is resumed; nothing begins before it is due; and when
 // nothing goes wrong any more distributions go on.
 func TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost(t *testing.T) {
@@ -228,7 +228,7 @@ func TestWhateverGoesWrongOneLeadsAtATimeAndNothingSavedIsLost(t *testing.T) {
 		}
 	})
 	if wins == 0 {
-		t.Error("nobody ever led")
+		t.Error("no instance ever led")
 	}
 }
 

@@ -194,7 +194,7 @@ func TestALossWhoseAnswerWasLostIsRecognised(t *testing.T) {
 		}
 		synctest.Wait()
 		if winner == nil {
-			t.Fatal("nobody won")
+			t.Fatal("no instance won")
 		}
 		mustFinish(t, winner)
 	})

@@ -107,7 +107,7 @@ func (s *ledgerSegment) room(run codec.RunID, book *runBook, fresh nspans) error
 }
 
 func tooManyRuns(segment uint32, run codec.RunID) error {
-	return fmt.Errorf("segment %d, run %s: %w: %d runs are all that it may have, and tasks of further runs wait until others have ended; end runs that nobody continues with: distributor runs end RUN", segment, run, ErrTooManyRuns, maxLiveRuns)
+	return fmt.Errorf("segment %d, run %s: %w: %d runs are all that it may have, and tasks of further runs wait until others have ended; end runs that no process continues with: distributor runs end RUN", segment, run, ErrTooManyRuns, maxLiveRuns)
 }
 
 func tooScattered(segment uint32, run codec.RunID) error {

@@ -338,7 +338,7 @@ func TestWhatIsCommittedReadsBack(t *testing.T) {
 				}
 			}
 		}
-		// No page is left that nobody names, and nothing is larger than it may be.
+		// No page is left that no head names, and nothing is larger than it may be.
 		named := 0
 		for key, e := range table.rows {
 			if strings.Contains(key, "/page.") {

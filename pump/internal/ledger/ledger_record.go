@@ -15,7 +15,7 @@ import (
 )
 
 // chunkBits: a chunk is 2^16 consecutive n, which is one container of a roaring
-// bitmap. What changed is written again by chunks, 8 KiB each at most.
+// bitmap. Changes are written again by chunks, 8 KiB each at most.
 const (
 	chunkBits = 16
 	chunkSize = 1 << chunkBits

@@ -136,7 +136,7 @@ func checkBook(t *rapid.T, b *runBook, model modelBook) {
 	if len(want) > 0 {
 		t.Fatalf("not listed as in quarantine: %v", want)
 	}
-	// What a delivery is told, task by task.
+	// The answers to a delivery, task by task.
 	set, generation := drawNSet(t, "asked"), rapid.Uint32Range(0, 4).Draw(t, "asked generation")
 	recorded, rest := b.divide(set, generation)
 	for n := range set.All() {

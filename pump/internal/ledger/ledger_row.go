@@ -130,7 +130,7 @@ type image struct {
 	loaded bool
 }
 
-// newImage makes sense of the records. What makes none is an ErrCorrupt.
+// newImage makes sense of the records. Records without sense are an ErrCorrupt.
 func newImage(h *ledgerHead) (*image, error) {
 	m := &image{head: *h, runs: map[codec.RunID]*runBook{}, foreign: newForeignBook()}
 	m.layout = &m.head.layout

@@ -158,7 +158,7 @@ func (l *lateTable) land() bool {
 }
 
 func TestP35ACommitGivenUpThatLandsLateIsAdopted(t *testing.T) {
-	// Its caller gave up, and nobody knew; then it lands, and the next commit runs into it.
+	// Its caller gave up without knowing; then it lands, and the next commit runs into it.
 	table := &lateTable{memTable: newMemTable(), keep: 0}
 	a := openBook(t, table, "a", withSums)
 	a.mustFence(1, 7, 8)
@@ -215,7 +215,7 @@ func TestAFenceThatLandsAfterItWasGivenUpIsAdopted(t *testing.T) {
 	if !table.land() {
 		t.Fatal("it did not land")
 	}
-	// Results of the former hold run into it, and nobody else was there.
+	// Results of the former hold run into it, and no other owner was there.
 	a.mustCommit(Entry{Segment: 3, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 5)})
 	before := table.transactions
 	a.mustFence(5, 3, 4, 9)
@@ -430,7 +430,7 @@ func TestResultsOutliveTrust(t *testing.T) {
 		a.End(5, 1, faketable.RunID(1), ns(10, 20))
 		// The head is still this process's, so what is finished can be recorded even now.
 		a.mustCommit(Entry{Segment: 6, Epoch: 1, Run: faketable.RunID(1), Done: ns(0, 10), Contributions: sums(0, 10)})
-		// It claims again: nobody was there in between.
+		// It claims again: no other owner was there in between.
 		a.mustFence(4, 5, 6)
 		want(t, "under the new fence", a.begin(5, 4, faketable.RunID(1), 0, ns(0, 20)), [3]string{"10-19", "", "0-9"})
 		want(t, "recorded", a.begin(6, 4, faketable.RunID(1), 0, ns(0, 10)), [3]string{"", "0-9", ""})

@@ -92,7 +92,7 @@ func (b book) mustCommit(entries ...Entry) {
 	list := make([]*Entry, len(entries))
 	for i := range entries {
 		list[i] = &entries[i]
-		list[i].Err = errors.New("nobody has set it")
+		list[i].Err = errors.New("it was not set")
 	}
 	b.Commit(b.t.Context(), list)
 	for _, e := range list {

@@ -70,7 +70,7 @@ func Elsewhere(ctx context.Context, c *pump.Config, announcing *workload.Maker) 
 				refused = append(refused, a.Name)
 				cause = err
 			case err != nil:
-				unanswered = fmt.Errorf("account %s does not answer, so nobody can say whether workload %q is there: %w", a.Name, c.Workload, err)
+				unanswered = fmt.Errorf("account %s does not answer, so it cannot be known whether workload %q is there: %w", a.Name, c.Workload, err)
 			}
 			return nil
 		})

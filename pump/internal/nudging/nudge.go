@@ -62,7 +62,14 @@ func NewSender(ctx context.Context, cfg *pump.Config) *Sender {
 		send = NewClient().send
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &Sender{send: send, log: cfg.Log, jitter: backoff.Jitter(cfg.Instance), ctx: ctx, cancel: cancel, recent: map[string]*recentNudge{}}
+	return &Sender{
+		send:   send,
+		log:    cfg.Log,
+		jitter: backoff.Jitter(cfg.Instance),
+		ctx:    ctx,
+		cancel: cancel,
+		recent: map[string]*recentNudge{},
+	}
 }
 
 // Nudge sends one, unless one about the same thing was sent just now.

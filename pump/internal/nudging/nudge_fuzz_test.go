@@ -26,7 +26,10 @@ func FuzzNudge(f *testing.F) {
 			}
 			return
 		}
-		if n.Instance == "" || n.Queue != "" && n.Gate != "" || n.Traffic && n.Queue+n.Gate != "" || n.Gate != "" && coordination.CheckGate(n.Gate) != nil || strings.ContainsAny(n.Queue, "\r\n\x00 ") || len(query) > nudge.MaxQuery {
+		if n.Instance == "" || n.Queue != "" && n.Gate != "" || n.Traffic && n.Queue+n.Gate != "" ||
+			n.Gate != "" && coordination.CheckGate(n.Gate) != nil ||
+			strings.ContainsAny(n.Queue, "\r\n\x00 ") ||
+			len(query) > nudge.MaxQuery {
 			t.Fatalf("%q is %+v", query, n)
 		}
 		values := url.Values{"instance": {n.Instance}}
@@ -62,7 +65,9 @@ func FuzzNudgeAddress(f *testing.F) {
 		if mayDial(address, false) == nil {
 			host, _, err := net.SplitHostPort(address)
 			ip, perr := netip.ParseAddr(host)
-			if err != nil || perr != nil || ip.Unmap().IsLoopback() || ip.Unmap().IsLinkLocalUnicast() || ip.IsUnspecified() || ip.IsMulticast() {
+			if err != nil || perr != nil || ip.Unmap().IsLoopback() || ip.Unmap().IsLinkLocalUnicast() ||
+				ip.IsUnspecified() ||
+				ip.IsMulticast() {
 				t.Fatalf("%q may be dialled", address)
 			}
 		}

@@ -26,7 +26,7 @@ import (
 )
 
 func TestP82ANudgeReachesTheProcessThatItIsFor(t *testing.T) {
-	// A busy machine may take longer than nudgeTimeout. What was late is sent again, to
+	// A busy machine may take longer than nudgeTimeout. A late hint is sent again, to
 	// another server, so that nothing arrives twice.
 	send := func(n pump.Nudge) (got []pump.Nudge, err error) {
 		for range 60 {
@@ -75,7 +75,7 @@ func TestHostileNudgesAreRefused(t *testing.T) {
 	}{
 		{"get", "GET", "/nudge?instance=p1", 405},
 		{"head", "HEAD", "/nudge?instance=p1", 405},
-		{"nobody", "POST", "/nudge", 400},
+		{"no instance", "POST", "/nudge", 400},
 		{"empty instance", "POST", "/nudge?instance=", 400},
 		{"another", "POST", "/nudge?instance=p11", 421},
 		{"long", "POST", "/nudge?instance=" + strings.Repeat("p", 2000), 400},
@@ -117,7 +117,9 @@ func TestAFloodOfNudgesIsCutOff(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if taken := len(got.Take()); taken < nudge.TakenBurst || taken > nudge.TakenBurst+10*nudge.Taken || codes[204] != taken || codes[429] != 10_000-taken {
+		if taken := len(got.Take()); taken < nudge.TakenBurst || taken > nudge.TakenBurst+10*nudge.Taken ||
+			codes[204] != taken ||
+			codes[429] != 10_000-taken {
 			t.Errorf("%d taken, answers %v", taken, codes)
 		}
 	})
@@ -157,7 +159,8 @@ func TestANudgeGoesOnlyWhereAnAdminPortCanBe(t *testing.T) {
 		{"255.255.255.255", false, false},
 	} {
 		at := netip.AddrPortFrom(netip.MustParseAddr(c.ip), 80).String()
-		if here, elsewhere := mayDial(at, true) == nil, mayDial(at, false) == nil; here != c.here || elsewhere != c.elsewhere {
+		if here, elsewhere := mayDial(at, true) == nil, mayDial(at, false) == nil; here != c.here ||
+			elsewhere != c.elsewhere {
 			t.Errorf("%s: from here %v, from elsewhere %v; want %v, %v", c.ip, here, elsewhere, c.here, c.elsewhere)
 		}
 	}
@@ -268,7 +271,7 @@ func TestTheSameNudgeIsSentFourTimesASecondAtMostAndTheLastOneCounts(t *testing.
 
 func TestNudgesNeverHoldUpWhoSendsThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, got := outbound(t, time.Hour) // nobody answers
+		s, got := outbound(t, time.Hour) // no process answers
 		began := time.Now()
 		for i := range 1000 {
 			s.Nudge(fmt.Sprint(i), pump.Nudge{Address: "h:1", Instance: fmt.Sprint(i)})
@@ -319,12 +322,19 @@ func TestP9WhenANudgeGoesDoesNotDependOnWhoAsksFirst(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			began := time.Now()
-			s := NewSender(t.Context(), &pump.Config{Instance: "p", Log: slog.New(slog.DiscardHandler), Nudge: func(_ context.Context, n pump.Nudge) error {
-				mu.Lock()
-				defer mu.Unlock()
-				sent[n.Instance+" "+n.Queue] = time.Since(began)
-				return nil
-			}})
+			s := NewSender(
+				t.Context(),
+				&pump.Config{
+					Instance: "p",
+					Log:      slog.New(slog.DiscardHandler),
+					Nudge: func(_ context.Context, n pump.Nudge) error {
+						mu.Lock()
+						defer mu.Unlock()
+						sent[n.Instance+" "+n.Queue] = time.Since(began)
+						return nil
+					},
+				},
+			)
 			for _, i := range order {
 				q := fmt.Sprintf("a/work-%02d", i/2)
 				s.Nudge(q+fmt.Sprint(i), pump.Nudge{Address: "here:1", Instance: fmt.Sprint("p", i), Queue: q})

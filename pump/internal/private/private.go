@@ -16,7 +16,7 @@ type Config struct {
 	Seeding      backoff.Seeding // of a simulation
 	ControlGiven bool            // Control was not left out
 	AnyQueues    map[string]bool // accounts by name for which Queues was left out
-	// What follows is of tests and simulations. Zero is what a distributor works with.
+	// Tests and simulations set the following. A distributor works with zero.
 	Lanes      int           // packers at work
 	BarrierAge time.Duration // how old a barrier may get
 	MaxUnsaved int64         // tasks since the last checkpoint

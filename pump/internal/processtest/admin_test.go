@@ -30,7 +30,7 @@ func (p *process) admin() string {
 	return m[1]
 }
 
-// ask gets a page of an admin port; status 0 means that nobody answers there.
+// ask gets a page of an admin port; status 0 means that no answer comes.
 func ask(t *testing.T, address, page string) (status int, body string) {
 	t.Helper()
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}

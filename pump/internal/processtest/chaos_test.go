@@ -78,7 +78,7 @@ type chaos struct {
 	// any, each keeps the one it has.
 	configs []string
 	// astray is one that expects the workload in another account: accounts in another order, and no
-	// control. Whoever starts with it is refused and leaves no second workload (A8).
+	// control. A process that starts with it is refused and leaves no second workload (A8).
 	astray string
 
 	parts []*part
@@ -338,7 +338,7 @@ func (c *chaos) calm() {
 		}
 	}
 	for _, p := range send {
-		// What has just been started listens to signals when it is a member.
+		// A process that was just started listens to signals when it is a member.
 		c.eventually("a distributor is a member", func() bool { return c.isMember(p.process) })
 		p.signal(syscall.SIGTERM)
 		p.succeeds()

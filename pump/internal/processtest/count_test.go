@@ -160,7 +160,7 @@ func countUnderFire(t *testing.T, once bool) (off int64) {
 	if testing.Short() {
 		n = min(n, 4000)
 	}
-	// What paces it is the budget, not the machine: the work must outlast some faults, and
+	// The budget paces it, not the machine: the work must outlast some faults, and
 	// messages are to be many enough that each fault hits some.
 	w := newWorldOf(t, azsim.Config{Limits: azsim.NoLimits(), Seed: *countSeed}, 2, queues)
 	appendText(t, w.config, "budget:\n  queue: 150\n")
@@ -272,7 +272,7 @@ func euros(cents int64) string {
 }
 
 // drained reports whether everything was sent, and every queue is empty, hidden
-// messages included: whoever had them has deleted them.
+// messages included: their owners have deleted them.
 func (w *world) drained(queues int) bool {
 	open := func(account string) storage.Account {
 		a, err := azure.Open(azure.Options{ConnectionString: w.server.ConnectionString(account)})

@@ -17,7 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
-// hangingChild takes one task, leaves a mark, and waits until whoever started it is gone.
+// hangingChild takes one task, leaves a mark, and waits until its parent is gone.
 func hangingChild(mark string) string {
 	return fmt.Sprintf(`sh -c 'read -r task; echo "$task" >>%s; cat >/dev/null'`, mark)
 }
@@ -255,7 +255,7 @@ func TestASecondSignalEndsAtOnceWithItsChildren(t *testing.T) {
 	}
 }
 
-// zombie: dead, but not waited for, where nobody adopts orphans.
+// zombie: dead, but not waited for, where no process adopts orphans.
 func zombie(pid int) bool {
 	stat, _ := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "stat"))
 	return strings.Contains(string(stat), ") Z ")

@@ -56,6 +56,8 @@ var prepared = map[string]func(*desk){
 	"docs/operations.md: distributor run":      once,
 	"docs/operations.md: distributor accounts": emptied,
 	"docs/performance.md: awk":                 func(*desk) {},
+	"docs/tuning.md: ":                         func(*desk) {},
+	"docs/formats.md: base64":                  message,
 	"docs/simulator.md: bin/loadtest serve":    func(*desk) {},
 }
 
@@ -73,6 +75,15 @@ func once(d *desk) {
 func emptied(d *desk) {
 	sentTo(d)
 	d.start("processor", "run", "--discard", "--until-idle", "1s").succeeds()
+}
+
+// message is the text of one that a file pins.
+func message(d *desk) {
+	text, err := os.ReadFile("../../../codec/testdata/v2.txt")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	writeText(d.t, d.path("message.txt"), string(text))
 }
 
 // TestTheDocumentsCommands types the commands of README.md and docs/, block by block, each in a

@@ -22,7 +22,7 @@ func toFile(file string) []string { return []string{"--out", file} }
 var realistic = azsim.Config{Seed: 1, Latency: 10 * time.Millisecond}
 
 // TestScaleEachTaskIsHandledByTheOwnerOfItsSegment, by processes with fewer queues
-// than there are of them, and with more. With more nobody ever gets what is another's.
+// than there are of them, and with more. With more none ever gets what is another's.
 func TestScaleEachTaskIsHandledByTheOwnerOfItsSegment(t *testing.T) {
 	besideOthers(t)
 	processes, n := sized(4, 16), sized(300, 4000)

@@ -282,7 +282,7 @@ func TestSecretsAreNowhereInFailures(t *testing.T) {
 		"a signature that allows little": {w.connectionSAS("account1", "r", "2099-01-01T00:00:00Z"), "${ACCOUNT_2}", "${ACCOUNT_3}"},
 		"a name that is not there":       {"DefaultEndpointsProtocol=https;AccountName=account1;AccountKey=" + w.keys["account1"] + ";EndpointSuffix=queuepump.invalid", "${ACCOUNT_2}", "${ACCOUNT_3}"},
 		"no TLS":                         {"AccountName=account1;AccountKey=" + w.keys["account1"] + ";QueueEndpoint=https://" + w.server.QueueAddr() + "/account1;TableEndpoint=https://" + w.server.TableAddr() + "/account1", "${ACCOUNT_2}", "${ACCOUNT_3}"},
-		"nobody listens":                 {"AccountName=account1;AccountKey=" + w.keys["account1"] + ";QueueEndpoint=http://127.0.0.1:1/account1;TableEndpoint=http://127.0.0.1:1/account1", "${ACCOUNT_2}", "${ACCOUNT_3}"},
+		"a closed port":                  {"AccountName=account1;AccountKey=" + w.keys["account1"] + ";QueueEndpoint=http://127.0.0.1:1/account1;TableEndpoint=http://127.0.0.1:1/account1", "${ACCOUNT_2}", "${ACCOUNT_3}"},
 		"an echo of a key":               {"AccountName=account1;AccountKey=" + w.keys["account1"] + ";QueueEndpoint=" + echo.URL + "/account1;TableEndpoint=" + echo.URL + "/account1", "${ACCOUNT_2}", "${ACCOUNT_3}"},
 		"an echo of a signature":         {"QueueEndpoint=" + echo.URL + "/account1;TableEndpoint=" + echo.URL + "/account1;SharedAccessSignature=?" + sas, "${ACCOUNT_2}", "${ACCOUNT_3}"},
 		"an echo of an endpoint":         {good, "${ACCOUNT_2}", echo.URL + "/account3?" + escapedLow},
@@ -424,7 +424,7 @@ func TestSecretsAreNowhereInWhatIsSaidOfMistakes(t *testing.T) {
 	w.evidence.judge("is not a field", "is not valid YAML", "not shown: it may be a secret", "Usage:")
 }
 
-// TestTheKeysOfSimulatedAccountsStandInTheirConfigurationOnly, which nobody else can read.
+// TestTheKeysOfSimulatedAccountsStandInTheirConfigurationOnly, which no other user can read.
 func TestTheKeysOfSimulatedAccountsStandInTheirConfigurationOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -51,7 +51,7 @@ func (b *bucket) Owe(now time.Time, cost int) {
 	}
 }
 
-// wait is how long it will be until take succeeds, if nobody spends meanwhile.
+// wait is how long it will be until take succeeds, if nothing is spent meanwhile.
 func (b *bucket) wait(now time.Time, cost int) time.Duration {
 	r := b.ReserveN(now, min(cost, b.Burst))
 	defer r.CancelAt(now)

@@ -107,7 +107,7 @@ func (b *Budget) TrySpend(c Class, cost int) bool {
 	return b.spendNow(c, cost)
 }
 
-// spendNow spends cost if it is there and nobody goes before. The lock is held.
+// spendNow spends cost if it is there and no request goes before. The lock is held.
 func (b *Budget) spendNow(c Class, cost int) bool { return !b.anyWaiting(c) && b.takeTokens(cost) }
 
 // Spend waits until cost may be spent, or the context ends.

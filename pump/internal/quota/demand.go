@@ -11,8 +11,8 @@ import (
 type use struct {
 	since     time.Time     // of the last look
 	spent     float64       // since then
-	waited    time.Duration // since then, the time in which somebody waited
-	waitsFrom time.Time     // since when somebody waits; zero: nobody does
+	waited    time.Duration // since then, the time in which a request waited
+	waitsFrom time.Time     // since when a request waits; zero: none does
 	measured  float64       // the demand as of the last look
 	guess     float64       // what it counts as until enough was measured
 
@@ -70,7 +70,7 @@ const (
 )
 
 // measure takes the demand: what was spent a second, divided by the part of the
-// time in which nobody had to wait. Who is held back all the time may want
+// time in which no request had to wait. A process that is held back all the time may want
 // anything up to the limit.
 func (u *use) measure(now time.Time, limit float64) {
 	passed := now.Sub(u.since)
@@ -107,7 +107,7 @@ func (b *Budget) Guessed() bool {
 	return b.use.guess > max(b.use.measured, b.Limit/100)
 }
 
-// Expect sets the demand of a process that has just come, of which nobody knows yet what
+// Expect sets the demand of a process that has just come, of which it is not known yet what
 // it needs: it counts as one that can use its whole share until that is measured.
 func (b *Budget) Expect() {
 	b.mu.Lock()
@@ -119,7 +119,14 @@ func (b *Budget) Expect() {
 func (b *Budget) Show(account, queue string) BudgetState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := BudgetState{Account: account, Queue: queue, Limit: b.Limit, Target: b.target, Rate: b.rateAt(time.Now()), Demand: b.use.demand()}
+	s := BudgetState{
+		Account: account,
+		Queue:   queue,
+		Limit:   b.Limit,
+		Target:  b.target,
+		Rate:    b.rateAt(time.Now()),
+		Demand:  b.use.demand(),
+	}
 	for _, w := range b.waiting {
 		s.Waiting += len(w)
 	}

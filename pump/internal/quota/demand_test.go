@@ -59,7 +59,8 @@ func TestP81ADemandIsWhatAProcessWouldSpend(t *testing.T) {
 	})
 }
 
-// Whoever is held back by its share alone asks for the whole limit within a second, whether or not it had much to do before.
+// A process that is held back by its share alone asks for the whole limit within a second, whether
+// or not it had much to do before.
 func TestP81WhoIsHeldBackAsksForMoreAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(1000)

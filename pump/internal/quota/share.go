@@ -7,7 +7,7 @@ import (
 
 // How one limit of the service is shared by all processes that live under it
 // (P8.1). Everything here is pure: the same cluster gives the same shares, in
-// every process and in any order, so nobody has to agree with anybody.
+// every process and in any order, so no process has to agree with another.
 const (
 	// FloorPart of a limit is kept for floors: each of n members has 1/(4n) of an
 	// account, whatever it asked for, until its next beat says what it needs.
@@ -33,10 +33,10 @@ type claim struct {
 }
 
 // divide shares out a limit. Each claim gets its floor and then, while something
-// is left, in proportion to the weights but nobody more than it asks for: who wants
-// less than its share leaves it to the others (max-min fairness). What nobody asks
+// is left, in proportion to the weights but to none more than it asks for: a claim that wants
+// less than its share leaves it to the others (max-min fairness). What none asks
 // for is given out as well, in proportion to what they have, so that
-// whoever begins to need more has it at once. The shares come to the limit, or, when
+// a process that begins to need more has it at once. The shares come to the limit, or, when
 // the floors alone exceed it, in proportion to those.
 func divide(limit float64, claims []claim) []float64 {
 	shares := make([]float64, len(claims))
@@ -170,7 +170,11 @@ func (a *sharedAccount) portions(parties []*party, l Limits) accountPortions {
 	}
 	claims := make([]claim, len(present))
 	for i, m := range present {
-		claims[i] = claim{floor: FloorPart * l.Account / float64(len(present)), weight: 1, demand: parties[m].demand[a.name] * headroom}
+		claims[i] = claim{
+			floor:  FloorPart * l.Account / float64(len(present)),
+			weight: 1,
+			demand: parties[m].demand[a.name] * headroom,
+		}
 		if len(a.queues) > 0 {
 			// A process that its queues hold back asks for more than it can use here.
 			claims[i].demand = min(claims[i].demand, everywhere+through[m])
@@ -247,7 +251,7 @@ func allowed(me int, limit float64, now, before *portions) float64 {
 		}
 	}
 	free -= inUse(now.stranger, before.stranger) * float64(max(others, 0))
-	// What it had by the older reading too is nobody else's to take.
+	// What it had by the older reading too, no other process may take.
 	return min(mine.share, max(mine.floor, before.of(me).share, free))
 }
 

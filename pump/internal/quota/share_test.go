@@ -28,12 +28,18 @@ func drawnAccount(t *rapid.T) (*sharedAccount, []*party, Limits) {
 		q := sharedQueue{name: fmt.Sprintf("q%02d", i)}
 		for _, m := range a.members {
 			if s := rapid.IntRange(0, 20).Draw(t, "segments"); puts[m] || s > 10 {
-				q.stakes = append(q.stakes, stake{member: m, puts: puts[m], segments: float64(s), part: 1 / float64(queues)})
+				q.stakes = append(
+					q.stakes,
+					stake{member: m, puts: puts[m], segments: float64(s), part: 1 / float64(queues)},
+				)
 			}
 		}
 		a.queues = append(a.queues, q)
 	}
-	return a, parties, Limits{Account: rapid.Float64Range(1, 1e6).Draw(t, "account"), Queue: rapid.Float64Range(1, 1e5).Draw(t, "queue")}
+	return a, parties, Limits{
+		Account: rapid.Float64Range(1, 1e6).Draw(t, "account"),
+		Queue:   rapid.Float64Range(1, 1e5).Draw(t, "queue"),
+	}
 }
 
 const tiny = 1e-9 // of a limit: what adding up may lose
@@ -82,7 +88,10 @@ func TestP81NobodyHasLessThanItAsksForWhileAnotherHasMoreThanItsPart(t *testing.
 			for j, other := range claims {
 				over := (shares[j] - other.floor) / other.weight
 				if own := (shares[i] - hungry.floor) / hungry.weight; over > own+limit*1e-6 {
-					t.Errorf("claim %d (%+v) has %v and asks for more; claim %d (%+v) has %v", i, hungry, shares[i], j, other, shares[j])
+					t.Errorf(
+						"claim %d (%+v) has %v and asks for more; claim %d (%+v) has %v", i, hungry,
+						shares[i], j, other, shares[j],
+					)
 				}
 			}
 		}
@@ -94,10 +103,12 @@ func TestP81WhoIsAloneHasTheLimitAndNotALittleLess(t *testing.T) {
 		a, parties, l := drawnAccount(t)
 		a.members = a.members[:1]
 		for i := range a.queues {
-			a.queues[i].stakes = slices.DeleteFunc(a.queues[i].stakes, func(s stake) bool { return s.member != a.members[0] })
+			a.queues[i].stakes = slices.DeleteFunc(
+				a.queues[i].stakes, func(s stake) bool { return s.member != a.members[0] },
+			)
 		}
 		now := a.portions(parties, l)
-		before := a.portions(make([]*party, len(parties)), l) // the others knew of nobody
+		before := a.portions(make([]*party, len(parties)), l) // the others knew of none
 		if got := allowed(0, l.Account, &now.account, &before.account); got != l.Account {
 			t.Errorf("%v of %v", got, l.Account)
 		}
@@ -155,7 +166,10 @@ func TestP81NobodyTakesWhatAnotherMayStillBeUsing(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "known before") == 0 {
 				continue
 			}
-			before[m] = &party{name: now[m].name, demand: map[string]float64{"a": rapid.Float64Range(0, 20_000).Draw(t, "demand before")}}
+			before[m] = &party{
+				name:   now[m].name,
+				demand: map[string]float64{"a": rapid.Float64Range(0, 20_000).Draw(t, "demand before")},
+			}
 		}
 		for _, m := range a.members {
 			if before[m] != nil {
@@ -173,7 +187,10 @@ func TestP81NobodyTakesWhatAnotherMayStillBeUsing(t *testing.T) {
 			floors += x.account.of(m).floor
 		}
 		if sum > l.Account+floors+l.Account*tiny {
-			t.Errorf("in use at once: %v of %v, %d of %d members known before", sum, l.Account, len(old), len(a.members))
+			t.Errorf(
+				"in use at once: %v of %v, %d of %d members known before", sum, l.Account, len(old),
+				len(a.members),
+			)
 		}
 	})
 }

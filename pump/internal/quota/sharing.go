@@ -88,7 +88,11 @@ func (s *Sharing) Targets() *Targets {
 	if !s.known {
 		before[c.me] = nil // who looked before this process joined
 	}
-	t := &Targets{Accounts: map[string]float64{}, queues: map[string]float64{}, other: s.Limits.Queue / float64(len(c.parties))}
+	t := &Targets{
+		Accounts: map[string]float64{},
+		queues:   map[string]float64{},
+		other:    s.Limits.Queue / float64(len(c.parties)),
+	}
 	for i := range c.accounts {
 		a := &c.accounts[i]
 		x, y := a.portions(c.parties, s.Limits), a.portions(before, s.Limits)
@@ -100,7 +104,7 @@ func (s *Sharing) Targets() *Targets {
 	if s.Tasks > 0 {
 		l := Limits{Account: s.Tasks}
 		x, y := c.tasks.portions(c.parties, l), c.tasks.portions(before, l)
-		// Here nobody refuses what is too much. So each may use all of its share at
+		// Here no service refuses what is too much. So each may use all of its share at
 		// any moment, whatever it has said that it needs.
 		for i := range x.account.list {
 			x.account.list[i].want = s.Tasks

@@ -178,7 +178,10 @@ func (c *sharedView) readers() [][]stake {
 
 // memberIndex is the index of a member of the view.
 func (c *sharedView) memberIndex(instance string) int {
-	i, _ := slices.BinarySearchFunc(c.view.Members, instance, func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) })
+	i, _ := slices.BinarySearchFunc(
+		c.view.Members, instance,
+		func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) },
+	)
 	return i
 }
 
@@ -186,7 +189,10 @@ func (c *sharedView) memberIndex(instance string) int {
 func (c *sharedView) partiesIn(v *cluster.View) []*party {
 	out := make([]*party, len(c.parties))
 	for i, p := range c.parties {
-		j, ok := slices.BinarySearchFunc(v.Members, p.name, func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) })
+		j, ok := slices.BinarySearchFunc(
+			v.Members, p.name,
+			func(m cluster.Member, name string) int { return strings.Compare(m.Instance, name) },
+		)
 		if ok {
 			out[i] = &party{name: p.name, demand: v.Members[j].Demand}
 		}

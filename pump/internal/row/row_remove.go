@@ -28,7 +28,10 @@ func RemoveFound(ctx context.Context, t storage.Table, rows []storage.Entity) er
 	for batch := range slices.Chunk(rows, storage.MaxBatch) {
 		writes := make([]storage.Write, len(batch))
 		for i, e := range batch {
-			writes[i] = storage.Write{Mode: storage.Remove, Entity: storage.Entity{Partition: e.Partition, Row: e.Row, ETag: e.ETag}}
+			writes[i] = storage.Write{
+				Mode:   storage.Remove,
+				Entity: storage.Entity{Partition: e.Partition, Row: e.Row, ETag: e.ETag},
+			}
 		}
 		errs = append(errs, RemoveAll(ctx, t, writes))
 	}

@@ -188,7 +188,10 @@ func TestARowOfANewerFormatIsRefusedAndADamagedOneIsNotOverwritten(t *testing.T)
 			"no format":  {"N": int64(1)},
 			"wrong type": {FormatProperty: int64(1), "N": "one"},
 		} {
-			w := storage.Write{Mode: storage.Upsert, Entity: storage.Entity{Partition: "p", Row: "number", Properties: props}}
+			w := storage.Write{
+				Mode:   storage.Upsert,
+				Entity: storage.Entity{Partition: "p", Row: "number", Properties: props},
+			}
 			if _, err := client.Write(t.Context(), w); err != nil {
 				t.Fatal(err)
 			}

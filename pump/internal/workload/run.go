@@ -27,8 +27,8 @@ const (
 	RunSealed RunState = "sealed" // all tasks were put; how many there are of each segment is known
 	RunClosed RunState = "closed" // all tasks are done, or in quarantine (Run.Rest)
 	RunBroken RunState = "broken" // it could not be continued; Note says why and where
-	// RunAbandoned: its client beats no more. What was put of it is done as before; a client that
-	// comes back goes on.
+	// RunAbandoned: its client beats no more. Its tasks that were put are done as before; a client
+	// that comes back goes on.
 	RunAbandoned RunState = "abandoned"
 	// RunEnded: nothing of it is started any more. A task that is met later goes to quarantine,
 	// or is dropped (Run.Drop).

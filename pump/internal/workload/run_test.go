@@ -149,7 +149,7 @@ func TestOfTwoWhoSealDifferentlyOneIsRefused(t *testing.T) {
 	})
 }
 
-// What broke is mended by who has put all of it again; the rest of Seal's rules stay.
+// A repair that has put all of a broken run again mends it; the rest of Seal's rules stay.
 func TestABrokenRunIsMendedAndKeepsItsNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := NewRuns(faketable.NewServer().Client("me"), "city")

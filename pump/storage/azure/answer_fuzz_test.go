@@ -67,7 +67,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatal(err)
 		}
 		name := calls[int(call)%len(calls)]
-		// What is announced is believed up to 4 MiB, and a list is asked for three times.
+		// An announced size is believed up to 4 MiB, and a list is asked for three times.
 		alloctest.AtMost(t, 16<<20+256*(len(body)+len(headers)), func() { err = requests[name](t.Context(), a) })
 		if err == nil {
 			return

@@ -85,7 +85,7 @@ func TestConnectionOfARequestThatWasGivenUpIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// A deadline ends a request that nobody answers, and says that it was one.
+// A deadline ends a request without an answer, and says that it was one.
 func TestDeadlineEndsARequestOverTCP(t *testing.T) {
 	t.Parallel()
 	a, _ := rawServer(t, func(_ net.Conn, r *bufio.Reader, _ int64) {
@@ -179,7 +179,7 @@ func TestConnectionsAreKeptOverTLS(t *testing.T) {
 	}
 }
 
-// What has been idle for too long is closed from this side.
+// A connection that has been idle for too long is closed from this side.
 func TestIdleConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

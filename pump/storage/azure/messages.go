@@ -66,7 +66,7 @@ const (
 // readMessages reads the answer to a Put, Get or Peek. The byte scanner knows
 // the one shape that the service sends; a document in any other shape gets a
 // second reading by encoding/xml, which knows all of XML and takes ten times as
-// long. What neither understands is an error.
+// long. An answer that neither understands is an error.
 func readMessages(doc []byte, most int, need parts) ([]storage.Message, error) {
 	doc = trimBOM(doc)
 	ms, err := scanMessages(doc, most)

@@ -108,7 +108,7 @@ func TestDatesThatCannotBeReadAreZero(t *testing.T) {
 	}
 }
 
-// What a put sends is what encoding/xml reads, for every legal text.
+// encoding/xml reads every legal text as a put sends it.
 func TestBodyOfAPutIsTheText(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

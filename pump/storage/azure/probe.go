@@ -12,7 +12,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// What stands here is for who looks for what is wrong, and no part of the contract of package
+// The methods here are for a doctor, and no part of the contract of package
 // storage: that finds it by a type assertion, and other drivers need not have it.
 
 // Hosts gives the names or addresses, without ports, of the account's queue service and, if it is

@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// What is written is what is read, exactly, for every row.
+// Every row is read exactly as it was written.
 func TestRowsKeepEveryValue(t *testing.T) {
 	t.Parallel()
 	name := rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,20}`).Filter(validProperty)

@@ -88,7 +88,7 @@ var ambiguityCases = []testCase{
 		c.maybe(LoseRequest, "delete", func() error { return q.Delete(c.ctx, m.Receipt) })
 		c.must(q.Delete(c.ctx, m.Receipt))
 	}},
-	{name: "a renewal whose answer is lost leaves nobody with a live receipt", run: func(c *C) {
+	{name: "a renewal whose answer is lost leaves no process with a live receipt", run: func(c *C) {
 		for how, fault := range acted {
 			if fault == CutAnswer {
 				continue // its answer has no body

@@ -102,7 +102,7 @@ var messageCases = []testCase{
 	{name: "the size of a text is counted in bytes of UTF-8", run: func(c *C) {
 		c.largest(bytes.Repeat([]byte("é"), storage.MaxText/2))
 	}},
-	{name: "the receipt of a put deletes the message while nobody has got it", run: func(c *C) {
+	{name: "the receipt of a put deletes the message until another process has got it", run: func(c *C) {
 		q := c.queue()
 		c.must(q.Delete(c.ctx, c.put(q, "x")))
 		if n := c.visible(q); n != 0 {

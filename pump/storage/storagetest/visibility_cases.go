@@ -43,7 +43,7 @@ var visibilityCases = []testCase{
 			c.Errorf("came back as %+v after %+v", again, held)
 		}
 	}},
-	{name: "a receipt whose visibility has run out deletes while nobody else has got the message", waits: true, run: func(c *C) {
+	{name: "a receipt whose visibility has run out deletes until another process has got the message", waits: true, run: func(c *C) {
 		q := c.queue()
 		c.put(q, "x")
 		held := c.get(q, time.Second)
@@ -53,7 +53,7 @@ var visibilityCases = []testCase{
 			c.Errorf("%d messages left", n)
 		}
 	}},
-	{name: "a receipt whose visibility has run out renews while nobody else has got the message", waits: true, run: func(c *C) {
+	{name: "a receipt whose visibility has run out renews until another process has got the message", waits: true, run: func(c *C) {
 		q := c.queue()
 		c.put(q, "x")
 		held := c.get(q, time.Second)

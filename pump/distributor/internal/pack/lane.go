@@ -39,7 +39,7 @@ type Lane struct {
 	space chan struct{} // capacity 1: the queue was emptied
 
 	filling laneQueue // the reader's own, until it hands it over
-	group   grouping  // of whoever packs
+	group   grouping  // of the goroutine that packs
 
 	mu      sync.Mutex // guards what follows; never held while waiting or packing
 	waiting laneQueue

@@ -114,7 +114,7 @@ func TestALaneKeepsTheOrderOfASegmentAndOfBarriers(t *testing.T) {
 	})
 }
 
-// What waits for a lane that does not pack is bounded, and its reader waits.
+// The tasks that wait for a lane that does not pack are bounded, and its reader waits.
 func TestALaneThatStandsStillHoldsItsReaderUp(t *testing.T) {
 	const size = 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -190,8 +190,8 @@ func TestWhatWasReadIsPackedWhileTheNextInputIsOpened(t *testing.T) {
 	}
 	quiet := filepath.Join(dir, "quiet")
 	for what, source := range map[string]*source.TextSource{
-		"a pipe that nobody writes to": {Format: source.FormatLines, Paths: []string{file, fifo}},
-		"a command that goes on":       {Format: source.FormatLines, Command: []string{"sh", "-c", "printf 'one\ntwo'; exec >&-; while [ ! -e " + quiet + " ]; do sleep 0.05; done"}},
+		"a pipe without a writer": {Format: source.FormatLines, Paths: []string{file, fifo}},
+		"a command that goes on":  {Format: source.FormatLines, Command: []string{"sh", "-c", "printf 'one\ntwo'; exec >&-; while [ ! -e " + quiet + " ]; do sleep 0.05; done"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			r, err := source.Open(t.Context(), nil)

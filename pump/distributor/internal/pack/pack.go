@@ -36,13 +36,13 @@ type Packer struct {
 	first, last *OpenEnvelope // open ones, the oldest first
 	held        int
 	interval    int            // the tasks being added were read in (P2.1)
-	receipt     source.Receipt // of the task being added; nil: nobody waits for it
+	receipt     source.Receipt // of the task being added; nil: no caller waits for it
 	spare       *OpenEnvelope
 }
 
 // OpenEnvelope is one envelope being filled.
 type OpenEnvelope struct {
-	// What adding a task touches comes first: there are many, and in no cache.
+	// The fields that adding a task touches come first: there are many openings, in no cache.
 	builder  *codec.Builder
 	held     int
 	most     int // tasks in it; 0: as many as fit

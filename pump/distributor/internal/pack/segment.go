@@ -72,7 +72,7 @@ const surelyFits = 44 << 10
 // offered to its lane under ctx, which lives longer than reading: a task that
 // was read and numbered and not offered would be lost to the checkpoint behind it.
 //
-// What it reads it collects, and hands over when it is much, before the source has to be waited
+// It collects tasks, and hands them over when they are many, before the source has to be waited
 // for, and before it waits for anything else. What it has collected at its end a lane gets
 // when it is closed.
 func (s *Segmenter) Read(ctx, within context.Context) error {

@@ -37,12 +37,12 @@ func TestEnvelopesFollowTheSlownessOfWhoHandlesThem(t *testing.T) {
 		view *cluster.View
 		want []int // of the first segments; nil: no limits
 	}{
-		{"nobody there", view(), nil},
+		{"no processor", view(), nil},
 		{"nothing measured", owned(view(0, 0)), nil},
 		{"fast tasks", owned(view(1e-9)), []int{1<<31 - 1}},
 		{"a minute each, one at a time", owned(view(60)), []int{1}},
 		{"owners of their own speed, one of them new", owned(view(0.01, 0.5, 0)), []int{500, 10, 10}},
-		{"whoever comes", view(0.01, 0.5), []int{10, 10}},
+		{"some processors", view(0.01, 0.5), []int{10, 10}},
 	} {
 		got := envelopeLimits(c.view)
 		if c.want == nil && got != nil || c.want != nil && (len(got) != 64 || !slices.Equal(got[:len(c.want)], c.want)) {

@@ -316,7 +316,7 @@ func (t *Route) wanted() (lists [3][]uint32) {
 var errNoPoison = errors.New("no account of the workload has a poison queue that this process may use")
 
 // poisonDestinations is where a bad line goes: the poison queue of the account of its
-// home or, while that is dark, of a choice. Nobody owns what lies there, so no
+// home or, while that is dark, of a choice. No process owns what lies there, so no
 // mark is needed.
 func (t *Route) poisonDestinations(segment uint32, dst *[3]*Sink) (home *Sink, list []*Sink, err error) {
 	for _, shard := range t.choices.get(t.Workload.Map, segment) {

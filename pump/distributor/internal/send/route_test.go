@@ -58,7 +58,7 @@ func TestTheDestinationsOfASegment(t *testing.T) {
 			{"llo", "x-", "0", "2"},
 			{"llo", "xx", "02", ""},
 			{"ldo", "-x", "02", ""},
-			{"lll", "xx", "0", ""}, // when all are at their limit nobody helps
+			{"lll", "xx", "0", ""}, // when all are at their limit none helps
 			{"ldd", "--", "0", ""},
 		} {
 			workload, err := workload.Load(t.Context(), w.Table(), w.Cfg.Workload)
@@ -130,7 +130,7 @@ func TestASinkOutlivesMaps(t *testing.T) {
 		select {
 		case <-first.Changed:
 		default:
-			t.Error("nobody is told that there is another route")
+			t.Error("no sink is told that there is another route")
 		}
 		r.Update(first.Workload) // read before the change, and answered late
 		if r.Current() != second {

@@ -172,7 +172,7 @@ func (s *Sink) missing() { s.absent.Store(true) }
 // unmade reports whether the queue has to be made before it is put into.
 func (s *Sink) unmade() bool { return s.absent.Load() && !s.made.Load() }
 
-// make makes the queue with one request, whoever asks for it at the same time.
+// make makes the queue with one request, however many ask for it at the same time.
 // It gives up waiting, not the request, when changed is closed.
 func (s *Sink) make(ctx context.Context, changed <-chan struct{}, log *slog.Logger) error {
 	if s.made.Load() {
@@ -201,7 +201,7 @@ func (s *Sink) make(ctx context.Context, changed <-chan struct{}, log *slog.Logg
 var errMoved = errors.New("there is another route")
 
 // AuthPatience is for how long a queue that has taken nothing yet may refuse the credential
-// before a distribution that nobody continues ends: a new role assignment takes up to ten
+// before a distribution that no process continues ends: a new role assignment takes up to ten
 // minutes to be known everywhere. With an election it is waited for without end.
 const AuthPatience = 15 * time.Minute
 
