@@ -75,7 +75,12 @@ func (r *runner) sweep(ctx context.Context, t *target, judge func(prefix string,
 	if err != nil || f.empty() {
 		return 0, err
 	}
-	made := slices.ContainsFunc(f.rows, func(e storage.Entity) bool { return e.Row == madeRow })
+	var made []storage.Entity
+	for _, e := range f.rows {
+		if e.Row == madeRow {
+			made = append(made, e)
+		}
+	}
 	var g errgroup.Group
 	g.SetLimit(removeAtOnce)
 	for _, name := range f.queues {
@@ -89,8 +94,8 @@ func (r *runner) sweep(ctx context.Context, t *target, judge func(prefix string,
 	}
 	err = g.Wait()
 	n := len(f.queues) + len(f.tables) + len(f.rows)
-	if err == nil && made {
-		err = dropIfEmpty(ctx, a)
+	if err == nil && len(made) > 0 {
+		err = dropIfEmpty(ctx, a, made)
 	}
 	return n, err
 }
@@ -241,11 +246,10 @@ func removeRows(ctx context.Context, t storage.Table, rows []storage.Entity) err
 	return nil
 }
 
-// dropIfEmpty drops the pump's table if it holds nothing but the row of a run that says it made it.
-// If other programs have come to use it, it is theirs, and that row goes.
-func dropIfEmpty(ctx context.Context, a opened) error {
+// dropIfEmpty drops the pump's table if it holds nothing but rows by which runs say that they made
+// it, those of made. If other programs have come to use it, it is theirs, and those rows go.
+func dropIfEmpty(ctx context.Context, a opened, made []storage.Entity) error {
 	table := a.Table(pumpTable)
-	var own []storage.Entity
 	others := false
 	for e, err := range table.Query(ctx, storage.Query{}) {
 		if err != nil {
@@ -253,20 +257,18 @@ func dropIfEmpty(ctx context.Context, a opened) error {
 		}
 		_, _, ours := prefixOf(e.Partition)
 		switch {
-		case ours && e.Row == madeRow:
-			own = append(own, storage.Entity{Partition: e.Partition, Row: e.Row})
-		case ours:
-			others = true // of a run that is under way; a later one drops the table
-		default:
-			for _, e := range own {
+		case !ours:
+			for _, e := range made {
 				if err := removeRows(ctx, table, []storage.Entity{e}); err != nil {
 					return err
 				}
 			}
 			return nil
+		case !slices.ContainsFunc(made, func(m storage.Entity) bool { return m.Partition == e.Partition && m.Row == e.Row }):
+			others = true // of a run that is under way; a later one drops the table
 		}
 	}
-	if others || len(own) > 1 {
+	if others {
 		return nil
 	}
 	return again(ctx, func() error { return table.Drop(ctx) })

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -43,16 +44,27 @@ func start(name, path string, env []string, args ...string) (*process, error) {
 	cmd.Stdout, cmd.Stderr = &p.out, &p.log
 	cmd.WaitDelay = time.Second // a child that outlives a killed processor holds the pipes
 	group.Own(cmd)
-	if err := cmd.Start(); err != nil {
+	dieWithParent(cmd)
+	started := make(chan error)
+	go func() {
+		// The thread that has started a child must last as long as that; see dieWithParent.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if err == nil {
+			p.group = group.New(cmd)
+			running.Store(p, true)
+		}
+		started <- err
+		if err == nil {
+			p.err = p.group.Wait(true, cmd.Wait)
+			running.Delete(p)
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	p.group = group.New(cmd)
-	running.Store(p, true)
-	go func() {
-		p.err = p.group.Wait(true, cmd.Wait)
-		running.Delete(p)
-		close(p.done)
-	}()
 	return p, nil
 }
 
