@@ -188,7 +188,9 @@ func rowsOf(ctx context.Context, a asker) (rows []storage.Entity, err error) {
 		if re.status != 200 {
 			return nil, fmt.Errorf("the rows of table %s cannot be listed: %s", pumpTable, re.answer())
 		}
-		var page struct{ Value []struct{ PartitionKey, RowKey string } }
+		var page struct {
+			Value []struct{ PartitionKey, RowKey string }
+		}
 		if err := json.Unmarshal(re.body, &page); err != nil {
 			return nil, fmt.Errorf("the rows of table %s: %w", pumpTable, err)
 		}

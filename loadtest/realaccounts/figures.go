@@ -83,7 +83,9 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond) }
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
+}
 
 // p50 is the median of a kind of request, over all accounts; 0 if it was not measured.
 func (r *runner) p50(kind string) time.Duration {

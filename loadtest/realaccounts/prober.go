@@ -160,7 +160,9 @@ func (p *prober) answer(ctx context.Context, q question) (string, error) {
 }
 
 // text is the body of a put or an update of a message.
-func text(s string) string { return "<QueueMessage><MessageText>" + s + "</MessageText></QueueMessage>" }
+func text(s string) string {
+	return "<QueueMessage><MessageText>" + s + "</MessageText></QueueMessage>"
+}
 
 // xmlHeader and jsonHeader are the headers of bodies.
 var (

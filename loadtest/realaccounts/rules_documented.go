@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
 )
 
 // Rules that are documented or recorded and in which Azurite differs from Azure, so that no test
@@ -185,4 +184,3 @@ func askWire(ctx context.Context, p *prober) (string, string, error) {
 	return say(strings.HasPrefix(string(list.body), "\ufeff"), "mark") + "; " +
 		say(missing.header.Get("x-ms-error-code") != "", "x-ms-error-code") + " of a table", missing.answer(), nil
 }
-

@@ -77,7 +77,7 @@ func (l *load) limit() float64 { return max(l.puts.rate(), l.published) }
 // flow is one kind of request under load.
 type flow struct {
 	accepted, refused, failed int64
-	served                    int64 // messages or rows
+	served                    int64                  // messages or rows
 	halves                    [2 * loadSeconds]int64 // accepted in each half of a second
 	seconds                   float64
 	retryAfter, timedOut      int64 // of those refused
@@ -211,7 +211,9 @@ var limitRules = []rule{
 	},
 	{
 		id: "scan-limit", mark: "own choice", part: partLimits, says: "a query ends its page after a number of rows looked at, far beyond 1,000",
-		ask: underLoad(func(l *load) (string, string, error) { return l.scan, "1,000 rows, none of which passes the filter", nil }),
+		ask: underLoad(func(l *load) (string, string, error) {
+			return l.scan, "1,000 rows, none of which passes the filter", nil
+		}),
 	},
 	{
 		id: "account-limit", mark: "MEM", part: partLimits, says: "there is a limit of the account over all its services, which the simulator does not have",

@@ -31,9 +31,11 @@ type trialReport struct {
 		Cases, Same int
 		Different   []struct{ Case, Account string }
 	}
-	Pump    struct{ Tasks, Lost int }
-	Kill    struct{ Exact bool }
-	Plan    struct{ Rows []struct{ Planned, Measured float64 } }
+	Pump struct{ Tasks, Lost int }
+	Kill struct{ Exact bool }
+	Plan struct {
+		Rows []struct{ Planned, Measured float64 }
+	}
 	Figures []struct{ P50Milliseconds float64 }
 	Removed struct {
 		Earlier int

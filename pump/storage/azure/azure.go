@@ -111,7 +111,7 @@ type account struct {
 	tables   *aztables.ServiceClient
 	tableURL string // without SAS; batches name their rows by full address
 	tableSAS string
-	noTables error  // why tables cannot be reached, nil if they can
+	noTables error // why tables cannot be reached, nil if they can
 
 	tableVersion string // x-ms-version of what a batch holds
 }
