@@ -2,7 +2,6 @@ package storagetest
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,15 +69,4 @@ func (t Trial) judge(ctx context.Context, i int, tc testCase) string {
 	}
 	c.do(tc.run)
 	return strings.Join(c.failed, "\n")
-}
-
-// Cases are the sentences of the cases that a [Trial] can run, in order.
-func Cases() []string {
-	var names []string
-	for _, tc := range allCases() {
-		if !tc.virtual {
-			names = append(names, tc.name)
-		}
-	}
-	return slices.Clip(names)
 }
