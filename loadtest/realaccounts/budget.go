@@ -212,7 +212,7 @@ func queueOperation(req *http.Request, path string) string {
 }
 
 func tableOperation(method, path string) string {
-	names := map[string]string{}
+	var names map[string]string
 	switch {
 	case path == "Tables":
 		names = map[string]string{"GET": "QueryTables", "POST": "CreateTable"}

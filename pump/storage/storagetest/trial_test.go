@@ -46,7 +46,9 @@ func TestATrialSaysWhatFailsAndDropsWhatItMade(t *testing.T) {
 		}
 	}
 	ended := storagetest.Trial{
-		Open:   func(func(storagetest.Doer) storagetest.Doer) (storage.Account, error) { return nil, errors.New("no such account") },
+		Open: func(func(storagetest.Doer) storagetest.Doer) (storage.Account, error) {
+			return nil, errors.New("no such account")
+		},
 		Prefix: "trial", Only: func(name string) bool { return name == "an empty text is a message" },
 	}.Run(t.Context())
 	if len(ended) != 1 || ended[0].Failure != "no such account" {
