@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test azurite clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test azurite azure azure-try clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,13 @@ limits: ## measure both sides at the published limits of 1 to 100 accounts, and 
 
 scale: ## measure large clusters: 200 processors in virtual time, 16 real ones on one queue and on 32
 	$(GO) test ./pump/worlds ./pump/internal/processtest -count 1 -v -timeout 2h -run '^TestP82ALarge|^TestScale' -scale
+
+REQUESTS ?=
+azure: build ## try the pump on accounts of Azure that QUEUEPUMP_AZURE_1 to _9 name, with REQUESTS at most, and write out/azure/report.md (minutes, cents); without them it says what to set
+	bin/loadtest azure $(if $(REQUESTS),--requests $(call quote,$(REQUESTS)))
+
+azure-try: azurite ## try make azure itself, all of it: on the simulator and on Azurite (four minutes)
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTrialOfAccounts' -azure.full
 
 lint: ## vet (also for Windows and macOS), staticcheck, gofumpt
 	$(GO) vet ./...

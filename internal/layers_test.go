@@ -100,6 +100,7 @@ var levels = map[string]int{
 	"loadtest/scenario":                 17,
 	"pump/worlds":                       17,
 	"internal/cli":                      18,
+	"loadtest/realaccounts":             18,
 	"pump/internal/processtest":         18,
 	"bench":                             19,
 	"internal/operate":                  20,

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/loadtest/realaccounts"
 )
 
 func main() {
@@ -15,10 +16,13 @@ func main() {
 		Long: `loadtest puts load on storage accounts through the pump and reports what they give:
 on real accounts, or on simulated ones with the limits that Microsoft publishes, which
 need no cloud, no money and no configuration. It also serves such accounts for
-other programs, and tries the whole pump on them.
+other programs, and tries the whole pump on them, or on accounts of Azure.
 
 ` + cli.ExitCodes,
 	}
-	root.AddCommand(runCommand(), reportCommand(), serveCommand(), demoCommand(), sha256Worker(), cli.Version(), cli.Renamed("try", "demo"))
-	cli.Main(root, killProcesses)
+	root.AddCommand(runCommand(), reportCommand(), serveCommand(), demoCommand(), azureCommand(), sha256Worker(), cli.Version(), cli.Renamed("try", "demo"))
+	cli.Main(root, func() {
+		killProcesses()
+		realaccounts.KillAll()
+	})
 }

@@ -45,6 +45,8 @@ var untyped = map[string]string{
 	"docs/service.md: docker":        "needs an engine; TestTheImageRunsWithoutRights reads the image",
 	"docs/capacity-and-load.md: loadtest run saturate": "minutes of CPU, or real accounts; " +
 		"the tests of loadtest/scenario play each scenario",
+	"docs/azure-accounts.md: export": "needs Azure; TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs " +
+		"runs it on simulated accounts",
 	"docs/capacity-and-load.md: loadtest report": "shows files of load tests of another day; " +
 		"the tests of loadtest/report do",
 }

@@ -110,7 +110,8 @@ type account struct {
 
 	tables   *aztables.ServiceClient
 	tableURL string // without SAS; batches name their rows by full address
-	noTables error  // why tables cannot be reached, nil if they can
+	tableSAS string
+	noTables error // why tables cannot be reached, nil if they can
 
 	tableVersion string // x-ms-version of what a batch holds
 }
@@ -152,6 +153,7 @@ func (a *account) connect(o Options, where location, w wire) error {
 	queueOptions := &azqueue.ClientOptions{ClientOptions: options()}
 	tableOptions := &aztables.ClientOptions{ClientOptions: options()}
 	a.tableURL, a.noTables, a.tableVersion = where.table, where.noTable, cmp.Or(o.ServiceVersion, sdkTableVersion)
+	a.tableSAS = where.tableSAS
 	return a.connectClients(where, queueOptions, tableOptions)
 }
 

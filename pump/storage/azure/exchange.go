@@ -28,6 +28,7 @@ type exchange struct {
 	bare        bool   // without the SDK's body
 	method      string // instead of the SDK's, if not empty
 	quiet       bool   // ask for an answer without the row that was sent
+	raw         *raw   // instead of the SDK's address and headers, if not nil
 
 	row   bool  // the request needs its row to be there
 	want  int   // the status of success
@@ -79,6 +80,9 @@ func (carrier) Do(req *policy.Request) (*http.Response, error) {
 	}
 	if x.quiet {
 		req.Raw().Header.Set("Prefer", "return-no-content")
+	}
+	if x.raw != nil {
+		x.raw.write(req.Raw())
 	}
 	resp, err := req.Next()
 	if x.status != 0 {

@@ -136,9 +136,15 @@ type C struct {
 const slowest = 3 * time.Minute
 
 func newC(h Harness, t testing.TB, prefix string, i int) *C {
-	c := &C{Wire: &Wire{}, ctx: t.Context(), prefix: fmt.Sprintf("q%s%d", prefix, i), doing: h.Clean}
+	c := caseOf(t.Context(), "q"+prefix, i)
+	c.doing = h.Clean
 	c.Account = h.Open(t, c.Wire.Through)
 	return c
+}
+
+// caseOf is case i, still without an account.
+func caseOf(ctx context.Context, prefix string, i int) *C {
+	return &C{Wire: &Wire{}, ctx: ctx, prefix: fmt.Sprintf("%s%d", prefix, i)}
 }
 
 // stop ends a case early.

@@ -1,0 +1,500 @@
+package realaccounts
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+const connection = "DefaultEndpointsProtocol=https;AccountName=one;AccountKey=a2V5a2V5a2V5a2V5a2V5a2V5;EndpointSuffix=core.windows.net"
+
+func environment(pairs ...string) func(string) string {
+	set := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		set[pairs[i]] = pairs[i+1]
+	}
+	return func(name string) string { return set[name] }
+}
+
+func TestTheEnvironmentNamesAccounts(t *testing.T) {
+	accounts, err := FromEnvironment(environment(
+		"QUEUEPUMP_AZURE_1", connection,
+		"QUEUEPUMP_AZURE_2", "https://two.queue.core.windows.net/?sv=1&sig=c2VjcmV0",
+		"QUEUEPUMP_AZURE_3", "https://three.queue.core.windows.net",
+		"QUEUEPUMP_AZURE_4", "https://10.0.0.4:8443/four", "QUEUEPUMP_AZURE_4_TABLE", "https://10.0.0.4:8444/four",
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, a := range accounts {
+		of, err := a.open(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, strings.Join([]string{of.Name(), a.credential(), of.Endpoint(), of.TableEndpoint()}, " "))
+	}
+	want := []string{
+		"one key https://one.queue.core.windows.net https://one.table.core.windows.net",
+		"two shared access signature https://two.queue.core.windows.net https://two.table.core.windows.net",
+		"three token https://three.queue.core.windows.net https://three.table.core.windows.net",
+		"four token https://10.0.0.4:8443/four https://10.0.0.4:8444/four",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestAnEnvironmentThatIsWrongIsRefusedWithoutItsSecrets(t *testing.T) {
+	for want, env := range map[string]func(string) string{
+		"no account is named":                  environment(),
+		"QUEUEPUMP_AZURE_3 is set":             environment("QUEUEPUMP_AZURE_1", connection, "QUEUEPUMP_AZURE_3", connection),
+		"QUEUEPUMP_AZURE_1_TABLE is set":       environment("QUEUEPUMP_AZURE_1_TABLE", "https://one.table.core.windows.net"),
+		"address of its table service":         environment("QUEUEPUMP_AZURE_1", "https://10.0.0.4:8443/four"),
+		"QUEUEPUMP_AZURE_1: azure storage":     environment("QUEUEPUMP_AZURE_1", "AccountKey=c2VjcmV0c2VjcmV0c2VjcmV0"),
+		"plain http to one.queue.corp.example": environment("QUEUEPUMP_AZURE_1", "http://one.queue.corp.example/?sig=c2VjcmV0c2VjcmV0c2VjcmV0"),
+	} {
+		_, err := FromEnvironment(env)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "c2VjcmV0") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestNamesSayWhoseTheyAreAndHowOld(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	prefix := newPrefix(now)
+	got, began, ok := prefixOf(prefix + "c12x3")
+	if !ok || got != prefix || !began.Equal(now) {
+		t.Errorf("%s: %s %v %v", prefix, got, began, ok)
+	}
+	for _, foreign := range []string{"qpaz", "qpazure-orders", "queuepump", "qpaz12345678", "xqpaz6ab13b800000"} {
+		if _, _, ok := prefixOf(foreign); ok {
+			t.Errorf("%s is taken for ours", foreign)
+		}
+	}
+}
+
+// TestEveryRuleThatRestsOnMemoryHasACheck compares the list in AZURE.md with the rules, both ways,
+// and sees that no other line of the document has such a mark without standing in the list.
+func TestEveryRuleThatRestsOnMemoryHasACheck(t *testing.T) {
+	text, err := os.ReadFile("../azsim/AZURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, list, found := strings.Cut(string(text), "## What rests on memory")
+	if !found {
+		t.Fatal("AZURE.md has no list")
+	}
+	rules := map[string]string{}
+	for _, r := range allRules() {
+		if rules[r.id] != "" {
+			t.Errorf("two rules are %s", r.id)
+		}
+		rules[r.id] = r.mark
+	}
+	listed := map[string]bool{}
+	for line := range strings.Lines(list) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 4 || strings.Contains(line, "---") || strings.Contains(line, "| mark |") {
+			continue
+		}
+		for id := range strings.SplitSeq(cells[3], ",") {
+			id = strings.TrimSpace(id)
+			listed[id] = true
+			if rules[id] == "" {
+				t.Errorf("no rule is %q: %s", id, line)
+			}
+		}
+	}
+	for id, mark := range rules {
+		if memory := mark != "DOC" && mark != "REC"; memory != listed[id] {
+			t.Errorf("rule %s is known by %s, and in the list: %v", id, mark, listed[id])
+		}
+	}
+	if len(listed) < 20 {
+		t.Errorf("only %d checks were found", len(listed))
+	}
+	// Where else a mark stands, the list refers to by the section or the id of the line.
+	marked := regexp.MustCompile(`\b(MEM|INF)\b`)
+	references := map[string]string{
+		"| INF |": "", "| MEM |": "", // the legend, and lines with an id of their own below
+		"an account altogether": "(A2)", "mechanism inside the service": "(A2)", "also one that a filter": "INF; `Limits.GetCost`",
+		"| batch: codes": "(A4", "| other codes": "(A4", "refused too is INF": "(A5)", "| D5 ": "(D5", "| D6 ": "D6)",
+		"| Q55 ": "Q55", "| Q74 ": "Q74", "| T24 ": "T24", "| T32 ": "T32", "| T42, T43 ": "T42, T43",
+	}
+	for line := range strings.Lines(facts) {
+		if !marked.MatchString(line) {
+			continue
+		}
+		known := false
+		for part, reference := range references {
+			known = known || strings.Contains(line, part) && strings.Contains(list, reference)
+		}
+		if !known {
+			t.Errorf("a line with a mark of memory that the list does not refer to: %s", line)
+		}
+	}
+}
+
+// TestTheRulesAreAnswered asks a simulator each rule that needs neither load nor a minute, and
+// holds what the answers are.
+func TestTheRulesAreAnswered(t *testing.T) {
+	p, err := simulated(azsim.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range allRules() {
+		if r.part == partLimits || strings.HasSuffix(r.id, "-name-free") || r.id == "unknown-account" {
+			continue
+		}
+		j := r.judge(t.Context(), p)
+		if j.err != nil || j.answer == "" {
+			t.Errorf("%s: %q, %v", r.id, j.answer, j.err)
+		}
+		if want := map[string]string{
+			"versions":    "unknown: queues 2019-02-03, tables 2019-02-03, queues 2099-01-01, tables 2099-01-01",
+			"future-date": "queues, in 5 minutes: 200; queues, in 20 minutes: 403 AuthenticationFailed; tables, in 20 minutes: 403 AuthenticationFailed",
+			"batch-index": "202 with 400 InvalidInput, which names change 99",
+			"wire":        "mark; no x-ms-error-code of a table",
+		}[r.id]; want != "" && j.answer != want {
+			t.Errorf("%s: %q, want %q", r.id, j.answer, want)
+		}
+	}
+}
+
+func TestAVerdictNeedsTwoAnswers(t *testing.T) {
+	r := &rule{id: "x"}
+	fails := errors.New("broken")
+	for _, c := range []struct {
+		account, simulator judged
+		want               string
+		verdict            string
+	}{
+		{judged{answer: "400 X"}, judged{answer: "400 X"}, "", same},
+		{judged{answer: "400 X"}, judged{answer: "400 Y"}, "", different},
+		{judged{err: undecided("why")}, judged{answer: "400 X"}, "", notDecided},
+		{judged{err: fails}, judged{answer: "400 X"}, "", different},
+		{judged{answer: "400 X"}, judged{err: fails}, "", notDecided},
+		{judged{answer: "none"}, judged{err: fails}, "none", same},
+	} {
+		r.want = c.want
+		if res := r.result(c.account, c.simulator); res.Verdict != c.verdict {
+			t.Errorf("%+v: %+v", c, res)
+		}
+	}
+}
+
+// issuer is a credential.
+type issuer struct{}
+
+func (issuer) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	return azcore.AccessToken{Token: "a-token", ExpiresOn: time.Now().Add(time.Hour)}, nil
+}
+
+// TestTheGatewayCarriesEveryCredential: what a client of an account signs is good at the account
+// although it went through the gateway, which has no credential.
+func TestTheGatewayCarriesEveryCredential(t *testing.T) {
+	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}, Bearer: func(token string, _ time.Time) error {
+		if token != "a-token" {
+			return errors.New("another token")
+		}
+		return nil
+	}})
+	key, err := aztables.NewSharedKeyCredential("one", sim.Key("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sas, err := aztables.AccountSASSignatureValues{
+		Protocol: aztables.SASProtocolHTTPSandHTTP, ExpiryTime: time.Now().Add(time.Hour), Services: "qt", ResourceTypes: "sco", Permissions: "rwdlacup",
+	}.Sign(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, a := range map[string]Account{
+		"key":                          {Connection: sim.ConnectionString("one")},
+		"signature of a string":        {Connection: "AccountName=one;SharedAccessSignature=" + sas.Encode()},
+		"signature behind the address": {Connection: "https://one.queue.core.windows.net/?" + sas.Encode()},
+		"token":                        {Connection: "https://one.queue.core.windows.net"},
+	} {
+		of, err := a.open(sim.Transport())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &runner{
+			targets:   []*target{{Account: a, name: "one", queues: of.Endpoint(), tables: of.TableEndpoint()}},
+			transport: sim.Transport(), budget: newBudget(1000, 0, func() {}),
+		}
+		g, err := r.openGateways()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := g.accounts[0].options()
+		o.Name = "one"
+		if a.credential() == "token" {
+			o.Credential = issuer{}
+		}
+		moved, err := azure.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := moved.Table("t" + strings.ReplaceAll(name, " ", ""))
+		q := moved.Queue("q-" + strings.ReplaceAll(name, " ", "-"))
+		err = errors.Join(table.Create(t.Context()), q.Create(t.Context()))
+		_, put := q.Put(t.Context(), []byte("x"), 0)
+		_, batch := table.Transact(t.Context(), []storage.Write{
+			{Mode: storage.Insert, Entity: storage.Entity{Partition: "p", Row: "1"}},
+			{Mode: storage.Insert, Entity: storage.Entity{Partition: "p", Row: "2"}},
+		})
+		if err := errors.Join(err, put, batch); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if queues, tables, _ := r.budget.of(partPump); queues != 2 || tables != 2 {
+			t.Errorf("%s: %d requests to queues, %d to tables were counted", name, queues, tables)
+		}
+		g.close()
+	}
+}
+
+// TestAGatewayDoesNotAnswerForTheAccount: what it cannot send is a broken connection, of which a
+// client concludes nothing.
+func TestAGatewayDoesNotAnswerForTheAccount(t *testing.T) {
+	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
+	a := Account{Connection: sim.ConnectionString("one")}
+	spent := 0
+	r := &runner{
+		targets:   []*target{{Account: a, name: "one", queues: "https://one.queue.core.windows.net", tables: "https://one.table.core.windows.net"}},
+		transport: sim.Transport(), budget: newBudget(1, 0, func() { spent++ }),
+	}
+	g, err := r.openGateways()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.close()
+	moved, err := g.accounts[0].open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := moved.Queue("queue").Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := moved.Queue("queue").Put(t.Context(), []byte("x"), 0); !storage.Is(err, storage.MaybeDone) {
+		t.Errorf("beyond the budget: %v", err)
+	}
+	if n := sim.Stats().Count("", ""); n != 1 || spent == 0 {
+		t.Errorf("%d requests were sent of a budget of one; told %d times", n, spent)
+	}
+}
+
+// listening serves simulated accounts over TCP, as the environment would name them.
+func listening(t *testing.T, limits azsim.Limits, names ...string) (*azsim.Sim, []Account) {
+	t.Helper()
+	c := azsim.Config{Limits: limits}
+	for _, name := range names {
+		c.Accounts = append(c.Accounts, azsim.Account{Name: name})
+	}
+	sim := azsim.New(c)
+	server, err := sim.Listen("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	var accounts []Account
+	for _, name := range names {
+		accounts = append(accounts, Account{Connection: server.ConnectionString(name)})
+	}
+	return sim, accounts
+}
+
+// left lists what is in an account.
+func left(t *testing.T, a Account) (names []string) {
+	t.Helper()
+	of, err := a.open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queues, err := of.Queues(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	re, err := ask(t.Context(), of, question{table: true, path: "/Tables"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page struct{ Value []struct{ TableName string } }
+	if err := json.Unmarshal(re.body, &page); err != nil {
+		t.Fatal(err)
+	}
+	names = queues
+	for _, one := range page.Value {
+		names = append(names, one.TableName)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestNothingIsSentBeyondTheBudget, and what was made by then is removed all the same.
+func TestNothingIsSentBeyondTheBudget(t *testing.T) {
+	t.Parallel()
+	sim, accounts := listening(t, azsim.NoLimits(), "one")
+	rep, err := Run(t.Context(), Options{Accounts: accounts, Parts: []string{partLimits}, Requests: LeastRequests})
+	if !errors.Is(err, errSpent) || rep == nil || rep.Same || !strings.Contains(rep.Failed, "budget") {
+		t.Fatalf("%v, %+v", err, rep)
+	}
+	served := sim.Stats().Count("", "")
+	if served != rep.Usage.Used || served > LeastRequests {
+		t.Errorf("%d requests were served, %d counted, %d allowed", served, rep.Usage.Used, LeastRequests)
+	}
+	if names := left(t, accounts[0]); len(names) > 0 {
+		t.Errorf("left over: %v", names)
+	}
+}
+
+// TestWhatAnEarlierRunHasLeftIsRemoved if it is old enough, and nothing else.
+func TestWhatAnEarlierRunHasLeftIsRemoved(t *testing.T) {
+	t.Parallel()
+	_, accounts := listening(t, azsim.NoLimits(), "one", "two")
+	old, young := newPrefix(time.Now().Add(-2*time.Hour)), newPrefix(time.Now().Add(-time.Minute))
+	for i, a := range accounts {
+		of, err := a.open(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{old + "c1x1", old + "p-0", young + "c1x1", "orders"} {
+			if err := of.Queue(name).Create(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pump := of.Table(pumpTable)
+		err = errors.Join(of.Table(old+"c2x1").Create(t.Context()), of.Table(young+"c2x1").Create(t.Context()), pump.Create(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(partition, row string) {
+			if _, err := pump.Write(t.Context(), storage.Write{Mode: storage.Insert, Entity: storage.Entity{Partition: partition, Row: row}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(old, madeRow)
+		for n := range 230 {
+			write(old+"k.runs", fmt.Sprint(n))
+		}
+		if i == 1 {
+			write("orders", "workload")
+		}
+	}
+	rep, err := Run(t.Context(), Options{Accounts: accounts, Parts: []string{partFigures}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.Removed.Earlier != 2*(3+231) || len(rep.Removed.Left) > 0 || !rep.Same {
+		t.Errorf("%+v %s", rep.Removed, rep.Failed)
+	}
+	// In the first account the table was the old run's own; in the second it is in use.
+	for i, want := range [][]string{
+		{"orders", young + "c1x1", young + "c2x1"},
+		{"orders", young + "c1x1", young + "c2x1", pumpTable},
+	} {
+		if got := left(t, accounts[i]); !slices.Equal(got, want) {
+			t.Errorf("account %d: %v, want %v", i+1, got, want)
+		}
+	}
+	of, err := accounts[1].open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range of.Table(pumpTable).Query(t.Context(), storage.Query{}) {
+		if err != nil || e.Partition != "orders" {
+			t.Errorf("%s/%s is left, %v", e.Partition, e.Row, err)
+		}
+	}
+}
+
+// TestADryRunMakesNoRequest and says what would be done.
+func TestADryRunMakesNoRequest(t *testing.T) {
+	sim, accounts := listening(t, azsim.NoLimits(), "one", "two")
+	var out bytes.Buffer
+	rep, err := Run(t.Context(), Options{Accounts: accounts, DryRun: true, Out: &out})
+	if rep != nil || err != nil || sim.Stats().Count("", "") != 0 {
+		t.Errorf("%v, %v, %d requests", rep, err, sim.Stats().Count("", ""))
+	}
+	for _, want := range []string{"one ", "two ", mark, "at most 49200", "USD", "-poison", pumpTable} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+	for _, a := range accounts {
+		for _, secret := range a.secrets() {
+			if strings.Contains(out.String(), secret) {
+				t.Error("a key is in the plan")
+			}
+		}
+	}
+}
+
+// TestAReportHoldsNoSecret, whatever stands in a failure.
+func TestAReportHoldsNoSecret(t *testing.T) {
+	a := Account{Connection: "https://two.queue.core.windows.net/?sv=1&sig=c2Vjcm%2BV0"}
+	r := &Report{
+		Failed: "GET https://two.queue.core.windows.net/q?sv=1&sig=c2Vjcm%2BV0: refused; c2Vjcm+V0", secrets: a.secrets(),
+		Rules: []RuleResult{{Check: "x", Account: "c2Vjcm+V0", Verdict: different}},
+	}
+	text, err := r.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range []string{string(text), string(r.Markdown())} {
+		if strings.Contains(doc, "c2Vjcm") {
+			t.Errorf("a signature is in\n%s", doc)
+		}
+	}
+	var again Report
+	if err := json.Unmarshal(text, &again); err != nil {
+		t.Error(err)
+	}
+	if r.Verdict() == nil || again.Verdict() == nil {
+		t.Error("a report with a difference has a verdict of nothing")
+	}
+}
+
+func TestOperationsAreNamedAsAzureDoes(t *testing.T) {
+	for _, style := range [][2]string{
+		{"https://one.queue.core.windows.net", "https://one.table.core.windows.net"},
+		{"http://127.0.0.1:10001/one", "http://127.0.0.1:10002/one"},
+	} {
+		for want, at := range map[string]string{
+			"CreateQueue": "PUT 0 /q", "DeleteQueue": "DELETE 0 /q", "ListQueues": "GET 0 /?comp=list", "PutMessage": "POST 0 /q/messages",
+			"GetMessages": "GET 0 /q/messages?numofmessages=32", "PeekMessages": "GET 0 /q/messages?peekonly=true", "DeleteMessage": "DELETE 0 /q/messages/id",
+			"UpdateMessage": "PUT 0 /q/messages/id", "ClearMessages": "DELETE 0 /q/messages", "GetQueueMetadata": "GET 0 /q?comp=metadata",
+			"CreateTable": "POST 1 /Tables", "DeleteTable": "DELETE 1 /Tables('t')", "QueryTables": "GET 1 /Tables", "Batch": "POST 1 /$batch",
+			"QueryEntities": "GET 1 /t()", "GetEntity": "GET 1 /t(PartitionKey='p',RowKey='r')", "InsertEntity": "POST 1 /t", "MergeEntity": "PATCH 1 /t(PartitionKey='p',RowKey='r')",
+		} {
+			words := strings.Fields(at)
+			u, err := url.Parse(style[map[string]int{"0": 0, "1": 1}[words[1]]] + words[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := operationOf(&http.Request{Method: words[0], URL: u}, style[0], style[1]); got != want {
+				t.Errorf("%s: %s, want %s", at, got, want)
+			}
+		}
+	}
+}
