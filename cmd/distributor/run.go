@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -33,6 +34,8 @@ type runFlags struct {
 	source    sourceFlags
 	console   cli.ConsoleFlags
 	options   distributor.Options
+
+	service *supervised
 }
 
 func run() *cobra.Command {
@@ -147,6 +150,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
+	f.service = &supervised{manager: service.Open(console.Log), grace: cmp.Or(f.options.Grace, 20*time.Second)}
 	port, err := admin.Open(admin.Options{
 		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
 		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
@@ -162,7 +166,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 
 func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source, port *admin.Server) error {
 	cfg := file.Config
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.hooks(port.Hooks(cfg.Hooks))
 	o := f.options
 	o.Progress = progress(console)
 	f.source.hide(src, file)
@@ -181,7 +185,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		return cli.Explain(err, file)
 	}
 	port.ShowDistributor(d)
-	summary, err := d.Run(ctx)
+	summary, err := f.service.run(ctx, d)
 	console.Done()
 	switch {
 	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):

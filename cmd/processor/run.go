@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -31,6 +32,8 @@ type runFlags struct {
 	console cli.ConsoleFlags
 	work    workFlags
 	options processor.Options
+
+	service *supervised
 }
 
 func run() *cobra.Command {
@@ -149,6 +152,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.check(file); err != nil {
 		return err
 	}
+	f.service = &supervised{manager: service.Open(console.Log), grace: f.options.Grace}
 	if f.work.countBy == "" { // what is counted has no bound of ours
 		limitMemory()
 	}
@@ -243,7 +247,7 @@ func (f *runFlags) processor() processor.Options {
 
 func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
 	cfg := file.Config
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.hooks(port.Hooks(cfg.Hooks))
 	o := f.processor()
 	if o.Concurrency == 0 {
 		o.Concurrency = h.concurrency
@@ -255,7 +259,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 		return cli.Explain(err, file)
 	}
 	port.ShowProcessor(p)
-	summary, err := p.Run(ctx)
+	summary, err := f.service.run(ctx, p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {
 		return err // nothing was done that a summary could be of

@@ -109,8 +109,10 @@ type run struct {
 	rate     *rateLimit // nil: as many tasks as there are handlers for
 	gate     *gateWaiter
 	phase    atomic.Int32 // a phase
-	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
-	latency  latencies
+	// noWorkload: the last look for the workload found that it is not made yet.
+	noWorkload atomic.Bool
+	opened     atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
+	latency    latencies
 
 	followMu sync.Mutex      // one view after the other; guards awaited
 	awaited  map[string]bool // members whose leases are waited for, as the log says
@@ -286,6 +288,7 @@ func (r *run) loadWorkload(ctx context.Context) error {
 		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
 		w, err := workload.Load(try, r.Queues.Control, r.Cfg.Workload)
 		cancel()
+		r.noWorkload.Store(errors.Is(err, workload.ErrNoWorkload))
 		if err == nil {
 			r.Workload = w
 			return nil

@@ -215,9 +215,9 @@ func (r *Router) open(account, queue string, active bool) *Sink {
 	return refusedSink(account+"/"+queue, err)
 }
 
-// fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
+// Fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
 // only waited for so long.
-func (t *Route) fresh() bool { return queues.Young(t.read) }
+func (t *Route) Fresh() bool { return queues.Young(t.read) }
 
 // choices remembers shardmap's Choices of one map, which are some work.
 type choices struct {

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/service"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+)
+
+// supervised is what a service manager, if there is one, is told of this process.
+type supervised struct {
+	manager  *service.Manager
+	requests atomic.Int64
+	grace    time.Duration
+}
+
+// hooks adds what the service manager is to know to a distributor's hooks.
+func (s *supervised) hooks(h pump.Hooks) pump.Hooks { return service.Counted(h, &s.requests) }
+
+// run runs a distributor under the service manager.
+func (s *supervised) run(ctx context.Context, p *distributor.Distributor) (distributor.Summary, error) {
+	end := s.manager.Watch(ctx, service.Process{Look: service.Distributor(p), Grace: s.grace, Requests: &s.requests})
+	summary, err := p.Run(ctx)
+	end(err)
+	return summary, err
+}

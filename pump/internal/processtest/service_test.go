@@ -1,0 +1,105 @@
+package processtest
+
+import (
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// manager stands in for systemd: it hears what a process says.
+type manager struct {
+	env []string
+
+	mu   sync.Mutex
+	said []string
+}
+
+func newManager(t *testing.T, w *world) *manager {
+	t.Helper()
+	path := w.path("notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	m := &manager{env: []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=800000"}}
+	go func() {
+		for b := make([]byte, 4<<10); ; {
+			n, err := socket.Read(b)
+			if err != nil {
+				return
+			}
+			m.mu.Lock()
+			m.said = append(m.said, strings.Split(string(b[:n]), "\n")...)
+			m.mu.Unlock()
+		}
+	}()
+	return m
+}
+
+// heard is how often the process has said something that begins so.
+func (m *manager) heard(prefix string) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.said {
+		if strings.HasPrefix(s, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *manager) hears(p *process, prefix string) {
+	p.t.Helper()
+	p.until("it says "+prefix, func() bool { return m.heard(prefix) > 0 })
+}
+
+// TestAServiceManagerIsTold how a processor and a distributor get on, and their children are not in
+// its way.
+func TestAServiceManagerIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2)
+	m := newManager(t, w)
+	args := []string{"run", "--config", w.config, "--exec-each", `sh -c 'echo "[$NOTIFY_SOCKET$WATCHDOG_USEC]" >&2'`}
+	p := startEnv(t, m.env, "processor", args...)
+	m.hears(p, "READY=1") // although there is no workload yet
+	m.hears(p, "STATUS=it is starting, it waits for the workload")
+	writeTasks(t, w.path("tasks.jsonl"), 1)
+	of := newManager(t, newWorld(t, 1, 1))
+	d := startEnv(t, of.env, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city")
+	d.succeeds()
+	if of.heard("READY=1") != 1 || of.heard("STOPPING=1") != 1 {
+		t.Errorf("the distributor said %q", of.said)
+	}
+	p.says("[]")
+	m.hears(p, "STATUS=0 tasks/s, ")
+	alive := m.heard("WATCHDOG=1")
+	p.until("it has said five times more that it lives", func() bool { return m.heard("WATCHDOG=1") >= alive+5 })
+	p.signal(syscall.SIGTERM)
+	p.succeeds()
+	if m.heard("STOPPING=1") != 1 || m.heard("READY=1") != 1 || m.heard("EXTEND_TIMEOUT_USEC=") == 0 {
+		t.Errorf("the processor said %q", m.said)
+	}
+}
+
+// TestAProcessThatItsWatchdogEndsDiesBySignal: SIGABRT is what a service manager ends it with, which
+// Go answers with its stacks and exit status 2. That is the status of a wrong configuration, after
+// which the unit does not start again.
+func TestAProcessThatItsWatchdogEndsDiesBySignal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2)
+	m := newManager(t, w)
+	p := startEnv(t, m.env, "processor", "run", "--config", w.config, "--discard")
+	m.hears(p, "READY=1")
+	p.signal(syscall.SIGABRT)
+	p.wait()
+	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !status.Signaled() || status.Signal() != syscall.SIGABRT {
+		t.Errorf("it ended with %v", p.cmd.ProcessState)
+	}
+	if !strings.Contains(p.log.String(), "goroutine ") {
+		t.Error("there are no stacks in its log")
+	}
+}
