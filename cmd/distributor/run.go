@@ -185,6 +185,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		return cli.Explain(err, file)
 	}
 	port.ShowDistributor(d)
+	console.Name(cfg.Workload, d.State().Instance)
 	summary, err := f.service.run(ctx, d)
 	console.Done()
 	switch {

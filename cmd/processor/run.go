@@ -259,6 +259,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 		return cli.Explain(err, file)
 	}
 	port.ShowProcessor(p)
+	console.Name(cfg.Workload, p.State().Instance)
 	summary, err := f.service.run(ctx, p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {
