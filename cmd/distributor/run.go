@@ -186,6 +186,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	}
 	port.ShowDistributor(d)
 	console.Name(cfg.Workload, d.State().Instance)
+	f.reloads(console, file, d)
 	summary, err := f.service.run(ctx, d)
 	console.Done()
 	switch {

@@ -260,6 +260,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	}
 	port.ShowProcessor(p)
 	console.Name(cfg.Workload, p.State().Instance)
+	f.reloads(console, file, p)
 	summary, err := f.service.run(ctx, p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {

@@ -103,3 +103,35 @@ func TestAProcessThatItsWatchdogEndsDiesBySignal(t *testing.T) {
 		t.Error("there are no stacks in its log")
 	}
 }
+
+// TestASignalHasTheConfigurationReadAgain: an account that is new in the file can be added to the
+// workload then, and a wrong file changes nothing.
+func TestASignalHasTheConfigurationReadAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2, 2)
+	m := newManager(t, w)
+	both := readText(t, w.config)
+	writeConfig(t, w.dir, 2, w.server.ConnectionString("account1"))
+	writeTasks(t, w.path("tasks.jsonl"), 10)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	p := startEnv(t, m.env, "processor", "run", "--config", w.config, "--discard", "--beat", "500ms")
+	p.until("it has the tasks", func() bool { return m.heard("READY=1") == 1 })
+	writeText(t, w.path("both.yaml"), both)
+	add := []string{"accounts", "add", "account2", "--config", w.path("both.yaml")}
+	if code := start(t, "distributor", add...).wait(); code == 0 {
+		t.Fatal("an account was added that the processor cannot reach")
+	}
+	writeText(t, w.config, "workload: test\naccounts: none\n")
+	p.signal(syscall.SIGHUP)
+	p.says("the configuration is not taken")
+	p.until("it has reloaded", func() bool { return m.heard("READY=1") == 2 })
+	writeText(t, w.config, both)
+	p.signal(syscall.SIGHUP)
+	p.says("this process can reach more accounts")
+	p.until("it has reloaded", func() bool {
+		return m.heard("READY=1") == 3 && m.heard("RELOADING=1") == 2 && m.heard("MONOTONIC_USEC=") == 2
+	})
+	p.until("the account can be added", func() bool { return start(t, "distributor", add...).wait() == 0 })
+	p.signal(syscall.SIGTERM)
+	p.succeeds()
+}

@@ -1,0 +1,16 @@
+package main
+
+import (
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump/processor"
+)
+
+// reloads has a processor take what is new in its configuration on SIGHUP.
+func (f *runFlags) reloads(console *cli.Console, file *configfile.File, p *processor.Processor) {
+	console.OnHangup(func() {
+		_ = f.service.manager.Reload(func() error {
+			return console.Reload(f.config, file, func(now *configfile.File) error { return p.Reload(now.Config) })
+		})
+	})
+}

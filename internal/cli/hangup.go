@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/queuepump/queuepump/internal/configfile"
+)
+
+// OnHangup has f called on each SIGHUP from now on, which ended the process before: what users expect
+// of a daemon. Where the log goes to a terminal the signal says that this was closed, and goes on to
+// end the process.
+func (c *Console) OnHangup(f func()) {
+	if term.IsTerminal(int(c.out.Fd())) {
+		return
+	}
+	hangups := make(chan os.Signal, 1) // those that come while f is at work are one
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			f()
+		}
+	}()
+}
+
+// Reload reads the configuration at path again and lets apply take what is new in it. It says in the
+// log what came of that; of a wrong file nothing is taken.
+func (c *Console) Reload(path string, was *configfile.File, apply func(*configfile.File) error) error {
+	file, err := configfile.Load(path)
+	if err == nil {
+		err = Explain(apply(file), file)
+	}
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			c.Log.Error("the configuration is not taken; the process goes on as before", "error", strings.TrimSpace(line))
+		}
+		return err
+	}
+	if file.Admin != was.Admin {
+		c.Log.Warn("the admin port stays where it is until the process is started again")
+	}
+	c.Log.Info("the configuration was read again", "file", path)
+	return nil
+}
