@@ -151,6 +151,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return cli.Explain(err, file)
 	}
 	f.service = &supervised{manager: service.Open(console.Log), grace: cmp.Or(f.options.Grace, 20*time.Second)}
+	service.LimitMemory(cmd.Context(), 0, f.source.exec != "", console.Log)
 	port, err := admin.Open(admin.Options{
 		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
 		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -153,9 +151,11 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	f.service = &supervised{manager: service.Open(console.Log), grace: f.options.Grace}
-	if f.work.countBy == "" { // what is counted has no bound of ours
-		limitMemory()
+	goal := uint64(memoryGoal)
+	if f.work.countBy != "" {
+		goal = 0 // what is counted has no bound of ours
 	}
+	service.LimitMemory(cmd.Context(), goal, f.work.exec != "" || f.work.execEach != "", console.Log)
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	// A handler that cannot work at all ends the run, by a context of its own,
@@ -193,18 +193,13 @@ const (
 	// maxBytes is the room for messages and their tasks: some hundred thousand tasks in hand, of
 	// 120 bytes each, and the messages of as many.
 	maxBytes = 64 << 20
-	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT says otherwise.
+	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT or a control group
+	// says otherwise.
 	// Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector lets that
 	// double. With the goal --out takes 165 to 175 MiB, and a machine of 512 MiB will do. It is
 	// no bound: a process that needs more gets it.
 	memoryGoal = 160 << 20
 )
-
-func limitMemory() {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryGoal)
-	}
-}
 
 // brokenError is a handler that cannot work at all.
 type brokenError struct{ err error }
@@ -260,7 +255,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	}
 	port.ShowProcessor(p)
 	console.Name(cfg.Workload, p.State().Instance)
-	f.reloads(console, file, p)
+	f.reloads(console, file, p, h.reopen)
 	summary, err := f.service.run(ctx, p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {

@@ -1,7 +1,11 @@
 package processtest
 
 import (
+	"bytes"
+	"errors"
+	"io/fs"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -132,6 +136,38 @@ func TestASignalHasTheConfigurationReadAgain(t *testing.T) {
 		return m.heard("READY=1") == 3 && m.heard("RELOADING=1") == 2 && m.heard("MONOTONIC_USEC=") == 2
 	})
 	p.until("the account can be added", func() bool { return start(t, "distributor", add...).wait() == 0 })
+	p.signal(syscall.SIGTERM)
+	p.succeeds()
+}
+
+// TestResultsAreRotated by a rename and a signal.
+func TestResultsAreRotated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2)
+	writeTasks(t, w.path("tasks.jsonl"), 100)
+	send := func() {
+		start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	}
+	lines := func(name string) int {
+		text, err := os.ReadFile(w.path(name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+		return bytes.Count(text, []byte("\n"))
+	}
+	send()
+	p := start(t, "processor", "run", "--config", w.config, "--out", w.path("done.jsonl"))
+	p.until("the tasks are done", func() bool { return lines("done.jsonl") == 100 })
+	if err := os.Rename(w.path("done.jsonl"), w.path("done.jsonl.1")); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGHUP)
+	p.says("lines go on in another file")
+	send()
+	p.until("the tasks are done again", func() bool { return lines("done.jsonl") == 100 })
+	if n := lines("done.jsonl.1"); n != 100 {
+		t.Errorf("%d lines in the file before", n)
+	}
 	p.signal(syscall.SIGTERM)
 	p.succeeds()
 }
