@@ -94,6 +94,7 @@ var levels = map[string]int{
 	"internal/capacity":                 17,
 	"internal/configfile":               17,
 	"internal/handlers":                 17,
+	"internal/renew":                    17,
 	"loadtest/scenario":                 17,
 	"pump/worlds":                       17,
 	"internal/cli":                      18,

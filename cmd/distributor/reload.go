@@ -10,7 +10,7 @@ import (
 func (f *runFlags) reloads(console *cli.Console, file *configfile.File, d *distributor.Distributor) {
 	console.OnHangup(func() {
 		_ = f.service.manager.Reload(func() error {
-			return console.Reload(f.config, file, func(now *configfile.File) error { return d.Reload(now.Config) })
+			return console.Reload(f.config, file, f.service.keys, func(now *configfile.File) error { return d.Reload(now.Config) })
 		})
 	})
 }

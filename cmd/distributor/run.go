@@ -150,7 +150,11 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
-	f.service = &supervised{manager: service.Open(console.Log), grace: cmp.Or(f.options.Grace, 20*time.Second)}
+	keys, err := cli.Keys(console.Log, f.config, file)
+	if err != nil {
+		return err
+	}
+	f.service = &supervised{keys: keys, manager: service.Open(console.Log), grace: cmp.Or(f.options.Grace, 20*time.Second)}
 	service.LimitMemory(cmd.Context(), 0, f.source.exec != "", console.Log)
 	port, err := admin.Open(admin.Options{
 		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
@@ -187,6 +191,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	}
 	port.ShowDistributor(d)
 	console.Name(cfg.Workload, d.State().Instance)
+	port.Also(f.service.keys)
 	f.reloads(console, file, d)
 	summary, err := f.service.run(ctx, d)
 	console.Done()

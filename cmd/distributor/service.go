@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -13,6 +14,7 @@ import (
 // supervised is what a service manager, if there is one, is told of this process.
 type supervised struct {
 	manager  *service.Manager
+	keys     *renew.Keys
 	requests atomic.Int64
 	grace    time.Duration
 }
@@ -22,6 +24,9 @@ func (s *supervised) hooks(h pump.Hooks) pump.Hooks { return service.Counted(h, 
 
 // run runs a distributor under the service manager.
 func (s *supervised) run(ctx context.Context, p *distributor.Distributor) (distributor.Summary, error) {
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.keys.Run(keeping)
 	end := s.manager.Watch(ctx, service.Process{Look: service.Distributor(p), Grace: s.grace, Requests: &s.requests})
 	summary, err := p.Run(ctx)
 	end(err)

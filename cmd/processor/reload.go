@@ -14,7 +14,7 @@ func (f *runFlags) reloads(console *cli.Console, file *configfile.File, p *proce
 			reopen()
 		}
 		_ = f.service.manager.Reload(func() error {
-			return console.Reload(f.config, file, func(now *configfile.File) error { return p.Reload(now.Config) })
+			return console.Reload(f.config, file, f.service.keys, func(now *configfile.File) error { return p.Reload(now.Config) })
 		})
 	})
 }

@@ -150,7 +150,11 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.check(file); err != nil {
 		return err
 	}
-	f.service = &supervised{manager: service.Open(console.Log), grace: f.options.Grace}
+	keys, err := cli.Keys(console.Log, f.config, file)
+	if err != nil {
+		return err
+	}
+	f.service = &supervised{keys: keys, manager: service.Open(console.Log), grace: f.options.Grace}
 	goal := uint64(memoryGoal)
 	if f.work.countBy != "" {
 		goal = 0 // what is counted has no bound of ours
@@ -255,6 +259,7 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 	}
 	port.ShowProcessor(p)
 	console.Name(cfg.Workload, p.State().Instance)
+	port.Also(f.service.keys)
 	f.reloads(console, file, p, h.reopen)
 	summary, err := f.service.run(ctx, p)
 	console.Done()
