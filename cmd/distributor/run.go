@@ -154,7 +154,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f.service = &supervised{keys: keys, manager: service.Open(console.Log), grace: cmp.Or(f.options.Grace, 20*time.Second)}
+	f.service = &supervised{keys: keys, events: service.NewEvents(file.Events, console.Log), manager: service.Open(console.Log), grace: cmp.Or(f.options.Grace, 20*time.Second)}
 	service.LimitMemory(cmd.Context(), 0, f.source.exec != "", console.Log)
 	port, err := admin.Open(admin.Options{
 		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
@@ -177,6 +177,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	f.source.hide(src, file)
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
+	f.service.stop = unread
 	var printing error
 	o.OnRun = func(s distributor.Summary, err error) {
 		console.Done()

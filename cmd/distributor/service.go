@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
@@ -15,8 +18,10 @@ import (
 type supervised struct {
 	manager  *service.Manager
 	keys     *renew.Keys
+	events   *service.Events // of the machine; nil: they are not asked for
 	requests atomic.Int64
 	grace    time.Duration
+	stop     context.CancelCauseFunc // ends the context of run
 }
 
 // hooks adds what the service manager is to know to a distributor's hooks.
@@ -27,8 +32,15 @@ func (s *supervised) run(ctx context.Context, p *distributor.Distributor) (distr
 	keeping, stop := context.WithCancel(ctx)
 	defer stop()
 	go s.keys.Run(keeping)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		s.events.Watch(keeping, func() { s.stop(&cli.Interrupted{Signal: syscall.SIGTERM}) })
+	})
 	end := s.manager.Watch(ctx, service.Process{Look: service.Distributor(p), Grace: s.grace, Requests: &s.requests})
 	summary, err := p.Run(ctx)
 	end(err)
+	stop()
+	watching.Wait()
+	s.events.Done()
 	return summary, err
 }

@@ -154,18 +154,15 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f.service = &supervised{keys: keys, manager: service.Open(console.Log), grace: f.options.Grace}
-	goal := uint64(memoryGoal)
-	if f.work.countBy != "" {
-		goal = 0 // what is counted has no bound of ours
-	}
-	service.LimitMemory(cmd.Context(), goal, f.work.exec != "" || f.work.execEach != "", console.Log)
+	f.service = &supervised{keys: keys, events: service.NewEvents(file.Events, console.Log), manager: service.Open(console.Log), grace: f.options.Grace}
+	f.limitMemory(cmd.Context(), console)
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	// A handler that cannot work at all ends the run, by a context of its own,
 	// so that it is told from a signal.
 	ctx, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
+	f.service.stop = broken
 	f.work.connections, f.work.claims = f.options.Concurrency, f.options.MinInterval > 0
 	h, err := f.work.handler(ctx, file, console.Log, func(err error) {
 		console.Log.Error("the processor stops", "error", err)

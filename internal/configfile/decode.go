@@ -26,6 +26,7 @@ type decoder struct {
 	lines     map[string]int
 	variables []string
 	admin     Admin
+	events    string
 	inAdmin   bool // what is read now is the admin port's
 	errs      Errors
 	unset     Errors // variables of the admin port that are not set
@@ -62,6 +63,7 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 		{"retention", func(path string, n ast.Node) { c.Retention = d.duration(path, n) }},
 		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
 		{"admin", d.readAdmin},
+		{"scheduledEvents", d.readEvents},
 	})
 	for _, name := range []string{"workload", "accounts"} {
 		if _, ok := d.lines[name]; !ok {

@@ -33,6 +33,7 @@
 //	admin:                          # health, metrics, profiles and nudges over http
 //	  listen: 127.0.0.1:0           # the default, a free port; or off
 //	  advertise: worker1:9090       # by which others reach it; default: where it listens
+//	scheduledEvents: off            # or azure: leave before the machine ends
 //
 // ${NAME} inside a value is replaced by the environment variable NAME, after
 // the YAML was parsed, so that nothing in a variable can change the structure

@@ -121,3 +121,21 @@ func TestAnAccountHasItsOwnIdentity(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyThisMachineIsAskedForItsEvents(t *testing.T) {
+	load := func(events string) (*File, error) {
+		return parse("pump.yaml", []byte("workload: demo\naccounts:\n  - connectionString: x\nscheduledEvents: "+events+"\n"), environment())
+	}
+	for events, want := range map[string]string{
+		"off": "", "azure": "http://169.254.169.254", "http://127.0.0.1:8080": "http://127.0.0.1:8080", "http://[::1]:80/": "http://[::1]:80/",
+	} {
+		if f, err := load(events); err != nil || f.Events != want {
+			t.Errorf("%s: %v", events, err)
+		}
+	}
+	for _, events := range []string{"on", "https://127.0.0.1", "http://10.0.0.1", "http://localhost", "http://127.0.0.1/x", "http://a@127.0.0.1"} {
+		if _, err := load(events); err == nil || !strings.Contains(err.Error(), "pump.yaml:4: scheduledEvents: ") {
+			t.Errorf("%s: %v", events, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package handlers
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/testbuf"
-	"log/slog"
 )
 
 // TestNoLineIsLostOrSplitWhenTheFileIsRotated as logrotate does with create and without, while

@@ -63,7 +63,10 @@ func TestLoopsGoRoundWhateverHappens(t *testing.T) {
 		for n := range 40 {
 			w.Put("accounta", "work-00", 10*n, 10*n+1)
 		}
-		fine("with a slow handler", 30*time.Minute)
+		fine("with a slow handler", 20*time.Minute)
+		dark := w.Fault(azsim.Rule{Service: "table", Fault: azsim.FailBefore})
+		fine("with a slow handler and nothing that wakes the poller", 10*time.Minute)
+		dark.Remove()
 		run.End()
 	})
 }

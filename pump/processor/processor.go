@@ -68,6 +68,7 @@ type Processor struct {
 	handler pump.Handler
 	running atomic.Pointer[run] // nil outside of Run
 	last    atomic.Pointer[Summary]
+	hurry   atomic.Int64 // the most that Grace is, in ns; 0: as it is
 }
 
 // New makes a processor; no request is made. The handler may be nil
@@ -108,7 +109,8 @@ type run struct {
 	workers  *workers
 	rate     *rateLimit // nil: as many tasks as there are handlers for
 	gate     *gateWaiter
-	phase    atomic.Int32 // a phase
+	hurry    *atomic.Int64 // Processor's
+	phase    atomic.Int32  // a phase
 	// noWorkload: the last look for the workload found that it is not made yet.
 	noWorkload atomic.Bool
 	opened     atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
@@ -181,7 +183,7 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 func (p *Processor) newProcessing(ctx context.Context) *run {
 	r := &run{
 		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler,
-		owned: newOwned(),
+		owned: newOwned(), hurry: &p.hurry,
 	}
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
 	r.Visibility, r.OwnLease = func() time.Duration { return r.timing.Lease() }, r.lease
@@ -405,12 +407,13 @@ func (r *run) stop() {
 	}
 	r.trials.Close()
 	// 2. Handlers that run may finish, and everything is settled as ever.
-	grace, cancel := context.WithTimeout(r.Wire, max(r.o.Grace, 0))
+	patience := r.grace()
+	grace, cancel := context.WithTimeout(r.Wire, patience)
 	calm := r.calm(grace)
 	cancel()
 	if !calm {
 		// 3. Their contexts end, which is no attempt either.
-		r.Log.Warn("grace period is over; handlers are stopped", "grace", r.o.Grace)
+		r.Log.Warn("grace period is over; handlers are stopped", "grace", patience)
 		r.endWork(ErrStopped)
 		calm = r.calmWithin(hardGrace)
 	}

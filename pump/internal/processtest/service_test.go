@@ -3,13 +3,18 @@ package processtest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // manager stands in for systemd: it hears what a process says.
@@ -170,4 +175,45 @@ func TestResultsAreRotated(t *testing.T) {
 	}
 	p.signal(syscall.SIGTERM)
 	p.succeeds()
+}
+
+// TestAMachineThatEndsIsLeftInTime: its processor hands its segments over within 10 s, although a
+// task takes longer, and lets the event come then.
+func TestAMachineThatEndsIsLeftInTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, 2)
+	acknowledged := make(chan time.Time, 1)
+	var announced atomic.Bool
+	azure := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/name"):
+			fmt.Fprint(rw, "vm1")
+		case r.Method == http.MethodPost:
+			acknowledged <- time.Now()
+		case announced.Load():
+			fmt.Fprint(rw, `{"Events":[{"EventId":"e1","EventType":"Preempt","EventStatus":"Scheduled","Resources":["vm1"]}]}`)
+		default:
+			fmt.Fprint(rw, `{"Events":[]}`)
+		}
+	}))
+	defer azure.Close()
+	appendText(t, w.config, "scheduledEvents: "+azure.URL+"\n")
+	writeTasks(t, w.path("tasks.jsonl"), 1)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	p := start(t, "processor", "run", "--config", w.config, "--exec-each", "sh -c 'touch "+w.path("begun")+"; sleep 300'")
+	p.until("its task has begun", func() bool {
+		_, err := os.Stat(w.path("begun"))
+		return err == nil
+	})
+	announced.Store(true)
+	p.says("this machine is about to end")
+	p.succeeds()
+	select {
+	case <-acknowledged:
+	default:
+		t.Error("the event is not acknowledged")
+	}
+	if log := p.log.String(); !strings.Contains(log, "grace=5s") || !strings.Contains(log, "left the cluster") {
+		t.Error("the processor did not leave")
+	}
 }
