@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -18,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -31,6 +30,8 @@ type runFlags struct {
 	console cli.ConsoleFlags
 	work    workFlags
 	options processor.Options
+
+	service *supervised
 }
 
 func run() *cobra.Command {
@@ -138,19 +139,23 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.check(file); err != nil {
 		return err
 	}
-	if f.work.countBy == "" { // what is counted has no bound of ours
-		limitMemory()
+	keys, err := cli.Keys(console.Log, f.config, file)
+	if err != nil {
+		return err
 	}
 	listen := cmp.Or(f.admin, file.Admin.Listen)
 	if err := admin.Check(listen, file.Admin.Advertise); err != nil {
 		return err // before --out is opened: upon a mistake nothing is made
 	}
+	f.service = &supervised{keys: keys, events: service.NewEvents(file.Events, console.Log), manager: service.Open(console.Log), grace: f.options.Grace}
+	f.limitMemory(cmd.Context(), console)
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	// A handler that cannot work at all ends the run, by a context of its own,
 	// so that it is told from a signal.
 	ctx, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
+	f.service.stop = broken
 	f.work.connections, f.work.claims = f.options.Concurrency, f.options.MinInterval > 0
 	h, err := f.work.handler(ctx, file, console.Log, func(err error) {
 		console.Log.Error("the processor stops", "error", err)
@@ -182,18 +187,13 @@ const (
 	// maxBytes is the room for messages and their tasks: some hundred thousand tasks in hand, of
 	// 120 bytes each, and the messages of as many.
 	maxBytes = 64 << 20
-	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT says otherwise.
+	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT or a control group
+	// says otherwise.
 	// Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector lets that
 	// double. With the goal --out takes 165 to 175 MiB, and a machine of 512 MiB will do. It is
 	// no bound: a process that needs more gets it.
 	memoryGoal = 160 << 20
 )
-
-func limitMemory() {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryGoal)
-	}
-}
 
 // brokenError is a handler that cannot work at all.
 type brokenError struct{ err error }
@@ -236,7 +236,7 @@ func (f *runFlags) processor() processor.Options {
 
 func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
 	cfg := file.Config
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.hooks(port.Hooks(cfg.Hooks))
 	if port != nil { // the metrics of a process without one are seen by no one
 		cfg.Sample = file.Admin.SampleEvery()
 	}
@@ -251,7 +251,10 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 		return cli.Explain(err, file)
 	}
 	port.ShowProcessor(p)
-	summary, err := p.Run(ctx)
+	console.Name(cfg.Workload, p.State().Instance)
+	port.Also(f.service.keys)
+	f.reloads(console, file, p, h.reopen)
+	summary, err := f.service.run(ctx, p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {
 		return err // nothing was done that a summary could be of

@@ -344,7 +344,7 @@ func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
 // createQueues makes the account's queues before the map names them: a processor
 // that finds a queue missing stops reading it (window 33).
 func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardmap.Shard) error {
-	all := []*queues.Queue{o.Queues.Accounts[name].Poison}
+	all := []*queues.Queue{o.Queues.Account(name).Poison}
 	for _, s := range qs {
 		sh, err := o.Queues.Queue(s.Account, s.Queue)
 		if err != nil {

@@ -178,6 +178,7 @@ type Distributor struct {
 	runs   *workload.Runs
 	mode   string // of the runs that it makes without an election
 	stage  stage
+	loops  send.Loops // of the distribution under way
 
 	router  *send.Router            // where tasks go; it outlives Run
 	running atomic.Pointer[sending] // of Run; nil outside of it

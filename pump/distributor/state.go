@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/reason"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
 
@@ -155,4 +157,23 @@ func (d *Distributor) State() State {
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
+}
+
+// Loops are the loops of a distributor that runs: one that does not go round is stuck, which no
+// source, account or budget can make it be. It may be called at any time, from any goroutine.
+func (d *Distributor) Loops() []pump.LoopState {
+	s := d.running.Load()
+	if s == nil {
+		return nil
+	}
+	loops := []pump.LoopState{
+		reason.OfLoop("sinks", &d.loops.Sinks, rounds.Most),
+		reason.OfLoop("map", &d.loops.Map, send.MapMost),
+		s.member.Load().Loop(),
+	}
+	// Without a map that is young enough nothing is tried (P6.5).
+	if t := d.router.Current(); t != nil && t.Fresh() {
+		loops = append(loops, reason.OfLoop("puts", &d.loops.Puts, send.PutsMost))
+	}
+	return loops
 }
