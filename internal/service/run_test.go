@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,15 +22,18 @@ import (
 // told is a service manager that keeps what it is told.
 type told struct {
 	*Manager
-	things []string // each with the second in which it was said
-	log    testbuf.Buffer
-	began  time.Time
+	log testbuf.Buffer
+
+	mu     sync.Mutex // guards things
+	things []string
 }
 
 func newTold(watchdog time.Duration) *told {
-	m := &told{began: time.Now()}
+	m := &told{}
 	m.Manager = &Manager{log: slog.New(slog.NewTextHandler(&m.log, nil)), watchdog: watchdog}
 	m.send = func(state string) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		m.things = append(m.things, strings.Split(state, "\n")...)
 		return nil
 	}
@@ -38,6 +42,8 @@ func newTold(watchdog time.Duration) *told {
 
 // count is how often something was said.
 func (m *told) count(thing string) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, t := range m.things {
 		if t == thing {
 			n++
