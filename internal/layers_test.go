@@ -106,7 +106,6 @@ var levels = map[string]int{
 	"internal/service":                  18,
 	"pump/internal/processtest":         18,
 	"bench":                             19,
-	"internal/diagnose":                 19,
 	"internal/operate":                  20,
 	"loadtest":                          19,
 	"loadtest/plot":                     19,

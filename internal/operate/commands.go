@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuepump/queuepump/internal/cli"
-	"github.com/queuepump/queuepump/internal/diagnose"
 )
 
 // The groups of commands in the help of a binary, by what one wants.
@@ -28,7 +27,7 @@ func Add(root *cobra.Command) {
 	add(root, GroupSend, wait(), repair())
 	add(root, groupWatch, statusCommand(), runsCommand(runsList(), runsShow(), runsEnd()), counts(),
 		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
-		diagnose.Doctor(), diagnose.Peek())
+		doctorCommand(), peekCommand())
 	add(root, groupOperate, accountsCommand(), gate(), ids(), workload())
 	add(root, groupPlan, plan(), generateCommand())
 	root.AddCommand(
@@ -45,7 +44,7 @@ func AddReading(root *cobra.Command) {
 	)
 	add(root, groupWatch,
 		statusCommand(), runsCommand(runsList(), runsShow()), counts(),
-		quarantineCommand(quarantineList(), quarantineShow()), diagnose.Doctor(), diagnose.Peek())
+		quarantineCommand(quarantineList(), quarantineShow()), doctorCommand(), peekCommand())
 	add(root, groupPlan, plan())
 	for _, c := range root.Commands() {
 		switch c.Name() {

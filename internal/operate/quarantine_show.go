@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -22,9 +21,6 @@ type showing struct {
 	body  bool
 	tasks int
 }
-
-// bodyShown is how many bytes of a body people are shown.
-const bodyShown = 400
 
 func quarantineShow() *cobra.Command {
 	var s showing
@@ -171,18 +167,6 @@ func (s *showing) one(w io.Writer, m *quarantine.Message, tasks []quarantine.Tas
 	}
 }
 
-// quoted is the beginning of a body, with everything escaped that is not printed.
-func quoted(b []byte) string {
-	if len(b) <= bodyShown {
-		return strconv.QuoteToGraphic(string(b))
-	}
-	end := bodyShown
-	for end > bodyShown-utf8.UTFMax && !utf8.RuneStart(b[end]) {
-		end--
-	}
-	return fmt.Sprintf("%s and %s more", strconv.QuoteToGraphic(string(b[:end])), cli.Bytes(int64(len(b)-end)))
-}
-
 func times(n uint32) string {
 	if n == 1 {
 		return "once"
@@ -205,34 +189,13 @@ type messageLine struct {
 	Text []byte `json:"text,omitempty"`
 }
 
-type taskLine struct {
-	N          uint64  `json:"n"`
-	Key        *string `json:"key,omitempty"`
-	KeyBase64  []byte  `json:"keyBase64,omitempty"`
-	ID         string  `json:"id,omitempty"`
-	Foreign    string  `json:"foreign,omitempty"`
-	Body       *string `json:"body,omitempty"`
-	BodyBase64 []byte  `json:"bodyBase64,omitempty"`
-}
-
 func shownMessage(m *quarantine.Message, tasks []quarantine.Task) messageLine {
 	line := messageLine{Message: m}
 	if tasks == nil {
 		line.Text = m.Text()
 	}
 	for _, t := range tasks {
-		tl := taskLine{N: t.N, ID: t.ID, Foreign: t.Foreign}
-		if utf8.Valid(t.Key) {
-			tl.Key = new(string(t.Key))
-		} else {
-			tl.KeyBase64 = t.Key
-		}
-		if utf8.Valid(t.Body) {
-			tl.Body = new(string(t.Body))
-		} else {
-			tl.BodyBase64 = t.Body
-		}
-		line.Contents = append(line.Contents, tl)
+		line.Contents = append(line.Contents, shownTask(t.N, t.ID, t.Foreign, t.Key, t.Body))
 	}
 	return line
 }

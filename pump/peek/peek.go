@@ -197,10 +197,10 @@ func (r *reader) read(ctx context.Context, q *Queue) error {
 	if err != nil {
 		return err
 	}
-	if q.Messages, err = queue.Count(ctx); err != nil || q.Messages == 0 {
+	if q.Messages, err = queue.Count(ctx, timeout); err != nil || q.Messages == 0 {
 		return err // a count of zero is proof
 	}
-	seen, err := queue.Peek(ctx, storage.MaxGet)
+	seen, err := queue.Peek(ctx, timeout, storage.MaxGet)
 	if err != nil {
 		q.Unseen = q.Messages
 		return err

@@ -33,7 +33,7 @@ func TestWhatScriptsReadStays(t *testing.T) {
 	s.play()
 	s.help("exit statuses of distributor", regexp.MustCompile(`(?m)^  (\d+)  +\S`), "distributor", "run", "--help")
 	s.help("exit statuses of distributor wait", regexp.MustCompile(`(?m)^  (\d+)  +\S`), "distributor", "wait", "--help")
-	s.help("exit statuses of processor", regexp.MustCompile(`(?m)^  (\d+)  +\S`), "processor", "run", "--help")
+	s.help("exit statuses of processor", regexp.MustCompile(`(?m)^  (\d+)  +\S`), "processor", "--help")
 	s.help("flags of loadtest serve", regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z-]+)`), "loadtest", "serve", "--help")
 	s.stored()
 	s.compare()

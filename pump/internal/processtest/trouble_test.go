@@ -355,7 +355,7 @@ func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
 	p.succeeds()
 	last := p.log.String()
 	last = last[strings.LastIndex(strings.TrimSpace(last), "\n")+1:]
-	for _, want := range []string{"20 tasks quarantined", "account1/test-poison", "rejected 20", "attempt 1"} {
+	for _, want := range []string{"tasks=20", "account1/test-poison", "rejected 20", "attempt 1"} {
 		if !strings.Contains(last, want) {
 			t.Errorf("the last line does not say %q: %s", want, last)
 		}

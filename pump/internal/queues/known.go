@@ -75,18 +75,21 @@ func (f *Set) Known(now time.Time) (held, later map[string]float64, deletes uint
 
 // Count is the service's approximate count of the queue, paid for as a put: paid for as a get, what
 // samples the queues would get no turn where an account is at its limit, when its numbers are wanted
-// most. It asks seldom.
-func (s *Queue) Count(ctx context.Context) (n int64, err error) {
-	err = s.Do(ctx, quota.ClassPut, 1, opCount, "", func(ctx context.Context) error {
+// most. It asks seldom. It waits for the budget as long as ctx lasts, and then for the answer so long.
+func (s *Queue) Count(ctx context.Context, within time.Duration) (n int64, err error) {
+	err = s.look(ctx, within, opCount, func(ctx context.Context) error {
 		n, err = s.Queue.Count(ctx)
 		return err
 	})
 	return n, err
 }
 
-// Peek looks at visible messages, paid for as a put that costs as many as it shows.
-func (s *Queue) Peek(ctx context.Context, limit int) (found []storage.Message, err error) {
-	err = s.Do(ctx, quota.ClassPut, 1, opPeek, "", func(ctx context.Context) error {
+// Peek looks at visible messages, paid for as a put that costs as many as it shows. It waits as Count
+// does.
+func (s *Queue) Peek(
+	ctx context.Context, within time.Duration, limit int,
+) (found []storage.Message, err error) {
+	err = s.look(ctx, within, opPeek, func(ctx context.Context) error {
 		found, err = s.Queue.Peek(ctx, limit)
 		return err
 	})
@@ -95,6 +98,17 @@ func (s *Queue) Peek(ctx context.Context, limit int) (found []storage.Message, e
 		s.Account.Budget.Charge(more)
 	}
 	return found, err
+}
+
+func (s *Queue) look(
+	ctx context.Context, within time.Duration, op operation, call func(context.Context) error,
+) error {
+	if err := s.Pay(ctx, quota.ClassPut, 1, op, ""); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return s.Send(ctx, op, "", call)
 }
 
 // hidden notes a message that a request has put, or put back, for later.

@@ -210,7 +210,7 @@ func (s *Sampler) lookAt(ctx context.Context, q *queues.Queue, seen *sighting) e
 	if err := s.pace.Wait(ctx); err != nil {
 		return err
 	}
-	peeked, err := q.Peek(ctx, limit)
+	peeked, err := q.Peek(ctx, backoff.RequestTimeout, limit)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (s *Sampler) count(ctx context.Context, q *queues.Queue) (int64, error) {
 	if err := s.pace.Wait(ctx); err != nil {
 		return 0, errors.Join(err, context.Cause(ctx))
 	}
-	return q.Count(ctx)
+	return q.Count(ctx, backoff.RequestTimeout)
 }
 
 // backlog divides what was counted. Where not all that is visible was shown, it is the count less

@@ -1,4 +1,4 @@
-package diagnose
+package operate
 
 import (
 	"bufio"
@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -27,8 +26,8 @@ type peekFlags struct {
 	raw, json               bool
 }
 
-// Peek is the command `peek` of either binary.
-func Peek() *cobra.Command {
+// peekCommand is the command `peek` of either binary.
+func peekCommand() *cobra.Command {
 	var f peekFlags
 	cmd := &cobra.Command{
 		Use:   "peek",
@@ -47,12 +46,12 @@ distributor made, or that cannot be unpacked, as they are, a line break between 
   distributor peek --config pump.yaml --run 6f3a --segment 12
   distributor peek --config pump.yaml --raw >foreign.txt
   distributor peek --config pump.yaml --json | jq '.shown[].contents[].body'`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: cli.Command(f.show),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
+	cli.ConfigFlag(cmd, &f.config)
 	flags.StringVar(&f.key, "key", "", "only tasks of this key")
 	flags.StringVar(&f.run, "run", "", "only tasks of this run, by its `ID` or the beginning of it")
 	flags.IntVar(&f.segment, "segment", 0, "only tasks of this segment")
@@ -244,33 +243,13 @@ func (f *peekFlags) message(w io.Writer, m *peek.Message, now time.Time) {
 	}
 }
 
-// bodyShown is how many bytes of a body people are shown.
-const bodyShown = 400
-
-// quoted is the beginning of a body, with everything escaped that is not printed.
-func quoted(b []byte) string {
-	if len(b) <= bodyShown {
-		return strconv.QuoteToGraphic(string(b))
-	}
-	end := bodyShown
-	for end > bodyShown-utf8.UTFMax && !utf8.RuneStart(b[end]) {
-		end--
-	}
-	return fmt.Sprintf(
-		"%s and %s more",
-		strconv.QuoteToGraphic(string(b[:end])),
-		cli.Bytes(int64(len(b)-end)),
-	)
-}
-
-// queueLine, messageLine and taskLine are what --json prints: texts as texts, other bytes in
-// base64.
+// queueLine and peekedLine are what --json prints.
 type queueLine struct {
 	*peek.Queue
-	Shown []messageLine `json:"shown"`
+	Shown []peekedLine `json:"shown"`
 }
 
-type messageLine struct {
+type peekedLine struct {
 	*peek.Message
 	Contents []taskLine `json:"contents"`
 	// Text is that of a foreign message, or of one that cannot be unpacked.
@@ -278,36 +257,17 @@ type messageLine struct {
 	TextBase64 []byte  `json:"textBase64,omitempty"`
 }
 
-type taskLine struct {
-	N          uint64  `json:"n"`
-	Key        *string `json:"key,omitempty"`
-	KeyBase64  []byte  `json:"keyBase64,omitempty"`
-	ID         string  `json:"id,omitempty"`
-	Body       *string `json:"body,omitempty"`
-	BodyBase64 []byte  `json:"bodyBase64,omitempty"`
-}
-
 func shownQueue(q *peek.Queue) queueLine {
-	line := queueLine{Queue: q, Shown: []messageLine{}}
+	line := queueLine{Queue: q, Shown: []peekedLine{}}
 	for _, m := range q.Shown {
-		ml := messageLine{Message: m, Contents: []taskLine{}}
+		ml := peekedLine{Message: m, Contents: []taskLine{}}
 		if m.Foreign || m.Problem != "" {
 			ml.Text, ml.TextBase64 = texts(m.Text)
 		}
 		for _, t := range m.Contents {
-			tl := taskLine{N: t.N, ID: t.ID}
-			tl.Key, tl.KeyBase64 = texts(t.Key)
-			tl.Body, tl.BodyBase64 = texts(t.Body)
-			ml.Contents = append(ml.Contents, tl)
+			ml.Contents = append(ml.Contents, shownTask(t.N, t.ID, "", t.Key, t.Body))
 		}
 		line.Shown = append(line.Shown, ml)
 	}
 	return line
-}
-
-func texts(b []byte) (text *string, binary []byte) {
-	if utf8.Valid(b) {
-		return new(string(b)), nil
-	}
-	return nil, b
 }

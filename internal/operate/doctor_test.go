@@ -1,13 +1,16 @@
 package operate
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump/doctor"
 )
 
@@ -93,4 +96,20 @@ func TestPeekIsPrintedForPeopleAndForPrograms(t *testing.T) {
 	d.fails(true, "only one of", "peek", "--raw", "--json")
 	d.fails(true, "--segment: -1", "peek", "--segment", "-1")
 	d.fails(true, "no queue of the workload", "peek", "--queue", "acct01/none")
+}
+
+func TestTheDoctorAndPeekFindTheConfigurationAsEveryCommandDoes(t *testing.T) {
+	d := made(t)
+	t.Setenv(configfile.PathVariable, d.first)
+	for _, command := range []string{"doctor", "peek"} {
+		var out bytes.Buffer
+		cmd := root()
+		cmd.SetOut(&out)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs([]string{command, "--json"})
+		err := cmd.ExecuteContext(t.Context())
+		if err != nil || !strings.Contains(out.String(), "acct01") {
+			t.Errorf("%s: %q, %v", command, &out, err)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package diagnose
+package operate
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ type doctorFlags struct {
 	json        bool
 }
 
-// Doctor is the command `doctor` of either binary.
-func Doctor() *cobra.Command {
+// doctorCommand is the command `doctor` of either binary.
+func doctorCommand() *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -45,12 +45,12 @@ Exit status:
 		Example: `  distributor doctor --config pump.yaml
   processor doctor --config pump.yaml --out /data/results.jsonl
   distributor doctor --config pump.yaml --json | jq -r '.findings[].check'`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArguments(nil),
 		RunE: cli.Command(f.run),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.config, "config", "pump.yaml", "the configuration `FILE`")
+	cli.ConfigFlag(cmd, &f.config)
 	flags.StringVar(
 		&f.out,
 		"out",
@@ -62,7 +62,8 @@ Exit status:
 }
 
 func (f *doctorFlags) run(cmd *cobra.Command) error {
-	o := doctor.Options{Out: f.out, Config: f.config}
+	path, _ := configfile.Path(f.config)
+	o := doctor.Options{Out: f.out, Config: path}
 	var report *doctor.Report
 	file, err := configfile.Load(f.config)
 	if err == nil {
