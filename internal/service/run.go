@@ -10,7 +10,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/loop"
 )
 
 const (
@@ -33,7 +33,7 @@ type Look struct {
 	Started  bool   // the configuration is accepted, and it has joined or waits for what others do
 	Draining bool   // it stops
 	Says     string // what it does, in a line for people
-	Loops    []pump.LoopState
+	Loops    []loop.State
 }
 
 // Process is what the service manager is told of.
@@ -51,7 +51,7 @@ func (m *Manager) Watch(ctx context.Context, p Process) (end func(err error)) {
 	if m == nil {
 		return func(error) {}
 	}
-	w := &watch{Manager: m, p: p, loops: map[string]loop{}, began: time.Now()}
+	w := &watch{Manager: m, p: p, loops: map[string]seen{}, began: time.Now()}
 	over := make(chan struct{})
 	var g sync.WaitGroup
 	g.Go(func() { w.run(ctx, over) })
@@ -81,12 +81,12 @@ type watch struct {
 	saidAt          time.Time
 	extended        time.Time
 	requests        int64 // when the time was extended last
-	loops           map[string]loop
+	loops           map[string]seen
 	stuck           string
 }
 
-// loop is what is known of a loop of the process.
-type loop struct {
+// seen is what is known of a loop of the process.
+type seen struct {
 	rounds uint64
 	since  time.Time // when it was last seen to have gone round
 }
@@ -152,12 +152,12 @@ func (w *watch) goesOn(now time.Time) bool {
 }
 
 // lives reports whether each loop has gone round within its time.
-func (w *watch) lives(loops []pump.LoopState, now time.Time) bool {
+func (w *watch) lives(loops []loop.State, now time.Time) bool {
 	var stuck []string
 	for _, l := range loops {
 		last, known := w.loops[l.Name]
 		if !known || l.Rounds != last.rounds || l.Most == 0 {
-			last = loop{l.Rounds, now}
+			last = seen{l.Rounds, now}
 			w.loops[l.Name] = last
 		}
 		if now.Sub(last.since) > l.Most && l.Most > 0 {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/testbuf"
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/loop"
 )
 
 // told is a service manager that keeps what it is told.
@@ -68,7 +68,7 @@ func TestOnlyALoopThatIsStuckStopsTheWatchdog(t *testing.T) {
 		var most atomic.Int64
 		most.Store(int64(30 * time.Second))
 		end := m.Watch(t.Context(), Process{Requests: &atomic.Int64{}, Look: func() Look {
-			return Look{Started: true, Loops: []pump.LoopState{
+			return Look{Started: true, Loops: []loop.State{
 				{Name: "poller", Rounds: poller.Load(), Most: time.Duration(most.Load())},
 				{Name: "member", Rounds: member.Load(), Most: time.Minute},
 			}}

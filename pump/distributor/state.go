@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/reason"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/loop"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
 
@@ -161,12 +162,12 @@ func (d *Distributor) State() State {
 
 // Loops are the loops of a distributor that runs: one that does not go round is stuck, which no
 // source, account or budget can make it be. It may be called at any time, from any goroutine.
-func (d *Distributor) Loops() []pump.LoopState {
+func (d *Distributor) Loops() []loop.State {
 	s := d.running.Load()
 	if s == nil {
 		return nil
 	}
-	loops := []pump.LoopState{
+	loops := []loop.State{
 		reason.OfLoop("sinks", &d.loops.Sinks, rounds.Most),
 		reason.OfLoop("map", &d.loops.Map, send.MapMost),
 		s.member.Load().Loop(),

@@ -9,6 +9,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/reason"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/loop"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
 
@@ -101,12 +102,12 @@ func (r *run) setPhase(p phase) { r.phase.Store(int32(p)) }
 
 // Loops are the loops of a processor that runs: one that does not go round is stuck, which no
 // account, gate or handler can make it be. It may be called at any time, from any goroutine.
-func (p *Processor) Loops() []pump.LoopState {
+func (p *Processor) Loops() []loop.State {
 	r := p.running.Load()
 	if r == nil {
 		return nil
 	}
-	return []pump.LoopState{
+	return []loop.State{
 		reason.OfLoop("poller", &r.poller.Rounds, rounds.Most),
 		reason.OfLoop("lease keeper", &r.keeper.Rounds, rounds.Most),
 		r.Member.Load().Loop(),

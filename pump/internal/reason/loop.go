@@ -3,14 +3,14 @@ package reason
 import (
 	"time"
 
-	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/loop"
 )
 
 // OfLoop is the state of a loop by its counter.
-func OfLoop(name string, c *rounds.Counter, most time.Duration) pump.LoopState {
+func OfLoop(name string, c *rounds.Counter, most time.Duration) loop.State {
 	if !c.Running() {
 		most = 0
 	}
-	return pump.LoopState{Name: name, Rounds: c.Count(), Most: most}
+	return loop.State{Name: name, Rounds: c.Count(), Most: most}
 }
