@@ -9,8 +9,8 @@ import (
 // reloads has a distributor take what is new in its configuration on SIGHUP.
 func (f *runFlags) reloads(console *cli.Console, file *configfile.File, d *distributor.Distributor) {
 	console.OnHangup(func() {
-		_ = f.service.manager.Reload(func() error {
-			return console.Reload(f.config, file, f.service.keys, func(now *configfile.File) error { return d.Reload(now.Config) })
+		_ = f.service.Manager.Reload(func() error {
+			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error { return d.Reload(now.Config) })
 		})
 	})
 }

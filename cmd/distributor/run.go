@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -36,7 +37,7 @@ type runFlags struct {
 	console   cli.ConsoleFlags
 	options   distributor.Options
 
-	service *supervised
+	service *service.Supervised
 }
 
 func run() *cobra.Command {
@@ -158,7 +159,10 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f.service = &supervised{keys: keys, events: service.NewEvents(file.Events, console.Log), manager: service.Open(console.Log), grace: cmp.Or(f.options.Grace, 20*time.Second)}
+	f.service = &service.Supervised{
+		Keys: keys, Events: service.NewEvents(file.Events, console.Log), Manager: service.Open(console.Log),
+		Grace: cmp.Or(f.options.Grace, 20*time.Second),
+	}
 	service.LimitMemory(cmd.Context(), 0, f.source.RunsCommand(), console.Log)
 	port, err := admin.Open(admin.Options{
 		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
@@ -175,7 +179,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 
 func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source, port *admin.Server) error {
 	cfg := file.Config
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.hooks(port.Hooks(cfg.Hooks))
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
 	if port != nil { // the metrics of a process without one are seen by no one
 		cfg.Sample = file.Admin.SampleEvery()
 	}
@@ -184,7 +188,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	f.source.Hide(src, file)
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
-	f.service.stop = unread
+	f.service.Stop = func() { unread(&cli.Interrupted{Signal: syscall.SIGTERM}) }
 	var printing error
 	o.OnRun = func(s distributor.Summary, err error) {
 		console.Done()
@@ -198,10 +202,9 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		return cli.Explain(err, file)
 	}
 	port.ShowDistributor(d)
-	console.Name(cfg.Workload, d.State().Instance)
-	port.Also(f.service.keys)
+	port.Also(f.service.Keys)
 	f.reloads(console, file, d)
-	summary, err := f.service.run(ctx, d)
+	summary, err := service.Run(ctx, f.service, service.Distributor(d), d)
 	console.Done()
 	switch {
 	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):

@@ -13,8 +13,8 @@ func (f *runFlags) reloads(console *cli.Console, file *configfile.File, p *proce
 		if reopen != nil {
 			reopen()
 		}
-		_ = f.service.manager.Reload(func() error {
-			return console.Reload(f.config, file, f.service.keys, func(now *configfile.File) error { return p.Reload(now.Config) })
+		_ = f.service.Manager.Reload(func() error {
+			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error { return p.Reload(now.Config) })
 		})
 	})
 }

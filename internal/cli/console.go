@@ -28,7 +28,6 @@ type Console struct {
 	terminal bool
 	quiet    bool
 	every    time.Duration
-	journal  *journald.Handler // nil: the log goes elsewhere
 
 	mu   sync.Mutex // guards what follows, and writing
 	bar  *progressbar.ProgressBar
@@ -76,8 +75,7 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 		if !journald.Listens() {
 			return nil, Usage("--log-format: there is no journal of systemd on this machine; use text or json")
 		}
-		c.journal = journald.New(o.Level, c)
-		c.Log = slog.New(c.journal)
+		c.Log = slog.New(journald.New(o.Level, c))
 	default:
 		return nil, Usage("--log-format: %q is not a format; use text, json or journal", f.format)
 	}
@@ -111,14 +109,6 @@ func (f *ConsoleFlags) kind() string {
 		return "journal"
 	}
 	return "text"
-}
-
-// Name gives all lines of the journal the workload and the instance that they are of. Lines of
-// other logs stay as they are: a process that is no service is the only one in its log.
-func (c *Console) Name(workload, instance string) {
-	if c.journal != nil {
-		c.journal.Name(workload, instance)
-	}
 }
 
 // Write writes a line of the log; a bar that is shown makes room for it.

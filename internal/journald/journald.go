@@ -27,6 +27,10 @@ func IsStderr() bool {
 // fields are the attributes that are fields of the journal too.
 var fields = map[string]string{"run": "RUN", "account": "ACCOUNT", "instance": "INSTANCE", "workload": "WORKLOAD", "queue": "QUEUE"}
 
+// identities are the fields that each line has once they are known. They say of which process it is,
+// so the text of its own lines does not.
+var identities = map[string]bool{"WORKLOAD": true, "INSTANCE": true}
+
 // Handler is a [slog.Handler] that writes to the journal. Many goroutines may use it at once.
 type Handler struct {
 	*shared
@@ -40,15 +44,15 @@ type shared struct {
 	send  func(message string, priority journal.Priority, fields map[string]string) error
 	spare io.Writer
 
-	mu     sync.Mutex // guards what follows
-	line   bytes.Buffer
-	common map[string]string
+	mu   sync.Mutex // guards what follows
+	line bytes.Buffer
+	own  map[string]string // identities of this process
 }
 
 // New makes a handler of lines of a level and above. What the journal does not take is written to
 // spare, as lines that systemd reads there.
 func New(level slog.Leveler, spare io.Writer) *Handler {
-	s := &shared{send: journal.Send, spare: spare, common: map[string]string{}}
+	s := &shared{send: journal.Send, spare: spare, own: map[string]string{}}
 	return &Handler{shared: s, text: slog.NewTextHandler(&s.line, &slog.HandlerOptions{Level: level, ReplaceAttr: rest})}
 }
 
@@ -60,25 +64,34 @@ func rest(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Name gives all lines from now on fields of their own, unless they say another value.
-func (h *Handler) Name(workload, instance string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.common["WORKLOAD"], h.common["INSTANCE"] = workload, instance
-}
-
 // Enabled is [slog.Handler]'s.
 func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.text.Enabled(ctx, l) }
 
-// WithAttrs is [slog.Handler]'s.
+// WithAttrs is [slog.Handler]'s. What a part of the process says of all its lines is true of the
+// process: the first identities are its own.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *h
-	next.text = h.text.WithAttrs(attrs)
 	next.fields = maps.Clone(h.fields)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var shown []slog.Attr
 	for _, a := range attrs {
 		next.fields = h.field(next.fields, a)
+		if name, value := fields[a.Key], a.Value.Resolve().String(); identities[name] && h.groups == 0 && h.own[name] == "" {
+			h.own[name] = value
+		}
+		if !h.isOwn(a) {
+			shown = append(shown, a)
+		}
 	}
+	next.text = h.text.WithAttrs(shown)
 	return &next
+}
+
+// isOwn reports whether an attribute says what all lines of the process say. The lock is held.
+func (h *Handler) isOwn(a slog.Attr) bool {
+	name := fields[a.Key]
+	return identities[name] && h.groups == 0 && h.own[name] == a.Value.Resolve().String()
 }
 
 // WithGroup is [slog.Handler]'s. What a group names is no field.
@@ -108,19 +121,22 @@ func (h *Handler) field(to map[string]string, a slog.Attr) map[string]string {
 
 // Handle is [slog.Handler]'s.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
-	own := maps.Clone(h.fields)
-	r.Attrs(func(a slog.Attr) bool {
-		own = h.field(own, a)
-		return true
-	})
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	of := maps.Clone(h.fields)
+	shown := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		if of = h.field(of, a); !h.isOwn(a) {
+			shown.AddAttrs(a)
+		}
+		return true
+	})
 	h.line.Reset()
-	if err := h.text.Handle(ctx, r); err != nil {
+	if err := h.text.Handle(ctx, shown); err != nil {
 		return err
 	}
-	all := maps.Clone(h.common)
-	maps.Copy(all, own)
+	all := maps.Clone(h.own)
+	maps.Copy(all, of)
 	message := strings.TrimSpace(r.Message + " " + strings.TrimSpace(h.line.String()))
 	priority := priorityOf(r.Level)
 	if err := h.send(message, priority, all); err != nil {

@@ -31,14 +31,20 @@ func TestLinesHaveTheirPriorityAndTheirFields(t *testing.T) {
 	h, got := record(slog.LevelDebug)
 	log := slog.New(h)
 	log.Debug("details")
-	h.Name("demo", "here-1")
+	log.Info("a line about another", "instance", "there-2")
+	named := log.With("workload", "demo", "instance", "here-1")
 	log.With("run", "0a12").Info("distributing", "from", 3)
+	named.Info("joined", "segments", 64, "instance", "here-1")
+	named.Info("another is gone", "instance", "there-2")
 	log.Warn("a queue is dark", "queue", "beta/demo-01", "error", "no\nanswer")
 	log.With("workload", "other").WithGroup("of").Error("it failed", "account", "alpha")
 	log.Info("account", "account", "alpha", "queue", "beta/demo-01")
 	want := []entry{
 		{"details", journal.PriDebug, map[string]string{}},
+		{"a line about another instance=there-2", journal.PriInfo, map[string]string{"INSTANCE": "there-2"}},
 		{"distributing run=0a12 from=3", journal.PriInfo, map[string]string{"WORKLOAD": "demo", "INSTANCE": "here-1", "RUN": "0a12"}},
+		{"joined segments=64", journal.PriInfo, map[string]string{"WORKLOAD": "demo", "INSTANCE": "here-1"}},
+		{"another is gone instance=there-2", journal.PriInfo, map[string]string{"WORKLOAD": "demo", "INSTANCE": "there-2"}},
 		{
 			`a queue is dark queue=beta/demo-01 error="no\nanswer"`, journal.PriWarning,
 			map[string]string{"WORKLOAD": "demo", "INSTANCE": "here-1", "QUEUE": "beta/demo-01", "ACCOUNT": "beta"},

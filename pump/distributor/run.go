@@ -107,8 +107,11 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() {
 		stop(outcome.ErrHalted)
-		grace := time.AfterFunc(r.d.opts.Grace, func() { end(errGraceOver) })
-		context.AfterFunc(all, func() { grace.Stop() })
+		grace, cancel := r.d.grace.Begin(all, r.d.opts.Grace)
+		context.AfterFunc(grace, func() {
+			cancel()
+			end(errGraceOver) // all has another cause if that has ended it
+		})
 	})()
 
 	check := r.assemble(stages, work, source)

@@ -2,14 +2,6 @@ package processor
 
 import "time"
 
-// Hurry shortens Options.Grace, for a stop that comes: the machine has no more time. It may be called
-// from any goroutine.
-func (p *Processor) Hurry(grace time.Duration) { p.hurry.Store(int64(max(grace, 1))) }
-
-// grace is for how long handlers may go on.
-func (r *run) grace() time.Duration {
-	if most := time.Duration(r.hurry.Load()); most > 0 {
-		return min(max(r.o.Grace, 0), most)
-	}
-	return max(r.o.Grace, 0)
-}
+// Hurry shortens Options.Grace to most from now on, for a stop that comes or is under way: the
+// machine has no more time. It may be called from any goroutine.
+func (p *Processor) Hurry(most time.Duration) { p.grace.Hurry(most) }
