@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -181,6 +182,9 @@ type Distributor struct {
 	stage  stage
 	loops  send.Loops // of the distribution under way
 	grace  grace.Period
+	// standing counts what is done to be elected, and to stay it. What a leader distributes, and
+	// from what source, is not its business.
+	standing rounds.Counter
 
 	router  *send.Router            // where tasks go; it outlives Run
 	running atomic.Pointer[sending] // of Run; nil outside of it
