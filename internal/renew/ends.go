@@ -2,54 +2,19 @@ package renew
 
 import (
 	"maps"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 const (
-	// soon is how long before its end a signature is worth a warning: as long as a holiday.
-	soon = 7 * 24 * time.Hour
 	// lookEvery is how often ends are looked at, and warnEvery how often one is told of.
 	lookEvery = time.Hour
 	warnEvery = 24 * time.Hour
 )
-
-// ends is when the first of an account's shared access signatures ends; zero: there is none.
-func ends(a pump.Account) (first time.Time) {
-	note := func(query string) {
-		values, err := url.ParseQuery(strings.TrimPrefix(query, "?"))
-		if err != nil || values.Get("sig") == "" {
-			return
-		}
-		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02"} {
-			if at, err := time.Parse(layout, values.Get("se")); err == nil {
-				if first.IsZero() || at.Before(first) {
-					first = at
-				}
-				return
-			}
-		}
-	}
-	for field := range strings.SplitSeq(a.ConnectionString, ";") {
-		if name, value, _ := strings.Cut(field, "="); strings.EqualFold(strings.TrimSpace(name), "SharedAccessSignature") {
-			note(strings.TrimSpace(value))
-		} else if _, query, found := strings.Cut(value, "?"); found {
-			note(query)
-		}
-	}
-	for _, endpoint := range []string{a.Endpoint, a.TableEndpoint} {
-		if _, query, found := strings.Cut(endpoint, "?"); found {
-			note(query)
-		}
-	}
-	return first
-}
 
 // all gives the ends of all signatures, by account.
 func (k *Keys) all() map[string]time.Time {
@@ -57,7 +22,7 @@ func (k *Keys) all() map[string]time.Time {
 	defer k.mu.Unlock()
 	out := map[string]time.Time{}
 	for name, a := range k.accounts {
-		if at := ends(a.now.Load().by); !at.IsZero() {
+		if at := options(a.now.Load().by).SignatureEnds(); !at.IsZero() {
 			out[name] = at
 		}
 	}
@@ -70,7 +35,7 @@ func (k *Keys) warn(now time.Time) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		at := all[name]
 		k.mu.Lock()
-		due := at.Sub(now) < soon && now.Sub(k.told[name]) >= warnEvery
+		due := at.Sub(now) < azure.EndsSoon && now.Sub(k.told[name]) >= warnEvery
 		if due {
 			k.told[name] = now
 		}

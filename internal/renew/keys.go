@@ -35,11 +35,13 @@ func New(log *slog.Logger, load func() ([]pump.Account, error)) *Keys {
 	return &Keys{log: log, load: load, open: open, accounts: map[string]*account{}, told: map[string]time.Time{}}
 }
 
-func open(a pump.Account) (storage.Account, error) {
-	return azure.Open(azure.Options{
+func open(a pump.Account) (storage.Account, error) { return azure.Open(options(a)) }
+
+func options(a pump.Account) azure.Options {
+	return azure.Options{
 		Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint, TableEndpoint: a.TableEndpoint,
 		Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
-	})
+	}
 }
 
 // Adopt makes the accounts of a configuration ones whose credentials may change: it sets their
