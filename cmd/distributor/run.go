@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -16,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/operate"
+	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -34,6 +36,8 @@ type runFlags struct {
 	source    operate.SourceFlags
 	console   cli.ConsoleFlags
 	options   distributor.Options
+
+	service *service.Supervised
 }
 
 func run() *cobra.Command {
@@ -151,6 +155,15 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if _, err := distributor.New(file.Config, src, f.options); err != nil {
 		return cli.Explain(err, file)
 	}
+	keys, err := cli.Keys(console.Log, f.config, file)
+	if err != nil {
+		return err
+	}
+	f.service = &service.Supervised{
+		Keys: keys, Events: service.NewEvents(file.Events, console.Log), Manager: service.Open(console.Log),
+		Grace: cmp.Or(f.options.Grace, 20*time.Second),
+	}
+	service.LimitMemory(cmd.Context(), 0, f.source.RunsCommand(), console.Log)
 	port, err := admin.Open(admin.Options{
 		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
 		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
@@ -166,7 +179,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 
 func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source, port *admin.Server) error {
 	cfg := file.Config
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
 	if port != nil { // the metrics of a process without one are seen by no one
 		cfg.Sample = file.Admin.SampleEvery()
 	}
@@ -175,6 +188,7 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 	f.source.Hide(src, file)
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
+	f.service.Stop = func() { unread(&cli.Interrupted{Signal: syscall.SIGTERM}) }
 	var printing error
 	o.OnRun = func(s distributor.Summary, err error) {
 		console.Done()
@@ -188,7 +202,9 @@ func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.C
 		return cli.Explain(err, file)
 	}
 	port.ShowDistributor(d)
-	summary, err := d.Run(ctx)
+	port.Also(f.service.Keys)
+	f.reloads(console, file, d)
+	summary, err := service.Run(ctx, f.service, service.Distributor(d), d)
 	console.Done()
 	switch {
 	case err == nil || f.options.Every > 0 || summary.Run == (pump.RunID{}):

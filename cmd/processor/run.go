@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -18,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -31,6 +31,8 @@ type runFlags struct {
 	console cli.ConsoleFlags
 	work    workFlags
 	options processor.Options
+
+	service *service.Supervised
 }
 
 func run() *cobra.Command {
@@ -101,25 +103,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.work.check(); err != nil {
 		return err
 	}
-	if cmd.Flags().Changed("gate") && f.options.Gate == "" {
-		return cli.Usage("--gate: the gate has no name")
-	}
-	if cmd.Flags().Changed("min-interval") && f.options.MinInterval <= 0 {
-		return cli.Usage("--min-interval: %v is out of range; use more than 0, or leave it out for no limit", f.options.MinInterval)
-	}
-	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
-		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
-	}
-	if f.options.MaxRate > 0 && f.work.discard {
-		return cli.Usage("--max-rate: --discard starts no task, so there is nothing to limit; use --out /dev/null to take tasks at a rate")
-	}
-	if cmd.Flags().Changed("max-age") && f.options.Retry.MaxAge <= 0 {
-		return cli.Usage("--max-age: %v is out of range; use more than 0, or leave it out for no limit", f.options.Retry.MaxAge)
-	}
-	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
-		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)
-	}
-	if err := effective(cmd.Flags()); err != nil {
+	if err := f.checkRanges(cmd); err != nil {
 		return err
 	}
 	console, err := f.console.Console()
@@ -138,19 +122,26 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.check(file); err != nil {
 		return err
 	}
-	if f.work.countBy == "" { // what is counted has no bound of ours
-		limitMemory()
+	keys, err := cli.Keys(console.Log, f.config, file)
+	if err != nil {
+		return err
 	}
 	listen := cmp.Or(f.admin, file.Admin.Listen)
 	if err := admin.Check(listen, file.Admin.Advertise); err != nil {
 		return err // before --out is opened: upon a mistake nothing is made
 	}
+	f.service = &service.Supervised{
+		Keys: keys, Events: service.NewEvents(file.Events, console.Log), Manager: service.Open(console.Log),
+		Grace: f.options.Grace,
+	}
+	f.limitMemory(cmd.Context(), console)
 	ctx, end := console.Outlive(cmd.Context())
 	defer end()
 	// A handler that cannot work at all ends the run, by a context of its own,
 	// so that it is told from a signal.
 	ctx, broken := context.WithCancelCause(ctx)
 	defer broken(nil)
+	f.service.Stop = func() { broken(&cli.Interrupted{Signal: syscall.SIGTERM}) }
 	f.work.connections, f.work.claims = f.options.Concurrency, f.options.MinInterval > 0
 	h, err := f.work.handler(ctx, file, console.Log, func(err error) {
 		console.Log.Error("the processor stops", "error", err)
@@ -178,21 +169,48 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
+// checkRanges refuses what flags may not be, alone and beside others.
+func (f *runFlags) checkRanges(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("gate") && f.options.Gate == "" {
+		return cli.Usage("--gate: the gate has no name")
+	}
+	if cmd.Flags().Changed("min-interval") && f.options.MinInterval <= 0 {
+		return cli.Usage("--min-interval: %v is out of range; use more than 0, or leave it out for no limit", f.options.MinInterval)
+	}
+	if cmd.Flags().Changed("max-rate") && f.options.MaxRate == 0 {
+		return cli.Usage("--max-rate: 0 is out of range; use more than 0, or leave it out for no limit")
+	}
+	if f.options.MaxRate > 0 && f.work.discard {
+		return cli.Usage("--max-rate: --discard starts no task, so there is nothing to limit; use --out /dev/null to take tasks at a rate")
+	}
+	if cmd.Flags().Changed("max-age") && f.options.Retry.MaxAge <= 0 {
+		return cli.Usage("--max-age: %v is out of range; use more than 0, or leave it out for no limit", f.options.Retry.MaxAge)
+	}
+	if cmd.Flags().Changed("until-idle") && f.options.UntilIdle <= 0 {
+		return cli.Usage("--until-idle: %v is out of range; use more than 0, or leave it out to run until a signal", f.options.UntilIdle)
+	}
+	return effective(cmd.Flags())
+}
+
 const (
 	// maxBytes is the room for messages and their tasks: some hundred thousand tasks in hand, of
 	// 120 bytes each, and the messages of as many.
 	maxBytes = 64 << 20
-	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT says otherwise.
+	// memoryGoal is what the garbage collector works towards, unless GOMEMLIMIT or a control group
+	// says otherwise.
 	// Some 100 MiB are in use at most: maxBytes and the lines of --out; the collector lets that
 	// double. With the goal --out takes 165 to 175 MiB, and a machine of 512 MiB will do. It is
 	// no bound: a process that needs more gets it.
 	memoryGoal = 160 << 20
 )
 
-func limitMemory() {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryGoal)
+// limitMemory sets what the garbage collector works towards.
+func (f *runFlags) limitMemory(ctx context.Context, console *cli.Console) {
+	goal := uint64(memoryGoal)
+	if f.work.countBy != "" {
+		goal = 0 // what is counted has no bound of ours
 	}
+	service.LimitMemory(ctx, goal, f.work.exec != "" || f.work.execEach != "", console.Log)
 }
 
 // brokenError is a handler that cannot work at all.
@@ -236,7 +254,7 @@ func (f *runFlags) processor() processor.Options {
 
 func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
 	cfg := file.Config
-	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), port.Hooks(cfg.Hooks)
+	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
 	if port != nil { // the metrics of a process without one are seen by no one
 		cfg.Sample = file.Admin.SampleEvery()
 	}
@@ -251,7 +269,9 @@ func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Cons
 		return cli.Explain(err, file)
 	}
 	port.ShowProcessor(p)
-	summary, err := p.Run(ctx)
+	port.Also(f.service.Keys)
+	f.reloads(console, file, p, h.reopen)
+	summary, err := service.Run(ctx, f.service, service.Processor(p), p)
 	console.Done()
 	if err = cli.Explain(err, file); cli.IsMistake(err) {
 		return err // nothing was done that a summary could be of

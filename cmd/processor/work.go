@@ -122,6 +122,7 @@ type handler struct {
 	concurrency int             // that suits it; 0 for the default
 	failures    func() []string // the first ones; may be nil
 	closers     []func() error
+	reopen      func() // opens --out again; nil: there is none
 }
 
 func (h *handler) close() error {
@@ -162,6 +163,7 @@ func (f *workFlags) handler(ctx context.Context, file *configfile.File, log *slo
 		return nil, errors.Join(err, h.close())
 	}
 	h.closers = append(h.closers, out.Close)
+	h.reopen = out.Reopen
 	if w == nil {
 		h.handler = out
 		return h, nil

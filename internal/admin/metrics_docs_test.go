@@ -3,6 +3,7 @@ package admin
 import (
 	"flag"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/queuepump/queuepump/internal/generate"
+	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -47,6 +49,11 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 		} else {
 			m.register(&distributorMetrics{func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog} }})
 		}
+		keys := renew.New(slog.New(slog.DiscardHandler), nil)
+		if _, err := keys.Adopt([]pump.Account{{Endpoint: "https://a.queue.core.windows.net?sig=s&se=2030-01-01"}}); err != nil {
+			t.Fatal(err)
+		}
+		m.register(keys)
 		families, err := m.registry.Gather()
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/queuepump/queuepump/internal/journald"
 )
 
 // Console is standard error: the log, and progress as a bar on a terminal or
@@ -44,7 +46,7 @@ type ConsoleFlags struct {
 
 // Add adds the flags to a command, which logs its progress so often by default.
 func (f *ConsoleFlags) Add(cmd *cobra.Command, every time.Duration) {
-	cmd.Flags().StringVar(&f.format, "log-format", "text", "the `FORMAT` of the log on standard error: text or json")
+	cmd.Flags().StringVar(&f.format, "log-format", "", "the `FORMAT` of the log on standard error: text, json or journal (default: journal where systemd's journal reads it, else text)")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "log warnings and errors only, and no progress")
 	cmd.Flags().BoolVar(&f.debug, "debug", false, "log details too")
 	cmd.Flags().DurationVar(&f.every, "progress-every", every, "how often progress is logged where standard error is no terminal")
@@ -62,15 +64,20 @@ func (f *ConsoleFlags) Console() (*Console, error) {
 	case f.debug:
 		o.Level = slog.LevelDebug
 	}
-	switch f.format {
+	switch f.kind() {
 	case "text":
 		c.Log = slog.New(newIdentified(slog.NewTextHandler(c, o)))
 		c.terminal = term.IsTerminal(int(c.out.Fd()))
 	case "json":
 		o.ReplaceAttr = readable
 		c.Log = slog.New(newIdentified(slog.NewJSONHandler(c, o)))
+	case "journal":
+		if !journald.Listens() {
+			return nil, Usage("--log-format: there is no journal of systemd on this machine; use text or json")
+		}
+		c.Log = slog.New(journald.New(o.Level, c))
 	default:
-		return nil, Usage("--log-format: %q is not a format; use text or json", f.format)
+		return nil, Usage("--log-format: %q is not a format; use text, json or journal", f.format)
 	}
 	return c, nil
 }
@@ -91,6 +98,17 @@ func Nonzero(attrs ...any) (kept []any) {
 		}
 	}
 	return kept
+}
+
+// kind is the format that is asked for, or that suits where the log goes.
+func (f *ConsoleFlags) kind() string {
+	switch {
+	case f.format != "":
+		return f.format
+	case journald.IsStderr():
+		return "journal"
+	}
+	return "text"
 }
 
 // Write writes a line of the log; a bar that is shown makes room for it.

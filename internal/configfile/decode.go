@@ -26,6 +26,7 @@ type decoder struct {
 	lines     map[string]int
 	variables []string
 	admin     Admin
+	events    string
 	inAdmin   bool // what is read now is the admin port's
 	errs      Errors
 	unset     Errors // variables of the admin port that are not set
@@ -62,6 +63,7 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 		{"retention", func(path string, n ast.Node) { c.Retention = d.duration(path, n) }},
 		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
 		{"admin", d.readAdmin},
+		{"scheduledEvents", d.readEvents},
 	})
 	for _, name := range []string{"workload", "accounts"} {
 		if _, ok := d.lines[name]; !ok {
@@ -117,6 +119,7 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 			a.ServiceVersion = s
 		}},
 		{"allowHTTP", func(path string, n ast.Node) { a.AllowHTTP, _ = d.boolean(path, n) }},
+		{"identity", func(path string, n ast.Node) { a.Credential = d.identity(path, n) }},
 	})
 	if _, ok := asMapping(n); !ok {
 		return a // reported by mapping
@@ -129,6 +132,8 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 		d.fail(d.lines[path+".endpoint"], path+".endpoint", "stands beside connectionString, which names the endpoint already", "keep one of the two")
 	case hasString && hasTable:
 		d.fail(d.lines[path+".tableEndpoint"], path+".tableEndpoint", "belongs to endpoint, not to connectionString", "write TableEndpoint= into the connection string")
+	case a.Credential != nil && (hasString || strings.Contains(a.Endpoint, "?")):
+		d.fail(d.lines[path+".identity"], path+".identity", "stands beside a key or a shared access signature", "keep one of the two")
 	case !hasString && !hasEndpoint:
 		d.fail(d.lines[path], path, "says nothing about where the account is", "add `connectionString: ...`, or `endpoint: https://NAME.queue.core.windows.net`")
 	}
@@ -284,7 +289,7 @@ func (d *decoder) scalar(path string, n ast.Node) (scalar, bool) {
 func (d *decoder) expand(path string, n ast.Node, s string) (scalar, bool) {
 	text, names, err := Expand(s, d.env)
 	if err != nil {
-		fix := "write ${NAME}, or $${ for a literal ${"
+		fix := "write ${NAME} or ${file:PATH}, or $${ for a literal ${"
 		if ue, ok := errors.AsType[*undefinedError](err); ok {
 			fix = "run `export " + ue.name + "=...` first"
 			if d.inAdmin {
@@ -295,7 +300,11 @@ func (d *decoder) expand(path string, n ast.Node, s string) (scalar, bool) {
 		d.fail(line(n), path, err.Error(), fix)
 		return scalar{}, false
 	}
-	d.variables = append(d.variables, names...)
+	for _, name := range names {
+		if !strings.HasPrefix(name, filePrefix) {
+			d.variables = append(d.variables, name)
+		}
+	}
 	out := scalar{text: text, expanded: len(names) > 0, node: n}
 	if !out.expanded {
 		out.shown = text

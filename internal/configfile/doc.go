@@ -17,6 +17,11 @@
 //	    name: account2              # default: the account's own name
 //	    serviceVersion: 2019-07-07  # for clouds that do not know the newest
 //	    allowHTTP: false            # plain http to a host that is not loopback
+//	    identity:                   # of an endpoint without SAS; default: DefaultAzureCredential
+//	      client: system            # the machine's managed identity, or the client id of another
+//	      tenant: ...               # with secret or certificate: a service principal
+//	      secret: ${file:PATH}
+//	      certificate: client.pem
 //	control: account1               # default: the first account
 //	segments: 256                   # to 16384; default: 32 a queue, 64 to 4096; 0: shared
 //	delivery: at-least-once
@@ -29,8 +34,10 @@
 //	  listen: 127.0.0.1:0           # the default, a free port; or off
 //	  advertise: worker1:9090       # by which others reach it; default: where it listens
 //	  sample: 15s                   # how often one process looks at all queues, for metrics; or off
+//	scheduledEvents: off            # or azure: leave before the machine ends
 //
 // ${NAME} inside a value is replaced by the environment variable NAME, after
 // the YAML was parsed, so that nothing in a variable can change the structure
-// of the file; $${ stands for a literal ${.
+// of the file; $${ stands for a literal ${. ${file:PATH} is the line in a file: relative paths are
+// below $CREDENTIALS_DIRECTORY, if that is set.
 package configfile

@@ -14,9 +14,9 @@ func (e *undefinedError) Error() string {
 	return fmt.Sprintf("the environment variable %s is not set", e.name)
 }
 
-// Expand replaces ${NAME} by the variable's value and $${ by a literal ${, and
-// names the variables used. A value is not expanded again. The errors never
-// hold a value.
+// Expand replaces ${NAME} by the variable's value, ${file:PATH} by what stands in a file, and $${ by a
+// literal ${. It names what was used: variables, and files with their prefix. A value is not expanded
+// again. The errors never hold a value.
 func Expand(s string, env func(string) (string, bool)) (text string, names []string, err error) {
 	var b strings.Builder
 	for {
@@ -34,8 +34,17 @@ func Expand(s string, env func(string) (string, bool)) (text string, names []str
 		switch {
 		case !closed:
 			return "", nil, fmt.Errorf("${ is not closed by }")
+		case strings.HasPrefix(name, filePrefix):
+			value, err := readSecret(name[len(filePrefix):])
+			if err != nil {
+				return "", nil, err
+			}
+			b.WriteString(before + value)
+			names = append(names, name)
+			s = rest
+			continue
 		case !variable.MatchString(name):
-			return "", nil, fmt.Errorf("${...} holds something that is not the name of an environment variable")
+			return "", nil, fmt.Errorf("${...} holds neither the name of an environment variable nor file:PATH")
 		}
 		value, ok := env(name)
 		if !ok {

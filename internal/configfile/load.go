@@ -32,6 +32,8 @@ type File struct {
 	Variables []string
 	// Admin may lack what [File.CheckAdmin] complains of.
 	Admin Admin
+	// Events is where the machine's scheduled events are asked for; empty: they are not.
+	Events string
 
 	unset Errors
 	path  string
@@ -255,7 +257,7 @@ func parse(path string, text []byte, env func(string) (string, bool)) (*File, er
 		return nil, d.errs
 	}
 	slices.Sort(d.variables)
-	return &File{Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, unset: d.unset, path: path, lines: d.lines}, nil
+	return &File{Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, Events: d.events, unset: d.unset, path: path, lines: d.lines}, nil
 }
 
 // root parses the text to its one mapping. The parser's own errors quote the
@@ -302,8 +304,8 @@ func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
 // Has reports whether a field path, such as accounts[1].queues, is one that a
 // configuration file may hold.
 func Has(field string) bool {
-	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyz"))]
-	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "retention", "budget", "admin"}, root)
+	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyzE"))]
+	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "retention", "budget", "admin", "scheduledEvents"}, root)
 }
 
 // Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the

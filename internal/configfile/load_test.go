@@ -115,7 +115,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"misspelt field", ok + "    quues: 4\n", "pump.yaml:4: accounts[0].quues: is not a field; did you mean queues?"},
 		{"wrong case", ok + "    allowHttp: true\n", "pump.yaml:4: accounts[0].allowHttp: is not a field; did you mean allowHTTP?"},
-		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, retention, budget, admin"},
+		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, retention, budget, admin, scheduledEvents"},
 		{"several at once, by line", "workloads: a\n" + ok + "segmants: 4\n", "pump.yaml:1: workloads: is not a field; did you mean workload?\npump.yaml:5: segmants: is not a field; did you mean segments?"},
 		{"text for a number", ok + "    queues: many\n", `pump.yaml:4: accounts[0].queues: "many" is not a whole number; write it as digits without quotes, as in 8`},
 		{"quoted number", ok + "    queues: \"8\"\n", `pump.yaml:4: accounts[0].queues: "8" is not a whole number; write it as digits without quotes, as in 8`},
@@ -149,8 +149,8 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"two documents", ok + "---\nworkload: b\n", "pump.yaml:5: holds more than one YAML document; keep one, without ---"},
 		{"broken YAML", "workload: abc\naccounts: [\n", "pump.yaml:2: is not valid YAML: sequence end token ']' not found; check its indentation, quotes and brackets"},
 		{"undefined variable", ok + "control: ${NOPE}\n", "pump.yaml:4: control: the environment variable NOPE is not set; run `export NOPE=...` first"},
-		{"unclosed variable", ok + "control: ${NOPE\n", "pump.yaml:4: control: ${ is not closed by }; write ${NAME}, or $${ for a literal ${"},
-		{"shell default", ok + "control: ${NOPE:-x}\n", "pump.yaml:4: control: ${...} holds something that is not the name of an environment variable; write ${NAME}, or $${ for a literal ${"},
+		{"unclosed variable", ok + "control: ${NOPE\n", "pump.yaml:4: control: ${ is not closed by }; write ${NAME} or ${file:PATH}, or $${ for a literal ${"},
+		{"shell default", ok + "control: ${NOPE:-x}\n", "pump.yaml:4: control: ${...} holds neither the name of an environment variable nor file:PATH; write ${NAME} or ${file:PATH}, or $${ for a literal ${"},
 		{"variable that is no number", ok + "    queues: ${SECRET}\n", "pump.yaml:4: accounts[0].queues: the variable's value is not a whole number; write it as digits without quotes, as in 8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -38,6 +38,8 @@ type FileOptions struct {
 // A write or fsync that fails is undone by truncating to the last good length,
 // then tried again with the same lines. The fsync too: after it failed the kernel
 // has dropped the pages, and a second fsync alone would report a success that is none.
+//
+// When the path names another file, or none, the lines go on there: logs are rotated so.
 type File struct {
 	path    string
 	f       sink
@@ -58,8 +60,11 @@ type File struct {
 	// broken is closed when nothing more will be written, after Patience.
 	broken chan struct{}
 
-	size int64 // length up to the last whole line on disk; the committer's own
-	torn bool  // there may be a part of a line behind size; the committer's own
+	reopen atomic.Bool // somebody asked for a look at what the path names
+
+	info os.FileInfo // of a regular file that may be rotated; the committer's own
+	size int64       // length up to the last whole line on disk; the committer's own
+	torn bool        // there may be a part of a line behind size; the committer's own
 }
 
 // sink is what a File needs of an *os.File; tests put a failing disk in its place.
@@ -83,23 +88,24 @@ type commit struct {
 // process cannot open it meanwhile, because undoing a failed write would cut
 // off the other's lines.
 func OpenFile(path string, o FileOptions) (*File, error) {
-	_, statErr := os.Stat(path)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
+	f, info, size, err := openOut(path)
 	if err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
+		return nil, fmt.Errorf("--out %s: %w", path, cause(err))
 	}
-	size, regular, err := prepare(f)
-	if err == nil && regular && errors.Is(statErr, os.ErrNotExist) {
-		err = syncDir(filepath.Dir(path)) // or the file itself could be gone after a power cut
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("--out %s: %w", path, err)
-	}
-	return newFile(path, f, size, regular, o), nil
+	out := makeFile(path, f, size, info != nil, o)
+	out.info = info
+	go out.run()
+	return out, nil
 }
 
+// newFile makes a file of a sink, which never is another.
 func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
+	out := makeFile(path, f, size, regular, o)
+	go out.run()
+	return out
+}
+
+func makeFile(path string, f sink, size int64, regular bool, o FileOptions) *File {
 	if o.Patience == 0 {
 		o.Patience = 30 * time.Second
 	}
@@ -114,7 +120,6 @@ func newFile(path string, f sink, size int64, regular bool, o FileOptions) *File
 	for range cap(out.buffers) {
 		out.buffers <- nil
 	}
-	go out.run()
 	return out
 }
 
@@ -270,6 +275,11 @@ func (f *File) run() {
 // flush brings the next commit to disk, trying until it works, no task waits
 // for it any more, or the file is closed. It reports false if it gave the file up.
 func (f *File) flush() (usable bool) {
+	if f.reopen.Swap(false) {
+		if err := f.follow(); err != nil { // the next lines try it again, and wait for it
+			f.opts.Log.Error("the file cannot be opened again", "file", f.path, "error", cause(err))
+		}
+	}
 	f.mu.Lock()
 	c := f.next
 	if len(c.lines) == 0 {
@@ -328,6 +338,9 @@ func (f *File) reuse(lines []byte) {
 // write writes and syncs whole lines, or leaves the file as it was. What
 // could not be cut off at once is cut off before the next write.
 func (f *File) write(lines []byte) error {
+	if err := f.follow(); err != nil {
+		return err
+	}
 	if err := f.repair(); err != nil {
 		return err
 	}
@@ -344,8 +357,13 @@ func (f *File) write(lines []byte) error {
 	}
 	f.torn = false
 	f.size += int64(len(lines))
+	if !f.kept() {
+		return errDeleted
+	}
 	return nil
 }
+
+var errDeleted = errors.New("it was deleted while it was written")
 
 func (f *File) repair() error {
 	if !f.torn {

@@ -29,3 +29,9 @@ func syncDir(path string) error {
 	defer d.Close()
 	return d.Sync()
 }
+
+// hasName reports whether a file has a name still: what is written to one without is gone with it.
+func hasName(f *os.File) bool {
+	var s syscall.Stat_t
+	return syscall.Fstat(int(f.Fd()), &s) != nil || s.Nlink > 0
+}

@@ -120,6 +120,9 @@ func isStdin(path string) bool {
 	return path == fmt.Sprintf("/proc/%d/fd/0", os.Getpid())
 }
 
+// RunsCommand reports whether a command prints what is read.
+func (f *SourceFlags) RunsCommand() bool { return f.exec != "" }
+
 // Hide keeps credentials from a command that is read from. This process keeps its own environment:
 // a managed identity needs it for each new token.
 func (f *SourceFlags) Hide(src source.Source, file *configfile.File) {

@@ -107,8 +107,8 @@ func TestUnitsGiveProcessesWhatTheyNeed(t *testing.T) {
 	for name, text := range units {
 		list := directives(text)
 		for _, want := range []string{
-			"Type=exec", "Restart=on-failure",
-			"EnvironmentFile=/etc/queuepump/%i.env",
+			"Type=notify", "NotifyAccess=main", "WatchdogSec=60s", "Restart=on-failure",
+			"EnvironmentFile=/etc/queuepump/%i.env", "ExecReload=/bin/kill -HUP $MAINPID",
 			"KillMode=mixed", "OOMPolicy=continue", "SuccessExitStatus=130 143",
 		} {
 			if !slices.Contains(list, want) {

@@ -322,7 +322,7 @@ func (o *accountsOf) knownToAll(ctx context.Context, name string) error {
 	}
 	return &Error{
 		Account: name, Problem: fmt.Sprintf("%d of %d live processes do not have it in their configuration: %s", len(without), len(v.Members)+len(senders), locate.SomeOf(without, 10)),
-		Fix: "add it to their configuration and restart them, one after another, then try again (one that is dead leaves the list a lease after its last beat)",
+		Fix: "add it to their configuration and have them read it again (systemctl reload, or SIGHUP; else a restart, one after another), then try again (one that is dead leaves the list a lease after its last beat)",
 	}
 }
 
@@ -344,7 +344,7 @@ func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
 // createQueues makes the account's queues before the map names them: a processor
 // that finds a queue missing stops reading it (window 33).
 func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardmap.Shard) error {
-	all := []*queues.Queue{o.Queues.Accounts[name].Poison}
+	all := []*queues.Queue{o.Queues.Account(name).Poison}
 	for _, s := range qs {
 		sh, err := o.Queues.Queue(s.Account, s.Queue)
 		if err != nil {

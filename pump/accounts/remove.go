@@ -135,11 +135,11 @@ func (o *accountsOf) removable(ctx context.Context, name string) (version uint64
 		}
 	}
 	switch {
-	case qs == nil && !slices.Contains(o.Queues.Names, name):
+	case qs == nil && !slices.Contains(o.Queues.Names(), name):
 		return 0, nil, notConfigured(name)
 	case qs == nil:
 		return w.Map.Version, nil, nil
-	case !slices.Contains(o.Queues.Names, name):
+	case !slices.Contains(o.Queues.Names(), name):
 		return 0, nil, &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("there is no credential for %q here, and its queues must be seen to be empty", name), Fix: "keep it in the configuration until it is removed"}
 	}
 	// Any change of the map starts the time anew: which of them made the account
@@ -184,7 +184,7 @@ func (o *accountsOf) left(ctx context.Context, name string, queues []string) (le
 
 // countAll counts some queues of an account at once.
 func (o *accountsOf) countAll(ctx context.Context, name string, qs []string) ([]QueueLeft, error) {
-	store, poison := o.Queues.Accounts[name].Store, settings.PoisonQueue(o.Cfg.Workload)
+	store, poison := o.Queues.Account(name).Store, settings.PoisonQueue(o.Cfg.Workload)
 	left := make([]QueueLeft, len(qs))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(queues.AtOnce)

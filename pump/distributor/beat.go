@@ -58,7 +58,7 @@ func (r *distribution) keepBeating(all context.Context, end context.CancelCauseF
 func (r *distribution) pulse(every time.Duration) workload.Pulse {
 	p := workload.Pulse{Every: every, Put: uint64(r.count.Acked.Load())}
 	if s := r.d.running.Load(); s != nil && s.guest() {
-		p.Accounts = r.d.fleet.Names
+		p.Accounts = r.d.fleet.Names()
 	}
 	return p
 }

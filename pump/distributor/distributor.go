@@ -11,9 +11,11 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
+	"github.com/queuepump/queuepump/pump/internal/grace"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/reading"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -178,6 +180,11 @@ type Distributor struct {
 	runs   *workload.Runs
 	mode   string // of the runs that it makes without an election
 	stage  stage
+	loops  send.Loops // of the distribution under way
+	grace  grace.Period
+	// standing counts what is done to be elected, and to stay it. What a leader distributes, and
+	// from what source, is not its business.
+	standing rounds.Counter
 
 	router  *send.Router            // where tasks go; it outlives Run
 	running atomic.Pointer[sending] // of Run; nil outside of it
@@ -188,6 +195,10 @@ type Distributor struct {
 	sealed    *sealedRun // the last that this process sealed as an elected leader
 	led       uint64     // the epoch in which Run began a run last; 0: none, or who knows
 }
+
+// Hurry shortens Options.Grace to most from now on, for a stop that comes or is under way: the
+// machine has no more time. It may be called from any goroutine.
+func (d *Distributor) Hurry(most time.Duration) { d.grace.Hurry(most) }
 
 // New checks the configuration; it makes no request.
 func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error) {

@@ -208,9 +208,12 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 	defer stop()
 	e := election.New(d.fleet.Control, d.cfg.Workload, election.Options{
 		Instance: d.cfg.Instance, Every: d.opts.Every, Beat: d.opts.Beat, Lease: d.opts.Lease, Log: d.cfg.Log,
+		Rounds: &d.standing,
 	})
 	for ctx.Err() == nil {
+		stood := d.standing.Begin()
 		term, wait, err := e.Try(ctx)
+		stood()
 		switch {
 		case term != nil:
 			l := &leadership{d: d, term: term, last: &last}
@@ -234,6 +237,7 @@ func (d *Distributor) elected(ctx context.Context) (last Summary, err error) {
 
 // standBy waits; its error is that the workload is no more.
 func (d *Distributor) standBy(ctx context.Context, wait time.Duration) error {
+	defer d.standing.Begin()()
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {

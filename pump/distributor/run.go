@@ -107,8 +107,11 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() {
 		stop(outcome.ErrHalted)
-		grace := time.AfterFunc(r.d.opts.Grace, func() { end(errGraceOver) })
-		context.AfterFunc(all, func() { grace.Stop() })
+		grace, cancel := r.d.grace.Begin(all, r.d.opts.Grace)
+		context.AfterFunc(grace, func() {
+			cancel()
+			end(errGraceOver) // all has another cause if that has ended it
+		})
 	})()
 
 	check := r.assemble(stages, work, source)
@@ -129,7 +132,7 @@ func (r *distribution) run(ctx context.Context) (ending, error) {
 	defer watching.Wait() // after end, below
 	defer end(nil)
 	defer r.watch(all)()
-	routes := send.Follower{Router: r.d.router, Log: r.log, Instance: r.d.cfg.Instance, MarkSpill: r.markSpill}
+	routes := send.Follower{Router: r.d.router, Log: r.log, Instance: r.d.cfg.Instance, MarkSpill: r.markSpill, Rounds: &r.d.loops.Map}
 	defer routes.Start(all)()
 	defer r.keepBeating(all, end)()
 
@@ -224,6 +227,7 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 	o := send.Options{
 		Ctx: work, Stages: stages, Log: r.log, Hooks: &d.fleet.Cfg.Hooks, Jitter: backoff.Jitter(d.cfg.Instance),
 		Turn: d.cfg.Private.Seeding.Turn, Router: d.router, Count: &r.count, Acked: track.Done, Delivered: r.delivered,
+		Loops: &d.loops,
 	}
 	if r.leads == nil {
 		o.Patience = send.AuthPatience

@@ -46,7 +46,7 @@ func (s *sending) visit() {
 // beGuest returns when this process needs to be a member; false: it ends.
 func (s *sending) beGuest() bool {
 	d, j := s.d, backoff.Jitter(s.d.cfg.Instance)
-	d.fleet.Retarget(quota.Unjoined(quota.Limits{Account: d.cfg.Budget.Account, Queue: d.cfg.Budget.Queue}, 0, d.fleet.Names))
+	d.fleet.Retarget(quota.Unjoined(d.fleet.Limits(), 0, d.fleet.Names()))
 	var due, busy time.Time
 	for n := uint64(0); s.ctx.Err() == nil; n++ {
 		now := time.Now()
@@ -94,8 +94,8 @@ func (s *sending) needs() (held, more bool) {
 	}
 	targets := f.Targets.Load()
 	for name, demand := range f.Demand() {
-		more = more || demand > s.d.cfg.Budget.Queue*guestPart
-		held = held || f.Accounts[name] != nil && f.Short(name, demand, targets)
+		more = more || demand > f.Limits().Queue*guestPart
+		held = held || f.Account(name) != nil && f.Short(name, demand, targets)
 	}
 	return held, more
 }

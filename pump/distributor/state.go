@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/reason"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/loop"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
 
@@ -155,4 +158,28 @@ func (d *Distributor) State() State {
 	s.Reasons = append(s.Reasons, reason.OfAccounts(s.Accounts)...)
 	s.Ready = len(s.Reasons) == 0
 	return s
+}
+
+// standMost is for how long the election may not have gone round, beside two leases: a candidate
+// rests for up to some 90 s, and a look is a few requests.
+const standMost = 3 * time.Minute
+
+// Loops are the loops of a distributor that runs: one that does not go round is stuck, which no
+// source, account or budget can make it be. It may be called at any time, from any goroutine.
+func (d *Distributor) Loops() []loop.State {
+	s := d.running.Load()
+	if s == nil {
+		return nil
+	}
+	all := []loop.State{
+		reason.OfLoop("sinks", &d.loops.Sinks, rounds.Most),
+		reason.OfLoop("map", &d.loops.Map, send.MapMost),
+		reason.OfLoop("election", &d.standing, standMost+2*d.opts.Lease),
+		s.member.Load().Loop(),
+	}
+	// Without a map that is young enough nothing is tried (P6.5).
+	if t := d.router.Current(); t != nil && t.Fresh() {
+		all = append(all, reason.OfLoop("puts", &d.loops.Puts, send.PutsMost))
+	}
+	return all
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
 )
 
 const (
@@ -179,7 +180,29 @@ func (c *checkup) patientsSay() {
 		default:
 			p.say()
 		}
+		c.signature(p)
 	}
+}
+
+// signature tells of a shared access signature that will not be good for long.
+func (c *checkup) signature(p *patient) {
+	ends := azure.Options{
+		ConnectionString: p.of.ConnectionString, Endpoint: p.of.Endpoint, TableEndpoint: p.of.TableEndpoint,
+	}.SignatureEnds()
+	left := ends.Sub(p.now())
+	if ends.IsZero() || left >= azure.EndsSoon || p.everything {
+		return
+	}
+	c.find(
+		CheckCredentials,
+		Warning,
+		p.of.Name,
+		"az storage account generate-sas --account-name "+p.of.Name+
+			" --services qt --resource-types sco --permissions rwdlacup --https-only --expiry DATE",
+		"its shared access signature ends at %s, in %v",
+		ends.UTC().Format(time.RFC3339),
+		left.Round(time.Minute),
+	)
 }
 
 // ping shows whether the account's service can be reached at all.

@@ -33,7 +33,7 @@ const (
 	CheckAccount       = "account"            // it does not answer, or does not exist
 	CheckUnconfigured  = "account-missing"    // the workload uses it, the configuration has it not
 	CheckUnused        = "account-unused"     // the configuration has it, the workload does not use it
-	CheckCredentials   = "credentials"        // an account refuses everything
+	CheckCredentials   = "credentials"        // an account refuses everything, or will soon
 	CheckRights        = "rights"             // an account refuses something that is needed
 	CheckClock         = "clock"              // this machine's clock against the accounts'
 	CheckDNS           = "dns"                // a name does not resolve

@@ -126,6 +126,18 @@ var faults = []fault{
 		}, says: "AuthenticationFailed", mends: "az storage account keys list --account-name accountb",
 	},
 	{
+		name: "a signature that ends soon, beside one that lasts",
+		plant: func(_ *testing.T, c *clinic) {
+			for i, days := range []time.Duration{8, 3} {
+				ends := time.Now().Add(days * 24 * time.Hour).UTC().Format(time.RFC3339)
+				c.cfg.Accounts[i].Endpoint = "https://" + c.cfg.Accounts[i].Name + ".queue.core.windows.net?sig=s&se=" + ends
+			}
+		},
+		want: []string{
+			"warning credentials accountb",
+		}, says: "in 72h0m0s", mends: "az storage account generate-sas --account-name accountb",
+	},
+	{
 		name:  "no right to put messages",
 		plant: func(_ *testing.T, c *clinic) { c.deny("accountb", "AuthorizationPermissionMismatch", "PutMessage") },
 		want: []string{

@@ -51,7 +51,7 @@ func (r *run) join(ctx context.Context) error {
 		}
 	}
 	r.follow()
-	r.Log.Info("processing", "queues", len(r.Workload.Map.Shards), "accounts", len(r.Queues.Names), "concurrency", r.o.Concurrency, "visibility", r.timing.Lease())
+	r.Log.Info("processing", "queues", len(r.Workload.Map.Shards), "accounts", len(r.Queues.Names()), "concurrency", r.o.Concurrency, "visibility", r.timing.Lease())
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/grace"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -69,6 +70,7 @@ type Processor struct {
 	handler pump.Handler
 	running atomic.Pointer[run] // nil outside of Run
 	last    atomic.Pointer[Summary]
+	grace   grace.Period // of a stop
 }
 
 // New makes a processor; no request is made. The handler may be nil
@@ -109,9 +111,12 @@ type run struct {
 	workers  *workers
 	rate     *rateLimit // nil: as many tasks as there are handlers for
 	gate     *gateWaiter
-	phase    atomic.Int32 // a phase
-	opened   atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
-	latency  latencies
+	grace    *grace.Period // Processor's
+	phase    atomic.Int32  // a phase
+	// noWorkload: the last look for the workload found that it is not made yet.
+	noWorkload atomic.Bool
+	opened     atomic.Int64 // when the gate was found open, Unix ns; 0: there was no wait
+	latency    latencies
 
 	followMu sync.Mutex      // one view after the other; guards awaited
 	awaited  map[string]bool // members whose leases are waited for, as the log says
@@ -182,7 +187,7 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 func (p *Processor) newProcessing(ctx context.Context) *run {
 	r := &run{
 		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler,
-		owned: newOwned(),
+		owned: newOwned(), grace: &p.grace,
 	}
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
 	r.Visibility, r.OwnLease = func() time.Duration { return r.timing.Lease() }, r.lease
@@ -306,6 +311,7 @@ func (r *run) loadWorkload(ctx context.Context) error {
 		try, cancel := context.WithTimeout(ctx, backoff.RequestTimeout)
 		w, err := workload.Load(try, r.Queues.Control, r.Cfg.Workload)
 		cancel()
+		r.noWorkload.Store(errors.Is(err, workload.ErrNoWorkload))
 		if err == nil {
 			r.Workload = w
 			return nil
@@ -426,12 +432,12 @@ func (r *run) stop() {
 	}
 	r.trials.Close()
 	// 2. Handlers that run may finish, and everything is settled as ever.
-	grace, cancel := context.WithTimeout(r.Wire, max(r.o.Grace, 0))
-	calm := r.calm(grace)
+	patience, cancel := r.grace.Begin(r.Wire, max(r.o.Grace, 0))
+	calm := r.calm(patience)
 	cancel()
 	if !calm {
 		// 3. Their contexts end, which is no attempt either.
-		r.Log.Warn("grace period is over; handlers are stopped", "grace", r.o.Grace)
+		r.Log.Warn("grace period is over; handlers are stopped", "grace", r.grace.Of(max(r.o.Grace, 0)))
 		r.endWork(ErrStopped)
 		calm = r.calmWithin(hardGrace)
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/reason"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/loop"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
 
@@ -21,12 +23,14 @@ type State struct {
 	Phase string `json:"phase"`
 	// Ready means that all is well: it works, holds its share of the segments, and
 	// every account answers. Reasons are what is missing, in words; never nil.
-	Ready    bool     `json:"ready"`
-	Reasons  []string `json:"reasons"`
-	Gate     string   `json:"gate,omitempty"` // that it waits at
-	Messages int      `json:"messages"`       // in hand
-	Queues   int      `json:"queues"`         // that it reads
-	Handlers int      `json:"handlers"`       // that may be at work at once
+	Ready   bool     `json:"ready"`
+	Reasons []string `json:"reasons"`
+	Gate    string   `json:"gate,omitempty"` // that it waits at
+	// NoWorkload: it starts, and the workload is not made yet, by the first distributor.
+	NoWorkload bool `json:"noWorkload,omitempty"`
+	Messages   int  `json:"messages"` // in hand
+	Queues     int  `json:"queues"`   // that it reads
+	Handlers   int  `json:"handlers"` // that may be at work at once
 	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a
 	// task usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of
 	// what fails for the first time. They follow the work, but for what the options fix.
@@ -96,6 +100,20 @@ func (p *Processor) setRunning(r *run) (end func()) {
 
 func (r *run) setPhase(p phase) { r.phase.Store(int32(p)) }
 
+// Loops are the loops of a processor that runs: one that does not go round is stuck, which no
+// account, gate or handler can make it be. It may be called at any time, from any goroutine.
+func (p *Processor) Loops() []loop.State {
+	r := p.running.Load()
+	if r == nil {
+		return nil
+	}
+	return []loop.State{
+		reason.OfLoop("poller", &r.poller.Rounds, rounds.Most),
+		reason.OfLoop("lease keeper", &r.keeper.Rounds, rounds.Most),
+		r.Member.Load().Loop(),
+	}
+}
+
 // State is what the processor is doing now. It may be called at any time, from
 // any goroutine, and makes no request.
 func (p *Processor) State() State {
@@ -131,6 +149,9 @@ func (p *Processor) State() State {
 	switch now {
 	case phaseStarting:
 		s.Reasons = append(s.Reasons, "it is starting")
+		if s.NoWorkload = r.noWorkload.Load(); s.NoWorkload {
+			s.Reasons = append(s.Reasons, "it waits for the workload to be made by the first distributor")
+		}
 	case phaseWaiting:
 		s.Reasons = append(s.Reasons, fmt.Sprintf("it waits at gate %q", s.Gate))
 	case phaseDraining:

@@ -213,13 +213,13 @@ func (q *Quarantine) List(ctx context.Context, f Filter, visit func(*Message) (m
 // Count is about how many messages are in quarantine, hidden ones too, as far as the accounts
 // answer: for showing how far redriving is.
 func (q *Quarantine) Count(ctx context.Context) (messages int64) {
-	counts := make([]int64, len(q.queues.Names))
+	counts := make([]int64, len(q.queues.Names()))
 	var g errgroup.Group
 	g.SetLimit(queues.AtOnce)
-	for i, name := range q.queues.Names {
+	for i, name := range q.queues.Names() {
 		g.Go(func() error {
 			return backoff.Within(ctx, func(ctx context.Context) (err error) {
-				counts[i], err = q.queues.Accounts[name].Poison.Queue.Count(ctx)
+				counts[i], err = q.queues.Account(name).Poison.Queue.Count(ctx)
 				return err
 			})
 		})

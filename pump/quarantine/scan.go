@@ -90,8 +90,8 @@ func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit visit
 	}
 	starts := q.starts(ctx)
 	var errs []error
-	for i, name := range q.queues.Names {
-		a := q.queues.Accounts[name]
+	for i, name := range q.queues.Names() {
+		a := q.queues.Account(name)
 		switch s := starts[i]; {
 		case s.err != nil:
 			errs = append(errs, fmt.Errorf("quarantine of account %s: %w", name, s.err))
@@ -110,7 +110,7 @@ func (q *Quarantine) scan(ctx context.Context, f Filter, atOnce int, visit visit
 		}
 	}
 	for _, s := range q.workload.Map.Shards {
-		if _, known := q.queues.Accounts[s.Account]; !known && !slices.ContainsFunc(errs, func(e error) bool {
+		if q.queues.Account(s.Account) == nil && !slices.ContainsFunc(errs, func(e error) bool {
 			c, ok := errors.AsType[*pump.ConfigError](e)
 			return ok && c.Field == "accounts"
 		}) {
@@ -131,13 +131,13 @@ type scanStart struct {
 // starts asks all accounts, before anything is changed, whether there is something in
 // quarantine, and what time it is there. The answer to a get says both.
 func (q *Quarantine) starts(ctx context.Context) []scanStart {
-	out := make([]scanStart, len(q.queues.Names))
+	out := make([]scanStart, len(q.queues.Names()))
 	var g errgroup.Group
 	g.SetLimit(queues.AtOnce)
-	for i, name := range q.queues.Names {
+	for i, name := range q.queues.Names() {
 		g.Go(func() error {
 			s := &out[i]
-			poison := q.queues.Accounts[name].Poison
+			poison := q.queues.Account(name).Poison
 			const short = 10 * time.Second
 			msgs, _, err := q.take(ctx, poison, 1, short)
 			switch {

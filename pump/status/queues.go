@@ -45,7 +45,7 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 
 func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string) {
 	slices.Sort(qs)
-	store, poison := r.queues.Accounts[a.Name].Store, settings.PoisonQueue(r.cfg.Workload)
+	store, poison := r.queues.Account(a.Name).Store, settings.PoisonQueue(r.cfg.Workload)
 	a.ByQueue = make([]Queue, len(qs))
 	errs := make([]error, len(qs)+1)
 	// One queue without an answer is enough to know that the account gives none.

@@ -279,7 +279,7 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 		}
 		for _, q := range append(list, poison) {
 			g.Go(func() error {
-				n, there, err := d.countOne(ctx, d.Queues.Accounts[name].Store.Queue(q))
+				n, there, err := d.countOne(ctx, d.Queues.Account(name).Store.Queue(q))
 				mu.Lock()
 				defer mu.Unlock()
 				if there {
@@ -389,7 +389,7 @@ func (d *workloadDeletion) dropQueues(ctx context.Context) error {
 	g.SetLimit(queues.AtOnce)
 	for _, q := range d.found.Queues {
 		g.Go(func() error {
-			err := d.insist(ctx, q.Account+"/"+q.Queue, d.Queues.Accounts[q.Account].Store.Queue(q.Queue).Drop)
+			err := d.insist(ctx, q.Account+"/"+q.Queue, d.Queues.Account(q.Account).Store.Queue(q.Queue).Drop)
 			if err != nil && !storage.Is(err, storage.Missing) {
 				return fmt.Errorf("queue %s/%s could not be deleted: %w", q.Account, q.Queue, err)
 			}

@@ -268,7 +268,7 @@ func TestALonelyProcessHasItsWholeBudgetAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.Accounts["accounta"].Budget.Rate() != 20_000 || before.Budget.Rate() != 2_000 || after.Budget.Rate() != 2_000 {
+			if f.Account("accounta").Budget.Rate() != 20_000 || before.Budget.Rate() != 2_000 || after.Budget.Rate() != 2_000 {
 				t.Errorf("%s: %+v", role, f.Budgets())
 			}
 			m.Leave(t.Context())
@@ -302,7 +302,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		if took := time.Since(began); took != member.JoinPatience {
 			t.Errorf("waited %v, want %v", took, member.JoinPatience)
 		}
-		if r := df.Accounts["accounta"].Budget.Rate(); r != 5_000 {
+		if r := df.Account("accounta").Budget.Rate(); r != 5_000 {
 			t.Errorf("has %v of 20000 while it knows of nobody, want a quarter", r)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -319,7 +319,7 @@ func TestADistributorGoesOnWithoutAClusterAndAProcessorWaitsForIt(t *testing.T) 
 		if !d.Joined() || len(p.View().Members) != 2 {
 			t.Errorf("the distributor has not joined a minute after the account is back")
 		}
-		sum := df.Accounts["accounta"].Budget.Rate() + pf.Accounts["accounta"].Budget.Rate()
+		sum := df.Account("accounta").Budget.Rate() + pf.Account("accounta").Budget.Rate()
 		if math.Abs(sum-20_000) > 1 {
 			t.Errorf("the two have %v together", sum)
 		}

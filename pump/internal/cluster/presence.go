@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/internal/awake"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -122,6 +123,7 @@ type Presence struct {
 	leave  chan struct{} // closed by Leave
 	view   atomic.Pointer[View]
 	drains sync.Mutex // held while Drain is called
+	rounds rounds.Counter
 
 	// mu guards what follows. It is never held over a request or a callback.
 	mu          sync.RWMutex
@@ -155,12 +157,12 @@ func Join(ctx context.Context, w *workload.Workload, o Options) (*Presence, erro
 	o.Log = o.Log.With("workload", w.Name, "instance", o.Instance)
 	t := row.Times{Beat: o.Beat, Lease: o.Lease, Margin: o.Margin}
 	p := &Presence{
-		options: o, table: w.Table, workload: w.Name, times: t, draw: row.DrawOf(w.Table), clock: row.ClockOf(w.Table),
-		row:     memberRowOf(w.Table, w.Name, o.Instance, t.Timeout()),
-		reader:  viewReader{table: w.Table, workload: w.Name, timeout: t.Timeout()},
-		started: o.wall(),
-		wake:    make(chan struct{}, 1), done: make(chan struct{}), leave: make(chan struct{}),
+		options: o, workload: w.Name, times: t, draw: row.DrawOf(w.Table), clock: row.ClockOf(w.Table), started: o.wall(),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), leave: make(chan struct{}),
 	}
+	p.table = row.Counted(w.Table, &p.rounds)
+	p.row = memberRowOf(p.table, w.Name, o.Instance, t.Timeout())
+	p.reader = viewReader{table: p.table, workload: w.Name, timeout: t.Timeout()}
 	if !w.Shared {
 		p.holds, p.above = make([]*holding, w.Map.Segments), make([]uint64, w.Map.Segments)
 	}
@@ -217,6 +219,9 @@ func (p *Presence) newIncarnation() string {
 	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
 	return hex.EncodeToString(b[:])
 }
+
+// Rounds counts what the loop has tried: its rounds, and each of its requests.
+func (p *Presence) Rounds() *rounds.Counter { return &p.rounds }
 
 // View is the latest look at the cluster; never nil.
 func (p *Presence) View() *View { return p.view.Load() }

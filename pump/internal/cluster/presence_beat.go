@@ -218,6 +218,7 @@ func (p *Presence) leaves() bool {
 
 // pause ends early with the context and with Leave.
 func (p *Presence) pause(ctx context.Context, most time.Duration) {
+	p.rounds.Add()
 	timer := time.NewTimer(p.draw.Jitter("pause", p.row.Object(), most))
 	defer timer.Stop()
 	select {

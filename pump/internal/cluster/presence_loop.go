@@ -52,8 +52,10 @@ func (p *Presence) run() {
 	defer p.cancel()
 	defer p.alarm.Stop()
 	defer p.endAll(errHandedOver)
+	defer p.rounds.Begin()()
 	p.seeFirst()
 	for p.ctx.Err() == nil {
+		p.rounds.Add()
 		w := p.wanted()
 		switch now := time.Now(); {
 		case w.gone:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -34,6 +35,8 @@ type Options struct {
 	Margin time.Duration
 	// Log receives wins, losses and trouble. Default: nothing.
 	Log *slog.Logger
+	// Rounds counts what a term does to keep the row, while it lasts. Default: nobody looks.
+	Rounds *rounds.Counter
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -51,6 +54,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Rounds == nil {
+		o.Rounds = &rounds.Counter{}
 	}
 	switch {
 	case o.Instance == "":

@@ -185,8 +185,10 @@ func (t *Term) outlive(ctx context.Context) (context.Context, context.CancelFunc
 func (t *Term) beat(v row.Version[electionRow]) {
 	defer close(t.done)
 	defer t.alarm.Stop()
+	defer t.options.Rounds.Begin()()
 	wait := t.nextBeat(v)
 	for {
+		t.options.Rounds.Add()
 		r, ok := t.await(wait)
 		if !ok {
 			return

@@ -91,12 +91,12 @@ func Join(ctx context.Context, cfg *pump.Config, f *queues.Set, w *workload.Work
 	m.Nudges = nudging.NewSender(context.WithoutCancel(ctx), cfg)
 	beat := o.Beat
 	settings.Default(&beat, DefaultBeat)
-	l := quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue}
-	m.sharing = quota.Sharing{Instance: cfg.Instance, Accounts: f.Names, Limits: l, Beat: beat}
+	l := f.Limits()
+	m.sharing = quota.Sharing{Instance: cfg.Instance, Accounts: f.Names(), Limits: l, Beat: beat}
 	if f.Tasks != nil {
 		m.sharing.Tasks = f.Tasks.Limit
 	}
-	f.Retarget(quota.Unjoined(l, m.sharing.Tasks, f.Names))
+	f.Retarget(quota.Unjoined(l, m.sharing.Tasks, f.Names()))
 	f.Expect()
 	if !o.Optional {
 		if err := m.join(ctx); err != nil {
@@ -183,7 +183,7 @@ func (m *Member) presenceOptions() cluster.Options {
 func (m *Member) report() cluster.Report {
 	_, throttled := m.Queues.Requests()
 	r := cluster.Report{
-		Admin: m.cfg.Admin, Accounts: m.Queues.Names, Reads: codec.Version,
+		Admin: m.cfg.Admin, Accounts: m.Queues.Names(), Reads: codec.Version,
 		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled), Throttles: m.Queues.Throttles(),
 	}
 	if m.cfg.Sample > 0 {
@@ -282,6 +282,7 @@ func (m *Member) see(v *cluster.View) {
 		m.log.Error("the shard map had gone back, because the control account failed over or its table was restored, and was put back by a process that knew it; "+
 			"changes of accounts in between are undone: see distributor accounts list", "version", w.Map.Version)
 	}
+	m.sharing.Accounts, m.sharing.Limits = m.Queues.Names(), m.Queues.Limits() // they may have changed
 	m.sharing.Observe(v)
 	m.sharing.Advance(time.Now())
 	m.Queues.Retarget(m.sharing.Targets())
@@ -331,12 +332,24 @@ func (m *Member) grown(demand map[string]float64) bool {
 	if d := demand[quota.TasksShare]; d > demandGrown*m.sharing.Published(quota.TasksShare) && targets.Tasks < d {
 		return true
 	}
-	for _, name := range m.Queues.Names {
+	for _, name := range m.Queues.Names() {
 		if d := demand[name]; d > demandGrown*m.sharing.Published(name) && m.Queues.Short(name, d, targets) {
 			return true
 		}
 	}
 	return false
+}
+
+// Reloaded says that the accounts or limits of this process are others: its shares follow, and the
+// other members learn of it at once. The member may be nil: it has not joined.
+func (m *Member) Reloaded() {
+	if m == nil {
+		return
+	}
+	if v := m.View(); v != nil {
+		m.see(v)
+	}
+	m.Look()
 }
 
 // Nudged takes a nudge that is about the cluster.

@@ -13,8 +13,8 @@ func (f *Set) Retarget(t *quota.Targets) {
 	if f.Tasks != nil {
 		f.Tasks.SetTarget(t.Tasks)
 	}
-	for _, name := range f.Names {
-		a := f.Accounts[name]
+	for _, name := range f.Names() {
+		a := f.Account(name)
 		if v, ok := t.Accounts[name]; ok {
 			a.Budget.SetTarget(v)
 		}
@@ -28,14 +28,14 @@ func (f *Set) Retarget(t *quota.Targets) {
 // what passes the account's budget or, where the queues' own budgets hold more back
 // than that, what they would let through.
 func (f *Set) Demand() map[string]float64 {
-	out := make(map[string]float64, len(f.Names))
-	for _, name := range f.Names {
-		a := f.Accounts[name]
+	out := make(map[string]float64, len(f.Names()))
+	for _, name := range f.Names() {
+		a := f.Account(name)
 		queues := 0.
 		for _, s := range a.opened() {
 			queues += s.Budget.Demand()
 		}
-		out[name] = min(max(a.Budget.Demand(), queues), a.Budget.Limit)
+		out[name] = min(max(a.Budget.Demand(), queues), f.Limits().Account)
 	}
 	if f.Tasks != nil {
 		out[quota.TasksShare] = f.Tasks.Demand()
@@ -45,8 +45,8 @@ func (f *Set) Demand() map[string]float64 {
 
 // Expect says that this process is about to work.
 func (f *Set) Expect() {
-	for _, name := range f.Names {
-		f.Accounts[name].Budget.Expect()
+	for _, name := range f.Names() {
+		f.Account(name).Budget.Expect()
 	}
 	if f.Tasks != nil {
 		f.Tasks.Expect()
@@ -55,14 +55,14 @@ func (f *Set) Expect() {
 
 // Guessed reports whether of some account the demand is not measured yet.
 func (f *Set) Guessed() bool {
-	return slices.ContainsFunc(f.Names, func(name string) bool { return f.Accounts[name].Budget.Guessed() })
+	return slices.ContainsFunc(f.Names(), func(name string) bool { return f.Account(name).Budget.Guessed() })
 }
 
 // Short reports whether an account's budget, or those of its queues together, are
 // less than a demand.
 func (f *Set) Short(name string, demand float64, t *quota.Targets) bool {
 	queues := 0.
-	for _, s := range f.Accounts[name].opened() {
+	for _, s := range f.Account(name).opened() {
 		queues += t.Queue(s.String())
 	}
 	return min(t.Accounts[name], queues) < demand
@@ -72,8 +72,8 @@ func (f *Set) Short(name string, demand float64, t *quota.Targets) bool {
 // its queues by name.
 func (f *Set) Budgets() []quota.BudgetState {
 	var out []quota.BudgetState
-	for _, name := range f.Names {
-		a := f.Accounts[name]
+	for _, name := range f.Names() {
+		a := f.Account(name)
 		out = append(out, a.Budget.Show(name, ""))
 		for _, s := range a.opened() {
 			out = append(out, s.Budget.Show(name, s.Name))

@@ -112,9 +112,9 @@ func mayNotCreate(err error) bool {
 
 // Made is how many requests to queues this process has made.
 func (f *Set) Made() (n int64) {
-	for _, name := range f.Names {
+	for _, name := range f.Names() {
 		for _, op := range [...]operation{OpGet, OpPut, OpDelete, opRenew, OpReplace} {
-			n += f.Accounts[name].counts.made[op].Load()
+			n += f.Account(name).counts.made[op].Load()
 		}
 	}
 	return n

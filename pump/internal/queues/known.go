@@ -62,8 +62,8 @@ func (a *Account) Hold(n int) {
 // many deletes it has sent.
 func (f *Set) Known(now time.Time) (held, later map[string]float64, deletes uint64) {
 	held, later = map[string]float64{}, map[string]float64{}
-	for _, name := range f.Names {
-		a := f.Accounts[name]
+	for _, name := range f.Names() {
+		a := f.Account(name)
 		deletes += uint64(a.counts.made[OpDelete].Load())
 		if a.known != nil {
 			h, l := a.known.counts(now)

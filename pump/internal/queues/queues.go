@@ -19,7 +19,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
-	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -27,12 +26,20 @@ import (
 // the data path goes through it, is paid for from a budget, has a deadline and
 // is counted.
 type Set struct {
-	Cfg      pump.Config
-	Accounts map[string]*Account
-	Names    []string // of the accounts, in the order of the configuration
-	Control  storage.Table
-	Targets  atomic.Pointer[quota.Targets] // nil: this process has the limits for itself
-	Tasks    *quota.Budget                 // of the tasks that are started; nil: no limit
+	Cfg     pump.Config
+	Control storage.Table
+	Targets atomic.Pointer[quota.Targets] // nil: this process has the limits for itself
+	Tasks   *quota.Budget                 // of the tasks that are started; nil: no limit
+
+	directory atomic.Pointer[directory]
+	limits    atomic.Pointer[quota.Limits] // of all processes together
+	change    sync.Mutex                   // of both, held by who changes them
+}
+
+// directory are the accounts of a set. What is pointed to never changes.
+type directory struct {
+	accounts map[string]*Account
+	names    []string // in the order of the configuration, and then as they were added
 }
 
 // Account is one storage account with what this process may spend on it.
@@ -70,17 +77,13 @@ type Queue struct {
 // Open makes the handles; it makes no request. The configuration must have
 // its defaults. controlTable is the name of the table for the workload's rows.
 func Open(cfg *pump.Config, controlTable string) *Set {
-	f := &Set{Cfg: *cfg, Accounts: map[string]*Account{}}
+	f := &Set{Cfg: *cfg}
+	f.directory.Store(&directory{accounts: map[string]*Account{}})
+	f.limits.Store(&quota.Limits{Account: cfg.Budget.Account, Queue: cfg.Budget.Queue})
 	for _, a := range cfg.Accounts {
-		acct := &Account{Name: a.Name, Store: a.Storage, Budget: quota.New(cfg.Budget.Account), shards: map[string]*Queue{}}
-		if cfg.Sample > 0 {
-			acct.known = &known{later: map[int64]int{}}
-		}
-		f.Accounts[a.Name] = acct
-		f.Names = append(f.Names, a.Name)
-		acct.Poison = f.open(acct, settings.PoisonQueue(cfg.Workload))
+		f.Add(a)
 	}
-	c := f.Accounts[cfg.Control]
+	c := f.Account(cfg.Control)
 	f.Control = &countedTable{Table: c.Store.Table(controlTable), account: c, hooks: &f.Cfg.Hooks}
 	if draw := cfg.Private.Seeding.Draw; draw != nil {
 		f.Control = row.Seeded(f.Control, draw)
@@ -99,7 +102,7 @@ func (f *Set) open(a *Account, queue string) *Queue {
 	s := a.shards[queue]
 	if s == nil {
 		s = &Queue{
-			Account: a, Name: queue, Queue: a.Store.Queue(queue), Budget: quota.New(f.Cfg.Budget.Queue),
+			Account: a, Name: queue, Queue: a.Store.Queue(queue), Budget: quota.New(f.Limits().Queue),
 			Hooks: &f.Cfg.Hooks, log: f.Cfg.Log, Turn: f.Cfg.Private.Seeding.Turn, perMsg: *f.Cfg.Budget.GetCostsMessages,
 		}
 		a.shards[queue] = s
@@ -112,8 +115,8 @@ func (f *Set) open(a *Account, queue string) *Queue {
 
 // Queue gives the handle of a queue of the shard map, the same one each time.
 func (f *Set) Queue(accountName, queue string) (*Queue, error) {
-	a, ok := f.Accounts[accountName]
-	if !ok {
+	a := f.Account(accountName)
+	if a == nil {
 		return nil, &pump.ConfigError{Field: "accounts", Problem: fmt.Sprintf("the workload uses account %q, for which there are no credentials here", accountName), Fix: "add it to the accounts"}
 	}
 	return f.open(a, queue), nil
@@ -131,8 +134,8 @@ func (a *Account) opened() []*Queue {
 // Requests counts what this process has asked of each account so far.
 func (f *Set) Requests() (r pump.Requests, throttled int64) {
 	r = pump.Requests{}
-	for _, name := range f.Names {
-		a := f.Accounts[name]
+	for _, name := range f.Names() {
+		a := f.Account(name)
 		r[name] = a.counts.snapshot()
 		throttled += a.counts.throttled.Load()
 	}
@@ -142,8 +145,8 @@ func (f *Set) Requests() (r pump.Requests, throttled int64) {
 // Throttles counts the refused requests by account, those without any left out.
 func (f *Set) Throttles() map[string]uint64 {
 	of := map[string]uint64{}
-	for _, name := range f.Names {
-		if n := f.Accounts[name].counts.throttled.Load(); n > 0 {
+	for _, name := range f.Names() {
+		if n := f.Account(name).counts.throttled.Load(); n > 0 {
 			of[name] = uint64(n)
 		}
 	}

@@ -8,9 +8,10 @@ import (
 
 // States says of each account what may be spent on it and whether it answers.
 func (f *Set) States(now time.Time) []pump.AccountState {
-	out := make([]pump.AccountState, len(f.Names))
-	for i, name := range f.Names {
-		a := f.Accounts[name]
+	names := f.Names()
+	out := make([]pump.AccountState, len(names))
+	for i, name := range names {
+		a := f.Account(name)
 		rate, target := a.Budget.At(now)
 		out[i] = pump.AccountState{Name: name, BudgetRate: rate, BudgetTarget: target, Throttled: a.counts.throttled.Load()}
 		for _, q := range a.opened() {
@@ -22,4 +23,4 @@ func (f *Set) States(now time.Time) []pump.AccountState {
 }
 
 // Trouble is what became of the last request to an account that does not answer; nil if it does.
-func (f *Set) Trouble(account string) error { return f.Accounts[account].counts.trouble() }
+func (f *Set) Trouble(account string) error { return f.Account(account).counts.trouble() }

@@ -50,7 +50,7 @@ const (
 // (share.go), lowered while the service throttles. It may be used from many
 // goroutines at once.
 type Budget struct {
-	Limit      float64 // of all processes together
+	Limit      float64 // of all processes together; it changes with mu held (SetLimit)
 	leastBurst int
 
 	mu     sync.Mutex // guards what follows; never held across a wait
@@ -90,6 +90,21 @@ func NewWithBurst(limit float64, leastBurst int) *Budget {
 func (b *Budget) SetTarget(target float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.setTarget(target)
+}
+
+// SetLimit changes the limit of all processes together. The share of this process changes in
+// proportion, until SetTarget says what it is.
+func (b *Budget) SetLimit(limit float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	target := b.target * limit / b.Limit
+	b.Limit = limit
+	b.setTarget(target)
+}
+
+// setTarget is called with the lock held.
+func (b *Budget) setTarget(target float64) {
 	if target == b.target {
 		return
 	}

@@ -189,7 +189,7 @@ func (s *Sampler) look(ctx context.Context, name string, shards []shardmap.Shard
 			return seen, err
 		}
 	}
-	seen.quarantined, err = s.count(ctx, s.queues.Accounts[name].Poison)
+	seen.quarantined, err = s.count(ctx, s.queues.Account(name).Poison)
 	if queues.NotThere(err) { // nothing was ever quarantined
 		err = nil
 	}

@@ -78,8 +78,8 @@ func In(t *testing.T, spec workload.Spec, accounts, qs int, change func(*azsim.C
 			}
 			qs = append(qs, sh)
 		}
-		for _, name := range f.Names {
-			qs = append(qs, f.Accounts[name].Poison)
+		for _, name := range f.Names() {
+			qs = append(qs, f.Account(name).Poison)
 		}
 		g, ctx := errgroup.WithContext(t.Context())
 		g.SetLimit(16)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 )
 
@@ -33,6 +34,8 @@ type Follower struct {
 	Instance string
 	// MarkSpill stores that one of the segments' choices may have messages of them.
 	MarkSpill func(ctx context.Context, segments []uint32, choice int) error
+	// Rounds counts looks at the map's age.
+	Rounds *rounds.Counter
 }
 
 // Start begins to keep the routes; it goes on until finish is called.
@@ -51,12 +54,14 @@ func (f *Follower) Start(all context.Context) (finish func()) {
 func (f *Follower) follow(ctx context.Context) {
 	routes, j := f.Router, backoff.Jitter(f.Instance)
 	var alarmed time.Time
+	defer f.Rounds.Begin()()
 	for n := uint64(0); ctx.Err() == nil; n++ {
+		f.Rounds.Add()
 		t := routes.Current()
 		if t.Fatal != nil {
 			return
 		}
-		if t.fresh() && !alarmed.IsZero() {
+		if t.Fresh() && !alarmed.IsZero() {
 			alarmed = time.Time{}
 			f.Log.Info("the shard map can be read again; putting goes on")
 		}
@@ -75,7 +80,7 @@ func (f *Follower) follow(ctx context.Context) {
 		case errors.Is(err, workload.ErrRolledBack):
 			f.Log.Error("the shard map has gone back", "error", err)
 		}
-		if now := time.Now(); !routes.Current().fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
+		if now := time.Now(); !routes.Current().Fresh() && now.Sub(alarmed) >= queues.AlarmEvery && ctx.Err() == nil {
 			alarmed = now
 			f.Log.Error("the shard map could not be read for too long; nothing is put until it can be", "age", now.Sub(t.read).Round(time.Second), "error", err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 )
 
 // message is one sealed envelope on its way.
@@ -85,10 +86,31 @@ type Options struct {
 	Delivered func(into *Sink, m *pack.Message)
 	// Patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
 	Patience time.Duration
+	// Loops counts what goes round. Default: nobody looks.
+	Loops *Loops
 }
+
+// Loops are the loops of a distribution.
+type Loops struct {
+	Puts  rounds.Counter // attempts to put messages, while there are any
+	Sinks rounds.Counter // looks at all sinks
+	Map   rounds.Counter // looks at the age of the map
+}
+
+// The longest time between two rounds of loops that are well.
+const (
+	// PutsMost: a message may wait long for its budget, of which there may be one in minutes for a
+	// process of many.
+	PutsMost = 10 * time.Minute
+	// MapMost: some 12 s of rest, and a request with its pause.
+	MapMost = refreshAfter*5/4 + refreshTimeout + 2*refreshRetry + 20*time.Second
+)
 
 // NewPutter makes the putter of a distribution.
 func NewPutter(o Options) *Putter {
+	if o.Loops == nil {
+		o.Loops = &Loops{}
+	}
 	return &Putter{Options: o, memory: semaphore.NewWeighted(memoryBudget)}
 }
 
@@ -213,7 +235,9 @@ func (p *Putter) hire(s *Sink) {
 // error ends that. The bytes are the same each time, so that copies are recognised by their tasks'
 // identities (P1.2), and acknowledged by any queue is acknowledged.
 func (p *Putter) deliver(m *message) error {
+	defer p.Loops.Puts.Begin()()
 	for {
+		p.Loops.Puts.Add()
 		made, err := p.tryPut(m)
 		switch {
 		case err == nil:
@@ -271,6 +295,7 @@ func (p *Putter) move(m *message) error {
 func (p *Putter) Watch() {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
+	defer p.Loops.Sinks.Begin()()
 	for t := p.Router.Current(); ; {
 		select {
 		case <-look.C:
@@ -297,6 +322,7 @@ func (p *Putter) Watch() {
 		if troubled {
 			backoff.Signal(p.Router.wake) // those who help may be pressed by now
 		}
+		p.Loops.Sinks.Add()
 	}
 }
 
@@ -353,7 +379,7 @@ func (p *Putter) tryPut(m *message) (made bool, err error) {
 		if !p.belongs(m) { // the budget may have kept it waiting for long
 			return false, errMoved
 		}
-		if m.route.fresh() {
+		if m.route.Fresh() {
 			made = s.made.Load()
 			s.observe(func(h *health, now time.Time) { h.sent(now) })
 			return made, s.shard.PutBy(p.Ctx, m.route.read, m.Text, 0, about)

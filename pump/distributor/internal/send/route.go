@@ -193,7 +193,7 @@ func (r *Router) lay(next, old *Route) {
 			}
 		}
 		next.sinks[i], sinks[name] = o, o
-		if a := r.fleet.Accounts[s.Account]; a != nil && poison[s.Account] == nil {
+		if a := r.fleet.Account(s.Account); a != nil && poison[s.Account] == nil {
 			if o = r.poison[s.Account]; o == nil {
 				o = newSink(a.Poison, poisonInFlight)
 			}
@@ -201,6 +201,31 @@ func (r *Router) lay(next, old *Route) {
 		}
 	}
 	r.sinks, r.poison, next.poison = sinks, poison, poison
+}
+
+// Reachable says that this process may have credentials for accounts for which it had none. What
+// waits for a queue of such an account looks for it again.
+func (r *Router) Reachable() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.route.Load()
+	if old == nil || old.Fatal != nil {
+		return
+	}
+	refused := 0
+	for name, s := range r.sinks {
+		if s.refused != nil {
+			delete(r.sinks, name)
+			refused++
+		}
+	}
+	if refused == 0 {
+		return
+	}
+	clear(r.warned)
+	next := *old
+	r.lay(&next, nil)
+	r.put(&next)
 }
 
 func (r *Router) open(account, queue string, active bool) *Sink {
@@ -215,9 +240,9 @@ func (r *Router) open(account, queue string, active bool) *Sink {
 	return refusedSink(account+"/"+queue, err)
 }
 
-// fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
+// Fresh reports whether the map is young enough for puts (P6.5): a queue that is removed is
 // only waited for so long.
-func (t *Route) fresh() bool { return queues.Young(t.read) }
+func (t *Route) Fresh() bool { return queues.Young(t.read) }
 
 // choices remembers shardmap's Choices of one map, which are some work.
 type choices struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/awake"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -41,6 +42,7 @@ type Keeper struct {
 	OnRenewed func(d *message.Delivery, length time.Duration)
 	Step      backoff.Step
 	Clock     awake.Clock
+	Rounds    rounds.Counter
 
 	Mu      sync.Mutex // guards what follows and what lease says
 	heap    leaseHeap
@@ -159,7 +161,9 @@ func (k *Keeper) Length(d *message.Delivery) time.Duration {
 func (k *Keeper) Run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	defer k.Rounds.Begin()()
 	for ctx.Err() == nil {
+		k.Rounds.Add()
 		k.Step.Wait("keep")
 		timer.Reset(k.round(ctx))
 		select {
@@ -185,7 +189,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 			stale = append(stale, d)
 		}
 	}
-	wait := time.Hour
+	wait := rounds.Rest
 	if len(k.heap) > 0 {
 		wait = min(k.heap[0].Lease.Next.Sub(now), longestRound)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -44,6 +45,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	defer cancel()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	defer p.Rounds.Begin()()
 	for ctx.Err() == nil {
 		p.Cfg.Private.Seeding.Turn.Wait("poll")
 		select { // what has woken it until now is looked at now
@@ -77,7 +79,8 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 	now := time.Now()
 	for p.startOne(ctx, now) {
 	}
-	wait := time.Hour
+	p.Rounds.Add()
+	wait := rounds.Rest
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
 			// What is due already waits for room or for an answer, which wakes the poller.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
@@ -85,7 +86,8 @@ type Get struct {
 type Poller struct {
 	*base.Env
 	Parts
-	wake chan struct{}
+	wake   chan struct{}
+	Rounds rounds.Counter // of the schedule, with a get or without
 
 	mu       sync.Mutex // guards what follows and what it points to
 	accounts []*account

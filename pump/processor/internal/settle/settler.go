@@ -100,7 +100,7 @@ func (r *Settlers) Of(q *queues.Queue) *Settler {
 	}
 	a := r.accounts[q.Account]
 	if a == nil {
-		a = &unsettled{mostBytes: max(r.MaxBytes/2/int64(len(r.Queues.Names)), leastUnsettledBytes)}
+		a = &unsettled{mostBytes: max(r.MaxBytes/2/int64(len(r.Queues.Names())), leastUnsettledBytes)}
 		r.accounts[q.Account] = a
 	}
 	r.of[q] = &Settler{all: r, shard: q, account: a}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/pump/processor"
+)
+
+// reloads has a processor take what is new in its configuration on SIGHUP, and --out opened again,
+// if there is a way to do that.
+func (f *runFlags) reloads(console *cli.Console, file *configfile.File, p *processor.Processor, reopen func()) {
+	console.OnHangup(func() {
+		if reopen != nil {
+			reopen()
+		}
+		_ = f.service.Manager.Reload(func() error {
+			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error { return p.Reload(now.Config) })
+		})
+	})
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/renew"
+	"github.com/queuepump/queuepump/pump"
+)
+
+// OnHangup has f called on each SIGHUP from now on, which ended the process before: what users expect
+// of a daemon. Where the log goes to a terminal the signal says that this was closed, and goes on to
+// end the process.
+func (c *Console) OnHangup(f func()) {
+	if term.IsTerminal(int(c.out.Fd())) {
+		return
+	}
+	hangups := make(chan os.Signal, 1) // those that come while f is at work are one
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			f()
+		}
+	}()
+}
+
+// Keys makes the accounts of a configuration ones whose keys and signatures are read again from the
+// file at path when one is refused.
+func Keys(log *slog.Logger, path string, file *configfile.File) (*renew.Keys, error) {
+	keys := renew.New(log, func() ([]pump.Account, error) {
+		now, err := configfile.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		return now.Config.Accounts, nil
+	})
+	_, err := keys.Adopt(file.Config.Accounts)
+	return keys, Explain(err, file)
+}
+
+// Reload reads the configuration at path again and lets apply take what is new in it. It says in the
+// log what came of that; of a wrong file nothing is taken.
+func (c *Console) Reload(path string, was *configfile.File, keys *renew.Keys, apply func(*configfile.File) error) error {
+	file, err := configfile.Load(path)
+	if err == nil {
+		var take func()
+		if take, err = keys.Adopt(file.Config.Accounts); err == nil {
+			err = apply(file)
+		}
+		if err = Explain(err, file); err == nil {
+			take()
+		}
+	}
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			c.Log.Error("the configuration is not taken; the process goes on as before", "error", strings.TrimSpace(line))
+		}
+		return err
+	}
+	if file.Admin != was.Admin {
+		c.Log.Warn("the admin port stays where it is until the process is started again")
+	}
+	c.Log.Info("the configuration was read again", "file", path)
+	return nil
+}

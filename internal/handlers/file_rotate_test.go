@@ -1,0 +1,132 @@
+package handlers
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/internal/testbuf"
+)
+
+// TestNoLineIsLostOrSplitWhenTheFileIsRotated as logrotate does with create and without, while
+// handlers write.
+func TestNoLineIsLostOrSplitWhenTheFileIsRotated(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "done.jsonl")
+	f, err := OpenFile(path, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writers, each = 8, 200
+	var g sync.WaitGroup
+	written := make(chan struct{}, writers*each)
+	for w := range writers {
+		g.Go(func() {
+			for n := range each {
+				if err := f.append(t.Context(), fmt.Appendf(nil, "%d %d %s\n", w, n, bytes.Repeat([]byte{'x'}, 100*w))); err != nil {
+					t.Error(err)
+				}
+				written <- struct{}{}
+			}
+		})
+	}
+	for n := range 10 {
+		for range writers * each / 20 {
+			<-written
+		}
+		if err := os.Rename(path, fmt.Sprintf("%s.%d", path, n)); err != nil {
+			t.Fatal(err)
+		}
+		if n%2 == 0 { // create
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.Reopen()
+	}
+	g.Wait()
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) != 11 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	seen := map[string]int{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(text) {
+			var w, n int
+			var pad string
+			if _, err := fmt.Sscanf(string(line), "%d %d %s\n", &w, &n, &pad); w > 0 && (err != nil || len(pad) != 100*w) {
+				t.Fatalf("%s holds %q", file, line)
+			}
+			seen[fmt.Sprint(w, n)]++
+		}
+	}
+	if len(seen) != writers*each {
+		t.Errorf("%d of %d lines", len(seen), writers*each)
+	}
+}
+
+// TestAFileThatIsIdleIsOpenedAgainAtOnce, so that whoever rotated it may compress it.
+func TestAFileThatIsIdleIsOpenedAgainAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "done.jsonl")
+	var log testbuf.Buffer
+	f, err := OpenFile(path, FileOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	f.Reopen()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	// Another process may not write to the new one either.
+	if other, err := OpenFile(path, FileOptions{}); err == nil {
+		_ = other.Close()
+		t.Error("two processes write to one file")
+	}
+}
+
+// TestLinesOfAFileThatWasDeletedAreWrittenAgain: they would be gone with it.
+func TestLinesOfAFileThatWasDeletedAreWrittenAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "done.jsonl")
+	f, err := OpenFile(path, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.append(t.Context(), []byte("1\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.append(t.Context(), []byte("2\n")); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "2\n" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if f.kept() {
+		t.Error("a file without a name is kept")
+	}
+}

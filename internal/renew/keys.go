@@ -1,0 +1,158 @@
+// Package renew lets the credentials of storage accounts be others while a process uses them: keys
+// and shared access signatures that stand in files are rotated there.
+package renew
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/pump/storage/azure"
+)
+
+// againAfter is how long after a look at the configuration a refused request brings another: of a
+// credential that is wrong all requests are refused, many times a second.
+const againAfter = 15 * time.Second
+
+// Keys are the credentials of a process's accounts. Many goroutines may use them at once.
+type Keys struct {
+	log  *slog.Logger
+	load func() ([]pump.Account, error)
+	open func(pump.Account) (storage.Account, error)
+
+	mu       sync.Mutex // guards what follows
+	accounts map[string]*account
+	looked   time.Time
+	told     map[string]time.Time // when the log last said that a signature ends
+}
+
+// New makes keys that load reads again from where they stand.
+func New(log *slog.Logger, load func() ([]pump.Account, error)) *Keys {
+	return &Keys{log: log, load: load, open: open, accounts: map[string]*account{}, told: map[string]time.Time{}}
+}
+
+func open(a pump.Account) (storage.Account, error) { return azure.Open(options(a)) }
+
+func options(a pump.Account) azure.Options {
+	return azure.Options{
+		Name: a.Name, ConnectionString: a.ConnectionString, Endpoint: a.Endpoint, TableEndpoint: a.TableEndpoint,
+		Credential: a.Credential, AllowHTTP: a.AllowHTTP, ServiceVersion: a.ServiceVersion,
+	}
+}
+
+// Adopt makes the accounts of a configuration ones whose credentials may change: it sets their
+// Storage. Of accounts that it has adopted before, take changes the credentials to those of this
+// configuration. Upon an error, which is a [*pump.ConfigError], nothing has changed.
+func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	handles := make([]*account, len(accounts))
+	changed := map[*account]*opened{}
+	for i, by := range accounts {
+		o, place, err := k.opened(by)
+		if err != nil {
+			return nil, &pump.ConfigError{
+				Field: fmt.Sprintf("accounts[%d]", i), Problem: err.Error(), Err: err,
+				Fix: "give a connection string, or an endpoint such as https://NAME.queue.core.windows.net",
+			}
+		}
+		a := k.accounts[o.Name()]
+		switch {
+		case a == nil:
+			a = &account{name: o.Name(), place: place, refused: k.refused}
+			a.now.Store(o)
+		case a.place != place:
+			return nil, &pump.ConfigError{
+				Field: fmt.Sprintf("accounts[%d]", i), Problem: fmt.Sprintf("is another storage account than %q in the process that runs", o.Name()),
+				Fix: "give it another name, or start the process again",
+			}
+		case differ(a.now.Load().by, by):
+			changed[a] = o
+		}
+		handles[i] = a
+	}
+	for i, a := range handles {
+		k.accounts[a.name] = a
+		accounts[i].Storage = a
+	}
+	return func() { k.take(changed) }, nil
+}
+
+func (k *Keys) opened(by pump.Account) (o *opened, place string, err error) {
+	st, err := k.open(by)
+	if err != nil {
+		return nil, "", err
+	}
+	if at, ok := st.(interface{ Place() string }); ok {
+		place = at.Place()
+	}
+	return &opened{st, by}, place, nil
+}
+
+// differ reports whether accounts are opened in different ways.
+func differ(x, y pump.Account) bool {
+	return x.ConnectionString != y.ConnectionString || x.Endpoint != y.Endpoint || x.TableEndpoint != y.TableEndpoint || x.Credential != y.Credential
+}
+
+func (k *Keys) take(changed map[*account]*opened) {
+	for a, o := range changed {
+		a.now.Store(o)
+		k.log.Info("the credential of an account is another", "account", a.name)
+	}
+}
+
+// refused has the credentials read again, unless that was done just before.
+func (k *Keys) refused() {
+	k.mu.Lock()
+	now := time.Now()
+	due := k.looked.IsZero() || now.Sub(k.looked) >= againAfter
+	if due {
+		k.looked = now
+	}
+	k.mu.Unlock()
+	if due {
+		go k.again()
+	}
+}
+
+// again takes the credentials of accounts that are in use as they stand now, and nothing else of the
+// configuration. One that is wrong for now, as in the midst of being written, changes nothing.
+func (k *Keys) again() {
+	accounts, err := k.load()
+	if err != nil {
+		k.log.Warn("a credential is refused, and the configuration cannot be read again", "error", err)
+		return
+	}
+	k.mu.Lock()
+	changed := map[*account]*opened{}
+	for _, by := range accounts {
+		o, place, err := k.opened(by)
+		if err != nil {
+			continue
+		}
+		a := k.accounts[o.Name()]
+		if a != nil && a.place == place && differ(a.now.Load().by, by) {
+			changed[a] = o
+		}
+	}
+	k.mu.Unlock()
+	k.take(changed)
+}
+
+// Run warns of signatures that end soon until ctx ends.
+func (k *Keys) Run(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		k.warn(time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+)
+
+const (
+	// aloneInGroup is the part of a control group's memory that the garbage collector of a process
+	// may take that is alone there: stacks, buffers of the kernel and pages of files need the rest.
+	aloneInGroup = 0.8
+	// withChildren is that part where children share the group: they do the work.
+	withChildren = 0.4
+	// memoryEvery is how often the group's limit is looked at, which may be changed while it is in use
+	// (systemctl set-property, a resized pod).
+	memoryEvery = time.Minute
+)
+
+// LimitMemory gives the garbage collector a soft limit: what the control group of this process
+// allows, or goal where there is none; a goal of 0 is no limit. Where children share the group, goal is
+// the most. GOMEMLIMIT in the environment goes before all that. It follows the group until ctx ends.
+func LimitMemory(ctx context.Context, goal uint64, children bool, log *slog.Logger) {
+	limit := memoryLimit(memlimit.FromCgroup, goal, children)
+	if _, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(1), memlimit.WithRefreshInterval(ctx, memoryEvery)); err != nil {
+		log.Warn("the memory limit cannot be set", "error", err)
+	}
+}
+
+// memoryLimit makes a provider of a limit by that of the control group.
+func memoryLimit(group memlimit.Provider, goal uint64, children bool) memlimit.Provider {
+	part := aloneInGroup
+	if children {
+		part = withChildren
+	}
+	return func() (uint64, error) {
+		of, err := group()
+		switch {
+		case err == nil && of < math.MaxInt64:
+			limit := uint64(part * float64(of))
+			if children && goal > 0 {
+				limit = min(limit, goal)
+			}
+			return limit, nil
+		case goal > 0:
+			return goal, nil
+		}
+		return 0, memlimit.ErrNoLimit // also where there are no control groups
+	}
+}

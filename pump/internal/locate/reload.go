@@ -1,0 +1,70 @@
+package locate
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/queuepump/queuepump/internal/redact"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/quota"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+)
+
+// Reload lets a process that runs take what is new in a configuration: accounts, and the limits of
+// budgets. It reports whether there was something. Upon an error, which is a [*pump.ConfigError],
+// nothing has changed. An account that is not there any more stays in use, since messages of it may
+// be in hand.
+func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
+	next, err = settings.Complete(next)
+	if err != nil {
+		return false, err
+	}
+	fixed := func(field, was, is string) error {
+		return &pump.ConfigError{
+			Field: field, Problem: fmt.Sprintf("it is %s, and %s in the process that runs", redact.Quoted(is), redact.Quoted(was)),
+			Fix: "put it back, or start the process again",
+		}
+	}
+	switch {
+	case next.Workload != now.Workload:
+		return false, fixed("workload", now.Workload, next.Workload)
+	case next.Control != now.Control && next.Private.ControlGiven:
+		return false, fixed("control", now.Control, next.Control)
+	case next.Segments != now.Segments:
+		return false, fixed("segments", fmt.Sprint(now.Segments), fmt.Sprint(next.Segments))
+	case next.Delivery != now.Delivery:
+		return false, fixed("delivery", string(now.Delivery), string(next.Delivery))
+	}
+	there := map[string]bool{}
+	var added, gone []string
+	for _, a := range next.Accounts {
+		there[a.Name] = true
+		if f.Add(a) {
+			added = append(added, a.Name)
+		}
+	}
+	for _, name := range f.Names() {
+		if !there[name] {
+			gone = append(gone, name)
+		}
+	}
+	limits := quota.Limits{Account: next.Budget.Account, Queue: next.Budget.Queue}
+	others := f.SetLimits(limits)
+	tell(now.Log, added, gone, others, limits)
+	return others || len(added) > 0, nil
+}
+
+// tell says what a reload has changed, and what it has not.
+func tell(log *slog.Logger, added, gone []string, others bool, l quota.Limits) {
+	if len(added) > 0 {
+		log.Info("this process can reach more accounts", "accounts", strings.Join(added, " "))
+	}
+	if others {
+		log.Info("the limits of the budgets are others", "account", l.Account, "queue", l.Queue)
+	}
+	if len(gone) > 0 {
+		log.Warn("accounts are not in the configuration any more; this process uses them until it ends", "accounts", strings.Join(gone, " "))
+	}
+}

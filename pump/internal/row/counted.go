@@ -1,0 +1,57 @@
+package row
+
+import (
+	"context"
+	"iter"
+
+	"github.com/queuepump/queuepump/pump/internal/rounds"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Counted gives a handle of the same table whose requests to rows are counted, when they begin and
+// when they end, whatever they came to. Of a table that is Seeded or Suspended it keeps both.
+func Counted(t storage.Table, n *rounds.Counter) storage.Table {
+	if s, ok := t.(SeededTable); ok {
+		s.Table = countedTable{s.Table, n}
+		return s
+	}
+	return countedTable{t, n}
+}
+
+type countedTable struct {
+	storage.Table
+	n *rounds.Counter
+}
+
+// count counts the begin of a request; what it gives counts the end.
+func (t countedTable) count() (end func()) {
+	t.n.Add()
+	return t.n.Add
+}
+
+func (t countedTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
+	defer t.count()()
+	return t.Table.Read(ctx, partition, row)
+}
+
+func (t countedTable) Write(ctx context.Context, w storage.Write) (storage.ETag, error) {
+	defer t.count()()
+	return t.Table.Write(ctx, w)
+}
+
+func (t countedTable) Transact(ctx context.Context, ws []storage.Write) ([]storage.ETag, error) {
+	defer t.count()()
+	return t.Table.Transact(ctx, ws)
+}
+
+func (t countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
+	return func(yield func(storage.Entity, error) bool) {
+		defer t.count()()
+		for e, err := range t.Table.Query(ctx, q) {
+			t.n.Add()
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package worlds
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/accounts"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+)
+
+// TestANewAccountIsTakenWithoutARestart: processes that run learn of it from their configuration,
+// then the workload takes it, and they use it.
+func TestANewAccountIsTakenWithoutARestart(t *testing.T) {
+	inWorld(t, 3, 2, nil, func(t *testing.T, w *world) {
+		w.Without("accountc")
+		less := func(instance string) pump.Config {
+			c := w.Config(instance, 2)
+			c.Accounts = c.Accounts[:2]
+			return c
+		}
+		p, err := processor.New(less("p"), &testworld.Seen{}, processor.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &testworld.ListSource{Print: "p", N: 4000, Pace: 100 * time.Millisecond}
+		d, err := distributor.New(less("d"), source, distributor.Options{Every: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Reload(w.Config("p", 2)); err == nil {
+			t.Error("a processor that does not run takes a configuration")
+		}
+		processing, distributing := w.start(p), w.startDistributor(d)
+		time.Sleep(time.Minute)
+		add := func() error {
+			_, err := accounts.Add(t.Context(), w.Operator(), "accountc")
+			return err
+		}
+		if err := add(); err == nil {
+			t.Fatal("an account was added that no process can reach")
+		}
+		if err := errors.Join(p.Reload(w.Config("p", 2)), d.Reload(w.Config("d", 2))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // sooner than the next beats
+		if err := add(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if s := p.State(); s.Queues != 6 || !s.Ready || len(s.Accounts) != 3 {
+			t.Errorf("the processor reads %d queues: %q", s.Queues, s.Reasons)
+		}
+		if made := d.State().Done.Requests["accountc"]["put"]; made == 0 {
+			t.Error("the distributor puts nothing into the new account")
+		}
+		distributing.cancel()
+		<-distributing.done
+		processing.End()
+	})
+}
+
+// TestALimitIsChangedWithoutARestart, and what cannot be changed so is refused with all else.
+func TestALimitIsChangedWithoutARestart(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		p := w.processor(&testworld.Seen{}, processor.Options{})
+		run := w.start(p)
+		time.Sleep(time.Minute)
+		target := func() float64 { return p.State().Accounts[0].BudgetTarget }
+		if target() != 20_000 {
+			t.Errorf("at first %v messages a second", target())
+		}
+		c := w.Config("p", 2)
+		c.Budget.Account = 500
+		wrong := c
+		wrong.Segments = 1024
+		var ce *pump.ConfigError
+		if err := p.Reload(wrong); !errors.As(err, &ce) {
+			t.Errorf("a wrong configuration is taken: %v", err)
+		}
+		other := c
+		other.Workload = "another"
+		if err := p.Reload(other); err == nil || !strings.Contains(err.Error(), "workload") {
+			t.Errorf("another workload is taken: %v", err)
+		}
+		if s := p.State(); target() != 20_000 || len(s.Accounts) != 2 {
+			t.Errorf("of a wrong configuration something was taken: %v, %d accounts", target(), len(s.Accounts))
+		}
+		if err := p.Reload(c); err != nil {
+			t.Fatal(err)
+		}
+		if target() != 500 {
+			t.Errorf("then %v messages a second", target())
+		}
+		time.Sleep(time.Minute)
+		if target() != 500 {
+			t.Errorf("and a minute later %v", target())
+		}
+		run.End()
+	})
+}
