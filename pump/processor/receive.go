@@ -42,6 +42,9 @@ func (r *run) receive(g poll.Get) (own int) {
 	work := make([]*message.Delivery, 0, len(msgs))
 	waiting := false
 	for _, d := range delivered {
+		if d.Whole == nil && r.isPaused() { // asked once it is kept; see followPause
+			d.Whole, d.Waits = r.notNow(d, 0), false
+		}
 		if !d.PassedOn() {
 			own++
 		}

@@ -24,6 +24,10 @@ type State struct {
 	Ready    bool     `json:"ready"`
 	Reasons  []string `json:"reasons"`
 	Gate     string   `json:"gate,omitempty"` // that it waits at
+	// PausedSince is since when an operator has paused the workload, as far as this process has
+	// seen, by the clock of the operator's machine; null: it is not paused. PausedBy is who did.
+	PausedSince *time.Time `json:"pausedSince"`
+	PausedBy    string     `json:"pausedBy"`
 	Messages int      `json:"messages"`       // in hand
 	Queues   int      `json:"queues"`         // that it reads
 	Handlers int      `json:"handlers"`       // that may be at work at once
@@ -113,6 +117,9 @@ func (p *Processor) State() State {
 	s.Messages = r.Messages.Count()
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
+	if mark := r.paused.Load(); mark != nil {
+		s.PausedSince, s.PausedBy = &mark.Since, mark.By
+	}
 	s.Accounts = r.Queues.States(time.Now())
 	s.Cluster = r.Member.Load().State()
 	s.Queues = r.poller.Queues()

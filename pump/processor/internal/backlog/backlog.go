@@ -168,6 +168,13 @@ func (b *Backlog) hasRoom(now time.Time) bool {
 	return waiting <= limit/2 || float64(limit-waiting) >= b.perMessage*storage.MaxGet
 }
 
+// AtWork is how many handlers are at work, those that were given up included.
+func (b *Backlog) AtWork() int {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.Busy
+}
+
 // Full reports whether not even one more message should be fetched.
 func (b *Backlog) Full() bool {
 	b.Mu.Lock()

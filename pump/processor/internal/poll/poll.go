@@ -91,8 +91,8 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 
 // startOne starts the next get in turn, if there is one.
 func (p *Poller) startOne(ctx context.Context, now time.Time) bool {
-	if c := p.Recorder; c != nil && c.Full() {
-		return false // a commit wakes the poller
+	if c := p.Recorder; p.paused || c != nil && c.Full() {
+		return false // a commit, or the end of the pause, wakes the poller
 	}
 	full := p.LobbyFull(p.maybeWaiting)
 	for i := range p.accounts {

@@ -94,7 +94,8 @@ type Poller struct {
 	idleMost time.Duration
 	dark     time.Time // when a queue was last found not to have answered for a while
 	later    time.Time // when the last of what was put back with a delay is visible
-	lacks    bool      // segments are on their way to this process, when that was last asked
+	lacks    bool      // segments are on their way to this process, or it is paused, when that was last asked
+	paused   bool      // nothing is got
 	haste    haste
 	// maybeWaiting counts the messages that gets under way ask for, and that may have to wait until
 	// their segments are ready.
@@ -186,6 +187,21 @@ func (p *Poller) Follow(s *ownership.Assignment) {
 	}
 	for _, a := range p.accounts {
 		a.turn %= max(len(a.queues), 1)
+	}
+	backoff.Signal(p.wake)
+}
+
+// Pause ends getting, or lets it go on with all queues due. Gets under way go on.
+func (p *Poller) Pause(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = on
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if !on && q.failures == 0 {
+				q.due, q.empties, q.emptyAt = time.Now(), 0, time.Time{}
+			}
+		}
 	}
 	backoff.Signal(p.wake)
 }
