@@ -78,6 +78,7 @@ func (r *run) follow() {
 	r.poller.Follow(s)
 	r.poller.MarkUnready(s, r.unready(s))
 	r.followPause(s.View.Workload)
+	r.followEnds(s.View.Workload.Ended)
 	r.lobby.releaseReady()
 }
 

@@ -117,6 +117,7 @@ type run struct {
 	awaited  map[string]bool // members whose leases are waited for, as the log says
 	pausedAt time.Time       // guarded by followMu
 	paused   atomic.Pointer[workload.Pause]
+	ended    []workload.EndedRun // as the last view had them; guarded by followMu
 	owned    *owned
 	lobby    *lobby
 	trials   *trial.Trials // nil until connect, as the next

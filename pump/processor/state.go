@@ -21,16 +21,16 @@ type State struct {
 	Phase string `json:"phase"`
 	// Ready means that all is well: it works, holds its share of the segments, and
 	// every account answers. Reasons are what is missing, in words; never nil.
-	Ready    bool     `json:"ready"`
-	Reasons  []string `json:"reasons"`
-	Gate     string   `json:"gate,omitempty"` // that it waits at
+	Ready   bool     `json:"ready"`
+	Reasons []string `json:"reasons"`
+	Gate    string   `json:"gate,omitempty"` // that it waits at
 	// PausedSince is since when an operator has paused the workload, as far as this process has
 	// seen, by the clock of the operator's machine; null: it is not paused. PausedBy is who did.
 	PausedSince *time.Time `json:"pausedSince"`
 	PausedBy    string     `json:"pausedBy"`
-	Messages int      `json:"messages"`       // in hand
-	Queues   int      `json:"queues"`         // that it reads
-	Handlers int      `json:"handlers"`       // that may be at work at once
+	Messages    int        `json:"messages"` // in hand
+	Queues      int        `json:"queues"`   // that it reads
+	Handlers    int        `json:"handlers"` // that may be at work at once
 	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a
 	// task usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of
 	// what fails for the first time. They follow the work, but for what the options fix.

@@ -22,12 +22,12 @@ type Status struct {
 	Delivery   string    `json:"delivery"`
 	Segments   int       `json:"segments"`
 	// Shared: segments have no owners, any processor takes any task.
-	Shared     bool   `json:"shared"`
+	Shared bool `json:"shared"`
 	// PausedSince is since when an operator has paused the workload, by the clock of the machine at
 	// which it was ordered; null: it is not paused. PausedBy is who did.
 	PausedSince *time.Time `json:"pausedSince"`
 	PausedBy    string     `json:"pausedBy"`
-	MapVersion uint64 `json:"mapVersion"`
+	MapVersion  uint64     `json:"mapVersion"`
 	// Settled: every segment is held by the instance that the plan says (P5.5), and of those
 	// who are in the plan none is silent.
 	Settled      bool         `json:"settled"`

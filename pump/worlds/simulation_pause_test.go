@@ -56,6 +56,14 @@ type simPauses struct {
 // pauses carries out an operator's pause or resume.
 func (p *simProcess) pauses(ctx context.Context, cfg pump.Config, order string) error {
 	w := p.world
+	if p.name == simResumer { // the last pause may be under way yet
+		for _, o := range w.operators(p) {
+			<-o.ended
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(p.asked, simPatience)
+		defer cancel()
+	}
 	w.mu.Lock()
 	known := w.paused
 	if order == "resume" {
@@ -98,6 +106,18 @@ func (w *simWorld) judgePauseLocked(p *simProcess, task *simTask) {
 func (p *simPlan) calm() bool {
 	return p.limit == 0 && p.tables == 0 && !p.entities &&
 		!slices.ContainsFunc(p.steps, func(s simStep) bool { return s.verb != "start" && s.verb != "operate" })
+}
+
+// operators are all that there have been but one.
+func (w *simWorld) operators(but *simProcess) (all []*simProcess) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.all {
+		if p.name[0] == 'x' && p != but {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // simResumer is the operator who lets a workload go on in the end of a world.
