@@ -174,6 +174,17 @@ func (c *checkup) judge(l look) {
 		)
 	}
 	c.processors(s, v, live)
+	if s.PausedSince != nil {
+		c.find(
+			CheckPaused,
+			Warning,
+			"",
+			c.command("distributor resume"),
+			"the workload is paused since %s by %s: processors start nothing",
+			s.PausedSince.Format(time.DateTime),
+			s.PausedBy,
+		)
+	}
 	c.formats(v, silent)
 	if u := s.Ledger; u != nil && u.Used >= closing.Pressure {
 		severity, means := Warning, "runs that no process continues end sooner"
