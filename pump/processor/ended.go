@@ -11,7 +11,7 @@ import (
 
 // followEnds has the rows of runs read again that an operator has ended since the view before, and
 // puts back what is in hand of them and not started: it is judged by the run's end when it comes
-// again. The queues are then read whether there is room for tasks or not, until what they bring is
+// again. If such a run is dropped the queues are then read whether there is room for tasks or not, until what they bring is
 // not of such a run: else a run of millions of tasks would be thrown away no quicker than handlers
 // take up tasks of others. followMu is held.
 func (r *run) followEnds(now []workload.EndedRun) {
@@ -35,7 +35,15 @@ func (r *run) followEnds(now []workload.EndedRun) {
 			r.withdraw(d)
 		}
 	}
-	r.poller.Sweep()
+	r.Background.Go(func() {
+		dropped := false
+		for _, id := range news { // first, or what comes would wait for its row where tasks do
+			dropped = r.Runs.Look(r.Wire, id) == closing.Dropped || dropped
+		}
+		if dropped {
+			r.poller.Sweep()
+		}
+	})
 }
 
 // dropQuickly settles a message of a run that is known to be dropped where it arrives, by its header

@@ -199,10 +199,9 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 		q.empties = 0
 		q.due = now
 		q.width = 1
-		// There is more where that came from. (Of what is swept one get after the other brings
-		// enough, and what is behind it may be live and have no room.) Where most of it is others', more gets
+		// There is more where that came from. Where most of it is others', more gets
 		// would only take it out of their reach.
-		if len(msgs) == limit && 2*own >= limit && !q.swept {
+		if len(msgs) == limit && 2*own >= limit {
 			q.width = min(q.flying+2, q.queue.Gets.Ahead(q.queue.Budget.Rate()/storage.MaxGet, getsPerQueue, getsMost*getsPerQueue))
 			a.width = q.queue.Gets.Ahead(a.account.Budget.Rate()/storage.MaxGet, getsPerAccount, getsMost*getsPerAccount)
 		}
