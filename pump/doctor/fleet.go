@@ -174,17 +174,6 @@ func (c *checkup) judge(l look) {
 		)
 	}
 	c.processors(s, v, live)
-	if s.PausedSince != nil {
-		c.find(
-			CheckPaused,
-			Warning,
-			"",
-			c.command("distributor resume"),
-			"the workload is paused since %s by %s: processors start nothing",
-			s.PausedSince.Format(time.DateTime),
-			s.PausedBy,
-		)
-	}
 	c.formats(v, silent)
 	if u := s.Ledger; u != nil && u.Used >= closing.Pressure {
 		severity, means := Warning, "runs that no process continues end sooner"
@@ -212,6 +201,17 @@ func (c *checkup) judge(l look) {
 
 // processors tells of too many or too few of them.
 func (c *checkup) processors(s *status.Status, v *cluster.View, live int) {
+	if s.PausedSince != nil {
+		c.find(
+			CheckPaused,
+			Warning,
+			"",
+			c.command("distributor resume"),
+			"the workload is paused since %s by %s: processors start nothing",
+			s.PausedSince.Format(time.DateTime),
+			s.PausedBy,
+		)
+	}
 	active := 0
 	for _, q := range v.Workload.Map.Shards {
 		if q.State == shardmap.Active {
