@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test azurite azure azure-try clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test azurite azure azure-try clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ runs: ## send RUNS (2400) runs of one task with one key by real binaries; then a
 HOURS ?= 24h
 RATE  ?= 10
 KEEP  ?= 2h
+drop: ## end a run of ten million tasks with --drop at published limits in virtual time, beside another run (two minutes)
+	$(GO) test ./pump/worlds -count 1 -v -timeout 30m -run '^TestALargeRunThatIsDropped' -drop.tasks 10000000
+
 day: ## make RATE (10) runs a second for HOURS (24h) of virtual time with a retention of KEEP (2h), some broken, abandoned or with tasks in quarantine, and write docs/runs.md: what is stored
 	cd pump/worlds && GOGC=400 $(GO) test -count 1 -v -timeout 24h -run '^TestWhatIsStoredOfRuns' -day.for $(HOURS) -day.rate $(RATE) -day.retention $(KEEP) -day.write '$(CURDIR)/docs/runs.md'
 

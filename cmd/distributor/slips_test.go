@@ -73,6 +73,9 @@ var slips = []struct {
 }{
 	{"run", 2, "nothing says what to read"},
 	{"run tasks.jsonl", 2, "--input tasks.jsonl"},
+	{"pause everything", 2, "takes no arguments"},
+	{"resume test", 2, "takes no arguments"},
+	{"pause --run 0123", 2, "--run"},
 	{"run --imput tasks.jsonl", 2, "--input"},
 	{"--input tasks.jsonl", 2, "distributor run --input"},
 	{"rnu --input tasks.jsonl", 2, "run"},

@@ -46,6 +46,7 @@ type processorMetrics struct{ state func() processor.State }
 
 var processorSamples = []sample[processor.State]{
 	gauge("ready", "1 if the process does what it should; /readyz says why not.", func(s processor.State) float64 { return truth(s.Ready) }),
+	gauge("paused", "1 while an operator has paused the workload, so that nothing is started.", func(s processor.State) float64 { return truth(s.PausedSince != nil) }),
 	gauge("messages_in_hand", "Messages taken and not yet settled.", func(s processor.State) float64 { return float64(s.Messages) }),
 	gauge("handlers", "How many handlers may be at work at once (--concurrency).", func(s processor.State) float64 { return float64(s.Handlers) }),
 	gauge("lease_seconds", "For how long messages are hidden that are got now; it follows the work unless it is fixed.", func(s processor.State) float64 { return s.LeaseSeconds }),

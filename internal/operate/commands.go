@@ -28,7 +28,7 @@ func Add(root *cobra.Command) {
 	add(root, groupWatch, statusCommand(), runsCommand(runsList(), runsShow(), runsEnd()), counts(),
 		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
 		doctorCommand(), peekCommand())
-	add(root, groupOperate, accountsCommand(), gate(), ids(), workload())
+	add(root, groupOperate, pauseCommand(), resumeCommand(), accountsCommand(), gate(), ids(), workload())
 	add(root, groupPlan, plan(), generateCommand())
 	root.AddCommand(
 		cli.Renamed("release", "gate open"), cli.Renamed("hold", "gate close"),

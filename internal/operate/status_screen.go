@@ -75,6 +75,24 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	if text := c.leadership(s, now); text != "" {
 		c.wrap(w, "", text)
 	}
+	if s.PausedSince != nil {
+		c.wrap(w, "", pausedText(s, now))
+	}
+}
+
+// pausedText says since when and by whom a workload is paused, and how far that has come.
+func pausedText(s *status.Status, now time.Time) string {
+	all, still := 0, 0
+	for i := range s.Instances {
+		if p := &s.Instances[i]; p.Role == "processor" && !p.Silent && p.Waiting == "" {
+			all++
+			if p.Paused {
+				still++
+			}
+		}
+	}
+	return fmt.Sprintf("PAUSED since %s by %s · %d of %s without a task at work · go on with: distributor resume",
+		timeText(*s.PausedSince, now), plain(s.PausedBy), still, cli.Plural(int64(all), "processor"))
 }
 
 // settled is how the segments are given out.

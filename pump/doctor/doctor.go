@@ -50,6 +50,7 @@ const (
 	CheckFormats       = "mixed-formats"      // processes read different formats
 	CheckRows          = "damaged-row"        // a row of the cluster cannot be read
 	CheckDisk          = "disk-space"         // of --out
+	CheckPaused        = "paused"             // an operator has paused the workload
 )
 
 // Finding is one thing that is wrong.

@@ -237,6 +237,15 @@ var faults = []fault{
 		}, says: "3 processors are more than the 2 queues", mends: "distributor accounts add",
 	},
 	{
+		name: "a workload that is paused",
+		plant: func(t *testing.T, c *clinic) {
+			if _, _, err := workload.SetPause(t.Context(), c.Table(), c.Cfg.Workload, workload.Pause{Since: time.Now(), By: "me"}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		want: []string{"warning paused"}, says: "by me", mends: "distributor resume",
+	},
+	{
 		name: "messages, and no processor", processors: -1,
 		plant: func(_ *testing.T, c *clinic) { c.Put("accounta", "work-00", 3, 1) },
 		want:  []string{"warning processors"}, says: "3 messages wait", mends: "processor run",

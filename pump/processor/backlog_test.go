@@ -73,7 +73,7 @@ func TestRoomIsKeptForTextsAsLargeAsTheyLatelyWere(t *testing.T) {
 		var rooms []backlog.Reservation
 		for b.Rate = 1e9; ; b.Rate = 1e9 {
 			b.Measured = time.Now()
-			room := b.Reserve()
+			room := b.Reserve(false)
 			if room.Messages == 0 {
 				break
 			}

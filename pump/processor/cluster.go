@@ -77,6 +77,8 @@ func (r *run) follow() {
 	r.spills.follow(s)
 	r.poller.Follow(s)
 	r.poller.MarkUnready(s, r.unready(s))
+	r.followPause(s.View.Workload)
+	r.followEnds(s.View.Workload.Ended)
 	r.lobby.releaseReady()
 }
 
@@ -135,7 +137,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
 	to.Unread, to.UnreadQueue = r.unread(now)
-	to.Draining = r.Stopping.Load()
+	to.Draining, to.Paused = r.Stopping.Load(), r.stands()
 	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
 }
 

@@ -120,6 +120,9 @@ type run struct {
 
 	followMu sync.Mutex      // one view after the other; guards awaited
 	awaited  map[string]bool // members whose leases are waited for, as the log says
+	pausedAt time.Time       // guarded by followMu
+	paused   atomic.Pointer[workload.Pause]
+	ended    []workload.EndedRun // as the last view had them; guarded by followMu
 	owned    *owned
 	lobby    *lobby
 	trials   *trial.Trials // nil until connect, as the next

@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
@@ -18,6 +19,10 @@ type rateLimit struct {
 	budget *quota.Budget
 	over   context.Context // ends when nothing is started any more
 	end    context.CancelFunc
+
+	mu       sync.Mutex      // guards what follows
+	turns    context.Context // ends with a pause: who waits then goes back
+	endTurns context.CancelFunc
 }
 
 // errUnpaced is why a task was not started whose turn did not come.
@@ -26,14 +31,29 @@ var errUnpaced = errors.New("pump: its turn did not come while it could be start
 func newRateLimit(b *quota.Budget) *rateLimit {
 	p := &rateLimit{budget: b}
 	p.over, p.end = context.WithCancel(context.Background())
+	p.turns, p.endTurns = context.WithCancel(p.over)
 	return p
 }
 
+// pause lets nobody wait any longer for a turn.
+func (p *rateLimit) pause() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endTurns()
+	p.turns, p.endTurns = context.WithCancel(p.over)
+}
+
 // wait waits until so many tasks of a message may be started; false: they may not any more.
-func (p *rateLimit) wait(d *message.Delivery, tasks int) bool {
+func (p *rateLimit) wait(d *message.Delivery, tasks int, paused func() bool) bool {
+	p.mu.Lock()
+	turns := p.turns
+	p.mu.Unlock()
+	if paused() { // the turns that end with this pause may have been those before
+		return false
+	}
 	ctx, cancel := context.WithCancel(d.Ctx)
 	defer cancel()
-	defer context.AfterFunc(p.over, cancel)()
+	defer context.AfterFunc(turns, cancel)()
 	return p.budget.Spend(ctx, quota.ClassGet, tasks) == nil
 }
 
@@ -43,7 +63,7 @@ func (r *run) awaitRate(d *message.Delivery, from, to int) bool {
 	if r.rate == nil {
 		return true
 	}
-	ok := r.rate.wait(d, to-from)
+	ok := r.rate.wait(d, to-from, r.isPaused)
 	r.backlog.StartNext()
 	if !ok {
 		d.Started.Store(true)

@@ -28,8 +28,8 @@ const metAge = time.Minute
 
 // receive takes what a get brought: every message is kept from here on, and
 // its header says where it goes. It runs in the get's goroutine and returns how many
-// of the messages belong to this process.
-func (r *run) receive(g poll.Get) (own int) {
+// of the messages belong to this process, and how many of these are of runs that are dropped.
+func (r *run) receive(g poll.Get) (own, dropped int) {
 	msgs := g.Messages
 	r.Messages.Add(len(msgs))
 	g.Queue.Account.Hold(len(msgs))
@@ -42,8 +42,14 @@ func (r *run) receive(g poll.Get) (own int) {
 	work := make([]*message.Delivery, 0, len(msgs))
 	waiting := false
 	for _, d := range delivered {
+		if d.Whole == nil && r.isPaused() { // asked once it is kept; see followPause
+			d.Whole, d.Waits = r.notNow(d, 0), false
+		}
 		if !d.PassedOn() {
 			own++
+		}
+		if r.dropQuickly(d) {
+			dropped++
 		}
 		if d.Waits && r.lobby.add(d) {
 			waiting = true
@@ -60,7 +66,7 @@ func (r *run) receive(g poll.Get) (own int) {
 		d.Started.Store(true)
 		d.Settler.Add(d)
 	}
-	return own
+	return own, dropped
 }
 
 // runsOf are the runs of messages that are to be worked on now, each once if its messages

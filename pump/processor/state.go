@@ -28,9 +28,13 @@ type State struct {
 	Gate    string   `json:"gate,omitempty"` // that it waits at
 	// NoWorkload: it starts, and the workload is not made yet, by the first distributor.
 	NoWorkload bool `json:"noWorkload,omitempty"`
-	Messages   int  `json:"messages"` // in hand
-	Queues     int  `json:"queues"`   // that it reads
-	Handlers   int  `json:"handlers"` // that may be at work at once
+	// PausedSince is since when an operator has paused the workload, as far as this process has
+	// seen, by the clock of the operator's machine; null: it is not paused. PausedBy is who did.
+	PausedSince *time.Time `json:"pausedSince"`
+	PausedBy    string     `json:"pausedBy"`
+	Messages    int        `json:"messages"` // in hand
+	Queues      int        `json:"queues"`   // that it reads
+	Handlers    int        `json:"handlers"` // that may be at work at once
 	// LeaseSeconds is for how long messages are hidden that are got now, TaskSeconds how long a
 	// task usually takes in the handler (0: none has ended), and RetrySeconds the longest delay of
 	// what fails for the first time. They follow the work, but for what the options fix.
@@ -131,6 +135,9 @@ func (p *Processor) State() State {
 	s.Messages = r.Messages.Count()
 	s.Done = r.summary()
 	s.Gate = s.Done.Waiting
+	if mark := r.paused.Load(); mark != nil {
+		s.PausedSince, s.PausedBy = &mark.Since, mark.By
+	}
 	s.Accounts = r.Queues.States(time.Now())
 	s.Cluster = r.Member.Load().State()
 	s.Queues = r.poller.Queues()

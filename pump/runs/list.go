@@ -130,6 +130,12 @@ func End(ctx context.Context, cfg pump.Config, id string, drop bool, note string
 	if err != nil {
 		return Info{}, err
 	}
+	// The run's row is the truth, and processors read it again after minutes.
+	if err := workload.NoteEnded(ctx, o.Queues.Control, o.Workload.Name, run); err != nil {
+		o.Cfg.Log.Warn("processors could not be told of the end of the run; they learn of it within minutes", "run", run, "error", err)
+	} else {
+		o.Tell(ctx)
+	}
 	return o.show(ctx, run)
 }
 

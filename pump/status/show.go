@@ -67,6 +67,9 @@ func (r *statusReader) cluster(s *Status) {
 	v := r.view
 	r.silent = map[string]bool{}
 	s.Delivery, s.Segments, s.Shared, s.MapVersion = v.Workload.Delivery, v.Workload.Map.Segments, v.Workload.Shared, v.Workload.Map.Version
+	if p := v.Workload.Paused; p.Is() {
+		s.PausedSince, s.PausedBy = new(p.Since.UTC()), p.By
+	}
 	s.Settled = v.Settled()
 	var silent []string
 	live := 0 // processors that take segments
@@ -131,7 +134,7 @@ func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance
 	i := Instance{
 		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
 		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, LeaseSeconds: m.Hides, Throttled: m.Throttled,
-		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Trouble: m.Trouble,
+		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble,
 	}
 	if i.Demand == nil || m.Guessed {
 		i.Demand = map[string]float64{}

@@ -22,8 +22,12 @@ type Status struct {
 	Delivery   string    `json:"delivery"`
 	Segments   int       `json:"segments"`
 	// Shared: segments have no owners, any processor takes any task.
-	Shared     bool   `json:"shared"`
-	MapVersion uint64 `json:"mapVersion"`
+	Shared bool `json:"shared"`
+	// PausedSince is since when an operator has paused the workload, by the clock of the machine at
+	// which it was ordered; null: it is not paused. PausedBy is who did.
+	PausedSince *time.Time `json:"pausedSince"`
+	PausedBy    string     `json:"pausedBy"`
+	MapVersion  uint64     `json:"mapVersion"`
 	// Settled: every segment is held by the instance that the plan says (P5.5), and of those
 	// who are in the plan none is silent.
 	Settled      bool         `json:"settled"`
@@ -117,6 +121,7 @@ type Instance struct {
 	Admin        string             `json:"admin"`
 	Waiting      string             `json:"waiting"` // the gate it waits at
 	Draining     bool               `json:"draining"`
+	Paused       bool               `json:"paused"` // it starts nothing, and no handler is at work
 	Trouble      string             `json:"trouble"`
 }
 

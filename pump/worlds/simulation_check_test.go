@@ -89,6 +89,7 @@ func (w *simWorld) begins(p *simProcess, t *pump.Task) (*simTask, error) {
 	if w.judge.known[key] {
 		w.wrong = append(w.wrong, fmt.Sprintf("%s handles %v again, which was done when it was redriven (P4.4)", p, task))
 	}
+	w.judgePauseLocked(p, task)
 	if task.busy == nil {
 		task.busy = map[*simProcess]int{}
 	}

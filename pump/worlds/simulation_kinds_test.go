@@ -39,6 +39,7 @@ var simKinds = []simKind{
 	{name: "removals", share: 4, write: (*simSeeded).removals},
 	{name: "lost runs", share: 4, write: (*simSeeded).lostRuns},
 	{name: "suspended", share: 6, write: (*simSeeded).suspended},
+	{name: "pauses", share: 6, write: (*simSeeded).pauses},
 }
 
 const (

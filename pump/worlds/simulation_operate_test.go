@@ -28,7 +28,7 @@ const simGate = "go"
 
 // Commands of operators, by whether they name an account.
 var (
-	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop"}
+	simCommands        = []string{"redrive", "drop", "repair", "release", "hold", "end", "end-drop", "pause", "resume"}
 	simAccountCommands = []string{"add", "drain", "remove"}
 )
 
@@ -70,6 +70,8 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 		_, err = gates.Open(ctx, cfg, simGate, p.name)
 	case "hold":
 		_, err = gates.Close(ctx, cfg, simGate, p.name)
+	case "pause", "resume":
+		err = p.pauses(ctx, cfg, order[0])
 	case "add":
 		_, err = accounts.Add(ctx, cfg, order[1])
 	case "drain":

@@ -61,6 +61,7 @@ type simWorld struct {
 	runsWentBack bool                         // rows of runs came back as they were
 	put          map[simKey]bool              // tasks that a queue has taken of who distributes
 	touched      map[simKey]string            // tasks that an operator redrove or dropped, or was about to: drop, if it was ever that
+	paused       simPauses
 	// leftInQuarantine is how many messages are, in the end, by account.
 	leftInQuarantine map[string]int
 
@@ -366,6 +367,9 @@ func (w *simWorld) calm() {
 	}
 	if w.plan.gated {
 		w.start("x98", "release")
+	}
+	if w.plan.pausing() {
+		w.start(simResumer, "resume")
 	}
 }
 

@@ -68,6 +68,8 @@ type Report struct {
 	Throttles map[string]uint64
 	// Queues is the number of queues it polls.
 	Queues int
+	// Paused: by the mark in the workload's row it starts nothing, and no handler is at work.
+	Paused bool
 	// Trouble is one line for people; empty: none.
 	Trouble string
 	// Samples: it looks at all queues if it is the first of those that do; the next three are for
@@ -190,6 +192,9 @@ func encodeMember(m memberRow) map[string]any {
 		props["Samples"], props["Deletes"] = m.Samples, row.Count63(m.Deletes)
 		props["Held"], props["Later"] = encodeAmounts(m.Held), encodeAmounts(m.Later)
 	}
+	if m.Paused {
+		props["Paused"] = true
+	}
 	// A clock may show anything, but the service keeps no time outside these.
 	if y := m.Started.UTC().Year(); y >= 1900 && y < 9999 {
 		props["Started"] = m.Started.UTC().Truncate(time.Microsecond)
@@ -209,6 +214,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"),
 				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
+				Paused: f.Flag("Paused"),
 			},
 		},
 		Times: row.Times{Beat: f.Duration("Beat"), Lease: f.Duration("Lease"), Margin: f.Duration("Margin")},

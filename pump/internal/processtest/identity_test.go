@@ -210,6 +210,8 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		{command: "distributor gate close", args: []string{"morning"}},
 		{command: "distributor gate open", args: []string{"morning"}},
 		{command: "distributor gate remove", args: []string{"morning"}},
+		{command: "distributor pause", says: "is paused"},
+		{command: "distributor resume", says: "goes on"},
 		{command: "distributor ids next", args: []string{"orders", "--count", "3"}, says: "3"},
 		{command: "distributor workload show", says: "account1"},
 		{command: "distributor accounts list", says: "account2"},

@@ -59,6 +59,8 @@ func (s *scriptsWorld) play() {
 	s.run("distributor", "gate", "open", "morning")
 	s.run("distributor", "gate", "close", "evening")
 	s.run("distributor", "gate", "list")
+	s.run("distributor", "pause")
+	s.run("distributor", "resume")
 	s.run("distributor", "ids", "next", "orders")
 	// A handler that refuses some, so that there is something in quarantine; and a processor that
 	// stays to be seen.

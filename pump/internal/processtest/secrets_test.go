@@ -224,6 +224,8 @@ done
 		{"gate", "list", "--config", w.config},
 		{"gate", "close", "morning", "--config", w.config},
 		{"gate", "open", "morning", "--config", w.config},
+		{"pause", "--config", w.config},
+		{"resume", "--config", w.config},
 		{"ids", "next", "numbers", "--config", w.config},
 		{"counts", "--config", w.config, "--json"},
 		{"run", "--config", w.config, "--exec", "sh -c 'env; env >&2; echo {}; exit 3'", "--on-bad-line", "skip", "--debug"},

@@ -78,6 +78,10 @@ type Workload struct {
 	Changed time.Time
 	// Deleting is when its deletion was begun, by the clock of who did; zero if it was not.
 	Deleting time.Time
+	// Paused is an operator's mark that nothing of it is to be started now.
+	Paused Pause
+	// Ended are the runs that operators have ended lately, the last one last.
+	Ended []EndedRun
 	// Extra are the accounts of the spec that the map does not use, sorted;
 	// only EnsureWorkload sets it.
 	Extra []string
@@ -238,10 +242,12 @@ type Row struct {
 	incarnation string
 	made        time.Time
 	deleting    time.Time
+	paused      Pause
+	ended       []EndedRun
 	// origin is the version with which the map was made: a map that was put back has a version
 	// that none had before, and its origin. 0: its version.
 	origin  uint64
-	changes []string // ids of the map's last changes, oldest first; see ChangeMap
+	changes []string // ids of the row's last changes, oldest first; see changeRow
 }
 
 // FromRow is the workload that a row holds.
@@ -252,6 +258,7 @@ func FromRow(t storage.Table, name string, v row.Version[Row]) *Workload {
 	}
 	return &Workload{
 		Name: name, origin: origin, Map: v.Value.shards, Delivery: v.Value.delivery, Shared: v.Value.shared, Reducer: v.Value.reducer, Incarnation: v.Value.incarnation, Made: v.Value.made, Changed: v.Modified, Deleting: v.Value.deleting,
+		Paused: v.Value.paused, Ended: v.Value.ended,
 		Table: t, etag: v.ETag, read: v.Sent,
 	}
 }
@@ -286,6 +293,10 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 			if !w.deleting.IsZero() {
 				props["Deleting"] = w.deleting
 			}
+			w.paused.encode(props)
+			if len(w.ended) > 0 {
+				props["Ended"] = encodeEnded(w.ended)
+			}
 			if w.origin > 0 {
 				props["MapOrigin"] = fmt.Sprint(w.origin)
 			}
@@ -298,6 +309,7 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 			w := Row{
 				shards: new(shardmap.Map), delivery: f.Text("Delivery"), shared: f.Flag("Shared"), reducer: f.Text("Reducer"),
 				incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"), changes: strings.Fields(f.Text("Changes")),
+				paused: decodePause(f), ended: decodeEnded(f),
 			}
 			if of := f.Text("MapOrigin"); of != "" {
 				var err error

@@ -26,8 +26,24 @@ const keptChanges = 32
 // applied, or may be yet, the error is storage.Ambiguous. It is ErrNoWorkload if the
 // workload does not exist.
 func ChangeMap(ctx context.Context, t storage.Table, workload string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (*Workload, error) {
+	w, _, err := changeRow(ctx, t, workload, func(is Row) (next Row, changed bool, err error) {
+		shards, err := change(is.shards)
+		if err != nil || shards == nil {
+			return is, false, err
+		}
+		next = is
+		next.shards, err = is.shards.Change(shards)
+		next.origin = 0
+		return next, true, err
+	})
+	return w, err
+}
+
+// changeRow changes the row as ChangeMap does, and reports whether it did: change may say that
+// there is nothing to change.
+func changeRow(ctx context.Context, t storage.Table, workload string, change func(Row) (next Row, changed bool, err error)) (w *Workload, changed bool, err error) {
 	if err := CheckName(workload); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
@@ -52,24 +68,19 @@ func ChangeMap(ctx context.Context, t storage.Table, workload string, change fun
 		case errors.Is(err, row.ErrLost):
 			continue
 		case storage.Is(err, storage.Missing):
-			return nil, fmt.Errorf("workload %q: %w", workload, ErrNoWorkload)
+			return nil, false, fmt.Errorf("workload %q: %w", workload, ErrNoWorkload)
 		case err != nil:
-			return nil, fmt.Errorf("workload %q: %w", workload, err)
+			return nil, false, fmt.Errorf("workload %q: %w", workload, err)
 		}
-		return FromRow(t, workload, v), nil
+		return FromRow(t, workload, v), slices.Contains(v.Value.changes, id), nil
 	}
 }
 
-func applyChange(ctx context.Context, r row.Row[Row], v row.Version[Row], id string, change func(*shardmap.Map) ([]shardmap.Shard, error)) (row.Version[Row], error) {
-	shards, err := change(v.Value.shards)
-	if err != nil || shards == nil {
+func applyChange(ctx context.Context, r row.Row[Row], v row.Version[Row], id string, change func(Row) (Row, bool, error)) (row.Version[Row], error) {
+	next, changed, err := change(v.Value)
+	if err != nil || !changed {
 		return v, err
 	}
-	next := v.Value
-	if next.shards, err = v.Value.shards.Change(shards); err != nil {
-		return v, err
-	}
-	next.origin = 0
 	next.changes = append(slices.Clone(v.Value.changes), id)
 	next.changes = next.changes[max(0, len(next.changes)-keptChanges):]
 	return r.TryWrite(ctx, v, next)

@@ -134,11 +134,15 @@ func (b *Backlog) limit(now time.Time) int {
 }
 
 // Reserve keeps room for one get and says for how many messages; none if more
-// than half of the room is taken, so that gets stay large.
-func (b *Backlog) Reserve() Reservation {
+// than half of the room is taken, so that gets stay large. Where dropped messages are
+// expected, which take no room for tasks, only their bytes count.
+func (b *Backlog) Reserve(dropped bool) Reservation {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	now := time.Now()
+	if dropped {
+		return b.reserveBytes()
+	}
 	if !b.hasRoom(now) {
 		b.refusedGet = true
 		return Reservation{}
@@ -150,6 +154,15 @@ func (b *Backlog) Reserve() Reservation {
 	b.Reserved += got.tasks
 	got.bytes = int64(float64(got.Messages) * b.promise())
 	b.Promised += got.bytes
+	return got
+}
+
+func (b *Backlog) reserveBytes() Reservation {
+	free := max(0, float64(b.maxBytes-b.Bytes-b.Promised)/b.promise())
+	got := Reservation{Messages: int(min(free, storage.MaxGet))}
+	got.bytes = int64(float64(got.Messages) * b.promise())
+	b.Promised += got.bytes
+	b.refusedGet = b.refusedGet || got.Messages == 0
 	return got
 }
 
@@ -166,6 +179,13 @@ func (b *Backlog) hasRoom(now time.Time) bool {
 		return false
 	}
 	return waiting <= limit/2 || float64(limit-waiting) >= b.perMessage*storage.MaxGet
+}
+
+// AtWork is how many handlers are at work, those that were given up included.
+func (b *Backlog) AtWork() int {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.Busy
 }
 
 // Full reports whether not even one more message should be fetched.

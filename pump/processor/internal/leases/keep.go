@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,6 +157,15 @@ func (k *Keeper) Length(d *message.Delivery) time.Duration {
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
 	return d.Lease.Length
+}
+
+// All gives the messages in hand that are not being settled, by their ids.
+func (k *Keeper) All() []*message.Delivery {
+	k.Mu.Lock()
+	defer k.Mu.Unlock()
+	all := slices.Clone([]*message.Delivery(k.heap))
+	slices.SortFunc(all, func(a, b *message.Delivery) int { return strings.Compare(a.ID, b.ID) }) // P9
+	return all
 }
 
 // Run keeps until the context ends.

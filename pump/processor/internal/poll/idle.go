@@ -26,7 +26,7 @@ func (p *Poller) logLeft() {
 // idle reports whether nothing has been in hand for d and every queue of this process has then
 // answered "empty" once more, or when to look again: an answer from before may be older than a
 // retry that was put back for less than d. It is not idle while segments are on their way to it, or
-// may be, and begins to be when they are there. What this process may have hidden by a request
+// may be, and begins to be when they are there; nor while it is paused. What this process may have hidden by a request
 // without an answer is waited for as well, and what it put back for a moment because it could not
 // take it yet. A queue that keeps failing is waited for no longer than d or half a minute, and
 // named in the error.
@@ -40,9 +40,9 @@ func (p *Poller) idle(d time.Duration) (over bool, again time.Duration, err erro
 	}
 	s := p.Assignment.Load()
 	damaged := p.Recorder.DamagedSegments()
-	if s == nil || s.Outside || s.Lacking > damaged {
+	if s == nil || s.Outside || s.Lacking > damaged || p.paused {
 		p.lacks = true
-		return false, time.Hour, nil // a change of what is held wakes the poller
+		return false, time.Hour, nil // a change of what is held, or the end of the pause, wakes the poller
 	}
 	now := time.Now()
 	if p.lacks { // until now

@@ -77,7 +77,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for p.startOne(ctx, now) {
+	for p.startOne(ctx, now, false) || p.swept > 0 && p.startOne(ctx, now, true) {
 	}
 	p.Rounds.Add()
 	wait := rounds.Rest
@@ -92,10 +92,10 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 	return wait
 }
 
-// startOne starts the next get in turn, if there is one.
-func (p *Poller) startOne(ctx context.Context, now time.Time) bool {
-	if c := p.Recorder; c != nil && c.Full() {
-		return false // a commit wakes the poller
+// startOne starts the next get in turn, if there is one; swept: of a queue that is swept.
+func (p *Poller) startOne(ctx context.Context, now time.Time, swept bool) bool {
+	if c := p.Recorder; p.paused || c != nil && c.Full() {
+		return false // a commit, or the end of the pause, wakes the poller
 	}
 	full := p.LobbyFull(p.maybeWaiting)
 	for i := range p.accounts {
@@ -104,14 +104,14 @@ func (p *Poller) startOne(ctx context.Context, now time.Time) bool {
 		if a.flying >= a.width {
 			continue
 		}
-		next := a.next(now, full)
+		next := a.next(now, full, swept)
 		if next < 0 {
 			continue
 		}
 		q := a.queues[next]
 		limit, room := probe, backlog.Reservation{}
 		if q.failures == 0 {
-			if room = p.Backlog.Reserve(); room.Messages == 0 {
+			if room = p.Backlog.Reserve(q.swept); room.Messages == 0 {
 				return false // the backlog wakes the poller when there is room again
 			}
 			limit = room.Messages
@@ -158,12 +158,13 @@ func (p *Poller) get(ctx context.Context, a *account, q *entry, ask asking) {
 	if wasSlow {
 		held = backlog.Reservation{} // given back already
 	}
-	own := p.Receive(Get{Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held})
+	own, dropped := p.Receive(Get{Queue: q.queue, Messages: msgs, Sent: sent, Lease: lease, Limit: limit, Room: held})
 	tell := false // the other processors of messages that come without nudges
 
 	p.mu.Lock()
 	if err == nil {
 		q.noteRead(msgs, sent, lease, limit)
+		p.sweep(q, q.polls && dropped > 0 && 2*dropped >= len(msgs))
 	}
 	q.flying--
 	if wasSlow {

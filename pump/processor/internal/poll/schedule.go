@@ -57,8 +57,8 @@ type Parts struct {
 	Timing   *leases.Timing
 	Recorder *record.Recorder // nil: nothing is recorded. It is set before the first Follow.
 	// Receive takes what a get brought, and says how many of the messages are this process's to
-	// work on.
-	Receive func(g Get) (own int)
+	// work on, and how many of these are of runs that are dropped.
+	Receive func(g Get) (own, dropped int)
 	// Blocked gives what says of a queue that so much of it waits to be settled that it is not to
 	// be asked.
 	Blocked func(q *queues.Queue) func() bool
@@ -96,8 +96,10 @@ type Poller struct {
 	idleMost time.Duration
 	dark     time.Time // when a queue was last found not to have answered for a while
 	later    time.Time // when the last of what was put back with a delay is visible
-	lacks    bool      // segments are on their way to this process, when that was last asked
+	lacks    bool      // segments are on their way to this process, or it is paused, when that was last asked
+	paused   bool      // nothing is got
 	haste    haste
+	swept    int // queues that are swept
 	// maybeWaiting counts the messages that gets under way ask for, and that may have to wait until
 	// their segments are ready.
 	maybeWaiting int
@@ -117,6 +119,7 @@ type entry struct {
 	blocked  func() bool // so much of it waits to be settled that it is not asked for more
 	account  *account
 	polls    bool // it is in the schedule
+	swept    bool // what the last get brought is mostly dropped, or may be; see Sweep
 	unready  bool // it is the home of segments that are this process's and not ready
 	due      time.Time
 	flying   int    // gets under way
@@ -184,12 +187,52 @@ func (p *Poller) Follow(s *ownership.Assignment) {
 		a.queues = append(a.queues, q)
 	}
 	for s, q := range p.queues {
-		q.polls = in[s]
+		if q.polls = in[s]; !q.polls {
+			p.sweep(q, false)
+		}
 	}
 	for _, a := range p.accounts {
 		a.turn %= max(len(a.queues), 1)
 	}
 	backoff.Signal(p.wake)
+}
+
+// Pause ends getting, or lets it go on with all queues due. Gets under way go on.
+func (p *Poller) Pause(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = on
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if !on && q.failures == 0 {
+				q.due, q.empties, q.emptyAt = time.Now(), 0, time.Time{}
+			}
+		}
+	}
+	backoff.Signal(p.wake)
+}
+
+// Sweep has each queue asked once for as many messages as there are in a get, whether there is room
+// for their tasks or not, and again as long as most of them are dropped: they take no room.
+func (p *Poller) Sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			p.sweep(q, true)
+			if q.failures == 0 {
+				q.due = time.Now()
+			}
+		}
+	}
+	backoff.Signal(p.wake)
+}
+
+func (p *Poller) sweep(q *entry, on bool) {
+	if on != q.swept {
+		q.swept = on
+		p.swept += map[bool]int{true: 1, false: -1}[on]
+	}
 }
 
 // MarkUnready notes which queues, by shard, are the homes of segments that are not ready: while
@@ -235,11 +278,11 @@ func (q *entry) hint(now time.Time) {
 }
 
 // next gives the account's next queue in turn that is due, -1 if none is. While the lobby is full
-// nothing is got that may have to wait there.
-func (a *account) next(now time.Time, full bool) int {
+// nothing is got that may have to wait there; swept: only a queue that is swept is asked.
+func (a *account) next(now time.Time, full, swept bool) int {
 	for i := range a.queues {
 		at := (a.turn + i) % len(a.queues)
-		if q := a.queues[at]; q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.blocked() && !(full && q.unready) {
+		if q := a.queues[at]; q.flying < q.width && q.slow == 0 && !q.due.After(now) && !q.blocked() && !(full && q.unready) && (q.swept || !swept) {
 			return at
 		}
 	}

@@ -1,0 +1,63 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// EndedRun is the news, in the workload's row, that an operator has ended a run. The run's own row
+// is the truth: processors that have read it before read it again.
+type EndedRun struct {
+	Run   codec.RunID
+	Times int // how often: a run that was ended can be ended again, so that its tasks are dropped
+}
+
+// keptEnded is how many of them the row has at most. Older ones are known by then: a row of a run
+// is read again after minutes.
+const keptEnded = 32
+
+// NoteEnded tells all processors, with their next look, that a run was ended.
+func NoteEnded(ctx context.Context, t storage.Table, workload string, id codec.RunID) error {
+	_, _, err := changeRow(ctx, t, workload, func(is Row) (Row, bool, error) {
+		news := EndedRun{id, 1}
+		ended := slices.DeleteFunc(slices.Clone(is.ended), func(e EndedRun) bool {
+			if e.Run == id {
+				news.Times = e.Times + 1
+			}
+			return e.Run == id
+		})
+		ended = append(ended, news)
+		is.ended = ended[max(0, len(ended)-keptEnded):]
+		return is, true, nil
+	})
+	return err
+}
+
+func encodeEnded(ended []EndedRun) string {
+	words := make([]string, len(ended))
+	for i, e := range ended {
+		words[i] = fmt.Sprintf("%v:%d", e.Run, e.Times)
+	}
+	return strings.Join(words, " ")
+}
+
+func decodeEnded(f *row.Fields) (ended []EndedRun) {
+	for _, word := range strings.Fields(f.Text("Ended")) {
+		id, times, _ := strings.Cut(word, ":")
+		run, err := codec.ParseRunID(id)
+		n, errTimes := strconv.Atoi(times)
+		if err != nil || errTimes != nil || n < 1 || len(ended) == keptEnded {
+			f.Fail("Ended", "is no list of runs")
+			return nil
+		}
+		ended = append(ended, EndedRun{run, n})
+	}
+	return ended
+}

@@ -1,0 +1,57 @@
+package processor
+
+import (
+	"slices"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/closing"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor/internal/message"
+)
+
+// followEnds has the rows of runs read again that an operator has ended since the view before, and
+// puts back what is in hand of them and not started: it is judged by the run's end when it comes
+// again. If such a run is dropped the queues are then read whether there is room for tasks or not, until what they bring is
+// not of such a run: else a run of millions of tasks would be thrown away no quicker than handlers
+// take up tasks of others. followMu is held.
+func (r *run) followEnds(now []workload.EndedRun) {
+	was := r.ended
+	r.ended = now
+	if r.Runs == nil { // it has not begun
+		return
+	}
+	var news []pump.RunID
+	for _, e := range now {
+		if !slices.Contains(was, e) {
+			news = append(news, e.Run)
+		}
+	}
+	if len(news) == 0 {
+		return
+	}
+	r.Runs.Forget(news)
+	for _, d := range r.keeper.All() {
+		if slices.Contains(news, d.Header.Run) {
+			r.withdraw(d)
+		}
+	}
+	r.Background.Go(func() {
+		dropped := false
+		for _, id := range news { // first, or what comes would wait for its row where tasks do
+			dropped = r.Runs.Look(r.Wire, id) == closing.Dropped || dropped
+		}
+		if dropped {
+			r.poller.Sweep()
+		}
+	})
+}
+
+// dropQuickly settles a message of a run that is known to be dropped where it arrives, by its header
+// alone, and reports whether it did.
+func (r *run) dropQuickly(d *message.Delivery) bool {
+	if d.Whole != nil || d.Waits || d.Foreign != "" || !r.Runs.Stands(d.Header.Run, closing.Dropped) {
+		return false
+	}
+	d.Whole = r.beginRun(r.Wire, d)
+	return d.Whole != nil && d.Whole.Forget
+}

@@ -1,0 +1,136 @@
+package workloads
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/locate"
+	"github.com/queuepump/queuepump/pump/internal/nudging"
+	"github.com/queuepump/queuepump/pump/internal/operator"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+)
+
+// PauseChange is what a pause or a resume of a workload came to.
+type PauseChange struct {
+	Workload string `json:"workload"`
+	Paused   bool   `json:"paused"`
+	// Changed: it was not so before.
+	Changed bool `json:"changed"`
+	// Since and By are of the pause that stands, by the clock of the machine at which it was
+	// ordered; null and empty if none does.
+	Since *time.Time `json:"since"`
+	By    string     `json:"by"`
+	// Processors is how many live processors there are, Nudged how many of them took the hint to
+	// look at once; the others look by themselves. Working are those, by name, of which the last
+	// beat does not say that they start nothing and have no handler at work; never null. After a
+	// resume it is empty.
+	Processors int      `json:"processors"`
+	Nudged     int      `json:"nudged"`
+	Working    []string `json:"working"`
+}
+
+// PauseOptions say what a pause waits for.
+type PauseOptions struct {
+	// Wait: until every live processor says that it starts nothing and that no handler is at work.
+	Wait bool
+	// Seen, if set, is called with what is known after each look while it waits.
+	Seen func(PauseChange)
+}
+
+// pauseLook is the time between two looks at who is still at work.
+const pauseLook = time.Second
+
+// Pause has processors start nothing more of the workload: what is begun is finished, the rest goes
+// back without an attempt. A processor does so when it is told, or at its next look: within two
+// beats in clusters of up to 32 members. One that is paused already stays so, as of then.
+func Pause(ctx context.Context, cfg pump.Config, by string, o PauseOptions) (PauseChange, error) {
+	c, s, err := setPause(ctx, cfg, workload.Pause{Since: time.Now(), By: by})
+	for n := uint64(0); err == nil && o.Wait && len(c.Working) > 0; n++ {
+		if o.Seen != nil {
+			o.Seen(c)
+		}
+		if !backoff.Wait(ctx, backoff.Jitter(s.Cfg.Instance).Around(pauseLook, "pause", c.Workload, n)) {
+			return c, context.Cause(ctx)
+		}
+		err = c.look(ctx, s)
+		if err == nil && !c.Paused {
+			err = fmt.Errorf("workload %q: it was resumed meanwhile", c.Workload)
+		}
+	}
+	return c, err
+}
+
+// Resume lets processors go on with a workload that was paused.
+func Resume(ctx context.Context, cfg pump.Config) (PauseChange, error) {
+	c, _, err := setPause(ctx, cfg, workload.Pause{})
+	return c, err
+}
+
+func setPause(ctx context.Context, cfg pump.Config, p workload.Pause) (PauseChange, *operator.Session, error) {
+	s, err := operator.Open(ctx, cfg)
+	if err != nil {
+		return PauseChange{}, nil, err
+	}
+	w, changed, err := workload.SetPause(ctx, s.Queues.Control, s.Workload.Name, p)
+	if err != nil {
+		return PauseChange{}, nil, err
+	}
+	c := PauseChange{Workload: w.Name, Changed: changed, Working: []string{}}
+	c.stands(w.Paused)
+	view, err := cluster.LoadView(ctx, s.Queues.Control, w.Name)
+	if err != nil { // the row is the truth, and they read it
+		s.Cfg.Log.Warn("who processes the workload could not be read; they look by themselves", "error", err)
+		return c, s, nil
+	}
+	c.of(view)
+	var nudges []pump.Nudge
+	for _, m := range processorsOf(view) {
+		nudges = append(nudges, nudging.To(m, pump.Nudge{}))
+	}
+	c.Nudged = nudging.Send(ctx, &s.Cfg, nudges)
+	return c, s, nil
+}
+
+// look brings what is known up to date.
+func (c *PauseChange) look(ctx context.Context, s *operator.Session) error {
+	view, err := cluster.LoadView(ctx, s.Queues.Control, c.Workload)
+	if err != nil {
+		return locate.WithAdvice(ctx, &s.Cfg, err)
+	}
+	c.stands(view.Workload.Paused)
+	c.of(view)
+	return nil
+}
+
+func (c *PauseChange) stands(p workload.Pause) {
+	c.Paused, c.By, c.Since = p.Is(), p.By, nil
+	if p.Is() {
+		c.Since = new(p.Since.UTC())
+	}
+}
+
+func (c *PauseChange) of(v *cluster.View) {
+	all := processorsOf(v)
+	c.Processors, c.Working = len(all), []string{}
+	for _, m := range all {
+		if c.Paused && !m.Paused {
+			c.Working = append(c.Working, m.Instance)
+		}
+	}
+}
+
+// processorsOf are the processors that are not silent, by the newest beat that is there.
+func processorsOf(v *cluster.View) (live []*cluster.Member) {
+	stamp := v.Stamp()
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Role == cluster.RoleProcessor && !m.Silent(stamp) && m.Waiting == "" {
+			live = append(live, m)
+		}
+	}
+	return slices.Clip(live)
+}

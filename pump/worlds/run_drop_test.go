@@ -1,0 +1,202 @@
+package worlds
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/verify"
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/runs"
+)
+
+// dropTasks makes the test of a large run as large as it is meant: make drop plays ten millions.
+var dropTasks = flag.Int("drop.tasks", 1_000_000, "how many tasks the run has that is ended with --drop")
+
+// dropFleet is a fleet whose processors are told of what is put.
+type dropFleet struct {
+	*world
+	push *pushed
+	all  []*started
+
+	mu   sync.Mutex           // guards what follows
+	puts map[string]time.Time // tasks of the other runs, until they are begun
+	wait []time.Duration      // and how long those have waited that were
+}
+
+// begins notes how long a task has waited.
+func (f *dropFleet) begins(t *pump.Task) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := testworld.Identity(t)
+	if at, ok := f.puts[key]; ok {
+		f.wait = append(f.wait, time.Since(at))
+		delete(f.puts, key)
+	}
+}
+
+// waited gives the 99th percentile and the longest wait, once all have begun.
+func (f *dropFleet) waited() (p99, worst time.Duration) {
+	f.T.Helper()
+	f.Within(5*time.Minute, "the others are begun", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.puts) == 0 })
+	slices.Sort(f.wait)
+	p99, worst = f.wait[len(f.wait)*99/100], f.wait[len(f.wait)-1]
+	f.wait = nil
+	return p99, worst
+}
+
+// dropPerMessage is how many tasks a message of the large run has.
+const dropPerMessage = 640
+
+// fleet starts processors that can be nudged.
+func (w *world) fleet(work func(context.Context, *pump.Task) error) *dropFleet {
+	f := &dropFleet{world: w, push: &pushed{by: map[string]*processor.Processor{}}, puts: map[string]time.Time{}}
+	h := pump.HandlerFunc(func(ctx context.Context, t *pump.Task) error {
+		f.begins(t)
+		return work(ctx, t)
+	})
+	for i := range 4 {
+		name := fmt.Sprintf("p%d", i)
+		cfg := w.Config(name, w.Cfg.Accounts[0].Queues)
+		cfg.Admin, cfg.Nudge = "admin-of-"+name, f.push.nudge
+		p, err := processor.New(cfg, h, processor.Options{Concurrency: 16})
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		f.push.by[name] = p
+		f.all = append(f.all, w.start(p))
+	}
+	w.Settled(4)
+	return f
+}
+
+// putLarge puts the messages of a large run, as many into each queue.
+func (f *dropFleet) putLarge(id pump.RunID, tasks int) (messages int) {
+	m := f.ShardMap()
+	ns := make([]uint64, m.Segments)
+	b := codec.NewBuilder(0)
+	for left := tasks; left > 0; messages++ {
+		segment := uint32(messages % m.Segments)
+		b.Reset(codec.Header{Workload: f.Cfg.Workload, Run: id, Segment: segment, MapVersion: 1})
+		for range min(left, dropPerMessage) {
+			if fits, err := b.Add(codec.Task{N: ns[segment], Key: []byte("key"), Body: []byte("a large run's")}); err != nil || !fits {
+				f.T.Fatal(fits, err)
+			}
+			ns[segment]++
+			left--
+		}
+		text, _, err := b.Seal(nil)
+		if err != nil {
+			f.T.Fatal(err)
+		}
+		account, queue := f.QueueOf(m, m.Home(segment))
+		for {
+			_, err := f.Queue(account, queue).Put(f.T.Context(), text, 0)
+			if err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return messages
+}
+
+// stream puts one task of another run after the other, each told to its owner, for a minute.
+func (f *dropFleet) stream() {
+	id := f.manyRun()
+	m, v := f.ShardMap(), f.View()
+	at := time.Now()
+	for i := 0; time.Since(at) < time.Minute; i++ {
+		segment, n := uint32(i%m.Segments), uint64(i/m.Segments)
+		account, queue := f.QueueOf(m, m.Home(segment))
+		f.mu.Lock()
+		f.puts[testworld.Identity(&pump.Task{Run: id, Segment: segment, N: n})] = time.Now()
+		f.mu.Unlock()
+		f.PutText(account, queue, f.Text(segment, func(h *codec.Header) { h.Run = id }, n))
+		if owner, ok := v.OwnerOf(segment); ok {
+			f.push.by[owner.Instance].Nudged(pump.Nudge{Queue: account + "/" + queue})
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+}
+
+// dropped is what the end of a large run came to.
+type dropped struct {
+	freed time.Duration // from the command until nothing of it was left in a queue
+	// p99 and worst are how long tasks of another run waited that were put in the minute from the
+	// command on, and alone is the former of a minute without the large run.
+	alone, p99, worst time.Duration
+}
+
+// playDrop ends a large run with --drop while another one goes on.
+func (w *world) playDrop(tasks int) (got dropped) {
+	w.T.Helper()
+	var large pump.RunID
+	f := w.fleet(func(ctx context.Context, t *pump.Task) error {
+		if t.Run == large {
+			return testworld.Pause(ctx, 100*time.Millisecond)
+		}
+		return testworld.Pause(ctx, 50*time.Millisecond)
+	})
+	f.stream()
+	got.alone, _ = f.waited()
+	large = w.manyRun()
+	messages := f.putLarge(large, tasks)
+	time.Sleep(20 * time.Second) // all handlers are at work on it
+	began := time.Now()
+	operator := w.Operator()
+	operator.Nudge = f.push.nudge
+	freed := make(chan time.Duration)
+	go func() {
+		if _, err := runs.End(w.T.Context(), operator, large.String(), true, "too many"); err != nil {
+			w.T.Error(err)
+		}
+		for w.Left() > 50 && time.Since(began) < 10*time.Minute {
+			time.Sleep(100 * time.Millisecond)
+		}
+		freed <- time.Since(began)
+	}()
+	f.stream()
+	got.freed = <-freed
+	got.p99, got.worst = f.waited()
+	w.Within(time.Minute, "nothing is left", func() bool { return w.Left() == 0 })
+	var sum processor.Summary
+	for _, p := range f.all {
+		s := p.End()
+		sum.Dropped, sum.Handled, sum.Quarantined, sum.Failed = sum.Dropped+s.Dropped, sum.Handled+s.Handled, sum.Quarantined+s.Quarantined, sum.Failed+s.Failed
+	}
+	w.T.Logf("%d tasks in %d messages: freed in %v; others alone p99 %v, in the minute from the command on p99 %v, worst %v; %d dropped, %d handled",
+		tasks, messages, got.freed, got.alone, got.p99, got.worst, sum.Dropped, sum.Handled)
+	if int(sum.Dropped)+int(sum.Handled) < tasks || sum.Quarantined+sum.Failed > 0 {
+		w.T.Errorf("%+v", sum)
+	}
+	return got
+}
+
+// A run of very many tasks is thrown away within a minute, and meanwhile the others hardly wait.
+func TestALargeRunThatIsDroppedIsGoneSoonAndHoldsUpNoOther(t *testing.T) {
+	verify.Only(t)
+	for _, delivery := range []string{workload.DeliverAtLeastOnce, workload.DeliverOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			// Each message costs its part of a get and a delete, of the 2,000 that a queue gives in a
+			// second: what is put behind 488 messages of it waits for half a second.
+			inWorldOf(t, workload.Spec{Delivery: delivery}, 10, 8, nil, func(t *testing.T, w *world) {
+				got := w.playDrop(*dropTasks)
+				if got.freed > time.Minute {
+					t.Errorf("the run was gone after %v", got.freed)
+				}
+				if got.p99 > 2*got.alone {
+					t.Errorf("the others waited %v, and %v without it", got.p99, got.alone)
+				}
+			})
+		})
+	}
+}
