@@ -369,7 +369,7 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardma
 	all := []*queues.Queue{o.Queues.Accounts[name].Poison}
 	for _, s := range qs {
 		if s.State == shardmap.Foreign {
-			continue // its producers make it
+			continue // who puts into it makes it
 		}
 		sh, err := o.Queues.Queue(s.Account, s.Queue)
 		if err != nil {

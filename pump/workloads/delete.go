@@ -272,7 +272,8 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	poison := settings.PoisonQueue(d.Cfg.Workload)
 	qs := map[string][]string{}
 	for _, s := range d.Workload.Map.Shards {
-		if s.State == shardmap.Foreign { // it was there before, and stays
+		if s.State == shardmap.Foreign {
+			// It was there before, and stays.
 			d.found.Foreign = append(d.found.Foreign, s.Account+"/"+s.Queue)
 			continue
 		}

@@ -286,22 +286,56 @@ func TestNoNameGoesForItsAgeWhileAnotherProcessorCannotReadAForeignQueue(t *test
 		ps := []*started{w.start(w.processorOf("p", h, processor.Options{Grace: 5 * time.Second})), w.start(w.processorOf("q", h, processor.Options{Grace: 5 * time.Second}))}
 		time.Sleep(time.Minute)
 		v := w.Look()
-		var dark *azsim.Injection
+		var dark, puts *azsim.Injection
 		for i, s := range m.Shards {
-			if s.State == shardmap.Foreign && v.Sweeper(i) != v.Owners[testworld.Greeted].Instance {
+			switch {
+			case s.State != shardmap.Foreign:
+			case v.Sweeper(i) != v.Owners[testworld.Greeted].Instance:
 				dark = w.Fault(azsim.Rule{Account: s.Account, Object: s.Queue, Fault: azsim.HangBefore}, "GetMessages")
+			default: // what waits there is put back again and again, and never anew
+				for range 3 {
+					w.PutText(s.Account, s.Queue, testworld.Greeting)
+				}
+				puts = w.Fault(azsim.Rule{Account: s.Account, Object: s.Queue, Fault: azsim.FailBefore}, "PutMessage")
 			}
 		}
 		time.Sleep(2 * namesKept)
 		h.Expect(t, 0, 0)
 		dark.Remove()
-		w.Within(10*time.Minute, "all are handled", func() bool { return h.Tasks() == 3 && w.Left() == 0 })
+		w.Within(10*time.Minute, "all are handled", func() bool { return h.Tasks() == 6 && w.Left() == 0 })
 		for _, p := range ps {
 			p.End()
 		}
-		h.Expect(t, 3, 3)
-		if dark.Hits() == 0 {
-			t.Error("it was not dark")
+		h.Expect(t, 6, 6)
+		if dark.Hits() == 0 || puts.Hits() > 0 {
+			t.Errorf("%v; %v", dark, puts)
 		}
+	})
+}
+
+// A queue that is not there is said, and made by no process that would read it.
+func TestAForeignQueueIsNotMadeByThoseWhoReadIt(t *testing.T) {
+	inOnceWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		seen := &testworld.Seen{}
+		p := w.shopProcessor("p", seen)
+		time.Sleep(time.Minute)
+		for _, queue := range []string{"accounta/orders", "accountb/invoices"} {
+			if w.Logged(queue) == 0 {
+				t.Errorf("nothing is said of %s", queue)
+			}
+		}
+		if _, err := accounts.Add(t.Context(), w.shop("operator"), "accounta"); err != nil {
+			t.Error(err)
+		}
+		for account, queue := range map[string]string{"accounta": "orders", "accountb": "invoices"} {
+			if _, err := w.Queue(account, queue).Count(t.Context()); !queues.NotThere(err) {
+				t.Errorf("%s/%s: %v", account, queue, err)
+			}
+		}
+		w.makeForeign()
+		w.putOrders(10)
+		w.Within(5*time.Minute, "all are done", func() bool { return seen.Tasks() == 10 })
+		p.End()
+		checkOrders(t, 10, seen)
 	})
 }
