@@ -178,7 +178,7 @@ func TestMessagesOfOtherProgramsAreRecordedOnceUnderKills(t *testing.T) {
 	t.Parallel()
 	all := *foreignMessages
 	w := newShop(t, 2)
-	args := []string{"run", "--config", w.config, "--make-workload", "--count-by", "city", "--sum", "n", "--visibility", "3s", "--beat", "500ms", "--json"}
+	args := []string{"run", "--config", w.config, "--make-workload", "--count-by", "city", "--sum", "n", "--visibility", "5s", "--beat", "1s", "--json"}
 	const hands = 3
 	var crew [hands]*process
 	for i := range crew {
@@ -195,7 +195,7 @@ func TestMessagesOfOtherProgramsAreRecordedOnceUnderKills(t *testing.T) {
 		}
 		pause := time.Duration(1500+dice.IntN(1500)) * time.Millisecond
 		if all > 10_000 { // else the processors would do little but take over
-			pause *= 3
+			pause *= 6
 		}
 		time.Sleep(pause)
 		select {
@@ -206,7 +206,9 @@ func TestMessagesOfOtherProgramsAreRecordedOnceUnderKills(t *testing.T) {
 			put = nil
 		default:
 		}
-		if left = w.inAll(); put == nil && left == 0 {
+		left = w.inAll()
+		t.Logf("after %v and %d kills: %d messages are in the queues", time.Since(began).Round(time.Second), kills, left)
+		if put == nil && left == 0 {
 			quiet++
 			continue
 		}

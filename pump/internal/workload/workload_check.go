@@ -40,10 +40,16 @@ func (s Spec) valid() error {
 }
 
 func (s Spec) segments() int {
-	if s.Segments == 0 {
-		return shardmap.DefaultSegments(len(s.Shards))
+	if s.Segments != 0 {
+		return s.Segments
 	}
-	return s.Segments
+	own := 0
+	for _, sh := range s.Shards {
+		if sh.State != shardmap.Foreign {
+			own++
+		}
+	}
+	return shardmap.DefaultSegments(own)
 }
 
 // first is the row that the spec creates.
