@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test azurite azure azure-try clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test azurite azure azure-try clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ count: ## count TASKS (1000000) tasks while processes are killed and stopped: ex
 
 poison: ## one task that kills its process among 10,000 healthy ones, with real processes, on own queues and on one queue with 8 owners
 	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^TestTheTaskThatKills' -poison
+
+foreign: azurite ## move 100,000 messages of other programs under kill -9, each recorded once; and run the examples of docs/foreign.md with the real SDKs
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 1h -run '^(TestMessagesOfOtherPrograms|TestWhatEachProducer)' -foreign.messages 100000
 
 RUNS ?= 2400
 FOR  ?= 10m

@@ -38,6 +38,7 @@ var levels = map[string]int{
 	"pump/internal/rounds":              0,
 	"pump/storage":                      0,
 	"shardmap":                          0,
+	"internal/foreign":                  1,
 	"internal/generate":                 1,
 	"internal/mutants/overlay":          1,
 	"loadtest/report":                   1,

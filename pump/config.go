@@ -30,6 +30,14 @@ type Config struct {
 	Segments int
 	// Delivery is a property of the workload, pinned when it is created. Default [AtLeastOnce].
 	Delivery Delivery
+	// ForeignKey names the field that is the key of a message that another program put, as
+	// source.TextSource.Key does for a line: "city", or "a.b" for b inside of a. It is pinned when the
+	// workload is made. Default: such messages have no key, and are segmented by their text.
+	ForeignKey string
+	// ForeignEncoding says what the body is of a message that another program put: "auto" decodes a
+	// text that is base64 of JSON, "base64" one that is base64 of anything, "text" none. Default
+	// "auto".
+	ForeignEncoding string
 	// Retention is for how long rows of runs are kept that are done with, and what is in quarantine
 	// of them can be redriven as their tasks: at least a minute, by the server's clock. Default 7
 	// days. A copy of a task that turns up later is quarantined.
@@ -95,6 +103,10 @@ type Account struct {
 	// Queues is how many queues of the account to use, 1 to 100. Default: [DefaultQueues], or
 	// fewer where there are more than 128 accounts.
 	Queues int
+	// Foreign are queues of the account, by name, that other programs put messages into. Processors
+	// read them and bring each message to where its segment's are; no process of the workload makes
+	// them, puts into them or deletes them. They can be added to a workload later (accounts.Add).
+	Foreign []string
 	// Weight is the account's share of the work relative to the others. Default 1.
 	Weight float64
 	// ServiceVersion is the version of the storage services that requests are written

@@ -5,16 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 )
 
 // The stored form, all integers unsigned varints unless said otherwise:
 //
-//	format (1 byte, 1 or 2) | version | log2 S (1 byte)
+//	format (1 byte, 1 to 3) | version | log2 S (1 byte)
 //	accounts: how many, then length (1 byte) and bytes of each
 //	queues:   the same
-//	shards:   how many, then account, queue, weight in millionths, state (1 byte, 0 active, 1 draining) of each
+//	shards:   how many, then account, queue, weight in millionths, state (1 byte, 0 active, 1 draining, 2 foreign) of each
 //	homes:    S shard numbers
 //	xxhash64 of all before (8 bytes, big endian)
 //
@@ -23,7 +24,8 @@ import (
 // accounts at S = 16,384 about 60 KiB.
 //
 // Format 2 is written of a map that the version before could not read, for its size:
-// so that it says that it is too old, and not that the map is damaged.
+// so that it says that it is too old, and not that the map is damaged. Format 3 is written of a map
+// with foreign shards: a program that does not know them would put tasks into them.
 
 // MaxBytes is the largest stored form of a map: three binary properties of 60 KiB. The
 // longest names of 1,000 accounts and 4,096 queues at S = 16,384 take less.
@@ -39,6 +41,7 @@ const (
 const (
 	firstFormat  = 1
 	secondFormat = 2
+	thirdFormat  = 3
 )
 
 // Errors of MarshalBinary and UnmarshalBinary, wrapped with detail.
@@ -75,6 +78,9 @@ func (m *Map) MarshalBinary() ([]byte, error) {
 	if m.Segments > firstSegments || len(m.Shards) > firstShards || len(b)+8 > firstBytes {
 		b[0] = secondFormat
 	}
+	if slices.ContainsFunc(m.Shards, func(s Shard) bool { return s.State == Foreign }) {
+		b[0] = thirdFormat
+	}
 	b = binary.BigEndian.AppendUint64(b, xxhash.Sum64(b))
 	if len(b) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes for %d shards, at most %d", ErrTooLarge, len(b), len(m.Shards), MaxBytes)
@@ -94,13 +100,17 @@ func (m *Map) UnmarshalBinary(data []byte) error {
 	if len(data) == 0 {
 		return fmt.Errorf("%w: it is empty", ErrCorrupt)
 	}
-	if data[0] != firstFormat && data[0] != secondFormat {
-		return fmt.Errorf("%w: format %d, want %d or %d; use a newer program", ErrFormat, data[0], firstFormat, secondFormat)
+	if data[0] < firstFormat || data[0] > thirdFormat {
+		return fmt.Errorf("%w: format %d, want %d to %d; use a newer program", ErrFormat, data[0], firstFormat, thirdFormat)
 	}
 	if len(data) < 8 || xxhash.Sum64(data[:len(data)-8]) != binary.BigEndian.Uint64(data[len(data)-8:]) {
 		return fmt.Errorf("%w: wrong checksum", ErrCorrupt)
 	}
-	read, err := decode(&decoder{rest: data[1 : len(data)-8]})
+	states := storedStates[:2]
+	if data[0] == thirdFormat {
+		states = storedStates
+	}
+	read, err := decode(&decoder{rest: data[1 : len(data)-8], states: states})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
@@ -166,17 +176,16 @@ func (n *names) append(b []byte) []byte {
 	return b
 }
 
-func stateByte(s State) byte {
-	if s == Draining {
-		return 1
-	}
-	return 0
-}
+// storedStates are the states as they are numbered.
+var storedStates = []State{Active, Draining, Foreign}
+
+func stateByte(s State) byte { return byte(slices.Index(storedStates, s)) }
 
 // decoder reads from a slice; after its first error it gives zeros.
 type decoder struct {
-	rest []byte
-	err  error
+	rest   []byte
+	states []State // that the format has
+	err    error
 }
 
 func (d *decoder) fail(format string, args ...any) {
@@ -238,10 +247,10 @@ func (d *decoder) shard(accounts, queues []string) Shard {
 		d.fail("a shard has no name")
 	case steps == 0 || steps > MaxWeight*stepsPerUnit:
 		d.fail("a shard has a weight of %d millionths", steps)
-	case state > 1:
+	case int(state) >= len(d.states):
 		d.fail("a shard has the state %d", state)
 	default:
-		return Shard{accounts[a], queues[q], stepsWeight(steps), [...]State{Active, Draining}[state]}
+		return Shard{accounts[a], queues[q], stepsWeight(steps), d.states[state]}
 	}
 	return Shard{}
 }

@@ -82,7 +82,7 @@ func TestADamagedMapIsRefused(t *testing.T) {
 	}{
 		"empty":                   {nil, ErrCorrupt},
 		"only a format":           {good[:1], ErrCorrupt},
-		"a newer format":          {set(0, 3), ErrFormat},
+		"a newer format":          {set(0, 4), ErrFormat},
 		"too long":                {make([]byte, MaxBytes+1), ErrTooLarge},
 		"one bit off":             {append(good[:len(good)-1:len(good)-1], good[len(good)-1]^1), ErrCorrupt},
 		"no segments":             {set(logS, 64), ErrCorrupt},
@@ -175,4 +175,51 @@ func FuzzUnmarshalBinary(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Foreign shards are read and never put into: no segment has its home there, and a program that
+// does not know them refuses the map.
+func TestForeignShardsAreNoHomes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		own := drawShards(t, "own")
+		before, err := New(drawSegments(t), own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign := []Shard{{Account: "other", Queue: "orders", State: Foreign}, {Account: before.Shards[0].Account, Queue: "orders", State: Foreign}}
+		with, err := before.Change(append(foreign, own...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		loads := with.Loads()
+		for i, s := range with.Shards {
+			if s.State == Foreign && loads[i] > 0 {
+				t.Fatalf("%v is the home of %d segments", s, loads[i])
+			}
+		}
+		for s := range uint32(with.Segments) {
+			if a, b := before.Shards[before.Home(s)], with.Shards[with.Home(s)]; compareNames(a, b) != 0 {
+				t.Fatalf("segment %d moved from %v to %v", s, a, b)
+			}
+			for _, i := range with.Choices(s) {
+				if with.Shards[i].State != Active {
+					t.Fatalf("%v is a choice", with.Shards[i])
+				}
+			}
+		}
+		b, err := with.MarshalBinary()
+		if err != nil || b[0] != thirdFormat {
+			t.Fatalf("format %d, %v", b[0], err)
+		}
+		var read Map
+		if err := read.UnmarshalBinary(b); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(*with, read, compareMaps); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+	if _, err := New(64, []Shard{{Account: "a", Queue: "orders", State: Foreign}}); !errors.Is(err, ErrNoActive) {
+		t.Error(err)
+	}
 }

@@ -17,6 +17,9 @@ const (
 	Active State = "active"
 	// Draining shards get no new messages but are still read until empty.
 	Draining State = "draining"
+	// Foreign shards are queues that other programs put messages into. They are read and never
+	// put into, and they are the home of no segment; their weight means nothing.
+	Foreign State = "foreign"
 )
 
 // Bounds of a shard list.
@@ -179,7 +182,7 @@ func blank(segments int, shards []Shard) (*Map, error) {
 		active = active || s.State == Active
 	}
 	if !active {
-		return nil, fmt.Errorf("%w: all %d drain", ErrNoActive, len(shards))
+		return nil, fmt.Errorf("%w: all %d drain or are other programs'", ErrNoActive, len(shards))
 	}
 	byName := slices.SortedFunc(slices.Values(m.Shards), compareNames)
 	for i := 1; i < len(byName); i++ {
@@ -208,9 +211,9 @@ func (s *Shard) normalise() error {
 	switch s.State {
 	case "":
 		s.State = Active
-	case Active, Draining:
+	case Active, Draining, Foreign:
 	default:
-		return fmt.Errorf("state %q is neither %q nor %q", s.State, Active, Draining)
+		return fmt.Errorf("state %q is none of %q, %q and %q", s.State, Active, Draining, Foreign)
 	}
 	if s.Weight == 0 {
 		s.Weight = 1

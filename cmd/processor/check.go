@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -15,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/internal/handlers"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/source"
@@ -26,6 +28,7 @@ type checkFlags struct {
 	work    workFlags
 	input   string
 	format  string
+	foreign string
 	key, id string
 	limit   int
 	json    bool
@@ -59,6 +62,7 @@ Exit status:
   130  ended by SIGINT, 143 by SIGTERM`,
 		Example: `  processor check --exec 'python3 worker.py' --input sample.jsonl
   processor check --exec-each ./convert.sh --input sample.csv --key customer
+  distributor peek --raw | processor check --foreign auto --key city --exec ./work --input -
   head -n 20 tasks.jsonl | processor check --http http://127.0.0.1:8080/task --input - --json`,
 		Args: cobra.NoArgs,
 		RunE: cli.Command(f.run),
@@ -77,6 +81,12 @@ Exit status:
 		"the `FIELD` or column that is the key (default: the whole line)",
 	)
 	flags.StringVar(&f.id, "id", "", "the `FIELD` or column with your own name of the task")
+	flags.StringVar(
+		&f.foreign,
+		"foreign",
+		"",
+		"take each line for a message of another program, in the `ENCODING` auto, base64 or text",
+	)
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` lines; 0 is all")
 	flags.DurationVar(&f.work.timeout, "task-timeout", 5*time.Minute, "how long one task may take")
 	flags.StringArrayVar(
@@ -103,6 +113,10 @@ func (f *checkFlags) check() error {
 	switch {
 	case f.input == "":
 		return cli.Usage("nothing says what to try it on; give --input")
+	case f.foreign != "" && !slices.Contains(foreign.Encodings, f.foreign):
+		return cli.Usage("--foreign: %q is no encoding; use auto, base64 or text", f.foreign)
+	case f.foreign != "" && (f.format != "jsonl" || f.id != ""):
+		return cli.Usage("--foreign takes lines as they are, without --format and --id")
 	case f.limit < 0:
 		return cli.Usage("--limit: %d is negative; use 0 for all", f.limit)
 	}
@@ -123,6 +137,9 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 		Key:    f.key,
 		ID:     f.id,
 		Stdin:  cmd.InOrStdin(),
+	}
+	if f.foreign != "" {
+		src.Format, src.Key = source.FormatLines, ""
 	}
 	if err := src.Check(); err != nil {
 		return cli.Explain(err, nil)
@@ -218,7 +235,7 @@ func (f *checkFlags) each(
 			return sum, err
 		} else {
 			began := time.Now()
-			c = try(ctx, w, taskOf(record, n))
+			c = try(ctx, w, f.taskOf(record, n))
 			took := time.Since(began)
 			sum.took += took
 			c.Line, c.Seconds = n, took.Round(time.Microsecond).Seconds()
@@ -240,9 +257,17 @@ func (f *checkFlags) each(
 	return sum, nil
 }
 
-// taskOf makes the task that a distributor would make of the n-th record, but for its run.
-func taskOf(r source.Record, n int) *pump.Task {
+// taskOf makes the task that a distributor would make of the n-th record, but for its run; or the
+// one that a processor would make of it as the text of a message.
+func (f *checkFlags) taskOf(r source.Record, n int) *pump.Task {
 	const segments = 256 // of a workload of one account
+	if f.foreign != "" {
+		key, body := foreign.New(f.foreign, f.key).Read(r.Body)
+		return &pump.Task{
+			Segment: foreign.Segment(r.Body, key, segments), Key: key, Body: body, Epoch: 1, Attempt: 1,
+			Foreign: fmt.Sprintf("check/%d", n),
+		}
+	}
 	return &pump.Task{
 		Run: codec.RunID{15: 1}, Segment: shardmap.Segment(r.Key, segments), N: uint64(n - 1),
 		Key: r.Key, ID: r.ID, Body: r.Body, Epoch: 1, Attempt: 1,

@@ -153,3 +153,20 @@ func TestWhatToTryIsSaidExactlyOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestLinesAreTriedAsMessagesOfOtherPrograms(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it has no sh")
+	}
+	text, err := checking(t, "eyJjaXR5IjoiT3NsbyJ9\n{\"city\":\"Rome\"}\nhello\n",
+		"--exec-each", `sh -c 'read x; echo "\"$QUEUEPUMP_KEY $QUEUEPUMP_FOREIGN ${#x}\""'`, "--foreign", "auto", "--key", "city", "--json")
+	want := []string{`done "Oslo check/1 15"`, `done "Rome check/2 15"`, `done " check/3 5"`}
+	if got := outcomes(t, text); err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, wrong := range [][]string{{"--foreign", "utf-8"}, {"--foreign", "auto", "--format", "csv"}, {"--foreign", "auto", "--id", "id"}} {
+		if _, err := checking(t, "x\n", append(wrong, "--exec-each", "true")...); !cli.IsMistake(err) {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}

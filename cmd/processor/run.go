@@ -88,6 +88,7 @@ without being handled and counted as skipped. Exit status: processor --help.`,
 	flags.DurationVar(&f.options.Retry.MaxAge, "max-age", 0, "quarantine a task that fails when its message is older than that (default: no limit)")
 	flags.DurationVar(&f.options.Retry.Base, "retry-base", 0, "the longest delay before the second attempt; it doubles with each (default: it follows how long tasks take)")
 	flags.DurationVar(&f.options.Retry.Max, "retry-max", 0, "the longest delay before any attempt (default 10m0s)")
+	flags.BoolVar(&f.options.Make, "make-workload", false, "make the workload and its queues if no distributor has, for tasks of other programs alone")
 	flags.StringVar(&f.options.Gate, "gate", "", "wait at the gate `NAME` before the first task is taken")
 	flags.DurationVar(&f.options.MinInterval, "min-interval", 0, "handle a key at most once in so long (default: no limit)")
 	flags.Float64Var(&f.options.MaxRate, "max-rate", 0, "start so many tasks a second at most, all processors together; the same in all (default: no limit)")

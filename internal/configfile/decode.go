@@ -60,6 +60,7 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 			s, _ := d.text(path, n)
 			c.Delivery = pump.Delivery(s)
 		}},
+		{"foreign", func(path string, n ast.Node) { d.foreign(path, n, &c) }},
 		{"retention", func(path string, n ast.Node) { c.Retention = d.duration(path, n) }},
 		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
 		{"admin", d.readAdmin},
@@ -102,6 +103,13 @@ func (d *decoder) account(path string, n ast.Node) pump.Account {
 			} else {
 				a.Queues = v
 			}
+		}},
+		{"foreignQueues", func(path string, n ast.Node) {
+			d.sequence(path, n, func(path string, n ast.Node) {
+				if name, ok := d.text(path, n); ok {
+					a.Foreign = append(a.Foreign, name)
+				}
+			})
 		}},
 		{"weight", func(path string, n ast.Node) {
 			if v, ok := d.number(path, n); ok && v <= 0 {
@@ -151,6 +159,14 @@ func (d *decoder) segments(path string, n ast.Node) int {
 		return 0
 	}
 	return v
+}
+
+// foreign reads how messages of other programs are read.
+func (d *decoder) foreign(path string, n ast.Node, c *pump.Config) {
+	d.mapping(path, n, []field{
+		{"encoding", func(path string, n ast.Node) { c.ForeignEncoding, _ = d.text(path, n) }},
+		{"key", func(path string, n ast.Node) { c.ForeignKey, _ = d.text(path, n) }},
+	})
 }
 
 func (d *decoder) budget(path string, n ast.Node) pump.Budget {
@@ -246,7 +262,11 @@ func (d *decoder) mapping(path string, n ast.Node, fields []field) {
 func (d *decoder) sequence(path string, n ast.Node, item func(path string, n ast.Node)) {
 	s, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.fail(line(n), path, "is "+kind(n)+", not a list", "begin each item with a dash: `  - connectionString: ...`")
+		example := "connectionString: ..."
+		if strings.HasSuffix(path, ".foreignQueues") {
+			example = "orders"
+		}
+		d.fail(line(n), path, "is "+kind(n)+", not a list", "begin each item with a dash: `  - "+example+"`")
 		return
 	}
 	for i, v := range s.Values {

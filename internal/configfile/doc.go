@@ -12,6 +12,7 @@
 //	  - connectionString: ${ACCOUNT_1}
 //	    queues: 8                   # default 8, fewer of more than 128 accounts
 //	    weight: 1                   # default 1
+//	    foreignQueues: [orders]     # queues that other programs put into; default: none
 //	  - endpoint: https://account2.queue.core.windows.net
 //	    tableEndpoint: https://account2.table.core.windows.net
 //	    name: account2              # default: the account's own name
@@ -25,6 +26,9 @@
 //	control: account1               # default: the first account
 //	segments: 256                   # to 16384; default: 32 a queue, 64 to 4096; 0: shared
 //	delivery: at-least-once
+//	foreign:                        # how messages of other programs are read
+//	  encoding: auto                # or base64, or text
+//	  key: city                     # the field that is the key; default: none
 //	retention: 168h                 # how long rows of runs that are done with are kept; the default
 //	budget:                         # of all processes together; default: the published limits
 //	  account: 20000                # messages a second

@@ -34,6 +34,7 @@ workload: thumbnails
 accounts:
   - connectionString: ${CONN}
     queues: 4
+    foreignQueues: [orders, "invoices"]
     weight: 2.5
   - endpoint: "https://beta.queue.core.windows.net?${SAS}"
     tableEndpoint: https://beta.table.core.windows.net
@@ -44,6 +45,7 @@ accounts:
 control: beta
 segments: 1_024
 delivery: at-least-once
+foreign: {encoding: base64, key: order.city}
 budget: {account: 100, queue: 10.5, getCost: request}
 admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 `), environment("CONN", connection, "SAS", "sig=a#b", "QUEUES", "12"))
@@ -53,7 +55,7 @@ admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 	want := pump.Config{
 		Workload: "thumbnails",
 		Accounts: []pump.Account{
-			{ConnectionString: connection, Queues: 4, Weight: 2.5},
+			{ConnectionString: connection, Queues: 4, Foreign: []string{"orders", "invoices"}, Weight: 2.5},
 			{Endpoint: "https://beta.queue.core.windows.net?sig=a#b", TableEndpoint: "https://beta.table.core.windows.net", Name: "beta", Queues: 12, ServiceVersion: "2019-07-07", AllowHTTP: true},
 		},
 		Control:  "beta",
@@ -66,6 +68,9 @@ admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 	}
 	if d := cmp.Diff(want.Budget, f.Config.Budget); d != "" {
 		t.Error(d)
+	}
+	if f.Config.ForeignEncoding != "base64" || f.Config.ForeignKey != "order.city" {
+		t.Errorf("got %+v", f.Config)
 	}
 	if f.Config.Workload != want.Workload || f.Config.Control != want.Control || f.Config.Segments != want.Segments || f.Config.Delivery != want.Delivery {
 		t.Errorf("got %+v", f.Config)
@@ -115,7 +120,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"misspelt field", ok + "    quues: 4\n", "pump.yaml:4: accounts[0].quues: is not a field; did you mean queues?"},
 		{"wrong case", ok + "    allowHttp: true\n", "pump.yaml:4: accounts[0].allowHttp: is not a field; did you mean allowHTTP?"},
-		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, retention, budget, admin, scheduledEvents"},
+		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, foreign, retention, budget, admin, scheduledEvents"},
 		{"several at once, by line", "workloads: a\n" + ok + "segmants: 4\n", "pump.yaml:1: workloads: is not a field; did you mean workload?\npump.yaml:5: segmants: is not a field; did you mean segments?"},
 		{"text for a number", ok + "    queues: many\n", `pump.yaml:4: accounts[0].queues: "many" is not a whole number; write it as digits without quotes, as in 8`},
 		{"quoted number", ok + "    queues: \"8\"\n", `pump.yaml:4: accounts[0].queues: "8" is not a whole number; write it as digits without quotes, as in 8`},

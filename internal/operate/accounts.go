@@ -65,14 +65,17 @@ func printAccounts(w io.Writer, uses []accounts.Use) {
 		{title: "ACCOUNT", shrink: 16}, {title: "STATE"}, {title: "QUEUES", right: true}, {title: "WEIGHT", right: true}, {title: "SEGMENTS", right: true}, {title: "NOTE", shrink: 8},
 	}}
 	for _, u := range uses {
-		control, missing := "", ""
+		control, missing, foreign := "", "", ""
+		if len(u.Foreign) > 0 {
+			foreign = "reads " + strings.Join(u.Foreign, ", ")
+		}
 		if u.Control {
 			control = "control account"
 		}
 		if !u.Configured {
 			missing = "not in this configuration"
 		}
-		t.add(plain(u.Name), u.State, number(u.Queues), fmt.Sprintf("%.4g", u.Weight), number(u.Segments), notes(control, missing))
+		t.add(plain(u.Name), u.State, number(u.Queues), fmt.Sprintf("%.4g", u.Weight), number(u.Segments), notes(control, missing, plain(foreign)))
 	}
 	t.write(w, 120)
 }
@@ -96,7 +99,8 @@ func accountsAdd() *cobra.Command {
 		Use:   "add NAME",
 		Short: "Use one more account, or one again that drains",
 		Long: `Let the workload use an account of the configuration: its queues are made, and it
-takes its share of the segments, by its weight. Everything goes on meanwhile.
+takes its share of the segments, by its weight. Everything goes on meanwhile. Of an account
+that is used already the foreignQueues of the configuration are read from now on.
 
 First add the account to the configuration of all distributors and processors and
 restart them, one after another: the command is refused, and names them, while a

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -71,8 +72,8 @@ func (f *peekFlags) check(cmd *cobra.Command) error {
 	switch {
 	case f.raw && f.json:
 		return cli.Usage("only one of --raw and --json can be given")
-	case f.raw && (f.key != "" || f.run != ""):
-		return cli.Usage("--raw is about texts that no distributor made, which have no key and no run")
+	case f.raw && f.run != "":
+		return cli.Usage("--raw is about texts that no distributor made, which have no run")
 	case f.tasks < 0:
 		return cli.Usage("--tasks: %d is negative; use 0 for all", f.tasks)
 	case cmd.Flags().Changed("segment") && (f.segment < 0 || f.segment >= shardmap.MaxSegments):
@@ -225,7 +226,9 @@ func (f *peekFlags) message(w io.Writer, m *peek.Message, now time.Time) {
 	case m.Problem != "":
 		fmt.Fprintf(w, "    cannot be unpacked: %s\n", cli.Plain(m.Problem))
 	case m.Foreign:
-		fmt.Fprintf(w, "    %s\n", quoted(m.Text))
+		t := m.Contents[0]
+		fmt.Fprintf(w, "    %s%s%s\n", shownKey(t.Key), quoted(t.Body), encoded(m))
+		return
 	}
 	for i, t := range m.Contents {
 		if f.tasks > 0 && i == f.tasks {
@@ -236,11 +239,23 @@ func (f *peekFlags) message(w io.Writer, m *peek.Message, now time.Time) {
 		if t.ID != "" {
 			name += " id=" + strconv.QuoteToGraphic(t.ID)
 		}
-		if len(t.Key) > 0 {
-			name += " key=" + strconv.QuoteToGraphic(string(t.Key))
-		}
-		fmt.Fprintf(w, "    %s %s\n", name, quoted(t.Body))
+		fmt.Fprintf(w, "    %s %s%s\n", name, shownKey(t.Key), quoted(t.Body))
 	}
+}
+
+func shownKey(key []byte) string {
+	if len(key) == 0 {
+		return ""
+	}
+	return "key=" + strconv.QuoteToGraphic(string(key)) + " "
+}
+
+// encoded tells of a foreign text that is not its task's body.
+func encoded(m *peek.Message) string {
+	if bytes.Equal(m.Text, m.Contents[0].Body) {
+		return ""
+	}
+	return " (the message is an encoding of it)"
 }
 
 // queueLine and peekedLine are what --json prints.

@@ -160,6 +160,9 @@ func deletionText(d *workloads.Deletion) string {
 		parts = append(parts, fmt.Sprintf("%s %s", plain(what), humanize.Comma(int64(d.Rows[what]))))
 	}
 	fmt.Fprintf(&b, "  %s: %s\n", cli.Plural(int64(d.AllRows()), "row"), strings.Join(parts, ", "))
+	if len(d.Foreign) > 0 {
+		fmt.Fprintf(&b, "  foreign queues stay, with their messages: %s\n", plain(strings.Join(d.Foreign, ", ")))
+	}
 	if len(d.Kept) > 0 {
 		fmt.Fprintf(&b, "  queues stay in %s: another workload of this name uses them\n", plain(strings.Join(d.Kept, ", ")))
 	}

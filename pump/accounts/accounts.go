@@ -106,12 +106,16 @@ func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
 		i := slices.IndexFunc(uses, func(u Use) bool { return u.Name == name })
 		if i < 0 {
 			i = len(uses)
-			uses = append(uses, Use{Name: name, State: Unused, Control: name == cfg.Control})
+			uses = append(uses, Use{Name: name, State: Unused, Control: name == cfg.Control, Foreign: []string{}})
 		}
 		return &uses[i]
 	}
 	for i, s := range shards {
 		u := find(s.Account)
+		if s.State == shardmap.Foreign {
+			u.Foreign = append(u.Foreign, s.Queue)
+			continue
+		}
 		u.Queues++
 		u.Weight += s.Weight
 		u.Segments += loads[i]
@@ -138,7 +142,8 @@ func UsesOf(cfg *pump.Config, shards []shardmap.Shard, loads []int) []Use {
 
 // Add lets a workload that exists use one more of the configured accounts,
 // or one that drains again: its queues are made, and then the map gives them their
-// share of segments. It is an [*Error], naming them, if live members do not have
+// share of segments. Of one that it uses already the configured foreign queues are read from now
+// on. It is an [*Error], naming them, if live members do not have
 // the account in their configuration (P6.5): those are restarted with it first.
 func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
@@ -170,6 +175,11 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 		shards, found := withState(m, name, shardmap.Active)
 		if !found {
 			shards = append(slices.Clone(m.Shards), queues...)
+		} else if foreign := unread(m, queues); len(foreign) > 0 {
+			if shards == nil {
+				shards = slices.Clone(m.Shards)
+			}
+			shards = append(shards, foreign...)
 		}
 		return shards, hasRoom(m, name, shards)
 	})
@@ -181,6 +191,18 @@ func Add(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 		return c, nil
 	}
 	return c, o.stillKnownToAll(ctx, name)
+}
+
+// unread gives those of some queues that are other programs' and not in the map.
+func unread(m *shardmap.Map, queues []shardmap.Shard) (foreign []shardmap.Shard) {
+	for _, q := range queues {
+		if q.State == shardmap.Foreign && !slices.ContainsFunc(m.Shards, func(s shardmap.Shard) bool {
+			return s.Account == q.Account && s.Queue == q.Queue
+		}) {
+			foreign = append(foreign, q)
+		}
+	}
+	return foreign
 }
 
 // hasRoom refuses more queues than the workload has segments, or than a map holds.
@@ -279,12 +301,12 @@ func (o *accountsOf) notUsed(m *shardmap.Map, name string) error {
 }
 
 // withState gives the map's shards with an account's in a state, nil if they all are;
-// found is false if it has none.
+// found is false if it has none. Other programs' queues in it are read in either state.
 func withState(m *shardmap.Map, name string, state shardmap.State) (shards []shardmap.Shard, found bool) {
 	changed := false
 	shards = slices.Clone(m.Shards)
 	for i := range shards {
-		if s := &shards[i]; s.Account == name {
+		if s := &shards[i]; s.Account == name && s.State != shardmap.Foreign {
 			found = true
 			changed = changed || s.State != state
 			s.State = state
@@ -346,6 +368,9 @@ func (o *accountsOf) senders(ctx context.Context) ([]workload.LiveRun, error) {
 func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardmap.Shard) error {
 	all := []*queues.Queue{o.Queues.Account(name).Poison}
 	for _, s := range qs {
+		if s.State == shardmap.Foreign {
+			continue // who puts into it makes it
+		}
 		sh, err := o.Queues.Queue(s.Account, s.Queue)
 		if err != nil {
 			return err
@@ -417,4 +442,6 @@ type Use struct {
 	Queues     int     `json:"queues"`
 	Weight     float64 `json:"weight"`
 	Segments   int     `json:"homes"` // whose home is one of its queues
+	// Foreign are other programs' queues in it that the workload reads; never null.
+	Foreign []string `json:"foreignQueues"`
 }

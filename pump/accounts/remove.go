@@ -128,7 +128,7 @@ func (o *accountsOf) removable(ctx context.Context, name string) (version uint64
 	for _, s := range w.Map.Shards {
 		switch {
 		case s.Account != name:
-		case s.State != shardmap.Draining:
+		case s.State == shardmap.Active:
 			return 0, nil, &Error{Account: name, Problem: "it is active", Fix: fmt.Sprintf("drain it first: distributor accounts drain %s", name)}
 		default:
 			qs = append(qs, s.Queue)

@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 const queueB, tableB = "accountb.queue.core.windows.net", "accountb.table.core.windows.net"
@@ -282,6 +283,30 @@ var faults = []fault{
 		want: []string{
 			"error queue-missing accountb/work-02",
 		}, says: "not there", mends: "az storage queue create",
+	},
+	{
+		name: "a foreign queue of the file that is not read",
+		plant: func(t *testing.T, c *clinic) {
+			if err := c.Queue("accountb", "orders").Create(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.PutText("accountb", "orders", []byte("waits"))
+			c.cfg.Accounts[1].Foreign = []string{"orders"}
+		},
+		want: []string{
+			"error unmapped-messages accountb/orders",
+		}, says: "1 messages", mends: "distributor accounts add accountb",
+	},
+	{
+		name: "a foreign queue that is not there", processors: -1,
+		plant: func(_ *testing.T, c *clinic) {
+			c.ChangeMap(func(shards []shardmap.Shard) []shardmap.Shard {
+				return append(shards, shardmap.Shard{Account: "accountb", Queue: "orders", State: shardmap.Foreign})
+			})
+		},
+		want: []string{
+			"error queue-missing accountb/orders",
+		}, says: "processors make none", mends: "az storage queue create",
 	},
 	{
 		name: "a quarantine that grows",

@@ -398,10 +398,14 @@ func (c *checkup) orphans(first, second look) {
 func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	mapped := map[string][]string{}
+	mapped, read := map[string][]string{}, map[string][]string{}
 	if m != nil {
 		for _, s := range m.Shards {
-			mapped[s.Account] = append(mapped[s.Account], s.Queue)
+			if s.State == shardmap.Foreign {
+				read[s.Account] = append(read[s.Account], s.Queue)
+			} else {
+				mapped[s.Account] = append(mapped[s.Account], s.Queue)
+			}
 		}
 	}
 	numbered := regexp.MustCompile(`^` + regexp.QuoteMeta(c.cfg.Workload) + `-[0-9]{2}$`)
@@ -426,6 +430,14 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 			}
 			var g errgroup.Group
 			g.SetLimit(queues.AtOnce)
+			for _, queue := range read[a.Name] {
+				g.Go(func() error { return c.foreignThere(ctx, a, queue) })
+			}
+			for _, queue := range a.Foreign {
+				if m != nil && !slices.Contains(read[a.Name], queue) {
+					g.Go(func() error { return c.foreignUnread(ctx, a, queue) })
+				}
+			}
 			for _, queue := range names {
 				if numbered.MatchString(queue) && !slices.Contains(mapped[a.Name], queue) {
 					g.Go(func() error {
@@ -440,6 +452,29 @@ func (c *checkup) inventory(ctx context.Context, m *shardmap.Map) {
 		})
 	}
 	wg.Wait()
+}
+
+// foreignThere finds that a queue is missing that other programs should put into.
+func (c *checkup) foreignThere(ctx context.Context, a pump.Account, queue string) error {
+	if _, err := a.Storage.Queue(queue).Count(ctx); queues.NotThere(err) {
+		c.find(
+			CheckQueue,
+			Error,
+			a.Name+"/"+queue,
+			"az storage queue create --account-name "+a.Name+" --name "+queue,
+			"the foreign queue is not there: nothing can be put into it, and processors make none",
+		)
+	}
+	return nil
+}
+
+// foreignUnread finds messages in a foreign queue that the configuration has and the workload does
+// not read.
+func (c *checkup) foreignUnread(ctx context.Context, a pump.Account, queue string) error {
+	if n, err := a.Storage.Queue(queue).Count(ctx); err == nil && n > 0 {
+		c.unmapped(a.Name, queue, n, false)
+	}
+	return nil
 }
 
 func (c *checkup) unmapped(account, queue string, messages int64, used bool) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -54,8 +55,8 @@ type Message struct {
 	Put      time.Time `json:"put"` // by the service's clock
 	Dequeued int64     `json:"dequeued"`
 	Bytes    int       `json:"bytes"` // of its text
-	// Foreign: no distributor made it. Then nothing of what follows is known but Segment, its task
-	// being the text.
+	// Foreign: no distributor made it. Then nothing of what follows is known but Segment and
+	// Contents.
 	Foreign    bool    `json:"foreign"`
 	Run        string  `json:"run,omitempty"` // empty too where an owner has packed a foreign text
 	Segment    *uint32 `json:"segment,omitempty"`
@@ -69,7 +70,8 @@ type Message struct {
 	// Problem is why it cannot be unpacked; empty if it can.
 	Problem string `json:"problem,omitempty"`
 
-	// Contents are the tasks that the filter means, those of a foreign text left out.
+	// Contents are the tasks that the filter means; of a foreign text it is the one that a processor
+	// with this configuration would make.
 	Contents []Task `json:"-"`
 	// Text is the message as it is.
 	Text []byte `json:"-"`
@@ -129,7 +131,8 @@ func Read(
 			}
 		}
 	}
-	r := reader{o: o, filter: f, dark: map[string]string{}}
+	texts := foreign.New(o.Cfg.ForeignEncoding, o.Workload.ForeignKey)
+	r := reader{o: o, filter: f, texts: texts, dark: map[string]string{}}
 	var sum Sum
 	for part := range slices.Chunk(shards, ahead) {
 		for _, q := range r.look(ctx, part) {
@@ -160,6 +163,7 @@ func (s *Sum) add(q *Queue) {
 type reader struct {
 	o      *operator.Session
 	filter Filter
+	texts  *foreign.Reader
 	dark   map[string]string // accounts that do not answer, and why
 }
 
@@ -209,7 +213,7 @@ func (r *reader) read(ctx context.Context, q *Queue) error {
 	q.Messages = max(q.Messages, int64(len(seen)))
 	q.Unseen = q.Messages - int64(len(seen))
 	for i := range seen {
-		if m := r.filter.decode(&seen[i], r.o.Workload.Map.Segments); m.Matching > 0 {
+		if m := r.decode(&seen[i]); m.Matching > 0 {
 			q.Shown = append(q.Shown, m)
 		}
 	}
@@ -217,7 +221,8 @@ func (r *reader) read(ctx context.Context, q *Queue) error {
 }
 
 // decode reads a message, and says how many of its tasks the filter means.
-func (f *Filter) decode(s *storage.Message, segments int) *Message {
+func (r *reader) decode(s *storage.Message) *Message {
+	f := &r.filter
 	m := &Message{
 		ID:       s.ID,
 		Put:      s.Inserted.UTC(),
@@ -229,9 +234,10 @@ func (f *Filter) decode(s *storage.Message, segments int) *Message {
 	env, err := codec.Open(s.Text, codec.Limits{})
 	if errors.Is(err, codec.ErrForeign) {
 		m.Foreign = true
-		m.Segment = new(shardmap.Segment(s.Text, segments))
-		if f.Run.IsZero() && f.Key == nil && f.in(*m.Segment) {
-			m.Matching = 1
+		key, body := r.texts.Read(s.Text)
+		m.Segment = new(foreign.Segment(s.Text, key, r.o.Workload.Map.Segments))
+		if f.Run.IsZero() && (f.Key == nil || string(key) == string(f.Key)) && f.in(*m.Segment) {
+			m.Matching, m.Contents = 1, []Task{{Key: key, Body: slices.Clone(body)}}
 		}
 		return m
 	}

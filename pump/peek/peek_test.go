@@ -2,6 +2,7 @@ package peek_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/testworld"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/peek"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // peeked is a line for each queue with something in it, and one for each message.
@@ -98,6 +100,33 @@ func TestPeekShowsWhatWaitsAndTakesNothing(t *testing.T) {
 		if _, err := peek.Read(t.Context(), w.Operator(), peek.Filter{Queue: "accounta/work-07"}, nil); err == nil ||
 			!strings.Contains(err.Error(), "no queue") {
 			t.Error(err)
+		}
+	})
+}
+
+// Foreign texts are shown as a processor would read them.
+func TestPeekDecodesForeignTexts(t *testing.T) {
+	spec := workload.Spec{ForeignKey: "city"}
+	testworld.In(t, spec, 1, 2, nil, func(t *testing.T, w *testworld.World) {
+		const order = `{"city":"Oslo","n":1}`
+		text := base64.StdEncoding.EncodeToString([]byte(order))
+		w.PutText("accounta", "work-00", []byte(text))
+		w.PutText("accounta", "work-00", []byte("hello"))
+		for key, shown := range map[string]int{"Oslo": 1, "Rome": 0} {
+			var got []*peek.Message
+			_, err := peek.Read(t.Context(), w.Operator(), peek.Filter{Foreign: true, Key: []byte(key)}, func(q *peek.Queue) bool {
+				got = append(got, q.Shown...)
+				return true
+			})
+			if err != nil || len(got) != shown {
+				t.Fatalf("%s: %d messages, %v", key, len(got), err)
+			}
+			for _, m := range got {
+				task := m.Contents[0]
+				if string(task.Key) != key || string(task.Body) != order || string(m.Text) != text || *m.Segment != shardmap.Segment([]byte(key), 64) {
+					t.Errorf("%+v of %+v", task, m)
+				}
+			}
 		}
 	})
 }

@@ -137,6 +137,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.Pace = r.backlog.Pace()
 	to.Queues, to.Trouble = r.poller.Queues(), r.trouble()
 	to.Unread, to.UnreadQueue = r.unread(now)
+	to.UnreadForeign = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.stands()
 	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
 }

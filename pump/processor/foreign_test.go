@@ -20,7 +20,7 @@ func TestAWrappedForeignTextKeepsItsName(t *testing.T) {
 	}
 	full := []byte(base64.StdEncoding.EncodeToString(noise))
 	for size, fits := range map[int]bool{5: true, 60 << 10: true, 63 << 10: true, 65330: false} {
-		d := &message.Delivery{Text: full[:size], Foreign: "work-00/1", Header: codec.Header{Workload: "work", Tasks: codec.MakeNSet(0), Segment: 3}}
+		d := &message.Delivery{Body: full[:size], Foreign: "work-00/1", Header: codec.Header{Workload: "work", Tasks: codec.MakeNSet(0), Segment: 3}}
 		text, ok := d.Wrap(2)
 		if ok != fits {
 			t.Errorf("%d bytes: %v", size, ok)
@@ -44,7 +44,7 @@ func TestTheNameOfAMessageThatOthersGotBeforeOutlivesItsDelete(t *testing.T) {
 		if ms, err := w.Queue(account, queue).Get(t.Context(), 1, time.Second); err != nil || len(ms) != 1 { // a sweeper
 			t.Fatal(ms, err)
 		}
-		foreign := message.Delivery{Text: testworld.Greeting, Foreign: queue + "/" + id, Header: codec.Header{
+		foreign := message.Delivery{Body: testworld.Greeting, Foreign: queue + "/" + id, Header: codec.Header{
 			Workload: w.Cfg.Workload, Tasks: codec.MakeNSet(0), Segment: testworld.Greeted,
 		}}
 		copied, ok := foreign.Wrap(0)

@@ -49,6 +49,9 @@ type Options struct {
 	// others take its segments. Defaults 5 s and 4 beats; equal in all processes
 	// of a workload.
 	Beat, Lease time.Duration
+	// Make lets the processor make the workload and its queues if no distributor has, for one whose
+	// tasks come from other programs alone. Default: it waits for a distributor.
+	Make bool
 	// Gate names a gate to wait at before the first task is taken; see [coordination.Gate].
 	Gate string
 	// MinInterval lets a key be handled at most once in so long: another task of a

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
@@ -125,6 +126,7 @@ type run struct {
 	ended    []workload.EndedRun // as the last view had them; guarded by followMu
 	owned    *owned
 	lobby    *lobby
+	foreign  *foreign.Reader
 	trials   *trial.Trials // nil until connect, as the next
 	settlers *settle.Settlers
 	spills   *spillWatch
@@ -246,6 +248,12 @@ func (r *run) connect(ctx context.Context) error {
 	if err := r.pinReducer(ctx); err != nil {
 		return err
 	}
+	if r.o.Make {
+		if err := r.makeQueues(ctx); err != nil {
+			return err
+		}
+	}
+	r.foreign = foreign.New(r.Cfg.ForeignEncoding, r.Workload.ForeignKey)
 	r.recorder = record.NewRecorder(r.Env)
 	r.poller.Recorder = r.recorder
 	r.trials = trial.New(r.Env, trial.Parts{
@@ -257,6 +265,7 @@ func (r *run) connect(ctx context.Context) error {
 		Disown: r.disown, Retry: r.o.Retry,
 	})
 	locate.WarnExtra(r.Log, locate.SpecOf(r.Cfg).Extra(r.Workload))
+	locate.WarnUnread(r.Log, locate.SpecOf(r.Cfg).ExtraQueues(r.Workload))
 	for _, s := range r.Workload.Map.Shards { // draining ones too: they must become empty
 		if _, err := r.Queues.Queue(s.Account, s.Queue); err != nil {
 			return err
@@ -323,6 +332,9 @@ func (r *run) loadWorkload(ctx context.Context) error {
 			return stopped()
 		}
 		absent := errors.Is(err, workload.ErrNoWorkload)
+		if absent && r.o.Make {
+			return r.makeWorkload(ctx)
+		}
 		if absent && n%elsewhereEvery == 0 {
 			if there, ok := errors.AsType[*pump.ConfigError](locate.WithAdvice(ctx, r.Cfg, err)); ok {
 				return there

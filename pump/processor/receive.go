@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/tombstone"
@@ -15,7 +16,6 @@ import (
 	"github.com/queuepump/queuepump/pump/processor/internal/poll"
 	"github.com/queuepump/queuepump/pump/processor/internal/record"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/shardmap"
 )
 
 // newerDelay is for how long a message of a newer format is released. A processor that
@@ -94,7 +94,7 @@ func (r *run) accept(d *message.Delivery, hint bool) bool {
 		r.discard(d)
 	}
 	if d.PassedOn() {
-		d.Text = nil
+		d.Text, d.Key, d.Body = nil, nil, nil
 		d.Whole.Hint = d.Whole.Delay > 0 || hint
 	}
 	r.backlog.Weigh(d)
@@ -115,7 +115,7 @@ func (r *run) discard(d *message.Delivery) {
 	} else if d.Begun.Len() > 0 {
 		count = d.Begun.Len()
 	}
-	d.Text = nil
+	d.Text, d.Key, d.Body = nil, nil, nil
 	r.Counts.Handled.Add(int64(count))
 	r.Tallies.Add(d.Header.Run, workload.Tally{Handled: uint64(count)})
 }
@@ -133,9 +133,10 @@ func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) 
 	switch {
 	case errors.Is(err, codec.ErrForeign):
 		d.Foreign = s.Name + "/" + m.ID
+		d.Key, d.Body = r.foreign.Read(m.Text)
 		d.Header = codec.Header{
 			Workload: r.Cfg.Workload, Tasks: codec.MakeNSet(0),
-			Segment: shardmap.Segment(m.Text, r.Workload.Map.Segments),
+			Segment: foreign.Segment(m.Text, d.Key, r.Workload.Map.Segments),
 		}
 	case errors.Is(err, codec.ErrVersion):
 		// Another process writes what this one cannot read. That is no fault of the
@@ -245,7 +246,7 @@ func (r *run) open(ctx context.Context, d *message.Delivery) {
 
 func (r *run) unpack(d *message.Delivery) *message.Disposition {
 	if d.Foreign != "" {
-		d.Tasks = []pump.Task{{Segment: d.Header.Segment, Body: d.Text, Epoch: d.Epoch, Attempt: int(d.Header.Attempt) + 1, Foreign: d.Foreign}}
+		d.Tasks = []pump.Task{{Segment: d.Header.Segment, Key: d.Key, Body: d.Body, Epoch: d.Epoch, Attempt: int(d.Header.Attempt) + 1, Foreign: d.Foreign}}
 		return r.beginForeign(d)
 	}
 	if d.Header.Run != (pump.RunID{}) { // else see beginForeign

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/internal/foreign"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/locate"
@@ -17,7 +18,6 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
-	"github.com/queuepump/queuepump/shardmap"
 )
 
 // Quarantine is what a workload has in quarantine, in all accounts of the configuration
@@ -192,7 +192,9 @@ func (q *Quarantine) mapNow() *workload.Workload {
 // segmentOf gives the segment of a message.
 func (q *Quarantine) segmentOf(m *Message) uint32 {
 	if m.foreign {
-		return shardmap.Segment(m.text, q.mapNow().Map.Segments)
+		w := q.mapNow()
+		key, _ := foreign.New(foreign.Text, w.ForeignKey).Read(m.text)
+		return foreign.Segment(m.text, key, w.Map.Segments)
 	}
 	return m.header.Segment
 }

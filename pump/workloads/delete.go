@@ -23,6 +23,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/storage"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // A workload is deleted in an order in which whatever is left after a crash can be found again:
@@ -69,6 +70,9 @@ type Deletion struct {
 	Deleted bool `json:"deleted"`
 	// Queues are those that exist; their counts may be too high, never too low. Never null.
 	Queues []Queue `json:"queues"`
+	// Foreign are other programs' queues that the workload reads, as account/queue. They stay, and
+	// so do the messages in them. Never null.
+	Foreign []string `json:"foreign"`
 	// Rows counts the rows by what they are.
 	Rows map[string]int `json:"rows"`
 	// Kept are accounts whose queues stay, because another workload of this name uses them; never
@@ -170,7 +174,7 @@ func (d *workloadDeletion) plan(ctx context.Context) error {
 	w := d.Workload
 	d.found = Deletion{
 		Workload: w.Name, Incarnation: w.Incarnation, Control: d.Cfg.Control, Begun: d.found.Begun, Rows: map[string]int{},
-		Queues: []Queue{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: []string{},
+		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: []string{},
 	}
 	for _, s := range w.Map.Shards {
 		if _, err := d.Queues.Queue(s.Account, s.Queue); err != nil {
@@ -268,8 +272,14 @@ func (d *workloadDeletion) countQueues(ctx context.Context) error {
 	poison := settings.PoisonQueue(d.Cfg.Workload)
 	qs := map[string][]string{}
 	for _, s := range d.Workload.Map.Shards {
+		if s.State == shardmap.Foreign {
+			// It was there before, and stays.
+			d.found.Foreign = append(d.found.Foreign, s.Account+"/"+s.Queue)
+			continue
+		}
 		qs[s.Account] = append(qs[s.Account], s.Queue)
 	}
+	slices.Sort(d.found.Foreign)
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(queues.AtOnce)
@@ -463,6 +473,6 @@ func (d *workloadDeletion) leftovers(ctx context.Context, absent error) (*Deleti
 	}
 	return &Deletion{
 		Workload: d.Cfg.Workload, Control: d.Cfg.Control, Deleted: !d.opts.DryRun, Rows: map[string]int{"anchors": len(found)},
-		Queues: []Queue{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: found,
+		Queues: []Queue{}, Foreign: []string{}, Kept: []string{}, Members: []string{}, Unfinished: []string{}, Leftovers: found,
 	}, nil
 }

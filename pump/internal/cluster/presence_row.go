@@ -62,6 +62,9 @@ type Report struct {
 	// that it has read least far of those it polls, UnreadQueue; 0: it does not say.
 	Unread      float64
 	UnreadQueue string
+	// UnreadForeign is the same of the foreign queues that it polls, of which Unread says nothing;
+	// 0: it polls none, or does not say.
+	UnreadForeign float64
 	// Throttled counts the requests that were refused as too many, in all and by
 	// account; of the latter those at zero are left out.
 	Throttled uint64
@@ -188,6 +191,9 @@ func encodeMember(m memberRow) map[string]any {
 		"Throttled": row.Count63(m.Throttled), "Queues": int64(m.Queues), "Trouble": row.Clip(m.Trouble),
 		"Musters": m.musters,
 	}
+	if m.UnreadForeign > 0 {
+		props["UnreadForeign"] = row.Finite(m.UnreadForeign)
+	}
 	if m.Samples || m.Held != nil {
 		props["Samples"], props["Deletes"] = m.Samples, row.Count63(m.Deletes)
 		props["Held"], props["Later"] = encodeAmounts(m.Held), encodeAmounts(m.Later)
@@ -211,7 +217,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Admin: f.Line("Admin"), Waiting: f.Line("Waiting"), Draining: f.Flag("Draining"), Reads: int(f.UpTo("Reads", math.MaxInt32)),
 				Accounts: strings.Fields(f.Text("Accounts")), Demand: decodeAmounts(f, "Demand"), Guessed: f.Flag("Guessed"), Throttles: counts(decodeAmounts(f, "Throttles")),
 				Tasks: f.Count("Tasks"), Rate: f.Number("Rate"), Seconds: f.Number("Seconds"), Pace: f.Number("Pace"), Hides: f.Number("Hides"),
-				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"),
+				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"), UnreadForeign: f.Number("UnreadForeign"),
 				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
 				Paused: f.Flag("Paused"),

@@ -282,12 +282,19 @@ func Rivals(ctx context.Context, c *pump.Config, w *workload.Workload) (found []
 func SpecOf(c *pump.Config) workload.Spec {
 	s := workload.Spec{
 		Name: c.Workload, Segments: max(c.Segments, 0), Shared: c.Segments == pump.Shared, Shards: settings.Shards(*c), Delivery: string(c.Delivery),
-		Guessed: map[string]bool{},
+		ForeignKey: c.ForeignKey, Guessed: map[string]bool{},
 	}
 	for _, a := range c.Accounts {
 		s.Guessed[a.Name] = c.Private.AnyQueues[a.Name]
 	}
 	return s
+}
+
+// WarnUnread names other programs' queues of a configuration that the workload does not read.
+func WarnUnread(log *slog.Logger, unread []string) {
+	if len(unread) > 0 {
+		log.Warn("foreign queues of the configuration are not read; add them to the workload with: distributor accounts add ACCOUNT", "queues", SomeOf(unread, 10))
+	}
 }
 
 // WarnExtra names accounts of a configuration that the workload does not use.

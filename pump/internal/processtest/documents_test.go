@@ -28,6 +28,8 @@ var untyped = map[string]string{
 	"docs/processor.md: processor run --config pump.yaml --http": "endless; " +
 		"TestTasksArePostedToAnEndpoint runs it",
 	"docs/processor.md: make run": "needs the source tree; TestATrialOfOnesOwnTasks runs it",
+	"docs/foreign.md: processor run": "endless; " +
+		"TestWhatEachProducerPutsReachesAChildAsJSON runs it",
 	"docs/operations.md: processor run --config pump.yaml --exec": "endless; " +
 		"TestProcessorsStartTogetherWhenTheirGateIsReleased runs it",
 	"docs/operations.md: $ distributor status": "the screen of one moment; " +

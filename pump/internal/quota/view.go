@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
 // sharedView is a view as budgets see it: who is there, and who has what to do where.
@@ -45,7 +46,7 @@ func newSharedView(v *cluster.View, instance string, accounts []string) *sharedV
 			putters = append(putters, i)
 		}
 	}
-	c.addStakes(index, putters)
+	c.addStakes(index, append(putters, c.bringers()...))
 	return c
 }
 
@@ -101,7 +102,8 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 			q.stakes = append(q.stakes, r)
 		}
 		for _, at := range putters {
-			if loads[i] > 0 {
+			reads := slices.ContainsFunc(q.stakes, func(s stake) bool { return s.member == at })
+			if loads[i] > 0 && !reads {
 				q.stakes = append(q.stakes, stake{member: at, puts: true, part: float64(loads[i]) / homes[account]})
 			}
 		}
@@ -114,6 +116,23 @@ func (c *sharedView) addStakes(index map[string]int, putters []int) {
 		})
 		c.accounts[account].queues = append(c.accounts[account].queues, q)
 	}
+}
+
+// bringers are those who read foreign queues: they put what they find there into all other queues.
+func (c *sharedView) bringers() (members []int) {
+	if c.view.Owners == nil {
+		return nil // who gets a message keeps it
+	}
+	for i, s := range c.view.Workload.Map.Shards {
+		reader := c.view.Sweeper(i)
+		if s.State != shardmap.Foreign || reader == "" {
+			continue
+		}
+		if at := c.memberIndex(reader); !slices.Contains(members, at) {
+			members = append(members, at)
+		}
+	}
+	return members
 }
 
 // readers says for each shard of the map how many of its segments each member

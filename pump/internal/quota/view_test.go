@@ -167,3 +167,41 @@ func BenchmarkSharesOf200ProcessorsOn1000Queues(b *testing.B) {
 		}
 	}
 }
+
+// Who reads a foreign queue brings its messages into the others' queues: it has a share there as one
+// who puts, and all shares of a queue still fit its limit.
+func TestWhoReadsAForeignQueueHasAShareOfTheQueuesThatItPutsInto(t *testing.T) {
+	l := Limits{Account: 20_000, Queue: 2000}
+	before := sharesIn(crowd(t, 4, 0, 2, 4, 5000), l)
+	v := crowd(t, 4, 0, 2, 4, 5000)
+	foreign := shardmap.Shard{Account: "account000", Queue: "orders", State: shardmap.Foreign}
+	m, err := v.Workload.Map.Change(append(slices.Clone(v.Workload.Map.Shards), foreign))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Workload.Map = m
+	after := sharesIn(v, l)
+	reader := v.Sweeper(len(m.Shards) - 1)
+	others := 0
+	for i, s := range m.Shards {
+		name, sum := s.Account+"/"+s.Queue, 0.0
+		for member, targets := range after {
+			sum += targets.Queue(name)
+			if s.State == shardmap.Foreign && (member == reader) != (targets.Queue(name) > l.Queue/2) {
+				t.Errorf("%s has %.0f of %s, which %s reads", member, targets.Queue(name), name, reader)
+			}
+		}
+		if sum > l.Queue*1.001 {
+			t.Errorf("all have %.0f of %s", sum, name)
+		}
+		if v.Sweeper(i) != reader && s.State == shardmap.Active {
+			others++
+			if was, is := before[reader].Queue(name), after[reader].Queue(name); is < 2*was || is < l.Queue/10 {
+				t.Errorf("the reader has %.0f of %s, and had %.0f", is, name, was)
+			}
+		}
+	}
+	if others < 4 {
+		t.Errorf("only %d queues are others'", others)
+	}
+}

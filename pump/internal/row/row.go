@@ -42,6 +42,9 @@ type Row[T any] struct {
 	Timeout        time.Duration // of one request; the longest pause between two is a fifth of it
 	Encode         func(T) map[string]any
 	Decode         func(*Fields) T
+	// Newest is the newest layout that Decode reads; 0: Format. Encode says which one it wrote, as
+	// FormatProperty, where that is a newer one than Format.
+	Newest int64
 	// Beside are writes of the same partition that are made with each write of the row, in one
 	// transaction. They must have no condition.
 	Beside []storage.Write
@@ -97,7 +100,7 @@ func (r Row[T]) readWithNonce(ctx context.Context) (v Version[T], nonce string, 
 func (r Row[T]) Parse(e storage.Entity, v *Version[T]) (nonce string, err error) {
 	f := &Fields{Props: e.Properties}
 	v.ETag, v.Modified = e.ETag, e.Modified
-	v.Value = ReadFormat(f, r.Decode)
+	v.Value = readUpTo(max(Format, r.Newest), f, r.Decode)
 	nonce = f.Text(NonceProperty)
 	if f.Err != nil {
 		if r.Salvage != nil {
@@ -110,8 +113,12 @@ func (r Row[T]) Parse(e storage.Entity, v *Version[T]) (nonce string, err error)
 
 // ReadFormat decodes a row of this version's layout. A newer one is an error that names the fix.
 func ReadFormat[T any](f *Fields, decode func(*Fields) T) (zero T) {
-	if n := f.Integer(FormatProperty); f.Err == nil && n != Format {
-		f.Fail(FormatProperty, fmt.Sprintf("is %d: this program reads %d; use a newer one", n, Format))
+	return readUpTo(Format, f, decode)
+}
+
+func readUpTo[T any](newest int64, f *Fields, decode func(*Fields) T) (zero T) {
+	if n := f.Integer(FormatProperty); f.Err == nil && (n < Format || n > newest) {
+		f.Fail(FormatProperty, fmt.Sprintf("is %d: this program reads %d; use a newer one", n, newest))
 	}
 	if f.Err != nil {
 		return zero
@@ -250,6 +257,10 @@ func (r Row[T]) send(ctx context.Context, w storage.Write) (storage.ETag, error)
 // changed are sent, so that a beat is small however large the checkpoint is.
 func (r Row[T]) Prepare(base Version[T], next T, nonce string) storage.Write {
 	props := r.Encode(next)
+	format, ok := props[FormatProperty].(int64)
+	if !ok {
+		format = Format
+	}
 	w := storage.Write{Mode: storage.Insert, Entity: storage.Entity{Partition: r.Partition, Row: r.Key, ETag: base.ETag, Properties: props}}
 	if !base.Absent() {
 		w.Mode = storage.Merge
@@ -270,7 +281,7 @@ func (r Row[T]) Prepare(base Version[T], next T, nonce string) storage.Write {
 		}
 	}
 	w.Entity.Properties[NonceProperty] = nonce
-	w.Entity.Properties[FormatProperty] = int64(Format)
+	w.Entity.Properties[FormatProperty] = format
 	return w
 }
 

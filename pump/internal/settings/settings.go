@@ -82,6 +82,9 @@ func Complete(c pump.Config) (pump.Config, error) {
 	default:
 		return c, &pump.ConfigError{Field: "delivery", Problem: redact.Quoted(string(c.Delivery)) + " is not a delivery mode", Fix: "use at-least-once or once, or leave it out for at-least-once"}
 	}
+	if err := checkForeign(&c); err != nil {
+		return c, err
+	}
 	if c.Instance == "" {
 		c.Instance = Instance()
 	}
@@ -117,9 +120,10 @@ func defaultQueues(accounts, segments int) int {
 // checkSize refuses a number of segments that cannot be, and more queues than segments: some would
 // be the home of none.
 func checkSize(c pump.Config) error {
-	queues := 0
+	queues, foreign := 0, 0
 	for _, a := range c.Accounts {
 		queues += a.Queues
+		foreign += len(a.Foreign)
 	}
 	s := c.Segments
 	switch {
@@ -129,9 +133,9 @@ func checkSize(c pump.Config) error {
 		return &pump.ConfigError{Field: "segments", Problem: fmt.Sprintf("%d is not a possible number of segments", s), Fix: fmt.Sprintf("use a power of two from 64 to %d, or leave it out for %d", shardmap.MaxSegments, shardmap.DefaultSegments(queues))}
 	}
 	switch {
-	case queues > shardmap.MaxShards:
+	case queues+foreign > shardmap.MaxShards:
 		return &pump.ConfigError{
-			Field: "accounts", Problem: fmt.Sprintf("they have %d queues in all, and a workload has at most %d", queues, shardmap.MaxShards),
+			Field: "accounts", Problem: fmt.Sprintf("they have %d queues in all, and a workload has at most %d", queues+foreign, shardmap.MaxShards),
 			Fix: fmt.Sprintf("use up to %d queues of each (queues:), or make several workloads", max(shardmap.MaxShards/len(c.Accounts), 1)),
 		}
 	case queues > s:
@@ -204,6 +208,9 @@ func Shards(c pump.Config) []shardmap.Shard {
 				Account: a.Name, Queue: fmt.Sprintf("%s-%02d", c.Workload, i),
 				Weight: a.Weight / float64(a.Queues), State: shardmap.Active,
 			})
+		}
+		for _, queue := range a.Foreign {
+			out = append(out, shardmap.Shard{Account: a.Name, Queue: queue, State: shardmap.Foreign})
 		}
 	}
 	return out

@@ -54,6 +54,9 @@ type Spec struct {
 	Guessed map[string]bool
 	// Delivery is DeliverAtLeastOnce or DeliverOnce.
 	Delivery string
+	// ForeignKey names the field that is the key of other programs' messages; empty: none in a new
+	// workload, and whatever is pinned in one that exists.
+	ForeignKey string
 	// Maker, if set, sees to it that the workload is made in one account only.
 	Maker *Maker
 }
@@ -68,6 +71,8 @@ type Workload struct {
 	// Incarnation tells a workload from an earlier one of its name. It is random, and
 	// empty for a workload that was made by a version without it.
 	Incarnation string
+	// ForeignKey names the field that is the key of other programs' messages; empty: they have none.
+	ForeignKey string
 	// Reducer names what folds the tasks into states; empty if nothing does. See PinReducer.
 	Reducer string
 	// Made is when it was made, by the clock of the distributor that made it, for people;
@@ -221,8 +226,8 @@ func (w *Workload) Replaced(now *Workload) error {
 	switch {
 	case now.Incarnation != w.Incarnation:
 		return fmt.Errorf("workload %q: %w (its incarnation is %q, not %q)", w.Name, ErrReplaced, now.Incarnation, w.Incarnation)
-	case now.Map.Segments != w.Map.Segments || now.Delivery != w.Delivery || now.Shared != w.Shared:
-		return fmt.Errorf("workload %q: %w (segments, delivery or sharing differ)", w.Name, ErrReplaced)
+	case now.Map.Segments != w.Map.Segments || now.Delivery != w.Delivery || now.Shared != w.Shared || now.ForeignKey != w.ForeignKey:
+		return fmt.Errorf("workload %q: %w (segments, delivery, sharing or the key of foreign messages differ)", w.Name, ErrReplaced)
 	case now.origin < w.origin:
 		return fmt.Errorf("workload %q: %w (its map is that of version %d, and was that of version %d)", w.Name, ErrRolledBack, now.origin, w.origin)
 	case now.etag != w.etag && now.Map.Version == w.Map.Version && !sameMap(now.Map, w.Map):
@@ -238,6 +243,9 @@ type Row struct {
 	delivery string
 	shared   bool
 	reducer  string
+	// foreignKey never changes: by another key a message would be in another segment, whose ledger
+	// does not know what was done of it.
+	foreignKey string
 	// incarnation is drawn when the row is made, and never changes.
 	incarnation string
 	made        time.Time
@@ -257,7 +265,8 @@ func FromRow(t storage.Table, name string, v row.Version[Row]) *Workload {
 		origin = v.Value.shards.Version
 	}
 	return &Workload{
-		Name: name, origin: origin, Map: v.Value.shards, Delivery: v.Value.delivery, Shared: v.Value.shared, Reducer: v.Value.reducer, Incarnation: v.Value.incarnation, Made: v.Value.made, Changed: v.Modified, Deleting: v.Value.deleting,
+		Name: name, origin: origin, Map: v.Value.shards, Delivery: v.Value.delivery, Shared: v.Value.shared, Reducer: v.Value.reducer,
+		ForeignKey: v.Value.foreignKey, Incarnation: v.Value.incarnation, Made: v.Value.made, Changed: v.Modified, Deleting: v.Value.deleting,
 		Paused: v.Value.paused, Ended: v.Value.ended,
 		Table: t, etag: v.ETag, read: v.Sent,
 	}
@@ -269,10 +278,14 @@ const (
 	mapParts = shardmap.MaxBytes / mapPart
 )
 
+// keyedFormat is the layout of a row with a foreign key. A program of before would look for other
+// programs' messages in other segments, so it must not take part.
+const keyedFormat = 2
+
 // RowOf is the row of a workload, in the table of any account.
 func RowOf(t storage.Table, name string) row.Row[Row] {
 	return row.Row[Row]{
-		Table: t, Partition: name, Key: "workload", Timeout: row.RequestTimeout,
+		Table: t, Partition: name, Key: "workload", Timeout: row.RequestTimeout, Newest: keyedFormat,
 		Encode: func(w Row) map[string]any {
 			// It was marshalled once before, when the map was made or read.
 			stored, _ := w.shards.MarshalBinary()
@@ -283,6 +296,9 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 			row.PutParts(props, "Map", mapPart, stored)
 			if w.reducer != "" {
 				props["Reducer"] = w.reducer
+			}
+			if w.foreignKey != "" {
+				props["ForeignKey"], props[row.FormatProperty] = w.foreignKey, int64(keyedFormat)
 			}
 			if w.incarnation != "" {
 				props["Incarnation"] = w.incarnation
@@ -308,7 +324,7 @@ func RowOf(t storage.Table, name string) row.Row[Row] {
 		Decode: func(f *row.Fields) Row {
 			w := Row{
 				shards: new(shardmap.Map), delivery: f.Text("Delivery"), shared: f.Flag("Shared"), reducer: f.Text("Reducer"),
-				incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"), changes: strings.Fields(f.Text("Changes")),
+				foreignKey: f.Text("ForeignKey"), incarnation: f.Text("Incarnation"), made: f.Moment("Made"), deleting: f.Moment("Deleting"), changes: strings.Fields(f.Text("Changes")),
 				paused: decodePause(f), ended: decodeEnded(f),
 			}
 			if of := f.Text("MapOrigin"); of != "" {

@@ -40,10 +40,16 @@ func (s Spec) valid() error {
 }
 
 func (s Spec) segments() int {
-	if s.Segments == 0 {
-		return shardmap.DefaultSegments(len(s.Shards))
+	if s.Segments != 0 {
+		return s.Segments
 	}
-	return s.Segments
+	own := 0
+	for _, sh := range s.Shards {
+		if sh.State != shardmap.Foreign {
+			own++
+		}
+	}
+	return shardmap.DefaultSegments(own)
 }
 
 // first is the row that the spec creates.
@@ -53,7 +59,7 @@ func (s Spec) first(draw row.Draw) (Row, error) {
 		return Row{}, fmt.Errorf("workload %q: %w", s.Name, err)
 	}
 	incarnation := fmt.Sprintf("%016x", draw("incarnation", s.Name+"/workload"))
-	return Row{shards: m, delivery: s.Delivery, shared: s.Shared, incarnation: incarnation, made: milliseconds(time.Now())}, nil
+	return Row{shards: m, delivery: s.Delivery, shared: s.Shared, foreignKey: s.ForeignKey, incarnation: incarnation, made: milliseconds(time.Now())}, nil
 }
 
 // Check compares the spec with what the row says, as [Ensure] does; nil if they agree.
@@ -73,6 +79,13 @@ func (s Spec) Check(w *Workload) error {
 	}
 	if s.Delivery != w.Delivery {
 		disagree("delivery", fmt.Sprintf("it is %s, but the workload was created with %s", s.Delivery, w.Delivery), "set delivery: "+w.Delivery+beside)
+	}
+	if s.ForeignKey != "" && s.ForeignKey != w.ForeignKey {
+		pinned, fix := fmt.Sprintf("with %q", w.ForeignKey), "set foreign.key: "+w.ForeignKey+" or leave it out"
+		if w.ForeignKey == "" {
+			pinned, fix = "without one", "leave it out"
+		}
+		disagree("foreign.key", fmt.Sprintf("it is %q, but the workload was created %s, and that never changes", s.ForeignKey, pinned), fix+beside)
 	}
 	config, row := byAccount(s.Shards), byAccount(w.Map.Shards)
 	for _, a := range slices.Sorted(maps.Keys(config)) {
@@ -104,11 +117,33 @@ func (s Spec) Extra(w *Workload) (names []string) {
 	return names
 }
 
-// byAccount gives the sorted queue names of each account.
+// ExtraQueues are other programs' queues that only the spec has, of accounts that the map uses, as
+// account/queue, sorted. No processor reads them.
+func (s Spec) ExtraQueues(w *Workload) (names []string) {
+	row := byAccount(w.Map.Shards)
+	for _, sh := range s.Shards {
+		if sh.State == shardmap.Foreign && row[sh.Account] != nil && !w.reads(sh) {
+			names = append(names, sh.Account+"/"+sh.Queue)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (w *Workload) reads(queue shardmap.Shard) bool {
+	return slices.ContainsFunc(w.Map.Shards, func(s shardmap.Shard) bool {
+		return s.State == shardmap.Foreign && s.Account == queue.Account && s.Queue == queue.Queue
+	})
+}
+
+// byAccount gives the sorted names of the workload's own queues in each account: which ones of other
+// programs are read may change.
 func byAccount(shards []shardmap.Shard) map[string][]string {
 	queues := map[string][]string{}
 	for _, s := range shards {
-		queues[s.Account] = append(queues[s.Account], s.Queue)
+		if s.State != shardmap.Foreign {
+			queues[s.Account] = append(queues[s.Account], s.Queue)
+		}
 	}
 	for _, q := range queues {
 		slices.Sort(q)

@@ -44,8 +44,10 @@ type Delivery struct {
 	Text    []byte
 	Header  codec.Header
 	Foreign string // the identity of a message that no distributor made (P1.4)
-	Env     *codec.Envelope
-	Tasks   []pump.Task
+	// Key and Body are the task of such a message. Body may be Text, or what Text encodes.
+	Key, Body []byte
+	Env       *codec.Envelope
+	Tasks     []pump.Task
 	// Fresh are the tasks to start, by their index in tasks; nil: all. The others were done
 	// before or are in hand in another delivery (mode once).
 	Fresh []int

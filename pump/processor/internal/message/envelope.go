@@ -30,7 +30,7 @@ func (d *Delivery) Pack(attempt uint32, tasks []int, limit int) (text []byte, ok
 }
 
 // Wrap makes an envelope of a text that no distributor made; the envelope says the text's name. It
-// is not ok if there is no room: the text is close to 64 KiB and does not compress.
+// is not ok if there is no room: the body is close to 64 KiB and does not compress.
 func (d *Delivery) Wrap(attempt uint32) (text []byte, ok bool) {
 	if d.Foreign == "" {
 		return nil, false
@@ -40,7 +40,7 @@ func (d *Delivery) Wrap(attempt uint32) (text []byte, ok bool) {
 	for _, most := range [...]int{storage.MaxText - codec.DefaultHeadroom, storage.MaxText} {
 		b := codec.NewBuilder(most)
 		b.Reset(h)
-		if fits, err := b.Add(codec.Task{ID: []byte(d.Foreign), Body: d.Text}); err == nil && fits {
+		if fits, err := b.Add(codec.Task{ID: []byte(d.Foreign), Key: d.Key, Body: d.Body}); err == nil && fits {
 			text, _, err = b.Seal(nil)
 			return text, err == nil
 		}

@@ -179,6 +179,30 @@ func (s *Assignment) Polled() (out []*queues.Queue) {
 	return out
 }
 
+// Foreign reports whether a queue is one that other programs put into.
+func (s *Assignment) Foreign(q *queues.Queue) bool {
+	i, ok := s.index[q]
+	return ok && s.Of.Shards[i].State == shardmap.Foreign
+}
+
+// UnreadForeign is for how long messages may wait unread in the foreign queue that is read least
+// far, by what the processors that read them say. It is not known while one of those queues has no
+// reader that has said so.
+func (s *Assignment) UnreadForeign() (longest time.Duration, known bool) {
+	for i, sh := range s.Of.Shards {
+		if sh.State != shardmap.Foreign {
+			continue
+		}
+		reader := s.View.Sweeper(i)
+		at := slices.IndexFunc(s.View.Members, func(m cluster.Member) bool { return m.Instance == reader })
+		if at < 0 || s.View.Members[at].UnreadForeign == 0 {
+			return 0, false
+		}
+		longest = max(longest, time.Duration(s.View.Members[at].UnreadForeign*float64(time.Second)))
+	}
+	return longest + queues.Elapsed(s.View.Read), true
+}
+
 // Unreadable names the queues that this process should poll and has no credentials for.
 func (s *Assignment) Unreadable() (names []string) {
 	for i, wanted := range s.wanted() {

@@ -133,7 +133,8 @@ type entry struct {
 	// heard is when the last get was sent that was answered.
 	heard time.Time
 	// read: what was visible before then has been delivered since; zero: not known.
-	read time.Time
+	read    time.Time
+	foreign bool // other programs put into it
 	// hinted is when a nudge last said that there is something, granted when one
 	// last made the queue due.
 	hinted, granted time.Time
@@ -156,11 +157,11 @@ func (p *Poller) Wake() { backoff.Signal(p.wake) }
 // Follow makes the queues of an assignment the ones that are polled, in their order. One that
 // leaves the schedule keeps its entry, because what was taken from it is still to
 // be settled; one that comes into it is due at once.
-func (p *Poller) Follow(s *ownership.Assignment) {
+func (p *Poller) Follow(assigned *ownership.Assignment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	shards := s.Polled()
-	p.idleMost = idleBound(s.Pairs)
+	shards := assigned.Polled()
+	p.idleMost = idleBound(assigned.Pairs)
 	now := time.Now()
 	in := make(map[*queues.Queue]bool, len(shards))
 	index := map[*queues.Account]*account{}
@@ -184,6 +185,7 @@ func (p *Poller) Follow(s *ownership.Assignment) {
 		if !q.polls {
 			q.polls, q.due, q.width, q.empties, q.emptyAt, q.read = true, now, 1, 0, time.Time{}, time.Time{}
 		}
+		q.foreign = assigned.Foreign(s)
 		a.queues = append(a.queues, q)
 	}
 	for s, q := range p.queues {

@@ -35,21 +35,38 @@ func (q *entry) noteRead(msgs []storage.Message, sent time.Time, lease time.Dura
 }
 
 // Unread is, in seconds, how long messages may wait unread in the queue that is read least far of
-// those that are polled, and its name.
+// those that are polled, and its name. Foreign queues are left out: no run has a message there.
 func (p *Poller) Unread(now time.Time) (longest float64, queue string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	longest = unreadLeast.Seconds()
 	for _, a := range p.accounts {
 		for _, q := range a.queues {
-			waits := float64(closing.NeverRead)
-			if !q.read.IsZero() {
-				waits = now.Sub(q.read).Seconds()
-			}
-			if waits > longest {
+			if waits := q.unread(now); waits > longest && !q.foreign {
 				longest, queue = waits, q.queue.String()
 			}
 		}
 	}
 	return longest, queue
+}
+
+// UnreadForeign is that of the foreign queues that are polled; 0: there are none.
+func (p *Poller) UnreadForeign(now time.Time) (longest float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if q.foreign {
+				longest = max(longest, q.unread(now), unreadLeast.Seconds())
+			}
+		}
+	}
+	return longest
+}
+
+func (q *entry) unread(now time.Time) float64 {
+	if q.read.IsZero() {
+		return closing.NeverRead
+	}
+	return now.Sub(q.read).Seconds()
 }

@@ -35,8 +35,11 @@ func (c *Recorder) Deleted(d *message.Delivery) {
 // pruneNames lets names go that are old, where they are many.
 func (c *Recorder) pruneNames(ctx context.Context) error {
 	before := time.Time{}
-	if dark, all := c.r.Answered(); all && time.Since(dark) >= namesKept {
-		before = time.Now().Add(-namesKept - c.r.Unread()) // copies may wait behind other work
+	// Copies may wait behind other work, and so may a message of a foreign queue that was brought
+	// home and whose delete was lost.
+	foreign, known := c.r.Assignment.Load().UnreadForeign()
+	if dark, all := c.r.Answered(); all && known && time.Since(dark) >= namesKept {
+		before = time.Now().Add(-namesKept - max(c.r.Unread(), foreign))
 	}
 	c.Ledger.AgeForeign(before)
 	try, cancel := context.WithTimeout(ctx, fenceTimeout)

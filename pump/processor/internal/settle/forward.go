@@ -37,6 +37,9 @@ func (r *Settlers) bringHome(d *message.Delivery, c *message.Copy) error {
 		return err
 	}
 	r.Counts.Forwarded.Add(1)
+	if d.Foreign != "" {
+		r.Counts.Foreign.Add(1)
+	}
 	r.Member.Load().NudgeOwner(c.Queue, c.Segment)
 	return nil
 }

@@ -230,7 +230,7 @@ func (r *Settlers) freeContents(d *message.Delivery) {
 	d.Mu.Lock()
 	hung := d.Hung
 	d.Mu.Unlock()
-	d.Text = nil
+	d.Text, d.Key, d.Body = nil, nil, nil
 	if d.Env != nil && !hung {
 		d.Env.Release()
 	}

@@ -121,6 +121,8 @@ func (t *Trials) Acquits(d *message.Delivery) bool {
 	switch {
 	case d.Whole != nil && !d.Whole.Ours, d.Count == 1 && (d.Whole == nil || t.Suspects(d)):
 		return false
+	case t.Assignment.Load().Foreign(d.Queue): // nothing is put there
+		return false
 	}
 	if _, ok := d.Wrap(d.Header.Attempt); d.Foreign != "" && !ok {
 		return false // put anew it would be another message, by its id (P1.4)

@@ -1,0 +1,53 @@
+package settings
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+const development = "UseDevelopmentStorage=true"
+
+func TestForeignQueuesHaveTheNamesThatTheServiceAllows(t *testing.T) {
+	for name, wrong := range map[string]bool{
+		"orders": false, "a1b": false, "1-2-3": false, "work-foreign": false, "work-100": false,
+		"ab": true, "Orders": true, "or--ders": true, "-orders": true, "orders-": true, "or_ders": true,
+		"a23456789012345678901234567890123456789012345678901234567890123":  false,
+		"a234567890123456789012345678901234567890123456789012345678901234": true,
+		"work-00": true, "work-poison": true, "": true,
+	} {
+		c := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development, Foreign: []string{name}}}}
+		done, err := Complete(c)
+		if (err != nil) != wrong {
+			t.Errorf("%q: %v", name, err)
+		}
+		if ce, ok := errors.AsType[*pump.ConfigError](err); err != nil && (!ok || ce.Field != "accounts[0].foreignQueues" || ce.Fix == "") {
+			t.Errorf("%q: %v", name, err)
+		}
+		if err != nil {
+			continue
+		}
+		shards := Shards(done)
+		if last := shards[len(shards)-1]; len(shards) != pump.DefaultQueues+1 || last.Queue != name || last.State != shardmap.Foreign {
+			t.Errorf("%q: %+v", name, shards)
+		}
+	}
+	twice := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development, Foreign: []string{"orders", "orders"}}}}
+	if _, err := Complete(twice); err == nil {
+		t.Error("a queue was taken twice")
+	}
+}
+
+func TestTheEncodingOfForeignMessagesIsChecked(t *testing.T) {
+	c := pump.Config{Workload: "work", Accounts: []pump.Account{{ConnectionString: development}}}
+	if done, err := Complete(c); err != nil || done.ForeignEncoding != "auto" {
+		t.Errorf("%q, %v", done.ForeignEncoding, err)
+	}
+	c.ForeignEncoding = "utf-8"
+	ce, ok := errors.AsType[*pump.ConfigError](func() error { _, err := Complete(c); return err }())
+	if !ok || ce.Field != "foreign.encoding" {
+		t.Errorf("%v", ce)
+	}
+}
