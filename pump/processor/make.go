@@ -43,7 +43,7 @@ func (r *run) makeQueues(ctx context.Context) error {
 		all.Go(func() error {
 			g, soon := errgroup.WithContext(soon)
 			g.SetLimit(queues.AtOnce)
-			for _, q := range append(list, r.Queues.Accounts[account].Poison) {
+			for _, q := range append(list, r.Queues.Account(account).Poison) {
 				g.Go(func() error {
 					err := queues.Create(soon, q, r.Jitter, r.Log)
 					if err != nil && soon.Err() != nil && ctx.Err() == nil {

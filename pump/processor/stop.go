@@ -1,0 +1,81 @@
+package processor
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+)
+
+// hardGrace is for how long, after Grace, handlers may still return and then
+// messages be released.
+const hardGrace = 5 * time.Second
+
+// stop is the shutdown, in this order. The poller has ended: no get is sent any
+// more, and what those under way bring is released on arrival.
+func (r *run) stop() {
+	began := time.Now()
+	// 0. The others may plan without this process from now on. Each of its segments
+	// is given up as soon as nothing of it is in hand.
+	r.Stopping.Store(true)
+	if r.recorder != nil {
+		backoff.Signal(r.recorder.Committer.Wake) // results wait for no others any more
+	}
+	if m := r.Member.Load(); m != nil {
+		m.Look()
+	}
+	// 1. Nothing is opened or started any more; what was not started is settled
+	// without attempt: released, or rewritten without the tasks that were done.
+	r.lobby.close()
+	for _, d := range r.backlog.Close() {
+		r.withdraw(d)
+	}
+	if r.rate != nil {
+		r.rate.end() // after the backlog, or it would give one task after the other
+	}
+	r.trials.Close()
+	// 2. Handlers that run may finish, and everything is settled as ever.
+	patience, cancel := r.grace.Begin(r.Wire, max(r.o.Grace, 0))
+	calm := r.calm(patience)
+	cancel()
+	if !calm {
+		// 3. Their contexts end, which is no attempt either.
+		r.Log.Warn("grace period is over; handlers are stopped", "grace", r.grace.Of(max(r.o.Grace, 0)))
+		r.endWork(ErrStopped)
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm {
+		// 4. Handlers that ignore it are left behind, and their tasks put back.
+		r.workers.giveUp()
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm && r.recorder != nil {
+		// Results that cannot be recorded are not waited for any longer.
+		r.recorder.GiveUp()
+		calm = r.calmWithin(hardGrace)
+	}
+	if !calm {
+		r.Log.Error("stopped with messages that could not be put back; they are delivered again when their leases end")
+	}
+	// 5. What is still held is given up, and this process leaves the cluster.
+	r.Tallies.Last(r.Wire)
+	r.Cfg.Private.Seeding.Turn.Wait("leave")
+	r.leaveCluster()
+	// 6. No request is made any more. What waited for one ends.
+	r.CutWire()
+	r.Background.Wait()
+	r.Lines.Flush()
+	r.Log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
+}
+
+// calm waits until no get and no message is left, and reports whether that
+// came before the context's end.
+func (r *run) calm(ctx context.Context) bool {
+	return r.Gets.Wait(ctx) && r.Messages.Wait(ctx)
+}
+
+func (r *run) calmWithin(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(r.Wire, d)
+	defer cancel()
+	return r.calm(ctx)
+}
