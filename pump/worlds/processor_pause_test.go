@@ -190,6 +190,33 @@ func TestAPausedWorkloadStaysSoForThoseWhoCome(t *testing.T) {
 	})
 }
 
+// What waits in hand goes back at once, however much it is.
+func TestAPausedProcessorPutsBackWhatItHasNotStarted(t *testing.T) {
+	inOnceWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		tasks := w.PutHome([]uint32{3}, 100)
+		h := &begun{Seen: testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Second) }}}
+		p := w.start(w.processor(h, processor.Options{Concurrency: 1}))
+		time.Sleep(8 * time.Second)
+		w.pause()
+		at := time.Now()
+		time.Sleep(time.Minute)
+		if n := h.between(at.Add(twoBeats), time.Now()); n > 0 || h.Tasks() == 0 {
+			t.Errorf("%d tasks were begun later than two beats after the pause, %d in all", n, h.Tasks())
+		}
+		if n := w.Visible("accounta", "work-00"); n != 1 {
+			t.Errorf("%d messages are visible", n)
+		}
+		w.resume()
+		w.Within(3*time.Minute, "all is done", func() bool { return h.Tasks() == tasks })
+		time.Sleep(10 * time.Second)
+		if s := p.End(); s.Failed > 0 || s.Duplicates > 0 {
+			t.Errorf("%+v", s)
+		}
+		h.Expect(t, tasks, tasks)
+		w.ExpectEmpty()
+	})
+}
+
 // A get that is answered after the pause was seen.
 func TestWhatAGetBringsOfAPausedWorkloadGoesBack(t *testing.T) {
 	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
