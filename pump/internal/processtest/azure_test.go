@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
@@ -24,7 +25,13 @@ var azureFull = flag.Bool("azure.full", false, "try `loadtest azure` in all its 
 type trialReport struct {
 	Run   string
 	Same  bool
-	Usage struct{ Most, Used int64 }
+	Usage struct {
+		Most, Used int64
+		Operations []struct {
+			Answer   string
+			Requests int64
+		}
+	}
 	Rules []struct{ Check, Account, Simulator, Verdict, Detail string }
 
 	Conformance struct {
@@ -52,6 +59,16 @@ func (r *trialReport) verdicts(verdict string) (checks []string) {
 	}
 	slices.Sort(checks)
 	return checks
+}
+
+// unanswered is how many requests had no answer: on a busy machine some do not arrive in time.
+func (r *trialReport) unanswered() (n int64) {
+	for _, o := range r.Usage.Operations {
+		if o.Answer == "no answer" {
+			n += o.Requests
+		}
+	}
+	return n
 }
 
 // startTrial starts `loadtest azure` on accounts, as `make azure` does.
@@ -145,8 +162,8 @@ func TestTheTrialOfAccountsFindsTheSimulatorToBeAsItIs(t *testing.T) {
 	if len(undecided) > 0 && !*azureFull { // under load this machine decides
 		t.Errorf("not decided: %v", undecided)
 	}
-	if n := w.sim.Stats().Count("", ""); n != r.Usage.Used || n > r.Usage.Most {
-		t.Errorf("%d requests were served, %d counted", n, r.Usage.Used)
+	if n, used := w.sim.Stats().Count("", ""), r.Usage.Used; n > used || n < used-r.unanswered() || used > r.Usage.Most {
+		t.Errorf("%d requests were served, %d counted, %d without an answer", n, used, r.unanswered())
 	}
 	w.empty()
 	t.Logf("%d checks, not decided: %v; %s", len(r.Rules), undecided, p.out.String())
@@ -160,6 +177,12 @@ func TestTheTrialOfAccountsFindsHowAzuriteDiffers(t *testing.T) {
 	dir := t.TempDir()
 	connections := []string{server.ConnectionString("one"), server.ConnectionString("two")}
 	p := startTrial(t, dir, connections, shortTrial()...)
+	if *azureFull { // Azurite is slow under load
+		select {
+		case <-p.done:
+		case <-time.After(4 * patience):
+		}
+	}
 	if code := p.wait(); code != 1 {
 		t.Errorf("exit status %d", code)
 	}
