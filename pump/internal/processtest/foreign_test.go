@@ -195,7 +195,7 @@ func TestMessagesOfOtherProgramsAreRecordedOnceUnderKills(t *testing.T) {
 		}
 		pause := time.Duration(1500+dice.IntN(1500)) * time.Millisecond
 		if all > 10_000 { // else the processors would do little but take over
-			pause *= 6
+			pause *= 3
 		}
 		time.Sleep(pause)
 		select {
