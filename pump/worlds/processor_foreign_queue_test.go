@@ -194,7 +194,7 @@ func TestTheKeyOfForeignMessagesIsPinned(t *testing.T) {
 		first.End()
 		cfg := w.shop("q")
 		cfg.ForeignKey = "n"
-		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{})
+		p, err := processor.New(cfg, &testworld.Seen{}, processor.Options{UntilIdle: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
