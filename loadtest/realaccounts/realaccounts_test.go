@@ -359,8 +359,9 @@ func TestNothingIsSentBeyondTheBudget(t *testing.T) {
 	if !errors.Is(err, errSpent) || rep == nil || rep.Same || !strings.Contains(rep.Failed, "budget") {
 		t.Fatalf("%v, %+v", err, rep)
 	}
+	// A request that is given up on its way counts, and may not have arrived.
 	served := sim.Stats().Count("", "")
-	if served != rep.Usage.Used || served > LeastRequests {
+	if served == 0 || served > rep.Usage.Used || rep.Usage.Used > LeastRequests {
 		t.Errorf("%d requests were served, %d counted, %d allowed", served, rep.Usage.Used, LeastRequests)
 	}
 	if names := left(t, accounts[0]); len(names) > 0 {
