@@ -188,8 +188,10 @@ func (w *simWorld) wrote(writes []storage.Write, err error) {
 //   - The rest of the source is read, and each of up to 4 attempts fails: its back-off, and what the
 //     message of others that it shares asks for, twice as long and a second (pump/processor/internal/settle/plan.go).
 //   - One processor's handlers work off what is left, which takes a fifth of the longest time a
-//     task in the mean (simWorld.works), and all of it twice; ten times as slowly if processors share
-//     queues (P7).
+//     task in the mean (simWorld.works), and all of it twice, as tasks fail; ten times as slowly if
+//     processors share queues (P7). Left is what was put and is not done, of every run so far: a
+//     live source has one each half minute. One more source is for what is still read, or read again
+//     because its run was broken.
 //   - A queue that went dark twice is held dark for up to 5 minutes, and a mark stays for a minute
 //     after its queue has become quiet (P6.3).
 //   - Operators give up after simPatience, may have hidden what is in quarantine, and what they put back is tried anew.
@@ -201,7 +203,7 @@ func (w *simWorld) bound() time.Duration {
 	dead := 3*p.lease() + 3*p.beat + 6*p.beat
 	hidden := 2*p.visibility + w.judge.back
 	retries := simAttempts * (2*simRetryMax + time.Second)
-	handling := 4*p.work + 2*time.Duration(p.tasks)*p.work/time.Duration(5*p.handlers)
+	handling := 4*p.work + 2*time.Duration(w.undone()+p.tasks)*p.work/time.Duration(5*p.handlers)
 	if p.queues*p.accounts < simProcessors {
 		handling *= 10 // P7
 	}
@@ -217,79 +219,6 @@ func (w *simWorld) bound() time.Duration {
 		changes = simSoon + 2*p.pace + 2*distributor.UnreadPause
 	}
 	return changes + dead + hidden + p.pace + retries + handling + operators + 6*time.Minute + 50*time.Second
-}
-
-// unfinished says what is still to be done, "" if nothing is.
-func (w *simWorld) unfinished(ctx context.Context) string {
-	runs, err := w.runs(ctx)
-	if err != nil {
-		return err.Error()
-	}
-	sealed := slices.ContainsFunc(w.withGone(runs), func(r workload.Run) bool {
-		if w.plan.changes() && r.Ended.Before(w.began.Add(w.calmed)) {
-			return false // it says nothing about who can read the files now
-		}
-		r = w.asSealed(r)
-		return r.Mode == "every" && r.State != workload.RunOpen && r.State != workload.RunBroken
-	})
-	if !sealed {
-		return "the elected distributors have not sealed a run"
-	}
-	w.mu.Lock()
-	all := slices.Clone(w.all)
-	w.mu.Unlock()
-	for _, p := range all {
-		switch {
-		case p.name[0] == 'd' && !p.over():
-			p.stop()
-			return p.String() + " has not ended"
-		case strings.ContainsRune("osx", rune(p.name[0])) && !p.over(), p.stopping && !p.over():
-			return p.String() + " has not ended"
-		}
-	}
-	waiting := w.waiting()
-	for _, q := range w.queues() {
-		n, err := q.Count(ctx)
-		if storage.Is(err, storage.Missing) {
-			continue // nothing has ever been put there, or its distributor would have made it
-		}
-		if err != nil {
-			return err.Error()
-		}
-		if waiting -= n; waiting < 0 {
-			return fmt.Sprintf("%d messages are in %s: %s", n, q.Name(), w.within(ctx, q))
-		}
-	}
-	return ""
-}
-
-// within says something of the messages of a queue that can be seen.
-func (w *simWorld) within(ctx context.Context, q storage.Queue) string {
-	ms, err := q.Peek(ctx, storage.MaxGet)
-	if err != nil {
-		return err.Error()
-	}
-	list := []string{fmt.Sprintf("%d visible", len(ms))}
-	for _, m := range ms[:min(len(ms), 3)] {
-		h, err := codec.ReadHeader(m.Text)
-		if err != nil {
-			list = append(list, err.Error())
-			continue
-		}
-		list = append(list, fmt.Sprintf("run %v segment %d tasks %v attempt %d, got %d times", h.Run, h.Segment, h.Tasks, h.Attempt, m.Dequeued))
-	}
-	return strings.Join(list, "; ")
-}
-
-// queues are all work queues, for somebody outside.
-func (w *simWorld) queues() (all []storage.Queue) {
-	for _, name := range w.sim.Accounts() {
-		st := w.account(name)
-		for i := range w.plan.queues {
-			all = append(all, st.Queue(fmt.Sprintf("work-%02d", i)))
-		}
-	}
-	return all
 }
 
 // verdict is what there is to judge by.

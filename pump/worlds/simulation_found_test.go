@@ -130,3 +130,41 @@ func TestADeathDeclaredWhileJoiningIsNotTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// simBacklog is of a live source that is distributed every half minute, and of one key: nine runs
+// are one handler's to do, and most of that is left when nothing goes wrong any more.
+const simBacklog = `
+seed 1
+queues 5
+tasks 60
+keys 1
+pace 5s
+live yes
+handlers 1
+work 12s
+trouble 0
+limit 40
+
+100ms start d1
+200ms start p1
+5m start p2
+`
+
+// The judge gave a world the time for one distribution of its source, however often a live source
+// had been distributed: a processor that did one task after the other was stuck to it. While the
+// judge waited it also peeked at the messages that were left, every second or two, and that took
+// half of what a queue with a limit of 40 messages a second lets through.
+func TestTheJudgeWaitsForAllRunsOfALiveSourceAndTakesNothingOfAQueuesLimit(t *testing.T) {
+	plan, err := parseSimPlan(simBacklog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := playSim(t, plan)
+	failOnSim(t, w)
+	if w.judge.sealed < 5 {
+		t.Errorf("%d runs were sealed, which are too few to have to wait for", w.judge.sealed)
+	}
+	if n := w.sim.Stats().Count("", "PeekMessages"); n > 0 {
+		t.Errorf("%d looks at messages were charged to queues", n)
+	}
+}

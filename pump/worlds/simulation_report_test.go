@@ -80,7 +80,7 @@ func (sum *simSum) add(w *simWorld, took time.Duration) (worlds int) {
 	if w.recovery > sum.Longest {
 		sum.Longest, sum.Slowest = w.recovery, w.plan.seed
 	}
-	sum.Closest = max(sum.Closest, float64(w.recovery)/float64(w.bound()))
+	sum.Closest = max(sum.Closest, float64(w.recovery)/float64(w.allowed))
 	for what, n := range w.counts {
 		sum.Counts[what] += n
 	}

@@ -64,7 +64,7 @@ func TestAPlayOfSimulatedWorldsThatWasInterruptedGoesOn(t *testing.T) {
 	*simKept = filepath.Join(t.TempDir(), "state.json")
 	first, keep := resumeSim(t)
 	world := func(seed uint64, tasks int) *simWorld {
-		w := &simWorld{plan: simPlanOf(seed), counts: map[string]int{"effects": tasks}, lasted: time.Minute, recovery: time.Duration(seed) * time.Second}
+		w := &simWorld{plan: simPlanOf(seed), counts: map[string]int{"effects": tasks}, lasted: time.Minute, recovery: time.Duration(seed) * time.Second, allowed: time.Hour}
 		return w
 	}
 	first.add(world(3, 10), time.Second)

@@ -68,6 +68,7 @@ type simWorld struct {
 	requests int
 	lasted   time.Duration
 	recovery time.Duration // from the last fault until all was done
+	allowed  time.Duration // which that may take
 }
 
 // simFault is a rule in force, and what its requests are.
@@ -385,15 +386,15 @@ func (w *simWorld) looks(what string, n int) time.Duration {
 // recovers waits until everything is done, for as long as that may take.
 func (w *simWorld) recovers(ctx context.Context) bool {
 	began := w.now()
-	bound := w.bound()
+	w.allowed = w.bound()
 	for n := 1; ; n++ {
 		backoff.Wait(ctx, w.looks("recovers", n))
 		what := w.unfinished(ctx)
 		if what == "" {
 			break
 		}
-		if w.now()-began > bound {
-			w.wrongf("stuck: %v after the last fault %s", w.now()-began, what)
+		if w.now()-began > w.allowed {
+			w.wrongf("stuck: %v after the last fault %s; %s", w.now()-began, what, w.within(ctx))
 			return false
 		}
 	}
