@@ -55,6 +55,7 @@ func (s *simStep) parseOrder(args []string, accounts int) error {
 func (p *simProcess) operates(ctx context.Context, order []string) error {
 	w := p.world
 	w.count("operate " + order[0])
+	all := ctx
 	ctx, cancel := context.WithTimeout(ctx, simPatience)
 	defer cancel()
 	cfg := p.config()
@@ -63,7 +64,7 @@ func (p *simProcess) operates(ctx context.Context, order []string) error {
 	case "redrive", "drop":
 		err = p.empties(ctx, cfg, order[0])
 	case "repair":
-		err = p.repairs(ctx, cfg)
+		err = p.repairs(all, cfg)
 	case "end", "end-drop":
 		err = p.endsRun(ctx, cfg, simEnds[order[0]])
 	case "release":
@@ -155,7 +156,8 @@ func operatedRuns(ctx context.Context, cfg pump.Config) ([]workload.Run, error) 
 	return workload.NewRuns(table, "work").List(ctx, 1000)
 }
 
-// repairs puts again what is missing of every run that it finds.
+// repairs puts again what is missing of every run that it finds. An operator waits for each run
+// anew: each repair reads the run's whole source, which may be a slow one.
 func (p *simProcess) repairs(ctx context.Context, cfg pump.Config) error {
 	runs, err := operatedRuns(ctx, cfg)
 	if err != nil {
@@ -167,16 +169,22 @@ func (p *simProcess) repairs(ctx context.Context, cfg pump.Config) error {
 		if source == nil || strings.HasPrefix(r.Instance, "s") {
 			continue
 		}
-		d, err := p.newDistributor(source)
-		if err == nil {
-			_, err = d.Repair(ctx, r.ID, distributor.RepairOptions{})
-		}
-		if err == nil {
-			p.world.count("runs repaired")
-		}
-		all = errors.Join(all, err)
+		all = errors.Join(all, p.repair(ctx, r.ID, source))
 	}
 	return all
+}
+
+func (p *simProcess) repair(ctx context.Context, run codec.RunID, from *simSource) error {
+	ctx, cancel := context.WithTimeout(ctx, simPatience)
+	defer cancel()
+	d, err := p.newDistributor(from)
+	if err == nil {
+		_, err = d.Repair(ctx, run, distributor.RepairOptions{})
+	}
+	if err == nil {
+		p.world.count("runs repaired")
+	}
+	return err
 }
 
 // checkAccounts: of an account that was removed nothing is left, in quarantine neither. (That
