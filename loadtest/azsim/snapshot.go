@@ -2,8 +2,7 @@ package azsim
 
 import "slices"
 
-// Snapshot is what a partition of a table, or a whole table, held at one
-// moment. It is made by Sim.Snapshot and never changes.
+// Snapshot is what a partition of a table, or a whole table, held at one moment. It never changes.
 type Snapshot struct {
 	table     *table
 	partition string
@@ -11,10 +10,9 @@ type Snapshot struct {
 	rows      []*entity
 }
 
-// Snapshot remembers one partition of a table, so that Restore can bring it
-// back: what a fail-over to another region and a restore from a copy do. nil
-// if there is no such account or table; a partition without rows is a snapshot
-// like any other.
+// Snapshot remembers one partition of a table, so that Restore can bring it back: what a fail-over
+// to another region and a restore from a copy do. nil if there is no such account or table; a
+// partition without rows is a snapshot like any other.
 func (s *Sim) Snapshot(account, tableName, partition string) *Snapshot {
 	return s.snapshot(account, tableName, partition, false)
 }
@@ -39,11 +37,16 @@ func (s *Sim) snapshot(account, tableName, partition string, whole bool) *Snapsh
 // holds tells whether a row lies in what was remembered.
 func (p *Snapshot) holds(e *entity) bool { return p.whole || e.pk == p.partition }
 
-// Restore brings back what was remembered, in one moment: rows that changed are
-// as they were, with the ETag and timestamp they had, rows made since are gone,
-// rows removed since are there again. It returns how many rows differ from
-// before. Whatever else the table holds stays. The table's rows may be written
-// at the same time; a table deleted since stays deleted (0).
+// In gives the snapshot as one of another table, also of another simulator, which must be there:
+// Restore puts the rows there, where they can be read while the table that they are of goes on.
+func (p *Snapshot) In(s *Sim, account, tableName string) *Snapshot {
+	return &Snapshot{s.table(account, tableName), p.partition, p.whole, p.rows}
+}
+
+// Restore brings back what was remembered, in one moment: rows that changed are as they were, with
+// the ETag and timestamp they had, rows made since are gone, rows removed since are there again. It
+// returns how many rows differ from before. Whatever else the table holds stays. The table's rows
+// may be written at the same time; a table deleted since stays deleted (0).
 func (p *Snapshot) Restore() int {
 	t := p.table
 	t.mu.Lock()
@@ -74,9 +77,8 @@ func (p *Snapshot) Restore() int {
 	return n
 }
 
-// DropRows takes rows out of a partition of a table as no client does: those
-// whose row key `which` is true of, or all of them if it is nil. It returns
-// how many. Which is not called concurrently.
+// DropRows takes rows out of a partition of a table as no client does: those whose row key `which`
+// is true of, or all of them if it is nil. It returns how many. Which is not called concurrently.
 func (s *Sim) DropRows(account, tableName, partition string, which func(rowKey string) bool) int {
 	t := s.table(account, tableName)
 	if t == nil {
@@ -94,8 +96,7 @@ func (s *Sim) DropRows(account, tableName, partition string, which func(rowKey s
 	return n
 }
 
-// PartitionKeys returns the partition keys of a table's rows, sorted; nil if
-// there is no such account or table.
+// PartitionKeys returns the partition keys of a table's rows, sorted; nil without such a table.
 func (s *Sim) PartitionKeys(account, tableName string) []string {
 	t := s.table(account, tableName)
 	if t == nil {
@@ -112,8 +113,7 @@ func (s *Sim) PartitionKeys(account, tableName string) []string {
 	return slices.Compact(keys) // they lie in order
 }
 
-// Tables returns the names of an account's tables, as they were created and in
-// order; nil if there is no such account.
+// Tables returns the names of an account's tables, as they were created and in order, or nil.
 func (s *Sim) Tables(account string) []string {
 	a := s.accounts[account]
 	if a == nil {

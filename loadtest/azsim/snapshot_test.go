@@ -66,6 +66,25 @@ func TestAPartitionIsRolledBackAloneAndItsETagsComeBack(t *testing.T) {
 	})
 }
 
+func TestASnapshotIsReadInASimulatorOfItsOwn(t *testing.T) {
+	b, still := newTableBench(t, TableOptions{}), newTableBench(t, TableOptions{})
+	b.table("rows")
+	still.table("copy")
+	tag := b.upsert("rows", "p", "r", 1)
+	b.upsert("rows", "other", "r", 1)
+	snap := b.sim.Snapshot("acct", "rows", "p")
+	later := b.upsert("rows", "p", "r", 2)
+	if n := snap.In(still.sim, "acct", "copy").Restore(); n != 1 {
+		t.Errorf("%d rows differ, want 1", n)
+	}
+	if got, _ := still.row("copy", "p", "r"); got != tag {
+		t.Errorf("the copy has ETag %s, want that of the row as it was: %s", got, tag)
+	}
+	if got, _ := b.row("rows", "p", "r"); got != later {
+		t.Errorf("the row has ETag %s, want %s: it goes on", got, later)
+	}
+}
+
 func TestATableIsRolledBackAndItsRowsAreDropped(t *testing.T) {
 	b := newTableBench(t, TableOptions{})
 	b.table("rows")

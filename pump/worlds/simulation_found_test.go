@@ -14,6 +14,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/member"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/storage"
 )
@@ -23,7 +24,12 @@ import (
 // An owner that has nothing to write any more is not told that its ledger's rows came back as they were, and knew all
 // tasks as done: what a repair put was a duplicate to it, and the run lacked it for ever.
 func TestSimulationOfARolledBackLedgerWhoseOwnerIsIdle(t *testing.T) {
-	text, err := os.ReadFile("testdata/ledgerRolledBack.plan")
+	failOnSim(t, playSim(t, keptSimPlan(t, "ledgerRolledBack")))
+}
+
+func keptSimPlan(t *testing.T, name string) *simPlan {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name + ".plan")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +37,24 @@ func TestSimulationOfARolledBackLedgerWhoseOwnerIsIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	failOnSim(t, playSim(t, plan))
+	return plan
+}
+
+// The world read the rows of runs before it put older ones back, and the reading met the world's
+// own faults. So the rest of the plan waited for half a minute. A run that was sealed meanwhile was
+// known as open and came back as that, while the leader that knew better died in the same moment:
+// the judge waited for a seal that no process could write.
+func TestSimulationOfRunsRolledBackWhileTheTableIsInTrouble(t *testing.T) {
+	w := playSim(t, keptSimPlan(t, "runsRolledBackInTrouble"))
+	failOnSim(t, w)
+	if len(w.before) != 1 {
+		t.Fatalf("%d runs were noted, want 1", len(w.before))
+	}
+	for id, r := range w.before {
+		if r.State != workload.RunSealed && r.State != workload.RunClosed {
+			t.Errorf("run %v was sealed when its row came back, and is known as %s", id, r.State)
+		}
+	}
 }
 
 // An account that is in trouble when a distributor begins may get its poison queue from

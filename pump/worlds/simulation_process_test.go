@@ -429,7 +429,11 @@ func (w *simWorld) sure(name string) storage.Account {
 }
 
 func (w *simWorld) accountBy(name string, t *azsim.Transport) storage.Account {
-	st, err := azure.Open(azure.Options{ConnectionString: w.sim.ConnectionString(name), Transport: t})
+	return openSim(w.sim, name, t)
+}
+
+func openSim(sim *azsim.Sim, name string, t *azsim.Transport) storage.Account {
+	st, err := azure.Open(azure.Options{ConnectionString: sim.ConnectionString(name), Transport: t})
 	if err != nil {
 		panic(err) // the simulator's own connection string
 	}

@@ -35,10 +35,11 @@ func (w *simWorld) rollBack(s simStep) {
 		if kept == nil {
 			return
 		}
-		if s.who == "work.runs" {
-			w.noteRuns()
-		}
+		was := w.sim.Snapshot(account, row.TableName, s.who)
 		w.countAll("rows that rolled back", kept.Restore())
+		if s.who == "work.runs" {
+			w.noteRuns(was)
+		}
 		var partition uint32
 		if _, number, is := strings.Cut(s.who, ".ledger."); is {
 			if _, err := fmt.Sscanf(number, "%d", &partition); err != nil {
@@ -134,9 +135,20 @@ func sameSums(got, want simSums, maybe map[string][]int64) bool {
 
 // noteRuns remembers the runs as they were when their rows came back as they had been. One whose
 // distributor has died stays open until the next distribution ends it, and its tasks are done all the
-// same; one that was made since is gone.
-func (w *simWorld) noteRuns() {
-	runs, err := w.runs(context.Background())
+// same; one that was made since is gone. The rows are read in a simulator of their own. In the
+// world's the reading would take time and meet the world's faults: a run that is sealed after its
+// row was read, and before the rows come back, would be known as open.
+func (w *simWorld) noteRuns(rows *azsim.Snapshot) {
+	still := azsim.New(azsim.Config{})
+	account := still.Accounts()[0]
+	table := openSim(still, account, still.Transport()).Table(row.TableName)
+	ctx := context.Background()
+	if err := table.Create(ctx); err != nil {
+		w.wrongf("the runs cannot be read: %v", err)
+		return
+	}
+	rows.In(still, account, row.TableName).Restore()
+	runs, err := workload.NewRuns(table, "work").List(ctx, 1000+w.plan.runs)
 	if err != nil {
 		w.wrongf("the runs cannot be read: %v", err)
 		return

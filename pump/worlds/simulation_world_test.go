@@ -146,6 +146,10 @@ func (w *simWorld) play(ctx context.Context) {
 		backoff.Wait(ctx, time.Until(w.began.Add(s.at)))
 		w.note("plan", s.String())
 		w.do(s)
+		if took := w.now() - s.at; took > 0 {
+			w.wrongf("the world's mistake: it was %v late after %q, and a step takes no time", took, s)
+			break
+		}
 	}
 	w.mu.Lock()
 	busy := w.busyTo
