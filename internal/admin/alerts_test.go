@@ -31,6 +31,7 @@ import (
 	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/source"
 	"github.com/queuepump/queuepump/pump/storage/azure"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 // scrapeEvery is how often a scene is scraped, and the rules are judged.
@@ -199,6 +200,7 @@ func (s *scene) end() {
 type firing struct {
 	at     time.Duration
 	alerts []string // that must fire; nil: none may
+	only   bool     // none but those may
 }
 
 // judge has promtool play the rules over what was scraped, and checks which alerts fire when.
@@ -217,8 +219,9 @@ func (s *scene) judge(all []firing) {
 			fmt.Fprintf(&b, "      - expr: 'count by (alertname) (ALERTS{alertstate=\"firing\",alertname=\"%s\"}) > bool 0'\n        eval_time: %s\n", alert, f.at)
 			fmt.Fprintf(&b, "        exp_samples: [{labels: '{alertname=\"%s\"}', value: 1}]\n", alert)
 		}
-		if len(f.alerts) == 0 {
-			fmt.Fprintf(&b, "      - expr: 'count by (alertname) (ALERTS{alertstate=\"firing\"})'\n        eval_time: %s\n        exp_samples: []\n", f.at)
+		if len(f.alerts) == 0 || f.only {
+			fmt.Fprintf(&b, "      - expr: 'count by (alertname) (ALERTS{alertstate=\"firing\",alertname!~\"%s\"})'\n        eval_time: %s\n        exp_samples: []\n",
+				strings.Join(f.alerts, "|"), f.at)
 		}
 	}
 	for name, text := range map[string]string{"rules.yaml": alertRules(t), "test.yaml": b.String()} {
@@ -303,7 +306,9 @@ type planted struct {
 	healthy  func(*scene) // what runs before
 	fault    func(*scene)
 	lasts    time.Duration
+	calm     time.Duration // for so long after the fault none fires
 	fires    []string
+	only     bool // none but those fires in the end
 }
 
 var scenes = []planted{
@@ -345,6 +350,16 @@ var scenes = []planted{
 			s.distributor("d", tasksOf(s.t, 2000), distributor.Options{Pack: 1})
 		},
 		lasts: 40 * time.Minute, fires: []string{"QueuepumpNothingDone", "QueuepumpBacklogOld", "QueuepumpBacklogLong"},
+	},
+	{
+		name: "an operator forgets a pause", accounts: 2, healthy: runs,
+		fault: func(s *scene) {
+			o := s.of("operator", newMetrics(Options{Workload: "work"}))
+			if _, err := workloads.Pause(s.t.Context(), o, "me", workloads.PauseOptions{}); err != nil {
+				s.t.Fatal(err)
+			}
+		},
+		lasts: 65 * time.Minute, calm: 55 * time.Minute, fires: []string{"QueuepumpPaused"}, only: true,
 	},
 	{
 		name: "handlers fail", accounts: 2, healthy: runs,
@@ -435,22 +450,27 @@ func (c *planted) play(t *testing.T) {
 		c.healthy(s)
 		s.play(5 * time.Minute)
 		var all []firing
-		calm := func() {
-			for at := time.Duration(0); at <= s.now(); at += time.Minute {
+		calm := func(until time.Duration) {
+			for at := time.Duration(0); at <= until; at += time.Minute {
 				all = append(all, firing{at: at})
 			}
 		}
 		// A processor that waits for the first distributor to make the workload is not ready and samples
 		// nothing, as it should.
 		if len(s.processes) > 1 {
-			calm()
+			calm(s.now())
 		}
+		began := s.now()
 		c.fault(s)
 		s.play(c.lasts)
-		if len(c.fires) == 0 {
-			calm()
-		} else {
-			all = append(all, firing{at: s.now(), alerts: c.fires})
+		switch {
+		case len(c.fires) == 0:
+			calm(s.now())
+		case c.calm > 0:
+			calm(began + c.calm)
+		}
+		if len(c.fires) > 0 {
+			all = append(all, firing{at: s.now(), alerts: c.fires, only: c.only})
 		}
 		s.end()
 		s.judge(all)

@@ -50,9 +50,11 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 			m.register(&distributorMetrics{func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog} }})
 		}
 		keys := renew.New(slog.New(slog.DiscardHandler), nil)
-		if _, err := keys.Adopt([]pump.Account{{Endpoint: "https://a.queue.core.windows.net?sig=s&se=2030-01-01"}}); err != nil {
+		take, err := keys.Adopt([]pump.Account{{Endpoint: "https://a.queue.core.windows.net?sig=s&se=2030-01-01"}})
+		if err != nil {
 			t.Fatal(err)
 		}
+		take()
 		m.register(keys)
 		families, err := m.registry.Gather()
 		if err != nil {

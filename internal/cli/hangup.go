@@ -40,8 +40,12 @@ func Keys(log *slog.Logger, path string, file *configfile.File) (*renew.Keys, er
 		}
 		return now.Config.Accounts, nil
 	})
-	_, err := keys.Adopt(file.Config.Accounts)
-	return keys, Explain(err, file)
+	take, err := keys.Adopt(file.Config.Accounts)
+	if err != nil {
+		return nil, Explain(err, file)
+	}
+	take()
+	return keys, nil
 }
 
 // Reload reads the configuration at path again and lets apply take what is new in it. It says in the

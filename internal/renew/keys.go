@@ -45,8 +45,9 @@ func options(a pump.Account) azure.Options {
 }
 
 // Adopt makes the accounts of a configuration ones whose credentials may change: it sets their
-// Storage. Of accounts that it has adopted before, take changes the credentials to those of this
-// configuration. Upon an error, which is a [*pump.ConfigError], nothing has changed.
+// Storage. With take they are adopted: it changes the credentials of accounts that were adopted before
+// to those of this configuration. Upon an error, which is a [*pump.ConfigError], and without take
+// nothing has changed.
 func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,10 +77,16 @@ func (k *Keys) Adopt(accounts []pump.Account) (take func(), err error) {
 		handles[i] = a
 	}
 	for i, a := range handles {
-		k.accounts[a.name] = a
 		accounts[i].Storage = a
 	}
-	return func() { k.take(changed) }, nil
+	return func() {
+		k.mu.Lock()
+		for _, a := range handles {
+			k.accounts[a.name] = a
+		}
+		k.mu.Unlock()
+		k.take(changed)
+	}, nil
 }
 
 func (k *Keys) opened(by pump.Account) (o *opened, place string, err error) {

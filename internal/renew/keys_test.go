@@ -76,7 +76,8 @@ func TestAKeyIsReadAgainWhenItIsRefused(t *testing.T) {
 		w := newWorld(t)
 		right := w.right()
 		w.set(wrongKey)
-		a, _ := w.adopt(t)
+		a, take := w.adopt(t)
+		take()
 		q, tb := a.Queue("work"), a.Table("rows")
 		ctx := t.Context()
 		for range 100 {
@@ -121,7 +122,8 @@ func TestAKeyIsReadAgainWhenItIsRefused(t *testing.T) {
 func TestAReloadTakesAnotherKey(t *testing.T) {
 	w := newWorld(t)
 	right := w.right()
-	a, _ := w.adopt(t)
+	a, take := w.adopt(t)
+	take()
 	w.set(wrongKey)
 	same, take := w.adopt(t)
 	if same != a {
@@ -148,6 +150,31 @@ func TestAReloadTakesAnotherKey(t *testing.T) {
 	}
 }
 
+// An account of a configuration that was refused is not there: the mended file may name another one.
+func TestAnAccountOfARefusedReloadIsForgotten(t *testing.T) {
+	k := New(slog.New(slog.DiscardHandler), nil)
+	at := func(endpoint string) []pump.Account {
+		return []pump.Account{{Name: "alpha", Endpoint: endpoint + "?sv=2025-01-05&se=2100-01-01&sig=c2lnbmF0dXJlLW9mLXRoZS1hY2NvdW50"}}
+	}
+	if _, err := k.Adopt(at("https://wrong.queue.core.windows.net")); err != nil {
+		t.Fatal(err)
+	}
+	if ends := k.all(); len(ends) > 0 {
+		t.Errorf("the signature of an account that is not used is told of: %v", ends)
+	}
+	take, err := k.Adopt(at("https://alpha.queue.core.windows.net"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	take()
+	if ends := k.all(); len(ends) != 1 {
+		t.Errorf("the signature of an account that is used is not told of: %v", ends)
+	}
+	if _, err := k.Adopt(at("https://other.queue.core.windows.net")); err == nil {
+		t.Error("an account in use becomes another one")
+	}
+}
+
 func TestTheEndOfASignatureIsToldInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -162,9 +189,11 @@ func TestTheEndOfASignatureIsToldInTime(t *testing.T) {
 		}
 		var log testbuf.Buffer
 		k := New(slog.New(slog.NewTextHandler(&log, nil)), nil)
-		if _, err := k.Adopt(accounts); err != nil {
+		take, err := k.Adopt(accounts)
+		if err != nil {
 			t.Fatal(err)
 		}
+		take()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go k.Run(ctx)

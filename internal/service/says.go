@@ -53,20 +53,31 @@ func Processor(p *processor.Processor) func() Look {
 		s := p.State()
 		l := Look{Loops: p.Loops(), Draining: s.Phase == "draining"}
 		l.Started = s.NoWorkload || s.Phase == "waiting" || s.Phase == "working"
-		switch s.Phase {
-		case "working":
-			l.Says = fmt.Sprintf("%s, %d segments", tasks.of(s.Done.Handled, time.Now()), s.Cluster.Held)
-			if s.Cluster.Segments == 0 {
-				l.Says = fmt.Sprintf("%s, all segments", tasks.of(s.Done.Handled, time.Now()))
-			}
-			l.Says = amiss(l.Says, s.Reasons)
-		case "draining":
-			l.Says = fmt.Sprintf("stops, %d messages in hand", s.Messages)
-		default:
-			l.Says = strings.Join(s.Reasons, ", ")
-		}
+		l.Says = processorSays(&s, &tasks)
 		return l
 	}
+}
+
+func processorSays(s *processor.State, tasks *speed) string {
+	switch s.Phase {
+	case "working":
+		text := tasks.of(s.Done.Handled, time.Now())
+		if s.PausedSince != nil { // without a task, and no fault
+			text = "paused by " + s.PausedBy
+			if s.Messages > 0 {
+				text += fmt.Sprintf(", %d messages in hand", s.Messages)
+			}
+		}
+		if s.Cluster.Segments == 0 {
+			text += ", all segments"
+		} else {
+			text += fmt.Sprintf(", %d segments", s.Cluster.Held)
+		}
+		return amiss(text, s.Reasons)
+	case "draining":
+		return fmt.Sprintf("stops, %d messages in hand", s.Messages)
+	}
+	return strings.Join(s.Reasons, ", ")
 }
 
 // Distributor looks at a distributor. The function that it gives is for one goroutine.

@@ -10,11 +10,12 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/loop"
 )
 
-// stuckLoops watches the loops of a distributor as a service manager's watchdog does.
+// stuckLoops watches the loops of a process as a service manager's watchdog does.
 type stuckLoops struct {
-	of    *distributor.Distributor
+	of    interface{ Loops() []loop.State }
 	last  map[string]roundsSeen
 	moved map[string]bool
 }
@@ -24,7 +25,7 @@ type roundsSeen struct {
 	at     time.Time
 }
 
-func watchLoops(d *distributor.Distributor) *stuckLoops {
+func watchLoops(d interface{ Loops() []loop.State }) *stuckLoops {
 	return &stuckLoops{d, map[string]roundsSeen{}, map[string]bool{}}
 }
 

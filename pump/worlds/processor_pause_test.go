@@ -284,3 +284,33 @@ func TestNoRunEndsForBeingQuietWhileItIsPaused(t *testing.T) {
 		}
 	})
 }
+
+// An account that is dark when the workload is paused is seen to answer again, though nothing is got,
+// and no loop stands still.
+func TestAPausedProcessorSeesThatAnAccountAnswersAgain(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		p := w.processor(&begun{}, processor.Options{})
+		run := w.start(p)
+		time.Sleep(time.Minute)
+		w.Sim.Hang("accountb", true)
+		time.Sleep(time.Minute)
+		w.pause()
+		time.Sleep(time.Minute)
+		gets := w.Requests("GetMessages")
+		if s := p.State(); s.Ready || s.Accounts[1].DownSeconds == 0 {
+			t.Errorf("a dark account is not seen: %+v", s.Accounts)
+		}
+		w.Sim.Hang("accountb", false)
+		w.Within(3*time.Minute, "the account is seen to answer", func() bool {
+			s := p.State()
+			return s.Ready && s.Accounts[1].DownSeconds == 0
+		})
+		if stuck := watchLoops(p).during(15 * time.Minute); len(stuck) > 0 {
+			t.Errorf("%q are stuck", stuck)
+		}
+		if n := w.Requests("GetMessages") - gets; n > 0 {
+			t.Errorf("%d gets while it is paused", n)
+		}
+		run.End()
+	})
+}

@@ -103,3 +103,43 @@ func TestALimitIsChangedWithoutARestart(t *testing.T) {
 		run.End()
 	})
 }
+
+// TestHowForeignMessagesAreReadIsNotChangedWithoutARestart: a process that took another key would look
+// for messages in other segments than the others do. Which queues are read the map says, so those of
+// the file may be others.
+func TestHowForeignMessagesAreReadIsNotChangedWithoutARestart(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		p := w.processor(&testworld.Seen{}, processor.Options{})
+		d, err := distributor.New(w.Config("d", 2), &testworld.ListSource{Print: "p"}, distributor.Options{Every: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, distributing := w.start(p), w.startDistributor(d)
+		time.Sleep(time.Minute)
+		for field, change := range map[string]func(*pump.Config){
+			"foreign.key":      func(c *pump.Config) { c.ForeignKey = "city" },
+			"foreign.encoding": func(c *pump.Config) { c.ForeignEncoding = "text" },
+		} {
+			c := w.Config("p", 2)
+			c.Budget.Account = 500
+			change(&c)
+			for who, err := range map[string]error{"processor": p.Reload(c), "distributor": d.Reload(c)} {
+				var ce *pump.ConfigError
+				if !errors.As(err, &ce) || ce.Field != field || ce.Fix == "" {
+					t.Errorf("a %s takes another %s: %v", who, field, err)
+				}
+			}
+			if target := p.State().Accounts[0].BudgetTarget; target == 500 {
+				t.Error("of a configuration that is refused the limit is taken")
+			}
+		}
+		c := w.Config("p", 2)
+		c.Accounts[1].Foreign = []string{"orders"}
+		if err := errors.Join(p.Reload(c), d.Reload(c)); err != nil {
+			t.Errorf("foreign queues that are not read yet: %v", err)
+		}
+		distributing.cancel()
+		<-distributing.done
+		run.End()
+	})
+}

@@ -15,7 +15,7 @@ import (
 // Reload lets a process that runs take what is new in a configuration: accounts, and the limits of
 // budgets. It reports whether there was something. Upon an error, which is a [*pump.ConfigError],
 // nothing has changed. An account that is not there any more stays in use, since messages of it may
-// be in hand.
+// be in hand. Foreign queues are not compared: the workload's map says which are read.
 func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 	next, err = settings.Complete(next)
 	if err != nil {
@@ -36,6 +36,10 @@ func Reload(f *queues.Set, now, next pump.Config) (changed bool, err error) {
 		return false, fixed("segments", fmt.Sprint(now.Segments), fmt.Sprint(next.Segments))
 	case next.Delivery != now.Delivery:
 		return false, fixed("delivery", string(now.Delivery), string(next.Delivery))
+	case next.ForeignKey != now.ForeignKey:
+		return false, fixed("foreign.key", now.ForeignKey, next.ForeignKey)
+	case next.ForeignEncoding != now.ForeignEncoding:
+		return false, fixed("foreign.encoding", now.ForeignEncoding, next.ForeignEncoding)
 	}
 	there := map[string]bool{}
 	var added, gone []string

@@ -77,7 +77,7 @@ func (p *Poller) round(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for p.startOne(ctx, now, false) || p.swept > 0 && p.startOne(ctx, now, true) {
+	for p.startOne(ctx, now, false) || p.swept > 0 && p.startOne(ctx, now, true) || p.lookOne(ctx, now) {
 	}
 	p.Rounds.Add()
 	wait := rounds.Rest
@@ -229,6 +229,11 @@ func (p *Poller) noteSlow(a *account, q *entry, ask asking) {
 
 func (p *Poller) noteAnswer(q *entry, sent time.Time) {
 	q.heard = sent
+	p.answers(q)
+}
+
+// answers ends the trouble of a queue.
+func (p *Poller) answers(q *entry) {
 	if q.trouble != nil {
 		p.Log.Info("queue answers again", "queue", q.queue.String(), "after", time.Since(q.troubled).Round(time.Millisecond))
 	}

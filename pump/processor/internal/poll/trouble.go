@@ -82,7 +82,7 @@ func (p *Poller) alarm(q *entry, now time.Time) {
 	case storage.Auth:
 		level, what = slog.LevelError, "queue refuses the credential; it is left alone for a while"
 	case storage.Missing:
-		level, what = slog.LevelError, "queue is missing; only a distributor creates queues"
+		level, what = slog.LevelError, "queue is missing; a processor that works creates none"
 	default:
 		level, what = slog.LevelError, "queue cannot be read"
 	}

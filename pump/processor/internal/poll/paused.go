@@ -1,0 +1,46 @@
+package poll
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+)
+
+// lookOne counts the messages of the next queue that is due and did not answer last, and reports
+// whether there is one. While the workload is paused nothing is got, so nothing else would show that
+// the queue's account answers again: this process would not be ready until the resume.
+func (p *Poller) lookOne(ctx context.Context, now time.Time) bool {
+	if !p.paused {
+		return false
+	}
+	for _, a := range p.accounts {
+		for _, q := range a.queues {
+			if q.failures > 0 && q.flying == 0 && a.flying < a.width && !q.due.After(now) {
+				q.asked++
+				q.flying++
+				a.flying++
+				p.Gets.Add(1)
+				go p.look(ctx, a, q)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (p *Poller) look(ctx context.Context, a *account, q *entry) {
+	_, err := q.queue.Count(ctx, backoff.RequestTimeout)
+	p.mu.Lock()
+	q.flying--
+	a.flying--
+	if now := time.Now(); err != nil {
+		p.failed(q, err, now)
+	} else {
+		q.due = now
+		p.answers(q)
+	}
+	p.mu.Unlock()
+	p.Gets.Done(1, true)
+	backoff.Signal(p.wake)
+}
