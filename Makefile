@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test azurite azure azure-try clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test service-test azurite azure azure-try clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -203,6 +203,12 @@ image: ## make the image for amd64 and arm64 in out/image, without an engine, of
 package-test: package image ## make both, look into them, install, upgrade, remove and purge in a chroot (root, dpkg, rpm and systemd-analyze; it says what is missing)
 	$(GO) test ./internal/packaging -count 1 -v
 	$(GO) test ./internal/packaging/build -count 1 -v -out '$(CURDIR)/out'
+
+OLDER ?=
+service-test: ## upgrade, reload, remove and purge the deb of this machine under a real systemd, in a container, while 100,000 tasks are done (root, systemd-nspawn; "Error 77": this machine cannot try it)
+	mkdir -p out/service
+	$(GO) build -o out/service/ ./internal/packaging/build ./internal/packaging/lifecycle ./loadtest
+	GO='$(GO)' out/service/lifecycle --build out/service/build --loadtest out/service/loadtest $(if $(OLDER),--older $(call quote,$(OLDER)))
 
 azurite: $(AZURITE)/node_modules/.package-lock.json ## install Azurite, which the tests need
 

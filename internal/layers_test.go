@@ -43,6 +43,7 @@ var levels = map[string]int{
 	"internal/mutants/overlay":          1,
 	"loadtest/report":                   1,
 	"internal/packaging/build":          1,
+	"internal/packaging/lifecycle":      1,
 	"loadtest/simserver":                1,
 	"pump/internal/row":                 1,
 	"pump/storage/azure":                1,

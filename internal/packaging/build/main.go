@@ -1,6 +1,7 @@
 // Command build makes what is released of the binaries: `packages` (deb, rpm and tar.gz with their
-// checksums) and `image` (for containers), each for the architectures of [architectures]. It runs
-// in the root of the source tree; `make package` and `make image` call it.
+// checksums) and `image` (for containers), each for the architectures of [architectures], and `deb`,
+// which is of this machine's architecture alone. It runs in the root of the source tree; `make
+// package`, `make image` and `make service-test` call it.
 package main
 
 import (
@@ -36,6 +37,7 @@ func main() {
 	}
 	add("packages", "make deb, rpm, tar.gz and SHA256SUMS", (*build).packages)
 	add("image", "make the image", (*build).image)
+	add("deb", "make the deb of this machine's architecture", (*build).deb)
 	if root.Execute() != nil {
 		os.Exit(1)
 	}

@@ -35,7 +35,7 @@ func (b *build) packages() error {
 			return err
 		}
 	}
-	if err := b.completions(); err != nil {
+	if err := b.completions(architectures...); err != nil {
 		return err
 	}
 	for _, arch := range architectures {
@@ -47,27 +47,47 @@ func (b *build) packages() error {
 	return writeSums(to)
 }
 
+// deb makes one package, for a trial on this machine.
+func (b *build) deb() error {
+	to := filepath.Join(b.out, "package")
+	if err := errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o755)); err != nil {
+		return err
+	}
+	if err := b.binaries(runtime.GOARCH); err != nil {
+		return err
+	}
+	if err := b.completions(runtime.GOARCH); err != nil {
+		return err
+	}
+	return b.nfpm(to, runtime.GOARCH, "deb")
+}
+
 func (b *build) nfpm(to, arch, format string) error {
 	return b.run([]string{"VERSION=" + b.version, "ARCH=" + arch, "BUILT=" + b.built(arch)},
 		goTool(), "run", nfpmModule, "package",
 		"--config", contentsFile, "--packager", format, "--target", to+"/")
 }
 
-// completions has a binary print its completions for the shells, which are the same for all
-// architectures.
-func (b *build) completions() error {
+// completions has a binary of this machine print its completions for the shells, which are the same
+// for all architectures.
+func (b *build) completions(archs ...string) error {
 	native := b.built(runtime.GOARCH)
 	if runtime.GOOS != "linux" || !slices.Contains(architectures, runtime.GOARCH) {
 		return fmt.Errorf("packages are made on Linux on %s: a binary prints its completions",
 			strings.Join(architectures, " or "))
 	}
 	for _, name := range []string{"queuepump-distributor", "queuepump-processor"} {
+		// Without a folder in its name it would be looked for in PATH.
+		binary, err := filepath.Abs(filepath.Join(native, name))
+		if err != nil {
+			return err
+		}
 		for _, shell := range []string{"bash", "zsh", "fish"} {
-			text, err := exec.Command("./"+filepath.Join(native, name), "completion", shell).Output()
+			text, err := exec.Command(binary, "completion", shell).Output()
 			if err != nil {
 				return fmt.Errorf("%s completion %s: %w", name, shell, err)
 			}
-			for _, arch := range architectures {
+			for _, arch := range archs {
 				file := filepath.Join(b.built(arch), name+"."+shell)
 				if err := os.WriteFile(file, text, 0o644); err != nil {
 					return err
