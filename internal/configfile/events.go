@@ -9,7 +9,7 @@ import (
 	"github.com/queuepump/queuepump/internal/redact"
 )
 
-// readEvents reads where scheduled events are asked for. Only this machine may answer: whoever
+// readEvents reads where scheduled events are asked for. Only this machine may answer: who
 // answers can end the process.
 func (d *decoder) readEvents(path string, n ast.Node) {
 	s, ok := d.text(path, n)

@@ -210,7 +210,7 @@ func rowsOf(ctx context.Context, a asker) (rows []storage.Entity, err error) {
 }
 
 // batches divides rows into those of one transaction each. The row that says who made the table
-// goes last, or a run that is killed meanwhile would leave a table that nobody removes.
+// goes last, or a run that is killed meanwhile would leave a table behind.
 func batches(rows []storage.Entity) (list [][]storage.Entity) {
 	by := map[string][]storage.Entity{}
 	var order []string

@@ -35,7 +35,7 @@ func newRateLimit(b *quota.Budget) *rateLimit {
 	return p
 }
 
-// pause lets nobody wait any longer for a turn.
+// pause ends all waiting for a turn.
 func (p *rateLimit) pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

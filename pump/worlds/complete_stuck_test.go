@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/internal/verify"
 	"github.com/queuepump/queuepump/loadtest/azsim"
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/internal/settings"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -68,6 +69,28 @@ func TestARunIsStuckWhenTheQueuesAreEmptyAndTasksAreMissing(t *testing.T) {
 		}
 		if took := time.Since(emptied); took < runs.DefaultStuckAfter || took > 2*runs.DefaultStuckAfter {
 			t.Errorf("it took %v of %v", took, time.Since(began))
+		}
+	})
+}
+
+// Other programs' queues hold no task of a run, however many messages they put there.
+func TestARunIsStuckWhateverWaitsInForeignQueues(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		run, _ := w.distributed(50), w.scribe()
+		if err := w.Queue("accounta", "orders").Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		cfg := w.Operator()
+		cfg.Accounts[0].Foreign = []string{"orders"}
+		if _, err := accounts.Add(t.Context(), cfg, "accounta"); err != nil {
+			t.Fatal(err)
+		}
+		w.PutText("accounta", "orders", []byte("{}"))
+		w.empty()
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{Timeout: time.Hour})
+		<-g.done
+		if _, ok := errors.AsType[*runs.StuckError](g.err); !ok || g.State != runs.Stuck {
+			t.Errorf("%+v, %v", g.Completion, g.err)
 		}
 	})
 }

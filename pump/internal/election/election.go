@@ -35,7 +35,7 @@ type Options struct {
 	Margin time.Duration
 	// Log receives wins, losses and trouble. Default: nothing.
 	Log *slog.Logger
-	// Rounds counts what a term does to keep the row, while it lasts. Default: nobody looks.
+	// Rounds counts what a term does to keep the row, while it lasts. Default: none looks.
 	Rounds *rounds.Counter
 }
 

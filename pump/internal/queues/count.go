@@ -9,10 +9,11 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/shardmap"
 )
 
-// CountAll counts the messages in all queues that a task of the workload may be in: all that the
-// map names, because it may have spilled, or lie in a queue that drains.
+// CountAll counts the messages in all queues that a task of a run may be in: all that the map names,
+// because it may have spilled, or lie in a queue that drains, but for those of other programs.
 func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err error) {
 	w, err := workload.Load(ctx, f.Control, name)
 	if err != nil {
@@ -22,6 +23,9 @@ func (f *Set) CountAll(ctx context.Context, name string) (messages int64, err er
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(AtOnce)
 	for n, s := range w.Map.Shards {
+		if s.State == shardmap.Foreign {
+			continue
+		}
 		queue, err := f.Queue(s.Account, s.Queue)
 		if err != nil {
 			return 0, errors.Join(err, g.Wait())

@@ -86,7 +86,7 @@ type Options struct {
 	Delivered func(into *Sink, m *pack.Message)
 	// Patience is for how long a queue may refuse the credential that has taken nothing yet; 0: for ever.
 	Patience time.Duration
-	// Loops counts what goes round. Default: nobody looks.
+	// Loops counts what goes round. Default: none looks.
 	Loops *Loops
 }
 
