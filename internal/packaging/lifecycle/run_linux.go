@@ -33,7 +33,7 @@ func run(o options) error {
 		return err
 	}
 	cmd := exec.Command(self, "-inside", base, "-loadtest", o.loadtest, "-out", o.out,
-		"-older", o.older, "-newer", o.newer, "-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
+		"-older", o.older, "-newer", o.newer, "-stuck", o.stuck, "-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	// Mounts are of this process and its children alone, and none of them outlives it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -57,7 +57,7 @@ func possible() error {
 	}
 	for program, pack := range map[string]string{
 		"systemd-nspawn": "systemd-container", "nsenter": "util-linux", "dpkg": "dpkg", "git": "git",
-		"tar": "tar", "systemd-analyze": "systemd",
+		"tar": "tar", "systemd-analyze": "systemd", "pgrep": "procps",
 	} {
 		if _, err := exec.LookPath(program); err != nil {
 			return untried{fmt.Sprintf("%s is not here; on Debian the package %s has it", program, pack)}
@@ -89,7 +89,12 @@ func packages(o *options) (err error) {
 			return err
 		}
 	}
-	for _, path := range []*string{&o.older, &o.newer} {
+	if o.stuck == "" {
+		if o.stuck, err = planted(o.out); err != nil {
+			return err
+		}
+	}
+	for _, path := range []*string{&o.older, &o.newer, &o.stuck} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
@@ -116,6 +121,9 @@ func olderPackage(o *options) (string, error) {
 	}
 	return deb(o.build, source, filepath.Join(o.out, "older"), "--version", "0.0.0~0."+olderCommit)
 }
+
+// goTool is the go command, as the Makefile names it.
+func goTool() string { return cmp.Or(os.Getenv("GO"), "go") }
 
 // deb makes a package of a source tree.
 func deb(build, source, out string, args ...string) (string, error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,6 +29,8 @@ type trial struct {
 	accounts *accounts
 	ports    map[string]string // of admin, by service
 	begun    time.Time
+
+	slowSince time.Time
 }
 
 // inside runs in a mount namespace of its own.
@@ -42,9 +45,12 @@ func inside(o options) error {
 		{"start a distributor and two processors of it", t.start},
 		{"stop a processor in the middle, and start it", t.stopAndStart},
 		{"upgrade in place with dpkg -i; the package restarts them", t.upgrade},
+		{"start a processor with a slow handler, and a watchdog of 10 s", t.startSlow},
 		{"systemd-analyze verify, and security (3.0 at most)", t.analyze},
 		{"reload with an account more, and use it", t.reload},
 		{"every task is done", t.end},
+		{"a stuck poller, with a watchdog of 10 s", t.endStuck},
+		{"the slow handler, with the same watchdog", t.endSlow},
 		{"remove the package", t.remove},
 		{"purge it", t.purge},
 	}
@@ -393,10 +399,8 @@ func (t *trial) remove() (string, error) {
 	if _, err := t.dpkg("-r", "queuepump"); err != nil {
 		return "", err
 	}
-	for _, s := range services {
-		if pid, _ := t.systemctl("show", "--value", "-p", "MainPID", s); strings.TrimSpace(pid) != "0" {
-			return "", fmt.Errorf("%s still runs", s)
-		}
+	if text, err := t.c.run("pgrep", "-a", "-f", "^/(usr/bin/queuepump|srv/)"); err == nil {
+		return "", fmt.Errorf("these still run: %s", text)
 	}
 	if t.c.exists("/usr/bin/queuepump-processor") {
 		return "", fmt.Errorf("a binary is left")
@@ -407,6 +411,9 @@ func (t *trial) remove() (string, error) {
 		if !t.c.exists(path) {
 			return "", fmt.Errorf("%s is gone", path)
 		}
+	}
+	if left, err := t.c.left(); err != nil || !slices.Contains(left, "/etc/queuepump") {
+		return "", fmt.Errorf("what is left is not found: %q, %v", left, err)
 	}
 	return "no process runs, the configuration and the data are there", nil
 }
