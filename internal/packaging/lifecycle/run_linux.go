@@ -20,6 +20,9 @@ func run(o options) error {
 	if err := possible(); err != nil {
 		return err
 	}
+	if o.build == "" || o.loadtest == "" {
+		return errors.New("-build and -loadtest are needed: make service-test builds and names both")
+	}
 	if err := packages(&o); err != nil {
 		return err
 	}
@@ -33,7 +36,8 @@ func run(o options) error {
 		return err
 	}
 	cmd := exec.Command(self, "-inside", base, "-loadtest", o.loadtest, "-out", o.out,
-		"-older", o.older, "-newer", o.newer, "-stuck", o.stuck, "-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
+		"-older", o.older, "-newer", o.newer, "-stuck", o.stuck,
+		"-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	// Mounts are of this process and its children alone, and none of them outlives it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -67,7 +71,7 @@ func possible() error {
 		return untried{"systemd is not installed here: " + err.Error()}
 	}
 	if exec.Command("dpkg-query", "-W", "queuepump").Run() == nil {
-		return untried{"queuepump is installed on this machine: what it has here would be in the copy too"}
+		return untried{"queuepump is installed on this machine, and would be in the copy too"}
 	}
 	return nil
 }

@@ -63,7 +63,8 @@ func inside(o options) error {
 			t.accounts.server.Process.Kill()
 		}
 	}()
-	fmt.Printf("from %s\nto   %s\n%8s %8s\n", filepath.Base(o.older), filepath.Base(o.newer), "at", "took")
+	fmt.Printf("from %s\nto   %s\n", filepath.Base(o.older), filepath.Base(o.newer))
+	fmt.Printf("%8s %8s\n", "at", "took")
 	for _, s := range steps {
 		at := time.Now()
 		found, err := s.do()
@@ -125,8 +126,8 @@ func (t *trial) start() (string, error) {
 	}
 	// The distributor reads so fast that it is not done before the account more is used.
 	args := map[string]string{
-		distributor: fmt.Sprintf("--every 24h --input /srv/tasks.jsonl --key city --id id --pack 50 --max-rate %g",
-			1.2*t.rate),
+		distributor: fmt.Sprintf("--every 24h --input /srv/tasks.jsonl --key city --id id --pack 50"+
+			" --max-rate %g", 1.2*t.rate),
 		first:  fmt.Sprintf("--out done.jsonl --max-rate %g", t.rate),
 		second: fmt.Sprintf("--out done.jsonl --max-rate %g", t.rate),
 	}
@@ -347,7 +348,8 @@ func (t *trial) end() (string, error) {
 		}
 	}
 	err := within(time.Minute, "the ledger holds every task", func() (bool, error) {
-		text, err := t.c.run("queuepump-distributor", "status", "--json", "--config", "/etc/queuepump/pump.yaml")
+		text, err := t.c.run("queuepump-distributor", "status", "--json",
+			"--config", "/etc/queuepump/pump.yaml")
 		if err != nil {
 			return false, err
 		}

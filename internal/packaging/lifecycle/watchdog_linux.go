@@ -24,17 +24,25 @@ const (
 	plant  = "\t\tif os.Remove(\"stuck\") == nil {\n\t\t\tselect {}\n\t\t}\n"
 )
 
-// planted builds a processor whose poller can be had to be stuck.
+// spoil plants a poller that can be had to be stuck into the text of its file.
+func spoil(text string) (string, error) {
+	if strings.Count(text, before) != 1 {
+		return "", fmt.Errorf("%s has no place to be stuck at: find one in it as it is now", poller)
+	}
+	text = strings.Replace(text, before, plant+before, 1)
+	return strings.Replace(text, "import (\n", "import (\n\t\"os\"\n", 1), nil
+}
+
+// planted builds a processor with such a poller.
 func planted(out string) (string, error) {
 	text, err := os.ReadFile(poller)
 	if err != nil {
 		return "", err
 	}
-	if bytes.Count(text, []byte(before)) != 1 {
-		return "", fmt.Errorf("%s has no place for a poller that is stuck: find one in it as it is now", poller)
+	spoilt, err := spoil(string(text))
+	if err != nil {
+		return "", err
 	}
-	spoilt := strings.Replace(string(text), before, plant+before, 1)
-	spoilt = strings.Replace(spoilt, "import (\n", "import (\n\t\"os\"\n", 1)
 	file, overlay := filepath.Join(out, "poll.go.txt"), filepath.Join(out, "overlay.json")
 	original, err := filepath.Abs(poller)
 	if err != nil {
@@ -167,7 +175,8 @@ func (t *trial) endStuck() (string, error) {
 
 // lines waits until a service has done so many tasks.
 func (t *trial) lines(service string, n int) error {
-	return within(2*time.Minute, fmt.Sprintf("%s has done %d tasks", service, n), func() (bool, error) {
+	what := fmt.Sprintf("%s has done %d tasks", service, n)
+	return within(2*time.Minute, what, func() (bool, error) {
 		text, err := t.c.read("/var/lib/queuepump/" + instance(service) + "/done.jsonl")
 		if os.IsNotExist(err) {
 			err = nil
