@@ -64,7 +64,8 @@ func boot(base, console string) (*container, error) {
 	}
 	if err := c.ready(); err != nil {
 		text, _ := os.ReadFile(console)
-		return nil, untried{fmt.Sprintf("systemd-nspawn boots no systemd here: %v\n%s", err, tail(text, 20))}
+		why := fmt.Sprintf("systemd-nspawn boots no systemd here: %v\n%s", err, tail(text, 20))
+		return nil, untried{why}
 	}
 	return c, nil
 }
@@ -118,8 +119,8 @@ func (c *container) ready() error {
 func (c *container) command(args ...string) *exec.Cmd {
 	enter := []string{
 		"--target", strconv.Itoa(c.leader), "--mount", "--uts", "--ipc", "--pid", "--root", "--wd=/",
-		"--", "env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
-		"DEBIAN_FRONTEND=noninteractive",
+		"--", "env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"LC_ALL=C", "DEBIAN_FRONTEND=noninteractive",
 	}
 	return exec.Command("nsenter", append(enter, args...)...)
 }

@@ -35,8 +35,11 @@ func main() {
 	flag.StringVar(&o.out, "out", "out/service", "the `folder` for packages and logs")
 	flag.IntVar(&o.tasks, "tasks", 100_000, "how many tasks are done meanwhile")
 	flag.Float64Var(&o.rate, "rate", 1500, "how many tasks a second all processors start at most")
-	flag.StringVar(&o.older, "older", "", "a deb to begin with (default: one of the commit "+olderCommit+")")
+	flag.StringVar(&o.older, "older", "",
+		"a deb to begin with (default: one of the commit "+olderCommit+")")
 	flag.StringVar(&o.newer, "newer", "", "the deb to upgrade to (default: one of this source tree)")
+	flag.StringVar(&o.stuck, "stuck", "",
+		"a processor whose poller can be stuck (default: built here)")
 	flag.StringVar(&o.base, "inside", "", "for the program itself: the `folder` to mount at")
 	flag.Parse()
 
@@ -54,7 +57,7 @@ func main() {
 }
 
 type options struct {
-	build, loadtest, out, older, newer, base string
-	tasks                                    int
-	rate                                     float64
+	build, loadtest, out, older, newer, stuck, base string
+	tasks                                           int
+	rate                                            float64
 }

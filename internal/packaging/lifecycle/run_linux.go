@@ -20,6 +20,9 @@ func run(o options) error {
 	if err := possible(); err != nil {
 		return err
 	}
+	if o.build == "" || o.loadtest == "" {
+		return errors.New("-build and -loadtest are needed: make service-test builds and names both")
+	}
 	if err := packages(&o); err != nil {
 		return err
 	}
@@ -33,7 +36,8 @@ func run(o options) error {
 		return err
 	}
 	cmd := exec.Command(self, "-inside", base, "-loadtest", o.loadtest, "-out", o.out,
-		"-older", o.older, "-newer", o.newer, "-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
+		"-older", o.older, "-newer", o.newer, "-stuck", o.stuck,
+		"-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	// Mounts are of this process and its children alone, and none of them outlives it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -57,7 +61,7 @@ func possible() error {
 	}
 	for program, pack := range map[string]string{
 		"systemd-nspawn": "systemd-container", "nsenter": "util-linux", "dpkg": "dpkg", "git": "git",
-		"tar": "tar", "systemd-analyze": "systemd",
+		"tar": "tar", "systemd-analyze": "systemd", "pgrep": "procps",
 	} {
 		if _, err := exec.LookPath(program); err != nil {
 			return untried{fmt.Sprintf("%s is not here; on Debian the package %s has it", program, pack)}
@@ -67,7 +71,7 @@ func possible() error {
 		return untried{"systemd is not installed here: " + err.Error()}
 	}
 	if exec.Command("dpkg-query", "-W", "queuepump").Run() == nil {
-		return untried{"queuepump is installed on this machine: what it has here would be in the copy too"}
+		return untried{"queuepump is installed on this machine, and would be in the copy too"}
 	}
 	return nil
 }
@@ -89,7 +93,12 @@ func packages(o *options) (err error) {
 			return err
 		}
 	}
-	for _, path := range []*string{&o.older, &o.newer} {
+	if o.stuck == "" {
+		if o.stuck, err = planted(o.out); err != nil {
+			return err
+		}
+	}
+	for _, path := range []*string{&o.older, &o.newer, &o.stuck} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
@@ -116,6 +125,9 @@ func olderPackage(o *options) (string, error) {
 	}
 	return deb(o.build, source, filepath.Join(o.out, "older"), "--version", "0.0.0~0."+olderCommit)
 }
+
+// goTool is the go command, as the Makefile names it.
+func goTool() string { return cmp.Or(os.Getenv("GO"), "go") }
 
 // deb makes a package of a source tree.
 func deb(build, source, out string, args ...string) (string, error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,6 +29,8 @@ type trial struct {
 	accounts *accounts
 	ports    map[string]string // of admin, by service
 	begun    time.Time
+
+	slowSince time.Time
 }
 
 // inside runs in a mount namespace of its own.
@@ -42,9 +45,12 @@ func inside(o options) error {
 		{"start a distributor and two processors of it", t.start},
 		{"stop a processor in the middle, and start it", t.stopAndStart},
 		{"upgrade in place with dpkg -i; the package restarts them", t.upgrade},
+		{"start a processor with a slow handler, and a watchdog of 10 s", t.startSlow},
 		{"systemd-analyze verify, and security (3.0 at most)", t.analyze},
 		{"reload with an account more, and use it", t.reload},
 		{"every task is done", t.end},
+		{"a stuck poller, with a watchdog of 10 s", t.endStuck},
+		{"the slow handler, with the same watchdog", t.endSlow},
 		{"remove the package", t.remove},
 		{"purge it", t.purge},
 	}
@@ -57,7 +63,8 @@ func inside(o options) error {
 			t.accounts.server.Process.Kill()
 		}
 	}()
-	fmt.Printf("from %s\nto   %s\n%8s %8s\n", filepath.Base(o.older), filepath.Base(o.newer), "at", "took")
+	fmt.Printf("from %s\nto   %s\n", filepath.Base(o.older), filepath.Base(o.newer))
+	fmt.Printf("%8s %8s\n", "at", "took")
 	for _, s := range steps {
 		at := time.Now()
 		found, err := s.do()
@@ -119,8 +126,8 @@ func (t *trial) start() (string, error) {
 	}
 	// The distributor reads so fast that it is not done before the account more is used.
 	args := map[string]string{
-		distributor: fmt.Sprintf("--every 24h --input /srv/tasks.jsonl --key city --id id --pack 50 --max-rate %g",
-			1.2*t.rate),
+		distributor: fmt.Sprintf("--every 24h --input /srv/tasks.jsonl --key city --id id --pack 50"+
+			" --max-rate %g", 1.2*t.rate),
 		first:  fmt.Sprintf("--out done.jsonl --max-rate %g", t.rate),
 		second: fmt.Sprintf("--out done.jsonl --max-rate %g", t.rate),
 	}
@@ -341,7 +348,8 @@ func (t *trial) end() (string, error) {
 		}
 	}
 	err := within(time.Minute, "the ledger holds every task", func() (bool, error) {
-		text, err := t.c.run("queuepump-distributor", "status", "--json", "--config", "/etc/queuepump/pump.yaml")
+		text, err := t.c.run("queuepump-distributor", "status", "--json",
+			"--config", "/etc/queuepump/pump.yaml")
 		if err != nil {
 			return false, err
 		}
@@ -393,10 +401,8 @@ func (t *trial) remove() (string, error) {
 	if _, err := t.dpkg("-r", "queuepump"); err != nil {
 		return "", err
 	}
-	for _, s := range services {
-		if pid, _ := t.systemctl("show", "--value", "-p", "MainPID", s); strings.TrimSpace(pid) != "0" {
-			return "", fmt.Errorf("%s still runs", s)
-		}
+	if text, err := t.c.run("pgrep", "-a", "-f", "^/(usr/bin/queuepump|srv/)"); err == nil {
+		return "", fmt.Errorf("these still run: %s", text)
 	}
 	if t.c.exists("/usr/bin/queuepump-processor") {
 		return "", fmt.Errorf("a binary is left")
@@ -407,6 +413,9 @@ func (t *trial) remove() (string, error) {
 		if !t.c.exists(path) {
 			return "", fmt.Errorf("%s is gone", path)
 		}
+	}
+	if left, err := t.c.left(); err != nil || !slices.Contains(left, "/etc/queuepump") {
+		return "", fmt.Errorf("what is left is not found: %q, %v", left, err)
 	}
 	return "no process runs, the configuration and the data are there", nil
 }
