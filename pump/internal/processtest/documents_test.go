@@ -36,7 +36,6 @@ var untyped = map[string]string{
 		"cmd/distributor tests screens",
 	"docs/service.md: make package": "minutes, and modules that are fetched; " +
 		"make package-test is in it",
-	"docs/service.md: sudo make service-test": "needs root and minutes; it is a trial of its own",
 	"docs/service.md: sha256sum":     "needs root; TestTheLifeOfAPackage installs packages",
 	"docs/service.md: tar -xzf":      "needs root; TestTheArchiveHasWhatPackagesHave reads it",
 	"docs/service.md: sudo cp":       "needs root, systemd and a package",
