@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -279,10 +280,10 @@ func TestTheGatewayCarriesEveryCredential(t *testing.T) {
 func TestAGatewayDoesNotAnswerForTheAccount(t *testing.T) {
 	sim := azsim.New(azsim.Config{Accounts: []azsim.Account{{Name: "one"}}})
 	a := Account{Connection: sim.ConnectionString("one")}
-	spent := 0
+	var spent atomic.Int64
 	r := &runner{
 		targets:   []*target{{Account: a, name: "one", queues: "https://one.queue.core.windows.net", tables: "https://one.table.core.windows.net"}},
-		transport: sim.Transport(), budget: newBudget(1, 0, func() { spent++ }),
+		transport: sim.Transport(), budget: newBudget(1, 0, func() { spent.Add(1) }),
 	}
 	g, err := r.openGateways()
 	if err != nil {
@@ -299,8 +300,8 @@ func TestAGatewayDoesNotAnswerForTheAccount(t *testing.T) {
 	if _, err := moved.Queue("queue").Put(t.Context(), []byte("x"), 0); !storage.Is(err, storage.MaybeDone) {
 		t.Errorf("beyond the budget: %v", err)
 	}
-	if n := sim.Stats().Count("", ""); n != 1 || spent == 0 {
-		t.Errorf("%d requests were sent of a budget of one; told %d times", n, spent)
+	if n := sim.Stats().Count("", ""); n != 1 || spent.Load() == 0 {
+		t.Errorf("%d requests were sent of a budget of one; told %d times", n, spent.Load())
 	}
 }
 

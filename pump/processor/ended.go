@@ -15,9 +15,9 @@ import (
 // not of such a run: else a run of millions of tasks would be thrown away no quicker than handlers
 // take up tasks of others. followMu is held.
 func (r *run) followEnds(now []workload.EndedRun) {
-	was := r.ended
-	r.ended = now
-	if r.Runs == nil { // it has not begun
+	was, seen := r.ended, r.seen
+	r.ended, r.seen = now, true
+	if !seen { // nothing is in hand yet, and no row of a run was read
 		return
 	}
 	var news []pump.RunID

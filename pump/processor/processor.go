@@ -124,6 +124,7 @@ type run struct {
 	pausedAt time.Time       // guarded by followMu
 	paused   atomic.Pointer[workload.Pause]
 	ended    []workload.EndedRun // as the last view had them; guarded by followMu
+	seen     bool                // whether there was a view; guarded by followMu
 	owned    *owned
 	lobby    *lobby
 	foreign  *foreign.Reader
@@ -196,6 +197,7 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	}
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes
 	r.Visibility, r.OwnLease = func() time.Duration { return r.timing.Lease() }, r.lease
+	r.Runs = base.NewRunCache(workload.NewRuns(r.Queues.Control, r.Cfg.Workload), r.Log)
 	r.spills = newSpillWatch(r)
 	r.sampler = sampling.New(r.Cfg, r.Queues, r.view)
 	r.remaining.Store(-1)
@@ -387,7 +389,6 @@ const elsewhereEvery = 12
 
 // launch starts everything but the poller, which Run is.
 func (r *run) launch() {
-	r.Runs = base.NewRunCache(workload.NewRuns(r.Queues.Control, r.Cfg.Workload), r.Log)
 	r.workers = newWorkers(r)
 
 	r.Background.Go(func() { r.keeper.Run(r.Wire) })
