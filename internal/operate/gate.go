@@ -73,27 +73,19 @@ Those that passed it go on working.`, `  distributor gate close morning --config
 }
 
 func gateCommand(use, short, long, example string, change func(context.Context, pump.Config, string, string) (gates.Change, error)) *cobra.Command {
-	var o operation
-	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Example: example,
-		Args: cli.OneArgument,
-		RunE: o.run(func(cmd *cobra.Command, args []string) error {
-			if err := coordination.CheckGate(args[0]); err != nil {
-				return cli.Usage("%w", err)
-			}
-			c, err := change(cmd.Context(), o.cfg, args[0], operator())
-			if err != nil {
-				return err
-			}
-			if o.json {
-				return printJSON(cmd.OutOrStdout(), c)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), gateText(c))
-			return err
-		}),
-	}
-	o.add(cmd)
-	return cmd
+	return onGate(use, short, long, example, func(cmd *cobra.Command, cfg pump.Config, name string) (gates.Change, error) {
+		return change(cmd.Context(), cfg, name, operator())
+	}, gateText)
+}
+
+// onGate is a command that does something with one gate.
+func onGate[C any](use, short, long, example string, change func(*cobra.Command, pump.Config, string) (C, error), text func(C) string) *cobra.Command {
+	return changeCommand(use, short, long, example, cli.OneArgument, func(cmd *cobra.Command, cfg pump.Config, args []string) (c C, err error) {
+		if err := coordination.CheckGate(args[0]); err != nil {
+			return c, cli.Usage("%w", err)
+		}
+		return change(cmd, cfg, args[0])
+	}, text)
 }
 
 func gateText(c gates.Change) string {
@@ -152,41 +144,25 @@ func gateList() *cobra.Command {
 	return cmd
 }
 
+// gateRemoved is what the removal of a gate came to.
+type gateRemoved struct {
+	Gate    string `json:"gate"`
+	Removed bool   `json:"removed"`
+}
+
 func gateRemove() *cobra.Command {
-	var o operation
-	cmd := &cobra.Command{
-		Use:   "remove NAME",
-		Short: "Remove a gate that has served",
-		Long: `Remove a gate from the list. It is then as a gate that was never opened: processors that
-are started with ` + "`--gate NAME`" + ` wait at it. A gate that processes wait at is not removed.`,
-		Example: `  distributor gate remove morning --config pump.yaml`,
-		Args:    cli.OneArgument,
-		RunE: o.run(func(cmd *cobra.Command, args []string) error {
-			name := args[0]
-			if err := coordination.CheckGate(name); err != nil {
-				return cli.Usage("%w", err)
-			}
-			removed, err := gates.Remove(cmd.Context(), o.cfg, name)
+	return onGate("remove NAME", "Remove a gate that has served", `Remove a gate from the list. It is then as a gate that was never opened: processors that
+are started with `+"`--gate NAME`"+` wait at it. A gate that processes wait at is not removed.`, `  distributor gate remove morning --config pump.yaml`,
+		func(cmd *cobra.Command, cfg pump.Config, name string) (gateRemoved, error) {
+			removed, err := gates.Remove(cmd.Context(), cfg, name)
 			if errors.Is(err, gates.ErrWaiting) {
-				return fmt.Errorf("%w; open it with \"distributor gate open %s\" or stop them first", err, name)
+				err = fmt.Errorf("%w; open it with \"distributor gate open %s\" or stop them first", err, name)
 			}
-			if err != nil {
-				return err
+			return gateRemoved{name, removed}, err
+		}, func(c gateRemoved) string {
+			if !c.Removed {
+				return "there is no gate " + plain(c.Gate)
 			}
-			if o.json {
-				return printJSON(cmd.OutOrStdout(), struct {
-					Gate    string `json:"gate"`
-					Removed bool   `json:"removed"`
-				}{name, removed})
-			}
-			said := "gate %s is removed\n"
-			if !removed {
-				said = "there is no gate %s\n"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), said, plain(name))
-			return err
-		}),
-	}
-	o.add(cmd)
-	return cmd
+			return fmt.Sprintf("gate %s is removed", plain(c.Gate))
+		})
 }

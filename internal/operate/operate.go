@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/user"
 
@@ -79,4 +80,29 @@ func operator() string {
 		return name
 	}
 	return name + "@" + host
+}
+
+// changeCommand is a command that changes something by one call and prints what came of it, as JSON or
+// as a line.
+func changeCommand[C any](
+	use, short, long, example string, arguments cobra.PositionalArgs,
+	change func(*cobra.Command, pump.Config, []string) (C, error), text func(C) string,
+) *cobra.Command {
+	var o operation
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example, Args: arguments,
+		RunE: o.run(func(cmd *cobra.Command, args []string) error {
+			c, err := change(cmd, o.cfg, args)
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return printJSON(cmd.OutOrStdout(), c)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), text(c))
+			return err
+		}),
+	}
+	o.add(cmd)
+	return cmd
 }

@@ -13,15 +13,15 @@ import (
 
 func pauseCommand() *cobra.Command {
 	var o workloads.PauseOptions
-	cmd := pausingCommand("pause", "Let processors start nothing more until it is resumed", `Pause the workload: processors finish the tasks that they have begun, put back the others
+	cmd := changeCommand("pause", "Let processors start nothing more until it is resumed", `Pause the workload: processors finish the tasks that they have begun, put back the others
 without an attempt, and start nothing more until `+"`distributor resume`"+`. Processors that are
 told do so at once, and others within two beats; of more than 32 processes those that have no
 admin port take up to four beats. Distributors go on: what they send waits. A processor that
 cannot read the control account goes on, too, and so does one of an older version.
 distributor status says since when a workload is paused, and which processors stand still.`,
 		`  distributor pause --config pump.yaml
-  distributor pause --wait && ./migrate-database && distributor resume`,
-		func(cmd *cobra.Command, cfg pump.Config) (workloads.PauseChange, error) {
+  distributor pause --wait && ./migrate-database && distributor resume`, cli.NoArguments(nil),
+		func(cmd *cobra.Command, cfg pump.Config, _ []string) (workloads.PauseChange, error) {
 			told := 0
 			o.Seen = func(c workloads.PauseChange) {
 				if n := len(c.Working); n != told {
@@ -30,38 +30,18 @@ distributor status says since when a workload is paused, and which processors st
 				}
 			}
 			return workloads.Pause(cmd.Context(), cfg, operator(), o)
-		})
+		}, pauseText)
 	cmd.Flags().BoolVar(&o.Wait, "wait", false, "wait until no handler of any live processor is at work")
 	return cmd
 }
 
 func resumeCommand() *cobra.Command {
-	return pausingCommand("resume", "Let processors go on that were paused", `Resume the workload after `+"`distributor pause`"+`. Processors that are told go on at once, and
+	return changeCommand("resume", "Let processors go on that were paused", `Resume the workload after `+"`distributor pause`"+`. Processors that are told go on at once, and
 others at their next look. To resume a workload that is not paused changes nothing.`,
-		`  distributor resume --config pump.yaml`,
-		func(cmd *cobra.Command, cfg pump.Config) (workloads.PauseChange, error) {
+		`  distributor resume --config pump.yaml`, cli.NoArguments(nil),
+		func(cmd *cobra.Command, cfg pump.Config, _ []string) (workloads.PauseChange, error) {
 			return workloads.Resume(cmd.Context(), cfg)
-		})
-}
-
-func pausingCommand(use, short, long, example string, change func(*cobra.Command, pump.Config) (workloads.PauseChange, error)) *cobra.Command {
-	var o operation
-	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Example: example, Args: cli.NoArguments(nil),
-		RunE: o.run(func(cmd *cobra.Command, _ []string) error {
-			c, err := change(cmd, o.cfg)
-			if err != nil {
-				return err
-			}
-			if o.json {
-				return printJSON(cmd.OutOrStdout(), c)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), pauseText(c))
-			return err
-		}),
-	}
-	o.add(cmd)
-	return cmd
+		}, pauseText)
 }
 
 func pauseText(c workloads.PauseChange) string {

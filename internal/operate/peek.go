@@ -159,19 +159,14 @@ func printSum(w io.Writer, s peek.Sum) {
 }
 
 // writeRaw writes the texts of a queue that no distributor made, after so many others.
-func writeRaw(w io.Writer, q *peek.Queue, before int) (int, error) {
+func writeRaw(w io.Writer, q *peek.Queue, before int) (after int, err error) {
+	after = before
 	for _, m := range q.Shown {
-		if before > 0 {
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return before, err
-			}
-		}
-		before++
-		if _, err := w.Write(m.Text); err != nil {
-			return before, err
+		if after, err = writeApart(w, m.Text, after); err != nil {
+			break
 		}
 	}
-	return before, nil
+	return after, err
 }
 
 // print prints a queue for people, unless there is nothing to show of it.

@@ -97,22 +97,17 @@ func (s *showing) show(cmd *cobra.Command) error {
 	return errors.Join(printing, out.Flush(), err)
 }
 
-func writeBodies(w io.Writer, m *quarantine.Message, tasks []quarantine.Task, err error, before int) (after int, _ error) {
-	if err != nil {
+func writeBodies(w io.Writer, m *quarantine.Message, tasks []quarantine.Task, open error, before int) (after int, err error) {
+	if open != nil {
 		tasks = []quarantine.Task{{Body: m.Text()}}
 	}
+	after = before
 	for _, t := range tasks {
-		if before > 0 {
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return before, err
-			}
-		}
-		before++
-		if _, err := w.Write(t.Body); err != nil {
-			return before, err
+		if after, err = writeApart(w, t.Body, after); err != nil {
+			break
 		}
 	}
-	return before, nil
+	return after, err
 }
 
 // one prints a message for people.

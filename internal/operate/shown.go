@@ -2,6 +2,7 @@ package operate
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"unicode/utf8"
 
@@ -46,4 +47,16 @@ func texts(b []byte) (text *string, binary []byte) {
 		return new(string(b)), nil
 	}
 	return nil, b
+}
+
+// writeApart writes a text as it is, with a line end between it and the one before, and gives
+// how many there are then.
+func writeApart(w io.Writer, text []byte, before int) (after int, err error) {
+	if before > 0 {
+		if _, err := io.WriteString(w, "\n"); err != nil {
+			return before, err
+		}
+	}
+	_, err = w.Write(text)
+	return before + 1, err
 }

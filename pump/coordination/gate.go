@@ -79,51 +79,46 @@ func (g *Gate) Release(ctx context.Context, by string) error {
 func (g *Gate) Hold(ctx context.Context, by string) error { return g.set(ctx, "holding", false, by) }
 
 func (g *Gate) set(ctx context.Context, doing string, open bool, by string) error {
-	if g.err != nil {
-		return g.err
-	}
-	ctx, cancel := context.WithTimeout(ctx, row.Patience)
-	defer cancel()
-	for {
+	return g.change(ctx, doing, func(ctx context.Context) error {
 		v, err := g.row.MustReadOrCreate(ctx)
-		if err == nil {
-			if !v.Absent() && v.Value.open == open {
-				return nil
-			}
-			_, err = g.row.TryWrite(ctx, v, gateRow{open, row.Clip(by)})
+		if err != nil || !v.Absent() && v.Value.open == open {
+			return err
 		}
-		if errors.Is(err, row.ErrLost) && ctx.Err() == nil {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("%s gate %q: %w", doing, g.name, err)
-		}
-		return nil
-	}
+		_, err = g.row.TryWrite(ctx, v, gateRow{open, row.Clip(by)})
+		return err
+	})
 }
 
 // Remove takes the gate's row away: the gate is as one that was never opened, so it is closed for
 // processes that come later. Removing a gate that is not there is success. Otherwise it is as
 // Release.
 func (g *Gate) Remove(ctx context.Context) error {
+	return g.change(ctx, "removing", func(ctx context.Context) error {
+		v, err := g.row.MustRead(ctx)
+		if storage.Is(err, storage.Missing) { // there is no table, so no gate either
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return g.row.TryRemove(ctx, v)
+	})
+}
+
+// change reads and writes the row by one try after the other, until no other write is before it.
+func (g *Gate) change(ctx context.Context, doing string, try func(context.Context) error) error {
 	if g.err != nil {
 		return g.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, row.Patience)
 	defer cancel()
 	for {
-		v, err := g.row.MustRead(ctx)
-		if storage.Is(err, storage.Missing) { // there is no table, so no gate either
-			return nil
-		}
-		if err == nil {
-			err = g.row.TryRemove(ctx, v)
-		}
+		err := try(ctx)
 		if errors.Is(err, row.ErrLost) && ctx.Err() == nil {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("removing gate %q: %w", g.name, err)
+			return fmt.Errorf("%s gate %q: %w", doing, g.name, err)
 		}
 		return nil
 	}

@@ -11,13 +11,13 @@ import (
 
 // followEnds has the rows of runs read again that an operator has ended since the view before, and
 // puts back what is in hand of them and not started: it is judged by the run's end when it comes
-// again. If such a run is dropped the queues are then read whether there is room for tasks or not, until what they bring is
-// not of such a run: else a run of millions of tasks would be thrown away no quicker than handlers
-// take up tasks of others. followMu is held.
+// again. If such a run is dropped the queues are then read whether there is room for tasks or not,
+// until what they bring is not of such a run: else a run of millions of tasks would be thrown away no
+// quicker than handlers take up tasks of others. followMu is held.
 func (r *run) followEnds(now []workload.EndedRun) {
-	was, seen := r.ended, r.seen
-	r.ended, r.seen = now, true
-	if !seen { // nothing is in hand yet, and no row of a run was read
+	was := r.ended
+	r.ended = now
+	if phase(r.phase.Load()) < phaseWorking { // nothing is in hand yet, and no row of a run was read
 		return
 	}
 	var news []pump.RunID

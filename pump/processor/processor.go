@@ -124,7 +124,6 @@ type run struct {
 	pausedAt time.Time       // guarded by followMu
 	paused   atomic.Pointer[workload.Pause]
 	ended    []workload.EndedRun // as the last view had them; guarded by followMu
-	seen     bool                // whether there was a view; guarded by followMu
 	owned    *owned
 	lobby    *lobby
 	foreign  *foreign.Reader
