@@ -185,6 +185,7 @@ func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
 	ctx, cancel := context.WithTimeout(ctx, row.Patience+2*p.times.Dead())
 	defer cancel()
 	if err := p.enter(ctx); err != nil {
+		p.withdraw()
 		return err
 	}
 	v, err := p.firstView(ctx)
@@ -196,9 +197,7 @@ func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
 		err = ErrEvicted
 	}
 	if err != nil {
-		ctx, cancel := context.WithTimeout(p.ctx, p.times.Timeout()) // ctx may be what ended
-		defer cancel()
-		_ = p.row.TryRemove(ctx, p.loop.self) // or it is evicted as dead
+		p.withdraw()
 		return err
 	}
 	p.loop.first = v
@@ -208,6 +207,21 @@ func (p *Presence) join(ctx context.Context, w *workload.Workload) error {
 		p.nudgeAll(v)
 	}
 	return nil
+}
+
+// withdraw removes the row of a member that did not come to be. An insert whose caller gave up while
+// it was under way may have acted, so the row is read, and it goes if it is of this incarnation. One
+// that lands later stays until others evict it as dead.
+func (p *Presence) withdraw() {
+	if p.loop.beatTried.IsZero() {
+		return // nothing was sent
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.times.Timeout()) // Join's may be what ended
+	defer cancel()
+	now, err := p.row.Read(ctx)
+	if err == nil && now.Value.Incarnation == p.incarnation {
+		_ = p.row.TryRemove(ctx, now)
+	}
 }
 
 // newIncarnation tells this membership from an earlier one under the same name.

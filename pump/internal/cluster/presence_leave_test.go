@@ -5,6 +5,9 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/storage"
 )
 
 func TestLeaveHandsOverAtOnceAndRemovesTheRow(t *testing.T) {
@@ -82,6 +85,32 @@ func TestLeaveGivesUpWhatIsStillInHandInTimeToSaySo(t *testing.T) {
 		}
 		if v := c.settle(time.Second); shares(v) != "b:64" {
 			t.Errorf("shares %s", shares(v))
+		}
+	})
+}
+
+// A process that gives up joining while its insert is under way leaves no row behind: with none to
+// evict it, as when a short run was alone, it would stay for good.
+func TestAJoinGivenUpOnTheWayLeavesNoRow(t *testing.T) {
+	inCrowd(t, 8, 64, func(t *testing.T, c *crowd) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c.setTamper(func(_ context.Context, name string, w storage.Write, acted bool) error {
+			if name != "a" || !acted || w.Mode != storage.Insert {
+				return nil
+			}
+			cancel()
+			return errNoAnswer
+		})
+		w, err := workload.Load(t.Context(), c.table("a"), "city")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Instance: "a", Role: RoleDistributor, Host: "host", Version: "test"}
+		if _, err := Join(ctx, w, o); err == nil || ctx.Err() == nil {
+			t.Fatalf("joining: %v", err)
+		}
+		if v := c.load(); v.index("a") >= 0 {
+			t.Error("its row is there")
 		}
 	})
 }
