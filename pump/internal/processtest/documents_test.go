@@ -18,6 +18,8 @@ var untyped = map[string]string{
 	"README.md: git clone": "needs the network and a minute; " +
 		"TestThePumpIsTried is make run on a small tree",
 	"README.md: make build":               "TestMain builds the same binaries",
+	"README.md: make deb":                 "minutes; make first-hour types it",
+	"README.md: sudo apt":                 "needs root and systemd; make first-hour types it",
 	"README.md: az login":                 "needs Azure",
 	"docs/configuration.md: for i in 1 2": "needs Azure",
 	"docs/configuration.md: { echo":       "needs Azure",
