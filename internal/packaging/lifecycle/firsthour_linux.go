@@ -115,7 +115,8 @@ func serviceHour(o options) error {
 		script := "sudo() { \"$@\"; }\ncd " + filepath.Join(o.desk, "queuepump") + "\n" + b.Text()
 		out, err := c.run("bash", "-e", "-x", "-c", script)
 		if err != nil {
-			return fmt.Errorf("README.md, line %d: %w", b.Line, err)
+			journal, _ := c.run("journalctl", "--no-pager", "-n", "20", "-u", first)
+			return fmt.Errorf("README.md, line %d: %w\n%s", b.Line, err, journal)
 		}
 		fmt.Print(tail([]byte(out), 8))
 	}

@@ -40,7 +40,7 @@ var untyped = map[string]string{
 		"make package-test is in it",
 	"docs/service.md: sha256sum":     "needs root; TestTheLifeOfAPackage installs packages",
 	"docs/service.md: tar -xzf":      "needs root; TestTheArchiveHasWhatPackagesHave reads it",
-	"docs/service.md: sudo cp":       "needs root, systemd and a package",
+	"docs/service.md: sudo install":  "needs root, systemd and a package",
 	"docs/service.md: sudo sh":       "needs root and a package",
 	"docs/service.md: journalctl":    "needs systemd",
 	"docs/service.md: sudo systemd-": "needs root; the tests of internal/packaging verify drop-ins",
