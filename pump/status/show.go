@@ -95,10 +95,19 @@ func (r *statusReader) cluster(s *Status) {
 		}
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Instance, b.Instance))
 	})
+	places := make(map[string]int, len(s.Instances))
+	for i := range s.Instances {
+		places[s.Instances[i].Instance] = i
+	}
+	s.Owners = make([]int, len(v.Owners))
 	for segment := range v.Owners {
-		if owner, live := v.OwnerOf(uint32(segment)); !live || r.silent[owner.Instance] {
-			s.Unowned = append(s.Unowned, uint32(segment))
+		owner, live := v.OwnerOf(uint32(segment))
+		if live && !r.silent[owner.Instance] {
+			s.Owners[segment] = places[owner.Instance]
+			continue
 		}
+		s.Owners[segment] = -1
+		s.Unowned = append(s.Unowned, uint32(segment))
 	}
 	for _, marks := range v.Spills {
 		if marks != 0 {
@@ -133,7 +142,8 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance {
 	i := Instance{
 		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
-		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, LeaseSeconds: m.Hides, Throttled: m.Throttled,
+		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds,
+		Busy: min(m.Rate*m.Pace, 1), LeaseSeconds: m.Hides, Throttled: m.Throttled,
 		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble,
 	}
 	if i.Demand == nil || m.Guessed {
