@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test service-test azurite azure azure-try clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test service-test azurite azure azure-try e2e-page page-scale clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -209,6 +209,19 @@ service-test: ## upgrade, reload, remove and purge the deb of this machine under
 	mkdir -p out/service
 	$(GO) build -o out/service/ ./internal/packaging/build ./internal/packaging/lifecycle ./loadtest
 	GO='$(GO)' out/service/lifecycle --build out/service/build --loadtest out/service/loadtest $(if $(OLDER),--older $(call quote,$(OLDER)))
+
+PAGE = internal/page/e2e
+e2e-page: build $(PAGE)/node_modules/.package-lock.json ## drive the page with a headless Chromium under a real load, and take the screenshots of docs/ (two minutes; it installs Debian's chromium by apt-get if there is none)
+	@command -v chromium >/dev/null || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }
+	node $(PAGE)/e2e.mjs bin out/e2e
+	cp out/e2e/page.png out/e2e/page-dark.png out/e2e/page-phone.png docs/
+
+page-scale: build ## serve the page of 200 processors, 1,000 queues and 4,096 segments for two minutes and measure its first figures, CPU and memory
+	$(GO) test ./internal/page -count 1 -v -timeout 10m -run '^TestScale' -scale
+
+$(PAGE)/node_modules/.package-lock.json: $(PAGE)/package.json $(PAGE)/package-lock.json
+	npm ci --no-audit --no-fund --prefix $(PAGE)
+	@touch $@
 
 azurite: $(AZURITE)/node_modules/.package-lock.json ## install Azurite, which the tests need
 
