@@ -11,7 +11,7 @@ AZURITE    = pump/storage/storagetest/azurite
 .PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test service-test azurite azure azure-try e2e-page page-scale clean
 
 help: ## list the goals
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build the binaries into bin/
 	$(GO) build -o bin/ ./cmd/distributor ./cmd/processor ./loadtest

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/status"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	// Past gives what was seen since a time, before this process watched; nil: nothing is known.
 	Past func(ctx context.Context, since time.Time) ([]Point, error)
 	Log  *slog.Logger // default: nothing
+
+	doctor doctor.Options // replaces this machine, for tests
 }
 
 // Page is the page of one workload. It serves what is below [Path].

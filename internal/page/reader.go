@@ -205,7 +205,9 @@ func (p *Page) diagnose(ctx context.Context) {
 			}
 			continue
 		}
-		report := doctor.Check(ctx, *p.cfg.Load(), doctor.Options{Config: p.o.Path, Locate: p.o.Locate})
+		o := p.o.doctor
+		o.Config, o.Locate = p.o.Path, p.o.Locate
+		report := doctor.Check(ctx, *p.cfg.Load(), o)
 		if ctx.Err() != nil {
 			return
 		}
@@ -220,17 +222,16 @@ func (p *Page) lookIntoQuarantine(ctx context.Context, w *status.Watcher) {
 	var last map[string]int64
 	for {
 		now := p.poison.Load()
-		if now != nil && (last == nil || !maps.Equal(last, *now)) {
+		if now != nil && len(*now) > 0 && !maps.Equal(last, *now) {
 			found := peekQuarantine(ctx, *p.cfg.Load(), *now, w.Pay)
 			if ctx.Err() != nil {
 				return
 			}
 			p.hub.put(partQuarantine, found)
 			last = *now
-			if !wait(ctx, peekEvery) {
+			if found.Shown > 0 && !wait(ctx, peekEvery) {
 				return
 			}
-			continue
 		}
 		if !wait(ctx, time.Second) {
 			return
