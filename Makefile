@@ -216,8 +216,8 @@ e2e-page: build $(PAGE)/node_modules/.package-lock.json ## drive the page with a
 	node $(PAGE)/e2e.mjs bin out/e2e
 	cp out/e2e/page.png out/e2e/page-dark.png out/e2e/page-phone.png docs/
 
-page-scale: build ## serve the page of 200 processors, 1,000 queues and 4,096 segments for two minutes and measure its first figures, CPU and memory
-	$(GO) test ./internal/page -count 1 -v -timeout 10m -run '^TestScale' -scale
+page-scale: ## serve the page of 200 processors, 1,000 queues and 4,096 segments for two minutes and measure its first figures, CPU and memory
+	$(GO) test ./pump/internal/processtest -count 1 -v -timeout 20m -run '^TestThePageOfALarge' -scale
 
 $(PAGE)/node_modules/.package-lock.json: $(PAGE)/package.json $(PAGE)/package-lock.json
 	npm ci --no-audit --no-fund --prefix $(PAGE)

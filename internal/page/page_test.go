@@ -200,7 +200,7 @@ func watch(ctx context.Context, p *Page) (*stream, func()) {
 
 func TestTheStreamShowsWhatTheStatusSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, cfg := newSim(t, 500)
+		sim, cfg := newSim(t, 500)
 		poisoned(t, cfg, "a", "b")
 		p := opened(t, cfg, "")
 		defer p.Close()
@@ -248,6 +248,11 @@ func TestTheStreamShowsWhatTheStatusSays(t *testing.T) {
 			t.Errorf("%+v", found)
 		}
 		leave()
+		for _, secret := range []string{"AccountKey", "sig=", sim.Key("accounta"), sim.Key("accountb")} {
+			if strings.Contains(s.all.String(), secret) {
+				t.Errorf("the stream has the secret %s", secret)
+			}
+		}
 	})
 }
 
