@@ -3,6 +3,8 @@ package operate
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +30,10 @@ func newPage(config string, file *configfile.File, log *slog.Logger) (*page.Page
 	})
 	return p, cli.Explain(err, file)
 }
+
+// pageGarbage lets garbage pile up to four times of what is in use, some 10 MiB: readings are all
+// garbage at the next, and collecting it would be a fifth of what the page computes.
+const pageGarbage = 400
 
 // pageFlags are the flags of `distributor page`.
 type pageFlags struct {
@@ -83,6 +89,9 @@ func (f *pageFlags) serve(cmd *cobra.Command) error {
 	keys, err := cli.Keys(console.Log, f.config, file)
 	if err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(pageGarbage)
 	}
 	p, err := newPage(f.config, file, console.Log)
 	if err != nil {

@@ -242,6 +242,20 @@ func (p *Page) samples(w http.ResponseWriter, r *http.Request, in request) {
 	answer(w, http.StatusOK, out)
 }
 
+// askDoctor has the doctor look at a large workload, if that was not done lately. It needs no token:
+// it changes nothing of the workload.
+func (p *Page) askDoctor(w http.ResponseWriter, r *http.Request) {
+	if !sameOrigin(r) {
+		refuse(w, http.StatusForbidden, "only this page itself may act here")
+		return
+	}
+	select {
+	case p.asked <- struct{}{}:
+	default: // it is asked for already
+	}
+	answer(w, http.StatusAccepted, map[string]string{})
+}
+
 func refuse(w http.ResponseWriter, status int, why string) {
 	answer(w, status, map[string]string{"error": why})
 }

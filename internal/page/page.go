@@ -49,7 +49,9 @@ type Page struct {
 	watcher atomic.Pointer[status.Watcher]
 	poison  atomic.Pointer[map[string]int64] // messages in quarantine, by account
 
-	life context.Context //nolint:containedctx // until Close
+	asked chan struct{} // capacity 1: that the doctor is to look
+
+	life context.Context // until Close
 	end  context.CancelFunc
 	all  sync.WaitGroup
 
@@ -79,7 +81,7 @@ func New(o Options) (*Page, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Page{o: o, hub: newHub(o.Log), wrong: newWrongs()}
+	p := &Page{o: o, hub: newHub(o.Log), wrong: newWrongs(), asked: make(chan struct{}, 1)}
 	p.life, p.end = context.WithCancel(context.Background())
 	if err := p.use(o.Config); err != nil {
 		p.end()
@@ -101,6 +103,7 @@ func New(o Options) (*Page, error) {
 	mux.HandleFunc("POST /page/redrive", p.acting(p.redrive))
 	mux.HandleFunc("POST /page/samples", p.acting(p.samples))
 	mux.HandleFunc("POST /page/stop", p.acting(p.stopActing))
+	mux.HandleFunc("POST /page/doctor", p.askDoctor)
 	p.mux = mux
 	return p, nil
 }

@@ -141,7 +141,7 @@ func TestHandOversAreTold(t *testing.T) {
 }
 
 func TestRowsAreReadSeldomerTheMoreThereAre(t *testing.T) {
-	if small, large := rowsEvery(30), rowsEvery(9000); small > 3*time.Second || large != rowsMost {
+	if small, large := every(30), every(9000); small > 3*time.Second || large != showMost {
 		t.Errorf("%v, %v", small, large)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/status"
 )
@@ -16,25 +17,30 @@ const (
 	// linger is for how long reading goes on after the last one who watched has gone: a page that is
 	// loaded again finds all there.
 	linger = 10 * time.Second
-	// showEvery is how often what is known is shown anew, and the rows of a small workload are read.
+	// showEvery is how often what is known is shown anew, and the rows of a small workload are read;
+	// showMost that of the largest.
 	showEvery = 2 * time.Second
-	// rowsMost is how far apart two readings of rows are at most.
-	rowsMost = 12 * time.Second
-	// rowsASecond is how many rows are read a second: decoding one takes some 8 µs, and at most a
-	// CPU-second a minute is to be spent.
-	rowsASecond = 700
-	// doctorEvery is how often the doctor looks: a look takes requests and makes a queue and a row
-	// for a moment.
+	showMost  = 6 * time.Second
+	// thingsASecond is how many rows and queues are read and shown a second: that takes some 30 µs
+	// each, and at most a CPU-second a minute is to be spent.
+	thingsASecond = 300
+	// filling is for how long what a large workload shows is shown as often as that of a small one:
+	// its queues come one by one.
+	filling = 20 * time.Second
+	// doctorEvery is how often the doctor looks: a look makes a queue and a row for a moment, and
+	// asks each queue. In a workload of more than doctorMost queues it looks if one who watches asks
+	// it to, as many requests as that takes.
 	doctorEvery = 15 * time.Minute
+	doctorMost  = 100
 	// doctorAfter lets what is shown first come first.
 	doctorAfter = 3 * time.Second
 	// peekEvery is how often quarantine is looked into, if something of it changed.
 	peekEvery = 10 * time.Second
 )
 
-// rowsEvery is how far apart two readings of so many rows are.
-func rowsEvery(rows int64) time.Duration {
-	return min(showEvery+time.Duration(rows)*time.Second/rowsASecond, rowsMost)
+// every is how far apart two readings of so many rows and queues are.
+func every(things int64) time.Duration {
+	return min(showEvery+time.Duration(things)*time.Second/thingsASecond, showMost)
 }
 
 // join has the reader read for one more who watches, until leave is called. It gives false if there
@@ -93,21 +99,34 @@ func (p *Page) read(ctx context.Context) {
 	all.Go(func() { p.lookIntoQuarantine(ctx, w) })
 	all.Go(func() { p.diagnose(ctx) })
 	p.recall(ctx)
-	for ctx.Err() == nil {
+	for began := time.Now(); ctx.Err() == nil; {
 		s, err := w.Rows(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		p.show(s, err)
-		for next := time.Now().Add(rowsEvery(w.Read())); time.Now().Before(next); {
+		for next := time.Now().Add(every(w.Read() + queuesIn(s))); time.Now().Before(next); {
 			if !wait(ctx, min(showEvery, time.Until(next))) {
 				return
 			}
-			if time.Now().Before(next) {
+			if time.Now().Before(next) && time.Since(began) < filling {
 				p.show(w.Now(), err)
 			}
 		}
 	}
+}
+
+// queuesIn is how many queues a workload has.
+func queuesIn(s *status.Status) (n int64) {
+	if s == nil {
+		return 0
+	}
+	for i := range s.Accounts {
+		if a := &s.Accounts[i]; a.State != accounts.Unused {
+			n += int64(a.Queues + len(a.Foreign))
+		}
+	}
+	return n
 }
 
 // recall takes what was seen before this process watched.
@@ -186,7 +205,9 @@ func (p *Page) pastFrame() []byte {
 // diagnosis is the part of the doctor.
 type diagnosis struct {
 	At     time.Time      `json:"at"`
-	Report *doctor.Report `json:"report"`
+	Report *doctor.Report `json:"report"` // null: the doctor has not looked
+	Asks   bool           `json:"asks"`   // the doctor looks only if someone asks for it
+	Looks  bool           `json:"looks"`  // the doctor is at it
 }
 
 // diagnose has the doctor look, seldom.
@@ -196,15 +217,25 @@ func (p *Page) diagnose(ctx context.Context) {
 	}
 	for {
 		p.shown.Lock()
+		p.doctor.Asks = queuesIn(p.watcher.Load().Now()) > doctorMost
 		last := p.doctor
 		p.shown.Unlock()
+		p.hub.put(partDoctor, last)
+		if last.Asks {
+			select {
+			case <-p.asked:
+			case <-ctx.Done():
+				return
+			}
+		}
 		if rest := time.Until(last.At.Add(doctorEvery)); last.Report != nil && rest > 0 {
-			p.hub.put(partDoctor, last)
-			if !wait(ctx, rest) {
+			if !last.Asks && !wait(ctx, rest) {
 				return
 			}
 			continue
 		}
+		last.Looks = true
+		p.hub.put(partDoctor, last)
 		o := p.o.doctor
 		o.Config, o.Locate = p.o.Path, p.o.Locate
 		report := doctor.Check(ctx, *p.cfg.Load(), o)
@@ -212,7 +243,7 @@ func (p *Page) diagnose(ctx context.Context) {
 			return
 		}
 		p.shown.Lock()
-		p.doctor = diagnosis{time.Now().UTC(), report}
+		p.doctor = diagnosis{At: time.Now().UTC(), Report: report}
 		p.shown.Unlock()
 	}
 }

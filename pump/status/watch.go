@@ -22,6 +22,8 @@ const WatchRate = 25
 const (
 	// roundEvery is how often all queues of an account are looked at, at most.
 	roundEvery = 2 * time.Second
+	// atATime is how many requests are paid for at a time.
+	atATime = 6
 	// darkEvery is how often an account is asked that does not answer.
 	darkEvery = 5 * time.Second
 )
@@ -188,6 +190,17 @@ func (w *Watcher) round(ctx context.Context, name string, list []string) error {
 	store, poison := w.queues.Account(name).Store, settings.PoisonQueue(w.cfg.Workload)
 	patience := w.options.Timeout / 3
 	var bad error
+	paid := 0 // some at a time: to wake up for each would cost more than the requests
+	pay := func(ctx context.Context) error {
+		if paid == 0 {
+			if err := w.pace.WaitN(ctx, atATime); err != nil {
+				return err
+			}
+			paid = atATime
+		}
+		paid--
+		return nil
+	}
 	note := func(queue string, err error, change func(l *accountLook)) {
 		if ctx.Err() != nil {
 			return
@@ -207,7 +220,7 @@ func (w *Watcher) round(ctx context.Context, name string, list []string) error {
 	}
 	for _, queue := range list {
 		q := Queue{Queue: queue}
-		err := readQueue(ctx, store.Queue(queue), &q, patience, w.Pay)
+		err := readQueue(ctx, store.Queue(queue), &q, patience, pay)
 		if err != nil {
 			q = Queue{Queue: queue, Dark: why(err)}
 		}
@@ -225,7 +238,7 @@ func (w *Watcher) round(ctx context.Context, name string, list []string) error {
 		}
 	}
 	var n int64
-	err := w.Pay(ctx)
+	err := pay(ctx)
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, patience)
 		n, err = store.Queue(poison).Count(limited)

@@ -514,13 +514,22 @@
   // ---- doctor
 
   function doctor(d) {
+    const ask = d.asks && !d.looks ? [el("div", { class: "tools" },
+      el("button", { type: "button", onclick: askDoctor }, "Let the doctor look"), el("span", { class: "small muted" }, "It asks every queue, some thousand requests, and is let do so every 15 minutes."))] : [];
+    if (d.looks) ask.push(el("p", { class: "muted" }, "The doctor is at it; that takes some seconds."));
+    if (!d.report) {
+      $("findings").replaceChildren(...(ask.length ? ask : [el("p", { class: "muted" }, "The doctor looks in a moment.")]));
+      return;
+    }
     const list = d.report.findings;
     set($("doctor-at"), `looked at ${clock(d.at)}, in ${span(d.report.seconds)}`);
-    $("findings").replaceChildren(...(list.length ? list.map((f) => el("article", { class: `finding ${f.severity}` },
+    $("findings").replaceChildren(...ask, ...(list.length ? list.map((f) => el("article", { class: `finding ${f.severity}` },
       el("p", {}, badge(f.severity, f.severity === "error" ? "bad" : "warn"), ` ${f.check}${f.subject ? `: ${f.subject}` : ""}`),
       el("p", {}, f.problem), f.mend ? el("p", {}, el("code", {}, f.mend)) : null)) :
       [el("p", {}, badge("well", "good"), " Nothing is wrong, as far as can be seen from here.")]));
   }
+
+  const askDoctor = () => fetch("doctor", { method: "POST" }).catch(() => {});
 
   // ---- the stream
 
