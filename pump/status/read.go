@@ -91,7 +91,7 @@ func (r *statusReader) problem(format string, args ...any) {
 
 func (r *statusReader) read(ctx context.Context) (*Status, error) {
 	err := r.gather(ctx, r.readAccounts)
-	s := r.status()
+	s := r.status(time.Now())
 	if err != nil {
 		s.Problems = append([]string{nothingKnown(err)}, s.Problems...)
 	}

@@ -40,6 +40,7 @@ type Watcher struct {
 	busy sync.Mutex // held while rows are read
 
 	mu    sync.Mutex              // guards what follows
+	read  time.Time               // when the rows were, by the local clock
 	rows  *statusReader           // that read the rows last; nil: they were never read
 	said  []string                // its problems, without those of accounts
 	looks map[string]*accountLook // by account
@@ -86,7 +87,7 @@ func (w *Watcher) Rows(ctx context.Context) (*Status, error) {
 	}
 	w.mu.Lock()
 	if err == nil || w.rows == nil || w.rows.view == nil {
-		w.rows, w.said = r, slices.Clone(r.problems)
+		w.rows, w.read, w.said = r, time.Now(), slices.Clone(r.problems)
 		w.uses, w.lists = r.uses()
 	}
 	w.mu.Unlock()
@@ -131,7 +132,7 @@ func (w *Watcher) Now() *Status {
 			w.show(r, a, l)
 		}
 	}
-	s := r.status()
+	s := r.status(w.read)
 	s.Requests = r.requests.Load()
 	return s
 }
