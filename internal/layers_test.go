@@ -100,6 +100,7 @@ var levels = map[string]int{
 	"pump/processor/internal/settle":    14,
 	"pump/distributor":                  16,
 	"pump/processor":                    16,
+	"internal/page":                     16,
 	"internal/admin":                    17,
 	"internal/configfile":               17,
 	"internal/handlers":                 17,

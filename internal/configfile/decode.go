@@ -26,6 +26,7 @@ type decoder struct {
 	lines     map[string]int
 	variables []string
 	admin     Admin
+	page      Page
 	events    string
 	inAdmin   bool // what is read now is the admin port's
 	errs      Errors
@@ -64,6 +65,7 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 		{"retention", func(path string, n ast.Node) { c.Retention = d.duration(path, n) }},
 		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
 		{"admin", d.readAdmin},
+		{"page", d.readPage},
 		{"scheduledEvents", d.readEvents},
 	})
 	for _, name := range []string{"workload", "accounts"} {

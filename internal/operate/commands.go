@@ -27,7 +27,7 @@ func Add(root *cobra.Command) {
 	add(root, GroupSend, wait(), repair())
 	add(root, groupWatch, statusCommand(), runsCommand(runsList(), runsShow(), runsEnd()), counts(),
 		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
-		doctorCommand(), peekCommand())
+		doctorCommand(), peekCommand(), pageCommand())
 	add(root, groupOperate, pauseCommand(), resumeCommand(), accountsCommand(), gate(), ids(), workload())
 	add(root, groupPlan, plan(), generateCommand())
 	root.AddCommand(
