@@ -108,6 +108,7 @@ var levels = map[string]int{
 	"loadtest/scenario":                 17,
 	"pump/worlds":                       17,
 	"internal/cli":                      18,
+	"internal/top":                      19,
 	"loadtest/realaccounts":             18,
 	"internal/service":                  18,
 	"pump/internal/processtest":         18,
