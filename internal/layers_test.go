@@ -22,6 +22,7 @@ var levels = map[string]int{
 	"internal/docscheck":                0,
 	"internal/group":                    0,
 	"internal/journald":                 0,
+	"internal/look":                     0,
 	"internal/jsonline":                 0,
 	"internal/mutants":                  0,
 	"internal/redact":                   0,
