@@ -20,7 +20,7 @@ const (
 type Point struct {
 	At       time.Time
 	Rate     float64 // tasks a second
-	Messages int64   // that wait or are in flight
+	Messages *int64  // that wait or are in flight; nil: not known
 	Accounts map[string]AccountPoint
 }
 
@@ -65,7 +65,10 @@ func (p *past) forget() {
 func (p *past) see(s *status.Status) (*Point, Trend) {
 	p.refusals(s)
 	n := count(s)
-	point := Point{At: s.Time, Rate: n.rate, Messages: n.messages, Accounts: map[string]AccountPoint{}}
+	point := Point{At: s.Time, Rate: n.rate, Accounts: map[string]AccountPoint{}}
+	if n.looked >= int(queuesIn(s)) {
+		point.Messages = &n.messages
+	}
 	for i := range s.Accounts {
 		a := &s.Accounts[i]
 		point.Accounts[a.Name] = AccountPoint{Demand: a.Demand, Limit: a.Limit}
@@ -101,14 +104,14 @@ func (p *past) refusals(s *status.Status) {
 type chart struct {
 	Times    []int64              `json:"times"` // seconds since 1970
 	Rate     []float64            `json:"rate"`
-	Messages []int64              `json:"messages"`
+	Messages []*int64             `json:"messages"`
 	Accounts map[string][]float64 `json:"accounts"` // demand
 	Limits   map[string]float64   `json:"limits"`
 }
 
 func chartOf(points []Point) chart {
 	c := chart{
-		Times: []int64{}, Rate: []float64{}, Messages: []int64{},
+		Times: []int64{}, Rate: []float64{}, Messages: []*int64{},
 		Accounts: map[string][]float64{}, Limits: map[string]float64{},
 	}
 	for _, p := range points {

@@ -2,10 +2,12 @@ package page
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/status"
@@ -158,7 +160,8 @@ func (p *Page) show(s *status.Status, err error) {
 	if err == nil {
 		point, trend = p.past.see(s)
 	}
-	p.hub.put(partHead, headOf(s, HeadlineOf(s, trend, err), err != nil))
+	failed := err != nil && !errors.Is(err, pump.ErrNoWorkload) // of which all is known
+	p.hub.put(partHead, headOf(s, HeadlineOf(s, trend, err), failed))
 	p.hub.put(partAccounts, accountsOf(s))
 	p.hub.put(partQueues, queuesOf(s))
 	p.hub.put(partProcesses, processesOf(s))

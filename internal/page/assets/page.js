@@ -148,7 +148,7 @@
     tiles([
       ["Tasks a second", rate(h.headline.tasksPerSecond), h.headline.part >= 0.005 ? `${Math.round(100 * h.headline.part)} % of ${h.headline.account}'s limit` : ""],
       ["Visible", t.looked || t.dark ? visible(t) : "…", known || "could be taken now"],
-      ["In flight", t.looked || t.dark ? inFlight(t) : "…", "being done, or put back for later"],
+      ["In flight", t.looked || t.dark ? inFlight(t) : "…", "in hand, or for later"],
       ["Oldest visible", t.oldestSeconds === null ? "none" : age(t.oldestSeconds), t.dark ? but : ""],
       ["Processors", number(t.processors), t.silent ? `${number(t.silent)} silent` : t.distributors ? plural(t.distributors, "distributor", "distributors") : "", t.silent ? "warn" : ""],
       ["Accounts", number(t.accounts), t.dark ? `${number(t.dark)} dark` : "all answer", t.dark ? "bad" : ""],
@@ -156,6 +156,8 @@
     ]);
     show($("poison"), t.quarantined > 0);
     set($("poison"), plural(t.quarantined || 0, "message", "messages"));
+    show($("segments"), !h.shared);
+    document.body.classList.toggle("shared", h.shared);
     show($("settled"), h.segments > 0 && !h.shared);
     const unowned = h.unowned > 0;
     set($("settled"), h.settled ? "settled" : unowned ? plural(h.unowned, "without an owner", "without an owner") : "settling");
@@ -223,7 +225,7 @@
     const last = past.times.length - 1;
     $("throughput-chart").setAttribute("aria-label",
       `Tasks a second over the last minutes: now ${rate(past.rate[last])}, at most ${rate(Math.max(...past.rate))}. ` +
-      `Messages: now ${number(past.messages[last])}, at most ${number(Math.max(...past.messages))}.`);
+      (past.messages[last] === null ? "" : `Messages: now ${number(past.messages[last])}, at most ${number(Math.max(...past.messages))}.`));
     for (const [name, card] of cards) drawAccount(name, card);
   }
 
@@ -267,7 +269,7 @@
     if (restTable) restTable.set(rest);
     show($("account-rest"), rest.length > 0);
   }
-  const percent = (a) => { const p = a.limit > 0 ? (100 * a.demand) / a.limit : 0; return `${p < 9.95 ? p.toFixed(1) : Math.round(p)} %`; };
+  const percent = (a) => { const p = a.limit > 0 ? (100 * a.demand) / a.limit : 0; if (p > 0 && p < 0.05) return "<0.1 %"; return `${p < 9.95 ? p.toFixed(1) : Math.round(p)} %`; };
   const toneOf = (part) => (part >= 0.9 ? "bad" : part >= 0.7 ? "warn" : "");
   function newCard(name) {
     const part = (title) => { const dd = el("dd"); return [dd, el("dt", {}, title), dd]; };
@@ -291,7 +293,7 @@
     const unread = a.dark !== "" || a.queuesRead === 0;
     set(card.vis, unread ? "?" : visible(a));
     set(card.fly, unread ? "?" : inFlight(a));
-    set(card.old, a.oldestSeconds === null ? "none" : age(a.oldestSeconds));
+    set(card.old, unread ? "?" : a.oldestSeconds === null ? "none" : age(a.oldestSeconds));
     set(card.poison, a.poison === null ? "?" : number(a.poison));
     drawAccount(a.name, card);
   }
