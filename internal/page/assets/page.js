@@ -118,7 +118,7 @@
   // ---- what stands above all
 
   let spoken = "";
-  let readAt = 0, old = false;
+  let readAt = 0, old = false, allRead = false;
   function head(h) {
     document.body.dataset.tone = h.headline.tone;
     set($("headline"), h.headline.text);
@@ -131,7 +131,9 @@
     old = h.old;
     const problems = h.problems || [];
     show($("problems"), problems.length > 0);
-    $("problems").replaceChildren(...problems.map((p) => el("li", {}, p)));
+    const most = problems.length > 6 ? 5 : 6;
+    $("problems").replaceChildren(...problems.slice(0, most).map((p) => el("li", {}, p)),
+      ...(problems.length > most ? [el("li", {}, `and ${problems.length - most} more: distributor status has all`)] : []));
     if (!h.time) { set($("about"), ""); return; }
     const d = h.distribution;
     set($("about"), [
@@ -143,6 +145,7 @@
       h.localClock ? "by this machine's clock" : "",
     ].filter(Boolean).join(" · "));
     const t = h.totals;
+    if (allRead !== (t.looked >= t.queues)) { allRead = !allRead; drawCauses(); }
     const but = "of the accounts that answer";
     const known = t.dark ? but : t.looked >= t.queues ? "" : `${number(t.looked)} of ${plural(t.queues, "queue", "queues")} read so far`;
     tiles([
@@ -234,15 +237,24 @@
   const cards = new Map();
   const cardsMost = 12;
   let restTable = null;
+  // Of many accounts the dark and the busiest have cards. Which these are is decided anew when an
+  // account goes dark or comes back, and else each minute: cards that come and go cannot be read.
+  let chosen = { at: 0, dark: "", names: new Set() };
+  function choice(used) {
+    const dark = used.filter((a) => a.dark).map((a) => a.name).join();
+    if (Date.now() - chosen.at > 60000 || dark !== chosen.dark || used.length !== chosen.of) {
+      const sorted = [...used].sort((a, b) => (b.dark !== "") - (a.dark !== "") || b.demand / (b.limit || 1) - a.demand / (a.limit || 1));
+      chosen = { at: Date.now(), dark, of: used.length, names: new Set(sorted.slice(0, cardsMost).map((a) => a.name)) };
+    }
+    return used.filter((a) => chosen.names.has(a.name));
+  }
   function accounts(list) {
     const used = list.filter((a) => a.state !== "unused");
-    const sorted = used.length <= cardsMost ? used :
-      [...used].sort((a, b) => (b.dark !== "") - (a.dark !== "") || b.demand / (b.limit || 1) - a.demand / (a.limit || 1));
-    const shown = sorted.slice(0, cardsMost);
+    const shown = used.length <= cardsMost ? used : choice(used);
     for (const [name, card] of cards) {
       if (!shown.some((a) => a.name === name)) { Draw.drop(card.chart.box); card.root.remove(); cards.delete(name); }
     }
-    shown.sort((a, b) => (a.name < b.name ? -1 : 1)).forEach((a, i) => {
+    shown.forEach((a, i) => {
       let card = cards.get(a.name);
       if (!card) {
         card = newCard(a.name);
@@ -252,19 +264,18 @@
       fillCard(card, a);
     });
     const unused = list.filter((a) => a.state === "unused");
-    const rest = [...sorted.slice(cardsMost), ...unused];
+    const rest = [...used.filter((a) => !shown.includes(a)), ...unused];
     if (rest.length && !restTable) {
-      restTable = new Table($("account-rest"), "Other accounts", [
+      restTable = new Table($("account-table"), "Other accounts", [
         { title: "Account", text: (a) => a.name, class: "name" },
         { title: "State", text: (a) => (a.dark ? "dark" : a.state) },
         { title: "Of its limit", number: true, text: percent },
-        { title: "Visible", number: true, text: (a) => (a.dark ? "?" : visible(a)) },
-        { title: "In flight", number: true, text: (a) => (a.dark ? "?" : inFlight(a)) },
+        { title: "Visible", number: true, text: (a) => (a.dark || !a.queuesRead ? "?" : visible(a)) },
+        { title: "In flight", number: true, text: (a) => (a.dark || !a.queuesRead ? "?" : inFlight(a)) },
         { title: "Oldest", number: true, text: (a) => age(a.oldestSeconds) },
         { title: "Throttled", number: true, text: (a) => number(a.throttled) },
         { title: "Quarantined", number: true, text: (a) => (a.poison === null ? "?" : number(a.poison)) },
       ], { key: (a) => a.name, text: (a) => a.name });
-      $("account-rest").classList.add("card");
     }
     if (restTable) restTable.set(rest);
     show($("account-rest"), rest.length > 0);
@@ -448,7 +459,7 @@
   let causesSaid = "";
   function drawCauses() {
     // What is shown is made anew only if it says something else, so that focus stays.
-    const said = JSON.stringify([found, act.can, act.running, [...bodies]]);
+    const said = JSON.stringify([found, allRead, act.can, act.running, [...bodies]]);
     if (said === causesSaid) return;
     causesSaid = said;
     const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.act : null;
@@ -462,7 +473,7 @@
       act.can ? el("div", { class: "tools" },
         el("button", { type: "button", "data-act": `try ${g.cause}`, disabled: act.running, onclick: () => post("redrive", { cause: g.cause }) }, "Try a redrive"),
         el("button", { type: "button", "data-act": `show ${g.cause}`, class: "quiet", onclick: () => showTasks(g.cause) }, "Show tasks")) : null));
-    if (!list.length) list.push(el("p", { class: "empty" }, found.error ? "It cannot be read." : found.dark.length ? "Nothing is in quarantine in the accounts that answer." : "Nothing is in quarantine."));
+    if (!list.length) list.push(el("p", { class: "empty" }, found.error ? "It cannot be read." : found.dark.length ? "Nothing is in quarantine in the accounts that answer." : !allRead ? "Nothing is in quarantine in what was read so far." : "Nothing is in quarantine."));
     if (found.dark.length && list.length) list.push(el("p", { class: "muted small" }, `Not known of ${found.dark.join(", ")}.`));
     if (found.error) list.push(el("p", { class: "muted" }, found.error));
     if (all && found.groups.length) list.push(el("p", { class: "muted small" }, `${number(found.shown)} of ${number(found.messages)} were looked at: the first 32 of each account, which hides none from others. A trial looks at all.`));
