@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -68,7 +68,7 @@ func newMetrics(o Options) *metrics {
 		Name: "queuepump_handler_duration_seconds", Help: "Time that a handler took for a task, or for a batch if it takes batches, however it ended.", Buckets: durations,
 	})
 	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + capacity.DefaultPrices.Source + ". A query of several pages counts as one.",
+		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
 	}, []string{"account"})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "queuepump_build_info", Help: "Always 1; the labels say what runs.",
@@ -128,7 +128,7 @@ func (m *metrics) request(account, operation string, took time.Duration, err err
 	}
 	m.requests.WithLabelValues(account, operation).Inc()
 	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
-	m.cost.WithLabelValues(account).Add(capacity.DefaultPrices.Of(operation))
+	m.cost.WithLabelValues(account).Add(prices.Published.Of(operation))
 	if err == nil {
 		return
 	}
