@@ -167,6 +167,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	port, err := admin.Open(admin.Options{
 		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
 		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
+		Prices: file.Config.Prices,
 	})
 	if err != nil {
 		return err

@@ -154,6 +154,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	port, err := admin.Open(admin.Options{
 		Listen: listen, Advertise: file.Admin.Advertise,
 		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
+		Prices: file.Config.Prices,
 	})
 	if err != nil {
 		return errors.Join(err, h.close())

@@ -28,6 +28,8 @@ type metrics struct {
 	age         prometheus.Histogram
 	took        prometheus.Histogram
 	cost        *prometheus.CounterVec // account
+	price       prices.List
+	spent       *prometheus.CounterVec // account, operation, currency
 }
 
 // latencies are the buckets of one request: 5 ms is a quick answer, 10 s the
@@ -70,12 +72,16 @@ func newMetrics(o Options) *metrics {
 	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
 	}, []string{"account"})
+	m.price = o.Prices.OrPublished()
+	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_requests_cost_total", Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. A query of several pages counts as one.",
+	}, append(request, "currency"))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "queuepump_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "role": o.Role},
 	})
 	build.Set(1)
-	m.ours.MustRegister(m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, build)
+	m.ours.MustRegister(m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, m.spent, build)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -129,6 +135,7 @@ func (m *metrics) request(account, operation string, took time.Duration, err err
 	m.requests.WithLabelValues(account, operation).Inc()
 	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
 	m.cost.WithLabelValues(account).Add(prices.Published.Of(operation))
+	m.spent.WithLabelValues(account, operation, m.price.Currency).Add(m.price.Of(operation))
 	if err == nil {
 		return
 	}

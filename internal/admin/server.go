@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/nudge"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -50,6 +51,7 @@ type Options struct {
 	Role      string // of the process, for its metrics: processor or distributor
 	Version   string
 	Log       *slog.Logger
+	Prices    prices.List // of requests, for metrics; what is not given is as published
 
 	listen func(network, address string) (net.Listener, error) // net.Listen but for tests
 }

@@ -183,6 +183,13 @@ func (f *planFlags) configured(changed func(string) bool) error {
 	take("delivery", func() { f.delivery = cmp.Or(string(c.Delivery), f.delivery) })
 	take("account-limit", func() { f.in.AccountLimit = cmp.Or(c.Budget.Account, f.in.AccountLimit) })
 	take("queue-limit", func() { f.in.QueueLimit = cmp.Or(c.Budget.Queue, f.in.QueueLimit) })
+	if c.Prices != (prices.List{}) {
+		given := c.Prices.OrPublished()
+		take("queue-price", func() { f.in.Prices.Queue = given.Queue })
+		take("table-price", func() { f.in.Prices.Table = given.Table })
+		take("currency", func() { f.in.Prices.Currency = given.Currency })
+		f.in.Prices.Source, f.in.Prices.Date = given.Source, given.Date
+	}
 	if costs := c.Budget.GetCostsMessages; costs != nil && !*costs {
 		take("get-costs", func() { f.getCosts = "request" })
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/queuepump/queuepump/pump/internal/row"
 )
@@ -62,4 +63,18 @@ func decodeDay(f *row.Fields) *Day {
 		return nil
 	}
 	return &d
+}
+
+// Day is what members say that a UTC day has cost, the one that says most: two that believe for a
+// while to be the one that samples each know a part at least. Nil if no member that is not silent at
+// that time says anything of that day.
+func (v *View) Day(number int64, now time.Time) *Day {
+	var most *Day
+	for i := range v.Members {
+		m := &v.Members[i]
+		if d := m.Day; d != nil && d.Number == number && !m.Silent(now) && (most == nil || d.Cost > most.Cost) {
+			most = d
+		}
+	}
+	return most
 }

@@ -183,13 +183,14 @@ func TestRowsThatCannotBeReadHideNoOthers(t *testing.T) {
 			now.Add(-6 * time.Minute).Format("02 15:04"), now.Add(-5 * time.Minute).Format("02 15:04"),
 			now.Add(-4 * time.Minute).Format("02 15:04"),
 		})
-		p, marks, err := Newest(t.Context(), table, "work")
+		p, _, err := Newest(t.Context(), table, "work")
 		if err == nil || !p.Time.IsZero() {
 			t.Errorf("five rows are damaged, and %v is the newest: %v", p.Time, err)
 		}
 		alter(60, row.FormatProperty, int64(row.Format+1))
 		delete(server.Rows, Partition("work")+"/"+key(now.Add(time.Hour).Unix()/60))
-		if p, marks, err = Newest(t.Context(), table, "work"); err != nil || !p.Time.Equal(now.Add(-5*time.Minute)) || len(marks) != 1 {
+		p, marks, err := Newest(t.Context(), table, "work")
+		if err != nil || !p.Time.Equal(now.Add(-5*time.Minute)) || len(marks) != 1 {
 			t.Errorf("%v, %v, %v", p.Time, marks, err)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/prices"
 )
 
 const (
@@ -32,6 +33,18 @@ func (s *Sampler) Day() *cluster.Day {
 		return nil
 	}
 	return s.day.Load()
+}
+
+// Money is what this process says of a day's cost.
+func (s *Sampler) Money() prices.Day {
+	d := s.Day()
+	if d == nil {
+		return prices.Day{}
+	}
+	return prices.Day{
+		Date: midnight(d.Number).Format(time.DateOnly), Currency: s.cfg.Prices.Currency,
+		Cost: new(d.Cost), PerDay: new(d.Rate * secondsADay),
+	}
 }
 
 // record keeps the history until ctx ends, beside the looks at queues: of a thousand queues one takes

@@ -275,17 +275,7 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 
 // priceList completes and checks a list of prices: what is not given is as published.
 func priceList(p prices.List) (prices.List, error) {
-	given := p.Queue != 0 || p.Table != 0
-	Default(&p.Currency, prices.Published.Currency)
-	Default(&p.Queue, prices.Published.Queue)
-	Default(&p.Table, prices.Published.Table)
-	switch {
-	case !given:
-		Default(&p.Source, prices.Published.Source)
-		Default(&p.Date, prices.Published.Date)
-	case p.Source == "":
-		p.Source = "as configured"
-	}
+	p = p.OrPublished()
 	for _, f := range []struct {
 		name  string
 		price float64
