@@ -102,17 +102,17 @@ func (p *past) refusals(s *status.Status) {
 
 // chart is points as the script draws them: columns of the same length.
 type chart struct {
-	Times    []int64              `json:"times"` // seconds since 1970
-	Rate     []float64            `json:"rate"`
-	Messages []*int64             `json:"messages"`
-	Accounts map[string][]float64 `json:"accounts"` // demand
-	Limits   map[string]float64   `json:"limits"`
+	Times    []int64               `json:"times"` // seconds since 1970
+	Rate     []float64             `json:"rate"`
+	Messages []*int64              `json:"messages"`
+	Accounts map[string][]*float64 `json:"accounts"` // demand; null: not known
+	Limits   map[string]float64    `json:"limits"`
 }
 
 func chartOf(points []Point) chart {
 	c := chart{
 		Times: []int64{}, Rate: []float64{}, Messages: []*int64{},
-		Accounts: map[string][]float64{}, Limits: map[string]float64{},
+		Accounts: map[string][]*float64{}, Limits: map[string]float64{},
 	}
 	for _, p := range points {
 		for name, a := range p.Accounts {
@@ -125,7 +125,11 @@ func chartOf(points []Point) chart {
 		c.Rate = append(c.Rate, tenths(p.Rate))
 		c.Messages = append(c.Messages, p.Messages)
 		for name := range c.Accounts {
-			c.Accounts[name] = append(c.Accounts[name], tenths(p.Accounts[name].Demand))
+			var demand *float64
+			if a, known := p.Accounts[name]; known {
+				demand = new(tenths(a.Demand))
+			}
+			c.Accounts[name] = append(c.Accounts[name], demand)
 		}
 	}
 	return c

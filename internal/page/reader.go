@@ -139,12 +139,12 @@ func (p *Page) recall(ctx context.Context) {
 	p.all.Go(func() {
 		points, err := p.o.Past(ctx, time.Now().Add(-pastFor))
 		if err != nil {
-			p.o.Log.Debug("what was seen before cannot be read", "error", err)
-			return
+			p.o.Log.Debug("some of what was seen before cannot be read", "error", err)
 		}
 		p.shown.Lock()
 		defer p.shown.Unlock()
 		p.past.add(points)
+		p.hub.otherPast()
 	})
 }
 
@@ -166,6 +166,7 @@ func (p *Page) show(s *status.Status, err error) {
 	p.hub.put(partQueues, queuesOf(s))
 	p.hub.put(partProcesses, processesOf(s))
 	p.hub.put(partRuns, runsOf(s, p.pace.see(s.Time, doneOf(s))))
+	p.hub.put(partMoney, s.Money)
 	p.hub.put(partGates, s.Gates)
 	p.hub.put(partKeys, s.Keys)
 	names := ownerNames(s)

@@ -191,6 +191,13 @@
 
   const past = { times: [], rate: [], messages: [], accounts: {}, limits: {} };
   const pastFor = 15 * 60;
+  function setPast(c) {
+    past.times = [];
+    past.rate = [];
+    past.messages = [];
+    past.accounts = {};
+    addPoints(c);
+  }
   function addPoints(c) {
     c.times.forEach((time, i) => {
       const n = past.times.length;
@@ -213,7 +220,7 @@
   function withGaps(...columns) {
     const out = columns.map(() => []);
     past.times.forEach((time, i) => {
-      if (i && time - past.times[i - 1] > 40) {
+      if (i && time - past.times[i - 1] > 100) {
         out[0].push(past.times[i - 1] + 1);
         for (let k = 1; k < out.length; k++) out[k].push(null);
       }
@@ -381,6 +388,7 @@
     { title: "Left", number: true, text: (r) => (r.exact && r.exact.remaining !== null ? number(r.exact.remaining) : "") },
     { title: "A second", number: true, text: (r) => (r.perSecond === null ? "" : rate(r.perSecond)) },
     { title: "Time left", number: true, text: (r) => (r.secondsLeft === null ? "" : age(r.secondsLeft)) },
+    { title: "Cost", number: true, text: (r) => (r.cost > 0 ? price(r.cost) : "") },
     { title: "Note", text: runNote, class: "long" },
   ], { key: (r) => r.id, text: (r) => r.id, empty: "No run yet." });
   function progress(td, r) {
@@ -524,6 +532,29 @@
   }
   $("token-form").addEventListener("submit", (e) => e.preventDefault());
 
+  // ---- requests and money
+
+  let currency = "";
+  // price has as many digits as matter: requests cost fractions of a cent.
+  function price(x) {
+    const digits = x >= 1 || x === 0 ? 2 : Math.min(6, 1 - Math.floor(Math.log10(x)));
+    return `${x.toFixed(digits)} ${currency}`.trim();
+  }
+  const moneyTable = new Table($("money-table"), "Requests of the day by account", [
+    { title: "Account", text: (a) => a.name || "all others", class: "name" },
+    { title: "To queues", number: true, text: (a) => number(a.requests.queue) },
+    { title: "To tables", number: true, text: (a) => number(a.requests.table) },
+    { title: "Cost", number: true, text: (a) => price(a.cost) },
+  ], { key: (a) => a.name, text: (a) => a.name, empty: "No process has written down yet what the accounts were asked today." });
+  function money(m) {
+    currency = m.prices.currency;
+    set($("money-day"), `on ${m.day}, UTC`);
+    const sum = (name, value) => [el("dt", {}, name), el("dd", {}, value === null ? "not known" : price(value))];
+    $("money-sums").replaceChildren(el("div", {}, ...sum("Today so far", m.dayCost)), el("div", {}, ...sum("A day at the rate of now", m.costPerDayNow)));
+    moneyTable.set(m.accounts);
+    set($("prices"), `10,000 requests to queues cost ${m.prices.queue} ${currency}, to tables ${m.prices.table} ${currency}: ${m.prices.source}.`);
+  }
+
   // ---- doctor
 
   function doctor(d) {
@@ -555,8 +586,8 @@
     document.body.classList.toggle("lost", state === "lost");
   }
   const parts = {
-    head, past: addPoints, point: addPoints, accounts, queues, owners, processes: (p) => processesTable.set(p), runs: (r) => runsTable.set(r),
-    keys: (k) => keysTable.set(k), gates: (g) => gatesTable.set(g), quarantine, doctor, act: acted,
+    head, past: setPast, point: addPoints, accounts, queues, owners, processes: (p) => processesTable.set(p), runs: (r) => runsTable.set(r),
+    money, keys: (k) => keysTable.set(k), gates: (g) => gatesTable.set(g), quarantine, doctor, act: acted,
   };
   // Each part is drawn once in a frame at most, with what is newest.
   const waiting = new Map();
