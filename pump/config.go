@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -54,8 +55,13 @@ type Config struct {
 	// Budget bounds the requests of all processes of the workload together, who share
 	// it by demand. Default: the published limits.
 	Budget Budget
+	// Prices are what requests cost, for what is said of money and for Budget.CostPerDay. Default:
+	// [prices.Published].
+	Prices prices.List
 	// Sample is how often one process of the workload looks at all queues, for Backlog in its
-	// state: a second at least, and more where there are many queues. Default 0: not at all.
+	// state: a second at least, and more where there are many queues. That process also keeps the
+	// history of the workload (status.History) and the sum of the day's requests. Default 0: not
+	// at all.
 	Sample time.Duration
 	// Log receives what an operator needs to know. Default: nothing.
 	Log *slog.Logger

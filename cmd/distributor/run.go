@@ -173,6 +173,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	port, err := admin.Open(admin.Options{
 		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
 		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
+		Prices: file.Config.Prices,
 	})
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -28,6 +28,8 @@ type metrics struct {
 	age         prometheus.Histogram
 	took        prometheus.Histogram
 	cost        *prometheus.CounterVec // account
+	price       prices.List
+	spent       *prometheus.CounterVec // account, operation, currency
 }
 
 // latencies are the buckets of one request: 5 ms is a quick answer, 10 s the
@@ -68,14 +70,18 @@ func newMetrics(o Options) *metrics {
 		Name: "queuepump_handler_duration_seconds", Help: "Time that a handler took for a task, or for a batch if it takes batches, however it ended.", Buckets: durations,
 	})
 	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + capacity.DefaultPrices.Source + ". A query of several pages counts as one.",
+		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
 	}, []string{"account"})
+	m.price = o.Prices.OrPublished()
+	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_requests_cost_total", Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. A query of several pages counts as one.",
+	}, append(request, "currency"))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "queuepump_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "role": o.Role},
 	})
 	build.Set(1)
-	m.ours.MustRegister(m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, build)
+	m.ours.MustRegister(m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, m.spent, build)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -128,7 +134,8 @@ func (m *metrics) request(account, operation string, took time.Duration, err err
 	}
 	m.requests.WithLabelValues(account, operation).Inc()
 	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
-	m.cost.WithLabelValues(account).Add(capacity.DefaultPrices.Of(operation))
+	m.cost.WithLabelValues(account).Add(prices.Published.Of(operation))
+	m.spent.WithLabelValues(account, operation, m.price.Currency).Add(m.price.Of(operation))
 	if err == nil {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
@@ -33,6 +34,7 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 	left := int64(7)
 	accounts := []pump.AccountState{{Name: "a"}}
 	backlog := &waiting.Backlog{Time: now, Accounts: []waiting.Account{{Name: "a", Time: now}}}
+	money := prices.Day{Currency: "USD", Cost: new(1.), PerDay: new(2.)}
 	for _, role := range []string{"processor", "distributor"} {
 		m := newMetrics(Options{Workload: "work", Role: role, Version: "v1"})
 		h := m.hooks(pump.Hooks{})
@@ -44,10 +46,10 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 			h.Started(1, time.Second)
 			h.Ended(1, time.Second)
 			m.register(&processorMetrics{func() processor.State {
-				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left}
+				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left, Money: money}
 			}})
 		} else {
-			m.register(&distributorMetrics{func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog} }})
+			m.register(&distributorMetrics{func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog, Money: money} }})
 		}
 		keys := renew.New(slog.New(slog.DiscardHandler), nil)
 		take, err := keys.Adopt([]pump.Account{{Endpoint: "https://a.queue.core.windows.net?sig=s&se=2030-01-01"}})

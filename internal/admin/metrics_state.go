@@ -113,6 +113,7 @@ func (m *processorMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(remaining, prometheus.GaugeValue, float64(*n))
 	}
 	collectShared(out, st.Cluster, st.Accounts, st.Backlog)
+	collectMoney(out, &st.Money)
 }
 
 // distributorMetrics are read from a distributor's state.
@@ -147,6 +148,7 @@ func (m *distributorMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(st))
 	}
 	collectShared(out, st.Cluster, st.Accounts, st.Backlog)
+	collectMoney(out, &st.Money)
 }
 
 var clusterSamples = []sample[pump.ClusterState]{
@@ -176,7 +178,7 @@ func describeShared(out chan<- *prometheus.Desc) {
 	for _, s := range clusterSamples {
 		out <- s.desc
 	}
-	for _, d := range []*prometheus.Desc{budgetRate, budgetTarget, silence, refused, queueUsed} {
+	for _, d := range append([]*prometheus.Desc{budgetRate, budgetTarget, silence, refused, queueUsed}, moneyDescs...) {
 		out <- d
 	}
 	describeBacklog(out)

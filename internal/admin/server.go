@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/nudge"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
 )
 
@@ -56,6 +57,7 @@ type Options struct {
 	// PageAlone: nothing but the page is served.
 	PageAlone bool
 	Log       *slog.Logger
+	Prices    prices.List // of requests, for metrics; what is not given is as published
 
 	listen func(network, address string) (net.Listener, error) // net.Listen but for tests
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -38,7 +39,7 @@ type Input struct {
 	Hours        float64 // of a day in which tasks come at that rate; in the others there are none. Default 24
 
 	Machine Machine
-	Prices  Prices
+	Prices  prices.List
 }
 
 // Machine is what each process runs on.
@@ -49,32 +50,11 @@ type Machine struct {
 	Describe string  `json:"describe"` // for people
 }
 
-// Prices are what requests cost, for 10,000.
-type Prices struct {
-	Currency string  `json:"currency"`
-	Queue    float64 `json:"queue"`
-	Table    float64 `json:"table"`
-	Source   string  `json:"source"`
+// DefaultMachine is one that a user may want to see, at its list price.
+var DefaultMachine = Machine{
+	CPUs: 2, Mbits: 12_500, PerHour: 0.096,
+	Describe: "Standard_D2s_v5 (2 vCPUs, 8 GiB, 12,500 Mbit/s), Linux",
 }
-
-// Of is the price of one request, by what the engine calls its operation: reads, writes and queries
-// are of tables, all others of queues.
-func (p Prices) Of(operation string) float64 {
-	switch operation {
-	case "read", "write", "query":
-		return p.Table / 1e4
-	}
-	return p.Queue / 1e4
-}
-
-// Defaults that a user may want to see. The prices are list prices; who knows better says so.
-var (
-	DefaultMachine = Machine{CPUs: 2, Mbits: 12_500, PerHour: 0.096, Describe: "Standard_D2s_v5 (2 vCPUs, 8 GiB, 12,500 Mbit/s), Linux"}
-	DefaultPrices  = Prices{
-		Currency: "USD", Queue: 0.004, Table: 0.00036,
-		Source: "list prices of East US, August 2026 (prices.azure.com): GPv2 accounts with LRS",
-	}
-)
 
 const (
 	defaultConcurrency = 256
@@ -117,8 +97,8 @@ func (in Input) Defaults() (Input, error) {
 	if in.Machine == (Machine{}) {
 		in.Machine = DefaultMachine
 	}
-	if in.Prices == (Prices{}) {
-		in.Prices = DefaultPrices
+	if in.Prices == (prices.List{}) {
+		in.Prices = prices.Published
 	}
 	for _, f := range []struct {
 		name        string

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/shardmap"
 )
 
@@ -33,9 +34,9 @@ type Plan struct {
 	Bottleneck string  `json:"bottleneck"`
 	Most       float64 `json:"most"` // tasks a second that all this can do, with no headroom
 
-	Sample  Sample  `json:"sample"`
-	Machine Machine `json:"machine"`
-	Prices  Prices  `json:"prices"`
+	Sample  Sample      `json:"sample"`
+	Machine Machine     `json:"machine"`
+	Prices  prices.List `json:"prices"`
 
 	worst float64 // part of what is used most; without the hottest key, if no size mends that
 }

@@ -64,6 +64,7 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 		{"foreign", func(path string, n ast.Node) { d.foreign(path, n, &c) }},
 		{"retention", func(path string, n ast.Node) { c.Retention = d.duration(path, n) }},
 		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
+		{"prices", func(path string, n ast.Node) { c.Prices = d.prices(path, n) }},
 		{"admin", d.readAdmin},
 		{"page", d.readPage},
 		{"scheduledEvents", d.readEvents},

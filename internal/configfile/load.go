@@ -313,7 +313,7 @@ func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
 // configuration file may hold.
 func Has(field string) bool {
 	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyzE"))]
-	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "foreign", "retention", "budget", "admin", "page", "scheduledEvents"}, root)
+	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "foreign", "retention", "budget", "prices", "admin", "page", "scheduledEvents"}, root)
 }
 
 // Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the

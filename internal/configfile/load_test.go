@@ -16,6 +16,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/alloctest"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/prices"
 )
 
 const connection = "DefaultEndpointsProtocol=https;AccountName=alpha;AccountKey=c2VjcmV0LWtleS1vZi1hbHBoYQ==;EndpointSuffix=core.windows.net"
@@ -47,6 +48,7 @@ segments: 1_024
 delivery: at-least-once
 foreign: {encoding: base64, key: order.city}
 budget: {account: 100, queue: 10.5, getCost: request}
+prices: {currency: EUR, queue: 0.0037, table: 0.0003, source: our contract, date: 2026-10}
 admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 `), environment("CONN", connection, "SAS", "sig=a#b", "QUEUES", "12"))
@@ -69,6 +71,9 @@ page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 	}
 	if d := cmp.Diff(want.Budget, f.Config.Budget); d != "" {
 		t.Error(d)
+	}
+	if l := (prices.List{Currency: "EUR", Queue: 0.0037, Table: 3e-4, Source: "our contract", Date: "2026-10"}); f.Config.Prices != l {
+		t.Errorf("got %+v", f.Config.Prices)
 	}
 	if f.Config.ForeignEncoding != "base64" || f.Config.ForeignKey != "order.city" {
 		t.Errorf("got %+v", f.Config)
@@ -124,7 +129,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"misspelt field", ok + "    quues: 4\n", "pump.yaml:4: accounts[0].quues: is not a field; did you mean queues?"},
 		{"wrong case", ok + "    allowHttp: true\n", "pump.yaml:4: accounts[0].allowHttp: is not a field; did you mean allowHTTP?"},
-		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, foreign, retention, budget, admin, page, scheduledEvents"},
+		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, foreign, retention, budget, prices, admin, page, scheduledEvents"},
 		{"several at once, by line", "workloads: a\n" + ok + "segmants: 4\n", "pump.yaml:1: workloads: is not a field; did you mean workload?\npump.yaml:5: segmants: is not a field; did you mean segments?"},
 		{"text for a number", ok + "    queues: many\n", `pump.yaml:4: accounts[0].queues: "many" is not a whole number; write it as digits without quotes, as in 8`},
 		{"quoted number", ok + "    queues: \"8\"\n", `pump.yaml:4: accounts[0].queues: "8" is not a whole number; write it as digits without quotes, as in 8`},
@@ -137,6 +142,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"service version", ok + "    serviceVersion: 2019-7-7\n", `pump.yaml:4: accounts[0].serviceVersion: "2019-7-7" is no version that can be used; write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest`},
 		{"service version too old", ok + "    serviceVersion: 2009-09-19\n", `pump.yaml:4: accounts[0].serviceVersion: "2009-09-19" is no version that can be used; write a date from 2017-07-29 on, such as 2019-07-07, or leave it out for the newest`},
 		{"negative segments", ok + "segments: -1\n", "pump.yaml:4: segments: -1 is not a possible number of segments; use a power of two from 64 to 16384, 0 for a shared workload, or leave it out"},
+		{"price", ok + "prices:\n  queue: -1\n", `pump.yaml:5: prices.queue: -1 is out of range; use what 10,000 requests cost, up to 10000, or leave it out for the published price`},
 		{"get cost", ok + "budget:\n  getCost: bytes\n", `pump.yaml:5: budget.getCost: "bytes" is no way to count a get; use messages (each message counts) or request (a get counts as one)`},
 		{"budget 0", ok + "budget:\n  queue: 0\n", "pump.yaml:5: budget.queue: 0 is out of range; use 1 to 1e9 messages a second, or leave it out for the published limit"},
 		{"admin port", ok + "admin: {listen: 9090}\n", "pump.yaml:4: admin.listen: is not an address; write host:port, as in 127.0.0.1:9090, or off"},

@@ -16,6 +16,7 @@ import (
 var rowFolders = []string{
 	"pump/internal/cluster",
 	"pump/internal/election",
+	"pump/internal/history",
 	"pump/internal/ledger",
 	"pump/internal/workload",
 	"pump/coordination",

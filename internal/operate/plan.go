@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/prices"
 )
 
 // planFlags are the flags of `distributor plan`.
@@ -50,14 +51,14 @@ promised as much for full ones of 64 KiB, so try it (loadtest) before relying on
 The CPU of packing and opening is measured on this machine, the handler's is what
 --handler-cpu-seconds says. The plan counts no retries, no traffic to other regions,
 and no storage of what waits. Prices are
-  ` + capacity.DefaultPrices.Source + `;
+  ` + prices.Published.Source + `;
 yours may differ, and discounts do.
 
 How a rate is kept: one processor for each machine, one distributor (which is the
 leader with --elected; stand-bys come on top).`
 
 func plan() *cobra.Command {
-	f := planFlags{in: capacity.Input{Machine: capacity.DefaultMachine, Prices: capacity.DefaultPrices}}
+	f := planFlags{in: capacity.Input{Machine: capacity.DefaultMachine, Prices: prices.Published}}
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Say what a rate of tasks needs: accounts, machines, requests, money",
@@ -182,6 +183,13 @@ func (f *planFlags) configured(changed func(string) bool) error {
 	take("delivery", func() { f.delivery = cmp.Or(string(c.Delivery), f.delivery) })
 	take("account-limit", func() { f.in.AccountLimit = cmp.Or(c.Budget.Account, f.in.AccountLimit) })
 	take("queue-limit", func() { f.in.QueueLimit = cmp.Or(c.Budget.Queue, f.in.QueueLimit) })
+	if c.Prices != (prices.List{}) {
+		given := c.Prices.OrPublished()
+		take("queue-price", func() { f.in.Prices.Queue = given.Queue })
+		take("table-price", func() { f.in.Prices.Table = given.Table })
+		take("currency", func() { f.in.Prices.Currency = given.Currency })
+		f.in.Prices.Source, f.in.Prices.Date = given.Source, given.Date
+	}
 	if costs := c.Budget.GetCostsMessages; costs != nil && !*costs {
 		take("get-costs", func() { f.getCosts = "request" })
 	}
@@ -208,7 +216,7 @@ func (f *planFlags) settings(changed func(string) bool) error {
 		f.in.Machine.Describe = fmt.Sprintf("%g CPUs, %g Mbit/s", f.in.Machine.CPUs, f.in.Machine.Mbits)
 	}
 	if changed("queue-price") || changed("table-price") || changed("vm-price") {
-		f.in.Prices.Source = "as given, the others " + capacity.DefaultPrices.Source
+		f.in.Prices.Source = "as given, the others " + prices.Published.Source
 	}
 	if changed("sample") && f.tasks < 1 {
 		return cli.Usage("--sample: %d is out of range; use 1 or more", f.tasks)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuepump/queuepump/internal/capacity"
 	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/pump/prices"
 )
 
 // planned runs distributor plan.
@@ -49,7 +50,7 @@ func TestAPlanMeasuresTheUsersOwnInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"5,000 tasks/s of 0.01 s each", "Measured on all of the input, 20,000 tasks", "bottleneck: handlers, full at", "accounts  ", "money a day", capacity.DefaultPrices.Source} {
+	for _, want := range []string{"5,000 tasks/s of 0.01 s each", "Measured on all of the input, 20,000 tasks", "bottleneck: handlers, full at", "accounts  ", "money a day", prices.Published.Source} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the plan lacks %q:\n%s", want, out)
 		}

@@ -147,6 +147,10 @@ func printRun(out io.Writer, r *runs.Info) error {
 		line("done", humanize.Comma(int64(*r.Done)))
 		line("quarantined", humanize.Comma(int64(*r.Quarantined)))
 	}
+	if r.Cost != nil && *r.Requests > 0 {
+		line("requests", humanize.Comma(int64(*r.Requests))+" to queues")
+		line("cost", moneyText(*r.Cost, r.Currency))
+	}
 	if r.Drop {
 		line("what is met", "is dropped")
 	}

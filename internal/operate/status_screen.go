@@ -78,6 +78,9 @@ func (c screen) head(w io.Writer, s *status.Status, now time.Time) {
 	if s.PausedSince != nil {
 		c.wrap(w, "", pausedText(s, now))
 	}
+	if text := moneyLine(&s.Money); text != "" {
+		c.wrap(w, "", text)
+	}
 }
 
 // pausedText says since when and by whom a workload is paused, and how far that has come.

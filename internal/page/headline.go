@@ -100,14 +100,15 @@ func unknown(err error) Headline {
 
 // counted is what a status comes to.
 type counted struct {
-	rate, sending    float64
-	live, silent     int // processors
-	paused, at       int // of the live ones, without a task at work; that wait at a gate
-	gate             string
-	messages, inHand int64
-	waiting          bool // messages wait
-	known            bool // every queue was looked at
-	oldest           float64
+	rate, sending float64
+	live, silent  int // processors
+	paused, at    int // of the live ones, without a task at work; that wait at a gate
+	gate          string
+	messages      int64
+	looked        int  // queues that were read by now
+	waiting       bool // messages wait
+	known         bool // every queue was looked at
+	oldest        float64
 }
 
 func count(s *status.Status) (n counted) {
@@ -134,7 +135,7 @@ func count(s *status.Status) (n counted) {
 	for i := range s.Accounts {
 		a := &s.Accounts[i]
 		n.messages += a.Messages
-		n.inHand += a.InFlight
+		n.looked += len(a.ByQueue)
 		n.known = n.known && (a.State == accounts.Unused || len(a.ByQueue) > 0 && a.Dark == "")
 		for j := range a.ByQueue {
 			q := &a.ByQueue[j]

@@ -14,6 +14,7 @@ type hub struct {
 
 	mu      sync.Mutex // guards what follows
 	version uint64
+	pasts   int // how often the past was found to be another than those who watch were sent
 	frames  map[string]frame
 	changed chan struct{} // closed when a frame changes
 }
@@ -27,7 +28,7 @@ type frame struct {
 // order is that in which parts are sent: what is seen first comes first.
 var order = []string{
 	partHead, partAct, partAccounts, partPoint, partOwners, partProcesses, partRuns, partQueues,
-	partQuarantine, partGates, partKeys, partDoctor,
+	partQuarantine, partMoney, partGates, partKeys, partDoctor,
 }
 
 func newHub(log *slog.Logger) *hub {
@@ -63,17 +64,32 @@ func (h *hub) clear() {
 	}
 }
 
-// since gives the frames that are newer than a version, the newest version, and what is closed when
+// otherPast has all who watch be sent the past again.
+func (h *hub) otherPast() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pasts++
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// seen is how far one who watches has seen.
+type seen struct {
+	version uint64
+	pasts   int
+}
+
+// since gives the frames that are newer than what was seen, how far that is, and what is closed when
 // there are newer ones.
-func (h *hub) since(version uint64) (texts [][]byte, now uint64, changed <-chan struct{}) {
+func (h *hub) since(was seen) (texts [][]byte, now seen, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, part := range order {
-		if f, known := h.frames[part]; known && f.version > version {
+		if f, known := h.frames[part]; known && f.version > was.version {
 			texts = append(texts, f.text)
 		}
 	}
-	return texts, h.version, h.changed
+	return texts, seen{h.version, h.pasts}, h.changed
 }
 
 // event is a server-sent event. JSON has no line ends.

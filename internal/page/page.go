@@ -33,7 +33,8 @@ type Options struct {
 	Locate func(error) error
 	// TokenFile is the file of the token with which people act here; empty: no one does.
 	TokenFile string
-	// Past gives what was seen since a time, before this process watched; nil: nothing is known.
+	// Past gives what was seen since a time, before this process watched, in the order of time, and
+	// what there is of it beside an error; nil: nothing is known.
 	Past func(ctx context.Context, since time.Time) ([]Point, error)
 	Log  *slog.Logger // default: nothing
 
@@ -227,15 +228,18 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		}
 		return control.Flush() == nil
 	}
-	if !send([]byte("retry: 2000\n\n"), p.pastFrame()) {
+	if !send([]byte("retry: 2000\n\n")) {
 		return
 	}
 	alive := time.NewTicker(aliveEvery)
 	defer alive.Stop()
-	var version uint64
+	last := seen{pasts: -1}
 	for {
-		texts, now, changed := p.hub.since(version)
-		if version = now; len(texts) > 0 && !send(texts...) {
+		texts, now, changed := p.hub.since(last)
+		if now.pasts != last.pasts { // before the newest point
+			texts = append([][]byte{p.pastFrame()}, texts...)
+		}
+		if last = now; len(texts) > 0 && !send(texts...) {
 			return
 		}
 		select {

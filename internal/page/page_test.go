@@ -275,3 +275,29 @@ func TestADarkControlAccountIsSaidAndLeavesWhatWasKnown(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatWasSeenBeforeIsShownOnceItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, cfg := newSim(t, 1)
+		p := opened(t, cfg, "")
+		defer p.Close()
+		p.o.Past = func(ctx context.Context, since time.Time) ([]Point, error) {
+			time.Sleep(time.Second) // it takes longer than what is seen first
+			return []Point{{At: since.Add(time.Minute), Rate: 7}, {At: since.Add(2 * time.Minute), Rate: 8}}, nil
+		}
+		s, leave := watch(t.Context(), p)
+		defer leave()
+		time.Sleep(500 * time.Millisecond)
+		if parts := s.parts(t); string(parts[partHead]) == "" {
+			t.Error("what is known now waits for what was before")
+		}
+		time.Sleep(5 * time.Second)
+		var c chart
+		if err := json.Unmarshal(s.parts(t)[partPast], &c); err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Rate) < 3 || c.Rate[0] != 7 || c.Rate[1] != 8 || c.Messages[0] != nil {
+			t.Errorf("%+v", c)
+		}
+	})
+}

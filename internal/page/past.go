@@ -20,7 +20,7 @@ const (
 type Point struct {
 	At       time.Time
 	Rate     float64 // tasks a second
-	Messages int64   // that wait or are in flight
+	Messages *int64  // that wait or are in flight; nil: not known
 	Accounts map[string]AccountPoint
 }
 
@@ -65,7 +65,10 @@ func (p *past) forget() {
 func (p *past) see(s *status.Status) (*Point, Trend) {
 	p.refusals(s)
 	n := count(s)
-	point := Point{At: s.Time, Rate: n.rate, Messages: n.messages, Accounts: map[string]AccountPoint{}}
+	point := Point{At: s.Time, Rate: n.rate, Accounts: map[string]AccountPoint{}}
+	if n.looked >= int(queuesIn(s)) {
+		point.Messages = &n.messages
+	}
 	for i := range s.Accounts {
 		a := &s.Accounts[i]
 		point.Accounts[a.Name] = AccountPoint{Demand: a.Demand, Limit: a.Limit}
@@ -99,17 +102,17 @@ func (p *past) refusals(s *status.Status) {
 
 // chart is points as the script draws them: columns of the same length.
 type chart struct {
-	Times    []int64              `json:"times"` // seconds since 1970
-	Rate     []float64            `json:"rate"`
-	Messages []int64              `json:"messages"`
-	Accounts map[string][]float64 `json:"accounts"` // demand
-	Limits   map[string]float64   `json:"limits"`
+	Times    []int64               `json:"times"` // seconds since 1970
+	Rate     []float64             `json:"rate"`
+	Messages []*int64              `json:"messages"`
+	Accounts map[string][]*float64 `json:"accounts"` // demand; null: not known
+	Limits   map[string]float64    `json:"limits"`
 }
 
 func chartOf(points []Point) chart {
 	c := chart{
-		Times: []int64{}, Rate: []float64{}, Messages: []int64{},
-		Accounts: map[string][]float64{}, Limits: map[string]float64{},
+		Times: []int64{}, Rate: []float64{}, Messages: []*int64{},
+		Accounts: map[string][]*float64{}, Limits: map[string]float64{},
 	}
 	for _, p := range points {
 		for name, a := range p.Accounts {
@@ -122,7 +125,11 @@ func chartOf(points []Point) chart {
 		c.Rate = append(c.Rate, tenths(p.Rate))
 		c.Messages = append(c.Messages, p.Messages)
 		for name := range c.Accounts {
-			c.Accounts[name] = append(c.Accounts[name], tenths(p.Accounts[name].Demand))
+			var demand *float64
+			if a, known := p.Accounts[name]; known {
+				demand = new(tenths(a.Demand))
+			}
+			c.Accounts[name] = append(c.Accounts[name], demand)
 		}
 	}
 	return c

@@ -2,10 +2,12 @@ package page
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
 
+	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/accounts"
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/status"
@@ -137,12 +139,12 @@ func (p *Page) recall(ctx context.Context) {
 	p.all.Go(func() {
 		points, err := p.o.Past(ctx, time.Now().Add(-pastFor))
 		if err != nil {
-			p.o.Log.Debug("what was seen before cannot be read", "error", err)
-			return
+			p.o.Log.Debug("some of what was seen before cannot be read", "error", err)
 		}
 		p.shown.Lock()
 		defer p.shown.Unlock()
 		p.past.add(points)
+		p.hub.otherPast()
 	})
 }
 
@@ -158,11 +160,13 @@ func (p *Page) show(s *status.Status, err error) {
 	if err == nil {
 		point, trend = p.past.see(s)
 	}
-	p.hub.put(partHead, headOf(s, HeadlineOf(s, trend, err), err != nil))
+	failed := err != nil && !errors.Is(err, pump.ErrNoWorkload) // of which all is known
+	p.hub.put(partHead, headOf(s, HeadlineOf(s, trend, err), failed))
 	p.hub.put(partAccounts, accountsOf(s))
 	p.hub.put(partQueues, queuesOf(s))
 	p.hub.put(partProcesses, processesOf(s))
 	p.hub.put(partRuns, runsOf(s, p.pace.see(s.Time, doneOf(s))))
+	p.hub.put(partMoney, s.Money)
 	p.hub.put(partGates, s.Gates)
 	p.hub.put(partKeys, s.Keys)
 	names := ownerNames(s)

@@ -20,6 +20,7 @@ const (
 	partKeys       = "keys"
 	partGates      = "gates"
 	partQuarantine = "quarantine"
+	partMoney      = "money"
 	partDoctor     = "doctor"
 	partAct        = "act"
 	partPast       = "past"  // what was seen, for one who has just come

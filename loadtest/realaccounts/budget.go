@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/queuepump/queuepump/internal/capacity"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage/storagetest"
 )
 
@@ -67,7 +67,7 @@ func (b *budget) usage() Usage {
 	defer b.mu.Unlock()
 	u := Usage{
 		Most: b.most, Used: b.used, Parts: map[string]int64{}, Accounts: map[string]int64{},
-		Currency: capacity.DefaultPrices.Currency, Prices: capacity.DefaultPrices.Source,
+		Currency: prices.Published.Currency, Prices: prices.Published.Source,
 	}
 	for c, n := range b.counts {
 		u.Parts[c.part] += n
@@ -132,16 +132,16 @@ func (b *budget) created() (queues, tables int64) {
 
 // cost is what requests cost by the list prices that `distributor plan` knows.
 func cost(operation string, n int64) float64 {
-	price := capacity.DefaultPrices.Table
+	price := prices.Published.Table
 	if queueOperations[operation] {
-		price = capacity.DefaultPrices.Queue
+		price = prices.Published.Queue
 	}
 	return float64(n) / 10_000 * price
 }
 
 // most is the price of so many requests if each is of the dearest kind.
 func mostCost(n int64) float64 {
-	return float64(n) / 10_000 * max(capacity.DefaultPrices.Queue, capacity.DefaultPrices.Table)
+	return float64(n) / 10_000 * max(prices.Published.Queue, prices.Published.Table)
 }
 
 // meter is a transport under the budget.

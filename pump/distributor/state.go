@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/reason"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/loop"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
 
@@ -33,7 +34,9 @@ type State struct {
 	Accounts []pump.AccountState `json:"accounts"`
 	// Backlog is what waits in all queues; null unless this process is the one that samples them.
 	Backlog *waiting.Backlog `json:"backlog"`
-	Done    Counts           `json:"done"`
+	// Money is what this process knows of what a day costs.
+	Money prices.Day `json:"money"`
+	Done  Counts     `json:"done"`
 }
 
 // Counts is what a distributor has done since it began to run, in all
@@ -150,7 +153,7 @@ func (d *Distributor) State() State {
 			s.Cluster = m.State()
 			s.Reasons = append(s.Reasons, reason.OfCluster(&s.Cluster)...)
 		}
-		s.Backlog = of.samples.Latest()
+		s.Backlog, s.Money = of.samples.Latest(), of.samples.Money()
 	}
 	if t := d.router.Current(); t != nil {
 		s.Trouble = t.Trouble()

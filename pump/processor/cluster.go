@@ -140,6 +140,7 @@ func (r *run) fillBeat(to *cluster.Report) {
 	to.UnreadForeign = r.poller.UnreadForeign(now)
 	to.Draining, to.Paused = r.Stopping.Load(), r.stands()
 	to.Samples = r.sampler != nil && phase(r.phase.Load()) == phaseWorking
+	to.Day = r.sampler.Day()
 }
 
 // unread is what the poller says, and never for a queue that this process should read and cannot.

@@ -212,7 +212,10 @@ func (p *Processor) newProcessing(ctx context.Context) *run {
 	r.keeper = leases.NewKeeper(r.timing, r.Jitter)
 	r.keeper.Clock = r.Cfg.Private.Seeding.Clock()
 	r.keeper.OnLost, r.keeper.OnStale, r.keeper.Step = r.lost, r.withdraw, r.Cfg.Private.Seeding.Turn
-	r.keeper.OnRenewed = func(d *message.Delivery, length time.Duration) { r.Tallies.AddMet(d.Header.Run, length) }
+	r.keeper.OnRenewed = func(d *message.Delivery, length time.Duration) {
+		r.Tallies.Spend(d.Header.Run, message.Request)
+		r.Tallies.AddMet(d.Header.Run, length)
+	}
 	if r.o.MaxRate > 0 {
 		r.Queues.Tasks = newTaskBudget(r.o.MaxRate)
 		r.rate = newRateLimit(r.Queues.Tasks)

@@ -123,7 +123,7 @@ func (r *run) discard(d *message.Delivery) {
 // deliver makes a delivery of a message and judges its header.
 func (r *run) deliver(g *poll.Get, m *storage.Message, settler message.Settler) *message.Delivery {
 	s, sent, lease := g.Queue, g.Sent, g.Lease
-	d := &message.Delivery{Queue: s, Settler: settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued}
+	d := &message.Delivery{Queue: s, Settler: settler, ID: m.ID, Text: m.Text, Inserted: m.Inserted, Dequeued: m.Dequeued, Together: len(g.Messages)}
 	d.Age = message.AgeOf(m, lease)
 	d.Ctx, d.End = context.WithCancelCause(r.work)
 	r.Counts.Envelopes.Add(1)

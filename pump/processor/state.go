@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/reason"
 	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/loop"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
 
@@ -65,6 +66,8 @@ type State struct {
 	TasksRemaining *int64 `json:"tasksRemaining"`
 	// Backlog is what waits in all queues; null unless this process is the one that samples them.
 	Backlog *waiting.Backlog `json:"backlog"`
+	// Money is what this process knows of what a day costs.
+	Money prices.Day `json:"money"`
 	// RateUsed is what this process would start a second, as a part of Options.MaxRate; 0 without.
 	RateUsed float64 `json:"rateUsed"`
 	// ForeignWaits is in how many segments foreign messages have lately waited because the segment
@@ -148,7 +151,7 @@ func (p *Processor) State() State {
 	if n := r.remaining.Load(); n >= 0 {
 		s.TasksRemaining = &n
 	}
-	s.Backlog = r.sampler.Latest()
+	s.Backlog, s.Money = r.sampler.Latest(), r.sampler.Money()
 	if tasks := r.Queues.Tasks; tasks != nil {
 		s.RateUsed = tasks.Used()
 	}

@@ -59,6 +59,7 @@ func (r *run) stop() {
 	}
 	// 5. What is still held is given up, and this process leaves the cluster.
 	r.Tallies.Last(r.Wire)
+	r.sampler.Last(r.Wire)
 	r.Cfg.Private.Seeding.Turn.Wait("leave")
 	r.leaveCluster()
 	// 6. No request is made any more. What waited for one ends.

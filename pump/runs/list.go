@@ -13,6 +13,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/operator"
 	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/prices"
 )
 
 // Of the errors of runs' rows, those that callers tell apart. Repair and Wait give them as well.
@@ -40,6 +41,12 @@ type Info struct {
 	// of a run that is over.
 	Done        *uint64 `json:"done"`
 	Quarantined *uint64 `json:"quarantined"`
+	// Requests is about how many requests to queues its messages have cost so far, as processors
+	// count them: puts, gets, renewals, and what ends deliveries. Null in a list.
+	Requests *float64 `json:"requests"`
+	// Cost is what those cost, in Currency.
+	Cost     *float64 `json:"cost"`
+	Currency string   `json:"currency"`
 	// Drop: it was ended, and what is met of it is dropped.
 	Drop bool `json:"drop"`
 	// WaitsFor says, for people, when it ends and what holds that back. Empty of a run that a
@@ -113,6 +120,16 @@ func Show(ctx context.Context, cfg pump.Config, id string) (Info, error) {
 		return Info{}, err
 	}
 	return o.show(ctx, run)
+}
+
+// spent fills in what the run has cost.
+func (i *Info) spent(tallies map[string]workload.Tally, list *prices.List) {
+	var sum workload.Tally
+	for _, t := range tallies {
+		sum = sum.Add(t)
+	}
+	requests := sum.Requests()
+	i.Requests, i.Cost, i.Currency = &requests, new(list.Cost(requests, 0)), list.Currency
 }
 
 // End ends the run whose id is, or begins with, id: its distributor stops, and nothing more of it
@@ -236,6 +253,9 @@ func (o *openedRuns) show(ctx context.Context, id pump.RunID) (Info, error) {
 		done, quarantined := progress[id].Sums()
 		p := ProgressOf(&run, done, quarantined)
 		i.Done, i.Quarantined = &p.Done, &p.Quarantined
+	}
+	if tallies, err := workload.Tallies(ctx, o.Queues.Control, o.Workload.Name, id); err == nil {
+		i.spent(tallies, &o.Cfg.Prices)
 	}
 	waits, err := o.endOf(ctx, &run)
 	i.WaitsFor = waits

@@ -111,20 +111,30 @@ func hopeless(err error) bool {
 func readQueue(
 	ctx context.Context, queue storage.Queue, q *Queue, patience time.Duration, asked func(context.Context) error,
 ) error {
-	if err := asked(ctx); err != nil {
-		return err
+	left := patience // for both answers; to be asked may take longer
+	ask := func(request func(context.Context) error) error {
+		if err := asked(ctx); err != nil {
+			return err
+		}
+		began := time.Now()
+		limited, cancel := context.WithTimeout(ctx, left)
+		defer cancel()
+		defer func() { left -= time.Since(began) }()
+		return request(limited)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	n, err := queue.Count(ctx)
+	var n int64
+	err := ask(func(ctx context.Context) (err error) {
+		n, err = queue.Count(ctx)
+		return err
+	})
 	if err != nil || n == 0 {
 		return err
 	}
-	if err := asked(ctx); err != nil {
+	var peeked []storage.Message
+	if err := ask(func(ctx context.Context) (err error) {
+		peeked, err = queue.Peek(ctx, storage.MaxGet)
 		return err
-	}
-	peeked, err := queue.Peek(ctx, storage.MaxGet)
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	// What came between the two requests makes the count too low.

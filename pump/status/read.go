@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/locate"
 	"github.com/queuepump/queuepump/pump/internal/queues"
@@ -77,6 +78,7 @@ type statusReader struct {
 	gates         []coordination.GateState
 	claims        []coordination.ClaimState
 	accounts      []Account
+	last          *history.Point // the newest row of the history
 
 	mu       sync.Mutex
 	problems []string
@@ -125,6 +127,7 @@ func (r *statusReader) gather(ctx context.Context, accounts func(context.Context
 		part("the ends of runs", r.readEnds)
 		part("the gates", r.readGates)
 		part("the claims", r.readClaims)
+		part("the history", r.readMoney)
 	}
 	rows.Wait()
 	return viewErr

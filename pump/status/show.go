@@ -36,6 +36,7 @@ func (r *statusReader) status(rows time.Time) *Status {
 	}
 	r.runStatuses(s)
 	r.ends(s)
+	r.money(s)
 	for _, k := range r.claims {
 		s.Keys = append(s.Keys, keyStatus(k))
 	}
@@ -196,7 +197,7 @@ func (r *statusReader) runStatuses(s *Status) {
 		st := Run{
 			ID: run.ID.String(), Mode: run.Mode, State: string(run.State), Instance: run.Instance, Started: run.Started, Note: run.Note,
 			Handled: t.Handled, Failed: t.Failed, Retried: t.Retried, Quarantined: t.Quarantined, Duplicates: t.Duplicates, Dropped: t.Dropped,
-			Skipped: t.Skipped,
+			Skipped: t.Skipped, Requests: t.Requests(), Cost: r.cfg.Prices.Cost(t.Requests(), 0),
 		}
 		if !run.Ended.IsZero() {
 			st.Ended = &run.Ended

@@ -50,6 +50,8 @@ type Status struct {
 	Gates  []gates.Status     `json:"gates"` // by name
 	// Keys are the keys with a claim, those that run first, then the last started first.
 	Keys []Key `json:"keys"`
+	// Money is what requests cost.
+	Money Money `json:"money"`
 	// Problems say, for people, what could not be read and what needs an operator.
 	Problems []string `json:"problems"`
 	// Requests is what reading all this has cost.
@@ -93,7 +95,11 @@ type Run struct {
 	Duplicates  uint64 `json:"duplicates"`
 	Dropped     uint64 `json:"dropped"` // because the run was ended so
 	Skipped     uint64 `json:"skipped"` // because their key was begun less than MinInterval ago
-	Note        string `json:"note"`    // why it broke
+	// Requests is about how many requests to queues its messages have cost so far, and Cost what
+	// that is in the currency of Money: empty gets, beats and looks are of no run.
+	Requests float64 `json:"requests"`
+	Cost     float64 `json:"cost"`
+	Note     string  `json:"note"` // why it broke
 }
 
 // Instance is one process with a row. A process that was killed keeps its row until

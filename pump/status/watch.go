@@ -17,9 +17,13 @@ import (
 
 // WatchRate bounds the requests of a [Watcher], a second: as many as those of the process that
 // samples the queues for the metrics. At 0.4 cents for 10,000 they cost 86 cents a day at most.
-const WatchRate = 25
+const WatchRate = rowRate + queueRate
 
 const (
+	// rowRate and queueRate are for rows and for queues: a rate for both would have the rows of a
+	// large workload wait behind all its queues.
+	rowRate   = 10
+	queueRate = 15
 	// roundEvery is how often all queues of an account are looked at, at most.
 	roundEvery = 2 * time.Second
 	// atATime is how many requests are paid for at a time.
@@ -35,7 +39,8 @@ type Watcher struct {
 	cfg     pump.Config
 	options Options
 	queues  *queues.Set
-	pace    *rate.Limiter
+	rowPace *rate.Limiter // of requests for rows, and of those that others make
+	pace    *rate.Limiter // of requests to queues
 
 	busy sync.Mutex // held while rows are read
 
@@ -64,7 +69,8 @@ func NewWatcher(cfg pump.Config, o Options) (*Watcher, error) {
 	}
 	return &Watcher{
 		cfg: cfg, options: o.withDefaults(), queues: queues.Open(&cfg, row.TableName),
-		pace: rate.NewLimiter(WatchRate, WatchRate), looks: map[string]*accountLook{},
+		rowPace: rate.NewLimiter(rowRate, rowRate), pace: rate.NewLimiter(queueRate, queueRate),
+		looks: map[string]*accountLook{},
 	}, nil
 }
 
@@ -96,13 +102,13 @@ func (w *Watcher) Rows(ctx context.Context) (*Status, error) {
 
 // owe takes requests that were made from the rate: they are paid for by waiting before the next.
 func (w *Watcher) owe(n int64) {
-	for ; n > 0; n -= WatchRate {
-		w.pace.ReserveN(time.Now(), int(min(n, WatchRate)))
+	for ; n > 0; n -= rowRate {
+		w.rowPace.ReserveN(time.Now(), int(min(n, rowRate)))
 	}
 }
 
 // Pay waits until one request more may be made, for those that others make for the same people.
-func (w *Watcher) Pay(ctx context.Context) error { return w.pace.Wait(ctx) }
+func (w *Watcher) Pay(ctx context.Context) error { return w.rowPace.Wait(ctx) }
 
 // Read is how many rows the last [Watcher.Rows] has read: what it cost is about in proportion.
 func (w *Watcher) Read() int64 {

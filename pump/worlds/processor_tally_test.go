@@ -59,7 +59,7 @@ func TestTalliesSayWhatWasDoneOfARun(t *testing.T) {
 			Retried: uint64(first.Retried + second.Retried), Quarantined: uint64(first.Quarantined + second.Quarantined),
 		}
 		sum, rows := w.noted()
-		sum.Met, sum.Hides = 0, 0
+		sum.Met, sum.Spent, sum.Hides = 0, 0, 0
 		if sum != want || rows != 2 {
 			t.Errorf("in the end %+v in %d rows, want %+v", sum, rows, want)
 		}

@@ -80,6 +80,38 @@ func TestAWatcherKeepsToItsRate(t *testing.T) {
 	})
 }
 
+func TestAWatcherReadsRowsBesideManyQueues(t *testing.T) {
+	inWorld(t, 24, 4, nil, func(t *testing.T, w *world) {
+		for _, account := range w.Sim.Accounts() {
+			for _, queue := range []string{"work-01", "work-02", "work-03"} {
+				w.PutText(account, queue, []byte("m"))
+			}
+		}
+		watcher, stop := w.watching(status.Options{})
+		defer stop()
+		began, read := time.Now(), 0
+		for time.Since(began) < time.Minute {
+			if _, err := watcher.Rows(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			read++
+		}
+		if read < 20 {
+			t.Errorf("rows were read %d times in a minute", read)
+		}
+		looked := 0
+		for _, a := range watcher.Now().Accounts {
+			looked += len(a.ByQueue)
+			if a.Dark != "" || a.Messages != 3 { // to wait for its turn is no dark account
+				t.Errorf("%+v", a)
+			}
+		}
+		if looked != 24*4 { // some 120 requests: within 8 s
+			t.Errorf("%d queues were looked at", looked)
+		}
+	})
+}
+
 func TestAWatcherShowsADarkAccountAndGoesOnWithTheOthers(t *testing.T) {
 	inThree(t, func(t *testing.T, w *world) {
 		watcher, stop := w.watching(status.Options{})

@@ -118,7 +118,7 @@
   // ---- what stands above all
 
   let spoken = "";
-  let readAt = 0, old = false;
+  let readAt = 0, old = false, allRead = false;
   function head(h) {
     document.body.dataset.tone = h.headline.tone;
     set($("headline"), h.headline.text);
@@ -131,7 +131,9 @@
     old = h.old;
     const problems = h.problems || [];
     show($("problems"), problems.length > 0);
-    $("problems").replaceChildren(...problems.map((p) => el("li", {}, p)));
+    const most = problems.length > 6 ? 5 : 6;
+    $("problems").replaceChildren(...problems.slice(0, most).map((p) => el("li", {}, p)),
+      ...(problems.length > most ? [el("li", {}, `and ${problems.length - most} more: distributor status has all`)] : []));
     if (!h.time) { set($("about"), ""); return; }
     const d = h.distribution;
     set($("about"), [
@@ -143,12 +145,13 @@
       h.localClock ? "by this machine's clock" : "",
     ].filter(Boolean).join(" · "));
     const t = h.totals;
+    if (allRead !== (t.looked >= t.queues)) { allRead = !allRead; drawCauses(); }
     const but = "of the accounts that answer";
     const known = t.dark ? but : t.looked >= t.queues ? "" : `${number(t.looked)} of ${plural(t.queues, "queue", "queues")} read so far`;
     tiles([
       ["Tasks a second", rate(h.headline.tasksPerSecond), h.headline.part >= 0.005 ? `${Math.round(100 * h.headline.part)} % of ${h.headline.account}'s limit` : ""],
       ["Visible", t.looked || t.dark ? visible(t) : "…", known || "could be taken now"],
-      ["In flight", t.looked || t.dark ? inFlight(t) : "…", "being done, or put back for later"],
+      ["In flight", t.looked || t.dark ? inFlight(t) : "…", "in hand, or for later"],
       ["Oldest visible", t.oldestSeconds === null ? "none" : age(t.oldestSeconds), t.dark ? but : ""],
       ["Processors", number(t.processors), t.silent ? `${number(t.silent)} silent` : t.distributors ? plural(t.distributors, "distributor", "distributors") : "", t.silent ? "warn" : ""],
       ["Accounts", number(t.accounts), t.dark ? `${number(t.dark)} dark` : "all answer", t.dark ? "bad" : ""],
@@ -156,6 +159,8 @@
     ]);
     show($("poison"), t.quarantined > 0);
     set($("poison"), plural(t.quarantined || 0, "message", "messages"));
+    show($("segments"), !h.shared);
+    document.body.classList.toggle("shared", h.shared);
     show($("settled"), h.segments > 0 && !h.shared);
     const unowned = h.unowned > 0;
     set($("settled"), h.settled ? "settled" : unowned ? plural(h.unowned, "without an owner", "without an owner") : "settling");
@@ -186,6 +191,13 @@
 
   const past = { times: [], rate: [], messages: [], accounts: {}, limits: {} };
   const pastFor = 15 * 60;
+  function setPast(c) {
+    past.times = [];
+    past.rate = [];
+    past.messages = [];
+    past.accounts = {};
+    addPoints(c);
+  }
   function addPoints(c) {
     c.times.forEach((time, i) => {
       const n = past.times.length;
@@ -208,7 +220,7 @@
   function withGaps(...columns) {
     const out = columns.map(() => []);
     past.times.forEach((time, i) => {
-      if (i && time - past.times[i - 1] > 40) {
+      if (i && time - past.times[i - 1] > 100) {
         out[0].push(past.times[i - 1] + 1);
         for (let k = 1; k < out.length; k++) out[k].push(null);
       }
@@ -223,7 +235,7 @@
     const last = past.times.length - 1;
     $("throughput-chart").setAttribute("aria-label",
       `Tasks a second over the last minutes: now ${rate(past.rate[last])}, at most ${rate(Math.max(...past.rate))}. ` +
-      `Messages: now ${number(past.messages[last])}, at most ${number(Math.max(...past.messages))}.`);
+      (past.messages[last] === null ? "" : `Messages: now ${number(past.messages[last])}, at most ${number(Math.max(...past.messages))}.`));
     for (const [name, card] of cards) drawAccount(name, card);
   }
 
@@ -232,15 +244,24 @@
   const cards = new Map();
   const cardsMost = 12;
   let restTable = null;
+  // Of many accounts the dark and the busiest have cards. Which these are is decided anew when an
+  // account goes dark or comes back, and else each minute: cards that come and go cannot be read.
+  let chosen = { at: 0, dark: "", names: new Set() };
+  function choice(used) {
+    const dark = used.filter((a) => a.dark).map((a) => a.name).join();
+    if (Date.now() - chosen.at > 60000 || dark !== chosen.dark || used.length !== chosen.of) {
+      const sorted = [...used].sort((a, b) => (b.dark !== "") - (a.dark !== "") || b.demand / (b.limit || 1) - a.demand / (a.limit || 1));
+      chosen = { at: Date.now(), dark, of: used.length, names: new Set(sorted.slice(0, cardsMost).map((a) => a.name)) };
+    }
+    return used.filter((a) => chosen.names.has(a.name));
+  }
   function accounts(list) {
     const used = list.filter((a) => a.state !== "unused");
-    const sorted = used.length <= cardsMost ? used :
-      [...used].sort((a, b) => (b.dark !== "") - (a.dark !== "") || b.demand / (b.limit || 1) - a.demand / (a.limit || 1));
-    const shown = sorted.slice(0, cardsMost);
+    const shown = used.length <= cardsMost ? used : choice(used);
     for (const [name, card] of cards) {
       if (!shown.some((a) => a.name === name)) { Draw.drop(card.chart.box); card.root.remove(); cards.delete(name); }
     }
-    shown.sort((a, b) => (a.name < b.name ? -1 : 1)).forEach((a, i) => {
+    shown.forEach((a, i) => {
       let card = cards.get(a.name);
       if (!card) {
         card = newCard(a.name);
@@ -250,24 +271,23 @@
       fillCard(card, a);
     });
     const unused = list.filter((a) => a.state === "unused");
-    const rest = [...sorted.slice(cardsMost), ...unused];
+    const rest = [...used.filter((a) => !shown.includes(a)), ...unused];
     if (rest.length && !restTable) {
-      restTable = new Table($("account-rest"), "Other accounts", [
+      restTable = new Table($("account-table"), "Other accounts", [
         { title: "Account", text: (a) => a.name, class: "name" },
         { title: "State", text: (a) => (a.dark ? "dark" : a.state) },
         { title: "Of its limit", number: true, text: percent },
-        { title: "Visible", number: true, text: (a) => (a.dark ? "?" : visible(a)) },
-        { title: "In flight", number: true, text: (a) => (a.dark ? "?" : inFlight(a)) },
+        { title: "Visible", number: true, text: (a) => (a.dark || !a.queuesRead ? "?" : visible(a)) },
+        { title: "In flight", number: true, text: (a) => (a.dark || !a.queuesRead ? "?" : inFlight(a)) },
         { title: "Oldest", number: true, text: (a) => age(a.oldestSeconds) },
         { title: "Throttled", number: true, text: (a) => number(a.throttled) },
         { title: "Quarantined", number: true, text: (a) => (a.poison === null ? "?" : number(a.poison)) },
       ], { key: (a) => a.name, text: (a) => a.name });
-      $("account-rest").classList.add("card");
     }
     if (restTable) restTable.set(rest);
     show($("account-rest"), rest.length > 0);
   }
-  const percent = (a) => { const p = a.limit > 0 ? (100 * a.demand) / a.limit : 0; return `${p < 9.95 ? p.toFixed(1) : Math.round(p)} %`; };
+  const percent = (a) => { const p = a.limit > 0 ? (100 * a.demand) / a.limit : 0; if (p > 0 && p < 0.05) return "<0.1 %"; return `${p < 9.95 ? p.toFixed(1) : Math.round(p)} %`; };
   const toneOf = (part) => (part >= 0.9 ? "bad" : part >= 0.7 ? "warn" : "");
   function newCard(name) {
     const part = (title) => { const dd = el("dd"); return [dd, el("dt", {}, title), dd]; };
@@ -291,7 +311,7 @@
     const unread = a.dark !== "" || a.queuesRead === 0;
     set(card.vis, unread ? "?" : visible(a));
     set(card.fly, unread ? "?" : inFlight(a));
-    set(card.old, a.oldestSeconds === null ? "none" : age(a.oldestSeconds));
+    set(card.old, unread ? "?" : a.oldestSeconds === null ? "none" : age(a.oldestSeconds));
     set(card.poison, a.poison === null ? "?" : number(a.poison));
     drawAccount(a.name, card);
   }
@@ -368,6 +388,7 @@
     { title: "Left", number: true, text: (r) => (r.exact && r.exact.remaining !== null ? number(r.exact.remaining) : "") },
     { title: "A second", number: true, text: (r) => (r.perSecond === null ? "" : rate(r.perSecond)) },
     { title: "Time left", number: true, text: (r) => (r.secondsLeft === null ? "" : age(r.secondsLeft)) },
+    { title: "Cost", number: true, text: (r) => (r.cost > 0 ? price(r.cost) : "") },
     { title: "Note", text: runNote, class: "long" },
   ], { key: (r) => r.id, text: (r) => r.id, empty: "No run yet." });
   function progress(td, r) {
@@ -446,7 +467,7 @@
   let causesSaid = "";
   function drawCauses() {
     // What is shown is made anew only if it says something else, so that focus stays.
-    const said = JSON.stringify([found, act.can, act.running, [...bodies]]);
+    const said = JSON.stringify([found, allRead, act.can, act.running, [...bodies]]);
     if (said === causesSaid) return;
     causesSaid = said;
     const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.act : null;
@@ -460,7 +481,7 @@
       act.can ? el("div", { class: "tools" },
         el("button", { type: "button", "data-act": `try ${g.cause}`, disabled: act.running, onclick: () => post("redrive", { cause: g.cause }) }, "Try a redrive"),
         el("button", { type: "button", "data-act": `show ${g.cause}`, class: "quiet", onclick: () => showTasks(g.cause) }, "Show tasks")) : null));
-    if (!list.length) list.push(el("p", { class: "empty" }, found.error ? "It cannot be read." : found.dark.length ? "Nothing is in quarantine in the accounts that answer." : "Nothing is in quarantine."));
+    if (!list.length) list.push(el("p", { class: "empty" }, found.error ? "It cannot be read." : found.dark.length ? "Nothing is in quarantine in the accounts that answer." : !allRead ? "Nothing is in quarantine in what was read so far." : "Nothing is in quarantine."));
     if (found.dark.length && list.length) list.push(el("p", { class: "muted small" }, `Not known of ${found.dark.join(", ")}.`));
     if (found.error) list.push(el("p", { class: "muted" }, found.error));
     if (all && found.groups.length) list.push(el("p", { class: "muted small" }, `${number(found.shown)} of ${number(found.messages)} were looked at: the first 32 of each account, which hides none from others. A trial looks at all.`));
@@ -511,6 +532,29 @@
   }
   $("token-form").addEventListener("submit", (e) => e.preventDefault());
 
+  // ---- requests and money
+
+  let currency = "";
+  // price has as many digits as matter: requests cost fractions of a cent.
+  function price(x) {
+    const digits = x >= 1 || x === 0 ? 2 : Math.min(6, 1 - Math.floor(Math.log10(x)));
+    return `${x.toFixed(digits)} ${currency}`.trim();
+  }
+  const moneyTable = new Table($("money-table"), "Requests of the day by account", [
+    { title: "Account", text: (a) => a.name || "all others", class: "name" },
+    { title: "To queues", number: true, text: (a) => number(a.requests.queue) },
+    { title: "To tables", number: true, text: (a) => number(a.requests.table) },
+    { title: "Cost", number: true, text: (a) => price(a.cost) },
+  ], { key: (a) => a.name, text: (a) => a.name, empty: "No process has written down yet what the accounts were asked today." });
+  function money(m) {
+    currency = m.prices.currency;
+    set($("money-day"), `on ${m.day}, UTC`);
+    const sum = (name, value) => [el("dt", {}, name), el("dd", {}, value === null ? "not known" : price(value))];
+    $("money-sums").replaceChildren(el("div", {}, ...sum("Today so far", m.dayCost)), el("div", {}, ...sum("A day at the rate of now", m.costPerDayNow)));
+    moneyTable.set(m.accounts);
+    set($("prices"), `10,000 requests to queues cost ${m.prices.queue} ${currency}, to tables ${m.prices.table} ${currency}: ${m.prices.source}.`);
+  }
+
   // ---- doctor
 
   function doctor(d) {
@@ -542,8 +586,8 @@
     document.body.classList.toggle("lost", state === "lost");
   }
   const parts = {
-    head, past: addPoints, point: addPoints, accounts, queues, owners, processes: (p) => processesTable.set(p), runs: (r) => runsTable.set(r),
-    keys: (k) => keysTable.set(k), gates: (g) => gatesTable.set(g), quarantine, doctor, act: acted,
+    head, past: setPast, point: addPoints, accounts, queues, owners, processes: (p) => processesTable.set(p), runs: (r) => runsTable.set(r),
+    money, keys: (k) => keysTable.set(k), gates: (g) => gatesTable.set(g), quarantine, doctor, act: acted,
   };
   // Each part is drawn once in a frame at most, with what is newest.
   const waiting = new Map();

@@ -203,7 +203,7 @@ async function figuresAtRest(page) {
     settled = await status();
     await until("the page reads after that", 20, async () => (await readAt(page)) > Date.parse(settled.time) + 2500);
     await sleep(200);
-    const share = (a) => { const p = (100 * a.demand) / a.limit; return `${p < 9.95 ? p.toFixed(1) : Math.round(p)} %`; };
+    const share = (a) => { const p = (100 * a.demand) / a.limit; if (p > 0 && p < 0.05) return "<0.1 %"; return `${p < 9.95 ? p.toFixed(1) : Math.round(p)} %`; };
     const depth = (d) => [(d.bounds ? "≥" : "") + n(d.visible), (d.bounds ? "≤" : "") + n(d.inFlight)];
     const want = {
       queues: settled.accounts.flatMap((a) => a.byQueue.map((q) => [a.name, q.queue, ...depth(q)])),
@@ -305,6 +305,10 @@ async function looks(browser, page, theme, width, picture) {
     .filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(" | ")}`));
   same(`${theme}, ${width} wide: axe-core finds nothing serious`, found, []);
   if (!picture) return;
+  if (width > 500) { // smaller pictures for the documents
+    await page.setViewport({ width, height: 1000, deviceScaleFactor: 0.75 });
+    await sleep(700);
+  }
   const full = await page.evaluate(() => document.documentElement.scrollHeight);
   await page.screenshot({ path: path.join(out, `${picture}.png`), clip: { x: 0, y: 0, width, height: Math.min(full, width < 500 ? 2600 : 1750) }, captureBeyondViewport: true });
 }

@@ -81,6 +81,21 @@ type Report struct {
 	Samples     bool
 	Held, Later map[string]float64
 	Deletes     uint64
+	// Asked is how many requests it has made of each account since it started, by which others add
+	// up what the workload costs.
+	Asked map[string]Asked
+	// Day is what the one that samples knows of a UTC day's cost; nil: nothing, or it is another one.
+	Day *Day
+}
+
+// Asked counts requests of the two services of an account.
+type Asked struct{ Queue, Table uint64 }
+
+// Day is what a UTC day has cost all processes together.
+type Day struct {
+	Number int64   // days since 1970
+	Cost   float64 // up to this beat, as the member's configuration has the prices
+	Rate   float64 // a second, lately
 }
 
 // Member is a process that takes part in a workload, as its row says.
@@ -201,6 +216,12 @@ func encodeMember(m memberRow) map[string]any {
 	if m.Paused {
 		props["Paused"] = true
 	}
+	if len(m.Asked) > 0 {
+		props["Asked"] = encodeAsked(m.Asked)
+	}
+	if d := m.Day; d != nil {
+		props["Day"], props["DayCost"], props["DayRate"] = d.Number, row.Finite(d.Cost), row.Finite(d.Rate)
+	}
 	// A clock may show anything, but the service keeps no time outside these.
 	if y := m.Started.UTC().Year(); y >= 1900 && y < 9999 {
 		props["Started"] = m.Started.UTC().Truncate(time.Microsecond)
@@ -220,7 +241,7 @@ func decodeMember(f *row.Fields, instance string) memberRow {
 				Unread: f.Number("Unread"), UnreadQueue: f.Line("UnreadQueue"), UnreadForeign: f.Number("UnreadForeign"),
 				Samples: f.Flag("Samples"), Held: decodeAmounts(f, "Held"), Later: decodeAmounts(f, "Later"), Deletes: f.Count("Deletes"),
 				Throttled: f.Count("Throttled"), Queues: int(f.UpTo("Queues", math.MaxInt32)), Trouble: f.Line("Trouble"),
-				Paused: f.Flag("Paused"),
+				Paused: f.Flag("Paused"), Asked: decodeAsked(f), Day: decodeDay(f),
 			},
 		},
 		Times: row.Times{Beat: f.Duration("Beat"), Lease: f.Duration("Lease"), Margin: f.Duration("Margin")},

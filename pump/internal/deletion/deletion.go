@@ -7,6 +7,7 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/election"
+	"github.com/queuepump/queuepump/pump/internal/history"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -37,6 +38,7 @@ func Groups(w *workload.Workload) []Group {
 	add("redrives", workload.RedrivesPartition(w.Name))
 	add("gates", coordination.GatesPartition(w.Name))
 	add("ranges of ids", coordination.IDsPartition(w.Name))
+	add("history", history.Partition(w.Name))
 	add("election", election.Partition(w.Name))
 	add("cluster", w.Name)
 	return groups

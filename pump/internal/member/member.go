@@ -185,6 +185,7 @@ func (m *Member) report() cluster.Report {
 	r := cluster.Report{
 		Admin: m.cfg.Admin, Accounts: m.Queues.Names(), Reads: codec.Version,
 		Demand: m.Queues.Demand(), Guessed: m.Queues.Guessed(), Throttled: uint64(throttled), Throttles: m.Queues.Throttles(),
+		Asked: m.Queues.Asked(),
 	}
 	if m.cfg.Sample > 0 {
 		r.Held, r.Later, r.Deletes = m.Queues.Known(time.Now())

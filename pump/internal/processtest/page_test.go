@@ -172,6 +172,7 @@ func (f *fleet) beat(t *testing.T, rng *rand.Rand) {
 		e.Properties["Holds"], e.Properties["Beats"], e.Properties["Musters"] = holds, f.beats, false
 		e.Properties["Rate"], e.Properties["Seconds"], e.Properties["Pace"] = 20+5*rng.Float64(), 0.05, 0.04
 		e.Properties["Tasks"], e.Properties["Queues"] = f.beats*100+int64(i), int64(5)
+		e.Properties["Guessed"] = false
 		e.Properties["Demand"] = fmt.Sprintf(`{"account%d":%d}`, i%100+1, 20+rng.IntN(200))
 		f.write(t, e)
 	}
@@ -274,6 +275,10 @@ func TestThePageOfALargeWorkload(t *testing.T) {
 	}
 	if most > 256<<20 {
 		t.Errorf("%d MiB of memory", most>>20)
+	}
+	var h struct{ Totals struct{ Looked int } }
+	if want := min(8*accounts, int(span.Seconds())*5); !decodes(seen.last["head"], &h) || h.Totals.Looked < want {
+		t.Errorf("%d queues were looked at, want %d", h.Totals.Looked, want)
 	}
 	if !strings.Contains(seen.last["owners"], `"from":"worker-`) {
 		t.Errorf("no hand-over was seen: %.300s", seen.last["owners"])

@@ -17,6 +17,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/quota"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/storage"
@@ -140,6 +141,17 @@ func (f *Set) Requests() (r pump.Requests, throttled int64) {
 		throttled += a.counts.throttled.Load()
 	}
 	return r, throttled
+}
+
+// Asked counts what this process has asked of each account so far, by service.
+func (f *Set) Asked() map[string]cluster.Asked {
+	of := map[string]cluster.Asked{}
+	for _, name := range f.Names() {
+		if n := f.Account(name).counts.asked(); n != (cluster.Asked{}) {
+			of[name] = n
+		}
+	}
+	return of
 }
 
 // Throttles counts the refused requests by account, those without any left out.
@@ -401,6 +413,12 @@ func (t *countedTable) Query(ctx context.Context, q storage.Query) iter.Seq2[sto
 
 // AsError is the storage failure in err, if there is one.
 func AsError(err error) (*storage.Error, bool) { return errors.AsType[*storage.Error](err) }
+
+// Unanswered reports whether a request that failed so may succeed later by itself.
+func Unanswered(err error) bool {
+	e, ok := AsError(err)
+	return ok && (e.Ambiguous() || e.Code == storage.Canceled)
+}
 
 // AtOnce is how many queues of one account are looked at together: a
 // thousand queues of ten accounts are seen in under a second, with a thousandth of the

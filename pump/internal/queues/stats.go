@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -94,6 +95,23 @@ func (c *requestCounts) snapshot() map[string]int64 {
 	}
 	return out
 }
+
+// asked gives the counts by service.
+func (c *requestCounts) asked() (n cluster.Asked) {
+	for op := range operations {
+		made := uint64(c.made[op].Load())
+		if op.ofTables() {
+			n.Table += made
+		} else {
+			n.Queue += made
+		}
+	}
+	return n
+}
+
+// ofTables reports whether requests of the kind are paid for as those of tables; see Of of
+// prices.List.
+func (o operation) ofTables() bool { return o == opRead || o == opWrite || o == opQuery }
 
 // Since is what was asked of r after the counts in before.
 func Since(r, before pump.Requests) pump.Requests {

@@ -16,6 +16,7 @@
 //	gate           NAME.gates         the gate's name   open or not
 //	id range       NAME.ids           the range's name  the next number that is free
 //	claim          NAME.claims.X      hash of a key     when work on the key began and ended (16 partitions)
+//	history        NAME.history       m.NNN             what the workload was like in minute NNN of a ring of 360
 //	tally          NAME.progress      RUN.INSTANCE      what an instance has done of a run
 //	ledger head    NAME.ledger.PP     head.SSSS         what is recorded of segment SSSS, under whose epoch (PP = SSSS/64; xSSSSS from 10,000 on)
 //	ledger page    NAME.ledger.PP     page.SSSS.NNNNNN  more of it; never changed, only replaced

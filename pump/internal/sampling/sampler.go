@@ -40,10 +40,15 @@ type Sampler struct {
 	cfg    *pump.Config
 	queues *queues.Set
 	view   func() *cluster.View
+	asked  func() map[string]cluster.Asked // by this process, up to now
 	jitter backoff.Jitter
 	log    *slog.Logger
 	pace   *rate.Limiter
 	latest atomic.Pointer[waiting.Backlog]
+	day    atomic.Pointer[cluster.Day]
+
+	mu        sync.Mutex // guards recording
+	recording recording
 
 	// Of Keep's goroutine.
 	known map[string]waiting.Account
@@ -57,7 +62,7 @@ func New(cfg *pump.Config, f *queues.Set, view func() *cluster.View) *Sampler {
 		return nil
 	}
 	return &Sampler{
-		cfg: cfg, queues: f, view: view, jitter: backoff.Jitter(cfg.Instance), log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
+		cfg: cfg, queues: f, view: view, asked: f.Asked, jitter: backoff.Jitter(cfg.Instance), log: cfg.Log.With("workload", cfg.Workload, "instance", cfg.Instance),
 		pace: rate.NewLimiter(perSecond, 1),
 	}
 }
@@ -73,8 +78,10 @@ func (s *Sampler) Latest() *waiting.Backlog {
 // Chosen reports whether a member is the one that samples: the first in rank of the processors that
 // would, and if there is none, the first of the others by name. All members see the same rows; that
 // two believe it for a while costs some requests.
-func Chosen(v *cluster.View, instance string) bool {
-	var other string
+func Chosen(v *cluster.View, instance string) bool { return chosen(v) == instance }
+
+// chosen is the member that samples; empty: none does.
+func chosen(v *cluster.View) (other string) {
 	ranked := v.Processors()
 	for i := range v.Members { // in the order of their names, as the ranks are
 		m := &v.Members[i]
@@ -82,13 +89,13 @@ func Chosen(v *cluster.View, instance string) bool {
 			continue
 		}
 		if _, is := slices.BinarySearch(ranked, m.Instance); is {
-			return m.Instance == instance
+			return m.Instance
 		}
 		if other == "" && !m.Draining {
 			other = m.Instance
 		}
 	}
-	return other == instance
+	return other
 }
 
 // Keep samples until ctx ends. A nil Sampler does nothing.
@@ -97,6 +104,9 @@ func (s *Sampler) Keep(ctx context.Context) {
 		return
 	}
 	defer s.latest.Store(nil)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.record(ctx) })
 	for n := uint64(0); backoff.Wait(ctx, s.jitter.Around(s.cfg.Sample, "sample", s.cfg.Workload, n)); n++ {
 		v := s.view()
 		if v == nil || !Chosen(v, s.cfg.Instance) {

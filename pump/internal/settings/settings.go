@@ -16,6 +16,7 @@ import (
 	"github.com/queuepump/queuepump/internal/redact"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/storage/azure"
 	"github.com/queuepump/queuepump/shardmap"
@@ -92,6 +93,10 @@ func Complete(c pump.Config) (pump.Config, error) {
 		return c, &pump.ConfigError{Field: "instance", Problem: redact.Quoted(c.Instance) + " is not an instance's name", Fix: "use 1 to 200 of letters, digits and _ . ~ -, another name in each process, or leave it out", Err: err}
 	}
 	Default(&c.Retention, defaultRetained)
+	var err error
+	if c.Prices, err = priceList(c.Prices); err != nil {
+		return c, err
+	}
 	if c.Sample < 0 || c.Sample > 0 && c.Sample < time.Second {
 		return c, &pump.ConfigError{Field: "sample", Problem: fmt.Sprintf("%v is out of range", c.Sample), Fix: "use 1s or more, or leave it out for no samples"}
 	}
@@ -101,7 +106,6 @@ func Complete(c pump.Config) (pump.Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	var err error
 	c.Budget, err = Budget(c.Budget)
 	return c, err
 }
@@ -267,6 +271,29 @@ func Budget(b pump.Budget) (pump.Budget, error) {
 		}
 	}
 	return b, nil
+}
+
+// priceList completes and checks a list of prices: what is not given is as published.
+func priceList(p prices.List) (prices.List, error) {
+	p = p.OrPublished()
+	for _, f := range []struct {
+		name  string
+		price float64
+	}{{"prices.queue", p.Queue}, {"prices.table", p.Table}} {
+		if !(f.price > 0 && f.price <= 1e4) { // so written that NaN fails too
+			return p, &pump.ConfigError{
+				Field: f.name, Problem: fmt.Sprintf("%v is out of range", f.price),
+				Fix: "use what 10,000 requests cost, up to 10000, or leave it out for the published price",
+			}
+		}
+	}
+	if n := len(p.Currency); n > 12 || len(p.Source) > 200 || len(p.Date) > 20 {
+		return p, &pump.ConfigError{
+			Field: "prices", Problem: "has a text that is too long",
+			Fix: "use up to 12 characters for the currency, 20 for the date and 200 for the source",
+		}
+	}
+	return p, nil
 }
 
 // CheckMaxRate is for either half of the pump.

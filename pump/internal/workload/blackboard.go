@@ -32,6 +32,9 @@ type Tally struct {
 	// Met is how often something of the run was met that is not counted above, or not yet: old
 	// messages, leases that were renewed, what was put back for later.
 	Met uint64
+	// Spent is what its messages have cost, in thousandths of a request to a queue: puts, each
+	// one's part of the get that brought it, renewals, and what ended each delivery.
+	Spent uint64
 	// Hides is for how long something of it may be hidden from when this was written.
 	Hides time.Duration
 }
@@ -41,9 +44,12 @@ func (t Tally) Add(o Tally) Tally {
 	return Tally{
 		t.Handled + o.Handled, t.Failed + o.Failed, t.Retried + o.Retried,
 		t.Quarantined + o.Quarantined, t.Duplicates + o.Duplicates, t.Dropped + o.Dropped, t.Skipped + o.Skipped,
-		t.Met + o.Met, max(t.Hides, o.Hides),
+		t.Met + o.Met, t.Spent + o.Spent, max(t.Hides, o.Hides),
 	}
 }
+
+// Requests are those that were spent.
+func (t Tally) Requests() float64 { return float64(t.Spent) / 1000 }
 
 // maxTallies bounds what is read of one run. A row is an instance that ever took
 // part in it.
@@ -186,6 +192,7 @@ func (t *Tally) properties() []tallyProperty {
 		{"Dropped", &t.Dropped},
 		{"Skipped", &t.Skipped},
 		{"Met", &t.Met},
+		{"Spent", &t.Spent},
 	}
 }
 

@@ -22,7 +22,7 @@ func FuzzRow(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	tally := Tally{1, 2, 3, 4, 5, 6, 7, 8, time.Minute}
+	tally := Tally{1, 2, 3, 4, 5, 6, 7, 8, 9, time.Minute}
 	tallied := map[string]any{row.FormatProperty: int64(row.Format), "Instance": "a-1"}
 	for _, p := range tally.properties() {
 		tallied[p.name] = int64(*p.count)

@@ -44,6 +44,9 @@ type runTally struct {
 	Written workload.Tally
 	changed time.Time
 	hidden  time.Time // until when something of it may be hidden
+	// spent are thousandths of requests. They are written with what else has changed: no row is
+	// written for them alone.
+	spent uint64
 }
 
 // NewTallies makes tallies that write does away with.
@@ -58,20 +61,36 @@ func (t *tallies) Add(run pump.RunID, done workload.Tally) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := t.Runs[run]
-	if r == nil {
-		if len(t.Runs) >= TalliesKept {
-			t.forget()
-		}
-		r = &runTally{run: run}
-		t.Runs[run] = r
-	}
+	r := t.of(run)
 	r.changed = time.Now()
 	if until := r.changed.Add(done.Hides); until.After(r.hidden) {
 		r.hidden = until
 	}
 	done.Hides = 0
 	r.Now = r.Now.Add(done)
+}
+
+// of gives what is known of a run. t.mu is held.
+func (t *tallies) of(run pump.RunID) *runTally {
+	r := t.Runs[run]
+	if r == nil {
+		if len(t.Runs) >= TalliesKept {
+			t.forget()
+		}
+		r = &runTally{run: run, changed: time.Now()}
+		t.Runs[run] = r
+	}
+	return r
+}
+
+// Spend counts what a message of a run has cost, in thousandths of a request to a queue.
+func (t *tallies) Spend(run pump.RunID, thousandths uint64) {
+	if run == (pump.RunID{}) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.of(run).spent += thousandths
 }
 
 // AddMet counts that a message of a run was delivered, is held on, or was put back, and for how
@@ -125,7 +144,7 @@ func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
 	t.mu.Lock()
 	for i, r := range runs {
 		values[i] = workload.RunTally{Run: r.run, Tally: r.Now}
-		values[i].Hides = max(0, time.Until(r.hidden))
+		values[i].Hides, values[i].Spent = max(0, time.Until(r.hidden)), r.spent
 	}
 	t.mu.Unlock()
 	if err := t.write(ctx, values); err != nil {
@@ -135,7 +154,7 @@ func (t *tallies) flushSome(ctx context.Context, runs []*runTally) error {
 	defer t.mu.Unlock()
 	for i, r := range runs {
 		r.Written = values[i].Tally
-		r.Written.Hides = 0
+		r.Written.Hides, r.Written.Spent = 0, 0
 	}
 	return nil
 }

@@ -37,6 +37,8 @@ type Delivery struct {
 	Dequeued int64
 	Sent     time.Time // when its get was
 	Waits    bool      // in the lobby
+	// Together is how many messages its get has brought.
+	Together int
 	Lease    Lease
 
 	// The contents: of the header when received, of the rest once opened. They
@@ -101,6 +103,20 @@ type Delivery struct {
 	// Of the one settler that has it in hand.
 	Settlement *Settlement
 	Held       int // bytes of text counted as unsettled
+}
+
+// Request is what a request counts in what a run has spent: a message's part of a get is less.
+const Request = 1000
+
+// Spent is what a delivery has cost when it ends, beside its renewals: its part of the get, the
+// request that ends it, the message's put if this is its first delivery, and the puts of copies that
+// no processor will get.
+func (d *Delivery) Spent(quarantined int) uint64 {
+	n := uint64(Request/max(d.Together, 1)) + Request + uint64(quarantined)*Request
+	if d.Dequeued <= 1 {
+		n += Request
+	}
+	return n
 }
 
 // Disposition is the settling of a message whose tasks are not looked at.

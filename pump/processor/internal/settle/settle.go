@@ -283,5 +283,12 @@ func (r *Settlers) tally(d *message.Delivery) {
 		}
 	}
 	d.Mu.Unlock()
+	quarantined := 0
+	for i := range d.Settlement.Copies {
+		if d.Settlement.Copies[i].Reason != "" {
+			quarantined++
+		}
+	}
+	r.Tallies.Spend(d.Header.Run, d.Spent(quarantined)) // first, so that both are written together
 	r.Tallies.Add(d.Header.Run, t)
 }

@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/row"
+)
+
+const (
+	// maxAsked is what counts of requests never reach: a thousand a second for 285,000 years.
+	maxAsked = 1 << 53
+	// maxDay is the year 9999.
+	maxDay = math.MaxInt32
+)
+
+// encodeAsked stores two numbers for each account, [queues, tables], those that are zero left out.
+func encodeAsked(of map[string]Asked) string {
+	kept := map[string][2]uint64{}
+	// "":[,], and two numbers of up to 16 digits
+	for _, name := range fitting(slices.Sorted(maps.Keys(of)), 40) {
+		if a := of[name]; a != (Asked{}) {
+			kept[name] = [2]uint64{min(a.Queue, maxAsked), min(a.Table, maxAsked)}
+		}
+	}
+	text, _ := json.Marshal(kept) // keys in order
+	return string(text)
+}
+
+func decodeAsked(f *row.Fields) map[string]Asked {
+	text := f.Text("Asked")
+	if text == "" || f.Err != nil {
+		return nil
+	}
+	var of map[string][2]uint64
+	if err := json.Unmarshal([]byte(text), &of); err != nil {
+		f.Fail("Asked", "is not an object of pairs of counts")
+		return nil
+	}
+	if len(of) > maxAccounts {
+		f.Fail("Asked", fmt.Sprintf("has %d accounts", len(of)))
+		return nil
+	}
+	asked := make(map[string]Asked, len(of))
+	for name, n := range of {
+		if n[0] > maxAsked || n[1] > maxAsked {
+			f.Fail("Asked", "has a count that cannot be")
+			return nil
+		}
+		asked[name] = Asked{n[0], n[1]}
+	}
+	return asked
+}
+
+func decodeDay(f *row.Fields) *Day {
+	number := int64(f.UpTo("Day", maxDay))
+	d := Day{number, f.Number("DayCost"), f.Number("DayRate")}
+	if number == 0 || f.Err != nil {
+		return nil
+	}
+	return &d
+}
+
+// Day is what members say that a UTC day has cost, the one that says most: two that believe for a
+// while to be the one that samples each know a part at least. Nil if no member that is not silent at
+// that time says anything of that day.
+func (v *View) Day(number int64, now time.Time) *Day {
+	var most *Day
+	for i := range v.Members {
+		m := &v.Members[i]
+		if d := m.Day; d != nil && d.Number == number && !m.Silent(now) && (most == nil || d.Cost > most.Cost) {
+			most = d
+		}
+	}
+	return most
+}

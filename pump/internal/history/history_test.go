@@ -1,0 +1,302 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/rowtest"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// example is a point of a minute with so many accounts.
+func example(at time.Time, accounts int) Point {
+	p := Point{
+		Time: Minute(at), Tasks: 12.5, Done: 3, Waiting: 60, Cost: 0.001, DayCost: 1.2345,
+		Currency: "USD", Accounts: []Account{},
+	}
+	for i := range accounts {
+		n := uint64(i)
+		p.Accounts = append(p.Accounts, Account{
+			Name: fmt.Sprintf("account%04d%s", i, strings.Repeat("x", 13)), Asked: 2.5, Limit: 20_000,
+			Throttled: n, Visible: 1 << 40, InFlight: 7, Quarantined: 1, Oldest: 0.5,
+			Requests: Requests{1 << 50, n}, Day: Requests{1 << 52, 2 * n}, Cost: 0.5,
+		})
+	}
+	return p
+}
+
+func write(t *testing.T, table storage.Table, p Point, marks Marks) {
+	t.Helper()
+	if err := Write(t.Context(), table, "work", p, marks); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func times(points []Point) (minutes []string) {
+	for _, p := range points {
+		minutes = append(minutes, p.Time.Format("02 15:04"))
+	}
+	return minutes
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (- wanted, + got):\n%s", what, diff)
+	}
+}
+
+// atNoon is where a test begins: the clock of synctest stands at midnight.
+func atNoon(t *testing.T, test func(t *testing.T, server *faketable.Server, table storage.Table)) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(12 * time.Hour)
+		server := faketable.NewServer()
+		test(t, server, server.Client("a"))
+	})
+}
+
+func TestAPointIsReadAsItWasWritten(t *testing.T) {
+	atNoon(t, func(t *testing.T, _ *faketable.Server, table storage.Table) {
+		want := example(time.Now(), 3)
+		marks := Marks{MarkOf("a", "1"): {7, 8}, MarkOf("b", "1"): {1 << 50, 0}}
+		write(t, table, want, marks)
+		got, err := Read(t.Context(), table, "work", time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "the point", got, []Point{want})
+		p, m, err := Newest(t.Context(), table, "work")
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "the newest", p, want)
+		same(t, "its marks", m, marks)
+	})
+}
+
+// The ring is six hours; what is older is written over, and a minute without a row is a gap.
+func TestTheRingHoldsSixHoursAndGapsAreSeen(t *testing.T) {
+	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
+		for n := range 400 {
+			if n != 390 {
+				write(t, table, example(time.Now(), 1), nil)
+			}
+			time.Sleep(time.Minute)
+		}
+		if n := len(server.Rows); n != int(ring) {
+			t.Errorf("%d rows, want %d", n, ring)
+		}
+		now := Minute(time.Now())
+		all, err := Read(t.Context(), table, "work", time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) != int(ring)-1 || !all[0].Time.Equal(now.Add(-360*time.Minute)) {
+			t.Errorf("%d points from %v; now it is %v", len(all), all[0].Time, now)
+		}
+		late, err := Read(t.Context(), table, "work", now.Add(-13*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "the last minutes", times(late), times(all[len(all)-11:]))
+		if late[1].Time.Sub(late[0].Time) != time.Minute || late[2].Time.Sub(late[1].Time) != 2*time.Minute {
+			t.Errorf("the gap is not seen: %v", times(late))
+		}
+	})
+}
+
+// A few minutes around the end of the ring are two queries of a few rows.
+func TestLateMinutesAreFewRows(t *testing.T) {
+	start := time.Unix(60*ring*1000, 0).UTC()
+	for _, c := range []struct {
+		after, now time.Duration // from the begin of a lap
+		want       string
+	}{
+		{100 * time.Minute, 103 * time.Minute, "m.099-m.108~"},
+		{-2 * time.Minute, 3 * time.Minute, "m.357-m.359~ m.000-m.008~"},
+		{0, 7 * time.Hour, "m.-m.~"},
+		{time.Hour, 0, "m.-m.~"}, // the clock of this machine stands before the reader's
+	} {
+		var got []string
+		for _, q := range queries("work", start.Add(c.after), start.Add(c.now)) {
+			got = append(got, q.From+"-"+q.To)
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("after %v at %v: %s, want %s", c.after, c.now, text, c.want)
+		}
+	}
+}
+
+// When nothing was written for long, rows of laps before do not come back as new.
+func TestOldLapsAreNotShown(t *testing.T) {
+	atNoon(t, func(t *testing.T, _ *faketable.Server, table storage.Table) {
+		write(t, table, example(time.Now(), 1), nil)
+		time.Sleep(9*time.Hour + time.Minute)
+		write(t, table, example(time.Now(), 1), nil)
+		got, err := Read(t.Context(), table, "work", time.Time{})
+		if err != nil || len(got) != 1 || !got[0].Time.Equal(Minute(time.Now())) {
+			t.Errorf("%v, %v", times(got), err)
+		}
+	})
+}
+
+// Rows of newer programs, of wrong clocks and damaged ones do not hide the others.
+func TestRowsThatCannotBeReadHideNoOthers(t *testing.T) {
+	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
+		for range 6 {
+			write(t, table, example(time.Now(), 1), Marks{1: {1, 1}})
+			time.Sleep(time.Minute)
+		}
+		now := Minute(time.Now())
+		future := example(now.Add(time.Hour), 1)
+		write(t, table, future, nil)
+		alter := func(minutes int, name string, value any) {
+			k := key(now.Add(time.Duration(minutes)*time.Minute).Unix() / 60)
+			e, err := table.Read(t.Context(), Partition("work"), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Properties[name] = value
+			if _, err := table.Write(t.Context(), storage.Write{Mode: storage.Replace, Entity: e}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		alter(-1, row.FormatProperty, int64(row.Format+1))
+		alter(-2, "Point", []byte{200, 1, 2})
+		alter(-3, "Minute", now.Unix()/60)
+		alter(-4, "Marks", []byte{1, 2, 3})
+		got, err := Read(t.Context(), table, "work", time.Time{})
+		if !errors.Is(err, row.ErrCorrupt) || strings.Count(err.Error(), "damaged") != 3 {
+			t.Errorf("%v", err)
+		}
+		same(t, "what can be read", times(got), []string{
+			now.Add(-6 * time.Minute).Format("02 15:04"), now.Add(-5 * time.Minute).Format("02 15:04"),
+			now.Add(-4 * time.Minute).Format("02 15:04"),
+		})
+		p, _, err := Newest(t.Context(), table, "work")
+		if err == nil || !p.Time.IsZero() {
+			t.Errorf("five rows are damaged, and %v is the newest: %v", p.Time, err)
+		}
+		alter(60, row.FormatProperty, int64(row.Format+1))
+		delete(server.Rows, Partition("work")+"/"+key(now.Add(time.Hour).Unix()/60))
+		p, marks, err := Newest(t.Context(), table, "work")
+		if err != nil || !p.Time.Equal(now.Add(-5*time.Minute)) || len(marks) != 1 {
+			t.Errorf("%v, %v, %v", p.Time, marks, err)
+		}
+	})
+}
+
+// A row is bounded: of more accounts the rest is added up, and nothing of a sum is lost.
+func TestARowIsBounded(t *testing.T) {
+	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
+		p := example(time.Now(), 1000)
+		marks := Marks{}
+		for i := range uint64(maxMarks) {
+			marks[i<<32] = Requests{1 << 40, 1 << 40}
+		}
+		write(t, table, p, marks)
+		got, m, err := Newest(t.Context(), table, "work")
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "the marks", len(m), maxMarks)
+		if n := len(got.Accounts); n != MaxAccounts || got.Accounts[n-1].Name != "" {
+			t.Fatalf("%d accounts, the last is %q", n, got.Accounts[n-1].Name)
+		}
+		var sum, want Requests
+		for _, a := range p.Accounts {
+			want = want.Add(Requests{0, a.Day.Table})
+		}
+		for _, a := range got.Accounts {
+			sum = sum.Add(Requests{0, a.Day.Table})
+		}
+		same(t, "the tables' requests of the day", sum, want)
+		for _, e := range server.Rows {
+			for name, value := range e.Properties {
+				if b, ok := value.([]byte); ok && len(b) > 64<<10 {
+					t.Errorf("%s has %d bytes", name, len(b))
+				}
+			}
+		}
+	})
+}
+
+func TestADarkTableIsAnErrorInTime(t *testing.T) {
+	atNoon(t, func(t *testing.T, server *faketable.Server, table storage.Table) {
+		client := table.(*faketable.Client)
+		client.Dies()
+		for what, ask := range map[string]func() error{
+			"write":  func() error { return Write(t.Context(), table, "work", example(time.Now(), 1), nil) },
+			"read":   func() error { _, err := Read(t.Context(), table, "work", time.Time{}); return err },
+			"newest": func() error { _, _, err := Newest(t.Context(), table, "work"); return err },
+		} {
+			began := time.Now()
+			if err := ask(); err == nil || time.Since(began) > 2*row.Patience {
+				t.Errorf("%s: %v after %v", what, err, time.Since(began))
+			}
+		}
+	})
+}
+
+// What is no number is stored as none.
+func TestNumbersThatAreNoneAreZero(t *testing.T) {
+	p := Point{Tasks: math.NaN(), Waiting: math.Inf(1), Cost: -1, Accounts: []Account{}}
+	var got Point
+	if err := got.decode(p.encode()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the point", got, Point{Waiting: row.MaxDemand, Accounts: []Account{}})
+}
+
+// FuzzRow reads rows, whatever they hold.
+func FuzzRow(f *testing.F) {
+	at := time.Date(2030, 1, 2, 3, 4, 0, 0, time.UTC)
+	store := func(p Point, m Marks) map[string]any {
+		props := map[string]any{row.FormatProperty: int64(row.Format), "Minute": p.Time.Unix() / 60, "Point": p.encode()}
+		row.PutParts(props, "Marks", markPart, m.encode())
+		return props
+	}
+	rowtest.Fuzz(f, []rowtest.Kind{{
+		Name: "history", Good: store(example(at, 2), Marks{1: {2, 3}, 1 << 60: {4, 5}}),
+		Reread: func(props map[string]any) (map[string]any, error) {
+			minute, _ := props["Minute"].(int64)
+			e := storage.Entity{Row: key(minute), Properties: props}
+			p, err := read(e)
+			if errors.Is(err, errNewer) {
+				return nil, fmt.Errorf("%w: %w", row.ErrCorrupt, err)
+			}
+			if err != nil {
+				return nil, err
+			}
+			f := &row.Fields{Props: props}
+			m := decodeMarks(f)
+			if f.Err != nil {
+				return nil, f.Err
+			}
+			return store(p, m), nil
+		},
+	}})
+}
+
+func TestANameIsChecked(t *testing.T) {
+	table := faketable.NewServer().Client("a")
+	for _, err := range []error{
+		Write(context.Background(), table, "a/b", Point{}, nil),
+		func() error { _, err := Read(context.Background(), table, "", time.Time{}); return err }(),
+		func() error { _, _, err := Newest(context.Background(), table, ""); return err }(),
+	} {
+		if err == nil {
+			t.Error("a name that is none is taken")
+		}
+	}
+}

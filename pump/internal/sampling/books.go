@@ -1,0 +1,266 @@
+package sampling
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump/waiting"
+)
+
+// books are what the process that samples knows of the requests of all: those of the UTC day by
+// account, and those since the last row of the history. They go on from the row that the process
+// before has written, by the marks in it.
+type books struct {
+	prices prices.List
+	limit  float64 // messages a second of an account
+
+	day   int64 // since 1970; 0: nothing was seen yet
+	total map[string]history.Requests
+	since map[string]entry // since the last row
+	// marks are what members had asked at the last look, by incarnation, and before, until they are
+	// seen, what the row says. Those of members that are not there are kept for a while: one whose
+	// row could not be read, or that was evicted while it was suspended, comes back as it was.
+	marks  map[uint64]memberMark
+	before history.Marks
+	from   time.Time // what before is as of
+	rates  []point   // of the last minutes
+}
+
+// entry is what one account was asked since the last row.
+type entry struct {
+	requests  history.Requests
+	throttled uint64
+}
+
+// memberMark is what a member had asked of each account when it was last seen.
+type memberMark struct {
+	of map[string]asked
+	at time.Time
+}
+
+// asked is what a member had asked of an account in all.
+type asked struct {
+	requests  history.Requests
+	throttled uint64
+}
+
+// point is what all had cost at a time.
+type point struct {
+	at   time.Time
+	cost float64
+}
+
+const (
+	secondsADay = 24 * 60 * 60
+	// rateOver is the time over which what is spent a second is averaged.
+	rateOver = 2 * time.Minute
+	// forget is for how long marks of members that are gone are kept.
+	forget = time.Hour
+)
+
+// dayOf is the number of a UTC day.
+func dayOf(at time.Time) int64 { return at.Unix() / secondsADay }
+
+// midnight is when a day began.
+func midnight(day int64) time.Time { return time.Unix(day*secondsADay, 0).UTC() }
+
+// newBooks goes on from a row, or begins anew if there is none.
+func newBooks(prices prices.List, limit float64, last history.Point, marks history.Marks) *books {
+	b := &books{
+		prices: prices, limit: limit, total: map[string]history.Requests{}, since: map[string]entry{},
+		marks: map[uint64]memberMark{}, before: marks,
+	}
+	if !last.Time.IsZero() {
+		b.day, b.from = dayOf(last.Time), last.Time.Add(time.Minute)
+		for _, a := range last.Accounts {
+			b.total[a.Name] = a.Day
+		}
+	}
+	return b
+}
+
+// observe takes the beats of a view, at a time of the server's clock. What members had asked before
+// they were first seen is of this day as far as they ran on this day.
+func (b *books) observe(v *cluster.View, now time.Time) {
+	if today := dayOf(now); b.day != today {
+		b.day, b.rates = today, nil
+		clear(b.total)
+	}
+	for i := range v.Members {
+		m := &v.Members[i]
+		if m.Err == nil {
+			id := history.MarkOf(m.Instance, m.Incarnation)
+			b.marks[id] = memberMark{b.member(m, id), now}
+		}
+	}
+	maps.DeleteFunc(b.marks, func(_ uint64, m memberMark) bool { return now.Sub(m.at) > forget })
+	b.rates = append(b.rates, point{now, b.cost()})
+	for len(b.rates) > 2 && now.Sub(b.rates[1].at) >= rateOver {
+		b.rates = b.rates[1:]
+	}
+}
+
+// member counts what a member has asked since the last look, or since the row. A row of a member that
+// came back as it was of before says less than what is known: that is no news.
+func (b *books) member(m *cluster.Member, id uint64) map[string]asked {
+	last, seen := b.marks[id]
+	now := make(map[string]asked, len(m.Asked))
+	var all history.Requests
+	for name, n := range m.Asked {
+		now[name] = asked{history.Requests{Queue: n.Queue, Table: n.Table}, m.Throttles[name]}
+		all = all.Add(now[name].requests)
+	}
+	if seen {
+		for name, n := range now {
+			was := last.of[name]
+			b.add(name, n.requests.Since(was.requests), n.throttled-min(was.throttled, n.throttled))
+			now[name] = asked{n.requests.Max(was.requests), max(n.throttled, was.throttled)}
+		}
+		return now
+	}
+	// Of the others it is not known when they asked. Since the row, or since the member started, it
+	// has asked as much in each hour.
+	news, from := all, m.Started
+	if before, known := b.before[id]; known {
+		news, from = all.Since(before), b.from
+	}
+	part := today(b.day, from, m.Beat)
+	queue, table := divided(part, all.Queue, news.Queue), divided(part, all.Table, news.Table)
+	for _, name := range slices.Sorted(maps.Keys(now)) { // so that the same row gives the same sums
+		n := now[name].requests
+		b.add(name, history.Requests{Queue: queue(n.Queue), Table: table(n.Table)}, 0)
+	}
+	return now
+}
+
+// divided shares out a part of what is new by what there is in all: called for each part of all, it
+// gives away that part of news, and no more or less.
+func divided(part float64, all, news uint64) func(of uint64) uint64 {
+	given, upTo := uint64(0), uint64(0)
+	due := uint64(math.Round(part * float64(news)))
+	return func(of uint64) uint64 {
+		if all == 0 {
+			return 0
+		}
+		upTo += of
+		share := uint64(float64(due)*(float64(upTo)/float64(all))) - given
+		given += share
+		return share
+	}
+}
+
+// own counts what this process has asked after its last beat.
+func (b *books) own(v *cluster.View, instance string, now map[string]cluster.Asked, at time.Time) {
+	for i := range v.Members {
+		if m := v.Members[i]; m.Instance == instance && m.Err == nil {
+			m.Asked = now
+			id := history.MarkOf(m.Instance, m.Incarnation)
+			b.marks[id] = memberMark{b.member(&m, id), at}
+		}
+	}
+}
+
+// today is the part of the time between two moments that is of this day.
+func today(day int64, from, to time.Time) float64 {
+	began := midnight(day)
+	if from.IsZero() || !from.Before(began) || !to.After(from) {
+		return 1
+	}
+	return max(to.Sub(began).Seconds(), 0) / to.Sub(from).Seconds()
+}
+
+func (b *books) add(name string, n history.Requests, throttled uint64) {
+	b.total[name] = b.total[name].Add(n)
+	e := b.since[name]
+	b.since[name] = entry{e.requests.Add(n), e.throttled + throttled}
+}
+
+// cost is that of the day.
+func (b *books) cost() float64 {
+	var all history.Requests
+	for _, n := range b.total {
+		all = all.Add(n)
+	}
+	return b.prices.Cost(float64(all.Queue), float64(all.Table))
+}
+
+// rate is what all spend a second, lately; 0 until that is known, and for a while after midnight.
+func (b *books) rate() float64 {
+	if len(b.rates) < 2 {
+		return 0
+	}
+	first, last := b.rates[0], b.rates[len(b.rates)-1]
+	return max(last.cost-first.cost, 0) / last.at.Sub(first.at).Seconds()
+}
+
+// published is what the process says of the day in its beats.
+func (b *books) published() *cluster.Day {
+	return &cluster.Day{Number: b.day, Cost: b.cost(), Rate: b.rate()}
+}
+
+// row makes the row of a minute, with the marks to go on from, and begins with the next.
+func (b *books) row(minute time.Time, v *cluster.View, backlog *waiting.Backlog) (history.Point, history.Marks) {
+	p := history.Point{Time: minute, DayCost: b.cost(), Currency: b.prices.Currency}
+	stamp := v.Stamp()
+	wants := map[string]float64{}
+	for i := range v.Members {
+		m := &v.Members[i]
+		if m.Err != nil || m.Silent(stamp) {
+			continue
+		}
+		if m.Role == cluster.RoleProcessor {
+			p.Tasks += m.Rate
+		}
+		if m.Waiting == "" && !m.Guessed { // as the status has it
+			add(wants, m.Demand)
+		}
+	}
+	looked := map[string]waiting.Account{}
+	if backlog != nil {
+		p.Done, p.Waiting = backlog.Done, backlog.Seconds
+		for _, a := range backlog.Accounts {
+			looked[a.Name] = a
+		}
+	}
+	for _, name := range b.names(v) {
+		a, e := looked[name], b.since[name]
+		cost := b.prices.Cost(float64(e.requests.Queue), float64(e.requests.Table))
+		p.Cost += cost
+		p.Accounts = append(p.Accounts, history.Account{
+			Name: name, Asked: wants[name], Limit: b.limit, Throttled: e.throttled, Cost: cost,
+			Visible: uint64(max(a.Visible, 0)), InFlight: uint64(max(a.InFlight, 0)),
+			Quarantined: uint64(max(a.Quarantined, 0)), Oldest: a.Oldest,
+			Requests: e.requests, Day: b.total[name],
+		})
+	}
+	clear(b.since)
+	return p, b.marked()
+}
+
+// names are the accounts of the map and those that were asked today.
+func (b *books) names(v *cluster.View) []string {
+	all := map[string]bool{}
+	for _, s := range v.Workload.Map.Shards {
+		all[s.Account] = true
+	}
+	for name := range b.total {
+		all[name] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// marked are the marks of the members that were seen.
+func (b *books) marked() history.Marks {
+	marks := history.Marks{}
+	for id, m := range b.marks {
+		for _, n := range m.of {
+			marks[id] = marks[id].Add(n.requests)
+		}
+	}
+	return marks
+}

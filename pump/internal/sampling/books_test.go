@@ -1,0 +1,349 @@
+package sampling
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/faketable"
+	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/workload"
+	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/shardmap"
+)
+
+// party is a member as a test moves it.
+type party struct {
+	m    cluster.Member
+	gone bool // dead: its row stands still
+}
+
+func (p *party) asks(account string, queue, table uint64) {
+	now := map[string]cluster.Asked{}
+	maps.Copy(now, p.m.Asked) // a beat of before keeps what it said
+	now[account] = cluster.Asked{Queue: now[account].Queue + queue, Table: now[account].Table + table}
+	p.m.Asked = now
+}
+
+func newParty(name string, started time.Time) *party {
+	p := &party{m: member(name, cluster.RoleProcessor, true, false)}
+	p.m.Started, p.m.Dead = started, 20*time.Second
+	return p
+}
+
+func viewOf(at time.Time, of ...*party) *cluster.View {
+	v := &cluster.View{Read: time.Now(), Workload: &workload.Workload{Map: &shardmap.Map{}}}
+	for _, p := range of {
+		if !p.gone {
+			p.m.Beat = at
+		}
+		v.Members = append(v.Members, p.m)
+	}
+	return v
+}
+
+// sum is what the books have of the day.
+func (b *books) sum() (all history.Requests) {
+	for _, n := range b.total {
+		all = all.Add(n)
+	}
+	return all
+}
+
+var evening = time.Date(2020, 1, 1, 20, 0, 0, 0, time.UTC)
+
+func emptyBooks() *books { return newBooks(prices.Published, 20_000, history.Point{}, nil) }
+
+func wantSum(t *testing.T, what string, b *books, want history.Requests) {
+	t.Helper()
+	if got := b.sum(); got != want {
+		t.Errorf("%s: %+v, want %+v", what, got, want)
+	}
+}
+
+func TestTheDaysSumIsThatOfAllMembers(t *testing.T) {
+	b, a, c := emptyBooks(), newParty("a", evening), newParty("c", evening)
+	a.asks("alpha", 100, 10)
+	c.asks("beta", 1, 0)
+	b.observe(viewOf(evening, a, c), evening)
+	wantSum(t, "two members that began today", b, history.Requests{Queue: 101, Table: 10})
+	a.asks("alpha", 5, 5)
+	b.observe(viewOf(evening.Add(time.Minute), a, c), evening.Add(time.Minute))
+	wantSum(t, "one asks more", b, history.Requests{Queue: 106, Table: 15})
+	if got, want := b.cost(), (106*0.004+15*0.00036)/1e4; math.Abs(got-want) > 1e-12 {
+		t.Errorf("it costs %v, want %v", got, want)
+	}
+	if got, want := b.rate(), (5*0.004+5*0.00036)/1e4/60; math.Abs(got-want) > 1e-12 {
+		t.Errorf("a second it costs %v, want %v", got, want)
+	}
+	older := *a
+	older.m.Asked = map[string]cluster.Asked{"alpha": {Queue: 100, Table: 10}}
+	b.observe(viewOf(evening.Add(2*time.Minute), &older, c), evening.Add(2*time.Minute))
+	b.observe(viewOf(evening.Add(3*time.Minute), a, c), evening.Add(3*time.Minute))
+	wantSum(t, "a row that came back as it was", b, history.Requests{Queue: 106, Table: 15})
+	unread := *a
+	unread.m.Err, unread.m.Asked = fmt.Errorf("damaged"), nil
+	b.observe(viewOf(evening.Add(4*time.Minute), &unread, c), evening.Add(4*time.Minute))
+	b.observe(viewOf(evening.Add(5*time.Minute), a, c), evening.Add(5*time.Minute))
+	wantSum(t, "a row that could not be read", b, history.Requests{Queue: 106, Table: 15})
+	a.asks("alpha", 7, 0)
+	next := evening.Add(4*time.Hour + time.Minute)
+	b.observe(viewOf(next, a, c), next)
+	wantSum(t, "a new day", b, history.Requests{Queue: 7})
+}
+
+// Where no row says more, a member has asked as much in each hour since it began.
+func TestWithoutARowTheDayHasItsPart(t *testing.T) {
+	b, a := emptyBooks(), newParty("a", evening.Add(-24*time.Hour)) // 4 of 24 hours were yesterday's
+	a.asks("alpha", 2400, 240)
+	b.observe(viewOf(evening, a), evening)
+	wantSum(t, "20 of 24 hours", b, history.Requests{Queue: 2000, Table: 200})
+}
+
+// goOn is the sampler that comes after another one, by a row as it is stored.
+func goOn(t *testing.T, b *books, v *cluster.View, minute time.Time) *books {
+	t.Helper()
+	table := faketable.NewServer().Client("a")
+	table.SetLatency(func(faketable.Call) time.Duration { return 0 })
+	p, marks := b.row(minute, v, nil)
+	if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
+		t.Fatal(err)
+	}
+	last, marks, err := history.Newest(t.Context(), table, "work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newBooks(b.prices, b.limit, last, marks)
+}
+
+func TestTheNextSamplerGoesOnFromTheRow(t *testing.T) {
+	minute := history.Minute(time.Now().Add(-time.Minute))
+	if dayOf(minute.Add(3*time.Minute)) != dayOf(minute) {
+		t.Skip("midnight is near")
+	}
+	b, a, c := emptyBooks(), newParty("a", minute), newParty("c", minute)
+	a.asks("alpha", 100, 10)
+	c.asks("beta", 50, 0)
+	v := viewOf(minute, a, c)
+	b.observe(v, minute)
+	next := goOn(t, b, v, minute)
+	wantSum(t, "what the row says", next, history.Requests{Queue: 150, Table: 10})
+	a.asks("alpha", 11, 1) // while none sampled
+	c.gone = true
+	d := newParty("d", minute.Add(time.Second))
+	d.asks("beta", 1000, 0)
+	at := minute.Add(2 * time.Minute)
+	next.observe(viewOf(at, a, c, d), at)
+	wantSum(t, "what was asked meanwhile", next, history.Requests{Queue: 1161, Table: 11})
+	if got := next.total["alpha"]; got != (history.Requests{Queue: 111, Table: 11}) {
+		t.Errorf("account alpha: %+v", got)
+	}
+}
+
+// dayHistory plays an evening with members that come, die and come back as they were, and samplers
+// that are killed. What the books say of a day is what was asked on it, whatever happened.
+func dayHistory(t *testing.T, seed uint64) (wrong string) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	now := evening.Add(time.Duration(r.IntN(3600)) * time.Second)
+	table := faketable.NewServer().Client("a")
+	table.SetLatency(func(faketable.Call) time.Duration { return 0 })
+	b := emptyBooks()
+	var parties []*party
+	var truth, seen history.Requests // of the day: what was asked, and as of the last look
+	day, born, away := dayOf(now), 0, 0
+	written := history.Minute(now)
+	for step := range 400 {
+		now = now.Add(time.Duration(10+r.IntN(80)) * time.Second)
+		if today := dayOf(now); today != day && away == 0 {
+			day, truth = today, history.Requests{}
+		}
+		if len(parties) < 2 || r.IntN(40) == 0 {
+			born++
+			parties = append(parties, newParty(fmt.Sprintf("m%03d", born), now))
+		}
+		if i := r.IntN(len(parties)); r.IntN(40) == 0 {
+			parties[i].gone = true
+		}
+		nearMidnight := dayOf(now.Add(20*time.Minute)) != day || dayOf(now.Add(-20*time.Minute)) != day
+		shown := []*party{}
+		for _, p := range parties {
+			if !p.gone {
+				queue, tables := uint64(r.IntN(1000)), uint64(r.IntN(50))
+				p.asks([]string{"alpha", "beta"}[r.IntN(2)], queue, tables)
+				truth = truth.Add(history.Requests{Queue: queue, Table: tables})
+			}
+			as := *p
+			if r.IntN(30) == 0 && away == 0 && !nearMidnight {
+				as.m.Err = fmt.Errorf("damaged")
+			}
+			shown = append(shown, &as)
+		}
+		switch {
+		case away > 0:
+			away--
+			if away > 0 {
+				continue
+			}
+			last, marks, err := history.Newest(t.Context(), table, "work")
+			if err != nil {
+				return err.Error()
+			}
+			b = newBooks(prices.Published, 20_000, last, marks)
+		case r.IntN(20) == 0 && !nearMidnight && step > 5:
+			away = 1 + r.IntN(5)
+			continue
+		}
+		v := viewOf(now, shown...)
+		b.observe(v, now)
+		whole := !slices.ContainsFunc(shown, func(p *party) bool { return p.m.Err != nil })
+		if got := b.sum(); whole && got != truth {
+			return fmt.Sprintf("step %d, %v: the day's sum is %+v, and %+v were asked", step, now.Format(time.TimeOnly), got, truth)
+		}
+		if whole && b.sum().Since(seen) == (history.Requests{}) && truth.Since(seen) != (history.Requests{}) {
+			return "the sum stands still"
+		}
+		seen = b.sum()
+		if minute := history.Minute(now); minute.After(written) {
+			p, marks := b.row(written, v, nil)
+			written = minute
+			if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
+				return err.Error()
+			}
+		}
+		parties = slices.DeleteFunc(parties, func(p *party) bool { return p.gone && whole && r.IntN(4) == 0 })
+	}
+	return ""
+}
+
+func TestTheDaysSumIsExactWhateverHappens(t *testing.T) {
+	for seed := range uint64(30) {
+		if wrong := dayHistory(t, seed); wrong != "" {
+			t.Fatalf("seed %d: %s", seed, wrong)
+		}
+	}
+}
+
+// recorder is a sampler over a table, with a view that a test gives.
+func recorder(table *faketable.Client, instance string, view func() *cluster.View) *Sampler {
+	cfg := &pump.Config{
+		Workload: "work", Instance: instance, Sample: 15 * time.Second, Prices: prices.Published,
+		Budget: pump.Budget{Account: 20_000}, Log: slog.New(slog.DiscardHandler),
+	}
+	return New(cfg, &queues.Set{Control: table}, view)
+}
+
+// The rows are there after the process was killed that wrote them, and the next one goes on.
+func TestTheHistoryIsThereAfterItsWriterWasKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(12 * time.Hour)
+		began := time.Now()
+		table := faketable.NewServer().Client("a")
+		a, c := newParty("a", began), newParty("c", began)
+		view := func() *cluster.View { return viewOf(time.Now(), a, c) }
+		first, killed := context.WithCancel(t.Context())
+		second, stop := context.WithCancel(t.Context())
+		one, two := recorder(table, "a", view), recorder(table, "c", view)
+		go one.record(first)
+		go two.record(second)
+		for range 600 {
+			time.Sleep(time.Second)
+			a.asks("alpha", 2, 1)
+			c.asks("alpha", 1, 0)
+		}
+		killed()
+		a.gone, a.m.Samples = true, false // as an eviction has it, and the next is the first now
+		for range 600 {
+			time.Sleep(time.Second)
+			c.asks("alpha", 1, 0)
+		}
+		time.Sleep(90 * time.Second)
+		day := two.Day()
+		stop()
+		synctest.Wait()
+		points, err := history.Read(t.Context(), table, "work", time.Time{})
+		if err != nil || len(points) < 19 {
+			t.Fatalf("%d points: %v", len(points), err)
+		}
+		last := points[len(points)-1]
+		want := history.Requests{Queue: 600*2 + 1200, Table: 600}
+		if got := last.Accounts[0].Day; got != want {
+			t.Errorf("the day is %+v, want %+v", got, want)
+		}
+		if day == nil || math.Abs(day.Cost-prices.Published.Cost(2400, 600)) > 1e-9 || one.Day() != nil {
+			t.Errorf("published: %+v, and by the other %+v", day, one.Day())
+		}
+		sum := history.Requests{}
+		for i, p := range points {
+			sum = sum.Add(p.Accounts[0].Requests)
+			if i > 0 && p.Time.Sub(points[i-1].Time) > 2*time.Minute {
+				t.Errorf("nothing from %v to %v", points[i-1].Time, p.Time)
+			}
+		}
+		if sum != want {
+			t.Errorf("the minutes have %+v, want %+v", sum, want)
+		}
+	})
+}
+
+// A process that lives for less than a minute leaves what it has asked.
+func TestTheLastRowIsWrittenByTheLastProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(12 * time.Hour)
+		table := faketable.NewServer().Client("a")
+		for n := range 3 {
+			a := newParty(fmt.Sprintf("a%d", n), time.Now())
+			s := recorder(table, a.m.Instance, nil)
+			a.asks("alpha", 10, 1)
+			time.Sleep(20 * time.Second)
+			s.asked = func() map[string]cluster.Asked { return a.m.Asked }
+			v := viewOf(time.Now(), a)
+			s.view = func() *cluster.View { return v }
+			a.asks("alpha", 5, 0) // after its last beat
+			s.Last(t.Context())
+		}
+		p, _, err := history.Newest(t.Context(), table, "work")
+		if err != nil || len(p.Accounts) == 0 || p.Accounts[0].Day != (history.Requests{Queue: 45, Table: 3}) {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
+}
+
+// A table that is dark or slow makes gaps, and no sum of a part that is taken for all.
+func TestADarkTableMakesAGapAndNoWrongSum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(12 * time.Hour)
+		table := faketable.NewServer().Client("a")
+		a := newParty("a", time.Now())
+		a.asks("alpha", 1000, 0)
+		b := emptyBooks()
+		v := viewOf(time.Now(), a)
+		b.observe(v, time.Now())
+		p, marks := b.row(history.Minute(time.Now()), v, nil)
+		if err := history.Write(t.Context(), table, "work", p, marks); err != nil {
+			t.Fatal(err)
+		}
+		table.Dies()
+		s := recorder(table, "a", func() *cluster.View { return viewOf(time.Now(), a) })
+		go s.record(t.Context())
+		time.Sleep(3 * time.Minute)
+		if day := s.Day(); day != nil {
+			t.Errorf("the row of before cannot be read, and the day costs %+v", day)
+		}
+		table.SetFault(nil)
+		table.SetLatency(func(faketable.Call) time.Duration { return 3 * time.Second })
+		time.Sleep(3 * time.Minute)
+		if day := s.Day(); day == nil || math.Abs(day.Cost-prices.Published.Cost(1000, 0)) > 1e-12 {
+			t.Errorf("the day costs %+v", day)
+		}
+	})
+}

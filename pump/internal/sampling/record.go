@@ -1,0 +1,144 @@
+package sampling
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/backoff"
+	"github.com/queuepump/queuepump/pump/internal/cluster"
+	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/prices"
+)
+
+const (
+	// recordEvery is how often the beats are added up. It makes no request but for the row of a minute:
+	// what is known of the day's cost is at most as old as this, a beat and a look.
+	recordEvery = 15 * time.Second
+	// lastRow is what a process that stops takes to write the last row.
+	lastRow = 2 * time.Second
+)
+
+// recording is what the loop knows that keeps the history.
+type recording struct {
+	books  *books
+	minute time.Time // that goes on
+	dark   bool      // the rows could not be reached
+}
+
+// Day is what this process says of the day's cost in its beats: nil if it is not the one that
+// samples, or does not know yet.
+func (s *Sampler) Day() *cluster.Day {
+	if s == nil {
+		return nil
+	}
+	return s.day.Load()
+}
+
+// Money is what this process says of a day's cost.
+func (s *Sampler) Money() prices.Day {
+	d := s.Day()
+	if d == nil {
+		return prices.Day{}
+	}
+	return prices.Day{
+		Date: midnight(d.Number).Format(time.DateOnly), Currency: s.cfg.Prices.Currency,
+		Cost: new(d.Cost), PerDay: new(d.Rate * secondsADay),
+	}
+}
+
+// record keeps the history until ctx ends, beside the looks at queues: of a thousand queues one takes
+// longer than a minute.
+func (s *Sampler) record(ctx context.Context) {
+	defer s.day.Store(nil)
+	for n := uint64(0); backoff.Wait(ctx, s.jitter.Around(recordEvery, "history", s.cfg.Workload, n)); n++ {
+		v := s.view()
+		if v == nil {
+			continue
+		}
+		s.mu.Lock()
+		switch by := chosen(v); {
+		case by == s.cfg.Instance:
+			if s.observe(ctx, v) {
+				s.day.Store(s.recording.books.published())
+				s.write(ctx, v, false)
+			}
+		case by == "": // this process stops, and says at the end what it knows
+			s.day.Store(nil)
+		default:
+			s.day.Store(nil)
+			s.recording = recording{}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Last writes what is known when this process leaves, unless another one goes on with it: a process
+// that lives for a minute would never write a row. It takes no longer than lastRow, and gives way to
+// a row that is just being written.
+func (s *Sampler) Last(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	v := s.view()
+	if v == nil {
+		return
+	}
+	if by := chosen(v); by != "" && by != s.cfg.Instance {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastRow)
+	defer cancel()
+	if !s.mu.TryLock() {
+		return
+	}
+	defer s.mu.Unlock()
+	if s.observe(ctx, v) {
+		s.recording.books.own(v, s.cfg.Instance, s.asked(), serverTime(v))
+		s.write(ctx, v, true)
+	}
+}
+
+// observe adds up a view. A process that has just been chosen goes on from the newest row; while that
+// cannot be read it says nothing of the day, so that no process takes a part of it for all. The lock
+// is held.
+func (s *Sampler) observe(ctx context.Context, v *cluster.View) bool {
+	r := &s.recording
+	now := serverTime(v)
+	if r.books == nil {
+		last, marks, err := history.Newest(ctx, s.queues.Control, s.cfg.Workload)
+		if err != nil {
+			s.log.Warn("the newest row of the history cannot be read", "error", err)
+			if queues.Unanswered(err) || ctx.Err() != nil {
+				return false
+			}
+		}
+		r.books, r.minute = newBooks(s.cfg.Prices, s.cfg.Budget.Account, last, marks), history.Minute(now)
+	}
+	r.books.observe(v, now)
+	return true
+}
+
+// write writes the row of a minute that is over, or of one that is not if it is the last. The lock is
+// held.
+func (s *Sampler) write(ctx context.Context, v *cluster.View, last bool) {
+	r := &s.recording
+	minute := history.Minute(serverTime(v))
+	if !minute.After(r.minute) && !last {
+		return
+	}
+	p, marks := r.books.row(r.minute, v, s.latest.Load())
+	r.minute = minute
+	err := history.Write(ctx, s.queues.Control, s.cfg.Workload, p, marks)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !r.dark:
+		s.log.Warn("the history cannot be written: it has a gap", "error", err)
+	case err == nil && r.dark:
+		s.log.Info("the history is written again")
+	}
+	r.dark = err != nil
+}
+
+// serverTime is the time by the server's clock, late by a beat at most.
+func serverTime(v *cluster.View) time.Time { return v.Stamp().Add(time.Since(v.Read)) }

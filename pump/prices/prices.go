@@ -1,0 +1,56 @@
+// Package prices says what storage requests cost.
+package prices
+
+import "cmp"
+
+// List is what requests cost, for 10,000. The published lists have classes of requests to queues and
+// to tables; where data is stored locally redundant, all classes of a service cost the same.
+type List struct {
+	Currency string  `json:"currency"`
+	Queue    float64 `json:"queue"`  // requests to queues
+	Table    float64 `json:"table"`  // requests to tables
+	Source   string  `json:"source"` // of the prices, for people
+	Date     string  `json:"date"`   // as of when, for people: 2026-08
+}
+
+// Published are list prices; who knows better says so in pump.Config.
+var Published = List{
+	Currency: "USD", Queue: 0.004, Table: 0.00036, Date: "2026-08",
+	Source: "list prices of East US, August 2026 (prices.azure.com): GPv2 accounts with LRS",
+}
+
+// OrPublished is the list with what is not given as published.
+func (l List) OrPublished() List {
+	given := l.Queue != 0 || l.Table != 0
+	l.Currency = cmp.Or(l.Currency, Published.Currency)
+	l.Queue, l.Table = cmp.Or(l.Queue, Published.Queue), cmp.Or(l.Table, Published.Table)
+	if given {
+		l.Source = cmp.Or(l.Source, "as configured")
+	} else {
+		l.Source, l.Date = cmp.Or(l.Source, Published.Source), cmp.Or(l.Date, Published.Date)
+	}
+	return l
+}
+
+// Of is the price of one request, by what the engine calls its operation: reads, writes and queries
+// are of tables, all others of queues.
+func (l List) Of(operation string) float64 {
+	switch operation {
+	case "read", "write", "query":
+		return l.Table / 1e4
+	}
+	return l.Queue / 1e4
+}
+
+// Cost is what so many requests of the two services cost.
+func (l List) Cost(queue, table float64) float64 { return (queue*l.Queue + table*l.Table) / 1e4 }
+
+// Day is what a process knows of what a UTC day costs.
+type Day struct {
+	Date     string `json:"date"` // 2026-11-25; empty: not known
+	Currency string `json:"currency"`
+	// Cost is what the day has cost all processes of the workload so far, and PerDay what a day costs
+	// at the rate of the last minutes. Null unless this process is the one that samples the queues.
+	Cost   *float64 `json:"cost"`
+	PerDay *float64 `json:"costPerDayNow"`
+}

@@ -1,0 +1,36 @@
+package status
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/row"
+	"github.com/queuepump/queuepump/pump/internal/settings"
+)
+
+// HistorySpan is how far back [History] reaches.
+const HistorySpan = history.Span
+
+type (
+	// HistoryPoint is what the workload was like in one minute.
+	HistoryPoint = history.Point
+	// HistoryAccount is what one account was like.
+	HistoryAccount = history.Account
+	// Requests counts requests of the queue and of the table service.
+	Requests = history.Requests
+)
+
+// History gives what the workload was like in each of the last minutes, those later than after only
+// (the zero time: all of six hours), in the order of time. The process that samples the queues writes
+// them ([pump.Config].Sample), so a minute in which none ran is missing. Rows that cannot be read
+// are part of the error, beside what the others say.
+func History(ctx context.Context, cfg pump.Config, after time.Time) ([]HistoryPoint, error) {
+	cfg, err := settings.Complete(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return history.Read(ctx, queues.Open(&cfg, row.TableName).Control, cfg.Workload, after)
+}

@@ -1,0 +1,65 @@
+package status
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump/internal/history"
+	"github.com/queuepump/queuepump/pump/prices"
+)
+
+// Money is what the requests of a workload cost, those of all its processes together, as the process
+// that samples the queues adds them up.
+type Money struct {
+	Prices prices.List `json:"prices"` // as this configuration has them
+	Day    string      `json:"day"`    // UTC: 2026-11-25
+	// DayCost is what the day has cost so far, and PerDay what a day costs at the rate of the last
+	// minutes. Null if no process samples, or it does not know yet.
+	DayCost *float64 `json:"dayCost"`
+	PerDay  *float64 `json:"costPerDayNow"`
+	// Accounts are those of the day, by name, as of the last row of the history; empty without one.
+	Accounts []MoneyAccount `json:"accounts"`
+}
+
+// MoneyAccount is what an account has cost on this day.
+type MoneyAccount struct {
+	Name     string   `json:"name"` // empty: many accounts together, as [HistoryAccount] has it
+	Requests Requests `json:"requests"`
+	Cost     float64  `json:"cost"`
+}
+
+// lastRows is how old a row of the history may be that tells of the accounts.
+const lastRows = 10 * time.Minute
+
+// readMoney reads the last rows of the history.
+func (r *statusReader) readMoney(ctx context.Context) error {
+	points, err := history.Read(ctx, r.table, r.cfg.Workload, time.Now().Add(-lastRows))
+	if len(points) > 0 {
+		r.last = &points[len(points)-1]
+	}
+	return err
+}
+
+// money fills in what the day has cost.
+func (r *statusReader) money(s *Status) {
+	m := &s.Money
+	m.Prices, m.Day, m.Accounts = r.cfg.Prices, s.Time.Format(time.DateOnly), []MoneyAccount{}
+	today := s.Time.Unix() / (24 * 60 * 60)
+	if r.view != nil {
+		if d := r.view.Day(today, r.seen()); d != nil {
+			m.DayCost = &d.Cost
+			m.PerDay = new(d.Rate * (24 * time.Hour).Seconds())
+		}
+	}
+	if r.last == nil || r.last.Time.Format(time.DateOnly) != m.Day {
+		return
+	}
+	if m.DayCost == nil {
+		m.DayCost = &r.last.DayCost
+	}
+	for _, a := range r.last.Accounts {
+		m.Accounts = append(m.Accounts, MoneyAccount{
+			Name: a.Name, Requests: a.Day, Cost: m.Prices.Cost(float64(a.Day.Queue), float64(a.Day.Table)),
+		})
+	}
+}

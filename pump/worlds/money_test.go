@@ -1,0 +1,94 @@
+package worlds
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/status"
+)
+
+// asked is what the simulator has been asked of each service.
+func (w *world) asked() (r status.Requests) {
+	for _, c := range w.Sim.Stats().Requests {
+		if c.Service == "table" {
+			r.Table += uint64(c.Count)
+		} else {
+			r.Queue += uint64(c.Count)
+		}
+	}
+	return r
+}
+
+// sampling starts a processor that samples the queues.
+func (w *world) sampling(instance string, h pump.Handler, change func(*pump.Config)) *started {
+	w.T.Helper()
+	cfg := w.Config(instance, w.Cfg.Accounts[0].Queues)
+	cfg.Sample = 15 * time.Second
+	if change != nil {
+		change(&cfg)
+	}
+	p, err := processor.New(cfg, h, processor.Options{})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return w.start(p)
+}
+
+// What the status says that a day and a run cost is what the accounts were asked.
+func TestAWorkloadSaysWhatItCosts(t *testing.T) {
+	inWorld(t, 2, 2, nil, func(t *testing.T, w *world) {
+		h := &testworld.Seen{Work: func(ctx context.Context, _ *pump.Task) error { return testworld.Pause(ctx, time.Second) }}
+		before := w.asked()
+		p, q := w.sampling("p", h, nil), w.sampling("q", h, nil)
+		w.Settled(2)
+		messages := 0
+		for range 30 {
+			messages += w.PutHome([]uint32{1, 20, 40, 60}, 1)
+			time.Sleep(10 * time.Second)
+		}
+		time.Sleep(90 * time.Second)
+		spent := w.asked().Since(before)
+		s := w.status(status.Options{})
+		if len(s.Problems) > 0 || s.Money.DayCost == nil || len(s.Money.Accounts) != 2 {
+			t.Fatalf("%+v, problems %v", s.Money, s.Problems)
+		}
+		spent.Queue -= uint64(messages) // put by the test
+		want := s.Money.Prices.Cost(float64(spent.Queue), float64(spent.Table))
+		if off := *s.Money.DayCost/want - 1; math.Abs(off) > 0.03 { // a beat and a look are not in it yet
+			t.Errorf("the day costs %v, and the accounts were asked %+v, which is %v", *s.Money.DayCost, spent, want)
+		}
+		if rate := *s.Money.PerDay; rate < want || rate > 1e4*want {
+			t.Errorf("a day costs %v at this rate", rate)
+		}
+		run := s.Runs[0]
+		gets := float64(messages) // each alone, at this rate
+		if least, most := 2*float64(messages)+gets/32, 2*float64(messages)+gets; run.Requests < least || run.Requests > most {
+			t.Errorf("the run has cost %v requests, want %v to %v", run.Requests, least, most)
+		}
+		info, err := runs.Show(t.Context(), w.Operator(), run.ID)
+		if err != nil || *info.Requests != run.Requests || *info.Cost != run.Cost || run.Cost == 0 {
+			t.Errorf("%+v, %v", info, err)
+		}
+		points, err := status.History(t.Context(), w.Operator(), time.Time{})
+		if err != nil || len(points) < 5 {
+			t.Fatalf("%d points, %v", len(points), err)
+		}
+		var sum status.Requests
+		for _, point := range points {
+			for _, a := range point.Accounts {
+				sum = sum.Add(a.Requests)
+			}
+		}
+		if off := float64(sum.Queue)/float64(spent.Queue) - 1; math.Abs(off) > 0.2 { // a minute is not in it yet
+			t.Errorf("the minutes have %+v, and the accounts were asked %+v", sum, spent)
+		}
+		p.End()
+		q.End()
+	})
+}
