@@ -81,6 +81,8 @@ type Builder struct {
 	raw    *slab // whose buffer buf is
 	chunks *slab // nil: there are none
 
+	traces traces
+
 	crc uint32
 	sum xxhash.Digest
 
@@ -121,6 +123,7 @@ func (b *Builder) Reset(h Header) {
 	}
 	b.fixed = h.fieldsSize()
 	b.spans, b.done, b.tasks = b.spans[:0], 0, 0
+	b.traces = traces{}
 	b.rawLen, b.crc, b.estimates, b.compressed = 0, 0, 0, 0
 	b.sum.Reset()
 	b.measure()
@@ -149,7 +152,7 @@ func (b *Builder) Len() int { return b.tasks }
 func (b *Builder) Held() int { return b.held }
 
 func (b *Builder) measure() {
-	b.held = int(unsafe.Sizeof(*b)) + cap(b.spans)*int(unsafe.Sizeof(span{})) + cap(b.buf)
+	b.held = int(unsafe.Sizeof(*b)) + cap(b.spans)*int(unsafe.Sizeof(span{})) + cap(b.buf) + cap(b.traces.section)
 	if b.chunks != nil {
 		b.held += cap(b.chunks.b)
 	}
@@ -159,10 +162,10 @@ func (b *Builder) measure() {
 // the envelope is as it was: seal it, Reset and Add t again. That it does not
 // fit even then is ErrTaskTooLarge. t.N must be greater than that of the task
 // before; that it is not, like using a builder that was not Reset, is an error
-// that leaves the envelope as it was, too.
+// that leaves the envelope as it was, too. A t.Trace is left out where the version has no room for it.
 func (b *Builder) Add(t Task) (fits bool, err error) {
 	size := recordSize(&t)
-	if size <= b.easy && t.N == b.next {
+	if size <= b.easy && t.N == b.next && t.Trace == nil {
 		b.easy -= size
 		b.next++
 		b.tasks++
@@ -185,10 +188,22 @@ func (b *Builder) add(t *Task, size int) (fits bool, err error) {
 	if size > maxRaw {
 		return false, wrap(ErrTaskTooLarge, "%d bytes", size)
 	}
-	if b.rawLen+size > maxRaw || b.tasks == maxTasks {
+	traced, before := len(t.Trace) > 0 && b.head.Version >= tracedSince, b.traces
+	if traced && len(t.Trace) > maxTrace {
+		return false, fmt.Errorf("codec: trace context of %d bytes, at most %d are carried", len(t.Trace), maxTrace)
+	}
+	if b.rawLen+size+len(b.traces.section)+maxTrace+maxTrace/8 > maxRaw || b.tasks == maxTasks {
 		return false, nil
 	}
 	defer b.measure()
+	if traced {
+		b.traces.add(b.tasks, t.Trace)
+		defer func() {
+			if !fits {
+				b.traces = before
+			}
+		}()
+	}
 	room := b.makeRoom(t.N, size)
 	if b.tasks > 0 && room < b.spare && storedSize(b.waiting()+size) > room {
 		return false, nil
@@ -239,15 +254,15 @@ func (b *Builder) sure() int {
 	waiting := b.waiting()
 	sure := b.room(b.next, 0) - waiting - sureSlack
 	// A task more takes three bytes at least.
-	sure = min(sure, maxRaw-b.rawLen, minRecord*(maxTasks-b.tasks))
+	sure = min(sure, maxRaw-b.rawLen-len(b.traces.section), minRecord*(maxTasks-b.tasks))
 	return max(0, min(sure, maxWaiting-waiting, cap(b.buf)-len(b.buf)))
 }
 
 // room is how many bytes the records that wait may take, together with a task n whose record
 // has size bytes, for the envelope to stay within its limit.
 func (b *Builder) room(n uint64, size int) int {
-	head := headSize(b.fixed + uvarintLen(uint64(b.rawLen+size)) + b.setSize(n))
-	return b.limit - head - tailLen - b.packed()
+	head := headSize(b.fixed + uvarintLen(uint64(b.rawLen+size+len(b.traces.section))) + b.setSize(n))
+	return b.limit - head - tailLen - b.packed() - b.traces.room()
 }
 
 // packed is the size of the chunks.
@@ -372,6 +387,14 @@ func (b *Builder) Seal(dst []byte) ([]byte, Header, error) {
 	}
 	b.endSpan()
 	h := b.head
+	h.Version = min(h.Version, tracedSince-1)
+	if section := b.traces.section; len(section) > 0 {
+		h.Version = tracedSince
+		b.chunks = b.chunks.grow(storedSize(len(section)))
+		b.chunks.b = appendStored(b.chunks.b, section)
+		b.sums(section)
+		b.rawLen += len(section)
+	}
 	h.Tasks = NSet{slices.Clone(b.spans)}
 	h.RawLen = uint64(b.rawLen)
 	h.Checksum = b.sum.Sum64()

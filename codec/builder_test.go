@@ -20,6 +20,7 @@ import (
 func clone(b *Builder) *Builder {
 	c := *b
 	c.spans = slices.Clone(b.spans)
+	c.traces.section = bytes.Clone(b.traces.section)
 	c.raw, c.chunks = nil, nil
 	if b.raw != nil {
 		c.raw = &slab{bytes.Clone(b.buf)}

@@ -91,7 +91,7 @@ func sameTasks(t testing.TB, got, want []Task) {
 }
 
 func sameTask(a, b Task) bool {
-	return a.N == b.N && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.ID, b.ID) && bytes.Equal(a.Body, b.Body)
+	return a.N == b.N && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.ID, b.ID) && bytes.Equal(a.Body, b.Body) && bytes.Equal(a.Trace, b.Trace)
 }
 
 func TestAFullEnvelopeOpensToTheSameTasks(t *testing.T) {

@@ -7,7 +7,7 @@
 // [Restamped] change a header without unpacking. A message that is no envelope
 // is one task, [Foreign]. The package is pure: no I/O, no clock.
 //
-// # The format, version 2
+// # The format, version 3
 //
 // An envelope is a gzip file (RFC 1952) with one member, encoded as standard
 // base64 with padding and without line breaks, so that
@@ -41,7 +41,7 @@
 // Because the header is a multiple of three bytes, its text ends between two
 // characters: it can be replaced without decoding what follows.
 //
-// The fields of version 2; those of version 1 are the same without sealed:
+// The fields of versions 2 and 3; those of version 1 are the same without sealed:
 //
 //	string    workload, at most 255 bytes of UTF-8
 //	16 bytes  run
@@ -68,6 +68,14 @@
 // The records are as many as the n-set has n, in its order and without gaps
 // between them. A record is three strings: key, id, body; any bytes.
 //
+// In version 3 trace contexts follow the records, to the end of what was packed,
+// and count as records for sizes and checksums; without one it is damaged. A context
+// is
+//
+//     uvarint   how many tasks have none since the task before with one
+//     string    1 to 512 bytes: a W3C traceparent (https://www.w3.org/TR/trace-context/),
+//               and behind a line feed a tracestate, if there is one
+//
 // # Compression
 //
 // The stream is made by github.com/klauspost/compress at level 1, in ten to twenty chunks, and
@@ -80,8 +88,9 @@
 // bytes before the fields and of the last 4 bytes of the header holds in every
 // version, so a reader can tell a newer envelope that is intact ([ErrVersion])
 // from one that is damaged ([ErrCorrupt]). A change to anything else, a new
-// field too, is a new version. Writers write the lowest version that the live
-// members read ([Header.Version] given to [Builder.Reset]).
+// field too, is a new version. Writers write no version above the one that the
+// live members read ([Header.Version] given to [Builder.Reset]), and version 3 only
+// where a task has a context.
 //
 // # Bounds
 //

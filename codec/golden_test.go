@@ -13,7 +13,8 @@ import (
 
 // The golden files pin the format: what each version wrote once is read for ever.
 // The packed part of version 1 was written by klauspost/compress at level 2, that of version 2 by a
-// compressor of this package that is gone. Of version 1, and so of version 2:
+// compressor of this package that is gone, that of version 3 by klauspost/compress at level 1. Of
+// version 1, and so of the others but for v3-chunks:
 //
 //	v1.txt              an envelope's message text
 //	v1.gz               the same as a gzip file
@@ -38,6 +39,14 @@ func goldenTasks() []Task {
 	}
 }
 
+// tracedTasks are those of goldenTasks, the second and the last but one of which are traced.
+func tracedTasks() []Task {
+	tasks := goldenTasks()
+	tasks[1].Trace = []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	tasks[4].Trace = []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\nrojo=00f067aa0ba902b7")
+	return tasks
+}
+
 // dump is what an envelope says, for people and for comparison.
 func dump(t testing.TB, text []byte) []byte {
 	t.Helper()
@@ -54,7 +63,11 @@ func dump(t testing.TB, text []byte) []byte {
 		fmt.Fprintf(&b, "cause reason %q detail %q instance %q attempts %d first %v last %v\n", c.Reason, c.Detail, c.Instance, c.Attempts, c.First, c.Last)
 	}
 	for _, task := range e.Tasks {
-		fmt.Fprintf(&b, "%d key %q id %q body %q\n", task.N, task.Key, task.ID, task.Body)
+		fmt.Fprintf(&b, "%d key %q id %q body %q", task.N, task.Key, task.ID, task.Body)
+		if task.Trace != nil {
+			fmt.Fprintf(&b, " trace %q", task.Trace)
+		}
+		b.WriteByte('\n')
 	}
 	return b.Bytes()
 }
@@ -72,25 +85,29 @@ func TestGoldenEnvelopesAreReadForEver(t *testing.T) {
 	if *update {
 		writeGolden(t)
 	}
-	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks", "v2", "v2-quarantined", "v2-chunks"} {
+	for _, name := range []string{"v1", "v1-quarantined", "v1-chunks", "v2", "v2-quarantined", "v2-chunks", "v3", "v3-quarantined"} {
 		got, want := dump(t, golden(t, name+".txt")), golden(t, name+".dump")
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s.txt says\n%swant\n%s", name, got, want)
 		}
 	}
-	for _, v := range []string{"v1", "v2"} {
+	for _, v := range []string{"v1", "v2", "v3"} {
 		if text := base64.StdEncoding.AppendEncode(nil, golden(t, v+".gz")); !bytes.Equal(text, golden(t, v+".txt")) {
 			t.Errorf("%s.txt is not the base64 of %[1]s.gz", v)
 		}
 		e := open(t, golden(t, v+".txt"))
-		sameTasks(t, e.Tasks, goldenTasks())
+		want := goldenTasks()
+		if v == "v3" {
+			want = tracedTasks()
+		}
+		sameTasks(t, e.Tasks, want)
 		e.Release()
 	}
 }
 
 // The compressed part may change with the compressor; the header may not.
 func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
-	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt", "v2.txt", "v2-quarantined.txt", "v2-chunks.txt"} {
+	for _, name := range []string{"v1.txt", "v1-quarantined.txt", "v1-chunks.txt", "v2.txt", "v2-quarantined.txt", "v2-chunks.txt", "v3.txt", "v3-quarantined.txt"} {
 		want := golden(t, name)
 		fr, err := readFrame(want)
 		if err != nil {
@@ -100,7 +117,7 @@ func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
 			t.Errorf("%s: written again it is\n%s\nwant\n%s", name, got, want)
 		}
 	}
-	for _, v := range []string{"v1", "v2"} {
+	for _, v := range []string{"v1", "v2", "v3"} {
 		quarantined, err := Quarantined(golden(t, v+".txt"), testCause())
 		if err != nil || !bytes.Equal(quarantined, golden(t, v+"-quarantined.txt")) {
 			t.Errorf("%s quarantined is\n%s\n%v", v, quarantined, err)
@@ -109,16 +126,9 @@ func TestGoldenHeadersAreWrittenAsEver(t *testing.T) {
 }
 
 func writeGolden(t *testing.T) {
-	b := NewBuilder(4000)
 	h := testHeader()
-	h.Sealed = time.Date(2026, 11, 21, 13, 0, 0, 123e6, time.UTC)
-	b.Reset(h)
-	fill(t, b, jsonTasks(1, 1000))
-	chunks, _, err := b.Seal(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := seal(t, h, goldenTasks())
+	h.Sealed = time.Date(2026, 11, 25, 13, 0, 0, 123e6, time.UTC)
+	text := seal(t, h, tracedTasks())
 	quarantined, err := Quarantined(text, testCause())
 	if err != nil {
 		t.Fatal(err)
@@ -128,9 +138,8 @@ func writeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
-		"v2.txt": text, "v2.gz": member, "v2.dump": dump(t, text),
-		"v2-quarantined.txt": quarantined, "v2-quarantined.dump": dump(t, quarantined),
-		"v2-chunks.txt": chunks, "v2-chunks.dump": dump(t, chunks),
+		"v3.txt": text, "v3.gz": member, "v3.dump": dump(t, text),
+		"v3-quarantined.txt": quarantined, "v3-quarantined.dump": dump(t, quarantined),
 	} {
 		if err := os.WriteFile(filepath.Join("testdata", name), content, 0o644); err != nil {
 			t.Fatal(err)

@@ -8,9 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// Version is the newest format that this package reads, and the one that a
-// [Builder] writes unless told otherwise.
-const Version = 2
+// Version is the newest format that this package reads, and the newest that a
+// [Builder] writes unless told otherwise. It writes the oldest that has room for what
+// the envelope carries, but for what it was told.
+const Version = 3
+
+// tracedSince is the first version that carries trace context: the only thing that it has
+// more than the one before, so no envelope without such a task is of it.
+const tracedSince = 3
 
 // sealedSince is the first version that says when an envelope was sealed.
 const sealedSince = 2
@@ -28,11 +33,13 @@ const (
 	maxReason   = 64       // bytes of a cause's reason
 	maxDetail   = 1024     // bytes of a cause's detail
 	maxInstance = 128      // bytes of a cause's instance
+	maxTrace    = 512      // bytes of a task's trace context
 )
 
 // Header is what an envelope says about itself without being unpacked.
 type Header struct {
-	// Version of the format, 1 to [Version]. For [Builder.Reset] 0 means [Version].
+	// Version of the format, 1 to [Version]. For [Builder.Reset] it is the newest that may be written,
+	// and 0 means [Version].
 	Version uint8
 	// Workload is the name of the workload, at most 255 bytes.
 	Workload string
@@ -47,7 +54,8 @@ type Header struct {
 	Generation uint32
 	// MapVersion is the version of the shard map that placed the envelope.
 	MapVersion uint64
-	// RawLen is the size of the records in bytes before compression.
+	// RawLen is the size in bytes before compression of the records, and of the trace contexts
+	// behind them.
 	RawLen uint64
 	// Checksum is the xxhash64 of the records before compression.
 	Checksum uint64

@@ -162,7 +162,7 @@ func (m *memory) fill(fr *frame) error {
 	if n := fr.Tasks.Len(); cap(m.tasks) < n {
 		m.tasks = make([]Task, 0, n)
 	}
-	m.tasks, err = readRecords(m.tasks[:0], m.raw.b, fr.Tasks)
+	m.tasks, err = readRecords(m.tasks[:0], m.raw.b, fr.Tasks, fr.Version)
 	return err
 }
 

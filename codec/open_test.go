@@ -26,7 +26,13 @@ func recordsOf(tasks []Task) (b []byte) {
 	for i := range tasks {
 		b = appendRecord(b, &tasks[i])
 	}
-	return b
+	var contexts traces
+	for i := range tasks {
+		if len(tasks[i].Trace) > 0 {
+			contexts.add(i, tasks[i].Trace)
+		}
+	}
+	return append(b, contexts.section...)
 }
 
 // packed is a gzip body of content: DEFLATE stream, CRC-32, size.
@@ -55,7 +61,7 @@ func trailer(stream, content []byte) []byte {
 // the tasks of set, and raw as the size of records that have this checksum.
 func forged(set NSet, raw, sum uint64, body []byte) []byte {
 	h := testHeader()
-	h.Version, h.Tasks, h.RawLen, h.Checksum = Version, set, raw, sum
+	h.Version, h.Tasks, h.RawLen, h.Checksum = 2, set, raw, sum
 	return appendText(nil, &h, body)
 }
 

@@ -11,6 +11,9 @@ type Task struct {
 	// Key is what the task is segmented by, ID the user's own name for the task
 	// (optional), Body the work. Any bytes; empty ones are read back as nil.
 	Key, ID, Body []byte
+	// Trace is the context in which the task was sent, for those who trace it: at most 512 bytes,
+	// nil for none. See version 3 of the format.
+	Trace []byte
 }
 
 // A record is the three byte strings of a task, each after its length as a
@@ -31,8 +34,9 @@ func appendRecord(b []byte, t *Task) []byte {
 }
 
 // readRecords appends the tasks of the n-set to tasks; they alias raw. The
-// records must be exactly as many as the set says and fill raw to its end.
-func readRecords(tasks []Task, raw []byte, set NSet) ([]Task, error) {
+// records must be exactly as many as the set says and, with the trace contexts of a version that has
+// them, fill raw to its end.
+func readRecords(tasks []Task, raw []byte, set NSet, version uint8) ([]Task, error) {
 	for _, sp := range set.spans {
 		for n := sp.from; n < sp.to; n++ {
 			tasks = append(tasks, Task{N: n})
@@ -45,6 +49,9 @@ func readRecords(tasks []Task, raw []byte, set NSet) ([]Task, error) {
 				return tasks, corrupt("record %d of %d ends early", len(tasks), set.Len())
 			}
 		}
+	}
+	if version >= tracedSince {
+		return tasks, readTraces(tasks, raw)
 	}
 	if len(raw) > 0 {
 		return tasks, corrupt("%d bytes after the last record", len(raw))

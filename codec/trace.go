@@ -1,0 +1,53 @@
+package codec
+
+import (
+	"encoding/binary"
+)
+
+// Trace contexts stand behind the records, and not in them: which tasks are traced is known only
+// while an envelope is filled, and one that carries none is as it was before there were any.
+
+// traces are the contexts that a Builder has taken.
+type traces struct {
+	section []byte // as it will stand in the envelope
+	next    int    // the place of the task after the last one with a context
+}
+
+// size is how much the context of the task at a place makes the section longer.
+func (t *traces) size(place int, trace []byte) int {
+	return uvarintLen(uint64(place-t.next)) + uvarintLen(uint64(len(trace))) + len(trace)
+}
+
+func (t *traces) add(place int, trace []byte) {
+	t.section = binary.AppendUvarint(t.section, uint64(place-t.next))
+	t.section = append(binary.AppendUvarint(t.section, uint64(len(trace))), trace...)
+	t.next = place + 1
+}
+
+// room is what the section takes of an envelope, as a stored block.
+func (t *traces) room() int {
+	if len(t.section) == 0 {
+		return 0
+	}
+	return storedSize(len(t.section))
+}
+
+// readTraces gives tasks the contexts of a section, which it must fill.
+func readTraces(tasks []Task, section []byte) error {
+	if len(section) == 0 {
+		return corrupt("no trace context in a version that is written for one")
+	}
+	for place := uint64(0); len(section) > 0; place++ {
+		skipped, n := binary.Uvarint(section)
+		if n <= 0 || n != uvarintLen(skipped) || skipped >= uint64(len(tasks))-min(place, uint64(len(tasks))) {
+			return corrupt("trace context of no task")
+		}
+		place += skipped
+		trace, rest, ok := cut(section[n:])
+		if !ok || len(trace) == 0 || len(trace) > maxTrace {
+			return corrupt("trace context of task %d of %d ends early, or is of no length", place, len(tasks))
+		}
+		tasks[place].Trace, section = trace, rest
+	}
+	return nil
+}
