@@ -72,9 +72,9 @@
 // and count as records for sizes and checksums; without one it is damaged. A context
 // is
 //
-//     uvarint   how many tasks have none since the task before with one
-//     string    1 to 512 bytes: a W3C traceparent (https://www.w3.org/TR/trace-context/),
-//               and behind a line feed a tracestate, if there is one
+//	uvarint   how many tasks have none since the task before with one
+//	string    1 to 512 bytes: a W3C traceparent (https://www.w3.org/TR/trace-context/),
+//	          and behind a line feed a tracestate, if there is one
 //
 // # Compression
 //

@@ -67,6 +67,7 @@ var levels = map[string]int{
 	"pump/internal/nudgetest":           7,
 	"pump/internal/reason":              7,
 	"pump/internal/settings":            7,
+	"pump/internal/tracing":             7,
 	"pump/internal/tombstone":           7,
 	"pump/nudge":                        7,
 	"pump/source":                       7,

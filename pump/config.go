@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/queuepump/queuepump/pump/internal/private"
 	"github.com/queuepump/queuepump/pump/internal/workload"
@@ -67,6 +68,9 @@ type Config struct {
 	Log *slog.Logger
 	// Hooks observes the engine; see [Hooks].
 	Hooks Hooks
+	// TracerProvider makes spans of tasks that are sent and handled, by OpenTelemetry; where a span is
+	// sampled its context goes with the task. Default: none, and tracing costs nothing.
+	TracerProvider trace.TracerProvider
 
 	// Private is the engine's: no caller can set it.
 	Private private.Config

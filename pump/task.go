@@ -31,6 +31,10 @@ type Task struct {
 	// Foreign is the queue and message id of a message that no distributor
 	// made; it is empty otherwise. Such a task has a zero Run.
 	Foreign string
+	// Trace is the context in which the task was sent, if that was traced: a W3C traceparent, and
+	// behind a line feed a tracestate, if there is one. The context that a handler gets has the span of
+	// its handling, if the processor traces too.
+	Trace []byte
 }
 
 // Handler does the work of a task. The processor calls it from many goroutines

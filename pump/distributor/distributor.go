@@ -18,6 +18,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/rounds"
 	"github.com/queuepump/queuepump/pump/internal/row"
 	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/runs"
 	"github.com/queuepump/queuepump/pump/source"
@@ -178,6 +179,7 @@ type Distributor struct {
 	source source.Source
 	fleet  *queues.Set
 	runs   *workload.Runs
+	tracer *tracing.Tracer
 	mode   string // of the runs that it makes without an election
 	stage  stage
 	loops  send.Loops // of the distribution under way
@@ -219,7 +221,7 @@ func New(cfg pump.Config, source source.Source, o Options) (*Distributor, error)
 			return nil, err
 		}
 	}
-	d := &Distributor{cfg: cfg, opts: o, source: source, mode: "once"}
+	d := &Distributor{cfg: cfg, opts: o, source: source, tracer: tracing.New(&cfg), mode: "once"}
 	settings.Default(&d.cfg.Private.Lanes, min(runtime.GOMAXPROCS(0), pack.MaxLanes))
 	settings.Default(&d.cfg.Private.BarrierAge, defaultBarrierAge)
 	settings.Default(&d.cfg.Private.MaxUnsaved, defaultMaxUnsaved)

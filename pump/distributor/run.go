@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuepump/queuepump/codec"
 	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
 	"github.com/queuepump/queuepump/pump/internal/backoff"
@@ -253,6 +254,11 @@ func (r *distribution) assemble(stages *errgroup.Group, work context.Context, so
 		Whole: head, Trial: codec.NewBuilder(0), Quarantines: d.opts.OnBadLine == BadLineQuarantine,
 	}
 	r.read.Wanted, r.read.OnBad, r.read.First = r.wanted, r.onBad, r.first
+	if t := d.tracer; t != nil {
+		r.read.Trace = func(ctx context.Context, segment uint32, n uint64) []byte {
+			return t.Created(ctx, coordination.TaskRef{Run: head.Run, Segment: segment, N: n})
+		}
+	}
 	if most := d.opts.MaxRate; most > 0 {
 		r.read.Pace = rate.NewLimiter(rate.Limit(most), max(1, int(most/20)))
 	}

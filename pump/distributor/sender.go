@@ -86,8 +86,15 @@ func (s *Sender) Send(ctx context.Context, tasks ...source.Record) error {
 	if len(tasks) == 0 {
 		return nil
 	}
+	context, sent := s.d.tracer.Send(ctx, len(tasks))
+	err := s.send(ctx, tasks, context)
+	sent(err)
+	return err
+}
+
+func (s *Sender) send(ctx context.Context, tasks []source.Record, trace []byte) error {
 	r := pack.NewReceipt(len(tasks))
-	in, err := s.handIn(ctx, copied(tasks, r))
+	in, err := s.handIn(ctx, copied(tasks, trace, r))
 	if err != nil {
 		return err
 	}
@@ -129,7 +136,7 @@ func (s *Sender) handIn(ctx context.Context, batch []source.Record) (*intake, er
 
 // copied is the tasks with bytes of their own and the receipt: who sent them may have them
 // back before they are read.
-func copied(tasks []source.Record, r *pack.Receipt) []source.Record {
+func copied(tasks []source.Record, trace []byte, r *pack.Receipt) []source.Record {
 	size := 0
 	for i := range tasks {
 		size += len(tasks[i].Key) + len(tasks[i].Body)
@@ -142,7 +149,7 @@ func copied(tasks []source.Record, r *pack.Receipt) []source.Record {
 	}
 	batch := make([]source.Record, len(tasks))
 	for i := range tasks {
-		batch[i] = source.Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Receipt: r}
+		batch[i] = source.Record{Key: own(tasks[i].Key), ID: tasks[i].ID, Body: own(tasks[i].Body), Trace: trace, Receipt: r}
 	}
 	return batch
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/queues"
 	"github.com/queuepump/queuepump/pump/internal/sampling"
 	"github.com/queuepump/queuepump/pump/internal/settings"
+	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor/internal/backlog"
 	"github.com/queuepump/queuepump/pump/processor/internal/base"
@@ -104,6 +105,7 @@ type run struct {
 	o        *Options
 	handler  pump.Handler
 	batch    pump.BatchHandler // the handler, if it takes batches
+	tracer   *tracing.Tracer   // nil: nothing is traced
 	recorder *record.Recorder  // nil: nothing is recorded
 	poller   *poll.Poller
 	keeper   *leases.Keeper
@@ -191,7 +193,7 @@ func (p *Processor) Run(ctx context.Context) (Summary, error) {
 
 func (p *Processor) newProcessing(ctx context.Context) *run {
 	r := &run{
-		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler,
+		Env: base.NewEnv(&p.cfg), o: &p.o, handler: p.handler, tracer: tracing.New(&p.cfg),
 		owned: newOwned(), grace: &p.grace,
 	}
 	r.Discards, r.MaxBytes = r.o.Discard, r.o.MaxBytes

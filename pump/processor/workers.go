@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuepump/queuepump/pump/internal/outcome"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/processor/internal/claim"
 	"github.com/queuepump/queuepump/pump/processor/internal/leases"
 	"github.com/queuepump/queuepump/pump/processor/internal/message"
@@ -118,28 +119,41 @@ func (s *worker) runNext() (more bool) {
 	ctx := s.startTasks(d, from, to, now)
 	err := errGoexit // stands if the handler does not return
 	var errs []error
+	handled, span := r.trace(ctx, d, from)
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicked{v}
 			r.Log.Error("handler panicked", append(d.Attrs(d.At(from)), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))...)
 		}
+		span.End(err, errs)
 		s.endTasks(ctx, err, errs)
 	}()
 	switch {
 	case r.Reducer != nil:
 		i := d.At(from)
-		d.Contributions[i], err = r.Reducer.Contribute(ctx, &d.Tasks[i])
+		d.Contributions[i], err = r.Reducer.Contribute(handled, &d.Tasks[i])
 		return more
 	case r.batch == nil:
-		err = r.handler.Handle(ctx, &d.Tasks[d.At(from)])
+		err = r.handler.Handle(handled, &d.Tasks[d.At(from)])
 		return more
 	}
-	errs = r.batch.HandleBatch(ctx, d.Pointers())
+	errs = r.batch.HandleBatch(handled, d.Pointers())
 	err = nil
 	if n := to - from; errs != nil && len(errs) != n {
 		err = claim.WrongOutcomes(len(errs), n)
 	}
 	return more
+}
+
+// trace begins the span of what a slot works on, if that is traced. The handler gets the context.
+func (r *run) trace(ctx context.Context, d *message.Delivery, from int) (context.Context, *tracing.Span) {
+	switch {
+	case r.tracer == nil:
+		return ctx, nil
+	case r.batch == nil:
+		return r.tracer.Process(ctx, d.Queue.String(), &d.Tasks[d.At(from)])
+	}
+	return r.tracer.ProcessBatch(ctx, d.Queue.String(), d.Pointers())
 }
 
 // startTasks notes what the slot works on. The context is made anew only when the

@@ -59,6 +59,9 @@ type Record struct {
 	ID   string // the user's own name of the task; may be empty
 	Body []byte
 
+	// Trace is the trace context that goes with the task; see [pump.Task]. A distributor that traces
+	// and a Sender set it: that of a source is not taken.
+	Trace []byte
 	// Receipt is told what becomes of the task. A Sender sets it; nil: nothing waits for it.
 	Receipt Receipt
 }

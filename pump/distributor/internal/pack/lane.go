@@ -62,11 +62,11 @@ func (q *laneQueue) reset() {
 	}
 }
 
-// laneItem is a task, its key, id and body one after another in bytes, or a barrier.
+// laneItem is a task, its key, id, body and trace context one after another in bytes, or a barrier.
 type laneItem struct {
-	n                          uint64 // of the task, or the barrier's number
-	receipt                    source.Receipt
-	segment, at, key, id, body uint32
+	n                                 uint64 // of the task, or the barrier's number
+	receipt                           source.Receipt
+	segment, at, key, id, body, trace uint32
 }
 
 // barrierItem is the segment of a barrier: no task has it.
@@ -88,7 +88,12 @@ func (l *Lane) offer(ctx context.Context, segment uint32, n uint64, r *source.Re
 	}
 	at := len(q.bytes)
 	q.bytes = append(append(append(q.bytes, r.Key...), r.ID...), r.Body...)
-	q.items = append(q.items, laneItem{n, r.Receipt, segment, uint32(at), uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body))})
+	if len(r.Trace) > 0 {
+		q.bytes = append(q.bytes, r.Trace...)
+	}
+	q.items = append(q.items, laneItem{
+		n, r.Receipt, segment, uint32(at), uint32(len(r.Key)), uint32(len(r.ID)), uint32(len(r.Body)), uint32(len(r.Trace)),
+	})
 	return nil
 }
 
@@ -294,6 +299,9 @@ func (l *Lane) packTasks(text []byte, items []laneItem, now time.Time) error {
 		record := text[i.at:]
 		id := i.key + i.id
 		t := codec.Task{N: i.n, Key: record[:i.key], ID: record[i.key:id], Body: record[id : id+i.body]}
+		if i.trace > 0 {
+			t.Trace = record[id+i.body : id+i.body+i.trace]
+		}
 		l.packer.receipt = i.receipt
 		if err := l.packer.add(i.segment, t, now); err != nil {
 			return err

@@ -64,6 +64,10 @@ func (p *Packer) add(segment uint32, task codec.Task, now time.Time) error {
 			e = p.begin(segment, task.N, now)
 		}
 		fits, err := e.builder.Add(task)
+		if err != nil && task.Trace != nil { // a task goes before its context
+			task.Trace = nil
+			fits, err = e.builder.Add(task)
+		}
 		if err != nil {
 			return fmt.Errorf("task %d of segment %d: %w", task.N, segment, err)
 		}

@@ -57,9 +57,11 @@ type Segmenter struct {
 	handed      time.Time // when all that was collected was handed over
 	BadLines    uint64    // skipped so far
 	PoisonLines uint64    // sent to quarantine so far
-	Quarantines bool      // what bad lines count as
-	BarrierAt   int64     // tasks when the last barrier was taken
-	barrierBad  uint64    // bad lines then
+	// Trace makes the span of a task that is sent and gives its context; nil: none is traced.
+	Trace       func(ctx context.Context, segment uint32, n uint64) []byte
+	Quarantines bool   // what bad lines count as
+	BarrierAt   int64  // tasks when the last barrier was taken
+	barrierBad  uint64 // bad lines then
 }
 
 // surelyFits is a size of key, id and body up to which any task fits an empty
@@ -166,6 +168,12 @@ func (s *Segmenter) admit(ctx context.Context, rec *source.Record) error {
 		l := s.Lanes[segment%uint32(len(s.Lanes))]
 		if l.filling.full() && !l.tryHandOver() {
 			s.tryHandOver() // the other lanes need not wait for this one
+		}
+		if rec.Receipt == nil { // else the Sender has done it
+			rec.Trace = nil
+			if s.Trace != nil {
+				rec.Trace = s.Trace(ctx, segment, n)
+			}
 		}
 		if err := l.offer(ctx, segment, n, rec); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
+	"github.com/queuepump/queuepump/pump/internal/tracing"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -183,7 +184,7 @@ func (d *Delivery) Unpacked(tasks []codec.Task) []pump.Task {
 	for i := range tasks {
 		from, t := &tasks[i], &list[i]
 		*t = common
-		t.N, t.Key, t.Body = from.N, from.Key, from.Body
+		t.N, t.Key, t.Body, t.Trace = from.N, from.Key, from.Body, from.Trace
 		t.ID, ids = ids[:len(from.ID)], ids[len(from.ID):]
 		switch {
 		case foreign:
@@ -227,7 +228,11 @@ func (d *Delivery) Attrs(task int) []any {
 		a = append(a, "run", d.Header.Run, "segment", d.Header.Segment)
 	}
 	if task >= 0 && task < len(d.Tasks) {
-		a = append(a, "n", d.Tasks[task].N, "attempt", d.Tasks[task].Attempt)
+		t := &d.Tasks[task]
+		a = append(a, "n", t.N, "attempt", t.Attempt)
+		if id := tracing.ID(t.Trace); id != "" {
+			a = append(a, "trace_id", id)
+		}
 	}
 	return a
 }

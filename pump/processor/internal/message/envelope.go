@@ -17,7 +17,7 @@ func (d *Delivery) Pack(attempt uint32, tasks []int, limit int) (text []byte, ok
 	b.Reset(h)
 	for _, i := range tasks {
 		t := &d.Tasks[i]
-		ct := codec.Task{N: t.N, Key: t.Key, ID: []byte(t.ID), Body: t.Body}
+		ct := codec.Task{N: t.N, Key: t.Key, ID: []byte(t.ID), Body: t.Body, Trace: t.Trace}
 		if t.Foreign != "" && h.Run == (pump.RunID{}) {
 			ct.ID = []byte(t.Foreign) // so that it stays what it is, wherever the text goes (P1.4)
 		}

@@ -1,0 +1,212 @@
+// Package tracing makes the spans of tasks that are sent and handled, by OpenTelemetry and its
+// conventions for messaging (https://opentelemetry.io/docs/specs/semconv/messaging/), and carries
+// their contexts in tasks, as W3C Trace Context says (https://www.w3.org/TR/trace-context/).
+//
+//	create NAME    a distributor has read a task
+//	send NAME      a Sender was given tasks, until queues have them; a child of its caller's span
+//	process NAME   a handler works on a task: of the trace in which it was sent, and linked to it
+//
+// A batch that a handler gets has one span, linked to the contexts of all its tasks and of no trace of
+// theirs. Only a task whose sending was sampled has a context, and only such a task has a span of
+// its handling: what is traced is decided once.
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/coordination"
+	"github.com/queuepump/queuepump/pump/internal/outcome"
+)
+
+// scope is the name of the instrumentation.
+const scope = "github.com/queuepump/queuepump/pump"
+
+// maxContext is what an envelope carries of a task (codec); a longer tracestate is left out, as the
+// standard allows.
+const maxContext = 512
+
+// Tracer makes spans. A nil Tracer makes none. It may be used from many goroutines.
+type Tracer struct {
+	tracer trace.Tracer
+	name   string // of the workload
+	common []attribute.KeyValue
+}
+
+// New makes the tracer of a configuration; nil if that has no provider.
+func New(cfg *pump.Config) *Tracer {
+	if cfg.TracerProvider == nil {
+		return nil
+	}
+	return &Tracer{
+		tracer: cfg.TracerProvider.Tracer(scope), name: cfg.Workload,
+		common: []attribute.KeyValue{
+			attribute.String("messaging.system", "queuepump"),
+			attribute.String("messaging.destination.name", cfg.Workload),
+			attribute.String("messaging.client.id", cfg.Instance),
+		},
+	}
+}
+
+func (t *Tracer) start(ctx context.Context, operation, kind string, as trace.SpanKind, more ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return t.tracer.Start(ctx, operation+" "+t.name, append(more, trace.WithSpanKind(as), trace.WithAttributes(t.common...),
+		trace.WithAttributes(attribute.String("messaging.operation.name", operation), attribute.String("messaging.operation.type", kind)))...)
+}
+
+// Created makes the span of a task that was read, and gives its context; nil if it is not sampled.
+func (t *Tracer) Created(ctx context.Context, ref coordination.TaskRef) []byte {
+	_, span := t.start(ctx, "create", "create", trace.SpanKindProducer)
+	defer span.End()
+	if !span.SpanContext().IsSampled() {
+		return nil
+	}
+	span.SetAttributes(attribute.String("messaging.message.id", ref.String()))
+	return Encode(span.SpanContext())
+}
+
+// Send begins the span of tasks that are sent for a caller, and gives their context, nil if they are
+// not sampled. Sent ends it.
+func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func(error)) {
+	if t == nil {
+		return nil, func(error) {}
+	}
+	_, span := t.start(ctx, "send", "send", trace.SpanKindProducer)
+	if tasks > 1 {
+		span.SetAttributes(attribute.Int("messaging.batch.message_count", tasks))
+	}
+	sent = func(err error) {
+		failed(span, err)
+		span.End()
+	}
+	if !span.SpanContext().IsSampled() {
+		return nil, sent
+	}
+	return Encode(span.SpanContext()), sent
+}
+
+// Span is the span of a handling; nil: it is not traced.
+type Span struct{ span trace.Span }
+
+// Process begins the span of a task's handling, if the task was traced as it was sent.
+func (t *Tracer) Process(ctx context.Context, queue string, task *pump.Task) (context.Context, *Span) {
+	from, ok := Decode(task.Trace)
+	if !ok {
+		return ctx, nil
+	}
+	ctx, span := t.start(trace.ContextWithRemoteSpanContext(ctx, from), "process", "process", trace.SpanKindConsumer,
+		trace.WithLinks(trace.Link{SpanContext: from}), trace.WithAttributes(
+			attribute.String("messaging.message.id", idOf(task)), attribute.Int("queuepump.attempt", task.Attempt),
+			attribute.Int64("queuepump.segment", int64(task.Segment)), attribute.String("queuepump.queue", queue),
+		))
+	return ctx, &Span{span}
+}
+
+// ProcessBatch begins the span of a batch, if any of its tasks was traced as it was sent.
+func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.Task) (context.Context, *Span) {
+	var links []trace.Link
+	for _, task := range tasks {
+		if from, ok := Decode(task.Trace); ok {
+			links = append(links, trace.Link{
+				SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("messaging.message.id", idOf(task))},
+			})
+		}
+	}
+	if links == nil {
+		return ctx, nil
+	}
+	ctx, span := t.start(ctx, "process", "process", trace.SpanKindConsumer, trace.WithNewRoot(), trace.WithLinks(links...),
+		trace.WithAttributes(attribute.Int("messaging.batch.message_count", len(tasks)), attribute.String("queuepump.queue", queue)))
+	return ctx, &Span{span}
+}
+
+// End ends the span with what the handler returned.
+func (s *Span) End(err error, errs []error) {
+	if s == nil {
+		return
+	}
+	for _, e := range errs {
+		if e != nil {
+			err = e
+		}
+	}
+	failed(s.span, err)
+	s.span.End()
+}
+
+// failed notes an error. That a task was skipped or is put off is none.
+func failed(span trace.Span, err error) {
+	if err == nil {
+		return
+	}
+	if w, ok := outcome.Of(err); ok && !w.Reject && (w.Skip || w.Release) {
+		return
+	}
+	span.SetStatus(codes.Error, err.Error())
+	kind := "_OTHER"
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		kind = "timeout"
+	}
+	span.SetAttributes(attribute.String("error.type", kind))
+}
+
+func idOf(t *pump.Task) string {
+	if t.Foreign != "" {
+		return t.Foreign
+	}
+	return coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N}.String()
+}
+
+// Encode is a context as tasks carry it.
+func Encode(sc trace.SpanContext) []byte {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), sc), carrier)
+	out := []byte(carrier["traceparent"])
+	if state := carrier["tracestate"]; state != "" && len(out)+1+len(state) <= maxContext {
+		out = append(append(out, '\n'), state...)
+	}
+	return out
+}
+
+// Decode is the context of a task; it is not ok if there is none, or what is there is none.
+func Decode(b []byte) (trace.SpanContext, bool) {
+	if len(b) == 0 {
+		return trace.SpanContext{}, false
+	}
+	parent, state, _ := bytes.Cut(b, []byte{'\n'})
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{
+		"traceparent": string(parent), "tracestate": string(state),
+	})
+	sc := trace.SpanContextFromContext(ctx)
+	return sc, sc.IsValid()
+}
+
+// ID is the trace of a context in 32 hex digits, for logs; empty if there is none.
+func ID(b []byte) string {
+	sc, ok := Decode(b)
+	if !ok {
+		return ""
+	}
+	return sc.TraceID().String()
+}
+
+// Of is the context that what a handler starts belongs to: the span of its handling, or else that in
+// which the task was sent. Both are empty if the task is not traced; state also if there is none.
+func Of(ctx context.Context, t *pump.Task) (parent, state string) {
+	sc := trace.SpanContextFromContext(ctx)
+	if !sc.IsValid() {
+		var ok bool
+		if sc, ok = Decode(t.Trace); !ok {
+			return "", ""
+		}
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), sc), carrier)
+	return carrier["traceparent"], carrier["tracestate"]
+}
