@@ -3,7 +3,10 @@ package pump
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/queuepump/queuepump/codec"
+	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 )
 
 // RunID identifies a run: one distribution of a source, from its start to its end.
@@ -35,6 +38,21 @@ type Task struct {
 	// behind a line feed a tracestate, if there is one. The context that a handler gets has the span of
 	// its handling, if the processor traces too.
 	Trace []byte
+}
+
+// TraceContext is the context to which belongs what a handler starts elsewhere, as the headers
+// traceparent and tracestate of W3C Trace Context: that of the span in ctx, which the handler was
+// given, or else that in which the task was sent. Both are empty if the task is not traced; state
+// is also if there is none.
+func (t *Task) TraceContext(ctx context.Context) (parent, state string) {
+	sc := trace.SpanContextFromContext(ctx)
+	if !sc.IsValid() {
+		var ok bool
+		if sc, ok = tracecontext.Decode(t.Trace); !ok {
+			return "", ""
+		}
+	}
+	return tracecontext.Headers(sc)
 }
 
 // Handler does the work of a task. The processor calls it from many goroutines

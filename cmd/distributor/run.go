@@ -19,6 +19,7 @@ import (
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/internal/service"
+	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/runs"
@@ -186,6 +187,12 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 
 func (f *runFlags) distribute(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, src source.Source, port *admin.Server) error {
 	cfg := file.Config
+	spans, exported, err := telemetry.Traces("distributor", cli.Revision(), console.Log)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	defer exported()
+	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
 	if port != nil { // the metrics of a process without one are seen by no one
 		cfg.Sample = file.Admin.SampleEvery()

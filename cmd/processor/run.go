@@ -20,6 +20,7 @@ import (
 	"github.com/queuepump/queuepump/internal/operate"
 	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/internal/service"
+	"github.com/queuepump/queuepump/internal/telemetry"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
@@ -262,6 +263,12 @@ func (f *runFlags) processor() processor.Options {
 
 func (f *runFlags) process(ctx context.Context, out io.Writer, console *cli.Console, file *configfile.File, h *handler, port *admin.Server) error {
 	cfg := file.Config
+	spans, exported, err := telemetry.Traces("processor", cli.Revision(), console.Log)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	defer exported()
+	cfg.TracerProvider = spans
 	cfg.Log, cfg.Admin, cfg.Hooks = console.Log, port.Address(), f.service.Hooks(port.Hooks(cfg.Hooks))
 	if port != nil { // the metrics of a process without one are seen by no one
 		cfg.Sample = file.Admin.SampleEvery()

@@ -67,7 +67,8 @@ func (o *CommandOptions) defaults() error {
 //	{"seq":1,"reject":true,"error":"..."}             never: quarantined at once
 //	{"seq":1,"error":"..."}                           failed: again with growing delay
 //
-// seq counts the tasks of that child and has to be given back. The body is
+// A task that is traced has a "traceparent" too, and a "tracestate" if there is one. seq counts the
+// tasks of that child and has to be given back. The body is
 // JSON if it is JSON, else a string, else "bodyBase64"; the key likewise is
 // "key" or "keyBase64". The child ends when its input does.
 //
@@ -156,7 +157,7 @@ func (e *Exec) ask(ctx context.Context, s *slot, t *pump.Task) ([]byte, error) {
 		return nil, err
 	}
 	s.child.seq++
-	s.buf = appendRequest(s.buf[:0], s.child.seq, t)
+	s.buf = appendRequest(ctx, s.buf[:0], s.child.seq, t)
 	return s.child.ask(ctx, s.buf, e.opts.Timeout)
 }
 

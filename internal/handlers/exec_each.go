@@ -37,6 +37,7 @@ const tempFailDelay = 30 * time.Second
 //	QUEUEPUMP_ID, QUEUEPUMP_ATTEMPT
 //	QUEUEPUMP_EPOCH                                 [pump.Task]'s Epoch
 //	QUEUEPUMP_FOREIGN                               only of a message that no distributor made
+//	TRACEPARENT, TRACESTATE                         only of a task that is traced
 //
 // Its exit status is the outcome: 0 done, 65 (EX_DATAERR) rejected, 75
 // (EX_TEMPFAIL) again in 30 s, anything else or a signal failed. Its standard
@@ -114,7 +115,7 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 	defer cancel()
 	cmd := exec.CommandContext(limited, e.opts.Argv[0], e.opts.Argv[1:]...)
 	group.Own(cmd)
-	cmd.Env = append(e.opts.Env[:len(e.opts.Env):len(e.opts.Env)], taskEnv(t)...)
+	cmd.Env = append(e.opts.Env[:len(e.opts.Env):len(e.opts.Env)], taskEnv(ctx, t)...)
 	cmd.Stdin = bytes.NewReader(t.Body)
 	var out, said head
 	out.max, said.max = maxAnswer, 64<<10
@@ -166,7 +167,7 @@ func (e *ExecEach) run(ctx context.Context, t *pump.Task) (json.RawMessage, erro
 // maxEnv bounds a variable of the environment: Linux takes 128 KiB a string.
 const maxEnv = 64 << 10
 
-func taskEnv(t *pump.Task) []string {
+func taskEnv(ctx context.Context, t *pump.Task) []string {
 	env := []string{
 		"QUEUEPUMP_RUN=" + t.Run.String(),
 		"QUEUEPUMP_SEGMENT=" + strconv.FormatUint(uint64(t.Segment), 10),
@@ -187,6 +188,12 @@ func taskEnv(t *pump.Task) []string {
 	add("QUEUEPUMP_ID", t.ID)
 	if t.Foreign != "" {
 		add("QUEUEPUMP_FOREIGN", t.Foreign)
+	}
+	if parent, state := t.TraceContext(ctx); parent != "" {
+		add("TRACEPARENT", parent)
+		if state != "" {
+			add("TRACESTATE", state)
+		}
 	}
 	return env
 }

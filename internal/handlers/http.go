@@ -131,7 +131,7 @@ func (h *HTTP) post(ctx context.Context, t *pump.Task) (json.RawMessage, error) 
 	if err != nil {
 		return nil, errors.New("the request cannot be made")
 	}
-	h.header(req.Header, t)
+	h.header(ctx, req.Header, t)
 	resp, err := h.client.Do(req)
 	if err != nil {
 		if ctx.Err() == nil && !connected.Load() {
@@ -168,11 +168,17 @@ func reason(err error) error {
 	return err
 }
 
-func (h *HTTP) header(to http.Header, t *pump.Task) {
+func (h *HTTP) header(ctx context.Context, to http.Header, t *pump.Task) {
 	to.Set("Content-Type", contentType(t.Body))
 	to.Set("User-Agent", "queuepump")
 	for name, values := range h.opts.Header {
 		to[name] = values
+	}
+	if parent, state := t.TraceContext(ctx); parent != "" {
+		to.Set("Traceparent", parent)
+		if state != "" {
+			to.Set("Tracestate", state)
+		}
 	}
 	run, segment, n := t.Run.String(), strconv.FormatUint(uint64(t.Segment), 10), strconv.FormatUint(t.N, 10)
 	to.Set("Queuepump-Run", run)

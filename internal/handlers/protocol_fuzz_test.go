@@ -63,7 +63,7 @@ func FuzzTaskOnALine(f *testing.F) {
 	f.Add([]byte{}, "", []byte{}, strings.Repeat("?", 4<<10), []byte{})
 	f.Fuzz(func(t *testing.T, key []byte, id string, body []byte, foreign string, result []byte) {
 		task := &pump.Task{Segment: 7, N: 1 << 60, Key: key, ID: id, Body: body, Attempt: 2, Epoch: 3, Foreign: foreign}
-		for _, line := range [][]byte{appendTask(nil, task), appendRequest(nil, 5, task), appendResult(nil, task, asResult(result))} {
+		for _, line := range [][]byte{appendTask(nil, task), appendRequest(t.Context(), nil, 5, task), appendResult(nil, task, asResult(result))} {
 			if bytes.IndexByte(line, '\n') != len(line)-1 {
 				t.Fatalf("%q is not one line", line)
 			}
@@ -93,7 +93,7 @@ func FuzzTaskOnALine(f *testing.F) {
 				t.Fatalf("%q: the key was %q", line, key)
 			}
 		}
-		for _, pair := range taskEnv(task) {
+		for _, pair := range taskEnv(t.Context(), task) {
 			name, _, ok := strings.Cut(pair, "=")
 			if !ok || !strings.HasPrefix(name, "QUEUEPUMP_") || strings.ContainsRune(pair, 0) {
 				t.Fatalf("%q cannot stand in an environment", pair)
@@ -101,7 +101,7 @@ func FuzzTaskOnALine(f *testing.F) {
 		}
 		h := &HTTP{}
 		header := http.Header{}
-		h.header(header, task)
+		h.header(t.Context(), header, task)
 		for name, values := range header {
 			for _, v := range values {
 				if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) || len(v) > 8<<10 {

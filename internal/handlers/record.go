@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"strconv"
@@ -37,9 +38,9 @@ func appendResult(dst []byte, t *pump.Task, result json.RawMessage) []byte {
 }
 
 // appendRequest appends the line that a child reads: as appendTask, with the
-// number that its answer must carry, and the epoch, which is of use only while the
-// task is worked on.
-func appendRequest(dst []byte, seq uint64, t *pump.Task) []byte {
+// number that its answer must carry, the epoch, which is of use only while the
+// task is worked on, and of a task that is traced the context.
+func appendRequest(ctx context.Context, dst []byte, seq uint64, t *pump.Task) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, seq, 10)
 	dst = appendIdentity(append(dst, ','), t)
@@ -47,6 +48,12 @@ func appendRequest(dst []byte, seq uint64, t *pump.Task) []byte {
 	dst = strconv.AppendUint(dst, t.Epoch, 10)
 	dst = append(dst, `,"attempt":`...)
 	dst = strconv.AppendInt(dst, int64(t.Attempt), 10)
+	if parent, state := t.TraceContext(ctx); parent != "" {
+		dst = appendString(append(dst, `,"traceparent":`...), []byte(parent))
+		if state != "" {
+			dst = appendString(append(dst, `,"tracestate":`...), []byte(state))
+		}
+	}
 	dst = appendBody(append(dst, ','), t.Body)
 	return append(dst, "}\n"...)
 }

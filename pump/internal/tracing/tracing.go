@@ -12,26 +12,21 @@
 package tracing
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/outcome"
+	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 )
 
 // scope is the name of the instrumentation.
 const scope = "github.com/queuepump/queuepump/pump"
-
-// maxContext is what an envelope carries of a task (codec); a longer tracestate is left out, as the
-// standard allows.
-const maxContext = 512
 
 // Tracer makes spans. A nil Tracer makes none. It may be used from many goroutines.
 type Tracer struct {
@@ -68,7 +63,7 @@ func (t *Tracer) Created(ctx context.Context, ref coordination.TaskRef) []byte {
 		return nil
 	}
 	span.SetAttributes(attribute.String("messaging.message.id", ref.String()))
-	return Encode(span.SpanContext())
+	return tracecontext.Encode(span.SpanContext())
 }
 
 // Send begins the span of tasks that are sent for a caller, and gives their context, nil if they are
@@ -88,7 +83,7 @@ func (t *Tracer) Send(ctx context.Context, tasks int) (context []byte, sent func
 	if !span.SpanContext().IsSampled() {
 		return nil, sent
 	}
-	return Encode(span.SpanContext()), sent
+	return tracecontext.Encode(span.SpanContext()), sent
 }
 
 // Span is the span of a handling; nil: it is not traced.
@@ -96,7 +91,7 @@ type Span struct{ span trace.Span }
 
 // Process begins the span of a task's handling, if the task was traced as it was sent.
 func (t *Tracer) Process(ctx context.Context, queue string, task *pump.Task) (context.Context, *Span) {
-	from, ok := Decode(task.Trace)
+	from, ok := tracecontext.Decode(task.Trace)
 	if !ok {
 		return ctx, nil
 	}
@@ -112,7 +107,7 @@ func (t *Tracer) Process(ctx context.Context, queue string, task *pump.Task) (co
 func (t *Tracer) ProcessBatch(ctx context.Context, queue string, tasks []*pump.Task) (context.Context, *Span) {
 	var links []trace.Link
 	for _, task := range tasks {
-		if from, ok := Decode(task.Trace); ok {
+		if from, ok := tracecontext.Decode(task.Trace); ok {
 			links = append(links, trace.Link{
 				SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("messaging.message.id", idOf(task))},
 			})
@@ -161,52 +156,4 @@ func idOf(t *pump.Task) string {
 		return t.Foreign
 	}
 	return coordination.TaskRef{Run: t.Run, Segment: t.Segment, N: t.N}.String()
-}
-
-// Encode is a context as tasks carry it.
-func Encode(sc trace.SpanContext) []byte {
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), sc), carrier)
-	out := []byte(carrier["traceparent"])
-	if state := carrier["tracestate"]; state != "" && len(out)+1+len(state) <= maxContext {
-		out = append(append(out, '\n'), state...)
-	}
-	return out
-}
-
-// Decode is the context of a task; it is not ok if there is none, or what is there is none.
-func Decode(b []byte) (trace.SpanContext, bool) {
-	if len(b) == 0 {
-		return trace.SpanContext{}, false
-	}
-	parent, state, _ := bytes.Cut(b, []byte{'\n'})
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{
-		"traceparent": string(parent), "tracestate": string(state),
-	})
-	sc := trace.SpanContextFromContext(ctx)
-	return sc, sc.IsValid()
-}
-
-// ID is the trace of a context in 32 hex digits, for logs; empty if there is none.
-func ID(b []byte) string {
-	sc, ok := Decode(b)
-	if !ok {
-		return ""
-	}
-	return sc.TraceID().String()
-}
-
-// Of is the context that what a handler starts belongs to: the span of its handling, or else that in
-// which the task was sent. Both are empty if the task is not traced; state also if there is none.
-func Of(ctx context.Context, t *pump.Task) (parent, state string) {
-	sc := trace.SpanContextFromContext(ctx)
-	if !sc.IsValid() {
-		var ok bool
-		if sc, ok = Decode(t.Trace); !ok {
-			return "", ""
-		}
-	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), sc), carrier)
-	return carrier["traceparent"], carrier["tracestate"]
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/queuepump/queuepump/pump/coordination"
 	"github.com/queuepump/queuepump/pump/internal/ledger"
 	"github.com/queuepump/queuepump/pump/internal/queues"
-	"github.com/queuepump/queuepump/pump/internal/tracing"
+	"github.com/queuepump/queuepump/pump/internal/tracecontext"
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
@@ -230,7 +230,7 @@ func (d *Delivery) Attrs(task int) []any {
 	if task >= 0 && task < len(d.Tasks) {
 		t := &d.Tasks[task]
 		a = append(a, "n", t.N, "attempt", t.Attempt)
-		if id := tracing.ID(t.Trace); id != "" {
+		if id := tracecontext.ID(t.Trace); id != "" {
 			a = append(a, "trace_id", id)
 		}
 	}

@@ -1,0 +1,210 @@
+package telemetry
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// client posts spans (https://opentelemetry.io/docs/specs/otlp/#otlphttp).
+type client struct {
+	url    string
+	shown  string // the same, without what may be secret
+	header http.Header
+	gzip   bool
+	wait   time.Duration // for one batch, with its repetitions
+	http   *http.Client
+}
+
+const (
+	defaultEndpoint = "http://localhost:4318"
+	path            = "/v1/traces"
+	defaultWait     = 10 * time.Second
+	// Pauses between two tries of one batch double from the first on.
+	firstPause = 500 * time.Millisecond
+	// maxAnswer bounds what is read of an answer.
+	maxAnswer = 64 << 10
+)
+
+// newClient reads the exporter's variables.
+func newClient() (*client, error) {
+	if e := os.Getenv("OTEL_TRACES_EXPORTER"); e != "" && e != "otlp" {
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %q is not known here; use otlp, or none", e)
+	}
+	if p := first("PROTOCOL"); p != "" && p != "http/protobuf" {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not spoken here; use http/protobuf, and the collector's port for it (4318)", p)
+	}
+	c := &client{header: http.Header{}, wait: defaultWait}
+	at := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	if at == "" {
+		base := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+		if base == "" {
+			base = defaultEndpoint
+		}
+		at = strings.TrimSuffix(base, "/") + path
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT: it is not an address; use one such as http://localhost:4318")
+	}
+	c.url, c.shown = u.String(), u.Scheme+"://"+u.Host+u.Path
+	switch z := first("COMPRESSION"); z {
+	case "", "none":
+	case "gzip":
+		c.gzip = true
+	default:
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_COMPRESSION: %q is not known; use gzip or none", z)
+	}
+	if text := first("TIMEOUT"); text != "" {
+		ms, err := strconv.Atoi(text)
+		if err != nil || ms < 1 {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT: %q is not a number of milliseconds", text)
+		}
+		c.wait = time.Duration(ms) * time.Millisecond
+	}
+	if err := c.headers(first("HEADERS")); err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if transport.TLSClientConfig, err = tlsConfig(); err != nil {
+		return nil, err
+	}
+	c.http = &http.Client{Transport: transport}
+	return c, nil
+}
+
+// headers reads name=value pairs with commas between them, both percent-encoded. An error does not
+// show a value, which may be a key.
+func (c *client) headers(text string) error {
+	if text == "" {
+		return nil
+	}
+	for i, pair := range strings.Split(text, ",") {
+		name, value, ok := strings.Cut(pair, "=")
+		name, err := url.PathUnescape(strings.TrimSpace(name))
+		value, err2 := url.PathUnescape(strings.TrimSpace(value))
+		if !ok || err != nil || err2 != nil || name == "" {
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: part %d is not name=value", i+1)
+		}
+		c.header.Set(name, value)
+	}
+	return nil
+}
+
+// tlsConfig trusts the authority that is named, and shows the certificate that is.
+func tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if file := first("CERTIFICATE"); file != "" {
+		text, err := os.ReadFile(file) //nolint:gosec // its owner names it
+		if err != nil {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, errors.New("OTEL_EXPORTER_OTLP_CERTIFICATE: the file holds no certificate in PEM")
+		}
+	}
+	if cert, key := first("CLIENT_CERTIFICATE"), first("CLIENT_KEY"); cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and _CLIENT_KEY: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// Start and Stop are otlptrace.Client's: there is nothing to do.
+func (c *client) Start(context.Context) error { return nil }
+
+// Stop lets connections go.
+func (c *client) Stop(context.Context) error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// UploadTraces posts a batch until it is taken or the time for it is over. Only what the standard
+// calls retryable is posted again.
+func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	// On the wire a TracesData is the same as the ExportTraceServiceRequest that is meant, whose
+	// package would link gRPC.
+	text, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
+	if err != nil {
+		return err
+	}
+	if c.gzip {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		if _, err := z.Write(text); err != nil {
+			return err
+		}
+		if err := z.Close(); err != nil {
+			return err
+		}
+		text = b.Bytes()
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.wait)
+	defer cancel()
+	for pause := firstPause; ; pause *= 2 {
+		again, after, err := c.post(ctx, text)
+		if err == nil || !again {
+			return err
+		}
+		t := time.NewTimer(max(pause, after))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		}
+	}
+}
+
+func (c *client) post(ctx context.Context, text []byte) (again bool, after time.Duration, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(text))
+	if err != nil {
+		return false, 0, errors.New("the request cannot be made")
+	}
+	for name, values := range c.header {
+		r.Header[name] = values
+	}
+	r.Header.Set("Content-Type", "application/x-protobuf")
+	r.Header.Set("User-Agent", "queuepump")
+	if c.gzip {
+		r.Header.Set("Content-Encoding", "gzip")
+	}
+	answer, err := c.http.Do(r)
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		err = ue.Err // without the address, which may hold a secret
+	}
+	if err != nil {
+		return ctx.Err() == nil, 0, err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer))
+	if answer.StatusCode/100 == 2 {
+		return false, 0, nil
+	}
+	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
+		after = min(time.Duration(seconds)*time.Second, c.wait)
+	}
+	switch answer.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		again = true
+	}
+	return again, after, fmt.Errorf("the collector answered %s", answer.Status)
+}

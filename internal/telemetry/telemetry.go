@@ -1,0 +1,107 @@
+// Package telemetry exports the spans of a binary by OTLP over HTTP. The environment alone says
+// whether and where to, in the variables that OpenTelemetry names
+// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/). Spans,
+// batches, samplers and resources are the SDK's; the exporter of the project brings gRPC with it, so
+// the request is made here (client.go).
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	// flushFor is how long the last spans may take at the end of the process.
+	flushFor = 5 * time.Second
+	// sayEvery is how often it is said that spans cannot be exported.
+	sayEvery = time.Minute
+)
+
+// Traces makes the provider that the environment asks for, nil if it asks for none. End exports what
+// is left, within five seconds; it is never nil. An error names the variable.
+func Traces(binary, version string, log *slog.Logger) (provider trace.TracerProvider, end func(), err error) {
+	end = func() {}
+	if !wanted() {
+		return nil, end, nil
+	}
+	c, err := newClient()
+	if err != nil {
+		return nil, end, err
+	}
+	ctx := context.Background()
+	exporter, err := otlptrace.New(ctx, c)
+	if err != nil {
+		return nil, end, err
+	}
+	// What the environment says of the resource comes last, so it wins.
+	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(
+		attribute.String("service.name", "queuepump-"+binary), attribute.String("service.version", version)), resource.WithFromEnv())
+	if err != nil {
+		return nil, end, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	say := &sparingly{log: log, to: c.shown}
+	otel.SetErrorHandler(say)
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))
+	log.Info("spans are exported", "to", c.shown)
+	return p, sync.OnceFunc(func() {
+		limited, cancel := context.WithTimeout(ctx, flushFor)
+		defer cancel()
+		if err := p.Shutdown(limited); err != nil {
+			log.Warn("the last spans were not exported", "to", c.shown, "error", err)
+		}
+	}), nil
+}
+
+// wanted is whether spans are to be exported: an endpoint is named, or the exporter.
+func wanted() bool {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+		return false
+	}
+	switch exporter := os.Getenv("OTEL_TRACES_EXPORTER"); exporter {
+	case "none":
+		return false
+	case "":
+		return first("ENDPOINT") != ""
+	}
+	return true
+}
+
+// first is a variable of the exporter: that of traces, or else that of all signals.
+func first(name string) string {
+	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
+}
+
+// sparingly tells the errors of the exporter to the log, once a minute at most.
+type sparingly struct {
+	log *slog.Logger
+	to  string
+
+	mu    sync.Mutex
+	said  time.Time
+	since int // errors that were not told
+}
+
+// Handle is otel.ErrorHandler's.
+func (s *sparingly) Handle(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.said.IsZero() && time.Since(s.said) < sayEvery {
+		s.since++
+		return
+	}
+	s.log.Warn("spans cannot be exported", "to", s.to, "error", err, "more", s.since)
+	s.said, s.since = time.Now(), 0
+}
