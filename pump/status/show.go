@@ -135,7 +135,7 @@ func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance
 	i := Instance{
 		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
 		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, LeaseSeconds: m.Hides, Throttled: m.Throttled,
-		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble,
+		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble, TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
 	}
 	if i.Demand == nil || m.Guessed {
 		i.Demand = map[string]float64{}
