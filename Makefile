@@ -129,7 +129,7 @@ else
 endif
 
 # Every package with mutants. Each has a TestMutantsAreFound.
-MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger source distributor processor worlds)
+MUTATED = $(addprefix ./pump/,internal/workload internal/election internal/cluster internal/ledger internal/sampling internal/money source distributor processor worlds)
 mutants: ## build each of the listed mutants in, see which seed finds it, and write the MUTANTS.md beside each list; ONLY=name,name only those
 	$(GO) run ./internal/mutants/overlay -o out/mutants
 	$(GO) test $(MUTATED) -count 1 -v -timeout 2h -overlay out/mutants/overlay.json -run '^TestMutants' -mutants.write $(if $(ONLY),-mutants.only $(call quote,$(ONLY)))

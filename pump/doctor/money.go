@@ -28,13 +28,13 @@ func (c *checkup) money(s *status.Status) {
 	case m.HoldBack > 0:
 		c.find(
 			CheckDayCost, Warning, "", raise,
-			"%d processors hold back gets to keep to budget.costPerDay, %.4g %s: tasks wait",
+			"gets are held back by %d of the processors to keep to budget.costPerDay, %.4g %s: tasks wait",
 			m.HoldBack, most, currency,
 		)
 	case m.Slowed > 0:
 		c.find(
 			CheckDayCost, Warning, "", raise,
-			"%d processors poll empty queues more slowly to keep to budget.costPerDay, %.4g %s",
+			"empty queues are polled more slowly by %d of the processors to keep to budget.costPerDay, %.4g %s",
 			m.Slowed, most, currency,
 		)
 	}
