@@ -8,7 +8,7 @@ GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 AZURITE    = pump/storage/storagetest/azurite
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package image package-test service-test azurite azure azure-try clean
+.PHONY: help build run test verify test-race members cluster simulate mutants windows chaos count poison foreign runs day day-cost drop limits scale lint docs-metrics check-alerts fmt vuln fuzz bench soak cover package deb image package-test service-test first-hour azurite azure azure-try clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -200,6 +200,9 @@ VERSION ?=
 package: ## make deb, rpm and tar.gz for amd64 and arm64 in out/package, of the version of git or of VERSION=1.2.3
 	GO='$(GO)' $(GO) run ./internal/packaging/build packages --version $(call quote,$(VERSION))
 
+deb: ## make the deb of this machine's architecture in out/package, of the version of git or of VERSION=1.2.3
+	GO='$(GO)' $(GO) run ./internal/packaging/build deb --version $(call quote,$(VERSION))
+
 image: ## make the image for amd64 and arm64 in out/image, without an engine, of the version of git or of VERSION=1.2.3
 	GO='$(GO)' $(GO) run ./internal/packaging/build image --version $(call quote,$(VERSION))
 
@@ -212,6 +215,11 @@ service-test: ## upgrade, reload, remove and purge the deb of this machine under
 	mkdir -p out/service
 	$(GO) build -o out/service/ ./internal/packaging/build ./internal/packaging/lifecycle ./loadtest
 	GO='$(GO)' out/service/lifecycle --build out/service/build --loadtest out/service/loadtest $(if $(OLDER),--older $(call quote,$(OLDER)))
+
+first-hour: ## type what README.md says in an empty folder, build and service included, within five minutes (root, systemd-nspawn; "Error 77": this machine cannot try it)
+	mkdir -p out/first-hour
+	$(GO) build -o out/first-hour/ ./internal/packaging/lifecycle
+	GO='$(GO)' out/first-hour/lifecycle --first-hour --out out/first-hour
 
 azurite: $(AZURITE)/node_modules/.package-lock.json ## install Azurite, which the tests need
 

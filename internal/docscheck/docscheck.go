@@ -73,6 +73,24 @@ func (d Document) Blocks() []Block {
 	return blocks
 }
 
+// Section are the blocks below the heading of the second level that has this title, up to the next.
+func (d Document) Section(title string) []Block {
+	first, after := 0, len(d.Lines)+1
+	for i, line := range d.Prose() {
+		if second, ok := strings.CutPrefix(line, "## "); !ok {
+			continue
+		} else if second == title {
+			first = i + 1
+		} else if first > 0 {
+			after = i + 1
+			break
+		}
+	}
+	return slices.DeleteFunc(d.Blocks(), func(b Block) bool {
+		return first == 0 || b.Line < first || b.Line > after
+	})
+}
+
 // Prose is a copy of the lines in which those of fenced blocks are empty.
 func (d Document) Prose() []string {
 	lines := slices.Clone(d.Lines)

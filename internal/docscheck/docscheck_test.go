@@ -302,3 +302,17 @@ func TestAnEntryOfTheRunbookThatLacksAPartIsSeen(t *testing.T) {
 		}
 	}
 }
+
+func TestASectionHasTheBlocksBelowItsHeading(t *testing.T) {
+	text := "# A\n```sh\n1\n```\n## B\n```sh\n2\n```\n### C\n```sh\n3\n```\n## D\n```sh\n## B\n```"
+	d := Document{Path: "a.md", Lines: strings.Split(text, "\n")}
+	for title, want := range map[string]string{"B": "2\n3\n", "D": "## B\n", "E": ""} {
+		var got string
+		for _, b := range d.Section(title) {
+			got += b.Text()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", title, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -250,12 +251,14 @@ func (o *accountsOf) stillKnownToAll(ctx context.Context, name string) error {
 
 // Drain gives the segments of an account other homes: nothing new is put into
 // its queues once all have noticed, at most workload.MapMaxAge later, and what
-// is in them is read. It is an [*Error] if no other account is active.
+// is in them is read. It is an [*Error] if no other account is active. Queues of other accounts that
+// are missing are made first.
 func Drain(ctx context.Context, cfg pump.Config, name string) (Change, error) {
 	o, err := openAccounts(ctx, cfg)
 	if err != nil {
 		return Change{}, err
 	}
+	o.createHomes(ctx, name)
 	return o.change(ctx, name, Draining, func(m *shardmap.Map) ([]shardmap.Shard, error) {
 		shards, found := withState(m, name, shardmap.Draining)
 		if !found {
@@ -383,6 +386,38 @@ func (o *accountsOf) createQueues(ctx context.Context, name string, qs []shardma
 		g.Go(func() error { return queues.Create(ctx, s, backoff.Jitter(o.Cfg.Instance), o.Cfg.Log) })
 	}
 	return g.Wait()
+}
+
+// homesPatience is how long a drain waits for accounts that do not answer.
+const homesPatience = 10 * time.Second
+
+// createHomes makes the queues that get segments of an account, where they are missing: no
+// distributor may have reached them yet, and a processor cannot bring a message to a queue that is
+// not there and makes none itself (window 33). What cannot be made is told, and holds up no drain:
+// the account that drains may be the one in trouble.
+func (o *accountsOf) createHomes(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, homesPatience)
+	defer cancel()
+	others := map[string][]shardmap.Shard{}
+	for _, s := range o.Workload.Map.Shards {
+		if s.Account != name && s.State == shardmap.Active {
+			others[s.Account] = append(others[s.Account], s)
+		}
+	}
+	var all errgroup.Group
+	for account, qs := range others {
+		all.Go(func() error {
+			if o.Queues.Account(account) == nil {
+				return nil // this configuration does not have it
+			}
+			if err := o.createQueues(ctx, account, qs); err != nil {
+				o.Cfg.Log.Warn("it is not known whether every queue of an account is there; if one is missing, messages of the drained account wait until a distributor makes it",
+					"account", account, "error", err)
+			}
+			return nil
+		})
+	}
+	_ = all.Wait()
 }
 
 // change changes the map and tells the members.

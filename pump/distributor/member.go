@@ -10,6 +10,7 @@ import (
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor/internal/pack"
 	"github.com/queuepump/queuepump/pump/distributor/internal/send"
+	"github.com/queuepump/queuepump/pump/internal/backoff"
 	"github.com/queuepump/queuepump/pump/internal/closing"
 	"github.com/queuepump/queuepump/pump/internal/cluster"
 	"github.com/queuepump/queuepump/pump/internal/member"
@@ -37,7 +38,8 @@ type sending struct {
 	ctx     context.Context // its end is the end of joining
 	stop    context.CancelFunc
 	once    sync.Once
-	wg      sync.WaitGroup // what joins
+	wg      sync.WaitGroup // what joins, and what makes late queues
+	makes   atomic.Bool    // it does the latter
 	arrive  sync.Once
 	arrives chan struct{} // closed when the cluster was seen, or will not be any more
 
@@ -82,6 +84,17 @@ func (s *sending) join() {
 				s.enter()
 			}
 		})
+	})
+}
+
+// makeLate makes the queues that were late, beside everything else.
+func (s *sending) makeLate() {
+	if s.makes.Swap(true) {
+		return
+	}
+	s.wg.Go(func() {
+		defer s.makes.Store(false)
+		s.d.router.MakeLate(s.ctx, backoff.Jitter(s.d.cfg.Instance))
 	})
 }
 

@@ -43,7 +43,10 @@ func (d *Distributor) Prepare(ctx context.Context) error {
 	if s := d.running.Load(); s != nil {
 		s.join()
 	}
-	err = d.router.MakeQueues(ctx, backoff.Jitter(d.cfg.Instance))
+	late, err := d.router.MakeQueues(ctx, backoff.Jitter(d.cfg.Instance))
+	if s := d.running.Load(); s != nil && late {
+		s.makeLate()
+	}
 	if rival := alone.Wait(); rival != nil {
 		return rival
 	}

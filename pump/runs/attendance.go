@@ -11,7 +11,7 @@ import (
 )
 
 // attendance finds out that no processor is running while tasks of a run wait, which is why
-// nothing happens in most first hours.
+// nothing happens in most first hours, or that the workload is paused.
 type attendance struct {
 	cfg    *pump.Config
 	queues *queues.Set
@@ -43,6 +43,11 @@ func (a *attendance) judge(ctx context.Context, settled uint64) {
 		return
 	}
 	a.asked = now
+	if mark := v.Workload.Paused; mark.Is() {
+		a.cfg.Log.Warn("the workload is paused; the tasks wait until it is resumed", "run", a.run.String(),
+			"since", mark.Since, "by", mark.By, "fix", "distributor resume")
+		return
+	}
 	stamp := v.Stamp()
 	if !slices.ContainsFunc(v.Members, func(m cluster.Member) bool {
 		return (m.Role == cluster.RoleProcessor || m.Err != nil) && !m.Silent(stamp)

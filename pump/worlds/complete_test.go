@@ -23,6 +23,7 @@ import (
 	"github.com/queuepump/queuepump/pump/internal/workload"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/runs"
+	"github.com/queuepump/queuepump/pump/workloads"
 )
 
 // scribe writes a workload's ledger as the owner of all segments would, without
@@ -324,6 +325,31 @@ func TestWaitingSaysThatNoProcessorIsRunning(t *testing.T) {
 		}
 		close(hold)
 		<-g.done
+		p.End()
+	})
+}
+
+// A pause is why nothing is done, and the one who waits is told so, once in half a minute.
+func TestWaitingSaysThatTheWorkloadIsPaused(t *testing.T) {
+	inOnceWorld(t, 1, 2, nil, func(t *testing.T, w *world) {
+		const line = "the workload is paused; the tasks wait"
+		run := w.distributed(100)
+		if _, err := workloads.Pause(t.Context(), w.Config("operator", 2), "me", workloads.PauseOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		g := w.wait(t.Context(), run.ID, runs.WaitOptions{})
+		time.Sleep(5 * time.Second)
+		if n, none := w.Logged(line), w.Logged("no processor is running"); n != 1 || none > 0 {
+			t.Errorf("after 5 s it was said %d times, and %d times that none is running", n, none)
+		}
+		if _, err := workloads.Resume(t.Context(), w.Config("operator", 2)); err != nil {
+			t.Fatal(err)
+		}
+		p := w.start(w.processor(&testworld.Seen{}, processor.Options{}))
+		<-g.done
+		if g.err != nil || g.State != runs.Done || w.Logged(line) > 2 {
+			t.Errorf("%+v, %v", g.Completion, g.err)
+		}
 		p.End()
 	})
 }

@@ -27,6 +27,12 @@ func TestSimulationOfARolledBackLedgerWhoseOwnerIsIdle(t *testing.T) {
 	failOnSim(t, playSim(t, keptSimPlan(t, "ledgerRolledBack")))
 }
 
+// No distributor had reached an account's queues when another account was drained to them: processors
+// make no queue, so its messages waited for ever.
+func TestSimulationOfADrainToQueuesThatWereNeverMade(t *testing.T) {
+	failOnSim(t, playSim(t, keptSimPlan(t, "drainedToUnmadeQueues")))
+}
+
 func keptSimPlan(t *testing.T, name string) *simPlan {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name + ".plan")

@@ -186,9 +186,9 @@ var windowRows = []windowRow{
 		tests: []string{"codec.TestAFlippedBitIsFoundOrHarmless", "codec.TestATruncatedEnvelopeIsTruncatedWhereverItEnds"},
 	},
 	{
-		number: "33", window: "a queue is missing, or being deleted", done: "the shard stops with an alarm; only distributors make queues",
+		number: "33", window: "a queue is missing, or being deleted", done: "the shard stops with an alarm; distributors make queues, late ones as soon as the account answers, and a drain those that get its segments",
 		play:  []func(*testing.T){TestWindow33AMissingQueueStopsItsShardWithAnAlarmAndIsNotMade},
-		tests: []string{"worlds.TestAQueueThatStopsTakingMessagesIsWaitedFor", "worlds.TestAQueueStillBeingDeletedIsWaitedFor"},
+		tests: []string{"worlds.TestAQueueThatStopsTakingMessagesIsWaitedFor", "worlds.TestAQueueStillBeingDeletedIsWaitedFor", "worlds.TestQueuesThatWereLateAreMadeWithoutAPut", "worlds.TestADrainMakesTheQueuesThatGetSegments"},
 	},
 	{
 		number: "34", window: "the shard map changes with messages in flight", done: "queues that drain are read until they are empty; a map is used for Puts only while it is young",

@@ -3,7 +3,8 @@
 // and take an account more by a reload; then the package is removed and purged. It fails if a task
 // was lost or done twice, or if anything is left. systemd is booted by systemd-nspawn on a copy of
 // this machine's root, which is an overlay in memory, so that nothing is installed here. `make
-// service-test` calls it in the root of the source tree.
+// service-test` calls it in the root of the source tree. With -first-hour it types the commands of
+// README.md there instead, as `make first-hour` does.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 )
 
 const (
@@ -40,13 +42,19 @@ func main() {
 	flag.StringVar(&o.newer, "newer", "", "the deb to upgrade to (default: one of this source tree)")
 	flag.StringVar(&o.stuck, "stuck", "",
 		"a processor whose poller can be stuck (default: built here)")
+	flag.BoolVar(&o.firstHour, "first-hour", false,
+		"type what README.md says instead, from an empty folder to a service that is watched")
+	flag.StringVar(&o.desk, "desk", "", "for the program itself: the `folder` in which README.md is typed")
 	flag.StringVar(&o.base, "inside", "", "for the program itself: the `folder` to mount at")
 	flag.Parse()
 
 	err := run(o)
 	var u untried
+	var exit *exec.ExitError
 	switch {
 	case err == nil:
+	case errors.As(err, &exit) && exit.ExitCode() > 0 && o.base == "":
+		os.Exit(exit.ExitCode()) // the process apart has said why
 	case errors.As(err, &u):
 		fmt.Fprintln(os.Stderr, "It could not be tried:", u.why)
 		os.Exit(statusUntried)
@@ -57,7 +65,8 @@ func main() {
 }
 
 type options struct {
-	build, loadtest, out, older, newer, stuck, base string
-	tasks                                           int
-	rate                                            float64
+	build, loadtest, out, older, newer, stuck, base, desk string
+	tasks                                                 int
+	rate                                                  float64
+	firstHour                                             bool
 }

@@ -14,11 +14,17 @@ import (
 )
 
 func run(o options) error {
-	if o.base != "" {
+	switch {
+	case o.base != "" && o.firstHour:
+		return serviceHour(o)
+	case o.base != "":
 		return inside(o)
 	}
 	if err := possible(); err != nil {
 		return err
+	}
+	if o.firstHour {
+		return firstHour(o)
 	}
 	if o.build == "" || o.loadtest == "" {
 		return errors.New("-build and -loadtest are needed: make service-test builds and names both")
@@ -26,6 +32,14 @@ func run(o options) error {
 	if err := packages(&o); err != nil {
 		return err
 	}
+	return apart("-loadtest", o.loadtest, "-out", o.out,
+		"-older", o.older, "-newer", o.newer, "-stuck", o.stuck,
+		"-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
+}
+
+// apart runs this program again with a mount namespace of its own: mounts are of that process and
+// its children alone, and none of them outlives it.
+func apart(args ...string) error {
 	base, err := os.MkdirTemp("", "queuepump-service-")
 	if err != nil {
 		return err
@@ -35,23 +49,14 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self, "-inside", base, "-loadtest", o.loadtest, "-out", o.out,
-		"-older", o.older, "-newer", o.newer, "-stuck", o.stuck,
-		"-tasks", fmt.Sprint(o.tasks), "-rate", fmt.Sprint(o.rate))
+	cmd := exec.Command(self, append([]string{"-inside", base}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	// Mounts are of this process and its children alone, and none of them outlives it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
 	}
 	signal.Ignore(os.Interrupt) // the child gets it too, and ends
 	runtime.LockOSThread()      // a parent that dies is a thread, for Linux
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() > 0 {
-		os.Remove(base)
-		os.Exit(exit.ExitCode()) // it has said why
-	}
-	return err
+	return cmd.Run()
 }
 
 // possible says what this machine lacks.

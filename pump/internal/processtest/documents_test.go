@@ -18,6 +18,8 @@ var untyped = map[string]string{
 	"README.md: git clone": "needs the network and a minute; " +
 		"TestThePumpIsTried is make run on a small tree",
 	"README.md: make build":               "TestMain builds the same binaries",
+	"README.md: make deb":                 "minutes; make first-hour types it",
+	"README.md: sudo apt":                 "needs root and systemd; make first-hour types it",
 	"README.md: az login":                 "needs Azure",
 	"docs/configuration.md: for i in 1 2": "needs Azure",
 	"docs/configuration.md: { echo":       "needs Azure",
@@ -38,7 +40,7 @@ var untyped = map[string]string{
 		"make package-test is in it",
 	"docs/service.md: sha256sum":     "needs root; TestTheLifeOfAPackage installs packages",
 	"docs/service.md: tar -xzf":      "needs root; TestTheArchiveHasWhatPackagesHave reads it",
-	"docs/service.md: sudo cp":       "needs root, systemd and a package",
+	"docs/service.md: sudo install":  "needs root, systemd and a package",
 	"docs/service.md: sudo sh":       "needs root and a package",
 	"docs/service.md: journalctl":    "needs systemd",
 	"docs/service.md: sudo systemd-": "needs root; the tests of internal/packaging verify drop-ins",

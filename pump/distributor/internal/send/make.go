@@ -25,10 +25,64 @@ const createTogether = 8
 
 // MakeQueues makes the queues of the map that this process has not made or
 // used yet: nearly always they are there. What is a mistake in the configuration
-// shows here, before a run is begun. A right that may just have been given is waited for. An account that does not answer shows too, and must not
-// keep the tasks of all the others waiting: its queues are left to be made
-// when a put finds them missing (sink.make).
-func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) error {
+// shows here, before a run is begun. A right that may just have been given is waited for. An
+// account that does not answer shows too, and must not keep the tasks of all the others waiting:
+// its queues are late, and are left to MakeLate and to the first put that finds them missing
+// (sink.make).
+func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) (late bool, err error) {
+	todo, err := r.unmade()
+	if err != nil {
+		return false, err
+	}
+	soon, cancel := context.WithTimeout(ctx, createSlow)
+	defer cancel()
+	err = r.make(soon, j, todo)
+	switch {
+	case ctx.Err() != nil:
+		return false, context.Cause(ctx)
+	case err != nil:
+		return false, err
+	}
+	var names []string
+	for _, sinks := range todo {
+		for _, o := range sinks {
+			if !o.made.Load() {
+				names = append(names, o.name)
+			}
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		r.log.Warn("queues could not be made yet; the others are distributed to meanwhile", "queues", strings.Join(names, " "))
+	}
+	return len(names) > 0, nil
+}
+
+// MakeLate makes the queues that were late, until ctx ends. The run at hand may have no message for
+// them, but a change of accounts can make each the home of messages that are somewhere else, and
+// processors make none (window 33).
+func (r *Router) MakeLate(ctx context.Context, j backoff.Jitter) {
+	for ctx.Err() == nil {
+		todo, err := r.unmade()
+		if err == nil && len(todo) == 0 {
+			r.log.Info("every queue is made")
+			return
+		}
+		soon, cancel := context.WithTimeout(ctx, lateRound) // the map may have changed by then
+		err = errors.Join(err, r.make(soon, j, todo))
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			r.log.Error("a queue could not be made; the next distribution tries again", "error", err)
+			return
+		}
+	}
+}
+
+// lateRound is for how long the queues of one map are made before the map is looked at again.
+const lateRound = time.Minute
+
+// unmade are the queues of the map that this process has not made or used, by account.
+func (r *Router) unmade() (map[string][]*Sink, error) {
 	t := r.Current()
 	byAccount := map[string][]*Sink{}
 	for i, s := range t.Workload.Map.Shards {
@@ -36,7 +90,7 @@ func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) error {
 		switch {
 		case s.State != shardmap.Active || o.made.Load():
 		case o.refused != nil:
-			return o.refused
+			return nil, o.refused
 		default:
 			byAccount[s.Account] = append(byAccount[s.Account], o)
 		}
@@ -46,39 +100,23 @@ func (r *Router) MakeQueues(ctx context.Context, j backoff.Jitter) error {
 			byAccount[name] = append(byAccount[name], o)
 		}
 	}
-	soon, cancel := context.WithTimeout(ctx, createSlow)
-	defer cancel()
-	all, soon := errgroup.WithContext(soon)
+	return byAccount, nil
+}
+
+// make makes queues of several accounts side by side; that ctx ended is no error.
+func (r *Router) make(ctx context.Context, j backoff.Jitter, byAccount map[string][]*Sink) error {
+	all, ctx := errgroup.WithContext(ctx)
 	for _, sinks := range byAccount {
 		all.Go(func() error {
-			g, soon := errgroup.WithContext(soon)
+			g, ctx := errgroup.WithContext(ctx)
 			g.SetLimit(createTogether)
 			for _, o := range sinks {
-				g.Go(func() error { return o.ensure(soon, j, r.log) })
+				g.Go(func() error { return o.ensure(ctx, j, r.log) })
 			}
 			return g.Wait()
 		})
 	}
-	err := all.Wait()
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return err
-	}
-	var late []string
-	for _, sinks := range byAccount {
-		for _, o := range sinks {
-			if !o.made.Load() {
-				late = append(late, o.name)
-			}
-		}
-	}
-	if len(late) > 0 {
-		slices.Sort(late)
-		r.log.Warn("queues could not be made yet; the others are distributed to meanwhile", "queues", strings.Join(late, " "))
-	}
-	return nil
+	return all.Wait()
 }
 
 // ensure makes a queue until ctx ends; that is no error.
