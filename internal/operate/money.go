@@ -46,9 +46,9 @@ func moneyLine(m *status.Money) string {
 		text := "at most " + moneyText(*m.CapPerDay, "")
 		switch {
 		case m.HoldBack > 0:
-			text += fmt.Sprintf(", so %s hold back gets", cli.Plural(int64(m.HoldBack), "processor"))
+			text += fmt.Sprintf(", so gets are held back by %s", cli.Plural(int64(m.HoldBack), "processor"))
 		case m.Slowed > 0:
-			text += fmt.Sprintf(", so %s poll empty queues more slowly", cli.Plural(int64(m.Slowed), "processor"))
+			text += fmt.Sprintf(", so empty queues are polled more slowly by %s", cli.Plural(int64(m.Slowed), "processor"))
 		}
 		parts = append(parts, text)
 	}
