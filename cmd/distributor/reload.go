@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -10,7 +12,9 @@ import (
 func (f *runFlags) reloads(console *cli.Console, file *configfile.File, d *distributor.Distributor) {
 	console.OnHangup(func() {
 		_ = f.service.Manager.Reload(func() error {
-			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error { return d.Reload(now.Config) })
+			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error {
+				return errors.Join(d.Reload(now.Config), f.page.Reload(now.Config))
+			})
 		})
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/internal/operate"
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
@@ -38,6 +39,7 @@ type runFlags struct {
 	options   distributor.Options
 
 	service *service.Supervised
+	page    *page.Page // nil: there is none
 }
 
 func run() *cobra.Command {
@@ -164,8 +166,12 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		Grace: cmp.Or(f.options.Grace, 20*time.Second),
 	}
 	service.LimitMemory(cmd.Context(), 0, f.source.RunsCommand(), console.Log)
+	listen := cmp.Or(f.admin, file.Admin.Listen)
+	if f.page, err = operate.OpenPage(listen, f.config, file, console.Log); err != nil {
+		return err
+	}
 	port, err := admin.Open(admin.Options{
-		Listen: cmp.Or(f.admin, file.Admin.Listen), Advertise: file.Admin.Advertise,
+		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
 		Workload: file.Config.Workload, Role: "distributor", Version: cli.Revision(), Log: console.Log,
 		Prices: file.Config.Prices,
 	})

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -14,7 +16,9 @@ func (f *runFlags) reloads(console *cli.Console, file *configfile.File, p *proce
 			reopen()
 		}
 		_ = f.service.Manager.Reload(func() error {
-			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error { return p.Reload(now.Config) })
+			return console.Reload(f.config, file, f.service.Keys, func(now *configfile.File) error {
+				return errors.Join(p.Reload(now.Config), f.page.Reload(now.Config))
+			})
 		})
 	})
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/queuepump/queuepump/internal/admin"
 	"github.com/queuepump/queuepump/internal/cli"
 	"github.com/queuepump/queuepump/internal/configfile"
+	"github.com/queuepump/queuepump/internal/operate"
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/internal/service"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -33,6 +35,7 @@ type runFlags struct {
 	options processor.Options
 
 	service *service.Supervised
+	page    *page.Page // nil: there is none
 }
 
 func run() *cobra.Command {
@@ -151,8 +154,11 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if f.page, err = operate.OpenPage(listen, f.config, file, console.Log); err != nil {
+		return errors.Join(err, h.close())
+	}
 	port, err := admin.Open(admin.Options{
-		Listen: listen, Advertise: file.Admin.Advertise,
+		Listen: listen, Advertise: file.Admin.Advertise, Page: f.page,
 		Workload: file.Config.Workload, Role: "processor", Version: cli.Revision(), Log: console.Log,
 		Prices: file.Config.Prices,
 	})

@@ -8,10 +8,12 @@
 //	GET  /state          what it is doing, as JSON
 //	GET  /debug/pprof/   profiles, made when asked for
 //	POST /nudge          a hint to look at something now (nudge.Handler)
+//	GET  /page/          the page that shows the workload (package page)
 //
-// The port has no authentication and changes nothing: it listens on loopback
-// unless told otherwise, and then belongs into a network whose members may know
-// how the process does. No page holds a credential, a task or the command line.
+// The port has no authentication and changes nothing, but for what the page does
+// for one who has its token: it listens on loopback unless told otherwise, and then
+// belongs into a network whose members may know how the workload does. No answer
+// holds a credential or the command line, nor a task without the page's token.
 // A web page in a browser on the same machine cannot read it: a request is only
 // answered under an address of its own, so that a name which an attacker lets
 // point here is refused (DNS rebinding), and no other origin is let in.

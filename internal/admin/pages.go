@@ -7,12 +7,21 @@ import (
 	"net/http/pprof"
 	"strconv"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/page"
 )
 
 // handler is every page, behind the guard.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", index)
+	if s.page != nil {
+		mux.Handle(page.Path, s.page)
+	}
+	if s.alone {
+		mux.Handle("GET /{$}", http.RedirectHandler(page.Path, http.StatusSeeOther))
+		return s.guard(mux)
+	}
+	mux.HandleFunc("GET /{$}", s.index)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /state", s.state)
@@ -25,7 +34,10 @@ func (s *Server) handler() http.Handler {
 	return s.guard(mux)
 }
 
-func index(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+	if s.page != nil {
+		fmt.Fprintln(w, page.Path)
+	}
 	fmt.Fprint(w, "/healthz\n/readyz\n/metrics\n/state\n/debug/pprof/\n")
 }
 

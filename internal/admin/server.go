@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 
+	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
 	"github.com/queuepump/queuepump/pump/nudge"
@@ -50,6 +51,11 @@ type Options struct {
 	Workload  string
 	Role      string // of the process, for its metrics: processor or distributor
 	Version   string
+	// Page is what shows the workload to people, below [page.Path]; nil: there is none. It is closed
+	// with the port.
+	Page *page.Page
+	// PageAlone: nothing but the page is served.
+	PageAlone bool
 	Log       *slog.Logger
 	Prices    prices.List // of requests, for metrics; what is not given is as published
 
@@ -62,6 +68,8 @@ type Server struct {
 	address string
 	names   map[string]bool
 	metrics *metrics
+	page    *page.Page
+	alone   bool // the page is
 	http    *http.Server
 	served  chan struct{}
 	of      atomic.Pointer[subject]
@@ -96,7 +104,7 @@ func Open(o Options) (*Server, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the admin port cannot be opened: %w", err)
 	}
-	s := &Server{address: published(o.Advertise, l.Addr()), metrics: newMetrics(o), served: make(chan struct{})}
+	s := &Server{address: published(o.Advertise, l.Addr()), metrics: newMetrics(o), page: o.Page, alone: o.PageAlone, served: make(chan struct{})}
 	s.names = names(s.address)
 	s.http = &http.Server{
 		Handler:     s.handler(),
@@ -166,6 +174,9 @@ func (s *Server) Close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 	defer cancel()
+	if s.page != nil {
+		s.page.Close() // or its streams would be waited for
+	}
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close()
 	}

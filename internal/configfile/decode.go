@@ -26,6 +26,7 @@ type decoder struct {
 	lines     map[string]int
 	variables []string
 	admin     Admin
+	page      Page
 	events    string
 	inAdmin   bool // what is read now is the admin port's
 	errs      Errors
@@ -65,6 +66,7 @@ func (d *decoder) config(root *ast.MappingNode) pump.Config {
 		{"budget", func(path string, n ast.Node) { c.Budget = d.budget(path, n) }},
 		{"prices", func(path string, n ast.Node) { c.Prices = d.prices(path, n) }},
 		{"admin", d.readAdmin},
+		{"page", d.readPage},
 		{"scheduledEvents", d.readEvents},
 	})
 	for _, name := range []string{"workload", "accounts"} {

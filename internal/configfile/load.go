@@ -32,6 +32,8 @@ type File struct {
 	Variables []string
 	// Admin may lack what [File.CheckAdmin] complains of.
 	Admin Admin
+	// Page says what the page may do.
+	Page Page
 	// Events is where the machine's scheduled events are asked for; empty: they are not.
 	Events string
 
@@ -104,6 +106,12 @@ type Admin struct {
 // SampleEvery is how often one process of the workload that has an admin port looks at all queues:
 // 15 s, as often as Prometheus usually asks for metrics, unless the file says otherwise; 0: never.
 func (a Admin) SampleEvery() time.Duration { return max(cmp.Or(a.Sample, 15*time.Second), 0) }
+
+// Page says what the page that shows the workload may do, and where it is.
+type Page struct {
+	TokenFile string // of the token with which people act there; empty: no one does
+	ByCommand bool   // it is served by `distributor page` alone, and not on admin ports
+}
 
 // Error is one thing wrong in the file.
 type Error struct {
@@ -257,7 +265,7 @@ func parse(path string, text []byte, env func(string) (string, bool)) (*File, er
 		return nil, d.errs
 	}
 	slices.Sort(d.variables)
-	return &File{Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, Events: d.events, unset: d.unset, path: path, lines: d.lines}, nil
+	return &File{Config: cfg, Variables: slices.Compact(d.variables), Admin: d.admin, Page: d.page, Events: d.events, unset: d.unset, path: path, lines: d.lines}, nil
 }
 
 // root parses the text to its one mapping. The parser's own errors quote the
@@ -305,7 +313,7 @@ func (d *decoder) root(text []byte) (m *ast.MappingNode, e *Error) {
 // configuration file may hold.
 func Has(field string) bool {
 	root := field[:len(field)-len(strings.TrimLeft(field, "abcdefghijklmnopqrstuvwxyzE"))]
-	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "foreign", "retention", "budget", "prices", "admin", "scheduledEvents"}, root)
+	return slices.Contains([]string{"workload", "accounts", "control", "segments", "delivery", "foreign", "retention", "budget", "prices", "admin", "page", "scheduledEvents"}, root)
 }
 
 // Locate turns a [pump.ConfigError] anywhere in err into an [Error] with the

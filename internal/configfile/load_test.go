@@ -50,6 +50,7 @@ foreign: {encoding: base64, key: order.city}
 budget: {account: 100, queue: 10.5, getCost: request, costPerDay: 1.5}
 prices: {currency: EUR, queue: 0.0037, table: 0.0003, source: our contract, date: 2026-10}
 admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
+page: {tokenFile: /etc/queuepump/token, onAdminPort: false}
 `), environment("CONN", connection, "SAS", "sig=a#b", "QUEUES", "12"))
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +82,9 @@ admin: {listen: "0.0.0.0:9090", advertise: "worker1:9090"}
 		t.Errorf("got %+v", f.Config)
 	}
 	if d := cmp.Diff(Admin{Listen: "0.0.0.0:9090", Advertise: "worker1:9090"}, f.Admin); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(Page{TokenFile: "/etc/queuepump/token", ByCommand: true}, f.Page); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff([]string{"CONN", "QUEUES", "SAS"}, f.Variables); d != "" {
@@ -125,7 +129,7 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"misspelt field", ok + "    quues: 4\n", "pump.yaml:4: accounts[0].quues: is not a field; did you mean queues?"},
 		{"wrong case", ok + "    allowHttp: true\n", "pump.yaml:4: accounts[0].allowHttp: is not a field; did you mean allowHTTP?"},
-		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, foreign, retention, budget, prices, admin, scheduledEvents"},
+		{"unknown field", ok + "retries: 4\n", "pump.yaml:4: retries: is not a field; the fields here are workload, accounts, control, segments, delivery, foreign, retention, budget, prices, admin, page, scheduledEvents"},
 		{"several at once, by line", "workloads: a\n" + ok + "segmants: 4\n", "pump.yaml:1: workloads: is not a field; did you mean workload?\npump.yaml:5: segmants: is not a field; did you mean segments?"},
 		{"text for a number", ok + "    queues: many\n", `pump.yaml:4: accounts[0].queues: "many" is not a whole number; write it as digits without quotes, as in 8`},
 		{"quoted number", ok + "    queues: \"8\"\n", `pump.yaml:4: accounts[0].queues: "8" is not a whole number; write it as digits without quotes, as in 8`},
@@ -144,6 +148,8 @@ func TestMistakesAreNamedByLineFieldAndFix(t *testing.T) {
 		{"admin port", ok + "admin: {listen: 9090}\n", "pump.yaml:4: admin.listen: is not an address; write host:port, as in 127.0.0.1:9090, or off"},
 		{"admin sample", ok + "admin: {sample: 10ms}\n", "pump.yaml:4: admin.sample: is less than 1s; write 15s, 1m or off"},
 		{"admin advertised", ok + "admin:\n  listen: off\n  advertise: off\n", "pump.yaml:6: admin.advertise: is not an address; write host:port, as in worker1.internal:9090"},
+		{"page", ok + "page: {token: a}\n", "pump.yaml:4: page.token: is not a field; the fields here are tokenFile, onAdminPort"},
+		{"page on", ok + "page: {onAdminPort: off}\n", `pump.yaml:4: page.onAdminPort: "off" is neither true nor false; write true or false without quotes`},
 		{"no value", ok + "control:\n", "pump.yaml:4: control: has no value; give one, or remove the line"},
 		{"empty value", ok + "control: \"\"\n", "pump.yaml:4: control: is empty; give a value, or remove the line"},
 		{"group for a value", ok + "control: {a: b}\n", "pump.yaml:4: control: is a group of fields, not a single value"},

@@ -183,7 +183,7 @@ type help struct{ commands, flags map[string]bool }
 var (
 	helpCommand = regexp.MustCompile(`(?m)^  ([a-z][\w-]*) `)
 	helpFlag    = regexp.MustCompile(`(?m)^ {2,}(?:(-\w), |    )(--[\w-]+)`)
-	goal        = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	goal        = regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):`)
 )
 
 func goals(t *testing.T) map[string]bool {

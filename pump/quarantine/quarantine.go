@@ -3,6 +3,7 @@ package quarantine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -210,6 +211,43 @@ func (q *Quarantine) List(ctx context.Context, f Filter, visit func(*Message) (m
 		}
 		return scanKeep
 	}))
+}
+
+// Peek shows the first 32 messages in quarantine of each of these accounts, and takes none: nothing
+// is hidden from others, and each account is asked once, after ask has returned without an error. The
+// error is that of [Quarantine.List].
+func (q *Quarantine) Peek(
+	ctx context.Context, accounts []string, ask func(context.Context) error,
+) ([]*Message, error) {
+	if err := q.readCauses(ctx); err != nil {
+		return nil, err
+	}
+	shown, errs := make([][]storage.Message, len(accounts)), make([]error, len(accounts))
+	var g errgroup.Group
+	g.SetLimit(queues.AtOnce)
+	for i, name := range accounts {
+		account := q.queues.Account(name)
+		if account == nil {
+			continue
+		}
+		g.Go(func() (err error) {
+			if err = ask(ctx); err == nil {
+				shown[i], err = account.Poison.Queue.Peek(ctx, storage.MaxGet)
+			}
+			if err != nil && !queues.NotThere(err) {
+				errs[i] = fmt.Errorf("quarantine of account %s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	var all []*Message
+	for i, name := range accounts {
+		for j := range shown[i] {
+			all = append(all, q.judge(ctx, name, &shown[i][j], &Filter{}))
+		}
+	}
+	return all, errors.Join(errs...)
 }
 
 // Count is about how many messages are in quarantine, hidden ones too, as far as the accounts

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -14,11 +15,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// readAccounts looks at all queues of the map's and the configuration's accounts.
-// Each account has its own few goroutines, so a dark one delays no other.
-func (r *statusReader) readAccounts(ctx context.Context) {
-	queues := map[string][]string{}
-	var uses []accounts.Use
+// uses gives how each account of the map and of the configuration is used, and which queues it has.
+func (r *statusReader) uses() (uses []accounts.Use, queues map[string][]string) {
+	queues = map[string][]string{}
 	if r.view != nil {
 		uses = accounts.Uses(r.cfg, r.view.Workload.Map)
 		for _, s := range r.view.Workload.Map.Shards {
@@ -31,6 +30,16 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 			queues[s.Account] = append(queues[s.Account], s.Queue)
 		}
 	}
+	for _, qs := range queues {
+		slices.Sort(qs)
+	}
+	return uses, queues
+}
+
+// readAccounts looks at all queues of the map's and the configuration's accounts.
+// Each account has its own few goroutines, so a dark one delays no other.
+func (r *statusReader) readAccounts(ctx context.Context) {
+	uses, queues := r.uses()
 	r.accounts = make([]Account, len(uses))
 	var wg sync.WaitGroup
 	for i, use := range uses {
@@ -44,7 +53,6 @@ func (r *statusReader) readAccounts(ctx context.Context) {
 }
 
 func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string) {
-	slices.Sort(qs)
 	store, poison := r.queues.Account(a.Name).Store, settings.PoisonQueue(r.cfg.Workload)
 	a.ByQueue = make([]Queue, len(qs))
 	errs := make([]error, len(qs)+1)
@@ -63,10 +71,11 @@ func (r *statusReader) readAccount(ctx context.Context, a *Account, qs []string)
 	}
 	for i, name := range qs {
 		a.ByQueue[i].Queue = name
-		look(i, func() error { return r.readQueue(ctx, store.Queue(name), &a.ByQueue[i]) })
+		look(i, func() error { return readQueue(ctx, store.Queue(name), &a.ByQueue[i], r.options.Timeout/3, r.asked) })
 	}
 	look(len(qs), func() error {
-		n, err := r.count(ctx, store.Queue(poison))
+		r.requests.Add(1)
+		n, err := store.Queue(poison).Count(ctx)
 		if err == nil || queues.NotThere(err) { // nothing was ever quarantined
 			a.Poison, err = &n, nil
 		}
@@ -98,17 +107,34 @@ func hopeless(err error) bool {
 }
 
 // readQueue asks for the count and, unless that is zero, which is proof that the
-// queue is empty, peeks at its visible messages; see [Depth].
-func (r *statusReader) readQueue(ctx context.Context, queue storage.Queue, q *Queue) error {
-	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout/3)
-	defer cancel()
-	n, err := r.count(ctx, queue)
+// queue is empty, peeks at its visible messages; see [Depth]. Before each request it calls asked.
+func readQueue(
+	ctx context.Context, queue storage.Queue, q *Queue, patience time.Duration, asked func(context.Context) error,
+) error {
+	left := patience // for both answers; to be asked may take longer
+	ask := func(request func(context.Context) error) error {
+		if err := asked(ctx); err != nil {
+			return err
+		}
+		began := time.Now()
+		limited, cancel := context.WithTimeout(ctx, left)
+		defer cancel()
+		defer func() { left -= time.Since(began) }()
+		return request(limited)
+	}
+	var n int64
+	err := ask(func(ctx context.Context) (err error) {
+		n, err = queue.Count(ctx)
+		return err
+	})
 	if err != nil || n == 0 {
 		return err
 	}
-	r.requests.Add(1)
-	peeked, err := queue.Peek(ctx, storage.MaxGet)
-	if err != nil {
+	var peeked []storage.Message
+	if err := ask(func(ctx context.Context) (err error) {
+		peeked, err = queue.Peek(ctx, storage.MaxGet)
+		return err
+	}); err != nil {
 		return err
 	}
 	// What came between the two requests makes the count too low.
@@ -123,7 +149,8 @@ func (r *statusReader) readQueue(ctx context.Context, queue storage.Queue, q *Qu
 	return nil
 }
 
-func (r *statusReader) count(ctx context.Context, queue storage.Queue) (int64, error) {
+// asked counts a request.
+func (r *statusReader) asked(context.Context) error {
 	r.requests.Add(1)
-	return queue.Count(ctx)
+	return nil
 }

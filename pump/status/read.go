@@ -41,11 +41,16 @@ func Read(ctx context.Context, cfg pump.Config, o Options) (*Status, error) {
 	o = o.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	r := &statusReader{cfg: &cfg, options: o, queues: queues.Open(&cfg, row.TableName)}
-	r.table = &statusTable{Table: r.queues.Control, made: &r.requests}
+	r := newReader(&cfg, o, queues.Open(&cfg, row.TableName))
 	s, err := r.read(ctx)
 	s.Requests = r.requests.Load()
 	return s, err
+}
+
+func newReader(cfg *pump.Config, o Options, set *queues.Set) *statusReader {
+	r := &statusReader{cfg: cfg, options: o, queues: set}
+	r.table = &statusTable{Table: set.Control, made: &r.requests, rows: &r.rows}
+	return r
 }
 
 // statusReader reads the parts of a status at the same time. Each part belongs to
@@ -56,6 +61,7 @@ type statusReader struct {
 	queues   *queues.Set
 	table    storage.Table
 	requests atomic.Int64
+	rows     atomic.Int64 // read of the table
 
 	view          *cluster.View
 	silent        map[string]bool // of the view's members, by instance; see cluster.Member
@@ -86,6 +92,20 @@ func (r *statusReader) problem(format string, args ...any) {
 }
 
 func (r *statusReader) read(ctx context.Context) (*Status, error) {
+	err := r.gather(ctx, r.readAccounts)
+	s := r.status(time.Now())
+	if err != nil {
+		s.Problems = append([]string{nothingKnown(err)}, s.Problems...)
+	}
+	return s, err
+}
+
+func nothingKnown(err error) string {
+	return fmt.Sprintf("nothing is known of the workload: %v", err)
+}
+
+// gather reads all rows, and the queues as it is told to.
+func (r *statusReader) gather(ctx context.Context, accounts func(context.Context)) error {
 	var rows sync.WaitGroup
 	var viewErr error
 	part := func(what string, read func(context.Context) error) {
@@ -98,7 +118,7 @@ func (r *statusReader) read(ctx context.Context) (*Status, error) {
 	}
 	viewErr = r.readView(ctx)
 	// The queues are those of the map, or, if there is none, of the configuration.
-	rows.Go(func() { r.readAccounts(ctx) })
+	rows.Go(func() { accounts(ctx) })
 	r.electionKnown = errors.Is(viewErr, workload.ErrNoWorkload) // there was none
 	if viewErr == nil {
 		part("the server's time", r.readTime)
@@ -110,11 +130,7 @@ func (r *statusReader) read(ctx context.Context) (*Status, error) {
 		part("the history", r.readMoney)
 	}
 	rows.Wait()
-	s := r.status()
-	if viewErr != nil {
-		s.Problems = append([]string{fmt.Sprintf("nothing is known of the workload: %v", viewErr)}, s.Problems...)
-	}
-	return s, viewErr
+	return viewErr
 }
 
 // half leaves the other half of the time for those that answer.
@@ -254,10 +270,10 @@ func (r *statusReader) readClaims(ctx context.Context) error {
 	return err
 }
 
-// statusTable counts requests, about: a query of several pages is one.
+// statusTable counts requests and rows.
 type statusTable struct {
 	storage.Table
-	made *atomic.Int64
+	made, rows *atomic.Int64
 }
 
 func (t *statusTable) Read(ctx context.Context, partition, row string) (storage.Entity, error) {
@@ -272,8 +288,25 @@ func (t *statusTable) Write(ctx context.Context, w storage.Write) (storage.ETag,
 
 func (t *statusTable) Query(ctx context.Context, q storage.Query) iter.Seq2[storage.Entity, error] {
 	t.made.Add(1)
-	return t.Table.Query(ctx, q)
+	return func(yield func(storage.Entity, error) bool) {
+		n := 0
+		for e, err := range t.Table.Query(ctx, q) {
+			if err == nil {
+				t.rows.Add(1)
+				if n++; n%rowsAPage == 0 {
+					t.made.Add(1)
+				}
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
 }
+
+// rowsAPage is how many rows an answer of the table service holds at most
+// (learn.microsoft.com/rest/api/storageservices/query-timeout-and-pagination).
+const rowsAPage = 1000
 
 // why is the first line of an error.
 func why(err error) string {

@@ -17,16 +17,13 @@ import (
 	"github.com/queuepump/queuepump/pump/runs"
 )
 
-// status puts the parts together.
-func (r *statusReader) status() *Status {
+// status puts the parts together. The rows were read at a time of the local clock; how old messages
+// are is counted until now.
+func (r *statusReader) status(rows time.Time) *Status {
 	s := &Status{
-		Workload: r.cfg.Workload, Time: time.Now().UTC(), LocalClock: true, Delivery: string(r.cfg.Delivery),
+		Workload: r.cfg.Workload, Time: r.byServer(rows), LocalClock: r.server.IsZero(), Delivery: string(r.cfg.Delivery),
 		Distribution: Distribution{Phase: "unknown"},
 		Runs:         []Run{}, Instances: []Instance{}, Accounts: r.accounts, Unowned: []uint32{}, Gates: []gates.Status{}, Keys: []Key{},
-	}
-	if !r.server.IsZero() {
-		s.LocalClock = false
-		s.Time = r.server.Add(time.Since(r.local)).UTC()
 	}
 	if r.view != nil {
 		r.cluster(s)
@@ -49,6 +46,14 @@ func (r *statusReader) status() *Status {
 	slices.Sort(r.problems) // they came from many goroutines
 	s.Problems = append([]string{}, r.problems...)
 	return s
+}
+
+// byServer is a time of the local clock by the control account's, if that is known.
+func (r *statusReader) byServer(t time.Time) time.Time {
+	if r.server.IsZero() {
+		return t.UTC()
+	}
+	return r.server.Add(t.Sub(r.local)).UTC()
 }
 
 // seen is when the view was read, by the control account's clock if that is known. How old
@@ -96,10 +101,19 @@ func (r *statusReader) cluster(s *Status) {
 		}
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Instance, b.Instance))
 	})
+	places := make(map[string]int, len(s.Instances))
+	for i := range s.Instances {
+		places[s.Instances[i].Instance] = i
+	}
+	s.Owners = make([]int, len(v.Owners))
 	for segment := range v.Owners {
-		if owner, live := v.OwnerOf(uint32(segment)); !live || r.silent[owner.Instance] {
-			s.Unowned = append(s.Unowned, uint32(segment))
+		owner, live := v.OwnerOf(uint32(segment))
+		if live && !r.silent[owner.Instance] {
+			s.Owners[segment] = places[owner.Instance]
+			continue
 		}
+		s.Owners[segment] = -1
+		s.Unowned = append(s.Unowned, uint32(segment))
 	}
 	for _, marks := range v.Spills {
 		if marks != 0 {
@@ -134,8 +148,10 @@ func (r *statusReader) absent(s *Status, silent []string, live int) {
 func instanceStatus(v *cluster.View, m *cluster.Member, seen time.Time) Instance {
 	i := Instance{
 		Instance: m.Instance, Role: string(m.Role), Host: m.Host, Version: m.Version, Started: m.Started.UTC(), BeatAge: age(seen, m.Beat), Silent: m.Silent(seen),
-		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds, LeaseSeconds: m.Hides, Throttled: m.Throttled,
-		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble, TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
+		Segments: m.Holds.Len(), Queues: m.Queues, Tasks: m.Tasks, Rate: m.Rate, Seconds: m.Seconds,
+		Busy: min(m.Rate*m.Pace, 1), LeaseSeconds: m.Hides, Throttled: m.Throttled,
+		Demand: m.Demand, Admin: m.Admin, Waiting: m.Waiting, Draining: m.Draining, Paused: m.Paused, Trouble: m.Trouble,
+		TimesSlower: m.Slower, HoldsBack: m.HoldsBack,
 	}
 	if i.Demand == nil || m.Guessed {
 		i.Demand = map[string]float64{}
@@ -256,7 +272,7 @@ func (r *statusReader) finish(s *Status, a *Account) {
 	for i := range a.ByQueue {
 		q := &a.ByQueue[i]
 		if !q.oldest.IsZero() {
-			q.Oldest = new(age(s.Time, q.oldest))
+			q.Oldest = new(age(r.byServer(time.Now()), q.oldest))
 		}
 		a.Depth.add(q.Depth)
 	}

@@ -37,6 +37,9 @@ type Status struct {
 	Accounts     []Account    `json:"accounts"`  // by name
 	// Unowned are the segments that no instance owns, or a silent one, ascending.
 	Unowned []uint32 `json:"unowned"`
+	// Owners has for each segment the index of its live owner in Instances, -1 if it has none; nil:
+	// the workload is shared, or not known. It is for those who draw it, and no part of the JSON.
+	Owners []int `json:"-"`
 	// Spilled is how many segments have messages in another queue than their home (P6.3).
 	Spilled int `json:"spilled"`
 	// Ends is what holds back the ends of runs that no distributor continues.
@@ -119,6 +122,9 @@ type Instance struct {
 	Rate     float64 `json:"tasksPerSecond"`
 	// Seconds is how long a task takes in the handler, lately; 0 if that is not known.
 	Seconds float64 `json:"secondsPerTask"`
+	// Busy is what part of its handlers has been at work lately, about; 0 if that is not known. It
+	// is for those who ask what holds the rate back, and no part of the JSON.
+	Busy float64 `json:"-"`
 	// LeaseSeconds is for how long messages are hidden that it gets now: that late are the tasks
 	// done which it has in hand if it dies. 0: a distributor, or a processor that does not say.
 	LeaseSeconds float64            `json:"leaseSeconds"`

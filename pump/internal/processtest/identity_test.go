@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -158,6 +159,7 @@ type identityCommand struct {
 	command string
 	args    []string
 	local   bool // it asks nothing of any account
+	serves  bool // it serves a page until a signal, and reads while one watches
 	code    int  // exit status
 	says    string
 }
@@ -180,6 +182,10 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 			args = append(args, "--config", w.config)
 		}
 		p, secret := machine.start(words[0], args...)
+		if c.serves {
+			watchUntil(p, `"segments":`)
+			p.signal(syscall.SIGTERM)
+		}
 		if code := p.wait(); code != c.code || !strings.Contains(p.out.String()+p.log.String(), c.says) {
 			t.Errorf("%s: exit status %d, want %d and %q:\n%s%s", c.command, code, c.code, c.says, tail(p.out.String()), tail(p.log.String()))
 		}
@@ -236,6 +242,10 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		{command: "processor plan", args: []string{"--rate", "100", "--handler-seconds", "0.1", "--task-bytes", "100"}, local: true},
 		{command: "distributor doctor"},
 		{command: "distributor peek"},
+		{command: "distributor page", says: "/page/", serves: true},
+		// It reads what the page reads; here it has no terminal.
+		{command: "distributor top", args: []string{"--config", w.config}, local: true, code: 2, says: "top needs a terminal"},
+		{command: "processor top", args: []string{"--config", w.config}, local: true, code: 2, says: "processor status --watch"},
 		{command: "processor doctor"},
 		{command: "processor peek"},
 		{command: "processor check", args: []string{"--exec-each", "true", "--input", w.path("more.jsonl")}, local: true},

@@ -135,7 +135,7 @@ func (e *evidence) files(dir string, leave ...string) {
 func (e *evidence) pages(address string) {
 	e.t.Helper()
 	for _, page := range []string{
-		"/", "/healthz", "/readyz", "/state", "/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=2", "/debug/pprof/goroutine?debug=1", "/debug/pprof/heap?debug=1", "/debug/pprof/heap",
+		"/", "/page/", "/healthz", "/readyz", "/state", "/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=2", "/debug/pprof/goroutine?debug=1", "/debug/pprof/heap?debug=1", "/debug/pprof/heap",
 		"/debug/pprof/allocs?debug=1", "/debug/pprof/threadcreate?debug=1", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1", "/nudge", "/no-such-page",
 	} {
 		if status, body := ask(e.t, address, page); status != 0 {

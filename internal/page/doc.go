@@ -1,0 +1,19 @@
+// Package page is the page that shows a workload to people: one document, with its script and styles
+// embedded, that gets all it shows over one stream of server-sent events.
+//
+//	GET  /page/               the document
+//	GET  /page/assets/NAME    its script, styles and picture
+//	GET  /page/events         the stream
+//	POST /page/redrive        puts what is in quarantine for a cause back, or says what that would do
+//	POST /page/samples        tasks in quarantine with their keys and bodies
+//	POST /page/stop           ends a redrive that is under way
+//	POST /page/doctor         has the doctor look, in a workload of many queues
+//
+// What it shows is one reading of the workload (status.Watcher), so that it cannot contradict
+// `status --json`. One reader serves all who watch. It reads nothing while no one watches, and makes
+// [status.WatchRate] requests a second at most; only a doctor's look is beside that.
+//
+// The page is read only unless the configuration names a file with a token. What acts, or shows
+// bodies of tasks, then takes that token in a header, from this page's origin alone. Host names are
+// checked by who serves the handler (admin.Server).
+package page
