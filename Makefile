@@ -213,6 +213,11 @@ service-test: ## upgrade, reload, remove and purge the deb of this machine under
 	$(GO) build -o out/service/ ./internal/packaging/build ./internal/packaging/lifecycle ./loadtest
 	GO='$(GO)' out/service/lifecycle --build out/service/build --loadtest out/service/loadtest $(if $(OLDER),--older $(call quote,$(OLDER)))
 
+first-hour: ## type what README.md says in an empty folder, build and service included, within five minutes (root, systemd-nspawn; "Error 77": this machine cannot try it)
+	mkdir -p out/first-hour
+	$(GO) build -o out/first-hour/ ./internal/packaging/lifecycle
+	GO='$(GO)' out/first-hour/lifecycle --first-hour --out out/first-hour
+
 PAGE = internal/page/e2e
 e2e-page: build $(PAGE)/node_modules/.package-lock.json ## drive the page with a headless Chromium under a real load, and take the screenshots of docs/ (two minutes; it installs Debian's chromium by apt-get if there is none)
 	@command -v chromium >/dev/null || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }
@@ -225,11 +230,6 @@ page-scale: ## serve the page of 200 processors, 1,000 queues and 4,096 segments
 $(PAGE)/node_modules/.package-lock.json: $(PAGE)/package.json $(PAGE)/package-lock.json
 	npm ci --no-audit --no-fund --prefix $(PAGE)
 	@touch $@
-
-first-hour: ## type what README.md says in an empty folder, build and service included, within five minutes (root, systemd-nspawn; "Error 77": this machine cannot try it)
-	mkdir -p out/first-hour
-	$(GO) build -o out/first-hour/ ./internal/packaging/lifecycle
-	GO='$(GO)' out/first-hour/lifecycle --first-hour --out out/first-hour
 
 azurite: $(AZURITE)/node_modules/.package-lock.json ## install Azurite, which the tests need
 

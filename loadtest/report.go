@@ -22,14 +22,19 @@ func reportCommand() *cobra.Command {
 		Long: `Show a load test that "loadtest run" saved, as text or as JSON. A page with plots of it
 is written by a command of its own, in the folder of the source: go run ./loadtest/plot FILE
 
-Of two files of one scenario the second is compared with the first, figure by figure;
-settings that are not the same are listed.
+Of two files of one scenario the second is compared with the first, figure by figure:
+better, worse, or within noise. Settings that are not the same are listed. A side may be
+several files with commas between them, the runs of one test that was repeated: from four
+of each side on, noise is how far those are apart; before, how far parts of a run are.
 
 ` + cli.ExitCodes,
 		Example: `  loadtest report out/loadtest-saturate-20260102-150405.json
 
   # before and after a change
-  loadtest report before.json after.json`,
+  loadtest report before.json after.json
+
+  # four runs of each
+  loadtest report b1.json,b2.json,b3.json,b4.json a1.json,a2.json,a3.json,a4.json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return cli.Usage("give one saved report, or two to compare them, not %d\nusage: %s", len(args), cmd.UseLine())
@@ -52,17 +57,13 @@ type rendered interface {
 }
 
 func (f *reportFlags) run(out io.Writer, paths []string) error {
-	var results []*report.Result
-	for _, path := range paths {
-		r, err := report.ReadFile(path)
-		if err != nil {
-			return cli.Usage("%w", err)
-		}
-		results = append(results, r)
+	sides, err := report.ReadSides(paths)
+	if err != nil {
+		return cli.Usage("%w", err)
 	}
-	var shown rendered = results[0]
-	if len(results) == 2 {
-		c, err := report.Compare(results[0], results[1])
+	var shown rendered = sides[0][0]
+	if len(sides) == 2 {
+		c, err := report.Compare(sides[0], sides[1])
 		if err != nil {
 			return cli.Usage("%s and %s cannot be compared: %w", paths[0], paths[1], err)
 		}

@@ -27,7 +27,7 @@ func Add(root *cobra.Command) {
 	add(root, GroupSend, wait(), repair())
 	add(root, groupWatch, statusCommand(), runsCommand(runsList(), runsShow(), runsEnd()), counts(),
 		quarantineCommand(quarantineList(), quarantineShow(), quarantineRedrive(), quarantineDrop()),
-		doctorCommand(), peekCommand(), pageCommand())
+		doctorCommand(), peekCommand(), pageCommand(), topCommand())
 	add(root, groupOperate, pauseCommand(), resumeCommand(), accountsCommand(), gate(), ids(), workload())
 	add(root, groupPlan, plan(), generateCommand())
 	root.AddCommand(
@@ -44,7 +44,7 @@ func AddReading(root *cobra.Command) {
 	)
 	add(root, groupWatch,
 		statusCommand(), runsCommand(runsList(), runsShow()), counts(),
-		quarantineCommand(quarantineList(), quarantineShow()), doctorCommand(), peekCommand())
+		quarantineCommand(quarantineList(), quarantineShow()), doctorCommand(), peekCommand(), topCommand())
 	add(root, groupPlan, plan())
 	for _, c := range root.Commands() {
 		switch c.Name() {

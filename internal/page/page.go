@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/queuepump/queuepump/internal/look"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/doctor"
 	"github.com/queuepump/queuepump/pump/status"
@@ -171,6 +172,9 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func file(assets fs.FS, name string) http.HandlerFunc {
 	text, err := fs.ReadFile(assets, name)
+	if name == "page.css" {
+		text = append([]byte(look.Tokens), text...)
+	}
 	kind := cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream")
 	switch path.Ext(name) { // whatever the machine's own tables say
 	case ".js":

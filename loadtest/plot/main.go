@@ -66,20 +66,16 @@ func run(out io.Writer, paths []string, to string) error {
 }
 
 func draw(paths []string) ([]byte, error) {
-	var results []*report.Result
-	for _, path := range paths {
-		r, err := report.ReadFile(path)
-		if err != nil {
-			return nil, cli.Usage("%w", err)
-		}
-		results = append(results, r)
+	sides, err := report.ReadSides(paths)
+	if err != nil {
+		return nil, cli.Usage("%w", err)
 	}
 	var page bytes.Buffer
-	if len(results) == 1 {
-		err := results[0].HTML(&page, drawing.Element)
+	if len(sides) == 1 {
+		err := sides[0][0].HTML(&page, drawing.Element)
 		return page.Bytes(), err
 	}
-	c, err := report.Compare(results[0], results[1])
+	c, err := report.Compare(sides[0], sides[1])
 	if err != nil {
 		return nil, cli.Usage("%s and %s cannot be compared: %w", paths[0], paths[1], err)
 	}

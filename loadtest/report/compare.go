@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -8,19 +9,21 @@ import (
 	"time"
 )
 
-// Comparison is two results figure by figure.
+// Comparison is two results figure by figure, or two sides of several results each.
 type Comparison struct {
-	Before Side     `json:"before"`
+	Before Side     `json:"before"` // the first of its results
 	After  Side     `json:"after"`
 	Lines  []Change `json:"lines"`
 	// Differing are the settings that are not the same, so that figures differ for that reason too.
 	Differing []Differing `json:"differing"`
 
-	results [2]*Result
+	results [2]*Result // the first of each side
+	sides   [2][]*Result
 }
 
 // Side names one of two results.
 type Side struct {
+	Runs     int       `json:"runs"` // how many results it is
 	Scenario string    `json:"scenario"`
 	Against  Against   `json:"against"`
 	Started  time.Time `json:"started"`
@@ -31,13 +34,15 @@ type Side struct {
 type Change struct {
 	Name   string  `json:"name"`
 	Unit   string  `json:"unit"`
-	Before float64 `json:"before"`
+	Before float64 `json:"before"` // the median of a side of several results
 	After  float64 `json:"after"`
 	// Relative is (after - before) / before; null if before is 0.
 	Relative *float64 `json:"relative"`
-	// Better is 1 if after is better, -1 if it is worse, 0 if they are within 2 % of each
-	// other or neither way is good.
+	// Better is 1 if after is better, -1 if it is worse, 0 if they differ by no more than noise, if
+	// that is not known, or if neither way is good.
 	Better int `json:"better"`
+	// Noise is what differs by chance; null: one value of each side does not say.
+	Noise *Noise `json:"noise"`
 }
 
 // Differing is a setting with another value in each.
@@ -47,70 +52,112 @@ type Differing struct {
 	After  string `json:"after"`
 }
 
-// alike is how far apart two figures may be and count as the same: what two runs of one
-// test differ by.
-const alike = 0.05
-
-// Compare puts two results beside each other. They must be of one scenario.
-func Compare(before, after *Result) (*Comparison, error) {
-	if before.Scenario != after.Scenario {
-		return nil, fmt.Errorf(
-			"one is of scenario %q and the other of %q", plain(before.Scenario),
-			plain(after.Scenario),
-		)
+// Compare puts two results beside each other, or two sides of several: repeated runs of one test.
+// All must be of one scenario. A figure is judged by how far its samples spread (see [Noise]).
+func Compare(before, after []*Result) (*Comparison, error) {
+	if len(before) == 0 || len(after) == 0 {
+		return nil, errors.New("a side has no result")
+	}
+	for _, r := range slices.Concat(before, after) {
+		if r.Scenario != before[0].Scenario {
+			return nil, fmt.Errorf(
+				"one is of scenario %q and the other of %q", plain(before[0].Scenario), plain(r.Scenario),
+			)
+		}
 	}
 	c := &Comparison{
-		Before:    before.side(),
-		After:     after.side(),
-		Lines:     []Change{},
-		Differing: []Differing{},
-		results:   [2]*Result{before, after},
+		Before: sideOf(before), After: sideOf(after), Lines: []Change{}, Differing: []Differing{},
+		results: [2]*Result{before[0], after[0]}, sides: [2][]*Result{before, after},
 	}
-	for _, f := range before.Findings {
-		if i := slices.IndexFunc(after.Findings, func(g Finding) bool { return g.Name == f.Name && g.Unit == f.Unit }); i >= 0 {
-			c.add(f.Name, f.Unit, f.Value, after.Findings[i].Value, f.Better)
-		}
+	for _, f := range before[0].Findings {
+		c.add(f.Name, f.Unit, f.Better, func(r *Result) *float64 {
+			if i := slices.IndexFunc(r.Findings, func(g Finding) bool { return g.Name == f.Name && g.Unit == f.Unit }); i >= 0 {
+				return &r.Findings[i].Value
+			}
+			return nil
+		}, nil)
 	}
-	for i := range before.Phases {
-		p := &before.Phases[i]
-		k := slices.IndexFunc(after.Phases, func(q Phase) bool { return q.Name == p.Name })
-		if k < 0 {
-			continue
+	for i := range before[0].Phases {
+		name := before[0].Phases[i].Name
+		for _, f := range phaseFigures {
+			c.add(name+": "+f.name, f.unit, f.better, func(r *Result) *float64 {
+				if p := r.phase(name); p != nil {
+					return f.value(p)
+				}
+				return nil
+			}, func(r *Result) []float64 {
+				p := r.phase(name)
+				if p == nil || f.series == nil {
+					return nil
+				}
+				return parts(f.series(&r.Series), r.Series.Interval, p.From, p.To)
+			})
 		}
-		q := &after.Phases[k]
-		c.add(p.Name+": handled", "tasks/s", p.Handled, q.Handled, 1)
-		c.add(p.Name+": use", "share", p.Use, q.Use, 0)
-		c.addTime(p.Name+": p50 from schedule", p.FromSchedule.P50, q.FromSchedule.P50)
-		c.addTime(p.Name+": p99 from schedule", p.FromSchedule.P99, q.FromSchedule.P99)
-		c.addTime(p.Name+": p99 from send", p.FromSend.P99, q.FromSend.P99)
 	}
 	c.settings()
 	return c, nil
 }
 
-func (r *Result) side() Side {
-	return Side{r.Scenario, r.Against, r.Started, r.Machine.Version}
+// phaseFigures are what is compared of each phase.
+var phaseFigures = []struct {
+	name, unit string
+	better     int
+	value      func(*Phase) *float64
+	series     func(*Series) []*float64
+}{
+	{"handled", "tasks/s", 1, func(p *Phase) *float64 { return &p.Handled }, func(s *Series) []*float64 { return known(s.Handled) }},
+	{"use", "share", 0, func(p *Phase) *float64 { return &p.Use }, nil},
+	{"p50 from schedule", "s", -1, func(p *Phase) *float64 { return p.FromSchedule.P50 }, func(s *Series) []*float64 { return s.ScheduleP50 }},
+	{"p99 from schedule", "s", -1, func(p *Phase) *float64 { return p.FromSchedule.P99 }, func(s *Series) []*float64 { return s.ScheduleP99 }},
+	{"p99 from send", "s", -1, func(p *Phase) *float64 { return p.FromSend.P99 }, func(s *Series) []*float64 { return s.SendP99 }},
 }
 
-func (c *Comparison) addTime(name string, before, after *float64) {
-	if before != nil && after != nil {
-		c.add(name, "s", *before, *after, -1)
+func (r *Result) phase(name string) *Phase {
+	if i := slices.IndexFunc(r.Phases, func(p Phase) bool { return p.Name == name }); i >= 0 {
+		return &r.Phases[i]
 	}
+	return nil
 }
 
-func (c *Comparison) add(name, unit string, before, after float64, better int) {
-	l := Change{Name: name, Unit: unit, Before: before, After: after}
-	if before != 0 {
-		l.Relative = new((after - before) / before)
+func sideOf(results []*Result) Side {
+	r := results[0]
+	return Side{len(results), r.Scenario, r.Against, r.Started, r.Machine.Version}
+}
+
+// add compares a figure. Whole runs are its samples where each side has enough of them; else, where
+// it has a series, parts of the runs.
+func (c *Comparison) add(
+	name, unit string, better int, value func(*Result) *float64, series func(*Result) []float64,
+) {
+	var runs, within [2][]float64
+	for side, results := range c.sides {
+		for _, r := range results {
+			if v := value(r); v != nil {
+				runs[side] = append(runs[side], *v)
+			}
+			if series != nil {
+				within[side] = append(within[side], series(r)...)
+			}
+		}
 	}
-	switch {
-	case before == after, l.Relative != nil && max(*l.Relative, -*l.Relative) <= alike:
-	case after > before:
-		l.Better = better
-	default:
-		l.Better = -better
+	if len(runs[0]) == 0 || len(runs[1]) == 0 {
+		return
+	}
+	noise := noiseOf("runs", runs[0], runs[1])
+	if noise == nil {
+		noise = noiseOf("parts", within[0], within[1])
+	}
+	l := Change{Name: name, Unit: unit, Before: median(runs[0]), After: median(runs[1]), Noise: noise, Better: noise.verdict(better)}
+	if l.Before != 0 {
+		l.Relative = new((l.After - l.Before) / l.Before)
 	}
 	c.Lines = append(c.Lines, l)
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // settings finds what was not the same: the settings, what it ran against, the limits.
@@ -124,6 +171,8 @@ func (c *Comparison) settings() {
 	differ("against", against(b.Against), against(a.Against))
 	differ("limits", b.Limits.String(), a.Limits.String())
 	differ("machine", count(int64(b.Machine.CPUs), "CPU"), count(int64(a.Machine.CPUs), "CPU"))
+	differ("system", b.Machine.OS, a.Machine.OS)
+	differ("Go", b.Machine.Go, a.Machine.Go)
 	value := func(r *Result, name string) string {
 		if i := slices.IndexFunc(r.Settings, func(s Setting) bool { return s.Name == name }); i >= 0 {
 			return r.Settings[i].Value
@@ -149,21 +198,35 @@ func (l Limits) String() string {
 }
 
 func (c *Comparison) rows() table {
-	t := table{header: []string{"figure", "before", "after", "change", ""}}
+	t := table{header: []string{"figure", "before", "after", "change", "", "95 % of before; after"}}
 	for _, l := range c.Lines {
-		change, verdict := "", map[int]string{1: "better", -1: "worse"}[l.Better]
+		change := ""
 		if l.Relative != nil {
 			change = percent(*l.Relative)
 			if *l.Relative > 0 {
 				change = "+" + change
 			}
 		}
-		t.rows = append(
-			t.rows,
-			[]string{l.Name, quantity(l.Before, l.Unit), quantity(l.After, l.Unit), change, verdict},
-		)
+		t.rows = append(t.rows, []string{
+			l.Name, quantity(l.Before, l.Unit), quantity(l.After, l.Unit), change, l.judged(), l.Noise.words(l.Unit),
+		})
 	}
 	return t
+}
+
+// judged says whether a change is one.
+func (l *Change) judged() string {
+	switch {
+	case l.Better > 0:
+		return "better"
+	case l.Better < 0:
+		return "worse"
+	case l.Noise == nil:
+		return ""
+	case l.Noise.P < significance && l.Noise.Before.Median != l.Noise.After.Median:
+		return "differs"
+	}
+	return "within noise"
 }
 
 func (c *Comparison) differing() table {
@@ -177,12 +240,19 @@ func (c *Comparison) differing() table {
 // words say what is compared.
 func (c *Comparison) words() string {
 	side := func(s Side) string {
-		return fmt.Sprintf("%s (%s, queuepump %s)", s.Started.Format(time.RFC3339), against(s.Against), s.Version)
+		text := fmt.Sprintf("%s (%s, queuepump %s)", s.Started.Format(time.RFC3339), against(s.Against), s.Version)
+		if s.Runs > 1 {
+			text += fmt.Sprintf(" and %s more", count(int64(s.Runs-1), "run"))
+		}
+		return text
 	}
-	return fmt.Sprintf(
-		"%s: before %s, after %s; figures within %.0f %% of each other count as the same",
-		c.Before.Scenario, side(c.Before), side(c.After), 100*alike,
-	)
+	text := fmt.Sprintf("%s: before %s, after %s; a change is judged by Mann-Whitney's U test at p < %g",
+		c.Before.Scenario, side(c.Before), side(c.After), significance)
+	if c.Before.Runs < enough || c.After.Runs < enough {
+		text += fmt.Sprintf(". Parts of a run show how it went on, and not how far two runs of one test are apart: "+
+			"repeat both %d times to know that", enough)
+	}
+	return text
 }
 
 // Text writes the comparison for a terminal.

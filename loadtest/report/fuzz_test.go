@@ -41,7 +41,7 @@ func FuzzWhatIsReadCanBeShown(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c, err := report.Compare(r, r)
+		c, err := report.Compare([]*report.Result{r}, []*report.Result{r})
 		if err != nil {
 			t.Fatal(err)
 		}

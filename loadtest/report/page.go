@@ -6,12 +6,23 @@ import (
 	"html/template"
 	"io"
 	"time"
+
+	"github.com/queuepump/queuepump/internal/look"
 )
 
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"plain": plain}).Parse(pageText))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"plain":  plain,
+	"tokens": func() template.CSS { return template.CSS(look.Tokens) }, //nolint:gosec // a file of ours
+	"judged": func(cell string) string {
+		if cell == "better" || cell == "worse" {
+			return cell
+		}
+		return ""
+	},
+}).Parse(pageText))
 
 // pageData is what the page shows.
 type pageData struct {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestThePageNeedsNothingFromElsewhereAndEscapesNames(t *testing.T) {
-	c, err := report.Compare(report.Sample(report.Hostile, 1), report.Sample(report.Hostile, 2))
+	c, err := report.Compare([]*report.Result{report.Sample(report.Hostile, 1)}, []*report.Result{report.Sample(report.Hostile, 2)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestAResultOfNothingCanBeShown(t *testing.T) {
 		if err := errors.Join(r.Text(io.Discard), r.HTML(io.Discard, drawing.Element)); err != nil {
 			t.Error(err)
 		}
-		c, err := report.Compare(r, r)
+		c, err := report.Compare([]*report.Result{r}, []*report.Result{r})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -108,7 +108,7 @@ func TestTextShowsNoControlCharactersAndExplainsEveryFigure(t *testing.T) {
 	if err := r.Text(&b); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Compare(r, sample(hostile, 2))
+	c, err := Compare([]*Result{r}, []*Result{sample(hostile, 2)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 	before, after := sample("account-dark", 1), sample("account-dark", 2)
 	after.Settings[0].Value = "4"
 	after.Against = Virtual
-	c, err := Compare(before, after)
+	c, err := Compare([]*Result{before}, []*Result{after})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +197,14 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 	for _, l := range c.Lines {
 		got[l.Name] = l
 	}
-	for name, better := range map[string]int{"throttled": 0, hostile: -1, "rate": 1, "dark: handled": 1, "dark: p99 from schedule": -1, "dark: use": 0} {
-		if l, ok := got[name]; !ok || l.Better != better {
-			t.Errorf("%s: %+v", name, l)
+	for name, l := range got {
+		if l.Better != 0 || l.Noise != nil {
+			t.Errorf("%s is judged by one value of each side: %+v", name, l)
+		}
+	}
+	for _, name := range []string{"throttled", hostile, "rate", "dark: handled", "dark: p99 from schedule", "dark: use"} {
+		if _, ok := got[name]; !ok {
+			t.Errorf("%s is missing", name)
 		}
 	}
 	if l := got["rate"]; l.Before != 100 || l.After != 200 || *l.Relative != 1 {
@@ -212,7 +217,7 @@ func TestTwoResultsAreComparedFigureByFigure(t *testing.T) {
 	if err := json.NewEncoder(&b).Encode(c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Compare(before, sample("soak", 1)); err == nil {
+	if _, err := Compare([]*Result{before}, []*Result{sample("soak", 1)}); err == nil {
 		t.Error("two scenarios were compared")
 	}
 }

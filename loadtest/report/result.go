@@ -17,6 +17,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -261,6 +262,26 @@ func ReadFile(path string) (*Result, error) {
 }
 
 // check finds what would make nonsense of a plot or a table.
+// ReadSides reads the files of one or two sides; a side is a file, or several with commas between
+// them, as the runs of one test that was repeated.
+func ReadSides(args []string) (sides [][]*Result, err error) {
+	for _, arg := range args {
+		var side []*Result
+		for path := range strings.SplitSeq(arg, ",") {
+			r, err := ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			side = append(side, r)
+		}
+		sides = append(sides, side)
+	}
+	if len(sides) == 1 && len(sides[0]) > 1 {
+		return nil, errors.New("one side has several files: give two sides to compare them")
+	}
+	return sides, nil
+}
+
 func (r *Result) check() error {
 	switch {
 	case r.Format == 0 || r.Scenario == "":

@@ -243,6 +243,9 @@ func TestEveryCommandWorksWithAManagedIdentity(t *testing.T) {
 		{command: "distributor doctor"},
 		{command: "distributor peek"},
 		{command: "distributor page", says: "/page/", serves: true},
+		// It reads what the page reads; here it has no terminal.
+		{command: "distributor top", args: []string{"--config", w.config}, local: true, code: 2, says: "top needs a terminal"},
+		{command: "processor top", args: []string{"--config", w.config}, local: true, code: 2, says: "processor status --watch"},
 		{command: "processor doctor"},
 		{command: "processor peek"},
 		{command: "processor check", args: []string{"--exec-each", "true", "--input", w.path("more.jsonl")}, local: true},

@@ -1,0 +1,60 @@
+package operate
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/top"
+	"github.com/queuepump/queuepump/pump/status"
+)
+
+// topFlags are the flags of `distributor top`.
+type topFlags struct {
+	operation
+	options status.Options
+}
+
+func topCommand() *cobra.Command {
+	var f topFlags
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show the workload live in a terminal",
+		Long: `Show the workload live in a terminal, as the page does: how things stand and what limits
+them, and one table at a time of accounts, queues, processes, runs, causes of quarantine,
+keys and gates, and problems. It changes nothing.
+
+Press ? for the keys: tab and 1 to 7 choose a table, / filters it, s sorts it, p holds it.
+It makes 25 requests a second at most, so a large workload's queues come one by one.
+NO_COLOR=1 shows no colours. Scripts take "status --json" or "status --watch".`,
+		Example: `  distributor top --config pump.yaml
+  NO_COLOR=1 distributor top --config pump.yaml --runs 50`,
+		Args: cli.NoArguments(nil),
+		RunE: f.run(func(cmd *cobra.Command, _ []string) error { return f.show(cmd) }),
+	}
+	cmd.Flags().SortFlags = false
+	cli.ConfigFlag(cmd, &f.config)
+	cmd.Flags().IntVar(&f.options.Runs, "runs", 20, "how many of the last runs to show")
+	cmd.Flags().IntVar(&f.options.Keys, "keys", 100, "how many keys with claims to look at")
+	cmd.Flags().DurationVar(&f.options.Timeout, "timeout", 10*time.Second, "how long to wait for accounts that do not answer")
+	return cmd
+}
+
+func (f *topFlags) show(cmd *cobra.Command) error {
+	out := cmd.OutOrStdout()
+	in, isFile := cmd.InOrStdin().(*os.File)
+	if _, _, terminal := size(out); !terminal || !isFile || !term.IsTerminal(int(in.Fd())) {
+		return cli.Usage("top needs a terminal to show and to read keys from; in a script use: %s status --watch", cmd.Root().Name())
+	}
+	check := statusFlags{options: f.options}
+	if err := check.check(cmd, nil); err != nil {
+		return err
+	}
+	f.cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil)) // lines between the figures would spoil them
+	return top.Run(cmd.Context(), f.cfg, f.options, in, out)
+}

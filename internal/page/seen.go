@@ -1,0 +1,81 @@
+package page
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/status"
+)
+
+// Seer makes of one reading after the other what people see beside the status itself: the page does,
+// and so does a terminal. The zero value works, for one goroutine.
+type Seer struct {
+	past past
+	pace pace
+}
+
+// Seen is that of one reading.
+type Seen struct {
+	Headline Headline
+	Runs     []RunSeen
+}
+
+// RunSeen is a run with how fast it is done, in tasks a second, and in how many seconds it will be
+// over; nil if that is not known.
+type RunSeen struct {
+	status.Run
+	PerSecond   *float64
+	SecondsLeft *float64
+}
+
+// See takes a reading. The error is that of reading it; the status may be nil.
+func (s *Seer) See(st *status.Status, err error) Seen {
+	if st == nil {
+		return Seen{Headline: HeadlineOf(nil, Trend{}, err)}
+	}
+	var trend Trend
+	if err == nil {
+		_, trend = s.past.see(st)
+	}
+	seen := Seen{Headline: HeadlineOf(st, trend, err)}
+	for _, r := range runsOf(st, s.pace.see(st.Time, doneOf(st))) {
+		seen.Runs = append(seen.Runs, RunSeen(r))
+	}
+	return seen
+}
+
+// Every is how long after a reading the next one is due, by what one costs.
+func Every(w *status.Watcher, s *status.Status) time.Duration { return every(w.Read() + queuesIn(s)) }
+
+// Causes are why messages are in quarantine.
+type Causes struct {
+	Messages int64 // in quarantine, by the counts of the queues
+	Shown    int   // of those, the ones that were looked at: the first 32 of each account
+	List     []CauseSeen
+	Problem  string   // why they cannot be seen
+	Dark     []string // accounts that do not answer
+}
+
+// CauseSeen is one cause, of the messages that were looked at.
+type CauseSeen struct {
+	Cause           string
+	Messages, Tasks int
+	Stuck           int    // messages that cannot be redriven
+	Detail          string // of one of them
+}
+
+// CausesOf looks at the first messages in quarantine, without taking them; pay is called before each
+// request.
+func CausesOf(ctx context.Context, cfg pump.Config, s *status.Status, pay func(context.Context) error) Causes {
+	q := peekQuarantine(ctx, cfg, poisonOf(s), pay)
+	c := Causes{Messages: q.Messages, Shown: q.Shown, Problem: q.Error, Dark: q.Dark}
+	for _, g := range q.Groups {
+		seen := CauseSeen{Cause: g.Cause, Messages: g.Messages, Tasks: g.Tasks, Stuck: g.Stuck}
+		if len(g.Samples) > 0 {
+			seen.Detail = g.Samples[0].Detail
+		}
+		c.List = append(c.List, seen)
+	}
+	return c
+}

@@ -1,0 +1,255 @@
+package top
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/charmbracelet/bubbles/help"
+	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/queuepump/queuepump/internal/cli"
+	"github.com/queuepump/queuepump/internal/page"
+)
+
+// styles are how the parts look. Nothing is said by colour alone.
+type styles struct {
+	tone           map[string]lipgloss.Style
+	title, chosen  lipgloss.Style
+	columns, alarm lipgloss.Style
+	faint          lipgloss.Style
+	help           help.Styles
+}
+
+// stylesFor asks the terminal what it can show; NO_COLOR has it show no colour.
+func stylesFor(out io.Writer) styles {
+	r := lipgloss.NewRenderer(out)
+	colour := func(light, dark string) lipgloss.Style {
+		return r.NewStyle().Foreground(lipgloss.AdaptiveColor{Light: light, Dark: dark})
+	}
+	faint := colour("243", "245")
+	h := help.New().Styles
+	h.ShortKey, h.FullKey, h.Ellipsis = r.NewStyle().Bold(true), r.NewStyle().Bold(true), faint
+	h.ShortDesc, h.ShortSeparator, h.FullDesc, h.FullSeparator = faint, faint, faint, faint
+	return styles{
+		tone: map[string]lipgloss.Style{
+			page.Good:  colour("28", "78").Bold(true),
+			page.Quiet: r.NewStyle().Bold(true),
+			page.Warn:  colour("130", "214").Bold(true),
+			page.Bad:   colour("160", "203").Bold(true),
+		},
+		title: faint, chosen: r.NewStyle().Bold(true).Reverse(true),
+		columns: r.NewStyle().Bold(true), alarm: colour("160", "203"), faint: faint, help: h,
+	}
+}
+
+// signs stand before the headline.
+var signs = map[string]string{page.Good: "●", page.Quiet: "○", page.Warn: "▲", page.Bad: "✖"}
+
+// View draws the screen: the headline, the tables' names, one table, and the keys.
+func (m *model) View() string {
+	above := m.above()
+	below := m.below()
+	room := max(m.height-lines(above)-lines(below), 1)
+	return strings.Join([]string{above, m.table(room), below}, "\n")
+}
+
+// within keeps the first line that is shown where the last one is not above the end of the room.
+func within(at, lines, room int) int { return max(0, min(at, lines-room)) }
+
+func lines(s string) int { return strings.Count(s, "\n") + 1 }
+
+// room is how many lines of the table are on the screen.
+func (m *model) room() int { return max(m.height-lines(m.above())-lines(m.below())-1, 1) }
+
+func (m *model) above() string {
+	h := m.seen.Headline
+	if h.Text == "" {
+		h = page.Headline{Text: "Reading the workload", Tone: page.Quiet}
+	}
+	headline := ansi.Wrap(signs[h.Tone]+" "+cli.Plain(h.Text), max(m.width, 20), "")
+	parts := []string{m.styles.tone[h.Tone].Render(headline)}
+	if s := m.status; s != nil {
+		about := fmt.Sprintf("workload %s · %s · %s", cli.Plain(s.Workload), s.Delivery, s.Time.UTC().Format("15:04:05 MST"))
+		if m.paused {
+			about += " · held, p goes on"
+		} else if m.err != nil {
+			about += " · this is what was known then"
+		}
+		parts = append(parts, m.styles.title.Render(ansi.Truncate(about, m.width, "…")))
+	}
+	return strings.Join(append(parts, m.names()), "\n")
+}
+
+// names are those of the tables, the one that is shown marked.
+func (m *model) names() string {
+	var b strings.Builder
+	for i, t := range tabs {
+		name := fmt.Sprintf(" %d %s ", i+1, t.name)
+		if i == m.tab {
+			name = m.styles.chosen.Render("[" + strings.TrimSpace(name) + "]")
+		} else {
+			name = m.styles.title.Render(name)
+		}
+		b.WriteString(name)
+	}
+	if ansi.StringWidth(b.String()) > m.width { // only the one that is shown
+		return m.styles.chosen.Render(ansi.Truncate(fmt.Sprintf("[%d %s]", m.tab+1, tabs[m.tab].name), m.width, "…"))
+	}
+	return b.String()
+}
+
+func (m *model) below() string {
+	v := m.views[m.tab]
+	switch {
+	case m.typing:
+		return ansi.Truncate(m.filter.View(), m.width, "")
+	case m.help.ShowAll:
+		return m.help.View(m.keys)
+	}
+	var chosen []string
+	if v.filter != "" {
+		chosen = append(chosen, "filter: "+cli.Plain(v.filter))
+	}
+	if v.sort > 0 {
+		chosen = append(chosen, "sorted by "+strings.ToLower(titleOf(tabs[m.tab].columns[v.sort-1])))
+	}
+	text := m.help.View(m.keys)
+	if len(chosen) > 0 {
+		text = m.styles.faint.Render(strings.Join(chosen, " · ")) + "  " + text
+	}
+	return ansi.Truncate(text, m.width, "…")
+}
+
+func titleOf(c column) string {
+	if c.title == "" {
+		return "note"
+	}
+	return c.title
+}
+
+// table draws the table that is chosen, in so many lines with its titles.
+func (m *model) table(room int) string {
+	t, v := tabs[m.tab], &m.views[m.tab]
+	list := chosen(t, *v, m)
+	v.at = within(v.at, len(list), room-1)
+	if len(list) == 0 {
+		return fill([]string{m.styles.faint.Render(ansi.Truncate(m.none(t, *v), m.width, "…"))}, room)
+	}
+	shown := list[v.at:min(len(list), v.at+max(room-1, 1))]
+	widths := fit(t.columns, list, m.width)
+	titles := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		titles[i] = c.title
+		if v.sort == i+1 && c.title != "" && widths[i] > ansi.StringWidth(c.title) {
+			titles[i] += "▾"
+		}
+	}
+	out := []string{m.styles.columns.Render(row(t.columns, widths, titles))}
+	for _, l := range shown {
+		text := row(t.columns, widths, l.cells)
+		if l.alarm {
+			text = m.styles.alarm.Render(text)
+		}
+		out = append(out, text)
+	}
+	return fill(out, room)
+}
+
+// none is why a table has no line.
+func (m *model) none(t tab, v view) string {
+	switch {
+	case m.status == nil:
+		return "no figures yet"
+	case v.filter != "":
+		return "nothing matches " + cli.Plain(v.filter) + "; esc takes the filter away"
+	case t.name == quarantineTab && m.causes == nil:
+		return "looking into quarantine"
+	case t.name == quarantineTab && m.causes.Problem != "":
+		return "quarantine cannot be seen: " + cli.Plain(m.causes.Problem)
+	case t.name == quarantineTab && m.causes.Messages > 0:
+		return count(m.causes.Messages) + " messages are in quarantine; none of them is visible now"
+	}
+	return t.none
+}
+
+func fill(out []string, room int) string {
+	for len(out) < room {
+		out = append(out, "")
+	}
+	return strings.Join(out[:room], "\n")
+}
+
+// gap is what stands between two columns.
+const gap = "  "
+
+// cutTo is the least that a column keeps that may be cut.
+const cutTo = 14
+
+// fit is how wide each column is: as wide as its texts if that fits. Else those that may be cut are,
+// then columns go by their rank, and in the end the widest of what is left is cut. A column without
+// a text has no width.
+func fit(columns []column, list []line, width int) []int {
+	widths := make([]int, len(columns))
+	for i, c := range columns {
+		for _, l := range list {
+			if w := ansi.StringWidth(l.cells[i]); w > 0 {
+				widths[i] = max(widths[i], w, ansi.StringWidth(c.title))
+			}
+		}
+	}
+	for total(widths) > width {
+		cut, last, widest := -1, -1, 0
+		for i, c := range columns {
+			if c.cut && widths[i] > cutTo && (cut < 0 || widths[i] > widths[cut]) {
+				cut = i
+			}
+			if widths[i] > 0 && c.rank > 0 && (last < 0 || c.rank > columns[last].rank) {
+				last = i
+			}
+			if widths[i] > widths[widest] {
+				widest = i
+			}
+		}
+		switch {
+		case cut >= 0:
+			widths[cut]--
+		case last >= 0:
+			widths[last] = 0
+		case widths[widest] <= 1:
+			return widths
+		default:
+			widths[widest]--
+		}
+	}
+	return widths
+}
+
+func total(widths []int) int {
+	sum := -len(gap)
+	for _, w := range widths {
+		if w > 0 {
+			sum += w + len(gap)
+		}
+	}
+	return max(sum, 0)
+}
+
+func row(columns []column, widths []int, cells []string) string {
+	var out []string
+	for i, w := range widths {
+		if w == 0 {
+			continue
+		}
+		cell := ansi.Truncate(cells[i], w, "…")
+		pad := strings.Repeat(" ", max(w-ansi.StringWidth(cell), 0))
+		if columns[i].right {
+			cell = pad + cell
+		} else {
+			cell += pad
+		}
+		out = append(out, cell)
+	}
+	return strings.TrimRight(strings.Join(out, gap), " ")
+}

@@ -1,0 +1,109 @@
+package report
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// runsOf are results of a test that was repeated: so many tasks a second, more or less.
+func runsOf(n int, rate, spread float64, r *rand.Rand) (list []*Result) {
+	for range n {
+		one := sample("soak", 1)
+		one.Phases[1].Handled = rate + spread*r.NormFloat64()
+		list = append(list, one)
+	}
+	return list
+}
+
+func handledOf(t *testing.T, before, after []*Result) Change {
+	t.Helper()
+	c, err := Compare(before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range c.Lines {
+		if l.Name == "dark: handled" {
+			return l
+		}
+	}
+	t.Fatal("the figure is missing")
+	return Change{}
+}
+
+// Of a thousand pairs of sides that are alike about one in twenty may be judged to differ, and sides
+// that are three times their spread apart nearly always are.
+func TestNoiseIsToldFromWhatIsNot(t *testing.T) {
+	const seed = 7
+	r := rand.New(rand.NewPCG(seed, 0))
+	wrong, missed := 0, 0
+	for range 1000 {
+		if l := handledOf(t, runsOf(6, 1000, 20, r), runsOf(6, 1000, 20, r)); l.Better != 0 {
+			wrong++
+		}
+		if l := handledOf(t, runsOf(6, 1000, 20, r), runsOf(6, 940, 20, r)); l.Better != -1 {
+			missed++
+		}
+	}
+	if wrong > 65 || missed > 50 {
+		t.Errorf("of 1,000 alike %d were judged to differ, of 1,000 different %d were not (seed %d)", wrong, missed, seed)
+	}
+}
+
+func TestPartsOfARunAreSamplesWhereRunsAreTooFew(t *testing.T) {
+	side := func(rate, p99 float64) []*Result {
+		r := sample("soak", 1)
+		r.Phases[1].From, r.Phases[1].To = 10, 70
+		r.Phases[1].Handled = rate
+		r.Series = Series{Interval: 1}
+		for i := range 70 {
+			wave := float64(i%10) - 4.5 // what neighbours have in common evens out over a part
+			r.Series.Handled = append(r.Series.Handled, rate+wave+float64(i%7))
+			r.Series.ScheduleP99 = append(r.Series.ScheduleP99, new(p99))
+		}
+		return []*Result{r}
+	}
+	l := handledOf(t, side(1000, 1), side(1100, 1))
+	if l.Better != 1 || l.Noise.Of != "parts" || l.Noise.Before.Samples != 12 || l.Noise.P >= significance {
+		t.Errorf("%+v %+v", l, l.Noise)
+	}
+	if l := handledOf(t, side(1000, 1), side(1000, 1)); l.Better != 0 || l.judged() != "within noise" {
+		t.Errorf("%+v %+v", l, l.Noise)
+	}
+	c, err := Compare(side(1000, 1), side(1000, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := c.Text(&b); err != nil || !strings.Contains(b.String(), "repeat both 4 times") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
+
+func TestPartsOfAPhase(t *testing.T) {
+	values := make([]float64, 100)
+	for i := range values {
+		values[i] = float64(i)
+	}
+	for _, c := range []struct {
+		interval, from, to float64
+		parts              int
+		first              float64
+	}{
+		{1, 0, 100, 11, 4},    // nine seconds each: the first is the mean of 0 to 8
+		{1, 10, 35, 5, 12},    // five seconds at least
+		{1, 10, 13, 0, 0},     // too short for one
+		{1, 98, 300, 0, 0},    // it ended before
+		{10, 0, 1000, 11, 4},  // long intervals
+		{0.5, 0, 50, 10, 4.5}, // ten intervals of half a second
+		{0, 0, 100, 0, 0},     // damaged
+		{1, 50, 40, 0, 0},     // backwards
+		{1, 0.5, 20.5, 3, 3},  // between intervals
+	} {
+		got := parts(known(values), c.interval, c.from, c.to)
+		if len(got) != c.parts || len(got) > 0 && got[0] != c.first {
+			t.Errorf("%+v: %d parts, %v", c, len(got), got)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package processtest
+
+import (
+	"bytes"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// terminal is a command in a terminal, with all that it has drawn.
+type terminal struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	file interface{ Write([]byte) (int, error) }
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (c *terminal) drawn() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
+}
+
+// shows waits until a text was drawn since the last key.
+func (c *terminal) shows(text string) {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if strings.Contains(c.drawn(), text) {
+			return
+		}
+	}
+	c.t.Fatalf("%q is not shown:\n%q", text, tail(c.drawn()))
+}
+
+func (c *terminal) press(key string) {
+	c.t.Helper()
+	c.mu.Lock()
+	c.text.Reset()
+	c.mu.Unlock()
+	if _, err := c.file.Write([]byte(key)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// In a terminal top draws the tables that its keys ask for, and q ends it with the screen as it was.
+func TestTopDrawsInATerminal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2, 2)
+	writeTasks(t, w.path("tasks.jsonl"), 40)
+	start(t, "distributor", "run", "--config", w.config, "--input", w.path("tasks.jsonl"), "--key", "city").succeeds()
+	cmd := exec.Command(filepath.Join(bin, "distributor"), "top", "--config", w.config)
+	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	defer cmd.Process.Kill() //nolint:errcheck // it has ended, mostly
+	c := &terminal{t: t, cmd: cmd, file: file}
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := file.Read(b)
+			c.mu.Lock()
+			c.text.Write(b[:n])
+			c.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	c.shows("account1")
+	c.shows("no processor")
+	c.press("2")
+	c.shows("test-00")
+	c.press("4")
+	c.shows("sealed")
+	c.press("q")
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("q: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("q does not end it")
+	}
+	c.shows("\x1b[?1049l") // the screen of before
+}
