@@ -37,6 +37,8 @@ var untyped = map[string]string{
 	"docs/operations.md: $ distributor status": "the screen of one moment; " +
 		"cmd/distributor tests screens",
 	"docs/page.md: distributor page": "endless; make e2e-page runs it",
+	"docs/tracing.md: export": "needs a collector; " +
+		"TestOneTraceLeadsFromASenderToWhatAChildCalls has one",
 	"docs/service.md: make package": "minutes, and modules that are fetched; " +
 		"make package-test is in it",
 	"docs/service.md: sha256sum":     "needs root; TestTheLifeOfAPackage installs packages",

@@ -1,0 +1,121 @@
+package worlds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/distributor"
+	"github.com/queuepump/queuepump/pump/internal/testworld"
+	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/quarantine"
+)
+
+// traces notes the context of each delivery of a task, and fails and rejects as a test wants it.
+type traces struct {
+	mu   sync.Mutex
+	seen map[uint64][]string // by n
+	do   func(t *pump.Task, nth int) error
+}
+
+func (h *traces) Handle(ctx context.Context, t *pump.Task) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen[t.N] = append(h.seen[t.N], string(t.Trace))
+	if len(t.Trace) > 0 != trace.SpanContextFromContext(ctx).IsValid() {
+		return fmt.Errorf("the task has the context %q, its handler %v", t.Trace, trace.SpanContextFromContext(ctx))
+	}
+	return h.do(t, len(h.seen[t.N]))
+}
+
+
+// A task keeps its context when it is tried again beside others that are done, goes into quarantine,
+// and comes back from there; and one whose sending was not sampled has none, and no span.
+func TestATaskKeepsItsContextWhateverBecomesOfIt(t *testing.T) {
+	inWorld(t, 1, 1, nil, func(t *testing.T, w *world) {
+		kept := tracetest.NewInMemoryExporter()
+		every := &everyOther{}
+		cfg := w.Config("sender", 1)
+		cfg.TracerProvider = sdk.NewTracerProvider(sdk.WithSyncer(kept), sdk.WithSampler(every))
+		d, err := distributor.New(cfg, &testworld.ListSource{Print: "a", N: 8, Key: func(int) string { return "one" }}, distributor.Options{Pack: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		created := len(kept.GetSpans())
+		h := &traces{seen: map[uint64][]string{}, do: func(t *pump.Task, nth int) error {
+			switch {
+			case t.N%4 < 2 && nth == 1:
+				return errors.New("the first time it fails")
+			case t.N == 7 && nth == 1, t.N == 6 && nth == 1:
+				return pump.Reject(errors.New("not at all"))
+			}
+			return nil
+		}}
+		pc := w.Config("p", 1)
+		pc.TracerProvider = sdk.NewTracerProvider(sdk.WithSyncer(kept))
+		p, err := processor.New(pc, h, processor.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		working := w.start(p)
+		time.Sleep(2 * time.Minute)
+		q, err := quarantine.Open(t.Context(), w.Operator())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Redrive(t.Context(), quarantine.Filter{}, quarantine.Options{}, func(quarantine.Outcome) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		working.End()
+		traced := 0
+		for n := range uint64(8) {
+			deliveries := map[bool]int{true: 2, false: 1}[n%4 < 2 || n >= 6]
+			seen := h.seen[n]
+			if len(seen) != deliveries {
+				t.Errorf("task %d was delivered %d times", n, len(seen))
+			}
+			for _, c := range seen {
+				if c != seen[0] {
+					t.Errorf("task %d had the contexts %q", n, seen)
+				}
+				if c != "" {
+					traced++
+				}
+			}
+		}
+		handled := 0
+		for _, s := range kept.GetSpans()[created:] {
+			if s.Name == "process work" && len(s.Links) == 1 && s.Parent.SpanID() == s.Links[0].SpanContext.SpanID() {
+				handled++
+			}
+		}
+		if created != 4 || traced != handled || traced == 0 {
+			t.Errorf("%d sampled, %d traced deliveries, %d spans of handling", created, traced, handled)
+		}
+	})
+}
+
+// everyOther samples every other span.
+type everyOther struct{ n int }
+
+func (e *everyOther) Description() string { return "every other" }
+
+func (e *everyOther) ShouldSample(sdk.SamplingParameters) sdk.SamplingResult {
+	e.n++
+	if e.n%2 == 0 {
+		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
+	}
+	return sdk.SamplingResult{Decision: sdk.Drop}
+}
