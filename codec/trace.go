@@ -13,11 +13,6 @@ type traces struct {
 	next    int    // the place of the task after the last one with a context
 }
 
-// size is how much the context of the task at a place makes the section longer.
-func (t *traces) size(place int, trace []byte) int {
-	return uvarintLen(uint64(place-t.next)) + uvarintLen(uint64(len(trace))) + len(trace)
-}
-
 func (t *traces) add(place int, trace []byte) {
 	t.section = binary.AppendUvarint(t.section, uint64(place-t.next))
 	t.section = append(binary.AppendUvarint(t.section, uint64(len(trace))), trace...)

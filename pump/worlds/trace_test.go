@@ -36,7 +36,6 @@ func (h *traces) Handle(ctx context.Context, t *pump.Task) error {
 	return h.do(t, len(h.seen[t.N]))
 }
 
-
 // A task keeps its context when it is tried again beside others that are done, goes into quarantine,
 // and comes back from there; and one whose sending was not sampled has none, and no span.
 func TestATaskKeepsItsContextWhateverBecomesOfIt(t *testing.T) {
