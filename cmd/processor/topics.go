@@ -27,14 +27,16 @@ and prints one line for it on its standard output before it gets the next one:
 seq is the task's own and must be given back. epoch grows with each new owner of
 the segment: a store can refuse a smaller one than it has seen. The body is JSON if it is JSON,
 else a string, else "bodyBase64"; the key is "key" or "keyBase64". A task that is
-traced has "traceparent", and "tracestate" if there is one. A line may have 1 MiB. The child should end when its input does. A child that dies, prints
-anything else or takes longer than --task-timeout is killed with all its children
-and replaced, and its task is tried again.
+traced has "traceparent", and "tracestate" if there is one. A line may have 1 MiB.
+The child should end when its input does. A child that dies, prints anything else or
+takes longer than --task-timeout is killed with all its children and replaced, and
+its task is tried again.
 
 --exec-each CMD starts a process for each task. The body is its standard input;
 QUEUEPUMP_RUN, _SEGMENT, _N, _KEY (or _KEY_BASE64), _ID, _EPOCH and _ATTEMPT are
-in its environment, and TRACEPARENT and TRACESTATE of a task that is traced. Its exit status is the outcome: 0 done, 65 rejected, 75 again in
-30 s, anything else failed. Its standard output is the result.
+in its environment, and TRACEPARENT and TRACESTATE of a task that is traced. Its exit
+status is the outcome: 0 done, 65 rejected, 75 again in 30 s, anything else failed. Its
+standard output is the result.
 
 A command's words are split as by a shell, but no shell runs: for pipes and
 variables write sh -c '...'. Commands do not get the environment variables that
