@@ -10,9 +10,9 @@ import (
 	"github.com/queuepump/queuepump/pump/storage"
 )
 
-// Counters count what a process's hooks tell: requests, their failures and cost, tasks' ages. They are
-// a [prometheus.Collector]. None carries a queue: a hundred accounts with eight queues each, nine
-// operations and eleven buckets are 80,000 series a process.
+// Counters count what a process's hooks tell: requests, their failures and cost, tasks' ages.
+// They are a [prometheus.Collector]. None carries a queue: a hundred accounts with eight queues
+// each, nine operations and eleven buckets are 80,000 series a process.
 type Counters struct {
 	requests    *prometheus.CounterVec   // account, operation
 	throttles   *prometheus.CounterVec   // account, operation
@@ -38,7 +38,7 @@ var ages = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 300, 1200, 
 // hours.
 var durations = []float64{.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600}
 
-// NewCounters makes counters that know requests' prices by list; what it leaves out is as published.
+// NewCounters makes counters with the prices of list; those that it lacks are as published.
 func NewCounters(list prices.List) *Counters {
 	m := &Counters{}
 	request := []string{"account", "operation"}
