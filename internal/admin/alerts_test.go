@@ -27,6 +27,7 @@ import (
 	"github.com/queuepump/queuepump/loadtest/azsim"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	public "github.com/queuepump/queuepump/pump/metrics"
 	"github.com/queuepump/queuepump/pump/processor"
 	"github.com/queuepump/queuepump/pump/reduce"
 	"github.com/queuepump/queuepump/pump/source"
@@ -111,7 +112,7 @@ func (s *scene) processor(instance string, h pump.Handler, o processor.Options) 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	m.register(&processorMetrics{p.State})
+	m.register(public.Processor(p.State))
 	return s.add(instance, m, func(ctx context.Context) error { _, err := p.Run(ctx); return err })
 }
 
@@ -122,7 +123,7 @@ func (s *scene) distributor(instance string, src source.Source, o distributor.Op
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	m.register(&distributorMetrics{d.State})
+	m.register(public.Distributor(d.State))
 	return s.add(instance, m, func(ctx context.Context) error { _, err := d.Run(ctx); return err })
 }
 

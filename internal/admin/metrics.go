@@ -9,79 +9,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/queuepump/queuepump/pump"
-	"github.com/queuepump/queuepump/pump/prices"
-	"github.com/queuepump/queuepump/pump/storage"
+	public "github.com/queuepump/queuepump/pump/metrics"
 )
 
-// metrics are those of one process, in a registry of their own. All of ours are
-// named queuepump_ and carry the workload. None carries a queue: a hundred accounts
-// with eight queues each, nine operations and eleven buckets are 80,000 series a process.
+// metrics are those of one process, in a registry of their own. All of ours are named queuepump_
+// and carry the workload.
 type metrics struct {
 	registry *prometheus.Registry
 	ours     prometheus.Registerer
-
-	requests    *prometheus.CounterVec   // account, operation
-	throttles   *prometheus.CounterVec   // account, operation
-	failures    *prometheus.CounterVec   // account, operation, code
-	latency     *prometheus.HistogramVec // account, operation
-	quarantined *prometheus.CounterVec   // account, reason
-	age         prometheus.Histogram
-	took        prometheus.Histogram
-	cost        *prometheus.CounterVec // account
-	price       prices.List
-	spent       *prometheus.CounterVec // account, operation, currency
+	counters *public.Counters
 }
 
-// latencies are the buckets of one request: 5 ms is a quick answer, 10 s the
-// deadline after which none is waited for.
-var latencies = []float64{.005, .01, .02, .04, .08, .15, .3, .6, 1.2, 2.5, 5, 10}
-
-// ages are the buckets of how old a task is when it is started: from "at once" to a week,
-// fine where a nudged and a polled task of an idle queue differ.
-var ages = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 300, 1200, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
-
-// durations are the buckets of a handler: a lookup takes a millisecond, a child its time limit of
-// hours.
-var durations = []float64{.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600}
-
 func newMetrics(o Options) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
+	m := &metrics{registry: prometheus.NewRegistry(), counters: public.NewCounters(o.Prices)}
 	m.ours = prometheus.WrapRegistererWith(prometheus.Labels{"workload": o.Workload}, m.registry)
-	request := []string{"account", "operation"}
-	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_requests_total", Help: "Storage requests sent.",
-	}, request)
-	m.throttles = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_throttles_total", Help: "Storage requests that were refused as too many.",
-	}, request)
-	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_request_failures_total", Help: "Storage requests that did not succeed, by what their answer says; maybe-done is no usable answer.",
-	}, append(request, "code"))
-	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "queuepump_request_duration_seconds", Help: "Time from sending a storage request to its answer or deadline.", Buckets: latencies,
-	}, request)
-	m.quarantined = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_tasks_quarantined_total", Help: "Tasks put into a poison queue; a message that could not be read counts as one.",
-	}, []string{"account", "reason"})
-	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "queuepump_task_age_seconds", Help: "Age of tasks when their handling starts, since their message was ready to be put; of messages that do not say when, by the service's whole seconds.", Buckets: ages,
-	})
-	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "queuepump_handler_duration_seconds", Help: "Time that a handler took for a task, or for a batch if it takes batches, however it ended.", Buckets: durations,
-	})
-	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
-	}, []string{"account"})
-	m.price = o.Prices.OrPublished()
-	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "queuepump_requests_cost_total", Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. A query of several pages counts as one.",
-	}, append(request, "currency"))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "queuepump_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "role": o.Role},
 	})
 	build.Set(1)
-	m.ours.MustRegister(m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, m.spent, build)
+	m.ours.MustRegister(m.counters, build)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -95,53 +42,4 @@ func (m *metrics) page() http.Handler {
 	}))
 }
 
-// hooks lets the metrics see what other hooks see.
-func (m *metrics) hooks(h pump.Hooks) pump.Hooks {
-	request, quarantine, started := h.Request, h.Quarantine, h.Started
-	h.Request = func(account, object, operation string, took time.Duration, err error) {
-		m.request(account, operation, took, err)
-		if request != nil {
-			request(account, object, operation, took, err)
-		}
-	}
-	h.Quarantine = func(account, reason string, tasks int) {
-		m.quarantined.WithLabelValues(account, reason).Add(float64(tasks))
-		if quarantine != nil {
-			quarantine(account, reason, tasks)
-		}
-	}
-	h.Started = func(tasks int, age time.Duration) {
-		for range tasks {
-			m.age.Observe(age.Seconds())
-		}
-		if started != nil {
-			started(tasks, age)
-		}
-	}
-	ended := h.Ended
-	h.Ended = func(tasks int, took time.Duration) {
-		m.took.Observe(took.Seconds())
-		if ended != nil {
-			ended(tasks, took)
-		}
-	}
-	return h
-}
-
-func (m *metrics) request(account, operation string, took time.Duration, err error) {
-	if err != nil && storage.Is(err, storage.Canceled) {
-		return // it was never sent
-	}
-	m.requests.WithLabelValues(account, operation).Inc()
-	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
-	m.cost.WithLabelValues(account).Add(prices.Published.Of(operation))
-	m.spent.WithLabelValues(account, operation, m.price.Currency).Add(m.price.Of(operation))
-	if err == nil {
-		return
-	}
-	code := storage.CodeOf(err)
-	m.failures.WithLabelValues(account, operation, code.String()).Inc()
-	if code == storage.Throttled {
-		m.throttles.WithLabelValues(account, operation).Inc()
-	}
-}
+func (m *metrics) hooks(h pump.Hooks) pump.Hooks { return m.counters.Hooks(h) }

@@ -19,8 +19,10 @@ import (
 	"github.com/queuepump/queuepump/internal/renew"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	public "github.com/queuepump/queuepump/pump/metrics"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
+	"github.com/queuepump/queuepump/pump/storage"
 	"github.com/queuepump/queuepump/pump/waiting"
 )
 
@@ -39,17 +41,16 @@ func allMetrics(t *testing.T) (all map[string]*dto.MetricFamily, roles map[strin
 		m := newMetrics(Options{Workload: "work", Role: role, Version: "v1"})
 		h := m.hooks(pump.Hooks{})
 		h.Request("a", "q", "put", time.Second, nil)
-		m.throttles.WithLabelValues("a", "put")
-		m.failures.WithLabelValues("a", "put", "maybe-done")
+		h.Request("a", "q", "put", time.Second, &storage.Error{Code: storage.Throttled})
 		h.Quarantine("a", "rejected", 1)
 		if role == "processor" {
 			h.Started(1, time.Second)
 			h.Ended(1, time.Second)
-			m.register(&processorMetrics{func() processor.State {
+			m.register(public.Processor(func() processor.State {
 				return processor.State{Accounts: accounts, Backlog: backlog, TasksRemaining: &left, Money: money}
-			}})
+			}))
 		} else {
-			m.register(&distributorMetrics{func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog, Money: money} }})
+			m.register(public.Distributor(func() distributor.State { return distributor.State{Accounts: accounts, Backlog: backlog, Money: money} }))
 		}
 		keys := renew.New(slog.New(slog.DiscardHandler), nil)
 		take, err := keys.Adopt([]pump.Account{{Endpoint: "https://a.queue.core.windows.net?sig=s&se=2030-01-01"}})

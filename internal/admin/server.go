@@ -17,6 +17,7 @@ import (
 	"github.com/queuepump/queuepump/internal/page"
 	"github.com/queuepump/queuepump/pump"
 	"github.com/queuepump/queuepump/pump/distributor"
+	public "github.com/queuepump/queuepump/pump/metrics"
 	"github.com/queuepump/queuepump/pump/nudge"
 	"github.com/queuepump/queuepump/pump/prices"
 	"github.com/queuepump/queuepump/pump/processor"
@@ -146,7 +147,7 @@ func (s *Server) ShowProcessor(p *processor.Processor) {
 		state: func() any { return p.State() },
 		ready: func() (bool, []string) { st := p.State(); return st.Ready, st.Reasons },
 		nudge: nudge.Handler(p, p.State().Instance),
-	}, &processorMetrics{p.State})
+	}, public.Processor(p.State))
 }
 
 // ShowDistributor makes the port that of a distributor. It is called once.
@@ -158,7 +159,7 @@ func (s *Server) ShowDistributor(d *distributor.Distributor) {
 		state: func() any { return d.State() },
 		ready: func() (bool, []string) { st := d.State(); return st.Ready, st.Reasons },
 		nudge: nudge.Handler(d, d.State().Instance),
-	}, &distributorMetrics{d.State})
+	}, public.Distributor(d.State))
 }
 
 func (s *Server) show(of *subject, c prometheus.Collector) {

@@ -1,4 +1,4 @@
-package admin
+package metrics
 
 import (
 	"time"
@@ -94,6 +94,9 @@ func latencySummary(all, lately processor.Latency) prometheus.Metric {
 	return prometheus.MustNewConstSummary(taskLatency, uint64(all.Tasks), all.Mean*float64(all.Tasks), quantiles)
 }
 
+// Processor are the metrics that are read from a processor's state when they are asked for.
+func Processor(state func() processor.State) prometheus.Collector { return &processorMetrics{state} }
+
 func (m *processorMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, s := range processorSamples {
 		out <- s.desc
@@ -133,6 +136,11 @@ var distributorSamples = []sample[distributor.State]{
 	counter("lines_quarantined_total", "Bad lines of the source put into a poison queue.", func(s distributor.State) float64 { return float64(s.Done.Quarantined) }),
 	counter("distributions_total", "Distributions that ended here with everything sent.", func(s distributor.State) float64 { return float64(s.Done.Sent) }),
 	counter("distributions_failed_total", "Distributions that ended here in another way.", func(s distributor.State) float64 { return float64(s.Done.Failed) }),
+}
+
+// Distributor are the metrics that are read from a distributor's state when they are asked for.
+func Distributor(state func() distributor.State) prometheus.Collector {
+	return &distributorMetrics{state}
 }
 
 func (m *distributorMetrics) Describe(out chan<- *prometheus.Desc) {

@@ -1,0 +1,143 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/queuepump/queuepump/pump"
+	"github.com/queuepump/queuepump/pump/prices"
+	"github.com/queuepump/queuepump/pump/storage"
+)
+
+// Counters count what a process's hooks tell: requests, their failures and cost, tasks' ages.
+// They are a [prometheus.Collector]. None carries a queue: a hundred accounts with eight queues
+// each, nine operations and eleven buckets are 80,000 series a process.
+type Counters struct {
+	requests    *prometheus.CounterVec   // account, operation
+	throttles   *prometheus.CounterVec   // account, operation
+	failures    *prometheus.CounterVec   // account, operation, code
+	latency     *prometheus.HistogramVec // account, operation
+	quarantined *prometheus.CounterVec   // account, reason
+	age         prometheus.Histogram
+	took        prometheus.Histogram
+	cost        *prometheus.CounterVec // account
+	price       prices.List
+	spent       *prometheus.CounterVec // account, operation, currency
+}
+
+// latencies are the buckets of one request: 5 ms is a quick answer, 10 s the
+// deadline after which none is waited for.
+var latencies = []float64{.005, .01, .02, .04, .08, .15, .3, .6, 1.2, 2.5, 5, 10}
+
+// ages are the buckets of how old a task is when it is started: from "at once" to a week,
+// fine where a nudged and a polled task of an idle queue differ.
+var ages = []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 60, 300, 1200, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+
+// durations are the buckets of a handler: a lookup takes a millisecond, a child its time limit of
+// hours.
+var durations = []float64{.001, .005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600}
+
+// NewCounters makes counters with the prices of list; those that it lacks are as published.
+func NewCounters(list prices.List) *Counters {
+	m := &Counters{}
+	request := []string{"account", "operation"}
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_requests_total", Help: "Storage requests sent.",
+	}, request)
+	m.throttles = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_throttles_total", Help: "Storage requests that were refused as too many.",
+	}, request)
+	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_request_failures_total", Help: "Storage requests that did not succeed, by what their answer says; maybe-done is no usable answer.",
+	}, append(request, "code"))
+	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "queuepump_request_duration_seconds", Help: "Time from sending a storage request to its answer or deadline.", Buckets: latencies,
+	}, request)
+	m.quarantined = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_tasks_quarantined_total", Help: "Tasks put into a poison queue; a message that could not be read counts as one.",
+	}, []string{"account", "reason"})
+	m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "queuepump_task_age_seconds", Help: "Age of tasks when their handling starts, since their message was ready to be put; of messages that do not say when, by the service's whole seconds.", Buckets: ages,
+	})
+	m.took = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "queuepump_handler_duration_seconds", Help: "Time that a handler took for a task, or for a batch if it takes batches, however it ended.", Buckets: durations,
+	})
+	m.cost = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_requests_cost_dollars_total", Help: "Estimate: what the storage requests sent cost in US dollars; " + prices.Published.Source + ". A query of several pages counts as one.",
+	}, []string{"account"})
+	m.price = list.OrPublished()
+	m.spent = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "queuepump_requests_cost_total", Help: "Estimate: what the storage requests sent cost, at the prices of the configuration. A query of several pages counts as one.",
+	}, append(request, "currency"))
+	return m
+}
+
+func (m *Counters) all() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.throttles, m.failures, m.latency, m.quarantined, m.age, m.took, m.cost, m.spent}
+}
+
+// Describe is of [prometheus.Collector].
+func (m *Counters) Describe(out chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(out)
+	}
+}
+
+// Collect is of [prometheus.Collector].
+func (m *Counters) Collect(out chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(out)
+	}
+}
+
+// Hooks are h that the counters see, too. They go into the configuration of the process.
+func (m *Counters) Hooks(h pump.Hooks) pump.Hooks {
+	request, quarantine, started := h.Request, h.Quarantine, h.Started
+	h.Request = func(account, object, operation string, took time.Duration, err error) {
+		m.request(account, operation, took, err)
+		if request != nil {
+			request(account, object, operation, took, err)
+		}
+	}
+	h.Quarantine = func(account, reason string, tasks int) {
+		m.quarantined.WithLabelValues(account, reason).Add(float64(tasks))
+		if quarantine != nil {
+			quarantine(account, reason, tasks)
+		}
+	}
+	h.Started = func(tasks int, age time.Duration) {
+		for range tasks {
+			m.age.Observe(age.Seconds())
+		}
+		if started != nil {
+			started(tasks, age)
+		}
+	}
+	ended := h.Ended
+	h.Ended = func(tasks int, took time.Duration) {
+		m.took.Observe(took.Seconds())
+		if ended != nil {
+			ended(tasks, took)
+		}
+	}
+	return h
+}
+
+func (m *Counters) request(account, operation string, took time.Duration, err error) {
+	if err != nil && storage.Is(err, storage.Canceled) {
+		return // it was never sent
+	}
+	m.requests.WithLabelValues(account, operation).Inc()
+	m.latency.WithLabelValues(account, operation).Observe(took.Seconds())
+	m.cost.WithLabelValues(account).Add(prices.Published.Of(operation))
+	m.spent.WithLabelValues(account, operation, m.price.Currency).Add(m.price.Of(operation))
+	if err == nil {
+		return
+	}
+	code := storage.CodeOf(err)
+	m.failures.WithLabelValues(account, operation, code.String()).Inc()
+	if code == storage.Throttled {
+		m.throttles.WithLabelValues(account, operation).Inc()
+	}
+}
