@@ -227,7 +227,7 @@ func (l Limits) String() string {
 }
 
 func (c *Comparison) rows() table {
-	t := table{header: []string{"figure", "before", "after", "change", "", "95 % of before; after"}}
+	t := table{header: []string{"figure", "before", "after", "change", "", "95 % interval of before; of after"}}
 	for _, l := range c.Lines {
 		change := ""
 		if l.Relative != nil {
@@ -323,7 +323,9 @@ func (c *Comparison) HTML(w io.Writer, draw Draw) error {
 	if len(c.Differing) > 0 {
 		d.Sections = append(d.Sections, sectionOf("Not the same", c.differing()))
 	}
-	d.Sections = append(d.Sections, sectionOf("Figures", c.rows()))
+	figures := sectionOf("Figures", c.rows())
+	figures.Table.Class = "prose"
+	d.Sections = append(d.Sections, figures)
 	for _, of := range []struct {
 		title, text, y string
 		log            bool
